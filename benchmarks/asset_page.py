@@ -1,7 +1,8 @@
 """The UI's page of an asset: how long Dagster takes to answer it, by partitions.
 
 A real `dagster-webserver` with our definitions, Dagster's own database on SQLite, a materialization
-for each partition. Beyond the largest size sources have no partition (`sources/operator_changes.py`).
+for each partition. Beyond the largest size sources have no partition
+(`sources/operator_changes.py`).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from sqlalchemy import insert, select, update
 
 from benchmarks.database import Database
 from benchmarks.figure import Cost, Figure, middle
-from ingestion_pipeline.catalogs.crawling.runs import read_slice
+from ingestion_pipeline.catalogs.crawling.runs import run_extraction
 from ingestion_pipeline.catalogs.datasets.rows import Item, items_of
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
 from ingestion_pipeline.catalogs.extraction.page_result import PageReading
@@ -98,13 +98,13 @@ def a_page(number: int) -> bytes:
 def _ours(database: Database, settings: Settings, bodies: list[bytes]) -> Cost:
     store, source_id = database.store, f"catalog:bench-reading-{next(_number)}"
     content = ContentStore(database.folder / "content")
-    shop = RunContext(store=store, settings=settings, content=content, systems={})
+    ctx = RunContext(store=store, settings=settings, content=content, systems={})
     given_downloaded(store, content, source_id, bodies)
 
     def work() -> int:
         worker = Worker(store, lease_seconds=300)
         wanted = CrawlFilter(source_ids=[source_id])
-        found = asyncio.run(read_slice(shop, worker, wanted)).counts
+        found = asyncio.run(run_extraction(ctx, worker, wanted)).counts
         _check(found.items, bodies)
         return found.items
 
@@ -139,7 +139,7 @@ def _row(item: Item, number: int) -> dict[str, object]:
         "position": item.position,
         "data": dict(item.data),
         "grounding": dict(item.grounding),
-        "rung": item.rung,
+        "rung": item.method,
         "confidence": item.confidence,
         "is_flagged": item.is_flagged,
         "is_repeat": False,
@@ -157,7 +157,7 @@ def given_downloaded(
     """A catalogue whose detail pages are downloaded, each with its task, as a crawl leaves it."""
     extraction_id, step_id = _given_extraction(store, source_id)
     forms = [(body, cleaned_text(decode(body, "text/html")).encode()) for body in bodies]
-    hashes = content.put_together(forms, durably=False)
+    hashes = content.put_together(forms, fsync=False)
     with store.begin() as connection:
         now = store.clock.now(connection)
         shard = sources_by_id(connection, [source_id])[source_id].shard

@@ -98,7 +98,7 @@ def _look_up(connection: Connection, sources: list[int]) -> None:
         if len(ids) != CHAPTERS_EACH:
             raise RuntimeError(f"{len(ids)} of {CHAPTERS_EACH} chapters of {series_name(one)}")
         pairs = {(f"series:{series_name(one)}", id_) for id_ in ids.values()}
-        if len(rows.known_links(connection, pairs)) != CHAPTERS_EACH:
+        if len(rows.stored_links(connection, pairs)) != CHAPTERS_EACH:
             raise RuntimeError(f"links of {series_name(one)} are missing")
 
 

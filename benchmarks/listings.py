@@ -25,7 +25,7 @@ from benchmarks.figure import Cost, Figure, middle
 from ingestion_pipeline.companies.matching.filtering import filter_listing
 from ingestion_pipeline.companies.matching.listed_job import ListedJob
 from ingestion_pipeline.companies.matching.profile import Profile, example_profile, load_profile
-from ingestion_pipeline.companies.matching.runs import match_slice, rules_of
+from ingestion_pipeline.companies.matching.runs import match_listings, rules_of
 from ingestion_pipeline.companies.matching.scoring import match_result, rule_score
 from ingestion_pipeline.companies.states import JOB
 from ingestion_pipeline.engine.context import RunContext
@@ -117,19 +117,19 @@ def _settings(folder: Path) -> Settings:
 def _ours(database: Database, settings: Settings, listings: int) -> Cost:
     given_listings(database.store, listings)
     content = ContentStore(database.folder / "content")
-    shop = RunContext(store=database.store, settings=settings, content=content, systems={})
+    ctx = RunContext(store=database.store, settings=settings, content=content, systems={})
 
     def work() -> int:
-        return asyncio.run(_judge(shop, listings))
+        return asyncio.run(_judge(ctx, listings))
 
     return database.meter.cost(work)
 
 
-async def _judge(shop: RunContext, listings: int) -> int:
+async def _judge(ctx: RunContext, listings: int) -> int:
     limits = FetchLimits(max_bytes=1_000_000, deadline_seconds=5)
-    worker = Worker(shop.store, lease_seconds=300)
+    worker = Worker(ctx.store, lease_seconds=300)
     async with HttpFetcher("benchmark", limits, Guard(frozenset(), system_resolver)) as fetcher:
-        done = await match_slice(shop, worker, fetcher, seconds=SLICE_SECONDS)
+        done = await match_listings(ctx, worker, fetcher, seconds=SLICE_SECONDS)
     counts = done.counts
     judged = counts.matched + counts.filtered + counts.skipped
     if judged != listings or not counts.matched or not counts.filtered:

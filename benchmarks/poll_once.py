@@ -11,9 +11,9 @@ import sys
 
 from ingestion_pipeline.bootstrap import open_fetcher, open_run_context
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.fetching import FetchSlice
+from ingestion_pipeline.engine.polling.fetching import PollRun
 from ingestion_pipeline.engine.polling.ingesting import extract_batch, ingest_batch
-from ingestion_pipeline.engine.polling.results import Fetching
+from ingestion_pipeline.engine.polling.results import PollRunResult
 from ingestion_pipeline.sources import Tier
 from ingestion_pipeline.sources.poll_tasks import POLL
 from ingestion_pipeline.tasks.claims import ClaimFilter
@@ -22,22 +22,22 @@ from ingestion_pipeline.tasks.worker import Worker
 
 def bare() -> None:
     """Fetch, extract and ingest, without Dagster."""
-    with open_run_context() as shop:
+    with open_run_context() as ctx:
         while True:
-            worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds)
-            fetched = asyncio.run(_fetch(shop, worker))
+            worker = Worker(ctx.store, lease_seconds=ctx.settings.work.lease_seconds)
+            fetched = asyncio.run(_fetch(ctx, worker))
             for batch_id in fetched.batch_ids:
-                extract_batch(shop, worker, batch_id)
+                extract_batch(ctx, worker, batch_id)
             for batch_id in fetched.batch_ids:
-                ingest_batch(shop, worker, batch_id)
+                ingest_batch(ctx, worker, batch_id)
             if not fetched.counts.changed + fetched.counts.unchanged:
                 return
 
 
-async def _fetch(shop: RunContext, worker: Worker) -> Fetching:
-    async with open_fetcher(shop.settings) as fetcher:
+async def _fetch(ctx: RunContext, worker: Worker) -> PollRunResult:
+    async with open_fetcher(ctx.settings) as fetcher:
         wanted = ClaimFilter(kind=POLL, priority=Tier.HOT.priority)
-        return await FetchSlice(shop, worker, fetcher).run(wanted)
+        return await PollRun(ctx, worker, fetcher).run(wanted)
 
 
 def dagster() -> None:

@@ -20,21 +20,21 @@ from benchmarks.history import add_chapters, compared, series_name
 from benchmarks.table import Line
 from ingestion_pipeline.cli.output import Column, cell, distance, table_lines
 from ingestion_pipeline.cli.sources import source_facts
-from ingestion_pipeline.operations.health import standings
+from ingestion_pipeline.operations.health import source_statuses
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources import Definition, Kind, Tier
 from ingestion_pipeline.sources.lookup import SourceLine, listed_sources
 from ingestion_pipeline.sources.operator_changes import partition_keys
 from ingestion_pipeline.sources.registry import register
-from ingestion_pipeline.sources.scheduling.budget import adjust_prices, tuned
+from ingestion_pipeline.sources.scheduling.budget import adjust_request_costs, load_measurements
 from ingestion_pipeline.sources.scheduling.due import (
     backlog,
-    census,
     due_counts,
     known_pace,
     new_shards,
     shard_count,
     shards_of,
+    source_counts,
     unscheduled_shards,
 )
 from ingestion_pipeline.sources.status import totals, watched_sources
@@ -140,7 +140,7 @@ def runs_requested(connection: Connection, store: Store) -> int:
     """As a schedule's tick asks it: how many runs it would request, of all tiers."""
     settings, now = load_settings({}), store.clock.now(connection)
     backlog(connection, now=now, limit=settings.polling.backlog_limit)
-    paces = tuned(connection)
+    paces = load_measurements(connection)
     wanted = 0
     for tier in Tier:
         due = due_counts(connection, tier, now=now)
@@ -151,7 +151,7 @@ def runs_requested(connection: Connection, store: Store) -> int:
 
 
 def _healths(connection: Connection, store: Store) -> None:
-    standings(connection, load_settings({}), now=store.clock.now(connection))
+    source_statuses(connection, load_settings({}), now=store.clock.now(connection))
 
 
 def _listed(connection: Connection, store: Store) -> int:
@@ -191,7 +191,7 @@ def _register(store: Store, definitions: list[Definition]) -> None:
 
 
 def _arrivals(connection: Connection, store: Store, *, is_new: bool) -> None:
-    census(connection)
+    source_counts(connection)
     if is_new:
         new_shards(connection, now=store.clock.now(connection), shards=2)
         partition_keys(connection, limit=Settings().polling.partition_limit)
@@ -218,7 +218,7 @@ def _poll_most(store: Store) -> None:
 
 def _prices(store: Store) -> None:
     with store.begin() as connection:
-        adjust_prices(connection, load_settings({}), store.clock.now(connection))
+        adjust_request_costs(connection, load_settings({}), store.clock.now(connection))
 
 
 def _clock(name: str, meter: Meter) -> Clock:

@@ -1,9 +1,9 @@
 """ingestion_pipeline keeps structured data from the web fresh.
 
-The data's way: `sources` says what is watched and when it is due, `pages` fetches politely,
-`reading` turns bodies into records, each system (`series`, ...) says what records mean and ingests
-them once, `notices` tells whoever follows. `work` decides who does what, once; `store` keeps the
-rows; `orchestration` carries it all in Dagster and decides nothing.
+The path of the data: `sources` declares what is watched and when it is due, `pages` fetches
+politely, `reading` turns bodies into records, each system (`series`, ...) interprets records and
+ingests them once, `notices` notifies followers. `tasks` and `engine` run the work, `store` holds
+the rows; `orchestration` exposes it all in Dagster and decides nothing.
 """
 
 import gc
@@ -12,14 +12,14 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - what Dagster looks for; loaded on demand
-    """Hand out `defs` lazily: importing a room must not cost the two seconds Dagster takes."""
+    """Return `defs` lazily: importing a package must not cost the two seconds Dagster takes."""
     if name == "defs":
         return _definitions()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _definitions() -> Any:  # noqa: ANN401 - Dagster's, which is not named here
-    """Loaded once, and no garbage looked for meanwhile: all of it stays; that took a quarter."""
+    """Import the definitions once, without garbage collection: that took a quarter of the time."""
     is_first, was_on = "ingestion_pipeline.definitions" not in sys.modules, gc.isenabled()
     gc.disable()
     try:
@@ -33,5 +33,5 @@ def _definitions() -> Any:  # noqa: ANN401 - Dagster's, which is not named here
 
 
 def __dir__() -> list[str]:
-    """Dagster finds `defs` among these."""
+    """Return the names of the module, with `defs`, which Dagster looks for."""
     return [*globals(), "defs"]

@@ -1,4 +1,4 @@
-"""How the pieces are put together, for runs and for commands alike: settings, store, fetcher."""
+"""Composition root for runs and commands: build the run context, fetcher, renderer and channels."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ingestion_pipeline.pages.http.secrets import Secrets
 from ingestion_pipeline.pages.http.status import Waits
 from ingestion_pipeline.pages.visits.rendering import Renderer
 from ingestion_pipeline.reading.llm import ModelClient
-from ingestion_pipeline.registry import BEGUN, CRAWLED, POLLED
+from ingestion_pipeline.registry import CRAWLED, DEFERRED, POLLED
 from ingestion_pipeline.settings import Settings, secret_variable
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.configuration import open_from_environment
@@ -38,7 +38,7 @@ from ingestion_pipeline.store.configuration import open_from_environment
 def open_run_context(
     environment: Mapping[str, str] | None = None, *, run_id: str | None = None
 ) -> Generator[RunContext]:
-    """Everything a run works with; the store is closed at the end."""
+    """Yield what a run needs: store, settings, content, systems; close the store at the end."""
     settings, store = open_from_environment(environment)
     settings = _with_demo(settings)
     try:
@@ -48,7 +48,7 @@ def open_run_context(
             content=ContentStore(settings.home / "content"),
             systems=POLLED,
             crawlers=CRAWLED,
-            starters=BEGUN,
+            deferred_systems=DEFERRED,
             run_id=run_id,
         )
     finally:
@@ -56,9 +56,9 @@ def open_run_context(
 
 
 def _with_demo(settings: Settings) -> Settings:
-    """While the demo site runs, its providers answer for its websites; an operator's own go first.
+    """Return the settings with the demo site's providers, while that site runs.
 
-    Who has configured a provider or a model asks that, and nothing of it is changed.
+    Nothing changes if the operator has configured a provider or a model.
     """
     if settings.website.providers or settings.has_model:
         return settings
@@ -74,7 +74,7 @@ def _with_demo(settings: Settings) -> Settings:
 
 
 def open_fetcher(settings: Settings) -> HttpFetcher:
-    """The way in for pages; while the demo site runs, its names lead to it."""
+    """Return the HTTP fetcher; while the demo site runs, its host names resolve to it."""
     limits = FetchLimits(
         max_bytes=settings.fetch.max_bytes,
         max_ratio=settings.fetch.max_ratio,
@@ -88,7 +88,7 @@ def open_fetcher(settings: Settings) -> HttpFetcher:
 
 
 def open_renderer(settings: Settings, *, clock: Callable[[], datetime]) -> BrowserRenderer:
-    """The way in for pages that need a browser; none is started before the first of them."""
+    """Return the browser renderer; no browser is started before the first page that needs it."""
     rendering = settings.rendering
     limits = BrowserLimits(
         pages=rendering.pages,
@@ -110,7 +110,7 @@ def open_renderer(settings: Settings, *, clock: Callable[[], datetime]) -> Brows
 def renderer_if_any(
     settings: Settings, *, clock: Callable[[], datetime]
 ) -> AbstractAsyncContextManager[Renderer | None]:
-    """A renderer where this machine has a browser; else pages that need one are refused."""
+    """Return a renderer if this machine has a browser; else pages that need one are refused."""
     try:
         find_browser(settings)
     except NoBrowser:
@@ -119,18 +119,18 @@ def renderer_if_any(
 
 
 @asynccontextmanager
-async def open_reader(shop: RunContext) -> AsyncGenerator[Reader]:
-    """Who reads stored pages: rules, and the models if any is configured."""
-    clock = SteadyClock(shop.store.now())
-    if not shop.settings.has_model:
-        yield PipelineReader(shop.settings, clock.now)
+async def open_reader(ctx: RunContext) -> AsyncGenerator[Reader]:
+    """Yield the reader of stored pages: rules, and models if any is configured."""
+    clock = SteadyClock(ctx.store.now())
+    if not ctx.settings.has_model:
+        yield PipelineReader(ctx.settings, clock.now)
         return
-    async with ModelClient(shop.store, shop.settings) as client:
-        yield PipelineReader(shop.settings, clock.now, client)
+    async with ModelClient(ctx.store, ctx.settings) as client:
+        yield PipelineReader(ctx.settings, clock.now, client)
 
 
 def open_channels(settings: Settings) -> Channels:
-    """The ways out for messages; followers' webhooks pass the same guard as pages."""
+    """Return the notification channels; webhooks pass the same address guard as pages."""
     limits = WebhookLimits(
         deadline_seconds=settings.fetch.deadline_seconds,
         connect_seconds=settings.fetch.connect_seconds,
@@ -143,14 +143,14 @@ def open_channels(settings: Settings) -> Channels:
 
 
 def _guard(settings: Settings) -> Guard:
-    """While the demo site runs, its names lead to it."""
+    """Return the address guard; while the demo site runs, its host names resolve to it."""
     port = published_port(settings.home)
     resolve = system_resolver if port is None else demo_resolver(port, system_resolver)
     return Guard(settings.allowed_hosts, resolve)
 
 
 def _secret(name: str) -> str | None:
-    """What an operator has set under a name that a source's config names; asked when it is sent."""
+    """Return the value of a variable that a source's config names; read when it is sent."""
     return secret_variable(name).get_secret_value() or None
 
 

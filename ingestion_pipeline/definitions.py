@@ -1,4 +1,4 @@
-"""The one place where everything meets: what Dagster loads."""
+"""The Dagster definitions: assets, checks, jobs, schedules, sensors and resources."""
 
 import dagster as dg
 
@@ -17,7 +17,7 @@ from ingestion_pipeline.orchestration.checks import (
 from ingestion_pipeline.orchestration.companies import COMPANY_JOBS, companies
 from ingestion_pipeline.orchestration.contracts import CONTRACT_CHECKS
 from ingestion_pipeline.orchestration.datasets import datasets
-from ingestion_pipeline.orchestration.dead_letters import LETTER_JOBS
+from ingestion_pipeline.orchestration.dead_letters import DEAD_LETTER_JOBS
 from ingestion_pipeline.orchestration.exports import export_datasets
 from ingestion_pipeline.orchestration.extractions import EXTRACTION_JOBS
 from ingestion_pipeline.orchestration.health import source_health
@@ -33,7 +33,7 @@ from ingestion_pipeline.orchestration.websites import WEBSITE_JOBS, analyze_webs
 
 
 def build_definitions() -> dg.Definitions:
-    """Assets, checks, jobs, schedules and sensors over one workshop.
+    """Return assets, checks, jobs, schedules and sensors over one run context.
 
     Steps run in the run's own process (another one costs three seconds each), and what passes
     between them are ids, which stay in memory: nothing is pickled.
@@ -68,7 +68,7 @@ def build_definitions() -> dg.Definitions:
             detect_recipes,
             *CATALOG_JOBS,
             *EXTRACTION_JOBS,
-            *LETTER_JOBS,
+            *DEAD_LETTER_JOBS,
             *COMPANY_JOBS,
             ingest_job_board,
             process_listings,
@@ -77,7 +77,7 @@ def build_definitions() -> dg.Definitions:
         ],
         schedules=SCHEDULES,
         sensors=SENSORS,
-        resources={"workshop": RunContextResource(), "io_manager": dg.mem_io_manager},
+        resources={"run_context": RunContextResource(), "io_manager": dg.mem_io_manager},
         executor=dg.in_process_executor,
     )
 

@@ -1,4 +1,4 @@
-"""What the systems bring, by kind of source: the one list that jobs and commands share."""
+"""The systems and their checks by kind of source, shared by jobs and commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from ingestion_pipeline.catalogs.crawling.system import CatalogSystem
-from ingestion_pipeline.catalogs.extraction.source_config import ENTITIES, bad_reading
+from ingestion_pipeline.catalogs.extraction.source_config import ENTITIES, entity_config_problems
 from ingestion_pipeline.catalogs.operations.replay import requeue_page, requeue_reading
 from ingestion_pipeline.catalogs.recipes.recipe import config_problems
 from ingestion_pipeline.catalogs.recipes.registry import ensure_detection
@@ -31,22 +31,22 @@ from ingestion_pipeline.sources.definition import BadField, definition_of
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.operator_changes import declaration
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.tasks import dead_letters as letters
+from ingestion_pipeline.tasks import dead_letters
 from ingestion_pipeline.websites.runs.starting import KINDS
 from ingestion_pipeline.websites.runs.system import WebsiteSystem, requeue_phase
-from ingestion_pipeline.websites.source_config import given_of
+from ingestion_pipeline.websites.source_config import parse_website_config
 
 POLLED: dict[Kind, PolledSystem] = {
     Kind.SERIES: SeriesSystem(),
     Kind.JOB_BOARD: BoardSystem(),
 }
 CRAWLED: dict[Kind, CrawledSystem] = {Kind.CATALOG: CatalogSystem()}
-BEGUN: dict[Kind, DeferredSystem] = {
+DEFERRED: dict[Kind, DeferredSystem] = {
     Kind.COMPANY: CompanySystem(),
     Kind.WEBSITE: WebsiteSystem(),
 }
-# Work that is more than its task, by the task's kind.
-REVIVALS: dict[str, letters.Revive] = {
+# Requeue functions of tasks that need more than their own row, by the task's kind.
+REQUEUE_BY_KIND: dict[str, dead_letters.Requeue] = {
     DELIVER: requeue_messages,
     FETCH_PAGE: requeue_page,
     EXTRACT_PAGE: requeue_reading,
@@ -55,43 +55,43 @@ REVIVALS: dict[str, letters.Revive] = {
 }
 
 
-def replay(connection: Connection, letter_id: int, *, actor: str, now: datetime) -> str:
-    """The dead letter's work is due now; what happened, in a word for people."""
-    found = letters.find_dead_letter(connection, letter_id)
-    revive = None if found is None else REVIVALS.get(found["task_kind"])
-    return letters.replay(connection, letter_id, actor=actor, now=now, revive=revive)
+def replay(connection: Connection, dead_letter_id: int, *, actor: str, now: datetime) -> str:
+    """Requeue the work of the dead letter, due now; return the outcome in a word for people."""
+    dead_letter = dead_letters.find_dead_letter(connection, dead_letter_id)
+    requeue = None if dead_letter is None else REQUEUE_BY_KIND.get(dead_letter["task_kind"])
+    return dead_letters.replay(connection, dead_letter_id, actor=actor, now=now, requeue=requeue)
 
 
 def requeue_dead_letters(
-    store: Store, letter_ids: Sequence[int], *, actor: str, dry_run: bool = False
-) -> Iterator[letters.Replayed]:
-    """Each letter in a transaction of its own: one that cannot run again stops none.
+    store: Store, dead_letter_ids: Sequence[int], *, actor: str, dry_run: bool = False
+) -> Iterator[dead_letters.ReplayResult]:
+    """Requeue each dead letter in its own transaction: a failing one does not stop the others.
 
-    A dry run tells what would become of each, and leaves no trace.
+    A dry run reports what would become of each, and writes nothing.
 
     Raises:
         UnknownLetter: nothing was replayed.
     """
     with store.read() as connection:
-        letters.check_dead_letters(connection, letter_ids)
-    for letter_id in dict.fromkeys(letter_ids):
+        dead_letters.check_dead_letters(connection, dead_letter_ids)
+    for dead_letter_id in dict.fromkeys(dead_letter_ids):
         with store.begin() as connection:
             now = store.clock.now(connection)
-            outcome = replay(connection, letter_id, actor=actor, now=now)
+            outcome = replay(connection, dead_letter_id, actor=actor, now=now)
             if dry_run:
                 connection.rollback()
-        yield letters.Replayed(letter_id, outcome)
+        yield dead_letters.ReplayResult(dead_letter_id, outcome)
 
 
 def definition_check(sources: Path) -> Callable[[Definition], Iterable[BadField]]:
-    """`check_definition`, for whoever has entity types of his own beside his source files."""
+    """Return `check_definition` for entity types that stand beside the source files."""
     return partial(check_definition, entities=sources / ENTITIES)
 
 
 def check_definition(definition: Definition, *, entities: Path | None = None) -> Iterable[BadField]:
-    """What the system of a declared source has against its URL or configuration."""
+    """Yield what is wrong with a declared source's URL or config, by its system's rules."""
     if definition.kind is Kind.WEBSITE:
-        yield from given_of(definition.config)[1]
+        yield from parse_website_config(definition.config)[1]
     if definition.kind is Kind.CATALOG:
         for problem in _catalog_problems(definition.config, entities):
             yield BadField("config", f"{problem} ({definition.id})")
@@ -103,17 +103,17 @@ def check_definition(definition: Definition, *, entities: Path | None = None) ->
 
 
 def approval_problems(source: Source, sources: Path) -> list[str]:
-    """Why a source that waits for approval could not be polled; nothing for any other.
+    """Return why a source that waits for approval could not be polled; empty for any other.
 
-    What a discovery was not sure of may lack what its reader needs.
+    A source that discovery was not sure of may lack what its reader needs.
     """
     if source.status is not SourceStatus.PENDING_VALIDATION:
         return []
     definition, bad = definition_of(declaration(source))
     if definition is not None:
         bad = [*bad, *definition_check(sources)(definition)]
-    cure = f"`ingest sources update {source.id} --config` mends it, then it can be enabled"
-    return [f"{one.field}: {one.message}; {cure}" for one in bad]
+    cure = f"`ingest sources update {source.id} --config` fixes it, then it can be enabled"
+    return [f"{problem.field}: {problem.message}; {cure}" for problem in bad]
 
 
 def _configure_series(definition: Definition) -> None:
@@ -126,7 +126,7 @@ def _configure_company(definition: Definition) -> None:
 
 def _configure_board(definition: Definition) -> None:
     adapter = board_platform(definition.platform or "")
-    # The second question is whether anything says whose board it is.
+    # `first_request` also raises if nothing names the company of the board.
     adapter.configure(definition.url, definition.config).first_request()
 
 
@@ -139,18 +139,18 @@ _CONFIGURES: dict[Kind, Callable[[Definition], None]] = {
 
 
 def _catalog_problems(config: Mapping[str, Any], entities: Path | None) -> Iterable[str]:
-    """What is wrong with a catalogue's recipe and entity; without a recipe, one is detected."""
+    """Yield what is wrong with a catalogue's recipe and entity; a missing recipe is detected."""
     yield from config_problems(config)
-    yield from bad_reading(config, entities)
+    yield from entity_config_problems(config, entities)
 
 
 def declared(
     connection: Connection, source_ids: Iterable[str], *, now: datetime, again: bool = False
 ) -> list[str]:
-    """What the systems begin when sources were declared or changed; the ids of those concerned.
+    """Start what the systems do for declared or changed sources; return the ids concerned.
 
-    A catalogue without a recipe gets one detected; with `again` also one that has one, or that was
-    looked at in vain.
+    A catalogue without a recipe gets one detected; with `again` also one that has a recipe or whose
+    detection has failed.
     """
-    known = sources_by_id(connection, list(source_ids))
-    return ensure_detection(connection, known.values(), now=now, again=again)
+    existing = sources_by_id(connection, list(source_ids))
+    return ensure_detection(connection, existing.values(), now=now, again=again)

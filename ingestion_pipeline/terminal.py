@@ -1,4 +1,4 @@
-"""Text of strangers made safe to show: no character that a terminal obeys or that reorders text."""
+"""Escape characters of untrusted text that a terminal would execute or that reorder text."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _CONTROLS = re.compile(
 
 
 def harmless(text: str) -> str:
-    """Return the text with a replacement character for all that a terminal would obey."""
+    """Return the text with a replacement character for all that a terminal would execute."""
     return text if text.isprintable() else _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def harmless_json(text: str) -> str:
-    """Return the JSON document with such characters written as escapes: it means the same."""
+    """Return the JSON document with such characters as escapes: it means the same."""
     is_plain = text.isascii() and "\x7f" not in text  # JSON escapes the other controls of ASCII
     return text if is_plain else _CONTROLS.sub(_escaped, text)
 

@@ -1,6 +1,6 @@
-"""URLs as identities and addresses as dangers: one canonical form, and what nobody may fetch.
+"""Canonical URLs, secrets in URLs, and network addresses that must not be fetched.
 
-Everything here is pure: no name is looked up and nothing is connected to.
+Everything here is pure: no name is resolved and no connection is opened.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ _MAY_BE_SECRET = re.compile("(?i)token|key|secret|passw|pwd|sig|auth|jwt|bearer|
 
 
 class BadUrl(ValueError):
-    """Not a URL that can be fetched; the message says what is wrong and never holds a password."""
+    """A URL that cannot be fetched; the message says what is wrong and never holds a password."""
 
 
 class _Parts(NamedTuple):
@@ -111,12 +111,12 @@ class _Parts(NamedTuple):
 
 
 def canonical_url(url: str) -> str:
-    """The one spelling under which a page is known; the same for every spelling of the same page.
+    """Return the canonical spelling of a URL, the same for every spelling of the same page.
 
-    Fragment, user info, secrets, tracking parameters and session ids are gone; the query is sorted
-    by name (values of one name keep their order). It is an identity: a source is asked for by
+    Fragment, user info, secrets, tracking parameters and session ids are removed; the query is
+    sorted by name (values of one name keep their order). It is an identity: a source is fetched by
     `request_url`, which changes nothing that a server could mind; pages that a crawl finds are
-    asked for by this spelling.
+    fetched by this spelling.
     """
     parts = _split(url)
     path = _without_dots(_PATH_ODDITY.sub(_normal_escape, _without_session(parts.path)))
@@ -125,7 +125,7 @@ def canonical_url(url: str) -> str:
 
 
 def request_url(url: str) -> str:
-    """The form that goes on the wire: only what no request can carry is escaped or dropped."""
+    """Return the URL to send: only what no request can carry is escaped or dropped."""
     parts = _split(url)
     path = _PATH_ODDITY.sub(_kept_escape, parts.path)
     query = _QUERY_ODDITY.sub(_kept_escape, parts.query)
@@ -133,17 +133,17 @@ def request_url(url: str) -> str:
 
 
 def host_of(url: str) -> str:
-    """The canonical host, with the port where it is not the scheme's own."""
+    """Return the canonical host, with the port unless it is the scheme's default."""
     return _split(url).netloc
 
 
 def has_credentials(url: str) -> bool:
-    """Whether the URL carries a user name or a password; malformed URLs are asked too."""
+    """Return whether the URL carries a user name or password; malformed URLs included."""
     return _credentials_end(url) > 0
 
 
 def secret_parameter(url: str) -> str | None:
-    """The name of a parameter of the URL that holds a secret; None if there is none."""
+    """Return the name of a parameter of the URL that holds a secret, or None."""
     pairs = re.split("[?&;#]", url)[1:]
     secret = next((pair for pair in pairs if _is_secret(pair, least_chars=1)), None)
     return None if secret is None else secret.partition("=")[0]
@@ -155,9 +155,9 @@ def without_secrets(url: str) -> str:
         return url
     address, hash_sign, fragment = _without_user_info(url).partition("#")
     page, _, query = address.partition("?")
-    kept = without_secret_pairs(query)
-    shown = f"{page}?{kept}" if kept else (page if query else address)
-    return f"{shown}#{kept}" if (kept := without_secret_pairs(fragment)) and hash_sign else shown
+    pairs = without_secret_pairs(query)
+    safe = f"{page}?{pairs}" if pairs else (page if query else address)
+    return f"{safe}#{pairs}" if (pairs := without_secret_pairs(fragment)) and hash_sign else safe
 
 
 def without_secret_pairs(query: str) -> str:
@@ -178,9 +178,9 @@ def _is_secret(pair: str, *, least_chars: int = _LEAST_SECRET_CHARS) -> bool:
 
 
 def without_credentials(url: str) -> str:
-    """The URL for messages and logs: no user info, no secret parameter, cut at 500 characters."""
-    shown = _without_user_info(url)
-    return (_SECRET_VALUE.sub(r"\1...", shown) if "=" in shown else shown)[:_MESSAGE_CHARS]
+    """Return the URL for messages and logs: no user info, no secrets, at most 500 characters."""
+    safe = _without_user_info(url)
+    return (_SECRET_VALUE.sub(r"\1...", safe) if "=" in safe else safe)[:_MESSAGE_CHARS]
 
 
 def _without_user_info(url: str) -> str:
@@ -190,24 +190,24 @@ def _without_user_info(url: str) -> str:
 
 
 def checked_url(url: str) -> str:
-    """`url` itself, fit to be a source's address; else a `BadUrl` with the problem and the cure."""
-    shown = without_credentials(url)
+    """Return `url` if it can be a source's address; else raise `BadUrl` with problem and cure."""
+    safe = without_credentials(url)
     if len(url) > MAX_URL_CHARS:
         raise BadUrl(
-            f"URL {shown!r} has {len(url)} characters; shorten it to {MAX_URL_CHARS} or fewer"
+            f"URL {safe!r} has {len(url)} characters; shorten it to {MAX_URL_CHARS} or fewer"
         )
     if " " in url or not url.isprintable():  # of all blanks only this one is printable
         raise BadUrl(
-            f"URL {shown!r} holds a space or control character; remove it or write it as %20"
+            f"URL {safe!r} holds a space or control character; remove it or write it as %20"
         )
     _split(url)
     if has_credentials(url):
         raise BadUrl(
-            f"URL {shown!r} was given with a user name or password; remove the part before the @"
+            f"URL {safe!r} was given with a user name or password; remove the part before the @"
         )
     if (escaped := len(canonical_url(url))) > MAX_URL_CHARS:
         raise BadUrl(
-            f"URL {shown!r} has {escaped} characters once escaped; shorten it to {MAX_URL_CHARS}"
+            f"URL {safe!r} has {escaped} characters once escaped; shorten it to {MAX_URL_CHARS}"
         )
     return url
 
@@ -232,7 +232,7 @@ def _split(url: str) -> _Parts:
 
 @lru_cache(maxsize=4096)  # the links of a page, and the pages of a crawl, share a few hosts
 def _host_and_port(netloc: str, scheme: str) -> tuple[str, int | None]:
-    """Canonical; a `BadUrl` says what is wrong as the end of a sentence."""
+    """Return canonical host and port; `BadUrl` states the problem as the end of a sentence."""
     match = re.fullmatch(r"(\[[^\]]*\]|[^:]*)(?::([0-9]*))?", netloc, re.DOTALL)
     if match is None:
         raise BadUrl("a malformed host or port; write host or host:number")
@@ -256,7 +256,7 @@ def _canonical_host(host: str) -> str:
 
 
 def _dotted(name: str) -> str:
-    """A name unless its last label is a number: `0x7f.1`, `0177.0.0.1`, `2130706433` are IPv4."""
+    """Return IPv4 if the last label is a number: `0x7f.1`, `0177.0.0.1`, `2130706433` are IPv4."""
     labels = name.removesuffix(".").split(".")
     if not re.fullmatch("[0-9]+|0x[0-9a-f]*", labels[-1]):
         return name
@@ -310,33 +310,33 @@ def _escaped(char: str) -> str:
 def _without_dots(path: str) -> str:
     if "/." not in path:
         return path
-    kept: list[str] = []
+    resolved: list[str] = []
     segments = path.split("/")[1:]
     for segment in segments:
         if segment == "..":
-            del kept[-1:]
+            del resolved[-1:]
         elif segment != ".":
-            kept.append(segment)
+            resolved.append(segment)
     if segments[-1] in {".", ".."}:
-        kept.append("")
-    return "/" + "/".join(kept)
+        resolved.append("")
+    return "/" + "/".join(resolved)
 
 
 def _canonical_query(query: str) -> str:
     if not query:
         return ""
     pairs = without_secret_pairs(_QUERY_ODDITY.sub(_normal_escape, query)).split("&")
-    kept = [pair for pair in pairs if pair and not selects_nothing(pair)]
-    return "&".join(sorted(kept, key=lambda pair: pair.partition("=")[0]))
+    selecting = [pair for pair in pairs if pair and not selects_nothing(pair)]
+    return "&".join(sorted(selecting, key=lambda pair: pair.partition("=")[0]))
 
 
 def is_tracking(name: str) -> bool:
-    """Whether a parameter of this name, in lower case, never selects a page."""
+    """Return whether a parameter of this name, in lower case, never selects a page."""
     return name in TRACKING_PARAMETERS or name.startswith(TRACKING_PREFIXES)
 
 
 def selects_nothing(pair: str) -> bool:
-    """Whether a `name=value` of a query follows the visitor, and never says which page is meant."""
+    """Return whether a `name=value` tracks the visitor and never selects a page."""
     name, _, value = pair.partition("=")
     name = name.lower()
     return is_tracking(name) or (name in _SESSION_NAMES and _is_session_id(name, value))
@@ -353,8 +353,8 @@ def without_session_ids(url: str) -> str:
     """Return the address as it is written, without session ids and tracking parameters."""
     address, mark, query = url.partition("?")
     query, hash_mark, fragment = query.partition("#")
-    kept = "&".join(pair for pair in query.split("&") if pair and not selects_nothing(pair))
-    return f"{_without_session(address)}{mark if kept else ''}{kept}{hash_mark}{fragment}"
+    selecting = "&".join(pair for pair in query.split("&") if pair and not selects_nothing(pair))
+    return f"{_without_session(address)}{mark if selecting else ''}{selecting}{hash_mark}{fragment}"
 
 
 def _without_session(path: str) -> str:
@@ -362,7 +362,7 @@ def _without_session(path: str) -> str:
 
 
 def _credentials_end(url: str) -> int:
-    """Where user info ends (0: there is none).
+    """Return the position where user info ends (0: there is none).
 
     A password with an unescaped slash leaves `http://user:pa` as host and a port that is no number:
     then everything up to the last @ is taken for credentials.
@@ -401,7 +401,7 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 
 
 def is_refused_address(ip: str) -> bool:
-    """Whether `ip` is anything but a public unicast address; so is what is no address at all."""
+    """Return whether `ip` is anything but a public unicast address, or no address at all."""
     try:
         address = ip_address(ip)
     except ValueError:

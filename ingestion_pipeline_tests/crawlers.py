@@ -11,12 +11,12 @@ from typing import Any
 
 from sqlalchemy import select
 
-from ingestion_pipeline.catalogs.crawling.runs import crawl_slice, crawl_until_done, read_slice
+from ingestion_pipeline.catalogs.crawling.runs import crawl_until_done, run_crawl, run_extraction
 from ingestion_pipeline.catalogs.datasets.completion import update_completions
 from ingestion_pipeline.catalogs.extraction.page_reader import Reader
 from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.crawling.protocol import CrawlCounts, Crawled, CrawlFilter
+from ingestion_pipeline.engine.crawling.protocol import CrawlCounts, CrawlFilter, CrawlResult
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import crawl_steps, pages
@@ -50,56 +50,58 @@ def a_page(*links: str, text: str = "") -> str:
     return f"<html><body><h1>Page {text}</h1><ul>{anchors}</ul></body></html>"
 
 
-def begin(shop: RunContext, web: FakeWeb) -> None:
+def begin(ctx: RunContext, web: FakeWeb) -> None:
     """The polls that are due begin their extractions."""
-    asyncio.run(fetch_async(shop, web.port))
+    asyncio.run(fetch_async(ctx, web.port))
 
 
-def fetch_pages(shop: RunContext, web: FakeWeb, wanted: CrawlFilter = EVERYTHING) -> Crawled:
+def fetch_pages(
+    ctx: RunContext, web: FakeWeb, crawl_filter: CrawlFilter = EVERYTHING
+) -> CrawlResult:
     """One run over what waits to be fetched; nothing is read."""
 
-    async def run() -> Crawled:
-        worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds)
-        async with a_fetcher(shop.settings, web.port) as fetcher:
-            return await crawl_slice(shop, worker, fetcher, wanted)
+    async def run() -> CrawlResult:
+        worker = Worker(ctx.store, lease_seconds=ctx.settings.work.lease_seconds)
+        async with a_fetcher(ctx.settings, web.port) as fetcher:
+            return await run_crawl(ctx, worker, fetcher, crawl_filter)
 
     return asyncio.run(run())
 
 
 def read_pages(
-    shop: RunContext, wanted: CrawlFilter = EVERYTHING, reader: Reader | None = None
+    ctx: RunContext, crawl_filter: CrawlFilter = EVERYTHING, reader: Reader | None = None
 ) -> ReadCounts:
     """One run over what waits to be read."""
 
     async def run() -> ReadCounts:
-        worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds)
-        return (await read_slice(shop, worker, wanted, reader=reader)).counts
+        worker = Worker(ctx.store, lease_seconds=ctx.settings.work.lease_seconds)
+        return (await run_extraction(ctx, worker, crawl_filter, reader=reader)).counts
 
     return asyncio.run(run())
 
 
-def crawl(shop: RunContext, web: FakeWeb, wanted: CrawlFilter = EVERYTHING) -> Crawled:
+def crawl(ctx: RunContext, web: FakeWeb, crawl_filter: CrawlFilter = EVERYTHING) -> CrawlResult:
     """One run over what waits: fetched, then read."""
-    crawled = fetch_pages(shop, web, wanted)
-    read_pages(shop, wanted)
+    crawled = fetch_pages(ctx, web, crawl_filter)
+    read_pages(ctx, crawl_filter)
     return crawled
 
 
-def crawl_all(shop: RunContext, port: int, *source_ids: str) -> CrawlCounts:
+def crawl_all(ctx: RunContext, port: int, *source_ids: str) -> CrawlCounts:
     """Begun now, and walked to the end."""
 
     async def run() -> CrawlCounts:
-        async with a_fetcher(shop.settings, port) as fetcher:
-            return await crawl_until_done(shop, source_ids or [SHOP], fetcher)
+        async with a_fetcher(ctx.settings, port) as fetcher:
+            return await crawl_until_done(ctx, source_ids or [SHOP], fetcher)
 
     counts = asyncio.run(run())
-    conclude(shop)
+    conclude(ctx)
     return counts
 
 
-def conclude(shop: RunContext) -> None:
+def conclude(ctx: RunContext) -> None:
     """What is read ends, if nothing is left."""
-    update_completions(shop)
+    update_completions(ctx)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,40 +137,40 @@ def found_pages(store: Store) -> list[FoundPage]:
 
 
 def statuses(store: Store) -> Counter[str]:
-    return Counter(one.status for one in found_pages(store))
+    return Counter(row.status for row in found_pages(store))
 
 
 def crawl_job(job: Job, source_ids: Sequence[str]) -> int:
     """In a process of its own: walk on until nothing waits; how many pages it got."""
     deadline = time.monotonic() + 60
-    got = 0
-    with job.shop() as shop:
+    fetched = 0
+    with job.ctx() as ctx:
         while time.monotonic() < deadline:
-            counts = crawl_all(shop, job.port, *source_ids)
-            got += counts.new + counts.same
-            if not any(one.status in OPEN for one in found_pages(shop.store)):
-                return got
+            counts = crawl_all(ctx, job.port, *source_ids)
+            fetched += counts.new + counts.same
+            if not any(row.status in OPEN for row in found_pages(ctx.store)):
+                return fetched
             time.sleep(0.05)
-    return got
+    return fetched
 
 
 def read_job(job: Job) -> int:
     """In a process of its own: read on until nothing waits; how many items it found."""
     deadline = time.monotonic() + 60
-    found = 0
-    with job.shop() as shop:
+    result = 0
+    with job.ctx() as ctx:
         while time.monotonic() < deadline:
-            found += read_pages(shop).items
-            if not any(one.status in OPEN for one in found_pages(shop.store)):
-                return found
+            result += read_pages(ctx).items
+            if not any(row.status in OPEN for row in found_pages(ctx.store)):
+                return result
             time.sleep(0.05)
-    return found
+    return result
 
 
 def weight_of_a_crawl(job: Job) -> int:
     """The most kilobytes that this process ever held, once the catalogue is crawled."""
     import resource
 
-    with job.shop() as shop:
-        crawl_all(shop, job.port)
+    with job.ctx() as ctx:
+        crawl_all(ctx, job.port)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -32,7 +32,7 @@ from ingestion_pipeline.store.tables import (
     tasks,
 )
 from ingestion_pipeline_tests.crawlers import SHOP, a_catalog
-from ingestion_pipeline_tests.pollers import a_shop, given_sources
+from ingestion_pipeline_tests.pollers import a_run_context, given_sources
 
 FAILURE = {"class": "permanent", "code": "http_404", "message": "it answered 404"}
 
@@ -41,11 +41,11 @@ FAILURE = {"class": "permanent", "code": "http_404", "message": "it answered 404
 class Extracting:
     """A store in which extractions are begun, read and ended; time stands where `clock` stands."""
 
-    shop: RunContext
+    ctx: RunContext
     clock: FixedClock
 
     def source(self, source_id: str = SHOP) -> None:
-        given_sources(self.shop.store, a_catalog(name=source_id.partition(":")[2]))
+        given_sources(self.ctx.store, a_catalog(name=source_id.partition(":")[2]))
 
     def begin(
         self,
@@ -109,8 +109,8 @@ class Extracting:
         """The pages state items of these keys, in the extraction's own dataset; its id."""
         [row] = self.rows(extractions, id=id_)
         own = self.rows(datasets, extraction_id=id_)
-        found = [one.id for one in own if one.status != "published"]
-        dataset_id = found[0] if found else self._dataset(row)
+        result = [item.id for item in own if item.status != "published"]
+        dataset_id = result[0] if result else self._dataset(row)
         for path, keys in items.items():
             page = self.page_of(id_, path)
             for position, key in enumerate(keys):
@@ -121,7 +121,7 @@ class Extracting:
         return dataset_id
 
     def _dataset(self, row: Any) -> int:
-        versions = [one.version for one in self.rows(datasets, source_id=row.source_id)]
+        versions = [item.version for item in self.rows(datasets, source_id=row.source_id)]
         values = {
             "source_id": row.source_id,
             "extraction_id": row.id,
@@ -166,37 +166,37 @@ class Extracting:
         return self.insert(tasks, values | more)
 
     def end(self, id_: int, ending: FinishReason = COMPLETE) -> list[Ended]:
-        with self.shop.store.begin() as connection:
+        with self.ctx.store.begin() as connection:
             return finish_extractions(
                 connection,
                 {id_: ending},
                 now=self.clock.at,
-                settings=self.shop.settings,
+                settings=self.ctx.settings,
                 random=Random(7),
             )
 
     def look(self, **later: float) -> list[Ended]:
         """Completion is looked at, so much later."""
         self.clock.advance(**later)
-        return list(update_completions(self.shop).ended)
+        return list(update_completions(self.ctx).ended)
 
     def status(self, id_: int) -> str:
         return self.rows(extractions, id=id_)[0].status
 
     def cancel(self, id_: int) -> Ended:
-        with self.shop.store.begin() as connection:
+        with self.ctx.store.begin() as connection:
             return control.cancel(
                 connection,
                 id_,
                 actor="ann",
                 now=self.clock.at,
-                settings=self.shop.settings,
+                settings=self.ctx.settings,
                 random=Random(7),
             )
 
     def act(self, action: Any, id_: int, **more: Any) -> Any:
         self.clock.advance(seconds=1)
-        with self.shop.store.begin() as connection:
+        with self.ctx.store.begin() as connection:
             return action(connection, id_, actor="ann", now=self.clock.at, **more)
 
     def fail(self, id_: int, path: str, code: str = "http_500") -> None:
@@ -207,24 +207,24 @@ class Extracting:
     def versions(self) -> dict[int, tuple[str, list[str]]]:
         """State and keys of every version, each key once."""
         return {
-            one.version: (
-                one.status,
+            item.version: (
+                item.status,
                 sorted(
                     row.item_key
-                    for row in self.rows(data_items, dataset_id=one.id)
+                    for row in self.rows(data_items, dataset_id=item.id)
                     if not row.is_repeat
                 ),
             )
-            for one in self.rows(datasets)
+            for item in self.rows(datasets)
         }
 
     def live(self, kind: str) -> list[str]:
         """The paths of the pages that have a live task of this kind."""
-        found = [row for row in self.rows(tasks, kind=kind) if row.ended_at is None]
-        return sorted(row.url.removeprefix("http://a.test") for row in found)
+        result = [row for row in self.rows(tasks, kind=kind) if row.ended_at is None]
+        return sorted(row.url.removeprefix("http://a.test") for row in result)
 
     def set(self, table: Table, id_: int, **values: Any) -> None:
-        with self.shop.store.begin() as connection:
+        with self.ctx.store.begin() as connection:
             connection.execute(update(table).where(table.c.id == id_).values(values))
 
     def rows(self, table: Table, **only: Any) -> list[Any]:
@@ -232,11 +232,11 @@ class Extracting:
         for name, value in only.items():
             query = query.where(table.c[name] == value)
         order = table.c.id if "id" in table.c else next(iter(table.c))
-        with self.shop.store.read() as connection:
+        with self.ctx.store.read() as connection:
             return list(connection.execute(query.order_by(order)))
 
     def insert(self, table: Table, values: Mapping[str, Any]) -> int:
-        with self.shop.store.begin() as connection:
+        with self.ctx.store.begin() as connection:
             made = connection.execute(insert(table).values(dict(values)).returning(table.c.id))
             return made.scalar_one()
 
@@ -246,7 +246,7 @@ def some(store: Store, settings: Settings, now: datetime) -> Extracting:
     """A catalogue without an extraction, under the default settings."""
     clock = FixedClock(now)
     store.clock = clock
-    made = Extracting(shop=a_shop(store, settings), clock=clock)
+    made = Extracting(ctx=a_run_context(store, settings), clock=clock)
     made.source()
     return made
 

@@ -85,7 +85,7 @@ class FakeWeb:
 
     @property
     def paths(self) -> list[str]:
-        return [asked.path for asked in self.requests]
+        return [request.path for request in self.requests]
 
     def url(self, path: str = "/") -> str:
         return f"{'https' if self._tls else 'http'}://{self.host_port}{path}"
@@ -134,22 +134,22 @@ class FakeWeb:
                 await writer.wait_closed()
 
     async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        asked = _parsed(await reader.readuntil(b"\r\n\r\n"))
-        if length := int(asked.headers.get("content-length", "0")):
-            asked = replace(asked, body=await reader.readexactly(length))
-        is_by_the_way = asked.path == "/robots.txt"
-        (self.robots_requests if is_by_the_way else self.requests).append(asked)
-        answer = self._chosen(asked)
+        request = _parsed(await reader.readuntil(b"\r\n\r\n"))
+        if length := int(request.headers.get("content-length", "0")):
+            request = replace(request, body=await reader.readexactly(length))
+        is_by_the_way = request.path == "/robots.txt"
+        (self.robots_requests if is_by_the_way else self.requests).append(request)
+        answer = self._chosen(request)
         if callable(answer):
             await answer(writer)
             return False
-        writer.write(_wire_form(answer, asked))
+        writer.write(_wire_form(answer, request))
         await writer.drain()
         return True
 
-    def _chosen(self, asked: Asked) -> WebAnswer:
-        by_host = asked.host.partition(":")[0] + asked.path
-        route = by_host if by_host in self.routes else asked.path
+    def _chosen(self, request: Asked) -> WebAnswer:
+        by_host = request.host.partition(":")[0] + request.path
+        route = by_host if by_host in self.routes else request.path
         answers = self.routes.get(route, 404)
         if not isinstance(answers, list | tuple):
             return answers  # pyright: ignore[reportReturnType] - str and bytes are sequences too
@@ -178,10 +178,10 @@ def _parsed(head: bytes) -> Asked:
     return Asked(method, path, headers.get("host", ""), headers, time.monotonic())
 
 
-def _wire_form(answer: bytes | str | int | Reply, asked: Asked) -> bytes:
+def _wire_form(answer: bytes | str | int | Reply, request: Asked) -> bytes:
     reply = _reply(answer)
     etag = {name.lower(): value for name, value in reply.headers.items()}.get("etag")
-    if etag is not None and asked.headers.get("if-none-match") == etag:
+    if etag is not None and request.headers.get("if-none-match") == etag:
         reply = Reply(b"", 304, reply.headers)
     lines = [f"HTTP/1.1 {reply.status} Fake", *(f"{k}: {v}" for k, v in reply.headers.items())]
     head_only = reply.status in {204, 304}

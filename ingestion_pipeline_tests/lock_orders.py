@@ -34,17 +34,17 @@ def locked_meanwhile(
             unlocked = among.with_for_update(skip_locked=True, key_share=True)
             free = set(other.execute(unlocked).scalars())
         waiting.result(30)
-    return [one for one in every if one not in free]
+    return [item for item in every if item not in free]
 
 
-def is_taken_meanwhile(store: Store, act: Act, *, held: Executable, wanted: Executable) -> bool:
-    """Whether `wanted` would have to wait for the transaction, which waits for what is held."""
+def is_taken_meanwhile(store: Store, act: Act, *, held: Executable, statement: Executable) -> bool:
+    """Return whether `statement` would have to wait for the transaction, which waits too."""
     with ThreadPoolExecutor(1) as pool:
         with store.begin() as other:
             other.execute(held)
             waiting = pool.submit(in_transaction, store, act)
             wait_until_blocked(store)
-            is_taken = has_to_wait(store, wanted)
+            is_taken = has_to_wait(store, statement)
             other.rollback()
         waiting.result(30)
     return is_taken

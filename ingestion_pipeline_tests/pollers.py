@@ -17,15 +17,15 @@ from sqlalchemy import Connection, Table, func, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.fetching import Fetching, FetchSlice
+from ingestion_pipeline.engine.polling.fetching import PollRun, PollRunResult
 from ingestion_pipeline.engine.polling.ingesting import extract_batch, ingest_batch
-from ingestion_pipeline.engine.polling.protocol import Ingested
+from ingestion_pipeline.engine.polling.protocol import IngestResult
 from ingestion_pipeline.engine.polling.results import PollCounts
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.pages.http.fetcher import FetchLimits, HttpFetcher
 from ingestion_pipeline.pages.http.guard import Endpoint, Guard, Resolver, system_resolver
 from ingestion_pipeline.pages.politeness.robots import as_stored, rules_of_answer
-from ingestion_pipeline.registry import BEGUN, CRAWLED, POLLED
+from ingestion_pipeline.registry import CRAWLED, DEFERRED, POLLED
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.sources.source import Definition
@@ -73,7 +73,7 @@ class Polled:
 
     fetched: PollCounts
     counts: PollCounts
-    ingested: Sequence[Ingested]
+    ingested: Sequence[IngestResult]
     owner: str
 
 
@@ -84,7 +84,7 @@ def settings_of(home: Path, url: str, **changes: str) -> Settings:
     return load_settings(environment, overrides)
 
 
-def a_shop(store: Store, settings: Settings) -> RunContext:
+def a_run_context(store: Store, settings: Settings) -> RunContext:
     content = ContentStore(settings.home / "content")
     return RunContext(
         store=store,
@@ -92,15 +92,15 @@ def a_shop(store: Store, settings: Settings) -> RunContext:
         content=content,
         systems=POLLED,
         crawlers=CRAWLED,
-        starters=BEGUN,
+        deferred_systems=DEFERRED,
         random=Random(7),
     )
 
 
-def changed(shop: RunContext, **changes: str) -> RunContext:
+def changed(ctx: RunContext, **changes: str) -> RunContext:
     """The same workshop under other settings."""
-    old = shop.settings
-    return replace(shop, settings=settings_of(old.home, old.database_url, **changes))
+    old = ctx.settings
+    return replace(ctx, settings=settings_of(old.home, old.database_url, **changes))
 
 
 def names_of(port: int) -> Resolver:
@@ -122,33 +122,35 @@ def a_fetcher(settings: Settings, port: int) -> HttpFetcher:
 
 
 async def fetch_async(
-    shop: RunContext, port: int, wanted: ClaimFilter = POLLS, worker: Worker | None = None
-) -> tuple[Worker, Fetching]:
-    worker = worker or Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds)
-    async with a_fetcher(shop.settings, port) as fetcher:
-        return worker, await FetchSlice(shop, worker, fetcher).run(wanted)
+    ctx: RunContext, port: int, claim_filter: ClaimFilter = POLLS, worker: Worker | None = None
+) -> tuple[Worker, PollRunResult]:
+    worker = worker or Worker(ctx.store, lease_seconds=ctx.settings.work.lease_seconds)
+    async with a_fetcher(ctx.settings, port) as fetcher:
+        return worker, await PollRun(ctx, worker, fetcher).run(claim_filter)
 
 
-def fetch(shop: RunContext, web: FakeWeb, wanted: ClaimFilter = POLLS) -> tuple[Worker, Fetching]:
+def fetch(
+    ctx: RunContext, web: FakeWeb, claim_filter: ClaimFilter = POLLS
+) -> tuple[Worker, PollRunResult]:
     """The first part of a run."""
-    return asyncio.run(fetch_async(shop, web.port, wanted))
+    return asyncio.run(fetch_async(ctx, web.port, claim_filter))
 
 
-def ingest(shop: RunContext, worker: Worker, fetching: Fetching) -> Polled:
+def ingest(ctx: RunContext, worker: Worker, fetching: PollRunResult) -> Polled:
     """The rest of it."""
     counts = fetching.counts
-    ingested: list[Ingested] = []
+    ingested: list[IngestResult] = []
     for batch_id in fetching.batch_ids:
-        counts += extract_batch(shop, worker, batch_id)
-        ingestion = ingest_batch(shop, worker, batch_id)
+        counts += extract_batch(ctx, worker, batch_id)
+        ingestion = ingest_batch(ctx, worker, batch_id)
         counts += ingestion.counts
         ingested += ingestion.ingested
     return Polled(fetched=fetching.counts, counts=counts, ingested=ingested, owner=fetching.owner)
 
 
-def poll(shop: RunContext, web: FakeWeb, wanted: ClaimFilter = POLLS) -> Polled:
+def poll(ctx: RunContext, web: FakeWeb, claim_filter: ClaimFilter = POLLS) -> Polled:
     """One whole run."""
-    return ingest(shop, *fetch(shop, web, wanted))
+    return ingest(ctx, *fetch(ctx, web, claim_filter))
 
 
 def a_feed(*numbers: int, note: str = "") -> bytes:
@@ -204,8 +206,8 @@ def given_robots(store: Store, *names: str, text: bytes = b"", agent: str = "tes
     """What robots.txt says is known of these hosts, so that a test about pace need not ask."""
     with store.begin() as connection:
         now = store.clock.now(connection)
-        known = as_stored(rules_of_answer(200, {}, text, now=now), agent)
-        values = [{"host": name, "robots": {f"http://{name}": known}} for name in names]
+        stored_rules = as_stored(rules_of_answer(200, {}, text, now=now), agent)
+        values = [{"host": name, "robots": {f"http://{name}": stored_rules}} for name in names]
         connection.execute(insert(hosts), values)
 
 
@@ -233,23 +235,23 @@ class Job:
     days_off: int = 0
 
     @contextmanager
-    def shop(self) -> Iterator[RunContext]:
+    def ctx(self) -> Iterator[RunContext]:
         """The workshop of such a process, whose own clock may be days off."""
         import time_machine
 
         moment = datetime.now(UTC) + timedelta(days=self.days_off)
         with time_machine.travel(moment) if self.days_off else nullcontext():
             store = open_store(self.url)
-            yield a_shop(store, settings_of(self.home, self.url, **self.changes))
+            yield a_run_context(store, settings_of(self.home, self.url, **self.changes))
             store.close()
 
 
 def poll_until_done(job: Job) -> int:
     """Poll as runs do until every source has been polled; how many this process ingested."""
     ingested, deadline = 0, time.monotonic() + PATIENCE_SECONDS
-    with job.shop() as shop:
-        while _unpolled(shop.store) and time.monotonic() < deadline:
-            ingested += poll_once(job, shop)
+    with job.ctx() as ctx:
+        while _unpolled(ctx.store) and time.monotonic() < deadline:
+            ingested += poll_once(job, ctx)
             time.sleep(0.02)
     return ingested
 
@@ -263,12 +265,12 @@ def poll_through_outages(job: Job, acknowledged: Path) -> int:
     broken, deadline = 0, time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         try:
-            with job.shop() as shop:
-                while _unpolled(shop.store):
-                    worker, fetching = asyncio.run(fetch_async(shop, job.port))
-                    done = [one.source_id for one in ingest(shop, worker, fetching).ingested]
+            with job.ctx() as ctx:
+                while _unpolled(ctx.store):
+                    worker, fetching = asyncio.run(fetch_async(ctx, job.port))
+                    done = [item.source_id for item in ingest(ctx, worker, fetching).ingested]
                     with acknowledged.open("a") as file:
-                        file.writelines(f"{time.monotonic()} {one}\n" for one in done)
+                        file.writelines(f"{time.monotonic()} {item}\n" for item in done)
                     time.sleep(0.02)
                 return broken
         except (SQLAlchemyError, WorkError):
@@ -277,13 +279,13 @@ def poll_through_outages(job: Job, acknowledged: Path) -> int:
     raise TimeoutError("the database never came back")
 
 
-def poll_once(job: Job, shop: RunContext | None = None) -> int:
+def poll_once(job: Job, ctx: RunContext | None = None) -> int:
     """One run; how many sources it ingested."""
-    if shop is None:
-        with job.shop() as opened:
+    if ctx is None:
+        with job.ctx() as opened:
             return poll_once(job, opened)
-    worker, fetching = asyncio.run(fetch_async(shop, job.port))
-    return len(ingest(shop, worker, fetching).ingested)
+    worker, fetching = asyncio.run(fetch_async(ctx, job.port))
+    return len(ingest(ctx, worker, fetching).ingested)
 
 
 def _unpolled(store: Store) -> int:
@@ -294,12 +296,12 @@ def _unpolled(store: Store) -> int:
 
 def stop_between_fetch_and_ingest(job: Job) -> dict[str, int]:
     """Fetch, stand still with the batch in hand, and go on as if nothing had happened."""
-    with job.shop() as shop:
-        worker, fetching = asyncio.run(fetch_async(shop, job.port))
+    with job.ctx() as ctx:
+        worker, fetching = asyncio.run(fetch_async(ctx, job.port))
         [batch_id] = fetching.batch_ids
-        extract_batch(shop, worker, batch_id)
+        extract_batch(ctx, worker, batch_id)
         stop_here()
-        ingestion = ingest_batch(shop, worker, batch_id)
+        ingestion = ingest_batch(ctx, worker, batch_id)
     return {"fetched": fetching.counts.changed, "ingested": len(ingestion.ingested)}
 
 
@@ -308,9 +310,9 @@ def poll_on_a_full_disk(job: Job, limit_bytes: int) -> str:
     import resource
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
-    with job.shop() as shop:
+    with job.ctx() as ctx:
         try:
-            asyncio.run(fetch_async(shop, job.port))
+            asyncio.run(fetch_async(ctx, job.port))
         except Exception as error:
             return f"{type(error).__name__}: {error}"
     return "no error"

@@ -194,8 +194,8 @@ def find_binaries() -> Path | None:
         key=lambda file: float(file.parent.parent.name),
         reverse=True,
     )
-    found = [Path(on_path).resolve()] if on_path else versions
-    return found[0].parent if found else None
+    result = [Path(on_path).resolve()] if on_path else versions
+    return result[0].parent if result else None
 
 
 def start_server(*, durable: bool = False) -> PostgresServer:

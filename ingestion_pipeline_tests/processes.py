@@ -185,15 +185,15 @@ def type_for_nobody(home: str, lines: list[list[str]]) -> list[tuple[int, str]]:
     reader, writer = os.pipe()
     os.close(reader)
     os.dup2(writer, 1)
-    found: list[tuple[int, str]] = []
+    result: list[tuple[int, str]] = []
     for line in lines:
         sys.stdout = os.fdopen(1, "w", closefd=False)
         sys.stderr = complaints = io.StringIO()
         try:
             main(line, prog_name="ingest")
         except SystemExit as ended:
-            found.append((ended.code if isinstance(ended.code, int) else 1, complaints.getvalue()))
-    return found
+            result.append((ended.code if isinstance(ended.code, int) else 1, complaints.getvalue()))
+    return result
 
 
 def open_together(url: str, barrier: Barrier) -> int:
@@ -240,10 +240,10 @@ def work_until_done(url: str, lease_seconds: float) -> int:
     worker = Worker(store, lease_seconds=lease_seconds)
     count, deadline = 0, time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
-        if found := worker.claim(POLLS, limit=10):
+        if result := worker.claim(POLLS, limit=10):
             with suppress(LostClaim):  # it waited for the file longer than its lease
-                finish(store, found)
-                count += len(found)
+                finish(store, result)
+                count += len(result)
         elif _active(store) == 0:
             break
         else:
@@ -261,11 +261,11 @@ def _active(store: Store) -> int:
 def stop_inside_a_transaction(url: str) -> None:
     """Claim, write effects and completion, and stand still before the commit."""
     store = open_store(url)
-    found = Worker(store, lease_seconds=1).claim(POLLS, limit=10)
+    result = Worker(store, lease_seconds=1).claim(POLLS, limit=10)
     with store.begin() as connection:
         now = store.clock.now(connection)
-        claims.apply(connection, [finished(task) for task in found], now=now)
-        _write_effects(connection, found, now)
+        claims.apply(connection, [finished(task) for task in result], now=now)
+        _write_effects(connection, result, now)
         stop_here()
 
 
@@ -273,14 +273,14 @@ def stop_between_claim_and_finish(url: str, lease_seconds: float) -> dict[str, A
     """Stand still with a claim in hand, then try to finish as if nothing had happened."""
     store = open_store(url)
     worker = Worker(store, lease_seconds=lease_seconds)
-    found = worker.claim(POLLS, limit=1)
+    result = worker.claim(POLLS, limit=1)
     stop_here()
     may_start = worker.may_start()
     try:
         with store.begin() as connection:
             now = store.clock.now(connection)
-            _write_effects(connection, found, now, note=" too late")
-            claims.apply(connection, [finished(task) for task in found], now=now)
+            _write_effects(connection, result, now, note=" too late")
+            claims.apply(connection, [finished(task) for task in result], now=now)
     except LostClaim:
         return {"lost": True, "may_start": may_start, "kept": worker.renew()}
     finally:
@@ -321,9 +321,9 @@ def claim_with_a_wrong_clock(url: str, days_off: int, lease_seconds: float) -> l
 
     with time_machine.travel(datetime.now(UTC) + timedelta(days=days_off)):
         store = open_store(url)
-        found = Worker(store, lease_seconds=lease_seconds).claim(POLLS, limit=10)
+        result = Worker(store, lease_seconds=lease_seconds).claim(POLLS, limit=10)
         store.close()
-    return [task.id for task in found]
+    return [task.id for task in result]
 
 
 def stop_outside_a_transaction(child: Child, store: Store) -> None:

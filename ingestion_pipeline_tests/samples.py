@@ -12,7 +12,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 def sample(path: str) -> Path:
     root = Path(os.environ.get("INGESTION_SAMPLES") or REPOSITORY.parent / "shared" / "samples")
-    found = root / path
-    if not found.exists():
+    result = root / path
+    if not result.exists():
         pytest.skip(f"no sample {path} in {root}; set INGESTION_SAMPLES")
-    return found
+    return result

@@ -52,12 +52,12 @@ def test_while_the_demo_runs_its_providers_are_asked_where_nobody_configured_oth
 
     with (
         DemoSite(tmp_path, providers={"almanac": "http://127.0.0.1:1/v1"}),
-        open_run_context(environment) as shop,
+        open_run_context(environment) as ctx,
     ):
-        listed = json.loads(shop.settings.website.providers or "[]")
+        listed = json.loads(ctx.settings.website.providers or "[]")
 
-    assert [one["name"] for one in listed] == expected
-    assert ("demo-almanac=" in shop.settings.models.prices) == (expected == ["almanac"])
-    assert {one["host"] for one in listed if one["name"] == "almanac"} <= {"demo.test"}
+    assert [item["name"] for item in listed] == expected
+    assert ("demo-almanac=" in ctx.settings.models.prices) == (expected == ["almanac"])
+    assert {item["host"] for item in listed if item["name"] == "almanac"} <= {"demo.test"}
     with open_run_context(environment) as after:
         assert "almanac" not in after.settings.website.providers

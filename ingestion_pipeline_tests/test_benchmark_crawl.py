@@ -73,11 +73,14 @@ def test_every_page_is_reached_from_the_front_pages(is_small: bool) -> None:
 @pytest.mark.soak
 def test_ours_crawls_the_whole_site_and_finds_the_same_links_with_markdown() -> None:
     with crawl.site(pages=30, hosts=3) as port:
-        crawled = [crawl.run(crawl.OURS, port, 30, 3, markdown=asked) for asked in (False, True)]
+        crawled = [
+            crawl.run(crawl.OURS, port, 30, 3, markdown=markdown_flag)
+            for markdown_flag in (False, True)
+        ]
 
-    assert [one.pages for one in crawled] == [30, 30]
+    assert [item.pages for item in crawled] == [30, 30]
     assert crawled[0].links == crawled[1].links > 30 * 5
-    assert all(one.cpu_seconds > 0 for one in crawled)
+    assert all(item.cpu_seconds > 0 for item in crawled)
 
 
 @pytest.mark.slow

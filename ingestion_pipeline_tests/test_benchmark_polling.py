@@ -20,7 +20,7 @@ def ways(changes: Sequence[float]) -> Iterator[tuple[int, float]]:
     for count in range(len(before) + 1):
         for chosen in combinations(before, count):
             polls = [*chosen, last]
-            yield len(polls), sum(min(one for one in polls if one >= at) - at for at in changes)
+            yield len(polls), sum(min(poll for poll in polls if poll >= at) - at for at in changes)
 
 
 def tried(sources: Sequence[Changes], requests: int) -> float:

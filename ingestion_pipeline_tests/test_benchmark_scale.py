@@ -26,7 +26,7 @@ def test_everything_is_asked_at_every_size(sqlite_template: Path, tmp_path: Path
             name="SQLite", url="", store=store, meter=Meter(), folder=tmp_path, another=another
         )
         sizes = scale.Sizes(sources=(2, 3), with_chapters=(2, 3), rounds=1)
-        lines = [one.line() for one in scale.measure(database, sizes)]
+        lines = [item.line() for item in scale.measure(database, sizes)]
 
     claims = {line.claim.rpartition(", ms")[0] for line in lines if line.limit == 1.0}
     assert claims == scale.BARS

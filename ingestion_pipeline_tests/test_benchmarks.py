@@ -66,22 +66,22 @@ def test_a_claim_is_met_at_its_limit_and_not_beside_it(
 
 def test_the_table_as_json_has_every_line_and_what_was_not_measured() -> None:
     peaks = {100: 10_000_000, 1_000: 15_000_000}
-    found = [
+    result = [
         a_figure(a_cost(), a_cost()).line(),
         Flat(claim="memory", database="SQLite", peaks=peaks).line(),
         Skipped("crawl", "SQLite", "it does not install").line(),
     ]
     written = json.loads(
-        as_json(found, now=datetime(2026, 1, 1, tzinfo=UTC), quick=True, seconds=3)
+        as_json(result, now=datetime(2026, 1, 1, tzinfo=UTC), quick=True, seconds=3)
     )
 
-    assert [(one["claim"], one["ratio"], one["met"]) for one in written["lines"]] == [
+    assert [(item["claim"], item["ratio"], item["met"]) for item in written["lines"]] == [
         ("claim", 1.0, "yes"),
         ("memory", 1.5, "no"),
         ("crawl", None, "not measured: it does not install"),
     ]
     assert written["machine"]["cores"] >= 1
-    assert summary(found) == "1 met, 1 not met, 1 not measured"
+    assert summary(result) == "1 met, 1 not met, 1 not measured"
 
 
 def test_a_benchmark_that_fails_has_a_line_and_stops_no_other() -> None:
@@ -93,12 +93,12 @@ def test_a_benchmark_that_fails_has_a_line_and_stops_no_other() -> None:
         yield Line(claim="last", database=SQLITE, ratio=1.0)
 
     benchmarks = [
-        Benchmark(name=name, full=one, quick=one, databases=(SQLITE,))
-        for name, one in {"bad": failing, "good": fine}.items()
+        Benchmark(name=name, full=item, quick=item, databases=(SQLITE,))
+        for name, item in {"bad": failing, "good": fine}.items()
     ]
-    found = {line.claim: line.met for line in measured(benchmarks, quick=True)}
+    result = {line.claim: line.met for line in measured(benchmarks, quick=True)}
 
-    assert found == {"first": "", "bad": "not measured: it failed: the peer fell over", "last": ""}
+    assert result == {"first": "", "bad": "not measured: it failed: the peer fell over", "last": ""}
 
 
 def test_several_measurements_are_their_medians() -> None:

@@ -31,7 +31,7 @@ from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import (
     GoingClock,
     a_feed,
-    a_shop,
+    a_run_context,
     given_sources,
     poll,
     rows,
@@ -50,22 +50,22 @@ def proxy(postgres_server: PostgresServer) -> Iterator[CuttingProxy]:
         yield proxy
 
 
-def a_shop_by(url: str, clock: GoingClock, home: Path) -> RunContext:
-    return a_shop(open_store(url, clock=clock), settings_of(home, url))
+def a_run_context_at(url: str, clock: GoingClock, home: Path) -> RunContext:
+    return a_run_context(open_store(url, clock=clock), settings_of(home, url))
 
 
-def poll_and_be_cut(shop: RunContext, web: FakeWeb) -> None:
+def poll_and_be_cut(ctx: RunContext, web: FakeWeb) -> None:
     """A run, which may break off when its database goes away, with no other error than that."""
-    with suppress(SQLAlchemyError, WorkError), closing(shop.store):
-        poll(shop, web)
+    with suppress(SQLAlchemyError, WorkError), closing(ctx.store):
+        poll(ctx, web)
 
 
-def poll_until_done(shop: RunContext, web: FakeWeb, clock: GoingClock) -> None:
+def poll_until_done(ctx: RunContext, web: FakeWeb, clock: GoingClock) -> None:
     """Runs that come when the claims of the first have expired."""
     for _ in range(3):
         clock.advance(minutes=10)
-        if source_row(shop.store).last_success_at is None:
-            poll(shop, web)
+        if source_row(ctx.store).last_success_at is None:
+            poll(ctx, web)
 
 
 def forget(store: Store) -> None:
@@ -90,23 +90,23 @@ def test_a_commit_whose_answer_is_lost_has_one_effect(
     clock = GoingClock(datetime(2026, 3, 1, tzinfo=UTC))
     through = database_url.rpartition("host=")[0] + f"host={proxy.folder}"
     with FakeWeb({"/feed": a_feed(7)}) as web:
-        shop = a_shop_by(database_url, clock, tmp_path / "home")
+        ctx = a_run_context_at(database_url, clock, tmp_path / "home")
         cuts = 0
         for cut_at in range(1, MOST_COMMITS):
-            given_sources(shop.store, a_definition(url="http://a.test/feed"))
-            with shop.store.begin() as connection:
+            given_sources(ctx.store, a_definition(url="http://a.test/feed"))
+            with ctx.store.begin() as connection:
                 connection.execute(update(sources).values(synced_at=NOON))
             proxy.arm(cut_at, arrives=arrives)
-            poll_and_be_cut(a_shop_by(through, clock, tmp_path / "home"), web)
+            poll_and_be_cut(a_run_context_at(through, clock, tmp_path / "home"), web)
             if not proxy.cuts:  # a whole poll has fewer commits
                 break
             cuts += 1
-            poll_until_done(shop, web, clock)
+            poll_until_done(ctx, web, clock)
 
-            found = {one.name: len(rows(shop.store, one)) for one in (chapters, outbox)}
-            assert found == {"chapters": 1, "outbox": 1}, f"cut at commit {cut_at}"
-            assert source_row(shop.store).last_success_at is not None
-            assert rows(shop.store, dead_letters) == rows(shop.store, batch_items) == []
-            forget(shop.store)
-        shop.store.close()
+            result = {item.name: len(rows(ctx.store, item)) for item in (chapters, outbox)}
+            assert result == {"chapters": 1, "outbox": 1}, f"cut at commit {cut_at}"
+            assert source_row(ctx.store).last_success_at is not None
+            assert rows(ctx.store, dead_letters) == rows(ctx.store, batch_items) == []
+            forget(ctx.store)
+        ctx.store.close()
     assert 3 <= cuts < MOST_COMMITS - 1

@@ -48,19 +48,19 @@ def test_workers_outlive_a_crash_of_the_database(server: PostgresServer, tmp_pat
         job = Job(url=url, home=tmp_path / "home", port=web.port, changes=KILL_LOOP)
         crew = [Child(pollers.poll_through_outages, job, acknowledged) for _ in range(3)]
         for _ in range(CRASHES):
-            known = len(lines(acknowledged))
-            wait_until(lambda known=known: len(lines(acknowledged)) > known + 20)
+            before = len(lines(acknowledged))
+            wait_until(lambda before=before: len(lines(acknowledged)) > before + 20)
             server.crash()
-            said = len(lines(acknowledged))
+            message = len(lines(acknowledged))
             server.start_again()
             began = time.monotonic()
             with closing(open_store(url)) as store:
                 stored = {row.source_id for row in rows(store, chapter_sources)}
-            assert {source_id for _, source_id in lines(acknowledged)[:said]} <= stored
-            wait_until(lambda said=said: len(lines(acknowledged)) > said)
+            assert {source_id for _, source_id in lines(acknowledged)[:message]} <= stored
+            wait_until(lambda message=message: len(lines(acknowledged)) > message)
             returns.append(time.monotonic() - began)
         broken = [child.result() for child in crew]
-    print(f"runs broken off: {broken}; back after {[round(one, 1) for one in returns]} s")
+    print(f"runs broken off: {broken}; back after {[round(worker, 1) for worker in returns]} s")
 
     assert sum(broken) >= CRASHES
     assert max(returns) <= 10

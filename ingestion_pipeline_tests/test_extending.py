@@ -24,10 +24,10 @@ BLOCK = re.compile(r"^```(python|yaml|diff)\n# (\S+)\n(.*?)^```$", re.MULTILINE 
 def blocks(form: str) -> list[tuple[str, str]]:
     """The path and the text of each block of that form, with the numbers of the next revision."""
     numbers = {"NEXT": f"{int(HEAD) + 1:04}", "HEAD": HEAD}
-    found = [(path, text) for kind, path, text in BLOCK.findall(DOCS) if kind == form]
+    result = [(path, text) for kind, path, text in BLOCK.findall(DOCS) if kind == form]
     for name, number in numbers.items():
-        found = [(path.replace(name, number), text.replace(name, number)) for path, text in found]
-    return found
+        result = [(path.replace(name, number), text.replace(name, number)) for path, text in result]
+    return result
 
 
 def changed(text: str, diff: str) -> str:
@@ -65,13 +65,13 @@ from ingestion_pipeline.store import open_store
 from ingestion_pipeline.store.tables import chapter_sources, chapters
 from ingestion_pipeline.store.tables.rates import rates
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import a_shop, given_sources, poll, settings_of
+from ingestion_pipeline_tests.pollers import a_run_context, given_sources, poll, settings_of
 from ingestion_pipeline.sources.poll_tasks import make_due
 
 home = Path(sys.argv[1])
 url = f"sqlite:///{home / 'ingestion.db'}"
 store = open_store(url)
-shop = a_shop(store, settings_of(home, url))
+ctx = a_run_context(store, settings_of(home, url))
 declared = [
     {"id": "series:solo", "kind": "series", "url": "http://a.test/solo", "platform": "lines"},
     {"id": "rates:bank", "kind": "rates", "url": "http://b.test/today", "platform": "rates"},
@@ -84,7 +84,7 @@ with FakeWeb(pages) as web:
         web.routes["/today"] = body
         with store.begin() as connection:
             make_due(connection, ["rates:bank"], now=store.clock.now(connection))
-        done = poll(shop, web)
+        done = poll(ctx, web)
         told += [one.outcome for one in done.ingested if one.source_id == "rates:bank"]
 
 def asset_events(web):
@@ -146,13 +146,13 @@ def test_the_platform_and_the_system_of_the_docs_are_polled_and_its_asset_is_mat
     )
 
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert sorted(found["chapters"]) == ["12", "12.5"]
-    assert found["urls"] == ["http://a.test/read/12", "http://a.test/read/12-5"]
-    assert found["told"] == ["2 of 2 rates changed", "1 of 2 rates changed"]
-    assert found["rates"] == {"CHF": "1.1", "EUR": "1.09", "GBP": "1.25"}  # not what is unreadable
-    assert found["failed"] == 1
-    assert found["asset"] == {
+    result = json.loads(done.stdout)
+    assert sorted(result["chapters"]) == ["12", "12.5"]
+    assert result["urls"] == ["http://a.test/read/12", "http://a.test/read/12-5"]
+    assert result["told"] == ["2 of 2 rates changed", "1 of 2 rates changed"]
+    assert result["rates"] == {"CHF": "1.1", "EUR": "1.09", "GBP": "1.25"}  # not what is unreadable
+    assert result["failed"] == 1
+    assert result["asset"] == {
         "total": 1,
         "told": "1 of 1 rates changed",
         "partition": "rates:town",
@@ -177,9 +177,9 @@ def test_the_entity_of_the_docs_is_read_from_a_saved_page(tmp_path: Path) -> Non
     (tmp_path / "page.html").write_text(PAGE)
 
     read = ("read", str(tmp_path / "page.html"), "--platform", "catalog", "--kind", "catalog")
-    found = ingest.json(*read, "--entity", "scholarship")
+    result = ingest.json(*read, "--entity", "scholarship")
 
-    [record] = found["records"]
+    [record] = result["records"]
     assert record["title"] == "Harbour Grant"
     assert float(record["amount"]) == 500
 

@@ -43,25 +43,25 @@ def test_what_is_built_is_proved(row: str) -> None:
 
 
 def test_every_promise_of_the_series_has_a_row() -> None:
-    found = {row[2:5] for row in ROWS}
+    result = {row[2:5] for row in ROWS}
 
-    assert {f"D{number:02}" for number in range(1, 24)} <= found
+    assert {f"D{number:02}" for number in range(1, 24)} <= result
 
 
 def test_every_promise_of_the_catalogues_has_a_row() -> None:
-    found = {row[2:].split()[0] for row in ROWS}
+    result = {row[2:].split()[0] for row in ROWS}
     promised = {f"A{number:02}" for number in range(1, 26)}
     rulings = {f"A-{number}" for number in range(1, 11)}
     attacks = {f"T{number}" for number in range(33, 39)}
     traps = {str(number) for number in range(6, 15)}
 
-    assert promised | rulings | attacks | traps <= found
+    assert promised | rulings | attacks | traps <= result
 
 
 def test_every_promise_of_the_websites_has_a_row() -> None:
-    found = {row[2:5] for row in ROWS}
+    result = {row[2:5] for row in ROWS}
 
-    assert {f"B{number:02}" for number in range(1, 25)} <= found
+    assert {f"B{number:02}" for number in range(1, 25)} <= result
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_a_line_says_of_which_run_source_and_lineage_it_is(
     ids = {"run": "r-1", "job": "poll_hot", "source": "series:solo"}
     ids["tracking_id"] = a_task().tracking_id
     assert ids.items() <= good.items()
-    assert (good["level"], good["message"]) == ("INFO", "the poll of series:solo succeeded")
+    assert (good["level"], good["message"]) == ("INFO", "poll succeeded source=series:solo")
     assert ids.items() <= bad.items()
     assert (bad["error_class"], bad["error_code"], bad["attempt"]) == ("transient", "http_503", 2)
     assert "secret" not in json.dumps(bad)
@@ -72,5 +72,5 @@ def test_text_is_left_to_whoever_collects_it(
     log_successes([(a_task(), False)])
     log_failures([(a_task(), Transient("no", code="timeout"))])
 
-    assert caplog.messages == ["the poll of series:solo failed (timeout)"]
+    assert caplog.messages == ["poll failed source=series:solo code=timeout"]
     assert capsys.readouterr().err == ""

@@ -54,35 +54,41 @@ Examples = Callable[[], list[re.Pattern[str]]]
 # Patterns that are made while the program runs, by the function that makes them: a set as it makes
 # them, or the fixed part around a text that is escaped.
 BUILT: Mapping[str, Examples] = {
-    "catalogs.entities.counting._saying": lambda: [counting._saying(("courses", "Kurse"))[1]],
-    "catalogs.entities.words._any_of": lambda: [
+    "catalogs.extraction.rules.counting._count_patterns": lambda: [
+        counting._count_patterns(("courses", "Kurse"))[1]
+    ],
+    "catalogs.extraction.rules.vocabulary._any_of": lambda: [
         vocabulary._noise(),
         vocabulary._sections(),
         *(pattern for _, pattern in vocabulary._patterns()),
     ],
-    "catalogs.recipes.steps._highest": lambda: [re.compile(r"https://a\.test/\?page=([0-9]{1,7})")],
+    "catalogs.recipes.next_pages._highest": lambda: [
+        re.compile(r"https://a\.test/\?page=([0-9]{1,7})")
+    ],
     "companies.analysis.scoring.score": lambda: [re.compile(r"(?<!\w)Berlin(?!\w)", re.IGNORECASE)],
     "companies.matching.terms._pattern": lambda: [
         terms._pattern(term) for term in ("go", "c++", "machine learning", ".net", "head of sales")
     ],
     "exports.contracts.holds": list,  # of our own rows, not of strangers' text
-    "reading.business_names._without_article": lambda: [
+    "reading.text.business_names._without_article": lambda: [
         re.compile(rf"^(?:{articles})\s+(?=\S{{2}})", re.IGNORECASE)
         for articles in business_names._ARTICLES.values()
     ],
-    "reading.locating.locate": lambda: [re.compile(r"(?<!\w)anchor(?!\w)")],
-    "reading.locating._nearest": lambda: [re.compile(r"spelled")],
-    "reading.locating._numbers": lambda: locating._numbers("5"),
-    "reading.markup._after_raw": lambda: [re.compile(r"</script(?=[ \t\n\r\f/>])", re.IGNORECASE)],
-    "reading.sitemaps._read": lambda: [
+    "reading.evidence.locating.locate": lambda: [re.compile(r"(?<!\w)anchor(?!\w)")],
+    "reading.evidence.locating._nearest": lambda: [re.compile(r"spelled")],
+    "reading.evidence.locating._numbers": lambda: locating._numbers("5"),
+    "reading.html.parsing._after_raw": lambda: [
+        re.compile(r"</script(?=[ \t\n\r\f/>])", re.IGNORECASE)
+    ],
+    "reading.structured.sitemaps._read": lambda: [
         re.compile(r"</url\s*>", re.IGNORECASE),
         re.compile(r"</(?:urlset|sitemapindex)\s*>\s*\Z", re.IGNORECASE),
     ],
-    "reading.sitemaps._field": lambda: [sitemaps._field("sm:", "loc")],
+    "reading.structured.sitemaps._field": lambda: [sitemaps._field("sm:", "loc")],
     "series.numbers._title_pattern": lambda: [
         cast("re.Pattern[str]", numbers._title_pattern("My 2 lives (part 3)")[0])
     ],
-    "sources.boards._shape": lambda: [
+    "sources.platforms._shape": lambda: [
         shape.host for shapes in platforms._shapes().by_domain.values() for shape in shapes
     ],
     "websites.naming.names._form": lambda: [
@@ -105,8 +111,8 @@ class Used:
 
 @cache
 def modules() -> Mapping[str, ModuleType]:
-    found = pkgutil.walk_packages(ingestion_pipeline.__path__, "ingestion_pipeline.")
-    named = [module.name for module in found if ".migrations" not in module.name]
+    result = pkgutil.walk_packages(ingestion_pipeline.__path__, "ingestion_pipeline.")
+    named = [module.name for module in result if ".migrations" not in module.name]
     return {name.partition(".")[2]: importlib.import_module(name) for name in named}
 
 
@@ -125,8 +131,8 @@ def held_by(value: object, depth: int = 0) -> Iterator[re.Pattern[Any]]:
             if isinstance(value, dict):
                 yield from held_by(cast("Any", value)[part], depth + 1)
     elif is_dataclass(value) and not isinstance(value, type) and depth < 4:
-        for one in fields(value):
-            yield from held_by(getattr(value, one.name, None), depth + 1)
+        for field in fields(value):
+            yield from held_by(getattr(value, field.name, None), depth + 1)
 
 
 @cache
@@ -160,8 +166,10 @@ def methods_of(module: str, name: str) -> frozenset[str]:
     """
     attributes, others = uses()
     key = scoped(module, name)
-    known = {"match", "fullmatch"}
-    by = {one if one in known else "finditer" for one in attributes[key] - {"pattern", "groups"}}
+    methods = {"match", "fullmatch"}
+    by = {
+        item if item in methods else "finditer" for item in attributes[key] - {"pattern", "groups"}
+    }
     return frozenset(by) if by and not others[key] else frozenset({"finditer"})
 
 
@@ -178,11 +186,11 @@ def calls(tree: ast.AST, function: str = "") -> Iterator[tuple[str, ast.Call, st
 
 def evaluated(module: ModuleType, call: ast.Call) -> re.Pattern[Any]:
     """The pattern of a call whose arguments are literals and names of the module."""
-    flags = [one for one in call.args[1:] if "re." in ast.unparse(one)]
-    flags += [one.value for one in call.keywords if one.arg == "flags"]
+    flags = [item for item in call.args[1:] if "re." in ast.unparse(item)]
+    flags += [item.value for item in call.keywords if item.arg == "flags"]
     values = [
-        eval(compile(ast.Expression(one), "a pattern", "eval"), vars(module))
-        for one in (call.args[0], *flags[:1])
+        eval(compile(ast.Expression(item), "a pattern", "eval"), vars(module))
+        for item in (call.args[0], *flags[:1])
     ]
     return re.compile(*values)
 
@@ -319,15 +327,15 @@ def timer() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("timer")
 def test_no_pattern_takes_long_for_64_kb_of_any_piece() -> None:
-    found: dict[tuple[Any, int], Used] = {}
+    result: dict[tuple[Any, int], Used] = {}
     for used in (*held_by_modules(), *made_by_functions()):
         key = used.pattern.pattern, used.pattern.flags
-        methods = used.methods | (found[key].methods if key in found else frozenset())
-        found[key] = Used(used.pattern, used.where, methods)
+        methods = used.methods | (result[key].methods if key in result else frozenset())
+        result[key] = Used(used.pattern, used.where, methods)
 
-    slow = {used.where: text for used in found.values() if (text := slow_text(used))}
+    slow = {used.where: text for used in result.values() if (text := slow_text(used))}
 
-    assert len(found) > 400
+    assert len(result) > 400
     assert slow == {}
 
 

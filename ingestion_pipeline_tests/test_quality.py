@@ -137,7 +137,7 @@ def acalog_texts() -> list[Course]:
     ]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda text: text.__name__)
 @pytest.mark.parametrize(
     ("texts", "floor"),
     [(courseleaf_texts, "courseleaf texts"), (acalog_texts, "acalog texts")],
@@ -146,20 +146,20 @@ def acalog_texts() -> list[Course]:
 def test_real_texts_are_read_right_in_every_layout(
     layout: Callable[[Course], str], texts: Callable[[], list[Course]], floor: str
 ) -> None:
-    page = "\n".join(layout(one) for one in texts())
+    page = "\n".join(layout(text) for text in texts())
 
-    found = score(f"<h1>Courses</h1>{page}", texts())
+    result = score(f"<h1>Courses</h1>{page}", texts())
 
-    assert found.share >= FLOORS[floor], found.misses
-    assert found.invented == 0
+    assert result.share >= FLOORS[floor], result.misses
+    assert result.invented == 0
 
 
 def test_pages_in_the_layouts_of_vendors_are_read_right() -> None:
-    found = [score(body(name), expected(name)) for name in WITH]
+    result = [score(body(name), expected(name)) for name in WITH]
 
-    share = sum(one.right for one in found) / sum(one.total for one in found)
-    assert share >= FLOORS["by hand"], [one.misses for one in found if one.misses]
-    assert sum(one.invented for one in found) == 0
+    share = sum(item.right for item in result) / sum(item.total for item in result)
+    assert share >= FLOORS["by hand"], [item.misses for item in result if item.misses]
+    assert sum(item.invented for item in result) == 0
 
 
 def banner_reference(html: str) -> list[Course]:
@@ -167,14 +167,14 @@ def banner_reference(html: str) -> list[Course]:
     rows = re.findall(
         r'class="nttitle"[^>]*>(.*?)</td>.*?class="ntdefault">(.*?)</td>', html, re.DOTALL
     )
-    found: list[Course] = []
+    result: list[Course] = []
     for heading, text in rows:
         code, _, name = unescape(re.sub("<[^>]+>", "", heading)).strip().partition(" - ")
         first = " ".join(unescape(text.split("<br>")[0]).split())
         stated = re.search(r"([\d.]+)(?:\s+(?:TO|OR)\s+([\d.]+))?\s+Credit hours", text)
         assert stated is not None
         low, high = float(stated[1]), float(stated[2] or stated[1])
-        found.append(
+        result.append(
             {
                 "course_id": code,
                 "course_name": " ".join(name.split()),
@@ -183,21 +183,21 @@ def banner_reference(html: str) -> list[Course]:
                 "course_credits_max": high,
             }
         )
-    return found
+    return result
 
 
 def test_the_banner_listing_of_294_courses_is_read_right() -> None:
     html = sample("courses/banner/gatech_cs_catalog_listing.html").read_text()
-    wanted = banner_reference(html)
+    expected = banner_reference(html)
     # a code may have two entries, of which a reader of codes alone sees the first
-    first = {one["course_id"]: one for one in reversed(wanted)}
+    first = {item["course_id"]: item for item in reversed(expected)}
 
-    found = score(html, list(first.values()))
+    result = score(html, list(first.values()))
 
-    assert len(wanted) == 294
+    assert len(expected) == 294
     assert len(courses(html)) == 294
-    assert found.share >= FLOORS["banner sample"], found.misses
-    assert found.invented == 0
+    assert result.share >= FLOORS["banner sample"], result.misses
+    assert result.invented == 0
 
 
 @pytest.mark.parametrize(

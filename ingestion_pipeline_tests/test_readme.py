@@ -65,8 +65,8 @@ def demo_site(clone: Path) -> Iterator[None]:
 def test_every_command_of_the_page_succeeds(page: Path, clone: Path) -> None:
     for command in commands(page):
         if command not in NOT_RUN:
-            code, said = typed(command, clone)
-            assert code == 0, f"{command}\n{said}"
+            code, message = typed(command, clone)
+            assert code == 0, f"{command}\n{message}"
 
 
 def typed(command: str, clone: Path) -> tuple[int, str]:

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import func, insert, select, text, update
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.operations.retention import SWEEPS, Swept, maintain
+from ingestion_pipeline.operations.retention import SWEEPS, SweepResult, maintain
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources import registry
@@ -40,23 +40,21 @@ SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
 
 
 @pytest.fixture
-def shop(store: Store, settings: Settings, tmp_path: Path) -> RunContext:
+def ctx(store: Store, settings: Settings, tmp_path: Path) -> RunContext:
     content = ContentStore(tmp_path / "content")
     return RunContext(store=store, settings=settings, content=content, systems={})
 
 
-def swept(shop: RunContext, **limits: str) -> Swept:
+def swept(ctx: RunContext, **limits: str) -> SweepResult:
     """One maintenance, with other limits than the defaults."""
     changed = {f"INGESTION_RETENTION__{name.upper()}": value for name, value in limits.items()}
     settings = load_settings(changed)
-    done = maintain(
-        RunContext(store=shop.store, settings=settings, content=shop.content, systems={})
-    )
+    done = maintain(RunContext(store=ctx.store, settings=settings, content=ctx.content, systems={}))
     assert done.errors == []
     return done
 
 
-def given_task(shop: RunContext, name: str, **values: Any) -> None:
+def given_task(ctx: RunContext, name: str, **values: Any) -> None:
     row = {
         "kind": "page",
         "dedupe_key": name,
@@ -68,108 +66,108 @@ def given_task(shop: RunContext, name: str, **values: Any) -> None:
         "tracking_id": name,
         "ancestry": [],
     } | {"created_at": NOON, "updated_at": NOON}
-    with shop.store.begin() as connection:
+    with ctx.store.begin() as connection:
         connection.execute(insert(tasks).values(row | values))
 
 
-def left(shop: RunContext, column: Any) -> set[Any]:
-    with shop.store.read() as connection:
+def left(ctx: RunContext, column: Any) -> set[Any]:
+    with ctx.store.read() as connection:
         return set(connection.execute(select(column)).scalars())
 
 
-def test_finished_tasks_go_after_an_hour_and_failed_ones_after_a_week(shop: RunContext) -> None:
+def test_finished_tasks_go_after_an_hour_and_failed_ones_after_a_week(ctx: RunContext) -> None:
     ages = {"hour": HOUR, "over": HOUR + SECOND, "week": 7 * DAY, "older": 7 * DAY + SECOND}
     for name, age in ages.items():
-        given_task(shop, f"good {name}", updated_at=NOON - age)
-        given_task(shop, f"bad {name}", updated_at=NOON - age, status="FAILED")
-    given_task(shop, "waits", updated_at=NOON - 90 * DAY, status="PENDING")
+        given_task(ctx, f"good {name}", updated_at=NOON - age)
+        given_task(ctx, f"bad {name}", updated_at=NOON - age, status="FAILED")
+    given_task(ctx, "waits", updated_at=NOON - 90 * DAY, status="PENDING")
 
-    counts = swept(shop).counts
+    counts = swept(ctx).counts
 
     assert (counts["finished_tasks"], counts["failed_tasks"]) == (3, 1)
-    assert left(shop, tasks.c.dedupe_key) == {
+    assert left(ctx, tasks.c.dedupe_key) == {
         *("good hour", "bad hour", "bad over", "bad week", "waits")
     }
 
 
-def test_failed_tasks_of_catalogues_go_after_five_days(shop: RunContext) -> None:
+def test_failed_tasks_of_catalogues_go_after_five_days(ctx: RunContext) -> None:
     for kind in ("fetch_page", "extract_page", "detect_recipe", "other"):
-        given_task(shop, kind, kind=kind, updated_at=NOON - 5 * DAY - SECOND, status="FAILED")
-    given_task(shop, "young", kind="fetch_page", updated_at=NOON - 5 * DAY, status="FAILED")
+        given_task(ctx, kind, kind=kind, updated_at=NOON - 5 * DAY - SECOND, status="FAILED")
+    given_task(ctx, "young", kind="fetch_page", updated_at=NOON - 5 * DAY, status="FAILED")
 
-    assert swept(shop).counts["failed_tasks"] == 3
+    assert swept(ctx).counts["failed_tasks"] == 3
 
-    assert left(shop, tasks.c.dedupe_key) == {"other", "young"}
+    assert left(ctx, tasks.c.dedupe_key) == {"other", "young"}
 
 
-def test_no_more_than_so_many_are_kept_and_the_newest_are(shop: RunContext) -> None:
+def test_no_more_than_so_many_are_kept_and_the_newest_are(ctx: RunContext) -> None:
     for status in ("FILTERED", "FAILED"):
         for number in range(5):
             updated_at = NOON - number * SECOND
-            given_task(shop, f"{status} {number}", status=status, updated_at=updated_at)
+            given_task(ctx, f"{status} {number}", status=status, updated_at=updated_at)
         for number in range(9):  # polls of disabled sources: they are kept, and take no place
-            given_task(shop, f"poll {status} {number}", kind="poll", status=status)
+            given_task(ctx, f"poll {status} {number}", kind="poll", status=status)
 
-    counts = swept(shop, finished_rows="2", failed_rows="1").counts
+    counts = swept(ctx, finished_rows="2", failed_rows="1").counts
 
     assert (counts["finished_tasks"], counts["failed_tasks"]) == (3, 4)
-    kept = {one for one in left(shop, tasks.c.dedupe_key) if not one.startswith("poll")}
-    assert kept == {"FILTERED 0", "FILTERED 1", "FAILED 0"}
+    remaining = {item for item in left(ctx, tasks.c.dedupe_key) if not item.startswith("poll")}
+    assert remaining == {"FILTERED 0", "FILTERED 1", "FAILED 0"}
 
 
 def test_a_thousand_finished_and_five_thousand_failed_tasks_are_kept_at_the_most(
-    shop: RunContext,
+    ctx: RunContext,
 ) -> None:
     many = [
         a_new_task(kind=status.lower(), dedupe_key=str(number))
         for status, count in (("SUCCESS", 1_003), ("FAILED", 5_002))
         for number in range(count)
     ]
-    with shop.store.begin() as connection:
+    with ctx.store.begin() as connection:
         insert_tasks(connection, many, now=NOON)
         connection.execute(update(tasks).values(status=func.upper(tasks.c.kind), updated_at=NOON))
 
-    counts = swept(shop).counts
+    counts = swept(ctx).counts
 
     assert (counts["finished_tasks"], counts["failed_tasks"]) == (3, 2)
-    assert len(left(shop, tasks.c.id)) == 6_000
+    assert len(left(ctx, tasks.c.id)) == 6_000
 
 
-def test_a_poll_is_never_deleted(shop: RunContext) -> None:
+def test_a_poll_is_never_deleted(ctx: RunContext) -> None:
     for status in ("SKIPPED", "FAILED", "SUCCESS"):
-        given_task(shop, status, kind="poll", status=status, updated_at=NOON - 900 * DAY)
+        given_task(ctx, status, kind="poll", status=status, updated_at=NOON - 900 * DAY)
 
-    swept(shop, finished_rows="0", failed_rows="0")
+    swept(ctx, finished_rows="0", failed_rows="0")
 
-    assert len(left(shop, tasks.c.dedupe_key)) == 3
+    assert len(left(ctx, tasks.c.dedupe_key)) == 3
 
 
-def test_nothing_of_a_lineage_at_work_is_deleted(shop: RunContext) -> None:
+def test_nothing_of_a_lineage_at_work_is_deleted(ctx: RunContext) -> None:
     old = {"updated_at": NOON - 900 * DAY}
     for status in ("PENDING", "PROCESSING"):
-        given_task(shop, f"root of {status}", tracking_id=status, **old)
-        given_task(shop, f"{status} failed", tracking_id=status, status="FAILED", **old)
-        given_task(shop, status, tracking_id=status, status=status, lease_until=NOON, **old)
-    given_task(shop, "ended root", tracking_id="ended", **old)
+        given_task(ctx, f"root of {status}", tracking_id=status, **old)
+        given_task(ctx, f"{status} failed", tracking_id=status, status="FAILED", **old)
+        given_task(ctx, status, tracking_id=status, status=status, lease_until=NOON, **old)
+    given_task(ctx, "ended root", tracking_id="ended", **old)
 
-    swept(shop, finished_rows="0", failed_rows="0")
+    swept(ctx, finished_rows="0", failed_rows="0")
 
-    kept = left(shop, tasks.c.dedupe_key)
-    assert (len(kept), "ended root" in kept) == (6, False)
+    remaining = left(ctx, tasks.c.dedupe_key)
+    assert (len(remaining), "ended root" in remaining) == (6, False)
 
 
-def test_a_permanent_poll_does_not_keep_what_it_spawned(shop: RunContext) -> None:
+def test_a_permanent_poll_does_not_keep_what_it_spawned(ctx: RunContext) -> None:
     """A board is always at work: its judged jobs would have been kept for ever."""
     old = {"updated_at": NOON - 900 * DAY, "tracking_id": "board"}
-    given_task(shop, "poll", kind="poll", status="PENDING", **old)
-    given_task(shop, "job", kind="job", **old)
+    given_task(ctx, "poll", kind="poll", status="PENDING", **old)
+    given_task(ctx, "job", kind="job", **old)
 
-    swept(shop, finished_rows="0")
+    swept(ctx, finished_rows="0")
 
-    assert left(shop, tasks.c.dedupe_key) == {"poll"}
+    assert left(ctx, tasks.c.dedupe_key) == {"poll"}
 
 
-def test_only_replayed_dead_letters_go(shop: RunContext) -> None:
+def test_only_replayed_dead_letters_go(ctx: RunContext) -> None:
     for number, (failed_at, replayed_at) in enumerate(
         [(NOON - 31 * DAY, NOON), (NOON - 29 * DAY, NOON), (NOON - 900 * DAY, None)], start=1
     ):
@@ -185,15 +183,15 @@ def test_only_replayed_dead_letters_go(shop: RunContext) -> None:
             "failed_at": failed_at,
             "replayed_at": replayed_at,
         }
-        with shop.store.begin() as connection:
+        with ctx.store.begin() as connection:
             connection.execute(insert(dead_letters).values(letter))
 
-    assert swept(shop).counts["dead_letters"] == 1
-    assert left(shop, dead_letters.c.task_id) == {2, 3}
+    assert swept(ctx).counts["dead_letters"] == 1
+    assert left(ctx, dead_letters.c.task_id) == {2, 3}
 
 
 def given_snapshot(
-    shop: RunContext,
+    ctx: RunContext,
     page: str,
     digest: str,
     age: timedelta,
@@ -208,12 +206,12 @@ def given_snapshot(
         "status_code": 200,
         "fetched_at": NOON - age,
     }
-    with shop.store.begin() as connection:
+    with ctx.store.begin() as connection:
         connection.execute(insert(snapshots).values(row | more))
 
 
-def test_of_every_page_the_newest_snapshot_is_kept(shop: RunContext) -> None:
-    fetched = partial(given_snapshot, shop)
+def test_of_every_page_the_newest_snapshot_is_kept(ctx: RunContext) -> None:
+    fetched = partial(given_snapshot, ctx)
     fetched("/1", "one: oldest", 90 * DAY)
     fetched("/1", "one: old", 60 * DAY)
     fetched("/1", "one: newest", 40 * DAY)
@@ -224,26 +222,26 @@ def test_of_every_page_the_newest_snapshot_is_kept(shop: RunContext) -> None:
     fetched("/4", "no source: old", 90 * DAY, None)
     fetched("/4", "no source: newest", 80 * DAY, None)
 
-    assert swept(shop).counts["snapshots"] == 3
-    assert left(shop, snapshots.c.content_hash) == {
+    assert swept(ctx).counts["snapshots"] == 3
+    assert left(ctx, snapshots.c.content_hash) == {
         *("one: newest", "two: only", "three: young", "three: newest"),
         *("other source", "no source: newest"),
     }
 
 
 def test_only_so_many_snapshots_are_kept_and_the_last_good_one_in_any_case(
-    shop: RunContext,
+    ctx: RunContext,
 ) -> None:
-    given_snapshot(shop, "/1", "older", 29 * DAY)
-    given_snapshot(shop, "/1", "last good", 28 * DAY)
+    given_snapshot(ctx, "/1", "older", 29 * DAY)
+    given_snapshot(ctx, "/1", "last good", 28 * DAY)
     for number in range(4):
-        given_snapshot(shop, "/1", f"bad {number}", number * DAY, failure="not_a_feed")
+        given_snapshot(ctx, "/1", f"bad {number}", number * DAY, failure="not_a_feed")
 
-    assert swept(shop, snapshots_per_page="2").counts["snapshots"] == 3
-    assert left(shop, snapshots.c.content_hash) == {"last good", "bad 0", "bad 1"}
+    assert swept(ctx, snapshots_per_page="2").counts["snapshots"] == 3
+    assert left(ctx, snapshots.c.content_hash) == {"last good", "bad 0", "bad 1"}
 
 
-def test_batches_of_dead_runs_go_and_those_of_live_ones_stay(shop: RunContext) -> None:
+def test_batches_of_dead_runs_go_and_those_of_live_ones_stay(ctx: RunContext) -> None:
     old, long_ago = NOON - 1_201 * SECOND, NOON - 1_200 * SECOND
     cases: dict[str, tuple[datetime, dict[str, Any]]] = {
         "alive": (old, {"status": "PROCESSING", "lease_until": NOON + SECOND, "fence": 1}),
@@ -253,8 +251,8 @@ def test_batches_of_dead_runs_go_and_those_of_live_ones_stay(shop: RunContext) -
         "young": (long_ago, {"status": "PENDING", "fence": 1}),
     }
     for name, (fetched_at, task) in cases.items():
-        given_task(shop, name, kind="poll", **task)
-        with shop.store.begin() as connection:
+        given_task(ctx, name, kind="poll", **task)
+        with ctx.store.begin() as connection:
             query = select(tasks.c.id).where(tasks.c.dedupe_key == name)
             item = {
                 "batch_id": name,
@@ -266,23 +264,23 @@ def test_batches_of_dead_runs_go_and_those_of_live_ones_stay(shop: RunContext) -
             }
             connection.execute(insert(batch_items).values(item))
 
-    assert swept(shop).counts["batches"] == 3
-    assert left(shop, batch_items.c.batch_id) == {"alive", "young"}
+    assert swept(ctx).counts["batches"] == 3
+    assert left(ctx, batch_items.c.batch_id) == {"alive", "young"}
 
 
-def test_heartbeats_of_ended_runs_go_after_a_week(shop: RunContext) -> None:
+def test_heartbeats_of_ended_runs_go_after_a_week(ctx: RunContext) -> None:
     ends = {"old": NOON - 8 * DAY, "young": NOON - 6 * DAY, "never": None}
-    with shop.store.begin() as connection:
+    with ctx.store.begin() as connection:
         for name, ended_at in ends.items():
             row = {"run_id": name, "lease_owner": "w", "job": "poll_hot", "ended_at": ended_at}
             moments = {"started_at": NOON - 9 * DAY, "lease_until": NOON - 9 * DAY}
             connection.execute(insert(runs).values(row | moments))
 
-    assert swept(shop).counts["runs"] == 1
-    assert left(shop, runs.c.run_id) == {"young", "never"}
+    assert swept(ctx).counts["runs"] == 1
+    assert left(ctx, runs.c.run_id) == {"young", "never"}
 
 
-def given_source(shop: RunContext, name: str, tier: str, *, quiet: timedelta, **row: Any) -> None:
+def given_source(ctx: RunContext, name: str, tier: str, *, quiet: timedelta, **row: Any) -> None:
     """A source whose last new record is that old, polled this very moment."""
     definition = a_definition(id=f"series:{name}", tier=Tier(tier) if "pin" in name else None)
     values = {
@@ -291,7 +289,7 @@ def given_source(shop: RunContext, name: str, tier: str, *, quiet: timedelta, **
         "last_success_at": NOON,
         "next_check_at": NOON + HOUR,
     }
-    with shop.store.begin() as connection:
+    with ctx.store.begin() as connection:
         registry.register(connection, [definition], now=NOON - 900 * DAY)
         mine = update(sources).where(sources.c.id == definition.id)
         connection.execute(mine.values(values | row))
@@ -300,20 +298,20 @@ def given_source(shop: RunContext, name: str, tier: str, *, quiet: timedelta, **
         connection.execute(poll.values(waits))
 
 
-def test_what_is_quiet_cools_one_tier_at_a_time_by_its_last_new_record(shop: RunContext) -> None:
-    given_source(shop, "hot", "hot", quiet=DAY)
-    given_source(shop, "hot-quiet", "hot", quiet=DAY + SECOND)
-    given_source(shop, "hot-silent", "hot", quiet=90 * DAY)
-    given_source(shop, "hot-pinned", "hot", quiet=90 * DAY)
-    given_source(shop, "hot-never", "hot", quiet=0 * DAY, last_new_at=None)
-    given_source(shop, "hot-open", "hot", quiet=90 * DAY, status="open")
-    given_source(shop, "warm", "warm", quiet=8 * DAY)
-    given_source(shop, "warm-quiet", "warm", quiet=8 * DAY + SECOND)
-    given_source(shop, "cold", "cold", quiet=90 * DAY)
+def test_what_is_quiet_cools_one_tier_at_a_time_by_its_last_new_record(ctx: RunContext) -> None:
+    given_source(ctx, "hot", "hot", quiet=DAY)
+    given_source(ctx, "hot-quiet", "hot", quiet=DAY + SECOND)
+    given_source(ctx, "hot-silent", "hot", quiet=90 * DAY)
+    given_source(ctx, "hot-pinned", "hot", quiet=90 * DAY)
+    given_source(ctx, "hot-never", "hot", quiet=0 * DAY, last_new_at=None)
+    given_source(ctx, "hot-open", "hot", quiet=90 * DAY, status="open")
+    given_source(ctx, "warm", "warm", quiet=8 * DAY)
+    given_source(ctx, "warm-quiet", "warm", quiet=8 * DAY + SECOND)
+    given_source(ctx, "cold", "cold", quiet=90 * DAY)
 
-    assert swept(shop).counts["cooled"] == 4
+    assert swept(ctx).counts["cooled"] == 4
 
-    with shop.store.read() as connection:
+    with ctx.store.read() as connection:
         query = select(sources.c.id, sources.c.tier, tasks.c.priority, tasks.c.not_before)
         rows = connection.execute(query.join(tasks, tasks.c.source_id == sources.c.id)).all()
     assert {row.id.partition(":")[2]: (row.tier, row.priority) for row in rows} == {
@@ -328,13 +326,13 @@ def test_what_is_quiet_cools_one_tier_at_a_time_by_its_last_new_record(shop: Run
         "cold": ("cold", 3),
     }
     assert {row.not_before for row in rows} == {NOON + 3 * HOUR}  # a pause is waited out
-    assert swept(shop).counts["cooled"] == 2
+    assert swept(ctx).counts["cooled"] == 2
 
 
-def given_readers(shop: RunContext, series_id: str, count: int) -> None:
+def given_readers(ctx: RunContext, series_id: str, count: int) -> None:
     person: dict[str, Any] = {"address_url": "notify:", "kinds": ["chapter"], "mode": "immediate"}
     person |= {"origin": "row", "created_at": NOON, "updated_at": NOON}
-    with shop.store.begin() as connection:
+    with ctx.store.begin() as connection:
         for number in range(count):
             name = f"{series_id}-{number}"
             connection.execute(insert(recipients).values(id=name, **person))
@@ -342,82 +340,82 @@ def given_readers(shop: RunContext, series_id: str, count: int) -> None:
             connection.execute(insert(follows).values(created_at=NOON, **row))
 
 
-def test_what_many_follow_is_heated_and_never_cools(shop: RunContext) -> None:
+def test_what_many_follow_is_heated_and_never_cools(ctx: RunContext) -> None:
     month_ago = NOON - 30 * DAY
     for name, readers in (("many", 3), ("few", 2)):
         registered = a_definition(id=f"series:{name}", url=f"https://{name}.test/", series=name)
-        with shop.store.begin() as connection:
+        with ctx.store.begin() as connection:
             registry.register(connection, [registered], now=month_ago)
-        given_readers(shop, name, readers)
+        given_readers(ctx, name, readers)
     patient = {"INGESTION_POLLING__AGED_SECONDS": str(60 * DAY // SECOND)}
     settings = load_settings({"INGESTION_TIERS__HOT_READERS": "2"} | patient)
 
     for _ in range(2):
-        maintain(RunContext(store=shop.store, settings=settings, content=shop.content, systems={}))
+        maintain(RunContext(store=ctx.store, settings=settings, content=ctx.content, systems={}))
 
-    with shop.store.read() as connection:
+    with ctx.store.read() as connection:
         query = select(sources.c.id, sources.c.tier, tasks.c.priority)
         rows = connection.execute(query.join(tasks, tasks.c.source_id == sources.c.id))
-        found = {row.id: (row.tier, row.priority) for row in rows}
-    assert found == {"series:many": ("hot", 1), "series:few": ("cold", 3)}
+        result = {row.id: (row.tier, row.priority) for row in rows}
+    assert result == {"series:many": ("hot", 1), "series:few": ("cold", 3)}
 
 
-def test_outbox_rows_go_a_week_after_they_were_handled_and_never_before(shop: RunContext) -> None:
+def test_outbox_rows_go_a_week_after_they_were_handled_and_never_before(ctx: RunContext) -> None:
     rows: list[dict[str, Any]] = [
         {"subject_id": "old", "handled_at": NOON - 8 * DAY},
         {"subject_id": "recent", "handled_at": NOON - 6 * DAY},
         {"subject_id": "unhandled", "handled_at": None},
     ]
     shared = {"subject_kind": "other", "payload": {}, "created_at": NOON - 30 * DAY}
-    with shop.store.begin() as connection:
+    with ctx.store.begin() as connection:
         connection.execute(insert(outbox), [shared | row for row in rows])
 
-    assert swept(shop).counts["outbox"] == 1
-    assert left(shop, outbox.c.subject_id) == {"recent", "unhandled"}
+    assert swept(ctx).counts["outbox"] == 1
+    assert left(ctx, outbox.c.subject_id) == {"recent", "unhandled"}
 
 
-def test_one_failing_sweep_does_not_stop_the_others(shop: RunContext) -> None:
-    given_source(shop, "hot", "hot", quiet=2 * DAY)
-    given_task(shop, "old", updated_at=NOON - 2 * HOUR)
-    with shop.store.begin() as connection:
+def test_one_failing_sweep_does_not_stop_the_others(ctx: RunContext) -> None:
+    given_source(ctx, "hot", "hot", quiet=2 * DAY)
+    given_task(ctx, "old", updated_at=NOON - 2 * HOUR)
+    with ctx.store.begin() as connection:
         connection.execute(text("DROP TABLE snapshots"))
 
-    done = maintain(shop)
+    done = maintain(ctx)
 
     assert [error.split(":")[0] for error in done.errors] == ["snapshots", "content"]
     assert done.counts.keys() == SWEEPS.keys() - {"snapshots"}
     assert (done.counts["finished_tasks"], done.counts["cooled"]) == (1, 1)
 
 
-def test_content_that_nothing_points_at_is_pruned(shop: RunContext, tmp_path: Path) -> None:
+def test_content_that_nothing_points_at_is_pruned(ctx: RunContext, tmp_path: Path) -> None:
     forms = ("body_hash", "text_hash", "markdown_hash", "screenshot_hash")
-    objects = {form: shop.content.put(form.encode()) for form in forms}
-    kept, lost = shop.content.put(b"kept"), shop.content.put(b"lost")
-    given_snapshot(shop, "/1", kept, HOUR, **objects)
+    objects = {form: ctx.content.put(form.encode()) for form in forms}
+    remaining, lost = ctx.content.put(b"kept"), ctx.content.put(b"lost")
+    given_snapshot(ctx, "/1", remaining, HOUR, **objects)
     for path in (tmp_path / "content").glob("??/*"):
         os.utime(path, (0, 0))
 
-    assert maintain(shop).counts["content"] == 1
+    assert maintain(ctx).counts["content"] == 1
 
-    assert shop.content.get(kept) == b"kept"
-    assert [shop.content.get(one).decode() for one in objects.values()] == list(forms)
+    assert ctx.content.get(remaining) == b"kept"
+    assert [ctx.content.get(one).decode() for one in objects.values()] == list(forms)
     with pytest.raises(Transient):
-        shop.content.get(lost)
+        ctx.content.get(lost)
 
 
 @pytest.mark.parametrize(
     "database", [pytest.param("postgres", marks=pytest.mark.postgres)], ids=["postgres"]
 )
-def test_cooling_waits_for_an_operator_and_neither_deadlocks(shop: RunContext) -> None:
-    given_source(shop, "hot", "hot", quiet=2 * DAY)
+def test_cooling_waits_for_an_operator_and_neither_deadlocks(ctx: RunContext) -> None:
+    given_source(ctx, "hot", "hot", quiet=2 * DAY)
 
     with ThreadPoolExecutor(1) as pool:
-        with shop.store.begin() as connection:
+        with ctx.store.begin() as connection:
             lock_polls(connection, ["series:hot"])
-            maintenance = pool.submit(maintain, shop)
-            wait_until_blocked(shop.store)
+            maintenance = pool.submit(maintain, ctx)
+            wait_until_blocked(ctx.store)
             registry.disable(connection, "series:hot", actor="ann", reason="slow", now=NOON)
         done = maintenance.result(60)
 
     assert (done.errors, done.counts["cooled"]) == ([], 0)
-    assert left(shop, sources.c.tier) == {"hot"}
+    assert left(ctx, sources.c.tier) == {"hot"}

@@ -53,19 +53,19 @@ def is_alive(pid: int) -> bool:
 
 
 def test_our_own_dagster_home_gets_our_limits(checkout: Path) -> None:
-    found = homes(checkout, INGESTION_HOME="my home")
+    result = homes(checkout, INGESTION_HOME="my home")
 
     home = checkout / "my home"
-    assert found == [str(home), str(home / "dagster")]
+    assert result == [str(home), str(home / "dagster")]
     assert (home / "dagster" / "dagster.yaml").resolve() == checkout / "dagster.yaml"
     assert home.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_dagster_home_that_was_set_is_made_and_otherwise_left_alone(checkout: Path) -> None:
-    found = homes(checkout, DAGSTER_HOME="their home/dagster")
+    result = homes(checkout, DAGSTER_HOME="their home/dagster")
 
     theirs = checkout / "their home" / "dagster"
-    assert found == [str(checkout / ".ingestion"), str(theirs)]
+    assert result == [str(checkout / ".ingestion"), str(theirs)]
     assert list(theirs.iterdir()) == []
 
 
@@ -99,13 +99,13 @@ def system(folder: Path, *, uid: int, **variables: str) -> tuple[str, str]:
         real = shutil.which(name)
         assert real is not None
         (programs / name).symlink_to(real)
-    asked = folder / "asked"
+    apt_calls = folder / "asked"
     fakes = {
         "id": f"echo {uid}",
         "initdb": "",
         "redis-server": "",
         "openssl": "",
-        "apt-get": f"echo \"$@\" >> '{asked}'",
+        "apt-get": f"echo \"$@\" >> '{apt_calls}'",
     }
     for name, code in fakes.items():
         (programs / name).write_text(f"#!/bin/sh\n{code}\n")
@@ -120,22 +120,22 @@ def system(folder: Path, *, uid: int, **variables: str) -> tuple[str, str]:
         text=True,
         check=True,
     )
-    return done.stdout + done.stderr, asked.read_text() if asked.exists() else ""
+    return done.stdout + done.stderr, apt_calls.read_text() if apt_calls.exists() else ""
 
 
 def test_system_installs_the_missing_browser_when_root(tmp_path: Path) -> None:
-    said, asked = system(tmp_path, uid=0)
+    output, apt_calls = system(tmp_path, uid=0)
 
-    assert said == "installing chromium ...\n"
-    assert asked == "update -qq\ninstall -y -qq --no-install-recommends chromium\n"
+    assert output == "installing chromium ...\n"
+    assert apt_calls == "update -qq\ninstall -y -qq --no-install-recommends chromium\n"
 
 
 def test_system_only_names_what_is_missing_to_others(tmp_path: Path) -> None:
-    said, asked = system(tmp_path, uid=1000)
+    output, apt_calls = system(tmp_path, uid=1000)
 
-    assert said.startswith("missing: chromium;")
-    assert said.endswith("As root: apt-get install chromium\n")
-    assert asked == ""
+    assert output.startswith("missing: chromium;")
+    assert output.endswith("As root: apt-get install chromium\n")
+    assert apt_calls == ""
 
 
 def test_system_is_content_with_a_browser_of_ones_own(tmp_path: Path) -> None:

@@ -44,10 +44,10 @@ def test_the_environment_wins_over_the_table_and_the_table_over_the_default(
 
 
 def test_one_setting_of_a_group_leaves_the_others_alone() -> None:
-    found = load_settings({"INGESTION_WORK__MAX_ATTEMPTS": "7"}, {"work.lease_seconds": "9"})
+    settings = load_settings({"INGESTION_WORK__MAX_ATTEMPTS": "7"}, {"work.lease_seconds": "9"})
 
-    assert (found.work.max_attempts, found.work.lease_seconds) == (7, 9)
-    assert found.work.spawn_depth == 10
+    assert (settings.work.max_attempts, settings.work.lease_seconds) == (7, 9)
+    assert settings.work.spawn_depth == 10
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_variable_that_nothing_reads_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "opened"),
+    ("value", "opened"),
     [
         ("postgresql://u:p@h:5432/d?sslmode=on", "postgresql+psycopg2://u:p@h:5432/d?sslmode=on"),
         ("postgres://u@h/d", "postgresql+psycopg2://u@h/d"),
@@ -163,41 +163,41 @@ def test_a_variable_that_nothing_reads_is_found() -> None:
         ("sqlite:////tmp/x.db", "sqlite:////tmp/x.db"),
     ],
 )
-def test_a_postgresql_url_gets_the_installed_driver(given: str, opened: str) -> None:
-    assert load_settings({"INGESTION_DATABASE_URL": given}).store_url == opened
+def test_a_postgresql_url_gets_the_installed_driver(value: str, opened: str) -> None:
+    assert load_settings({"INGESTION_DATABASE_URL": value}).store_url == opened
 
 
 def test_without_a_database_the_home_has_one() -> None:
-    found = load_settings({"INGESTION_HOME": "/srv/some where"})
+    settings = load_settings({"INGESTION_HOME": "/srv/some where"})
 
-    assert found.store_url == "sqlite:////srv/some where/ingestion.db"
+    assert settings.store_url == "sqlite:////srv/some where/ingestion.db"
 
 
 def test_allowed_hosts_are_a_comma_list() -> None:
-    found = load_settings({"INGESTION_ALLOW_HOSTS": " Demo.test:80, ,127.0.0.1:9,[::1]:65535,"})
+    settings = load_settings({"INGESTION_ALLOW_HOSTS": " Demo.test:80, ,127.0.0.1:9,[::1]:65535,"})
 
-    assert found.allowed_hosts == {"demo.test:80", "127.0.0.1:9", "[::1]:65535"}
+    assert settings.allowed_hosts == {"demo.test:80", "127.0.0.1:9", "[::1]:65535"}
 
 
 def test_services_are_parted_by_a_comma_or_a_blank_and_never_shown() -> None:
     text = "mailto://u:geheim@host?to=a@b.org,c@d.org, json://127.0.0.1:9/x\n tgram://geheim/1,"
-    found = load_settings({"INGESTION_NOTIFY_URLS": text})
+    settings = load_settings({"INGESTION_NOTIFY_URLS": text})
 
-    assert found.notify_services == (
+    assert settings.notify_services == (
         "mailto://u:geheim@host?to=a@b.org,c@d.org",
         "json://127.0.0.1:9/x",
         "tgram://geheim/1",
     )
     assert load_settings({}).notify_services == ()
-    assert "geheim" not in repr(found)
+    assert "geheim" not in repr(settings)
 
 
 def test_limits_are_dollars_or_none_and_prices_a_table() -> None:
-    found = load_settings(
+    settings = load_settings(
         {"INGESTION_MODEL_BUDGET_MONTH_USD": "0.5", "INGESTION_MODEL_BUDGET_USD": "none"}
     )
 
-    assert (found.month_budget, found.extraction_budget) == (Decimal("0.5"), None)
+    assert (settings.month_budget, settings.extraction_budget) == (Decimal("0.5"), None)
     assert load_settings({}).extraction_budget == 50
     assert load_settings({}).month_budget is None
     table = price_table(" a/b:c = 1.5 / 0 /2 ,, d=1/2/3,")
@@ -216,10 +216,10 @@ def test_a_key_is_never_shown_nor_a_password_in_a_bad_address() -> None:
 
 
 def test_settings_cannot_be_changed_afterwards() -> None:
-    found = load_settings({})
+    settings = load_settings({})
 
     with pytest.raises(ValueError, match="frozen"):
-        found.work.max_attempts = 9  # type: ignore[misc]
+        settings.work.max_attempts = 9  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("key", ["work.nothing", "nothing.at_all", "database_url", "work", ""])
@@ -247,10 +247,10 @@ def test_an_override_is_kept_and_audited(store: Store, now: datetime) -> None:
             set_override(connection, "work.max_attempts", text, actor="me", now=now)
 
     with store.read() as connection:
-        found = overrides(connection)
+        settings = overrides(connection)
         row = connection.execute(select(settings_table)).one()
-    assert found == {"work.max_attempts": "6"}
-    assert load_settings({}, found).work.max_attempts == 6
+    assert settings == {"work.max_attempts": "6"}
+    assert load_settings({}, settings).work.max_attempts == 6
     assert (row.value_type, row.updated_at) == ("int", now)
     assert row.description == "attempts in all, first one included"
     assert log(store) == [

@@ -60,8 +60,8 @@ def store(store: Store) -> Store:
     return store
 
 
-def claim(connection: Connection, wanted: ClaimFilter = POLLS) -> list[Any]:
-    return claims.claim(connection, wanted, owner="me", now=NOON, lease=LEASE, limit=100)
+def claim(connection: Connection, claim_filter: ClaimFilter = POLLS) -> list[Any]:
+    return claims.claim(connection, claim_filter, owner="me", now=NOON, lease=LEASE, limit=100)
 
 
 def spawn_one(connection: Connection) -> None:
@@ -86,31 +86,31 @@ USED_BY: dict[str, Callable[[Connection], object]] = {
 
 def plans(store: Store, ask: Callable[[Connection], object]) -> str:
     """How the database goes about what is asked, whatever the values."""
-    asked: list[tuple[str, Any]] = []
+    requests: list[tuple[str, Any]] = []
     is_sqlite = store.engine.dialect.name == "sqlite"
     with store.begin() as connection:
         if not is_sqlite:
             connection.execute(text("SET LOCAL plan_cache_mode = force_generic_plan"))
 
         @event.listens_for(store.engine, "before_cursor_execute")
-        def listen(_: Any, __: Any, statement: str, given: Any, *___: Any) -> None:
-            asked.append((statement, given))
+        def listen(_: Any, __: Any, statement: str, inputs: Any, *___: Any) -> None:
+            requests.append((statement, inputs))
 
         ask(connection)
         event.remove(store.engine, "before_cursor_execute", listen)
         explain = "EXPLAIN QUERY PLAN" if is_sqlite else "EXPLAIN"
         return "\n".join(
             str(row)
-            for statement, given in asked
-            for row in connection.exec_driver_sql(f"{explain} {statement}", given)
+            for statement, inputs in requests
+            for row in connection.exec_driver_sql(f"{explain} {statement}", inputs)
         )
 
 
 def test_every_index_is_used_by_a_statement_that_is_named_here(store: Store) -> None:
     with store.read() as connection:
-        found = {index["name"] for index in inspect(connection).get_indexes("tasks")}
+        result = {index["name"] for index in inspect(connection).get_indexes("tasks")}
 
-    assert found == USED_BY.keys()
+    assert result == USED_BY.keys()
 
 
 @pytest.mark.parametrize("index", USED_BY)
@@ -119,7 +119,7 @@ def test_a_statement_finds_its_rows_by_the_index(store: Store, index: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("wanted", "index"),
+    ("claim_filter", "index"),
     [
         (POLLS, "ix_tasks_due"),
         (FRONTIER, "ix_tasks_frontier"),
@@ -128,10 +128,10 @@ def test_a_statement_finds_its_rows_by_the_index(store: Store, index: str) -> No
     ids=["polls", "a frontier", "pages to be read"],
 )
 def test_due_tasks_are_taken_in_the_order_of_their_index(
-    store: Store, wanted: ClaimFilter, index: str
+    store: Store, claim_filter: ClaimFilter, index: str
 ) -> None:
     """A frontier of 100,000 pages must not be sorted for each claim."""
-    plan = plans(store, lambda connection: claim(connection, wanted))
+    plan = plans(store, lambda connection: claim(connection, claim_filter))
 
     assert index in plan
     assert "Sort" not in plan
@@ -139,9 +139,9 @@ def test_due_tasks_are_taken_in_the_order_of_their_index(
 
 
 def test_due_tasks_of_a_tier_and_a_shard_are_found_by_the_same_index(store: Store) -> None:
-    wanted = ClaimFilter(kind="poll", priority=1, shard=0, shards=2)
+    claim_filter = ClaimFilter(kind="poll", priority=1, shard=0, shards=2)
 
-    assert "ix_tasks_due" in plans(store, lambda connection: claim(connection, wanted))
+    assert "ix_tasks_due" in plans(store, lambda connection: claim(connection, claim_filter))
 
 
 @ON_POSTGRES

@@ -108,7 +108,7 @@ def test_jobs_with_a_dagster_home_are_remembered_and_pickle_nothing(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (("ingest_series", "--tags", json.dumps({"dagster/partition": SALT})), 0, ""),
         (("ingest_series", "--tags", json.dumps({"dagster/partition": BROKEN})), 1, BROKEN),
@@ -118,12 +118,12 @@ def test_jobs_with_a_dagster_home_are_remembered_and_pickle_nothing(
     ids=["one source", "a failing source", "no source", "an unknown job"],
 )
 def test_a_job_of_one_source_says_by_its_exit_code_how_it_went(
-    house: House, site: DemoSite, desk: Path, arguments: tuple[str, ...], code: int, said: str
+    house: House, site: DemoSite, desk: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     house.add_demo(SALT, BROKEN)
 
     done = job(*arguments, desk=desk, environment=variables(house))
 
     assert done.code == code, done.errors
-    assert said in done.out + done.errors
+    assert message in done.out + done.errors
     assert house.chapters_of(SALT) == (12 if code == 0 else 0)

@@ -15,8 +15,8 @@ from sqlalchemy import Connection, bindparam, text
 
 from ingestion_pipeline.catalogs.crawling.frontier import waiting_sources
 from ingestion_pipeline.catalogs.crawling.runs import KINDS
-from ingestion_pipeline.catalogs.recipes.registry import waits
-from ingestion_pipeline.companies.boards.closing import is_any_unwatched
+from ingestion_pipeline.catalogs.recipes.registry import has_waiting_detection
+from ingestion_pipeline.companies.boards.closing import has_inactive_boards
 from ingestion_pipeline.companies.matching.requeue import is_work_waiting as is_listing_waiting
 from ingestion_pipeline.companies.rescoring import is_scoring_due
 from ingestion_pipeline.companies.runs import is_work_waiting as is_company_waiting
@@ -75,8 +75,8 @@ def store(store: Store) -> Store:
 
 
 def claimed(connection: Connection) -> object:
-    wanted = ClaimFilter(kind="poll", priority=1, shard=0, shards=2)
-    return claims.claim(connection, wanted, owner="me", now=NOON, lease=HOUR, limit=100)
+    claim_filter = ClaimFilter(kind="poll", priority=1, shard=0, shards=2)
+    return claims.claim(connection, claim_filter, owner="me", now=NOON, lease=HOUR, limit=100)
 
 
 ASKED: dict[str, Callable[[Connection], object]] = {
@@ -86,14 +86,14 @@ ASKED: dict[str, Callable[[Connection], object]] = {
     "pending_work: pages": lambda c: waiting_sources(
         c, CrawlFilter(), now=NOON, limit=10_000, kinds=KINDS
     ),
-    "pending_work: recipes": lambda c: waits(c, now=NOON),
+    "pending_work: recipes": lambda c: has_waiting_detection(c, now=NOON),
     "pending_work: companies": lambda c: is_company_waiting(c, now=NOON),
     "pending_work: scores": lambda c: is_scoring_due(c, Settings()),
-    "pending_work: boards": lambda c: is_any_unwatched(c, now=NOON, settings=Settings()),
+    "pending_work: boards": lambda c: has_inactive_boards(c, now=NOON, settings=Settings()),
     "pending_work: listings": lambda c: is_listing_waiting(c, None, now=NOON),
     "pending_work: websites": lambda c: is_website_waiting(c, now=NOON),
     "new_sources: first polls": lambda c: due.new_shards(c, now=NOON, shards=2),
-    "new_sources: census": due.census,
+    "new_sources: census": due.source_counts,
     "stale_runs": lambda c: lost_runs(c, now=NOON),
     "a run: claim": claimed,
     "a run: its sources": lambda c: sources_by_id(c, ["series:1", "series:2"]),
@@ -113,12 +113,12 @@ def test_nothing_that_is_asked_all_day_reads_a_big_table_from_end_to_end(store: 
     plan_of = {name: plans(store, ask) for name, ask in ASKED.items()}
 
     assert all(plan_of.values())
-    found = {name: whole_reads(plan) for name, plan in plan_of.items()}
-    assert {name: lines for name, lines in found.items() if lines} == {}
+    result = {name: whole_reads(plan) for name, plan in plan_of.items()}
+    assert {name: lines for name, lines in result.items() if lines} == {}
 
 
 def test_a_statement_that_does_is_found_out(store: Store) -> None:
     for table in BIG:
         everything = text(f"SELECT count(*) FROM {table} WHERE tracking_id = 'x'")
 
-        assert whole_reads(plans(store, lambda c, asked=everything: c.execute(asked)))
+        assert whole_reads(plans(store, lambda c, requests=everything: c.execute(requests)))

@@ -26,10 +26,10 @@ def canonical(url: str) -> str | None:
 
 def test_absolute_urls_of_the_web_platform_mean_what_browsers_take_them_to_mean() -> None:
     cases = [c for c in vectors("wpt_urltestdata.json") if c["input"].strip().startswith(WEB)]
-    known = {c["input"]: c["href"] for c in cases if str(c.get("href", "")).startswith(WEB)}
+    expected = {c["input"]: c["href"] for c in cases if str(c.get("href", "")).startswith(WEB)}
 
-    assert len(known) > 150
-    wrong = {url: href for url, href in known.items() if canonical(url) != canonical_url(href)}
+    assert len(expected) > 150
+    wrong = {url: href for url, href in expected.items() if canonical(url) != canonical_url(href)}
     assert wrong == {}
 
 

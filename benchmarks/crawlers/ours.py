@@ -19,14 +19,14 @@ import selectolax.lexbor  # noqa: F401
 
 import ingestion_pipeline.pages.http.transport  # noqa: F401
 from benchmarks.crawlers.job import LOOPBACK, SUFFIX, Job, Seen, main
-from ingestion_pipeline.catalogs.crawling.runs import ask_for, crawl_slice
+from ingestion_pipeline.catalogs.crawling.runs import run_crawl, start_now
 from ingestion_pipeline.catalogs.crawling.system import CatalogSystem
 from ingestion_pipeline.catalogs.recipes.next_pages import Followed
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.crawling.protocol import CrawlCounts, CrawlFilter, PageWork
-from ingestion_pipeline.pages.visits.page import CrawledPage
 from ingestion_pipeline.pages import ContentStore, Endpoint, FetchLimits, Guard, HttpFetcher
 from ingestion_pipeline.pages.http.guard import Resolver
+from ingestion_pipeline.pages.visits.page import CrawledPage
 from ingestion_pipeline.reading.html.markdown import to_markdown
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources import Definition, Kind
@@ -65,7 +65,7 @@ async def ours(job: Job) -> Seen:
     """Every host is a source whose walk goes to its end."""
     settings, system = _settings(job), CountingSystem()
     with closing(open_store(settings.database_url)) as store:
-        shop = RunContext(
+        ctx = RunContext(
             store=store,
             settings=settings,
             content=ContentStore(job.folder / "content"),
@@ -73,10 +73,10 @@ async def ours(job: Job) -> Seen:
             crawlers={Kind.CATALOG: system},
         )
         async with HttpFetcher(USER_AGENT, FetchLimits(), Guard(resolve=_names(job))) as fetcher:
-            ask_for(shop, _source_ids(job))
+            start_now(ctx, _source_ids(job))
             worker = Worker(store, lease_seconds=settings.work.lease_seconds)
             wanted, counts = CrawlFilter(source_ids=_source_ids(job)), CrawlCounts()
-            while (more := await crawl_slice(shop, worker, fetcher, wanted)).counts.new:
+            while (more := await run_crawl(ctx, worker, fetcher, wanted)).counts.new:
                 counts += more.counts
     return Seen(counts.new, system.links)
 

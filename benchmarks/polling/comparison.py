@@ -18,8 +18,8 @@ from benchmarks.polling.families import DAY, START, History
 from benchmarks.polling.replay import WARM_UP, Replayed, replay
 from benchmarks.polling.rules import Every, Mihon, Product, Rule
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.scheduling.budget import first_price
-from ingestion_pipeline.sources.scheduling.change_model import ChangeModel, learned
+from ingestion_pipeline.sources.scheduling.budget import initial_request_cost
+from ingestion_pipeline.sources.scheduling.change_model import ChangeModel, with_changes
 from ingestion_pipeline.sources.source import Kind
 
 NEAR = 0.03
@@ -66,7 +66,7 @@ def _knobs(
 ) -> Mapping[str, tuple[Knob, float, float]]:
     """Each rule, where its knob stands first, and by which power of it requests become fewer."""
     mean_wait = days * (1 - WARM_UP) * DAY / per_source
-    price = first_price(Kind.SERIES, settings)
+    price = initial_request_cost(Kind.SERIES, settings)
 
     def gap(history: History) -> float:
         return days * DAY / max(len(history.changes), 1)
@@ -93,7 +93,7 @@ def _bound(histories: Sequence[History], *, budget: int, days: float) -> Delay:
 
 
 def _whole(history: History) -> ChangeModel:
-    return learned(ChangeModel(), [(at, at) for at in history.changes])
+    return with_changes(ChangeModel(), [(at, at) for at in history.changes])
 
 
 def _fitted(

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from benchmarks.polling.families import DAY
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.scheduling.budget import prior_rate
-from ingestion_pipeline.sources.scheduling.change_model import ChangeModel, learned
-from ingestion_pipeline.sources.scheduling.tiers import Habits, after_success
+from ingestion_pipeline.sources.scheduling.change_model import ChangeModel, with_changes
+from ingestion_pipeline.sources.scheduling.tiers import SchedulingInputs, after_success
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus, Tier
 
 
@@ -72,17 +72,19 @@ class Product:
             now=at,
             settings=self._settings,
             random=self._random,
-            habits=habits,
+            inputs=habits,
         )
         return standing.next_check_at.timestamp()
 
-    def _habits(self, found: Sequence[float], since: float, now: float) -> Habits:
+    def _habits(self, found: Sequence[float], since: float, now: float) -> SchedulingInputs:
         if found and self._learns:
             changes = [(since, now)] if found[0] == now else [(one, one) for one in found]
-            self._rhythm = learned(self._rhythm, changes)
+            self._rhythm = with_changes(self._rhythm, changes)
         elif found:
             self._rhythm = replace(self._rhythm, last_at=found[-1])
-        return Habits(rhythm=self._rhythm, price=self._price or 0.0, prior_rate=self._prior_rate)
+        return SchedulingInputs(
+            change_model=self._rhythm, request_cost=self._price or 0.0, prior_rate=self._prior_rate
+        )
 
 
 class Every:

@@ -1,8 +1,8 @@
-"""Catalogues: a recipe says which pages a catalogue has, rules say which records a page states.
+"""Catalogue ingestion: a recipe defines which pages a catalogue has, rules extract their records.
 
-Sources of kind `catalog` enter, each with its recipe; extractions leave, with every page that was
-found, once, and records leave, each field with the span of the text that proves it. How a page is
-fetched or read as such does not belong here, nor does what two systems need.
+Input: sources of kind `catalog`, each with its recipe. Output: extractions, with each page that
+was found exactly once, and records, each field with the span of text that proves it. Fetching and
+parsing of pages in general live in `pages` and `reading`.
 """
 
 from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, PageType, Recipe, recipe_of

@@ -1,4 +1,4 @@
-"""Extractions begin: a row, its steps, the root page and its task; how they end is `ending`."""
+"""Start extractions: insert the extraction row, its steps, the root page and its first task."""
 
 from __future__ import annotations
 
@@ -38,30 +38,35 @@ from ingestion_pipeline.urls import canonical_url, host_of
 def start_extractions(
     connection: Connection, sources: Sequence[Source], *, now: datetime
 ) -> dict[str, str]:
-    """Each source has an extraction under way, with its root page; a word for people on each.
+    """Ensure that each source has a running extraction with a root page; return a message for each.
 
     Raises:
         BadRecipe: a recipe that cannot be followed, which no declared source has.
     """
     active = _active(connection, [source.id for source in sources])
-    said = {
-        source_id: f"extraction {id_} goes on: {waiting} pages wait"
+    outcomes = {
+        source_id: f"extraction {id_} is already running: {waiting} pages waiting"
         for source_id, (id_, waiting) in active.items()
     }
-    ready = ready_recipes(connection, [one for one in sources if one.id not in active], now=now)
-    for source in sorted(sources, key=lambda one: one.id):  # in one order, whoever begins them
+    ready = ready_recipes(
+        connection, [source for source in sources if source.id not in active], now=now
+    )
+    for source in sorted(sources, key=lambda source: source.id):  # one lock order for all callers
         match ready.get(source.id):
             case None:  # it is active
                 pass
             case str() as why:
-                said[source.id] = why
+                outcomes[source.id] = why
             case raw:
                 id_ = _start(connection, source, raw, now=now)
-                said[source.id] = f"extraction {id_} started" if id_ else "an extraction goes on"
-    return said
+                outcomes[source.id] = (
+                    f"extraction {id_} started" if id_ else "an extraction is already running"
+                )
+    return outcomes
 
 
 def _active(connection: Connection, source_ids: Collection[str]) -> dict[str, tuple[int, int]]:
+    """Return the id and the number of unfinished pages of each source's running extraction."""
     waiting = (
         select(func.count())
         .where(pages.c.extraction_id == extractions.c.id, pages.c.status.in_(UNFINISHED_PAGES))
@@ -76,7 +81,7 @@ def _active(connection: Connection, source_ids: Collection[str]) -> dict[str, tu
 def _start(
     connection: Connection, source: Source, raw: Mapping[str, Any], *, now: datetime
 ) -> int | None:
-    """The new extraction's id; None if another process was first."""
+    """Insert an extraction with its root page; return its id, None if another process was first."""
     recipe = recipe_of({"recipe": raw})
     tracking_id, entity = str(uuid4()), entity_name(source.config)
     kind = ExtractionKind.CRAWL if recipe.api is None else ExtractionKind.API
@@ -137,6 +142,7 @@ def _start(
 def _insert_steps(
     connection: Connection, extraction_id: int, steps: Sequence[Step], *, now: datetime
 ) -> dict[str, int]:
+    """Insert the recipe's steps, parents first; return their ids by key."""
     ids: dict[str, int] = {}
     for step in steps:  # a handful: a recipe has five levels at the most
         statement = insert(crawl_steps).values(

@@ -1,4 +1,4 @@
-"""What is made of a saved catalogue page or answer: no network, no database, no model."""
+"""Extract records from a saved catalogue page or API response: no network, database or model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLATFORMS = ("catalog", "jsonld")
 
 
 class NoCatalogConfig(ValueError):
-    """A config was given to a reader that has none."""
+    """A configuration key that reading a saved body does not accept."""
 
 
 def read_saved(
@@ -32,9 +32,10 @@ def read_saved(
     entity: str | None = None,
     entities: Path | None = None,
 ) -> SavedReading:
-    """The records that rules find, and what is wrong; a bad entity or config raises ValueError.
+    """Return the records that the rules find in a saved body, and the problems.
 
-    `entities` is the folder of schema files of one's own.
+    `entities` is a folder with the user's own schema files. A bad entity or config raises
+    ValueError.
     """
     if unknown := sorted(config.keys() - {"selectors"}):
         raise NoCatalogConfig(
@@ -42,29 +43,29 @@ def read_saved(
         )
     if saved.url:
         checked_url(saved.url)
-    wanted = entity_type(entity or COURSE, folder=entities)
-    asked = _Asked(
-        kind=wanted,
+    record_type = entity_type(entity or COURSE, folder=entities)
+    request = _ReadRequest(
+        kind=record_type,
         url=saved.url,
-        selectors=selectors_of(config, wanted),
+        selectors=selectors_of(config, record_type),
         only_embedded=platform == "jsonld",
     )
-    return SavedReading.of(lambda: _read(asked, decode(saved.body)), Record.as_dict)
+    return SavedReading.of(lambda: _read(request, decode(saved.body)), Record.as_dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _ReadRequest:
     kind: EntityType
     url: str | None
     selectors: Selectors | None
     only_embedded: bool
 
 
-def _read(asked: _Asked, body: str) -> Reading[Record]:
+def _read(request: _ReadRequest, body: str) -> Reading[Record]:
     return read_records(
-        asked.kind,
+        request.kind,
         body,
-        only_embedded=asked.only_embedded,
-        url=asked.url,
-        selectors=asked.selectors,
+        only_embedded=request.only_embedded,
+        url=request.url,
+        selectors=request.selectors,
     )

@@ -1,4 +1,4 @@
-"""The states of pages, extractions and datasets."""
+"""The states of pages, extractions and datasets, and the constants that depend on them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ingestion_pipeline.store.tables import extractions
 
 
 class PageStatus(StrEnum):
-    """A page waits, is visited, is there; then it has been followed or read, or has failed."""
+    """The state of a page: waiting, being fetched, downloaded, then extracted or failed."""
 
     WAITING = "WAITING"
     IN_PROGRESS = "IN_PROGRESS"
@@ -22,12 +22,12 @@ class PageStatus(StrEnum):
 
     @property
     def is_open(self) -> bool:
-        """Whether it has still to be visited."""
+        """Whether the page has still to be fetched."""
         return self in {PageStatus.WAITING, PageStatus.IN_PROGRESS}
 
 
 class ExtractionStatus(StrEnum):
-    """An extraction waits for its root, goes on, and ends complete, stale or cancelled."""
+    """The state of an extraction: waiting for its root page, running, or ended (three ways)."""
 
     WAITING = "WAITING"
     IN_PROGRESS = "IN_PROGRESS"
@@ -37,7 +37,7 @@ class ExtractionStatus(StrEnum):
 
 
 class ExtractionKind(StrEnum):
-    """How an extraction comes by its pages: from the web, from an API, from what is stored."""
+    """Where an extraction gets its pages: from the web, from an API, or from stored snapshots."""
 
     CRAWL = "crawl"
     API = "api"
@@ -45,7 +45,7 @@ class ExtractionKind(StrEnum):
 
 
 class DatasetStatus(StrEnum):
-    """A dataset is built, then shown, held back for its faults, or left unfinished."""
+    """The state of a dataset: being built, published, held back by the gates, or unfinished."""
 
     BUILDING = "building"
     PUBLISHED = "published"
@@ -53,27 +53,27 @@ class DatasetStatus(StrEnum):
     INCOMPLETE = "incomplete"
 
 
-# Why a page that the shown dataset has records of is in ERROR although it was read: it states none.
-RECORDS_MISSING = "records_missing"  # and looks unlike its siblings
-RECORDS_MISSING_ONCE = "records_missing_once"  # and looks like them: the next crawl decides
-LINKS_MISSING = "links_missing"  # of a list: it led to pages, and leads to none
+# Failure codes of pages that were fetched, but lost what the published dataset has of them.
+RECORDS_MISSING = "records_missing"  # no records, and it looks unlike its siblings
+RECORDS_MISSING_ONCE = "records_missing_once"  # it looks like its siblings: next crawl decides
+LINKS_MISSING = "links_missing"  # a list that led to pages, and leads to none
 MISSING_CODES = (RECORDS_MISSING, RECORDS_MISSING_ONCE, LINKS_MISSING)
-NO_LINKS = "no_links"  # of a list that was got and leads to no page, as the end of one may
+NO_LINKS = "no_links"  # a fetched list page without links, as the end of a list may be
 
-EXPLORED = "/explored"  # ends the key of a step that exploring made, once for each generation
+EXPLORED = "/explored"  # key suffix of a step that exploring made, once for each generation
 RECORD_PAGES = ("DETAIL", "API_REQUEST")  # types of pages that state records
-READ_PAGES = (*RECORD_PAGES, "EXPLORATORY")  # types of pages that are read for records
+READ_PAGES = (*RECORD_PAGES, "EXPLORATORY")  # types of pages that records are extracted from
 
-EXTRACT_PAGE = "extract_page"  # the task that reads a downloaded page
+EXTRACT_PAGE = "extract_page"  # the task that extracts records from a downloaded page
 
-OPEN_PAGES = [one.value for one in PageStatus if one.is_open]
-# What keeps an extraction from looking complete: not visited, or visited and not read.
+OPEN_PAGES = [status.value for status in PageStatus if status.is_open]
+# Pages that keep an extraction from being complete: not fetched, or fetched and not extracted.
 UNFINISHED_PAGES = [*OPEN_PAGES, PageStatus.DOWNLOADED.value]
 CRAWLING_STATES = [ExtractionStatus.WAITING.value, ExtractionStatus.IN_PROGRESS.value]
 
 
 def lock_rows(connection: Connection, ids: Collection[int]) -> None:
-    """Nobody else adds to these extractions, or ends or opens them, during this transaction."""
+    """Lock these extractions, so that no other transaction adds to, finishes or reopens them."""
     if not ids:
         return
     locked = select(extractions.c.id).where(extractions.c.id.in_(list(ids)))

@@ -1,12 +1,12 @@
-"""What an operator types: `ingest` and its commands, one module per noun.
+"""The `ingest` command line, one module per noun.
 
-Arguments, files and the environment enter; tables, JSON and exit codes (0, 1, 2) leave.
-Decisions and statements do not belong here: a command calls the functions that the jobs call.
+Commands read arguments, files and the environment, print tables or JSON, and exit with 0, 1 or 2.
+They contain no business rules and no SQL: each calls the functions that the jobs call.
 """
 
 try:
     from ingestion_pipeline.cli.main import main
-except KeyboardInterrupt:  # while it was being read
+except KeyboardInterrupt:  # during the import
     raise SystemExit("\nstopped by Ctrl-C") from None
 
 __all__ = ["main"]

@@ -1,4 +1,4 @@
-"""`ingest companies`: what is known of companies, and what led to it."""
+"""`ingest companies`: list companies and show what an analysis found."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import Column, distance, say, say_facts, say_json, say_table
+from ingestion_pipeline.cli.output import (
+    Column,
+    distance,
+    echo,
+    print_facts,
+    print_json,
+    print_table,
+)
 from ingestion_pipeline.cli.session import json_option, opened
 
 if TYPE_CHECKING:
@@ -35,11 +42,11 @@ def list_(*, status: str | None, tier: str | None, as_json: bool) -> None:
 
     with opened() as (_, store), store.read() as connection:
         now = store.clock.now(connection)
-        found = list_companies(connection, status=status, tier=tier)
+        rows = list_companies(connection, status=status, tier=tier)
     if as_json:
-        say_json(found)
-    elif not found:
-        say("no companies; `ingest sources add URL --id company:NAME --kind company` adds one")
+        print_json(rows)
+    elif not rows:
+        echo("no companies; `ingest sources add URL --id company:NAME --kind company` adds one")
     else:
         columns = [
             Column("id"),
@@ -50,19 +57,19 @@ def list_(*, status: str | None, tier: str | None, as_json: bool) -> None:
             Column("score", is_number=True),
             Column("analysed"),
         ]
-        say_table(columns, [_row(one, now) for one in found])
+        print_table(columns, [_row(company, now) for company in rows])
 
 
-def _row(one: Mapping[str, Any], now: datetime) -> list[object]:
-    quality: dict[str, Any] = one["quality"]
+def _row(company: Mapping[str, Any], now: datetime) -> list[object]:
+    quality: dict[str, Any] = company["quality"]
     return [
-        one["id"],
-        one["name"] or "-",
-        one["status"],
+        company["id"],
+        company["name"] or "-",
+        company["status"],
         quality.get("level", "-"),
-        one["tier"] or "-",
-        "-" if one["score"] is None else one["score"],
-        distance(one["analyzed_at"], now) if one["analyzed_at"] else "never",
+        company["tier"] or "-",
+        "-" if company["score"] is None else company["score"],
+        distance(company["analyzed_at"], now) if company["analyzed_at"] else "never",
     ]
 
 
@@ -70,19 +77,19 @@ def _row(one: Mapping[str, Any], now: datetime) -> list[object]:
 @click.argument("company_id", metavar="ID")
 @json_option
 def show(*, company_id: str, as_json: bool) -> None:
-    """Show one company, the tasks of its last analysis, and what they were kept from spawning."""
+    """Show one company, the tasks of its last analysis, and the tasks the spawn guard refused."""
     from ingestion_pipeline.companies.reporting import company_report
 
     with opened() as (_, store), store.read() as connection:
         report = company_report(connection, company_id)
     if as_json:
-        refused = [{**one, "at": one["at"].isoformat()} for one in report.refusals]
+        refused = [{**refusal, "at": refusal["at"].isoformat()} for refusal in report.refusals]
         more = {"refusals": refused, "tasks": list(report.tasks), "cost_usd": report.cost_usd}
-        say_json({**report.row, **more})
+        print_json({**report.row, **more})
         return
-    say_facts(_facts(report))
-    _say_boards(report.row["boards"] or [])
-    _say_refusals(report.refusals)
+    print_facts(_facts(report))
+    _print_boards(report.row["boards"] or [])
+    _print_refusals(report.refusals)
 
 
 def _facts(report: CompanyReport) -> dict[str, object]:
@@ -100,7 +107,9 @@ def _facts(report: CompanyReport) -> dict[str, object]:
     facts["data"] = f"{quality.get('level', 'not analysed yet')}; missing: " + (
         ", ".join(quality.get("missing", ())) or "nothing"
     )
-    facts["tasks"] = "; ".join(f"{one['kind']} {one['id']} {one['status']}" for one in report.tasks)
+    facts["tasks"] = "; ".join(
+        f"{task['kind']} {task['id']} {task['status']}" for task in report.tasks
+    )
     return facts
 
 
@@ -110,12 +119,15 @@ def _short(value: object) -> object:
     return value[: MOST_SHOWN - 1] + "\u2026"
 
 
-def _say_boards(boards: Sequence[Mapping[str, Any]]) -> None:
-    for one in boards:
-        where = one.get("source_id") or one.get("note") or "waits for its discovery"
-        say(f"board: {one['platform']} {one['url']} ({one['confidence']}): {where}")
+def _print_boards(boards: Sequence[Mapping[str, Any]]) -> None:
+    for board in boards:
+        where = board.get("source_id") or board.get("note") or "waits for its discovery"
+        echo(f"board: {board['platform']} {board['url']} ({board['confidence']}): {where}")
 
 
-def _say_refusals(refusals: Sequence[Mapping[str, Any]]) -> None:
-    for one in refusals:
-        say(f"refused: {one['kind']} {one['url']} by task {one['parent']}: {one['reason']}")
+def _print_refusals(refusals: Sequence[Mapping[str, Any]]) -> None:
+    for refusal in refusals:
+        echo(
+            f"refused: {refusal['kind']} {refusal['url']} by task {refusal['parent']}:"
+            f" {refusal['reason']}"
+        )

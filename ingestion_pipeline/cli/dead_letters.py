@@ -1,4 +1,4 @@
-"""`ingest dead-letters`: work that was given up, to be tried again or to be let go."""
+"""`ingest dead-letters`: list, show, replay and discard work that failed for good."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ingestion_pipeline.cli.output import (
     CommandRefused,
     cell,
     counting,
-    say,
-    say_facts,
-    say_json,
-    say_table,
+    echo,
+    print_facts,
+    print_json,
+    print_table,
     shortened,
 )
 from ingestion_pipeline.cli.session import actor, json_option, opened
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ingestion_pipeline.settings import Settings
     from ingestion_pipeline.store import Store
-    from ingestion_pipeline.tasks.dead_letters import Chosen
+    from ingestion_pipeline.tasks.dead_letters import DeadLetterFilter
 
 LISTED = 1_000  # the newest; a filter shows others
 
@@ -39,14 +39,14 @@ class_option = click.option(
 )
 source_option = click.option("--source", "source_id", metavar="ID", help="Only those of a source.")
 dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Say what would happen, and change nothing."
+    "--dry-run", is_flag=True, help="Show what would happen; change nothing."
 )
-ids_argument = click.argument("letter_ids", metavar="[ID]...", type=int, nargs=-1)
+ids_argument = click.argument("dead_letter_ids", metavar="[ID]...", type=int, nargs=-1)
 
 
 @click.group("dead-letters")
 def dead_letters() -> None:
-    """Show, replay and discard work that was given up."""
+    """Show, replay and discard failed work."""
 
 
 @dead_letters.command("list")
@@ -71,24 +71,26 @@ def list_(
     with opened() as (_, store), store.read() as connection:
         chosen = _chosen(connection, error_class, source_id)
         if grouped:
-            _say_groups(dead_letter_groups(connection, chosen), as_json=as_json)
+            _print_groups(dead_letter_groups(connection, chosen), as_json=as_json)
             return
-        letters = list_dead_letters(connection, chosen, decided=decided, limit=LISTED)
+        rows = list_dead_letters(connection, chosen, decided=decided, limit=LISTED)
     if as_json:
-        say_json([_listed(letter) for letter in letters])
-    elif not letters:
-        say("no dead letters")
+        print_json([_listed(dead_letter) for dead_letter in rows])
+    elif not rows:
+        echo("no dead letters")
     else:
-        _print_dead_letters(letters)
-    if len(letters) == LISTED:
-        say(f"the newest {LISTED} are shown; --class or --source shows others", is_error=True)
+        _print_dead_letters(rows)
+    if len(rows) == LISTED:
+        echo(f"the newest {LISTED} are shown; --class or --source shows others", is_error=True)
 
 
-def _listed(letter: RowMapping) -> dict[str, Any]:
-    return {str(key): value for key, value in letter.items() if key not in {"stack", "payload"}}
+def _listed(dead_letter: RowMapping) -> dict[str, Any]:
+    return {
+        str(key): value for key, value in dead_letter.items() if key not in {"stack", "payload"}
+    }
 
 
-def _print_dead_letters(letters: Sequence[RowMapping]) -> None:
+def _print_dead_letters(dead_letters: Sequence[RowMapping]) -> None:
     columns = [
         Column("id", is_number=True),
         Column("failed at"),
@@ -96,84 +98,91 @@ def _print_dead_letters(letters: Sequence[RowMapping]) -> None:
         Column("class"),
         Column("error", is_flexible=True),
     ]
-    say_table(
+    print_table(
         columns,
         [
             [
-                letter["id"],
-                f"{letter['failed_at']:%Y-%m-%d %H:%M}",
-                letter["source_id"],
-                letter["error_class"],
-                f"{letter['error_code']}: {shortened(letter['error'], 120)}",
+                dead_letter["id"],
+                f"{dead_letter['failed_at']:%Y-%m-%d %H:%M}",
+                dead_letter["source_id"],
+                dead_letter["error_class"],
+                f"{dead_letter['error_code']}: {shortened(dead_letter['error'], 120)}",
             ]
-            for letter in letters
+            for dead_letter in dead_letters
         ],
     )
-    say("\n`ingest dead-letters show ID` tells all of one, `replay ID` tries it again (times: UTC)")
+    echo("\n`ingest dead-letters show ID` shows one in full, `replay ID` queues it again (UTC)")
 
 
-def _say_groups(groups: Sequence[RowMapping], *, as_json: bool) -> None:
+def _print_groups(groups: Sequence[RowMapping], *, as_json: bool) -> None:
     if as_json:
-        say_json([dict(one) for one in groups])
+        print_json([dict(group) for group in groups])
         return
     if not groups:
-        say("no dead letters")
+        echo("no dead letters")
         return
     numbers = [Column(name, is_number=True) for name in ("letters", "times", "newest")]
     columns = [Column("class"), Column("source"), Column("error"), *numbers, Column("failed at")]
     keys = ("error_class", "source_id", "error_code", "letters", "occurrences", "newest")
-    rows = [[*(one[key] for key in keys), f"{one['failed_at']:%Y-%m-%d %H:%M}"] for one in groups]
-    say_table(columns, rows)
-    say("\n`ingest dead-letters replay --class C --source ID` tries a group again (times: UTC)")
+    rows = [
+        [*(group[key] for key in keys), f"{group['failed_at']:%Y-%m-%d %H:%M}"] for group in groups
+    ]
+    print_table(columns, rows)
+    echo("\n`ingest dead-letters replay --class C --source ID` queues a group again (times: UTC)")
 
 
 @dead_letters.command()
-@click.argument("letter_id", metavar="ID", type=int)
-@click.option("--body", is_flag=True, help="Print what was served, as it was, and nothing else.")
+@click.argument("dead_letter_id", metavar="ID", type=int)
+@click.option("--body", is_flag=True, help="Print only the stored response body, unchanged.")
 @json_option
-def show(*, letter_id: int, body: bool, as_json: bool) -> None:
-    """Show all of one: payload, error, stack, its snapshots."""
+def show(*, dead_letter_id: int, body: bool, as_json: bool) -> None:
+    """Show one dead letter: payload, error, stack, snapshots."""
     from ingestion_pipeline.pages.content.archive import dead_letter_snapshots
     from ingestion_pipeline.tasks.dead_letters import UnknownDeadLetter, find_dead_letter, state_of
 
     with opened() as (settings, store), store.read() as connection:
-        found = find_dead_letter(connection, letter_id)
-        if found is None:
-            raise CommandRefused(str(UnknownDeadLetter([letter_id])))
-        kept = dead_letter_snapshots(connection, found)
+        dead_letter = find_dead_letter(connection, dead_letter_id)
+        if dead_letter is None:
+            raise CommandRefused(str(UnknownDeadLetter([dead_letter_id])))
+        snapshots = dead_letter_snapshots(connection, dead_letter)
     if body:
-        _print_body(settings, letter_id, kept)
+        _print_body(settings, dead_letter_id, snapshots)
         return
-    facts = {str(key): value for key, value in found.items()} | {"state": state_of(found)}
+    facts = {str(key): value for key, value in dead_letter.items()} | {
+        "state": state_of(dead_letter)
+    }
     if as_json:
-        say_json(facts | {"snapshots": [dict(one) for one in kept]})
+        print_json(facts | {"snapshots": [dict(snapshot) for snapshot in snapshots]})
         return
     stack = facts.pop("stack")
-    say_facts(facts)
-    for one in kept:
-        kind = one["content_type"] or "no content type"
-        said = f"answered {one['status_code']}, {one['size_bytes']} bytes, {kind}"
-        say(f"\nsnapshot {one['id']} of {cell(one['fetched_at'])}: {said}\n  {one['url']}")
-    if kept:
-        say(f"  `ingest dead-letters show {letter_id} --body` prints it")
+    print_facts(facts)
+    for snapshot in snapshots:
+        kind = snapshot["content_type"] or "no content type"
+        summary = f"answered {snapshot['status_code']}, {snapshot['size_bytes']} bytes, {kind}"
+        echo(
+            f"\nsnapshot {snapshot['id']} of {cell(snapshot['fetched_at'])}: {summary}"
+            f"\n  {snapshot['url']}"
+        )
+    if snapshots:
+        echo(f"  `ingest dead-letters show {dead_letter_id} --body` prints it")
     if stack:
-        say("\n" + stack)
+        echo("\n" + stack)
 
 
-def _print_body(settings: Settings, letter_id: int, kept: Sequence[RowMapping]) -> None:
+def _print_body(settings: Settings, dead_letter_id: int, snapshots: Sequence[RowMapping]) -> None:
     from ingestion_pipeline.pages.content.store import ContentStore
     from ingestion_pipeline.reading.text.decoding import decode
     from ingestion_pipeline.tasks.errors import WorkError
 
-    if not kept:
-        said = f"nothing of what dead letter {letter_id} is about was stored, or it is gone"
-        raise CommandFailed(f"{said}; `ingest dead-letters show {letter_id}` tells its URL")
+    if not snapshots:
+        problem = f"no response of dead letter {dead_letter_id} is stored, or it was deleted"
+        raise CommandFailed(f"{problem}; `ingest dead-letters show {dead_letter_id}` shows its URL")
     try:
-        served = ContentStore(settings.home / "content").get(kept[0]["body_hash"])
+        served = ContentStore(settings.home / "content").get(snapshots[0]["body_hash"])
     except WorkError as error:
-        raise CommandFailed(f"snapshot {kept[0]['id']} cannot be read: {error}") from error
+        raise CommandFailed(f"snapshot {snapshots[0]['id']} cannot be read: {error}") from error
     if sys.stdout.isatty():
-        say(decode(served, kept[0]["content_type"]))  # a page may hold commands for terminals
+        echo(decode(served, snapshots[0]["content_type"]))  # a page may hold commands for terminals
     else:
         click.echo(served, nl=False)
 
@@ -184,16 +193,20 @@ def _print_body(settings: Settings, letter_id: int, kept: Sequence[RowMapping]) 
 @source_option
 @dry_run_option
 def replay(
-    *, letter_ids: tuple[int, ...], error_class: str | None, source_id: str | None, dry_run: bool
+    *,
+    dead_letter_ids: tuple[int, ...],
+    error_class: str | None,
+    source_id: str | None,
+    dry_run: bool,
 ) -> None:
-    """Try given-up work again.
+    """Queue failed work again.
 
-    By ids, or all open ones of an error class or a source.
+    By ids, or all open dead letters of an error class or a source.
     """
     from ingestion_pipeline.registry import requeue_dead_letters
 
     with opened() as (_, store):
-        chosen = _ids(store, letter_ids, error_class, source_id)
+        chosen = _ids(store, dead_letter_ids, error_class, source_id)
         outcomes = list(
             counting(
                 requeue_dead_letters(store, chosen, actor=actor(), dry_run=dry_run),
@@ -201,11 +214,13 @@ def replay(
                 noun="dead letter",
             )
         )
-    for one in outcomes:
-        would_be = "would be " if dry_run and one.outcome == "queued" else ""
-        say(f"{one.letter_id}: {would_be}{one.outcome}")
-    left = sum(not one.runs_again for one in outcomes)
-    say(f"{len(outcomes) - left} {'to replay' if dry_run else 'replayed'}, {left} left as they are")
+    for outcome in outcomes:
+        would_be = "would be " if dry_run and outcome.outcome == "queued" else ""
+        echo(f"{outcome.dead_letter_id}: {would_be}{outcome.outcome}")
+    left = sum(not outcome.runs_again for outcome in outcomes)
+    echo(
+        f"{len(outcomes) - left} {'to replay' if dry_run else 'replayed'}, {left} left as they are"
+    )
     if left:
         raise click.exceptions.Exit(1)
 
@@ -214,25 +229,25 @@ def replay(
 @ids_argument
 @class_option
 @source_option
-@click.option("--reason", required=True, help="Why nobody has to look at them; kept with them.")
+@click.option("--reason", required=True, help="Why they need no attention; stored with them.")
 @dry_run_option
 def discard(
     *,
-    letter_ids: tuple[int, ...],
+    dead_letter_ids: tuple[int, ...],
     error_class: str | None,
     source_id: str | None,
     reason: str,
     dry_run: bool,
 ) -> None:
-    """Close letters that nobody has to look at any more.
+    """Close dead letters that need no attention.
 
-    By ids, or all open ones of an error class or a source. Their work stays as it is: what fails
-    again writes a letter again.
+    By ids, or all open ones of an error class or a source. The tasks stay as they are; work that
+    fails again writes a new dead letter.
     """
     from ingestion_pipeline.tasks import dead_letters as letters
 
     with opened() as (_, store):
-        chosen = _ids(store, letter_ids, error_class, source_id)
+        chosen = _ids(store, dead_letter_ids, error_class, source_id)
         with store.begin() as connection:
             now = store.clock.now(connection)
             try:
@@ -242,24 +257,26 @@ def discard(
             if dry_run:
                 connection.rollback()
     left = len(set(chosen)) - len(closed)
-    say(f"{len(closed)} {'to discard' if dry_run else 'discarded'}, {left} left: not open any more")
+    echo(
+        f"{len(closed)} {'to discard' if dry_run else 'discarded'}, {left} left: not open any more"
+    )
 
 
 def _ids(
-    store: Store, letter_ids: Sequence[int], error_class: str | None, source_id: str | None
+    store: Store, dead_letter_ids: Sequence[int], error_class: str | None, source_id: str | None
 ) -> Sequence[int]:
-    """The letters that the command means; each exists."""
+    """Return the dead letters the command selects; each exists."""
     from ingestion_pipeline.tasks.dead_letters import (
         UnknownDeadLetter,
         check_dead_letters,
         open_ids,
     )
 
-    if bool(letter_ids) == bool(error_class or source_id):
-        raise CommandRefused("say which: either ids, or --class and/or --source")
+    if bool(dead_letter_ids) == bool(error_class or source_id):
+        raise CommandRefused("select dead letters: either ids, or --class and/or --source")
     with store.read() as connection:
         chosen = _chosen(connection, error_class, source_id)
-        ids = letter_ids or open_ids(connection, chosen)
+        ids = dead_letter_ids or open_ids(connection, chosen)
         try:
             check_dead_letters(connection, ids)
         except UnknownDeadLetter as error:
@@ -267,10 +284,12 @@ def _ids(
     return ids
 
 
-def _chosen(connection: Connection, error_class: str | None, source_id: str | None) -> Chosen:
+def _chosen(
+    connection: Connection, error_class: str | None, source_id: str | None
+) -> DeadLetterFilter:
     from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
-    from ingestion_pipeline.tasks.dead_letters import Chosen
+    from ingestion_pipeline.tasks.dead_letters import DeadLetterFilter
 
     if source_id is not None and not sources_by_id(connection, [source_id]):
         raise UnknownSource(source_id)
-    return Chosen(error_class=error_class, source_id=source_id)
+    return DeadLetterFilter(error_class=error_class, source_id=source_id)

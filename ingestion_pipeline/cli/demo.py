@@ -1,4 +1,4 @@
-"""`ingest demo`: the bundled site, and the whole pipeline on it. No key, no browser, no server."""
+"""`ingest demo`: run the whole pipeline on the bundled site, without key, browser or server."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ import click
 
 from ingestion_pipeline.cli.demo_catalogs import (
     is_waiting,
-    say_catalogs,
-    say_datasets,
-    say_oddities,
+    print_catalogs,
+    print_datasets,
+    print_unusual_pages,
 )
 from ingestion_pipeline.cli.demo_summary import (
     approve,
     boards_of,
+    describe_received,
     explain_no_notices,
     hint,
-    received,
-    say_businesses,
-    say_followers,
-    say_health,
-    say_jobs,
-    say_matches,
-    say_providers,
-    say_summary,
-    tell_changes,
+    print_businesses,
+    print_followers,
+    print_health,
+    print_jobs,
+    print_matches,
+    print_providers,
+    print_summary,
+    record_changes,
 )
-from ingestion_pipeline.cli.output import CommandRefused, say
+from ingestion_pipeline.cli.output import CommandRefused, echo
 from ingestion_pipeline.cli.session import environment, opened
 
 if TYPE_CHECKING:
@@ -51,16 +51,16 @@ if TYPE_CHECKING:
 
 
 # The demo is quick because its host is ours: no delay between requests, short retries. Its polls
-# are over before anybody is told, so nothing is left to group; every run may name a series again.
+# end before notices are delivered, so no grouping; every run may notify about a series again.
 DEMO_SETTINGS = {
     "INGESTION_HOSTS__DELAY_SECONDS": "0",
     "INGESTION_CRAWL__DELAY_SECONDS": "0",
     "INGESTION_WORK__BACKOFF_BASE_SECONDS": "0.2",
-    "INGESTION_MODELS__BACKOFF_BASE_SECONDS": "0.1",  # a provider of its own often fails
-    "INGESTION_EXTRACTION__QUIET_SECONDS": "0",  # nothing pending is enough: nobody else crawls
+    "INGESTION_MODELS__BACKOFF_BASE_SECONDS": "0.1",  # one of its providers often fails
+    "INGESTION_EXTRACTION__QUIET_SECONDS": "0",  # no other process crawls
     "INGESTION_NOTICES__GROUPING_SECONDS": "0",
     "INGESTION_NOTICES__SERIES_SECONDS": "0",
-    "INGESTION_HEALTH__DEGRADED_FAILURES": "1",  # a bad day is told by its first run, all at once
+    "INGESTION_HEALTH__DEGRADED_FAILURES": "1",  # failures are reported by the first run
     "INGESTION_MATCH__COMPANY_WAIT_SECONDS": "0",  # its companies are analysed before its jobs
 }
 PROFILE = "INGESTION_MATCH__PROFILE"
@@ -68,7 +68,7 @@ PROFILE = "INGESTION_MATCH__PROFILE"
 
 @contextmanager
 def demo_settings(model: Mapping[str, str]) -> Generator[None]:
-    """The models' settings hold in this process, the demo's where the environment has no others."""
+    """Apply the model settings, and the demo's own where the environment sets none."""
     before = environment()
     ours = DEMO_SETTINGS | ({} if has_profile() else {PROFILE: str(demo_profile())})
     missing = {key: text for key, text in ours.items() if not before.get(key)}
@@ -84,14 +84,14 @@ def demo_settings(model: Mapping[str, str]) -> Generator[None]:
 
 
 def demo_profile() -> Path:
-    """Who looks for work in the demo."""
+    """Return the path of the demo's job profile."""
     from importlib.resources import files
 
     return Path(str(files("ingestion_pipeline.demo") / "profile.yaml"))
 
 
 def has_profile() -> bool:
-    """Whether somebody has a profile of his own: his listings are not judged by the demo's."""
+    """Return whether the operator has a profile; then the demo's own is not used."""
     from ingestion_pipeline.companies.matching.runs import profile_path
     from ingestion_pipeline.settings import load_settings
 
@@ -102,23 +102,26 @@ DECLARED = ("sources.yaml", "catalogs.yaml", "companies.yaml", "websites.yaml")
 
 
 def demo_file() -> SourceFile:
-    """The declarations of the demo's sources, as one."""
+    """Return the definitions of all demo source files as one file."""
     from dataclasses import replace
 
     first, *others = demo_files()
     return replace(
         first,
-        definitions=(*first.definitions, *(one for file in others for one in file.definitions)),
-        problems=(*first.problems, *(one for file in others for one in file.problems)),
+        definitions=(
+            *first.definitions,
+            *(definition for file in others for definition in file.definitions),
+        ),
+        problems=(*first.problems, *(problem for file in others for problem in file.problems)),
     )
 
 
 def demo_files() -> list[SourceFile]:
-    """Each file with its own declarations, as sources name their origin."""
-    return [_read_declared(name) for name in DECLARED]
+    """Return each demo source file with its own definitions, as sources name their origin."""
+    return [_read_definitions(name) for name in DECLARED]
 
 
-def _read_declared(name: str) -> SourceFile:
+def _read_definitions(name: str) -> SourceFile:
     from importlib.resources import as_file, files
 
     from ingestion_pipeline.registry import check_definition
@@ -128,13 +131,13 @@ def _read_declared(name: str) -> SourceFile:
         return read_file(path, check=check_definition)
 
 
-# Names of its own, so that the ledger tells its calls from those of a real one.
+# Names of its own, so that the ledger keeps its calls apart from real ones.
 NAMES = {"INGESTION_MODEL_CHEAP": "demo-cheap", "INGESTION_MODEL_STRONG": "demo-strong"}
 PRICES = "INGESTION_MODELS__PRICES"
 
 
 def bundled_model(port: int = 0) -> ScriptedModel:
-    """A server on loopback that knows the demo's pages of outcomes; it needs no key."""
+    """Return a loopback model server that knows the demo's outcome pages; it needs no key."""
     from ingestion_pipeline.demo.model_script import demo_model
     from ingestion_pipeline.demo.model_server import ScriptedModel
 
@@ -142,12 +145,12 @@ def bundled_model(port: int = 0) -> ScriptedModel:
 
 
 def model_settings(model: ScriptedModel) -> dict[str, str]:
-    """What a run is told of the model; a real key never goes to it."""
+    """Return the settings that point a run at the model; a real key is never sent to it."""
     return {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "demo", **NAMES}
 
 
 def demo_prices() -> dict[str, str]:
-    """What every model costs: the demo's own beside those that are known anyway."""
+    """Return the price setting: the demo's own models besides those already configured."""
     from ingestion_pipeline.cli.session import environment
     from ingestion_pipeline.demo.providers import DEMO_PRICES
     from ingestion_pipeline.settings import load_settings
@@ -155,20 +158,20 @@ def demo_prices() -> dict[str, str]:
     return {PRICES: f"{load_settings(environment()).models.prices}, {DEMO_PRICES}"}
 
 
-def say_address(model: ScriptedModel) -> None:
-    """How a command in another terminal finds the model."""
-    say(f"the demo's model listens on {model.base_url}; to ask it, set")
-    say(f"  OPENAI_BASE_URL={model.base_url} OPENAI_API_KEY=demo")
+def print_model_address(model: ScriptedModel) -> None:
+    """Print how a command in another terminal reaches the model."""
+    echo(f"the demo's model listens on {model.base_url}; to use it, set")
+    echo(f"  OPENAI_BASE_URL={model.base_url} OPENAI_API_KEY=demo")
 
 
-def say_asked(model: ScriptedModel) -> None:
-    """How often it was asked, by model."""
-    names = [one.model for one in model.asked]
+def print_model_requests(model: ScriptedModel) -> None:
+    """Print how many requests each model received."""
+    names = [request.model for request in model.requests]
     counts = ", ".join(f"{name} {names.count(name)} times" for name in sorted(set(names)))
-    say(f"\nthe demo's model was asked: {counts or 'nothing'}")
+    echo(f"\nrequests to the demo's model: {counts or 'nothing'}")
 
 
-MOST_CRAWLS = 3  # one gets through, unless another process has a host meanwhile
+MOST_CRAWLS = 3  # one is enough, unless another process holds a host
 
 
 @click.group()
@@ -181,8 +184,8 @@ def demo() -> None:
 
 @demo.command()
 @click.option("--port", default=0, type=click.IntRange(0, 65_535), help="0: any free one.")
-@click.option("--if-registered", is_flag=True, help="Only if the demo's sources are watched.")
-@click.option("--model", is_flag=True, help="Its language models, too; they need no key.")
+@click.option("--if-registered", is_flag=True, help="Only if the demo's sources are registered.")
+@click.option("--model", is_flag=True, help="Also run its language models; they need no key.")
 @click.option("--model-port", default=0, type=click.IntRange(0, 65_535), help="0: any free one.")
 def serve(*, port: int, if_registered: bool, model: bool, model_port: int) -> None:
     """Run the bundled site until Ctrl-C.
@@ -196,7 +199,7 @@ def serve(*, port: int, if_registered: bool, model: bool, model_port: int) -> No
     if if_registered and not _is_registered():
         return
     if (running := published_port(home)) is not None:
-        raise CommandRefused(f"the demo site of {home} runs already, on port {running}")
+        raise CommandRefused(f"the demo site of {home} is already running, on port {running}")
     with opened() as (_, store):
         site = DemoSite(home, port, secret_of=follower_secrets(store))
         _serve(site, bundled_model(model_port) if model or model_port else None)
@@ -212,75 +215,80 @@ def _serve(demo_site: DemoSite, model: ScriptedModel | None) -> None:
             providers = stack.enter_context(demo_providers(demo_site.home))
             demo_site.providers = addresses(providers)
             site = stack.enter_context(demo_site)
-            say(f"the demo site listens on 127.0.0.1:{site.port} for the runs of {site.home}:")
-            for name in _names():
-                say(f"  http://{name}")
-            say_providers(providers)
+            echo(f"the demo site listens on 127.0.0.1:{site.port} for the runs of {site.home}:")
+            for name in _host_names():
+                echo(f"  http://{name}")
+            print_providers(providers)
             if model is not None:
-                say_address(stack.enter_context(model))
-            say("Ctrl-C stops it")
+                print_model_address(stack.enter_context(model))
+            echo("Ctrl-C stops it")
             signal.sigwait(stop)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    say("stopped")
+    echo("stopped")
 
 
 def follower_secrets(store: Store) -> SecretOf:
-    """The receiver's copy of each follower's key: the one that is in the database now."""
+    """Return a lookup of each follower's current signing key in the database."""
     from ingestion_pipeline.notices.rows import addressee
 
     def secret_of(follower: str) -> str | None:
         with store.read() as connection:
-            found = addressee(connection, follower)
-        return None if found is None else found.secret
+            recipient = addressee(connection, follower)
+        return None if recipient is None else recipient.secret
 
     return secret_of
 
 
 def _is_registered() -> bool:
-    """Whether a source of the demo is watched and not disabled."""
+    """Return whether a source of the demo is registered and not disabled."""
     from ingestion_pipeline.sources import SourceStatus
     from ingestion_pipeline.sources.lookup import sources_by_id
 
     with opened() as (_, store), store.read() as connection:
-        found = sources_by_id(connection, [one.id for one in demo_file().definitions])
-    return any(one.status is not SourceStatus.DISABLED for one in found.values())
+        sources = sources_by_id(connection, [source.id for source in demo_file().definitions])
+    return any(source.status is not SourceStatus.DISABLED for source in sources.values())
 
 
-def _names() -> list[str]:
+def _host_names() -> list[str]:
     from urllib.parse import urlsplit
 
-    found = demo_file()
-    urls = [*(one.url for one in found.definitions), *(one.address for one in found.recipients)]
+    declared = demo_file()
+    urls = [
+        *(entry.url for entry in declared.definitions),
+        *(entry.address for entry in declared.recipients),
+    ]
     return sorted({urlsplit(url).netloc for url in urls})
 
 
 @demo.command()
-@click.option("--model", is_flag=True, help="Ask the demo's language model what rules cannot read.")
+@click.option(
+    "--model", is_flag=True, help="Use the demo's language model where rules cannot extract."
+)
 def run(*, model: bool) -> None:
-    """Poll, crawl, judge, ask, tell the followers, show what came of it.
+    """Run every job once and print the results.
 
-    The demo's sources are registered if need be, and served through Dagster even if they are not
-    due; its catalogues are crawled until no page waits. Jobs are judged by your profile, if you
-    have one, else by the demo's. About its websites only the demo's own providers are asked.
+    The demo's sources are registered if needed, and processed through Dagster even if they are not
+    due; its catalogues are crawled until no page waits. Listings are evaluated by your profile, if
+    you have one, else by the demo's. Its websites are analysed with the demo's own providers only.
     """
     from ingestion_pipeline.demo.providers import demo_providers, provider_settings
 
     with ExitStack() as stack:
-        asked = stack.enter_context(bundled_model()) if model else None
-        told = provider_settings(stack.enter_context(demo_providers(_home())))
-        told |= {} if asked is None else model_settings(asked)
-        stack.enter_context(demo_settings(told | demo_prices()))
+        bundled = stack.enter_context(bundled_model()) if model else None
+        variables = provider_settings(stack.enter_context(demo_providers(_home())))
+        variables |= {} if bundled is None else model_settings(bundled)
+        stack.enter_context(demo_settings(variables | demo_prices()))
         has_succeeded = _run()
-        if asked is not None:
-            say_asked(asked)
-    say(f"\n{hint(program())}")
+        if bundled is not None:
+            print_model_requests(bundled)
+    echo(f"\n{hint(program())}")
     if not has_succeeded:
         raise click.exceptions.Exit(1)
 
 
 def _run() -> bool:
-    """Everything once; whether every job succeeded."""
+    """Run every job once; return whether all succeeded."""
     from ingestion_pipeline.demo.hooks import read_inboxes
     from ingestion_pipeline.sources import Kind
 
@@ -295,38 +303,42 @@ def _run() -> bool:
         succeeded += _crawl(store)
         succeeded.append(_run_job("complete_extractions"))
         succeeded.append(_run_job("process_listings"))
-        tell_changes(store, settings)
+        record_changes(store, settings)
         _make_followers_due(store)
         succeeded.append(_run_job("deliver_notices"))
-        say("")
-        found = demo_file()
+        echo("")
+        declared = demo_file()
         with store.read() as connection:
-            say_summary(connection, _ids(Kind.SERIES), since=started)
-            say("")
-            say_catalogs(connection, _ids(Kind.CATALOG), since=started)
-            say_oddities(connection, settings, _ids(Kind.CATALOG), since=started)
-            say_datasets(connection, _ids(Kind.CATALOG))
-            say("")
+            print_summary(connection, _ids(Kind.SERIES), since=started)
+            echo("")
+            print_catalogs(connection, _ids(Kind.CATALOG), since=started)
+            print_unusual_pages(connection, settings, _ids(Kind.CATALOG), since=started)
+            print_datasets(connection, _ids(Kind.CATALOG))
+            echo("")
             now = store.clock.now(connection)
-            say_jobs(connection, _ids(Kind.COMPANY), since=started, now=now)
-            say("")
-            watched = [*(one.id for one in found.definitions), *_boards(connection)]
-            say_health(connection, settings, watched, now=now)
-            say("")
-            say_followers(connection, found.recipients, since=started, now=now)
+            print_jobs(connection, _ids(Kind.COMPANY), since=started, now=now)
+            echo("")
+            watched = [
+                *(definition.id for definition in declared.definitions),
+                *_boards(connection),
+            ]
+            print_health(connection, settings, watched, now=now)
+            echo("")
+            print_followers(connection, declared.recipients, since=started, now=now)
             quiet = explain_no_notices(connection, since=started)
             after = read_inboxes(home)
-            say("\n" + received(before, after, otherwise=quiet, besides=["ops"]) + "\n")
-            say_matches(connection, _ids(Kind.COMPANY))
-            say("")
-            say_businesses(connection, _ids(Kind.WEBSITE))
+            echo("\n" + describe_received(before, after, otherwise=quiet, besides=["ops"]) + "\n")
+            print_matches(connection, _ids(Kind.COMPANY))
+            echo("")
+            print_businesses(connection, _ids(Kind.WEBSITE))
     return all(succeeded)
 
 
 def _poll(store: Store) -> list[bool]:
-    """The hot polls begin the companies, whose boards are found and polled with the warm ones.
+    """Run the poll jobs; boards that needed approval are polled last.
 
-    What had to be approved is polled after them: the first to list a job is whose it is.
+    The hot polls start the companies, whose boards are discovered and polled with the warm ones. A
+    job belongs to the board that lists it first, so approved boards follow.
     """
     from ingestion_pipeline.sources import Kind
 
@@ -339,7 +351,7 @@ def _poll(store: Store) -> list[bool]:
 
 
 def program() -> str:
-    """How this command is typed here: by its name if that leads to it, else by the way to it."""
+    """Return how to type this command here: its name if it is on the path, else its file."""
     installed = Path(sys.executable).parent / "ingest"
     if shutil.which("ingest") == str(installed):
         return "ingest"
@@ -348,7 +360,7 @@ def program() -> str:
 
 
 def _prepare(stack: ExitStack, store: Store, home: Path) -> datetime:
-    """The demo's sources and followers are registered, its site runs; since when."""
+    """Register the demo's sources and followers, start its site, and return the start time."""
     from ingestion_pipeline.demo.host_names import published_port
     from ingestion_pipeline.demo.site import DemoSite
     from ingestion_pipeline.notices.registry import declare
@@ -356,12 +368,12 @@ def _prepare(stack: ExitStack, store: Store, home: Path) -> datetime:
     from ingestion_pipeline.sources.poll_tasks import make_due
     from ingestion_pipeline.sources.registry import register
 
-    found = demo_file()
+    file = demo_file()
     with store.begin() as connection:
         now = store.clock.now(connection)
-        register(connection, found.definitions, now=now)
-        declare(connection, found.recipients, now=now)
-        ids = [one.id for one in found.definitions]
+        register(connection, file.definitions, now=now)
+        declare(connection, file.recipients, now=now)
+        ids = [definition.id for definition in file.definitions]
         declared(connection, ids, now=now)
         make_due(connection, [*ids, *_boards(connection)], now=now)
     if published_port(home) is None:
@@ -370,7 +382,7 @@ def _prepare(stack: ExitStack, store: Store, home: Path) -> datetime:
 
 
 def _crawl(store: Store) -> list[bool]:
-    """The polls have begun the extractions; they are walked to their end."""
+    """Run the crawl job until no page of the demo's catalogues waits."""
     from ingestion_pipeline.sources import Kind
 
     succeeded: list[bool] = []
@@ -383,24 +395,24 @@ def _crawl(store: Store) -> list[bool]:
 
 
 def _boards(connection: Connection) -> list[str]:
-    """The job boards that the demo's companies led to."""
+    """Return the job boards discovered through the demo's companies."""
     from ingestion_pipeline.sources import Kind
 
-    return [one.id for one in boards_of(connection, _ids(Kind.COMPANY))]
+    return [board.id for board in boards_of(connection, _ids(Kind.COMPANY))]
 
 
 def _ids(kind: Kind) -> list[str]:
-    return [one.id for one in demo_file().definitions if one.kind is kind]
+    return [definition.id for definition in demo_file().definitions if definition.kind is kind]
 
 
 def _make_followers_due(store: Store) -> None:
-    """Even if a daemon has just looked after them, by limits that are not the demo's."""
+    """Make the deliveries due, even if a daemon has just run them with other limits."""
     from ingestion_pipeline.notices.tasks import make_due
 
     with store.begin() as connection:
         now = store.clock.now(connection)
-        for one in demo_file().recipients:
-            make_due(connection, one.id, now=now)
+        for recipient in demo_file().recipients:
+            make_due(connection, recipient.id, now=now)
 
 
 def _run_job(name: str) -> bool:
@@ -409,8 +421,8 @@ def _run_job(name: str) -> bool:
 
     has_succeeded, errors = run_job(defs, name)
     for error in errors:
-        say(error, is_error=True)
-    say(f"{name}: {'succeeded' if has_succeeded else 'FAILED'}", is_error=not has_succeeded)
+        echo(error, is_error=True)
+    echo(f"{name}: {'succeeded' if has_succeeded else 'FAILED'}", is_error=not has_succeeded)
     return has_succeeded
 
 
@@ -418,31 +430,33 @@ def _run_job(name: str) -> bool:
 def mutate() -> None:
     """Publish chapters, courses and jobs, and change some.
 
-    A chapter of two series and a course of each catalogue are new; another course changes. On a
-    job board one job is new, one pays better, one is gone. A business describes itself anew, and
-    the providers have changed their minds about both.
+    A chapter of two series and a course of each catalogue are new; another course changes. On a job
+    board one job is new, one pays better, one is gone. A business changes its description, and the
+    providers answer differently about both.
     """
     from ingestion_pipeline.demo import state
 
     home = _home()
     changed = state.mutate(state.read_state(home))
     state.write_state(home, changed)
-    said = "new chapters of The Lighthouse Keeper and The Clockmaker's Map, and new courses so far"
-    say(f"{said}: {changed.new_chapters} each;")
-    say(
+    summary = (
+        "new chapters of The Lighthouse Keeper and The Clockmaker's Map, and new courses so far"
+    )
+    echo(f"{summary}: {changed.new_chapters} each;")
+    echo(
         "a course of each catalogue has other credits; Driftwood Systems has a new job, pays better"
     )
-    say("for another and has filled a third; a provider names competitors before the businesses;")
-    say(f"`{program()} demo run` sees all of it")
+    echo("for another and has filled a third; a provider names competitors before the businesses;")
+    echo(f"`{program()} demo run` shows all of it")
 
 
 @demo.command("break")
-@click.option("--repair", is_flag=True, help="End the bad day.")
+@click.option("--repair", is_flag=True, help="Repair the site.")
 def break_(*, repair: bool) -> None:
-    """Give the site a bad day.
+    """Make parts of the site fail.
 
     One feed becomes an error page, one listing is empty, one server is overloaded, two catalogues
-    lose a page, and a job board has other names for its fields.
+    lose a page, and a job board renames its fields.
     """
     from ingestion_pipeline.demo import state
 
@@ -450,14 +464,14 @@ def break_(*, repair: bool) -> None:
     before = state.read_state(home)
     state.write_state(home, state.repair(before) if repair else state.break_site(before))
     if repair:
-        say(f"the site is whole again; `{ingest} demo run` sees it")
+        echo(f"the site is repaired; `{ingest} demo run` shows it")
     else:
-        say("the orchard's feed is an error page, Salt and Iron's listing is empty, the list of")
-        say("The Clockmaker's Map is overloaded;")
-        say("a course of Harbour College and a page of the Tidewater Institute are errors;")
-        say("the API of Driftwood's job board calls its fields something else;")
-        say(f"`{ingest} demo run` shows that nothing is lost,")
-        say(f"`{ingest} demo break --repair` ends it")
+        echo("the orchard's feed is an error page, Salt and Iron's listing is empty, the list of")
+        echo("The Clockmaker's Map is overloaded;")
+        echo("a course of Harbour College and a page of the Tidewater Institute are errors;")
+        echo("the API of Driftwood's job board calls its fields something else;")
+        echo(f"`{ingest} demo run` shows that nothing is lost,")
+        echo(f"`{ingest} demo break --repair` ends it")
 
 
 def _home() -> Path:

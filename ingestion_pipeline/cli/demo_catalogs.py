@@ -1,4 +1,4 @@
-"""What a demo run saw of its catalogues, told by the tables: pages, and why some were not got."""
+"""The catalogue tables that `ingest demo run` prints: pages, failures, datasets, unusual pages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ingestion_pipeline.cli.output import Column, say, say_table, shortened
+from ingestion_pipeline.cli.output import Column, echo, print_table, shortened
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Select, Subquery
@@ -24,21 +24,21 @@ LONGEST_REASON = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoPage:
-    """A page that this run visited: got, for the first time or not, or the reason why not.
+    """A page that this run visited: new, changed, unchanged or failed.
 
-    `needs_browser` if what is kept of it came from one; `is_rendered` if that was now.
+    `needs_browser` if the stored page came from a browser; `is_rendered` if that was in this run.
     """
 
     source_id: str
     url: str
-    came_to: str
+    result: str
     failure: Mapping[str, str] | None = None
     needs_browser: bool = False
     is_rendered: bool = False
 
 
 def is_waiting(connection: Connection, source_ids: Collection[str]) -> bool:
-    """Whether a page of these catalogues has still to be visited."""
+    """Return whether a page of these catalogues has still to be visited."""
     from sqlalchemy import exists, select
 
     from ingestion_pipeline.catalogs.states import OPEN_PAGES
@@ -46,46 +46,46 @@ def is_waiting(connection: Connection, source_ids: Collection[str]) -> bool:
 
     last = last_extractions(source_ids)
     is_open = exists().where(pages.c.extraction_id.in_(last), pages.c.status.in_(OPEN_PAGES))
-    is_going_on = extractions.c.finished_at.is_(None)
-    query = select(exists().where(extractions.c.id.in_(last), is_going_on, is_open))
+    is_unfinished = extractions.c.finished_at.is_(None)
+    query = select(exists().where(extractions.c.id.in_(last), is_unfinished, is_open))
     return bool(connection.execute(query).scalar_one())
 
 
-def say_catalogs(connection: Connection, source_ids: Sequence[str], *, since: datetime) -> None:
-    """One line per catalogue, one for each page that was not got, and one on the browser."""
+def print_catalogs(connection: Connection, source_ids: Sequence[str], *, since: datetime) -> None:
+    """Print one line per catalogue, one per failed page, and one about the browser."""
     from ingestion_pipeline.sources import SourceStatus
     from ingestion_pipeline.sources.lookup import sources_by_id
 
-    found = sources_by_id(connection, source_ids)
-    seen = seen_pages(connection, source_ids, since=since)
+    by_id = sources_by_id(connection, source_ids)
+    seen = visited_pages(connection, source_ids, since=since)
     columns = [
         Column("catalogue"),
         *(Column(name, is_number=True) for name in NUMBERS),
         Column("crawl"),
     ]
-    sources = [found[one] for one in source_ids if one in found]
-    unread = _waiting_to_be_read(connection, source_ids)
-    say_table(columns, [_row(one, seen, unread) for one in sources])
-    for one in sources:
-        if one.status is SourceStatus.DISABLED:
-            say("\n" + why_disabled(one))
-    if failed := [(one.url, one.failure) for one in seen if one.failure is not None]:
-        say("")
-        columns = [Column("not got, or not read"), Column("because", is_flexible=True)]
+    sources = [by_id[source_id] for source_id in source_ids if source_id in by_id]
+    unread = _sources_with_unread_pages(connection, source_ids)
+    print_table(columns, [_row(source, seen, unread) for source in sources])
+    for source in sources:
+        if source.status is SourceStatus.DISABLED:
+            echo("\n" + why_disabled(source))
+    if failed := [(page.url, page.failure) for page in seen if page.failure is not None]:
+        echo("")
+        columns = [Column("failed page"), Column("reason", is_flexible=True)]
         rows = [[_in_words(failure["code"]), _reason(url, failure)] for url, failure in failed]
-        say_table(columns, rows)
-    if said := browser_word(seen):
-        say("\n" + said)
+        print_table(columns, rows)
+    if note := browser_note(seen):
+        echo("\n" + note)
 
 
 def _row(source: Source, seen: Sequence[DemoPage], unread: Collection[str]) -> list[object]:
-    words = Counter(one.came_to for one in seen if one.source_id == source.id)
+    words = Counter(page.result for page in seen if page.source_id == source.id)
     counts = (words[name] for name in NUMBERS[1:])
-    return [source.id, words.total(), *counts, state(source, is_unread=source.id in unread)]
+    return [source.id, words.total(), *counts, crawl_state(source, is_unread=source.id in unread)]
 
 
-def _waiting_to_be_read(connection: Connection, source_ids: Collection[str]) -> set[str]:
-    """The sources with a page that was got and could not be read so far."""
+def _sources_with_unread_pages(connection: Connection, source_ids: Collection[str]) -> set[str]:
+    """Return the sources with a downloaded page that was not extracted yet."""
     from sqlalchemy import select
 
     from ingestion_pipeline.catalogs.states import PageStatus
@@ -102,8 +102,8 @@ def _waiting_to_be_read(connection: Connection, source_ids: Collection[str]) -> 
     return set(connection.execute(query).scalars())
 
 
-def state(source: Source, *, is_unread: bool = False) -> str:
-    """One word for how its last crawl ended, or that there will be none."""
+def crawl_state(source: Source, *, is_unread: bool = False) -> str:
+    """Return in one word how the last crawl ended, or that the source is not crawled."""
     if source.status.value in {"disabled", "open"}:
         return source.status.value
     if is_unread:
@@ -112,10 +112,10 @@ def state(source: Source, *, is_unread: bool = False) -> str:
 
 
 def why_disabled(source: Source) -> str:
-    """The short reason, and where the long one is."""
+    """Return the short reason and the command that shows the long one."""
     first = (source.status_reason or "").partition(": ")[0].partition(";")[0]
     reason = first.removeprefix("disabled").lstrip(", ") or "by hand"
-    return f"{source.id} is disabled ({reason}); `ingest sources show {source.id}` says more"
+    return f"{source.id} is disabled ({reason}); `ingest sources show {source.id}` shows more"
 
 
 def _in_words(code: str) -> str:
@@ -123,25 +123,25 @@ def _in_words(code: str) -> str:
 
 
 def _reason(url: str, failure: Mapping[str, str]) -> str:
-    """The message; with the page's address, if it does not name it itself."""
+    """Return the message, with the page's URL unless it contains it."""
     message = failure["message"]
     return shortened(message if url in message else f"{url}: {message}", LONGEST_REASON)
 
 
-def browser_word(seen: Sequence[DemoPage]) -> str:
-    """What the browser was for; nothing, if no page that was got needs one."""
-    rendered = [one.url for one in seen if one.is_rendered]
+def browser_note(seen: Sequence[DemoPage]) -> str:
+    """Return what the browser was used for; empty if no downloaded page needs one."""
+    rendered = [page.url for page in seen if page.is_rendered]
     if rendered:
-        return f"shown by a browser, being empty without JavaScript: {', '.join(rendered)}"
-    if kept := [one.url for one in seen if one.needs_browser]:
-        return f"no browser was opened: {', '.join(kept)} is as it was"
+        return f"rendered by a browser, because empty without JavaScript: {', '.join(rendered)}"
+    if unrendered := [page.url for page in seen if page.needs_browser]:
+        return f"no browser was needed: {', '.join(unrendered)} is unchanged"
     return ""
 
 
-def seen_pages(
+def visited_pages(
     connection: Connection, source_ids: Sequence[str], *, since: datetime
 ) -> list[DemoPage]:
-    """The pages of each source's last extraction that were visited since then."""
+    """Return the pages of each source's last extraction that were visited since then."""
     from sqlalchemy import exists, select
 
     from ingestion_pipeline.store.tables import extractions, pages, snapshots
@@ -172,7 +172,7 @@ def seen_pages(
         DemoPage(
             source_id=row.source_id,
             url=row.url,
-            came_to=_word(row.outcome, was_there=row.was_there),
+            result=_page_result(row.outcome, was_there=row.was_there),
             failure=row.failure,
             needs_browser=row.rendered_at is not None,
             is_rendered=row.rendered_at is not None and row.rendered_at >= since,
@@ -181,7 +181,7 @@ def seen_pages(
     ]
 
 
-def _word(outcome: str | None, *, was_there: bool) -> str:
+def _page_result(outcome: str | None, *, was_there: bool) -> str:
     match outcome:
         case None:
             return "failed"
@@ -192,7 +192,7 @@ def _word(outcome: str | None, *, was_there: bool) -> str:
 
 
 def last_extractions(source_ids: Collection[str]) -> Select[tuple[int]]:
-    """The id of each source's last extraction."""
+    """Select the id of each source's last extraction."""
     from sqlalchemy import func, select
 
     from ingestion_pipeline.store.tables import extractions
@@ -212,18 +212,18 @@ COLUMNS = (
 )
 
 
-def say_datasets(connection: Connection, source_ids: Sequence[str]) -> None:
-    """One line per catalogue that was extracted; nothing before the first dataset there is."""
+def print_datasets(connection: Connection, source_ids: Sequence[str]) -> None:
+    """Print one line per extracted catalogue; nothing before the first dataset exists."""
     rows = dataset_rows(connection, source_ids)
     if any(row[-1] != "-" for row in rows):
-        say("")
-        say_table(COLUMNS, rows)
+        echo("")
+        print_table(COLUMNS, rows)
 
 
 def dataset_rows(connection: Connection, source_ids: Sequence[str]) -> list[list[object]]:
-    """Each source's last extraction, with the dataset that it built or confirmed, if any.
+    """Return each source's last extraction with the dataset it built or confirmed, if any.
 
-    Pages are those whose records are known: read now, or unchanged since they were.
+    Pages are those whose records are known: extracted now, or unchanged since they were.
     """
     from sqlalchemy import select
 
@@ -243,16 +243,16 @@ def dataset_rows(connection: Connection, source_ids: Sequence[str]) -> list[list
         .join(read, read.c.extraction_id == extractions.c.id)
         .outerjoin(datasets, datasets.c.id == extractions.c.dataset_id)
     )
-    found = {row.source_id: row for row in connection.execute(query)}
+    by_source = {row.source_id: row for row in connection.execute(query)}
     return [
-        ["-" if value is None else value for value in found[one]]
-        for one in source_ids
-        if one in found
+        ["-" if value is None else value for value in by_source[source_id]]
+        for source_id in source_ids
+        if source_id in by_source
     ]
 
 
 def _pages_read(source_ids: Sequence[str]) -> Subquery:
-    """The last extraction of each source, with how many of its pages have been read."""
+    """Select the last extraction of each source with the number of extracted pages."""
     from sqlalchemy import func, select
 
     from ingestion_pipeline.store.tables import extractions, pages
@@ -271,14 +271,14 @@ def _pages_read(source_ids: Sequence[str]) -> Subquery:
     )
 
 
-SLOW_MS = 500  # the others of the demo take a few
+SLOW_MS = 500  # other pages of the demo take a few
 PLAIN = frozenset({"utf-8", "ascii"})
-NAMES = {"cp932": "Shift_JIS"}  # as pages call it; the codec is what browsers take it for
+NAMES = {"cp932": "Shift_JIS"}  # the name that pages use; browsers decode it as this codec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GotPage:
-    """A page that this run got: where it was in the end, how long its server took, its charset."""
+class DownloadedPage:
+    """A page that this run downloaded: final URL, response time and charset."""
 
     url: str
     final_url: str
@@ -286,37 +286,37 @@ class GotPage:
     encoding: str
 
 
-def say_oddities(
+def print_unusual_pages(
     connection: Connection, settings: Settings, source_ids: Sequence[str], *, since: datetime
 ) -> None:
-    """A line for each; nothing if this run got none of them."""
+    """Print a line for each unusual page; nothing if this run downloaded none."""
     from ingestion_pipeline.pages import ContentStore
 
     content = ContentStore(settings.home / "content")
-    pages = got_pages(connection, content, source_ids, since=since)
-    rows = [*oddities(pages), *_delays(connection, [one.url for one in pages])]
+    pages = downloaded_pages(connection, content, source_ids, since=since)
+    rows = [*unusual_pages(pages), *_delays(connection, [page.url for page in pages])]
     if rows:
-        say("")
-        say_table([Column("got all the same"), Column("how", is_flexible=True)], rows)
+        echo("")
+        print_table([Column("unusual"), Column("details", is_flexible=True)], rows)
 
 
-def oddities(pages: Sequence[GotPage]) -> Iterator[list[object]]:
-    """What is odd about them, and how they were got."""
-    for one in pages:
-        if one.final_url != one.url:
-            said = f"{one.url} leads to {one.final_url}: each hop was checked, and kept its turn"
-            yield ["redirect", said]
-        if one.elapsed_ms >= SLOW_MS:
-            yield ["slow page", f"{one.url} took {one.elapsed_ms / 1_000:.1f} seconds"]
-        if one.encoding not in PLAIN:
-            name = NAMES.get(one.encoding, one.encoding)
-            yield ["charset", f"{one.url} is written in {name}, and kept as UTF-8"]
+def unusual_pages(pages: Sequence[DownloadedPage]) -> Iterator[list[object]]:
+    """Return what is unusual about each page and how it was handled."""
+    for page in pages:
+        if page.final_url != page.url:
+            details = f"{page.url} leads to {page.final_url}: each hop was checked and rate limited"
+            yield ["redirect", details]
+        if page.elapsed_ms >= SLOW_MS:
+            yield ["slow page", f"{page.url} took {page.elapsed_ms / 1_000:.1f} seconds"]
+        if page.encoding not in PLAIN:
+            name = NAMES.get(page.encoding, page.encoding)
+            yield ["charset", f"{page.url} is encoded in {name}, and stored as UTF-8"]
 
 
-def got_pages(
+def downloaded_pages(
     connection: Connection, content: ContentStore, source_ids: Sequence[str], *, since: datetime
-) -> list[GotPage]:
-    """The pages of each source's last extraction that were new to this run."""
+) -> list[DownloadedPage]:
+    """Return the pages of each source's last extraction that are new in this run."""
     from sqlalchemy import select
 
     from ingestion_pipeline.reading.text.decoding import encoding_of
@@ -333,7 +333,7 @@ def got_pages(
         .order_by(pages.c.id)
     )
     return [
-        GotPage(
+        DownloadedPage(
             url=row["url"],
             final_url=row["final_url"] or row["url"],
             elapsed_ms=row["elapsed_ms"] or 0 if row["rendered_at"] is None else 0,
@@ -353,5 +353,5 @@ def _delays(connection: Connection, urls: Collection[str]) -> Iterator[list[obje
         hosts.c.host.in_({host_of(url) for url in urls}), hosts.c.crawl_delay_seconds > 0
     )
     for host, seconds in connection.execute(query.order_by(hosts.c.host)):
-        said = f"robots.txt of {host} asks for {seconds:g} seconds between requests: it had them"
-        yield ["crawl delay", said]
+        details = f"robots.txt of {host} sets a crawl delay of {seconds:g} seconds, which was kept"
+        yield ["crawl delay", details]

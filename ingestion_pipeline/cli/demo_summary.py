@@ -1,4 +1,4 @@
-"""What a demo run came to, told by the tables."""
+"""The tables and summaries that `ingest demo run` prints, read from the database."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ingestion_pipeline.cli.output import Column, distance, say, say_table, shortened
-from ingestion_pipeline.cli.websites import say_visibility
+from ingestion_pipeline.cli.output import Column, distance, echo, print_table, shortened
+from ingestion_pipeline.cli.websites import print_visibility
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -26,46 +26,46 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Polled:
-    """A source after the run: what its poll came to, and how many new records it brought."""
+class PolledSource:
+    """A source after the run: the result of its poll and the number of new records."""
 
     source: Source
-    came_to: str
+    result: str
     new: int
 
 
-def say_summary(connection: Connection, source_ids: Sequence[str], *, since: datetime) -> None:
-    """One line per source, then the sums."""
+def print_summary(connection: Connection, source_ids: Sequence[str], *, since: datetime) -> None:
+    """Print one line per source, then the totals."""
     polled = _polled(connection, source_ids, since=since)
     columns = [
         Column("source"),
         Column("tier"),
-        Column("came to"),
+        Column("result"),
         Column("new", is_number=True),
-        Column("said", is_flexible=True),
+        Column("details", is_flexible=True),
     ]
     rows = [
         [
-            one.source.id,
-            one.source.tier,
-            one.came_to,
-            one.new,
-            shortened(one.source.last_outcome or "", 200),
+            poll.source.id,
+            poll.source.tier,
+            poll.result,
+            poll.new,
+            shortened(poll.source.last_outcome or "", 200),
         ]
-        for one in polled
+        for poll in polled
     ]
-    say_table(columns, rows)
-    say("\n" + sums(polled))
-    say(_totals(connection, since=since))
+    print_table(columns, rows)
+    echo("\n" + sums(polled))
+    echo(_totals(connection, since=since))
 
 
-def sums(polled: Sequence[Polled]) -> str:
-    """How many sources came to what, and all new records."""
-    words = [one.came_to for one in polled]
+def sums(polled: Sequence[PolledSource]) -> str:
+    """Return how many sources had each result, and all new records."""
+    words = [poll.result for poll in polled]
     parts = [
         f"{sum(word != 'not polled' for word in words)} polled",
         f"{words.count('changed')} changed",
-        f"{sum(one.new for one in polled)} new",
+        f"{sum(poll.new for poll in polled)} new",
         f"{words.count('unchanged')} unchanged",
         f"{words.count('failed')} failed",
     ]
@@ -74,8 +74,8 @@ def sums(polled: Sequence[Polled]) -> str:
     return ", ".join(parts)
 
 
-def came_to(source: Source, *, since: datetime) -> str:
-    """One word for what became of the source since the run began."""
+def poll_result(source: Source, *, since: datetime) -> str:
+    """Return in one word what the poll did since the run began."""
     if source.last_checked_at is None or source.last_checked_at < since:
         return "not polled"
     if source.last_error_class is not None:
@@ -85,7 +85,9 @@ def came_to(source: Source, *, since: datetime) -> str:
     return "unchanged" if source.last_outcome == "unchanged" else "quarantined"
 
 
-def _polled(connection: Connection, source_ids: Sequence[str], *, since: datetime) -> list[Polled]:
+def _polled(
+    connection: Connection, source_ids: Sequence[str], *, since: datetime
+) -> list[PolledSource]:
     from sqlalchemy import func, select
 
     from ingestion_pipeline.sources.lookup import sources_by_id
@@ -97,10 +99,12 @@ def _polled(connection: Connection, source_ids: Sequence[str], *, since: datetim
         .group_by(chapter_sources.c.source_id)
     )
     new = {row.source_id: row.records for row in connection.execute(query)}
-    found = sources_by_id(connection, source_ids)
+    by_id = sources_by_id(connection, source_ids)
     return [
-        Polled(source=one, came_to=came_to(one, since=since), new=new.get(one.id, 0))
-        for one in (found[source_id] for source_id in source_ids if source_id in found)
+        PolledSource(
+            source=source, result=poll_result(source, since=since), new=new.get(source.id, 0)
+        )
+        for source in (by_id[source_id] for source_id in source_ids if source_id in by_id)
     ]
 
 
@@ -111,123 +115,123 @@ def _totals(connection: Connection, *, since: datetime) -> str:
 
     fresh = func.count().filter(chapters.c.first_detected_at >= since)
     total, new = connection.execute(select(func.count(), fresh).select_from(chapters)).one()
-    told = outbox.c.subject_kind.like("chapter%")
-    rows = connection.execute(select(func.count()).where(told)).scalar_one()
+    is_of_chapters = outbox.c.subject_kind.like("chapter%")
+    rows = connection.execute(select(func.count()).where(is_of_chapters)).scalar_one()
     return f"chapters in all: {total}, new among them: {new}; outbox rows: {rows}"
 
 
 def hint(ingest: str) -> str:
-    """What to try after a run."""
+    """Return the commands to try after a run."""
     return (
         f"Try next: `{ingest} demo mutate && {ingest} demo run` (everything changes a little),\n"
         f"`{ingest} export course --to csv` (the datasets), `{ingest} extractions list`,\n"
         f"`{ingest} matches list`, `{ingest} companies list`, `{ingest} websites list`,\n"
         f"`{ingest} status`, `{ingest} notices list`, `make dev` (the UI),\n"
-        f"`{ingest} dead-letters list` (what is broken here is meant to be)."
+        f"`{ingest} dead-letters list` (failures here are part of the demo)."
     )
 
 
 SHOWN_REASON = 150  # characters
 
 
-def tell_changes(store: Store, settings: Settings) -> None:
-    """Who changed for the worse or the better is written down and told, as `maintain` does it."""
-    from ingestion_pipeline.operations.alerts import note_health
+def record_changes(store: Store, settings: Settings) -> None:
+    """Store health changes and write their notices, as `maintain` does."""
+    from ingestion_pipeline.operations.alerts import record_health_changes
 
     with store.begin() as connection:
-        note_health(connection, settings, store.clock.now(connection))
+        record_health_changes(connection, settings, store.clock.now(connection))
 
 
-def say_health(
+def print_health(
     connection: Connection, settings: Settings, source_ids: Collection[str], *, now: datetime
 ) -> None:
-    """Those that are unwell, with since when it was told, and how many of each word there are."""
+    """Print the unhealthy sources, when that was reported, and how many have each health."""
     from ingestion_pipeline.cli.output import distance
-    from ingestion_pipeline.operations.health import standings
-    from ingestion_pipeline.sources.health import UNWELL
+    from ingestion_pipeline.operations.health import source_statuses
+    from ingestion_pipeline.sources.health import UNHEALTHY
 
-    found = standings(connection, settings, now=now, ids=source_ids)
-    unwell = [one for one in found if one.health in UNWELL]
+    statuses = source_statuses(connection, settings, now=now, ids=source_ids)
+    unwell = [status for status in statuses if status.health in UNHEALTHY]
     if unwell:
         columns = [
             Column("source"),
             Column("health"),
-            Column("told"),
+            Column("reported"),
             Column("why", is_flexible=True),
         ]
-        say_table(
+        print_table(
             columns,
             [
                 [
-                    one.facts.id,
-                    one.health.value,
-                    distance(one.told.since, now),
-                    shortened(one.verdict.reason, SHOWN_REASON),
+                    status.facts.id,
+                    status.health.value,
+                    distance(status.reported.since, now),
+                    shortened(status.verdict.reason, SHOWN_REASON),
                 ]
-                for one in unwell
+                for status in unwell
             ],
         )
-    counts = Counter(one.health.value for one in found)
-    say("health: " + ", ".join(f"{count} {word}" for word, count in counts.items()))
+    counts = Counter(status.health.value for status in statuses)
+    echo("health: " + ", ".join(f"{count} {word}" for word, count in counts.items()))
 
 
-# the first three of this run, the others of all that were ever written
+# the first three are of this run, the others of all runs
 NUMBERS = ("new", "sent", "messages", "waiting", "failed")
 
 
-def say_followers(
+def print_followers(
     connection: Connection, followers: Sequence[Recipient], *, since: datetime, now: datetime
 ) -> None:
-    """One line per follower: what this run told them, and what still waits for how long."""
+    """Print one line per follower: what this run sent, and what waits for how long."""
     counts = _counts(connection, since=since)
     due = _due(connection)
     columns = [
         Column("follower"),
-        Column("is told"),
+        Column("mode"),
         *(Column(name, is_number=True) for name in NUMBERS),
         Column("next message"),
     ]
     rows: list[list[object]] = []
-    for one in followers:
-        mine = counts.get(one.id, dict.fromkeys(NUMBERS, 0))
-        at = due.get(one.id) if mine["waiting"] else None
-        rows.append([one.id, _manner(one), *mine.values(), distance(at, now)])
-    say_table(columns, rows)
+    for follower in followers:
+        mine = counts.get(follower.id, dict.fromkeys(NUMBERS, 0))
+        at = due.get(follower.id) if mine["waiting"] else None
+        rows.append([follower.id, _delivery_mode(follower), *mine.values(), distance(at, now)])
+    print_table(columns, rows)
 
 
-def received(
+def describe_received(
     before: Mapping[str, Inbox],
     after: Mapping[str, Inbox],
     *,
     otherwise: str,
     besides: Collection[str] = (),
 ) -> str:
-    """What the hooks took since then, message by message.
+    """Return what the webhooks received since `before`, message by message.
 
-    `otherwise` if nobody was told anything but those who keep the house (`besides`).
+    Return `otherwise` if nobody but the operators (`besides`) received anything.
     """
     from ingestion_pipeline.demo.hooks import HOOKS_HOST, Inbox
 
     taken: list[str] = []
-    told: set[str] = set()
+    recipients: set[str] = set()
     repeats = refused = 0
     for name, inbox in sorted(after.items()):
-        known = before.get(name, Inbox())
-        new = [title for key, title in inbox.taken.items() if key not in known.taken]
+        earlier = before.get(name, Inbox())
+        new = [title for key, title in inbox.taken.items() if key not in earlier.taken]
         taken += [f"  {name}: {title}" for title in new]
-        told |= {name} if new else set()
-        repeats += inbox.repeats - known.repeats
-        refused += inbox.refused - known.refused
+        recipients |= {name} if new else set()
+        repeats += inbox.repeats - earlier.repeats
+        refused += inbox.refused - earlier.refused
     if not (taken or repeats or refused):
         return otherwise
     signed = f"{refused} refused as not genuine" if refused else "every signature was valid"
-    said = f"{_counted(len(taken), 'message')}, {_counted(repeats, 'repeat')}; {signed}"
-    quiet = [] if told - set(besides) or repeats or refused else [otherwise]
-    return "\n".join([f"{HOOKS_HOST} took {said}", *taken, *quiet])
+    summary = f"{_counted(len(taken), 'message')}, {_counted(repeats, 'repeat')}; {signed}"
+    quiet = [] if recipients - set(besides) or repeats or refused else [otherwise]
+    return "\n".join([f"{HOOKS_HOST} took {summary}", *taken, *quiet])
 
 
 def explain_no_notices(connection: Connection, *, since: datetime) -> str:
-    """Why no follower got a message of this run."""
+    """Return why no follower received a message in this run."""
     from sqlalchemy import and_, exists, select
 
     from ingestion_pipeline.sources.recipients import ALERTS
@@ -239,17 +243,17 @@ def explain_no_notices(connection: Connection, *, since: datetime) -> str:
     if is_any(and_(notices.c.created_at >= since, notices.c.subject_kind.not_in(ALERTS))):
         return "no message went out yet"
     if is_any(chapters.c.first_detected_at >= since):
-        return "nobody is told of a first sync: what was there before is no news"
-    return "nobody is told: there is no news"
+        return "no notices: a first sync sends none"
+    return "no notices: nothing is new"
 
 
-def _manner(one: Recipient) -> str:
-    mode = one.mode.value if one.mode.value != "immediate" else "at once"
-    return f"{mode} ({one.language})" if one.language else mode
+def _delivery_mode(follower: Recipient) -> str:
+    mode = follower.mode.value if follower.mode.value != "immediate" else "at once"
+    return f"{mode} ({follower.language})" if follower.language else mode
 
 
 def _counts(connection: Connection, *, since: datetime) -> dict[str, dict[str, int]]:
-    """By follower: new, sent and messages of this run; waiting and failed in all."""
+    """Return by follower: new, sent and messages of this run; waiting and failed in all."""
     from sqlalchemy import distinct, func, select
 
     from ingestion_pipeline.store.tables import GIVEN_UP, UNSENT, notices
@@ -269,7 +273,7 @@ def _counts(connection: Connection, *, since: datetime) -> dict[str, dict[str, i
 
 
 def _due(connection: Connection) -> dict[str, datetime]:
-    """When each follower who has something coming is looked at next."""
+    """Return when each follower with pending notices is delivered to next."""
     from sqlalchemy import select
 
     from ingestion_pipeline.notices.tasks import DELIVER
@@ -286,81 +290,83 @@ def _counted(count: int, noun: str) -> str:
 LONGEST_REASON = 200
 
 
-def say_businesses(connection: Connection, source_ids: Sequence[str]) -> None:
-    """What each provider makes of each business, and what went wrong on the way."""
+def print_businesses(connection: Connection, source_ids: Sequence[str]) -> None:
+    """Print how each provider ranks each business, and what failed."""
     from ingestion_pipeline.websites.reporting import latest_reports, visibility_rows
 
-    found = latest_reports(connection, source_ids)
-    reports = [found[one] for one in source_ids if one in found]
-    shown = [(one, row) for one in reports for row in visibility_rows(one)]
-    say_visibility([(str(report.info.get("name")), row) for report, row in shown])
-    for report, row in shown:
+    latest = latest_reports(connection, source_ids)
+    reports = [latest[source_id] for source_id in source_ids if source_id in latest]
+    ranked = [(report, row) for report in reports for row in visibility_rows(report)]
+    print_visibility([(str(report.info.get("name")), row) for report, row in ranked])
+    for report, row in ranked:
         if row.failure:
-            said = shortened(row.failure, LONGEST_REASON)
-            say(f"{report.source_id}: {row.provider} left {said}")
-    for one in reports:
-        if not one.analysis:
-            said = one.failure or one.progress_message
-            say(f"{one.source_id} is {one.status.value}: {said}")
+            message = shortened(row.failure, LONGEST_REASON)
+            echo(f"{report.source_id}: {row.provider} left {message}")
+    for report in reports:
+        if not report.analysis:
+            message = report.failure or report.progress_message
+            echo(f"{report.source_id} is {report.status.value}: {message}")
 
 
-def say_providers(running: Mapping[str, ScriptedModel]) -> None:
-    """Who is asked about the demo's websites, and by whom."""
+def print_providers(running: Mapping[str, ScriptedModel]) -> None:
+    """Print which providers are asked about the demo's websites."""
     names = " and ".join(running)
-    say(f"its providers {names} are asked about its websites, by runs that have no other provider")
+    echo(f"its providers {names} answer about its websites, in runs without another provider")
 
 
 JOB_NUMBERS = ("jobs", "filtered", "skipped", "matched")
-LONGEST_SAID = 200
+LONGEST_OUTCOME = 200
 
 
 def boards_of(connection: Connection, company_sources: Sequence[str]) -> list[Source]:
-    """The job boards that the companies of these sources led to, by id."""
+    """Return the job boards discovered through the companies of these sources, by id."""
     from ingestion_pipeline.sources import Kind
     from ingestion_pipeline.sources.lookup import list_sources
     from ingestion_pipeline.store.tables import sources
 
-    named = sources.c.company_id.in_([one.partition(":")[2] for one in company_sources])
-    return sorted(list_sources(connection, named, kind=Kind.JOB_BOARD), key=lambda one: one.id)
+    named = sources.c.company_id.in_([source_id.partition(":")[2] for source_id in company_sources])
+    return sorted(
+        list_sources(connection, named, kind=Kind.JOB_BOARD), key=lambda source: source.id
+    )
 
 
 def approve(connection: Connection, company_sources: Sequence[str], *, now: datetime) -> list[str]:
-    """What waits for approval among the companies' boards has it; the ids of those."""
+    """Enable the boards of these companies that wait for approval; return their ids."""
     from ingestion_pipeline.sources import SourceStatus, registry
 
     waiting = [
-        one
-        for one in boards_of(connection, company_sources)
-        if one.status is SourceStatus.PENDING_VALIDATION
+        board
+        for board in boards_of(connection, company_sources)
+        if board.status is SourceStatus.PENDING_VALIDATION
     ]
-    for one in waiting:
-        registry.enable(connection, one.id, actor="demo", reason="the demo approves it", now=now)
-        say(f"{one.id} waited for approval ({_why(one)});")
-        say(f"  the demo approves it, as `ingest sources enable {one.id}` does")
-    return [one.id for one in waiting]
+    for board in waiting:
+        registry.enable(connection, board.id, actor="demo", reason="the demo approves it", now=now)
+        echo(f"{board.id} waited for approval ({_why(board)});")
+        echo(f"  the demo approves it, as `ingest sources enable {board.id}` does")
+    return [board.id for board in waiting]
 
 
 def _why(source: Source) -> str:
     return (source.status_reason or "").partition(";")[0]
 
 
-def say_jobs(
+def print_jobs(
     connection: Connection, company_sources: Sequence[str], *, since: datetime, now: datetime
 ) -> None:
-    """Companies, boards, what did not fit, what was refused."""
-    _say_companies(connection, company_sources)
+    """Print companies, boards, listings that did not match, and refused tasks."""
+    _print_companies(connection, company_sources)
     boards = boards_of(connection, company_sources)
-    say("")
-    _say_boards(connection, boards, since=since)
-    rows = unfit_rows(connection, [one.id for one in boards])
+    echo("")
+    _print_boards(connection, boards, since=since)
+    rows = rejected_rows(connection, [board.id for board in boards])
     if rows:
-        say("")
-        say_table([Column("no match"), Column("by"), Column("because", is_flexible=True)], rows)
+        echo("")
+        print_table([Column("no match"), Column("by"), Column("reason", is_flexible=True)], rows)
     for line in refusals(connection, since=since, now=now):
-        say("\n" + line)
+        echo("\n" + line)
 
 
-def _say_companies(connection: Connection, company_sources: Sequence[str]) -> None:
+def _print_companies(connection: Connection, company_sources: Sequence[str]) -> None:
     from sqlalchemy import select
 
     from ingestion_pipeline.store.tables import companies
@@ -369,51 +375,51 @@ def _say_companies(connection: Connection, company_sources: Sequence[str]) -> No
     query = select(*(companies.c[name] for name in names)).where(
         companies.c.source_id.in_(list(company_sources))
     )
-    found = connection.execute(query.order_by(companies.c.source_id)).mappings()
+    companies_found = connection.execute(query.order_by(companies.c.source_id)).mappings()
     rows = [
         [
             row["source_id"],
             row["quality"].get("level"),
             row["tier"],
             row["score"],
-            _led_to(row["boards"]),
+            _board_list(row["boards"]),
         ]
-        for row in found
+        for row in companies_found
     ]
     columns = [
         Column("company"),
         Column("data"),
         Column("tier"),
         Column("score", is_number=True),
-        Column("boards, and how sure they are", is_flexible=True),
+        Column("boards, and their confidence", is_flexible=True),
     ]
-    say_table(columns, rows)
+    print_table(columns, rows)
 
 
-def _led_to(boards: list[dict[str, Any]] | None) -> str:
-    return ", ".join(f"{one['platform']} ({one['confidence']})" for one in boards or [])
+def _board_list(boards: list[dict[str, Any]] | None) -> str:
+    return ", ".join(f"{board['platform']} ({board['confidence']})" for board in boards or [])
 
 
-def _say_boards(connection: Connection, boards: Sequence[Source], *, since: datetime) -> None:
+def _print_boards(connection: Connection, boards: Sequence[Source], *, since: datetime) -> None:
     from ingestion_pipeline.companies.matching.reporting import match_report
 
     rows: list[list[object]] = []
-    for one in boards:
-        found = match_report(connection, one.id)
-        counts = (found.listings, found.filtered, found.skipped, found.matched)
-        said = shortened(one.last_outcome or "", LONGEST_SAID)
-        rows.append([one.id, came_to(one, since=since), *counts, said])
+    for board in boards:
+        report = match_report(connection, board.id)
+        counts = (report.listings, report.filtered, report.skipped, report.matched)
+        outcome = shortened(board.last_outcome or "", LONGEST_OUTCOME)
+        rows.append([board.id, poll_result(board, since=since), *counts, outcome])
     columns = [
         Column("board"),
-        Column("came to"),
+        Column("result"),
         *(Column(name, is_number=True) for name in JOB_NUMBERS),
-        Column("said", is_flexible=True),
+        Column("details", is_flexible=True),
     ]
-    say_table(columns, rows)
+    print_table(columns, rows)
 
 
-def unfit_rows(connection: Connection, source_ids: Sequence[str]) -> list[list[object]]:
-    """The open listings of the boards that are no match: title, what speaks against it, why."""
+def rejected_rows(connection: Connection, source_ids: Sequence[str]) -> list[list[object]]:
+    """Return the open listings that are no match: title, rule or score, reason."""
     from sqlalchemy import select
 
     from ingestion_pipeline.companies.states import ListingDecision, ListingStatus
@@ -426,23 +432,23 @@ def unfit_rows(connection: Connection, source_ids: Sequence[str]) -> list[list[o
         jobs.verdict != ListingDecision.MATCHED.value,
     )
     return [
-        [row.title, *against(row.filter_result or {}, row.match_result or {})]
+        [row.title, *rejection_reason(row.filter_result or {}, row.match_result or {})]
         for row in connection.execute(query.order_by(jobs.id))
     ]
 
 
-def against(filtered: dict[str, Any], matched: dict[str, Any]) -> tuple[str, str]:
-    """What kept a listing from being a match: the filter's reason, or its score."""
+def rejection_reason(filtered: dict[str, Any], matched: dict[str, Any]) -> tuple[str, str]:
+    """Return what rejected a listing: the filter and its reason, or the score."""
     if matched:
         strikes = filtered.get("strikes", 0)
         passed = f"; {strikes} strikes, {filtered['threshold']} would filter" if strikes else ""
         return "score", f"below {matched['threshold']}: {matched['reason']}{passed}"
-    reasons = "; ".join(one["reason"] for one in filtered.get("items", ()))
+    reasons = "; ".join(item["reason"] for item in filtered.get("items", ()))
     return filtered.get("rejected_by") or "-", reasons
 
 
 def refusals(connection: Connection, *, since: datetime, now: datetime) -> list[str]:
-    """A line for each edge that the spawn guard refused since then."""
+    """Return a line for each task that the spawn guard refused since then."""
     from sqlalchemy import select
 
     from ingestion_pipeline.store.tables import audit_log, tasks
@@ -451,24 +457,25 @@ def refusals(connection: Connection, *, since: datetime, now: datetime) -> list[
     query = select(audit_log.c.detail).where(
         audit_log.c.action == REFUSED, audit_log.c.at >= since, audit_log.c.at <= now
     )
-    told = list(connection.execute(query.order_by(audit_log.c.id)).scalars())
-    parents = [one["parent"] for one in told]
+    refused = list(connection.execute(query.order_by(audit_log.c.id)).scalars())
+    parents = [refusal["parent"] for refusal in refused]
     query = select(tasks.c.id, tasks.c.kind).where(tasks.c.id.in_(parents))
     kinds = {row.id: row.kind for row in connection.execute(query)}
     return [
-        f"refused, so that nothing runs in circles: {kinds.get(one['parent'], 'task')}"
-        f" {one['parent']} -> {one['kind']} {one['url']} ({one['reason'].replace('_', ' ')})"
-        for one in told
+        f"refused by the spawn guard: {kinds.get(refusal['parent'], 'task')}"
+        f" {refusal['parent']} -> {refusal['kind']} {refusal['url']}"
+        f" ({refusal['reason'].replace('_', ' ')})"
+        for refusal in refused
     ]
 
 
-def say_matches(connection: Connection, company_sources: Sequence[str]) -> None:
-    """The matches of the companies' boards, best first, each with the reason."""
+def print_matches(connection: Connection, company_sources: Sequence[str]) -> None:
+    """Print the matches of the companies' boards, best first, each with the reason."""
     from ingestion_pipeline.companies.matching.reporting import list_matches
 
-    boards = [one.id for one in boards_of(connection, company_sources)]
-    found = [one for board in boards for one in list_matches(connection, source_id=board)]
-    shown = ("score", "priority", "title", "company", "reason")
+    boards = [board.id for board in boards_of(connection, company_sources)]
+    matches = [match for board in boards for match in list_matches(connection, source_id=board)]
+    names = ("score", "priority", "title", "company", "reason")
     columns = [
         Column("score", is_number=True),
         Column("priority"),
@@ -476,8 +483,8 @@ def say_matches(connection: Connection, company_sources: Sequence[str]) -> None:
         Column("company"),
         Column("reason", is_flexible=True),
     ]
-    if not found:
-        say("no matches; `ingest explain job_listings:ID` says why one is none")
+    if not matches:
+        echo("no matches; `ingest explain job_listings:ID` shows why one is no match")
         return
-    best = sorted(found, key=lambda one: (-one["score"], one["listing_id"]))
-    say_table(columns, [[one[name] for name in shown] for one in best])
+    best = sorted(matches, key=lambda match: (-match["score"], match["listing_id"]))
+    print_table(columns, [[match[name] for name in names] for match in best])

@@ -1,4 +1,4 @@
-"""`ingest doctor`: is everything in order, and if not, what to do. It changes nothing."""
+"""`ingest doctor`: collect the facts for each check and print the results; it changes nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 
 from ingestion_pipeline.cli import doctor_checks as checks
 from ingestion_pipeline.cli.doctor_checks import DoctorCheck
-from ingestion_pipeline.cli.output import Column, say, say_json, say_table
+from ingestion_pipeline.cli.output import Column, echo, print_json, print_table
 from ingestion_pipeline.cli.session import cannot_open, environment, json_option, shown_database
 
 if TYPE_CHECKING:
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from ingestion_pipeline.store import Store
 
 
-CHECKED_OBJECTS = 2_000  # of the content store, the newest: what a crash cuts off is among them
+CHECKED_OBJECTS = 2_000  # the newest of the content store, which a crash may have truncated
 
 
 @click.command()
-@click.option("--offline", is_flag=True, help="Ask no server but the database.")
+@click.option("--offline", is_flag=True, help="Contact no server but the database.")
 @json_option
 def doctor(*, offline: bool, as_json: bool) -> None:
     """Check that everything is in order.
 
     Exit 1 if a check failed; warnings are for people.
     """
-    found = list(examine(environment(), offline=offline))
-    counts = {state: sum(one.state == state for one in found) for state in checks.STATES}
+    results = list(examine(environment(), offline=offline))
+    counts = {state: sum(result.state == state for result in results) for state in checks.STATES}
     if as_json:
-        say_json({"checks": [checks.as_dict(one) for one in found], **counts})
+        print_json({"checks": [checks.as_dict(result) for result in results], **counts})
     else:
         columns = [
             Column("check"),
@@ -48,14 +48,16 @@ def doctor(*, offline: bool, as_json: bool) -> None:
             Column("found", is_flexible=True),
             Column("cure", is_flexible=True),
         ]
-        say_table(columns, [[one.name, one.state, one.found, one.cure] for one in found])
-        say("\n" + ", ".join(f"{count} {state}" for state, count in counts.items()))
+        print_table(
+            columns, [[result.name, result.state, result.found, result.cure] for result in results]
+        )
+        echo("\n" + ", ".join(f"{count} {state}" for state, count in counts.items()))
     if counts["failed"]:
         raise click.exceptions.Exit(1)
 
 
 def examine(variables: Mapping[str, str], *, offline: bool) -> Generator[DoctorCheck]:
-    """Every check, in the order in which one depends on another."""
+    """Run every check, in the order in which they depend on each other."""
     from ingestion_pipeline.cli import doctor_checks as reach
     from ingestion_pipeline.settings import BadSetting, load_settings, unknown_variables
 
@@ -79,13 +81,13 @@ def examine(variables: Mapping[str, str], *, offline: bool) -> Generator[DoctorC
 
 
 def _home(home: Path) -> DoctorCheck:
-    ground = next(one for one in (home.absolute(), *home.absolute().parents) if one.exists())
+    ground = next(path for path in (home.absolute(), *home.absolute().parents) if path.exists())
     is_writable = ground.is_dir() and os.access(ground, os.W_OK | os.X_OK)
     return checks.home(home, is_writable=is_writable, free_bytes=shutil.disk_usage(ground).free)
 
 
 def _files(folder: Path) -> list[SourceFile] | None:
-    """The source files as read; None for a folder that cannot be."""
+    """Return the parsed source files; None if the folder cannot be read."""
     from ingestion_pipeline.registry import definition_check
     from ingestion_pipeline.sources.files import read_folder
 
@@ -116,16 +118,16 @@ def _content(home: Path) -> DoctorCheck:
     return checks.content(damaged, checked)
 
 
-def _rendered(settings: Settings, found: Sequence[Source]) -> DoctorCheck:
+def _rendered(settings: Settings, sources: Sequence[Source]) -> DoctorCheck:
     from ingestion_pipeline.catalogs.recipes.recipe import needs_a_browser
     from ingestion_pipeline.pages.browser.chromium import CURE, NoBrowser, find_browser
     from ingestion_pipeline.sources import Kind
 
-    catalogues = (one for one in found if one.kind is Kind.CATALOG)
+    catalogues = (source for source in sources if source.kind is Kind.CATALOG)
     wanting = [
-        one.id
-        for one in catalogues
-        if one.status.value != "disabled" and needs_a_browser(one.config)
+        source.id
+        for source in catalogues
+        if source.status.value != "disabled" and needs_a_browser(source.config)
     ]
     try:
         find_browser(settings)
@@ -145,8 +147,8 @@ def _database(
     try:
         url = make_url(settings.store_url)
         if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
-            said = f"{url.database} is not there yet"
-            yield checks.warning("database", said, checks.CREATES)
+            problem = f"{url.database} is not there yet"
+            yield checks.warning("database", problem, checks.CREATES)
             return
         if (behind := _behind(settings.store_url)) is not None:
             yield behind
@@ -156,8 +158,8 @@ def _database(
         yield checks.failed("database", str(error), "upgrade ingestion_pipeline")
         return
     except (SQLAlchemyError, OSError, ValueError, ImportError) as error:
-        found, cure = cannot_open(settings.store_url, error).rsplit("\n", 1)
-        yield checks.failed("database", found, cure)
+        reason, cure = cannot_open(settings.store_url, error).rsplit("\n", 1)
+        yield checks.failed("database", reason, cure)
         return
     yield checks.ok("database", f"{shown_database(settings.store_url)}, schema at head")
     try:
@@ -167,17 +169,17 @@ def _database(
 
 
 def _behind(url: str) -> DoctorCheck | None:
-    """What to say of a database that `open_store` would create or migrate; None for any other."""
+    """Return the check result for a database that needs creating or migrating; else None."""
     from ingestion_pipeline.store import schema
-    from ingestion_pipeline.store.engine import found_schema
+    from ingestion_pipeline.store.engine import schema_revision
 
-    found = found_schema(url)
-    if found is None:
+    current = schema_revision(url)
+    if current is None:
         return checks.warning("database", f"{shown_database(url)} is empty", checks.CREATES)
-    if found == schema.HEAD or found not in schema.known():
+    if current == schema.HEAD or current not in schema.known_revisions():
         return None
-    said = f"{shown_database(url)} is at schema {found}, this program needs {schema.HEAD}"
-    return checks.failed("database", said, "back it up; `ingest init` migrates it")
+    problem = f"{shown_database(url)} is at schema {current}, this program needs {schema.HEAD}"
+    return checks.failed("database", problem, "back it up; `ingest init` migrates it")
 
 
 def _state(
@@ -215,20 +217,20 @@ def _model(settings: Settings) -> DoctorCheck:
 
 def _profile(connection: Connection, settings: Settings) -> DoctorCheck:
     from ingestion_pipeline.companies.matching.profile import BadProfile, NoProfile
-    from ingestion_pipeline.companies.matching.runs import found_profile, profile_path
+    from ingestion_pipeline.companies.matching.runs import profile_path, settings_profile
     from ingestion_pipeline.sources import Kind
     from ingestion_pipeline.sources.lookup import list_sources
 
-    found = found_profile(settings)
-    match found:
+    profile = settings_profile(settings)
+    match profile:
         case BadProfile():
-            return checks.bad_profile(str(found))
+            return checks.bad_profile(str(profile))
         case NoProfile():
-            boards = [one.id for one in list_sources(connection, kind=Kind.JOB_BOARD)]
-            return checks.no_profile(str(found.path), boards)
+            boards = [board.id for board in list_sources(connection, kind=Kind.JOB_BOARD)]
+            return checks.no_profile(str(profile.path), boards)
         case _:
-            said = f"{profile_path(settings)}, {len(found.skills)} skills"
-            return checks.ok("profile", said)
+            summary = f"{profile_path(settings)}, {len(profile.skills)} skills"
+            return checks.ok("profile", summary)
 
 
 def _sources(
@@ -240,37 +242,37 @@ def _sources(
     from ingestion_pipeline.sources.lookup import list_sources
     from ingestion_pipeline.sources.scheduling.tiers import is_stale
 
-    found = list_sources(connection)
-    yield checks.undeclared(found, [*files, *demo_files()])
+    sources = list_sources(connection)
+    yield checks.undeclared(sources, [*files, *demo_files()])
     is_default = settings.user_agent == setting_fields()["user_agent"][0]
-    yield checks.user_agent(found, is_default=is_default)
-    yield checks.secrets_in_urls(found)
-    yield reach.allow_list(settings.allowed_hosts, found)
-    stale = [one.id for one in found if is_stale(one, now=now, settings=settings)]
+    yield checks.user_agent(sources, is_default=is_default)
+    yield checks.secrets_in_urls(sources)
+    yield reach.allow_list(settings.allowed_hosts, sources)
+    stale = [source.id for source in sources if is_stale(source, now=now, settings=settings)]
     yield checks.stale(stale)
-    yield _rendered(settings, found)
+    yield _rendered(settings, sources)
 
 
 def _work(
     connection: Connection, settings: Settings, variables: Mapping[str, str], now: datetime
 ) -> Generator[DoctorCheck]:
-    from ingestion_pipeline.operations.alerts import last_pulse
+    from ingestion_pipeline.operations.alerts import last_heartbeat
     from ingestion_pipeline.sources.status import totals
     from ingestion_pipeline.tasks.heartbeats import lost_runs
 
     counts = totals(connection, now=now)
     yield checks.abandoned(counts.abandoned)
-    yield checks.silent_runs([one.run_id for one in lost_runs(connection, now=now)])
-    if (tick := last_pulse(connection)) is not None:
-        silence = timedelta(seconds=settings.health.daemon_silent_seconds)
-        yield checks.daemon(tick, due=counts.due, now=now, silence=silence)
+    yield checks.lost_runs([run.run_id for run in lost_runs(connection, now=now)])
+    if (tick := last_heartbeat(connection)) is not None:
+        max_gap = timedelta(seconds=settings.health.daemon_silent_seconds)
+        yield checks.daemon(tick, due=counts.due, now=now, max_gap=max_gap)
     elif variables.get("DAGSTER_HOME"):
         yield checks.daemon(_newest_sign(connection, settings), due=counts.due, now=now)
     yield checks.dead_letters(counts.dead_letters)
 
 
 def _newest_sign(connection: Connection, settings: Settings) -> datetime | None:
-    """When a run of ours last started or gave a heartbeat."""
+    """Return when a run last started or sent a heartbeat."""
     from sqlalchemy import func, select
 
     from ingestion_pipeline.store.tables import runs

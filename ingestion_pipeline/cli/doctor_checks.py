@@ -1,4 +1,4 @@
-"""What `ingest doctor` makes of what it found: each check a pure function, with its cure."""
+"""The checks of `ingest doctor`: each turns facts into a result with a cure."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 STATES = ("ok", "warning", "failed")
 LEAST_FREE_BYTES = 500_000_000
 LARGEST_CLOCK_DIFFERENCE = timedelta(seconds=5)  # leases are 90 seconds and more
-LONGEST_SILENCE = timedelta(minutes=15)  # the hot schedule ticks every five
+MAX_DAEMON_GAP = timedelta(minutes=15)  # the hot schedule ticks every five
 CREATES = "`ingest init` creates it"
-NAMED = 5  # of many, so many are named
+NAMED = 5  # names listed at most
 
 
 @dataclass(frozen=True, slots=True)
 class DoctorCheck:
-    """One check: its state, what was found, and what to do if that is not good."""
+    """The result of one check: its state, what was found, and the cure."""
 
     name: str
     state: str
@@ -36,28 +36,28 @@ class DoctorCheck:
     cure: str = ""
 
 
-def ok(name: str, found: str) -> DoctorCheck:
-    """All is well."""
-    return DoctorCheck(name, "ok", found)
+def ok(name: str, details: str) -> DoctorCheck:
+    """Return a passed check."""
+    return DoctorCheck(name, "ok", details)
 
 
-def warning(name: str, found: str, cure: str) -> DoctorCheck:
-    """It works, but somebody should look."""
-    return DoctorCheck(name, "warning", found, cure)
+def warning(name: str, details: str, cure: str) -> DoctorCheck:
+    """Return a check that works but needs attention."""
+    return DoctorCheck(name, "warning", details, cure)
 
 
-def failed(name: str, found: str, cure: str) -> DoctorCheck:
-    """It cannot work like this."""
-    return DoctorCheck(name, "failed", found, cure)
+def failed(name: str, details: str, cure: str) -> DoctorCheck:
+    """Return a check that must be fixed."""
+    return DoctorCheck(name, "failed", details, cure)
 
 
 def as_dict(check: DoctorCheck) -> dict[str, Any]:
-    """The check under stable keys."""
+    """Return the check under stable keys."""
     return asdict(check)
 
 
 def variables(unknown: Sequence[str]) -> DoctorCheck:
-    """Variables with our prefix that nothing reads."""
+    """Report INGESTION_ variables that nothing reads."""
     if not unknown:
         return ok("variables", "every INGESTION_ variable is known")
     cure = "a typo? `ingest settings list --json` shows every variable"
@@ -65,26 +65,28 @@ def variables(unknown: Sequence[str]) -> DoctorCheck:
 
 
 def settings_table(unknown: Sequence[str]) -> DoctorCheck:
-    """Rows of the settings table that nothing reads, as an older version may have left them."""
+    """Report rows of the settings table that nothing reads, as left by older versions."""
     if not unknown:
         return ok("settings table", "readable")
-    said = f"nothing reads {', '.join(unknown)}"
-    return warning("settings table", said, "`ingest settings unset KEY`")
+    details = f"nothing reads {', '.join(unknown)}"
+    return warning("settings table", details, "`ingest settings unset KEY`")
 
 
 def model(base_url: str, models: Sequence[str], prices: Mapping[str, Price]) -> DoctorCheck:
-    """Whether a language model is configured (`base_url`), which, and at what price."""
+    """Report which models are configured (`base_url`), and at what price."""
     from ingestion_pipeline.reading.llm.budgets import known_price
 
     if not base_url:
         return ok("model", "none configured: what needs one waits for OPENAI_API_KEY")
-    found = {name: known_price(name, prices) for name in models}
-    said = ", ".join(f"{name} ({_price(price)})" for name, price in found.items())
-    unpriced = [name for name, price in found.items() if price is None]
+    price_of = {name: known_price(name, prices) for name in models}
+    summary = ", ".join(f"{name} ({_price(price)})" for name, price in price_of.items())
+    unpriced = [name for name, price in price_of.items() if price is None]
     if not unpriced:
-        return ok("model", f"{said} at {base_url}")
+        return ok("model", f"{summary} at {base_url}")
     cure = f"`ingest settings set models.prices` with {unpriced[0]}=input/cached input/output"
-    return warning("model", f"{said} at {base_url}: no budget holds what has no price", cure)
+    return warning(
+        "model", f"{summary} at {base_url}: calls without a price are not limited by a budget", cure
+    )
 
 
 def _price(price: Price | None) -> str:
@@ -94,7 +96,7 @@ def _price(price: Price | None) -> str:
 
 
 def home(path: Path, *, is_writable: bool, free_bytes: int) -> DoctorCheck:
-    """The folder of database, snapshots and exports."""
+    """Check the folder of database, snapshots and exports."""
     if not is_writable:
         return failed(
             "home", f"{path} cannot be written", "set INGESTION_HOME, or change its owner"
@@ -106,7 +108,7 @@ def home(path: Path, *, is_writable: bool, free_bytes: int) -> DoctorCheck:
 
 
 def folder(path: Path, *, can_read: bool) -> DoctorCheck:
-    """The folder of source files."""
+    """Check the folder of source files."""
     if can_read:
         return ok("sources folder", f"{path} is readable")
     if path.exists():
@@ -115,52 +117,52 @@ def folder(path: Path, *, can_read: bool) -> DoctorCheck:
     return warning("sources folder", f"there is no folder {path}", cure)
 
 
-def files(found: Sequence[SourceFile]) -> DoctorCheck:
-    """The source files themselves."""
-    problems = [str(problem) for file in found for problem in file.problems]
+def files(source_files: Sequence[SourceFile]) -> DoctorCheck:
+    """Check that the source files are valid."""
+    problems = [str(problem) for file in source_files for problem in file.problems]
     if not problems:
-        return ok("source files", f"{len(found)} files, all valid")
+        return ok("source files", f"{len(source_files)} files, all valid")
     return failed("source files", "\n".join(problems), "correct them, then `ingest sources import`")
 
 
-def browser(found: str, *, cure: str = "") -> DoctorCheck:
-    """The Chromium for pages that need one; most sources need none."""
-    return warning("browser", found, cure) if cure else ok("browser", found)
+def browser(details: str, *, cure: str = "") -> DoctorCheck:
+    """Report the Chromium for pages that need one; most sources need none."""
+    return warning("browser", details, cure) if cure else ok("browser", details)
 
 
-def rendered(wanting: Sequence[str], *, has_browser: bool, cure: str) -> DoctorCheck:
-    """Sources whose config says `render: true`."""
-    if has_browser or not wanting:
-        return ok("rendered sources", f"{len(wanting)} ask for a browser")
-    return failed("rendered sources", f"no browser for {_named(wanting)}", cure)
+def rendered(source_ids: Sequence[str], *, has_browser: bool, cure: str) -> DoctorCheck:
+    """Check sources whose config has `render: true`."""
+    if has_browser or not source_ids:
+        return ok("rendered sources", f"{len(source_ids)} need a browser")
+    return failed("rendered sources", f"no browser for {_named(source_ids)}", cure)
 
 
 def bad_profile(problems: str) -> DoctorCheck:
-    """A profile that cannot be used: no listing is judged."""
+    """Report a profile that cannot be used: no listing is evaluated."""
     cure = "correct each; `ingest profile check` lists them again"
     return failed("profile", problems, cure)
 
 
 def no_profile(path: str, boards: Sequence[str]) -> DoctorCheck:
-    """Without one, listings are filtered and wait to be scored."""
+    """Report a missing profile: listings are filtered and wait to be scored."""
     if not boards:
         return ok("profile", "none, and no job board that would need one")
-    cure = "`ingest profile example` prints one to begin with; or set match.profile"
+    cure = "`ingest profile example` prints an example; or set match.profile"
     return warning("profile", f"none at {path}; listings of {_named(boards)} wait", cure)
 
 
-def undeclared(sources: Iterable[Source], found: Sequence[SourceFile]) -> DoctorCheck:
-    """Sources whose file, or whose entry in it, is gone; a file with mistakes proves nothing."""
+def undeclared(sources: Iterable[Source], source_files: Sequence[SourceFile]) -> DoctorCheck:
+    """Report sources whose file, or entry in it, is gone; files with mistakes are skipped."""
     from ingestion_pipeline.sources.source import BY_HAND
 
-    declared = {(file.path, one.id) for file in found for one in file.definitions}
-    unclear = {file.path for file in found if file.problems}
+    declared = {(file.path, entry.id) for file in source_files for entry in file.definitions}
+    unclear = {file.path for file in source_files if file.problems}
     gone = [
-        f"{one.id} ({one.origin})"
-        for one in sources
-        if one.origin not in {BY_HAND, *unclear}
-        and one.status.value != "disabled"
-        and (one.origin, one.id) not in declared
+        f"{source.id} ({source.origin})"
+        for source in sources
+        if source.origin not in {BY_HAND, *unclear}
+        and source.status.value != "disabled"
+        and (source.origin, source.id) not in declared
     ]
     if not gone:
         return ok("declarations", "every source from a file is still declared")
@@ -169,11 +171,13 @@ def undeclared(sources: Iterable[Source], found: Sequence[SourceFile]) -> Doctor
 
 
 def user_agent(sources: Iterable[Source], *, is_default: bool) -> DoctorCheck:
-    """Whether those whom we poll can reach us; the demo's site is ours."""
+    """Check that polled sites can contact us; the demo's site is ours."""
     from ingestion_pipeline.demo.host_names import is_demo_name
 
     polled = [
-        one.id for one in sources if one.status.value != "disabled" and not is_demo_name(one.host)
+        source.id
+        for source in sources
+        if source.status.value != "disabled" and not is_demo_name(source.host)
     ]
     if not is_default or not polled:
         return ok("user agent", "the default" if is_default else "names you")
@@ -193,42 +197,42 @@ def secrets_in_urls(sources: Iterable[Source]) -> DoctorCheck:
 
 
 def stale(ids: Sequence[str]) -> DoctorCheck:
-    """Sources that should have succeeded several times by now."""
+    """Report sources that should have succeeded several times by now."""
     if not ids:
         return ok("freshness", "no source is stale")
-    cure = "`ingest sources show ID` says why; is the daemon running (`make dev`)?"
+    cure = "`ingest sources show ID` shows why; is the daemon running (`make dev`)?"
     return warning("freshness", f"{len(ids)} stale: {_named(ids)}", cure)
 
 
 def abandoned(count: int) -> DoctorCheck:
-    """Claims whose worker fell silent."""
+    """Report claims whose lease expired."""
     if not count:
         return ok("claims", "no expired lease")
-    return warning("claims", f"{count} tasks of silent workers", "the next run takes them over")
+    return warning("claims", f"{count} tasks of lost workers", "the next run takes them over")
 
 
-def silent_runs(run_ids: Sequence[str]) -> DoctorCheck:
-    """Runs that neither ended nor gave a sign of life."""
+def lost_runs(run_ids: Sequence[str]) -> DoctorCheck:
+    """Report runs that neither ended nor sent a heartbeat."""
     if not run_ids:
-        return ok("runs", "no silent run")
+        return ok("runs", "no lost run")
     cure = "the sensor `stale_runs` ends them; is the daemon running?"
-    return warning("runs", f"{len(run_ids)} silent: {_named(run_ids)}", cure)
+    return warning("runs", f"{len(run_ids)} lost: {_named(run_ids)}", cure)
 
 
 def daemon(
-    newest: datetime | None, *, due: int, now: datetime, silence: timedelta = LONGEST_SILENCE
+    newest: datetime | None, *, due: int, now: datetime, max_gap: timedelta = MAX_DAEMON_GAP
 ) -> DoctorCheck:
-    """Whether the daemon ticks, or at least runs come, while work is due."""
-    last = "no run yet" if newest is None else f"newest sign of it {newest:%Y-%m-%d %H:%M:%S} UTC"
-    is_silent = newest is None or now - newest > silence
-    if is_silent and due:
+    """Check that the daemon ticks, or at least that runs start, while work is due."""
+    last = "no run yet" if newest is None else f"last sign of life {newest:%Y-%m-%d %H:%M:%S} UTC"
+    is_stale = newest is None or now - newest > max_gap
+    if is_stale and due:
         cure = "start the daemon: `make dev`, or `dagster-daemon run`"
         return warning("daemon", f"{last}, and {due} tasks are due", cure)
     return ok("daemon", f"{last}, {due} tasks are due")
 
 
 def dead_letters(count: int) -> DoctorCheck:
-    """Work that waits for an operator."""
+    """Report open dead letters."""
     if not count:
         return ok("dead letters", "none open")
     cure = "`ingest dead-letters list`, cure the cause, then `replay`"
@@ -240,8 +244,8 @@ def content(damaged: Sequence[str], checked: int) -> DoctorCheck:
     if not damaged:
         return ok("content store", f"the newest {checked} objects are whole")
     cure = (
-        "check the disk; pages are fetched again when they are next read, what was stored of older"
-        " ones comes back from a backup alone"
+        "check the disk; pages are fetched again when they are next read, older content"
+        " can only be restored from a backup"
     )
     return warning(
         "content store", f"{len(damaged)} of {checked} objects are damaged: {_named(damaged)}", cure
@@ -249,7 +253,7 @@ def content(damaged: Sequence[str], checked: int) -> DoctorCheck:
 
 
 def clock(database: datetime, process: datetime, ahead: timedelta | None) -> DoctorCheck:
-    """Whether this machine and the database agree on the time, and rows are not dated `ahead`."""
+    """Check that this machine and the database agree on the time, and no row is dated `ahead`."""
     if ahead is not None:
         return failed(
             "clock",
@@ -258,10 +262,10 @@ def clock(database: datetime, process: datetime, ahead: timedelta | None) -> Doc
             " frees them; Dagster's own schedules and sensors wait until their last tick is past",
         )
     difference = abs(database - process)
-    said = f"{difference.total_seconds():.1f} s between process and database"
+    details = f"{difference.total_seconds():.1f} s between process and database"
     if difference <= LARGEST_CLOCK_DIFFERENCE:
-        return ok("clock", said)
-    return warning("clock", said, "set both clocks by NTP")
+        return ok("clock", details)
+    return warning("clock", details, "set both clocks by NTP")
 
 
 def _named(names: Sequence[str]) -> str:
@@ -271,13 +275,13 @@ def _named(names: Sequence[str]) -> str:
 
 PACKAGE = "ingestion_pipeline"
 NAME = "model server"
-PATIENCE_SECONDS = 5.0
+TIMEOUT_SECONDS = 5.0
 
 
 def model_server(settings: Settings) -> DoctorCheck:
-    """One request for its list of models: nothing is asked of a model, nothing is paid.
+    """Request the server's list of models; no model is called and nothing is paid.
 
-    What it answers is not shown: a server may repeat the key it refuses.
+    Its answer is not shown: a server may repeat the key it refuses.
     """
     import openai
 
@@ -285,16 +289,16 @@ def model_server(settings: Settings) -> DoctorCheck:
 
     base_url, began = shown_base_url(settings), time.monotonic()
     try:
-        known = asyncio.run(_models(settings))
+        available = asyncio.run(_models(settings))
     except openai.NotFoundError:
-        known = set[str]()  # a server of one's own need not have a list
+        available = set[str]()  # your own server may have no such list
     except openai.APIStatusError as error:
         return _answered(base_url, error.status_code)
     except (openai.APIError, ValueError, OSError) as error:
         cure = "is OPENAI_BASE_URL right, and does the server run?"
         return failed(NAME, f"{base_url}: {_reason(error)}", cure)
-    wanted = dict.fromkeys((settings.model_cheap, settings.model_strong))
-    if missing := [one for one in wanted if known and one not in known]:
+    configured = dict.fromkeys((settings.model_cheap, settings.model_strong))
+    if missing := [name for name in configured if available and name not in available]:
         cure = "INGESTION_MODEL_CHEAP and INGESTION_MODEL_STRONG name models that it has"
         return warning(NAME, f"{base_url} does not list {', '.join(missing)}", cure)
     return ok(NAME, f"{base_url} answers in {time.monotonic() - began:.1f} s")
@@ -304,7 +308,7 @@ def _answered(base_url: str, status: int) -> DoctorCheck:
     if status in {401, 403}:
         cure = "correct OPENAI_API_KEY, or the rights it has"
         return failed(NAME, f"{base_url} refuses the key ({status})", cure)
-    cure = "try again later; if it stays, ask who runs it"
+    cure = "try again later; if it persists, contact the operator of the server"
     return warning(NAME, f"{base_url} answers {status}", cure)
 
 
@@ -313,36 +317,38 @@ async def _models(settings: Settings) -> set[str]:
 
     key = settings.openai_api_key.get_secret_value()
     async with open_client(key, settings.openai_base_url) as client:
-        listed = await client.with_options(timeout=PATIENCE_SECONDS).models.list()
-        return {one.id for one in listed.data or ()}
+        listed = await client.with_options(timeout=TIMEOUT_SECONDS).models.list()
+        return {model.id for model in listed.data or ()}
 
 
 def _reason(error: Exception) -> str:
-    """The innermost one; the client's own only says that there was one."""
+    """Return the innermost error; the client's own only says that there was one."""
     while isinstance(error.__cause__, Exception):
         error = error.__cause__
     return str(error) or type(error).__name__
 
 
 def allow_list(allowed: Iterable[str], sources: Iterable[Source]) -> DoctorCheck:
-    """Addresses that the guard lets through though they are private."""
+    """Report private addresses that the guard lets through."""
     exempt = sorted(allowed)
     if not exempt:
         return ok("allow list", "empty: no private address is fetched")
-    polled = {urlsplit(one.url).hostname for one in sources}
-    unused = [one for one in exempt if one.rpartition(":")[0].strip("[]").lower() not in polled]
+    polled = {urlsplit(source.url).hostname for source in sources}
+    unused = [
+        entry for entry in exempt if entry.rpartition(":")[0].strip("[]").lower() not in polled
+    ]
     if unused:
-        cure = "take them out of INGESTION_ALLOW_HOSTS: whoever redirects us there gets through"
+        cure = "take them out of INGESTION_ALLOW_HOSTS: any site that redirects there gets through"
         return warning("allow list", f"no source is at {', '.join(unused)}", cure)
     return ok("allow list", f"exempt from the guard: {', '.join(exempt)}")
 
 
 def versions(needed: Sequence[str] | None = None) -> DoctorCheck:
-    """Whether what is installed is what this release was made with."""
-    asked = requires(PACKAGE) if needed is None else needed
-    wrong = list(_mismatches(asked or ()))
+    """Check that the installed packages are those this release requires."""
+    requirements = requires(PACKAGE) if needed is None else needed
+    wrong = list(_mismatches(requirements or ()))
     if not wrong:
-        return ok("versions", f"{PACKAGE} {version(PACKAGE)}, every package as it asks for")
+        return ok("versions", f"{PACKAGE} {version(PACKAGE)}, every package as required")
     cure = "`make install`, or `pip install -c constraints.txt -e .`, in this environment"
     return failed("versions", "; ".join(wrong), cure)
 
@@ -351,13 +357,13 @@ def _mismatches(needed: Iterable[str]) -> Iterable[str]:
     from packaging.requirements import Requirement
 
     no_extra: Mapping[str, str] = {"extra": ""}
-    for one in map(Requirement, needed):
-        if one.marker is not None and not one.marker.evaluate(dict(no_extra)):
+    for requirement in map(Requirement, needed):
+        if requirement.marker is not None and not requirement.marker.evaluate(dict(no_extra)):
             continue
         try:
-            found = version(one.name)
+            installed = version(requirement.name)
         except PackageNotFoundError:
-            yield f"{one} is not installed"
+            yield f"{requirement} is not installed"
             continue
-        if not one.specifier.contains(found, prereleases=True):
-            yield f"{one.name} is {found}, not {one.specifier}"
+        if not requirement.specifier.contains(installed, prereleases=True):
+            yield f"{requirement.name} is {installed}, not {requirement.specifier}"

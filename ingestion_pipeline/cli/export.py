@@ -1,4 +1,4 @@
-"""`ingest export`: rows out of the database, into a file that other tools read."""
+"""`ingest export`: write rows to a CSV, JSON lines or Parquet file."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ingestion_pipeline.cli.output import (
     Column,
     CommandRefused,
     cell,
-    say,
-    say_facts,
-    say_json,
-    say_table,
+    echo,
+    print_facts,
+    print_json,
+    print_table,
 )
 from ingestion_pipeline.cli.session import environment, json_option, opened
 
 if TYPE_CHECKING:
-    from ingestion_pipeline.exports.exporting import Exported
+    from ingestion_pipeline.exports.exporting import ExportResult
     from ingestion_pipeline.exports.files import Format
     from ingestion_pipeline.exports.request import ExportRequest
 
-FORMATS = ("csv", "jsonl", "parquet")  # a test compares them with the room's own
+FORMATS = ("csv", "jsonl", "parquet")  # a test compares them with exports.files.Format
 READERS = {
     "csv": "pandas.read_csv({path})",
     "jsonl": "pandas.read_json({path}, lines=True)",
@@ -40,26 +40,26 @@ READERS = {
 @click.argument("name")
 @click.option("--source", "source_id", metavar="ID", help="Rows of this source alone.")
 @click.option("--version", type=click.IntRange(min=1), help="This dataset, published or not.")
-@click.option("--dataset", "dataset_id", type=int, metavar="ID", help="The same by its id.")
-@click.option("--to", "form", type=click.Choice(FORMATS), help="Else as --out ends, else parquet.")
+@click.option("--dataset", "dataset_id", type=int, metavar="ID", help="A dataset by its id.")
+@click.option(
+    "--to", "form", type=click.Choice(FORMATS), help="Default: the suffix of --out, else parquet."
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     help="A file, or a folder; else INGESTION_HOME/exports.",
 )
-@click.option(
-    "--evidence", is_flag=True, help="Columns that say what proves each field, and where."
-)
+@click.option("--evidence", is_flag=True, help="Also columns with the evidence of each field.")
 @click.option("--with-flagged", is_flag=True, help="Also items that lack proof, and repeats.")
 @click.option(
     "--since-last",
     is_flag=True,
-    help="Only what changed since the last time, into a new file in the folder --out.",
+    help="Only changes since the last export, into a new file in the folder --out.",
 )
 @click.option(
     "--cursor",
     type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f"]),
-    help="The same since a moment (UTC) of your own; nothing is remembered.",
+    help="Changes since this moment (UTC); no cursor is stored.",
 )
 @click.option(
     "--columns", is_flag=True, help="Show the columns and what each means; write nothing."
@@ -94,7 +94,7 @@ def export(  # noqa: PLR0913 - one for each option
     from ingestion_pipeline.exports.request import ExportRequest
     from ingestion_pipeline.settings import load_settings
 
-    wanted = ExportRequest(
+    request = ExportRequest(
         entities=entity_folder(load_settings(environment())),
         name=name,
         source_id=source_id,
@@ -104,61 +104,61 @@ def export(  # noqa: PLR0913 - one for each option
         with_flagged=with_flagged,
         since=cursor.replace(tzinfo=UTC) if cursor is not None else None,
     )
-    wanted.check()
+    request.check()
     if columns:
-        _say_columns(wanted, as_json=as_json)
+        _print_columns(request, as_json=as_json)
         return
     chosen = _format(form, out)
     if since_last or cursor is not None:
-        _export_changes(wanted, chosen, out, since_last=since_last, as_json=as_json)
+        _export_changes(request, chosen, out, since_last=since_last, as_json=as_json)
         return
     with opened() as (settings, store):
-        path = _path(out, settings.home / "exports", wanted, chosen)
-        exported = export_rows(store, wanted, chosen, path)
+        path = _path(out, settings.home / "exports", request, chosen)
+        exported = export_rows(store, request, chosen, path)
     if as_json:
-        say_json(_facts(exported, name))
+        print_json(_facts(exported, name))
     else:
-        _say(exported)
+        _print(exported)
 
 
-def _say_columns(wanted: ExportRequest, *, as_json: bool) -> None:
-    from ingestion_pipeline.exports.exporting import described
+def _print_columns(request: ExportRequest, *, as_json: bool) -> None:
+    from ingestion_pipeline.exports.exporting import describe_columns
 
-    found = [asdict(one) for one in described(wanted)]
+    descriptions = [asdict(description) for description in describe_columns(request)]
     if as_json:
-        say_json(found)
+        print_json(descriptions)
     else:
-        columns = [Column("column"), Column("holds"), Column("means", is_flexible=True)]
-        say_table(columns, [list(one.values()) for one in found])
+        columns = [Column("column"), Column("type"), Column("meaning", is_flexible=True)]
+        print_table(columns, [list(description.values()) for description in descriptions])
 
 
 def _export_changes(
-    wanted: ExportRequest, form: Format, out: Path | None, *, since_last: bool, as_json: bool
+    request: ExportRequest, form: Format, out: Path | None, *, since_last: bool, as_json: bool
 ) -> None:
     from ingestion_pipeline.exports.changes import export_changes
 
-    if since_last and wanted.since is not None:
-        raise CommandRefused("--since-last and --cursor are two ways to say it: use one of them")
-    if wanted.version is not None or wanted.dataset_id is not None:
+    if since_last and request.since is not None:
+        raise CommandRefused("--since-last and --cursor exclude each other: use one of them")
+    if request.version is not None or request.dataset_id is not None:
         raise CommandRefused(
-            "a version is whole: leave --version and --dataset out, or export it whole"
+            "changes of a version cannot be exported: leave out --version and --dataset"
         )
     if out is not None and not out.is_dir():
         raise CommandRefused(
             f"--out {out} is no folder; changes go to new files in one: make it first"
         )
     with opened() as (settings, store):
-        folder = out or made(settings.home / "exports")
-        done = export_changes(store, wanted, form, folder, since_last=since_last)
-    found = done.exported
+        folder = out or make_folder(settings.home / "exports")
+        done = export_changes(store, request, form, folder, since_last=since_last)
+    exported = done.exported
     if as_json:
-        nothing = {"name": wanted.name, "path": None, "format": form.value, "rows": 0}
-        facts = _facts(found, wanted.name) if found else nothing
-        say_json(facts | {"since": done.since, "cursor": done.until})
-    elif found is None:
-        say(f"nothing of {wanted.name} has changed since {cell(done.since)}; no file was written")
+        nothing = {"name": request.name, "path": None, "format": form.value, "rows": 0}
+        facts = _facts(exported, request.name) if exported else nothing
+        print_json(facts | {"since": done.since, "cursor": done.until})
+    elif exported is None:
+        echo(f"nothing of {request.name} has changed since {cell(done.since)}; no file was written")
     else:
-        _say(found)
+        _print(exported)
 
 
 def _format(form: str | None, out: Path | None) -> Format:
@@ -166,20 +166,20 @@ def _format(form: str | None, out: Path | None) -> Format:
 
     if form is not None:
         return Format(form)
-    ending = out.suffix.removeprefix(".").lower() if out is not None else ""
-    return Format(ending) if ending in FORMATS else Format.PARQUET
+    suffix = out.suffix.removeprefix(".").lower() if out is not None else ""
+    return Format(suffix) if suffix in FORMATS else Format.PARQUET
 
 
-def _path(out: Path | None, folder: Path, wanted: ExportRequest, form: Format) -> Path:
+def _path(out: Path | None, folder: Path, request: ExportRequest, form: Format) -> Path:
     from ingestion_pipeline.exports.exporting import file_name
 
     if out is not None:
-        return out / file_name(wanted, form) if out.is_dir() else out
-    return made(folder) / file_name(wanted, form)
+        return out / file_name(request, form) if out.is_dir() else out
+    return make_folder(folder) / file_name(request, form)
 
 
-def made(folder: Path) -> Path:
-    """The folder, which is there now."""
+def make_folder(folder: Path) -> Path:
+    """Create the folder if needed and return it."""
     from ingestion_pipeline.exports.files import private_folder
 
     try:
@@ -190,7 +190,7 @@ def made(folder: Path) -> Path:
         ) from error
 
 
-def _facts(exported: Exported, name: str) -> dict[str, object]:
+def _facts(exported: ExportResult, name: str) -> dict[str, object]:
     return {
         "name": name,
         "path": str(exported.path),
@@ -199,24 +199,25 @@ def _facts(exported: Exported, name: str) -> dict[str, object]:
         "bytes": exported.path.stat().st_size,
         "columns": list(exported.columns),
         "datasets": [
-            {"source_id": one.source_id, "version": one.version, "status": one.status}
-            for one in exported.datasets
+            {"source_id": dataset.source_id, "version": dataset.version, "status": dataset.status}
+            for dataset in exported.datasets
         ],
         "query": query(exported),
     }
 
 
-def query(exported: Exported) -> str:
-    """A line for the shell that shows the first rows; it works where it is pasted."""
-    # in double quotes, since the shell's are single ones
+def query(exported: ExportResult) -> str:
+    """Return a shell command that prints the first rows of the file."""
+    # in double quotes, since the shell's are single
     reader = READERS[exported.form.value].format(path=json.dumps(str(exported.path)))
     return f"{shlex.quote(sys.executable)} -c {shlex.quote(f'import pandas; print({reader})')}"
 
 
-def _say(exported: Exported) -> None:
+def _print(exported: ExportResult) -> None:
     facts: dict[str, object] = {"file": exported.path, "rows": exported.rows}
     facts |= {
-        one.source_id: f"version {one.version}, {one.status}" for one in exported.datasets[:20]
+        dataset.source_id: f"version {dataset.version}, {dataset.status}"
+        for dataset in exported.datasets[:20]
     }
-    say_facts(facts)
-    say(f"\n{query(exported)}")
+    print_facts(facts)
+    echo(f"\n{query(exported)}")

@@ -1,4 +1,4 @@
-"""`ingest extractions`: begin, watch, stop, go on, read again."""
+"""`ingest extractions`: start, list, cancel, resume, retry, rerun and publish extractions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ingestion_pipeline.cli.output import (
     Column,
     counted,
     distance,
-    say,
-    say_facts,
-    say_json,
-    say_table,
+    echo,
+    print_facts,
+    print_json,
+    print_table,
 )
 from ingestion_pipeline.cli.session import actor, environment, json_option, opened
 
@@ -33,23 +33,23 @@ id_argument = click.argument("extraction_id", metavar="ID", type=int)
 
 @click.group()
 def extractions() -> None:
-    """Begin, watch, stop and repeat extractions."""
+    """Start, list, cancel, resume and rerun extractions."""
 
 
 @extractions.command()
 @click.argument("source_id", metavar="SOURCE")
 @json_option
 def start(*, source_id: str, as_json: bool) -> None:
-    """Begin an extraction of SOURCE now, due or not.
+    """Start an extraction of SOURCE now, due or not.
 
-    One that is under way goes on, and what waits of it is due at once.
+    A running one continues, and its waiting pages are due at once.
     """
     from ingestion_pipeline.bootstrap import open_run_context
-    from ingestion_pipeline.catalogs.crawling.runs import ask_for
+    from ingestion_pipeline.catalogs.crawling.runs import start_now
 
-    with open_run_context(environment()) as shop:
-        said = ask_for(shop, [source_id])[source_id]
-    _say({"source": source_id, "done": said}, f"{source_id}: {said}", as_json=as_json)
+    with open_run_context(environment()) as ctx:
+        outcome = start_now(ctx, [source_id])[source_id]
+    _print({"source": source_id, "done": outcome}, f"{source_id}: {outcome}", as_json=as_json)
 
 
 @extractions.command("list")
@@ -62,11 +62,11 @@ def list_(*, source_id: str | None, status: str | None, as_json: bool) -> None:
 
     with opened() as (_, store), store.read() as connection:
         now = store.clock.now(connection)
-        found = list_extractions(connection, source_id=source_id, status=status)
+        rows = list_extractions(connection, source_id=source_id, status=status)
     if as_json:
-        say_json(found)
-    elif not found:
-        say("no extractions; `ingest extractions start SOURCE` begins one")
+        print_json(rows)
+    elif not rows:
+        echo("no extractions; `ingest extractions start SOURCE` starts one")
     else:
         columns = [
             Column("id", is_number=True),
@@ -78,74 +78,75 @@ def list_(*, source_id: str | None, status: str | None, as_json: bool) -> None:
             Column("dataset"),
             Column("changed"),
         ]
-        say_table(columns, [_row(one, now) for one in found])
-        _say_reasons(found)
+        print_table(columns, [_row(row, now) for row in rows])
+        _print_reasons(rows)
 
 
-def _row(one: Mapping[str, Any], now: datetime) -> list[object]:
-    version, state = one["dataset_version"], one["dataset_status"]
+def _row(row: Mapping[str, Any], now: datetime) -> list[object]:
+    version, state = row["dataset_version"], row["dataset_status"]
     return [
-        one["id"],
-        one["source_id"],
-        one["kind"],
-        one["status"],
-        _pages(one),
-        one["items"],
+        row["id"],
+        row["source_id"],
+        row["kind"],
+        row["status"],
+        _pages(row),
+        row["items"],
         f"v{version} {state}" if version else "-",
-        distance(one["finished_at"] or one["changed_at"] or one["updated_at"], now),
+        distance(row["finished_at"] or row["changed_at"] or row["updated_at"], now),
     ]
 
 
-def _say_reasons(found: Sequence[Mapping[str, Any]]) -> None:
-    """Why some of them are not as one would wish; under the table, where a sentence has room."""
-    newest = _newest_crawls(found)
+def _print_reasons(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print under the table why extractions are incomplete or held back."""
+    newest = _newest_crawls(rows)
     reasons = {
-        f"{one['id']} {one['source_id']}": why
-        for one in found
-        if (why := _why(one, newest.get(one["source_id"], 0)))
+        f"{row['id']} {row['source_id']}": why
+        for row in rows
+        if (why := _why(row, newest.get(row["source_id"], 0)))
     }
     if reasons:
-        say("")
-        say_facts(reasons)
+        echo("")
+        print_facts(reasons)
 
 
-def _newest_crawls(found: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the last extraction of each source that asked its site and has ended."""
-    ended = [one for one in found if one["finished_at"] is not None and one["kind"] != "rerun"]
-    return {one["source_id"]: one["id"] for one in sorted(ended, key=itemgetter("id"))}
+def _newest_crawls(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the last finished extraction of each source that fetched pages."""
+    ended = [row for row in rows if row["finished_at"] is not None and row["kind"] != "rerun"]
+    return {row["source_id"]: row["id"] for row in sorted(ended, key=itemgetter("id"))}
 
 
-def _why(one: Mapping[str, Any], newest: int) -> str:
-    after = f"extraction {newest} came after it" if newest > one["id"] else None
-    failure: dict[str, Any] = one["failure"] or {}
+def _why(row: Mapping[str, Any], newest: int) -> str:
+    after = f"extraction {newest} is newer" if newest > row["id"] else None
+    failure: dict[str, Any] = row["failure"] or {}
     if failure.get("message"):
-        return f"{one['status']}: {failure['message']}"
-    if one["dataset_status"] == "quarantined":
-        findings: list[dict[str, str]] = one["findings"] or []
-        said = "; ".join(each["message"] for each in findings)
-        cure = f"`ingest extractions publish {one['id']}` shows it all the same"
-        return f"held back: {said}; {after or cure}"
-    summary: dict[str, Any] = one["summary"] or {}
-    if kept := summary.get("kept"):
-        cure = f"`ingest extractions retry {one['id']}` visits them again"
+        return f"{row['status']}: {failure['message']}"
+    if row["dataset_status"] == "quarantined":
+        findings: list[dict[str, str]] = row["findings"] or []
+        messages = "; ".join(each["message"] for each in findings)
+        cure = f"`ingest extractions publish {row['id']}` publishes it anyway"
+        return f"held back: {messages}; {after or cure}"
+    summary: dict[str, Any] = row["summary"] or {}
+    if kept_items := summary.get("kept"):
+        cure = f"`ingest extractions retry {row['id']}` fetches them again"
         return (
-            f"{counted(kept, 'item')} kept of the time before, whose pages failed; {after or cure}"
+            f"{counted(kept_items, 'item')} kept from earlier pages that now failed;"
+            f" {after or cure}"
         )
-    waiting: list[dict[str, Any]] = one["waiting"]
-    empty: list[dict[str, Any]] = one["no_data"]
-    said = [f"{counted(each['pages'], 'page')} waiting: {each['why']}" for each in waiting]
-    said += [f"{counted(each['pages'], 'page')} without data: {each['why']}" for each in empty]
-    return "; ".join(said)
+    waiting: list[dict[str, Any]] = row["waiting"]
+    empty: list[dict[str, Any]] = row["no_data"]
+    messages = [f"{counted(each['pages'], 'page')} waiting: {each['why']}" for each in waiting]
+    messages += [f"{counted(each['pages'], 'page')} without data: {each['why']}" for each in empty]
+    return "; ".join(messages)
 
 
-def _pages(one: Mapping[str, Any]) -> str:
-    """`12 of 40` while it goes on."""
+def _pages(row: Mapping[str, Any]) -> str:
+    """Return `12 of 40` while pages are unfinished, else their number."""
     from ingestion_pipeline.catalogs.states import UNFINISHED_PAGES
 
-    summary: dict[str, Any] = one["summary"] or {}
+    summary: dict[str, Any] = row["summary"] or {}
     counts: dict[str, int] = summary.get("pages", {})
     left = sum(count for state, count in counts.items() if state in UNFINISHED_PAGES)
-    return f"{one['page_count'] - left} of {one['page_count']}" if left else str(one["page_count"])
+    return f"{row['page_count'] - left} of {row['page_count']}" if left else str(row["page_count"])
 
 
 @extractions.command()
@@ -159,21 +160,21 @@ def pages(*, extraction_id: int, status: str | None, limit: int, as_json: bool) 
     from ingestion_pipeline.catalogs.operations.listing import list_pages
 
     with opened() as (_, store), store.read() as connection:
-        found = list_pages(connection, extraction_id, status=status, limit=limit)
-        if not found and not list_pages(connection, extraction_id, limit=1):
+        rows = list_pages(connection, extraction_id, status=status, limit=limit)
+        if not rows and not list_pages(connection, extraction_id, limit=1):
             raise UnknownExtraction(extraction_id)
     if as_json:
-        say_json(found)
-    elif not found:
-        say(f"no page of extraction {extraction_id} is {status}")
+        print_json(rows)
+    elif not rows:
+        echo(f"no page of extraction {extraction_id} is {status}")
     else:
         columns = [Column("status"), Column("items", is_number=True), Column("url"), Column("why")]
-        say_table(columns, [_page_row(one) for one in found])
+        print_table(columns, [_page_row(row) for row in rows])
 
 
-def _page_row(one: Mapping[str, Any]) -> list[object]:
-    failure: dict[str, Any] = one["failure"] or {}
-    return [one["status"], one["item_count"], one["url"], failure.get("message")]
+def _page_row(row: Mapping[str, Any]) -> list[object]:
+    failure: dict[str, Any] = row["failure"] or {}
+    return [row["status"], row["item_count"], row["url"], failure.get("message")]
 
 
 @extractions.command()
@@ -181,7 +182,7 @@ def _page_row(one: Mapping[str, Any]) -> list[object]:
 @click.option("--reason", default="", help="Why, for the audit log and the notice.")
 @json_option
 def cancel(*, extraction_id: int, reason: str, as_json: bool) -> None:
-    """End it where it is; whoever works on it stops at the next check."""
+    """Cancel it; workers stop at the next check."""
     from random import Random
 
     from ingestion_pipeline.catalogs.operations import control
@@ -197,17 +198,19 @@ def cancel(*, extraction_id: int, reason: str, as_json: bool) -> None:
             reason=reason,
         )
     facts = {"extraction": ended.id, "source": ended.source_id, "status": ended.status.value}
-    cure = f"`ingest extractions resume {ended.id}` goes on with it"
-    _say(facts, f"extraction {ended.id} of {ended.source_id} is cancelled; {cure}", as_json=as_json)
+    cure = f"`ingest extractions resume {ended.id}` continues it"
+    _print(
+        facts, f"extraction {ended.id} of {ended.source_id} is cancelled; {cure}", as_json=as_json
+    )
 
 
 @extractions.command()
 @id_argument
 @json_option
 def resume(*, extraction_id: int, as_json: bool) -> None:
-    """Go on with a stale or cancelled one where it was.
+    """Continue a stale or cancelled extraction.
 
-    Pages without a live task have one again.
+    Pages without a live task are queued again.
     """
     _requeue(extraction_id, "resume", as_json=as_json)
 
@@ -216,7 +219,7 @@ def resume(*, extraction_id: int, as_json: bool) -> None:
 @id_argument
 @json_option
 def retry(*, extraction_id: int, as_json: bool) -> None:
-    """Fetch failed pages again, and read those again that gave no data."""
+    """Fetch failed pages again, and extract again those that gave no data."""
     _requeue(extraction_id, "retry", as_json=as_json)
 
 
@@ -227,64 +230,70 @@ def _requeue(extraction_id: int, action: str, *, as_json: bool) -> None:
     with opened() as (_, store), store.begin() as connection:
         now = store.clock.now(connection)
         done = act(connection, extraction_id, actor=actor(), now=now)
-    said = f"{counted(done.fetched, 'page')} to fetch, {done.read} to read"
+    summary = f"{counted(done.fetched, 'page')} to fetch, {done.read} to read"
     facts = {"extraction": extraction_id, "to_fetch": done.fetched, "to_read": done.read}
-    _say(facts, f"extraction {extraction_id} goes on: {said}", as_json=as_json)
+    _print(facts, f"extraction {extraction_id} continues: {summary}", as_json=as_json)
 
 
 @extractions.command()
 @id_argument
-@click.option("--dry-run", is_flag=True, help="Only tell pages, model calls and cost.")
-@click.option("--publish", is_flag=True, help="Show it though a later crawl's dataset is shown.")
+@click.option("--dry-run", is_flag=True, help="Only show pages, model calls and cost.")
+@click.option(
+    "--publish", is_flag=True, help="Publish it even if a later crawl's dataset is published."
+)
 @json_option
 def rerun(*, extraction_id: int, dry_run: bool, publish: bool, as_json: bool) -> None:
-    """Read the stored pages again into a new dataset.
+    """Extract the stored pages again into a new dataset.
 
-    Without a single request; the dataset that is shown stays until the new one is good. What is of
-    a later crawl stays shown, unless --publish says otherwise.
+    Without a single request; the published dataset stays until the new one is good. A later crawl's
+    dataset stays published unless --publish is given.
     """
     from ingestion_pipeline.bootstrap import open_run_context
     from ingestion_pipeline.catalogs.operations import rerun
 
-    with open_run_context(environment()) as shop:
+    with open_run_context(environment()) as ctx:
         if dry_run:
-            with shop.store.read() as connection:
-                found = rerun.predict_rerun(
-                    connection, extraction_id, settings=shop.settings, content=shop.content
+            with ctx.store.read() as connection:
+                prediction = rerun.predict_rerun(
+                    connection, extraction_id, settings=ctx.settings, content=ctx.content
                 )
-            cost = "no price is known" if found.cost_usd is None else f"{found.cost_usd:f} dollars"
-            calls = f"{counted(found.calls, 'model call')} at most"
-            said = f"{counted(found.pages, 'stored page')}, {calls}, {cost}"
-            note = f" ({found.note})" if found.note else ""
-            _say(asdict(found), f"a rerun would take: {said}{note}", as_json=as_json)
+            cost = (
+                "no price is known"
+                if prediction.cost_usd is None
+                else f"{prediction.cost_usd:f} dollars"
+            )
+            calls = f"{counted(prediction.calls, 'model call')} at most"
+            summary = f"{counted(prediction.pages, 'stored page')}, {calls}, {cost}"
+            note = f" ({prediction.note})" if prediction.note else ""
+            _print(asdict(prediction), f"a rerun would take: {summary}{note}", as_json=as_json)
             return
-        with shop.store.begin() as connection:
-            now = shop.store.clock.now(connection)
+        with ctx.store.begin() as connection:
+            now = ctx.store.clock.now(connection)
             made = rerun.rerun(connection, extraction_id, actor=actor(), now=now, publish=publish)
     read = counted(made.pages, "stored page")
-    said = f"extraction {made.extraction_id} reads {read} of {extraction_id} again"
-    _say(asdict(made), f"{said}, into a new dataset: {made.outlook}", as_json=as_json)
+    summary = f"extraction {made.extraction_id} reads {read} of {extraction_id} again"
+    _print(asdict(made), f"{summary}, into a new dataset: {made.outlook}", as_json=as_json)
 
 
 @extractions.command()
 @id_argument
 @json_option
 def publish(*, extraction_id: int, as_json: bool) -> None:
-    """Accept the dataset that was held back, and publish it; `accept` is the same command."""
+    """Publish the dataset that was held back; `accept` is the same command."""
     from ingestion_pipeline.catalogs.operations import control
 
     with opened() as (_, store), store.begin() as connection:
         now = store.clock.now(connection)
         version = control.publish(connection, extraction_id, actor=actor(), now=now)
     facts = {"extraction": extraction_id, "version": version, "status": "published"}
-    _say(facts, f"version {version} of extraction {extraction_id} is published", as_json=as_json)
+    _print(facts, f"version {version} of extraction {extraction_id} is published", as_json=as_json)
 
 
 extractions.add_command(publish, "accept")
 
 
-def _say(facts: dict[str, Any], said: str, *, as_json: bool) -> None:
+def _print(facts: dict[str, Any], message: str, *, as_json: bool) -> None:
     if as_json:
-        say_json(facts)
+        print_json(facts)
     else:
-        say(said)
+        echo(message)

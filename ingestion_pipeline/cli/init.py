@@ -1,10 +1,10 @@
-"""`ingest init`: the database exists and is at this program's schema."""
+"""`ingest init`: create the database or migrate it to this version's schema."""
 
 from __future__ import annotations
 
 import click
 
-from ingestion_pipeline.cli.output import say, say_facts
+from ingestion_pipeline.cli.output import echo, print_facts
 from ingestion_pipeline.cli.session import opened, shown_database
 
 
@@ -17,7 +17,7 @@ def init() -> None:
         count = len(list_sources(connection))
     settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = settings.sources.absolute()
-    say_facts(
+    print_facts(
         {
             "database": shown_database(settings.store_url),
             "home": settings.home.absolute(),
@@ -25,18 +25,18 @@ def init() -> None:
             "sources": count,
         }
     )
-    say("")
+    echo("")
     for line in _next_steps(count):
-        say(line)
+        echo(line)
 
 
 def _next_steps(count: int) -> list[str]:
     if count:
-        return ["Next: `ingest status` says how they are, `make dev` polls them."]
+        return ["Next: `ingest status` shows them, `make dev` polls them."]
     return [
         "Next: `ingest demo run` shows everything on the bundled site;",
         "      `ingest sources add URL --id series:NAME --kind series` adds a source of your own,",
         "      or write YAML files into the sources folder and run `ingest sources import`;",
-        "      `ingest profile example > profile.yaml` begins a profile to match jobs with;",
+        "      `ingest profile example > profile.yaml` creates a profile to match jobs with;",
         "      `make dev` polls them and opens the UI; `ingest doctor` checks the installation.",
     ]

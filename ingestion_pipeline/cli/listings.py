@@ -1,4 +1,4 @@
-"""`ingest listings`: the jobs that boards list, and what became of each."""
+"""`ingest listings`: list job listings and show how each was evaluated."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import Column, distance, say, say_facts, say_json, say_table
+from ingestion_pipeline.cli.output import (
+    Column,
+    distance,
+    echo,
+    print_facts,
+    print_json,
+    print_table,
+)
 from ingestion_pipeline.cli.session import json_option, opened
 
 if TYPE_CHECKING:
@@ -32,7 +39,7 @@ _FACTS = (
 
 @click.group()
 def listings() -> None:
-    """Show the jobs that boards list, and what became of each."""
+    """Show the jobs that boards list, and their decisions."""
 
 
 @listings.command("list")
@@ -43,21 +50,21 @@ def listings() -> None:
 @click.option("--title", "words", metavar="WORDS", help="Only those with these words in the title.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000))
 @json_option
-def list_(*, limit: int, as_json: bool, **wanted: str | None) -> None:
+def list_(*, limit: int, as_json: bool, **filters: str | None) -> None:
     """Show listings, the newest first."""
     from ingestion_pipeline.companies.boards.reporting import ListingFilter, list_listings
     from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 
     with opened() as (_, store), store.read() as connection:
-        source_id = wanted["source_id"]
+        source_id = filters["source_id"]
         if source_id is not None and not sources_by_id(connection, [source_id]):
             raise UnknownSource(source_id)
         now = store.clock.now(connection)
-        found = list_listings(connection, ListingFilter(**wanted), limit=limit)
+        rows = list_listings(connection, ListingFilter(**filters), limit=limit)
     if as_json:
-        say_json(found)
-    elif not found:
-        say("no listings; `ingest sources list --kind job_board` shows the boards")
+        print_json(rows)
+    elif not rows:
+        echo("no listings; `ingest sources list --kind job_board` shows the boards")
     else:
         columns = [
             Column("id", is_number=True),
@@ -68,18 +75,18 @@ def list_(*, limit: int, as_json: bool, **wanted: str | None) -> None:
             Column("verdict"),
             Column("seen"),
         ]
-        say_table(columns, [_row(one, now) for one in found])
+        print_table(columns, [_row(row, now) for row in rows])
 
 
-def _row(one: Mapping[str, Any], now: datetime) -> list[object]:
+def _row(row: Mapping[str, Any], now: datetime) -> list[object]:
     return [
-        one["id"],
-        one["title"],
-        one["company"] or "-",
-        one["location"] or one["remote"] or "-",
-        one["status"],
-        one["verdict"] or "waiting",
-        distance(one["first_seen_at"], now),
+        row["id"],
+        row["title"],
+        row["company"] or "-",
+        row["location"] or row["remote"] or "-",
+        row["status"],
+        row["verdict"] or "waiting",
+        distance(row["first_seen_at"], now),
     ]
 
 
@@ -87,30 +94,32 @@ def _row(one: Mapping[str, Any], now: datetime) -> list[object]:
 @click.argument("listing_id", metavar="ID", type=int)
 @json_option
 def show(*, listing_id: int, as_json: bool) -> None:
-    """Show listing ID: what it states, which boards list it, what became of it."""
-    from ingestion_pipeline.companies.boards.reporting import shown_listing
+    """Show listing ID: its fields, the boards that list it, its match."""
+    from ingestion_pipeline.companies.boards.reporting import listing_details
 
     with opened() as (_, store), store.read() as connection:
-        row = dict(shown_listing(connection, listing_id))
+        row = dict(listing_details(connection, listing_id))
     if as_json:
-        say_json(row)
+        print_json(row)
         return
-    say_facts({name.replace("_", " "): row[name] for name in _FACTS if row[name] is not None})
+    print_facts({name.replace("_", " "): row[name] for name in _FACTS if row[name] is not None})
     columns = [
         Column("board"),
-        Column("its id"),
-        Column("lists it"),
+        Column("external id"),
+        Column("listed"),
         Column("url", is_flexible=True),
     ]
-    say("")
-    say_table(columns, [_link(one) for one in row["links"]])
+    echo("")
+    print_table(columns, [_link(link) for link in row["links"]])
     if row["match"] is not None:
-        say(f"\nmatch ({row['match']['status']}): {row['match']['reason']}")
+        echo(f"\nmatch ({row['match']['status']}): {row['match']['reason']}")
     if row["description"]:
-        say(f"\n{row['description'][:MOST_SHOWN]}")
-    say(f"\n`ingest explain job_listings:{listing_id}` says how it was judged, and by which text")
+        echo(f"\n{row['description'][:MOST_SHOWN]}")
+    echo(
+        f"\n`ingest explain job_listings:{listing_id}` shows how and by which text it was evaluated"
+    )
 
 
-def _link(one: Mapping[str, Any]) -> list[object]:
-    listed = "yes" if one["available"] else "no more"
-    return [one["source_id"], one["external_id"] or "-", listed, one["url"] or "-"]
+def _link(link: Mapping[str, Any]) -> list[object]:
+    listed = "yes" if link["available"] else "no more"
+    return [link["source_id"], link["external_id"] or "-", listed, link["url"] or "-"]

@@ -1,4 +1,4 @@
-"""The `ingest` command: its groups, and what becomes of a mistake (a sentence, never a trace)."""
+"""The `ingest` command group: loading of commands, examples, and errors as messages."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 
 
 def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
-    """What it does, or each of its own commands, by the words that are typed after `ingest`."""
+    """Yield the command, or each of its subcommands, with the words typed after `ingest`."""
     if not isinstance(command, click.Group):
         yield path, command
         return
@@ -138,7 +138,7 @@ def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Com
 
 
 def show_examples(path: str, command: click.Command) -> None:
-    """Its help, or that of each of its commands, ends with its own."""
+    """Add the examples to the help of the command, or of each of its subcommands."""
     for inner_path, inner in commands(command, path):
         lines = (f"  {line}" for line in EXAMPLES.get(inner_path, ()))
         # `\b`: click leaves the lines as they are.
@@ -172,32 +172,32 @@ COMMANDS = {
 }
 # Modules with further commands of a group.
 PARTS = {"sources": ("source_updates",)}
-_ELSEWHERE = "; choose a place where you may write"
+_CHOOSE_WRITABLE = "; choose a place where you may write"
 CURES = {
     errno.ENOSPC: "; make room, then type it again",
-    errno.EACCES: _ELSEWHERE,
-    errno.EPERM: _ELSEWHERE,
-    errno.EROFS: _ELSEWHERE,
+    errno.EACCES: _CHOOSE_WRITABLE,
+    errno.EPERM: _CHOOSE_WRITABLE,
+    errno.EROFS: _CHOOSE_WRITABLE,
 }
-FEW_COLLECTIONS = (50_000, 20, 100)  # Python's own took a fifth of a short command's time
+COLLECTION_THRESHOLDS = (50_000, 20, 100)  # Python's own took a fifth of a short command's time
 
 
 class _Ingest(click.Group):
-    """Runs a command; an error that a person can cure becomes its message and an exit code."""
+    """The command group; it loads commands lazily and turns errors into exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All there are, by name."""
+        """Return all command names, sorted."""
         return sorted({*COMMANDS, *super().list_commands(ctx)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, read from its module the first time it is asked for."""
+        """Return the command; its module is imported on first use."""
         if cmd_name in COMMANDS and cmd_name not in self.commands:
             load(self, cmd_name)
         return super().get_command(ctx, cmd_name)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - click's own signature
-        """Run the command line; what a command imports and builds is searched for garbage less."""
-        with few_collections():
+        """Run the command line with fewer garbage collections."""
+        with fewer_collections():
             return super().main(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own signature
@@ -216,7 +216,7 @@ class _Ingest(click.Group):
 
 
 def load(group: click.Group, name: str) -> click.Command:
-    """The command of that name, now one of the group's, with its examples."""
+    """Import the command, add it to the group with its examples, and return it."""
     module, _, attribute = COMMANDS[name].partition(":")
     command: click.Command = getattr(_module(module), attribute or module)
     for part in PARTS.get(name, ()):
@@ -231,20 +231,20 @@ def _module(name: str) -> ModuleType:
 
 
 def every_command() -> Mapping[str, click.Command]:
-    """All of them, read from their modules."""
+    """Import and return all commands."""
     return {name: load(main, name) for name in COMMANDS}
 
 
 @contextmanager
-def few_collections() -> Generator[None]:
-    """Garbage is looked for seldom, as nearly all that is made at the start stays.
+def fewer_collections() -> Generator[None]:
+    """Raise the garbage collection thresholds: nearly all objects made at the start stay.
 
-    At the end of the process nobody looks for it: that took as long again.
+    Nothing is collected at the end of the process: that took as long again.
     """
     before = gc.get_threshold()
     atexit.unregister(gc.freeze)
     atexit.register(gc.freeze)
-    gc.set_threshold(*FEW_COLLECTIONS)
+    gc.set_threshold(*COLLECTION_THRESHOLDS)
     try:
         yield
     finally:
@@ -252,7 +252,7 @@ def few_collections() -> Generator[None]:
 
 
 def explain(error: Exception) -> click.ClickException | None:
-    """What to tell about the error; None for one of our own making, which keeps its trace."""
+    """Return the error to show; None for a bug of ours, which keeps its traceback."""
     from sqlalchemy.exc import DBAPIError
 
     from ingestion_pipeline.store import SchemaMismatch
@@ -260,9 +260,9 @@ def explain(error: Exception) -> click.ClickException | None:
     if isinstance(error, SchemaMismatch) or _is_bad_input(error):
         return CommandRefused(str(error))
     if isinstance(error, DBAPIError):
-        said = str(error.orig).strip()
-        cure = "; another process writes: wait for it, or stop it" if "locked" in said else ""
-        return CommandFailed(f"the database gave up: {said}{cure}")
+        message = str(error.orig).strip()
+        cure = "; another process writes: wait for it, or stop it" if "locked" in message else ""
+        return CommandFailed(f"the database gave up: {message}{cure}")
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return CommandFailed(f"{where}{error.strerror or error}{CURES.get(error.errno or 0, '')}")
@@ -270,9 +270,9 @@ def explain(error: Exception) -> click.ClickException | None:
 
 
 def _is_bad_input(error: Exception) -> bool:
-    """Whether we raised it to say so: our own class of ValueError or LookupError, or a plain one.
+    """Return whether the error reports bad input: our own ValueError or LookupError.
 
-    A plain LookupError is raised by nobody but us; KeyError and IndexError are mistakes of ours.
+    A plain LookupError is raised only by us; KeyError and IndexError are bugs.
     """
     if type(error) is LookupError:
         return True

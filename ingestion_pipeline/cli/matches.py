@@ -1,4 +1,4 @@
-"""`ingest matches`: which listings fit, and why one does or does not."""
+"""`ingest matches`: list the listings that match the profile, and explain a decision."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ingestion_pipeline.cli.explain import explain_row
-from ingestion_pipeline.cli.output import Column, say, say_json, say_table
+from ingestion_pipeline.cli.output import Column, echo, print_json, print_table
 from ingestion_pipeline.cli.session import json_option, opened
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ def list_(*, source_id: str | None, limit: int, as_json: bool) -> None:
     with opened() as (settings, store), store.read() as connection:
         if source_id is not None and not sources_by_id(connection, [source_id]):
             raise UnknownSource(source_id)
-        found = list_matches(connection, source_id=source_id, limit=limit)
+        matches_found = list_matches(connection, source_id=source_id, limit=limit)
     if as_json:
-        say_json(found)
-    elif not found:
-        say(f"no matches; {_advice(settings)}")
+        print_json(matches_found)
+    elif not matches_found:
+        echo(f"no matches; {_advice(settings)}")
     else:
         columns = [
             Column("score", is_number=True),
@@ -46,23 +46,23 @@ def list_(*, source_id: str | None, limit: int, as_json: bool) -> None:
             Column("reason", is_flexible=True),
             Column("listing", is_number=True),
         ]
-        shown = ("score", "rank_score", "priority", "title", "company", "reason", "listing_id")
-        say_table(columns, [[one[name] for name in shown] for one in found])
+        names = ("score", "rank_score", "priority", "title", "company", "reason", "listing_id")
+        print_table(columns, [[match[name] for name in names] for match in matches_found])
 
 
 def _advice(settings: Settings) -> str:
     from ingestion_pipeline.companies.matching.profile import Profile
-    from ingestion_pipeline.companies.matching.runs import found_profile
+    from ingestion_pipeline.companies.matching.runs import settings_profile
 
-    found = found_profile(settings)
-    if not isinstance(found, Profile):
-        return str(found)
-    return "`dagster job execute -m ingestion_pipeline -j process_listings` judges what waits"
+    profile = settings_profile(settings)
+    if not isinstance(profile, Profile):
+        return str(profile)
+    return "`dagster job execute -m ingestion_pipeline -j process_listings` evaluates what waits"
 
 
 @matches.command()
 @click.argument("listing_id", metavar="ID", type=int)
 @json_option
 def explain(*, listing_id: int, as_json: bool) -> None:
-    """Show how listing ID was judged: what `ingest explain job_listings:ID` shows."""
+    """Show how listing ID was evaluated: what `ingest explain job_listings:ID` shows."""
     explain_row(f"job_listings:{listing_id}", as_json=as_json)

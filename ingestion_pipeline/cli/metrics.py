@@ -1,4 +1,4 @@
-"""`ingest metrics`: the numbers of this moment as Prometheus text: printed, written or served."""
+"""`ingest metrics`: print, write or serve the current metrics as Prometheus text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ingestion_pipeline.cli.output import say
+from ingestion_pipeline.cli.output import echo
 from ingestion_pipeline.cli.session import opened
 
 
@@ -24,14 +24,14 @@ from ingestion_pipeline.cli.session import opened
     help="Answer GET /metrics on this port of 127.0.0.1 until it is interrupted; 0: any port.",
 )
 def metrics(*, out: Path | None, port: int | None) -> None:
-    """Print the numbers as Prometheus text.
+    """Print the metrics as Prometheus text.
 
-    Queues, runs, polls, sources and models: what is counted, at this moment.
+    Queues, runs, polls, sources and models, at this moment.
 
-    Names and meanings stand in docs/operating.md.
+    Names and meanings are in docs/operating.md.
     """
     if out is not None and port is not None:
-        raise click.UsageError("--out writes once, --serve goes on: take one of them")
+        raise click.UsageError("--out and --serve exclude each other: use one of them")
     if port is not None:
         serve(port)
     elif out is None:
@@ -41,46 +41,46 @@ def metrics(*, out: Path | None, port: int | None) -> None:
 
 
 def metrics_now() -> str:
-    """The numbers of this moment, from the store of this environment."""
-    from ingestion_pipeline.operations.health import standings
+    """Return the current metrics of this environment's store."""
+    from ingestion_pipeline.operations.health import source_statuses
     from ingestion_pipeline.operations.metrics import exposition, numbers
 
     with opened() as (settings, store), store.read() as connection:
         now = store.clock.now(connection)
-        found = standings(connection, settings, now=now)
-        return exposition(numbers(connection, settings, found, now=now))
+        statuses = source_statuses(connection, settings, now=now)
+        return exposition(numbers(connection, settings, statuses, now=now))
 
 
 def _write(out: Path, text: str) -> None:
-    """Beside its place, then moved into it: a collector never reads half of it."""
+    """Write the file atomically, so that a collector never reads half of it."""
     from ingestion_pipeline.exports.files import replacing
 
     with replacing(out) as part:
         part.write_text(text)
-        part.chmod(0o644)  # a collector is seldom who runs this
-    say(f"written to {out}")
+        part.chmod(0o644)  # the collector usually runs as another user
+    echo(f"written to {out}")
 
 
 def serve(port: int) -> None:
-    """Until it is interrupted."""
+    """Serve the metrics until interrupted."""
     with open_server(port) as server:
-        say(f"http://127.0.0.1:{server.server_port}/metrics until Ctrl-C")
+        echo(f"http://127.0.0.1:{server.server_port}/metrics until Ctrl-C")
         try:
             server.serve_forever()
         except KeyboardInterrupt:
-            say("")
+            echo("")
 
 
 def open_server(port: int) -> ThreadingHTTPServer:
-    """A server of this machine's own; 0 takes any port."""
+    """Return a server on loopback; port 0 takes any free one."""
     return ThreadingHTTPServer(("127.0.0.1", port), _Answer)
 
 
 class _Answer(BaseHTTPRequestHandler):
-    """Two pages: the metrics, and that there is nothing else."""
+    """A request handler for /metrics; every other path is a 404."""
 
     def do_GET(self) -> None:
-        """The numbers of this moment."""
+        """Send the current metrics."""
         from ingestion_pipeline.operations.metrics import CONTENT_TYPE
 
         if self.path.partition("?")[0] != "/metrics":
@@ -88,7 +88,7 @@ class _Answer(BaseHTTPRequestHandler):
             return
         try:
             body = metrics_now().encode()
-        except Exception as error:  # the next scrape may succeed; the server goes on
+        except Exception as error:  # the next scrape may succeed
             self.send_error(503, type(error).__name__)
             return
         self.send_response(200)
@@ -98,4 +98,4 @@ class _Answer(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
-        """A scrape every few seconds is no news."""
+        """Log nothing: a scrape every few seconds is not worth a line."""

@@ -1,4 +1,4 @@
-"""`ingest notices`: who was told what, who was not, and why."""
+"""`ingest notices`: list notices with their recipients, status and errors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import Column, say, say_json, say_table, shortened
+from ingestion_pipeline.cli.output import Column, echo, print_json, print_table, shortened
 from ingestion_pipeline.cli.session import json_option, opened
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def notices() -> None:
-    """Show who was told what."""
+    """Show notices and their delivery."""
 
 
 @notices.command("list")
@@ -32,18 +32,18 @@ def list_(*, status: str | None, recipient: str | None, as_json: bool) -> None:
     from ingestion_pipeline.notices.status import LISTED, list_notices
 
     with opened() as (_, store), store.read() as connection:
-        found = list_notices(connection, status=status, recipient=recipient)
+        rows = list_notices(connection, status=status, recipient=recipient)
     if as_json:
-        say_json([dict(row) for row in found])
-    elif not found:
-        say("no notices" + (f" are {status}" if status else ""))
+        print_json([dict(row) for row in rows])
+    elif not rows:
+        echo("no notices" + (f" are {status}" if status else ""))
     else:
-        _say_notices(found)
-        if len(found) == LISTED:
-            say(f"(the newest {LISTED}; --status and --recipient show others)")
+        _print_notices(rows)
+        if len(rows) == LISTED:
+            echo(f"(the newest {LISTED}; --status and --recipient show others)")
 
 
-def _say_notices(found: Sequence[RowMapping]) -> None:
+def _print_notices(notices_found: Sequence[RowMapping]) -> None:
     columns = [
         Column("id", is_number=True),
         Column("recipient"),
@@ -61,9 +61,9 @@ def _say_notices(found: Sequence[RowMapping]) -> None:
             row["sent_at"],
             shortened(row["error"] or "", 120),
         ]
-        for row in found
+        for row in notices_found
     ]
-    say_table(columns, rows)
+    print_table(columns, rows)
 
 
 def _subject(payload: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Everything a command prints: tables for people, JSON for programs, one line for a mistake."""
+"""Output of commands: tables and facts for people, JSON for programs, errors as messages."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from ingestion_pipeline.terminal import harmless, harmless_json
 
 GAP = "  "
 INDENT = "    "
-LONGEST_ID = 48  # longer ones fold; what is cut in two can still be read
-USUAL = 12  # a flexible column is no narrower, unless the others leave it no room
+LONGEST_ID = 48  # longer values wrap
+USUAL = 12  # minimum width of a flexible column, if there is room
 
 _WORD = re.compile(r"\S+\s*|\s+")
 
@@ -39,11 +39,11 @@ class Column:
 def table_lines(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int, rule: str = "─"
 ) -> list[str]:
-    """The heading, a rule, the rows; at most `width` columns of a terminal wide, nothing cut.
+    """Return heading, rule and rows, at most `width` terminal columns wide; nothing is cut.
 
-    Where the others leave a flexible column no room, what it holds stands beneath its row.
+    A flexible column that the others leave no room is printed beneath its row.
     """
-    natural = [_natural(*one) for one in _by_column(columns, rows)]
+    natural = [_natural(*column_cells) for column_cells in _by_column(columns, rows)]
     widths = _fitted(columns, natural, width)
     beneath = [
         place
@@ -71,14 +71,21 @@ def _stacked(
     width: int,
     rule: str,
 ) -> list[str]:
-    """The table without these columns; under each row what they hold, by name."""
-    kept = [place for place in range(len(columns)) if place not in beneath]
-    shown = [columns[place] for place in kept]
-    cells = [[row[place] for place in kept] for row in rows]
-    widths = _fitted(shown, [_natural(*one) for one in _by_column(shown, cells)], width)
-    lines = _grid(shown, (), widths, rule)
+    """Return the table without the columns `beneath`.
+
+    Their cells follow under each row, by name.
+    """
+    inline = [place for place in range(len(columns)) if place not in beneath]
+    shown_columns = [columns[place] for place in inline]
+    cells = [[row[place] for place in inline] for row in rows]
+    widths = _fitted(
+        shown_columns,
+        [_natural(*column_cells) for column_cells in _by_column(shown_columns, cells)],
+        width,
+    )
+    lines = _grid(shown_columns, (), widths, rule)
     for row, held in zip(rows, cells, strict=True):
-        lines += _row(held, shown, widths)
+        lines += _row(held, shown_columns, widths)
         for place in beneath:
             text = f"{columns[place].name}: {row[place]}"
             lines += [INDENT + line for line in folded(text, width - len(INDENT))]
@@ -93,18 +100,18 @@ def _by_column(
 
 
 def _natural(column: Column, texts: Sequence[str]) -> int:
-    """The width that its longest line asks for."""
+    """Return the width that the longest line of the column needs."""
     needed = max([len(column.name), *(_widest_line(text) for text in texts)])
     return max(needed, USUAL) if column.is_flexible else min(needed, LONGEST_ID)
 
 
 def _fitted(columns: Sequence[Column], natural: Sequence[int], width: int) -> list[int]:
-    """The widths that fit: what is too much is taken from the widest of the flexible columns.
+    """Return widths that fit: the widest flexible columns shrink first.
 
-    Only where nothing is left of these it is taken from the widest of all: an id stays whole.
+    Other columns shrink only when no flexible width is left, so that ids stay whole.
     """
     room = max(width - len(GAP) * (len(columns) - 1), len(columns))
-    widths = [min(one, room) for one in natural]
+    widths = [min(wanted_width, room) for wanted_width in natural]
     flexible = [place for place, column in enumerate(columns) if column.is_flexible]
     while sum(widths) > room:
         wide = [place for place in flexible if widths[place] > 1] or range(len(widths))
@@ -113,7 +120,7 @@ def _fitted(columns: Sequence[Column], natural: Sequence[int], width: int) -> li
 
 
 def _row(texts: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> list[str]:
-    """Its lines: as many as the cell that needs most."""
+    """Return the lines of a row: as many as its tallest cell."""
     cells = [folded(text, width) for text, width in zip(texts, widths, strict=True)]
     lines: list[str] = []
     for nth in range(max(map(len, cells))):
@@ -131,7 +138,7 @@ def _padded(text: str, width: int, *, is_number: bool) -> str:
 
 
 def folded(text: str, width: int) -> list[str]:
-    """The text in lines of at most that width: between words, inside one only if it is longer."""
+    """Return the text in lines of at most that width, broken inside a word only if it is longer."""
     if len(text) <= width and text.isascii() and text.isprintable():
         return [text]
     return [part for line in text.expandtabs().split("\n") for part in _folded_line(line, width)]
@@ -155,7 +162,7 @@ def _folded_line(line: str, width: int) -> Iterator[str]:
 
 
 def _head(word: str, width: int) -> str:
-    """As much of the word as fits; a character that is too wide by itself stands alone."""
+    """Return as much of the word as fits, at least one character."""
     used = 0
     for place, character in enumerate(word):
         used += cell_width(character)
@@ -169,7 +176,7 @@ def _widest_line(text: str) -> int:
 
 
 def cell_width(text: str) -> int:
-    """How many columns of a terminal it takes: two for wide characters, none for marks on them."""
+    """Return the terminal columns of the text: two for wide characters, none for marks."""
     if text.isascii():
         return len(text)
     return sum(map(_character_width, text))
@@ -192,34 +199,36 @@ class CommandRefused(click.ClickException):
     exit_code = 2
 
     def format_message(self) -> str:
-        """The message, harmless to a terminal."""
+        """Return the message without terminal control sequences."""
         return harmless(self.message)
 
 
 class CommandFailed(CommandRefused):
-    """The work was right and did not succeed; exit code 1."""
+    """Valid work that did not succeed; exit code 1."""
 
     exit_code = 1
 
 
 class Interrupted(CommandFailed):
-    """Somebody pressed Ctrl-C; exit code 1."""
+    """An interruption by Ctrl-C; exit code 1."""
 
     def __init__(self) -> None:
-        super().__init__("stopped by Ctrl-C: nothing is half-written; type it again to go on")
+        super().__init__(
+            "stopped by Ctrl-C: nothing is half-written; run the command again to continue"
+        )
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """The sentence on a line of its own, beneath the terminal's `^C`."""
+        """Print the message on its own line, beneath the terminal's `^C`."""
         click.echo(f"\n{self.format_message()}", file=file or sys.stderr)
 
 
-def say(text: str, *, is_error: bool = False) -> None:
-    """One line for people; a character that the terminal lacks is written as its code."""
+def echo(text: str, *, is_error: bool = False) -> None:
+    """Print one line; characters that the terminal lacks are escaped."""
     _write(harmless(text) + "\n", sys.stderr if is_error else sys.stdout)
 
 
-def say_json(value: object) -> None:
-    """The value as JSON, whatever the terminal can show."""
+def print_json(value: object) -> None:
+    """Print the value as JSON, escaped if the terminal cannot show it."""
     text = harmless_json(_json(value))
     try:
         text.encode(sys.stdout.encoding or "utf-8")
@@ -229,7 +238,10 @@ def say_json(value: object) -> None:
 
 
 def _json(value: object) -> str:
-    """By the quick encoder; what it refuses, half a character or a huge number, by Python's own."""
+    """Encode with orjson.
+
+    What it refuses (lone surrogates, huge numbers) with the standard library.
+    """
     import orjson
 
     option = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATETIME
@@ -240,7 +252,7 @@ def _json(value: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """What JSON has for it: times in UTC as ISO 8601, decimals as text."""
+    """Return what JSON has for the value: times in UTC as ISO 8601, decimals as text."""
     match value:
         case datetime():
             return value.astimezone(UTC).isoformat()
@@ -252,8 +264,8 @@ def _plain(value: object) -> object:
             return str(value)
 
 
-def say_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
-    """The rows under their headings, in at most `WIDTH` columns when piped; nothing is cut off."""
+def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
+    """Print the rows under their headings, in at most `WIDTH` columns when piped."""
     is_terminal = sys.stdout.isatty()
     width = max(get_terminal_size().columns, WIDTH) if is_terminal else WIDTH
     cells = [[cell(value) for value in row] for row in rows]
@@ -263,7 +275,7 @@ def say_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> No
 
 
 def _rule() -> str:
-    """What a line is drawn with, of the characters that the terminal has."""
+    """Return the character for horizontal rules that the terminal has."""
     try:
         "─".encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
@@ -275,17 +287,17 @@ def _has_styles() -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"  # noqa: TID251
 
 
-def say_facts(facts: Mapping[str, object]) -> None:
-    """Names and values, one pair a line; a long value goes on under itself, words stay whole."""
+def print_facts(facts: Mapping[str, object]) -> None:
+    """Print names and values, one pair a line; long values wrap at words."""
     indent = max(map(len, facts), default=0) + 2
     for name, value in facts.items():
         lines = wrap(cell(value), WIDTH - indent, break_long_words=False, break_on_hyphens=False)
-        say(name.ljust(indent) + ("\n" + " " * indent).join(lines))
+        echo(name.ljust(indent) + ("\n" + " " * indent).join(lines))
 
 
 def cell(value: object) -> str:
-    """A value for people: `-` for nothing, JSON for data, UTC for times."""
-    if type(value) is str:  # as most are, of a hundred thousand rows
+    """Format a value for people: `-` for nothing, JSON for data, UTC for times."""
+    if type(value) is str:  # fast path: most cells are text
         return harmless(value) or "-"
     match value:
         case None | "":
@@ -301,7 +313,7 @@ def cell(value: object) -> str:
 
 
 def distance(moment: datetime | None, now: datetime) -> str:
-    """How far away a moment is: `12m ago`, `in 3h`; `-` for none."""
+    """Format how far away a moment is: `12m ago`, `in 3h`; `-` for none."""
     if moment is None:
         return "-"
     seconds = (moment - now).total_seconds()
@@ -316,18 +328,18 @@ def _span(seconds: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 page`, `2 pages`."""
+    """Format a count with its noun: `1 page`, `2 pages`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def shortened(text: str, length: int) -> str:
-    """The text on one line, cut to a length with an ellipsis."""
+    """Return the text on one line, cut to a length with an ellipsis."""
     line = " ".join(text.split())
     return line if len(line) <= length else line[: length - 1].rstrip() + "…"
 
 
 def counting(items: Iterable[Item], *, total: int, noun: str) -> Iterator[Item]:
-    """The items as they come; on a terminal a bar grows meanwhile, in a pipe nothing is shown."""
+    """Yield the items with a progress bar on a terminal; nothing is shown in a pipe."""
     if not sys.stderr.isatty():
         yield from items
         return

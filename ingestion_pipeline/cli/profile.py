@@ -1,10 +1,10 @@
-"""`ingest profile`: is it usable, and what one looks like."""
+"""`ingest profile`: check the job profile and print an example."""
 
 from __future__ import annotations
 
 import click
 
-from ingestion_pipeline.cli.output import CommandRefused, say, say_json
+from ingestion_pipeline.cli.output import CommandRefused, echo, print_json
 from ingestion_pipeline.cli.session import json_option, opened
 
 
@@ -18,25 +18,25 @@ def profile() -> None:
 def check(*, as_json: bool) -> None:
     """List every mistake of the profile, each with its line; exit 2 if there is one."""
     from ingestion_pipeline.companies.matching.profile import BadProfile, NoProfile
-    from ingestion_pipeline.companies.matching.runs import found_profile, profile_path
+    from ingestion_pipeline.companies.matching.runs import profile_path, settings_profile
 
     with opened() as (settings, _):
-        found, path = found_profile(settings), profile_path(settings)
+        profile_found, path = settings_profile(settings), profile_path(settings)
     if as_json:
-        is_good = not isinstance(found, BadProfile | NoProfile)
-        problems = [] if is_good else str(found).splitlines()
-        say_json({"path": str(path), "is_usable": is_good, "problems": problems})
+        is_good = not isinstance(profile_found, BadProfile | NoProfile)
+        problems = [] if is_good else str(profile_found).splitlines()
+        print_json({"path": str(path), "is_usable": is_good, "problems": problems})
         if not is_good:
             raise click.exceptions.Exit(2)
         return
-    if isinstance(found, BadProfile | NoProfile):
-        raise CommandRefused(str(found))
-    say(f"{path} is in order: {len(found.skills)} skills")
+    if isinstance(profile_found, BadProfile | NoProfile):
+        raise CommandRefused(str(profile_found))
+    echo(f"{path} is in order: {len(profile_found.skills)} skills")
 
 
 @profile.command()
 def example() -> None:
-    """Print a profile to begin with."""
+    """Print an example profile."""
     from ingestion_pipeline.companies.matching.profile import example_profile
 
-    say(example_profile().rstrip())
+    echo(example_profile().rstrip())

@@ -1,4 +1,4 @@
-"""`ingest read`: what a platform's reader makes of a saved body, without network or database."""
+"""`ingest read`: parse a saved body with a platform's reader, without network or database."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
-from ingestion_pipeline.cli.output import Column, CommandRefused, say, say_json, say_table
+from ingestion_pipeline.cli.output import Column, CommandRefused, echo, print_json, print_table
 from ingestion_pipeline.cli.session import MomentType, config_option, environment, json_option
 from ingestion_pipeline.sources.source import Kind
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Reader = Callable[[str, Kind, SavedBody, Mapping[str, Any]], SavedReading]
 
 KINDS = [kind.value for kind in Kind]
-# These formats say nothing about what is in them: the kind must be told.
+# Formats that do not determine the kind: --kind is required.
 FORMATS = ("rss", "json", "html")
 COLUMNS = {
     Kind.SERIES: (
@@ -36,14 +36,14 @@ COLUMNS = {
     Kind.WEBSITE: ("title", "canonical_url", "language", "links"),
     Kind.JOB_BOARD: ("external_id", "title", "location", "remote", "posted_at", "url"),
 }
-# Read as saved bodies; what is polled or crawled of them is not read for records yet.
+# Kinds with a reader for saved bodies besides those of polled platforms.
 SAVED_ONLY = {
     Kind.WEBSITE: ("page",),
     Kind.COMPANY: ("page",),
     Kind.CATALOG: ("page", "catalog", "jsonld"),
 }
 FLEXIBLE = {"title", "url", "scanlation_group", "canonical_url", "course_name", "location"}
-# What JSON-LD holds, it says itself: a page that states this is read as a job board.
+# A JSON-LD page that contains this is read as a job board.
 JOB_POSTING = b"JobPosting"
 
 
@@ -51,7 +51,7 @@ JOB_POSTING = b"JobPosting"
 @click.argument("file", type=click.File("rb"))
 @click.option("--platform", required=True, help="Whose reader: mangadex, rss, ...")
 @click.option("--kind", type=click.Choice(KINDS), help="Needed where the platform is a format.")
-@click.option("--entity", help="What is looked for in a catalogue; default: course.")
+@click.option("--entity", help="Entity type to extract from a catalogue; default: course.")
 @config_option
 @click.option("--url", default="", help="Where the body came from; relative links need it.")
 @click.option(
@@ -71,7 +71,7 @@ def read(
     fetched_at: datetime | None,
     as_json: bool,
 ) -> None:
-    """Show what a reader makes of a saved body.
+    """Show what a reader extracts from a saved body.
 
     The first thing to try when a source looks empty: no network, no database. FILE may be `-`.
     """
@@ -80,33 +80,37 @@ def read(
     body = file.read()
     if platform == "jsonld" and kind is None and entity is None and JOB_POSTING in body:
         kind = Kind.JOB_BOARD.value
-    wanted = kind_for(platform, Kind(kind) if kind else None)
-    if entity is not None and wanted is not Kind.CATALOG:
-        raise CommandRefused(f"--entity belongs to catalogues; this is {wanted}")
+    record_kind = kind_for(platform, Kind(kind) if kind else None)
+    if entity is not None and record_kind is not Kind.CATALOG:
+        raise CommandRefused(f"--entity belongs to catalogues; this is {record_kind}")
     saved = SavedBody(body=body, url=url, fetched_at=fetched_at or _written_at(file))
-    shown = _reader(platform, wanted, entity)(platform, wanted, saved, config or {})
+    result = _reader(platform, record_kind, entity)(platform, record_kind, saved, config or {})
     if as_json:
-        say_json({"records": shown.records, "problems": shown.problems})
+        print_json({"records": result.records, "problems": result.problems})
     else:
-        _say_reading(Kind.WEBSITE if platform == "page" else wanted, shown)
-    for note in shown.notes:
-        say(f"note: {note}", is_error=True)
-    if shown.problems and not shown.records:
+        _print_reading(Kind.WEBSITE if platform == "page" else record_kind, result)
+    for note in result.notes:
+        echo(f"note: {note}", is_error=True)
+    if result.problems and not result.records:
         raise click.exceptions.Exit(1)
 
 
 def kind_for(platform: str, kind: Kind | None) -> Kind:
-    """The kind to read: the given one if the platform has it, else the platform's own."""
+    """Return the kind to parse: the requested one if the platform has it, else its default."""
     from ingestion_pipeline.sources.platforms import READERS
 
-    polled = [(one, names) for one, names in READERS.items() if one not in SAVED_ONLY]
+    polled = [
+        (candidate, names) for candidate, names in READERS.items() if candidate not in SAVED_ONLY
+    ]
     readers = [*SAVED_ONLY.items(), *polled]
-    kinds = [one for one, names in readers if platform in names]
+    kinds = [candidate for candidate, names in readers if platform in names]
     if not kinds:
-        known = sorted({name for _, names in readers for name in names})
-        raise CommandRefused(f"no reader is called {platform!r}; there are: {', '.join(known)}")
+        names_known = sorted({name for _, names in readers for name in names})
+        raise CommandRefused(
+            f"no reader is called {platform!r}; there are: {', '.join(names_known)}"
+        )
     if kind is None and platform in FORMATS:
-        raise CommandRefused(f"{platform} may hold anything: say --kind {'|'.join(kinds)}")
+        raise CommandRefused(f"{platform} can hold any kind: add --kind {'|'.join(kinds)}")
     if kind is not None and kind not in kinds:
         raise CommandRefused(f"{platform} is not read as {kind}; it is read as: {', '.join(kinds)}")
     return kind or kinds[0]
@@ -132,37 +136,37 @@ def _reader(platform: str, kind: Kind, entity: str | None) -> Reader:
         from ingestion_pipeline.pages.visits.saved import read_saved as read_saved_page
 
         return read_saved_page
-    raise CommandRefused(f"nothing reads a saved {kind} yet")
+    raise CommandRefused(f"no reader for a saved {kind} yet")
 
 
 def _written_at(file: IO[bytes]) -> datetime:
-    """When the file was last written; what comes through a pipe is taken to be fresh."""
-    from ingestion_pipeline.store.clock import wall_clock
+    """Return when the file was last modified; the current time for a pipe."""
+    from ingestion_pipeline.store.clock import system_clock
 
     try:
         return datetime.fromtimestamp(os.stat(file.name).st_mtime, UTC)  # noqa: PTH116  - may be named by a number
     except (OSError, AttributeError):
-        return wall_clock()
+        return system_clock()
 
 
-def _say_reading(kind: Kind, shown: SavedReading) -> None:
-    records, problems = shown.records, shown.problems
+def _print_reading(kind: Kind, result: SavedReading) -> None:
+    records, problems = result.records, result.problems
     names = [name for name in _columns(kind, records) if any(record[name] for record in records)]
-    if names:  # a page may say neither its title nor anything else that fits a column
+    if names:  # a page may have nothing that fits a column
         columns = [Column(name, is_flexible=name in FLEXIBLE) for name in names]
-        say_table(columns, [[_cell(record[name]) for name in names] for record in records])
-        say("")
+        print_table(columns, [[_cell(record[name]) for name in names] for record in records])
+        echo("")
     if len(records) == 1 and records[0].get("markdown"):
-        say(records[0]["markdown"])
-        say("")
+        echo(records[0]["markdown"])
+        echo("")
     for problem in problems:
         code = f" ({problem['code']})" if problem["code"] else ""
-        say(f"problem at {problem['where']}{code}: {problem['message']}", is_error=True)
-    say(f"{len(records)} records, {len(problems)} problems")
+        echo(f"problem at {problem['where']}{code}: {problem['message']}", is_error=True)
+    echo(f"{len(records)} records, {len(problems)} problems")
 
 
 def _columns(kind: Kind, records: Sequence[Mapping[str, Any]]) -> Sequence[str]:
-    """Those of the kind; of an entity that is no course, whatever its records hold."""
+    """Return the columns of the kind; of an entity that is no course, the fields of its records."""
     held = records[0].keys() if records else ()
     if set(COLUMNS[kind]) <= set(held):
         return COLUMNS[kind]

@@ -1,4 +1,4 @@
-"""`ingest series`: what is told of, by which sources, and what an operator corrects of it."""
+"""`ingest series`: show, merge and split series, and correct chapters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import Column, distance, say, say_facts, say_json, say_table
+from ingestion_pipeline.cli.output import (
+    Column,
+    distance,
+    echo,
+    print_facts,
+    print_json,
+    print_table,
+)
 from ingestion_pipeline.cli.session import actor, json_option, opened
 
 if TYPE_CHECKING:
@@ -34,16 +41,16 @@ def list_(*, as_json: bool) -> None:
 
     with opened() as (_, store), store.read() as connection:
         now = store.clock.now(connection)
-        found = list_series(connection)
+        rows = list_series(connection)
     if as_json:
-        say_json([asdict(one) for one in found])
-    elif not found:
-        say("no series; a source makes its own when it is first polled")
+        print_json([asdict(row) for row in rows])
+    elif not rows:
+        echo("no series; a source creates its own when it is first polled")
     else:
-        _say_series(found, now)
+        _print_series(rows, now)
 
 
-def _say_series(found: Sequence[SeriesFacts], now: datetime) -> None:
+def _print_series(series_found: Sequence[SeriesFacts], now: datetime) -> None:
     columns = [
         Column("series"),
         Column("latest", is_number=True),
@@ -55,17 +62,17 @@ def _say_series(found: Sequence[SeriesFacts], now: datetime) -> None:
     ]
     rows = [
         [
-            one.id,
-            one.latest_chapter,
-            distance(one.last_chapter_at, now),
-            one.chapters,
-            one.sources,
-            one.followers,
-            f"merged into {one.merged_into}" if one.merged_into else one.title,
+            row.id,
+            row.latest_chapter,
+            distance(row.last_chapter_at, now),
+            row.chapters,
+            row.sources,
+            row.followers,
+            f"merged into {row.merged_into}" if row.merged_into else row.title,
         ]
-        for one in found
+        for row in series_found
     ]
-    say_table(columns, rows)
+    print_table(columns, rows)
 
 
 @series.command()
@@ -73,37 +80,37 @@ def _say_series(found: Sequence[SeriesFacts], now: datetime) -> None:
 @json_option
 def show(*, series_id: str, as_json: bool) -> None:
     """Show one series: sources, gaps, chapters."""
-    from ingestion_pipeline.series.lookup import chapters_of_series, one_series
+    from ingestion_pipeline.series.lookup import chapters_of_series, get_series
 
     with opened() as (_, store), store.read() as connection:
-        facts = asdict(one_series(connection, series_id)) | _relations(connection, series_id)
+        facts = asdict(get_series(connection, series_id)) | _relations(connection, series_id)
         chapters = chapters_of_series(connection, series_id)
     if as_json:
-        say_json(facts | {"all_chapters": [asdict(one) for one in chapters]})
+        print_json(facts | {"all_chapters": [asdict(chapter) for chapter in chapters]})
         return
-    told_by = facts.pop("told_by")
-    say_facts(facts)
-    for source_id, why in told_by.items():
-        say(f"\nsource {source_id}\n  {why}")
+    source_reasons = facts.pop("told_by")
+    print_facts(facts)
+    for source_id, why in source_reasons.items():
+        echo(f"\nsource {source_id}\n  {why}")
     if chapters:
-        say("")
-        _say_chapters(chapters)
+        echo("")
+        _print_chapters(chapters)
 
 
 def _relations(connection: Connection, series_id: str) -> dict[str, Any]:
     from ingestion_pipeline.series.checks import gaps
     from ingestion_pipeline.series.lookup import merged_from
-    from ingestion_pipeline.sources.canonical_series import homes, sources_of
+    from ingestion_pipeline.sources.canonical_series import series_assignments, sources_of
 
-    found = homes(connection, sources_of(connection, [series_id]))
+    series_of = series_assignments(connection, sources_of(connection, [series_id]))
     return {
         "merged_from": merged_from(connection, series_id),
-        "gaps": [one.message for one in gaps(connection, series_id)],
-        "told_by": {source_id: home.why for source_id, home in sorted(found.items())},
+        "gaps": [gap.message for gap in gaps(connection, series_id)],
+        "told_by": {source_id: home.why for source_id, home in sorted(series_of.items())},
     }
 
 
-def _say_chapters(chapters: Sequence[ChapterFacts]) -> None:
+def _print_chapters(chapters: Sequence[ChapterFacts]) -> None:
     columns = [
         Column("chapter"),
         Column("detected"),
@@ -112,47 +119,52 @@ def _say_chapters(chapters: Sequence[ChapterFacts]) -> None:
     ]
     rows = [
         [
-            one.key,
-            f"{one.first_detected_at:%Y-%m-%d %H:%M}",
-            len(one.sources),
-            "withdrawn by an operator" if one.rejected_at else one.title,
+            chapter.key,
+            f"{chapter.first_detected_at:%Y-%m-%d %H:%M}",
+            len(chapter.sources),
+            "withdrawn by an operator" if chapter.rejected_at else chapter.title,
         ]
-        for one in chapters[:SHOWN]
+        for chapter in chapters[:SHOWN]
     ]
-    say_table(columns, rows)
+    print_table(columns, rows)
     if len(chapters) > SHOWN:
-        say(f"\nthe highest {SHOWN} of {len(chapters)}; --json has all")
+        echo(f"\nthe highest {SHOWN} of {len(chapters)}; --json has all")
 
 
 @series.command()
 @click.argument("old", metavar="FROM")
 @click.argument("new", metavar="INTO")
-@click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would happen; change nothing.")
 def merge(*, old: str, new: str, dry_run: bool) -> None:
-    """Make two series one.
+    """Merge two series.
 
-    Everything of FROM moves into INTO, and whoever names FROM means INTO from then on. Nobody is
-    told of a chapter a second time.
+    Everything of FROM moves into INTO, and the name FROM means INTO from then on. Nobody is
+    notified of a chapter a second time.
     """
     from ingestion_pipeline.series.operator_changes import merge as merge_series
 
     with opened() as (_, store), store.begin() as connection:
         now = store.clock.now(connection)
-        came_to = merge_series(connection, old, new, actor=actor(), now=now)
+        moved = merge_series(connection, old, new, actor=actor(), now=now)
         if dry_run:
             connection.rollback()
-    say(f"{old} {'would be' if dry_run else 'is'} merged into {new}: {_counts(asdict(came_to))}")
+    echo(f"{old} {'would be' if dry_run else 'is'} merged into {new}: {_counts(asdict(moved))}")
 
 
 @series.command()
 @click.argument("old", metavar="SERIES")
 @click.option(
-    "--source", "source_ids", multiple=True, required=True, metavar="ID", help="Who leaves; again."
+    "--source",
+    "source_ids",
+    multiple=True,
+    required=True,
+    metavar="ID",
+    help="Source to move out of the series; repeatable.",
 )
-@click.option("--into", "new", required=True, metavar="NEW", help="What they tell of from now on.")
-@click.option("--title", help="What people call it.")
+@click.option("--into", "new", required=True, metavar="NEW", help="Series to move them into.")
+@click.option("--title", help="Title of the new series.")
 def split(*, old: str, new: str, source_ids: tuple[str, ...], title: str | None) -> None:
-    """Let sources tell of another series.
+    """Move sources into another series.
 
     They take along what they have of SERIES, and stay there whatever their files say. Undoes a
     merge where NEW was merged into SERIES. Follows and notices stay with SERIES.
@@ -162,13 +174,13 @@ def split(*, old: str, new: str, source_ids: tuple[str, ...], title: str | None)
     leaving = list(dict.fromkeys(source_ids))
     with opened() as (_, store), store.begin() as connection:
         now = store.clock.now(connection)
-        came_to = split_series(connection, old, new, leaving, title=title, actor=actor(), now=now)
-    say(f"{', '.join(leaving)}: of {new} now, not of {old}: {_counts(asdict(came_to))}")
+        moved = split_series(connection, old, new, leaving, title=title, actor=actor(), now=now)
+    echo(f"{', '.join(leaving)}: of {new} now, not of {old}: {_counts(asdict(moved))}")
 
 
-def _counts(came_to: dict[str, int]) -> str:
-    said = [f"{count} {name.replace('_', ' ')}" for name, count in came_to.items() if count]
-    return ", ".join(said) or "there was nothing to move"
+def _counts(moved: dict[str, int]) -> str:
+    parts = [f"{count} {name.replace('_', ' ')}" for name, count in moved.items() if count]
+    return ", ".join(parts) or "nothing to move"
 
 
 @series.command()
@@ -176,9 +188,9 @@ def _counts(came_to: dict[str, int]) -> str:
 @click.argument("number")
 @click.option("--reason", help="For the audit log.")
 def withdraw(*, series_id: str, number: str, reason: str | None) -> None:
-    """Say that there is no such chapter.
+    """Mark a chapter as non-existent.
 
-    It is not the latest, fills no gap, and nobody hears of it, whoever lists it, until it is
+    It is not the latest, fills no gap, and nobody is notified of it, whoever lists it, until it is
     restored. NUMBER is a number, or the key that `show` gives to an unnumbered chapter.
     """
     from ingestion_pipeline.series.operator_changes import withdraw as withdraw_chapter
@@ -189,22 +201,22 @@ def withdraw(*, series_id: str, number: str, reason: str | None) -> None:
             connection, series_id, number, reason=reason, actor=actor(), now=now
         )
     if judged.is_changed:
-        say(f"chapter {judged.key} of {series_id} is withdrawn; {judged.notices} notices muted")
+        echo(f"chapter {judged.key} of {series_id} is withdrawn; {judged.notices} notices muted")
     else:
-        say(f"chapter {judged.key} of {series_id} was withdrawn already")
+        echo(f"chapter {judged.key} of {series_id} was withdrawn already")
 
 
 @series.command()
 @click.argument("series_id", metavar="SERIES")
 @click.argument("number")
 def restore(*, series_id: str, number: str) -> None:
-    """Take a withdrawal back."""
+    """Undo a withdrawal."""
     from ingestion_pipeline.series.operator_changes import restore as restore_chapter
 
     with opened() as (_, store), store.begin() as connection:
         now = store.clock.now(connection)
         judged = restore_chapter(connection, series_id, number, actor=actor(), now=now)
     if judged.is_changed:
-        say(f"chapter {judged.key} of {series_id} is back; {judged.notices} notices pending again")
+        echo(f"chapter {judged.key} of {series_id} is back; {judged.notices} notices pending again")
     else:
-        say(f"chapter {judged.key} of {series_id} was not withdrawn")
+        echo(f"chapter {judged.key} of {series_id} was not withdrawn")

@@ -1,4 +1,4 @@
-"""What every command begins with: its environment, the open store, and who is asking."""
+"""What every command starts with: the environment, the store, the actor, shared options."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _SECRET_PARAMETERS = ("password", "sslpassword")
 
 
 def environment() -> Mapping[str, str]:
-    """The variables this command was started with."""
+    """Return the environment variables of this command."""
     return dict(os.environ)  # noqa: TID251 - read once here, and handed over
 
 
 def actor() -> str:
-    """Who acts, for the audit log: `cli:` and the login name."""
+    """Return the actor for the audit log: `cli:` and the login name."""
     import getpass
 
     try:
@@ -39,7 +39,10 @@ def actor() -> str:
 
 @contextmanager
 def opened(*, migrate: bool = False) -> Generator[tuple[Settings, Store]]:
-    """The settings and the store of this environment; a store that cannot be opened is refused."""
+    """Yield the settings and the store of this environment.
+
+    Refuse a store that cannot be opened.
+    """
     from ingestion_pipeline.settings import BadSetting, load_settings
     from ingestion_pipeline.store.configuration import open_from_environment
 
@@ -47,9 +50,9 @@ def opened(*, migrate: bool = False) -> Generator[tuple[Settings, Store]]:
     try:
         with _explaining(url):
             settings, store = open_from_environment(environment(), migrate=migrate)
-    except BadSetting as error:  # the environment alone was good, so it is the table
-        said = "the settings table holds a bad value; `ingest settings unset KEY` takes it out"
-        raise CommandRefused(f"{said}\n{error}") from error
+    except BadSetting as error:  # the environment alone is valid, so it is the table
+        message = "the settings table holds a bad value; `ingest settings unset KEY` removes it"
+        raise CommandRefused(f"{message}\n{error}") from error
     try:
         yield settings, store
     finally:
@@ -58,7 +61,7 @@ def opened(*, migrate: bool = False) -> Generator[tuple[Settings, Store]]:
 
 @contextmanager
 def opened_store() -> Generator[Store]:
-    """The store alone: works even if the settings table holds a value that cannot be used."""
+    """Yield the store alone, even if the settings table holds a value that cannot be used."""
     from ingestion_pipeline.settings import load_settings
     from ingestion_pipeline.store import open_store
 
@@ -73,7 +76,7 @@ def opened_store() -> Generator[Store]:
 
 @contextmanager
 def _explaining(url: str) -> Generator[None]:
-    """A database that cannot be opened is refused by name, without its password."""
+    """Refuse a database that cannot be opened by name, without its password."""
     from sqlalchemy.exc import SQLAlchemyError
 
     from ingestion_pipeline.settings import BadSetting
@@ -87,7 +90,7 @@ def _explaining(url: str) -> Generator[None]:
 
 
 def cannot_open(url: str, error: Exception) -> str:
-    """Which database cannot be opened, why, and the cure."""
+    """Return which database cannot be opened, why, and the cure."""
     why = without_password(url, str(getattr(error, "orig", None) or error).strip())
     return f"the database {shown_database(url)} cannot be opened: {why}\n{_cure(url)}"
 
@@ -101,7 +104,7 @@ def _cure(url: str) -> str:
 
 
 def shown_database(url: str) -> str:
-    """The URL as it may be printed; one that cannot be parsed is not printed at all."""
+    """Return the URL as it may be printed; one that cannot be parsed is not printed."""
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 
@@ -113,7 +116,7 @@ def shown_database(url: str) -> str:
 
 
 def without_password(url: str, text: str) -> str:
-    """The text, with the URL's passwords struck out of it."""
+    """Return the text with the URL's passwords masked."""
     for secret in _passwords(url):
         text = text.replace(secret, "***")
     return text
@@ -127,8 +130,8 @@ def _passwords(url: str) -> list[str]:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         return [url]
-    given = [parsed.password, *(parsed.query.get(name) for name in _SECRET_PARAMETERS)]
-    return [str(one) for one in given if one]
+    secrets = [parsed.password, *(parsed.query.get(name) for name in _SECRET_PARAMETERS)]
+    return [str(secret) for secret in secrets if secret]
 
 
 json_option = click.option(
@@ -137,43 +140,43 @@ json_option = click.option(
 
 
 class JsonObject(click.ParamType[dict[str, Any]]):
-    """An option whose value is a JSON object."""
+    """An option type for JSON objects."""
 
     name = "JSON"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> dict[str, Any]:
-        """The object; anything else is refused with where it stops being one."""
+        """Return the parsed object; refuse anything else with its position."""
         if isinstance(value, dict):
             return cast("dict[str, Any]", value)
         try:
-            found: object = json.loads(str(value))
+            parsed: object = json.loads(str(value))
         except (ValueError, RecursionError) as error:
             self.fail(f"not JSON ({error}); quote it for the shell: '{{\"key\": 1}}'", param, ctx)
-        if not isinstance(found, dict):
-            self.fail(f"must be a JSON object, not {type(found).__name__}", param, ctx)
-        return cast("dict[str, Any]", found)
+        if not isinstance(parsed, dict):
+            self.fail(f"must be a JSON object, not {type(parsed).__name__}", param, ctx)
+        return cast("dict[str, Any]", parsed)
 
 
 class MomentType(click.ParamType[datetime]):
-    """An option whose value is a moment; without a zone it is UTC."""
+    """An option type for moments; without a zone they are UTC."""
 
     name = "ISO"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> datetime:
-        """The moment in UTC; anything else is refused."""
+        """Return the moment in UTC; refuse anything else."""
         if isinstance(value, datetime):
             return value
         try:
             moment = datetime.fromisoformat(str(value))
             return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
         except (ValueError, OverflowError):
-            self.fail(f"{value!r} is no moment such as 2026-03-01T12:00:00Z", param, ctx)
+            self.fail(f"{value!r} is not a time such as 2026-03-01T12:00:00Z", param, ctx)
 
 
 config_option = click.option(
-    "--config", type=JsonObject(), help="What the platform's reader is told, as a JSON object."
+    "--config", type=JsonObject(), help="Configuration of the platform's reader, as a JSON object."
 )

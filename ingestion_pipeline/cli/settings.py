@@ -1,4 +1,4 @@
-"""`ingest settings`: what is configured, where it comes from, and how to change it."""
+"""`ingest settings`: list, set and unset settings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import click
 
-from ingestion_pipeline.cli.output import Column, CommandRefused, say, say_json, say_table
+from ingestion_pipeline.cli.output import Column, CommandRefused, echo, print_json, print_table
 from ingestion_pipeline.cli.session import (
     actor,
     environment,
@@ -33,7 +33,7 @@ def list_(*, as_json: bool) -> None:
     with opened_store() as store, store.read() as connection:
         rows = setting_rows(environment(), overrides(connection))
     if as_json:
-        say_json(rows)
+        print_json(rows)
         return
     columns = [
         Column("setting"),
@@ -41,13 +41,15 @@ def list_(*, as_json: bool) -> None:
         Column("from"),
         Column("meaning", is_flexible=True),
     ]
-    say_table(columns, [[row[key] for key in ("key", "value", "from", "meaning")] for row in rows])
+    print_table(
+        columns, [[row[key] for key in ("key", "value", "from", "meaning")] for row in rows]
+    )
 
 
 def setting_rows(
     variables_set: Mapping[str, str], table: Mapping[str, str]
 ) -> list[dict[str, str]]:
-    """Every setting, and every row of the table that is none; never fails over a bad value."""
+    """Return every setting, and unknown rows of the table; never fail over a bad value."""
     from ingestion_pipeline.settings import setting_fields, variables
 
     variable_of = {key: variable for variable, key in variables().items()}
@@ -55,11 +57,11 @@ def setting_rows(
         _row(key, variable_of[key], str(default), meaning, variables_set, table)
         for key, (default, meaning) in setting_fields().items()
     ]
-    strangers = sorted(table.keys() - variable_of.keys())
-    cure = "no such setting: `ingest settings unset` takes it out"
+    unknown = sorted(table.keys() - variable_of.keys())
+    cure = "no such setting: `ingest settings unset` removes it"
     rows += [
         {"key": key, "value": table[key], "from": "table", "variable": "", "meaning": cure}
-        for key in strangers
+        for key in unknown
     ]
     return rows
 
@@ -101,21 +103,21 @@ def set_(*, key: str, value: str) -> None:
         )
     with opened_store() as store, store.begin() as connection:
         set_override(connection, key, value, actor=actor(), now=store.clock.now(connection))
-    say(f"{key} is {value} from the next run on")
+    echo(f"{key} is {value} from the next run on")
     if environment().get(variable, ""):
-        say(f"warning: {variable} is set in the environment, and wins", is_error=True)
+        echo(f"warning: {variable} is set in the environment and takes precedence", is_error=True)
 
 
 @settings.command()
 @click.argument("key")
 def unset(*, key: str) -> None:
-    """Let the default rule again."""
+    """Restore the default."""
     from ingestion_pipeline.settings import setting_fields
     from ingestion_pipeline.store.configuration import unset_override
 
     with opened_store() as store, store.begin() as connection:
         gone = unset_override(connection, key, actor=actor(), now=store.clock.now(connection))
     if not gone and key not in setting_fields():
-        raise CommandRefused(f"{key!r} is no setting; `ingest settings list` shows all")
-    is_out = "is out of the settings table" if gone else "was not in the settings table"
-    say(f"{key} {is_out}; its default rules, unless the environment says otherwise")
+        raise CommandRefused(f"{key!r} is not a setting; `ingest settings list` shows all")
+    is_out = "was removed from the settings table" if gone else "was not in the settings table"
+    echo(f"{key} {is_out}; the default applies, unless the environment sets it")

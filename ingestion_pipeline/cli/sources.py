@@ -1,4 +1,4 @@
-"""`ingest sources`: what is watched. Declared by file or by hand, switched on and off."""
+"""`ingest sources`: add, list, show, import, enable, disable and remove sources."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ingestion_pipeline.cli.output import (
     Column,
     CommandRefused,
     distance,
-    say,
-    say_facts,
-    say_json,
-    say_table,
+    echo,
+    print_facts,
+    print_json,
+    print_table,
 )
 from ingestion_pipeline.cli.session import actor, config_option, json_option, opened
 from ingestion_pipeline.cli.status import status_row
@@ -33,38 +33,40 @@ if TYPE_CHECKING:
 
 @click.group()
 def sources() -> None:
-    """Add, show, change and switch what is watched."""
+    """Add, show, change, enable and disable sources."""
 
 
 @sources.command()
 @click.argument("url")
 @click.option("--id", help="kind:name, of a-z 0-9 : . _ - (needed but for a website).")
 @click.option("--kind", help="catalog, series, company, job_board or website (needed).")
-@click.option("--platform", help="Whose reader; recognised by the URL if it can be.")
-@click.option("--tier", help="hot, warm, cold or auto (the default: it finds its own).")
+@click.option("--platform", help="Its platform; recognised by the URL if possible.")
+@click.option("--tier", help="hot, warm, cold or auto (the default).")
 @config_option
-@click.option("--series", metavar="ID", help="The series it tells of; its own name by default.")
+@click.option("--series", metavar="ID", help="The series it belongs to; its own name by default.")
 @click.option("--company", metavar="ID", help="The company it belongs to.")
-@click.option("--name", help="What people call it.")
-def add(**given: Any) -> None:  # noqa: ANN401 - one option per key of a declaration
+@click.option("--name", help="Display name.")
+def add(**options: Any) -> None:  # noqa: ANN401 - one option per key of a declaration
     """Watch the source at URL from now on."""
     from ingestion_pipeline.registry import declared
     from ingestion_pipeline.sources.registry import add as add_source
 
-    definition = checked(_named({key: value for key, value in given.items() if value is not None}))
+    definition = checked(
+        _named({key: value for key, value in options.items() if value is not None})
+    )
     with opened() as (_, store), store.begin() as connection:
         now = store.clock.now(connection)
         add_source(connection, definition, actor=actor(), now=now)
-        looked_for = declared(connection, [definition.id], now=now)
-    said = f"added {definition.id} ({definition.platform}, {definition.tier or 'auto'})"
-    if looked_for:
-        say(f"{said}; its recipe is detected by `make dev`, or by the job detect_recipes")
+        needs_detection = declared(connection, [definition.id], now=now)
+    summary = f"added {definition.id} ({definition.platform}, {definition.tier or 'auto'})"
+    if needs_detection:
+        echo(f"{summary}; its recipe is detected by `make dev`, or by the job detect_recipes")
         return
-    say(f"{said}; it is due now, and `make dev` or a poll job polls it")
+    echo(f"{summary}; it is due now, and `make dev` or a poll job polls it")
 
 
 def _named(raw: dict[str, Any]) -> dict[str, Any]:
-    """A website without an id is called after its address."""
+    """Return the declaration with an id made from the URL for a website without one."""
     if raw.get("kind") != Kind.WEBSITE.value or "id" in raw:
         return raw
     address = raw["url"].partition("://")[2] or raw["url"]
@@ -73,7 +75,7 @@ def _named(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def checked(raw: dict[str, Any]) -> Definition:
-    """The definition; every problem of it in one refusal."""
+    """Return the definition; refuse it with all its problems at once."""
     from ingestion_pipeline.registry import definition_check
     from ingestion_pipeline.settings import load_settings
     from ingestion_pipeline.sources.definition import definition_of
@@ -82,7 +84,7 @@ def checked(raw: dict[str, Any]) -> Definition:
     if definition is not None:
         bad = [*bad, *definition_check(load_settings().sources)(definition)]
     if definition is None or bad:
-        raise CommandRefused("\n".join(f"{one.field}: {one.message}" for one in bad))
+        raise CommandRefused("\n".join(f"{problem.field}: {problem.message}" for problem in bad))
     return definition
 
 
@@ -91,27 +93,27 @@ def checked(raw: dict[str, Any]) -> Definition:
 @json_option
 def list_(*, kind: str | None, as_json: bool) -> None:
     """Show every source."""
-    wanted = Kind(kind) if kind else None
+    selected = Kind(kind) if kind else None
     if as_json:
-        _say_facts(wanted)
+        _print_json_facts(selected)
     else:
-        _say_sources(wanted)
+        _print_sources(selected)
 
 
-def _say_facts(kind: Kind | None) -> None:
+def _print_json_facts(kind: Kind | None) -> None:
     from ingestion_pipeline.sources.status import watched_sources
     from ingestion_pipeline.store.bulk import making_rows
 
     with opened() as (settings, store), store.read() as connection, making_rows():
         now = store.clock.now(connection)
         attempts = settings.work.max_attempts
-        found = watched_sources(connection, kind=kind)
-        facts = [source_facts(one, now=now, max_attempts=attempts) for one in found]
-    say_json(facts)
+        watched_list = watched_sources(connection, kind=kind)
+        facts = [source_facts(watched, now=now, max_attempts=attempts) for watched in watched_list]
+    print_json(facts)
 
 
 def source_facts(watched: Watched, *, now: datetime, max_attempts: int) -> dict[str, Any]:
-    """A source's declaration and standing under stable keys."""
+    """Return a source's declaration and status under stable keys."""
     source = watched.source
     declared = {
         "id": source.id,
@@ -135,7 +137,7 @@ def source_facts(watched: Watched, *, now: datetime, max_attempts: int) -> dict[
     return declared | status_row(watched, now=now, max_attempts=max_attempts)
 
 
-def _say_sources(kind: Kind | None) -> None:
+def _print_sources(kind: Kind | None) -> None:
     from ingestion_pipeline.sources.lookup import listed_sources
     from ingestion_pipeline.store.bulk import making_rows
 
@@ -152,62 +154,67 @@ def _say_sources(kind: Kind | None) -> None:
         now = store.clock.now(connection)
         rows = [
             [
-                one.id,
-                one.platform,
-                f"{one.tier} (pinned)" if one.tier_pinned else one.tier,
-                one.status,
-                one.record_count,
-                distance(one.next_check_at, now),
-                one.url,
+                source.id,
+                source.platform,
+                f"{source.tier} (pinned)" if source.tier_pinned else source.tier,
+                source.status,
+                source.record_count,
+                distance(source.next_check_at, now),
+                source.url,
             ]
-            for one in listed_sources(connection, kind=kind)
+            for source in listed_sources(connection, kind=kind)
         ]
     if rows:
-        say_table(columns, rows)
+        print_table(columns, rows)
     else:
-        say("no sources; `ingest sources add` adds one, `ingest sources import` reads files")
+        echo("no sources; `ingest sources add` adds one, `ingest sources import` reads files")
 
 
 @sources.command()
 @click.argument("source_id", metavar="ID")
 @json_option
 def show(*, source_id: str, as_json: bool) -> None:
-    """Show all that is known of one source."""
+    """Show everything about one source."""
     from ingestion_pipeline.catalogs.extraction.cost import catalog_facts
     from ingestion_pipeline.catalogs.recipes.registry import recipe_facts
-    from ingestion_pipeline.operations.health import standings
-    from ingestion_pipeline.sources.canonical_series import homes
+    from ingestion_pipeline.operations.health import source_statuses
+    from ingestion_pipeline.sources.canonical_series import series_assignments
     from ingestion_pipeline.sources.lookup import UnknownSource
-    from ingestion_pipeline.sources.scheduling.budget import market
+    from ingestion_pipeline.sources.scheduling.budget import current_budget
     from ingestion_pipeline.sources.scheduling.explanation import expectation
     from ingestion_pipeline.sources.status import watched_source
-    from ingestion_pipeline.tasks.dead_letters import Chosen, list_dead_letters, state_of
+    from ingestion_pipeline.tasks.dead_letters import DeadLetterFilter, list_dead_letters, state_of
 
     with opened() as (settings, store), store.read() as connection:
         now, watched = store.clock.now(connection), watched_source(connection, source_id)
         if watched is None:
             raise UnknownSource(source_id)
-        letters = list_dead_letters(connection, Chosen(source_id=source_id), decided=True, limit=3)
-        home = homes(connection, [source_id])[source_id]
-        expected = expectation(watched.source, market(connection, settings), now=now)
+        dead_letters = list_dead_letters(
+            connection, DeadLetterFilter(source_id=source_id), decided=True, limit=3
+        )
+        home = series_assignments(connection, [source_id])[source_id]
+        expected = expectation(watched.source, current_budget(connection, settings), now=now)
         crawl = expected | recipe_facts(connection, watched.source)
         crawl |= catalog_facts(connection, watched.source, settings)
-        [standing] = standings(connection, settings, now=now, ids=[source_id])
-    well = {"health": standing.health, "health_reason": standing.verdict.reason}
+        [status] = source_statuses(connection, settings, now=now, ids=[source_id])
+    well = {"health": status.health, "health_reason": status.verdict.reason}
     facts = source_facts(watched, now=now, max_attempts=settings.work.max_attempts) | well | crawl
     if watched.source.kind is Kind.SERIES:
         facts |= {"effective_series": home.series_id, "series_why": home.why}
     poll = asdict(watched.poll) if watched.poll else None
     keys = ("id", "failed_at", "error_class", "error_code", "error", "attempts")
     keys += ("replayed_at", "discarded_at", "discard_reason")
-    dead = [{key: letter[key] for key in keys} for letter in letters]
+    dead = [{key: dead_letter[key] for key in keys} for dead_letter in dead_letters]
     if as_json:
-        say_json(facts | {"poll": poll, "dead_letters": dead})
+        print_json(facts | {"poll": poll, "dead_letters": dead})
         return
-    say_facts(facts | {f"poll {key}": value for key, value in (poll or {}).items()})
-    for letter in dead:
-        state = f"{state_of(letter)}, {letter['failed_at']:%Y-%m-%d %H:%M}"
-        say(f"\ndead letter {letter['id']} ({state})\n  {letter['error_code']}: {letter['error']}")
+    print_facts(facts | {f"poll {key}": value for key, value in (poll or {}).items()})
+    for dead_letter in dead:
+        state = f"{state_of(dead_letter)}, {dead_letter['failed_at']:%Y-%m-%d %H:%M}"
+        echo(
+            f"\ndead letter {dead_letter['id']} ({state})"
+            f"\n  {dead_letter['error_code']}: {dead_letter['error']}"
+        )
 
 
 @sources.command("import")
@@ -215,17 +222,17 @@ def show(*, source_id: str, as_json: bool) -> None:
 def import_(*, path: Path | None) -> None:
     """Register what YAML files declare.
 
-    PATH is a file or a folder; the sources folder by default. A file with a mistake gives nothing;
-    every mistake of every file is told.
+    PATH is a file or a folder; the sources folder by default. Nothing of a file with a mistake is
+    imported; every mistake of every file is listed.
     """
     with opened() as (settings, store):
         files = _read(path if path is not None else settings.sources, settings.sources)
         for file in files:
             if not file.problems:
-                say(f"{file.path}: {_register(store, file)}")
+                echo(f"{file.path}: {_register(store, file)}")
     problems = [problem for file in files for problem in file.problems]
     for problem in problems:
-        say(str(problem), is_error=True)
+        echo(str(problem), is_error=True)
     if problems:
         bad = sum(bool(file.problems) for file in files)
         raise CommandRefused(
@@ -240,10 +247,10 @@ def _read(path: Path, folder: Path) -> list[SourceFile]:
     if not path.exists() and len(path.parts) == 1 and (folder / path).exists():
         path = folder / path  # a file of the sources folder, by its name
     if path.is_dir():
-        found = read_folder(path, check=definition_check(folder))
-        if not found:
-            say(f"{path} holds no .yaml file; nothing to import")
-        return found
+        files = read_folder(path, check=definition_check(folder))
+        if not files:
+            echo(f"{path} holds no .yaml file; nothing to import")
+        return files
     if path.exists():
         return [read_file(path, check=definition_check(folder))]
     raise CommandRefused(
@@ -259,26 +266,26 @@ def _register(store: Store, file: SourceFile) -> str:
 
     with store.begin() as connection:
         now = store.clock.now(connection)
-        came_to = asdict(register(connection, file.definitions, now=now, actor=actor()))
-        declared(connection, [one.id for one in file.definitions], now=now)
-        told = declare(connection, file.recipients, now=now)
+        counts = asdict(register(connection, file.definitions, now=now, actor=actor()))
+        declared(connection, [definition.id for definition in file.definitions], now=now)
+        recipients = declare(connection, file.recipients, now=now)
         audit(
             connection,
             actor=actor(),
             action="sources.import",
             subject=file.path,
             now=now,
-            detail=came_to,
+            detail=counts,
         )
-    said = ", ".join(f"{count} {word}" for word, count in came_to.items())
-    return said + (f"; recipients: {as_counts(told)}" if file.recipients else "")
+    summary = ", ".join(f"{count} {word}" for word, count in counts.items())
+    return summary + (f"; recipients: {as_counts(recipients)}" if file.recipients else "")
 
 
 @sources.command()
 @click.argument("source_id", metavar="ID")
 @click.option("--reason", help="For the audit log.")
 def enable(*, source_id: str, reason: str | None) -> None:
-    """Poll a source again, its failures forgotten."""
+    """Poll a source again and reset its failures."""
     from ingestion_pipeline.registry import approval_problems
     from ingestion_pipeline.sources import registry
     from ingestion_pipeline.sources.declared_rows import BY_FILE
@@ -290,53 +297,53 @@ def enable(*, source_id: str, reason: str | None) -> None:
         if before is not None and (bad := approval_problems(before, settings.sources)):
             raise CommandRefused("\n".join(bad))
         registry.enable(connection, source_id, actor=actor(), reason=reason, now=now)
-    say(f"{source_id} is enabled and due now")
+    echo(f"{source_id} is enabled and due now")
     if before is not None and before.status_reason == BY_FILE:
         undone = "the next import disables it again unless that line goes"
-        say(f"warning: {before.origin} says `enabled: false`; {undone}", is_error=True)
+        echo(f"warning: {before.origin} says `enabled: false`; {undone}", is_error=True)
 
 
 @sources.command()
 @click.argument("source_id", metavar="ID")
 @click.option("--reason", default="no reason given", help="Shown wherever the source is.")
 def disable(*, source_id: str, reason: str) -> None:
-    """Poll a source no more, until it is enabled.
+    """Stop polling a source until it is enabled.
 
     Whatever its file says. Jobs that only this board lists are closed.
     """
-    from ingestion_pipeline.companies.boards.closing import close_unwatched, lock_board
+    from ingestion_pipeline.companies.boards.closing import close_inactive_boards, lock_board
     from ingestion_pipeline.sources import registry
 
     with opened() as (settings, store), store.begin() as connection:
         now = store.clock.now(connection)
         lock_board(connection, source_id)
         registry.disable(connection, source_id, actor=actor(), reason=reason, now=now)
-        closed = close_unwatched(
+        closed = close_inactive_boards(
             connection, now=now, settings=settings, actor=actor(), only=source_id
         )
-    say(f"{source_id} is disabled; `ingest sources enable {source_id}` ends it")
-    _say_closed(closed)
+    echo(f"{source_id} is disabled; `ingest sources enable {source_id}` enables it again")
+    _print_closed_listings(closed)
 
 
 @sources.command()
 @click.argument("source_id", metavar="ID")
 def remove(*, source_id: str) -> None:
-    """Poll a source never again; its rows stay."""
-    from ingestion_pipeline.companies.boards.closing import close_unwatched, lock_board
+    """Remove a source; its rows stay."""
+    from ingestion_pipeline.companies.boards.closing import close_inactive_boards, lock_board
     from ingestion_pipeline.sources import registry
 
     with opened() as (settings, store), store.begin() as connection:
         now = store.clock.now(connection)
         lock_board(connection, source_id)
         registry.remove(connection, source_id, actor=actor(), now=now)
-        closed = close_unwatched(
+        closed = close_inactive_boards(
             connection, now=now, settings=settings, actor=actor(), only=source_id
         )
-    say(f"{source_id} is removed: never polled again, though a file may still declare it")
-    say("its rows stay; the sensor `new_sources` drops its partition; `enable` brings it back")
-    _say_closed(closed)
+    echo(f"{source_id} is removed: never polled again, though a file may still declare it")
+    echo("its rows stay; the sensor `new_sources` drops its partition; `enable` brings it back")
+    _print_closed_listings(closed)
 
 
-def _say_closed(closed: int) -> None:
+def _print_closed_listings(closed: int) -> None:
     if closed:
-        say(f"{closed} listings that only it had are closed; enabled again, it brings them back")
+        echo(f"{closed} listings that only it had are closed; enabling it brings them back")

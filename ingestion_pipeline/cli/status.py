@@ -1,4 +1,4 @@
-"""`ingest status`: a line per source, the worst first, why it was or was not polled, what waits."""
+"""`ingest status`: every source with its health, worst first, and what waits."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ingestion_pipeline.cli.output import (
     Column,
     CommandFailed,
     distance,
-    say,
-    say_json,
-    say_table,
+    echo,
+    print_json,
+    print_table,
     shortened,
 )
 from ingestion_pipeline.cli.session import json_option, opened
@@ -41,24 +41,28 @@ SHOWN_REASON = 90  # characters in the table; `--json` and `sources show` have a
 def status(*, as_json: bool, workers: bool, everything: bool, fail_on: Sequence[str]) -> None:
     """Show every source, the worst first, and what waits.
 
-    With how well it is and why it was or was not polled. The words: open, disabled, degraded, late,
-    unsteady, waiting, healthy, off.
+    With its health and why it was or was not polled. Health is one of open, disabled, degraded,
+    late, unsteady, waiting, healthy, off.
     """
     if workers:
-        _say_workers(as_json=as_json)
+        _print_workers(as_json=as_json)
         return
-    found = _found(limit=None if everything or as_json else SHOWN)
+    report = _collect(limit=None if everything or as_json else SHOWN)
     if as_json:
-        say_json(found)
+        print_json(report)
     else:
-        _say(found)
-    _fail(found, fail_on)
+        _print(report)
+    _fail(report, fail_on)
 
 
-def _found(*, limit: int | None) -> dict[str, Any]:
-    """All that is shown, by stable keys; at most so many sources, the worst."""
-    from ingestion_pipeline.operations.alerts import is_missing, last_pulse, month_budget
-    from ingestion_pipeline.operations.health import as_row, reported, standings
+def _collect(*, limit: int | None) -> dict[str, Any]:
+    """Return everything that is shown, under stable keys; at most `limit` sources, the worst."""
+    from ingestion_pipeline.operations.alerts import (
+        is_heartbeat_overdue,
+        last_heartbeat,
+        month_budget,
+    )
+    from ingestion_pipeline.operations.health import as_row, reported, source_statuses
     from ingestion_pipeline.operations.queues import backlog as behind
     from ingestion_pipeline.operations.queues import queues
     from ingestion_pipeline.sources.scheduling.due import backlog
@@ -67,83 +71,93 @@ def _found(*, limit: int | None) -> dict[str, Any]:
 
     with opened() as (settings, store), store.read() as connection:
         now = store.clock.now(connection)
-        standing = standings(connection, settings, now=now)
-        shown = reported(connection, standing[:limit], settings, now=now)
-        pulse = last_pulse(connection)
+        statuses = source_statuses(connection, settings, now=now)
+        shown_sources = reported(connection, statuses[:limit], settings, now=now)
+        last_tick = last_heartbeat(connection)
         budget = month_budget(connection, settings, now=now)
         held_up = backlog(connection, now=now, limit=settings.polling.backlog_limit)
-        facts = [one.facts for one in standing]
+        facts = [status.facts for status in statuses]
         waiting = queues(connection, now=now)
         left = behind(connection, facts, waiting, now=now, limits=settings.health)
         return {
             "now": now,
             "backlog": asdict(left),
-            "sources": [as_row(one) for one in shown],
-            "health": Counter(one.health.value for one in standing),
+            "sources": [as_row(status) for status in shown_sources],
+            "health": Counter(status.health.value for status in statuses),
             "totals": asdict(totals(connection, now=now)),
             "waiting_hosts": [
                 {"host": host, "wanted_since": since}
                 for host, since in waiting_hosts(connection, now=now)
             ],
-            "website_phases": [asdict(one) for one in phase_metrics(connection, now=now)],
-            "daemon": {"last_tick_at": pulse, "is_silent": is_missing(pulse, settings, now=now)},
+            "website_phases": [asdict(phase) for phase in phase_metrics(connection, now=now)],
+            "daemon": {
+                "last_tick_at": last_tick,
+                "is_silent": is_heartbeat_overdue(last_tick, settings, now=now),
+            },
             "budget": asdict(budget) | {"percent": budget.percent},
             "polling_paused": str(held_up) if held_up else None,
         }
 
 
-def _say(found: dict[str, Any]) -> None:
-    now = found["now"]
-    _say_sources(found["sources"], now)
-    left = sum(found["health"].values()) - len(found["sources"])
+def _print(report: dict[str, Any]) -> None:
+    now = report["now"]
+    _print_sources(report["sources"], now)
+    left = sum(report["health"].values()) - len(report["sources"])
     if left:
-        say(f"and {left} that do no worse; `ingest status --all` shows them\n")
-    say(_summary(found))
-    if found["polling_paused"]:
-        say(found["polling_paused"])
-    for one in found["waiting_hosts"]:
-        say(f"host {one['host']} is waited for: another run has it")
-    if found["daemon"]["is_silent"]:
-        said = distance(found["daemon"]["last_tick_at"], now)
-        say(f"the daemon is silent: its last tick was {said}; start it (`make dev`)")
-    _say_phases(found["website_phases"])
+        echo(f"and {left} more that are no worse; `ingest status --all` shows them\n")
+    echo(_summary(report))
+    if report["polling_paused"]:
+        echo(report["polling_paused"])
+    for host in report["waiting_hosts"]:
+        echo(f"host {host['host']} is in use by another run")
+    if report["daemon"]["is_silent"]:
+        age = distance(report["daemon"]["last_tick_at"], now)
+        echo(f"the daemon is silent: its last tick was {age}; start it (`make dev`)")
+    _print_phases(report["website_phases"])
 
 
 UNWELL = ("open", "disabled", "degraded")
 
 
-def _fail(found: dict[str, Any], fail_on: Sequence[str]) -> None:
-    """Exit 1 for whoever asked: a line of cron, a probe."""
-    if "daemon" in fail_on and found["daemon"]["is_silent"]:
-        raise CommandFailed("the daemon is silent: nothing is polled, delivered or kept")
-    unwell = {word: found["health"][word] for word in UNWELL if found["health"][word]}
+def _fail(report: dict[str, Any], fail_on: Sequence[str]) -> None:
+    """Raise for the conditions of --fail-on, for cron jobs and probes."""
+    if "daemon" in fail_on and report["daemon"]["is_silent"]:
+        raise CommandFailed("the daemon is silent: no polling, delivery or maintenance")
+    unwell = {word: report["health"][word] for word in UNWELL if report["health"][word]}
     if "sources" in fail_on and unwell:
         raise CommandFailed(", ".join(f"{count} {word}" for word, count in unwell.items()))
 
 
-def _say_phases(phases: list[dict[str, Any]]) -> None:
-    """How the phases of analyses do; nothing, if there never was one."""
+def _print_phases(phases: list[dict[str, Any]]) -> None:
+    """Print the phases of website analyses; nothing if there never was one."""
     numbers = ("waiting", "running", "lost", "succeeded", "failed", "retries")
-    if not any(one[name] for one in phases for name in numbers):
+    if not any(phase[name] for phase in phases for name in numbers):
         return
     names = (*numbers, "success_rate", "waiting_seconds", "processing_seconds")
-    shown = {"success_rate": "success", "waiting_seconds": "wait s", "processing_seconds": "work s"}
-    columns = [Column("phase"), *(Column(shown.get(one, one), is_number=True) for one in names)]
-    say("")
-    say_table(columns, [[one["queue"], *(one[name] for name in names)] for one in phases])
+    headings = {
+        "success_rate": "success",
+        "waiting_seconds": "wait s",
+        "processing_seconds": "work s",
+    }
+    columns = [
+        Column("phase"),
+        *(Column(headings.get(phase, phase), is_number=True) for phase in names),
+    ]
+    echo("")
+    print_table(columns, [[phase["queue"], *(phase[name] for name in names)] for phase in phases])
 
 
-def _say_workers(*, as_json: bool) -> None:
+def _print_workers(*, as_json: bool) -> None:
     from ingestion_pipeline.tasks.heartbeats import lease_owners
 
     with opened() as (_, store), store.read() as connection:
         now = store.clock.now(connection)
-        found = [asdict(one) for one in lease_owners(connection, now=now)]
+        workers = [asdict(worker) for worker in lease_owners(connection, now=now)]
     if as_json:
-        say_json({"now": now, "workers": found})
+        print_json({"now": now, "workers": workers})
         return
-    if not found:
-        say("nobody works, and nobody holds anything")
+    if not workers:
+        echo("no workers and no leases")
         return
     columns = [
         Column("worker"),
@@ -155,20 +169,20 @@ def _say_workers(*, as_json: bool) -> None:
     ]
     rows = [
         [
-            one["owner"],
-            one["state"],
-            one["job"] or "",
-            one["claims"],
-            ", ".join(one["kinds"]),
-            distance(one["alive_until"], now),
+            worker["owner"],
+            worker["state"],
+            worker["job"] or "",
+            worker["claims"],
+            ", ".join(worker["kinds"]),
+            distance(worker["alive_until"], now),
         ]
-        for one in found
+        for worker in workers
     ]
-    say_table(columns, rows)
+    print_table(columns, rows)
 
 
 def status_row(watched: Watched, *, now: datetime, max_attempts: int) -> dict[str, Any]:
-    """A source's standing under stable keys."""
+    """Return a source's status under stable keys."""
     from ingestion_pipeline.sources.status import reason
 
     source = watched.source
@@ -187,9 +201,9 @@ def status_row(watched: Watched, *, now: datetime, max_attempts: int) -> dict[st
     }
 
 
-def _say_sources(rows: list[dict[str, Any]], now: datetime) -> None:
+def _print_sources(rows: list[dict[str, Any]], now: datetime) -> None:
     if not rows:
-        say("no sources yet: `ingest sources add` adds one, `ingest demo run` brings its own\n")
+        echo("no sources yet: `ingest sources add` adds one, `ingest demo run` adds its own\n")
         return
     columns = [
         Column("source"),
@@ -201,7 +215,7 @@ def _say_sources(rows: list[dict[str, Any]], now: datetime) -> None:
         Column("records", is_number=True),
         Column("why", is_flexible=True),
     ]
-    say_table(
+    print_table(
         columns,
         [
             [
@@ -217,24 +231,24 @@ def _say_sources(rows: list[dict[str, Any]], now: datetime) -> None:
             for row in rows
         ],
     )
-    say("")
+    echo("")
 
 
 def _shown_reason(row: dict[str, Any]) -> str:
-    """Say what is wrong with the data where no poll failed; else why it was or was not polled."""
+    """Return the problem of the data if no poll failed, else why it was or was not polled."""
     is_wrong = row["health"].value == "degraded" and not row["failure_count"]
     return row["health_reason"] if is_wrong else row["why"]
 
 
-def _summary(found: dict[str, Any]) -> str:
-    counts = found["totals"]
-    words = ", ".join(f"{count} {word}" for word, count in found["health"].items())
+def _summary(report: dict[str, Any]) -> str:
+    counts = report["totals"]
+    words = ", ".join(f"{count} {word}" for word, count in report["health"].items())
     return (
         f"sources: {words or 'none'}\n"
         f"tasks: {counts['due']} due now, {counts['in_progress']} in progress,"
-        f" {counts['abandoned']} with a silent worker, {counts['retrying']} waiting for a retry\n"
+        f" {counts['abandoned']} with a lost worker, {counts['retrying']} waiting for a retry\n"
         f"dead letters open: {counts['dead_letters']}; outbox rows unhandled: {counts['outbox']}"
-        f"{_money(found['budget'])}"
+        f"{_money(report['budget'])}"
     )
 
 

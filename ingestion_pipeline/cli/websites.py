@@ -1,4 +1,4 @@
-"""`ingest websites`: how far analyses are, what they found, how visible each business is."""
+"""`ingest websites`: show analyses, their progress, and how visible each business is."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import click
 from ingestion_pipeline.cli.output import (
     Column,
     distance,
-    say,
-    say_facts,
-    say_json,
-    say_table,
+    echo,
+    print_facts,
+    print_json,
+    print_table,
     shortened,
 )
 from ingestion_pipeline.cli.session import json_option, opened
@@ -36,15 +36,15 @@ COLUMNS = (
 )
 
 
-def say_visibility(rows: Sequence[tuple[str, VisibilityRow]]) -> None:
-    """One line per business and provider; answers are those that were given, of those wanted."""
-    say_table(
-        [Column("business"), *COLUMNS], [[name, *visibility_cells(one)] for name, one in rows]
+def print_visibility(rows: Sequence[tuple[str, VisibilityRow]]) -> None:
+    """Print one line per business and provider; answers received of answers requested."""
+    print_table(
+        [Column("business"), *COLUMNS], [[name, *visibility_cells(row)] for name, row in rows]
     )
 
 
 def visibility_cells(row: VisibilityRow) -> list[object]:
-    """Provider, answers, share with a mention, mean rank, score, competitors."""
+    """Return provider, answers, share with a mention, mean rank, score, competitors."""
     others = ", ".join(f"{name} {share:.0%}" for name, share in row.competitors.items())
     return [
         row.provider,
@@ -74,7 +74,7 @@ def websites() -> None:
 
 
 @websites.command("list")
-@click.option("--status", type=click.Choice(STATES), help="Only those whose analysis is so far.")
+@click.option("--status", type=click.Choice(STATES), help="Only those with this analysis status.")
 @json_option
 def list_(*, status: str | None, as_json: bool) -> None:
     """Show every website with its last analysis, and why it waits."""
@@ -83,11 +83,11 @@ def list_(*, status: str | None, as_json: bool) -> None:
     with opened() as (settings, store), store.read() as connection:
         now = store.clock.now(connection)
         attempts = settings.work.max_attempts
-        found = list_websites(connection, now=now, max_attempts=attempts, status=status)
+        rows = list_websites(connection, now=now, max_attempts=attempts, status=status)
     if as_json:
-        say_json(found)
-    elif not found:
-        say("no websites; `ingest sources add URL --kind website` adds one")
+        print_json(rows)
+    elif not rows:
+        echo("no websites; `ingest sources add URL --kind website` adds one")
     else:
         columns = [
             Column("website"),
@@ -99,19 +99,19 @@ def list_(*, status: str | None, as_json: bool) -> None:
             Column("next"),
             Column("why", is_flexible=True),
         ]
-        say_table(columns, [_row(one, now) for one in found])
+        print_table(columns, [_row(row, now) for row in rows])
 
 
-def _row(one: Mapping[str, Any], now: datetime) -> list[object]:
+def _row(row: Mapping[str, Any], now: datetime) -> list[object]:
     return [
-        one["id"],
-        one["name"],
-        one["status"],
-        one["progress_percent"],
-        _percent(one["visibility"]),
-        one["score"],
-        distance(one["next_check_at"], now),
-        shortened(one["why"], MOST_SHOWN),
+        row["id"],
+        row["name"],
+        row["status"],
+        row["progress_percent"],
+        _percent(row["visibility"]),
+        row["score"],
+        distance(row["next_check_at"], now),
+        shortened(row["why"], MOST_SHOWN),
     ]
 
 
@@ -127,16 +127,16 @@ def show(*, website_id: str, as_json: bool) -> None:
         attempts = settings.work.max_attempts
         report = website_report(connection, website_id, now=now, max_attempts=attempts)
     if as_json:
-        say_json(_document(report))
+        print_json(_document(report))
         return
-    say_facts(_facts(report, now))
-    for one in (report.last, report.complete):
-        if one is not None and one.prompts:
-            _say_prompts(one)
+    print_facts(_facts(report, now))
+    for analysis in (report.last, report.complete):
+        if analysis is not None and analysis.prompts:
+            _print_prompts(analysis)
             break
     if report.complete is not None:
-        _say_visibility(report.complete)
-        _say_history(report.complete.history)
+        _print_visibility(report.complete)
+        _print_history(report.complete.history)
 
 
 def _document(report: WebsiteReport) -> dict[str, Any]:
@@ -151,19 +151,19 @@ def _document(report: WebsiteReport) -> dict[str, Any]:
         "next_check_at": report.next_check_at,
         "analysis": None if last is None else _analysis(last),
         "complete": None if complete is None else _analysis(complete),
-        "visibility": [asdict(one) for one in visibility_rows(complete)] if complete else [],
-        "history": [asdict(one) for one in history],
+        "visibility": [asdict(row) for row in visibility_rows(complete)] if complete else [],
+        "history": [asdict(row) for row in history],
         "cost_usd": report.cost_usd,
         "model_calls": report.calls,
         "unpriced_calls": report.unpriced,
     }
 
 
-def _analysis(one: AnalysisReport) -> dict[str, Any]:
+def _analysis(report: AnalysisReport) -> dict[str, Any]:
     names = ("id", "progress_percent", "progress_message", "failure", "created_at", "finished_at")
     more = ("info", "prompts", "analysis", "phase_times")
-    found: dict[str, Any] = {name: getattr(one, name) for name in (*names, *more)}
-    return {"status": one.status.value, **found}
+    fields: dict[str, Any] = {name: getattr(report, name) for name in (*names, *more)}
+    return {"status": report.status.value, **fields}
 
 
 def _facts(report: WebsiteReport, now: datetime) -> dict[str, object]:
@@ -171,57 +171,59 @@ def _facts(report: WebsiteReport, now: datetime) -> dict[str, object]:
     facts: dict[str, object] = {"website": source.url, "tier": source.tier, "why": report.why}
     if last is not None:
         facts["analysis"] = f"{last.id}, {last.status.value}, {last.progress_percent} %"
-        facts["said"] = last.progress_message
+        facts["progress"] = last.progress_message
         facts |= _info(last.info or (report.complete.info if report.complete else {}))
     facts["next"] = distance(report.next_check_at, now)
     unknown = f", {report.unpriced} of them at no known price" if report.unpriced else ""
-    facts["cost"] = f"{report.cost_usd:.4f} USD for {report.calls} calls that were charged{unknown}"
+    facts["cost"] = f"{report.cost_usd:.4f} USD for {report.calls} charged calls{unknown}"
     return facts
 
 
 def _info(info: Mapping[str, Any]) -> dict[str, object]:
     texts = ("name", "industry", "description", "location", "language", "confidence")
-    found: dict[str, object] = {
+    facts: dict[str, object] = {
         name: shortened(str(info[name]), MOST_SHOWN) for name in texts if info.get(name) is not None
     }
     lists = ("aliases", "keywords", "competitors", "pages")
-    return found | {name: ", ".join(info[name]) for name in lists if info.get(name)}
+    return facts | {name: ", ".join(info[name]) for name in lists if info.get(name)}
 
 
-def _say_prompts(report: AnalysisReport) -> None:
-    say("")
+def _print_prompts(report: AnalysisReport) -> None:
+    echo("")
     rows = [
-        [number, one["by"], one["is_direct"], one["text"]]
-        for number, one in enumerate(report.prompts, 1)
+        [number, prompt["by"], prompt["is_direct"], prompt["text"]]
+        for number, prompt in enumerate(report.prompts, 1)
     ]
-    columns = [Column("nr", is_number=True), Column("by"), Column("names it")]
-    say_table([*columns, Column("prompt", is_flexible=True)], rows)
+    columns = [Column("nr", is_number=True), Column("by"), Column("direct")]
+    print_table([*columns, Column("prompt", is_flexible=True)], rows)
 
 
-def _say_visibility(report: AnalysisReport) -> None:
+def _print_visibility(report: AnalysisReport) -> None:
     from ingestion_pipeline.websites.reporting import visibility_rows
 
     rows = visibility_rows(report)
-    say("")
-    say_table(COLUMNS, [visibility_cells(one) for one in rows])
-    for one in rows:
-        if one.failure:
-            say(f"{one.provider}: {shortened(one.failure, MOST_SHOWN)}")
+    echo("")
+    print_table(COLUMNS, [visibility_cells(row) for row in rows])
+    for row in rows:
+        if row.failure:
+            echo(f"{row.provider}: {shortened(row.failure, MOST_SHOWN)}")
 
 
-def _say_history(history: Sequence[RankedDay]) -> None:
-    say("")
+def _print_history(history: Sequence[RankedDay]) -> None:
+    echo("")
     columns = [Column("day"), Column("visible", is_number=True), Column("score", is_number=True)]
     columns += [Column("cost USD", is_number=True), Column("by provider", is_flexible=True)]
     rows = [
-        [one.day, _percent(one.visibility), one.score, one.cost_usd, _shares(one.by_provider)]
-        for one in reversed(history[-DAYS_SHOWN:])
+        [day.day, _percent(day.visibility), day.score, day.cost_usd, _shares(day.by_provider)]
+        for day in reversed(history[-DAYS_SHOWN:])
     ]
-    say_table(columns, rows)
+    print_table(columns, rows)
 
 
 def _shares(by_provider: Mapping[str, Mapping[str, Any]]) -> str:
-    return ", ".join(f"{name} {_percent(one['visibility'])}" for name, one in by_provider.items())
+    return ", ".join(
+        f"{name} {_percent(ranking['visibility'])}" for name, ranking in by_provider.items()
+    )
 
 
 def _percent(share: float | None) -> str | None:

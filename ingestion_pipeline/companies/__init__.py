@@ -1,7 +1,6 @@
-"""Job boards enter: answers of their APIs, feeds and pages, read by one adapter per platform.
+"""Companies and job boards: adapters for job platforms, company analysis, listings and matches.
 
-Listings leave, each with what its board states of it, and a problem for each that cannot be read.
-Fetching does not belong here: adapters say what to ask and read answers.
+Adapters build requests and parse responses; they do not fetch anything themselves.
 """
 
 from ingestion_pipeline.companies.listing import Listing, Remote

@@ -1,7 +1,7 @@
-"""A board asked once, politely, for its first page: can we read it, and how sure is that?
+"""Probes a job board with one request for its first page and registers it as a source.
 
-Pattern and a page that its adapter reads are high; the pattern alone is medium; a page of the
-company's own, whatever it says, is low.
+Confidence is high if the URL pattern matches and the adapter can parse the page, medium if only the
+pattern matches, and low for a company's own page.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ingestion_pipeline.companies.analysis.boards import GENERIC, RSS
 from ingestion_pipeline.companies.outcomes import Probed
 from ingestion_pipeline.companies.platforms import PLATFORMS, BadConfig, JobBoard, JobPlatform
 from ingestion_pipeline.companies.platforms.generic import RECOGNISE
-from ingestion_pipeline.companies.platforms.recognition import recognised, sampled
+from ingestion_pipeline.companies.platforms.recognition import recognised_jobs, sample_titles
 from ingestion_pipeline.companies.records import company
 from ingestion_pipeline.companies.states import Confidence
 from ingestion_pipeline.pages.http.request import Answer, Fetched, Request
@@ -44,7 +44,7 @@ HTML_ACCEPT = "text/html,application/xhtml+xml;q=0.9,*/*;q=0.5"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What is asked of a board; a generic one is a page that says by itself what it is."""
+    """The request for a board's first page; a generic board is a page without a known platform."""
 
     platform: str
     url: str
@@ -55,26 +55,26 @@ class Probe:
 
     @property
     def host(self) -> str:
-        """Whom it asks."""
+        """Return the host that is requested."""
         return host_of(self.request.url)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResult:
-    """The platform to read it by, its config, and how sure that is."""
+    """The platform and config to parse the board with, and the confidence."""
 
     platform: str
     config: Mapping[str, Any]
     confidence: Confidence
-    said: str
+    details: str
 
 
 def probe_of(platform: str, url: str, config: Mapping[str, Any]) -> Probe:
-    """What to ask of the board.
+    """Return the probe for the board.
 
     Raises:
-        BadConfig: address and config do not say whose board it is.
-        Permanent: nothing reads boards of this platform.
+        BadConfig: neither URL nor config identifies the board.
+        Permanent: there is no adapter for this platform.
     """
     if platform == GENERIC:
         return Probe(
@@ -99,11 +99,11 @@ def probe_of(platform: str, url: str, config: Mapping[str, Any]) -> Probe:
     )
 
 
-async def ask(probe: Probe, fetch: PacedFetch, *, now: datetime) -> ProbeResult:
-    """The verdict on the board; what may pass, or is nobody's fault, is raised.
+async def probe_board(probe: Probe, fetch: PacedFetch, *, now: datetime) -> ProbeResult:
+    """Request the board's first page and return the result; transient errors are raised.
 
-    A board that is not there, or answers with something else, is a verdict: medium, with what it
-    said, and a person decides.
+    A board that is missing or returns something else is a result with medium confidence and the
+    error, for a person to decide.
     """
     try:
         answer = await fetch(probe.request)
@@ -131,39 +131,41 @@ def _read(probe: Probe, answer: Answer, *, now: datetime) -> ProbeResult:
     except BadConfig as error:
         raise Permanent(str(error), code="bad_config") from error
     count = len(reading.records)
-    # An empty feed may be a feed of anything; an empty board is a board without jobs.
+    # An empty feed may be about anything; an empty board is a board without jobs.
     is_sure = count > 0 or probe.platform != RSS
     return ProbeResult(
         platform=probe.platform,
         config=probe.config,
         confidence=Confidence.HIGH if is_sure else Confidence.MEDIUM,
-        said=f"its first page lists {count} jobs",
+        details=f"its first page lists {count} jobs",
     )
 
 
 def _generic(probe: Probe, answer: Fetched) -> ProbeResult:
-    """A page of the company's own: read by its data for machines, else by its layout if sure."""
+    """Return the result for a company's own page: JSON-LD postings, else a recognised list."""
     html = decode(answer.body, answer.content_type)
     postings = sum(1 for _ in read_embedded(html).things("JobPosting"))
     if postings:
-        said = f"a page of its own that states {postings} jobs for machines"
+        details = f"the company's own page with {postings} JobPosting items"
         return ProbeResult(
             platform="jsonld",
             config=probe.config or {"may_be_empty": True},
             confidence=Confidence.LOW,
-            said=said,
+            details=details,
         )
     config = probe.config
-    jobs = [] if config else recognised(html, url=answer.final_url)
+    jobs = [] if config else recognised_jobs(html, url=answer.final_url)
     if jobs:
         config = {RECOGNISE: True}
-        said = f"a page of its own; {len(jobs)} jobs recognised by its layout: {sampled(jobs)}"
+        details = (
+            f"the company's own page; {len(jobs)} jobs recognised by layout: {sample_titles(jobs)}"
+        )
     else:
-        said = (
-            "a page of its own, on which no list of jobs is recognised; it needs `items` and"
+        details = (
+            "the company's own page, without a recognised list of jobs; it needs `items` and"
             " `fields` (CSS selectors) in its config"
         )
-    return ProbeResult(platform="html", config=config, confidence=Confidence.LOW, said=said)
+    return ProbeResult(platform="html", config=config, confidence=Confidence.LOW, details=details)
 
 
 def _unsure(probe: Probe, code: str, text: str) -> ProbeResult:
@@ -172,23 +174,23 @@ def _unsure(probe: Probe, code: str, text: str) -> ProbeResult:
         platform="html" if is_generic else probe.platform,
         config=probe.config,
         confidence=Confidence.LOW if is_generic else Confidence.MEDIUM,
-        said=f"its first page was not read ({code}): {text[:300]}",
+        details=f"its first page was not read ({code}): {text[:300]}",
     )
 
 
-def standing_source(
+def find_board_source(
     connection: Connection, *, platform: str, url: str, token: str | None
 ) -> str | None:
-    """The id of the source of this board or of this very address; None if there is none.
+    """Return the id of the source with this board token or this URL; None if there is none.
 
-    The origin looked for a token inside addresses, and took strangers' boards for its own.
+    Tokens are compared whole: a search for the token inside URLs matches boards of other companies.
     """
     query = select(sources.c.id, sources.c.url, sources.c.platform, sources.c.config).where(
         sources.c.kind == Kind.JOB_BOARD.value
     )
-    wanted = _canonical(url)
+    requested_url = _canonical(url)
     for row in connection.execute(query.order_by(sources.c.created_at, sources.c.id)):
-        if _canonical(row.url) == wanted:
+        if _canonical(row.url) == requested_url:
             return row.id
         if token and row.platform == platform and _token(row.url, platform, row.config) == token:
             return row.id
@@ -198,8 +200,8 @@ def standing_source(
 def _token(url: str, platform: str, config: Mapping[str, Any]) -> str | None:
     if isinstance(named := config.get("board_token"), str):
         return named
-    found = recognize_platform(url)
-    return found.token if found is not None and found.name == platform else None
+    recognized = recognize_platform(url)
+    return recognized.token if recognized is not None and recognized.name == platform else None
 
 
 def _canonical(url: str) -> str:
@@ -216,15 +218,19 @@ MAX_NAME = 90
 def save_board(
     connection: Connection, probed: Probed, *, now: datetime, settings: Settings
 ) -> str | None:
-    """The board's source, made now; None if it has one, or if its lineage does not want its poll.
+    """Register the board as a source and return its id.
 
-    The poll is the discovery's child, so that what it finds belongs to the same lineage.
+    Return None if it has a source already, or if the spawn guard refuses its poll. The poll is a
+    child task of the discovery, so that its results have the same lineage.
     """
-    found = recognize_platform(probed.url)
-    token = found.token if found is not None and found.name == probed.platform else None
-    standing = standing_source(connection, platform=probed.platform, url=probed.url, token=token)
-    if standing is not None:
-        note_board(connection, probed, source_id=standing, now=now)
+    platform = recognize_platform(probed.url)
+    is_same = platform is not None and platform.name == probed.platform
+    token = platform.token if platform is not None and is_same else None
+    existing_id = find_board_source(
+        connection, platform=probed.platform, url=probed.url, token=token
+    )
+    if existing_id is not None:
+        note_board(connection, probed, source_id=existing_id, now=now)
         return None
     source_id = _free_id(connection, probed, token)
     is_sure = probed.confidence is Confidence.HIGH
@@ -240,7 +246,7 @@ def save_board(
         note_board(connection, probed, source_id=None, now=now, note=f"refused: {made.value}")
         return None
     register(connection, [_definition(connection, probed, source_id, is_sure)], now=now)
-    _settle(connection, probed, source_id, is_sure=is_sure, now=now)
+    _set_provenance(connection, probed, source_id, is_sure=is_sure, now=now)
     note_board(connection, probed, source_id=source_id, now=now)
     return source_id
 
@@ -276,16 +282,16 @@ def _definition(
     )
 
 
-def _settle(
+def _set_provenance(
     connection: Connection, probed: Probed, source_id: str, *, is_sure: bool, now: datetime
 ) -> None:
-    """The source is of the discovery's lineage; what is not sure waits for approval."""
+    """Set the source's lineage; a source below high confidence waits for approval."""
     values: dict[str, Any] = {"tracking_id": probed.task.tracking_id}
     if not is_sure:
         values |= {
             "status": SourceStatus.PENDING_VALIDATION.value,
             "status_reason": (
-                f"confidence {probed.confidence.value}: {probed.said}; it is polled after"
+                f"confidence {probed.confidence.value}: {probed.details}; it is polled after"
                 f" `ingest sources enable {source_id}`"
             ),
         }
@@ -307,7 +313,7 @@ def _settle(
 
 
 def _free_id(connection: Connection, probed: Probed, token: str | None) -> str:
-    """`job_board:greenhouse-acme`; with a part of the lineage's id where another board has that."""
+    """Return `job_board:greenhouse-acme`, with the task's id appended if that is taken."""
     name = f"{probed.platform}-{token}" if token else (probed.company_id or host_of(probed.url))
     slug = _ODD.sub("-", name.casefold()).strip("-.")[:MAX_NAME] or "board"
     source_id = f"{Kind.JOB_BOARD.value}:{slug}"
@@ -324,29 +330,29 @@ def note_board(
     now: datetime,
     note: str | None = None,
 ) -> None:
-    """The company's record says what became of the board."""
-    said = {
+    """Record the outcome of the discovery in the company's record."""
+    changes = {
         "confidence": probed.confidence.value,
         "source_id": source_id,
-        "note": note or probed.said,
+        "note": note or probed.details,
     }
-    change_board(connection, probed.company_id, probed.task, said, now=now)
+    change_board(connection, probed.company_id, probed.task, changes, now=now)
 
 
 def change_board(
     connection: Connection,
     company_id: str | None,
     task: Task,
-    said: Mapping[str, Any],
+    changes: Mapping[str, Any],
     *,
     now: datetime,
 ) -> None:
-    """The board that the discovery was of has these values in the company's record."""
+    """Update the board with the task's URL in the company's record."""
     row = company(connection, company_id) if company_id else None
     if row is None:
         return
-    known: list[dict[str, Any]] = row["boards"] or []
-    boards = [{**one, **said} if one.get("url") == task.url else one for one in known]
+    existing: list[dict[str, Any]] = row["boards"] or []
+    boards = [{**board, **changes} if board.get("url") == task.url else board for board in existing]
     connection.execute(
         update(companies).where(companies.c.id == row["id"]).values(boards=boards, updated_at=now)
     )

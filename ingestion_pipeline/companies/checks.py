@@ -1,4 +1,4 @@
-"""What can be wrong with companies although every run succeeded: thin data, silence."""
+"""Health checks of companies: thin data, stale analyses."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ingestion_pipeline.store.tables import companies, sources
 
 
 def thin(connection: Connection) -> list[Finding]:
-    """Companies whose pages say too little of them."""
+    """Return companies whose pages state too little."""
     query = select(companies.c.id, companies.c.website, companies.c.quality).where(
         companies.c.analyzed_at.is_not(None)
     )
-    found = connection.execute(query.order_by(companies.c.id))
+    analysed = connection.execute(query.order_by(companies.c.id))
     return [
         Finding(subject=row.id, message=f"{row.website} lacks {', '.join(row.quality['missing'])}")
-        for row in found
+        for row in analysed
         if row.quality.get("level") == Completeness.THIN.value
     ]
 
 
 def stale(connection: Connection, *, now: datetime, settings: Settings) -> list[Finding]:
-    """Companies that should have been analysed several times by now and were not."""
+    """Return companies that should have been analysed several times by now and were not."""
     shortest = min(settings.interval_seconds(Kind.COMPANY.value, tier.value) for tier in Tier)
     patience = timedelta(seconds=shortest) * settings.ingest.stale_factor
     last = func.coalesce(sources.c.last_success_at, sources.c.created_at)

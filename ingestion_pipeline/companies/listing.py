@@ -1,4 +1,4 @@
-"""A job as its board lists it; what the board does not state is None, never a word for it."""
+"""A job as its board lists it; what the board does not state is None, never a placeholder."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Remote(StrEnum):
 class Listing:
     """One posting; `description` is Markdown, times are UTC, `external_id` is the platform's own.
 
-    `employment_type` and `department` are as the board words them, `company_website` as it links. A
-    relative date ("3 days ago") moves with every reading: only the first one counts.
+    `employment_type` and `department` are in the board's words, `company_website` as it links. A
+    relative date ("3 days ago") changes with every poll: only the first one counts.
     """
 
     external_id: str | None
@@ -46,7 +46,7 @@ class Listing:
     posted_is_relative: bool = False
 
     def __post_init__(self) -> None:
-        """Resolve `&amp;` and the like in names, and take secrets out of addresses."""
+        """Resolve character references in names, and remove secrets from URLs."""
         for name in ("title", "location", "company", "department", "employment_type"):
             if (text := getattr(self, name)) is not None and "&" in text:
                 object.__setattr__(self, name, clean_text(without_references(text)) or text)
@@ -58,7 +58,7 @@ class Listing:
 
 
 def is_expired(valid_until: datetime | None, *, now: datetime) -> bool:
-    """Return whether the last moment to apply has passed; a date without a time counts whole."""
+    """Return whether the deadline has passed; a date without a time lasts until its end."""
     if valid_until is None:
         return False
     is_date = valid_until.time() == time.min
@@ -66,7 +66,7 @@ def is_expired(valid_until: datetime | None, *, now: datetime) -> bool:
 
 
 def listing_as_dict(listing: Listing) -> Mapping[str, Any]:
-    """The listing as plain values, times as ISO text."""
+    """Return the listing as plain values, times as ISO text."""
     return {name: _plain(getattr(listing, name)) for name in _STATED}
 
 

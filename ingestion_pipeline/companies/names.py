@@ -1,4 +1,4 @@
-"""Under which keys companies and postings are known, however a board spells them."""
+"""Normalised keys of companies and postings that are equal for every spelling on a board."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from hashlib import sha256
 from ingestion_pipeline.reading.text.business_names import without_legal_form
 from ingestion_pipeline.urls import BadUrl, canonical_url, is_tracking
 
-FINGERPRINT_CHARACTERS = 500  # of a description; boards cut and extend its end
+FINGERPRINT_CHARACTERS = 500  # of a description; boards cut or extend its end
 MAX_SLUG_CHARACTERS = 80
-MAX_NAME_CHARACTERS = (
-    300  # of a company, as a stranger states it; the longest of our samples has 70
-)
+MAX_NAME_CHARACTERS = 300  # of a company name; the longest of our samples has 70
 
 _HIRING_END = re.compile(
     r"(?<![\s,|:\-\u2013\u2014])[\s,|:\-\u2013\u2014]++(?:(?:is|are|we'?re)\s++hiring!?|hiring!?|careers?(?:\s+page|\s+site)?"
@@ -26,8 +24,8 @@ _HIRING_START = re.compile(
     re.IGNORECASE,
 )
 _TRAILING = " \t,;|:-\u2013\u2014"
-# What people write into a field that must not stay empty, in small letters and without marks.
-_WORDS_FOR_NOTHING = frozenset(
+# Placeholders that people put into a required field, in lower case and without punctuation.
+_PLACEHOLDERS = frozenset(
     {"unknown", "none", "null", "nil", "nan", "undefined", "n a", "na", "not available"}
     | {
         "not applicable",
@@ -61,8 +59,8 @@ _PLACE_PARTS = re.compile(r"[,;/|()\u2022\u2013\u2014]|\s(?:-|or|and|oder|und|ou
 _WORK_MODES = re.compile(
     r"\b(?:remote|hybrid|on-?site|on site|in-?office|anywhere|worldwide|home ?office)\b"
 )
-_LONGEST_CODE = 3  # letters of OR, DE or USA; longer parts of a place are names
-# Codes of countries whose English names lack a letter of them.
+_MAX_CODE_CHARACTERS = 3  # letters of OR, DE or USA; longer parts of a place are names
+# Codes of countries with a letter that the English name lacks.
 _FOREIGN_CODES = {
     "germany": ("de", "deu"),
     "switzerland": ("ch", "che"),
@@ -72,15 +70,15 @@ _FOREIGN_CODES = {
     "estonia": ("ee",),
     "south africa": ("za",),
 } | dict.fromkeys(("england", "scotland", "wales", "united kingdom"), ("uk", "gb", "gbr"))
-# What job boards add to say through whom a reader came; canonical_url keeps some of them, since on
-# other sites each of them selects a page.
+# Referrer parameters of job boards; canonical_url keeps some of them, since on other sites each of
+# them selects a page.
 _REFERRALS = frozenset({"ref", "source", "src", "t", "gh_src", "lever-source", "lever-origin"})
 
 
 def clean_company_name(name: str) -> str:
-    """The name without legal form and without "Careers", "Jobs", "Hiring"; never empty for words.
+    """Return the name without legal form and words such as "Careers", "Jobs" or "Hiring".
 
-    A name that is nothing but such words stays as it is.
+    A name of nothing but such words stays as it is.
     """
     cleaned = " ".join(name[:MAX_NAME_CHARACTERS].split())
     while True:
@@ -93,24 +91,23 @@ def clean_company_name(name: str) -> str:
         cleaned = shorter
 
 
-def is_word_for_nothing(text: str | None) -> bool:
+def is_placeholder_text(text: str | None) -> bool:
     """Return whether the text states nothing: no letter, "N/A", "Unknown", "Confidential"."""
     words = _words(text or "")
-    return not words or words in _WORDS_FOR_NOTHING
+    return not words or words in _PLACEHOLDERS
 
 
 def stated_company(name: str | None) -> str | None:
     """Return the company's name; None for "Unknown", "Confidential Company", "Our client", "-"."""
     words = " ".join(_ANY_COMPANY.sub(" ", _words(name or "")[:200]).split())
-    return None if is_word_for_nothing(words) else name
+    return None if is_placeholder_text(words) else name
 
 
 def is_same_place(first: str | None, second: str | None) -> bool:
-    """Return whether two locations may be one place; one that names no place may be any.
+    """Return whether two locations may be the same; one that names no place may be any.
 
-    One place contains the parts of the other ("Berlin" and "Berlin, Germany"), or has the same town
-    where one says by a code what the other says by a name ("Berlin, DE"; "Paris, TX" is not in
-    France).
+    One contains the parts of the other ("Berlin" and "Berlin, Germany"), or has the same town where
+    one has a code and the other a name ("Berlin, DE"; "Paris, TX" is not in France).
     """
     here, there = _place_parts(first), _place_parts(second)
     if not here or not there or set(here) <= set(there) or set(there) <= set(here):
@@ -118,13 +115,13 @@ def is_same_place(first: str | None, second: str | None) -> bool:
     if here[0] != there[0] or len(here) == 1 or len(there) == 1:
         return " ".join(here) == " ".join(there)
     code, name = sorted((here[1], there[1]), key=len)
-    return len(code) <= _LONGEST_CODE < len(name) and _is_code_of(code, name)
+    return len(code) <= _MAX_CODE_CHARACTERS < len(name) and _is_code_of(code, name)
 
 
 def _is_code_of(code: str, name: str) -> bool:
-    """Return whether the code may stand for the name: its letters are in it, in their order."""
-    letters = iter(name)
-    is_inside = all(letter in letters for letter in code)
+    """Return whether the code may stand for the name: its letters are in it, in order."""
+    remaining = iter(name)
+    is_inside = all(character in remaining for character in code)
     return is_inside or code in _FOREIGN_CODES.get(name, ())
 
 
@@ -135,9 +132,9 @@ def _place_parts(location: str | None) -> list[str]:
 
 
 def company_slug(name: str) -> str:
-    """The id of a company of that name: `[a-z0-9-]`, the same for every spelling we know of.
+    """Return the id of a company of that name: `[a-z0-9-]`, equal for every known spelling.
 
-    A name without Latin letters or digits gets one from its hash.
+    A name without Latin letters or digits gets an id from its hash.
     """
     folded = _folded(clean_company_name(name))
     plain = unicodedata.normalize("NFKD", folded).encode("ascii", "ignore").decode("ascii")
@@ -146,24 +143,25 @@ def company_slug(name: str) -> str:
 
 
 def fingerprint(title: str, company: str | None, description: str | None) -> str:
-    """Equal for the same posting on two boards: title, company, beginning of the description."""
+    """Return a hash of title, company and start of the description, equal across boards."""
     parts = (title, clean_company_name(company or ""), description or "")
     title_words, company_words, words = (_words(part) for part in parts)
     return _digest("\n".join((title_words, company_words, words[:FINGERPRINT_CHARACTERS])))
 
 
 def url_key(url: str) -> str:
-    """Equal for every spelling of a posting's URL; of what is no web address, of the text itself.
+    """Return a hash that is equal for every spelling of a posting's URL.
 
-    Beside the canonical form, a slash at the end and parameters that name a referrer do not count.
+    Text that is no URL is hashed as it is. Beyond the canonical form, a trailing slash and referrer
+    parameters are ignored.
     """
     try:
         canonical = canonical_url(url)
     except BadUrl:
         return _digest(url.strip())
     address, _, query = canonical.partition("?")
-    kept = [pair for pair in query.split("&") if pair and not _is_referral(pair)]
-    return _digest("?".join(filter(None, (address.rstrip("/"), "&".join(kept)))))
+    parameters = [pair for pair in query.split("&") if pair and not _is_referral(pair)]
+    return _digest("?".join(filter(None, (address.rstrip("/"), "&".join(parameters)))))
 
 
 def _is_referral(pair: str) -> bool:
@@ -172,7 +170,7 @@ def _is_referral(pair: str) -> bool:
 
 
 def _words(text: str) -> str:
-    """Only letters and digits count: boards differ in marks, spaces and markup."""
+    """Keep only letters and digits: boards differ in punctuation, spaces and markup."""
     return " ".join(re.findall(r"[^\W_]+", _folded(text)))
 
 

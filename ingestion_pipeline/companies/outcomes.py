@@ -1,4 +1,4 @@
-"""What the work on companies and boards comes to, as closed types."""
+"""Outcome types of company analyses and board discoveries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ingestion_pipeline.companies.analysis.analysis import Findings, Judgement
+from ingestion_pipeline.companies.analysis.analysis import CompanyEvaluation, Findings
 from ingestion_pipeline.companies.states import Confidence
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.tasks.errors import WorkError
@@ -15,19 +15,19 @@ from ingestion_pipeline.tasks.task import Task
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompanyAnalysed:
-    """A company whose pages were read; `failed` are the pages that were not had, by address."""
+    """An analysed company; `failed` has the error codes of failed pages by URL."""
 
     task: Task
     company_id: str
     source: Source
     findings: Findings
-    judgement: Judgement
+    evaluation: CompanyEvaluation
     failed: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotNeeded:
-    """Work that is not to be done: the company is known well, or the board is a source."""
+    """Work that is not needed: the company is known well, or the board has a source."""
 
     task: Task
     why: str
@@ -36,7 +36,7 @@ class NotNeeded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
-    """A board that was asked for its first page, and how sure it is that it can be read."""
+    """A probed board, and the confidence that it can be parsed."""
 
     task: Task
     company_id: str | None
@@ -44,12 +44,12 @@ class Probed:
     url: str
     config: Mapping[str, Any]
     confidence: Confidence
-    said: str
+    details: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotDone:
-    """Work that failed, or could not be begun."""
+    """Work that failed or could not be started."""
 
     task: Task
     error: WorkError

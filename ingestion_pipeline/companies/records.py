@@ -1,7 +1,7 @@
-"""Companies as records: made at once with what identifies them, filled when they are analysed.
+"""Company records: created with what identifies them, completed by their analysis.
 
-One website is one company, whatever it is called and whoever found it; a company with a website has
-a source of kind `company`, so that it is a partition and is looked at again.
+One website is one company, whatever its name and source of discovery; a company with a website has
+a source of kind `company`, so that it is a partition and is analysed again.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from ingestion_pipeline.store.tables import companies, sources, tasks
 from ingestion_pipeline.tasks.task import NewTask
 from ingestion_pipeline.urls import BadUrl, canonical_url, host_of
 
-PLATFORM = "page"  # how a website is read
+PLATFORM = "page"  # the platform of websites
 MAX_ID = 100  # characters; `company:` and a suffix must fit in the width of a source's id
 
 
 def website_key(website: str) -> str:
-    """The same for every spelling of a website: scheme, `www.` and a slash at the end do not count.
+    """Return a key that ignores a website's scheme, `www.` and trailing slash.
 
     Raises:
-        BadUrl: it is no web address.
+        BadUrl: it is not a web URL.
     """
     _, _, address = canonical_url(website).partition("://")
     return sha256(address.removeprefix("www.").rstrip("/").encode()).hexdigest()
 
 
 def company_id_of(source: Source) -> str:
-    """The company that a source of kind `company` is of."""
+    """Return the company of a source of kind `company`."""
     return source.company_id or source.id.partition(":")[2]
 
 
 def proposed_id(name: str | None, website: str | None) -> str:
-    """The id of a new company: of its name, else of its website.
+    """Return the id of a new company: from its name, else from its website.
 
     Raises:
         ValueError: neither is known.
@@ -69,25 +69,25 @@ def ensure_company(
     now: datetime,
     company_id: str | None = None,
 ) -> str:
-    """The company has a record, made now if nobody knew it; its id.
+    """Ensure that the company has a record; return its id.
 
-    A website that is known already is the same company, under the id it has. What is not stated
-    stays null until it is.
+    A known website is the same company, under its existing id. What is not stated stays null until
+    it is.
     """
     key = _key_or_none(website)
-    known = _by_website(connection, key)
-    if known is not None:
-        _complete(connection, known, name=name, website=None, key=None, now=now)
-        return known["id"]
-    wanted = company_id or proposed_id(name, website)
-    row = company(connection, wanted)
+    existing = _by_website(connection, key)
+    if existing is not None:
+        _complete(connection, existing, name=name, website=None, key=None, now=now)
+        return existing["id"]
+    new_id = company_id or proposed_id(name, website)
+    row = company(connection, new_id)
     if row is not None and (key is None or row["website_key"] in {None, key}):
         _complete(connection, row, name=name, website=website, key=key, now=now)
-        return wanted
+        return new_id
     if row is not None:  # another company of that name
-        wanted = f"{wanted[:MAX_ID]}-{(key or '')[:8]}"
+        new_id = f"{new_id[:MAX_ID]}-{(key or '')[:8]}"
     made = insert_into(connection, companies).values(
-        id=wanted,
+        id=new_id,
         name=name,
         website=website if key else None,
         website_key=key,
@@ -99,9 +99,9 @@ def ensure_company(
         updated_at=now,
     )
     connection.execute(made.on_conflict_do_nothing())
-    # Another process may have been first, under another name.
+    # Another process may have inserted the company first, under another name.
     first = _by_website(connection, key)
-    return first["id"] if first is not None else wanted
+    return first["id"] if first is not None else new_id
 
 
 def _complete(
@@ -113,9 +113,9 @@ def _complete(
     key: str | None,
     now: datetime,
 ) -> None:
-    """What the record lacked it has now; what it had stays."""
-    given = {"name": name, "website": website if key else None, "website_key": key}
-    news = {column: value for column, value in given.items() if value and row[column] is None}
+    """Fill the record's missing values; existing values stay."""
+    stated = {"name": name, "website": website if key else None, "website_key": key}
+    news = {column: value for column, value in stated.items() if value and row[column] is None}
     if news:
         connection.execute(
             update(companies).where(companies.c.id == row["id"]).values(**news, updated_at=now)
@@ -123,7 +123,7 @@ def _complete(
 
 
 def company(connection: Connection, company_id: str) -> RowMapping | None:
-    """The record; None if there is none."""
+    """Return the company's record; None if there is none."""
     query = select(companies).where(companies.c.id == company_id)
     return connection.execute(query).mappings().one_or_none()
 
@@ -145,35 +145,35 @@ def _key_or_none(website: str | None) -> str | None:
 def ensure_source(
     connection: Connection, company_id: str, *, now: datetime, settings: Settings
 ) -> Source | None:
-    """The company's source of kind `company`; None without a website.
+    """Return the company's source of kind `company`, created if needed; None without a website.
 
-    One that stands for the same website is taken, whatever its id. A new one is checked when its
-    tier has it, not now: whoever made the company looks at it.
+    An existing source for the same website is used, whatever its id. A new one is first checked at
+    its tier's interval, not now: the caller analyses the company.
     """
     row = company(connection, company_id)
     if row is None or row["website"] is None:
         return None
-    found = _standing(connection, row)
-    if found is None:
-        found = _new_source(connection, row, now=now, settings=settings)
-    if row["source_id"] != found.id:
+    source = _existing_source(connection, row)
+    if source is None:
+        source = _new_source(connection, row, now=now, settings=settings)
+    if row["source_id"] != source.id:
         connection.execute(
-            update(companies).where(companies.c.id == company_id).values(source_id=found.id)
+            update(companies).where(companies.c.id == company_id).values(source_id=source.id)
         )
-    return found
+    return source
 
 
-def _standing(connection: Connection, row: RowMapping) -> Source | None:
+def _existing_source(connection: Connection, row: RowMapping) -> Source | None:
     if row["source_id"] is not None and (
-        known := sources_by_id(connection, [row["source_id"]]).get(row["source_id"])
+        existing := sources_by_id(connection, [row["source_id"]]).get(row["source_id"])
     ):
-        return known
+        return existing
     host = host_of(str(row["website"])).removeprefix("www.")
     hosts = sources.c.host.in_([host, f"www.{host}"])
     same = [
-        one
-        for one in list_sources(connection, hosts, kind=Kind.COMPANY)
-        if _key_or_none(one.url) == row["website_key"]
+        source
+        for source in list_sources(connection, hosts, kind=Kind.COMPANY)
+        if _key_or_none(source.url) == row["website_key"]
     ]
     return same[0] if same else None
 
@@ -182,7 +182,7 @@ def _new_source(
     connection: Connection, row: RowMapping, *, now: datetime, settings: Settings
 ) -> Source:
     source_id = f"company:{row['id']}"
-    if sources_by_id(connection, [source_id]):  # of another website
+    if sources_by_id(connection, [source_id]):  # taken by another website
         source_id = f"{source_id}-{row['website_key'][:8]}"
     definition = Definition(
         id=source_id,
@@ -211,7 +211,7 @@ def analysis_task(
     source: Source | None = None,
     payload: Mapping[str, Any] | None = None,
 ) -> NewTask:
-    """The COMPANY task of a company: one is active at a time, whoever wants it."""
+    """Return the COMPANY task of a company: one is active at a time."""
     return NewTask(
         kind=COMPANY,
         dedupe_key=company_id,

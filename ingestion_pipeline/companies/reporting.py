@@ -1,4 +1,4 @@
-"""Companies as people look at them: one with everything that led to it, many in a list."""
+"""Reports on companies: one with its lineage and cost, or a list."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ingestion_pipeline.store.tables import audit_log, companies, model_calls, t
 from ingestion_pipeline.tasks.queue import REFUSED, lineage_of
 from ingestion_pipeline.tasks.task import TaskStatus
 
-MOST_LISTED = 1_000
+MAX_LISTED = 1_000
 _LISTED = (
     "id",
     "name",
@@ -40,7 +40,7 @@ class UnknownCompany(LookupError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompanyReport:
-    """A company's record, what refused to be spawned for it, and what it cost."""
+    """A company's record, the refusals of the spawn guard in its lineage, and its cost."""
 
     row: Mapping[str, Any]
     refusals: Sequence[Mapping[str, Any]]
@@ -48,16 +48,16 @@ class CompanyReport:
     cost_usd: Decimal
 
     @property
-    def facts_by_rung(self) -> Counter[str]:
-        """How many facts data, rules and models found."""
+    def facts_by_method(self) -> Counter[str]:
+        """Return the number of facts by extraction method."""
         evidence: dict[str, dict[str, Any]] = self.row["evidence"] or {}
-        return Counter(str(one["rung"]) for one in evidence.values())
+        return Counter(str(fact["rung"]) for fact in evidence.values())
 
 
-def held_elsewhere(
+def sources_in_progress(
     connection: Connection, source_ids: Collection[str], *, now: datetime
 ) -> list[str]:
-    """The sources of these whose company some worker is analysing now."""
+    """Return those of these sources whose company a worker is analysing now."""
     query = select(tasks.c.source_id).where(
         tasks.c.kind == COMPANY,
         tasks.c.source_id.in_(list(source_ids)),
@@ -70,18 +70,18 @@ def held_elsewhere(
 def list_companies(
     connection: Connection, *, status: str | None = None, tier: str | None = None
 ) -> list[dict[str, Any]]:
-    """The companies, the best first; those without a score last."""
+    """Return companies by score, best first; those without a score last."""
     query = select(*(companies.c[name] for name in _LISTED))
     if status is not None:
         query = query.where(companies.c.status == status)
     if tier is not None:
         query = query.where(companies.c.tier == tier)
     ordered = query.order_by(func.coalesce(companies.c.score, -1).desc(), companies.c.id)
-    return [dict(row) for row in connection.execute(ordered.limit(MOST_LISTED)).mappings()]
+    return [dict(row) for row in connection.execute(ordered.limit(MAX_LISTED)).mappings()]
 
 
 def company_report(connection: Connection, company_id: str) -> CompanyReport:
-    """Everything that is known of the company; `UnknownCompany` if nobody knows it."""
+    """Return the company's report; raise `UnknownCompany` if there is no such company."""
     query = select(companies).where(companies.c.id == company_id)
     row = connection.execute(query).mappings().one_or_none()
     if row is None:
@@ -96,7 +96,7 @@ def analysed_since(
     source_ids: Collection[str] | None = None,
     limit: int,
 ) -> list[CompanyReport]:
-    """The companies with a source that were analysed since then."""
+    """Return the companies with a source that were analysed since then."""
     query = select(companies).where(
         companies.c.source_id.is_not(None), companies.c.analyzed_at >= since
     )
@@ -116,7 +116,7 @@ def _report(connection: Connection, row: RowMapping) -> CompanyReport:
 
 
 def _refusals(connection: Connection, tracking_id: str) -> list[dict[str, Any]]:
-    """What the spawn guard kept the company's lineage from, oldest first."""
+    """Return what the spawn guard refused to the company's lineage, oldest first."""
     query = select(audit_log.c.at, audit_log.c.detail).where(
         audit_log.c.subject == lineage_of(tracking_id), audit_log.c.action == REFUSED
     )
@@ -126,14 +126,14 @@ def _refusals(connection: Connection, tracking_id: str) -> list[dict[str, Any]]:
 
 
 def _tasks(connection: Connection, source_id: str | None) -> list[dict[str, Any]]:
-    """The newest analyses and discoveries of the company's source."""
+    """Return the newest analyses and discoveries of the company's source."""
     names = ("id", "kind", "url", "status", "attempts", "stage", "error")
     query = select(*(tasks.c[name] for name in names)).where(
         tasks.c.source_id == source_id,
         tasks.c.kind.in_([COMPANY, SOURCE_DISCOVERY]),
     )
-    found = connection.execute(query.order_by(tasks.c.id.desc()).limit(20)).mappings()
-    return [dict(row) for row in found]
+    rows = connection.execute(query.order_by(tasks.c.id.desc()).limit(20)).mappings()
+    return [dict(row) for row in rows]
 
 
 def _cost(connection: Connection, source_id: str | None) -> Decimal:

@@ -1,7 +1,7 @@
-"""Companies are scored anew when the profile or the points change; no page is asked for that.
+"""Rescores companies when the profile or the points change, without fetching any page.
 
-What its pages said is in the record: technologies, remote first, and whether the city was among its
-places. Another city in the settings is looked for when the company is next analysed.
+The record stores what the pages stated: technologies, remote first, and whether the city was among
+its places. Another city in the settings takes effect at the company's next analysis.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from ingestion_pipeline.companies.analysis.scoring import Score, rank_points, score, scored_as
 from ingestion_pipeline.companies.matching.profile import Profile
-from ingestion_pipeline.companies.matching.runs import found_profile
+from ingestion_pipeline.companies.matching.runs import settings_profile
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.settings.systems import Company
 from ingestion_pipeline.store.bulk import row_source
@@ -34,39 +34,39 @@ SCORED_AT_ONCE = 500
 
 
 def ranks_of(settings: Settings) -> dict[str, int]:
-    """The points of the profile's skills; none without a profile that can be used."""
-    found = found_profile(settings)
-    return rank_points(found.skills) if isinstance(found, Profile) else {}
+    """Return the points of the profile's skills; empty without a usable profile."""
+    profile = settings_profile(settings)
+    return rank_points(profile.skills) if isinstance(profile, Profile) else {}
 
 
 def is_scoring_due(connection: Connection, settings: Settings) -> bool:
-    """Whether a company was scored by another profile or other points."""
+    """Return whether a company was scored with another profile or other points."""
     own = scored_as(ranks_of(settings), settings.company)
     query = select(companies.c.id).where(_scored_otherwise(own)).limit(1)
     return connection.execute(query).first() is not None
 
 
 def rescore(connection: Connection, settings: Settings, *, now: datetime) -> int:
-    """Some of those that were scored otherwise have the score of today; how many."""
+    """Rescore a batch of companies with outdated scores; return how many."""
     ranks = ranks_of(settings)
     own = scored_as(ranks, settings.company)
     names = ("id", "tech_stack", "is_remote_first", "score_parts")
     query = select(*(companies.c[name] for name in names)).where(_scored_otherwise(own))
-    some = query.order_by(companies.c.id).limit(SCORED_AT_ONCE).with_for_update()
-    found = connection.execute(some).mappings()
-    scores = {row["id"]: score_again(row, ranks, settings.company) for row in found}
+    batch = query.order_by(companies.c.id).limit(SCORED_AT_ONCE).with_for_update()
+    outdated = connection.execute(batch).mappings()
+    scores = {row["id"]: score_again(row, ranks, settings.company) for row in outdated}
     if not scores:
         return 0
     columns = {"id": String(120), "score": Integer(), "tier": String(1), "score_parts": Json}
-    rows = [(id_, one.points, one.tier, dict(one.parts)) for id_, one in scores.items()]
-    given = row_source(connection, columns, rows, "given")
+    rows = [(id_, result.points, result.tier, dict(result.parts)) for id_, result in scores.items()]
+    updates = row_source(connection, columns, rows, "given")
     connection.execute(
         update(companies)
-        .where(companies.c.id == given.c.id)
+        .where(companies.c.id == updates.c.id)
         .values(
-            score=given.c.score,
-            tier=given.c.tier,
-            score_parts=given.c.score_parts,
+            score=updates.c.score,
+            tier=updates.c.tier,
+            score_parts=updates.c.score_parts,
             scored_as=own,
             updated_at=now,
         )
@@ -75,7 +75,7 @@ def rescore(connection: Connection, settings: Settings, *, now: datetime) -> int
 
 
 def score_again(row: RowMapping, ranks: Mapping[str, int], rules: Company) -> Score:
-    """The score of what is known of the company, by these ranks and points."""
+    """Return the score of the company's stored data with these ranks and points."""
     parts: Mapping[str, int] = row["score_parts"] or {}
     was_there = parts.get("city", 0) > 0
     return score(
@@ -88,5 +88,5 @@ def score_again(row: RowMapping, ranks: Mapping[str, int], rules: Company) -> Sc
 
 
 def _scored_otherwise(own: str) -> ColumnElement[bool]:
-    known = companies.c.scored_as
-    return and_(companies.c.score.is_not(None), or_(known.is_(None), known < own, known > own))
+    stored = companies.c.scored_as
+    return and_(companies.c.score.is_not(None), or_(stored.is_(None), stored < own, stored > own))

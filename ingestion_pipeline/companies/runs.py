@@ -1,4 +1,4 @@
-"""How a task of a company or a board ends, in one transaction that checks its claim."""
+"""A run over companies and boards: claims tasks, analyses or probes, and writes the outcome."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, exists, select, update
 
 from ingestion_pipeline.companies.analysis import model_facts
-from ingestion_pipeline.companies.analysis.analysis import find, judge
+from ingestion_pipeline.companies.analysis.analysis import collect_findings, evaluate_company
 from ingestion_pipeline.companies.analysis.results import save_company, summary
 from ingestion_pipeline.companies.analysis.scoring import Completeness
-from ingestion_pipeline.companies.analysis.visiting import Visits
+from ingestion_pipeline.companies.analysis.visiting import CompanyCrawl
 from ingestion_pipeline.companies.board_discovery import (
     Probe,
-    ask,
     change_board,
+    find_board_source,
+    probe_board,
     probe_of,
     save_board,
-    standing_source,
 )
 from ingestion_pipeline.companies.outcomes import (
     CompanyAnalysed,
@@ -42,7 +42,7 @@ from ingestion_pipeline.companies.states import (
 )
 from ingestion_pipeline.companies.system import board_config
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.host_queue import HostWork
+from ingestion_pipeline.engine.host_queue import HostTaskLoop
 from ingestion_pipeline.pages.content.archive import SnapshotArchive
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.politeness.host_leases import HostLease
@@ -52,7 +52,7 @@ from ingestion_pipeline.pages.visits.rendering import Renderer
 from ingestion_pipeline.reading.llm import ModelClient
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source, SourceStatus, crawls
-from ingestion_pipeline.sources.crawls import FailedWalk
+from ingestion_pipeline.sources.crawls import FailedCrawl
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.poll_tasks import lock_polls
 from ingestion_pipeline.store.clock import SteadyClock
@@ -61,8 +61,8 @@ from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
 from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.tasks.errors import (
+    BLOCKED_CODES,
     FORBIDDEN,
-    WALL_CODES,
     Fatal,
     Permanent,
     WorkError,
@@ -84,16 +84,16 @@ from ingestion_pipeline.urls import host_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TasksPersisted:
-    """What became of the task, in a word that is counted; when it is due again, if it is."""
+    """The counted outcome of a task, and when it is due again, if it is."""
 
-    word: str
+    outcome: str
     again_at: datetime | None = None
 
 
 def write_outcome(
     connection: Connection, outcome: Outcome, *, now: datetime, settings: Settings, random: Random
 ) -> TasksPersisted:
-    """Everything that the outcome means is written, or `LostClaim` and nothing is."""
+    """Write everything the outcome implies, or raise `LostClaim` and write nothing."""
     task = outcome.task
     if not claims.held(connection, [(task.id, task.fence)]):
         raise LostClaim(f"task {task.id} is another worker's now; nothing is kept")
@@ -103,7 +103,7 @@ def write_outcome(
         case Probed():
             move, written = _probed(connection, outcome, now=now, settings=settings)
         case NotNeeded():
-            move, written = _needless(connection, outcome, now=now)
+            move, written = _not_needed(connection, outcome, now=now)
         case NotDone():
             move, written = _not_done(
                 connection, outcome, now=now, settings=settings, random=random
@@ -113,13 +113,13 @@ def write_outcome(
 
 
 def _analysed(
-    connection: Connection, done: CompanyAnalysed, *, now: datetime, settings: Settings
+    connection: Connection, analysed: CompanyAnalysed, *, now: datetime, settings: Settings
 ) -> tuple[Move, TasksPersisted]:
-    save_company(connection, done, now=now, settings=settings)
-    is_thin = done.judgement.completeness is Completeness.THIN
+    save_company(connection, analysed, now=now, settings=settings)
+    is_thin = analysed.evaluation.completeness is Completeness.THIN
     status = TaskStatus.SKIPPED if is_thin else TaskStatus.SUCCESS
-    move = _ended(done.task, status, summary(done), code="thin" if is_thin else None)
-    return move, TasksPersisted(word="thin" if is_thin else "analysed")
+    move = _ended(analysed.task, status, summary(analysed), code="thin" if is_thin else None)
+    return move, TasksPersisted(outcome="thin" if is_thin else "analysed")
 
 
 def _probed(
@@ -127,134 +127,143 @@ def _probed(
 ) -> tuple[Move, TasksPersisted]:
     source_id = save_board(connection, probed, now=now, settings=settings)
     if source_id is None:
-        said = "the board has a source, or its lineage refuses its poll"
-        return _ended(probed.task, TaskStatus.SKIPPED, said), TasksPersisted(word="needless")
+        details = "the board has a source, or its lineage refuses its poll"
+        return _ended(probed.task, TaskStatus.SKIPPED, details), TasksPersisted(outcome="needless")
     is_sure = probed.confidence is Confidence.HIGH
-    said = f"{source_id}: {probed.said}"
-    word = "boards_active" if is_sure else "boards_pending"
-    return _ended(probed.task, TaskStatus.SUCCESS, said), TasksPersisted(word=word)
+    details = f"{source_id}: {probed.details}"
+    counted = "boards_active" if is_sure else "boards_pending"
+    return _ended(probed.task, TaskStatus.SUCCESS, details), TasksPersisted(outcome=counted)
 
 
-def _needless(
-    connection: Connection, one: NotNeeded, *, now: datetime
+def _not_needed(
+    connection: Connection, outcome: NotNeeded, *, now: datetime
 ) -> tuple[Move, TasksPersisted]:
-    """Nothing was asked; a company that is known well counts as a success of its source."""
-    if one.task.kind == COMPANY and one.source_id is not None:
-        known = sources_by_id(connection, [one.source_id])[one.source_id]
-        lock_polls(connection, [one.source_id])
+    """Finish a task without work; a company that is known well is a success of its source."""
+    if outcome.task.kind == COMPANY and outcome.source_id is not None:
+        source = sources_by_id(connection, [outcome.source_id])[outcome.source_id]
+        lock_polls(connection, [outcome.source_id])
         crawls.complete(
             connection,
-            one.source_id,
-            outcome=one.why,
-            records=known.record_count,
+            outcome.source_id,
+            outcome=outcome.why,
+            records=source.record_count,
             has_news=False,
             now=now,
         )
-    if one.task.kind == SOURCE_DISCOVERY:
-        company_id = one.task.payload.get("company_id")
-        change_board(connection, company_id, one.task, {"source_id": one.source_id}, now=now)
-    return _ended(one.task, TaskStatus.SKIPPED, one.why), TasksPersisted(word="needless")
+    if outcome.task.kind == SOURCE_DISCOVERY:
+        company_id = outcome.task.payload.get("company_id")
+        change_board(
+            connection, company_id, outcome.task, {"source_id": outcome.source_id}, now=now
+        )
+    return _ended(outcome.task, TaskStatus.SKIPPED, outcome.why), TasksPersisted(outcome="needless")
 
 
 def _not_done(
-    connection: Connection, one: NotDone, *, now: datetime, settings: Settings, random: Random
+    connection: Connection, outcome: NotDone, *, now: datetime, settings: Settings, random: Random
 ) -> tuple[Move, TasksPersisted]:
-    match after_failure(one.task, one.error, now=now, policy=settings.work, random=random):
+    match after_failure(outcome.task, outcome.error, now=now, policy=settings.work, random=random):
         case Retry(not_before):
-            _wait(connection, one, now=now)
-            move = retried(one.task, one.error, not_before=not_before)
-            return move, TasksPersisted(word="retried", again_at=not_before)
+            _wait(connection, outcome, now=now)
+            move = retried(outcome.task, outcome.error, not_before=not_before)
+            return move, TasksPersisted(outcome="retried", again_at=not_before)
         case ReleaseTask(not_before):
-            _wait(connection, one, now=now)
-            return released(one.task, one.error, not_before=not_before), TasksPersisted(
-                word="given_back"
+            _wait(connection, outcome, now=now)
+            return released(outcome.task, outcome.error, not_before=not_before), TasksPersisted(
+                outcome="given_back"
             )
         case DeadLetterTask():
-            _give_up(connection, one, now=now, settings=settings, random=random)
-            move = failed(one.task, one.error)
-            if one.error.code == FORBIDDEN:
-                return replace(move, status=TaskStatus.SKIPPED), TasksPersisted(word="forbidden")
-            return move, TasksPersisted(word="failed")
+            _give_up(connection, outcome, now=now, settings=settings, random=random)
+            move = failed(outcome.task, outcome.error)
+            if outcome.error.code == FORBIDDEN:
+                return replace(move, status=TaskStatus.SKIPPED), TasksPersisted(outcome="forbidden")
+            return move, TasksPersisted(outcome="failed")
 
 
-def _wait(connection: Connection, one: NotDone, *, now: datetime) -> None:
-    """The company's record says why it waits, and is as complete as it was."""
-    if one.task.kind == COMPANY:
-        _mark(connection, one, now=now, is_final=False)
+def _wait(connection: Connection, outcome: NotDone, *, now: datetime) -> None:
+    """Record in the company's record why it waits; its data stays."""
+    if outcome.task.kind == COMPANY:
+        _mark(connection, outcome, now=now, is_final=False)
 
 
 def _give_up(
-    connection: Connection, one: NotDone, *, now: datetime, settings: Settings, random: Random
+    connection: Connection, outcome: NotDone, *, now: datetime, settings: Settings, random: Random
 ) -> None:
-    is_forbidden = one.error.code == FORBIDDEN  # by robots.txt: no dead letter, no strike
+    is_forbidden = outcome.error.code == FORBIDDEN  # by robots.txt: no dead letter, no strike
     if not is_forbidden:
         add_dead_letters(
-            connection, [DeadLetterEntry(task=one.task, error=one.error, stack=one.stack)], now=now
+            connection,
+            [DeadLetterEntry(task=outcome.task, error=outcome.error, stack=outcome.stack)],
+            now=now,
         )
-    if one.task.kind != COMPANY:
-        said = {"note": f"its discovery failed ({one.error.code}): {one.error.text[:300]}"}
-        company_id = one.task.payload.get("company_id")
-        change_board(connection, company_id, one.task, said, now=now)
+    if outcome.task.kind != COMPANY:
+        changes = {
+            "note": f"its discovery failed ({outcome.error.code}): {outcome.error.text[:300]}"
+        }
+        company_id = outcome.task.payload.get("company_id")
+        change_board(connection, company_id, outcome.task, changes, now=now)
         return
-    source_id = _source_id(connection, one)
-    lock_polls(connection, [source_id] if source_id else [])  # before the company, as all do it
-    _mark(connection, one, now=now, is_final=True)
+    source_id = _source_id(connection, outcome)
+    # Polls are locked before the company everywhere.
+    lock_polls(connection, [source_id] if source_id else [])
+    _mark(connection, outcome, now=now, is_final=True)
     if source_id is None:
         return
-    is_wall = one.error.code in WALL_CODES
-    walk = FailedWalk(
+    is_blocked = outcome.error.code in BLOCKED_CODES
+    crawl = FailedCrawl(
         source_id=source_id,
-        outcome=f"{one.error.code}: {one.error.text}",
-        error_class=one.error.error_class.value,
+        outcome=f"{outcome.error.code}: {outcome.error.text}",
+        error_class=outcome.error.error_class.value,
         is_strike=not is_forbidden,
-        wall=f"behind a {one.error.code.replace('_', ' ')}: {one.error.text}" if is_wall else None,
+        blocked_reason=f"behind a {outcome.error.code.replace('_', ' ')}: {outcome.error.text}"
+        if is_blocked
+        else None,
     )
-    crawls.fail(connection, walk, now=now, settings=settings, random=random)
+    crawls.fail(connection, crawl, now=now, settings=settings, random=random)
 
 
-def _source_id(connection: Connection, one: NotDone) -> str | None:
-    """The company's source, which bears the strike."""
-    if one.source is not None:
-        return one.source.id
-    row = company(connection, one.company_id) if one.company_id else None
+def _source_id(connection: Connection, outcome: NotDone) -> str | None:
+    """Return the company's source, on which the failure is counted."""
+    if outcome.source is not None:
+        return outcome.source.id
+    row = company(connection, outcome.company_id) if outcome.company_id else None
     source_id = row["source_id"] if row is not None else None
     return source_id if source_id and sources_by_id(connection, [source_id]) else None
 
 
-def _mark(connection: Connection, one: NotDone, *, now: datetime, is_final: bool) -> None:
-    company_id = one.company_id or one.task.payload.get("company_id")
+def _mark(connection: Connection, outcome: NotDone, *, now: datetime, is_final: bool) -> None:
+    company_id = outcome.company_id or outcome.task.payload.get("company_id")
     row = company(connection, company_id) if company_id else None
     if row is None:
         return
     is_known = row["score"] is not None and row["quality"].get("level") != Completeness.THIN.value
     was = CompanyStatus.ACTIVE if is_known else CompanyStatus.PENDING
     status = CompanyStatus.FAILED if is_final and row["score"] is None else was
-    values: dict[str, Any] = {"status": status.value, "failure": one.error.text}
+    values: dict[str, Any] = {"status": status.value, "failure": outcome.error.text}
     connection.execute(
         update(companies).where(companies.c.id == row["id"]).values(**values, updated_at=now)
     )
 
 
-def _ended(task: Task, status: TaskStatus, said: str, *, code: str | None = None) -> Move:
-    """Done, with what it came to in its row; how it got there is no longer needed."""
+def _ended(task: Task, status: TaskStatus, details: str, *, code: str | None = None) -> Move:
+    """Return a move that finishes the task with its details in its state."""
     move = finished(task, status=status)
     is_skipped = status is TaskStatus.SKIPPED
-    state = {**(task.state or {}), "said": said[:500]}
+    state = {**(task.state or {}), "said": details[:500]}
     return replace(
         move,
         state=state,
         error_code=(code or "needless") if is_skipped else None,
-        error=said[:500] if is_skipped else None,
+        error=details[:500] if is_skipped else None,
     )
 
 
 KINDS = (COMPANY, SOURCE_DISCOVERY)
-MOST_BY_HAND = 50  # companies whose boards the same run probes; the others' wait for the sensor
+MAX_REQUESTED = 50  # companies whose boards the same run probes; other boards wait for the sensor
 
 
 @dataclass(slots=True)
-class Piece:
-    """A task that is ours, of a company and its source; with a probe it is of a board."""
+class CompanyWork:
+    """A claimed task of a company and its source; with a probe it is of a board."""
 
     task: Task
     source: Source
@@ -265,16 +274,16 @@ class Piece:
 
     @property
     def host(self) -> str:
-        """Whom it asks first."""
+        """Return the host of the first request."""
         return self.probe.host if self.probe else host_of(self.website)
 
 
 class CompanyTaskHandler:
-    """Who analyses companies and probes boards, for one run."""
+    """Task handler that analyses companies and probes boards, for one run."""
 
     def __init__(
         self,
-        shop: RunContext,
+        ctx: RunContext,
         worker: Worker,
         fetcher: HttpFetcher,
         *,
@@ -284,7 +293,7 @@ class CompanyTaskHandler:
         source_ids: Collection[str] | None = None,
     ) -> None:
         self.counts: Counter[str] = Counter()
-        self._shop = shop
+        self._ctx = ctx
         self._worker = worker
         self._fetcher = fetcher
         self._visitor = visitor
@@ -293,61 +302,64 @@ class CompanyTaskHandler:
         self._client: ModelClient | None = None
         self._source_ids = source_ids
         self._is_first = True
-        self._archive = SnapshotArchive(shop.store, shop.content, shop.run_id)
+        self._archive = SnapshotArchive(ctx.store, ctx.content, ctx.run_id)
 
     def use(self, client: ModelClient) -> None:
-        """Ask this one for what rules do not find."""
+        """Use this client for fields that rules do not find."""
         self._client = client
 
-    # --- what is to be done
-
-    def claim(self) -> tuple[Sequence[Piece], Sequence[Outcome]]:
-        """A few tasks of each kind, and those that end without a visit."""
-        most = self._shop.settings.company.concurrency
-        wishes = [(wanted, most) for wanted in self._wanted()]
-        pieces: list[Piece] = []
+    def claim(self) -> tuple[Sequence[CompanyWork], Sequence[Outcome]]:
+        """Claim a few tasks of each kind; return those to execute and those already ended."""
+        most = self._ctx.settings.company.concurrency
+        claim_requests = [(claim_filter, most) for claim_filter in self._claim_filters()]
+        works: list[CompanyWork] = []
         ended: list[Outcome] = []
-        for task in self._worker.claim_all(wishes):
+        for task in self._worker.claim_all(claim_requests):
             match self._taken(task):
-                case Piece() as piece:
-                    pieces.append(piece)
+                case CompanyWork() as work:
+                    works.append(work)
                 case outcome:
                     ended.append(outcome)
-        return pieces, ended
+        return works, ended
 
-    def _taken(self, task: Task) -> Piece | Outcome:
-        """What is to be done with it; one that cannot be opened spoils no other."""
+    def _taken(self, task: Task) -> CompanyWork | Outcome:
+        """Open the task; one that cannot be opened does not affect others."""
         try:
-            with self._shop.store.begin() as connection:
-                return self._opened(connection, task, now=self._shop.store.clock.now(connection))
+            with self._ctx.store.begin() as connection:
+                return self._opened(connection, task, now=self._ctx.store.clock.now(connection))
         except Exception as error:
             failure = classify(error)
             if isinstance(failure, Fatal):
                 raise
             return NotDone(task=task, company_id=task.payload.get("company_id"), error=failure)
 
-    def _wanted(self) -> list[ClaimFilter]:
-        """What waits; what was asked for by hand due or not, but only once, and then what is due.
+    def _claim_filters(self) -> list[ClaimFilter]:
+        """Return filters for waiting tasks; sources requested by hand are claimed once, due or not.
 
-        So the boards that an analysis finds are probed by the run that was asked for it.
+        After that only their due tasks are claimed, so that the same run probes the boards its
+        analyses find.
         """
         ids, is_first, self._is_first = self._source_ids, self._is_first, False
         if ids is None:
             return [ClaimFilter(kind=kind) for kind in KINDS]
         if is_first:
             return [ClaimFilter(kind=kind, source_ids=ids) for kind in KINDS]
-        few = sorted(ids)[:MOST_BY_HAND]
-        return [ClaimFilter(kind=kind, frontier_of=one) for one in few for kind in KINDS]
+        few = sorted(ids)[:MAX_REQUESTED]
+        return [
+            ClaimFilter(kind=kind, frontier_of=source_id) for source_id in few for kind in KINDS
+        ]
 
-    def _opened(self, connection: Connection, task: Task, *, now: datetime) -> Piece | Outcome:
+    def _opened(
+        self, connection: Connection, task: Task, *, now: datetime
+    ) -> CompanyWork | Outcome:
         company_id = task.payload.get("company_id")
-        if task.attempts > self._shop.settings.work.max_attempts:
-            said = f"the worker died {task.attempts - 1} times over it"
+        if task.attempts > self._ctx.settings.work.max_attempts:
+            message = f"worker lost {task.attempts - 1} times on {task.url or task.dedupe_key}"
             return NotDone(
-                task=task, company_id=company_id, error=Permanent(said, code="worker_lost")
+                task=task, company_id=company_id, error=Permanent(message, code="worker_lost")
             )
         if task.url is None:
-            return NotDone(task=task, error=Permanent("it has no address", code="no_url"))
+            return NotDone(task=task, error=Permanent("the task has no URL", code="no_url"))
         try:
             if task.kind == COMPANY:
                 return self._opened_company(connection, task, task.url, now=now)
@@ -357,7 +369,7 @@ class CompanyTaskHandler:
 
     def _opened_company(
         self, connection: Connection, task: Task, website: str, *, now: datetime
-    ) -> Piece | Outcome:
+    ) -> CompanyWork | Outcome:
         company_id = ensure_company(
             connection,
             company_id=task.payload.get("company_id") or task.dedupe_key,
@@ -367,58 +379,56 @@ class CompanyTaskHandler:
             tracking_id=task.tracking_id,
             now=now,
         )
-        source = ensure_source(connection, company_id, now=now, settings=self._shop.settings)
+        source = ensure_source(connection, company_id, now=now, settings=self._ctx.settings)
         row = company(connection, company_id)
         if source is None or row is None:
-            said = f"{company_id} has no website; nothing can be read of it"
-            return NotDone(task=task, error=Permanent(said, code="no_website"))
+            message = f"{company_id} has no website; it cannot be analysed"
+            return NotDone(task=task, error=Permanent(message, code="no_website"))
         if source.status is SourceStatus.DISABLED:
-            return NotNeeded(task=task, why=f"{source.id} is disabled; nothing is asked for it")
+            return NotNeeded(task=task, why=f"{source.id} is disabled; nothing is fetched for it")
         if not task.payload.get("is_asked") and self._is_known_well(row, now):
-            said = f"known well since {row['analyzed_at']:%Y-%m-%d}"
-            return NotNeeded(task=task, why=said, source_id=source.id)
+            message = f"known well since {row['analyzed_at']:%Y-%m-%d}"
+            return NotNeeded(task=task, why=message, source_id=source.id)
         connection.execute(
             update(companies)
             .where(companies.c.id == company_id)
             .values(status=CompanyStatus.ANALYZING.value, tracking_id=task.tracking_id)
         )
-        return Piece(
+        return CompanyWork(
             task=task, source=source, company_id=company_id, website=website, name=row["name"]
         )
 
     def _is_known_well(self, row: RowMapping, now: datetime) -> bool:
-        fresh = timedelta(seconds=self._shop.settings.company.fresh_seconds)
+        fresh = timedelta(seconds=self._ctx.settings.company.fresh_seconds)
         quality: dict[str, Any] = row["quality"]
         at: datetime | None = row["analyzed_at"]
         is_good = quality.get("level") == Completeness.GOOD.value
         return is_good and at is not None and now - at < fresh
 
-    def _opened_board(self, connection: Connection, task: Task, url: str) -> Piece | Outcome:
+    def _opened_board(self, connection: Connection, task: Task, url: str) -> CompanyWork | Outcome:
         platform, token = task.payload["platform"], task.payload.get("token")
-        standing = standing_source(connection, platform=platform, url=url, token=token)
-        if standing is not None:
-            return NotNeeded(task=task, why=f"{standing} is its source", source_id=standing)
+        existing_id = find_board_source(connection, platform=platform, url=url, token=token)
+        if existing_id is not None:
+            return NotNeeded(task=task, why=f"{existing_id} is its source", source_id=existing_id)
         source = sources_by_id(connection, [task.source_id or ""]).get(task.source_id or "")
         if source is None:
-            said = f"the company's source {task.source_id} is gone"
-            return NotDone(task=task, error=Permanent(said, code="source_deleted"))
+            message = f"the company's source {task.source_id} is gone"
+            return NotDone(task=task, error=Permanent(message, code="source_deleted"))
         if source.status is SourceStatus.DISABLED:
-            return NotNeeded(task=task, why=f"{source.id} is disabled; nothing is asked for it")
+            return NotNeeded(task=task, why=f"{source.id} is disabled; nothing is fetched for it")
         probe = probe_of(platform, url, board_config(source, platform))
         company_id = task.payload.get("company_id") or ""
-        return Piece(
+        return CompanyWork(
             task=task, source=source, company_id=company_id, website=url, name=None, probe=probe
         )
 
-    # --- doing it
-
-    async def serve(self, item: Piece, host: HostLease) -> Outcome:
-        """One pass through a company's pages, or one request to a board."""
+    async def execute(self, item: CompanyWork, host: HostLease) -> Outcome:
+        """Crawl and analyse a company's pages, or request a board's first page."""
         return await (self._probed(item, host) if item.probe else self._analysed(item, host))
 
-    async def _analysed(self, item: Piece, host: HostLease) -> Outcome:
-        visits = Visits(
-            shop=self._shop,
+    async def _analysed(self, item: CompanyWork, host: HostLease) -> Outcome:
+        visits = CompanyCrawl(
+            ctx=self._ctx,
             visitor=self._visitor,
             archive=self._archive,
             host=host,
@@ -429,49 +439,49 @@ class CompanyTaskHandler:
         try:
             pages = await visits.all_pages(item.website)
         finally:
-            item.task = visits.task  # what was fetched so far, for whoever goes on
-        found = await asyncio.to_thread(find, pages, website=item.website, known_name=item.name)
-        if self._client is not None and found.missing:
+            item.task = visits.task  # what was fetched so far, for the next attempt
+        findings = await asyncio.to_thread(
+            collect_findings, pages, website=item.website, known_name=item.name
+        )
+        if self._client is not None and findings.missing:
             facts, notes = await model_facts.ask(
-                self._client, found.pages, found.missing, source_id=item.source.id
+                self._client, findings.pages, findings.missing, source_id=item.source.id
             )
-            found = found.with_more(facts, *notes)
-        judgement = judge(found, ranks=self._ranks, rules=self._shop.settings.company)
+            findings = findings.with_more(facts, *notes)
+        evaluation = evaluate_company(findings, ranks=self._ranks, rules=self._ctx.settings.company)
         failed = {
-            one["asked"]: one["code"]
-            for one in visits.state.get("failed", ())
-            if one["named_by"] != "guess"
+            failure["asked"]: failure["code"]
+            for failure in visits.state.get("failed", ())
+            if failure["named_by"] != "guess"
         }
         return CompanyAnalysed(
             task=item.task,
             company_id=item.company_id,
             source=item.source,
-            findings=found,
-            judgement=judgement,
+            findings=findings,
+            evaluation=evaluation,
             failed=failed,
         )
 
-    async def _probed(self, item: Piece, host: HostLease) -> Outcome:
+    async def _probed(self, item: CompanyWork, host: HostLease) -> Outcome:
         if (probe := item.probe) is None:
             raise ValueError(f"task {item.task.id} is of no board")
         honours = probe.honours_robots and not item.source.ignores_robots
         robots = host.robots if honours else None
         fetch = PacedFetch(self._fetcher, probe.host, host, robots, self._clock)
-        verdict = await ask(probe, fetch, now=self._clock.now())
+        result = await probe_board(probe, fetch, now=self._clock.now())
         return Probed(
             task=item.task,
             company_id=item.company_id or None,
-            platform=verdict.platform,
+            platform=result.platform,
             url=probe.url,
-            config=verdict.config,
-            confidence=verdict.confidence,
-            said=verdict.said,
+            config=result.config,
+            confidence=result.confidence,
+            details=result.details,
         )
 
-    # --- what became of it
-
-    def failed(self, item: Piece, error: WorkError, stack: str | None) -> Outcome:
-        """It was not done."""
+    def failed(self, item: CompanyWork, error: WorkError, stack: str | None) -> Outcome:
+        """Return the outcome of failed work."""
         return NotDone(
             task=item.task,
             company_id=item.company_id or None,
@@ -481,20 +491,20 @@ class CompanyTaskHandler:
         )
 
     def unwritten(self, ended: Outcome, error: WorkError) -> Outcome:
-        """What it came to could not be written."""
+        """Return the outcome of work whose result could not be written."""
         return NotDone(task=ended.task, error=error)
 
     def write(self, connection: Connection, ended: Outcome, *, now: datetime) -> datetime | None:
-        """Everything it came to, in the caller's transaction; when it is due again, if it is."""
+        """Write the outcome in the caller's transaction; return when the task is due again."""
         written = write_outcome(
-            connection, ended, now=now, settings=self._shop.settings, random=self._shop.random
+            connection, ended, now=now, settings=self._ctx.settings, random=self._ctx.random
         )
-        self.counts[written.word] += 1
+        self.counts[written.outcome] += 1
         return written.again_at
 
 
-async def company_slice(
-    shop: RunContext,
+async def run_companies(
+    ctx: RunContext,
     worker: Worker,
     fetcher: HttpFetcher,
     *,
@@ -502,14 +512,14 @@ async def company_slice(
     source_ids: Collection[str] | None = None,
     renderer: Renderer | None = None,
 ) -> Counter[str]:
-    """One run's part: companies and discoveries that wait, or those of the sources asked for.
+    """Run the waiting analyses and discoveries, or those of the requested sources.
 
     `ranks` are the points of the profile's skills; without a profile no technology counts.
     """
-    clock = SteadyClock(await asyncio.to_thread(shop.store.now))
-    visitor = PoliteVisitor(fetcher, renderer, clock, shop.settings)
-    crew = CompanyTaskHandler(
-        shop,
+    clock = SteadyClock(await asyncio.to_thread(ctx.store.now))
+    visitor = PoliteVisitor(fetcher, renderer, clock, ctx.settings)
+    handler = CompanyTaskHandler(
+        ctx,
         worker,
         fetcher,
         visitor=visitor,
@@ -517,20 +527,20 @@ async def company_slice(
         ranks=ranks or {},
         source_ids=source_ids,
     )
-    work: HostWork[Piece, Outcome] = HostWork(
-        shop, worker, fetcher, crew, clock=clock, concurrency=shop.settings.company.concurrency
+    work: HostTaskLoop[CompanyWork, Outcome] = HostTaskLoop(
+        ctx, worker, fetcher, handler, clock=clock, concurrency=ctx.settings.company.concurrency
     )
-    if not shop.settings.has_model:
+    if not ctx.settings.has_model:
         await work.run()
-        return crew.counts
-    async with ModelClient(shop.store, shop.settings) as client:
-        crew.use(client)
+        return handler.counts
+    async with ModelClient(ctx.store, ctx.settings) as client:
+        handler.use(client)
         await work.run()
-    return crew.counts
+    return handler.counts
 
 
 def is_work_waiting(connection: Connection, *, now: datetime) -> bool:
-    """Whether a company, a board or a rotation can be claimed now."""
+    """Return whether a company, a board or a rotation can be claimed now."""
     claimable = (tasks.c.status == TaskStatus.PENDING.value) | (tasks.c.lease_until < now)
     query = select(
         exists().where(

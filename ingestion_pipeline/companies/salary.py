@@ -1,4 +1,4 @@
-"""Salaries: what boards state in fields, and what people write: "$120-150k", "60.000 €"."""
+"""Salaries from API fields and from text such as "$120-150k" or "60.000 €"."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-MAX_CHARACTERS = 300  # of a salary in words; more is a description
-MOST = Decimal(10) ** 12  # in any currency; more is a serial number
+MAX_CHARACTERS = 300  # of a salary text; a longer one is a description
+MAX_AMOUNT = Decimal(10) ** 12  # in any currency; more is a serial number
 
 _CURRENCIES = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "₹": "INR", "₩": "KRW", "zł": "PLN"}
 _DOLLARS = {"C$": "CAD", "CA$": "CAD", "A$": "AUD", "AU$": "AUD", "NZ$": "NZD", "S$": "SGD"}
@@ -29,7 +29,7 @@ _PERIODS = (
     ("month", re.compile(r"month|\bmo\b|monat|\bmois\b|\bmes\b|\bp\.?m\.?\b", re.IGNORECASE)),
     ("year", re.compile(r"year|\byr\b|annu|\bp\.?a\.?\b|jahr|\ban\b|\baño", re.IGNORECASE)),
 )
-# A number and the letter that stands right behind it: the k of one number is no other's.
+# A number and the unit right after it: a "k" belongs to one number only.
 _AMOUNT = re.compile(
     r"(?<![\w.,])([0-9]{1,3}(?:[.,'\u2019\u00a0\u202f ][0-9]{3})+(?:[.,][0-9]{1,2})?(?![0-9])"
     r"|[0-9]{1,12}(?:[.,][0-9]{1,2})?(?![0-9]))\s?(k|tsd|mio|m)?(?![\w%])",
@@ -41,17 +41,17 @@ _BETWEEN = re.compile(
 )
 _UP_TO = re.compile(r"(?:up to|max(?:imum)?\.?|bis zu|jusqu'à)[^\w]*$", re.IGNORECASE)
 _PENSION = re.compile(r"\b40[13]\s?\(?[kb]\)?", re.IGNORECASE)  # American plans, not amounts
-_LEAST_BARE = 1_000  # without currency and period a smaller number is something else
+_MIN_BARE_AMOUNT = 1_000  # without currency and period a smaller number is not a salary
 _TIMES = {"": 1, "k": 1_000, "tsd": 1_000, "m": 1_000_000, "mio": 1_000_000}
-_DECIMALS = 2  # digits; three behind a point are thousands
+_DECIMALS = 2  # digits; three after a point are thousands
 
 
-# Of what is paid for less than a year, how often a year has it.
+# Pay periods per year.
 TIMES_A_YEAR = {"hour": 2_080, "day": 260, "week": 52, "month": 12, "year": 1}
 
-MAX_DESCRIPTION = 30_000  # characters of running text that are looked at
-PAY_CHARACTERS = 60  # around an amount that say what it is
-LEAST_YEARLY, MOST_YEARLY = 15_000, 2_000_000  # of what somebody earns, in currencies that count
+MAX_DESCRIPTION = 30_000  # characters of running text that are searched
+PAY_CHARACTERS = 60  # of context around an amount
+MIN_YEARLY, MAX_YEARLY = 15_000, 2_000_000  # plausible yearly pay in the known currencies
 _FIGURES = r"[0-9][0-9.,'\u2019]{0,12}+(?:[ \u00a0\u202f][0-9]{3}(?![0-9])){0,2}+\s?k?"
 _MONEY = re.compile(
     r"(?:(?:CA|C|AU|A|NZ|S)?[$€£]\s?|\b(?:USD|EUR|GBP|CAD|AUD|CHF)\s?)[0-9]"
@@ -92,7 +92,7 @@ class Salary:
 
 
 def salary_as_dict(salary: Salary) -> Mapping[str, Any]:
-    """Plain values; amounts as text, since they are decimals."""
+    """Return plain values; amounts as text, since they are decimals."""
     return {
         "minimum": None if salary.minimum is None else str(salary.minimum),
         "maximum": None if salary.maximum is None else str(salary.maximum),
@@ -104,7 +104,7 @@ def salary_as_dict(salary: Salary) -> Mapping[str, Any]:
 def stated_salary(
     minimum: str | None, maximum: str | None, *, currency: str | None, period: str | None
 ) -> Salary | None:
-    """The salary of fields; None unless at least one of them is an amount above zero."""
+    """Return the salary of fields; None unless at least one is an amount above zero."""
     amounts = (_decimal(minimum), _decimal(maximum))
     if amounts == (None, None):
         return None
@@ -112,24 +112,24 @@ def stated_salary(
 
 
 def salary_in(text: str) -> Salary | None:
-    """The salary that a text states: its first amount, and the one behind it if it is a range."""
+    """Return the salary that a text states: its first amount, or the range it begins."""
     text = _PENSION.sub(" ", text[:MAX_CHARACTERS])
-    found = _AMOUNT.search(text)
-    if found is None:
+    amount = _AMOUNT.search(text)
+    if amount is None:
         return None
-    second = _AMOUNT.match(text, _after_dash(text, found.end()))
-    unit = (found[2] or "").lower()
-    first, last = _value(found[1], unit), None
+    second = _AMOUNT.match(text, _after_dash(text, amount.end()))
+    unit = (amount[2] or "").lower()
+    first, last = _value(amount[1], unit), None
     if second is not None:
         last_unit = (second[2] or "").lower()
         last = _value(second[1], last_unit)
-        # "120-150k": the letter is said once for both
+        # "120-150k": the unit applies to both
         if not unit and last_unit and first is not None and first < _TIMES[last_unit]:
-            first = _value(found[1], last_unit)
-    elif _UP_TO.search(text[: found.start()].rstrip("$€£ ")):
+            first = _value(amount[1], last_unit)
+    elif _UP_TO.search(text[: amount.start()].rstrip("$€£ ")):
         first, last = None, first
     currency, period = _currency(text), _period(text)
-    is_small = max(first or 0, last or 0) < _LEAST_BARE
+    is_small = max(first or 0, last or 0) < _MIN_BARE_AMOUNT
     if is_small and currency is None and period not in {"hour", "day"}:
         return None
     return _salary(first, last, currency=currency, period=period)
@@ -138,9 +138,9 @@ def salary_in(text: str) -> Salary | None:
 def salary_in_description(text: str) -> Salary | None:
     """Return the pay that running text states, the highest if there are several; None if none.
 
-    An amount counts that has a currency, can be what somebody earns, and is said to be pay: by a
-    word near it, a period, a range or a `k`. Bonuses, budgets and the money of the company do not.
-    Without a currency it counts right behind the word: "Salary: 90-110k".
+    An amount counts if it has a currency, is a plausible income, and is marked as pay: by a word
+    near it, a period, a range or a `k`. Bonuses, budgets and the company's money do not count.
+    Without a currency it counts right after the word: "Salary: 90-110k".
     """
     text = text[:MAX_DESCRIPTION]
     stated = [_pay_at(text, money) for money in _MONEY.finditer(text)]
@@ -162,7 +162,7 @@ def _pay_at(text: str, money: re.Match[str]) -> Salary | None:
     is_said = bool(_PAY_WORD.search(before + clause)) or is_range or _THOUSANDS.search(clause)
     if not is_said and pay.period is None:
         return None
-    return pay if LEAST_YEARLY <= _yearly(pay) <= MOST_YEARLY else None
+    return pay if MIN_YEARLY <= _yearly(pay) <= MAX_YEARLY else None
 
 
 def _yearly(pay: Salary) -> Decimal:
@@ -208,14 +208,14 @@ def _decimal(text: str | None) -> Decimal | None:
 
 
 def _bounded(value: Decimal) -> Decimal | None:
-    return value.quantize(Decimal("0.01")).normalize() + 0 if 0 < value < MOST else None
+    return value.quantize(Decimal("0.01")).normalize() + 0 if 0 < value < MAX_AMOUNT else None
 
 
 def _currency(text: str) -> str | None:
-    if found := _CODE.search(text):
-        return found[1]
-    if found := _DOLLAR.search(text):
-        return _DOLLARS[f"{found[1]}$"]
+    if match := _CODE.search(text):
+        return match[1]
+    if match := _DOLLAR.search(text):
+        return _DOLLARS[f"{match[1]}$"]
     if symbol := _SYMBOL.search(text):
         return _CURRENCIES[symbol[0]]
     word = _CURRENCY_WORD.search(text)

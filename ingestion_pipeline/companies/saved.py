@@ -1,4 +1,4 @@
-"""What a job platform's reader makes of a saved body: no network, no database."""
+"""Parses a saved body with a job platform's adapter, without network or database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def read_saved(
     saved: SavedBody,
     config: Mapping[str, Any],
 ) -> SavedReading:
-    """The listings the body states, and what could not be read; a bad config raises ValueError."""
+    """Return the body's listings and problems; raise ValueError for a bad config."""
     board = platform_named(platform).configure(saved.url, config)
     return SavedReading.of(
         lambda: board.read([saved.body], content_types=[None], now=saved.fetched_at),

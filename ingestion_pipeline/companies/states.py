@@ -1,4 +1,4 @@
-"""The kinds of work on companies, boards and listings, and the states of their records."""
+"""Task kinds of companies, boards and listings, and the states of their records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ JOB = "job"
 
 
 class CompanyStatus(StrEnum):
-    """How far a company's record is."""
+    """The progress of a company's record."""
 
     PENDING = "pending"
     ANALYZING = "analyzing"
@@ -34,7 +34,7 @@ class ListingStatus(StrEnum):
 
 
 class ListingDecision(StrEnum):
-    """What a listing came to; before it was judged it has none."""
+    """The result of a listing's evaluation; null before it."""
 
     FILTERED = "filtered"
     SKIPPED = "skipped"
@@ -42,7 +42,7 @@ class ListingDecision(StrEnum):
 
 
 class Priority(StrEnum):
-    """How soon a match is worth a look."""
+    """The priority of a match."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -50,7 +50,7 @@ class Priority(StrEnum):
 
 
 class Confidence(StrEnum):
-    """How sure it is that we can read a board: by pattern and probe, by pattern, by neither."""
+    """The confidence that a board can be parsed: by pattern and probe, by pattern, by neither."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -68,7 +68,7 @@ def job_task(
     is_unreported: bool = False,
     tracking_id: str | None = None,
 ) -> NewTask:
-    """Known by the listing's own address; one that has none is a place on its board's page."""
+    """Return the listing's evaluation task, keyed by the listing's own URL, else by its id."""
     address = _address(url) or (board_url and f"{canonical_url(board_url)}#listing-{listing_id}")
     return NewTask(
         kind=JOB,

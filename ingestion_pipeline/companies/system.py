@@ -1,4 +1,4 @@
-"""Companies as polling sees them: a poll begins the analysis, other runs do it."""
+"""The deferred system of companies: a poll starts the analysis, other runs execute it."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import TaskStatus
 
-BOARDS = "boards"  # the key of a company's config: by platform, the config of boards found there
+BOARDS = "boards"  # config key: the config of the company's boards by platform
 KEYS = (BOARDS, IGNORE_ROBOTS)
 
 
 class BadCompanyConfig(ValueError):
-    """A company's config that cannot work; the message names the key and the cure."""
+    """A company's config that cannot work; the message names the key and the fix."""
 
 
 class CompanySystem:
-    """What companies bring to polling."""
+    """Companies as the polling engine sees them."""
 
     def pace(self, source: Source, settings: Settings) -> Pace:  # noqa: ARG002 - the protocol
-        """Our own floor; robots.txt may ask for more."""
+        """Return the configured minimum delay; robots.txt may require more."""
         return Pace(delay_seconds=settings.hosts.delay_seconds)
 
     def check(self, source: Source) -> None:
-        """Raise `BadCompanyConfig` if the config has a key or a value that means nothing."""
+        """Raise `BadCompanyConfig` if the config has an unknown key or a bad value."""
         check_config(source.config)
 
     def start(
@@ -50,23 +50,23 @@ class CompanySystem:
         now: datetime,
         settings: Settings,  # noqa: ARG002 - the protocol
     ) -> Mapping[str, str | Resource]:
-        """Each company has its record and its analysis, unless one is under way."""
-        return begin(connection, sources, now=now)
+        """Ensure a record and an analysis task for each company, unless one is active."""
+        return start_analyses(connection, sources, now=now)
 
 
-def begin(
+def start_analyses(
     connection: Connection,
     sources: Sequence[Source],
     *,
     now: datetime,
     is_asked: bool = False,
 ) -> dict[str, str]:
-    """An analysis of each waits to be done; a word for people on each.
+    """Enqueue an analysis of each company; return a message for each source.
 
-    Asked for by a person, it is done however well the company is known.
+    An analysis that a person requested runs however well the company is known.
     """
-    said: dict[str, str] = {}
-    for source in sorted(sources, key=lambda one: one.id):  # in one order, whoever begins them
+    messages: dict[str, str] = {}
+    for source in sorted(sources, key=lambda source: source.id):  # one lock order for all callers
         company_id = ensure_company(
             connection,
             company_id=company_id_of(source),
@@ -82,26 +82,26 @@ def begin(
         made = insert_tasks(connection, [task], now=now)
         if not made and is_asked:
             _ask(connection, company_id)
-        said[source.id] = (
-            f"analysis {made[0]} of {company_id} begun"
+        messages[source.id] = (
+            f"analysis {made[0]} of {company_id} started"
             if made
-            else f"an analysis of {company_id} is under way"
+            else f"an analysis of {company_id} is already active"
         )
-    return said
+    return messages
 
 
 def _ask(connection: Connection, company_id: str) -> None:
-    """The analysis that waits already is one that a person asks for: known well or not."""
+    """Mark the pending analysis as requested by a person, so that it runs in any case."""
     waiting = (ACTIVE, tasks.c.kind == COMPANY, tasks.c.dedupe_key == company_id)
     is_pending = tasks.c.status == TaskStatus.PENDING.value
     query = select(tasks.c.id, tasks.c.payload).where(*waiting, is_pending).with_for_update()
     for id_, payload in connection.execute(query).all():
-        asked: dict[str, Any] = {**(payload or {}), "is_asked": True}
-        connection.execute(tasks.update().where(tasks.c.id == id_).values(payload=asked))
+        updated: dict[str, Any] = {**(payload or {}), "is_asked": True}
+        connection.execute(tasks.update().where(tasks.c.id == id_).values(payload=updated))
 
 
 def _own(connection: Connection, company_id: str, source: Source) -> None:
-    """The record knows its source; the one that was first stays."""
+    """Set the record's source unless it has one."""
     connection.execute(
         companies.update()
         .where(companies.c.id == company_id, companies.c.source_id.is_(None))
@@ -111,23 +111,23 @@ def _own(connection: Connection, company_id: str, source: Source) -> None:
 
 def check_config(config: Mapping[str, Any]) -> None:
     """Raise `BadCompanyConfig` with the first mistake."""
-    strange = next((key for key in config if key not in KEYS), None)
-    if strange is not None:
-        raise BadCompanyConfig(f"{strange!r} means nothing here; there are: {', '.join(KEYS)}")
+    unknown = next((key for key in config if key not in KEYS), None)
+    if unknown is not None:
+        raise BadCompanyConfig(f"{unknown!r} means nothing here; there are: {', '.join(KEYS)}")
     boards: object = config.get(BOARDS)
     if boards is None:
         return
     if not isinstance(boards, Mapping):
         raise BadCompanyConfig(f"{BOARDS} must be a mapping of platforms to their config")
-    for name, one in cast("Mapping[str, object]", boards).items():
+    for name, value in cast("Mapping[str, object]", boards).items():
         if name not in PLATFORMS:
-            known = ", ".join(sorted(PLATFORMS))
-            raise BadCompanyConfig(f"{BOARDS}: {name!r} is no platform; there are: {known}")
-        if not isinstance(one, Mapping):
+            names = ", ".join(sorted(PLATFORMS))
+            raise BadCompanyConfig(f"{BOARDS}: {name!r} is no platform; there are: {names}")
+        if not isinstance(value, Mapping):
             raise BadCompanyConfig(f"{BOARDS}.{name} must be a mapping, such as api_base: https://")
 
 
 def board_config(source: Source, platform: str) -> dict[str, Any]:
-    """What the company's config says of its boards on the platform."""
+    """Return the company's config for its boards on the platform."""
     boards: Mapping[str, Mapping[str, Any]] = source.config.get(BOARDS) or {}
     return dict(boards.get(platform) or {})

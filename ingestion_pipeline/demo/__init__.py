@@ -1,6 +1,6 @@
-"""The bundled web site: requests for `*.demo.test` enter, by loopback, and so does a `DemoState`.
+"""The bundled web site: an HTTP server on loopback for `*.demo.test`.
 
-Feeds, API listings and error pages leave, the same bytes for the same state; its webhooks
-take in what the demo's followers are told.
-Reading or storing pages does not belong here: the pipeline meets this site over the wire, like any.
+It serves feeds, API responses and error pages, the same bytes for the same `DemoState`, and its
+webhooks receive the notices of the demo's followers. The pipeline reaches it over the wire, like
+any other site; no rule of the pipeline belongs here.
 """

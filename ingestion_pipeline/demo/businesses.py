@@ -1,6 +1,6 @@
-"""Two businesses with a website each: a roaster in English, a workshop for bicycles in German.
+"""Two businesses with a website each: a coffee roaster in English, a bicycle shop in German.
 
-What their pages state is declared here as it must be read; a mutation gives the roaster another
+Their facts are declared here as the pipeline must extract them; a mutation changes the roaster's
 description.
 """
 
@@ -42,7 +42,7 @@ _REGISTERED = {SALTMARSH.url: "The Saltmarsh Coffee Company Ltd.", RADWERFT.url:
 
 
 def businesses(state: DemoState) -> dict[str, Business]:
-    """What each website says of its business now, by source."""
+    """Return what each website states about its business now, by source."""
     saltmarsh = SALTMARSH
     if state.new_chapters:
         saltmarsh = replace(SALTMARSH, description=MUTATED_DESCRIPTION)
@@ -50,7 +50,7 @@ def businesses(state: DemoState) -> dict[str, Business]:
 
 
 def saltmarsh(state: DemoState, path: str, _query: Query) -> DemoContent:
-    """A front page that states its business for machines, and two that tell more."""
+    """Return a page of the roaster: a front page with structured data, and two more."""
     business = businesses(state)["website:saltmarsh"]
     navigation = '<a href="/about">About us</a> <a href="/compare">How we compare</a>'
     bodies = {
@@ -65,7 +65,7 @@ def saltmarsh(state: DemoState, path: str, _query: Query) -> DemoContent:
 
 
 def radwerft(state: DemoState, path: str, _query: Query) -> DemoContent:
-    """The same in German."""
+    """Return a page of the bicycle shop, in German."""
     business = businesses(state)["website:radwerft"]
     navigation = '<a href="/ueber-uns">Über uns</a> <a href="/vergleich">Vergleich</a>'
     bodies = {

@@ -1,8 +1,8 @@
-"""Three course catalogues: a well-kept one with a few odd pages, a difficult one, a closed one.
+"""Three course catalogues: one with a few odd pages, a difficult one, and a closed one.
 
-Harbour College has numbered pages that lead to a page for each course; its Annex asks for a delay
-and has a slow page and a bomb; what its members see is behind a wall. What its students learn is
-told in prose (see outcomes.py), which no rule reads.
+Harbour College has numbered pages that link to a page for each course; its Annex asks for a crawl
+delay and has a slow page and a decompression bomb; the members' area requires a login. The learning
+outcomes are in prose (see courses.py), which no rule extracts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ANNEX_HOST = "annex.demo.test"
 MEMBERS_HOST = "members.demo.test"
 
 COURSES_ON_A_PAGE = 5  # twelve leave room on the third: a new course changes that page alone
-ANNEX_DELAY_SECONDS = 0.5  # seen by whoever looks at the clock, and soon over
+ANNEX_DELAY_SECONDS = 0.5  # long enough to measure, short enough to wait
 SLOW_SECONDS = 0.7
 BOMB_BYTES = 64_000_000  # of zeros; some 62 kB on the wire
 ARCHIVE_PATH = "/courses/archive/"
@@ -45,13 +45,13 @@ ARCHIVE_PATH = "/courses/archive/"
 RENDERED = "ART 204"  # its page is empty until its script has run
 FORWARDED = "HIST 110"  # its address leads to another, and that to a third
 IN_SHIFT_JIS = "JPN 101"
-LOST = "NAV 300"  # on a bad day its page says nothing but that something went wrong
+LOST = "NAV 300"  # an error page while the site is broken
 MOVED_ONCE, MOVED_TWICE = "/c/110", "/courses/hist-110-harbour"
 FOOTER = "Harbour College, on the quay"
 
 
 def college(state: DemoState, path: str, query: Mapping[str, Sequence[str]]) -> DemoContent:
-    """What Harbour College serves at an address."""
+    """Return what Harbour College serves at a path."""
     if path == "/robots.txt":
         return text_page(f"User-agent: *\nDisallow: {ARCHIVE_PATH}\n")
     if path == "/courses":
@@ -62,8 +62,8 @@ def college(state: DemoState, path: str, query: Mapping[str, Sequence[str]]) -> 
 
 
 def _course_at(state: DemoState, path: str) -> DemoContent:
-    found = {one.path: one for one in courses(state)}
-    course = found["/courses/hist-110"] if path == MOVED_TWICE else found.get(path)
+    by_path = {course.path: course for course in courses(state)}
+    course = by_path["/courses/hist-110"] if path == MOVED_TWICE else by_path.get(path)
     if course is None:
         return plain(404, "Not Found")
     if course.code == LOST and state.is_broken:
@@ -74,7 +74,7 @@ def _course_at(state: DemoState, path: str) -> DemoContent:
 
 
 def annex(_state: DemoState, path: str, _query: Mapping[str, Sequence[str]]) -> DemoContent:
-    """What the Annex serves: it wants half a second between two requests, and has two bad pages."""
+    """Return what the Annex serves: a crawl delay of half a second, and two bad pages."""
     match path:
         case "/robots.txt":
             return text_page(f"User-agent: *\nCrawl-delay: {ANNEX_DELAY_SECONDS}\n")
@@ -91,7 +91,7 @@ def annex(_state: DemoState, path: str, _query: Mapping[str, Sequence[str]]) -> 
 
 
 def members(_state: DemoState, path: str, _query: Mapping[str, Sequence[str]]) -> DemoContent:
-    """A form for name and password, whatever is asked for."""
+    """Return a login form, whatever is requested."""
     if path == "/robots.txt":
         return plain(404, "Not Found")
     form = (
@@ -108,7 +108,7 @@ def _course_list(listed: Sequence[Course], number: str) -> DemoContent:
     if number not in map(str, range(1, len(starts) + 1)):
         return plain(404, "Not Found")
     start = starts[int(number) - 1]
-    rows = [_row(one) for one in listed[start : start + COURSES_ON_A_PAGE]]
+    rows = [_row(course) for course in listed[start : start + COURSES_ON_A_PAGE]]
     if int(number) == len(starts):
         rows.append(
             f'<li class="course"><a href="{ARCHIVE_PATH}1962">The catalogue of 1962</a></li>'
@@ -148,13 +148,13 @@ def _course_body(course: Course) -> str:
 
 
 def _shell(title: str, body: str) -> bytes:
-    """A page whose content is in its script alone, in pieces, so that no reader finds it there."""
-    letters = ",".join(str(ord(letter)) for letter in body)
+    """Return a page whose content is only in its script, encoded so that no parser finds it."""
+    codes = ",".join(str(ord(character)) for character in body)
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         "</head>"
         '<body><div id="root"></div><noscript>This page needs JavaScript.</noscript><script>'
-        f'document.getElementById("root").innerHTML = String.fromCharCode({letters});'
+        f'document.getElementById("root").innerHTML = String.fromCharCode({codes});'
         "</script></body></html>\n"
     ).encode()
 

@@ -1,7 +1,7 @@
-"""Every body the demo site can send, as a function of its state: no clock, no chance, no network.
+"""The responses of the demo site as pure functions of its state: feeds, API and error pages.
 
 Two series come from a MangaDex-like API and from a feed each, one from a feed that is often
-overloaded, and one address has nothing but an error page. The series of `lists.py` has web pages.
+overloaded, and one URL has nothing but an error page. The series of `site.py` has web pages.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ERROR_PAGE = b"""<!DOCTYPE html>
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoContent:
-    """One answer of the site; only a page with `last_modified` can be asked for conditionally."""
+    """A response of the site; only one with `last_modified` supports conditional requests."""
 
     body: bytes
     content_type: str
@@ -59,12 +59,12 @@ class DemoContent:
 
     @property
     def etag(self) -> str:
-        """The same for the same body, today and after a restart."""
+        """Return the same tag for the same body, also after a restart."""
         return f'"{hashlib.sha256(self.body).hexdigest()[:32]}"'
 
 
 def manga_feed(state: DemoState, manga_id: str, query: Mapping[str, Sequence[str]]) -> DemoContent:
-    """The API's answer to `/manga/<id>/feed`: one slice of the releases, or the API's own error."""
+    """Return the API's response to `/manga/<id>/feed`: a slice of the releases, or an error."""
     series = {LIGHTHOUSE_ID: lighthouse_uploads, SALT_ID: salt_uploads}
     if manga_id not in series:
         return api_error(404, "not_found_http_exception", f"Manga with ID {manga_id} not found")
@@ -79,24 +79,24 @@ def manga_feed(state: DemoState, manga_id: str, query: Mapping[str, Sequence[str
 
 
 def api_error(status_code: int, title: str, detail: str) -> DemoContent:
-    """An error as the API states one."""
+    """Return an error in the format of the API."""
     error = {"id": stable_uuid(title), "status": status_code, "title": title, "detail": detail}
     return json_page({"result": "error", "errors": [error]}, status_code)
 
 
 def lighthouse_rss(state: DemoState) -> DemoContent:
-    """The newest numbers of The Lighthouse Keeper, newest first, as another source tells them."""
+    """Return the newest numbers of The Lighthouse Keeper, newest first, as a second source."""
     newest = lighthouse_chapters(state)[-NEWEST_IN_FEED:]
     return _rss("The Lighthouse Keeper", f"http://{FEEDS_HOST}/lighthouse", newest)
 
 
 def salt_atom(_state: DemoState) -> DemoContent:
-    """All of Salt and Iron, newest first; the feed stays well when the API's listing does not."""
+    """Return all of Salt and Iron, newest first; this feed works when the API is empty."""
     return _atom("Salt and Iron", f"http://{FEEDS_HOST}/salt", salt_chapters())
 
 
 def orchard_rss(state: DemoState) -> DemoContent:
-    """All of The Orchard at Night; 503 while overloaded, an error page on a bad day."""
+    """Return all of The Orchard at Night; 503 while overloaded, an error page when broken."""
     if state.is_overloaded:
         return overloaded()
     if state.is_broken:
@@ -105,30 +105,30 @@ def orchard_rss(state: DemoState) -> DemoContent:
 
 
 def error_page(_state: DemoState) -> DemoContent:
-    """An error page that calls itself a success, as real sites do."""
+    """Return an error page with status 200, as real sites do."""
     return DemoContent(body=ERROR_PAGE, content_type="text/html; charset=utf-8")
 
 
 def overloaded() -> DemoContent:
-    """Too busy, and no word about when to come back."""
+    """Return a 503 without a Retry-After header."""
     return plain(503, "Service Unavailable")
 
 
 def plain(status_code: int, text: str) -> DemoContent:
-    """A bare answer in plain text."""
+    """Return a plain text response."""
     return DemoContent(
         body=f"{text}\n".encode(), content_type="text/plain; charset=utf-8", status_code=status_code
     )
 
 
 def json_page(document: object, status_code: int = 200) -> DemoContent:
-    """A document as an API sends it."""
+    """Return a JSON response."""
     body = json.dumps(document, ensure_ascii=False).encode()
     return DemoContent(body=body, content_type="application/json", status_code=status_code)
 
 
 def natural(text: str) -> int | None:
-    """The number that the text is; None if it is none, or longer than any of ours."""
+    """Return the text as a natural number; None if it is none, or too long."""
     is_number = text.isascii() and text.isdecimal() and len(text) <= LONGEST_NUMBER
     return int(text) if is_number else None
 
@@ -185,7 +185,7 @@ def _relationships(upload: DemoUpload) -> list[dict[str, object]]:
 
 
 def _volume(number: str | None) -> str | None:
-    """Eight numbers a volume; the newest are not yet in one, as is usual."""
+    """Return the volume, eight numbers each; the newest chapters have none yet."""
     if number is None or float(number) > LAST_NUMBER_IN_A_VOLUME:
         return None
     return str((int(float(number)) - 1) // 8 + 1)
@@ -239,7 +239,7 @@ Query = Mapping[str, Sequence[str]]
 
 
 def html_page(title: str, body: str, *, footer: str, head: str = "") -> DemoContent:
-    """A page in English and UTF-8; title, body, footer and head are markup already."""
+    """Return a page in English and UTF-8; title, body, footer and head are markup already."""
     text = (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f"{head}</head>"
@@ -249,15 +249,15 @@ def html_page(title: str, body: str, *, footer: str, head: str = "") -> DemoCont
 
 
 def text_page(text: str) -> DemoContent:
-    """Plain text, such as robots.txt."""
+    """Return plain text, such as robots.txt."""
     return DemoContent(body=text.encode(), content_type="text/plain; charset=utf-8")
 
 
 def moved(location: str) -> DemoContent:
-    """The page is elsewhere, for now."""
+    """Return a temporary redirect."""
     return DemoContent(body=b"", content_type=HTML, status_code=302, location=location)
 
 
-def asked(query: Query, name: str, default: int) -> int | None:
-    """The number in a query, the default if it is not given; None if it is no natural number."""
+def int_parameter(query: Query, name: str, default: int) -> int | None:
+    """Return a number of the query or the default; None if it is no natural number."""
     return natural(query.get(name, [str(default)])[-1])

@@ -1,6 +1,6 @@
-"""Lantern College: its catalogues come from an API in the shape of Coursedog's, twenty at a time.
+"""Lantern College: catalogues served by an API in the shape of Coursedog's, twenty at a time.
 
-Two catalogues of one school; the second repeats two courses of the first, as evening editions do.
+Two catalogues of one school; the second repeats two courses of the first.
 """
 
 from __future__ import annotations
@@ -9,7 +9,14 @@ import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
-from ingestion_pipeline.demo.content import DemoContent, Query, asked, html_page, json_page, plain
+from ingestion_pipeline.demo.content import (
+    DemoContent,
+    Query,
+    html_page,
+    int_parameter,
+    json_page,
+    plain,
+)
 from ingestion_pipeline.demo.courses import Course, mutated
 from ingestion_pipeline.demo.state import DemoState
 
@@ -44,7 +51,7 @@ _CATALOGS = re.compile(r"(?:/api/v1)?/ca/([^/]+)/catalogs")
 _COURSES = re.compile(r"(?:/api/v1)?/cm/([^/]+)/courses/search/\$filters")
 
 
-def _taught(subjects: Mapping[str, str]) -> tuple[Course, ...]:
+def _courses_of(subjects: Mapping[str, str]) -> tuple[Course, ...]:
     return tuple(
         Course(
             code=f"{subject} {number}",
@@ -58,20 +65,20 @@ def _taught(subjects: Mapping[str, str]) -> tuple[Course, ...]:
 
 
 def lantern_courses(state: DemoState) -> Mapping[str, Sequence[Course]]:
-    """The courses of each catalogue; what a mutation adds, it adds to the first."""
-    by_day = mutated(_taught(_BY_DAY), state, changes=CHANGED)
-    repeated = [one for one in by_day if one.code in IN_BOTH]
-    return {DAY: by_day, EVENING: [*repeated, *_taught(_BY_EVENING)]}
+    """Return the courses of each catalogue; mutations add to the first."""
+    by_day = mutated(_courses_of(_BY_DAY), state, changes=CHANGED)
+    repeated = [course for course in by_day if course.code in IN_BOTH]
+    return {DAY: by_day, EVENING: [*repeated, *_courses_of(_BY_EVENING)]}
 
 
 def lantern(state: DemoState, path: str, query: Query) -> DemoContent:
-    """The API's two lists, and the page of the catalogue that names school and maker."""
+    """Return a response of the API, or the catalogue's front page."""
     path = unquote(path)
     if path == "/":
         return _front()
-    if (found := _CATALOGS.fullmatch(path)) and found[1] == SCHOOL:
+    if (match := _CATALOGS.fullmatch(path)) and match[1] == SCHOOL:
         return json_page([_catalog(DAY, "Day courses"), _catalog(EVENING, "Evening courses")])
-    if (found := _COURSES.fullmatch(path)) and found[1] == SCHOOL:
+    if (match := _COURSES.fullmatch(path)) and match[1] == SCHOOL:
         return _search(lantern_courses(state), query)
     if path.startswith("/api/"):
         return json_page({"error": "Not found"}, 404)
@@ -79,13 +86,13 @@ def lantern(state: DemoState, path: str, query: Query) -> DemoContent:
 
 
 def _search(catalogs: Mapping[str, Sequence[Course]], query: Query) -> DemoContent:
-    """A slice of a catalogue; of all of them if none is named, of nothing if it is unknown."""
-    skip, limit = asked(query, "skip", 0), asked(query, "limit", DEFAULT_LIMIT)
+    """Return a slice of a catalogue; of all if none is named, of none if it is unknown."""
+    skip, limit = int_parameter(query, "skip", 0), int_parameter(query, "limit", DEFAULT_LIMIT)
     if skip is None or not limit or limit > MAX_LIMIT:
         return json_page({"error": f"skip counts from 0, limit from 1 to {MAX_LIMIT}"}, 400)
-    wanted = query.get("catalogId", [*catalogs])
-    courses = [one for name in wanted for one in catalogs.get(name, ())]
-    items = [_item(one) for one in courses[skip : skip + limit]]
+    names = query.get("catalogId", [*catalogs])
+    courses = [course for name in names for course in catalogs.get(name, ())]
+    items = [_item(course) for course in courses[skip : skip + limit]]
     return json_page({"listLength": len(courses), "data": items})
 
 
@@ -114,7 +121,7 @@ def _item(course: Course) -> dict[str, object]:
 
 
 def _front() -> DemoContent:
-    """A shell as this maker's are: the courses come by script, which only a browser would run."""
+    """Return a front page as Coursedog's are: the courses are loaded by a script."""
     head = (
         f'<meta name="og:url" content="https://{SCHOOL}-catalog.coursedog.com/">'
         f'<script>window.catalog = {{school: "{SCHOOL}", maker: "coursedog"}};</script>'

@@ -1,4 +1,4 @@
-"""The courses of Harbour College, and what a mutation does to the courses of any demo catalogue."""
+"""The courses and outcomes of Harbour College, and mutations of any demo catalogue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ingestion_pipeline.demo.state import DemoState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """One course as the college describes it."""
+    """A course as the college describes it."""
 
     code: str
     title: str
@@ -22,7 +22,7 @@ class Course:
 
     @property
     def path(self) -> str:
-        """Where its page is."""
+        """Return the path of its page."""
         return f"/courses/{self.code.lower().replace(' ', '-')}"
 
 
@@ -117,23 +117,26 @@ PATIENCE = Course(
     description="Worth the wait: one lecture, begun late and never hurried.",
 )
 CHANGED = "CS 101"
-CHANGES = 4  # credits that a changed course has in turn: each mutation gives it others
+CHANGES = 4  # number of different credits that mutations cycle through
 
 
 def courses(state: DemoState) -> Sequence[Course]:
-    """Those of the shipped catalogue, and what mutations made of them."""
+    """Return the courses of the shipped catalogue with the mutations applied."""
     return mutated(COURSES, state, changes=CHANGED)
 
 
 def mutated(shipped: Sequence[Course], state: DemoState, *, changes: str) -> list[Course]:
-    """One course more for each mutation, at the end, and other credits for one that was there."""
+    """Return the courses with one more for each mutation, and other credits for one."""
     count = state.new_chapters
-    kept = [_with_more_credits(one, count) if one.code == changes else one for one in shipped]
-    return [*kept, *(_added(number) for number in range(1, count + 1))]
+    changed = [
+        _with_more_credits(course, count) if course.code == changes else course
+        for course in shipped
+    ]
+    return [*changed, *(_added(number) for number in range(1, count + 1))]
 
 
 def listed(lines: str) -> tuple[Course, ...]:
-    """Courses as lines: code, title, credits, description and perhaps prerequisites, by bars."""
+    """Parse courses from lines: code, title, credits, description, prerequisites, by bars."""
     return tuple(_listed(line) for line in lines.strip().splitlines())
 
 
@@ -166,7 +169,7 @@ OUTCOMES_PATH = "/outcomes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Programme:
-    """A page of outcomes: each learned thing stands word for word in one of its paragraphs."""
+    """A page of outcomes; each learned outcome is a literal part of one of its paragraphs."""
 
     name: str
     title: str
@@ -175,7 +178,7 @@ class Programme:
 
     @property
     def path(self) -> str:
-        """Where its page is."""
+        """Return the path of its page."""
         return f"{OUTCOMES_PATH}/{self.name}"
 
 
@@ -210,16 +213,16 @@ PROGRAMMES = (NAVIGATION, TIDAL_BIOLOGY)
 
 
 def outcomes(path: str, *, footer: str) -> DemoContent:
-    """The list of the pages, or one of them."""
+    """Return the list of the outcome pages, or one of them."""
     if path == OUTCOMES_PATH:
         rows = "".join(
-            f'<li class="outcomes"><a href="{one.path}">{escape(one.title)}</a></li>'
-            for one in PROGRAMMES
+            f'<li class="outcomes"><a href="{programme.path}">{escape(programme.title)}</a></li>'
+            for programme in PROGRAMMES
         )
         return html_page("Outcomes", f"<h1>Outcomes</h1><ul>{rows}</ul>", footer=footer)
-    found = {one.path: one for one in PROGRAMMES}.get(path)
-    if found is None:
+    programme = {programme.path: programme for programme in PROGRAMMES}.get(path)
+    if programme is None:
         return plain(404, "Not Found")
-    paragraphs = "".join(f"<p>{escape(one)}</p>" for one in found.paragraphs)
-    title = escape(found.title)
+    paragraphs = "".join(f"<p>{escape(paragraph)}</p>" for paragraph in programme.paragraphs)
+    title = escape(programme.title)
     return html_page(title, f"<h1>{title}</h1>{paragraphs}", footer=footer)

@@ -1,7 +1,7 @@
-"""Where the demo's followers are told: a webhook receiver such as a follower would write.
+"""The webhook receiver of the demo's followers.
 
-It believes only what is signed with its follower's key, takes each message once by its id, and
-remembers what it took across restarts.
+It accepts only messages signed with the follower's key, each once by its id, and stores what it
+accepted across restarts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SecretOf = Callable[[str], str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inbox:
-    """What a follower's hook has seen: the title of each message by its id, oldest first."""
+    """What a follower's hook received: the title of each message by its id, oldest first."""
 
     taken: Mapping[str, str] = field(default_factory=dict[str, str])
     repeats: int = 0
@@ -39,7 +39,7 @@ class Inbox:
 
 
 class Receiver:
-    """Answers for `hooks.demo.test/FOLLOWER`; `secret_of` knows the followers' keys."""
+    """The handler for `hooks.demo.test/FOLLOWER`; `secret_of` returns the followers' keys."""
 
     def __init__(
         self, home: Path, secret_of: SecretOf, *, now: Callable[[], float] = time.time
@@ -50,14 +50,14 @@ class Receiver:
         self._lock = threading.Lock()
 
     def receive(self, path: str, headers: Message, body: bytes) -> DemoContent:
-        """A message is taken once (a repeat is a success, too), and refused if it is not genuine.
+        """Accept a message once (a repeat is a success, too); refuse one that is not genuine.
 
-        What was taken is on disk before the sender hears of it.
+        An accepted message is on disk before the sender gets the response.
         """
         follower = path.removeprefix("/")
         secret = self._secret_of(follower)
         if secret is None:
-            return plain(404, f"Nobody called {follower!r} is told here")
+            return plain(404, f"There is no follower {follower!r} here")
         genuine = is_genuine(headers, body, secret, now=self._now())
         title = _title(body) if genuine else None
         try:
@@ -76,13 +76,13 @@ class Receiver:
         else:
             after = replace(before, taken={**before.taken, message_id: title})
             page = plain(200, "Taken")
-        told = {name: asdict(one) for name, one in {**inboxes, follower: after}.items()}
-        write_atomically(inbox_file(self._home), json.dumps(told, indent=2) + "\n")
+        document = {name: asdict(inbox) for name, inbox in {**inboxes, follower: after}.items()}
+        write_atomically(inbox_file(self._home), json.dumps(document, indent=2) + "\n")
         return page
 
 
 def is_genuine(headers: Message, body: bytes, secret: str, *, now: float) -> bool:
-    """Whether the message is signed with the secret, and lately: Standard Webhooks, version 1."""
+    """Return whether the message has a recent valid signature (Standard Webhooks, version 1)."""
     message_id, sent_at = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     if not message_id or not sent_at.isdecimal():
         return False
@@ -94,21 +94,21 @@ def is_genuine(headers: Message, body: bytes, secret: str, *, now: float) -> boo
         return False
     signed = f"{message_id}.{sent_at}.".encode() + body
     expected = b"v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256))
-    given = headers.get("webhook-signature", "").split()
-    return any(hmac.compare_digest(expected, one.encode()) for one in given)
+    signatures = headers.get("webhook-signature", "").split()
+    return any(hmac.compare_digest(expected, signature.encode()) for signature in signatures)
 
 
 def inbox_file(home: Path) -> Path:
-    """Where the hooks of the site in `home` remember what they took."""
+    """Return where the hooks of the site in `home` store what they received."""
     return home / "demo" / "inboxes.json"
 
 
 def read_inboxes(home: Path) -> dict[str, Inbox]:
-    """What every follower's hook has seen so far; a damaged file is an error."""
+    """Return what every follower's hook received so far; a damaged file is an error."""
     path = inbox_file(home)
     try:
-        found = cast("dict[str, dict[str, Any]]", json.loads(path.read_bytes()))
-        return {name: Inbox(**one) for name, one in found.items()}
+        document = cast("dict[str, dict[str, Any]]", json.loads(path.read_bytes()))
+        return {name: Inbox(**inbox) for name, inbox in document.items()}
     except FileNotFoundError:
         return {}
     except (ValueError, TypeError, AttributeError) as error:
@@ -118,7 +118,7 @@ def read_inboxes(home: Path) -> dict[str, Inbox]:
 
 
 def _title(body: bytes) -> str:
-    """What the message calls itself."""
+    """Return the title of the message."""
     try:
         return str(json.loads(body)["title"])
     except (ValueError, TypeError, KeyError):

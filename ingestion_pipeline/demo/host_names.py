@@ -1,4 +1,4 @@
-"""Names that lead to the demo site: `*.demo.test`, and the address book that says where it listens.
+"""Host names of the demo site: `*.demo.test`, and the file that says where it listens.
 
 `.test` is reserved (RFC 6761, section 6.2): nobody can register a name under it, so no real name
 can be caught by this mapping; and the demo's URLs stay the same whatever port the site was given.
@@ -31,33 +31,33 @@ class _Entry:
 
 
 def publish(home: Path, port: int, *, providers: Mapping[str, str] | None = None) -> None:
-    """Every process that shares `home` can find the site that this process runs on `port`.
+    """Write where this process runs the site, for every process that shares `home`.
 
-    So it does the providers beside it, by name and base URL.
+    With the providers beside it, by name and base URL.
     """
     entry = _Entry(port=port, pid=os.getpid(), providers=dict(providers or {}))
-    shown = {name: value for name, value in asdict(entry).items() if value != {}}
-    write_atomically(_address_book(home), json.dumps(shown) + "\n")
+    document = {name: value for name, value in asdict(entry).items() if value != {}}
+    write_atomically(_address_book(home), json.dumps(document) + "\n")
 
 
 def withdraw(home: Path) -> None:
-    """The entry is gone if it is this process's; another process's entry stays."""
+    """Remove the entry if it is this process's own."""
     entry = _read_entry(home)
     if entry is not None and entry.pid == os.getpid():
         _address_book(home).unlink(missing_ok=True)
 
 
 def published_port(home: Path) -> int | None:
-    """The port of the running site; None without an entry, or if the entry outlived its site.
+    """Return the port of the running site; None without an entry, or for a stale one.
 
-    A killed site leaves its entry behind, and another process may have got its number since.
+    A killed site leaves its entry behind, and its process id may have been reused.
     """
     entry = _running(home)
     return None if entry is None else entry.port
 
 
 def published_providers(home: Path) -> Mapping[str, str]:
-    """The providers beside the running site, by name and base URL; none without a site."""
+    """Return the providers of the running site, by name and base URL."""
     entry = _running(home)
     return {} if entry is None else entry.providers
 
@@ -70,12 +70,12 @@ def _running(home: Path) -> _Entry | None:
 
 
 def is_demo_name(host: str) -> bool:
-    """Whether `host` belongs to the demo; capitals and a closing dot make no difference."""
+    """Return whether `host` belongs to the demo; case and a trailing dot do not matter."""
     return host.lower().rstrip(".").endswith(DEMO_SUFFIX)
 
 
 def demo_resolver(port: int, fallback: Resolver) -> Resolver:
-    """Demo names lead to `port` on loopback, exempt from the guard; `fallback` knows the rest."""
+    """Return a resolver of demo names to `port` on loopback; `fallback` resolves the rest."""
 
     async def resolve(host: str, asked_port: int) -> Sequence[Endpoint]:
         if is_demo_name(host):
@@ -90,26 +90,26 @@ def _address_book(home: Path) -> Path:
 
 
 def _read_entry(home: Path) -> _Entry | None:
-    """The entry, or None: an unreadable one leads nowhere, and the next site overwrites it."""
+    """Return the entry; None if it is missing or unreadable (the next site overwrites it)."""
     try:
         document: object = json.loads(_address_book(home).read_bytes())
     except (FileNotFoundError, ValueError):
         return None
     if not isinstance(document, dict):
         return None
-    found = cast("dict[str, object]", document)
-    match found:
+    fields = cast("dict[str, object]", document)
+    match fields:
         case {"port": int(port), "pid": int(pid)} if 0 < port <= LAST_PORT and pid > 0:
-            return _Entry(port=port, pid=pid, providers=_providers(found))
+            return _Entry(port=port, pid=pid, providers=_providers(fields))
         case _:
             return None
 
 
 def _providers(document: dict[str, object]) -> dict[str, str]:
-    found = document.get("providers")
-    if not isinstance(found, dict):
+    providers = document.get("providers")
+    if not isinstance(providers, dict):
         return {}
-    return {str(name): str(url) for name, url in cast("dict[object, object]", found).items()}
+    return {str(name): str(url) for name, url in cast("dict[object, object]", providers).items()}
 
 
 def _is_alive(pid: int) -> bool:

@@ -1,7 +1,7 @@
-"""The jobs of the demo's two companies, each with what the demo's profile makes of it.
+"""The jobs of the demo's two companies, each with the decision of the demo's profile.
 
-Every outcome of the filter is there once, and matches of each priority. None says when it was
-posted, but for one that is old: the site has no clock.
+Every filter rule and every match priority occurs. Only one, which is old, states when it was
+posted: the site has no clock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TEAM = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """A job; `outcome` is the priority of a match, `skipped`, or what the filter names."""
+    """A job; `outcome` is the priority of a match, `skipped`, or the rule that filters it."""
 
     id: int
     title: str
@@ -40,7 +40,7 @@ class Opening:
 
     @property
     def description(self) -> str:
-        """In HTML."""
+        """Return the description in HTML."""
         return f"<p>{self.team}</p><p>{self.text}</p>"
 
 
@@ -176,24 +176,28 @@ GONE = 103
 
 
 def driftwood_openings(state: DemoState) -> Sequence[Opening]:
-    """What its board lists; after a mutation one is new, one pays better, one is gone."""
+    """Return the board's jobs; after a mutation one is new, one pays better, one is gone."""
     if not state.new_chapters:
         return _DRIFTWOOD
-    kept = [_paid_better(one) if one.id == CHANGED else one for one in _DRIFTWOOD if one.id != GONE]
-    return [*kept, ADDED]
+    changed = [
+        _paid_better(opening) if opening.id == CHANGED else opening
+        for opening in _DRIFTWOOD
+        if opening.id != GONE
+    ]
+    return [*changed, ADDED]
 
 
-def _paid_better(one: Opening) -> Opening:
-    return replace(one, salary=(170_000, 200_000), outcome=HIGH)
+def _paid_better(opening: Opening) -> Opening:
+    return replace(opening, salary=(170_000, 200_000), outcome=HIGH)
 
 
 def kestrel_openings() -> Sequence[Opening]:
-    """What Kestrel's own page states, beside one of Driftwood's (`repeated`)."""
+    """Return the jobs on Kestrel's own page, besides one of Driftwood's (`repeated`)."""
     return _KESTREL
 
 
 def repeated() -> Opening:
-    """The job that both companies' boards have: one listing with two links."""
+    """Return the job that both boards list: one listing with two links."""
     return _SHARED
 
 
@@ -204,7 +208,7 @@ DRIFTWOOD, KESTREL = "Driftwood Systems", "Kestrel Robotics"
 KESTREL_SITE = f"http://{KESTREL_HOST}/"
 API_PATH = "/v1/boards/driftwood/jobs"
 CENTS = 100
-# On a bad day the API has other names for these: nobody told its readers.
+# Fields that the API renames while the site is broken.
 RENAMED = {"content": "body", "location": "place"}
 
 _NAVIGATION = '<nav><a href="/about">About</a> <a href="/careers">Careers</a></nav>'
@@ -219,7 +223,7 @@ _ABOUT = (
 
 
 def driftwood(_state: DemoState, path: str, _query: Query) -> DemoContent:
-    """Three pages of a company that is glad to be read; jobs are elsewhere."""
+    """Return one of the three pages of the company; its jobs are on the board."""
     bodies = {
         "/": f"<h1>{DRIFTWOOD}</h1><p>Harbours, in order.</p>{_NAVIGATION}",
         "/about": _ABOUT + _NAVIGATION,
@@ -234,12 +238,12 @@ def driftwood(_state: DemoState, path: str, _query: Query) -> DemoContent:
 
 
 def boards(state: DemoState, path: str, _query: Query) -> DemoContent:
-    """The provider's API: all jobs of one board at once."""
+    """Return the provider's API response: all jobs of one board at once."""
     if path != API_PATH:
         return json_page({"status": 404, "error": "Job board not found"}, 404)
-    items = [_item(one) for one in driftwood_openings(state)]
+    items = [_item(opening) for opening in driftwood_openings(state)]
     if state.is_broken:
-        items = [{RENAMED.get(name, name): value for name, value in one.items()} for one in items]
+        items = [{RENAMED.get(name, name): value for name, value in item.items()} for item in items]
     return json_page({"jobs": items, "meta": {"total": len(items)}})
 
 
@@ -265,7 +269,7 @@ def _item(opening: Opening) -> dict[str, object]:
 
 
 def kestrel(_state: DemoState, path: str, _query: Query) -> DemoContent:
-    """A front page of one line, and a careers page that states its jobs for machines."""
+    """Return a minimal front page, or a careers page with structured data."""
     if path == "/":
         body = f"<h1>{KESTREL}</h1><p>Small robots.</p>" + _NAVIGATION
         return html_page(KESTREL, body, footer=KESTREL)
@@ -275,10 +279,10 @@ def kestrel(_state: DemoState, path: str, _query: Query) -> DemoContent:
 
 
 def _kestrel_careers() -> DemoContent:
-    own = [_posting(one, KESTREL) for one in kestrel_openings()]
-    shared = _posting(repeated(), f"{DRIFTWOOD}, Inc.")  # our friends' job, under their full name
+    own = [_posting(opening, KESTREL) for opening in kestrel_openings()]
+    shared = _posting(repeated(), f"{DRIFTWOOD}, Inc.")  # Driftwood's job, under its full name
     stated = json.dumps([*own, shared]).replace("</", "<\\/")
-    listed = "".join(f"<li>{one['title']}</li>" for one in (*own, shared))
+    listed = "".join(f"<li>{posting['title']}</li>" for posting in (*own, shared))
     return html_page(
         f"Careers, {KESTREL}",
         f"<h1>Careers</h1><ul>{listed}</ul>",

@@ -1,11 +1,11 @@
-"""Meadow School: numbered pages with detail links, for which nobody has written a recipe."""
+"""Meadow School: numbered pages with detail links, without a recipe."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
 
-from ingestion_pipeline.demo.content import DemoContent, Query, asked, html_page, plain
+from ingestion_pipeline.demo.content import DemoContent, Query, html_page, int_parameter, plain
 from ingestion_pipeline.demo.courses import Course, listed, mutated
 from ingestion_pipeline.demo.state import DemoState
 
@@ -33,17 +33,17 @@ WOD 240|Coppice|2|A wood that is cut every ten years and older than any other.|W
 
 
 def meadow_courses(state: DemoState) -> Sequence[Course]:
-    """All of the programme, and what mutations made of them."""
+    """Return the courses of the programme with the mutations applied."""
     return mutated(MEADOW_COURSES, state, changes=CHANGED)
 
 
 def meadow(state: DemoState, path: str, query: Query) -> DemoContent:
-    """What the school serves at an address."""
+    """Return what the school serves at a path."""
     courses = meadow_courses(state)
     if path == LIST_PATH:
-        return _list(courses, asked(query, "page", 1))
-    found = {_path(one): one for one in courses}.get(path)
-    return plain(404, "Not Found") if found is None else _detail(found)
+        return _list(courses, int_parameter(query, "page", 1))
+    course = {_path(course): course for course in courses}.get(path)
+    return plain(404, "Not Found") if course is None else _detail(course)
 
 
 def _list(courses: Sequence[Course], number: int | None) -> DemoContent:
@@ -52,8 +52,8 @@ def _list(courses: Sequence[Course], number: int | None) -> DemoContent:
         return plain(404, "Not Found")
     start = starts[number - 1]
     rows = "".join(
-        f'<li><a href="{_path(one)}">{escape(f"{one.code} {one.title}")}</a></li>'
-        for one in courses[start : start + COURSES_ON_A_PAGE]
+        f'<li><a href="{_path(course)}">{escape(f"{course.code} {course.title}")}</a></li>'
+        for course in courses[start : start + COURSES_ON_A_PAGE]
     )
     pages = "".join(
         f'<li><a href="{LIST_PATH}?page={page}">{page}</a></li>'
@@ -70,10 +70,10 @@ def _detail(course: Course) -> DemoContent:
         "Description": course.description,
         "Prerequisites": course.prerequisites,
     }
-    told = "".join(
+    rows = "".join(
         f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in facts.items() if value
     )
-    return _html(title, f"<h1>{title}</h1><dl>{told}</dl>")
+    return _html(title, f"<h1>{title}</h1><dl>{rows}</dl>")
 
 
 def _path(course: Course) -> str:

@@ -1,7 +1,6 @@
-"""What the demo's model says: right about one page of outcomes, and once wrong about the other.
+"""The scripted answers of the demo's model: outcomes, one invented, and job assessments.
 
-On jobs it has opinions (see model_jobs.py). Its other answers fit whatever schema they are asked
-in, as long as a record has the field `text`.
+Its answers fit any schema whose records have the field `text`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from ingestion_pipeline.demo.job_openings import (
     driftwood_openings,
     kestrel_openings,
 )
-from ingestion_pipeline.demo.model_server import Asked, Reply, Say, blank
+from ingestion_pipeline.demo.model_server import ModelRequest, Reply, Say, blank
 from ingestion_pipeline.demo.state import DemoState, mutate
 
 FIELDS = frozenset({"score", "skills_matched", "skills_missing", "summary"})
@@ -30,16 +29,16 @@ OTHERS = ("Terraform", "Kafka", "React", "TypeScript", "WordPress")
 
 
 def is_about_jobs(schema: Mapping[str, Any]) -> bool:
-    """Whether the question is how well a job fits."""
+    """Return whether the request asks how well a job fits."""
     return schema.get("properties", {}).keys() == FIELDS
 
 
-def opinion(told: str) -> dict[str, Any] | None:
-    """How well the job fits that the text is of; None if the demo has no such job."""
-    known = [one for one in _openings() if one.title in told and one.text in told]
-    if not known:
+def opinion(text: str) -> dict[str, Any] | None:
+    """Return the assessment of the job in the text; None if the demo has no such job."""
+    matches = [opening for opening in _openings() if opening.title in text and opening.text in text]
+    if not matches:
         return None
-    job = known[0]
+    job = matches[0]
     return {
         "score": SCORES.get(job.outcome, OTHERWISE),
         "skills_matched": _quoted(job, OWN),
@@ -53,12 +52,12 @@ def _quoted(job: Opening, names: tuple[str, ...]) -> list[dict[str, str]]:
 
 
 def _openings() -> list[Opening]:
-    """In every state of the site; what a mutation changed counts as it is then."""
+    """Return the jobs of every state of the site, mutated ones first."""
     shipped = DemoState()
     return [*driftwood_openings(mutate(shipped)), *driftwood_openings(shipped), *kestrel_openings()]
 
 
-INVENTED = ("navigate a research submarine under polar ice",)  # no page of the site says so
+INVENTED = ("navigate a research submarine under polar ice",)  # no page of the site states it
 FIELD = "text"
 CATEGORY_FIELD, CATEGORY = "competency_category", "outcomes"
 # Fields that repeat the words of the page, here its title.
@@ -68,24 +67,24 @@ CONFIDENCE = 0.9
 Node = Mapping[str, Any]
 
 
-def demo_model(asked: Asked) -> Reply:
-    """The outcomes of the page in question, and an invented one of the second; else nothing.
+def demo_model(request: ModelRequest) -> Reply:
+    """Return the outcomes of the page in the request, with an invented one for the second.
 
-    Asked about a job, how well it fits.
+    For a job, return its assessment; otherwise an empty answer.
     """
-    told = asked.told
-    if is_about_jobs(asked.schema) and (said := opinion(told)) is not None:
-        return Say(text=json.dumps(said))
-    page = next((one for one in PROGRAMMES if _is_about(one, told)), None)
+    text = request.text
+    if is_about_jobs(request.schema) and (assessment := opinion(text)) is not None:
+        return Say(text=json.dumps(assessment))
+    page = next((programme for programme in PROGRAMMES if _is_about(programme, text)), None)
     if page is None:
-        return Say(text=json.dumps(blank(asked.schema)))
-    answer = _Answer(page, told, asked.schema)
-    return Say(text=json.dumps(answer.of(asked.schema), ensure_ascii=False))
+        return Say(text=json.dumps(blank(request.schema)))
+    answer = _Answer(page, text, request.schema)
+    return Say(text=json.dumps(answer.of(request.schema), ensure_ascii=False))
 
 
-def _is_about(page: Programme, told: str) -> bool:
-    """Whether the page was shown, or a part of it."""
-    return any(said in told for said in (page.title, *page.learned))
+def _is_about(page: Programme, text: str) -> bool:
+    """Return whether the text contains the page, or a part of it."""
+    return any(phrase in text for phrase in (page.title, *page.learned))
 
 
 def _sentences(page: Programme) -> Sequence[str]:
@@ -93,12 +92,14 @@ def _sentences(page: Programme) -> Sequence[str]:
 
 
 class _Answer:
-    """An answer in the form of a schema: every list of records has all, a single record is one."""
+    """An answer in the form of a schema: lists have all records, a single record has one."""
 
-    def __init__(self, page: Programme, told: str, schema: Node) -> None:
+    def __init__(self, page: Programme, text: str, schema: Node) -> None:
         self._title = page.title
         self._sentences = _sentences(page)
-        self._asked_about = next((one for one in INVENTED if one in told), page.learned[0])
+        self._asked_about = next(
+            (sentence for sentence in INVENTED if sentence in text), page.learned[0]
+        )
         self._definitions = cast("Node", schema.get("$defs", {}))
 
     def of(self, schema: Node) -> Any:  # noqa: ANN401 - as the schema has it
@@ -115,14 +116,14 @@ class _Answer:
             case "array":
                 return self._records(cast("Node", schema.get("items", {})))
             case kind:
-                said = {"boolean": True, "integer": len(self._sentences), "number": CONFIDENCE}
-                return said.get(str(kind), blank(schema, self._definitions))
+                values = {"boolean": True, "integer": len(self._sentences), "number": CONFIDENCE}
+                return values.get(str(kind), blank(schema, self._definitions))
 
     def _records(self, items: Node) -> list[Any]:
         fields = cast("Node", self._resolved(items).get("properties", {}))
         if FIELD not in fields:
             return []
-        return [self._record(fields, one) for one in self._sentences]
+        return [self._record(fields, sentence) for sentence in self._sentences]
 
     def _record(self, fields: Node, sentence: str) -> dict[str, Any]:
         return {name: self._field(name, inner, sentence) for name, inner in fields.items()}
@@ -130,25 +131,25 @@ class _Answer:
     def _field(self, name: str, schema: Node, sentence: str) -> Any:  # noqa: ANN401 - as above
         inner = cast("Node", self._resolved(schema).get("properties", {}))
         if inner:  # a value with its proof
-            return {key: self._field(name, one, sentence) for key, one in inner.items()}
-        said = {FIELD: sentence, CATEGORY_FIELD: CATEGORY} | dict.fromkeys(QUOTES, self._title)
-        if name not in said and _kind(schema) == "number":
+            return {key: self._field(name, part, sentence) for key, part in inner.items()}
+        values = {FIELD: sentence, CATEGORY_FIELD: CATEGORY} | dict.fromkeys(QUOTES, self._title)
+        if name not in values and _kind(schema) == "number":
             return CONFIDENCE
-        return said.get(name, blank(schema, self._definitions))
+        return values.get(name, blank(schema, self._definitions))
 
     def _resolved(self, schema: Node) -> Node:
-        """The schema itself, that which it refers to, or the first that is not null."""
+        """Return the schema, the one it refers to, or its first option that is not null."""
         if "$ref" in schema:
             return self._definitions[str(schema["$ref"]).removeprefix("#/$defs/")]
         if "anyOf" in schema:
-            some = [one for one in schema["anyOf"] if one.get("type") != "null"]
-            return self._resolved(some[0]) if some else schema
+            options = [option for option in schema["anyOf"] if option.get("type") != "null"]
+            return self._resolved(options[0]) if options else schema
         return schema
 
 
 def _kind(schema: Node) -> str:
-    """The type of the value, if it is not null."""
+    """Return the type of the value, if it is not null."""
     kinds: Any = schema.get("type", "")
     if isinstance(kinds, str):
         return kinds
-    return next(str(one) for one in kinds if one != "null")
+    return next(str(kind) for kind in kinds if kind != "null")

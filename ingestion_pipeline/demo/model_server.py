@@ -1,7 +1,7 @@
-"""A language model's server on loopback that says what it is told to: OpenAI's protocol, no model.
+"""A scripted language model server on loopback that speaks OpenAI's protocol.
 
-The same question has the same answer, to the byte: what the demo shows, and what tests need said
-that no real model says on demand (refusals, cut-offs, nonsense, servers of few abilities).
+The same request gets the same answer, to the byte. The demo uses it, and tests that need answers no
+real model gives on demand (refusals, cut-offs, garbage, missing features).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ CLIENT_TIMEOUT_SECONDS = 5.0
 CHARS_PER_TOKEN = 4
 MAX_QUESTION_BYTES = 20_000_000
 RESPONSES, CHAT = "/v1/responses", "/v1/chat/completions"
-# What a server may lack: the way of asking, or the strictness of an answer's form.
+# Features that a server may lack: an endpoint, or a response format.
 ABILITIES = frozenset({"responses", "json_schema", "json_object"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """One question as it arrived."""
+class ModelRequest:
+    """A request as it arrived."""
 
     path: str
     body: Mapping[str, Any]
@@ -36,34 +36,34 @@ class Asked:
 
     @property
     def model(self) -> str:
-        """The model that was asked."""
+        """Return the requested model."""
         return str(self.body.get("model"))
 
     @property
     def form(self) -> Mapping[str, Any]:
-        """How the answer's form was asked for; empty for plain text."""
-        asked: Any = self.body.get("text") or {}
-        found = asked.get("format") if self.path == RESPONSES else self.body.get("response_format")
-        return cast("Mapping[str, Any]", found or {})
+        """Return the requested format of the answer; empty for plain text."""
+        text: Any = self.body.get("text") or {}
+        form = text.get("format") if self.path == RESPONSES else self.body.get("response_format")
+        return cast("Mapping[str, Any]", form or {})
 
     @property
     def schema(self) -> Mapping[str, Any]:
-        """The schema that the answer must have, empty if none was given."""
+        """Return the requested schema of the answer; empty if there is none."""
         form = self.form
         return cast("Mapping[str, Any]", form.get("json_schema", form).get("schema", {}))
 
     @property
-    def told(self) -> str:
-        """All that the model is told, in order."""
+    def text(self) -> str:
+        """Return all text of the request, in order."""
         turns = cast(
             "Sequence[Mapping[str, Any]]", self.body.get("input", self.body.get("messages"))
         )
-        texts = [str(self.body.get("instructions", "")), *(str(one["content"]) for one in turns)]
+        texts = [str(self.body.get("instructions", "")), *(str(turn["content"]) for turn in turns)]
         return "\n".join(text for text in texts if text)
 
     @property
     def needs(self) -> str | None:
-        """The ability that the question takes for granted."""
+        """Return the ability that the request requires."""
         if self.path == RESPONSES:
             return "responses"
         kind = self.form.get("type")
@@ -72,7 +72,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Say:
-    """An answer in words; `is_cut` where it ends at the limit of tokens."""
+    """A text answer; `is_cut` if it ends at the token limit."""
 
     text: str = ""
     refusal: str | None = None
@@ -93,21 +93,21 @@ class Fail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Garble:
-    """Bytes that are no answer at all, with status 200."""
+    """Bytes that are no valid answer, with status 200."""
 
     body: bytes
 
 
 Reply = Say | Fail | Garble
-Script = Callable[[Asked], Reply]
+Script = Callable[[ModelRequest], Reply]
 
 
 def in_turn(*replies: Reply) -> Script:
-    """The replies one by one, the last one for ever."""
+    """Return a script that gives the replies one by one, the last one for ever."""
     left = list(replies)
     lock = threading.Lock()
 
-    def reply(_: Asked) -> Reply:
+    def reply(_: ModelRequest) -> Reply:
         with lock:
             return left.pop(0) if len(left) > 1 else left[0]
 
@@ -115,23 +115,23 @@ def in_turn(*replies: Reply) -> Script:
 
 
 def by_page(answers: Mapping[str, Mapping[str, Any]]) -> Script:
-    """The answer whose key stands in the question, else the emptiest that the schema allows."""
+    """Return a script that gives the answer whose key is in the request, else an empty one."""
 
-    def reply(asked: Asked) -> Reply:
-        told = asked.told
-        found = next((answer for key, answer in answers.items() if key in told), None)
-        return Say(text=json.dumps(blank(asked.schema) if found is None else found))
+    def reply(request: ModelRequest) -> Reply:
+        text = request.text
+        matching = next((answer for key, answer in answers.items() if key in text), None)
+        return Say(text=json.dumps(blank(request.schema) if matching is None else matching))
 
     return reply
 
 
 def blank(schema: Mapping[str, Any], definitions: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401
-    """The emptiest value that a strict schema allows: null before nothing before one."""
-    known = cast("Mapping[str, Any]", schema.get("$defs", definitions or {}))
+    """Return the emptiest value that a strict schema allows, null if possible."""
+    references = cast("Mapping[str, Any]", schema.get("$defs", definitions or {}))
     if "$ref" in schema:
-        return blank(known[str(schema["$ref"]).removeprefix("#/$defs/")], known)
+        return blank(references[str(schema["$ref"]).removeprefix("#/$defs/")], references)
     if "anyOf" in schema:
-        choices = [blank(one, known) for one in schema["anyOf"]]
+        choices = [blank(option, references) for option in schema["anyOf"]]
         return None if None in choices else choices[0]
     if "enum" in schema or "const" in schema:
         return schema.get("enum", [schema.get("const")])[0]
@@ -139,15 +139,16 @@ def blank(schema: Mapping[str, Any], definitions: Mapping[str, Any] | None = Non
     kind = kinds if isinstance(kinds, str) else ("null" if "null" in kinds else kinds[0])
     if kind == "object":
         fields = cast("Mapping[str, Any]", schema.get("properties", {}))
-        return {name: blank(inner, known) for name, inner in fields.items()}
+        return {name: blank(inner, references) for name, inner in fields.items()}
     empty: Mapping[str, Any] = {"array": [], "string": "", "boolean": False, "null": None}
     return empty.get(kind, schema.get("minimum", 0))
 
 
 class ScriptedModel:
-    """The server runs while the `with` block does, on `port` (0: any free one).
+    """A server that runs while the `with` block does, on `port` (0: any free one).
 
-    What it lacks (`without`, of `ABILITIES`) it refuses with `refusal_status`, as real servers do.
+    It refuses the abilities it lacks (`without`, of `ABILITIES`) with `refusal_status`, as real
+    servers do.
     """
 
     def __init__(
@@ -162,20 +163,20 @@ class ScriptedModel:
         self._script = script
         self._without = frozenset(without)
         self._refusal_status = refusal_status
-        self._asked: list[Asked] = []
+        self._requests: list[ModelRequest] = []
         self._lock = threading.Lock()
         self._running = ExitStack()
 
     @property
     def base_url(self) -> str:
-        """As OPENAI_BASE_URL wants it."""
+        """Return the value for OPENAI_BASE_URL."""
         return f"http://{LOOPBACK}:{self.port}/v1"
 
     @property
-    def asked(self) -> list[Asked]:
-        """Every question so far, in the order in which they came."""
+    def requests(self) -> list[ModelRequest]:
+        """Return every request so far, in order."""
         with self._lock:
-            return list(self._asked)
+            return list(self._requests)
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -196,16 +197,16 @@ class ScriptedModel:
     ) -> None:
         self._running.close()
 
-    def reply(self, asked: Asked) -> tuple[int, Mapping[str, str], bytes]:
-        """Status, headers and body for a question."""
+    def reply(self, request: ModelRequest) -> tuple[int, Mapping[str, str], bytes]:
+        """Return status, headers and body for a request."""
         with self._lock:
-            self._asked.append(asked)
-        if asked.needs in self._without:
-            return _sent(self._refusal(asked), asked)
-        return _sent(self._script(asked), asked)
+            self._requests.append(request)
+        if request.needs in self._without:
+            return _sent(self._refusal(request), request)
+        return _sent(self._script(request), request)
 
-    def _refusal(self, asked: Asked) -> Fail:
-        if asked.needs == "responses":
+    def _refusal(self, request: ModelRequest) -> Fail:
+        if request.needs == "responses":
             return Fail(status=404, message="Not Found")
         return Fail(
             status=self._refusal_status,
@@ -213,7 +214,7 @@ class ScriptedModel:
         )
 
 
-def _sent(reply: Reply, asked: Asked) -> tuple[int, Mapping[str, str], bytes]:
+def _sent(reply: Reply, request: ModelRequest) -> tuple[int, Mapping[str, str], bytes]:
     match reply:
         case Garble():
             return 200, {}, reply.body
@@ -221,21 +222,21 @@ def _sent(reply: Reply, asked: Asked) -> tuple[int, Mapping[str, str], bytes]:
             error = {"message": reply.message, "type": "scripted", "code": reply.code}
             return reply.status, reply.headers, json.dumps({"error": error}).encode()
         case Say():
-            build = _response if asked.path == RESPONSES else _completion
-            return 200, {}, json.dumps(build(reply, asked)).encode()
+            build = _response if request.path == RESPONSES else _completion
+            return 200, {}, json.dumps(build(reply, request)).encode()
 
 
-def _response(say: Say, asked: Asked) -> dict[str, Any]:
+def _response(say: Say, request: ModelRequest) -> dict[str, Any]:
     part: dict[str, Any] = {"type": "output_text", "text": say.text, "annotations": []}
     if say.refusal is not None:
         part = {"type": "refusal", "refusal": say.refusal}
     message = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
-    inputs, outputs = _tokens(asked.told), _tokens(say.text + (say.refusal or ""))
+    inputs, outputs = _tokens(request.text), _tokens(say.text + (say.refusal or ""))
     return {
         "id": "resp_1",
         "object": "response",
         "created_at": 0,
-        "model": asked.model,
+        "model": request.model,
         "status": "incomplete" if say.is_cut else "completed",
         "incomplete_details": {"reason": "max_output_tokens"} if say.is_cut else None,
         "output": [message | {"content": [part]}],
@@ -250,15 +251,15 @@ def _response(say: Say, asked: Asked) -> dict[str, Any]:
     }
 
 
-def _completion(say: Say, asked: Asked) -> dict[str, Any]:
+def _completion(say: Say, request: ModelRequest) -> dict[str, Any]:
     message = {"role": "assistant", "content": say.text, "refusal": say.refusal}
     ended = "length" if say.is_cut else "stop"
-    inputs, outputs = _tokens(asked.told), _tokens(say.text + (say.refusal or ""))
+    inputs, outputs = _tokens(request.text), _tokens(say.text + (say.refusal or ""))
     return {
         "id": "chatcmpl-1",
         "object": "chat.completion",
         "created": 0,
-        "model": asked.model,
+        "model": request.model,
         "choices": [{"index": 0, "message": message, "finish_reason": ended}],
         "usage": {
             "prompt_tokens": inputs,
@@ -295,23 +296,23 @@ class _Handler(BaseHTTPRequestHandler):
         super().__init__(*arguments)  # answers the request, then returns
 
     def handle(self) -> None:
-        """Answer; a client that hangs up has lost interest, which is no error of ours."""
+        """Answer; ignore clients that hang up."""
         with suppress(ConnectionError):
             super().handle()
 
     def do_POST(self) -> None:
-        """Answer a question, or say that there is no such way of asking."""
+        """Answer a request; any other path is a 404."""
         length = min(int(self.headers.get("Content-Length") or 0), MAX_QUESTION_BYTES)
         body = self.rfile.read(length)
         if self.path not in {RESPONSES, CHAT}:
             self._send(404, {}, b'{"error": {"message": "Not Found"}}')
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
-        asked = Asked(path=self.path, body=json.loads(body), headers=headers)
-        self._send(*self._model.reply(asked))
+        request = ModelRequest(path=self.path, body=json.loads(body), headers=headers)
+        self._send(*self._model.reply(request))
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's own name
-        """Keep no access log: `ScriptedModel.asked` has all."""
+        """Keep no access log: `ScriptedModel.requests` has all."""
 
     def _send(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self.send_response(status)

@@ -1,7 +1,7 @@
-"""Two providers whose answers are compared: one is always there, one fails at every other question.
+"""Two scripted providers: one always answers, one fails on every other question.
 
-What they say depends on the question and on the state of the site alone, so that how visible each
-business must be is known beforehand.
+Their answers depend only on the question and the state of the site, so that the visibility of each
+business is known beforehand.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 
 from ingestion_pipeline.demo.businesses import businesses
 from ingestion_pipeline.demo.host_names import DEMO_SUFFIX
-from ingestion_pipeline.demo.model_server import Asked, Fail, Reply, Say, ScriptedModel
+from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Reply, Say, ScriptedModel
 from ingestion_pipeline.demo.state import DemoState, DemoStateError, read_state
 from ingestion_pipeline.websites.business import Business
 
 ALMANAC, WEATHERCOCK = "almanac", "weathercock"
 SETTING = "INGESTION_WEBSITE__PROVIDERS"
-# Made up, to show what a dataset or an analysis would cost.
+# Invented prices, to show what a dataset or an analysis would cost.
 DEMO_PRICES = (
     "demo-cheap=0.25/0.025/2, demo-strong=1.25/0.125/10,"
     " demo-almanac=1.25/0.125/10, demo-weathercock=0.25/0.025/2"
@@ -30,15 +30,15 @@ NOBODY = "I do not know of anybody who does that."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoAnswer:
-    """An answer in words, and whom it names, in this order; None if the provider fails."""
+    """An answer, and the businesses it names in order."""
 
     text: str
     names: tuple[str, ...] = ()
 
 
 def almanac(question: str, state: DemoState) -> DemoAnswer | None:
-    """Names everybody of the trade: the business first, since a mutation a competitor."""
-    business = _asked_about(question, state)
+    """Return an answer that names the business first, after a mutation its competitors first."""
+    business = _business_in_question(question, state)
     if business is None:
         return DemoAnswer(text=NOBODY)
     if business.name in question:
@@ -52,10 +52,10 @@ def almanac(question: str, state: DemoState) -> DemoAnswer | None:
 
 
 def weathercock(question: str, state: DemoState) -> DemoAnswer | None:
-    """Thinks of one competitor, since a mutation of the business, too; often out of order."""
+    """Return an answer that names one competitor, after a mutation the business too, or fail."""
     if fails(question):
         return None
-    business = _asked_about(question, state)
+    business = _business_in_question(question, state)
     if business is None:
         return DemoAnswer(text=NOBODY)
     if business.name in question:
@@ -68,7 +68,7 @@ def weathercock(question: str, state: DemoState) -> DemoAnswer | None:
 
 
 def fails(question: str) -> bool:
-    """Half the time: whenever the question has an odd number of characters."""
+    """Return whether the question has an odd number of characters, which is half of them."""
     return len(question) % 2 == 1
 
 
@@ -78,7 +78,7 @@ SPEAKERS: Mapping[str, Speaker] = {ALMANAC: almanac, WEATHERCOCK: weathercock}
 
 @contextmanager
 def demo_providers(home: Path) -> Generator[dict[str, ScriptedModel]]:
-    """Both run while the block does, on loopback, by the state of the site in `home`."""
+    """Run both on loopback during the block, with the state of the site in `home`."""
     with ExitStack() as stack:
         yield {
             name: stack.enter_context(ScriptedModel(_script(speaker, home)))
@@ -87,12 +87,12 @@ def demo_providers(home: Path) -> Generator[dict[str, ScriptedModel]]:
 
 
 def addresses(running: Mapping[str, ScriptedModel]) -> dict[str, str]:
-    """Where each of them listens."""
-    return {name: one.base_url for name, one in running.items()}
+    """Return the base URL of each."""
+    return {name: server.base_url for name, server in running.items()}
 
 
 def provider_setting(base_urls: Mapping[str, str]) -> str:
-    """What a run is told of them: they need no key, and know nobody but the demo's businesses."""
+    """Return the setting for these providers; they need no key and serve the demo only."""
     host = DEMO_SUFFIX.removeprefix(".")
     return json.dumps(
         [
@@ -103,31 +103,34 @@ def provider_setting(base_urls: Mapping[str, str]) -> str:
 
 
 def provider_settings(running: Mapping[str, ScriptedModel]) -> dict[str, str]:
-    """The same as the variable that holds it."""
+    """Return the setting as an environment variable."""
     return {SETTING: provider_setting(addresses(running))}
 
 
-def _script(speaker: Speaker, home: Path) -> Callable[[Asked], Reply]:
-    def reply(asked: Asked) -> Reply:
+def _script(speaker: Speaker, home: Path) -> Callable[[ModelRequest], Reply]:
+    def reply(request: ModelRequest) -> Reply:
         try:
-            spoken = speaker(asked.told, read_state(home))
+            answer = speaker(request.text, read_state(home))
         except DemoStateError as error:
             return Fail(status=500, message=str(error))
-        if spoken is None:
+        if answer is None:
             return Fail(status=500, message="the weathercock is stuck")
-        return Say(text=spoken.text)
+        return Say(text=answer.text)
 
     return reply
 
 
-def _asked_about(question: str, state: DemoState) -> Business | None:
-    """Whose name, trade or goods are in the question."""
-    known = businesses(state).values()
+def _business_in_question(question: str, state: DemoState) -> Business | None:
+    """Return the business whose name, industry or keywords are in the question."""
+    candidates = businesses(state).values()
     return next(
         (
-            one
-            for one in known
-            if any(word and word in question for word in (one.name, one.industry, *one.keywords))
+            business
+            for business in candidates
+            if any(
+                word and word in question
+                for word in (business.name, business.industry, *business.keywords)
+            )
         ),
         None,
     )

@@ -1,4 +1,4 @@
-"""The demo's series: what came out when, and who released it, given the state."""
+"""The demo's series: chapters and their releases, given the state."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ LAST_CLOCKMAKER_NUMBER = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoChapter:
-    """One chapter of a series, whoever publishes it; an unnumbered one is a oneshot."""
+    """A chapter of a series; an unnumbered one is a oneshot."""
 
     number: str | None
     title: str
@@ -106,7 +106,7 @@ class DemoChapter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoUpload:
-    """One release of a chapter, as the API lists it."""
+    """A release of a chapter, as the API lists it."""
 
     manga_id: str
     chapter: DemoChapter
@@ -117,24 +117,24 @@ class DemoUpload:
 
     @property
     def id(self) -> str:
-        """The API's id of this release: derived from what it is, hence stable."""
+        """Return the API's id of this release, derived from its content, hence stable."""
         return stable_uuid(self.manga_id, self.chapter.number, self.language, self.group)
 
 
 def lighthouse_chapters(state: DemoState) -> list[DemoChapter]:
-    """The Lighthouse Keeper, oldest first: the shipped numbers, then one per mutation."""
+    """Return The Lighthouse Keeper, oldest first: shipped numbers, then one per mutation."""
     shipped = _weekly(LIGHTHOUSE, LIGHTHOUSE_ENDS_AT)
     return shipped + _mutated(state, after=LAST_LIGHTHOUSE_NUMBER, since=LIGHTHOUSE_ENDS_AT)
 
 
 def clockmaker_chapters(state: DemoState) -> list[DemoChapter]:
-    """The Clockmaker's Map, oldest first: the shipped numbers, then one per mutation."""
+    """Return The Clockmaker's Map, oldest first: shipped numbers, then one per mutation."""
     shipped = _weekly(CLOCKMAKER, CLOCKMAKER_ENDS_AT)
     return shipped + _mutated(state, after=LAST_CLOCKMAKER_NUMBER, since=CLOCKMAKER_ENDS_AT)
 
 
 def lighthouse_uploads(state: DemoState) -> list[DemoUpload]:
-    """Every release of The Lighthouse Keeper, oldest first; most numbers have two or three."""
+    """Return every release of The Lighthouse Keeper, oldest first; most have two or three."""
     chapters = lighthouse_chapters(state)
     oneshot = DemoChapter(
         number=None, title="Before the Light", published_at=chapters[0].published_at - WEEK
@@ -146,19 +146,19 @@ def lighthouse_uploads(state: DemoState) -> list[DemoUpload]:
 
 
 def salt_uploads(state: DemoState) -> list[DemoUpload]:
-    """Salt and Iron, one release per number; nothing at all on a bad day."""
+    """Return Salt and Iron, one release per number; nothing while the site is broken."""
     if state.is_broken:
         return []
     return [_upload(SALT_ID, chapter) for chapter in salt_chapters()]
 
 
 def orchard_chapters() -> list[DemoChapter]:
-    """The Orchard at Night, oldest first."""
+    """Return The Orchard at Night, oldest first."""
     return _weekly(ORCHARD, ORCHARD_ENDS_AT)
 
 
 def salt_chapters() -> list[DemoChapter]:
-    """Salt and Iron, oldest first."""
+    """Return Salt and Iron, oldest first."""
     return _weekly(SALT, SALT_ENDS_AT)
 
 
@@ -210,7 +210,7 @@ def _upload(
 
 
 def _external_upload(chapter: DemoChapter) -> DemoUpload:
-    """Read at its publisher's: no group, no pages, and an address elsewhere."""
+    """Return a release on its publisher's site: no group, no pages, an external URL."""
     return DemoUpload(
         manga_id=LIGHTHOUSE_ID,
         chapter=chapter,
@@ -222,5 +222,5 @@ def _external_upload(chapter: DemoChapter) -> DemoUpload:
 
 
 def stable_uuid(*parts: str | None) -> str:
-    """The same id for the same parts, in every process."""
+    """Return the same id for the same parts, in every process."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(parts)))

@@ -1,4 +1,4 @@
-"""The demo site itself: a real HTTP server on loopback that answers for `*.demo.test` names."""
+"""The demo site: an HTTP server on loopback that answers for `*.demo.test` names."""
 
 from __future__ import annotations
 
@@ -38,13 +38,12 @@ from ingestion_pipeline.demo.state import DemoState, DemoStateError, read_state
 
 LISTS_HOST = "lists.demo.test"
 ROWS_ON_A_PAGE = 10
-# The newest rows say how long ago they came out. They always say the same, as a page does that
-# nobody has built anew: the site has no clock.
+# The newest rows have relative dates, which never change: the site has no clock.
 AGO = ("yesterday", "3 days ago", "1 week ago")
 
 
 def clockmaker_list(state: DemoState, query: Mapping[str, Sequence[str]]) -> DemoContent:
-    """The Clockmaker's Map, newest first, ten rows a page; a page past the end is a 404."""
+    """Return The Clockmaker's Map, newest first, ten rows a page; 404 past the end."""
     rows = _rows(clockmaker_chapters(state))
     number = query.get("page", ["1"])[-1]
     pages = [rows[start : start + ROWS_ON_A_PAGE] for start in range(0, len(rows), ROWS_ON_A_PAGE)]
@@ -55,9 +54,9 @@ def clockmaker_list(state: DemoState, query: Mapping[str, Sequence[str]]) -> Dem
 
 def _rows(chapters: Sequence[DemoChapter]) -> list[str]:
     newest_first = list(reversed(chapters))
-    dates = [f"{one.published_at:%B %d, %Y}" for one in newest_first]
+    dates = [f"{chapter.published_at:%B %d, %Y}" for chapter in newest_first]
     dates[: len(AGO)] = AGO
-    return [_row(one, date) for one, date in zip(newest_first, dates, strict=True)]
+    return [_row(chapter, date) for chapter, date in zip(newest_first, dates, strict=True)]
 
 
 def _row(chapter: DemoChapter, date: str) -> str:
@@ -85,9 +84,7 @@ def _page(rows: Sequence[str], *, number: int, is_last: bool) -> DemoContent:
 
 
 FAILURES_AT_START = 2  # one fewer than the attempts of a transient failure: the third one succeeds
-CLIENT_TIMEOUT_SECONDS = (
-    5.0  # a client that connects and says nothing may hold up closing this long
-)
+CLIENT_TIMEOUT_SECONDS = 5.0  # a client that connects and sends nothing may delay closing this long
 
 ORCHARD_ADDRESS = (content.FLAKY_HOST, "/orchard.xml")
 PAGES: dict[tuple[str, str], Callable[[DemoState], DemoContent]] = {
@@ -106,10 +103,10 @@ def _nobodys_secret(_follower: str) -> str | None:
 
 
 class DemoSite:
-    """The site runs while the `with` block does, on `port` (0: any free one), published in `home`.
+    """A site that runs while the `with` block does, on `port` (0: any), published in `home`.
 
     It reads the state in `home` at each request, so a change made by another process shows at once.
-    Its webhooks know their followers' keys by `secret_of`; without it nobody is told here.
+    Its webhooks look up their followers' keys by `secret_of`; without it they refuse all.
     `providers` run beside it, by name and base URL: they are published with it.
     """
 
@@ -131,7 +128,7 @@ class DemoSite:
 
     @property
     def requests(self) -> Counter[tuple[str, str]]:
-        """How often each (host, path) was asked for since the site last started."""
+        """Return how often each (host, path) was requested since the site last started."""
         with self._lock:
             return self._requests.copy()
 
@@ -158,7 +155,7 @@ class DemoSite:
         self._running.close()
 
     def answer(self, host: str, path: str, query: str) -> DemoContent:
-        """What a GET gets: a page of the state that holds now, but for what fails on purpose."""
+        """Return the response to a GET: a page of the current state, or a scripted failure."""
         nth = self._count(host, path)
         try:
             state = read_state(self.home)
@@ -169,7 +166,7 @@ class DemoSite:
         return page_at(state, host, path, query)
 
     def receive(self, host: str, path: str, headers: Message, body: bytes) -> DemoContent:
-        """What a POST gets: only the followers' hooks take any."""
+        """Return the response to a POST: only the followers' hooks accept any."""
         self._count(host, path)
         if host != HOOKS_HOST:
             return content.plain(405, "Method Not Allowed")
@@ -182,7 +179,7 @@ class DemoSite:
 
 
 def page_at(state: DemoState, host: str, path: str, query: str = "") -> DemoContent:
-    """What the site holds at this address; every address has an answer, if only a 404."""
+    """Return what the site serves at this address; 404 for an unknown one."""
     if page := PAGES.get((host, path)):
         return page(state)
     if (host, path) == CLOCKMAKER_ADDRESS:
@@ -195,8 +192,8 @@ def page_at(state: DemoState, host: str, path: str, query: str = "") -> DemoCont
 
 
 def _api(state: DemoState, path: str, query: Query) -> DemoContent:
-    if found := MANGA_FEED.fullmatch(path):
-        return content.manga_feed(state, found[1], query)
+    if match := MANGA_FEED.fullmatch(path):
+        return content.manga_feed(state, match[1], query)
     return content.api_error(404, "not_found_http_exception", f"No route found for GET {path}")
 
 
@@ -217,7 +214,7 @@ SITES: dict[str, Callable[[DemoState, str, Query], DemoContent]] = {
 
 
 def is_unchanged(page: DemoContent, headers: Message) -> bool:
-    """Whether the client's copy is still right; a tag outweighs a date (RFC 9110, 13.2.2)."""
+    """Return whether the client's copy is current; a tag outweighs a date (RFC 9110, 13.2.2)."""
     if page.last_modified is None:
         return False
     if tags := headers.get("If-None-Match"):
@@ -254,12 +251,12 @@ class _Handler(BaseHTTPRequestHandler):
         super().__init__(request, address, server)  # answers the request, then returns
 
     def handle(self) -> None:
-        """Answer; a client that hangs up has lost interest, which is no error of ours."""
+        """Answer; ignore clients that hang up."""
         with suppress(ConnectionError):
             super().handle()
 
     def do_GET(self) -> None:
-        """Send the page at the address, or that it is unchanged."""
+        """Send the page at the address, or 304 if it is unchanged."""
         target = urlsplit(self.path)
         page = self._site.answer(self._host(), target.path, target.query)
         if is_unchanged(page, self.headers):
@@ -268,7 +265,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(page)
 
     def do_POST(self) -> None:
-        """Take the message, or say why not; a body of unknown or great length is not read."""
+        """Accept the message, or refuse it; a body of unknown or great length is not read."""
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal():
             self._send(content.plain(411, "Length Required"))
@@ -276,7 +273,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(content.plain(413, "Content Too Large"))
         else:
             body = self.rfile.read(int(length))
-            if len(body) == int(length):  # else the sender hung up, and nobody waits for an answer
+            if len(body) == int(length):  # else the sender hung up
                 path = urlsplit(self.path).path
                 self._send(self._site.receive(self._host(), path, self.headers, body))
 

@@ -1,4 +1,4 @@
-"""What has happened to the demo site so far: a small frozen record, kept as JSON in its home."""
+"""The state of the demo site: a small frozen record, stored as JSON in its home."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import cast
 
 
 class DemoStateError(ValueError):
-    """The stored state cannot be read; the message names the file and the cure."""
+    """A stored state that cannot be read; the message names the file and the cure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoState:
-    """Everything the site's content depends on; the default is the site as it is shipped."""
+    """Everything the site's content depends on; the default is the site as shipped."""
 
     new_chapters: int = 0  # of The Lighthouse Keeper and The Clockmaker's Map, beyond the shipped
     is_broken: bool = False  # see `break_site`
@@ -24,35 +24,35 @@ class DemoState:
 
 
 def mutate(state: DemoState) -> DemoState:
-    """A new chapter of two series, a new course and a changed one of each catalogue, other jobs."""
+    """Add a chapter to two series, a course to each catalogue, change one, and other jobs."""
     return replace(state, new_chapters=state.new_chapters + 1)
 
 
 def break_site(state: DemoState) -> DemoState:
-    """A bad day: one feed is an error page, one listing is empty, two catalogues lack a page.
+    """Break the site: one feed is an error page, one listing empty, two catalogues lack a page.
 
-    A list of chapters answers 503; the API of a job board has other names for its fields.
+    A list of chapters answers 503; the API of a job board renames its fields.
     """
     return replace(state, is_broken=True)
 
 
 def overload(state: DemoState) -> DemoState:
-    """The orchard's server answers 503 to everybody."""
+    """Make the orchard's server answer 503 to everybody."""
     return replace(state, is_overloaded=True)
 
 
 def repair(state: DemoState) -> DemoState:
-    """The bad day is over; chapters that came out meanwhile stay."""
+    """End all failures; chapters that came out meanwhile stay."""
     return replace(state, is_broken=False, is_overloaded=False)
 
 
 def state_file(home: Path) -> Path:
-    """Where the state of the site in `home` is kept."""
+    """Return where the state of the site in `home` is stored."""
     return home / "demo" / "state.json"
 
 
 def read_state(home: Path) -> DemoState:
-    """The stored state, or the shipped one if nothing was stored; a damaged file is an error."""
+    """Return the stored state, or the shipped one if there is none; a damaged file is an error."""
     path = state_file(home)
     try:
         return _state_from(json.loads(path.read_bytes()))
@@ -60,17 +60,17 @@ def read_state(home: Path) -> DemoState:
         return DemoState()
     except ValueError as error:
         raise DemoStateError(
-            f"{path} does not hold a demo state ({error}); delete it to start the demo afresh"
+            f"{path} does not hold a demo state ({error}); delete it to restart the demo"
         ) from error
 
 
 def write_state(home: Path, state: DemoState) -> None:
-    """The state is stored; a reader sees the old one or the new one, never half of it."""
+    """Store the state atomically."""
     write_atomically(state_file(home), json.dumps(asdict(state), indent=2) + "\n")
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """`path` holds `text`, or what it held before; its folder is made if need be."""
+    """Write `text` to `path` atomically; create its folder if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     draft = Path(name)

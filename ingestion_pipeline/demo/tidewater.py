@@ -1,11 +1,11 @@
-"""The Tidewater Institute: one list by offset and limit, with several whole courses on a page."""
+"""The Tidewater Institute: one list by offset and limit, with several courses on a page."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
 
-from ingestion_pipeline.demo.content import DemoContent, Query, asked, html_page, plain
+from ingestion_pipeline.demo.content import DemoContent, Query, html_page, int_parameter, plain
 from ingestion_pipeline.demo.courses import Course, listed, mutated
 from ingestion_pipeline.demo.state import DemoState
 
@@ -14,7 +14,7 @@ LIST_PATH = "/catalog"
 LIMIT = 8  # twenty-two leave room on the third page, for two mutations
 MAX_LIMIT = 50
 CHANGED = "OCE 201"
-LOST_OFFSET = LIMIT  # on a bad day the second page is an error
+LOST_OFFSET = LIMIT  # the second page fails while the site is broken
 
 TIDEWATER_COURSES = listed("""
 BOA 101|Knots and Splices|1|Forty knots, eleven of which are ever used, and two splices.
@@ -43,15 +43,15 @@ WEA 340|Forecasting|4|One's own forecast each morning, and the reckoning each ev
 
 
 def tidewater_courses(state: DemoState) -> Sequence[Course]:
-    """All of the list, and what mutations made of them."""
+    """Return the courses of the list with the mutations applied."""
     return mutated(TIDEWATER_COURSES, state, changes=CHANGED)
 
 
 def tidewater(state: DemoState, path: str, query: Query) -> DemoContent:
-    """What the institute serves; beyond its last course a list is empty, and no error."""
+    """Return what the institute serves; past the last course a list is empty, not an error."""
     if path != LIST_PATH:
         return plain(404, "Not Found")
-    offset, limit = asked(query, "offset", 0), asked(query, "limit", LIMIT)
+    offset, limit = int_parameter(query, "offset", 0), int_parameter(query, "limit", LIMIT)
     if offset is None or not limit or limit > MAX_LIMIT:
         return plain(400, f"offset counts from 0, limit from 1 to {MAX_LIMIT}")
     if state.is_broken and offset == LOST_OFFSET:
@@ -60,7 +60,7 @@ def tidewater(state: DemoState, path: str, query: Query) -> DemoContent:
 
 
 def _list(courses: Sequence[Course], offset: int, limit: int) -> DemoContent:
-    entries = "".join(_entry(one) for one in courses[offset : offset + limit])
+    entries = "".join(_entry(course) for course in courses[offset : offset + limit])
     starts = range(0, len(courses), limit)
     pages = " ".join(
         f'<a href="{LIST_PATH}?offset={start}&amp;limit={limit}">{start // limit + 1}</a>'

@@ -1,4 +1,4 @@
-"""What a run works with, built once and handed over."""
+"""The context of a run: everything its loops need, built once."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """Database, settings, content store and systems; `random` only spreads due times.
+    """Everything a run needs: database, settings, content store and systems.
 
-    `run_id` is the run of Dagster that all this is for; a command has none. `crawlers` are the
-    systems whose sources are walked through page by page, `starters` those
-    whose polls begin other work.
+    `random` only spreads due times. `run_id` is the Dagster run; a command has none. `crawlers` are
+    the systems whose sources are crawled page by page, `deferred_systems` the others whose polls
+    only start work that other runs do.
     """
 
     store: Store
@@ -34,30 +34,32 @@ class RunContext:
     content: ContentStore
     systems: Systems
     crawlers: Mapping[Kind, CrawledSystem] = field(default_factory=dict["Kind", "CrawledSystem"])
-    starters: Mapping[Kind, DeferredSystem] = field(default_factory=dict["Kind", "DeferredSystem"])
+    deferred_systems: Mapping[Kind, DeferredSystem] = field(
+        default_factory=dict["Kind", "DeferredSystem"]
+    )
     random: Random = field(default_factory=Random)
     run_id: str | None = None
 
     @property
-    def begun(self) -> Mapping[Kind, DeferredSystem]:
-        """Every system whose polls only begin the work."""
-        return {**self.crawlers, **self.starters}
+    def deferred(self) -> Mapping[Kind, DeferredSystem]:
+        """Every system whose polls only start the work."""
+        return {**self.crawlers, **self.deferred_systems}
 
     def pace(self, source: Source) -> Pace:
-        """How fast a host may be asked for the source."""
-        system = self.begun.get(source.kind) or self.systems[source.kind]
+        """Return how fast a host may be requested for the source."""
+        system = self.deferred.get(source.kind) or self.systems[source.kind]
         return system.pace(source, self.settings)
 
 
-# Lists and tuples made before they are looked through; a page makes some thousand and lets them go.
+# Allocations between two collections; a page allocates some thousand objects and drops them.
 NEW_OBJECTS = 10_000
 
 
 @contextmanager
-def fewer_collections() -> Generator[None]:
-    """What was there before is not looked through inside, what is new is more seldom.
+def reduced_gc() -> Generator[None]:
+    """Exempt existing objects from garbage collection inside, and collect new ones less often.
 
-    In a crawl that took half a millisecond a page; it takes less than a tenth.
+    In a crawl collection took half a millisecond a page; this way it takes less than a tenth.
     """
     before = gc.get_threshold()
     gc.freeze()

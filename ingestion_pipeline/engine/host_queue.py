@@ -29,10 +29,11 @@ from ingestion_pipeline.tasks.worker import Worker
 Item = TypeVar("Item")
 
 
-class HostVisits(Generic[Item]):
-    """Serves each host's queue while the host is ours; what cannot be served is left, with why.
+class HostQueues(Generic[Item]):
+    """Executes each host's queue while this run leases the host; other items are released.
 
-    `serve` does one piece of work and does not raise; `reason_to_stop` is asked before each.
+    `execute` processes one item and does not raise; `release` gets each item that is not processed,
+    with the reason. `reason_to_stop` is called before each item.
     """
 
     def __init__(
@@ -40,13 +41,13 @@ class HostVisits(Generic[Item]):
         hosts: LeasedHosts,
         *,
         concurrency: int,
-        serve: Callable[[Item, HostLease], Awaitable[None]],
-        leave: Callable[[Item, WorkError], None],
+        execute: Callable[[Item, HostLease], Awaitable[None]],
+        release: Callable[[Item, WorkError], None],
         reason_to_stop: Callable[[], WorkError | None],
     ) -> None:
         self._hosts = hosts
-        self._serve = serve
-        self._leave = leave
+        self._execute = execute
+        self._release = release
         self._reason_to_stop = reason_to_stop
         self._room = asyncio.Semaphore(concurrency)
         self._queues: dict[str, deque[Item]] = {}
@@ -55,44 +56,44 @@ class HostVisits(Generic[Item]):
         self._source_of: Callable[[Item], Source]
 
     def nudge(self) -> None:
-        """Whoever waits for a visit to end has something else to do."""
+        """Wake `wait` before a queue is empty."""
         self._nudged.set()
 
     def __len__(self) -> int:
-        """How many hosts are visited or wait for their turn."""
+        """Return how many hosts are being processed or wait for a free place."""
         return len(self._visits)
 
     async def assign(
         self, items: Mapping[str, Sequence[Item]], source_of: Callable[[Item], Source]
     ) -> None:
-        """Each piece of work waits in its host's queue; a host that another run has is left alone.
+        """Add each item to its host's queue; release those of a host that another run holds.
 
-        A host is leased at the pace of the source that wants it first.
+        A host is leased at the pace of the source of its first item.
         """
         by_host = dict(items)
         self._source_of = source_of
-        # Before anything is awaited: a visit that goes on may end meanwhile.
+        # Before the first await: a running queue may end meanwhile.
         for host in by_host.keys() & self._queues.keys():
             self._queues[host].extend(by_host.pop(host))
         for host in list(by_host):
-            if (why := self._hosts.reason_to_leave(host)) is not None:
-                self._leave_all(by_host.pop(host), why)
+            if (reason := self._hosts.reason_to_leave(host)) is not None:
+                self._release_all(by_host.pop(host), reason)
         for host in by_host.keys() & self._hosts.left.keys():
-            # still ours, and its pacer knows more
+            # still leased, with a rate limiter that has the last requests
             self._start(host, by_host.pop(host), self._hosts.left.pop(host))
         first = {host: source_of(queue[0]) for host, queue in by_host.items()}
         leases = await asyncio.to_thread(self._hosts.lease, first) if first else {}
         for host, lease in leases.items():
             match lease:
-                case HostLease():  # a redirect may have led there meanwhile
-                    self._start(host, by_host[host], self._hosts.known(host) or lease)
+                case HostLease():  # a redirect may have leased it meanwhile
+                    self._start(host, by_host[host], self._hosts.existing_lease(host) or lease)
                 case HostBusy(until=until):
-                    said = f"{host} is being visited by another run"
-                    busy = Resource(said, until=until, code="host_busy")
-                    self._leave_all(by_host[host], busy)
+                    message = f"{host} is leased by another run"
+                    busy = Resource(message, until=until, code="host_busy")
+                    self._release_all(by_host[host], busy)
 
     async def wait(self, *, timeout_seconds: float) -> None:
-        """Return when a visit has ended or somebody nudges, at the latest after so long."""
+        """Return when a queue is done or `nudge` is called, at the latest after the timeout."""
         if not self._visits:
             return
         nudge = asyncio.create_task(self._nudged.wait())
@@ -111,45 +112,45 @@ class HostVisits(Generic[Item]):
             visit.result()
 
     async def stop(self) -> None:
-        """Nobody is asked any more, and the hosts are left."""
+        """Cancel every queue; the hosts are left to be released."""
         for visit in self._visits:
             visit.cancel()
         await asyncio.gather(*self._visits, return_exceptions=True)
         self._hosts.left |= self._hosts.visited
 
-    def _start(self, host: str, items: Sequence[Item], visited: HostLease) -> None:
-        self._hosts.visited[host] = visited
+    def _start(self, host: str, items: Sequence[Item], lease: HostLease) -> None:
+        self._hosts.visited[host] = lease
         self._hosts.left.pop(host, None)
         self._queues[host] = deque(items)
         self._visits.add(asyncio.create_task(self._visit(host)))
 
     async def _visit(self, host: str) -> None:
-        """Serve the host's queue, with as many requests at a time as its pace has a burst."""
+        """Execute the host's queue, with as many requests at a time as its pace has a burst."""
         async with self._room:
-            while self._queues[host]:  # again, for what was assigned while the last one ended
-                burst = self._hosts.visited[host].pacer.pace.burst
-                await asyncio.gather(*map(self._serve_queue, [host] * burst))
+            while self._queues[host]:  # again, for items assigned while the last one ended
+                burst = self._hosts.visited[host].rate_limiter.pace.burst
+                await asyncio.gather(*map(self._execute_queue, [host] * burst))
         self._hosts.left[host] = self._hosts.visited.pop(host)
         del self._queues[host]
 
-    async def _serve_queue(self, host: str) -> None:
-        queue, visited = self._queues[host], self._hosts.visited[host]
+    async def _execute_queue(self, host: str) -> None:
+        queue, lease = self._queues[host], self._hosts.visited[host]
         while queue:
             item = queue.popleft()
-            why = self._reason_to_leave(host)
-            if why is not None:
-                self._leave(item, why)
+            reason = self._reason_to_leave(host)
+            if reason is not None:
+                self._release(item, reason)
             else:
                 with exempt_only(hosts_and_ports(declared_urls(self._source_of(item)))):
-                    await self._serve(item, visited)
+                    await self._execute(item, lease)
 
     def _reason_to_leave(self, host: str) -> WorkError | None:
         over = self._reason_to_stop()
         return over or self._hosts.reason_to_leave(host) or self._hosts.reason_to_wait(host)
 
-    def _leave_all(self, items: Sequence[Item], why: WorkError) -> None:
+    def _release_all(self, items: Sequence[Item], reason: WorkError) -> None:
         for item in items:
-            self._leave(item, why)
+            self._release(item, reason)
 
 
 def declared_urls(source: Source) -> Iterator[str]:
@@ -169,21 +170,21 @@ log = logging.getLogger(__name__)
 
 
 class HostTask(Protocol):
-    """A claimed task, the host it asks first, and the source at whose pace."""
+    """A claimed task, the host of its first request, and the source whose pace applies."""
 
     @property
     def task(self) -> Task:
-        """The claim."""
+        """The claimed task."""
         ...
 
     @property
     def host(self) -> str:
-        """Where its first page is."""
+        """The host of its first page."""
         ...
 
     @property
     def source(self) -> Source:
-        """For whom it is done."""
+        """The source it belongs to."""
         ...
 
 
@@ -192,62 +193,62 @@ Ended = TypeVar("Ended")
 
 
 class HostTaskHandler(Protocol[HostItem, Ended]):
-    """Who does the work."""
+    """The work of one kind of host task."""
 
     def claim(self) -> tuple[Sequence[HostItem], Sequence[Ended]]:
-        """A few tasks that are ours now, and what needs no visit to end."""
+        """Claim a few tasks; return them, and the results that need no request."""
         ...
 
-    async def serve(self, item: HostItem, host: HostLease) -> Ended:
-        """Do it; whatever goes wrong is raised."""
+    async def execute(self, item: HostItem, host: HostLease) -> Ended:
+        """Execute the task and return its result; failures are raised."""
         ...
 
     def failed(self, item: HostItem, error: WorkError, stack: str | None) -> Ended:
-        """It was not done, for this reason."""
+        """Return the result of a task that failed with this error."""
         ...
 
     def unwritten(self, ended: Ended, error: WorkError) -> Ended:
-        """It was done, and could not be written."""
+        """Return the result to write instead of one that could not be written."""
         ...
 
     def write(self, connection: Connection, ended: Ended, *, now: datetime) -> datetime | None:
-        """What it came to, fenced; when it is due again, if it is."""
+        """Write the result, fenced; return when the task is due again, if it is."""
         ...
 
 
-class HostWork(Generic[HostItem, Ended]):
-    """One run's part of such work, under one worker identity."""
+class HostTaskLoop(Generic[HostItem, Ended]):
+    """The loop of one run over host tasks, under one worker identity."""
 
     def __init__(
         self,
-        shop: RunContext,
+        ctx: RunContext,
         worker: Worker,
         fetcher: HttpFetcher,
-        crew: HostTaskHandler[HostItem, Ended],
+        handler: HostTaskHandler[HostItem, Ended],
         *,
         clock: SteadyClock,
         concurrency: int,
     ) -> None:
-        self._shop = shop
+        self._ctx = ctx
         self._worker = worker
         self._clock = clock
-        self._crew = crew
-        self._hosts = LeasedHosts(shop, worker, fetcher, clock)
+        self._handler = handler
+        self._hosts = LeasedHosts(ctx, worker, fetcher, clock)
         self._time = TimeBudget(
-            worker, clock, seconds=shop.settings.polling.slice_seconds, network=self._hosts.network
+            worker, clock, seconds=ctx.settings.polling.slice_seconds, network=self._hosts.network
         )
         self._ended: list[Ended] = []
         self._open: dict[int, HostItem] = {}
-        self._visits: HostVisits[HostItem] = HostVisits(
+        self._visits: HostQueues[HostItem] = HostQueues(
             self._hosts,
             concurrency=concurrency,
-            serve=self._serve,
-            leave=self._leave,
+            execute=self._execute,
+            release=self._release,
             reason_to_stop=self._time.reason_to_stop,
         )
 
     async def run(self) -> None:
-        """Work as long as there is work and time; a fatal error is raised at the end."""
+        """Work as long as there are tasks and time; a fatal error is raised at the end."""
         alive = asyncio.create_task(self._worker.keep_alive(self._hosts.renew))
         try:
             while self._time.is_left():
@@ -258,15 +259,15 @@ class HostWork(Generic[HostItem, Ended]):
             alive.cancel()
             await self._visits.stop()
             for item in list(self._open.values()):
-                self._leave(item, self._time.stopped())
+                self._release(item, self._time.stopped())
             await self._flush()
         if self._time.fatal is not None:
             raise self._time.fatal
 
     async def _round(self) -> int:
-        """Claim a few, serve them side by side, write; how many that were."""
-        items, ended = await asyncio.to_thread(self._crew.claim)
-        self._ended += ended
+        """Claim a few tasks, execute them side by side and write; return how many there were."""
+        items, results = await asyncio.to_thread(self._handler.claim)
+        self._ended += results
         by_host: dict[str, list[HostItem]] = {}
         for item in items:
             self._open[item.task.id] = item
@@ -276,49 +277,52 @@ class HostWork(Generic[HostItem, Ended]):
             await self._visits.wait(timeout_seconds=1.0)
             await self._flush()
         await self._flush()
-        return len(items) + len(ended)
+        return len(items) + len(results)
 
-    async def _serve(self, item: HostItem, host: HostLease) -> None:
+    async def _execute(self, item: HostItem, host: HostLease) -> None:
         try:
-            ended = await self._crew.serve(item, host)
+            result = await self._handler.execute(item, host)
         except LostClaim:
-            self._open.pop(item.task.id, None)  # it is another worker's, and so is its end
+            # Another worker has claimed it and will write its result.
+            self._open.pop(item.task.id, None)
         except Exception as error:
-            self._leave(item, classify(error), stack=traceback.format_exc(limit=-20))
+            self._release(item, classify(error), stack=traceback.format_exc(limit=-20))
         else:
             self._open.pop(item.task.id, None)
-            self._ended.append(ended)
+            self._ended.append(result)
 
-    def _leave(self, item: HostItem, why: WorkError, *, stack: str | None = None) -> None:
+    def _release(self, item: HostItem, reason: WorkError, *, stack: str | None = None) -> None:
         self._open.pop(item.task.id, None)
-        self._ended.append(self._crew.failed(item, why, stack))
-        if isinstance(why, Fatal):
-            self._time.fatal = why
+        self._ended.append(self._handler.failed(item, reason, stack))
+        if isinstance(reason, Fatal):
+            self._time.fatal = reason
 
     async def _flush(self) -> None:
-        ended, self._ended = self._ended, []
-        async with self._hosts.letting_go() as left:
-            if ended or left:
-                await asyncio.to_thread(self._write, ended, left)
+        results, self._ended = self._ended, []
+        async with self._hosts.releasing() as left:
+            if results or left:
+                await asyncio.to_thread(self._write, results, left)
 
-    def _write(self, ended: Sequence[Ended], left: Mapping[str, HostLease]) -> None:
-        """Each end in a transaction of its own: one that cannot be written spoils no other."""
-        for one in ended:
+    def _write(self, results: Sequence[Ended], left: Mapping[str, HostLease]) -> None:
+        """Write each result in a transaction of its own: one that fails affects no other."""
+        for result in results:
             try:
-                self._write_one(one)
+                self._write_one(result)
             except Exception as error:
                 failure = classify(error)
                 if isinstance(failure, Fatal):
                     raise
-                log.warning("what a task came to could not be written", exc_info=True)
-                self._write_one(self._crew.unwritten(one, failure))
-        self._hosts.let_go(left)
+                log.warning("result of a task could not be written", exc_info=True)
+                self._write_one(self._handler.unwritten(result, failure))
+        self._hosts.release_in_own_transaction(left)
 
-    def _write_one(self, ended: Ended) -> None:
+    def _write_one(self, result: Ended) -> None:
         def write(connection: Connection) -> datetime | None:
-            return self._crew.write(connection, ended, now=self._shop.store.clock.now(connection))
+            return self._handler.write(
+                connection, result, now=self._ctx.store.clock.now(connection)
+            )
 
         with suppress(LostClaim):
-            again_at = self._shop.store.write(write)
+            again_at = self._ctx.store.write(write)
             if again_at is not None:
                 self._time.expect([again_at])

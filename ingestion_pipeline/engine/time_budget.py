@@ -1,4 +1,4 @@
-"""The time of one run's slice: how long it works, and what of its own it waits for."""
+"""The time budget of one run: how long it works, and which retries it waits for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ingestion_pipeline.tasks.worker import Worker
 
 
 class TimeBudget:
-    """Begins when it is made; a fatal error, an outage or a lease nearly over ends it early."""
+    """Starts when it is made; a fatal error, a network outage or an old heartbeat ends it early."""
 
     def __init__(
         self, worker: Worker, clock: SteadyClock, *, seconds: float, network: Network | None = None
@@ -29,11 +29,11 @@ class TimeBudget:
 
     @property
     def is_over(self) -> bool:
-        """Whether as much time has passed as the run had, whatever else ended it."""
+        """Whether the seconds of the budget have passed, whatever else ended the run."""
         return time.monotonic() >= self._ends
 
     def is_left(self) -> bool:
-        """Whether anything more may be begun."""
+        """Return whether anything new may be started."""
         is_ended = self.fatal is not None or self.is_over or self._is_network_down
         return not is_ended and self._worker.may_start()
 
@@ -42,25 +42,27 @@ class TimeBudget:
         return self._network is not None and self._network.problem is not None
 
     def reason_to_stop(self) -> Resource | None:
-        """Why nothing more is begun, if so."""
+        """Return why nothing new may be started; None if it may."""
         return None if self.is_left() else self.over()
 
     def over(self) -> Resource:
-        """Why what was not begun waits for a later run."""
+        """Return the error with which work that was not started is released."""
         if self._network is not None and self._is_network_down:
             return self._network.released(self._clock.now())
-        return Resource("the run's time was over", until=self._clock.now(), code="slice_over")
+        return Resource(
+            "the run's time budget was used up", until=self._clock.now(), code="slice_over"
+        )
 
     def stopped(self) -> Resource:
-        """Why what is under way is given back: the run ends here, by whatever it was ended."""
+        """Return the error with which unfinished work is released when the run ends."""
         return Resource("the run was stopped", until=self._clock.now(), code="stopped")
 
     def expect(self, times: Iterable[datetime]) -> None:
-        """Something of this run is due again then."""
+        """Note times at which work of this run is due again."""
         self._again_at.update(times)
 
     async def rest(self) -> bool:
-        """Whether something of this run is due again soon; then it is, when this returns."""
+        """Wait until work of this run is due again, if that is soon; return whether it is."""
         now = self._clock.now()
         ahead = {at for at in self._again_at if at > now}
         is_due = len(ahead) < len(self._again_at)  # since the last claim

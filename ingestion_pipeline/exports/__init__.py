@@ -1,7 +1,7 @@
-"""Rows out: CSV, JSON lines and Parquet files, pandas frames, the query of a dataset.
+"""Exports: CSV, JSON lines and Parquet files, pandas frames, lineage and contracts.
 
-Rows enter as statements over the tables and leave in batches, in a fixed order, as files that are
-whole or not there. What a row means, and whether it may be published, is not decided here.
+Rows are read in batches, in a fixed order, and written atomically. What a row means, and whether it
+may be published, is decided elsewhere.
 """
 
 from ingestion_pipeline.exports.frames import frame

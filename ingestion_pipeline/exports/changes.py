@@ -1,7 +1,7 @@
-"""What changed since the last export of the same thing to the same folder.
+"""Incremental exports: what changed since the last export of the same rows to the same folder.
 
-Promised is each change at least once, in rows that are known by their primary keys. The cursor is
-not the time of the export but of the oldest transaction that was still open then: what it writes is
+Each change is exported at least once, in rows that are identified by their primary keys. The cursor
+is not the time of the export but that of the oldest transaction still open then: what it writes is
 stamped with its own time, may be committed later, and is found by the next export all the same.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from sqlalchemy import Connection, select, text
 
 from ingestion_pipeline.exports.datasets import NothingPublished
-from ingestion_pipeline.exports.exporting import BadPath, Exported, file_name, reading
+from ingestion_pipeline.exports.exporting import BadPath, ExportResult, file_name, open_export_rows
 from ingestion_pipeline.exports.files import Format, replacing, write
 from ingestion_pipeline.exports.request import ExportRequest
 from ingestion_pipeline.store import Store
@@ -30,19 +30,19 @@ _OLDEST_OPEN = text(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
-    """What an export of changes came to: a file, unless nothing had changed."""
+class ChangeExport:
+    """The result of an export of changes: a file, unless nothing had changed."""
 
     since: datetime | None
     until: datetime
-    exported: Exported | None
+    exported: ExportResult | None
 
 
 def watermark(store: Store) -> datetime:
-    """A moment before which everything is committed; nothing is written with an earlier one.
+    """Return a moment before which everything is committed; later rows carry later times.
 
-    SQLite has one writer: whoever holds the lock knows that there is none. On PostgreSQL the oldest
-    open transaction decides; the time is asked first, so that one that begins now is not before it.
+    SQLite has one writer: holding the lock proves that there is none. On PostgreSQL the oldest open
+    transaction decides; the time is read first, so that one that begins now is not before it.
     """
     with store.begin() as connection:
         now = connection.execute(select(Moment())).scalar_one()
@@ -53,36 +53,36 @@ def watermark(store: Store) -> datetime:
 
 
 def export_changes(
-    store: Store, wanted: ExportRequest, form: Format, folder: Path, *, since_last: bool = True
-) -> Changes:
-    """A new file holds what changed since the last time, or since `wanted.since`.
+    store: Store, request: ExportRequest, form: Format, folder: Path, *, since_last: bool = True
+) -> ChangeExport:
+    """Write a new file with what changed since the last export, or since `request.since`.
 
-    Only the former moves the cursor, after the file is in its place: whoever is killed in between
-    writes the same rows again, into another file.
+    Only the former moves the cursor, after the file is in place: a process killed in between writes
+    the same rows again, into another file.
     """
-    target, name = folder.absolute(), file_name(replace(wanted, since=None), form)
+    target, name = folder.absolute(), file_name(replace(request, since=None), form)
     with store.read() as connection:
-        since = _cursor(connection, name, target) if since_last else wanted.since
+        since = _cursor(connection, name, target) if since_last else request.since
     until = watermark(store)
-    path = _free(target, name, until)
-    exported = _write(store, replace(wanted, since=since), form, path)
+    path = _unused_path(target, name, until)
+    exported = _write(store, replace(request, since=since), form, path)
     if since_last:
-        _move(store, name, target, until, rows=exported.rows if exported else 0)
-    return Changes(since=since, until=until, exported=exported)
+        _save_cursor(store, name, target, until, rows=exported.rows if exported else 0)
+    return ChangeExport(since=since, until=until, exported=exported)
 
 
-def export_anew(
-    store: Store, wanted: ExportRequest, form: Format, folder: Path, *, since_last: bool
-) -> Exported | None:
-    """The changes, or everything in place of the file that was there; no rows are no file."""
+def export_all_or_changes(
+    store: Store, request: ExportRequest, form: Format, folder: Path, *, since_last: bool
+) -> ExportResult | None:
+    """Export the changes, or everything in place of the existing file; no rows, no file."""
     if since_last:
-        return export_changes(store, wanted, form, folder).exported
-    return _write(store, wanted, form, folder / file_name(wanted, form))
+        return export_changes(store, request, form, folder).exported
+    return _write(store, request, form, folder / file_name(request, form))
 
 
-def _write(store: Store, wanted: ExportRequest, form: Format, path: Path) -> Exported | None:
+def _write(store: Store, request: ExportRequest, form: Format, path: Path) -> ExportResult | None:
     try:
-        with reading(store, wanted) as (columns, datasets, batches):
+        with open_export_rows(store, request) as (columns, datasets, batches):
             first = next((batch for batch in batches if batch), None)
             if first is None:
                 return None
@@ -93,17 +93,17 @@ def _write(store: Store, wanted: ExportRequest, form: Format, path: Path) -> Exp
     except OSError as error:
         raise BadPath(f"cannot write {path}: {error.strerror or error}") from error
     names = tuple(column.name for column in columns)
-    return Exported(path=path, form=form, rows=rows, columns=names, datasets=tuple(datasets))
+    return ExportResult(path=path, form=form, rows=rows, columns=names, datasets=tuple(datasets))
 
 
-def _free(folder: Path, name: str, until: datetime) -> Path:
-    """A name that no file has: none that somebody may still read is replaced."""
-    stem, _, ending = name.rpartition(".")
+def _unused_path(folder: Path, name: str, until: datetime) -> Path:
+    """Return a path that no file has, so that no file still being read is replaced."""
+    stem, _, extension = name.rpartition(".")
     moment = f"{until:%Y%m%dT%H%M%S.%fZ}"
-    path, number = folder / f"{stem}.{moment}.{ending}", 1
+    path, number = folder / f"{stem}.{moment}.{extension}", 1
     while path.exists():
         number += 1
-        path = folder / f"{stem}.{moment}-{number}.{ending}"
+        path = folder / f"{stem}.{moment}-{number}.{extension}"
     return path
 
 
@@ -114,8 +114,8 @@ def _cursor(connection: Connection, name: str, folder: Path) -> datetime | None:
     return connection.execute(query).scalar_one_or_none()
 
 
-def _move(store: Store, name: str, folder: Path, until: datetime, *, rows: int) -> None:
-    """The next export begins here. Two at once both had all up to their own moment."""
+def _save_cursor(store: Store, name: str, folder: Path, until: datetime, *, rows: int) -> None:
+    """Store where the next export begins; two at once both exported up to their own moment."""
     with store.begin() as connection:
         statement = insert_into(connection, export_cursors).values(
             name=name,
@@ -125,15 +125,15 @@ def _move(store: Store, name: str, folder: Path, until: datetime, *, rows: int) 
             rows=rows,
             updated_at=Moment(),
         )
-        cursor, given = export_cursors.c, statement.excluded
+        cursor, excluded = export_cursors.c, statement.excluded
         connection.execute(
             statement.on_conflict_do_update(
                 index_elements=["name", "destination"],
                 set_={
-                    "since": given.since,
-                    "files": cursor.files + given.files,
-                    "rows": cursor.rows + given.rows,
-                    "updated_at": given.updated_at,
+                    "since": excluded.since,
+                    "files": cursor.files + excluded.files,
+                    "rows": cursor.rows + excluded.rows,
+                    "updated_at": excluded.updated_at,
                 },
             )
         )

@@ -1,4 +1,4 @@
-"""Columns of an export: what each one holds, whatever the format."""
+"""Columns of an export: what their values are, whatever the format."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Row = Sequence[Any]
 Batches = Iterator[Sequence[Row]]
 
 
-class Holds(StrEnum):
-    """What the values of a column are; each may be missing."""
+class ColumnType(StrEnum):
+    """The type of a column's values; each may be missing."""
 
     TEXT = "text"
     WHOLE = "whole"
@@ -40,31 +40,31 @@ class ExportColumn:
     """A column of an export."""
 
     name: str
-    holds: Holds = Holds.TEXT
+    holds: ColumnType = ColumnType.TEXT
 
 
 def columns_of(selected: Iterable[ColumnElement[Any]]) -> list[ExportColumn]:
-    """The same columns as a table has."""
-    return [ExportColumn(name=one.key or "", holds=_held(one)) for one in selected]
+    """Return the export columns of these table columns."""
+    return [ExportColumn(name=column.key or "", holds=_held(column)) for column in selected]
 
 
-def _held(column: ColumnElement[Any]) -> Holds:
+def _held(column: ColumnElement[Any]) -> ColumnType:
     kinds = (
-        (ExactDecimal, Holds.DECIMAL),
-        (UtcDateTime, Holds.TIME),
-        (Boolean, Holds.FLAG),
-        (Integer, Holds.WHOLE),
-        (Float, Holds.FLOAT),
-        (JSON, Holds.JSON),
+        (ExactDecimal, ColumnType.DECIMAL),
+        (UtcDateTime, ColumnType.TIME),
+        (Boolean, ColumnType.FLAG),
+        (Integer, ColumnType.WHOLE),
+        (Float, ColumnType.FLOAT),
+        (JSON, ColumnType.JSON),
     )
-    found = (holds for kind, holds in kinds if isinstance(column.type, kind))
-    return next(found, Holds.TEXT)
+    matches = (holds for kind, holds in kinds if isinstance(column.type, kind))
+    return next(matches, ColumnType.TEXT)
 
 
 def exact(value: object) -> Decimal | None:
-    """The number that a value states, rounded to nine places; None if it states none.
+    """Return the value as a number rounded to nine places; None if it is none.
 
-    One of thirty digits before the point is no amount of anything: it is None too.
+    A number of thirty digits before the point is None too.
     """
     if value is None or isinstance(value, bool):
         return None
@@ -84,11 +84,11 @@ def _rounded(number: Decimal) -> Decimal:
 
 
 def shortest(number: Decimal) -> str:
-    """Its digits without an exponent and without zeros at the end."""
+    """Return its digits without an exponent and without trailing zeros."""
     text = f"{number:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def json_text(value: object) -> str:
-    """The value as JSON, the same text for the same value."""
+    """Return the value as JSON, the same text for the same value."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True)

@@ -1,8 +1,7 @@
-"""What each asset publishes, column by column: one declaration for the catalogue and for the check.
+"""Contracts of the assets: columns, rules for their values, and checks of rows against them.
 
-A contract never stops what it describes: rows that break it are named, with the cure. Bad readings
-are held back elsewhere, before they are rows. Whether rows keep it is found out in `holding`, what
-columns mean stands in `meanings`.
+A contract never blocks what it describes: rows that break it are reported with the cure. Bad data
+is held back before it becomes rows. What columns mean is in `meanings`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ingestion_pipeline.companies.states import (
     ListingStatus,
     Priority,
 )
-from ingestion_pipeline.exports.columns import ExportColumn, Holds
+from ingestion_pipeline.exports.columns import ColumnType, ExportColumn
 from ingestion_pipeline.exports.exporting import BATCH_ROWS
 from ingestion_pipeline.exports.meanings import meaning
 from ingestion_pipeline.exports.tables import table_columns, table_rows
@@ -35,9 +34,9 @@ _URL = r"https?://.+"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractRule:
-    """What holds of every value of a column; a broken one is an error unless it is a warning."""
+    """A rule for every value of a column; breaking it is an error unless it is a warning."""
 
-    said: str
+    requirement: str
     cure: str
     matches: str | None = None
     among: tuple[str, ...] = ()
@@ -47,11 +46,11 @@ class ContractRule:
 
     @property
     def pattern(self) -> str:
-        """What a whole text matches."""
+        """Return the pattern that the whole text must match."""
         return rf"^(?:{self.matches})$"
 
     def holds(self, value: object) -> bool:
-        """Whether it does of this value; of a missing one all does that does not require it."""
+        """Return whether the value keeps the rule; a missing one does unless it is required."""
         if value is None:
             return not self.is_required
         if self.matches is not None:
@@ -63,15 +62,15 @@ class ContractRule:
 
 
 KEY = ContractRule(
-    said="unique and never missing",
-    cure="the database would not take it: `ingest doctor` looks at its integrity",
+    requirement="unique and never missing",
+    cure="the database should refuse it: `ingest doctor` checks its integrity",
     is_required=True,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contract:
-    """The rows of an export that an asset publishes, and what holds of their columns."""
+    """The rows of an export that an asset publishes, and the rules of their columns."""
 
     asset: str
     export: str
@@ -82,43 +81,46 @@ class Contract:
     own: Sequence[ExportColumn] = ()
 
     def columns(self) -> list[ExportColumn]:
-        """As the export has them, or its own: what is not published is no part of it."""
+        """Return the published columns: the contract's own, or those of the export."""
         return list(self.own) or table_columns(self.export)
 
     def describe(self, column: str) -> str:
-        """What the column means, and what holds of it."""
-        told = [meaning(self.export, column), *(one.said for one in self.rules.get(column, ()))]
-        return "; ".join(told)
+        """Return what the column means, and its rules."""
+        parts = [
+            meaning(self.export, column),
+            *(rule.requirement for rule in self.rules.get(column, ())),
+        ]
+        return "; ".join(parts)
 
     def all_rules(self) -> dict[str, Sequence[ContractRule]]:
-        """By column; ids are unique besides."""
-        has_id = any(one.name == "id" for one in self.columns())
+        """Return the rules by column; ids are unique besides."""
+        has_id = any(column.name == "id" for column in self.columns())
         return {**({"id": [KEY]} if has_id else {}), **self.rules}
 
 
 def _needed(cure: str) -> ContractRule:
-    return ContractRule(said="never missing", cure=cure, is_required=True)
+    return ContractRule(requirement="never missing", cure=cure, is_required=True)
 
 
 def _among(*words: str) -> ContractRule:
     cure = "a newer version may have written it: upgrade, or correct the row"
-    return ContractRule(said=f"one of {', '.join(words)}", cure=cure, among=words)
+    return ContractRule(requirement=f"one of {', '.join(words)}", cure=cure, among=words)
 
 
 _ADDRESS = ContractRule(
-    said="an http or https address",
-    cure="`ingest explain` shows what the source says; correct its config",
+    requirement="an http or https address",
+    cure="`ingest explain` shows what the source states; correct its config",
     matches=_URL,
     is_warning=True,
 )
-_LOOK = "`ingest sources show ID` has what it was made of"
-_COUNT = ContractRule(said="0 and up", cure=_LOOK, between=(0, float("inf")))
+_SHOW_SOURCE = "`ingest sources show ID` shows the data behind it"
+_COUNT = ContractRule(requirement="0 and up", cure=_SHOW_SOURCE, between=(0, float("inf")))
 _HEALTH_HOLDS = {
-    Holds.TIME: ("last_checked_at", "last_success_at", "next_check_at"),
-    Holds.WHOLE: ("failure_count", "record_count"),
-    Holds.FLOAT: ("changes_per_day", "change_confidence"),
-    Holds.DECIMAL: ("cost_30d_usd",),
-    Holds.JSON: ("failures", "coverage"),
+    ColumnType.TIME: ("last_checked_at", "last_success_at", "next_check_at"),
+    ColumnType.WHOLE: ("failure_count", "record_count"),
+    ColumnType.FLOAT: ("changes_per_day", "change_confidence"),
+    ColumnType.DECIMAL: ("cost_30d_usd",),
+    ColumnType.JSON: ("failures", "coverage"),
 }
 _HEALTH_NAMES = (
     *("id", "kind", "tier", "status", "health", "health_reason", "why", "last_outcome"),
@@ -129,16 +131,18 @@ _HEALTH_NAMES = (
 _HEALTH = tuple(
     ExportColumn(
         name=name,
-        holds=next((one for one, some in _HEALTH_HOLDS.items() if name in some), Holds.TEXT),
+        holds=next(
+            (holds for holds, names in _HEALTH_HOLDS.items() if name in names), ColumnType.TEXT
+        ),
     )
     for name in _HEALTH_NAMES
 )
-_ANEW = "analyse the website anew: materialize its partition"
+_REANALYSE = "analyse the website again: materialize its partition"
 _TITLE = _needed("`ingest explain` shows the body; the reader's selector may have moved")
 
 CONTRACTS: Mapping[str, Contract] = {
-    one.asset: one
-    for one in (
+    contract.asset: contract
+    for contract in (
         Contract(
             asset="sources",
             export="sources",
@@ -167,7 +171,9 @@ CONTRACTS: Mapping[str, Contract] = {
             rules={
                 "version": [
                     ContractRule(
-                        said="from 1 on", cure="delete the dataset", between=(1, float("inf"))
+                        requirement="from 1 on",
+                        cure="delete the dataset",
+                        between=(1, float("inf")),
                     )
                 ],
                 "status": [_among(*DatasetStatus)],
@@ -200,11 +206,13 @@ CONTRACTS: Mapping[str, Contract] = {
             rules={
                 "score": [
                     ContractRule(
-                        said="0 to 100", cure="judge it anew: touch the profile", between=(0, 100)
+                        requirement="0 to 100",
+                        cure="evaluate it again: touch the profile",
+                        between=(0, 100),
                     )
                 ],
                 "priority": [_among(*Priority)],
-                "reason": [_needed("judge it anew: touch the profile")],
+                "reason": [_needed("evaluate it again: touch the profile")],
             },
         ),
         Contract(
@@ -216,15 +224,17 @@ CONTRACTS: Mapping[str, Contract] = {
             asset="website_prompts",
             export="website_analyses",
             rules={
-                "progress_percent": [ContractRule(said="0 to 100", cure=_ANEW, between=(0, 100))]
+                "progress_percent": [
+                    ContractRule(requirement="0 to 100", cure=_REANALYSE, between=(0, 100))
+                ]
             },
         ),
         Contract(
             asset="website_analysis",
             export="website_rankings",
             rules={
-                "visibility": [ContractRule(said="0 to 1", cure=_ANEW, between=(0, 1))],
-                "score": [ContractRule(said="0 to 100", cure=_ANEW, between=(0, 100))],
+                "visibility": [ContractRule(requirement="0 to 1", cure=_REANALYSE, between=(0, 1))],
+                "score": [ContractRule(requirement="0 to 100", cure=_REANALYSE, between=(0, 100))],
             },
         ),
         Contract(
@@ -244,13 +254,15 @@ CONTRACTS: Mapping[str, Contract] = {
                 "tier": [_among(*Tier)],
                 "status": [_among(*SourceStatus)],
                 "health": [_among(*Health)],
-                "health_reason": [_needed(_LOOK)],
-                "why": [_needed(_LOOK)],
+                "health_reason": [_needed(_SHOW_SOURCE)],
+                "why": [_needed(_SHOW_SOURCE)],
                 "breaker": [_among("open", "closed")],
                 "failure_count": [_COUNT],
                 "record_count": [_COUNT],
                 "changes_per_day": [_COUNT],
-                "change_confidence": [ContractRule(said="0 to 1", cure=_LOOK, between=(0, 1))],
+                "change_confidence": [
+                    ContractRule(requirement="0 to 1", cure=_SHOW_SOURCE, between=(0, 1))
+                ],
                 "cost_30d_usd": [_COUNT],
             },
             own=_HEALTH,
@@ -279,12 +291,12 @@ class Case:
     value: str
 
 
-def broken(
+def contract_findings(
     store: Store, contract: Contract, source_ids: Sequence[str] | None = None, *, most: int | None
 ) -> list[Finding]:
-    """What does not hold of the rows of these sources, or of all; of at most so many, the newest.
+    """Return the broken rules in the rows of these sources, or of all.
 
-    A frame holds a batch of them, however many there are.
+    At most the `most` newest rows are checked, a batch in memory at a time.
     """
     return findings(contract, _cases(store, contract, source_ids, most))
 
@@ -309,7 +321,7 @@ def _cases(
 
 
 def cases_of(rows: Iterable[Mapping[str, Any]], contract: Contract) -> Iterator[Case]:
-    """What does not hold of these rows, without pandas; those without a column keep its rules."""
+    """Yield the broken rules in these rows, without pandas; rules of missing columns hold."""
     seen: set[object] = set()
     by_column = contract.all_rules()
     for row in rows:
@@ -325,7 +337,7 @@ def cases_of(rows: Iterable[Mapping[str, Any]], contract: Contract) -> Iterator[
 
 
 def cases_in(frame: Any, contract: Contract) -> Iterator[Case]:  # noqa: ANN401 - a DataFrame
-    """What does not hold of the rows of a frame."""
+    """Yield the broken rules in the rows of a frame."""
     from pandera.errors import SchemaErrors
 
     try:
@@ -336,14 +348,14 @@ def cases_in(frame: Any, contract: Contract) -> Iterator[Case]:  # noqa: ANN401 
 
 
 def schema_of(contract: Contract) -> Any:  # noqa: ANN401 - a DataFrameSchema
-    """The contract as pandera has it."""
+    """Return the contract as a pandera schema."""
     import pandera.pandas as pa
 
     rules = contract.all_rules()
     return pa.DataFrameSchema(
         {
-            one.name: _column(one, rules.get(one.name, ()), contract.describe(one.name))
-            for one in contract.columns()
+            column.name: _column(column, rules.get(column.name, ()), contract.describe(column.name))
+            for column in contract.columns()
         },
         strict=True,
         name=contract.asset,
@@ -375,10 +387,10 @@ def _case(contract: Contract, frame: Any, case: Mapping[str, Any]) -> Case:  # n
     column, index = str(case["column"]), case["index"]
     rules = contract.all_rules()[column]
     number = case["check_number"]
-    # Without a number it is about what is missing or there twice.
+    # Without a number the case is a missing or duplicate value.
     has_number = isinstance(number, int | float) and number == number  # noqa: PLR0124 - no NaN
-    asked = [rule for rule in rules if rule.is_required is not has_number]
-    rule = asked[int(number)] if has_number else asked[0]
+    candidates = [rule for rule in rules if rule.is_required is not has_number]
+    rule = candidates[int(number)] if has_number else candidates[0]
     row = frame.at[index, "id"] if index is not None and "id" in frame.columns else index
     return Case(column, rule, str(row), str(case["failure_case"]))
 
@@ -399,7 +411,7 @@ class _Tally:
 
 
 def findings(contract: Contract, cases: Iterable[Case]) -> list[Finding]:
-    """A finding for each rule that is broken, with its first rows and values, and the cure."""
+    """Return a finding for each broken rule, with its first rows and values, and the cure."""
     tallies: dict[tuple[str, ContractRule], _Tally] = {}
     for case in cases:
         tallies.setdefault((case.column, case.rule), _Tally()).add(case)
@@ -410,6 +422,6 @@ def _finding(contract: Contract, column: str, rule: ContractRule, tally: _Tally)
     more = f" and {tally.count - NAMED} more" if tally.count > NAMED else ""
     named = f"{', '.join(tally.rows)}{more}"
     values = ", ".join(tally.values)
-    message = f"{column} is to be {rule.said}, not {values}: rows {named}; {rule.cure}"
+    message = f"{column} must be {rule.requirement}, not {values}: rows {named}; {rule.cure}"
     subject = f"{contract.export}.{column}"
     return Finding(subject=subject, message=message, is_error=not rule.is_warning)

@@ -1,4 +1,4 @@
-"""Which datasets are exported: the newest published of each source, or the one that was named."""
+"""Selection of the datasets to export: the newest published of each source, or a named one."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ingestion_pipeline.exports.request import ITEMS, ExportRequest
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.store.tables import datasets, extractions, sources
 
-PUBLISHED = "published"  # datasets.status; whoever publishes writes it
+PUBLISHED = "published"  # datasets.status
 NAMED_AT_MOST = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """A version of a source's items, and the address that its links are relative to."""
+    """A version of a source's items, with the URL that its links are relative to."""
 
     id: int
     source_id: str
@@ -29,38 +29,39 @@ class Dataset:
 
 
 class NothingPublished(LookupError):
-    """No dataset that was asked for is published; the message says what there is."""
+    """No requested dataset is published; the message lists what exists."""
 
 
 class UnknownDataset(LookupError):
-    """There is no such version or dataset."""
+    """A version or dataset that does not exist."""
 
 
-def chosen_datasets(connection: Connection, wanted: ExportRequest) -> list[Dataset]:
-    """The datasets that are wanted, by source; at least one.
+def chosen_datasets(connection: Connection, request: ExportRequest) -> list[Dataset]:
+    """Return the requested datasets by source, at least one.
 
-    Raises:
-        NothingPublished, UnknownDataset, UnknownSource: there is none.
+    Raises NothingPublished, UnknownDataset or UnknownSource if there is none.
     """
-    if wanted.source_id and wanted.source_id not in sources_by_id(connection, [wanted.source_id]):
-        raise UnknownSource(wanted.source_id)
-    statement = _of(wanted)
-    if wanted.dataset_id is not None:
-        statement = statement.where(datasets.c.id == wanted.dataset_id)
-    elif wanted.version is not None:
-        statement = statement.where(datasets.c.version == wanted.version)
+    if request.source_id and request.source_id not in sources_by_id(
+        connection, [request.source_id]
+    ):
+        raise UnknownSource(request.source_id)
+    statement = _datasets_statement(request)
+    if request.dataset_id is not None:
+        statement = statement.where(datasets.c.id == request.dataset_id)
+    elif request.version is not None:
+        statement = statement.where(datasets.c.version == request.version)
     else:
         statement = statement.where(datasets.c.id.in_(newest_published()))
-        if wanted.since is not None:
-            statement = statement.where(*_published_since(wanted.since))
-    found = _read(connection, statement)
-    if not found:
-        raise _nothing(connection, wanted)
-    return found
+        if request.since is not None:
+            statement = statement.where(*_published_since(request.since))
+    chosen = _read(connection, statement)
+    if not chosen:
+        raise _nothing_found_error(connection, request)
+    return chosen
 
 
 def newest_published() -> Select[Any]:
-    """The ids of the newest published dataset of each source."""
+    """Select the ids of the newest published dataset of each source."""
     newer = datasets.alias("newer")
     is_outdated = (
         select(newer.c.id)
@@ -75,14 +76,14 @@ def newest_published() -> Select[Any]:
 
 
 def _published_since(since: datetime) -> tuple[ColumnElement[bool], ...]:
-    """Written since, and not only to say that an extraction found it unchanged."""
-    a_little = since - timedelta(minutes=1)  # by the clock of who did it, which may be behind
+    """Return the conditions: written since, and not only confirmed as unchanged."""
+    a_little = since - timedelta(minutes=1)  # tolerance: the publisher's clock may be behind
     confirmed, published = datasets.c.confirmed_at, datasets.c.published_at
     is_news = or_(confirmed.is_(None), confirmed < a_little, published >= a_little)
     return datasets.c.modified_at >= since, is_news
 
 
-def _of(wanted: ExportRequest) -> Select[*tuple[Any, ...]]:
+def _datasets_statement(request: ExportRequest) -> Select[*tuple[Any, ...]]:
     statement = (
         select(
             datasets.c.id,
@@ -95,10 +96,10 @@ def _of(wanted: ExportRequest) -> Select[*tuple[Any, ...]]:
         .join(sources, sources.c.id == datasets.c.source_id)
         .order_by(datasets.c.source_id, datasets.c.version)
     )
-    if wanted.source_id is not None:
-        statement = statement.where(datasets.c.source_id == wanted.source_id)
-    if wanted.name != ITEMS:
-        statement = statement.where(datasets.c.entity_type == wanted.name)
+    if request.source_id is not None:
+        statement = statement.where(datasets.c.source_id == request.source_id)
+    if request.name != ITEMS:
+        statement = statement.where(datasets.c.entity_type == request.name)
     return statement
 
 
@@ -106,39 +107,42 @@ def _read(connection: Connection, statement: Select[*tuple[Any, ...]]) -> list[D
     return [Dataset(**row) for row in connection.execute(statement).mappings()]
 
 
-def _nothing(connection: Connection, wanted: ExportRequest) -> LookupError:
-    whose = f" of {wanted.source_id}" if wanted.source_id else ""
-    what = "items" if wanted.name == ITEMS else f"items of the type {wanted.name}"
-    there_is = _there_is(connection, wanted)
-    if wanted.dataset_id is not None:
-        return UnknownDataset(f"dataset {wanted.dataset_id} holds no {what}{whose}; {there_is}")
-    if wanted.version is not None:
+def _nothing_found_error(connection: Connection, request: ExportRequest) -> LookupError:
+    whose = f" of {request.source_id}" if request.source_id else ""
+    what = "items" if request.name == ITEMS else f"items of the type {request.name}"
+    there_is = _describe_available(connection, request)
+    if request.dataset_id is not None:
+        return UnknownDataset(f"dataset {request.dataset_id} holds no {what}{whose}; {there_is}")
+    if request.version is not None:
         return UnknownDataset(
-            f"there is no version {wanted.version} with {what}{whose}; {there_is}"
+            f"there is no version {request.version} with {what}{whose}; {there_is}"
         )
     return NothingPublished(f"no {what}{whose} are published yet; {there_is}")
 
 
-def _there_is(connection: Connection, wanted: ExportRequest) -> str:
-    """What an operator can do instead: other versions, or the extractions that build one."""
-    found = _read(connection, _of(wanted))
-    if found:
-        told = [f"version {one.version} of {one.source_id} is {one.status}" for one in found]
-        more = ", ..." if len(found) > NAMED_AT_MOST else ""
-        said = f"{', '.join(told[:NAMED_AT_MOST])}{more}"
-        return f"{said}; --source ID --version N exports one all the same"
+def _describe_available(connection: Connection, request: ExportRequest) -> str:
+    """Return what an operator can do instead: other versions, or running extractions."""
+    existing = _read(connection, _datasets_statement(request))
+    if existing:
+        versions = [
+            f"version {dataset.version} of {dataset.source_id} is {dataset.status}"
+            for dataset in existing
+        ]
+        more = ", ..." if len(existing) > NAMED_AT_MOST else ""
+        listed = f"{', '.join(versions[:NAMED_AT_MOST])}{more}"
+        return f"{listed}; --source ID --version N exports one anyway"
     running = select(extractions.c.status, func.count()).group_by(extractions.c.status)
-    if wanted.name != ITEMS:
-        running = running.where(extractions.c.entity_type == wanted.name)
-    if wanted.source_id is not None:
-        running = running.where(extractions.c.source_id == wanted.source_id)
+    if request.name != ITEMS:
+        running = running.where(extractions.c.entity_type == request.name)
+    if request.source_id is not None:
+        running = running.where(extractions.c.source_id == request.source_id)
     counts = [
         f"{count} {status}" for status, count in connection.execute(running.order_by("status"))
     ]
     if counts:
-        more = "`ingest extractions list` says what they wait for"
+        more = "`ingest extractions list` shows what they wait for"
         return f"extractions: {', '.join(counts)}; {more}"
-    if wanted.name == ITEMS:
+    if request.name == ITEMS:
         return "nothing was extracted so far"
-    asks = f"`entity: {wanted.name}` in a catalogue's config asks for it"
+    asks = f"`entity: {request.name}` in a catalogue's config requests it"
     return f"nothing was extracted so far for it; {asks}"

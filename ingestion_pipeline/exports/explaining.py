@@ -1,4 +1,4 @@
-"""`ingest explain ROW`: the lineage of a chapter, a listing, a match or an item of a dataset."""
+"""Lineage of a row: a chapter, a listing, a match or an item, back to the fetch and the config."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from ingestion_pipeline.reading.evidence.locating import (
 )
 from ingestion_pipeline.store import tables
 
-BEFORE = "written before lineage was kept; its next change will tell"
-CLEARED = "cleared away by retention"
-MISSING = "its body is not in the content store any more"
+BEFORE = "written before lineage was recorded; its next change records it"
+CLEARED = "deleted by retention"
+MISSING = "its body is no longer in the content store"
 DAMAGED = "its body in the content store is damaged: the next fetch of the page stores it again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """A value of the row and where the snapshot states it; `place` None: `why` says so."""
+    """A value of the row and where the snapshot states it; without a place, `why` not."""
 
     name: str
     value: object
@@ -42,7 +42,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hop:
-    """A step of the chain; if it is not known, `said` is the reason."""
+    """A step of the lineage; if it is not known, `said` is the reason."""
 
     name: str
     is_known: bool
@@ -52,7 +52,7 @@ class Hop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
-    """The chain of one row, from what it says to what it was read by."""
+    """The lineage of one row, from its values to the configuration it was read by."""
 
     row: str
     facts: Mapping[str, Any]
@@ -62,40 +62,40 @@ class Lineage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traced:
-    """The row's way, as its own table tells it, before any of it is looked up."""
+class RowOrigin:
+    """The origin that the row's own table records, before any of it is looked up."""
 
     source_id: str
     snapshot_ids: Sequence[int]
     run_id: str | None
     config_version: int | None
-    is_kept: bool  # whether the row is of the time since lineage is kept
+    is_kept: bool  # whether the row was written since lineage is recorded
     steps: Sequence[Hop] = ()
-    fetched_at: datetime | None = None  # what "yesterday" was counted from
+    fetched_at: datetime | None = None  # base of relative dates such as "yesterday"
 
 
 def row_of(connection: Connection, table: Table, row_id: int) -> RowMapping | None:
-    """The row with that id."""
+    """Return the row with that id."""
     return connection.execute(select(table).where(table.c.id == row_id)).mappings().one_or_none()
 
 
 def snapshot_row(connection: Connection, snapshot_id: int) -> RowMapping | None:
-    """What is known of the snapshot."""
+    """Return the row of the snapshot."""
     return row_of(connection, tables.snapshots, snapshot_id)
 
 
 def ingestion_of(connection: Connection, ingestion_id: int | None) -> RowMapping | None:
-    """The poll that the row names."""
+    """Return the poll that the row names."""
     return None if ingestion_id is None else row_of(connection, tables.ingestions, ingestion_id)
 
 
-def traced_by_poll(connection: Connection, source_id: str, ingestion_id: int | None) -> Traced:
-    """The way of a row that a poll wrote."""
+def origin_by_poll(connection: Connection, source_id: str, ingestion_id: int | None) -> RowOrigin:
+    """Return the origin of a row that a poll wrote."""
     poll = ingestion_of(connection, ingestion_id)
     if poll is None:
-        said = BEFORE if ingestion_id is None else CLEARED
-        hop = Hop(name="poll", is_known=False, said=said)
-        return Traced(
+        reason = BEFORE if ingestion_id is None else CLEARED
+        hop = Hop(name="poll", is_known=False, said=reason)
+        return RowOrigin(
             source_id=source_id,
             snapshot_ids=_newest_snapshots(connection, source_id),
             run_id=None,
@@ -105,7 +105,7 @@ def traced_by_poll(connection: Connection, source_id: str, ingestion_id: int | N
         )
     facts = {"ingestion": poll["id"], "reader": poll["reader"], "at": poll["ingested_at"]}
     hop = Hop(name="poll", is_known=True, said=poll["outcome"], facts=facts)
-    return Traced(
+    return RowOrigin(
         source_id=source_id,
         snapshot_ids=poll["snapshots"],
         run_id=poll["run_id"],
@@ -117,7 +117,7 @@ def traced_by_poll(connection: Connection, source_id: str, ingestion_id: int | N
 
 
 def _newest_snapshots(connection: Connection, source_id: str) -> list[int]:
-    """Of a row whose poll is not known: what the source said last may still state it."""
+    """Return the last snapshots of a row whose poll is not known: they may still state it."""
     query = (
         select(tables.snapshots.c.id)
         .where(tables.snapshots.c.source_id == source_id, tables.snapshots.c.failure.is_(None))
@@ -128,30 +128,30 @@ def _newest_snapshots(connection: Connection, source_id: str) -> list[int]:
 
 
 def hops_of(
-    connection: Connection, content: ContentStore, traced: Traced, snapshot_id: int | None
+    connection: Connection, content: ContentStore, origin: RowOrigin, snapshot_id: int | None
 ) -> list[Hop]:
-    """From the snapshot to the configuration."""
+    """Return the hops from the snapshot to the configuration."""
     row = snapshot_row(connection, snapshot_id) if snapshot_id is not None else None
     return [
-        *traced.steps,
-        _snapshot(content, traced, row),
+        *origin.steps,
+        _snapshot(content, origin, row),
         _fetch(row),
-        _run(connection, traced),
-        _configuration(connection, traced),
+        _run(connection, origin),
+        _configuration(connection, origin),
     ]
 
 
-def _snapshot(content: ContentStore, traced: Traced, row: RowMapping | None) -> Hop:
+def _snapshot(content: ContentStore, origin: RowOrigin, row: RowMapping | None) -> Hop:
     if row is None:
-        said = CLEARED if traced.snapshot_ids else BEFORE
-        return Hop(name="snapshot", is_known=False, said=said)
+        reason = CLEARED if origin.snapshot_ids else BEFORE
+        return Hop(name="snapshot", is_known=False, said=reason)
     facts = {"id": row["id"], "url": row["url"], "content_hash": row["content_hash"]}
     facts |= {"bytes": row["size_bytes"], "type": row["content_type"]}
     return _stored_hop("snapshot", content, row, facts)
 
 
 def detail_hop(content: ContentStore, row: RowMapping | None) -> Hop:
-    """The record's own page, which was read besides the list."""
+    """Return the hop of the record's own page, which was read besides the list."""
     if row is None:
         return Hop(name="detail page", is_known=False, said=CLEARED)
     facts = {"id": row["id"], "url": row["url"], "at": row["fetched_at"], "run": row["run_id"]}
@@ -159,7 +159,7 @@ def detail_hop(content: ContentStore, row: RowMapping | None) -> Hop:
 
 
 def _stored_hop(name: str, content: ContentStore, row: RowMapping, facts: Mapping[str, Any]) -> Hop:
-    """Return the hop of a snapshot; it says whether its body is stored, and whole."""
+    """Return the hop of a snapshot, with whether its body is stored and intact."""
     body_hash = row["body_hash"]
     if body_hash and content.find(body_hash) is not None:
         return Hop(name=name, is_known=True, said=f"snapshot {row['id']}", facts=facts)
@@ -169,77 +169,76 @@ def _stored_hop(name: str, content: ContentStore, row: RowMapping, facts: Mappin
 
 def _fetch(row: RowMapping | None) -> Hop:
     if row is None:
-        return Hop(name="fetch", is_known=False, said="only its snapshot would tell")
+        return Hop(name="fetch", is_known=False, said="not known without its snapshot")
     facts = {"at": row["fetched_at"], "status": row["status_code"], "url": row["final_url"]}
     facts |= {"etag": row["etag"], "run": row["run_id"]}
     how = "shown by a browser" if row["rendered_at"] else "by HTTP"
     return Hop(name="fetch", is_known=True, said=f"last {how}", facts=facts)
 
 
-def _run(connection: Connection, traced: Traced) -> Hop:
-    if traced.run_id is None:
-        said = "a command did it, and no run of Dagster" if traced.is_kept else BEFORE
-        return Hop(name="run", is_known=traced.is_kept, said=said)
-    query = select(tables.runs).where(tables.runs.c.run_id == traced.run_id)
+def _run(connection: Connection, origin: RowOrigin) -> Hop:
+    if origin.run_id is None:
+        details = "written by a command, not by a Dagster run" if origin.is_kept else BEFORE
+        return Hop(name="run", is_known=origin.is_kept, said=details)
+    query = select(tables.runs).where(tables.runs.c.run_id == origin.run_id)
     row = connection.execute(query).mappings().one_or_none()
-    facts: dict[str, Any] = {"id": traced.run_id}
+    facts: dict[str, Any] = {"id": origin.run_id}
     if row is None:
-        said = "Dagster may know it; its heartbeat was cleared away"
-        return Hop(name="run", is_known=True, said=said, facts=facts)
+        details = "Dagster may know it; its heartbeat was deleted"
+        return Hop(name="run", is_known=True, said=details, facts=facts)
     facts |= {"job": row["job"], "started": row["started_at"], "ended": row["ended_at"]}
     return Hop(name="run", is_known=True, said=f"a run of {row['job']}", facts=facts)
 
 
-def _configuration(connection: Connection, traced: Traced) -> Hop:
+def _configuration(connection: Connection, origin: RowOrigin) -> Hop:
     versions = tables.source_versions
     current = connection.execute(
-        select(tables.sources.c.config_version).where(tables.sources.c.id == traced.source_id)
+        select(tables.sources.c.config_version).where(tables.sources.c.id == origin.source_id)
     ).scalar_one_or_none()
     name = "configuration"
-    if traced.config_version is None:
+    if origin.config_version is None:
         return Hop(name=name, is_known=False, said=f"{BEFORE}; it is at version {current} now")
     query = select(versions).where(
-        versions.c.source_id == traced.source_id, versions.c.version == traced.config_version
+        versions.c.source_id == origin.source_id, versions.c.version == origin.config_version
     )
     row = connection.execute(query).mappings().one_or_none()
     if row is None:
         return Hop(
-            name=name, is_known=False, said=f"there is no source {traced.source_id} any more"
+            name=name, is_known=False, said=f"there is no source {origin.source_id} any more"
         )
-    facts = {"source": traced.source_id, **{one: row[one] for one in ("version", "since")}}
-    facts |= {one: row[one] for one in ("url", "platform", "config")}
-    said = "as it is now" if row["version"] == current else f"it is at version {current} now"
-    return Hop(name=name, is_known=True, said=f"version {row['version']}; {said}", facts=facts)
+    facts = {"source": origin.source_id, **{column: row[column] for column in ("version", "since")}}
+    facts |= {column: row[column] for column in ("url", "platform", "config")}
+    details = "as it is now" if row["version"] == current else f"it is at version {current} now"
+    return Hop(name=name, is_known=True, said=f"version {row['version']}; {details}", facts=facts)
 
 
 _ROW = re.compile(r"([a-z_]+):([0-9]{1,18})")
 _LISTED = {"job_matches": "`ingest matches list`", "job_listings": "`ingest listings list`"}
-_DERIVED = "the body words it otherwise: it was put together or converted"
+_DERIVED = "the body words it differently: it was combined or converted"
 _NO_DATE = "normalised: no text near the record, read as a date, gives it"
 _NOT_FOUND = "the stored body does not state it"
 _NO_BODY = "no stored body of it can be read"
 
 
 class BadRow(ValueError):
-    """What is to be explained is not named as rows are."""
+    """A name that is not of the form TABLE:ID."""
 
 
 class UnknownRow(LookupError):
-    """There is no such row."""
+    """A row that does not exist."""
 
 
 def explain_row(connection: Connection, content: ContentStore, name: str) -> Lineage:
-    """The lineage of the row that `name` names, such as `chapters:12`.
+    """Return the lineage of the row that `name` names, such as `chapters:12`.
 
-    Raises:
-        BadRow, UnknownRow: there is no such thing; the message says what there is.
+    Raises BadRow or UnknownRow if there is none; the message lists what exists.
     """
-    found = _ROW.fullmatch(name.strip())
-    known = ", ".join(f"{one}:ID" for one in EXPLAINED)
-    if found is None or found[1] not in EXPLAINED:
-        shown = name if len(name) <= QUOTED else f"{name[:QUOTED]}..."
-        raise BadRow(f"{shown!r} names no row that can be explained; there are: {known}")
-    return EXPLAINED[found[1]](connection, content, int(found[2]))
+    match = _ROW.fullmatch(name.strip())
+    names = ", ".join(f"{table}:ID" for table in EXPLAINED)
+    if match is None or match[1] not in EXPLAINED:
+        quoted = name if len(name) <= QUOTED else f"{name[:QUOTED]}..."
+        raise BadRow(f"{quoted!r} names no row that can be explained; there are: {names}")
+    return EXPLAINED[match[1]](connection, content, int(match[2]))
 
 
 def _missing(table: str, row_id: int) -> UnknownRow:
@@ -259,8 +258,8 @@ def _chapter(connection: Connection, content: ContentStore, row_id: int) -> Line
     if link_id is None:
         nobody = Hop(name="source", is_known=False, said="no source has it any more")
         return Lineage(row=f"chapters:{row_id}", facts=facts, fields=(), hops=[nobody])
-    told = _chapter_source(connection, content, link_id)
-    return replace(told, row=f"chapters:{row_id}", facts={**facts, **told.facts})
+    lineage = _chapter_source(connection, content, link_id)
+    return replace(lineage, row=f"chapters:{row_id}", facts={**facts, **lineage.facts})
 
 
 def _chapter_source(connection: Connection, content: ContentStore, row_id: int) -> Lineage:
@@ -279,11 +278,13 @@ def _chapter_source(connection: Connection, content: ContentStore, row_id: int) 
         "scanlation_group": row["scanlation_group"],
         "published_at": _moment(first.get("published_at")),
     }
-    anchors = [one for one in (row["source_chapter_id"], row["url"], first.get("title")) if one]
-    traced = traced_by_poll(connection, row["source_id"], row["ingestion_id"])
+    anchors = [
+        anchor for anchor in (row["source_chapter_id"], row["url"], first.get("title")) if anchor
+    ]
+    origin = origin_by_poll(connection, row["source_id"], row["ingestion_id"])
     facts = {"source_id": row["source_id"], "link": row_id, "available": row["available"]}
     return _values_in_body(
-        connection, content, f"chapter_sources:{row_id}", facts, traced, anchors, values
+        connection, content, f"chapter_sources:{row_id}", facts, origin, anchors, values
     )
 
 
@@ -295,51 +296,51 @@ def _listing(connection: Connection, content: ContentStore, row_id: int) -> Line
     query = select(links.c.external_id).where(
         links.c.listing_id == row_id, links.c.source_id == row["source_id"]
     )
-    own = [one for one in connection.execute(query).scalars() if one]
+    own = [text for text in connection.execute(query).scalars() if text]
     names = ("title", "url", "location", "department", "employment_type", "posted_at")
     values = {name: row[name] for name in (*names, "company_name", "description")}
-    traced = traced_by_poll(connection, row["source_id"], row["ingestion_id"])
+    origin = origin_by_poll(connection, row["source_id"], row["ingestion_id"])
     if row["snapshot_id"] is not None:
-        traced = replace(traced, snapshot_ids=[row["snapshot_id"]])
+        origin = replace(origin, snapshot_ids=[row["snapshot_id"]])
     facts = {"source_id": row["source_id"], "status": row["status"], "verdict": row["verdict"]}
-    anchors = [*own, *(one for one in (row["url"], row["title"]) if one)]
+    anchors = [*own, *(text for text in (row["url"], row["title"]) if text)]
     name = f"job_listings:{row_id}"
-    told = _values_in_body(connection, content, name, facts, traced, anchors, values)
+    lineage = _values_in_body(connection, content, name, facts, origin, anchors, values)
     if row["detail_snapshot_id"] is not None:
-        told = _with_detail(connection, content, told, row["detail_snapshot_id"], anchors)
-    return replace(told, judgement=dict(explained(connection, row_id)))
+        lineage = _with_detail(connection, content, lineage, row["detail_snapshot_id"], anchors)
+    return replace(lineage, judgement=dict(explained(connection, row_id)))
 
 
 def _with_detail(
     connection: Connection,
     content: ContentStore,
-    told: Lineage,
+    lineage: Lineage,
     snapshot_id: int,
     anchors: Sequence[str],
 ) -> Lineage:
-    """What the list does not state, and the text, are looked for on the job's own page."""
+    """Return the lineage with values located on the job's own page where the list has none."""
     row = snapshot_row(connection, snapshot_id)
     body = _body(content, row)
-    wanted = {one.name: one.value for one in told.fields if _may_be_of_detail(one)}
-    found = locate(body, anchors, wanted, now=_fetched(row)) if body is not None else {}
-    places = {name: place for name, place in found.items() if place is not None}
+    values = {field.name: field.value for field in lineage.fields if _may_be_of_detail(field)}
+    located = locate(body, anchors, values, now=_fetched(row)) if body is not None else {}
+    places = {name: place for name, place in located.items() if place is not None}
     fields = [
         Field(
-            name=one.name,
-            value=one.value,
-            place={**_place_facts(places[one.name]), "snapshot": snapshot_id},
+            name=field.name,
+            value=field.value,
+            place={**_place_facts(places[field.name]), "snapshot": snapshot_id},
         )
-        if one.name in places
-        else one
-        for one in told.fields
+        if field.name in places
+        else field
+        for field in lineage.fields
     ]
-    # Behind the list's own hops: snapshot and fetch say where the list was got.
-    hops = [*told.hops, detail_hop(content, row)]
-    return replace(told, fields=fields, hops=hops)
+    # After the list's own hops: snapshot and fetch are about the list.
+    hops = [*lineage.hops, detail_hop(content, row)]
+    return replace(lineage, fields=fields, hops=hops)
 
 
-def _may_be_of_detail(one: Field) -> bool:
-    return one.place is None or one.name == "description"
+def _may_be_of_detail(field: Field) -> bool:
+    return field.place is None or field.name == "description"
 
 
 def _fetched(row: RowMapping | None) -> datetime | None:
@@ -350,7 +351,7 @@ def _match(connection: Connection, content: ContentStore, row_id: int) -> Lineag
     row = row_of(connection, tables.job_matches, row_id)
     if row is None:
         raise _missing("job_matches", row_id)
-    told = _listing(connection, content, row["listing_id"])
+    lineage = _listing(connection, content, row["listing_id"])
     judged = Hop(
         name="judgement",
         is_known=True,
@@ -360,20 +361,24 @@ def _match(connection: Connection, content: ContentStore, row_id: int) -> Lineag
     facts = {name: row[name] for name in ("listing_id", "status", "score", "priority", "method")}
     listing = row_of(connection, tables.job_listings, row["listing_id"])
     text = "" if listing is None else Text.of(listing["title"], listing["description"]).text
-    skills = [_skill(name, said, text) for name, said in dict(row["grounding"] or {}).items()]
+    skills = [
+        _skill(name, evidence, text) for name, evidence in dict(row["grounding"] or {}).items()
+    ]
     return Lineage(
         row=f"job_matches:{row_id}",
         facts=facts,
-        fields=[*skills, *told.fields],
-        hops=[judged, *told.hops],
-        judgement=told.judgement,
+        fields=[*skills, *lineage.fields],
+        hops=[judged, *lineage.hops],
+        judgement=lineage.judgement,
     )
 
 
-def _skill(name: str, said: Mapping[str, Any], text: str) -> Field:
-    """Where the listing's own text, its title and description, names it."""
-    quote = text[said["start"] : said["end"]][:QUOTED]
-    return Field(name=f"skill {name}", value=name, place={**said, "of": "listing", "quote": quote})
+def _skill(name: str, evidence: Mapping[str, Any], text: str) -> Field:
+    """Return where the listing's title and description name the skill."""
+    quote = text[evidence["start"] : evidence["end"]][:QUOTED]
+    return Field(
+        name=f"skill {name}", value=name, place={**evidence, "of": "listing", "quote": quote}
+    )
 
 
 def _item(connection: Connection, content: ContentStore, row_id: int) -> Lineage:
@@ -385,9 +390,13 @@ def _item(connection: Connection, content: ContentStore, row_id: int) -> Lineage
     dataset = row_of(connection, tables.datasets, row["dataset_id"])
     if page is None or extraction is None or dataset is None:
         raise _missing("data_items", row_id)
-    traced = Traced(
+    origin = RowOrigin(
         source_id=extraction["source_id"],
-        snapshot_ids=[one for one in [row["snapshot_id"] or page["snapshot_id"]] if one],
+        snapshot_ids=[
+            snapshot_id
+            for snapshot_id in [row["snapshot_id"] or page["snapshot_id"]]
+            if snapshot_id
+        ],
         run_id=page["run_id"],
         config_version=extraction["config_version"],
         is_kept=extraction["config_version"] is not None,
@@ -395,12 +404,12 @@ def _item(connection: Connection, content: ContentStore, row_id: int) -> Lineage
     )
     facts = {name: row[name] for name in ("entity_type", "item_key", "rung", "model", "confidence")}
     facts |= {"dataset": dataset["id"], "version": dataset["version"], "state": dataset["status"]}
-    snapshot_id = traced.snapshot_ids[0] if traced.snapshot_ids else None
+    snapshot_id = origin.snapshot_ids[0] if origin.snapshot_ids else None
     return Lineage(
         row=f"data_items:{row_id}",
         facts=facts,
         fields=_item_fields(connection, content, row, snapshot_id),
-        hops=hops_of(connection, content, traced, snapshot_id),
+        hops=hops_of(connection, content, origin, snapshot_id),
     )
 
 
@@ -414,15 +423,15 @@ def _page_hop(page: RowMapping, extraction: RowMapping, row: RowMapping) -> Hop:
 def _item_fields(
     connection: Connection, content: ContentStore, row: RowMapping, snapshot_id: int | None
 ) -> list[Field]:
-    kept = snapshot_row(connection, snapshot_id) if snapshot_id is not None else None
-    text = _text(content, kept, "text_hash")
-    body = _body(content, kept)
+    snapshot = snapshot_row(connection, snapshot_id) if snapshot_id is not None else None
+    text = _text(content, snapshot, "text_hash")
+    body = _body(content, snapshot)
     stated = {name: value for name, value in row["data"].items() if value is not None}
-    # Its texts name the record; a number alone may be anybody's.
+    # Only texts identify the record; a number alone may belong to any.
     anchors = [value for value in stated.values() if isinstance(value, str)]
-    found = locate(body, anchors, stated) if body is not None else {}
+    places = locate(body, anchors, stated) if body is not None else {}
     return [
-        _grounded(name, value, row["grounding"].get(name) or {}, text, found.get(name))
+        _grounded(name, value, row["grounding"].get(name) or {}, text, places.get(name))
         for name, value in stated.items()
     ]
 
@@ -432,15 +441,17 @@ def _grounded(
     value: object,
     evidence: Mapping[str, Any],
     text: str | None,
-    found: FoundPlace | None,
+    place_found: FoundPlace | None,
 ) -> Field:
     status = str(evidence.get("status", "none"))
     start, end = evidence.get("start"), evidence.get("end")
     if text is not None and start is not None and end is not None and end <= len(text):
         place = {"of": "text", "start": start, "end": end, "quote": text[start:end][:QUOTED]}
         return Field(name=name, value=value, place={"evidence": status, **place})
-    if found is not None and status in {str(one) for one in PROVED}:
-        return Field(name=name, value=value, place={"evidence": status, **_place_facts(found)})
+    if place_found is not None and status in {str(status) for status in PROVED}:
+        return Field(
+            name=name, value=value, place={"evidence": status, **_place_facts(place_found)}
+        )
     return Field(name=name, value=value, why=f"evidence: {status}")
 
 
@@ -449,28 +460,28 @@ def _values_in_body(
     content: ContentStore,
     name: str,
     facts: Mapping[str, Any],
-    traced: Traced,
+    origin: RowOrigin,
     anchors: Sequence[str],
     values: Mapping[str, Any],
 ) -> Lineage:
-    """The page of the listing that states the record, and where it states each of its values."""
+    """Return the lineage with the page that states most values, and where it states each."""
     stated = {key: value for key, value in values.items() if value is not None}
-    chosen = traced.snapshot_ids[0] if traced.snapshot_ids else None
+    chosen = origin.snapshot_ids[0] if origin.snapshot_ids else None
     places: dict[str, FoundPlace | None] = dict.fromkeys(stated)
     has_body = False
-    for snapshot_id in traced.snapshot_ids:  # a listing may have pages: the one that says most
+    for snapshot_id in origin.snapshot_ids:  # a list may have pages: the one that states most
         body = _body(content, snapshot_row(connection, snapshot_id))
         has_body = has_body or body is not None
-        found = locate(body, anchors, stated, now=traced.fetched_at) if body is not None else {}
-        if _count(found) > _count(places):
-            chosen, places = snapshot_id, found
+        located = locate(body, anchors, stated, now=origin.fetched_at) if body is not None else {}
+        if _count(located) > _count(places):
+            chosen, places = snapshot_id, located
         if _count(places) == len(stated):
             break
     fields = [
         _field(key, value, places[key], _why(value, any(places.values())) if has_body else _NO_BODY)
         for key, value in stated.items()
     ]
-    hops = hops_of(connection, content, traced, chosen)
+    hops = hops_of(connection, content, origin, chosen)
     return Lineage(row=name, facts=facts, fields=fields, hops=hops)
 
 

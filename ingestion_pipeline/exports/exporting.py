@@ -1,4 +1,4 @@
-"""An export from beginning to end: what is wanted, read in batches, written as one whole file."""
+"""Full exports: read the requested rows in batches and write them as one file."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ BATCH_ROWS = 5_000  # 15 MB of courses with their evidence; a Parquet row group
 
 
 class BadPath(ValueError):
-    """The file cannot be written where it is wanted; the message says why."""
+    """A path that cannot be written; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
+class ExportResult:
     """A file that was written."""
 
     path: Path
@@ -39,49 +39,49 @@ class Exported:
 
 
 def export(
-    store: Store, wanted: ExportRequest, form: Format, path: Path, *, batch_rows: int = BATCH_ROWS
-) -> Exported:
-    """The file holds exactly what is wanted, or it is as it was before."""
+    store: Store, request: ExportRequest, form: Format, path: Path, *, batch_rows: int = BATCH_ROWS
+) -> ExportResult:
+    """Write exactly the requested rows to the file, or leave it unchanged."""
     target = _target(path)
-    with reading(store, wanted, batch_rows=batch_rows) as (columns, datasets, batches):
+    with open_export_rows(store, request, batch_rows=batch_rows) as (columns, datasets, batches):
         try:
             with replacing(target) as part:
                 rows = write(form, part, columns, batches)
         except OSError as error:
             raise BadPath(f"cannot write {target}: {error.strerror or error}") from error
     names = tuple(column.name for column in columns)
-    return Exported(path=target, form=form, rows=rows, columns=names, datasets=tuple(datasets))
+    return ExportResult(path=target, form=form, rows=rows, columns=names, datasets=tuple(datasets))
 
 
 @contextmanager
-def reading(
-    store: Store, wanted: ExportRequest, *, batch_rows: int = BATCH_ROWS
+def open_export_rows(
+    store: Store, request: ExportRequest, *, batch_rows: int = BATCH_ROWS
 ) -> Generator[tuple[list[ExportColumn], Sequence[Dataset], Batches]]:
-    """The columns, the datasets they are of, and the rows, which are read as they are asked for."""
-    wanted.check()
+    """Yield the columns, their datasets, and the rows, which are read lazily."""
+    request.check()
     with store.read() as connection:
-        _see_one_state(connection)
-        if not wanted.is_items:
-            source_id = wanted.source_id
+        _use_one_snapshot(connection)
+        if not request.is_items:
+            source_id = request.source_id
             rows = table_rows(
                 connection,
-                wanted.name,
+                request.name,
                 source_id=source_id,
                 batch_rows=batch_rows,
-                since=wanted.since,
-                newest=wanted.newest,
+                since=request.since,
+                newest=request.newest,
             )
-            columns = table_columns(wanted.name)
+            columns = table_columns(request.name)
             yield columns, (), _without_secrets(columns, rows)
             return
-        datasets = chosen_datasets(connection, wanted)
-        rows = item_rows(connection, wanted, datasets, batch_rows=batch_rows)
-        columns = item_columns(wanted, datasets)
+        datasets = chosen_datasets(connection, request)
+        rows = item_rows(connection, request, datasets, batch_rows=batch_rows)
+        columns = item_columns(request, datasets)
         yield columns, datasets, _without_secrets(columns, rows)
 
 
 def _without_secrets(columns: Sequence[ExportColumn], batches: Batches) -> Batches:
-    """Take secrets out of addresses: rows that older versions wrote may have some."""
+    """Remove secrets from URLs: rows that older versions wrote may have some."""
     names = [column.name for column in columns]
     places = [place for place, name in enumerate(names) if name.endswith(("url", "website"))]
     for batch in batches:
@@ -95,20 +95,20 @@ def _safe_row(row: Row, places: Sequence[int]) -> Row:
     return [safe.get(place, value) for place, value in enumerate(row)]
 
 
-def _see_one_state(connection: Connection) -> None:
-    # Ids are counted by one statement and given by the next; SQLite's reader sees one state anyway.
+def _use_one_snapshot(connection: Connection) -> None:
+    # Ids are counted by one statement and used by the next; SQLite reads one snapshot anyway.
     if connection.dialect.name == "postgresql":
         connection.execution_options(isolation_level="REPEATABLE READ")
 
 
-def file_name(wanted: ExportRequest, form: Format) -> str:
-    """What the file is called: another one for whatever is wanted besides the name."""
-    # No id has a tilde, so that two sources never get one file; a colon is a drive's elsewhere.
-    parts = [wanted.name, (wanted.source_id or "").replace(":", "~")]
-    parts.append(f"v{wanted.version}" if wanted.version is not None else "")
-    parts.append(f"dataset{wanted.dataset_id}" if wanted.dataset_id is not None else "")
-    parts.append("evidence" if wanted.evidence else "")
-    parts.append("flagged" if wanted.with_flagged else "")
+def file_name(request: ExportRequest, form: Format) -> str:
+    """Return the file name, distinct for each combination of options."""
+    # No id has a tilde, so names stay unique; a colon is a drive letter on Windows.
+    parts = [request.name, (request.source_id or "").replace(":", "~")]
+    parts.append(f"v{request.version}" if request.version is not None else "")
+    parts.append(f"dataset{request.dataset_id}" if request.dataset_id is not None else "")
+    parts.append("evidence" if request.evidence else "")
+    parts.append("flagged" if request.with_flagged else "")
     return ".".join(part for part in [*parts, form.value] if part)
 
 
@@ -120,22 +120,25 @@ def export_published(
     source_ids: Sequence[str] = (),
     evidence: bool = False,
     entities: Path | None = None,
-) -> list[Exported]:
-    """One file for each source's newest published dataset; of all sources, or of these.
+) -> list[ExportResult]:
+    """Write one file per newest published dataset, of these sources or of all.
 
-    `entities` is the folder of schema files of one's own. Nothing published is no
-    file, and no error: a source that was named and has none is one.
+    `entities` is the folder of your own schema files. A named source without a published dataset is
+    an error; without names it gives no file.
     """
     private_folder(folder)
     with store.read() as connection:
-        found = _published(connection, source_ids)
-    exported: list[Exported] = []
-    for one in found:
+        datasets = _published(connection, source_ids)
+    exported: list[ExportResult] = []
+    for dataset in datasets:
         newest = ExportRequest(
-            name=one.entity_type, source_id=one.source_id, evidence=evidence, entities=entities
+            name=dataset.entity_type,
+            source_id=dataset.source_id,
+            evidence=evidence,
+            entities=entities,
         )
-        wanted = replace(newest, version=one.version)
-        exported.append(export(store, wanted, form, folder / file_name(newest, form)))
+        request = replace(newest, version=dataset.version)
+        exported.append(export(store, request, form, folder / file_name(newest, form)))
     return exported
 
 
@@ -143,8 +146,11 @@ def _published(connection: Connection, source_ids: Sequence[str]) -> list[Datase
     from ingestion_pipeline.exports.datasets import NothingPublished
 
     if source_ids:
-        each = [ExportRequest(name=ITEMS, source_id=one) for one in dict.fromkeys(source_ids)]
-        return [one for wanted in each for one in chosen_datasets(connection, wanted)]
+        each = [
+            ExportRequest(name=ITEMS, source_id=source_id)
+            for source_id in dict.fromkeys(source_ids)
+        ]
+        return [dataset for request in each for dataset in chosen_datasets(connection, request)]
     try:
         return chosen_datasets(connection, ExportRequest(name=ITEMS))
     except NothingPublished:
@@ -169,39 +175,40 @@ _OF_FIELD = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Described:
-    """A column, what its values are, and what they mean."""
+class ColumnDescription:
+    """A column, the type of its values, and what they mean."""
 
     name: str
     holds: str
     meaning: str
 
 
-def described(wanted: ExportRequest) -> list[Described]:
-    """Every column of the file that would be written, in its order; no database is asked."""
-    if not wanted.is_items:
-        columns = table_columns(wanted.name)
-        means = {one.name: meaning(wanted.name, one.name) for one in columns}
+def describe_columns(request: ExportRequest) -> list[ColumnDescription]:
+    """Return every column of the file that would be written, without a database."""
+    if not request.is_items:
+        columns = table_columns(request.name)
+        means = {column.name: meaning(request.name, column.name) for column in columns}
     else:
-        kinds = entity_types(wanted.entities)
-        names = list(kinds) if wanted.name == ITEMS else [wanted.name]
-        columns = item_columns(wanted, [_any_of(name) for name in names])
-        fields = {one.name: one for name in names for one in kinds[name].fields}
-        means = {one.name: _of_item(one.name, fields) for one in columns}
+        kinds = entity_types(request.entities)
+        names = list(kinds) if request.name == ITEMS else [request.name]
+        columns = item_columns(request, [_dataset_of_type(name) for name in names])
+        fields = {column.name: column for name in names for column in kinds[name].fields}
+        means = {column.name: _describe_item_column(column.name, fields) for column in columns}
     return [
-        Described(name=one.name, holds=one.holds.value, meaning=means[one.name]) for one in columns
+        ColumnDescription(name=column.name, holds=column.holds.value, meaning=means[column.name])
+        for column in columns
     ]
 
 
-def _any_of(kind: str) -> Dataset:
+def _dataset_of_type(kind: str) -> Dataset:
     return Dataset(id=0, source_id="", source_url="", version=0, status="", entity_type=kind)
 
 
-def _of_item(name: str, fields: dict[str, EntityField]) -> str:
+def _describe_item_column(name: str, fields: dict[str, EntityField]) -> str:
     if name in fields:
         about = fields[name].about or "as its type's schema file has it"
         return f"{about}; {_UNSTATED}"
-    for suffix, said in _OF_FIELD.items():
+    for suffix, template in _OF_FIELD.items():
         if name.endswith(suffix):
-            return said.format(name.removesuffix(suffix))
+            return template.format(name.removesuffix(suffix))
     return meaning(ITEMS, name)

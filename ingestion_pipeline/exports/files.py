@@ -1,4 +1,4 @@
-"""A file is whole or not there: it is written beside its place, synced, and moved into it."""
+"""Atomic file writes, and the CSV and JSON lines formats."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ import orjson
 
 from ingestion_pipeline.exports.columns import (
     Batches,
+    ColumnType,
     ExportColumn,
-    Holds,
     Row,
     json_text,
     shortest,
@@ -28,18 +28,18 @@ from ingestion_pipeline.exports.columns import (
 from ingestion_pipeline.exports.frames import write_parquet
 from ingestion_pipeline.pages.content.store import sync_each
 
-ABANDONED_SECONDS = 3_600  # whoever still writes has written within this time
+ABANDONED_SECONDS = 3_600  # active writers have written within this time
 
 
 @contextmanager
 def replacing(target: Path) -> Generator[Path]:
-    """A file to write to; it takes the target's place at the end, and none of it stays otherwise.
+    """Yield a file to write to; it replaces the target at the end, or is removed on failure.
 
-    What a killed process left beside the target is taken away by the next that writes it.
+    Files that a killed process left beside the target are removed by the next writer.
     """
     _remove_abandoned(target)
     part = target.with_name(f".{target.name}.{uuid4().hex}.part")
-    part.touch(mode=0o600, exist_ok=False)  # as the database: for its owner alone
+    part.touch(mode=0o600, exist_ok=False)  # like the database: for its owner only
     try:
         yield part
         sync_each([str(part)])
@@ -50,7 +50,7 @@ def replacing(target: Path) -> Generator[Path]:
 
 
 def private_folder(folder: Path) -> Path:
-    """Return the folder, created for its owner alone, with all above it, where it was not there."""
+    """Return the folder; create it and its parents with access for the owner only."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
         path.mkdir(mode=0o700, exist_ok=True)
@@ -61,21 +61,23 @@ def _remove_abandoned(target: Path) -> None:
     prefix = f".{target.name}."
     with os.scandir(target.parent) as entries:
         parts = [
-            one for one in entries if one.name.startswith(prefix) and one.name.endswith(".part")
+            entry
+            for entry in entries
+            if entry.name.startswith(prefix) and entry.name.endswith(".part")
         ]
-    for one in parts:
-        with suppress(OSError):  # another process was first
-            if time.time() - one.stat().st_mtime > ABANDONED_SECONDS:
-                Path(one.path).unlink()
+    for entry in parts:
+        with suppress(OSError):  # removed by another process
+            if time.time() - entry.stat().st_mtime > ABANDONED_SECONDS:
+                Path(entry.path).unlink()
 
 
-# A spreadsheet takes a text that begins with one of these for a formula, and runs it.
+# A spreadsheet runs a text that begins with one of these as a formula.
 _STARTS = frozenset("=+-@\t\r\n＝＋－＠'")  # noqa: RUF001 - the wide forms, too
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n＝＋－＠]")  # noqa: RUF001
 
 
 class Format(StrEnum):
-    """What a file is written as; also how its name ends."""
+    """The format of a file, which is also its suffix."""
 
     CSV = "csv"
     JSONL = "jsonl"
@@ -83,7 +85,7 @@ class Format(StrEnum):
 
 
 def write(form: Format, file: Path, columns: Sequence[ExportColumn], batches: Batches) -> int:
-    """Write every row and say how many there were; no batch is kept."""
+    """Write every row and return their number; no batch is kept in memory."""
     match form:
         case Format.CSV:
             return _write_csv(file, columns, batches)
@@ -99,7 +101,7 @@ def _write_csv(file: Path, columns: Sequence[ExportColumn], batches: Batches) ->
     rows = 0
     as_cell = [_CELLS[column.holds] for column in columns]
     with file.open("w", encoding="utf-8", newline="") as stream:
-        # Lines as RFC 4180 has them; with others the writer leaves a lone \r unquoted.
+        # Line ends of RFC 4180; with others the writer leaves a lone \r unquoted.
         writer = csv.writer(stream, lineterminator="\r\n")
         writer.writerow(column.name for column in columns)
         for batch in batches:
@@ -115,9 +117,9 @@ def _write_csv(file: Path, columns: Sequence[ExportColumn], batches: Batches) ->
 
 
 def harmless(text: str) -> str:
-    """The text as a cell that no spreadsheet obeys: an apostrophe stands before a formula.
+    """Return the text as a cell that no spreadsheet runs: a formula gets an apostrophe before it.
 
-    One stands before an apostrophe that is followed by a formula, too, so that it can be undone.
+    So does an apostrophe followed by a formula, so that it can be undone.
     """
     return f"'{text}" if text[:1] in _STARTS and _FORMULA.match(text) else text
 
@@ -126,14 +128,14 @@ def _time(value: datetime) -> str:
     return value.astimezone(UTC).isoformat()
 
 
-_CELLS: dict[Holds, Callable[[Any], object]] = {
-    Holds.TEXT: harmless,
-    Holds.WHOLE: int,
-    Holds.DECIMAL: shortest,
-    Holds.FLOAT: repr,
-    Holds.FLAG: lambda value: "true" if value else "false",
-    Holds.TIME: _time,
-    Holds.JSON: lambda value: harmless(json_text(value)),
+_CELLS: dict[ColumnType, Callable[[Any], object]] = {
+    ColumnType.TEXT: harmless,
+    ColumnType.WHOLE: int,
+    ColumnType.DECIMAL: shortest,
+    ColumnType.FLOAT: repr,
+    ColumnType.FLAG: lambda value: "true" if value else "false",
+    ColumnType.TIME: _time,
+    ColumnType.JSON: lambda value: harmless(json_text(value)),
 }
 
 
@@ -158,4 +160,4 @@ def _line(names: Sequence[str], row: Row) -> bytes:
 def _plain(value: object) -> str:
     if isinstance(value, Decimal):
         return shortest(value)
-    raise TypeError(f"{type(value).__name__} has no place in a row")
+    raise TypeError(f"{type(value).__name__} is not supported in a row")

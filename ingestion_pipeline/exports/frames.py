@@ -1,6 +1,6 @@
-"""Rows as a pandas frame, for a notebook: the same columns as a file, with pandas' own types.
+"""Rows as pandas frames and Parquet: the same columns as a file, with pandas' own types.
 
-Nothing is loaded before a frame is asked for: the import costs nothing.
+pandas and pyarrow are imported on first use only.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from ingestion_pipeline.exports.columns import (
     DECIMAL_DIGITS,
     DECIMAL_PLACES,
     Batches,
+    ColumnType,
     ExportColumn,
-    Holds,
     Row,
     json_text,
 )
@@ -36,14 +36,13 @@ def frame(
     evidence: bool = False,
     with_flagged: bool = False,
 ) -> pandas.DataFrame:
-    """What `ingest export NAME` writes, from the database that the environment names.
+    """Return what `ingest export NAME` writes, from the database that the environment names.
 
-    Numbers are exact decimals, flags and whole numbers know missing values, times are UTC, what is
-    JSON is its text.
+    Numbers are exact decimals, flags and whole numbers support missing values, times are UTC, JSON
+    is text.
 
-    Raises:
-        LookupError: there is no such name, source or version, or none of its items are published;
-            the message says what there is.
+    Raises LookupError if there is no such name, source or version, or none of its items are
+    published; the message lists what exists.
     """
     from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
     from ingestion_pipeline.exports.request import ExportRequest
@@ -51,7 +50,7 @@ def frame(
     from ingestion_pipeline.store import open_store
 
     settings = load_settings()
-    wanted = ExportRequest(
+    request = ExportRequest(
         entities=entity_folder(settings),
         name=name,
         source_id=source,
@@ -60,16 +59,16 @@ def frame(
         evidence=evidence,
         with_flagged=with_flagged,
     )
-    wanted.check()  # before a database is opened
+    request.check()  # before a database is opened
     with closing(open_store(settings.store_url)) as store:
-        return frame_of(store, wanted)
+        return frame_of(store, request)
 
 
-def frame_of(store: Store, wanted: ExportRequest) -> pandas.DataFrame:
-    """The same from an open store."""
-    from ingestion_pipeline.exports.exporting import reading
+def frame_of(store: Store, request: ExportRequest) -> pandas.DataFrame:
+    """Return the frame from an open store."""
+    from ingestion_pipeline.exports.exporting import open_export_rows
 
-    with reading(store, wanted) as (columns, _, batches):
+    with open_export_rows(store, request) as (columns, _, batches):
         return to_frame(columns, batches)
 
 
@@ -79,7 +78,7 @@ def frame_of(store: Store, wanted: ExportRequest) -> pandas.DataFrame:
 
 
 def write_parquet(file: Path, columns: Sequence[ExportColumn], batches: Batches) -> int:
-    """One row group for each batch; says how many rows there were."""
+    """Write one row group per batch; return the number of rows."""
     from pyarrow import parquet
 
     rows = 0
@@ -93,7 +92,7 @@ def write_parquet(file: Path, columns: Sequence[ExportColumn], batches: Batches)
 
 
 def to_frame(columns: Sequence[ExportColumn], batches: Batches) -> Any:  # noqa: ANN401 - a DataFrame
-    """All rows as a pandas frame."""
+    """Return all rows as a pandas frame."""
     import pyarrow as pa
 
     schema = _schema(columns)
@@ -102,28 +101,28 @@ def to_frame(columns: Sequence[ExportColumn], batches: Batches) -> Any:  # noqa:
 
 
 def _schema(columns: Sequence[ExportColumn]) -> Any:  # noqa: ANN401
-    """Decimals and times keep their meaning; what is JSON is its text."""
+    """Return the Arrow schema; decimals and times keep their meaning, JSON is text."""
     import pyarrow as pa
 
-    types: dict[Holds, Any] = {
-        Holds.TEXT: pa.string(),
-        Holds.WHOLE: pa.int64(),
-        Holds.DECIMAL: pa.decimal128(DECIMAL_DIGITS, DECIMAL_PLACES),
-        Holds.FLOAT: pa.float64(),
-        Holds.FLAG: pa.bool_(),
-        Holds.TIME: pa.timestamp("us", tz="UTC"),
-        Holds.JSON: pa.string(),
+    types: dict[ColumnType, Any] = {
+        ColumnType.TEXT: pa.string(),
+        ColumnType.WHOLE: pa.int64(),
+        ColumnType.DECIMAL: pa.decimal128(DECIMAL_DIGITS, DECIMAL_PLACES),
+        ColumnType.FLOAT: pa.float64(),
+        ColumnType.FLAG: pa.bool_(),
+        ColumnType.TIME: pa.timestamp("us", tz="UTC"),
+        ColumnType.JSON: pa.string(),
     }
     return pa.schema([(column.name, types[column.holds]) for column in columns])
 
 
 def _record_batch(schema: Any, columns: Sequence[ExportColumn], rows: Sequence[Row]) -> Any:  # noqa: ANN401
-    """The rows, turned into columns."""
+    """Return the rows as columns."""
     import pyarrow as pa
 
     turned = list(zip(*rows, strict=True))
     arrays = [
-        pa.array(_texts(values) if column.holds is Holds.JSON else values, type=field.type)
+        pa.array(_texts(values) if column.holds is ColumnType.JSON else values, type=field.type)
         for column, field, values in zip(columns, schema, turned, strict=True)
     ]
     return pa.record_batch(arrays, schema=schema)
@@ -134,7 +133,7 @@ def _texts(values: Sequence[Any]) -> list[str | None]:
 
 
 def _as_pandas(kind: Any) -> Any:  # noqa: ANN401 - an Arrow type, a pandas type
-    """A type that has room for a missing value; None: as Arrow turns it."""
+    """Return a nullable pandas type; None for Arrow's default."""
     import pandas as pd
     import pyarrow as pa
 

@@ -1,6 +1,6 @@
-"""The rows that one run wrote, with the columns that their contract has rules for: few, and cheap.
+"""Contract checks of rows that one run wrote, and of the items of datasets.
 
-Each is found by its source's index; no statement walks through what other runs have written.
+Rows are found by their source's index; no statement scans what other runs have written.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ RUN_ROWS_AT_ONCE = 1_000  # rows that are in memory
 IDS_AT_ONCE = 500  # sources of one statement
 
 _Ids = Sequence[str]
-Written = tuple[FromClause, Sequence[ColumnElement[bool]]]  # from where, and which
+Written = tuple[FromClause, Sequence[ColumnElement[bool]]]  # the rows, and conditions
 
 
 def written_rows(
     connection: Connection, contract: Contract, source_ids: _Ids, *, run_id: str | None
 ) -> Iterator[Mapping[str, Any]]:
-    """What the run has written of these sources; nothing of an asset whose rows name no run."""
+    """Yield what the run has written of these sources; nothing if the rows name no run."""
     written = WRITTEN.get(contract.asset)
     if written is None or run_id is None:
         return
@@ -61,9 +61,9 @@ def written_rows(
     for start in range(0, len(source_ids), IDS_AT_ONCE):
         rows, those = written(source_ids[start : start + IDS_AT_ONCE], run_id)
         query = select(*columns).select_from(rows).where(*those)
-        found = connection.execute(query.execution_options(yield_per=RUN_ROWS_AT_ONCE))
-        for some in found.mappings().partitions():
-            yield from map(dict, some)
+        result = connection.execute(query.execution_options(yield_per=RUN_ROWS_AT_ONCE))
+        for batch in result.mappings().partitions():
+            yield from map(dict, batch)
 
 
 def _column(table: Table, name: str) -> ColumnElement[Any]:
@@ -95,7 +95,7 @@ def _companies(ids: _Ids, run_id: str) -> Written:  # noqa: ARG001 - one row for
 
 
 def last_of(table: Table, ids: _Ids) -> Select[Any]:
-    """The newest row of each of these sources."""
+    """Select the newest row of each of these sources."""
     newest = select(func.max(table.c.id)).where(table.c.source_id.in_(ids))
     return newest.group_by(table.c.source_id)
 
@@ -132,26 +132,30 @@ WRITTEN: Mapping[str, Callable[[_Ids, str], Written]] = {
 ITEMS = Contract(asset="datasets", export="data_items")
 AT_ONCE = 200  # items that are in memory
 
-_AGAIN = "`ingest extractions rerun ID` reads what is stored anew"
-_TYPE = ContractRule(said="of a type that there is", cure="put its schema file back, or read anew")
-_REQUIRED = ContractRule(said="stated and proved: the type requires it", cure=_AGAIN)
-_KIND = ContractRule(said="of its field's kind", cure=f"the schema has changed since; {_AGAIN}")
-_EVIDENCE = ContractRule(said="stated with its evidence", cure=_AGAIN)
-_UNIQUE = ContractRule(said="unique in its dataset", cure=_AGAIN)
-_STATUSES = frozenset(str(one) for one in Status)
+_RERUN = "`ingest extractions rerun ID` extracts the stored pages again"
+_TYPE = ContractRule(
+    requirement="of a known type", cure="restore its schema file, or extract again"
+)
+_REQUIRED = ContractRule(requirement="stated and proved: the type requires it", cure=_RERUN)
+_KIND = ContractRule(
+    requirement="of its field's kind", cure=f"the schema has changed since; {_RERUN}"
+)
+_EVIDENCE = ContractRule(requirement="stated with its evidence", cure=_RERUN)
+_UNIQUE = ContractRule(requirement="unique in its dataset", cure=_RERUN)
+_STATUSES = frozenset(str(status) for status in Status)
 
 
-def broken_items(
+def item_findings(
     connection: Connection,
     source_ids: Sequence[str] | None = None,
     *,
     most: int | None = None,
     entities: Path | None = None,
 ) -> list[Finding]:
-    """What does not hold of the items that are published, of these sources or of all.
+    """Return the broken rules in the published items, of these sources or of all.
 
-    Of at most so many items, those that were published last first. `entities` is the folder of
-    schema files of one's own.
+    At most `most` items are checked, the last published first. `entities` is the folder of your own
+    schema files.
     """
     return findings(ITEMS, _cases(connection, source_ids, most, entities))
 
@@ -183,7 +187,7 @@ def _cases(
         left = None if left is None else left - seen
 
 
-def broken_by_run(
+def run_item_findings(
     connection: Connection,
     source_ids: Sequence[str],
     *,
@@ -191,9 +195,9 @@ def broken_by_run(
     most: int,
     entities: Path | None = None,
 ) -> list[Finding]:
-    """What does not hold of the items that the run read, published or not: at most so many.
+    """Return the broken rules in at most `most` items the run read, published or not.
 
-    Whether keys are unique is known when the extraction ends: then repeats are marked.
+    Whether keys are unique is known when the extraction finishes: then repeats are marked.
     """
     if run_id is None:
         return []
@@ -220,7 +224,7 @@ def _written_cases(
 def _written(
     connection: Connection, source_ids: Sequence[str], run_id: str, most: int
 ) -> Iterator[Any]:
-    """The items on pages of the last extractions that this run was the last to read."""
+    """Yield the items on pages of the last extractions that this run was the last to read."""
     names = ("id", "entity_type", "data", "grounding")
     query = (
         select(*(data_items.c[name] for name in names))
@@ -235,8 +239,8 @@ def _written(
         .limit(most)
     )
     rows = connection.execute(query.execution_options(yield_per=AT_ONCE))
-    for some in rows.partitions():
-        yield from some
+    for batch in rows.partitions():
+        yield from batch
 
 
 def _known(name: str, entities: Path | None) -> EntityType | None:
@@ -258,12 +262,12 @@ def _items(connection: Connection, dataset_id: int, most: int | None) -> Iterato
     query = select(data_items.c.id, data_items.c.data, data_items.c.grounding)
     query = query.where(*_published(dataset_id)).limit(most)
     rows = connection.execute(query.execution_options(yield_per=AT_ONCE))
-    for some in rows.partitions():
-        yield from some
+    for batch in rows.partitions():
+        yield from batch
 
 
 def _repeated(connection: Connection, dataset_id: int) -> Iterator[Case]:
-    """The database counts: no key is held here."""
+    """Yield keys that occur twice; the database counts, no key is held in memory."""
     key = data_items.c.item_key
     query = (
         select(func.min(data_items.c.id), key)
@@ -281,20 +285,20 @@ def cases_of_item(
     data: Mapping[str, Any],
     grounding: Mapping[str, Mapping[str, Any]],
 ) -> Iterator[Case]:
-    """What does not hold of one item, field by field."""
-    for one in kind.fields:
-        value = data.get(one.name)
-        status = (grounding.get(one.name) or {}).get("status")
+    """Yield the broken rules of one item, field by field."""
+    for field in kind.fields:
+        value = data.get(field.name)
+        status = (grounding.get(field.name) or {}).get("status")
         if value is None:
-            if one.required:
-                yield Case(one.name, _REQUIRED, item_id, "nothing")
+            if field.required:
+                yield Case(field.name, _REQUIRED, item_id, "nothing")
             continue
-        if not _IS_KIND[one.kind](value, one):
-            yield Case(one.name, _KIND, item_id, f"{value!r}")
+        if not _IS_KIND[field.kind](value, field):
+            yield Case(field.name, _KIND, item_id, f"{value!r}")
         if status not in _STATUSES:
-            yield Case(one.name, _EVIDENCE, item_id, f"{status or 'none'}")
-        elif one.required and status not in PROVED_NAMES:
-            yield Case(one.name, _REQUIRED, item_id, str(status))
+            yield Case(field.name, _EVIDENCE, item_id, f"{status or 'none'}")
+        elif field.required and status not in PROVED_NAMES:
+            yield Case(field.name, _REQUIRED, item_id, str(status))
 
 
 def _is_text(value: object, field: EntityField) -> bool:  # noqa: ARG001 - as the others

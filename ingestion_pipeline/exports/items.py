@@ -1,4 +1,4 @@
-"""Items of datasets as rows: the fields of their type, what proves them, where they come from."""
+"""Items of datasets as rows: the fields of their type, their evidence, their lineage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ingestion_pipeline.catalogs.extraction.entity_type import (
     FieldKind,
     SingleGoesToMax,
 )
-from ingestion_pipeline.exports.columns import Batches, ExportColumn, Holds, exact
+from ingestion_pipeline.exports.columns import Batches, ColumnType, ExportColumn, exact
 from ingestion_pipeline.exports.datasets import Dataset
 from ingestion_pipeline.exports.request import ITEMS, ExportRequest
 from ingestion_pipeline.reading.evidence.grounding import PROVED
@@ -36,10 +36,10 @@ _SUFFIXED = re.compile(r"(.+)-[0-9]+", re.DOTALL)
 
 
 class Ids:
-    """Gives each row of a dataset an id of its own: the first keeps it, others get -2, -3, ...
+    """Unique ids for the rows of a dataset: the first keeps its id, others get -2, -3, ...
 
-    `repeated` are the ids that occur more than once, `taken` those that a suffix might run into:
-    an id that a page states is never given to another row.
+    `repeated` are the ids that occur more than once, `taken` those that a suffix might collide
+    with: an id that a page states is never given to another row.
     """
 
     def __init__(self, repeated: Collection[str], taken: Collection[str]) -> None:
@@ -47,37 +47,37 @@ class Ids:
         self._given = set(taken)
         self._last: dict[str, int] = {}
 
-    def unique(self, given: str) -> str:
-        """The id as it is exported; asked in the order of the rows."""
-        if given not in self._repeated:
-            return given
-        if given not in self._last:
-            self._last[given] = 1
-            return given
-        for number in count(self._last[given] + 1):
-            suffixed = f"{given}-{number}"
+    def unique(self, stated_id: str) -> str:
+        """Return the exported id; call it in the order of the rows."""
+        if stated_id not in self._repeated:
+            return stated_id
+        if stated_id not in self._last:
+            self._last[stated_id] = 1
+            return stated_id
+        for number in count(self._last[stated_id] + 1):
+            suffixed = f"{stated_id}-{number}"
             if suffixed not in self._given:
-                self._last[given] = number
+                self._last[stated_id] = number
                 self._given.add(suffixed)
                 return suffixed
         raise AssertionError("numbers do not end")
 
 
-def could_be_taken(given: str, repeated: Collection[str]) -> bool:
-    """Whether the id looks like one that a suffix could make of a repeated id."""
-    found = _SUFFIXED.fullmatch(given)
-    return found is not None and found[1] in repeated
+def could_be_taken(stated_id: str, repeated: Collection[str]) -> bool:
+    """Return whether the id looks like a repeated id with a suffix."""
+    match = _SUFFIXED.fullmatch(stated_id)
+    return match is not None and match[1] in repeated
 
 
 def id_field(kind: EntityType) -> str | None:
-    """The field that is the type's own id; None for a type without one."""
+    """Return the id field of the type; None for a type without one."""
     name = f"{kind.name}_id"
-    return name if any(one.name == name for one in kind.fields) else None
+    return name if any(field.name == name for field in kind.fields) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportValues:
-    """What leaves of an item: its values, and which of those it states are proved."""
+    """The exported values of an item, and which of those it states are proved."""
 
     values: dict[str, Value]
     proved: list[str]
@@ -91,9 +91,9 @@ def export_values(
     *,
     review: bool,
 ) -> ExportValues:
-    """The values that may leave the house: those that a text or the source itself proves.
+    """Return the values to export: those that a text or the source itself proves.
 
-    Under `review` the required ones do in any case: it is they that are looked at.
+    Under `review` required values are exported in any case, since they are what is reviewed.
     """
     values: dict[str, Value] = {}
     proved: list[str] = []
@@ -117,7 +117,7 @@ def _flag(value: object) -> bool | None:
 
 
 def _text(value: object) -> str | None:
-    """The text; half a character, which no format can hold, is a question mark."""
+    """Return the text; lone surrogates, which no format can hold, become question marks."""
     text = str(value)
     return (text if text.isascii() else text.encode("utf-8", "replace").decode()) or None
 
@@ -132,7 +132,7 @@ _AS_VALUE: Mapping[FieldKind, Callable[[object], Value]] = {
 
 
 def write_ranges(kind: EntityType, values: dict[str, Value], evidence: dict[str, Evidence]) -> None:
-    """A maximum stays only beside a minimum that differs; a single value becomes the minimum."""
+    """Keep a maximum only beside a different minimum; a single value becomes the minimum."""
     for rule in kind.rules:
         if not isinstance(rule, SingleGoesToMax):
             continue
@@ -147,12 +147,12 @@ def write_ranges(kind: EntityType, values: dict[str, Value], evidence: dict[str,
 
 
 def is_address(field: str) -> bool:
-    """Whether a field of that name holds a URL."""
+    """Return whether a field of that name holds a URL."""
     return field == "url" or field.endswith("_url")
 
 
 def absolute(address: str | None, source_url: str) -> str | None:
-    """The address, a relative one against the source's; one that is none is left as it is."""
+    """Return the URL, resolved against the source's; an invalid one is unchanged."""
     if address is None or address.startswith(("https://", "http://")):
         return address
     try:
@@ -161,92 +161,92 @@ def absolute(address: str | None, source_url: str) -> str | None:
         return address
 
 
-def percent(shown: ExportValues) -> float | None:
-    """How many of a hundred values that the item states are proved, to a tenth."""
-    stated = len(shown.proved) + len(shown.unproved)
-    return round(100 * len(shown.proved) / stated, 1) if stated else None
+def percent(exported: ExportValues) -> float | None:
+    """Return the percentage of stated values that are proved, to a tenth."""
+    stated = len(exported.proved) + len(exported.unproved)
+    return round(100 * len(exported.proved) / stated, 1) if stated else None
 
 
 # A row for what several items belong to precedes them, once: the field that names it.
 HEADINGS: Mapping[str, str] = {"competency": "competency_framework"}
 
-_HELD = {FieldKind.NUMBER: Holds.DECIMAL, FieldKind.FLAG: Holds.FLAG}
+_HELD = {FieldKind.NUMBER: ColumnType.DECIMAL, FieldKind.FLAG: ColumnType.FLAG}
 _PROOF = (
-    ExportColumn(name="grounded_percent", holds=Holds.FLOAT),
+    ExportColumn(name="grounded_percent", holds=ColumnType.FLOAT),
     ExportColumn(name="grounded_fields"),
     ExportColumn(name="ungrounded_fields"),
 )
 _REVIEW = (
-    ExportColumn(name="is_flagged", holds=Holds.FLAG),
-    ExportColumn(name="is_repeat", holds=Holds.FLAG),
+    ExportColumn(name="is_flagged", holds=ColumnType.FLAG),
+    ExportColumn(name="is_repeat", holds=ColumnType.FLAG),
 )
 _LINEAGE = (
     ExportColumn(name="entity_type"),
     ExportColumn(name="source_id"),
-    ExportColumn(name="dataset_id", holds=Holds.WHOLE),
-    ExportColumn(name="dataset_version", holds=Holds.WHOLE),
+    ExportColumn(name="dataset_id", holds=ColumnType.WHOLE),
+    ExportColumn(name="dataset_version", holds=ColumnType.WHOLE),
     ExportColumn(name="dataset_status"),
-    ExportColumn(name="item_id", holds=Holds.WHOLE),
+    ExportColumn(name="item_id", holds=ColumnType.WHOLE),
     ExportColumn(name="item_key"),
-    ExportColumn(name="page_id", holds=Holds.WHOLE),
+    ExportColumn(name="page_id", holds=ColumnType.WHOLE),
     ExportColumn(name="page_url"),
-    ExportColumn(name="snapshot_id", holds=Holds.WHOLE),
-    ExportColumn(name="fetched_at", holds=Holds.TIME),
-    ExportColumn(name="read_at", holds=Holds.TIME),
+    ExportColumn(name="snapshot_id", holds=ColumnType.WHOLE),
+    ExportColumn(name="fetched_at", holds=ColumnType.TIME),
+    ExportColumn(name="read_at", holds=ColumnType.TIME),
     ExportColumn(name="run_id"),
-    ExportColumn(name="config_version", holds=Holds.WHOLE),
+    ExportColumn(name="config_version", holds=ColumnType.WHOLE),
     ExportColumn(name="rung"),
     ExportColumn(name="model"),
-    ExportColumn(name="confidence", holds=Holds.FLOAT),
+    ExportColumn(name="confidence", holds=ColumnType.FLOAT),
 )
 
 
-def item_columns(wanted: ExportRequest, datasets: Sequence[Dataset]) -> list[ExportColumn]:
-    """The fields of the types that are wanted, what proves them, and where they come from."""
-    names = dict.fromkeys(one.entity_type for one in datasets)
-    kinds = [wanted.kind(name) for name in (names if wanted.name == ITEMS else [wanted.name])]
+def item_columns(request: ExportRequest, datasets: Sequence[Dataset]) -> list[ExportColumn]:
+    """Return the fields of the requested types, their evidence, and their lineage."""
+    names = dict.fromkeys(field.entity_type for field in datasets)
+    kinds = [request.kind(name) for name in (names if request.name == ITEMS else [request.name])]
     fields: dict[str, ExportColumn] = {}
-    for one in chain.from_iterable(kind.fields for kind in kinds):
-        column = ExportColumn(name=one.name, holds=_HELD.get(one.kind, Holds.TEXT))
-        if fields.setdefault(one.name, column) != column:  # two types, one name: as text
-            fields[one.name] = ExportColumn(name=one.name)
-    head = [ExportColumn(name="row_type")] if wanted.name in HEADINGS else []
+    for field in chain.from_iterable(kind.fields for kind in kinds):
+        column = ExportColumn(name=field.name, holds=_HELD.get(field.kind, ColumnType.TEXT))
+        if fields.setdefault(field.name, column) != column:  # two types, one name: as text
+            fields[field.name] = ExportColumn(name=field.name)
+    head = [ExportColumn(name="row_type")] if request.name in HEADINGS else []
     own = chain.from_iterable(
-        [column, *_evidence_columns(column.name)] if wanted.evidence else [column]
+        [column, *_evidence_columns(column.name)] if request.evidence else [column]
         for column in fields.values()
     )
-    return [*head, *own, *_PROOF, *(_REVIEW if wanted.with_flagged else ()), *_LINEAGE]
+    return [*head, *own, *_PROOF, *(_REVIEW if request.with_flagged else ()), *_LINEAGE]
 
 
 def _evidence_columns(field: str) -> list[ExportColumn]:
     return [
         ExportColumn(name=f"{field}__evidence"),
-        ExportColumn(name=f"{field}__start", holds=Holds.WHOLE),
-        ExportColumn(name=f"{field}__end", holds=Holds.WHOLE),
+        ExportColumn(name=f"{field}__start", holds=ColumnType.WHOLE),
+        ExportColumn(name=f"{field}__end", holds=ColumnType.WHOLE),
     ]
 
 
 def item_rows(
-    connection: Connection, wanted: ExportRequest, datasets: Sequence[Dataset], *, batch_rows: int
+    connection: Connection, request: ExportRequest, datasets: Sequence[Dataset], *, batch_rows: int
 ) -> Batches:
-    """Dataset after dataset, each in the order of its natural keys."""
-    columns = item_columns(wanted, datasets)
-    names = [one.name for one in columns]
+    """Yield the rows, dataset after dataset, each in the order of its natural keys."""
+    columns = item_columns(request, datasets)
+    names = [item.name for item in columns]
     for dataset in datasets:
-        shaper = _Shaper(connection, wanted, dataset)
+        shaper = _Shaper(connection, request, dataset)
         mixed = _mixed(columns, shaper.kind)
-        statement = _statement(wanted, dataset).execution_options(yield_per=batch_rows)
-        for found in connection.execute(statement).partitions():
+        statement = _statement(request, dataset).execution_options(yield_per=batch_rows)
+        for batch in connection.execute(statement).partitions():
             with making_rows():
-                rows = [list(map(row.get, names)) for one in found for row in shaper.rows(one)]
+                rows = [list(map(row.get, names)) for item in batch for row in shaper.rows(item)]
                 for place in mixed:
                     _as_text(rows, place)
             yield rows
 
 
 def _mixed(columns: Sequence[ExportColumn], kind: EntityType) -> list[int]:
-    """The places of columns that are text because another type means something else by them."""
-    own = {one.name: _HELD.get(one.kind, Holds.TEXT) for one in kind.fields}
+    """Return the places of columns that are text because two types differ about them."""
+    own = {field.name: _HELD.get(field.kind, ColumnType.TEXT) for field in kind.fields}
     return [
         place
         for place, column in enumerate(columns)
@@ -266,15 +266,15 @@ _SELECTED = (
 )
 
 
-def _kept(wanted: ExportRequest, dataset: Dataset) -> ColumnElement[bool]:
-    kept = data_items.c.dataset_id == dataset.id
-    if wanted.with_flagged:
-        return kept
-    return kept & data_items.c.is_repeat.is_(false()) & data_items.c.is_flagged.is_(false())
+def _exported_items(request: ExportRequest, dataset: Dataset) -> ColumnElement[bool]:
+    is_exported = data_items.c.dataset_id == dataset.id
+    if request.with_flagged:
+        return is_exported
+    return is_exported & data_items.c.is_repeat.is_(false()) & data_items.c.is_flagged.is_(false())
 
 
-def _statement(wanted: ExportRequest, dataset: Dataset) -> Select[*tuple[Any, ...]]:
-    heading = HEADINGS.get(wanted.name)
+def _statement(request: ExportRequest, dataset: Dataset) -> Select[*tuple[Any, ...]]:
+    heading = HEADINGS.get(request.name)
     first = [] if heading is None else [_proved_text(heading)]
     item = data_items.c
     return (
@@ -299,13 +299,13 @@ def _statement(wanted: ExportRequest, dataset: Dataset) -> Select[*tuple[Any, ..
         .join(pages, pages.c.id == item.page_id)
         .join(extractions, extractions.c.id == pages.c.extraction_id)
         .join(snapshots, snapshots.c.id == item.snapshot_id, isouter=True)
-        .where(_kept(wanted, dataset))
+        .where(_exported_items(request, dataset))
         .order_by(*first, item.item_key, item.id)
     )
 
 
 def _proved_text(field: str) -> ColumnElement[str]:
-    """What the export shows of a text field, as the database sees it; nothing is an empty text."""
+    """Return the exported value of a text field as SQL; empty text for none."""
     text = data_items.c.data[field].as_string()
     return func.coalesce(case((_is_proved(field), text)), "")
 
@@ -314,36 +314,38 @@ def _is_proved(field: str) -> ColumnElement[bool]:
     return data_items.c.grounding[(field, "status")].as_string().in_(PROVED_NAMES)
 
 
-def _ids(connection: Connection, wanted: ExportRequest, dataset: Dataset, kind: EntityType) -> Ids:
-    """Who has to get a suffix: the database counts, so that ids that occur once cost nothing."""
+def _ids(connection: Connection, request: ExportRequest, dataset: Dataset, kind: EntityType) -> Ids:
+    """Return the ids that need a suffix; the database counts, so unique ids cost nothing."""
     field = id_field(kind)
     if field is None:
         return Ids((), ())
-    in_review = wanted.with_flagged and kind.field(field).required
-    given = data_items.c.data[field].as_string()
-    stated = select(given).where(
-        _kept(wanted, dataset), given.is_not(None), true() if in_review else _is_proved(field)
+    in_review = request.with_flagged and kind.field(field).required
+    stated_id = data_items.c.data[field].as_string()
+    stated = select(stated_id).where(
+        _exported_items(request, dataset),
+        stated_id.is_not(None),
+        true() if in_review else _is_proved(field),
     )
-    counted = stated.group_by(given).having(func.count() > 1)
-    repeated = {str(one) for one in connection.scalars(counted)}
+    counted = stated.group_by(stated_id).having(func.count() > 1)
+    repeated = {str(value) for value in connection.scalars(counted)}
     if not repeated:
         return Ids((), ())
     every = connection.scalars(stated.execution_options(yield_per=10_000))
-    taken = {str(one) for one in every if could_be_taken(str(one), repeated)}
+    taken = {str(value) for value in every if could_be_taken(str(value), repeated)}
     return Ids(repeated, taken)
 
 
 class _Shaper:
-    """Makes the rows of one dataset, in order: ids and headings know what came before."""
+    """Builder of the rows of one dataset, in order: ids and headings depend on earlier rows."""
 
-    def __init__(self, connection: Connection, wanted: ExportRequest, dataset: Dataset) -> None:
-        self.kind = wanted.kind(dataset.entity_type)
-        self._wanted = wanted
+    def __init__(self, connection: Connection, request: ExportRequest, dataset: Dataset) -> None:
+        self.kind = request.kind(dataset.entity_type)
+        self._wanted = request
         self._source_url = dataset.source_url
         self._id = id_field(self.kind)
-        self._ids = _ids(connection, wanted, dataset, self.kind)
-        self._heading = HEADINGS.get(wanted.name)
-        named = [one.name for one in self.kind.fields if is_address(one.name)]
+        self._ids = _ids(connection, request, dataset, self.kind)
+        self._heading = HEADINGS.get(request.name)
+        named = [field.name for field in self.kind.fields if is_address(field.name)]
         self._addresses = [*named, "page_url"]
         self._last_heading: object = None
         self._origin = {
@@ -355,7 +357,7 @@ class _Shaper:
         }
 
     def rows(self, item: Row[*tuple[Any, ...]]) -> list[dict[str, Any]]:
-        """The item's row, and before it the heading's that it is the first under."""
+        """Return the item's row, after its heading's row if it is the first under it."""
         row = self._row(item)
         if self._heading is None:
             return [row]
@@ -371,13 +373,13 @@ class _Shaper:
         row: dict[str, Any] = dict(zip(_SELECTED, item, strict=True))
         data, grounding = _document(row["data"]), _document(row["grounding"])
         review = self._wanted.with_flagged
-        shown = export_values(self.kind.fields, data, grounding, review=review)
-        write_ranges(self.kind, shown.values, grounding)
-        row.update(shown.values)
+        exported = export_values(self.kind.fields, data, grounding, review=review)
+        write_ranges(self.kind, exported.values, grounding)
+        row.update(exported.values)
         row.update(self._origin)
-        row["grounded_percent"] = percent(shown)
-        row["grounded_fields"] = ", ".join(shown.proved)
-        row["ungrounded_fields"] = ", ".join(shown.unproved)
+        row["grounded_percent"] = percent(exported)
+        row["grounded_fields"] = ", ".join(exported.proved)
+        row["ungrounded_fields"] = ", ".join(exported.unproved)
         if self._id is not None and row[self._id] is not None:
             row[self._id] = self._ids.unique(row[self._id])
         for name in self._addresses:
@@ -388,13 +390,13 @@ class _Shaper:
 
 
 def _evidence(kind: EntityType, grounding: Mapping[str, Evidence]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for one in kind.fields:
-        evidence = grounding.get(one.name, {})
-        found[f"{one.name}__evidence"] = evidence.get("status")
-        found[f"{one.name}__start"] = evidence.get("start")
-        found[f"{one.name}__end"] = evidence.get("end")
-    return found
+    columns: dict[str, Any] = {}
+    for field in kind.fields:
+        evidence = grounding.get(field.name, {})
+        columns[f"{field.name}__evidence"] = evidence.get("status")
+        columns[f"{field.name}__start"] = evidence.get("start")
+        columns[f"{field.name}__end"] = evidence.get("end")
+    return columns
 
 
 def _document(text: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The tables that are exported: their own columns, and what says where each row comes from."""
+"""The exported tables: their columns, and the lineage of each row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Date, FromClause, Select, String, Table, cast, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from ingestion_pipeline.exports.columns import Batches, ExportColumn, Holds, columns_of, exact
+from ingestion_pipeline.exports.columns import Batches, ColumnType, ExportColumn, columns_of, exact
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.store import tables
 
@@ -19,7 +19,7 @@ Origin = Sequence[ColumnElement[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableExport:
-    """A table, the columns that stay in the house, where a row comes from, and whose it is."""
+    """A table to export, the columns left out, the lineage of a row, and its source."""
 
     table: Table
     without: frozenset[str] = frozenset()
@@ -28,20 +28,22 @@ class TableExport:
     origin: Origin = ()
 
     def columns(self) -> list[ColumnElement[Any]]:
-        """Those that leave."""
-        own = [one for one in self.table.columns if one.name not in self.without]
-        return [*(_plain(one) for one in own), *self.origin]
+        """Return the exported columns."""
+        own = [column for column in self.table.columns if column.name not in self.without]
+        return [*(_plain(column) for column in own), *self.origin]
 
 
 def _plain(column: ColumnElement[Any]) -> ColumnElement[Any]:
-    """A day is its text, as ISO 8601 has it, in every format."""
+    """Return a date column as ISO 8601 text, in every format."""
     is_day = isinstance(column.type, Date)
     return cast(column, String(10)).label(column.key or "") if is_day else column
 
 
 # A source's configuration may hold what only its reader should see: headers, tokens, cookies.
 _PRIVATE = frozenset({"config", "etag", "last_modified", "reader", "content_hash"})
-_UNTOLD = frozenset(one.name for one in tables.sources.columns if one.name.startswith("untold_"))
+_UNREPORTED = frozenset(
+    column.name for column in tables.sources.columns if column.name.startswith("untold_")
+)
 
 _polls = tables.ingestions
 _POLLED: Origin = (
@@ -53,7 +55,7 @@ _POLLED: Origin = (
 
 
 def _first_link() -> ColumnElement[Any]:
-    """Of a chapter's sources the one that had it first, of those that have it."""
+    """Select the link of the source that had the chapter first, of those that have it."""
     links = tables.chapter_sources
     return (
         select(links.c.id)
@@ -92,7 +94,7 @@ def _from_poll(table: Table) -> FromClause:
 
 TABLES: Mapping[str, TableExport] = {
     "sources": TableExport(
-        table=tables.sources, without=_PRIVATE | _UNTOLD, source_id=tables.sources.c.id
+        table=tables.sources, without=_PRIVATE | _UNREPORTED, source_id=tables.sources.c.id
     ),
     "series": TableExport(table=tables.series),
     "chapters": TableExport(
@@ -164,7 +166,7 @@ TABLES: Mapping[str, TableExport] = {
     ),
 }
 
-# What an asset publishes and nobody exports: whom we told of what stays in the house.
+# Published by an asset but not exported: notices are internal.
 PUBLISHED: Mapping[str, TableExport] = {
     **TABLES,
     "notices": TableExport(table=tables.notices, without=frozenset({"payload"})),
@@ -172,11 +174,11 @@ PUBLISHED: Mapping[str, TableExport] = {
 
 
 class NoSourceOfRows(ValueError):
-    """The rows belong to no single source."""
+    """An export by source of rows that belong to no single source."""
 
 
 def table_columns(name: str) -> list[ExportColumn]:
-    """The columns of the export, or of what an asset publishes."""
+    """Return the columns of the export, or of what an asset publishes."""
     return columns_of(PUBLISHED[name].columns())
 
 
@@ -189,9 +191,9 @@ def table_rows(
     since: datetime | None = None,
     newest: int | None = None,
 ) -> Batches:
-    """The rows by their primary key, a batch at a time; those written since, if that is given.
+    """Yield the rows by their primary key in batches; with `since` those written from then on.
 
-    With `newest` only so many, those written last first.
+    With `newest` only so many, the last written first.
     """
     statement = _statement(connection, name, source_id)
     if since is not None:
@@ -199,7 +201,11 @@ def table_rows(
     if newest is not None:
         statement = statement.order_by(None).order_by(*_last_first(name)).limit(newest)
     statement = statement.execution_options(yield_per=batch_rows)
-    numbers = [place for place, one in enumerate(table_columns(name)) if one.holds is Holds.DECIMAL]
+    numbers = [
+        place
+        for place, column in enumerate(table_columns(name))
+        if column.holds is ColumnType.DECIMAL
+    ]
     for batch in connection.execute(statement).partitions():
         yield [_with_numbers(row, numbers) for row in batch] if numbers else list(batch)
 
@@ -208,7 +214,7 @@ def _last_first(name: str) -> list[ColumnElement[Any]]:
     table = PUBLISHED[name].table
     if "modified_at" in table.columns:
         return [table.c.modified_at.desc().nulls_last()]
-    return [one.desc() for one in table.primary_key.columns]
+    return [column.desc() for column in table.primary_key.columns]
 
 
 def _statement(connection: Connection, name: str, source_id: str | None) -> Select[Any]:

@@ -1,6 +1,7 @@
-"""Who is told, once: the outbox becomes notices, notices become messages, messages are delivered.
+"""Notifications: outbox rows become notices, notices become messages, messages are delivered.
 
-Outbox rows enter, written with the records they speak of; signed webhooks and mails leave. A notice
-is written once for ever per recipient and subject, its delivery is at least once under one key.
-What is worth telling is decided by the systems, and how a page is fetched does not belong here.
+The systems write outbox rows in the transaction of the records they refer to; this package sends
+signed webhooks and mails. There is one notice per recipient and subject, ever; its delivery is at
+least once, under one idempotency key. Which events are worth a notification is decided by the
+systems.
 """

@@ -1,8 +1,8 @@
-"""Mail and the operator's own services, by Apprise.
+"""Delivery channels: signed webhooks, and mail or other services through Apprise.
 
 `notify:` goes to every service of INGESTION_NOTIFY_URLS, `mailto:` to the addressee through the
-mail service among them. The services are the operator's, so the address guard does not apply; no
-part of their URLs is ever shown.
+mail service among them. The services are configured by the operator, so the address guard does
+not apply to them; no part of their URLs is ever logged or shown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 from ingestion_pipeline.notices.message import Message
 from ingestion_pipeline.notices.rows import Addressee
 from ingestion_pipeline.pages.http.guard import Guard
-from ingestion_pipeline.pages.http.status import DEFAULT_WAITS, Waits, verdict
+from ingestion_pipeline.pages.http.status import DEFAULT_WAITS, Waits, status_error
 from ingestion_pipeline.sources.recipients import OWN_SERVICES, is_webhook
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 from ingestion_pipeline.urls import BadUrl, has_credentials, request_url, without_credentials
@@ -42,7 +42,7 @@ _ADDRESSED = {"to", "cc", "bcc"}
 
 
 class PartlySent(Transient):
-    """Some services took the message; the next attempt is for the others."""
+    """Some services accepted the message; the next attempt is for the others."""
 
     def __init__(self, message: str, *, reached: Sequence[str]) -> None:
         super().__init__(message, code="notify")
@@ -50,7 +50,7 @@ class PartlySent(Transient):
 
 
 class AppriseChannel:
-    """Sends through the operator's services, in threads: Apprise blocks."""
+    """Channel that sends through the operator's services, in threads since Apprise blocks."""
 
     def __init__(self, urls: Sequence[str], *, deadline_seconds: float = 30.0) -> None:
         self._urls = tuple(urls)
@@ -64,10 +64,10 @@ class AppriseChannel:
         now: datetime,  # noqa: ARG002 - every channel takes it
         state: Mapping[str, object] | None = None,
     ) -> str:
-        """How many services took it; those that have it from an earlier attempt are left out."""
+        """Send to each service that has not accepted the message yet; return a summary."""
         urls = self._urls_for(to.address)
         done = set(cast("Sequence[str]", (state or {}).get(REACHED, ())))
-        said: list[str] = []
+        problems: list[str] = []
         for url in urls:
             if _fingerprint(url) in done:
                 continue
@@ -75,74 +75,77 @@ class AppriseChannel:
             if problem is None:
                 done.add(_fingerprint(url))
             else:
-                said.append(problem)
-        if said:
-            told = f"{len(said)} of {len(urls)} services did not take it: {'; '.join(said)}"
-            raise PartlySent(told, reached=list(done))
-        return f"taken by {len(urls)} of your services"
+                problems.append(problem)
+        if problems:
+            summary = (
+                f"{len(problems)} of {len(urls)} services did not accept it: {'; '.join(problems)}"
+            )
+            raise PartlySent(summary, reached=list(done))
+        return f"accepted by {len(urls)} of your services"
 
     def _urls_for(self, address: str) -> list[str]:
         if not self._urls:
-            said = f"{address} needs a service: set INGESTION_NOTIFY_URLS to your Apprise URLs"
-            raise Permanent(said, code="no_service")
+            message = f"{address} needs a service: set INGESTION_NOTIFY_URLS to your Apprise URLs"
+            raise Permanent(message, code="no_service")
         if address == OWN_SERVICES:
             return list(self._urls)
         mail = [url for url in self._urls if urlsplit(url).scheme.lower() in _MAIL_SCHEMES]
         if not mail:
-            said = f"{address} needs a mail service: add mailto://... to INGESTION_NOTIFY_URLS"
-            raise Permanent(said, code="no_service")
+            message = f"{address} needs a mail service: add mailto://... to INGESTION_NOTIFY_URLS"
+            raise Permanent(message, code="no_service")
         return [_addressed(mail[0], address.partition(":")[2])]
 
     async def _notify(self, url: str, message: Message) -> str | None:
-        """None if the service took it, else why not."""
+        """Return None if the service accepted the message, else why not."""
         try:
             async with asyncio.timeout(self._deadline_seconds):
                 return await asyncio.to_thread(_notify, url, message)
         except TimeoutError:
-            return f"{_shown(url)}: no answer within {self._deadline_seconds:g} seconds"
+            return f"{_redacted(url)}: no answer within {self._deadline_seconds:g} seconds"
 
 
 def _notify(url: str, message: Message) -> str | None:
     import apprise
 
-    _listen()
-    _heard.set(lines := [])
+    _capture_log()
+    _captured_lines.set(lines := [])
     service: Any = apprise.Apprise()
     if not service.add(url):
-        return f"{_shown(url)}: Apprise does not understand the URL"
+        return f"{_redacted(url)}: Apprise does not understand the URL"
     taken = service.notify(
         title=message.title, body=message.text, body_format=apprise.NotifyFormat.TEXT
     )
-    return None if taken else f"{_shown(url)}: {_without_secrets(lines, url) or 'not taken'}"
+    return None if taken else f"{_redacted(url)}: {_without_secrets(lines, url) or 'not accepted'}"
 
 
-# By context, which Apprise hands on to its threads: messages go to several services at a time.
-_heard: ContextVar[list[str]] = ContextVar("heard")
+# A context variable, which Apprise passes on to its threads: messages are sent concurrently.
+_captured_lines: ContextVar[list[str]] = ContextVar("captured_lines")
 
 
-class _Listener(logging.Handler):
-    """Keeps what Apprise says for whoever asked it to do something."""
+class _LogCapture(logging.Handler):
+    """Log handler that collects Apprise's messages for the current context."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        _heard.get([]).append(record.getMessage())
+        """Append the message to the lines of the current context."""
+        _captured_lines.get([]).append(record.getMessage())
 
 
 @cache
-def _listen() -> None:
-    """Apprise is heard by us alone: it writes URLs with their tokens into its log."""
+def _capture_log() -> None:
+    """Keep Apprise's log from all other handlers: it contains URLs with their tokens."""
     theirs = logging.getLogger("apprise")
-    theirs.addHandler(_Listener(logging.WARNING))
+    theirs.addHandler(_LogCapture(logging.WARNING))
     theirs.propagate = False
 
 
 def _addressed(url: str, addressee: str) -> str:
-    """The operator's mail URL, to this addressee alone."""
+    """Return the operator's mail URL, addressed to this recipient only."""
     parts = urlsplit(url)
     query = [(k, v) for k, v in parse_qsl(parts.query) if k.lower() not in _ADDRESSED]
     return urlunsplit(parts._replace(path="", query=urlencode([*query, ("to", addressee)])))
 
 
-def _shown(url: str) -> str:
+def _redacted(url: str) -> str:
     return urlsplit(url).scheme + "://..."
 
 
@@ -151,11 +154,11 @@ def _fingerprint(url: str) -> str:
 
 
 def _without_secrets(lines: Sequence[str], url: str) -> str:
-    """The last thing Apprise said, with every part of the URL struck out but a mail server's name.
+    """Return Apprise's last log line with every part of the URL masked but a mail host.
 
-    In tgram://TOKEN/..., slack://TOKEN/... and their like the host is a secret as well.
+    In tgram://TOKEN/..., slack://TOKEN/... and similar URLs the host is a secret as well.
     """
-    said = lines[-1] if lines else ""
+    line = lines[-1] if lines else ""
     parts = urlsplit(url)
     secrets = [url, *re.split("[/@:]", parts.path), *parts.fragment.split("/")]
     secrets += [value for _, value in parse_qsl(parts.query)]
@@ -163,27 +166,27 @@ def _without_secrets(lines: Sequence[str], url: str) -> str:
     is_mail = parts.scheme.lower() in _MAIL_SCHEMES
     secrets += re.split("[:@]", where if is_mail else parts.netloc)
     secrets += [] if is_mail else [host, parts.netloc]
-    spelled = {each for one in secrets if one for each in (one, unquote(one))}
-    for one in sorted(spelled, key=len, reverse=True):
-        said = said.replace(one, "***")
-    return said
+    spelled = {spelling for secret in secrets if secret for spelling in (secret, unquote(secret))}
+    for secret in sorted(spelled, key=len, reverse=True):
+        line = line.replace(secret, "***")
+    return line
 
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 - what every such secret begins with
 _GONE = 410
-_REFUSED = {403, 407}  # a site that blocks us may think better of it; a receiver's mind is made up
+_REFUSED = {403, 407}  # transient for a crawled site, permanent for a receiver
 _REDIRECTS = range(300, 400)
-_ANSWER_BYTES = 16_384  # read only to keep the connection; nobody needs what it says
+_ANSWER_BYTES = 16_384  # read only to reuse the connection; the content is not used
 _ANSWER_SECONDS = 2.0
 
 
 def new_secret() -> str:
-    """A fresh key of 32 random bytes."""
+    """Return a new key of 32 random bytes."""
     return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 def signature(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
-    """`v1,` and the base64 of HMAC-SHA256 over id, timestamp and body."""
+    """Return `v1,` and the base64 of HMAC-SHA256 over id, timestamp and body."""
     key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
     signed = f"{message_id}.{timestamp}.".encode() + body
     return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
@@ -191,7 +194,7 @@ def signature(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookLimits:
-    """What one delivery may take."""
+    """Time limits of one delivery."""
 
     deadline_seconds: float = 30.0
     connect_seconds: float = 10.0
@@ -199,13 +202,13 @@ class WebhookLimits:
 
 
 class WebhookChannel:
-    """Posts messages within one event loop; close it."""
+    """Channel that posts messages within one event loop; close it after use."""
 
     def __init__(
         self, user_agent: str, limits: WebhookLimits, guard: Guard, *, ca_file: Path | None = None
     ) -> None:
         from ingestion_pipeline.pages.http.transport import (
-            Connections,  # httpx: only who sends pays
+            Connections,  # imported late: it imports httpx
         )
 
         self._user_agent = user_agent
@@ -215,7 +218,7 @@ class WebhookChannel:
         )
 
     async def aclose(self) -> None:
-        """Close every connection that was kept."""
+        """Close every open connection."""
         await self._connections.aclose()
 
     async def send(
@@ -226,7 +229,7 @@ class WebhookChannel:
         now: datetime,
         state: Mapping[str, object] | None = None,  # noqa: ARG002 - one exchange: all or nothing
     ) -> str:
-        """The status that came back; anything but a 2xx is an error of its class."""
+        """Post the message; return the status. Anything but a 2xx raises a `WorkError`."""
         url = _wire_url(to.address)
         headers = self._headers(to, message, now)
         seconds = self._limits.deadline_seconds
@@ -234,12 +237,12 @@ class WebhookChannel:
             async with asyncio.timeout(seconds):
                 return await self._post(url, headers, message.body, now)
         except TimeoutError as error:
-            said = f"{without_credentials(url)} gave no answer within {seconds:g} seconds"
-            raise Transient(said, code="timeout") from error
+            reason = f"{without_credentials(url)} gave no answer within {seconds:g} seconds"
+            raise Transient(reason, code="timeout") from error
 
     async def _post(self, url: str, headers: dict[str, str], body: bytes, now: datetime) -> str:
         async with self._connections.post(url, headers, body) as raw:
-            error = verdict(raw.status, raw.headers, url, now, self._limits.waits)
+            error = status_error(raw.status, raw.headers, url, now, self._limits.waits)
             await _drain(raw)
         if error is None:
             return f"answered {raw.status}"
@@ -262,33 +265,35 @@ class WebhookChannel:
 
 
 def _wire_url(address: str) -> str:
-    shown = without_credentials(address)
+    redacted_url = without_credentials(address)
     try:
         url = request_url(address)
     except BadUrl as error:
         raise Permanent(str(error), code="bad_url") from error
     if has_credentials(address):
-        raise Permanent(f"{shown} has a user name or password; remove them", code="bad_url")
+        raise Permanent(f"{redacted_url} has a user name or password; remove them", code="bad_url")
     return url
 
 
 def _delivery_error(error: WorkError, status: int, url: str) -> WorkError:
-    """The same verdict with the cure that fits a follower's address."""
-    shown = without_credentials(url)
+    """Return the error with the cure that fits a recipient's address."""
+    redacted_url = without_credentials(url)
     if status in _REDIRECTS:
-        said = f"{shown} answered {status}; redirects are not followed, give the final address"
-        return Permanent(said, code=error.code)
+        message = (
+            f"{redacted_url} answered {status}; redirects are not followed, give the final address"
+        )
+        return Permanent(message, code=error.code)
     if status == _GONE:
-        said = f"{shown} answered 410: nobody is there; `ingest recipients remove` ends it"
-        return Permanent(said, code=error.code)
+        message = f"{redacted_url} answered 410 (gone); `ingest recipients remove` removes it"
+        return Permanent(message, code=error.code)
     if status in _REFUSED:
-        said = f"{shown} answered {status}: it refuses us; does it know the secret?"
-        return Permanent(said, code=error.code)
+        message = f"{redacted_url} answered {status} (access refused); check that it has the secret"
+        return Permanent(message, code=error.code)
     return error
 
 
 async def _drain(raw: RawAnswer) -> None:
-    """A short answer is read to its end; a long or slow one costs its connection, nothing else."""
+    """Read a short response to its end, so that the connection can be reused; drop a long one."""
     read = 0
     with suppress(WorkError, TimeoutError):
         async with asyncio.timeout(_ANSWER_SECONDS):
@@ -299,7 +304,7 @@ async def _drain(raw: RawAnswer) -> None:
 
 
 class Channel(Protocol):
-    """Sends a message; every failure is a `WorkError`, whose class says whether to come back."""
+    """Sends a message; every failure is a `WorkError`, whose class says whether to retry."""
 
     async def send(
         self,
@@ -309,12 +314,12 @@ class Channel(Protocol):
         now: datetime,
         state: Mapping[str, object] | None = None,
     ) -> str:
-        """What the other side answered, for people."""
+        """Send the message; return the receiver's response in words."""
         ...
 
 
 class Channels:
-    """The ways there are; close it, or use it with `async with`."""
+    """All channels of a run; close it, or use it with `async with`."""
 
     def __init__(self, webhooks: WebhookChannel, services: AppriseChannel) -> None:
         self._webhooks = webhooks
@@ -334,6 +339,6 @@ class Channels:
         now: datetime,
         state: Mapping[str, object] | None = None,
     ) -> str:
-        """What the other side answered; `state` is what an earlier attempt left behind."""
+        """Send by the channel of the address; `state` is what an earlier attempt left."""
         channel: Channel = self._webhooks if is_webhook(to.address) else self._services
         return await channel.send(to, message, now=now, state=state)

@@ -1,12 +1,12 @@
-"""The deliverer: expands the outbox, then serves whoever is due, a message at a time each.
+"""The deliverer: expands the outbox, then sends each due recipient one message at a time.
 
 ```
-claim ──> seal the group ──> send ──> finish: sent · retried · given up
+claim ──> seal the group ──> send ──> finish: sent · retried · dead-lettered
           one transaction             one transaction, which checks the fence
 ```
-There is one task per recipient, so that one worker at a time serves them and the caps hold.
-A deliverer that dies after `seal` leaves a message that the next one sends again, the same bytes
-under the same key; one that dies after the answer, too. What was finished is never sent again.
+There is one task per recipient, so that one worker at a time sends to them and the caps hold.
+A deliverer that dies after `seal`, or after the response, leaves a message that the next one
+sends again: the same bytes under the same key. A finished message is never sent again.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from ingestion_pipeline.tasks.worker import Worker
 log = logging.getLogger(__name__)
 
 LONGEST_WAIT = timedelta(seconds=30)  # a run waits for what is due that soon, as polls do
-CLAIMED_AHEAD = 5  # for each recipient served at a time
+CLAIMED_AHEAD = 5  # tasks claimed per concurrent delivery
 DUE = ClaimFilter(kind=DELIVER)
 
 
 @dataclass(slots=True)
 class Delivered:
-    """What a deliverer came to; `delay_seconds` is the median from detection to delivery."""
+    """Result of a run; `delay_seconds` is the median time from detection to delivery."""
 
     expanded: Expanded
     messages: int = 0
@@ -66,7 +66,7 @@ class Delivered:
 
 
 class Deliverer:
-    """Serves due recipients until none is left or its time is over."""
+    """Delivers to due recipients until none is left or the time is over."""
 
     def __init__(
         self,
@@ -95,17 +95,17 @@ class Deliverer:
         self._open: dict[int, Task] = {}
 
     async def run(self) -> Delivered:
-        """Drain what is due; a fatal error is raised when everything else was given back."""
+        """Deliver what is due; a fatal error is raised after everything else was released."""
         alive = asyncio.create_task(self._worker.keep_alive())
         serving: set[asyncio.Task[None]] = set()
         try:
             await self._drain(serving)
         finally:
             alive.cancel()
-            for one in serving:
-                one.cancel()
+            for running in serving:
+                running.cancel()
             await asyncio.gather(*serving, return_exceptions=True)
-            self._give_back()
+            self._release_open()
         if self._delays:
             self._done.delay_seconds = median(self._delays)
         return self._done
@@ -120,8 +120,8 @@ class Deliverer:
             if serving:
                 ended, _ = await asyncio.wait(serving, return_when=asyncio.FIRST_COMPLETED)
                 serving -= ended
-                for one in ended:
-                    one.result()
+                for ended_task in ended:
+                    ended_task.result()
             elif not await asyncio.to_thread(self._expand) and not await self._wait_for_more():
                 return
 
@@ -129,14 +129,14 @@ class Deliverer:
         return time.monotonic() < self._ends and self._worker.may_start()
 
     def _expand(self) -> bool:
-        """Whether there was anything: outbox rows, or notices that nobody had a task for."""
+        """Expand the outbox and create missing tasks; return whether there was anything."""
         before = self._done.expanded.handled
         while True:
             with self._store.begin() as connection:
                 now = self._store.clock.now(connection)
-                came = expand(connection, now=now, grouping=self._grouping)
-            self._done.expanded += came
-            if not came.handled:
+                expanded = expand(connection, now=now, grouping=self._grouping)
+            self._done.expanded += expanded
+            if not expanded.handled:
                 break
         with self._store.begin() as connection:
             now = self._store.clock.now(connection)
@@ -149,7 +149,7 @@ class Deliverer:
         return claimed
 
     async def _wait_for_more(self) -> bool:
-        """Whether something is due soon, and now is: a grouping window, a short retry."""
+        """Wait for a task that is due soon (grouping window, retry); False if none is."""
         with self._store.read() as connection:
             due, now = next_due(connection), self._store.clock.now(connection)
         if due is None or due - now > self._patience or not self._has_time():
@@ -160,14 +160,14 @@ class Deliverer:
     async def _serve(self, task: Task, room: asyncio.Semaphore) -> None:
         async with room:
             if not self._has_time():
-                return  # given back at the end
+                return  # released at the end
             await self._serve_now(task)
         self._open.pop(task.id, None)
 
     async def _serve_now(self, task: Task) -> None:
-        begun = await asyncio.to_thread(self._begin, task)
-        if begun is not None:
-            to, sealed, now = begun
+        prepared = await asyncio.to_thread(self._begin, task)
+        if prepared is not None:
+            to, sealed, now = prepared
             try:
                 await self._send(task, to, sealed, now)
             except Exception as error:
@@ -179,8 +179,8 @@ class Deliverer:
 
     async def _send(self, task: Task, to: Addressee, sealed: Sealed, now: datetime) -> None:
         if task.attempts > self._limits.max_attempts:
-            said = f"its deliverer died at all of {self._limits.max_attempts} attempts"
-            raise Permanent(said, code="worker_lost")
+            reason = f"worker lost in each of {self._limits.max_attempts} attempts"
+            raise Permanent(reason, code="worker_lost")
         message = message_of(
             sealed.delivery_id,
             to.id,
@@ -191,7 +191,7 @@ class Deliverer:
         await self._channel.send(to, message, now=now, state=state)
 
     def _begin(self, task: Task) -> tuple[Addressee, Sealed, datetime] | None:
-        """The sealed message to be sent; None when there is none yet, and the task waits again."""
+        """Return the sealed message to send; None if there is none, and the task was updated."""
         with self._store.begin() as connection:
             now = self._store.clock.now(connection)
             if not claims.held(connection, [(task.id, task.fence)]):
@@ -201,18 +201,18 @@ class Deliverer:
             if to is None:
                 claims.apply(connection, [finished(task)], now=now)
                 return None
-            begun = rows.begun(connection, to.id)
-            if begun is None:
+            delivery_id = rows.unfinished_delivery(connection, to.id)
+            if delivery_id is None:
                 match decided := self._plan(connection, to.id, now):
                     case Send(ids):
-                        begun = str(uuid4())
-                        rows.seal(connection, ids, begun)
+                        delivery_id = str(uuid4())
+                        rows.seal(connection, ids, delivery_id)
                     case WaitUntil() | Nothing():
                         claims.apply(connection, [_after(task, decided, now)], now=now)
                         return None
-            sealed = rows.sealed_as(connection, to.id, begun)
+            sealed = rows.sealed_message(connection, to.id, delivery_id)
             if self._set_aside(connection, task, sealed, now=now):
-                sealed = rows.sealed_as(connection, to.id, begun)
+                sealed = rows.sealed_message(connection, to.id, delivery_id)
             if not sealed.ids:
                 claims.apply(connection, [self._next(connection, task, now)], now=now)
                 return None
@@ -237,19 +237,19 @@ class Deliverer:
             connection, [DeadLetterEntry(task=replace(task, payload=payload), error=error)], now=now
         )
         self._done.failed += len(reasons)
-        log.warning("notices set aside recipient=%s: %s", task.dedupe_key, error.text)
+        log.warning("notices dead-lettered recipient=%s: %s", task.dedupe_key, error.text)
         return True
 
     def _plan(self, connection: Connection, recipient: str, now: datetime) -> Plan:
-        waiting = rows.waiting(connection, recipient)
-        if not waiting:
+        pending = rows.pending_notices(connection, recipient)
+        if not pending:
             return Nothing()
-        went = rows.went(connection, recipient, since=now - memory(self._limits))
-        return plan(waiting, went, limits=self._limits, now=now)
+        sent = rows.sent_messages(connection, recipient, since=now - memory(self._limits))
+        return plan(pending, sent, limits=self._limits, now=now)
 
     def _next(self, connection: Connection, task: Task, now: datetime) -> Move:
-        """The task waits for the recipient's next message, or ends."""
-        if rows.begun(connection, task.dedupe_key) is not None:
+        """Return the task's move to the recipient's next message, or to its end."""
+        if rows.unfinished_delivery(connection, task.dedupe_key) is not None:
             return _rearmed(task, now)
         return _after(task, self._plan(connection, task.dedupe_key, now), now)
 
@@ -257,33 +257,35 @@ class Deliverer:
         with self._store.begin() as connection:
             now = self._store.clock.now(connection)
             if not claims.held(connection, [(task.id, task.fence)]):
-                self._done.lost += 1  # whoever has it now sends it again, under the same key
+                self._done.lost += (
+                    1  # the worker that has it now sends it again, under the same key
+                )
                 return
-            rows.reached(connection, to.id, now=now)
+            rows.mark_reached(connection, to.id, now=now)
             rows.mark_sent(connection, to.id, sealed.delivery_id, now=now)
             claims.apply(connection, [self._next(connection, task, now)], now=now)
         self._done.messages += 1
         self._done.sent += len(sealed.ids)
-        self._delays += [_delay(one, now) for one in sealed.payloads]
+        self._delays += [_delay(payload, now) for payload in sealed.payloads]
 
     def _fail(self, task: Task, to: Addressee, sealed: Sealed, error: Exception) -> None:
-        """Retried, given back or given up, as the error's class and the attempts decide."""
-        said = classify(error)
+        """Retry, release or dead-letter, by the class of the error and the attempts."""
+        work_error = classify(error)
         with self._store.begin() as connection:
             now = self._store.clock.now(connection)
             if not claims.held(connection, [(task.id, task.fence)]):
                 self._done.lost += 1
                 return
-            match after_failure(task, said, now=now, policy=self._work, random=self._random):
+            match after_failure(task, work_error, now=now, policy=self._work, random=self._random):
                 case Retry(not_before):
-                    self._note(connection, to, sealed, said)
-                    moved = retried(task, said, not_before=not_before)
+                    self._note(connection, to, sealed, work_error)
+                    moved = retried(task, work_error, not_before=not_before)
                     state = _state(task, sealed, error)
                     claims.apply(connection, [replace(moved, state=state)], now=now)
                     self._done.retried += 1
                 case ReleaseTask(not_before):
-                    self._note(connection, to, sealed, said)
-                    moved = released(task, said, not_before=not_before)
+                    self._note(connection, to, sealed, work_error)
+                    moved = released(task, work_error, not_before=not_before)
                     claims.apply(connection, [moved], now=now)
                     self._done.given_back += 1
                 case DeadLetterTask():
@@ -294,17 +296,19 @@ class Deliverer:
                         to,
                         sealed,
                         DeadLetterEntry(
-                            task=_dead_letter_task(task, sealed), error=said, stack=stack
+                            task=_dead_letter_task(task, sealed), error=work_error, stack=stack
                         ),
                         now=now,
                     )
                     self._done.failed += len(sealed.ids)
-        log.warning("no delivery to %s: %s", to.id, said.text)
+        log.warning("delivery failed recipient=%s: %s", to.id, work_error.text)
 
     def _note(
         self, connection: Connection, to: Addressee, sealed: Sealed, error: WorkError
     ) -> None:
-        rows.struck(connection, to.id, failures=to.failures, not_before=None, error=error.text)
+        rows.mark_unreached(
+            connection, to.id, failures=to.failures, not_before=None, error=error.text
+        )
         rows.note_error(connection, to.id, sealed.delivery_id, error.text)
 
     def _give_up(
@@ -313,40 +317,44 @@ class Deliverer:
         task: Task,
         to: Addressee,
         sealed: Sealed,
-        burial: DeadLetterEntry,
+        entry: DeadLetterEntry,
         *,
         now: datetime,
     ) -> None:
-        """The message has failed, visibly; the recipient is left alone for a while."""
-        error, failures = burial.error, to.failures + 1
+        """Mark the message as failed and pause deliveries to the recipient."""
+        error, failures = entry.error, to.failures + 1
         pause = min(
             self._limits.pause_seconds * 2 ** min(failures - 1, 62),
             self._limits.longest_pause_seconds,
         )
         until = now + timedelta(seconds=pause)
-        rows.struck(connection, to.id, failures=failures, not_before=until, error=error.text)
+        rows.mark_unreached(
+            connection, to.id, failures=failures, not_before=until, error=error.text
+        )
         rows.mark_failed(connection, to.id, sealed.delivery_id, error.text)
-        add_dead_letters(connection, [burial], now=now)
-        has_more = rows.begun(connection, to.id) or rows.waiting(connection, to.id)
+        add_dead_letters(connection, [entry], now=now)
+        has_more = rows.unfinished_delivery(connection, to.id) or rows.pending_notices(
+            connection, to.id
+        )
         ended = _rearmed(task, until, error) if has_more else failed(task, error)
         claims.apply(connection, [replace(ended, state=None)], now=now)
 
-    def _give_back(self) -> None:
-        """What was claimed and not finished costs no attempt and waits for nobody's lease."""
+    def _release_open(self) -> None:
+        """Release unfinished claims, so that they cost no attempt and wait for no lease."""
         if not self._open:
             return
-        # A database that is lost gives nothing back: the leases end by themselves.
+        # Without the database nothing can be released: the leases expire by themselves.
         with suppress(SQLAlchemyError), self._store.begin() as connection:
             now = self._store.clock.now(connection)
             stopped = Resource("the run was stopped", until=now, code="stopped")
-            mine = claims.held(connection, [(one.id, one.fence) for one in self._open.values()])
-            back = [one for one in self._open.values() if one.id in mine]
-            moves = [released(one, stopped, not_before=now) for one in back]
+            mine = claims.held(connection, [(task.id, task.fence) for task in self._open.values()])
+            back = [task for task in self._open.values() if task.id in mine]
+            moves = [released(task, stopped, not_before=now) for task in back]
             claims.apply(connection, moves, now=now)
 
 
 def _after(task: Task, decided: Plan, now: datetime) -> Move:
-    """What becomes of the task when no message is in hand."""
+    """Return the task's move when there is no message to send now."""
     match decided:
         case Send():
             return _rearmed(task, now)
@@ -362,7 +370,7 @@ def _rearmed(task: Task, at: datetime, error: WorkError | None = None) -> Move:
 
 
 def _state(task: Task, sealed: Sealed, error: Exception) -> Mapping[str, Any] | None:
-    """What the channel wants to know at the next attempt of this very message."""
+    """Return the state that the channel needs for the next attempt of this message."""
     left = getattr(error, "state", None)
     if left is None:
         return task.state
@@ -370,9 +378,9 @@ def _state(task: Task, sealed: Sealed, error: Exception) -> Mapping[str, Any] | 
 
 
 def _dead_letter_task(task: Task, sealed: Sealed) -> Task:
-    """The task as its dead letter tells of it: which message, of how many chapters."""
-    told = {"delivery_id": sealed.delivery_id, "notices": len(sealed.ids)}
-    return replace(task, payload={**task.payload, **told})
+    """Return the task with message id and number of notices in its payload."""
+    details = {"delivery_id": sealed.delivery_id, "notices": len(sealed.ids)}
+    return replace(task, payload={**task.payload, **details})
 
 
 def _delay(payload: Mapping[str, Any], now: datetime) -> float:

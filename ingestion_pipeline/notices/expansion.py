@@ -1,9 +1,8 @@
-"""From the outbox to notices: one statement for all followers, one notice for ever.
+"""Expansion of outbox rows into notices: one statement for all followers, each notice once.
 
-A notice is unique by recipient and subject: a chapter, or what `subjects` tells of. Whatever
-announced a chapter (its first appearance, another source, a language it had not been in), it is
-told once. Notices and the mark on the outbox row are one transaction, so that a killed deliverer
-leaves either both or neither.
+A notice is unique by recipient and subject. A chapter is announced once, whatever led to it: its
+first appearance, another source, or a new language. Notices and the mark on the outbox row are
+written in one transaction, so that a killed deliverer leaves both or neither.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from sqlalchemy import (
     update,
 )
 
-from ingestion_pipeline.notices.message import KINDS, tell_subjects
-from ingestion_pipeline.notices.tasks import CHAPTER, IS_TOLD, wake
-from ingestion_pipeline.sources.canonical_series import meanings, names_of
+from ingestion_pipeline.notices.message import KINDS, insert_subject_notices
+from ingestion_pipeline.notices.tasks import CHAPTER, IS_ANNOUNCED, wake
+from ingestion_pipeline.sources.canonical_series import canonical_series_ids, series_aliases
 from ingestion_pipeline.sources.recipients import Mode
 from ingestion_pipeline.store.bulk import row_source
 from ingestion_pipeline.store.inserts import insert_into
@@ -47,12 +46,12 @@ from ingestion_pipeline.store.tables import (
 )
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 
-ROWS_AT_ONCE = 500  # chapters; each times its followers is what one statement writes
+ROWS_AT_ONCE = 500  # chapters; one statement writes as many notices as they have followers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expanded:
-    """How many outbox rows were handled, and the notices that came of them."""
+    """How many outbox rows were handled, and how many notices were written."""
 
     handled: int = 0
     notices: int = 0
@@ -67,45 +66,45 @@ class Expanded:
 
 
 def expand(connection: Connection, *, now: datetime, grouping: timedelta) -> Expanded:
-    """The oldest unhandled outbox rows are notices now; call it until it handles none."""
+    """Expand the oldest unhandled outbox rows; call it until it handles none."""
     rows = _unhandled(connection)
     if not rows:
         return Expanded()
     at = min(row["created_at"] for row in rows) + grouping
-    chapters, of_chapters = _tell_chapters(connection, rows)
-    of_others = tell_subjects(connection, rows)
+    chapters, of_chapters = _notify_chapters(connection, rows)
+    of_others = insert_subject_notices(connection, rows)
     modes = [*of_chapters, *of_others]
-    told = {CHAPTER: chapters} if of_chapters else {}
-    wake(connection, told | (_others(rows) if of_others else {}), at=at)
+    subjects = {CHAPTER: chapters} if of_chapters else {}
+    wake(connection, subjects | (_other_subjects(rows) if of_others else {}), at=at)
     _mark_handled(connection, [row["id"] for row in rows], now=now)
     muted = modes.count(Mode.MUTED.value)
     return Expanded(handled=len(rows), notices=len(modes), muted=muted)
 
 
-def _tell_chapters(
+def _notify_chapters(
     connection: Connection, rows: Sequence[RowMapping]
 ) -> tuple[set[str], list[str]]:
-    """The chapters that are told, and the modes of their notices."""
+    """Insert the notices of chapters; return the chapter ids and the modes of new notices."""
     news = _news(row for row in rows if row["subject_kind"] not in KINDS)
     announced = _announced(connection, news)
     modes: list[str] = []
-    for also in sorted({one.also for one in news.values()}):
-        some = [each for each in announced if news[each.chapter_id].also == also]
-        modes += _insert_notices(connection, some, also) if some else []
-    return {str(each.chapter_id) for each in announced}, modes
+    for also in sorted({item.also for item in news.values()}):
+        batch = [chapter for chapter in announced if news[chapter.chapter_id].also == also]
+        modes += _insert_notices(connection, batch, also) if batch else []
+    return {str(chapter.chapter_id) for chapter in announced}, modes
 
 
-def _others(rows: Sequence[RowMapping]) -> dict[str, set[str]]:
-    """The subjects that are no chapters, by kind."""
-    found: dict[str, set[str]] = {}
+def _other_subjects(rows: Sequence[RowMapping]) -> dict[str, set[str]]:
+    """Return the subjects that are not chapters, by kind."""
+    subjects: dict[str, set[str]] = {}
     for row in rows:
         if row["subject_kind"] in KINDS:
-            found.setdefault(row["subject_kind"], set()).add(row["subject_id"])
-    return found
+            subjects.setdefault(row["subject_kind"], set()).add(row["subject_id"])
+    return subjects
 
 
 def _unhandled(connection: Connection) -> list[RowMapping]:
-    """The rows nobody has handled, nor is handling: two deliverers share them."""
+    """Lock and return unhandled rows, skipping those that another deliverer has locked."""
     query = (
         select(
             outbox.c.id,
@@ -114,7 +113,7 @@ def _unhandled(connection: Connection) -> list[RowMapping]:
             outbox.c.payload,
             outbox.c.created_at,
         )
-        .where(UNHANDLED, IS_TOLD)
+        .where(UNHANDLED, IS_ANNOUNCED)
         .order_by(outbox.c.id)
         .limit(ROWS_AT_ONCE)
         .with_for_update(skip_locked=True)
@@ -128,7 +127,7 @@ def _mark_handled(connection: Connection, ids: Sequence[int], *, now: datetime) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _News:
-    """When a chapter was announced, and to whom: who followed by then, and these recipients."""
+    """When a chapter was announced, and to whom: followers by then, and those in `also`."""
 
     announced_at: datetime
     followed_by: datetime
@@ -136,7 +135,7 @@ class _News:
 
 
 def _news(rows: Iterable[RowMapping]) -> dict[int, _News]:
-    """Return what the outbox announces, by chapter; of two rows both reach their followers."""
+    """Return the announcements by chapter; two rows of a chapter reach the followers of both."""
     news: dict[int, _News] = {}
     for row in rows:
         payload = row["payload"]
@@ -154,7 +153,7 @@ def _news(rows: Iterable[RowMapping]) -> dict[int, _News]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Announced:
-    """A chapter, for the followers of one series who prefer one language (None: any)."""
+    """A chapter for the followers of one series who prefer one language (None: any)."""
 
     chapter_id: int
     followed: str
@@ -166,20 +165,22 @@ class _Announced:
 
 
 def _announced(connection: Connection, news: Mapping[int, _News]) -> list[_Announced]:
-    """Each chapter that still stands, for every (followed series, language) that it concerns."""
-    found = _chapters(connection, news)
-    meant = meanings(connection, {row["series_id"] for row in found})
-    names_by_series = names_of(connection, set(meant.values()))
+    """Return each existing chapter for every (followed series, language) that it concerns."""
+    rows = _chapters(connection, news)
+    canonical = canonical_series_ids(connection, {row["series_id"] for row in rows})
+    names_by_series = series_aliases(connection, set(canonical.values()))
     titles = _titles(connection, names_by_series)
     followed = {name for names in names_by_series.values() for name in names}
     languages = _languages(connection, followed)
-    links = _links(connection, [row["id"] for row in found])
+    links = _links(connection, [row["id"] for row in rows])
     announced: list[_Announced] = []
-    for row in found:
-        meaning = meant[row["series_id"]]
-        names = names_by_series[meaning]
-        base = _payload(row, meaning, titles[meaning], news[row["id"]].announced_at)
-        for language in sorted({each for name in names for each in languages.get(name, ())}):
+    for row in rows:
+        series_id = canonical[row["series_id"]]
+        names = names_by_series[series_id]
+        base = _payload(row, series_id, titles[series_id], news[row["id"]].announced_at)
+        for language in sorted(
+            {preferred for name in names for preferred in languages.get(name, ())}
+        ):
             release = _release(links.get(row["id"], ()), language or None)
             if release is None:
                 continue
@@ -190,7 +191,7 @@ def _announced(connection: Connection, news: Mapping[int, _News]) -> list[_Annou
                     chapter_id=row["id"],
                     followed=name,
                     language=language or None,
-                    rank=int(name != meaning),
+                    rank=int(name != series_id),
                     announced_at=news[row["id"]].announced_at,
                     followed_by=news[row["id"]].followed_by,
                     payload=payload,
@@ -202,7 +203,7 @@ def _announced(connection: Connection, news: Mapping[int, _News]) -> list[_Annou
 
 
 def _chapters(connection: Connection, ids: Collection[int]) -> list[RowMapping]:
-    """Those that still stand, and that no operator has rejected."""
+    """Return the chapters that still exist and that no operator has rejected."""
     query = (
         select(
             chapters.c.id,
@@ -219,29 +220,29 @@ def _chapters(connection: Connection, ids: Collection[int]) -> list[RowMapping]:
 
 def _titles(connection: Connection, ids: Collection[str]) -> dict[str, str]:
     query = select(series.c.id, series.c.title).where(series.c.id.in_(list(ids)))
-    found = {row.id: row.title for row in connection.execute(query)}
-    return {id_: found.get(id_, id_) for id_ in ids}
+    titles = {row.id: row.title for row in connection.execute(query)}
+    return {id_: titles.get(id_, id_) for id_ in ids}
 
 
-_WANTED = func.coalesce(follows.c.language, recipients.c.language)
+_PREFERRED_LANGUAGE = func.coalesce(follows.c.language, recipients.c.language)
 
 
 def _languages(connection: Connection, followed: Collection[str]) -> dict[str, set[str]]:
-    """The languages that a series' followers want; an empty text for those who take any."""
+    """Return the languages that followers of each series prefer; "" stands for any."""
     query = (
-        select(follows.c.series_id, func.coalesce(_WANTED, ""))
+        select(follows.c.series_id, func.coalesce(_PREFERRED_LANGUAGE, ""))
         .join(recipients, recipients.c.id == follows.c.recipient_id)
         .where(follows.c.series_id.in_(list(followed)))
         .distinct()
     )
-    found: dict[str, set[str]] = {}
+    languages: dict[str, set[str]] = {}
     for series_id, language in connection.execute(query):
-        found.setdefault(series_id, set()).add(language)
-    return found
+        languages.setdefault(series_id, set()).add(language)
+    return languages
 
 
 def _links(connection: Connection, ids: Sequence[int]) -> dict[int, list[RowMapping]]:
-    """Where each chapter is: what is still there first, then who had it first."""
+    """Return the links of each chapter: available ones first, then by time of detection."""
     query = (
         select(chapter_sources.c.chapter_id, chapter_sources.c.releases)
         .where(chapter_sources.c.chapter_id.in_(ids))
@@ -251,35 +252,35 @@ def _links(connection: Connection, ids: Sequence[int]) -> dict[int, list[RowMapp
             chapter_sources.c.id,
         )
     )
-    found: dict[int, list[RowMapping]] = {}
+    links: dict[int, list[RowMapping]] = {}
     for row in connection.execute(query).mappings():
-        found.setdefault(row["chapter_id"], []).append(row)
-    return found
+        links.setdefault(row["chapter_id"], []).append(row)
+    return links
 
 
 def _release(links: Iterable[RowMapping], language: str | None) -> dict[str, Any] | None:
-    """Language, address and date for a follower of this language; None if it is not there yet."""
-    listed: list[Mapping[str, Any]] = [one for link in links for one in link["releases"]]
+    """Return language, address and date for a follower of this language; None if not released."""
+    listed: list[Mapping[str, Any]] = [release for link in links for release in link["releases"]]
     if language is not None:
-        # Its own language before one that is not stated, which may be any.
+        # The preferred language first, then releases without a stated language.
         listed = [
-            *(one for one in listed if speaks(one.get("language"), language)),
-            *(one for one in listed if not one.get("language")),
+            *(release for release in listed if matches_language(release.get("language"), language)),
+            *(release for release in listed if not release.get("language")),
         ]
         if not listed:
             return None
     first: Mapping[str, Any] = listed[0] if listed else {}
     return {
         "language": first.get("language"),
-        "url": next((one["url"] for one in listed if one.get("url")), None),
+        "url": next((release["url"] for release in listed if release.get("url")), None),
         "published_at": first.get("published_at"),
     }
 
 
-def speaks(stated: str | None, wanted: str) -> bool:
-    """Whether a release's language is the wanted one; `pt` takes `pt-br` too, not vice versa."""
+def matches_language(stated: str | None, preferred: str) -> bool:
+    """Return whether the language is the preferred one; `pt` accepts `pt-br`, not vice versa."""
     have = (stated or "").lower()
-    return have == wanted or have.startswith(f"{wanted}-")
+    return have == preferred or have.startswith(f"{preferred}-")
 
 
 def _payload(row: RowMapping, series_id: str, title: str, at: datetime) -> dict[str, Any]:
@@ -295,7 +296,7 @@ def _payload(row: RowMapping, series_id: str, title: str, at: datetime) -> dict[
     }
 
 
-_GIVEN = {
+_BATCH_COLUMNS = {
     "chapter_id": Id,
     "followed": String(120),
     "series_id": String(120),
@@ -310,50 +311,50 @@ _GIVEN = {
 def _insert_notices(
     connection: Connection, announced: Sequence[_Announced], also: Sequence[str]
 ) -> list[str]:
-    """One row per follower and chapter that has none; the modes of those that are new.
+    """Insert one notice per follower and chapter that has none; return the new ones' modes.
 
-    Whoever came later is not told, but for those named in `also`. In one order, so that two
-    deliverers that tell of one chapter wait for each other at the most.
+    Who followed later is not notified, except those in `also`. Rows are inserted in one order, so
+    that two deliverers of one chapter wait for each other instead of deadlocking.
     """
     given_rows = [
         (
-            one.chapter_id,
-            one.followed,
-            one.payload["series_id"],
-            one.language,
-            one.rank,
-            one.announced_at,
-            one.followed_by,
-            one.payload,
+            entry.chapter_id,
+            entry.followed,
+            entry.payload["series_id"],
+            entry.language,
+            entry.rank,
+            entry.announced_at,
+            entry.followed_by,
+            entry.payload,
         )
-        for one in announced
+        for entry in announced
     ]
-    given = row_source(connection, _GIVEN, given_rows, "given")
+    batch = row_source(connection, _BATCH_COLUMNS, given_rows, "given")
     mode = func.coalesce(follows.c.mode, recipients.c.mode)
     columns = {
         "recipient": recipients.c.id,
         "subject_kind": literal(CHAPTER),
-        "subject_id": cast(given.c.chapter_id, Text),
+        "subject_id": cast(batch.c.chapter_id, Text),
         "status": case((mode == Mode.MUTED.value, "muted"), else_="pending"),
         "mode": mode,
-        "series_id": given.c.series_id,
-        "payload": given.c.payload,
-        "created_at": given.c.announced_at,
+        "series_id": batch.c.series_id,
+        "payload": batch.c.payload,
+        "created_at": batch.c.announced_at,
     }
-    is_due = follows.c.created_at <= given.c.followed_by
+    is_due = follows.c.created_at <= batch.c.followed_by
     if also:
         named = row_source(connection, {"id": String(120)}, [(id_,) for id_ in also], "named")
         is_due = or_(is_due, follows.c.recipient_id.in_(select(named.c.id)))
     reached = (
         select(*(value.label(name) for name, value in columns.items()))
-        .select_from(given)
-        .join(follows, and_(follows.c.series_id == given.c.followed, is_due))
+        .select_from(batch)
+        .join(follows, and_(follows.c.series_id == batch.c.followed, is_due))
         .join(recipients, recipients.c.id == follows.c.recipient_id)
         .where(
-            _WANTED.is_not_distinct_from(given.c.language),
+            _PREFERRED_LANGUAGE.is_not_distinct_from(batch.c.language),
             cast(recipients.c.kinds, Text).like(f'%"{CHAPTER}"%'),
         )
-        .order_by(recipients.c.id, given.c.chapter_id, given.c.rank)
+        .order_by(recipients.c.id, batch.c.chapter_id, batch.c.rank)
     )
     statement = (
         insert_into(connection, notices)

@@ -1,4 +1,7 @@
-"""A message as it is sent: the same notices always make the same bytes. Pure."""
+"""Messages: the outbox rows of events, and the text and JSON that notices are sent as.
+
+The same notices always make the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, String, Text, case, cast, select
 
-from ingestion_pipeline.sources.recipients import ALERTS, OF_THE_HOUSE, Mode
+from ingestion_pipeline.sources.recipients import ALERTS, SYSTEM_ALERTS, Mode
 from ingestion_pipeline.store.bulk import row_source
 from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.tables import notices, outbox, recipients
@@ -21,7 +24,7 @@ from ingestion_pipeline.store.types import Json, UtcDateTime
 EXTRACTION = "extraction"
 RECIPE = "recipe"
 JOB_MATCH = "job_match"
-BUDGET, RUN_FAILURES, DAEMON_SILENT = OF_THE_HOUSE
+BUDGET, RUN_FAILURES, DAEMON_DOWN = SYSTEM_ALERTS
 KINDS = (EXTRACTION, RECIPE, JOB_MATCH, *ALERTS)
 
 
@@ -33,11 +36,11 @@ def write_notice(
     *,
     now: datetime,
 ) -> bool:
-    """Whoever wants to hear of the kind will be told, in the transaction of what it tells of.
+    """Write the outbox row of an event, in the transaction of the record it refers to.
 
-    Once for a subject: False if it was told already. `payload` has `title` and `text` for people,
-    `source_id` unless it is of the whole house, and whatever programs may want; it stays as it is
-    in the webhook's JSON.
+    Return False if the subject was announced before: each is announced once. `payload` has `title`
+    and `text` for people, `source_id` except for system alerts, and further fields for programs; it
+    is sent unchanged in the webhook's JSON.
     """
     return write_notices(connection, kind, {subject_id: payload}, now=now) > 0
 
@@ -45,9 +48,9 @@ def write_notice(
 def write_notices(
     connection: Connection, kind: str, payloads: Mapping[str, Mapping[str, Any]], *, now: datetime
 ) -> int:
-    """The same for many subjects, by one statement; how many had not been told."""
-    keys = ("title", "text") if kind in OF_THE_HOUSE else ("source_id", "title", "text")
-    missing = sorted({key for one in payloads.values() for key in keys if not one.get(key)})
+    """Write the outbox rows of many subjects by one statement; return how many are new."""
+    keys = ("title", "text") if kind in SYSTEM_ALERTS else ("source_id", "title", "text")
+    missing = sorted({key for fields in payloads.values() for key in keys if not fields.get(key)})
     if kind not in KINDS or missing:
         raise ValueError(f"no notice of kind {kind!r} without {', '.join(missing) or 'its kind'}")
     if not payloads:
@@ -67,7 +70,7 @@ def write_notices(
     return len(connection.execute(once.returning(outbox.c.id)).all())
 
 
-_GIVEN = {
+_BATCH_COLUMNS = {
     "kind": String(40),
     "subject_id": Text(),
     "announced_at": UtcDateTime(),
@@ -75,35 +78,36 @@ _GIVEN = {
 }
 
 
-def tell_subjects(connection: Connection, rows: Sequence[RowMapping]) -> list[str]:
-    """One notice for each recipient who wants the kind and has none; the modes of the new ones.
+def insert_subject_notices(connection: Connection, rows: Sequence[RowMapping]) -> list[str]:
+    """Insert a notice for each recipient of the kind who has none; return their modes.
 
-    Whoever was added later is not told of what was before.
+    Recipients that were added after the event are left out.
     """
-    told = [row for row in rows if row["subject_kind"] in KINDS]
-    if not told:
+    subject_rows = [row for row in rows if row["subject_kind"] in KINDS]
+    if not subject_rows:
         return []
     given_rows = [
-        (row["subject_kind"], row["subject_id"], row["created_at"], row["payload"]) for row in told
+        (row["subject_kind"], row["subject_id"], row["created_at"], row["payload"])
+        for row in subject_rows
     ]
-    given = row_source(connection, _GIVEN, given_rows, "given")
+    batch = row_source(connection, _BATCH_COLUMNS, given_rows, "given")
     mode = recipients.c.mode
     columns = {
         "recipient": recipients.c.id,
-        "subject_kind": given.c.kind,
-        "subject_id": given.c.subject_id,
+        "subject_kind": batch.c.kind,
+        "subject_id": batch.c.subject_id,
         "status": case((mode == Mode.MUTED.value, "muted"), else_="pending"),
         "mode": mode,
-        "payload": given.c.payload,
-        "created_at": given.c.announced_at,
+        "payload": batch.c.payload,
+        "created_at": batch.c.announced_at,
     }
-    wants = cast(recipients.c.kinds, Text).like('%"' + given.c.kind + '"%')
+    subscribes = cast(recipients.c.kinds, Text).like('%"' + batch.c.kind + '"%')
     reached = (
         select(*(value.label(name) for name, value in columns.items()))
-        .select_from(given)
-        .join(recipients, recipients.c.created_at <= given.c.announced_at)
-        .where(wants)
-        .order_by(recipients.c.id, given.c.subject_id)  # as chapters: no two wait for each other
+        .select_from(batch)
+        .join(recipients, recipients.c.created_at <= batch.c.announced_at)
+        .where(subscribes)
+        .order_by(recipients.c.id, batch.c.subject_id)  # the lock order of chapters, too
     )
     statement = (
         insert_into(connection, notices)
@@ -114,14 +118,14 @@ def tell_subjects(connection: Connection, rows: Sequence[RowMapping]) -> list[st
     return list(connection.execute(statement).scalars())
 
 
-# What a stranger's title must not bring along: lines of its own, and what a terminal would obey.
+# Control characters that a foreign title must not contain: line breaks and terminal commands.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 TITLE_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message: `id` is its idempotency key, `body` what a webhook is sent."""
+    """One message: `id` is its idempotency key, `body` what a webhook receives."""
 
     id: str
     title: str
@@ -136,7 +140,7 @@ def chapters_message(
     *,
     text_chapters: int,
 ) -> Message:
-    """A message of these chapters (payloads of notices, in order), gathered by series.
+    """Return a message of these chapters (payloads of notices, in order), by series.
 
     The text names the first `text_chapters`, the JSON all of them.
     """
@@ -158,30 +162,30 @@ def chapters_message(
 def message_of(
     delivery_id: str,
     recipient_id: str,
-    told: Sequence[tuple[str, Mapping[str, Any]]],
+    entries: Sequence[tuple[str, Mapping[str, Any]]],
     *,
     text_chapters: int,
 ) -> Message:
-    """A message of these notices (kind and payload, in order).
+    """Return a message of these notices (kind and payload, in order).
 
-    Chapters alone are told as they always were; what else there is comes first, an event each.
+    Chapters alone make a chapters message; otherwise the events come first, then the chapters.
     """
-    chapters = [payload for kind, payload in told if kind not in KINDS]
-    events = [(kind, payload) for kind, payload in told if kind in KINDS]
+    chapters = [payload for kind, payload in entries if kind not in KINDS]
+    events = [(kind, payload) for kind, payload in entries if kind in KINDS]
     if not events:
         return chapters_message(delivery_id, recipient_id, chapters, text_chapters=text_chapters)
     series = _by_series(chapters)
     lines = "\n".join(_lines(series, len(chapters), text_chapters))
     first = _plain(events[0][1]["title"])
-    title = first if len(told) == 1 else f"{first}, and {len(told) - 1} more"
-    text = "\n\n".join([*(_event_text(one) for _, one in events), *filter(None, [lines])])
+    title = first if len(entries) == 1 else f"{first}, and {len(entries) - 1} more"
+    text = "\n\n".join([*(_event_text(event) for _, event in events), *filter(None, [lines])])
     content = {
         "type": "events",
         "id": delivery_id,
         "recipient": recipient_id,
         "title": title,
         "text": text,
-        "count": len(told),
+        "count": len(entries),
         "events": [{"kind": kind, **payload} for kind, payload in events],
         "series": _series_facts(series),
     }
@@ -191,7 +195,7 @@ def message_of(
 def unreadable(
     entries: Sequence[tuple[str, Mapping[str, Any]]], *, text_chapters: int
 ) -> dict[int, str]:
-    """Return, by position, why no message can be made of a notice; empty if one can of them all."""
+    """Return, by position, why no message can be made of a notice; empty if one can of all."""
     try:
         _try(entries, text_chapters)
     except Exception:
@@ -220,7 +224,7 @@ def _event_text(payload: Mapping[str, Any]) -> str:
 
 
 def example_message(delivery_id: str, recipient_id: str) -> Message:
-    """The message of `ingest recipients test`: of another type, and no news."""
+    """Return the message of `ingest recipients test`, of type `test`."""
     title, text = "A test message", f"Notices for {recipient_id} arrive here."
     content = {
         "type": "test",
@@ -234,8 +238,8 @@ def example_message(delivery_id: str, recipient_id: str) -> Message:
 
 def _series_facts(series: _Series) -> list[dict[str, Any]]:
     return [
-        {"id": id_, "title": name, "chapters": [_chapter(one) for one in some]}
-        for id_, (name, some) in series.items()
+        {"id": id_, "title": name, "chapters": [_chapter(chapter) for chapter in chapters]}
+        for id_, (name, chapters) in series.items()
     ]
 
 
@@ -243,12 +247,12 @@ _Series = dict[str, tuple[str, list[Mapping[str, Any]]]]
 
 
 def _by_series(chapters: Iterable[Mapping[str, Any]]) -> _Series:
-    """Each series' chapters by number, those without one last, under its newest title."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for one in chapters:
-        found.setdefault(one["series_id"], []).append(one)
+    """Group chapters by series, by number and unnumbered last, under the newest title."""
+    by_id: dict[str, list[Mapping[str, Any]]] = {}
+    for chapter in chapters:
+        by_id.setdefault(chapter["series_id"], []).append(chapter)
     return {
-        id_: (some[-1]["series_title"], sorted(some, key=_place)) for id_, some in found.items()
+        id_: (group[-1]["series_title"], sorted(group, key=_place)) for id_, group in by_id.items()
     }
 
 
@@ -268,12 +272,12 @@ def _title(series: _Series, count: int) -> str:
 def _lines(series: _Series, count: int, most: int) -> Iterable[str]:
     named = 0
     for name, chapters in series.values():
-        some = chapters[: max(most - named, 0)]
-        named += len(some)
+        listed = chapters[: max(most - named, 0)]
+        named += len(listed)
         yield f"{_plain(name)} ({len(chapters)})" if len(chapters) > 1 else _plain(name)
-        for one in some:
-            address = " " + _CONTROLS.sub("", one["url"]) if one["url"] else ""
-            yield f"- {_name(one)}{address}"
+        for chapter in listed:
+            address = " " + _CONTROLS.sub("", chapter["url"]) if chapter["url"] else ""
+            yield f"- {_name(chapter)}{address}"
     if count > named:
         yield f"and {count - named} more"
 

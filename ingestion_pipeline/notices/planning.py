@@ -1,10 +1,10 @@
-"""What a recipient is sent now, and when to look again: a pure decision from what waits and went.
+"""Planning of a recipient's next message: what to send now, or when to check again. Pure.
 
-Chapters of one series go together, once their oldest has waited for the grouping window; a series
-is named at most once in `per_series`. The caps are sliding windows over the messages that went.
-When more messages are ready than the caps leave, all of it goes out as one that names everything:
-what was held back is never lost, and never a flood. Only what is longer than any receiver takes is
-cut, and the rest goes next time.
+Chapters of one series are sent together, once the oldest has waited for the grouping window; a
+series is sent at most once in `series_seconds`. The caps are sliding windows over sent messages.
+When more messages are ready than the caps allow, everything is sent as one message: nothing is
+lost, and nobody is flooded. Only what is longer than receivers accept is cut, and the rest is
+sent next time.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ingestion_pipeline.sources.recipients import Mode
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
-LONGEST_MESSAGE = 1_000  # chapters: some 300 KB of JSON; many receivers take no more than 1 MB
+LONGEST_MESSAGE = 1_000  # chapters, about 300 KB of JSON; many receivers accept at most 1 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class PendingNotice:
     """A notice that is not sent yet and belongs to no message."""
 
     id: int
@@ -32,8 +32,8 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Went:
-    """A message that went out, and the series it named."""
+class SentMessage:
+    """A message that was sent, and the series it named."""
 
     at: datetime
     series: frozenset[str | None]
@@ -42,21 +42,21 @@ class Went:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """One message of these notices, now."""
+    """Decision: send one message of these notices now."""
 
     ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WaitUntil:
-    """Nothing yet; look again then."""
+    """Decision: send nothing yet; check again then."""
 
     until: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """There is nothing to tell."""
+    """Decision: there is nothing to send."""
 
 
 Plan = Send | WaitUntil | Nothing
@@ -69,25 +69,27 @@ class _Group:
 
 
 def plan(
-    waiting: Sequence[Waiting], went: Sequence[Went], *, limits: Notices, now: datetime
+    pending: Sequence[PendingNotice], sent: Sequence[SentMessage], *, limits: Notices, now: datetime
 ) -> Plan:
-    """The next message, or when there may be one; `went` covers at least `memory(limits)`."""
-    if not waiting:
+    """Return the next message, or when there may be one; `sent` covers `memory(limits)` or more."""
+    if not pending:
         return Nothing()
-    groups = sorted(_groups(waiting, went, limits, now), key=lambda one: (one.ready_at, one.ids))
-    left, free_at = _room([one.at for one in went], limits, now)
-    ready = [one for one in groups if one.ready_at <= now]
+    groups = sorted(
+        _groups(pending, sent, limits, now), key=lambda group: (group.ready_at, group.ids)
+    )
+    left, free_at = _room([message.at for message in sent], limits, now)
+    ready = [group for group in groups if group.ready_at <= now]
     if not left:
         return WaitUntil(max(free_at, groups[0].ready_at))
     if not ready:
         return WaitUntil(groups[0].ready_at)
     together = ready if len(ready) > left else ready[:1]
-    ids = sorted(id_ for one in together for id_ in one.ids)
+    ids = sorted(id_ for group in together for id_ in group.ids)
     return Send(tuple(ids[:LONGEST_MESSAGE]))
 
 
 def memory(limits: Notices) -> timedelta:
-    """How far back a message that went out still matters."""
+    """Return how far back a sent message still matters."""
     return max(
         DAY,
         timedelta(seconds=limits.series_seconds),
@@ -96,61 +98,65 @@ def memory(limits: Notices) -> timedelta:
 
 
 def _groups(
-    waiting: Sequence[Waiting], went: Sequence[Went], limits: Notices, now: datetime
+    pending: Sequence[PendingNotice], sent: Sequence[SentMessage], limits: Notices, now: datetime
 ) -> list[_Group]:
-    free = {one.series_id: _series_free_at(one.series_id, went, limits) for one in waiting}
-    at_once: dict[str | None, list[Waiting]] = {}
-    later: list[Waiting] = []
-    for one in waiting:
-        if one.mode is Mode.DIGEST:
-            later.append(one)
+    free = {notice.series_id: _series_free_at(notice.series_id, sent, limits) for notice in pending}
+    at_once: dict[str | None, list[PendingNotice]] = {}
+    later: list[PendingNotice] = []
+    for notice in pending:
+        if notice.mode is Mode.DIGEST:
+            later.append(notice)
         else:
-            at_once.setdefault(one.series_id, []).append(one)
+            at_once.setdefault(notice.series_id, []).append(notice)
     window = timedelta(seconds=limits.grouping_seconds)
     groups = [
-        _Group(_latest(_oldest(some) + window, free[series]), tuple(one.id for one in some))
-        for series, some in at_once.items()
+        _Group(
+            _latest(_oldest(notices) + window, free[series]), tuple(notice.id for notice in notices)
+        )
+        for series, notices in at_once.items()
     ]
     if later:
-        groups.append(_digest(later, went, free, limits, now))
+        groups.append(_digest(later, sent, free, limits, now))
     return groups
 
 
 def _digest(
-    later: Sequence[Waiting],
-    went: Sequence[Went],
+    later: Sequence[PendingNotice],
+    sent: Sequence[SentMessage],
     free: dict[str | None, datetime | None],
     limits: Notices,
     now: datetime,
 ) -> _Group:
-    """All that waits for the digest, but for series that were named a moment ago."""
-    due = _digest_due(_oldest(later), went, limits)
-    named = [one for one in later if (at := free[one.series_id]) is None or at <= now]
+    """Return the digest of all that waits for it, without series that were sent a moment ago."""
+    due = _digest_due(_oldest(later), sent, limits)
+    named = [notice for notice in later if (at := free[notice.series_id]) is None or at <= now]
     if named:
-        return _Group(due, tuple(one.id for one in named))
-    first = min(at for one in later if (at := free[one.series_id]) is not None)
+        return _Group(due, tuple(notice.id for notice in named))
+    first = min(at for notice in later if (at := free[notice.series_id]) is not None)
     return _Group(max(due, first), ())
 
 
-def _digest_due(oldest: datetime, went: Sequence[Went], limits: Notices) -> datetime:
-    """A period after the last digest; after a longer silence, a period after the first news."""
+def _digest_due(oldest: datetime, sent: Sequence[SentMessage], limits: Notices) -> datetime:
+    """Return a period after the last digest; after the oldest notice if that digest is long ago."""
     period = timedelta(seconds=limits.digest_seconds)
-    last = max((one.at for one in went if one.is_digest), default=None)
+    last = max((message.at for message in sent if message.is_digest), default=None)
     if last is not None and last + period > oldest:
         return last + period
     return oldest + period
 
 
 def _series_free_at(
-    series_id: str | None, went: Sequence[Went], limits: Notices
+    series_id: str | None, sent: Sequence[SentMessage], limits: Notices
 ) -> datetime | None:
-    """When the series may be named again; None if it was not of late, or is none at all."""
-    named = [one.at for one in went if series_id is not None and series_id in one.series]
+    """Return when the series may be sent again; None if it was not sent lately."""
+    named = [
+        message.at for message in sent if series_id is not None and series_id in message.series
+    ]
     return max(named) + timedelta(seconds=limits.series_seconds) if named else None
 
 
 def _room(times: Sequence[datetime], limits: Notices, now: datetime) -> tuple[int, datetime]:
-    """How many messages the caps leave at this moment, and when they leave one."""
+    """Return how many messages the caps allow now, and when they allow the next one."""
     hour, day = (
         _window(times, HOUR, limits.per_hour, now),
         _window(times, DAY, limits.per_day, now),
@@ -167,8 +173,8 @@ def _window(
     return 0, recent[len(recent) - cap] + length
 
 
-def _oldest(some: Sequence[Waiting]) -> datetime:
-    return min(one.created_at for one in some)
+def _oldest(notices: Sequence[PendingNotice]) -> datetime:
+    return min(notice.created_at for notice in notices)
 
 
 def _latest(moment: datetime, other: datetime | None) -> datetime:

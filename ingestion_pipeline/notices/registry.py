@@ -1,6 +1,7 @@
-"""The rows of `recipients` and `follows`: by hand, audited, or as a file declares them.
+"""Recipients and follows: added by operators (audited), or declared in files.
 
-A file's recipient follows the file at every import; what an operator added by hand is left alone.
+A declared recipient is updated from its file at every import; what an operator added by hand is
+left alone.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from sqlalchemy import Connection, and_, delete, func, insert, select, union, up
 from ingestion_pipeline.notices import tasks
 from ingestion_pipeline.notices.channels import new_secret
 from ingestion_pipeline.notices.rows import Addressee, addressee, lock_notices
-from ingestion_pipeline.sources.canonical_series import meanings
+from ingestion_pipeline.sources.canonical_series import canonical_series_ids
 from ingestion_pipeline.sources.recipients import Follow, Mode, Recipient, is_webhook
 from ingestion_pipeline.sources.source import BY_HAND
 from ingestion_pipeline.store.audit import audit
@@ -27,36 +28,37 @@ _SYSTEM = "system"
 
 
 class UnknownRecipient(LookupError):
-    """Nobody has this id."""
+    """No recipient has this id."""
 
-    def __init__(self, recipient_id: str, known: Iterable[str] = ()) -> None:
-        shown = _meant(recipient_id, known)
+    def __init__(self, recipient_id: str, existing_ids: Iterable[str] = ()) -> None:
+        suggestion = _suggestion(recipient_id, existing_ids)
         super().__init__(
-            f"there is no recipient {recipient_id!r}{shown}; `ingest recipients list` shows all"
+            f"there is no recipient {recipient_id!r}{suggestion};"
+            " `ingest recipients list` shows all"
         )
 
 
 class UnknownFollowedSeries(LookupError):
     """Neither a series nor a source has this name."""
 
-    def __init__(self, series_id: str, known: Iterable[str] = ()) -> None:
-        shown = _meant(series_id, known)
+    def __init__(self, series_id: str, existing_ids: Iterable[str] = ()) -> None:
+        suggestion = _suggestion(series_id, existing_ids)
         super().__init__(
-            f"there is no series {series_id!r}{shown}; add a source of it first, or take a name"
+            f"there is no series {series_id!r}{suggestion}; add a source of it first, or use a name"
             " that `ingest sources list --json` shows"
         )
 
 
 class RecipientExists(ValueError):
-    """A recipient with this id stands already."""
+    """A recipient with this id exists already."""
 
 
 class OwnedByFile(ValueError):
-    """What a file declares is changed in the file."""
+    """What a file declares must be changed in the file."""
 
 
-def _meant(given: str, known: Iterable[str]) -> str:
-    close = get_close_matches(given, list(known), n=3, cutoff=0.6)
+def _suggestion(name: str, candidates: Iterable[str]) -> str:
+    close = get_close_matches(name, list(candidates), n=3, cutoff=0.6)
     return f" (did you mean {' or '.join(close)}?)" if close else ""
 
 
@@ -68,7 +70,7 @@ def add(
     now: datetime,
     secret: str | None = None,
 ) -> str | None:
-    """One new recipient, audited; the secret that signs their webhook, if it is one."""
+    """Add a recipient; return the secret that signs their webhook, None for other addresses."""
     if _origin(connection, recipient.id) is not None:
         raise RecipientExists(
             f"{recipient.id!r} exists already; `ingest recipients remove {recipient.id}` first"
@@ -84,7 +86,7 @@ def add(
 def change_secret(
     connection: Connection, recipient_id: str, *, actor: str, now: datetime, secret: str | None
 ) -> str:
-    """The webhook is signed with the given key, or a fresh one, from the next message on."""
+    """Set the secret that signs the webhook, or a new one, from the next message on."""
     _require(connection, recipient_id)
     secret = secret or new_secret()
     connection.execute(
@@ -97,7 +99,7 @@ def change_secret(
 
 
 def remove(connection: Connection, recipient_id: str, *, actor: str, now: datetime) -> int:
-    """Told nothing any more; how many pending notices were muted. What they were told stays."""
+    """Remove the recipient; return how many pending notices were muted. Sent ones stay."""
     _require(connection, recipient_id)
     tasks.lock_recipients(connection, [recipient_id])
     tasks.cancel(connection, recipient_id, now=now)
@@ -109,23 +111,25 @@ def remove(connection: Connection, recipient_id: str, *, actor: str, now: dateti
 
 
 def follow(
-    connection: Connection, recipient_id: str, wanted: Follow, *, actor: str, now: datetime
+    connection: Connection, recipient_id: str, requested: Follow, *, actor: str, now: datetime
 ) -> bool:
-    """The recipient hears of the series from now on; False if they did, and so, already."""
+    """Let the recipient follow the series; return False if they already do, in the same way."""
     _require(connection, recipient_id)
     tasks.lock_recipients(connection, [recipient_id])
-    known = _known_series(connection)
-    if wanted.series not in known:
-        raise UnknownFollowedSeries(wanted.series, known)
-    wanted = _at_home(connection, [wanted])[0]
-    before = _follows_of(connection, recipient_id).get(wanted.series)
-    if before is not None and before[0] == wanted:
+    series_names = _series_names(connection)
+    if requested.series not in series_names:
+        raise UnknownFollowedSeries(requested.series, series_names)
+    requested = _canonical_follows(connection, [requested])[0]
+    before = _follows_of(connection, recipient_id).get(requested.series)
+    if before is not None and before[0] == requested:
         return False
     if before is not None and before[1] != BY_HAND:
-        raise OwnedByFile(f"{recipient_id} follows {wanted.series} by {before[1]}; change it there")
-    _upsert_follow(connection, recipient_id, wanted, BY_HAND, now=now)
-    _mute_unwanted(connection, recipient_id)
-    detail = {"series": wanted.series, "mode": wanted.mode, "language": wanted.language}
+        raise OwnedByFile(
+            f"{recipient_id} follows {requested.series} as declared in {before[1]}; change it there"
+        )
+    _upsert_follow(connection, recipient_id, requested, BY_HAND, now=now)
+    _mute_muted_series(connection, recipient_id)
+    detail = {"series": requested.series, "mode": requested.mode, "language": requested.language}
     _audit(connection, actor, "recipient.follow", recipient_id, now, detail)
     return True
 
@@ -133,17 +137,19 @@ def follow(
 def unfollow(
     connection: Connection, recipient_id: str, series_id: str, *, actor: str, now: datetime
 ) -> int:
-    """The recipient hears of the series no more; how many pending notices were muted."""
+    """End the follow; return how many pending notices were muted."""
     _require(connection, recipient_id)
     tasks.lock_recipients(connection, [recipient_id])
     followed = _follows_of(connection, recipient_id)
     if series_id not in followed:
-        series_id = _at_home(connection, [Follow(series=series_id)])[0].series
+        series_id = _canonical_follows(connection, [Follow(series=series_id)])[0].series
     if series_id not in followed:
-        shown = _meant(series_id, followed)
-        raise LookupError(f"{recipient_id} does not follow {series_id!r}{shown}")
+        suggestion = _suggestion(series_id, followed)
+        raise LookupError(f"{recipient_id} does not follow {series_id!r}{suggestion}")
     if (origin := followed[series_id][1]) != BY_HAND:
-        raise OwnedByFile(f"{recipient_id} follows {series_id} by {origin}; take it out there")
+        raise OwnedByFile(
+            f"{recipient_id} follows {series_id} as declared in {origin}; remove it there"
+        )
     _delete_follows(connection, recipient_id, [series_id])
     muted = _mute(connection, recipient_id, series_id, "unfollowed")
     detail = {"series": series_id, "muted": muted}
@@ -153,7 +159,7 @@ def unfollow(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredRecipients:
-    """What the recipients of a file came to."""
+    """Counts of an import of declared recipients."""
 
     added: int = 0
     updated: int = 0
@@ -164,92 +170,110 @@ class DeclaredRecipients:
 def declare(
     connection: Connection, declared: Sequence[Recipient], *, now: datetime
 ) -> DeclaredRecipients:
-    """Rows say what the files say; those that were added by hand are left alone."""
+    """Make rows agree with the files; recipients that were added by hand are left alone."""
     counts = dict.fromkeys(DeclaredRecipients.__dataclass_fields__, 0)
-    tasks.lock_recipients(connection, [one.id for one in declared])
-    for one in sorted(declared, key=lambda one: one.id):
-        outcome = _declare(connection, one, now=now)
+    tasks.lock_recipients(connection, [recipient.id for recipient in declared])
+    for recipient in sorted(declared, key=lambda recipient: recipient.id):
+        outcome = _declare(connection, recipient, now=now)
         counts[outcome] += 1
         if outcome in {"added", "updated"}:
-            detail = {"origin": one.origin, "address": one.address, "mode": one.mode.value}
-            _audit(connection, _SYSTEM, f"recipient.{outcome}", one.id, now, detail)
+            detail = {
+                "origin": recipient.origin,
+                "address": recipient.address,
+                "mode": recipient.mode.value,
+            }
+            _audit(connection, _SYSTEM, f"recipient.{outcome}", recipient.id, now, detail)
     return DeclaredRecipients(**counts)
 
 
-def _declare(connection: Connection, one: Recipient, *, now: datetime) -> str:
-    origin = _origin(connection, one.id)
+def _declare(connection: Connection, recipient: Recipient, *, now: datetime) -> str:
+    origin = _origin(connection, recipient.id)
     if origin == BY_HAND:
         return "left_alone"
     if origin is None:
-        _insert(connection, one, new_secret() if is_webhook(one.address) else None, now=now)
-    changed = origin is not None and _update(connection, one, now=now)
-    before = _follows_of(connection, one.id)
-    wanted = {each.series: each for each in _at_home(connection, one.follows)}
-    for name, each in wanted.items():
-        stands = before.get(name)
-        if stands is None or (stands[1] != BY_HAND and stands != (each, one.origin)):
-            _upsert_follow(connection, one.id, each, one.origin, now=now)
+        _insert(
+            connection, recipient, new_secret() if is_webhook(recipient.address) else None, now=now
+        )
+    changed = origin is not None and _update(connection, recipient, now=now)
+    before = _follows_of(connection, recipient.id)
+    declared = {
+        declared_follow.series: declared_follow
+        for declared_follow in _canonical_follows(connection, recipient.follows)
+    }
+    for name, declared_follow in declared.items():
+        current = before.get(name)
+        if current is None or (
+            current[1] != BY_HAND and current != (declared_follow, recipient.origin)
+        ):
+            _upsert_follow(connection, recipient.id, declared_follow, recipient.origin, now=now)
             changed = True
-    gone = [name for name, (_, by) in before.items() if by != BY_HAND and name not in wanted]
-    _delete_follows(connection, one.id, gone)
+    gone = [name for name, (_, by) in before.items() if by != BY_HAND and name not in declared]
+    _delete_follows(connection, recipient.id, gone)
     for name in gone:
-        _mute(connection, one.id, name, "unfollowed")
+        _mute(connection, recipient.id, name, "unfollowed")
     if changed:
-        _mute_unwanted(connection, one.id)
+        _mute_muted_series(connection, recipient.id)
     if origin is None:
         return "added"
     return "updated" if changed or gone else "unchanged"
 
 
-def _at_home(connection: Connection, wanted: Sequence[Follow]) -> list[Follow]:
-    """Whoever names a series that was merged follows the one it became, as a merge leaves it."""
-    meant = meanings(connection, {one.series for one in wanted})
-    return [replace(one, series=meant[one.series]) for one in wanted]
+def _canonical_follows(connection: Connection, requested: Sequence[Follow]) -> list[Follow]:
+    """Replace series that were merged by the series they were merged into."""
+    canonical = canonical_series_ids(connection, {entry.series for entry in requested})
+    return [replace(entry, series=canonical[entry.series]) for entry in requested]
 
 
-def _insert(connection: Connection, one: Recipient, secret: str | None, *, now: datetime) -> None:
-    values = _values(one) | {"id": one.id, "secret": secret, "created_at": now, "updated_at": now}
+def _insert(
+    connection: Connection, recipient: Recipient, secret: str | None, *, now: datetime
+) -> None:
+    values = _values(recipient) | {
+        "id": recipient.id,
+        "secret": secret,
+        "created_at": now,
+        "updated_at": now,
+    }
     connection.execute(insert(recipients).values(values))
 
 
-def _update(connection: Connection, one: Recipient, *, now: datetime) -> bool:
-    """Whether the row said something else before; a new address begins without failures."""
-    query = select(recipients).where(recipients.c.id == one.id)
+def _update(connection: Connection, recipient: Recipient, *, now: datetime) -> bool:
+    """Update the row; return whether it differed. A new address starts without failures."""
+    query = select(recipients).where(recipients.c.id == recipient.id)
     row = connection.execute(query).mappings().one()
-    values = _values(one)
+    values = _values(recipient)
     if all(row[name] == value for name, value in values.items()):
         return False
-    if row["address_url"] != one.address:
-        tasks.make_due(connection, one.id, now=now)  # before the row, as deliverers lock them
+    if row["address_url"] != recipient.address:
+        tasks.make_due(connection, recipient.id, now=now)  # before the row, as deliverers lock them
         values |= {"failures": 0, "not_before": None, "last_error": None}
-        if is_webhook(one.address) and not row["secret"]:
+        if is_webhook(recipient.address) and not row["secret"]:
             values["secret"] = new_secret()
-    statement = update(recipients).where(recipients.c.id == one.id)
+    statement = update(recipients).where(recipients.c.id == recipient.id)
     connection.execute(statement.values(values | {"updated_at": now}))
     return True
 
 
-def _values(one: Recipient) -> dict[str, Any]:
+def _values(recipient: Recipient) -> dict[str, Any]:
     return {
-        "address_url": one.address,
-        "kinds": list(one.kinds),
-        "mode": one.mode.value,
-        "language": one.language,
-        "origin": one.origin,
+        "address_url": recipient.address,
+        "kinds": list(recipient.kinds),
+        "mode": recipient.mode.value,
+        "language": recipient.language,
+        "origin": recipient.origin,
     }
 
 
 def _upsert_follow(
-    connection: Connection, recipient_id: str, wanted: Follow, origin: str, *, now: datetime
+    connection: Connection, recipient_id: str, requested: Follow, origin: str, *, now: datetime
 ) -> None:
-    """Since when they follow stays as it was."""
+    """Insert or update the follow; `created_at` of an existing one stays."""
     values = {
-        "mode": None if wanted.mode is None else wanted.mode.value,
-        "language": wanted.language,
+        "mode": None if requested.mode is None else requested.mode.value,
+        "language": requested.language,
         "origin": origin,
     }
     statement = insert_into(connection, follows).values(
-        recipient_id=recipient_id, series_id=wanted.series, created_at=now, **values
+        recipient_id=recipient_id, series_id=requested.series, created_at=now, **values
     )
     connection.execute(
         statement.on_conflict_do_update(index_elements=["recipient_id", "series_id"], set_=values)
@@ -265,7 +289,7 @@ def _delete_follows(connection: Connection, recipient_id: str, names: Sequence[s
 
 
 def _mute(connection: Connection, recipient_id: str, series_id: str | None, why: str) -> int:
-    """Pending notices that are in no message yet, of one series or of all."""
+    """Mute pending notices that are in no message yet, of one series or of all."""
     is_theirs = notices.c.recipient == recipient_id
     if series_id is not None:
         is_theirs &= (notices.c.series_id == series_id) & notices.c.delivery_id.is_(None)
@@ -274,21 +298,21 @@ def _mute(connection: Connection, recipient_id: str, series_id: str | None, why:
     return connection.execute(statement.values(status="muted", error=why)).rowcount
 
 
-def _mute_unwanted(connection: Connection, recipient_id: str) -> None:
-    """Pending notices that are in no message yet, of series that are muted now."""
+def _mute_muted_series(connection: Connection, recipient_id: str) -> None:
+    """Mute pending notices that are in no message yet, of series that are muted now."""
     mode = func.coalesce(follows.c.mode, recipients.c.mode)
     muted = (
         select(follows.c.series_id)
         .join(recipients, recipients.c.id == follows.c.recipient_id)
         .where(follows.c.recipient_id == recipient_id, mode == Mode.MUTED.value)
     )
-    unwanted = and_(
+    in_muted_series = and_(
         notices.c.recipient == recipient_id,
         notices.c.series_id.in_(muted),
         notices.c.delivery_id.is_(None),
     )
-    lock_notices(connection, UNSENT, unwanted)
-    statement = update(notices).where(UNSENT, unwanted)
+    lock_notices(connection, UNSENT, in_muted_series)
+    statement = update(notices).where(UNSENT, in_muted_series)
     connection.execute(statement.values(status="muted", error="muted since"))
 
 
@@ -297,22 +321,22 @@ def _origin(connection: Connection, recipient_id: str) -> str | None:
     return connection.execute(query).scalar_one_or_none()
 
 
-def known_addressee(connection: Connection, recipient_id: str) -> Addressee:
-    """Where the recipient's messages go."""
+def get_addressee(connection: Connection, recipient_id: str) -> Addressee:
+    """Return where the recipient's messages go; raise if there is no such recipient."""
     _require(connection, recipient_id)
-    found = addressee(connection, recipient_id)
-    assert found is not None  # noqa: S101 - it was required
-    return found
+    to = addressee(connection, recipient_id)
+    assert to is not None  # noqa: S101 - it was required
+    return to
 
 
 def _require(connection: Connection, recipient_id: str) -> None:
     if _origin(connection, recipient_id) is None:
-        known = connection.execute(select(recipients.c.id)).scalars()
-        raise UnknownRecipient(recipient_id, known)
+        existing_ids = connection.execute(select(recipients.c.id)).scalars()
+        raise UnknownRecipient(recipient_id, existing_ids)
 
 
 def _follows_of(connection: Connection, recipient_id: str) -> dict[str, tuple[Follow, str]]:
-    """What they follow, each with who declared it."""
+    """Return the recipient's follows by series, each with its origin."""
     query = select(follows).where(follows.c.recipient_id == recipient_id)
     return {
         row.series_id: (
@@ -323,8 +347,8 @@ def _follows_of(connection: Connection, recipient_id: str) -> dict[str, tuple[Fo
     }
 
 
-def _known_series(connection: Connection) -> set[str]:
-    """Every name that a series or a source gives."""
+def _series_names(connection: Connection) -> set[str]:
+    """Return every name that a series or a source has."""
     named = sources.c.series_id
     query = union(select(series.c.id), select(named).where(named.is_not(None)))
     return set(connection.execute(query).scalars())
@@ -342,11 +366,11 @@ def _audit(
 
 
 def as_counts(declared: DeclaredRecipients) -> str:
-    """For people: `1 added, 0 updated, ...`."""
+    """Return the counts as text: `1 added, 0 updated, ...`."""
     words = {"left_alone": "left alone (added by hand)"}
-    found = asdict(declared)
+    counts = asdict(declared)
     return ", ".join(
         f"{count} {words.get(name, name)}"
-        for name, count in found.items()
+        for name, count in counts.items()
         if count or name != "left_alone"
     )

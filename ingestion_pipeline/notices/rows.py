@@ -1,4 +1,4 @@
-"""The statements of a delivery on `notices` and `recipients`; one function, one statement."""
+"""Statements of a delivery on `notices` and `recipients`; one function, one statement."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, TextClause, and_, func, select, update
 
-from ingestion_pipeline.notices.planning import Waiting, Went
+from ingestion_pipeline.notices.planning import PendingNotice, SentMessage
 from ingestion_pipeline.sources.recipients import Mode
 from ingestion_pipeline.store.tables import GIVEN_UP, UNSENT, notices, recipients
 
 ERROR_CHARS = 500
-LOOKED_AT = 20_000  # of one recipient's notices; they fill twenty of the longest messages
+MAX_PENDING = 20_000  # notices of one recipient: twenty of the longest messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addressee:
-    """Where a recipient's messages go, and how it went lately."""
+    """Address and secret of a recipient, and their recent failures."""
 
     id: str
     address: str
@@ -29,7 +29,7 @@ class Addressee:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sealed:
-    """A group of notices that became one message: sent as it is, however often it takes."""
+    """A group of notices that became one message: retried unchanged until it is sent."""
 
     delivery_id: str
     ids: tuple[int, ...]
@@ -38,7 +38,7 @@ class Sealed:
 
 
 def addressee(connection: Connection, recipient: str) -> Addressee | None:
-    """The recipient, unless they are gone."""
+    """Return the recipient; None if there is none."""
     query = select(
         recipients.c.id, recipients.c.address_url, recipients.c.secret, recipients.c.failures
     ).where(recipients.c.id == recipient)
@@ -48,8 +48,8 @@ def addressee(connection: Connection, recipient: str) -> Addressee | None:
     return Addressee(id=row.id, address=row.address_url, secret=row.secret, failures=row.failures)
 
 
-def begun(connection: Connection, recipient: str) -> str | None:
-    """The oldest message that was begun and not finished."""
+def unfinished_delivery(connection: Connection, recipient: str) -> str | None:
+    """Return the id of the oldest sealed message that was not finished."""
     query = (
         select(notices.c.delivery_id)
         .where(UNSENT, notices.c.recipient == recipient, notices.c.delivery_id.is_not(None))
@@ -59,22 +59,24 @@ def begun(connection: Connection, recipient: str) -> str | None:
     return connection.execute(query).scalar_one_or_none()
 
 
-def waiting(connection: Connection, recipient: str) -> list[Waiting]:
-    """What is in no message yet, the oldest first, as much of it as is worth a look."""
+def pending_notices(connection: Connection, recipient: str) -> list[PendingNotice]:
+    """Return the notices that are in no message yet, oldest first, at most `MAX_PENDING`."""
     query = (
         select(notices.c.id, notices.c.series_id, notices.c.mode, notices.c.created_at)
         .where(UNSENT, notices.c.recipient == recipient, notices.c.delivery_id.is_(None))
         .order_by(notices.c.id)
-        .limit(LOOKED_AT)
+        .limit(MAX_PENDING)
     )
     return [
-        Waiting(id=row.id, series_id=row.series_id, mode=Mode(row.mode), created_at=row.created_at)
+        PendingNotice(
+            id=row.id, series_id=row.series_id, mode=Mode(row.mode), created_at=row.created_at
+        )
         for row in connection.execute(query)
     ]
 
 
-def sealed_as(connection: Connection, recipient: str, delivery_id: str) -> Sealed:
-    """The message of this id, in the order of its notices."""
+def sealed_message(connection: Connection, recipient: str, delivery_id: str) -> Sealed:
+    """Return the message of this id, in the order of its notices."""
     query = (
         select(notices.c.id, notices.c.subject_kind, notices.c.payload)
         .where(UNSENT, notices.c.recipient == recipient, notices.c.delivery_id == delivery_id)
@@ -89,8 +91,8 @@ def sealed_as(connection: Connection, recipient: str, delivery_id: str) -> Seale
     )
 
 
-def went(connection: Connection, recipient: str, *, since: datetime) -> list[Went]:
-    """The messages the recipient got since then."""
+def sent_messages(connection: Connection, recipient: str, *, since: datetime) -> list[SentMessage]:
+    """Return the messages sent to the recipient since then."""
     query = (
         select(
             notices.c.delivery_id,
@@ -105,7 +107,7 @@ def went(connection: Connection, recipient: str, *, since: datetime) -> list[Wen
     for row in connection.execute(query):
         messages.setdefault(row.delivery_id, []).append(row)
     return [
-        Went(
+        SentMessage(
             at=max(row.at for row in parts),
             series=frozenset(row.series_id for row in parts),
             is_digest=any(row.mode == Mode.DIGEST.value for row in parts),
@@ -115,19 +117,19 @@ def went(connection: Connection, recipient: str, *, since: datetime) -> list[Wen
 
 
 def lock_notices(connection: Connection, *those: ColumnElement[bool] | TextClause) -> None:
-    """These notices are ours until the transaction ends, locked by id as everybody does it."""
+    """Lock these notices until the transaction ends, by id as everywhere."""
     query = select(notices.c.id).where(*those).order_by(notices.c.id)
     connection.execute(query.with_for_update()).all()
 
 
 def seal(connection: Connection, ids: Sequence[int], delivery_id: str) -> None:
-    """These notices are one message from now on."""
+    """Make these notices one message."""
     lock_notices(connection, notices.c.id.in_(ids))
     connection.execute(update(notices).where(notices.c.id.in_(ids)).values(delivery_id=delivery_id))
 
 
 def mark_sent(connection: Connection, recipient: str, delivery_id: str, *, now: datetime) -> None:
-    """The message was taken."""
+    """Mark the message as sent."""
     lock_notices(connection, UNSENT, _of(recipient, delivery_id))
     connection.execute(
         update(notices)
@@ -137,7 +139,7 @@ def mark_sent(connection: Connection, recipient: str, delivery_id: str, *, now: 
 
 
 def note_error(connection: Connection, recipient: str, delivery_id: str, error: str) -> None:
-    """The message was not taken this time."""
+    """Store the error of an attempt; the message stays pending."""
     lock_notices(connection, UNSENT, _of(recipient, delivery_id))
     connection.execute(
         update(notices).where(UNSENT, _of(recipient, delivery_id)).values(error=error[:ERROR_CHARS])
@@ -145,7 +147,7 @@ def note_error(connection: Connection, recipient: str, delivery_id: str, error: 
 
 
 def mark_failed(connection: Connection, recipient: str, delivery_id: str, error: str) -> None:
-    """The message is given up; it keeps its id, under which a replay sends it again."""
+    """Mark the message as failed; a replay sends it again under the same id."""
     lock_notices(connection, UNSENT, _of(recipient, delivery_id))
     connection.execute(
         update(notices)
@@ -166,14 +168,14 @@ def set_aside(connection: Connection, reasons: Mapping[int, str]) -> None:
 
 
 def reopen(connection: Connection, recipient: str) -> int:
-    """Everything that failed for the recipient waits again, each message as it was."""
+    """Make the recipient's failed notices pending again, messages unchanged; return how many."""
     lock_notices(connection, GIVEN_UP, notices.c.recipient == recipient)
     statement = update(notices).where(GIVEN_UP, notices.c.recipient == recipient)
     return connection.execute(statement.values(status="pending")).rowcount
 
 
-def reached(connection: Connection, recipient: str, *, now: datetime) -> None:
-    """The recipient's endpoint lives."""
+def mark_reached(connection: Connection, recipient: str, *, now: datetime) -> None:
+    """Store that the recipient's endpoint accepted a message."""
     connection.execute(
         update(recipients)
         .where(recipients.c.id == recipient)
@@ -181,7 +183,7 @@ def reached(connection: Connection, recipient: str, *, now: datetime) -> None:
     )
 
 
-def struck(
+def mark_unreached(
     connection: Connection,
     recipient: str,
     *,
@@ -189,7 +191,7 @@ def struck(
     not_before: datetime | None,
     error: str,
 ) -> None:
-    """The recipient's endpoint did not take a message; it is left alone until then."""
+    """Store that the endpoint did not accept a message; nothing is sent before `not_before`."""
     connection.execute(
         update(recipients)
         .where(recipients.c.id == recipient)

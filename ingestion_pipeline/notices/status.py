@@ -1,4 +1,4 @@
-"""How it stands with whom: recipients with their counts, notices by state, what is late."""
+"""Status of recipients and notices: counts by state, and deliveries that failed or are late."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ LISTED = 1_000
 
 
 def list_recipients(connection: Connection) -> list[dict[str, Any]]:
-    """Every recipient with what they follow and how many notices are in which state.
-
-    Never the secret.
-    """
+    """Return every recipient with follows and counts of notices; never the secret."""
     counts = _counts_by_recipient(connection)
     followed = _followed(connection)
     columns = [column for column in recipients.c if column.name != "secret"]
@@ -57,15 +54,15 @@ def _counts_by_recipient(connection: Connection) -> dict[tuple[str, str], int]:
     query = select(notices.c.recipient, notices.c.status, func.count()).group_by(
         notices.c.recipient, notices.c.status
     )
-    return {(who, state): count for who, state, count in connection.execute(query)}
+    return {(recipient, state): count for recipient, state, count in connection.execute(query)}
 
 
 def _followed(connection: Connection) -> dict[str, list[str]]:
     query = select(follows.c.recipient_id, follows.c.series_id).order_by(follows.c.series_id)
-    found: dict[str, list[str]] = {}
+    followed: dict[str, list[str]] = {}
     for recipient, series_id in connection.execute(query):
-        found.setdefault(recipient, []).append(series_id)
-    return found
+        followed.setdefault(recipient, []).append(series_id)
+    return followed
 
 
 def list_notices(
@@ -75,7 +72,7 @@ def list_notices(
     recipient: str | None = None,
     limit: int = LISTED,
 ) -> list[RowMapping]:
-    """Newest first."""
+    """Return notices, newest first."""
     query = select(notices).order_by(notices.c.id.desc()).limit(limit)
     if status is not None:
         query = query.where(notices.c.status == status)
@@ -85,7 +82,7 @@ def list_notices(
 
 
 def count_notices(connection: Connection) -> dict[str, int]:
-    """How many wait, and how many have failed."""
+    """Return how many notices are pending and how many have failed."""
     states = {"pending": UNSENT, "failed": GIVEN_UP}
     count = select(func.count()).select_from(notices)
     return {
@@ -95,7 +92,7 @@ def count_notices(connection: Connection) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undelivered:
-    """A recipient whom messages do not reach, and why."""
+    """A recipient whose messages do not arrive, and why."""
 
     recipient: str
     failed: int
@@ -106,10 +103,10 @@ class Undelivered:
 def undelivered(
     connection: Connection, *, now: datetime, overdue_seconds: int
 ) -> Sequence[Undelivered]:
-    """Who has a failed notice, or one that should have been sent a while ago.
+    """Return recipients with a failed notice, or with one that is overdue.
 
-    What waits for its time (a digest, a cap) is not late; what was tried in vain is, however
-    politely it was put off.
+    A notice that waits for its time (a digest, a cap) is not overdue; one whose delivery was tried
+    and failed is, whenever the next attempt is due.
     """
     failed = (
         select(notices.c.recipient, func.count(), func.max(notices.c.error))
@@ -131,14 +128,16 @@ def undelivered(
             or_(tasks.c.not_before < before, tasks.c.error_class.in_(["transient", "resource"])),
         )
     )
-    overdue = {who: (int(count), error) for who, count, error in connection.execute(late)}
-    found = {who: (count, error) for who, count, error in connection.execute(failed)}
+    overdue = {
+        recipient: (int(count), error) for recipient, count, error in connection.execute(late)
+    }
+    failures = {recipient: (count, error) for recipient, count, error in connection.execute(failed)}
     return [
         Undelivered(
-            recipient=who,
-            failed=found.get(who, (0, None))[0],
-            overdue=overdue.get(who, (0, None))[0],
-            error=found.get(who, (0, None))[1] or overdue.get(who, (0, None))[1],
+            recipient=recipient,
+            failed=failures.get(recipient, (0, None))[0],
+            overdue=overdue.get(recipient, (0, None))[0],
+            error=failures.get(recipient, (0, None))[1] or overdue.get(recipient, (0, None))[1],
         )
-        for who in sorted(found.keys() | overdue.keys())
+        for recipient in sorted(failures.keys() | overdue.keys())
     ]

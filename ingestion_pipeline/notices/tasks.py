@@ -1,7 +1,7 @@
-"""The `deliver` task of a recipient: one at a time, so that one worker serves them and caps hold.
+"""The `deliver` task: one per recipient, so that one worker at a time sends and the caps hold.
 
-Whoever has a pending notice has an active task, or gets one at the next look: a wake-up that was
-lost is found again by the notices themselves.
+A recipient with a pending notice has an active task, or gets one by `ensure_tasks`: a lost
+wake-up is repaired from the notices themselves.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ from ingestion_pipeline.tasks.task import NewTask, TaskStatus
 
 DELIVER = "deliver"
 CHAPTER = "chapter"
-CHAPTER_LANGUAGE = "chapter_language"  # a known chapter, in a language that is new to it
-# What a deliverer makes notices of. By the bare column SQLite would walk through all that was ever
-# handled, not through the few that are not.
+CHAPTER_LANGUAGE = "chapter_language"  # an existing chapter, in a language that is new to it
+# Outbox rows that become notices. By the bare column SQLite would scan all rows that were ever
+# handled instead of the few that were not.
 _KIND = func.coalesce(outbox.c.subject_kind, "")
-IS_TOLD = _KIND.in_([CHAPTER, CHAPTER_LANGUAGE, *KINDS])
+IS_ANNOUNCED = _KIND.in_([CHAPTER, CHAPTER_LANGUAGE, *KINDS])
 PRIORITY = 1
 TASKS_AT_ONCE = 5_000
 
 
-def wake(connection: Connection, told: Mapping[str, Collection[str]], *, at: datetime) -> None:
-    """Recipients with news of these subjects, by kind, are looked at then, if they would be later.
+def wake(connection: Connection, subjects: Mapping[str, Collection[str]], *, at: datetime) -> None:
+    """Bring forward the tasks of recipients with pending notices of these subjects, by kind.
 
-    A retry and a pause are waited out. All kinds together: what a second step locked would come
-    out of order.
+    Retries and pauses are not shortened. All kinds are handled in one step: locks that a second
+    step took would be out of order.
     """
-    is_told = [
+    is_subject = [
         and_(notices.c.subject_kind == kind, notices.c.subject_id.in_(list(ids)))
-        for kind, ids in told.items()
+        for kind, ids in subjects.items()
     ]
-    if not is_told:
+    if not is_subject:
         return
-    news = select(notices.c.recipient).where(UNSENT, or_(*is_told))
+    news = select(notices.c.recipient).where(UNSENT, or_(*is_subject))
     theirs = tasks.c.dedupe_key.in_(news)
     _lock(connection, theirs)
     connection.execute(
@@ -73,10 +73,10 @@ def wake(connection: Connection, told: Mapping[str, Collection[str]], *, at: dat
 
 
 def lock_recipients(connection: Connection, ids: Sequence[str]) -> None:
-    """Nobody else serves or changes these recipients: tasks, rows and follows, each in its order.
+    """Lock tasks, rows and follows of these recipients, each table in its lock order.
 
-    Before the first of them is changed: what a second one's rows were locked for would come out of
-    order.
+    Call it before the first of them is changed: locks for a second recipient taken later would be
+    out of order.
     """
     _lock(connection, tasks.c.dedupe_key.in_(ids))
     lock_rows(connection, recipients.c.id, ids)
@@ -86,17 +86,17 @@ def lock_recipients(connection: Connection, ids: Sequence[str]) -> None:
 
 
 def _lock(connection: Connection, theirs: ColumnElement[bool]) -> None:
-    """These recipients' tasks are ours until the transaction ends, in one order for all.
+    """Lock the tasks of these recipients until the transaction ends, in one order for all.
 
-    A statement of its own: whoever serves a recipient at this moment has looked at what waits, and
-    not seen our news. What they leave behind is seen by the next statement alone.
+    A statement of its own: a worker that serves a recipient right now has not seen our new notices,
+    and only the next statement sees what it leaves behind.
     """
     query = select(tasks.c.id).where(ACTIVE, tasks.c.kind == DELIVER, theirs)
     connection.execute(query.order_by(tasks.c.id).with_for_update())
 
 
 def ensure_tasks(connection: Connection, *, now: datetime, grouping: timedelta) -> int:
-    """Every recipient with a pending notice has a task; how many were missing."""
+    """Create missing tasks of recipients with pending notices; return how many."""
     oldest_at = select(func.min(notices.c.created_at)).where(UNSENT, _is_theirs())
     query = (
         select(recipients.c.id, oldest_at.scalar_subquery(), recipients.c.not_before)
@@ -118,7 +118,7 @@ def ensure_tasks(connection: Connection, *, now: datetime, grouping: timedelta) 
 
 
 def make_due(connection: Connection, recipient: str, *, now: datetime) -> None:
-    """The recipient is served by the next deliverer, afresh."""
+    """Make the recipient's task due now, with its attempts and error cleared."""
     theirs = tasks.c.dedupe_key == recipient
     _lock(connection, theirs)
     connection.execute(
@@ -129,7 +129,7 @@ def make_due(connection: Connection, recipient: str, *, now: datetime) -> None:
 
 
 def cancel(connection: Connection, recipient: str, *, now: datetime) -> None:
-    """The recipient is gone: whoever serves them at this moment loses the claim."""
+    """Cancel the task of a removed recipient; a worker that has it loses its claim."""
     connection.execute(
         update(tasks)
         .where(ACTIVE, tasks.c.kind == DELIVER, tasks.c.dedupe_key == recipient)
@@ -145,13 +145,13 @@ def cancel(connection: Connection, recipient: str, *, now: datetime) -> None:
 
 
 def is_work_waiting(connection: Connection, *, now: datetime) -> bool:
-    """Whether a deliverer would find something: three indexed questions, the cheapest first."""
+    """Return whether a deliverer has work: three indexed queries, the cheapest first."""
     has_followers, has_recipients = (
         exists(select(follows.c.recipient_id)),
         exists(select(recipients.c.id)),
     )
     unhandled = select(outbox.c.id).where(
-        UNHANDLED, IS_TOLD, or_(has_followers, and_(_KIND.in_(KINDS), has_recipients))
+        UNHANDLED, IS_ANNOUNCED, or_(has_followers, and_(_KIND.in_(KINDS), has_recipients))
     )
     due = select(tasks.c.id).where(
         ACTIVE, tasks.c.kind == DELIVER, tasks.c.not_before <= now, _is_claimable(now)
@@ -162,7 +162,7 @@ def is_work_waiting(connection: Connection, *, now: datetime) -> bool:
 
 
 def next_due(connection: Connection) -> datetime | None:
-    """When the first of the waiting recipients is due."""
+    """Return when the first pending task is due."""
     query = select(func.min(tasks.c.not_before)).where(
         ACTIVE, tasks.c.kind == DELIVER, tasks.c.status == TaskStatus.PENDING.value
     )
@@ -181,7 +181,10 @@ def _is_theirs() -> ColumnElement[bool]:
 
 
 def _has_news() -> ColumnElement[bool]:
-    """By recipient, not by notice: whoever waits for a digest may have thousands."""
+    """Match recipients with a pending notice.
+
+    By recipient, not by notice: one who waits for a digest may have thousands.
+    """
     return exists().where(UNSENT, _is_theirs()).correlate(recipients)
 
 
@@ -190,14 +193,14 @@ def _has_no_task() -> ColumnElement[bool]:
     return ~exists().where(ACTIVE, tasks.c.kind == DELIVER, theirs).correlate(recipients)
 
 
-def requeue_messages(connection: Connection, letter: RowMapping, now: datetime) -> str:
-    """Every failed message of the recipient waits again under its own key, and is due now.
+def requeue_messages(connection: Connection, dead_letter: RowMapping, now: datetime) -> str:
+    """Make every failed message of the recipient pending again, under its own key, due now.
 
-    It does not need the letter's task: whoever has a pending notice gets one.
+    The dead letter's task is not needed: a recipient with a pending notice gets a new one.
     """
-    recipient: str = letter["payload"]["recipient"]
+    recipient: str = dead_letter["payload"]["recipient"]
     if rows.addressee(connection, recipient) is None:
-        return "its recipient is gone"
+        return "its recipient was removed"
     make_due(connection, recipient, now=now)
     connection.execute(
         update(recipients).where(recipients.c.id == recipient).values(not_before=None)
@@ -209,7 +212,7 @@ def requeue_messages(connection: Connection, letter: RowMapping, now: datetime) 
 
 
 def _close_others(connection: Connection, recipient: str, *, now: datetime) -> None:
-    """The recipient's other letters told of messages that wait again as well."""
+    """Close the recipient's other dead letters: their messages are pending again as well."""
     is_theirs = and_(
         dead_letters.c.task_kind == DELIVER,
         dead_letters.c.payload["recipient"].as_string() == recipient,

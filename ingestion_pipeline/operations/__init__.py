@@ -1,5 +1,5 @@
-"""How the house is kept and how it stands: retention, tiers, health of sources, alerts, numbers.
+"""Operations: retention, tiers, health of sources, alerts and metrics.
 
-Rows of every system enter; fewer rows, outbox rows of what changed for the worse or the better, and
-tables and metrics for whoever operates it leave. What a system's rows mean is not decided here.
+They work on the rows of every system: sweeps delete old rows, health changes write outbox rows, and
+metrics summarise. What a system's rows mean is decided in that system.
 """

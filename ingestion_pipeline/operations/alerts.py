@@ -1,4 +1,4 @@
-"""State changes are told, states are not: each in one transaction with its outbox row, once."""
+"""Alerts: health changes, budget shares, failed runs and daemon outages, each notified once."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sqlalchemy import Connection, Integer, String, Text, exists, func, select, 
 
 from ingestion_pipeline.notices.message import (
     BUDGET,
-    DAEMON_SILENT,
+    DAEMON_DOWN,
     RUN_FAILURES,
     write_notice,
     write_notices,
 )
-from ingestion_pipeline.operations.health import SourceFacts, notable
+from ingestion_pipeline.operations.health import SourceFacts, sources_to_review
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.health import Alert, HealthState, next_state
 from ingestion_pipeline.store.bulk import row_source
@@ -34,40 +34,42 @@ from ingestion_pipeline.store.types import UtcDateTime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A source whose state is another one from now on, and what is told of it, if anything."""
+class HealthChange:
+    """A source whose health state changes now, and the alert for it, if any."""
 
-    standing: SourceFacts
+    status: SourceFacts
     state: HealthState
     alert: Alert | None
 
     @property
     def name(self) -> str:
-        """What no other change is called, whoever sees it: the source and its how manieth."""
-        return f"{self.standing.facts.id}#{self.standing.told.changes + 1}"
+        """Return a unique name of the change: the source and the number of the change."""
+        return f"{self.status.facts.id}#{self.status.reported.changes + 1}"
 
 
-def note_health(connection: Connection, settings: Settings, now: datetime) -> int:
-    """What changed since the last look is stored and told; how many sources that was."""
+def record_health_changes(connection: Connection, settings: Settings, now: datetime) -> int:
+    """Store health changes, write their notices, and return how many sources changed."""
     changes = [
         change
-        for one in notable(connection, settings, now=now)
-        if (change := change_of(one)) is not None
+        for status in sources_to_review(connection, settings, now=now)
+        if (change := change_of(status)) is not None
     ]
     written = write_changes(connection, changes, now=now)
-    _tell(connection, [one for one in changes if one.standing.facts.id in written], now=now)
+    _notify(
+        connection, [change for change in changes if change.status.facts.id in written], now=now
+    )
     return len(written)
 
 
-def change_of(one: SourceFacts) -> Change | None:
-    """What becomes of the state, if anything."""
-    state, alert = next_state(one.told.state, one.health)
-    if state is one.told.state:
+def change_of(status: SourceFacts) -> HealthChange | None:
+    """Return the change of the state, if any."""
+    state, alert = next_state(status.reported.state, status.health)
+    if state is status.reported.state:
         return None
-    return Change(standing=one, state=state, alert=alert)
+    return HealthChange(status=status, state=state, alert=alert)
 
 
-_GIVEN = {
+_COLUMNS = {
     "source_id": String(120),
     "state": String(12),
     "since": UtcDateTime(),
@@ -77,40 +79,45 @@ _GIVEN = {
 }
 
 
-def write_changes(connection: Connection, changes: Sequence[Change], *, now: datetime) -> set[str]:
-    """Those that are ours: who comes second finds another count of changes, and writes nothing."""
+def write_changes(
+    connection: Connection, changes: Sequence[HealthChange], *, now: datetime
+) -> set[str]:
+    """Write the changes; return the sources written by us, not by a concurrent caller.
+
+    A second caller finds another count of changes, and writes nothing.
+    """
     if not changes:
         return set()
     rows = [
         (
-            one.standing.facts.id,
-            one.state.value,
+            change.status.facts.id,
+            change.state.value,
             now,
-            one.standing.verdict.reason,
-            one.standing.told.changes + 1,
-            one.standing.facts.last_success_at,
+            change.status.verdict.reason,
+            change.status.reported.changes + 1,
+            change.status.facts.last_success_at,
         )
-        for one in sorted(changes, key=lambda one: one.standing.facts.id)
+        for change in sorted(changes, key=lambda change: change.status.facts.id)
     ]
-    given = row_source(connection, _GIVEN, rows, "given")
-    # SQLite takes an ON of the conflict for one of a join, unless a condition stands before it.
+    new_rows = row_source(connection, _COLUMNS, rows, "given")
+    # SQLite parses ON CONFLICT as the ON of a join unless a WHERE comes before it.
     insert = insert_into(connection, source_health).from_select(
-        list(_GIVEN), select(*given.c).where(true()).order_by(given.c.source_id)
+        list(_COLUMNS), select(*new_rows.c).where(true()).order_by(new_rows.c.source_id)
     )
     new = insert.excluded
     statement = insert.on_conflict_do_update(
         index_elements=["source_id"],
-        set_={name: new[name] for name in _GIVEN if name != "source_id"},
+        set_={name: new[name] for name in _COLUMNS if name != "source_id"},
         where=source_health.c.changes == new.changes - 1,
     ).returning(source_health.c.source_id)
     return set(connection.execute(statement).scalars())
 
 
-def _tell(connection: Connection, changes: Sequence[Change], *, now: datetime) -> None:
+def _notify(connection: Connection, changes: Sequence[HealthChange], *, now: datetime) -> None:
     by_alert: dict[Alert, dict[str, dict[str, Any]]] = {}
-    for one in changes:
-        if one.alert is not None:
-            by_alert.setdefault(one.alert, {})[one.name] = _payload(one, one.alert)
+    for change in changes:
+        if change.alert is not None:
+            by_alert.setdefault(change.alert, {})[change.name] = _payload(change, change.alert)
     for alert, payloads in by_alert.items():
         write_notices(connection, alert.value, payloads, now=now)
 
@@ -118,33 +125,33 @@ def _tell(connection: Connection, changes: Sequence[Change], *, now: datetime) -
 _TITLES = {
     Alert.DEGRADED: "{id} is degraded",
     Alert.RECOVERED: "{id} has recovered",
-    Alert.OPENED: "{id} is left alone: its breaker is open",
-    Alert.DISABLED: "{id} is disabled until somebody enables it",
+    Alert.OPENED: "{id} is paused: its circuit breaker is open",
+    Alert.DISABLED: "{id} is disabled until it is enabled by hand",
 }
 
 
-def _payload(one: Change, alert: Alert) -> dict[str, Any]:
-    facts = one.standing.facts
+def _payload(change: HealthChange, alert: Alert) -> dict[str, Any]:
+    facts = change.status.facts
     return {
         "source_id": facts.id,
         "title": _TITLES[alert].format(id=facts.id),
-        "text": one.standing.verdict.reason,
-        "health": one.standing.health.value,
-        "before": one.standing.told.state.value,
+        "text": change.status.verdict.reason,
+        "health": change.status.health.value,
+        "before": change.status.reported.state.value,
         "failures": facts.failure_count,
         "error_class": facts.error_class,
     }
 
 
 DAEMON = "daemon"
-SHARES = (80, 100)  # percent of a budget that are told
+SHARES = (80, 100)  # percent of a budget that are notified
 RUN_FAILED = "run.failed"
-USED_UP = "model_budget"  # the code of what waits for the next period
+USED_UP = "model_budget"  # error code of tasks that wait for the next period
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What models may cost in this month, and what they have; `is_used_up` even a little below."""
+    """The month's model budget and what was spent; it may be used up a little below the limit."""
 
     month: str
     limit_usd: Decimal | None
@@ -153,14 +160,14 @@ class Budget:
 
     @property
     def percent(self) -> float | None:
-        """How much of it is gone; None without a limit."""
+        """Return how much of it is spent; None without a limit."""
         if self.limit_usd is None:
             return None
         return float(100 * self.held_usd / self.limit_usd) if self.limit_usd else 100.0
 
 
 def month_budget(connection: Connection, settings: Settings, *, now: datetime) -> Budget:
-    """The month's budget as it stands."""
+    """Return the current state of the month's budget."""
     month = f"{now.astimezone(UTC):%Y-%m}"
     query = select(model_spending.c.held_usd).where(model_spending.c.scope == f"month:{month}")
     waits = exists().where(
@@ -175,19 +182,19 @@ def month_budget(connection: Connection, settings: Settings, *, now: datetime) -
     )
 
 
-def reached(budget: Budget) -> Iterator[int]:
-    """The shares that it has reached: a call that no longer fits counts as the whole."""
+def reached_shares(budget: Budget) -> Iterator[int]:
+    """Yield the shares that it has reached: a call that no longer fits counts as the whole."""
     percent = budget.percent
-    if percent is None or not budget.limit_usd:  # a budget of nothing is no news
+    if percent is None or not budget.limit_usd:  # a budget of zero is not notified
         return
     yield from (share for share in SHARES if budget.is_used_up or percent >= share)
 
 
-def note_budget(connection: Connection, settings: Settings, now: datetime) -> int:
-    """Each share of the month's budget is told when it is reached; how many were."""
+def notify_budget(connection: Connection, settings: Settings, now: datetime) -> int:
+    """Write a notice for each newly reached share of the budget; return how many."""
     budget = month_budget(connection, settings, now=now)
-    told = 0
-    for share in reached(budget):
+    notified = 0
+    for share in reached_shares(budget):
         payload = {
             "title": f"{share} % of the month's budget for models is used",
             "text": f"{budget.held_usd:f} of {budget.limit_usd:f} dollars in {budget.month}"
@@ -195,12 +202,14 @@ def note_budget(connection: Connection, settings: Settings, now: datetime) -> in
             "month": budget.month,
             "percent": share,
         }
-        told += write_notice(connection, BUDGET, f"month:{budget.month}:{share}", payload, now=now)
-    return told
+        notified += write_notice(
+            connection, BUDGET, f"month:{budget.month}:{share}", payload, now=now
+        )
+    return notified
 
 
-def note_run_failure(connection: Connection, job: str, *, run_id: str, now: datetime) -> bool:
-    """The first failed run of a job in an hour is told, with how many there were in the last."""
+def notify_run_failure(connection: Connection, job: str, *, run_id: str, now: datetime) -> bool:
+    """Write a notice for the first failed run of a job in an hour, with the previous count."""
     hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     detail = audit_log.c.detail["job"].as_string()
     query = (
@@ -225,15 +234,15 @@ def note_run_failure(connection: Connection, job: str, *, run_id: str, now: date
     return write_notice(connection, RUN_FAILURES, subject, payload, now=now)
 
 
-def last_pulse(connection: Connection, *, name: str = DAEMON) -> datetime | None:
-    """When it last gave a sign of life; None if it never did."""
+def last_heartbeat(connection: Connection, *, name: str = DAEMON) -> datetime | None:
+    """Return the time of the last heartbeat; None if there is none."""
     query = select(pulses.c.at).where(pulses.c.name == name)
     return connection.execute(query).scalar_one_or_none()
 
 
-def beat(connection: Connection, settings: Settings, *, now: datetime) -> bool:
-    """The daemon is alive now; whether it had been silent, which is told."""
-    before = last_pulse(connection)
+def record_heartbeat(connection: Connection, settings: Settings, *, now: datetime) -> bool:
+    """Record the daemon's heartbeat; notify and return True if it had been silent."""
+    before = last_heartbeat(connection)
     statement = insert_into(connection, pulses).values(name=DAEMON, at=now)
     newer = statement.excluded.at
     connection.execute(
@@ -241,22 +250,22 @@ def beat(connection: Connection, settings: Settings, *, now: datetime) -> bool:
             index_elements=["name"], set_={"at": newer}, where=pulses.c.at < newer
         )
     )
-    if before is None or not is_missing(before, settings, now=now):
+    if before is None or not is_heartbeat_overdue(before, settings, now=now):
         return False
     payload = {
         "title": f"the daemon was silent for {_span(now - before)}",
         "text": f"no tick from {before:%Y-%m-%d %H:%M:%S} to {now:%Y-%m-%d %H:%M:%S} UTC:"
-        " nothing was polled, delivered or kept meanwhile",
+        " no polling, delivery or maintenance meanwhile",
         "silent_from": before.isoformat(),
         "silent_until": now.isoformat(),
     }
-    return write_notice(connection, DAEMON_SILENT, before.isoformat(), payload, now=now)
+    return write_notice(connection, DAEMON_DOWN, before.isoformat(), payload, now=now)
 
 
-def is_missing(pulse: datetime | None, settings: Settings, *, now: datetime) -> bool:
-    """Whether the daemon should have ticked since; one that never ticked is none."""
+def is_heartbeat_overdue(last_tick: datetime | None, settings: Settings, *, now: datetime) -> bool:
+    """Return whether a heartbeat is overdue; a daemon that never ticked is not."""
     limit = timedelta(seconds=settings.health.daemon_silent_seconds)
-    return pulse is not None and now - pulse > limit
+    return last_tick is not None and now - last_tick > limit
 
 
 def _span(length: timedelta) -> str:

@@ -1,6 +1,6 @@
-"""How fresh sources are, as a heat map: who they are against how many of their intervals passed.
+"""A heat map of how fresh sources are: sources against the intervals since their last success.
 
-A few sources have a row each; many are gathered by kind and tier, so that the picture stays small.
+A few sources have a row each; many are grouped by kind and tier, so that the picture stays small.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from io import BytesIO
 from typing import Any
 
 from ingestion_pipeline.operations.health import SourceFacts
-from ingestion_pipeline.sources.health import UNWELL, Health
+from ingestion_pipeline.sources.health import UNHEALTHY, Health
 
-MOST_ROWS = 25  # sources that are named; more are gathered
+MOST_ROWS = 25  # more sources than this are grouped
 LIMITS = (1.0, 2.0, 3.0, 5.0, 10.0)  # intervals since the last success; the fourth is stale
 COLUMNS = ("≤ 1", "≤ 2", "≤ 3", "≤ 5", "≤ 10", "> 10", "never", "not yet")
-NEVER, NOT_YET = len(COLUMNS) - 2, len(COLUMNS) - 1  # tried in vain, and nobody's fault so far
+NEVER, NOT_YET = len(COLUMNS) - 2, len(COLUMNS) - 1  # failed so far, and not tried yet
 GREY = (0.6, 0.6, 0.6)
 LEGEND = (("fresh", 0), ("stale", 4), ("tried, never read", NEVER), ("not read yet", NOT_YET))
 NAME_CHARS = 32
@@ -27,42 +27,42 @@ NAME_CHARS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """How many sources stand where; `names` are of the rows, `COLUMNS` of the columns."""
+    """The number of sources per cell; `names` label the rows, `COLUMNS` the columns."""
 
     names: tuple[str, ...]
     counts: tuple[tuple[int, ...], ...]
     is_gathered: bool
 
 
-def freshness(found: Sequence[SourceFacts], *, now: datetime) -> Grid:
-    """The grid of all that is to be polled; what somebody switched off is not looked at."""
-    polled = [one for one in found if one.health is not Health.OFF]
+def freshness(statuses: Sequence[SourceFacts], *, now: datetime) -> Grid:
+    """Return the grid of all sources that are polled; those switched off are left out."""
+    polled = [status for status in statuses if status.health is not Health.OFF]
     is_gathered = len(polled) > MOST_ROWS
     cells: Counter[tuple[str, int]] = Counter()
     order: dict[str, None] = {}
-    for one in polled:
-        name = _group(one) if is_gathered else one.facts.id
+    for status in polled:
+        name = _group(status) if is_gathered else status.facts.id
         order[name] = None
-        cells[name, column_of(one, now)] += 1
+        cells[name, column_of(status, now)] += 1
     names = tuple(sorted(order) if is_gathered else order)
     counts = tuple(tuple(cells[name, column] for column in range(len(COLUMNS))) for name in names)
     return Grid(names=names, counts=counts, is_gathered=is_gathered)
 
 
-def _group(one: SourceFacts) -> str:
-    return f"{one.facts.kind.value} {one.facts.tier.value}"
+def _group(status: SourceFacts) -> str:
+    return f"{status.facts.kind.value} {status.facts.tier.value}"
 
 
-def column_of(one: SourceFacts, now: datetime) -> int:
-    """The column by how many of its intervals the last success is ago."""
-    if one.facts.last_success_at is None:
-        is_in_vain = one.facts.failure_count > 0 or one.health in UNWELL
+def column_of(status: SourceFacts, now: datetime) -> int:
+    """Return the column by the number of intervals since the last success."""
+    if status.facts.last_success_at is None:
+        is_in_vain = status.facts.failure_count > 0 or status.health in UNHEALTHY
         return NEVER if is_in_vain else NOT_YET
-    return bisect_left(LIMITS, (now - one.facts.last_success_at) / one.facts.interval)
+    return bisect_left(LIMITS, (now - status.facts.last_success_at) / status.facts.interval)
 
 
 def freshness_picture(grid: Grid) -> bytes:
-    """A PNG of it; ValueError if there is nothing to draw."""
+    """Return a PNG of the grid; raise ValueError if there is nothing to draw."""
     if not grid.names:
         raise ValueError("there is no source to draw")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -72,7 +72,7 @@ def freshness_picture(grid: Grid) -> bytes:
     figure: Any = Figure(figsize=(7.5, 1.25 + 0.24 * len(grid.names)), dpi=80, layout="constrained")
     axes: Any = figure.subplots()
     most = max(max(row) for row in grid.counts)
-    strength = PowerNorm(0.35, vmin=0, vmax=max(most, 1))  # one among thousands must show
+    strength = PowerNorm(0.35, vmin=0, vmax=max(most, 1))  # one among thousands must be visible
     _label(axes, grid)
     _legend(figure)
     for y, row in enumerate(grid.counts):
@@ -81,11 +81,11 @@ def freshness_picture(grid: Grid) -> bytes:
             _cell(axes, x, y, f"{count:,}" if count and grid.is_gathered else "", alpha)
     canvas: Any = FigureCanvasAgg(figure)
     canvas.draw()
-    return _small(canvas.get_width_height(), bytes(canvas.buffer_rgba()))
+    return _small_png(canvas.get_width_height(), bytes(canvas.buffer_rgba()))
 
 
-def _small(size: tuple[int, int], pixels: bytes) -> bytes:
-    """A PNG of few colours: Dagster keeps each of them, every five minutes."""
+def _small_png(size: tuple[int, int], pixels: bytes) -> bytes:
+    """Return a PNG of few colours: Dagster stores one every five minutes."""
     from PIL import Image
 
     out = BytesIO()
@@ -104,7 +104,7 @@ def _cell(axes: Any, x: int, y: int, text: str, alpha: float) -> None:  # noqa: 
 
 
 def colour_of(column: int) -> tuple[float, float, float]:
-    """Green to red; what was not read yet is neither."""
+    """Return the colour: green to red, grey for what was not read yet."""
     from matplotlib import colormaps
 
     if column == NOT_YET:
@@ -117,7 +117,7 @@ def colour_of(column: int) -> tuple[float, float, float]:
 def _legend(figure: Any) -> None:  # noqa: ANN401
     from matplotlib.patches import Patch
 
-    marks = [Patch(facecolor=colour_of(column), label=said) for said, column in LEGEND]
+    marks = [Patch(facecolor=colour_of(column), label=label) for label, column in LEGEND]
     place = {"loc": "outside lower center", "ncols": len(marks)}
     figure.legend(handles=marks, fontsize=7, frameon=False, **place)
 
@@ -126,7 +126,7 @@ def _label(axes: Any, grid: Grid) -> None:  # noqa: ANN401
     axes.set_xlim(-0.5, len(COLUMNS) - 0.5)
     axes.set_ylim(len(grid.names) - 0.5, -0.5)
     axes.set_xticks(range(len(COLUMNS)), COLUMNS, fontsize=8)
-    axes.set_yticks(range(len(grid.names)), [_shown(one) for one in grid.names], fontsize=8)
+    axes.set_yticks(range(len(grid.names)), [_short_name(name) for name in grid.names], fontsize=8)
     axes.set_xlabel("intervals since the last success", fontsize=8)
     of = "sources by kind and tier" if grid.is_gathered else "sources"
     axes.set_title(f"freshness of {of}", fontsize=9)
@@ -135,5 +135,5 @@ def _label(axes: Any, grid: Grid) -> None:  # noqa: ANN401
         axes.spines[side].set_visible(False)
 
 
-def _shown(name: str) -> str:
+def _short_name(name: str) -> str:
     return name if len(name) <= NAME_CHARS else name[: NAME_CHARS - 1] + "…"

@@ -1,4 +1,4 @@
-"""Every source's facts and word by one query: no configuration is read, and no history walked."""
+"""Health of every source in one query, and the details that reports add to it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from ingestion_pipeline.catalogs.operations.held_back import (
 )
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.health import (
-    NEVER,
-    PLACES,
+    HEALTH_ORDER,
+    NEVER_REPORTED,
     Facts,
     Health,
     HealthState,
@@ -41,7 +41,7 @@ from ingestion_pipeline.sources.health import (
     health_of,
 )
 from ingestion_pipeline.sources.poll_tasks import POLL
-from ingestion_pipeline.sources.scheduling.budget import PollingBudget, market
+from ingestion_pipeline.sources.scheduling.budget import PollingBudget, current_budget
 from ingestion_pipeline.sources.scheduling.explanation import expectation
 from ingestion_pipeline.sources.scheduling.tiers import ADAPTIVE, interval
 from ingestion_pipeline.sources.source import QUARANTINED, Kind, Source, SourceStatus, Tier
@@ -73,29 +73,31 @@ ROWS_AT_ONCE = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFacts:
-    """A source, what was told of it, and how well it is now."""
+    """A source's facts, the health last reported, and its health now."""
 
     facts: Facts
-    told: ReportedHealth
+    reported: ReportedHealth
     verdict: HealthStatus
 
     @property
     def health(self) -> Health:
-        """The word."""
+        """Return the health in one word."""
         return self.verdict.health
 
 
-def standings(
+def source_statuses(
     connection: Connection, settings: Settings, *, now: datetime, ids: Collection[str] | None = None
 ) -> list[SourceFacts]:
-    """Every source, or these, the worst first."""
+    """Return the status of every source, or of these, the worst first."""
     those = [] if ids is None else [sources.c.id.in_(list(ids))]
     with making_rows():
-        return sorted(_standings(connection, settings, now, those), key=badness)
+        return sorted(_read_statuses(connection, settings, now, those), key=severity_order)
 
 
-def notable(connection: Connection, settings: Settings, *, now: datetime) -> list[SourceFacts]:
-    """Those whose state may have to change: who fails, is left alone, held back, or was unwell."""
+def sources_to_review(
+    connection: Connection, settings: Settings, *, now: datetime
+) -> list[SourceFacts]:
+    """Return the sources whose state may change: failing, open, held back or unhealthy before."""
     is_notable = or_(
         sources.c.failure_count > 0,
         sources.c.last_outcome.startswith(QUARANTINED),
@@ -105,17 +107,17 @@ def notable(connection: Connection, settings: Settings, *, now: datetime) -> lis
         tasks.c.error_class == ErrorClass.RESOURCE.value,
         source_health.c.state != HealthState.WELL.value,
     )
-    return list(_standings(connection, settings, now, [is_notable]))
+    return list(_read_statuses(connection, settings, now, [is_notable]))
 
 
-def badness(one: SourceFacts) -> tuple[int, int, datetime, str]:
-    """The order of those who are looked at: by word, by failures, then who waits longest."""
-    facts = one.facts
+def severity_order(status: SourceFacts) -> tuple[int, int, datetime, str]:
+    """Return the sort key: by health, by failures, then the longest without success."""
+    facts = status.facts
     since = facts.last_success_at or facts.created_at
-    return PLACES[one.health], -facts.failure_count, since, facts.id
+    return HEALTH_ORDER[status.health], -facts.failure_count, since, facts.id
 
 
-def _standings(
+def _read_statuses(
     connection: Connection, settings: Settings, now: datetime, those: Sequence[ColumnElement[bool]]
 ) -> Iterator[SourceFacts]:
     waits = {
@@ -125,9 +127,9 @@ def _standings(
     query = _query(those).execution_options(yield_per=ROWS_AT_ONCE)
     for row in connection.execute(query):
         facts = _facts(row, waits[row.kind, row.tier], factor)
-        told = NEVER if row.state is None else _reported_health(row)
-        verdict = health_of(facts, told=told, now=now, limits=settings.health)
-        yield SourceFacts(facts=facts, told=told, verdict=verdict)
+        reported = NEVER_REPORTED if row.state is None else _reported_health(row)
+        verdict = health_of(facts, reported=reported, now=now, limits=settings.health)
+        yield SourceFacts(facts=facts, reported=reported, verdict=verdict)
 
 
 _OF_A_SOURCE = (
@@ -137,10 +139,10 @@ _OF_A_SOURCE = (
 
 
 def _query(those: Sequence[ColumnElement[bool]]) -> Select[Any]:
-    poll, told = tasks.c, source_health.c
+    poll, reported = tasks.c, source_health.c
     held = held_back("source_id", "version", "extraction_id", "findings").subquery("held")
     incomplete = with_missing_pages().subquery("incomplete")
-    shown_at = case((told.state != HealthState.WELL.value, last_shown_at(sources.c.id)))
+    shown_at = case((reported.state != HealthState.WELL.value, last_shown_at(sources.c.id)))
     return (
         select(
             *(sources.c[name] for name in _OF_A_SOURCE),
@@ -149,10 +151,10 @@ def _query(those: Sequence[ColumnElement[bool]]) -> Select[Any]:
             poll.lease_until,
             poll.error_class,
             poll.error_code,
-            told.state,
-            told.since,
-            told.changes,
-            told.success_before,
+            reported.state,
+            reported.since,
+            reported.changes,
+            reported.success_before,
             held.c.version.label("held"),
             held.c.extraction_id.label("of"),
             held.c.findings,
@@ -202,34 +204,36 @@ def _reported_health(row: Any) -> ReportedHealth:  # noqa: ANN401 - a row
 
 
 AT_ONCE = 5_000  # a statement of SQLite takes 32,766 parameters
-_GIVEN = {"source_id": String(120), "word": String(12), "since": UtcDateTime()}
+_WORD_COLUMNS = {"source_id": String(120), "word": String(12), "since": UtcDateTime()}
 
 
 Word = tuple[str, str, datetime]  # source, word, since
 
 
-def new_words(connection: Connection, found: Iterable[SourceFacts], *, now: datetime) -> list[Word]:
-    """The words that are others than those that are kept."""
+def changed_words(
+    connection: Connection, statuses: Iterable[SourceFacts], *, now: datetime
+) -> list[Word]:
+    """Return the health words that differ from the stored ones."""
     query = select(source_words.c.source_id, source_words.c.word)
-    known: dict[str, str] = {id_: word for id_, word in connection.execute(query)}  # noqa: C416
+    stored: dict[str, str] = {id_: word for id_, word in connection.execute(query)}  # noqa: C416
     return sorted(
-        (one.facts.id, one.health.value, now)
-        for one in found
-        if known.get(one.facts.id) != one.health.value
+        (status.facts.id, status.health.value, now)
+        for status in statuses
+        if stored.get(status.facts.id) != status.health.value
     )
 
 
-def keep_words(connection: Connection, words: Sequence[Word]) -> None:
-    """`v_source_health` says these of their sources; the last who looked is right."""
+def store_words(connection: Connection, words: Sequence[Word]) -> None:
+    """Store the words for the view `v_source_health`; the last writer wins."""
     for start in range(0, len(words), AT_ONCE):
         _write(connection, words[start : start + AT_ONCE])
 
 
 def _write(connection: Connection, rows: Sequence[Word]) -> None:
-    given = row_source(connection, _GIVEN, rows, "given")
-    # SQLite takes an ON of the conflict for one of a join, unless a condition stands before it.
+    new_rows = row_source(connection, _WORD_COLUMNS, rows, "given")
+    # SQLite parses ON CONFLICT as the ON of a join unless a WHERE comes before it.
     insert = insert_into(connection, source_words).from_select(
-        list(_GIVEN), select(*given.c).where(true()).order_by(given.c.source_id)
+        list(_WORD_COLUMNS), select(*new_rows.c).where(true()).order_by(new_rows.c.source_id)
     )
     new = insert.excluded
     connection.execute(
@@ -241,29 +245,29 @@ def _write(connection: Connection, rows: Sequence[Word]) -> None:
 
 MONTH = timedelta(days=30)
 IDS_AT_ONCE = 5_000  # a statement of SQLite takes 32,766 parameters
-_GOT = ("SUCCESS", "EXTRACTED_NO_DATA", "DOWNLOADED")
+_FETCHED_STATUSES = ("SUCCESS", "EXTRACTED_NO_DATA", "DOWNLOADED")
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much of what there is was got; `of` says what is counted."""
+    """How much of what exists was obtained; `of` names what is counted."""
 
-    got: int
+    obtained: int
     expected: int
     of: str
 
     @property
     def share(self) -> float | None:
-        """Between 0 and 1; None if nothing is expected."""
-        return self.got / self.expected if self.expected else None
+        """Return the share between 0 and 1; None if nothing is expected."""
+        return self.obtained / self.expected if self.expected else None
 
     def __str__(self) -> str:
-        return f"{self.got} of {self.expected} {self.of}"
+        return f"{self.obtained} of {self.expected} {self.of}"
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeRate:
-    """Changes a day that are expected, and how sure that is, between 0 and 1."""
+    """The expected changes a day, and how sure that is, between 0 and 1."""
 
     per_day: float
     confidence: float
@@ -273,7 +277,7 @@ class ChangeRate:
 
 
 def coverage(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
-    """Of each of these sources, as far as its kind allows; a company has nothing to count."""
+    """Return the coverage of each source whose kind can be counted; companies cannot."""
     return {
         **_chapters(connection, ids),
         **_listings(connection, ids),
@@ -283,7 +287,7 @@ def coverage(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
 
 
 def _chapters(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
-    """Whole numbers it lists, of those between its lowest and its highest: the rest are gaps."""
+    """Return the whole numbers listed, of those between the lowest and the highest."""
     number = chapters.c.number
     query = (
         select(
@@ -303,7 +307,7 @@ def _chapters(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]
 
 
 def _listings(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
-    """Jobs it lists that were read with their description, of all it lists."""
+    """Return the listed jobs that have a description, of all it lists."""
     has_description = func.count().filter(listing_sources.c.stated.contains("d"))
     query = (
         select(listing_sources.c.source_id, has_description, func.count())
@@ -314,7 +318,7 @@ def _listings(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]
 
 
 def _pages(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
-    """Pages of the last extraction that were got, of all it found."""
+    """Return the fetched pages of the last extraction, of all it found."""
     last = (
         select(func.max(extractions.c.id).label("id"), extractions.c.source_id)
         .where(extractions.c.source_id.in_(ids))
@@ -322,7 +326,11 @@ def _pages(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
         .subquery()
     )
     query = (
-        select(last.c.source_id, func.count().filter(pages.c.status.in_(_GOT)), func.count())
+        select(
+            last.c.source_id,
+            func.count().filter(pages.c.status.in_(_FETCHED_STATUSES)),
+            func.count(),
+        )
         .join(pages, pages.c.extraction_id == last.c.id)
         .group_by(last.c.source_id)
     )
@@ -330,16 +338,16 @@ def _pages(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
 
 
 def _answers(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
-    """Answers of the last analysis that were given, of all that were asked for."""
+    """Return the answers of the last analysis, of all that were requested."""
     last = (
         select(func.max(website_analyses.c.id).label("id"), website_analyses.c.source_id)
         .where(website_analyses.c.source_id.in_(ids))
         .group_by(website_analyses.c.source_id)
         .subquery()
     )
-    given = func.count().filter(website_answers.c.status == "answered")
+    answered = func.count().filter(website_answers.c.status == "answered")
     query = (
-        select(last.c.source_id, given, func.count())
+        select(last.c.source_id, answered, func.count())
         .join(website_answers, website_answers.c.analysis_id == last.c.id)
         .group_by(last.c.source_id)
     )
@@ -348,22 +356,24 @@ def _answers(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
 
 def _read(connection: Connection, query: Any, of: str) -> dict[str, Coverage]:  # noqa: ANN401
     rows: Sequence[Any] = connection.execute(query).all()
-    return {source_id: Coverage(int(had), int(all_), of) for source_id, had, all_ in rows}
+    return {
+        source_id: Coverage(int(obtained), int(total), of) for source_id, obtained, total in rows
+    }
 
 
 def change_rate(source: Source, prices: PollingBudget, *, now: datetime) -> ChangeRate | None:
-    """What its next check is decided by; None for a kind of which nothing is estimated.
+    """Return the rate that the next check depends on; None for kinds without an estimate.
 
-    Of a source nobody knows yet it is what is usual for its platform, with a confidence of 0.
+    For a source without history it is what is usual for its platform, with a confidence of 0.
     """
     if source.kind not in ADAPTIVE:
         return None
-    found = expectation(source, prices, now=now)
-    return ChangeRate(found["expected_changes_per_day"], found["change_confidence"])
+    expected = expectation(source, prices, now=now)
+    return ChangeRate(expected["expected_changes_per_day"], expected["change_confidence"])
 
 
 def costs(connection: Connection, ids: Sequence[str], *, now: datetime) -> dict[str, Decimal]:
-    """What models took for each in 30 days."""
+    """Return what models cost for each source in 30 days."""
     query = (
         select(model_calls.c.source_id, func.sum(model_calls.c.cost_usd))
         .where(model_calls.c.source_id.in_(ids), model_calls.c.created_at > now - MONTH)
@@ -373,7 +383,7 @@ def costs(connection: Connection, ids: Sequence[str], *, now: datetime) -> dict[
 
 
 def failures(connection: Connection, ids: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Open dead letters of each, by class: how often each happened."""
+    """Return the open dead letters of each source by error class, with their occurrences."""
     query = (
         select(
             dead_letters.c.source_id,
@@ -383,15 +393,15 @@ def failures(connection: Connection, ids: Sequence[str]) -> dict[str, dict[str, 
         .where(OPEN, dead_letters.c.source_id.in_(ids))
         .group_by(dead_letters.c.source_id, dead_letters.c.error_class)
     )
-    found: dict[str, dict[str, int]] = {}
+    counts: dict[str, dict[str, int]] = {}
     for id_, error_class, count in connection.execute(query):
-        found.setdefault(id_, {})[error_class] = int(count)
-    return found
+        counts.setdefault(id_, {})[error_class] = int(count)
+    return counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reported:
-    """A source as it is shown; `why` says why it was or was not polled."""
+class SourceHealthRow:
+    """A source with everything a report shows; `why` says why it was or was not polled."""
 
     id: str
     kind: str
@@ -415,41 +425,43 @@ class Reported:
 
 
 def reported(
-    connection: Connection, shown: Sequence[SourceFacts], settings: Settings, *, now: datetime
-) -> list[Reported]:
-    """These sources with all that is known, in their order; a few statements for thousands."""
-    return [row for some in _batches(shown) for row in _reported(connection, some, settings, now)]
+    connection: Connection, statuses: Sequence[SourceFacts], settings: Settings, *, now: datetime
+) -> list[SourceHealthRow]:
+    """Return these sources with all details, in order, using a few statements for thousands."""
+    return [
+        row for batch in _batches(statuses) for row in _reported(connection, batch, settings, now)
+    ]
 
 
-def _batches(shown: Sequence[SourceFacts]) -> Iterator[Sequence[SourceFacts]]:
-    for start in range(0, len(shown), IDS_AT_ONCE):
-        yield shown[start : start + IDS_AT_ONCE]
+def _batches(statuses: Sequence[SourceFacts]) -> Iterator[Sequence[SourceFacts]]:
+    for start in range(0, len(statuses), IDS_AT_ONCE):
+        yield statuses[start : start + IDS_AT_ONCE]
 
 
 def _reported(
-    connection: Connection, shown: Sequence[SourceFacts], settings: Settings, now: datetime
-) -> Iterator[Reported]:
-    ids = [one.facts.id for one in shown]
+    connection: Connection, statuses: Sequence[SourceFacts], settings: Settings, now: datetime
+) -> Iterator[SourceHealthRow]:
+    ids = [status.facts.id for status in statuses]
     watched = watched_by_id(connection, ids)
     covered = coverage(connection, ids)
-    prices = market(connection, settings)
+    prices = current_budget(connection, settings)
     cost = costs(connection, ids, now=now)
-    letters = failures(connection, ids)
+    dead_letter_counts = failures(connection, ids)
     attempts = settings.work.max_attempts
-    for one in shown:
-        id_ = one.facts.id
-        yield Reported(
-            **_of_row(watched[id_], now=now, max_attempts=attempts),
-            health=one.health,
-            health_reason=one.verdict.reason,
-            failures=letters.get(id_, {}),
+    for status in statuses:
+        id_ = status.facts.id
+        yield SourceHealthRow(
+            **_source_columns(watched[id_], now=now, max_attempts=attempts),
+            health=status.health,
+            health_reason=status.verdict.reason,
+            failures=dead_letter_counts.get(id_, {}),
             coverage=covered.get(id_),
             change_rate=change_rate(watched[id_].source, prices, now=now),
             cost_30d_usd=cost.get(id_, Decimal(0)),
         )
 
 
-def _of_row(watched: Watched, *, now: datetime, max_attempts: int) -> dict[str, Any]:
+def _source_columns(watched: Watched, *, now: datetime, max_attempts: int) -> dict[str, Any]:
     source = watched.source
     return {
         "id": source.id,
@@ -468,15 +480,15 @@ def _of_row(watched: Watched, *, now: datetime, max_attempts: int) -> dict[str, 
     }
 
 
-def as_row(one: Reported) -> dict[str, Any]:
-    """The row under stable keys, for programs."""
-    covered, rate = one.coverage, one.change_rate
-    plain = {name: getattr(one, name) for name in Reported.__dataclass_fields__}
+def as_row(row: SourceHealthRow) -> dict[str, Any]:
+    """Return the row under stable keys, for programs."""
+    covered, rate = row.coverage, row.change_rate
+    plain = {name: getattr(row, name) for name in SourceHealthRow.__dataclass_fields__}
     plain.pop("change_rate")
     return plain | {
         "coverage": None
         if covered is None
-        else {"got": covered.got, "expected": covered.expected, "of": covered.of},
+        else {"got": covered.obtained, "expected": covered.expected, "of": covered.of},
         "changes_per_day": None if rate is None else rate.per_day,
         "change_confidence": None if rate is None else rate.confidence,
     }

@@ -1,6 +1,6 @@
-"""The numbers as Prometheus text (exposition format 0.0.4). Pure.
+"""Metrics: counts of queues, runs, polls and models, as Prometheus text (format 0.0.4).
 
-Gauges but for what only grows: polls are counted for good, with their source's row.
+All are gauges except polls, which only grow: they are counted with their source's row.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from decimal import Decimal
 
 from sqlalchemy import Connection, and_, func, select
 
-from ingestion_pipeline.operations.alerts import Budget, last_pulse, month_budget
+from ingestion_pipeline.operations.alerts import Budget, last_heartbeat, month_budget
 from ingestion_pipeline.operations.health import MONTH, SourceFacts
 from ingestion_pipeline.operations.queues import Backlog, Queue, backlog, queues
 from ingestion_pipeline.settings import Settings
@@ -35,7 +35,7 @@ from ingestion_pipeline.tasks.results import ended_totals
 from ingestion_pipeline.websites.metrics import PhaseMetrics, phase_metrics
 
 DAY = timedelta(days=1)
-_BY_MODELS = ("cheap_model", "strong_model")  # rungs that a model was asked for
+_BY_MODELS = ("cheap_model", "strong_model")  # extraction methods that call a model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class RunTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Polls:
-    """All polls of all sources, for good; those that found nothing new cost no reading."""
+    """All polls of all sources ever; unchanged ones cost no parsing."""
 
     ended: int
     changed: int
@@ -57,13 +57,13 @@ class Polls:
 
     @property
     def unchanged(self) -> int:
-        """Answered by a 304, or by content that is as it was; walks that go on are among them."""
+        """Return the polls answered by a 304 or by the same content, running crawls included."""
         return max(self.ended - self.changed - self.failed, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelUse:
-    """What models were asked in 30 days, and what they were not asked."""
+    """The model calls of 30 days, and those that were saved."""
 
     calls: int
     failed: int
@@ -81,7 +81,7 @@ class Numbers:
     health: Mapping[Health, int]
     queues: tuple[Queue, ...]
     ended: Mapping[tuple[str, str, str], int]
-    letters: Mapping[str, int]
+    dead_letters: Mapping[str, int]
     runs: tuple[RunTimes, ...]
     polls: Polls
     models: ModelUse
@@ -89,16 +89,16 @@ class Numbers:
     phases: tuple[PhaseMetrics, ...]
     outbox: int
     notices_pending: int
-    pulse: datetime | None
+    last_tick: datetime | None
     backlog: Backlog
 
 
 def numbers(
-    connection: Connection, settings: Settings, found: Iterable[SourceFacts], *, now: datetime
+    connection: Connection, settings: Settings, statuses: Iterable[SourceFacts], *, now: datetime
 ) -> Numbers:
-    """All of it; `found` are the standings of every source."""
-    found = list(found)
-    words = Counter(one.health for one in found)
+    """Return all numbers; `statuses` are those of every source."""
+    statuses = list(statuses)
+    words = Counter(status.health for status in statuses)
     waiting_tasks = queues(connection, now=now)
     waiting = select(func.count()).select_from(outbox).where(UNHANDLED)
     unsent = select(func.count()).select_from(notices).where(UNSENT)
@@ -107,7 +107,7 @@ def numbers(
         health={word: words.get(word, 0) for word in Health},
         queues=waiting_tasks,
         ended=_ended(connection),
-        letters=_dead_letter_counts(connection),
+        dead_letters=_dead_letter_counts(connection),
         runs=_runs(connection, now),
         polls=_polls(connection),
         models=_models(connection, now),
@@ -115,10 +115,10 @@ def numbers(
         phases=tuple(phase_metrics(connection, now=now)),
         outbox=connection.execute(waiting).scalar_one(),
         notices_pending=connection.execute(unsent).scalar_one(),
-        pulse=last_pulse(connection),
+        last_tick=last_heartbeat(connection),
         backlog=backlog(
             connection,
-            [one.facts for one in found],
+            [status.facts for status in statuses],
             waiting_tasks,
             now=now,
             limits=settings.health,
@@ -149,13 +149,14 @@ def _runs(connection: Connection, now: datetime) -> tuple[RunTimes, ...]:
     for job, began, ended in connection.execute(query):
         spans.setdefault(job, []).append((ended - began).total_seconds())
     return tuple(
-        RunTimes(job=job, ended=len(some), seconds=sum(some)) for job, some in sorted(spans.items())
+        RunTimes(job=job, ended=len(seconds), seconds=sum(seconds))
+        for job, seconds in sorted(spans.items())
     )
 
 
 def _polls(connection: Connection) -> Polls:
     columns = (sources.c.poll_count, sources.c.change_count, sources.c.strike_count)
-    query = select(*(func.coalesce(func.sum(one), 0) for one in columns))
+    query = select(*(func.coalesce(func.sum(column), 0) for column in columns))
     ended, changed, failed = map(int, connection.execute(query).one())
     return Polls(ended=ended, changed=changed, failed=failed)
 
@@ -181,7 +182,7 @@ def _models(connection: Connection, now: datetime) -> ModelUse:
 
 
 def _spared_pages(connection: Connection, now: datetime) -> tuple[int, int]:
-    """Pages of the last day's extractions that are as they were, and those that rules read."""
+    """Return the unchanged pages of a day's extractions, and those that rules extracted."""
     is_carried = and_(pages.c.status != "ERROR", pages.c.carried_from != pages.c.id)
     is_read = and_(pages.c.carried_from.is_(None), pages.c.rung.not_in(_BY_MODELS))
     query = (
@@ -205,7 +206,7 @@ Sample = tuple[Mapping[str, str], float]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One name with its meaning and its values by label; a name without a value is left out."""
+    """A metric with its help and its values by label; one without values is left out."""
 
     name: str
     help: str
@@ -213,65 +214,71 @@ class Metric:
     kind: str = "gauge"
 
 
-def exposition(found: Numbers) -> str:
-    """All metrics, each under its own name once; it ends with a line break, as it must."""
-    return "".join(metric_text(one) for one in metrics(found) if one.samples)
+def exposition(snapshot: Numbers) -> str:
+    """Return all metrics as text that ends with a line break, as the format requires."""
+    return "".join(metric_text(metric) for metric in metrics(snapshot) if metric.samples)
 
 
-def metrics(found: Numbers) -> Iterable[Metric]:
-    """Every metric, in the order in which they are documented."""
-    yield from _of_sources(found)
-    yield from _of_queues(found)
-    yield from _of_runs(found)
-    yield from _of_models(found)
-    yield from _of_phases(found.phases)
-    behind = found.backlog
-    yield _one("polls_overdue", "Polls that nobody has come for in time.", behind.overdue)
+def metrics(snapshot: Numbers) -> Iterable[Metric]:
+    """Yield every metric, in the order in which they are documented."""
+    yield from _of_sources(snapshot)
+    yield from _of_queues(snapshot)
+    yield from _of_runs(snapshot)
+    yield from _of_models(snapshot)
+    yield from _of_phases(snapshot.phases)
+    behind = snapshot.backlog
+    yield _gauge("polls_overdue", "Polls that no run has claimed in time.", behind.overdue)
     oldest = behind.oldest_overdue_seconds
-    yield _one("polls_oldest_overdue_seconds", "How long the oldest of these waits.", oldest)
+    yield _gauge("polls_oldest_overdue_seconds", "How long the oldest of these waits.", oldest)
     lag = behind.ingestion_lag_seconds
-    yield _one("ingestion_lag_seconds", "How long the oldest fetched thing is no row yet.", lag)
-    yield _one("outbox_rows", "Outbox rows that are no notices yet.", found.outbox)
-    yield _one("notices_pending", "Notices that are not sent yet.", found.notices_pending)
-    ticks = () if found.pulse is None else (({}, found.pulse.timestamp()),)
+    yield _gauge(
+        "ingestion_lag_seconds", "How long the oldest fetched response waits to be ingested.", lag
+    )
+    yield _gauge("outbox_rows", "Outbox rows that are not notices yet.", snapshot.outbox)
+    yield _gauge("notices_pending", "Notices that are not sent yet.", snapshot.notices_pending)
+    ticks = () if snapshot.last_tick is None else (({}, snapshot.last_tick.timestamp()),)
     yield Metric("daemon_last_tick_seconds", "When the daemon last ticked, since 1970.", ticks)
-    yield _one("taken_at_seconds", "When this was counted, since 1970.", found.now.timestamp())
+    yield _gauge("taken_at_seconds", "When this was counted, since 1970.", snapshot.now.timestamp())
 
 
-def _one(name: str, meaning: str, value: float) -> Metric:
+def _gauge(name: str, meaning: str, value: float) -> Metric:
     return Metric(name, meaning, (({}, value),))
 
 
-def _of_sources(found: Numbers) -> Iterable[Metric]:
-    words = tuple(({"health": word.value}, float(n)) for word, n in found.health.items())
-    yield Metric("sources", "Sources by how well they are.", words)
+def _of_sources(snapshot: Numbers) -> Iterable[Metric]:
+    words = tuple(({"health": word.value}, float(n)) for word, n in snapshot.health.items())
+    yield Metric("sources", "Sources by health.", words)
     ends = {
-        "changed": found.polls.changed,
-        "unchanged": found.polls.unchanged,
-        "failed": found.polls.failed,
+        "changed": snapshot.polls.changed,
+        "unchanged": snapshot.polls.unchanged,
+        "failed": snapshot.polls.failed,
     }
     samples = tuple(({"outcome": name}, float(count)) for name, count in ends.items())
-    meaning = "Polls that ended, by outcome; an unchanged one cost no reading."
+    meaning = "Polls that ended, by outcome; an unchanged one needs no parsing."
     yield Metric("polls_total", meaning, samples, "counter")
 
 
-def _of_queues(found: Numbers) -> Iterable[Metric]:
+def _of_queues(snapshot: Numbers) -> Iterable[Metric]:
     states = ("due", "later", "running", "lost")
     depth = tuple(
-        ({"kind": one.kind, "state": state}, float(getattr(one, state)))
-        for one in found.queues
+        ({"kind": queue.kind, "state": state}, float(getattr(queue, state)))
+        for queue in snapshot.queues
         for state in states
     )
     yield Metric("queue_depth", "Tasks that have not ended, by kind and state.", depth)
-    yield _by_kind("queue_oldest_due_seconds", "How long the oldest due task waits.", found.queues)
-    yield _by_kind("queue_retries", "Attempts that waiting tasks have behind them.", found.queues)
+    yield _by_kind(
+        "queue_oldest_due_seconds", "How long the oldest due task waits.", snapshot.queues
+    )
+    yield _by_kind("queue_retries", "Attempts that waiting tasks have used.", snapshot.queues)
     ended = tuple(
         ({"kind": kind, "status": status.lower(), "error_class": error}, float(count))
-        for (kind, status, error), count in found.ended.items()
+        for (kind, status, error), count in snapshot.ended.items()
     )
     yield Metric("tasks_ended", "Tasks that ever ended, by status and class.", ended)
-    letters = tuple(({"error_class": name}, float(n)) for name, n in found.letters.items())
-    yield Metric("dead_letters_open", "Dead letters that nobody has decided.", letters)
+    by_class = tuple(({"error_class": name}, float(n)) for name, n in snapshot.dead_letters.items())
+    yield Metric(
+        "dead_letters_open", "Dead letters that are neither replayed nor discarded.", by_class
+    )
 
 
 _QUEUE_FIELDS = {
@@ -281,24 +288,26 @@ _QUEUE_FIELDS = {
 
 
 def _by_kind(name: str, meaning: str, queues: Iterable[Queue]) -> Metric:
-    values = tuple(({"kind": one.kind}, float(getattr(one, _QUEUE_FIELDS[name]))) for one in queues)
+    values = tuple(
+        ({"kind": queue.kind}, float(getattr(queue, _QUEUE_FIELDS[name]))) for queue in queues
+    )
     return Metric(name, meaning, values)
 
 
-def _of_runs(found: Numbers) -> Iterable[Metric]:
-    counts = tuple(({"job": one.job}, float(one.ended)) for one in found.runs)
-    spans = tuple(({"job": one.job}, one.seconds) for one in found.runs)
+def _of_runs(snapshot: Numbers) -> Iterable[Metric]:
+    counts = tuple(({"job": run.job}, float(run.ended)) for run in snapshot.runs)
+    spans = tuple(({"job": run.job}, run.seconds) for run in snapshot.runs)
     yield Metric("runs_ended_24h", "Runs that ended within a day.", counts)
-    yield Metric("run_seconds_24h", "How long the runs of a day took together.", spans)
+    yield Metric("run_seconds_24h", "Total duration of the runs of a day.", spans)
 
 
-def _of_models(found: Numbers) -> Iterable[Metric]:
-    use = found.models
-    asked = {"answered": use.calls - use.failed, "failed": use.failed}
+def _of_models(snapshot: Numbers) -> Iterable[Metric]:
+    use = snapshot.models
+    outcomes = {"answered": use.calls - use.failed, "failed": use.failed}
     yield Metric(
         "model_calls_30d",
         "Requests to models in 30 days.",
-        tuple(({"outcome": name}, float(count)) for name, count in asked.items()),
+        tuple(({"outcome": name}, float(count)) for name, count in outcomes.items()),
     )
     saved = {
         "cache": use.saved_by_cache,
@@ -307,15 +316,15 @@ def _of_models(found: Numbers) -> Iterable[Metric]:
     }
     yield Metric(
         "model_calls_saved",
-        "Requests that were not made: kept answers of 30 days; pages of a day that did not change"
-        " or that rules read.",
+        "Requests that were saved: by cached answers of 30 days, by pages of a day that did not"
+        " change, or that rules extracted.",
         tuple(({"by": name}, float(count)) for name, count in saved.items()),
     )
-    yield _one("model_cost_30d_usd", "What models took in 30 days.", float(use.cost_usd))
-    budget = found.budget
-    yield _one("model_month_usd", "What models hold of this month.", float(budget.held_usd))
+    yield _gauge("model_cost_30d_usd", "Cost of models in 30 days.", float(use.cost_usd))
+    budget = snapshot.budget
+    yield _gauge("model_month_usd", "Cost of models this month.", float(budget.held_usd))
     limit = () if budget.limit_usd is None else (({}, float(budget.limit_usd)),)
-    yield Metric("model_month_limit_usd", "What they may take in a month.", limit)
+    yield Metric("model_month_limit_usd", "Monthly budget for models.", limit)
 
 
 _PHASE_COUNTS = ("waiting", "running", "lost", "succeeded", "failed")
@@ -324,27 +333,27 @@ _PHASE_COUNTS = ("waiting", "running", "lost", "succeeded", "failed")
 def _of_phases(phases: Iterable[PhaseMetrics]) -> Iterable[Metric]:
     phases = tuple(phases)
     counts = tuple(
-        ({"phase": one.queue, "state": state}, float(getattr(one, state)))
-        for one in phases
+        ({"phase": phase.queue, "state": state}, float(getattr(phase, state)))
+        for phase in phases
         for state in _PHASE_COUNTS
     )
     yield Metric("website_phase_tasks", "Analyses of websites by phase and state.", counts)
     for field, meaning in (
         ("retries", "Attempts beyond the first, of tasks that ended."),
         ("success_rate", "Share of successes among what ended."),
-        ("waiting_seconds", "Mean time of waiting of the newest analyses."),
-        ("processing_seconds", "Mean time of working of the newest analyses."),
+        ("waiting_seconds", "Mean waiting time of the newest analyses."),
+        ("processing_seconds", "Mean processing time of the newest analyses."),
     ):
         values = tuple(
-            ({"phase": one.queue}, float(value))
-            for one in phases
-            if (value := getattr(one, field)) is not None
+            ({"phase": phase.queue}, float(value))
+            for phase in phases
+            if (value := getattr(phase, field)) is not None
         )
         yield Metric(f"website_phase_{field}", meaning, values)
 
 
 def metric_text(metric: Metric) -> str:
-    """The metric as it is scraped: meaning, kind, and a line for each value."""
+    """Return the metric as text: help, type, and a line for each value."""
     name = PREFIX + metric.name
     lines = [f"# HELP {name} {_escaped(metric.help)}", f"# TYPE {name} {metric.kind}"]
     lines += [f"{name}{_labels(labels)} {_number(value)}" for labels, value in metric.samples]

@@ -1,4 +1,4 @@
-"""The tasks that have not ended, by kind: what is due, comes later, is at work, is lost."""
+"""Queues: the tasks that have not ended, by kind, and the backlog of overdue work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ingestion_pipeline.tasks.task import TaskStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """The tasks of one kind that have not ended; `oldest_due_seconds` is 0 where none is due."""
+    """The tasks of one kind that have not ended; `oldest_due_seconds` is 0 if none is due."""
 
     kind: str
     due: int
@@ -31,12 +31,12 @@ class Queue:
 
     @property
     def depth(self) -> int:
-        """All that has not ended."""
+        """Return the number of all tasks that have not ended."""
         return self.due + self.later + self.running + self.lost
 
 
 def queues(connection: Connection, *, now: datetime) -> tuple[Queue, ...]:
-    """Every kind of task that has not ended, by name."""
+    """Return the queue of every kind of task that has not ended, by name."""
     is_pending = tasks.c.status == TaskStatus.PENDING.value
     is_running = tasks.c.status == TaskStatus.PROCESSING.value
     is_due = and_(is_pending, tasks.c.not_before <= now)
@@ -49,7 +49,7 @@ def queues(connection: Connection, *, now: datetime) -> tuple[Queue, ...]:
         "oldest": func.min(tasks.c.not_before).filter(is_due),
     }
     query = (
-        select(tasks.c.kind, *(one.label(name) for name, one in counts.items()))
+        select(tasks.c.kind, *(column.label(name) for name, column in counts.items()))
         .where(ACTIVE)
         .group_by(tasks.c.kind)
         .order_by(tasks.c.kind)
@@ -68,10 +68,10 @@ def _queue(row: Mapping[Any, Any], now: datetime) -> Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """Counts and ages in seconds; 0 where nothing waits.
+    """Counts and ages in seconds of waiting work; 0 if nothing waits.
 
-    `overdue` are polls that nobody has come for within an interval or `health.late_seconds`,
-    `ingestion_lag_seconds` is how long the oldest thing that was fetched waits to be rows.
+    `overdue` are polls that no run has claimed within an interval or `health.late_seconds`,
+    `ingestion_lag_seconds` is how long the oldest fetched response waits to be ingested.
     """
 
     due: int
@@ -89,23 +89,29 @@ def backlog(
     now: datetime,
     limits: Limits,
 ) -> Backlog:
-    """All of it; `sources` are all there are, `queues` the tasks that have not ended."""
-    ages = [overdue(one, now) for one in sources if is_polled(one)]
-    late = [overdue(one, now) for one in sources if is_polled(one) and is_late(one, now, limits)]
+    """Return the backlog; `sources` are all there are, `queues` the tasks that have not ended."""
+    ages = [overdue(source, now) for source in sources if is_polled(source)]
+    late = [
+        overdue(source, now)
+        for source in sources
+        if is_polled(source) and is_late(source, now, limits)
+    ]
     query = select(func.count(), func.min(batch_items.c.fetched_at)).select_from(batch_items)
     fetched, oldest = connection.execute(query).one()
-    ingesting = [one for one in queues if one.kind in INGESTING]
+    ingesting = [queue for queue in queues if queue.kind in INGESTING]
     since_fetch = 0.0 if oldest is None else (now - oldest).total_seconds()
     return Backlog(
         due=sum(age >= timedelta(0) for age in ages),
         overdue=len(late),
         oldest_overdue_seconds=max((age.total_seconds() for age in late), default=0.0),
-        waiting_to_ingest=fetched + sum(one.due for one in ingesting),
-        ingestion_lag_seconds=max([since_fetch, *(one.oldest_due_seconds for one in ingesting)]),
+        waiting_to_ingest=fetched + sum(queue.due for queue in ingesting),
+        ingestion_lag_seconds=max(
+            [since_fetch, *(queue.oldest_due_seconds for queue in ingesting)]
+        ),
     )
 
 
 def is_polled(facts: Facts) -> bool:
-    """Whether somebody has to come for it."""
+    """Return whether the source waits for a poll."""
     is_on = facts.status in {SourceStatus.ACTIVE, SourceStatus.OPEN}
     return is_on and facts.poll is TaskStatus.PENDING

@@ -1,6 +1,6 @@
-"""Keeping the house: what is finished goes after a while, what is quiet cools down.
+"""Maintenance: delete old rows and content, adjust tiers, record health and alerts.
 
-Each sweep is its own transaction with its own try: one that fails does not stop the others.
+Each sweep has its own transaction and error handling: one that fails does not stop the others.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from ingestion_pipeline.catalogs.operations import retention
 from ingestion_pipeline.catalogs.recipes.registry import DETECT
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.notices.expansion import expand
-from ingestion_pipeline.operations.alerts import note_budget, note_health
+from ingestion_pipeline.operations.alerts import notify_budget, record_health_changes
 from ingestion_pipeline.pages.content.snapshots import objects_of_snapshots
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import popular_sources
 from ingestion_pipeline.sources.poll_tasks import POLL, ensure_polls, lock_polls, make_due
 from ingestion_pipeline.sources.recipients import ALERTS
-from ingestion_pipeline.sources.scheduling.budget import adjust_prices
+from ingestion_pipeline.sources.scheduling.budget import adjust_request_costs
 from ingestion_pipeline.sources.scheduling.due import age_polls
 from ingestion_pipeline.sources.source import SourceStatus, Tier
 from ingestion_pipeline.store.locking import delete_unlocked, lock_rows
@@ -77,49 +77,49 @@ FINISHED = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Swept:
+class SweepResult:
     """How many rows each sweep touched, and which sweeps failed."""
 
     counts: Mapping[str, int]
     errors: Sequence[str]
 
 
-def maintain(shop: RunContext, *, dry_run: bool = False) -> Swept:
-    """Run every sweep once; a dry run counts what each would do, and undoes it."""
+def maintain(ctx: RunContext, *, dry_run: bool = False) -> SweepResult:
+    """Run every sweep once; a dry run counts what each would do, and rolls it back."""
     counts: dict[str, int] = {}
     errors: list[str] = []
     for name, sweep in SWEEPS.items():
         try:
-            counts[name] = _swept(shop, sweep, dry_run=dry_run)
-            while name in REPEATED and not dry_run and (more := _swept(shop, sweep)):
+            counts[name] = _run_sweep(ctx, sweep, dry_run=dry_run)
+            while name in REPEATED and not dry_run and (more := _run_sweep(ctx, sweep)):
                 counts[name] += more
         except SQLAlchemyError as error:
             errors.append(f"{name}: {error}")
     try:
-        counts["content"] = _prune_content(shop, dry_run=dry_run)
+        counts["content"] = _prune_content(ctx, dry_run=dry_run)
     except (SQLAlchemyError, OSError) as error:
         errors.append(f"content: {error}")
-    return Swept(counts=counts, errors=errors)
+    return SweepResult(counts=counts, errors=errors)
 
 
-def _swept(shop: RunContext, sweep: Sweep, *, dry_run: bool = False) -> int:
-    with shop.store.begin() as connection:
-        count = sweep(connection, shop.settings, shop.store.clock.now(connection))
+def _run_sweep(ctx: RunContext, sweep: Sweep, *, dry_run: bool = False) -> int:
+    with ctx.store.begin() as connection:
+        count = sweep(connection, ctx.settings, ctx.store.clock.now(connection))
         if dry_run:
             connection.rollback()
     return count
 
 
-def _prune_content(shop: RunContext, *, dry_run: bool) -> int:
-    """Bodies and readings that no snapshot and no batch points at, once they are old enough."""
-    with shop.store.read() as connection:
-        kept = objects_of_snapshots(connection)
+def _prune_content(ctx: RunContext, *, dry_run: bool) -> int:
+    """Delete stored content that no snapshot and no batch refers to, once it is old enough."""
+    with ctx.store.read() as connection:
+        referenced = objects_of_snapshots(connection)
         for fetched, reading in connection.execute(
             select(batch_items.c.fetched, batch_items.c.reading)
         ):
-            kept |= {reading, *(page["content_hash"] for page in fetched.get("pages", ()))}
-    seconds = shop.settings.retention.content_seconds
-    return shop.content.prune(kept, older_than_seconds=seconds, dry_run=dry_run)
+            referenced |= {reading, *(page["content_hash"] for page in fetched.get("pages", ()))}
+    seconds = ctx.settings.retention.content_seconds
+    return ctx.content.prune(referenced, older_than_seconds=seconds, dry_run=dry_run)
 
 
 def _finished_tasks(connection: Connection, settings: Settings, now: datetime) -> int:
@@ -145,10 +145,10 @@ def _old_tasks(
     now: datetime,
     *those: ColumnElement[bool],
 ) -> int:
-    """Too old, or beyond the newest `rows`; never a poll, nor of a lineage still at work.
+    """Delete tasks that are too old, or beyond the newest `rows`; never polls or active work.
 
-    They stay in the totals, which is what rates of success are taken of. A poll is always at work:
-    it does not keep what it spawned, whose results are rows.
+    They stay in the totals, which success rates are computed from. A poll is always active: it does
+    not keep what it spawned, whose results are rows.
     """
     ended = (ENDED, tasks.c.status.in_(statuses), tasks.c.kind != POLL, *those)
     newest = (
@@ -158,7 +158,7 @@ def _old_tasks(
         .limit(rows)
     )
     before = now - timedelta(seconds=seconds)
-    # Joined, not looked up one by one: most tasks are in no index of lineages.
+    # A join, not a lookup each: most tasks are in no index of tracking ids.
     working = (ACTIVE, tasks.c.kind != POLL)
     at_work = select(tasks.c.tracking_id).where(*working).distinct().cte("at_work")
     old = (
@@ -176,7 +176,7 @@ def _old_tasks(
 
 
 def _sweep_dead_letters(connection: Connection, settings: Settings, now: datetime) -> int:
-    """Those that were replayed or discarded; what is open waits for somebody however long."""
+    """Delete replayed or discarded dead letters; open ones stay however old."""
     before = now - timedelta(seconds=settings.retention.dead_letters_seconds)
     is_decided = or_(
         dead_letters.c.replayed_at.is_not(None), dead_letters.c.discarded_at.is_not(None)
@@ -186,9 +186,9 @@ def _sweep_dead_letters(connection: Connection, settings: Settings, now: datetim
 
 
 def _snapshots(connection: Connection, settings: Settings, now: datetime) -> int:
-    """Too old, or beyond the newest so many of their page.
+    """Delete snapshots that are too old, or beyond the newest few of their page.
 
-    Never a page's last good one, nor what an extraction that is kept was read from.
+    Never a page's last good one, nor what a stored extraction was read from.
     """
     keep = settings.retention
     before = now - timedelta(seconds=keep.snapshots_seconds)
@@ -213,11 +213,11 @@ def _snapshots(connection: Connection, settings: Settings, now: datetime) -> int
 
 
 def _ingestions(connection: Connection, settings: Settings, now: datetime) -> int:
-    """Old polls that no row names any more; one that a row names is its lineage, and stays."""
+    """Delete old polls that no row names; one that a row names is its lineage, and stays."""
     before = now - timedelta(seconds=settings.retention.ingestions_seconds)
     naming = (chapter_sources, listing_sources, job_listings)
     named = union(*(select(table.c.ingestion_id.label("id")) for table in naming)).subquery()
-    # Joined, not looked up one by one: no index has the polls that rows name.
+    # A join, not a lookup each: no index has the polls that rows name.
     old = (
         select(ingestions.c.id)
         .outerjoin(named, named.c.id == ingestions.c.id)
@@ -229,7 +229,7 @@ def _ingestions(connection: Connection, settings: Settings, now: datetime) -> in
 
 
 def _batches(connection: Connection, settings: Settings, now: datetime) -> int:
-    """Batches of dead runs; their polls have long been claimed again."""
+    """Delete batches of dead runs; their polls have long been claimed again."""
     before = now - timedelta(seconds=10 * settings.work.lease_seconds)
     statement = delete_unlocked(
         batch_items,
@@ -251,7 +251,7 @@ def _runs(connection: Connection, settings: Settings, now: datetime) -> int:
 
 
 def _cool(connection: Connection, settings: Settings, now: datetime) -> int:
-    """Auto sources without a new record for long enough go one tier down."""
+    """Move auto sources without a new record for long enough one tier down."""
     hot_until = now - timedelta(seconds=settings.tiers.hot_for_seconds)
     warm_until = hot_until - timedelta(seconds=settings.tiers.warm_for_seconds)
     newest = func.coalesce(sources.c.last_new_at, sources.c.created_at)
@@ -277,7 +277,7 @@ def _cool(connection: Connection, settings: Settings, now: datetime) -> int:
 
 
 def _heat(connection: Connection, settings: Settings, now: datetime) -> int:
-    """Auto sources that many have begun to follow are HOT, and polled at once."""
+    """Move auto sources that many follow to HOT, and poll them at once."""
     is_cold = and_(
         ~sources.c.tier_pinned,
         sources.c.status == SourceStatus.ACTIVE.value,
@@ -285,32 +285,32 @@ def _heat(connection: Connection, settings: Settings, now: datetime) -> int:
     )
     popular = popular_sources(more_than=settings.tiers.hot_readers)
     query = select(sources.c.id).where(is_cold, sources.c.id.in_(popular)).order_by(sources.c.id)
-    wanted = list(connection.execute(query.limit(COOLED_AT_ONCE)).scalars())
-    lock_polls(connection, wanted)
-    lock_rows(connection, sources.c.id, wanted)
-    statement = update(sources).where(sources.c.id.in_(wanted), is_cold)
+    popular_ids = list(connection.execute(query.limit(COOLED_AT_ONCE)).scalars())
+    lock_polls(connection, popular_ids)
+    lock_rows(connection, sources.c.id, popular_ids)
+    statement = update(sources).where(sources.c.id.in_(popular_ids), is_cold)
     heated = connection.execute(statement.values(tier=Tier.HOT.value)).rowcount
-    ensure_polls(connection, wanted, now=now)
-    make_due(connection, wanted, now=now)
+    ensure_polls(connection, popular_ids, now=now)
+    make_due(connection, popular_ids, now=now)
     return heated
 
 
 def _expanded(connection: Connection, settings: Settings, now: datetime) -> int:
-    """What nobody follows is handled here: for it alone no deliverer is started."""
+    """Handle outbox rows that nobody follows; no delivery run is started for them alone."""
     grouping = timedelta(seconds=settings.notices.grouping_seconds)
     return expand(connection, now=now, grouping=grouping).handled
 
 
 def _outbox(connection: Connection, settings: Settings, now: datetime) -> int:
-    """Rows that became notices go; the notices stay for ever, so that nobody is told twice."""
+    """Delete outbox rows that became notices; notices stay, so that nobody is notified twice."""
     before = now - timedelta(seconds=settings.retention.outbox_seconds)
     return connection.execute(delete_unlocked(outbox, outbox.c.handled_at < before)).rowcount
 
 
 def _alerts(connection: Connection, settings: Settings, now: datetime) -> int:
-    """What was told of sources and the house: no subject of theirs comes twice.
+    """Delete old alerts about sources and operations: their subjects never recur.
 
-    Notices of records stay for ever, so that nobody is told of one twice.
+    Notices about records stay for ever, so that nobody is notified of one twice.
     """
     before = now - timedelta(seconds=settings.retention.alerts_seconds)
     statement = delete_unlocked(
@@ -338,12 +338,12 @@ SWEEPS: dict[str, Sweep] = {
     "runs": _runs,
     "cooled": _cool,
     "heated": _heat,
-    "health": note_health,
-    "budget": note_budget,
+    "health": record_health_changes,
+    "budget": notify_budget,
     "aged": age_polls,
-    "prices": adjust_prices,
+    "prices": adjust_request_costs,
     "expanded": _expanded,
     "outbox": _outbox,
     "alerts": _alerts,
 }
-REPEATED = {"expanded"}  # until nothing is left, each time in a transaction of its own
+REPEATED = {"expanded"}  # until nothing is left, each time in its own transaction

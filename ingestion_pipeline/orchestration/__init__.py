@@ -1,5 +1,5 @@
-"""Dagster, which decides nothing: it carries decisions made in other rooms into runs and events.
+"""Dagster definitions: assets, checks, jobs, schedules and sensors.
 
-Ticks, partitions and run tags enter; runs, materializations and check results leave. A rule about
-sources, pages or records does not belong here, nor does SQL.
+They translate ticks, partitions and run tags into calls of other packages, and the results into
+runs, materializations and check results. No rules about sources, pages or records, and no SQL.
 """

@@ -1,4 +1,4 @@
-"""The asset `pages` and the job `crawl_catalogs`: one op that walks on, and reads."""
+"""The asset `pages` and the jobs `crawl_catalogs`, `ingest_catalog` and `detect_recipes`."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,8 +16,8 @@ from ingestion_pipeline.catalogs.crawling.reporting import (
     crawled_since,
     newest_picture,
 )
-from ingestion_pipeline.catalogs.crawling.runs import Worked, ask_for, ingest_slice
-from ingestion_pipeline.catalogs.detection.runs import DetectionCounts, detect_slice
+from ingestion_pipeline.catalogs.crawling.runs import IngestionCounts, run_ingestion, start_now
+from ingestion_pipeline.catalogs.detection.runs import DetectionCounts, run_detection
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.crawling.protocol import CrawlFilter
 from ingestion_pipeline.orchestration import heartbeat, resources
@@ -27,16 +27,16 @@ from ingestion_pipeline.orchestration.check_events import (
     network_problem,
 )
 from ingestion_pipeline.orchestration.checks import (
-    TOLD_BY_COMPLETION,
-    TOLD_BY_CRAWLS,
+    REPORTED_BY_COMPLETION,
+    REPORTED_BY_CRAWLS,
     changed_checks,
 )
 from ingestion_pipeline.orchestration.contracts import written_contracts, written_items
 from ingestion_pipeline.orchestration.datasets import dataset_materialization, dataset_reports
-from ingestion_pipeline.orchestration.events import expecting, picture
-from ingestion_pipeline.orchestration.partitioned import worked_out
+from ingestion_pipeline.orchestration.events import picture, with_current_expectations
+from ingestion_pipeline.orchestration.partitioned import partitioned_asset
 from ingestion_pipeline.orchestration.partitions import CATALOGS, register_keys
-from ingestion_pipeline.orchestration.requested import admit, asked_or_due, shard_of
+from ingestion_pipeline.orchestration.requested import admit, requested_or_due_keys, shard_of
 from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.tasks.errors import WorkError
 from ingestion_pipeline.tasks.worker import Worker
@@ -46,91 +46,97 @@ CRAWL_SHARD = "crawl"  # crawl:number; a shard has one crawling run at a time
 
 
 @dg.op(ins={"sources": dg.In(dg.Nothing)}, out=dg.Out(is_required=False), tags={"kind": "crawl"})
-def crawl(context: dg.OpExecutionContext, workshop: RunContextResource) -> Iterator[Any]:
-    """Walk on where pages wait, or through the partitions asked for, and read; then tell of it.
+def crawl(context: dg.OpExecutionContext, run_context: RunContextResource) -> Iterator[Any]:
+    """Crawl waiting pages, or the requested partitions, extract them, and report the results.
 
-    It tells of both assets: its own output would be one event more, and so `datasets` of the same
-    run is skipped, having been told of.
+    It reports both assets itself: an output of its own would be one event more, and `datasets` of
+    the same run is skipped because it has been reported.
     """
-    keys = asked_or_due(context, resources.CRAWL, "catalog")
-    with workshop.open() as shop:
-        since = shop.store.now()
-        wanted = _wanted(context, shop, keys)
-        with heartbeat.working(shop, run_id=context.run_id, job=context.job_name) as worker:
-            worked, problem = asyncio.run(_work(shop, worker, wanted))
-        heartbeat.end(shop.store, run_id=context.run_id)
+    keys = requested_or_due_keys(context, resources.CRAWL, "catalog")
+    with run_context.open() as ctx:
+        since = ctx.store.now()
+        crawl_filter = _crawl_filter(context, ctx, keys)
+        with heartbeat.working(ctx, run_id=context.run_id, job=context.job_name) as worker:
+            worked, problem = asyncio.run(_work(ctx, worker, crawl_filter))
+        heartbeat.end_run(ctx.store, run_id=context.run_id)
         numbers = asdict(worked.crawled)
         numbers |= {f"reading_{name}": count for name, count in asdict(worked.read).items()}
         context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
-        limit = shop.settings.polling.reported_events
-        with shop.store.read() as connection:
-            told = crawled_since(connection, since=since, source_ids=keys, limit=limit)
-            crawled = [crawl_report(connection, key, since=since) for key in told]
-        reports = [one for one in crawled if one is not None]
-        register_keys(context.instance, CATALOGS.name or "", [one.source_id for one in reports])
+        limit = ctx.settings.polling.reported_events
+        with ctx.store.read() as connection:
+            crawled_ids = crawled_since(connection, since=since, source_ids=keys, limit=limit)
+            crawled = [crawl_report(connection, key, since=since) for key in crawled_ids]
+        reports = [report for report in crawled if report is not None]
+        register_keys(
+            context.instance, CATALOGS.name or "", [report.source_id for report in reports]
+        )
         for report in reports:
-            if keys is not None or _is_news(report):
-                # Unchanged and by schedule: the picture is in an earlier event, and not kept twice.
+            if keys is not None or _has_changes(report):
+                # Unchanged and by schedule: an earlier event has the picture already.
                 shown_since = since if keys is None else None
-                preview = _preview(shop, report.source_id, since=shown_since)
-                yield from expecting(shop, [_materialization(report, preview)])
-        found = dataset_reports(shop, [one.source_id for one in reports])
-        datasets = [one for one in found if keys is not None or one.read]
-        yield from expecting(shop, map(dataset_materialization, datasets))
-        told_checks = [*TOLD_BY_CRAWLS, *(TOLD_BY_COMPLETION if datasets else ())]
-        yield from changed_checks(context.instance, shop, told_checks)
-        ids = [one.source_id for one in reports]
-        yield from written_contracts(context.instance, shop, ["pages"], ids)
-        yield from written_items(context.instance, shop, [one.source_id for one in datasets])
+                preview = _preview(ctx, report.source_id, since=shown_since)
+                yield from with_current_expectations(ctx, [_materialization(report, preview)])
+        extracted = dataset_reports(ctx, [report.source_id for report in reports])
+        datasets = [report for report in extracted if keys is not None or report.read]
+        yield from with_current_expectations(ctx, map(dataset_materialization, datasets))
+        check_keys = [*REPORTED_BY_CRAWLS, *(REPORTED_BY_COMPLETION if datasets else ())]
+        yield from changed_checks(context.instance, ctx, check_keys)
+        ids = [report.source_id for report in reports]
+        yield from written_contracts(context.instance, ctx, ["pages"], ids)
+        yield from written_items(context.instance, ctx, [report.source_id for report in datasets])
         fail_if_network_down(problem)
-        _pass_verdict(reports, keys)
+        _fail_if_nothing_fetched(reports, keys)
     if keys is None:
         yield dg.Output(None, metadata=numbers)
 
 
-def _is_news(report: CrawlReport) -> bool:
-    """A walk that got something new, or failed at something, or has just got through."""
+def _has_changes(report: CrawlReport) -> bool:
+    """Return whether the crawl found something new, failed somewhere, or has just finished."""
     is_through = bool(report.fetched) and not report.waiting
     return bool(report.new or report.failed) or is_through
 
 
-async def _work(shop: RunContext, worker: Worker, wanted: CrawlFilter) -> tuple[Worked, str | None]:
+async def _work(
+    ctx: RunContext, worker: Worker, crawl_filter: CrawlFilter
+) -> tuple[IngestionCounts, str | None]:
     async with (
-        open_fetcher(shop.settings) as fetcher,
-        renderer_if_any(shop.settings, clock=shop.store.now) as renderer,
-        open_reader(shop) as reader,
+        open_fetcher(ctx.settings) as fetcher,
+        renderer_if_any(ctx.settings, clock=ctx.store.now) as renderer,
+        open_reader(ctx) as reader,
     ):
-        worked = await ingest_slice(shop, worker, fetcher, wanted, renderer=renderer, reader=reader)
+        worked = await run_ingestion(
+            ctx, worker, fetcher, crawl_filter, renderer=renderer, reader=reader
+        )
         return worked, network_problem(fetcher)
 
 
-def _wanted(
-    context: dg.OpExecutionContext, shop: RunContext, keys: list[str] | None
+def _crawl_filter(
+    context: dg.OpExecutionContext, ctx: RunContext, keys: list[str] | None
 ) -> CrawlFilter:
     if keys is not None:
-        admit(context, shop, keys)
-        for key, said in ask_for(shop, keys).items():
-            context.log.info("%s: %s", key, said)
+        admit(context, ctx, keys)
+        for key, outcome in start_now(ctx, keys).items():
+            context.log.info("%s: %s", key, outcome)
         return CrawlFilter(source_ids=keys)
-    return CrawlFilter(shard=shard_of(context), shards=shop.settings.polling.shards)
+    return CrawlFilter(shard=shard_of(context), shards=ctx.settings.polling.shards)
 
 
 def _preview(
-    shop: RunContext, source_id: str, *, since: datetime | None
+    ctx: RunContext, source_id: str, *, since: datetime | None
 ) -> dict[str, dg.MetadataValue]:
-    """A page as the browser showed it, and its address; nothing, if there is no picture of one."""
-    with shop.store.read() as connection:
+    """Return a screenshot of a page and its URL; empty if there is none."""
+    with ctx.store.read() as connection:
         newest = newest_picture(connection, source_id, since=since)
     if newest is None:
         return {}
     try:
-        shown = picture(shop.content.get(newest.screenshot_hash))
-    except WorkError:  # its object is gone, or damaged: a crawl is told without it
+        image = picture(ctx.content.get(newest.screenshot_hash))
+    except WorkError:  # the object is missing or damaged: report the crawl without it
         return {}
-    if shown is None:
+    if image is None:
         return {}
     return {
-        "screenshot": dg.MetadataValue.md(shown),
+        "screenshot": dg.MetadataValue.md(image),
         "screenshot_of": dg.MetadataValue.url(newest.url),
     }
 
@@ -138,7 +144,7 @@ def _preview(
 def _materialization(
     report: CrawlReport, preview: Mapping[str, dg.MetadataValue]
 ) -> dg.AssetMaterialization:
-    """The source's last extraction as it stands, and what this run did for it."""
+    """Return the event of the source's last extraction and what this run did for it."""
     counts = {
         "fetched": report.fetched,
         "new": report.new,
@@ -166,14 +172,14 @@ def _materialization(
 
 
 def _host_table(hosts: Sequence[HostTimes]) -> dg.TableMetadataValue:
-    """How quick each host was."""
+    """Return the response times of each host as a table."""
     numbers = ("pages", "p50_ms", "p95_ms")
     return dg.MetadataValue.table(
         [
             dg.TableRecord(
-                {"host": one.host[:200]} | {name: getattr(one, name) for name in numbers}
+                {"host": host.host[:200]} | {name: getattr(host, name) for name in numbers}
             )
-            for one in hosts
+            for host in hosts
         ],
         schema=dg.TableSchema(
             columns=[
@@ -184,8 +190,8 @@ def _host_table(hosts: Sequence[HostTimes]) -> dg.TableMetadataValue:
     )
 
 
-def _pass_verdict(reports: list[CrawlReport], keys: list[str] | None) -> None:
-    """Fail the run if every extraction failed, or if nothing that was asked for was got."""
+def _fail_if_nothing_fetched(reports: list[CrawlReport], keys: list[str] | None) -> None:
+    """Fail the run if every extraction failed, or nothing requested was fetched."""
     is_all_failed = all(report.total == sum(report.failed.values()) for report in reports)
     if keys is None and reports and is_all_failed:
         named = ", ".join(report.source_id for report in reports[:5])
@@ -195,36 +201,36 @@ def _pass_verdict(reports: list[CrawlReport], keys: list[str] | None) -> None:
         )
     if keys is None or any(report.fetched for report in reports):
         return
-    said = ", ".join(keys[:5])
+    named = ", ".join(keys[:5])
     raise dg.Failure(
-        f"not one page of {said} was got: another run has the host, robots.txt forbids it, or the"
-        " root failed; `ingest sources show ID` says which",
+        f"no page of {named} was fetched: another run has the host, robots.txt forbids it, or the"
+        " root failed; `ingest sources show ID` shows which",
         allow_retries=False,
     )
 
 
-@worked_out(
+@partitioned_asset(
     "pages",
     of=CATALOGS,
     follows=("sources", "sources"),
     group="catalogs",
     kinds={"http", "sql"},
     description=(
-        "The pages of a catalogue, one partition a source. Materializing begins an extraction now,"
-        " or goes on with the one under way, and walks until it is done or the run's time is over."
+        "The pages of a catalogue, one partition a source. Materializing starts an extraction now,"
+        " or continues the running one, and crawls until it is done or the run's time is over."
     ),
 )
 def pages(sources: None) -> None:
-    """Crawl the partitions asked for."""
+    """Crawl the requested partitions."""
     return crawl(sources)
 
 
 @dg.job(
     tags={resources.CRAWL: "catalogs"},
-    description="Walk on through the catalogues whose pages wait, politely, and read them.",
+    description="Crawl the waiting pages of catalogues politely, and extract them.",
 )
 def crawl_catalogs() -> None:
-    """One op."""
+    """Run `crawl`."""
     crawl()
 
 
@@ -239,7 +245,7 @@ CATALOG_JOBS: list[Any] = [crawl_catalogs, ingest_catalog]
 
 
 def crawl_run(shard: int, *, key: str) -> dg.RunRequest:
-    """The run that walks on in one shard."""
+    """Return the request for a run that crawls one shard."""
     return dg.RunRequest(
         job_name=crawl_catalogs.name,
         run_key=f"{CRAWL_SHARD}:{shard}:{key}",
@@ -251,12 +257,12 @@ DETECT_SHARD = "detect"  # one detecting run at a time
 
 
 @dg.op(tags={"kind": "detect"})
-def detect(context: dg.OpExecutionContext, workshop: RunContextResource) -> dg.Output[None]:
-    """Look at every catalogue that waits for a recipe; one that has none does not fail the run."""
-    with workshop.open() as shop:
-        with heartbeat.working(shop, run_id=context.run_id, job=context.job_name) as worker:
-            counts, problem = asyncio.run(_detect(shop, worker))
-        heartbeat.end(shop.store, run_id=context.run_id)
+def detect(context: dg.OpExecutionContext, run_context: RunContextResource) -> dg.Output[None]:
+    """Detect the recipe of every catalogue that waits for one; a failure does not fail the run."""
+    with run_context.open() as ctx:
+        with heartbeat.working(ctx, run_id=context.run_id, job=context.job_name) as worker:
+            counts, problem = asyncio.run(_detect(ctx, worker))
+        heartbeat.end_run(ctx.store, run_id=context.run_id)
     numbers = asdict(counts)
     context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
     fail_if_network_down(problem)
@@ -264,19 +270,19 @@ def detect(context: dg.OpExecutionContext, workshop: RunContextResource) -> dg.O
     return dg.Output(None, metadata=numbers)
 
 
-async def _detect(shop: RunContext, worker: Worker) -> tuple[DetectionCounts, str | None]:
+async def _detect(ctx: RunContext, worker: Worker) -> tuple[DetectionCounts, str | None]:
     async with (
-        open_fetcher(shop.settings) as fetcher,
-        renderer_if_any(shop.settings, clock=shop.store.now) as renderer,
+        open_fetcher(ctx.settings) as fetcher,
+        renderer_if_any(ctx.settings, clock=ctx.store.now) as renderer,
     ):
-        counts = await detect_slice(shop, worker, fetcher, renderer=renderer)
+        counts = await run_detection(ctx, worker, fetcher, renderer=renderer)
         return counts, network_problem(fetcher)
 
 
 @dg.job(
     tags={resources.SHARD: DETECT_SHARD},
-    description="Find out how catalogues without a recipe are to be read: platforms, rules, votes.",
+    description="Detect the recipes of catalogues without one: platforms, rules, votes.",
 )
 def detect_recipes() -> None:
-    """One op."""
+    """Run `detect`."""
     detect()

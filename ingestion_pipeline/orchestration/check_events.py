@@ -1,4 +1,4 @@
-"""Evaluations of checks: what is told with one, and what Dagster was told last."""
+"""Asset check evaluations: their metadata, what was last reported, and when a run fails."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ from ingestion_pipeline.sources.health import Finding, summary
 
 
 def evaluation_metadata(findings: Sequence[Finding]) -> dict[str, dg.MetadataValue]:
-    """How many there are, and the first of them."""
+    """Return the number of findings and a summary of the first."""
     return {
         "findings": dg.MetadataValue.int(len(findings)),
         "details": dg.MetadataValue.text(summary(findings)[:2_000] or "nothing to report"),
@@ -17,26 +17,26 @@ def evaluation_metadata(findings: Sequence[Finding]) -> dict[str, dg.MetadataVal
 
 
 def last_reported(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> object:
-    """What Dagster was told last, and None if the asset was materialized since.
+    """Return the details last reported to Dagster; None if the asset was materialized since.
 
-    (The UI calls a check that is older than its asset not evaluated.)
+    (The UI shows a check that is older than its asset as not evaluated.)
     """
     record = instance.get_latest_asset_check_evaluation_record(key)
     entry = record.event if record else None
-    told = _evaluation_in(entry)
-    if entry is None or told is None:
+    evaluation = _evaluation_in(entry)
+    if entry is None or evaluation is None:
         return None
     latest = instance.get_latest_materialization_event(key.asset_key)
     if latest and latest.timestamp > entry.timestamp:
         return None
-    details = told.metadata.get("details")
+    details = evaluation.metadata.get("details")
     return details.value if details else None
 
 
 def last_evaluation(
     instance: dg.DagsterInstance, key: dg.AssetCheckKey
 ) -> dg.AssetCheckEvaluation | None:
-    """What Dagster was told last; None if never, or only planned, as by a run of the asset."""
+    """Return the last evaluation; None if there is none, or it was only planned by a run."""
     record = instance.get_latest_asset_check_evaluation_record(key)
     return _evaluation_in(record.event if record else None)
 
@@ -71,5 +71,5 @@ def fail_if_all_failed(counts: Mapping[str, int], noun: str) -> None:
         return
     reason = f"all {failed} {noun} failed; `ingest dead-letters list` shows why"
     if not failed:
-        reason = f"no {noun} got through; they are tried again, `ingest status` shows why"
+        reason = f"no {noun} succeeded; they are retried, `ingest status` shows why"
     raise dg.Failure(reason, allow_retries=False)

@@ -1,4 +1,4 @@
-"""Checks of the assets: run from the UI, and told by runs of ours when their findings change."""
+"""Asset checks: run from the UI, and reported by runs when their findings change."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 
@@ -33,135 +33,138 @@ JOB_LISTINGS = dg.AssetKey("job_listings")
 JOB_MATCHES = dg.AssetKey("job_matches")
 
 
-def _gaps(shop: RunContext) -> list[Finding]:
-    with shop.store.read() as connection:
+def _gaps(ctx: RunContext) -> list[Finding]:
+    with ctx.store.read() as connection:
         return checks.gaps(connection)
 
 
-def _quarantined(shop: RunContext) -> list[Finding]:
-    with shop.store.read() as connection:
+def _quarantined(ctx: RunContext) -> list[Finding]:
+    with ctx.store.read() as connection:
         return checks.quarantined(connection)
 
 
-def _stale(shop: RunContext) -> list[Finding]:
-    with shop.store.read() as connection:
-        now = shop.store.clock.now(connection)
-        return checks.stale(connection, now=now, settings=shop.settings)
+def _stale(ctx: RunContext) -> list[Finding]:
+    with ctx.store.read() as connection:
+        now = ctx.store.clock.now(connection)
+        return checks.stale(connection, now=now, settings=ctx.settings)
 
 
-def _bad_files(shop: RunContext) -> list[Finding]:
-    files = read_folder(shop.settings.sources, check=definition_check(shop.settings.sources))
+def _bad_files(ctx: RunContext) -> list[Finding]:
+    files = read_folder(ctx.settings.sources, check=definition_check(ctx.settings.sources))
     return [
-        Finding(subject=f"{one.path}:{one.line}", message=f"{one.field}: {one.message}")
+        Finding(
+            subject=f"{problem.path}:{problem.line}", message=f"{problem.field}: {problem.message}"
+        )
         for file in files
-        for one in file.problems
+        for problem in file.problems
     ]
 
 
-def _failed_pages(shop: RunContext) -> list[Finding]:
-    with shop.store.read() as connection:
-        share = shop.settings.crawl.failed_share
+def _failed_pages(ctx: RunContext) -> list[Finding]:
+    with ctx.store.read() as connection:
+        share = ctx.settings.crawl.failed_share
         return catalog_checks.failed_pages(connection, failed_share=share)
 
 
-def _empty_shells(shop: RunContext) -> list[Finding]:
-    with shop.store.read() as connection:
+def _empty_shells(ctx: RunContext) -> list[Finding]:
+    with ctx.store.read() as connection:
         return catalog_checks.empty_shells(connection)
 
 
-def _lost_pages(shop: RunContext) -> list[Finding]:
-    with shop.store.read() as connection:
-        return catalog_checks.lost_pages(connection, drop_share=shop.settings.crawl.drop_share)
+def _lost_pages(ctx: RunContext) -> list[Finding]:
+    with ctx.store.read() as connection:
+        return catalog_checks.lost_pages(connection, drop_share=ctx.settings.crawl.drop_share)
 
 
-def _quarantined_datasets(shop: RunContext) -> list[Finding]:
-    with shop.store.read() as connection:
+def _quarantined_datasets(ctx: RunContext) -> list[Finding]:
+    with ctx.store.read() as connection:
         return held_back.quarantined(connection)
 
 
 def _missing_records(context: RunContext) -> list[Finding]:
     with context.store.read() as connection:
-        return held_back.missing(connection)
+        return held_back.missing_pages(connection)
 
 
-def _unfinished(shop: RunContext) -> list[Finding]:
-    with shop.store.read() as connection:
+def _unfinished(ctx: RunContext) -> list[Finding]:
+    with ctx.store.read() as connection:
         return listing.unfinished(connection)
 
 
-def _unproved(shop: RunContext) -> list[Finding]:
-    with shop.store.read() as connection:
-        share = shop.settings.extraction.flagged_share
+def _unproved(ctx: RunContext) -> list[Finding]:
+    with ctx.store.read() as connection:
+        share = ctx.settings.extraction.flagged_share
         return listing.unproved(connection, flagged_share=share)
 
 
-def _thin_companies(shop: RunContext) -> list[Finding]:
-    with shop.store.read() as connection:
+def _thin_companies(ctx: RunContext) -> list[Finding]:
+    with ctx.store.read() as connection:
         return company_checks.thin(connection)
 
 
-def _stale_companies(shop: RunContext) -> list[Finding]:
-    with shop.store.read() as connection:
-        now = shop.store.clock.now(connection)
-        return company_checks.stale(connection, now=now, settings=shop.settings)
+def _stale_companies(ctx: RunContext) -> list[Finding]:
+    with ctx.store.read() as connection:
+        now = ctx.store.clock.now(connection)
+        return company_checks.stale(connection, now=now, settings=ctx.settings)
 
 
-def _dropped_boards(shop: RunContext) -> list[Finding]:
-    with shop.store.read() as connection:
+def _dropped_boards(ctx: RunContext) -> list[Finding]:
+    with ctx.store.read() as connection:
         return board_checks.dropped(connection)
 
 
-def _lost_fields(shop: RunContext) -> list[Finding]:
-    with shop.store.read() as connection:
+def _lost_fields(ctx: RunContext) -> list[Finding]:
+    with ctx.store.read() as connection:
         return board_checks.lost_fields(connection)
 
 
-def _stale_boards(shop: RunContext) -> list[Finding]:
-    with shop.store.read() as connection:
-        now = shop.store.clock.now(connection)
-        return board_checks.stale(connection, now=now, settings=shop.settings)
+def _stale_boards(ctx: RunContext) -> list[Finding]:
+    with ctx.store.read() as connection:
+        now = ctx.store.clock.now(connection)
+        return board_checks.stale(connection, now=now, settings=ctx.settings)
 
 
-def _all_filtered(shop: RunContext) -> list[Finding]:
-    with shop.store.read() as connection:
+def _all_filtered(ctx: RunContext) -> list[Finding]:
+    with ctx.store.read() as connection:
         return board_checks.all_filtered(connection)
 
 
-def _bad_profile(shop: RunContext) -> list[Finding]:
-    return profile_findings(shop.settings)
+def _bad_profile(ctx: RunContext) -> list[Finding]:
+    return profile_findings(ctx.settings)
 
 
-def _unanswered(shop: RunContext) -> list[Finding]:
-    with shop.store.read() as connection:
+def _unanswered(ctx: RunContext) -> list[Finding]:
+    with ctx.store.read() as connection:
         return website_checks.unanswered(connection)
 
 
-def _doubtful(shop: RunContext) -> list[Finding]:
-    with shop.store.read() as connection:
-        return website_checks.doubtful(connection, below=shop.settings.website.low_confidence)
+def _doubtful(ctx: RunContext) -> list[Finding]:
+    with ctx.store.read() as connection:
+        return website_checks.doubtful(connection, below=ctx.settings.website.low_confidence)
 
 
-def _few_prompts(shop: RunContext) -> list[Finding]:
-    with shop.store.read() as connection:
+def _few_prompts(ctx: RunContext) -> list[Finding]:
+    with ctx.store.read() as connection:
         return website_checks.giving_away(connection)
 
 
-def _dropped(shop: RunContext) -> list[Finding]:
-    with shop.store.read() as connection:
-        return website_checks.dropped(connection, by=shop.settings.website.visibility_drop)
+def _dropped(ctx: RunContext) -> list[Finding]:
+    with ctx.store.read() as connection:
+        return website_checks.dropped(connection, by=ctx.settings.website.visibility_drop)
 
 
-def _undelivered(shop: RunContext) -> list[Finding]:
-    with shop.store.read() as connection:
-        now = shop.store.clock.now(connection)
-        late = shop.settings.notices.overdue_seconds
-        found = undelivered(connection, now=now, overdue_seconds=late)
+def _undelivered(ctx: RunContext) -> list[Finding]:
+    with ctx.store.read() as connection:
+        now = ctx.store.clock.now(connection)
+        late = ctx.settings.notices.overdue_seconds
+        recipients = undelivered(connection, now=now, overdue_seconds=late)
     return [
         Finding(
-            subject=one.recipient,
-            message=f"{one.failed} failed, {one.overdue} overdue: {one.error or 'no deliverer'}",
+            subject=recipient.recipient,
+            message=f"{recipient.failed} failed, {recipient.overdue} overdue:"
+            f" {recipient.error or 'no deliverer'}",
         )
-        for one in found
+        for recipient in recipients
     ]
 
 
@@ -184,7 +187,7 @@ FINDERS: dict[dg.AssetCheckKey, tuple[Callable[[RunContext], list[Finding]], str
     ),
     dg.AssetCheckKey(PAGES, "no_empty_shells"): (
         _empty_shells,
-        "No page of a last crawl was an empty shell that wants a browser.",
+        "No page of a last crawl was an empty shell that needs a browser.",
     ),
     dg.AssetCheckKey(PAGES, "no_drop_against_history"): (
         _lost_pages,
@@ -208,7 +211,7 @@ FINDERS: dict[dg.AssetCheckKey, tuple[Callable[[RunContext], list[Finding]], str
     ),
     dg.AssetCheckKey(COMPANIES, "enough_data"): (
         _thin_companies,
-        "No company's pages say too little of it: a name and some words of about or culture.",
+        "Every company's pages give enough data: a name and some words of about or culture.",
     ),
     dg.AssetCheckKey(COMPANIES, "companies_fresh"): (
         _stale_companies,
@@ -232,7 +235,7 @@ FINDERS: dict[dg.AssetCheckKey, tuple[Callable[[RunContext], list[Finding]], str
     ),
     dg.AssetCheckKey(WEBSITE_PROMPTS, "asked_without_the_name"): (
         _few_prompts,
-        "Every website's last analysis asks something that does not name the business.",
+        "Every website's last analysis has a question that does not name the business.",
     ),
     dg.AssetCheckKey(WEBSITE_ANALYSIS, "providers_answer"): (
         _unanswered,
@@ -252,7 +255,7 @@ FINDERS: dict[dg.AssetCheckKey, tuple[Callable[[RunContext], list[Finding]], str
     ),
     dg.AssetCheckKey(JOB_MATCHES, "profile_readable"): (
         _bad_profile,
-        "The profile has no mistake: with one that has, no listing is judged.",
+        "The profile has no mistake: with one, no listing is evaluated.",
     ),
     dg.AssetCheckKey(NOTICES, "all_delivered"): (
         _undelivered,
@@ -260,10 +263,10 @@ FINDERS: dict[dg.AssetCheckKey, tuple[Callable[[RunContext], list[Finding]], str
     ),
 }
 
-# What a poll run tells at once. The others cost more with every chapter or file there is, and the
-# cost of a poll must not grow with history: `maintain` tells them every five minutes.
+# Checks that a poll run reports at once. The others cost more with every chapter or file, and the
+# cost of a poll must not grow with history: `maintain` reports them every five minutes.
 POLLED_ASSETS = {Kind.SERIES.value: CHAPTERS, Kind.JOB_BOARD.value: JOB_LISTINGS}
-TOLD_BY_POLLS = [
+REPORTED_BY_POLLS = [
     dg.AssetCheckKey(CHAPTERS, "not_empty_after_full"),
     dg.AssetCheckKey(CHAPTERS, "sources_fresh"),
     dg.AssetCheckKey(JOB_LISTINGS, "no_drop"),
@@ -273,22 +276,22 @@ TOLD_BY_POLLS = [
 
 
 def reported_checks(keys: Collection[str] | None) -> list[dg.AssetCheckKey]:
-    """What a poll run tells of: of the sources asked for only their own asset's checks."""
+    """Return the checks a poll run reports; of requested sources only their own asset's."""
     if keys is None:
-        return TOLD_BY_POLLS
+        return REPORTED_BY_POLLS
     kinds = {key.partition(":")[0] for key in keys}
     assets = {POLLED_ASSETS[kind] for kind in kinds if kind in POLLED_ASSETS}
-    return [key for key in TOLD_BY_POLLS if key.asset_key in assets]
+    return [key for key in REPORTED_BY_POLLS if key.asset_key in assets]
 
 
-TOLD_BY_COMPLETION = [key for key in FINDERS if key.asset_key == DATASETS]
-TOLD_BY_CRAWLS = [key for key in FINDERS if key.asset_key == PAGES]
+REPORTED_BY_COMPLETION = [key for key in FINDERS if key.asset_key == DATASETS]
+REPORTED_BY_CRAWLS = [key for key in FINDERS if key.asset_key == PAGES]
 WEBSITE_ASSETS = (WEBSITE_INFO, WEBSITE_PROMPTS, WEBSITE_ANALYSIS)
-TOLD_BY_WEBSITES = [key for key in FINDERS if key.asset_key in WEBSITE_ASSETS]
-TOLD_BY_COMPANIES = [key for key in FINDERS if key.asset_key == COMPANIES]
+REPORTED_BY_WEBSITES = [key for key in FINDERS if key.asset_key in WEBSITE_ASSETS]
+REPORTED_BY_COMPANIES = [key for key in FINDERS if key.asset_key == COMPANIES]
 
 
-# Something new came and is held back: red in the UI, where all else is orange.
+# New data is held back: an error (red in the UI); all others are warnings (orange).
 HELD_BACK = {
     dg.AssetCheckKey(CHAPTERS, "not_empty_after_full"),
     dg.AssetCheckKey(JOB_LISTINGS, "no_drop"),
@@ -298,7 +301,7 @@ HELD_BACK = {
 
 
 def severity(key: dg.AssetCheckKey) -> dg.AssetCheckSeverity:
-    """How a failure of the check is shown; neither stops a run."""
+    """Return how a failure of the check is shown; neither stops a run."""
     return dg.AssetCheckSeverity.ERROR if key in HELD_BACK else dg.AssetCheckSeverity.WARN
 
 
@@ -306,9 +309,9 @@ def _check(key: dg.AssetCheckKey) -> dg.AssetChecksDefinition:
     finder, description = FINDERS[key]
 
     @dg.asset_check(asset=key.asset_key, name=key.name, description=description)
-    def check(workshop: RunContextResource) -> dg.AssetCheckResult:
-        with workshop.open() as shop:
-            findings = finder(shop)
+    def check(run_context: RunContextResource) -> dg.AssetCheckResult:
+        with run_context.open() as ctx:
+            findings = finder(ctx)
         return dg.AssetCheckResult(
             passed=not findings,
             severity=severity(key),
@@ -320,22 +323,22 @@ def _check(key: dg.AssetCheckKey) -> dg.AssetChecksDefinition:
 
 CHAPTER_CHECKS = [_check(key) for key in FINDERS if key.asset_key == CHAPTERS]
 JOB_LISTING_CHECKS = [_check(key) for key in FINDERS if key.asset_key == JOB_LISTINGS]
-DATASET_CHECKS = [_check(key) for key in TOLD_BY_COMPLETION]
-COMPANY_CHECKS = [_check(key) for key in TOLD_BY_COMPANIES]
-WEBSITE_CHECKS = [_check(key) for key in TOLD_BY_WEBSITES]
-PAGE_CHECKS = [_check(key) for key in TOLD_BY_CRAWLS]
+DATASET_CHECKS = [_check(key) for key in REPORTED_BY_COMPLETION]
+COMPANY_CHECKS = [_check(key) for key in REPORTED_BY_COMPANIES]
+WEBSITE_CHECKS = [_check(key) for key in REPORTED_BY_WEBSITES]
+PAGE_CHECKS = [_check(key) for key in REPORTED_BY_CRAWLS]
 MATCH_CHECKS = [_check(key) for key in FINDERS if key.asset_key == JOB_MATCHES]
 NOTICE_CHECKS = [_check(key) for key in FINDERS if key.asset_key == NOTICES]
 SOURCE_CHECKS = [_check(key) for key in FINDERS if key.asset_key == SOURCES]
 
 
 def changed_checks(
-    instance: dg.DagsterInstance, shop: RunContext, keys: Iterable[dg.AssetCheckKey]
+    instance: dg.DagsterInstance, ctx: RunContext, keys: Iterable[dg.AssetCheckKey]
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Evaluations of the checks whose findings differ from what Dagster was last told."""
+    """Yield evaluations of the checks whose findings differ from those last reported."""
     for key in keys:
         finder, _ = FINDERS[key]
-        metadata = evaluation_metadata(findings := finder(shop))
+        metadata = evaluation_metadata(findings := finder(ctx))
         if last_reported(instance, key) == metadata["details"].value:
             continue
         yield dg.AssetCheckEvaluation(

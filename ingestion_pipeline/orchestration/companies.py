@@ -9,10 +9,14 @@ import dagster as dg
 
 from ingestion_pipeline.bootstrap import open_fetcher, renderer_if_any
 from ingestion_pipeline.companies.boards.rotation import drain_scrapes
-from ingestion_pipeline.companies.reporting import CompanyReport, analysed_since, held_elsewhere
+from ingestion_pipeline.companies.reporting import (
+    CompanyReport,
+    analysed_since,
+    sources_in_progress,
+)
 from ingestion_pipeline.companies.rescoring import ranks_of, rescore
-from ingestion_pipeline.companies.runs import company_slice
-from ingestion_pipeline.companies.system import begin
+from ingestion_pipeline.companies.runs import run_companies
+from ingestion_pipeline.companies.system import start_analyses
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.orchestration import heartbeat, resources
 from ingestion_pipeline.orchestration.check_events import (
@@ -20,95 +24,93 @@ from ingestion_pipeline.orchestration.check_events import (
     fail_if_network_down,
     network_problem,
 )
-from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPANIES, changed_checks
+from ingestion_pipeline.orchestration.checks import REPORTED_BY_COMPANIES, changed_checks
 from ingestion_pipeline.orchestration.contracts import written_contracts
-from ingestion_pipeline.orchestration.events import expecting, plain
-from ingestion_pipeline.orchestration.partitioned import worked_out
+from ingestion_pipeline.orchestration.events import plain, with_current_expectations
+from ingestion_pipeline.orchestration.partitioned import partitioned_asset
 from ingestion_pipeline.orchestration.partitions import COMPANIES, register_keys
-from ingestion_pipeline.orchestration.requested import admit, asked_or_due
+from ingestion_pipeline.orchestration.requested import admit, requested_or_due_keys
 from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.sources import Kind, crawls
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.tasks.worker import Worker
 
-COMPANIES_SHARD = "companies"  # one run at a time: it goes on with what comes while it works
+COMPANIES_SHARD = "companies"  # one run at a time: it also takes work that arrives meanwhile
 
 
 @dg.op(ins={"sources": dg.In(dg.Nothing)}, out=dg.Out(is_required=False), tags={"kind": "company"})
-def analyze(context: dg.OpExecutionContext, workshop: RunContextResource) -> Iterator[Any]:
-    """Analyse the companies that wait, or the partitions asked for, and discover their boards."""
-    keys = asked_or_due(context, resources.SHARD, "company")
-    with workshop.open() as shop:
-        since = shop.store.now()
+def analyze(context: dg.OpExecutionContext, run_context: RunContextResource) -> Iterator[Any]:
+    """Analyse waiting companies, or the requested partitions, and discover their boards."""
+    keys = requested_or_due_keys(context, resources.SHARD, "company")
+    with run_context.open() as ctx:
+        since = ctx.store.now()
         if keys is not None:
-            _ask_for(context, shop, keys)
-        with heartbeat.working(shop, run_id=context.run_id, job=context.job_name) as worker:
-            rotated = (
-                drain_scrapes(shop.store, worker, settings=shop.settings) if keys is None else 0
-            )
-            counts, problem = asyncio.run(_work(shop, worker, keys))
-        heartbeat.end(shop.store, run_id=context.run_id)
-        rescored = _rescore(shop) if keys is None else 0
+            _ask_for(context, ctx, keys)
+        with heartbeat.working(ctx, run_id=context.run_id, job=context.job_name) as worker:
+            rotated = drain_scrapes(ctx.store, worker, settings=ctx.settings) if keys is None else 0
+            counts, problem = asyncio.run(_work(ctx, worker, keys))
+        heartbeat.end_run(ctx.store, run_id=context.run_id)
+        rescored = _rescore(ctx) if keys is None else 0
         numbers = dict(sorted(counts.items())) | {"rotations": rotated, "rescored": rescored}
         context.log.info("%s", ", ".join(f"{word} {count}" for word, count in numbers.items()))
-        limit = shop.settings.polling.reported_events
-        with shop.store.read() as connection:
+        limit = ctx.settings.polling.reported_events
+        with ctx.store.read() as connection:
             reports = analysed_since(connection, since=since, source_ids=keys, limit=limit)
-        told = [one.row["source_id"] for one in reports]
-        register_keys(context.instance, COMPANIES.name or "", told)
-        yield from expecting(shop, map(_materialization, reports))
-        yield from changed_checks(context.instance, shop, TOLD_BY_COMPANIES)
-        yield from written_contracts(context.instance, shop, ["companies"], told)
+        source_ids = [report.row["source_id"] for report in reports]
+        register_keys(context.instance, COMPANIES.name or "", source_ids)
+        yield from with_current_expectations(ctx, map(_materialization, reports))
+        yield from changed_checks(context.instance, ctx, REPORTED_BY_COMPANIES)
+        yield from written_contracts(context.instance, ctx, ["companies"], source_ids)
         fail_if_network_down(problem)
-        _pass_verdict(context, shop, reports, keys)
+        _fail_if_none_analysed(context, ctx, reports, keys)
     if keys is None:
         fail_if_all_failed(counts, "analyses")
         yield dg.Output(None, metadata=numbers)
 
 
 async def _work(
-    shop: RunContext, worker: Worker, keys: Collection[str] | None
+    ctx: RunContext, worker: Worker, keys: Collection[str] | None
 ) -> tuple[Counter[str], str | None]:
     async with (
-        open_fetcher(shop.settings) as fetcher,
-        renderer_if_any(shop.settings, clock=shop.store.now) as renderer,
+        open_fetcher(ctx.settings) as fetcher,
+        renderer_if_any(ctx.settings, clock=ctx.store.now) as renderer,
     ):
-        counts = await company_slice(
-            shop,
+        counts = await run_companies(
+            ctx,
             worker,
             fetcher,
-            ranks=ranks_of(shop.settings),
+            ranks=ranks_of(ctx.settings),
             source_ids=keys,
             renderer=renderer,
         )
         return counts, network_problem(fetcher)
 
 
-def _rescore(shop: RunContext) -> int:
-    """All that were scored by another profile, some in each transaction."""
+def _rescore(ctx: RunContext) -> int:
+    """Rescore all companies that were scored by another profile, a batch per transaction."""
     count = 0
     while True:
-        with shop.store.begin() as connection:
-            done = rescore(connection, shop.settings, now=shop.store.clock.now(connection))
+        with ctx.store.begin() as connection:
+            done = rescore(connection, ctx.settings, now=ctx.store.clock.now(connection))
         count += done
         if not done:
             return count
 
 
-def _ask_for(context: dg.OpExecutionContext, shop: RunContext, keys: list[str]) -> None:
-    known = admit(context, shop, keys, only=Kind.COMPANY)
-    with shop.store.begin() as connection:
-        now = shop.store.clock.now(connection)
-        polls = crawls.claim_polls(connection, keys, now=now, settings=shop.settings)
-        said = begin(connection, list(known.values()), now=now, is_asked=True)
-        begun = [(polls[key], known[key], said[key]) for key in sorted(polls)]
-        crawls.begin(connection, begun, now=now, settings=shop.settings, random=shop.random)
-    for key, word in said.items():
+def _ask_for(context: dg.OpExecutionContext, ctx: RunContext, keys: list[str]) -> None:
+    sources = admit(context, ctx, keys, only=Kind.COMPANY)
+    with ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
+        polls = crawls.claim_polls(connection, keys, now=now, settings=ctx.settings)
+        outcomes = start_analyses(connection, list(sources.values()), now=now, is_asked=True)
+        started = [(polls[key], sources[key], outcomes[key]) for key in sorted(polls)]
+        crawls.begin(connection, started, now=now, settings=ctx.settings, random=ctx.random)
+    for key, word in outcomes.items():
         context.log.info("%s: %s", key, word)
 
 
 def _materialization(report: CompanyReport) -> dg.AssetMaterialization:
-    """The company as it stands, with what its score is made of."""
+    """Return the event of the company with its facts and score."""
     row, quality = report.row, report.row["quality"]
     metadata: dict[str, dg.MetadataValue] = {
         "outcome": dg.MetadataValue.text(str(quality.get("level"))),
@@ -125,8 +127,8 @@ def _materialization(report: CompanyReport) -> dg.AssetMaterialization:
         "cost_usd": dg.MetadataValue.float(float(report.cost_usd)),
     }
     metadata |= {
-        f"facts_by_{rung}": dg.MetadataValue.int(count)
-        for rung, count in report.facts_by_rung.items()
+        f"facts_by_{method}": dg.MetadataValue.int(count)
+        for method, count in report.facts_by_method.items()
     }
     metadata |= {
         f"points_{part}": dg.MetadataValue.int(points)
@@ -140,48 +142,50 @@ def _board_table(boards: list[dict[str, Any]]) -> str:
         return "no boards"
     lines = ["| platform | board | confidence | source |", "|---|---|---|---|"]
     lines += [
-        f"| {plain(one['platform'])} | {plain(one['url'])} | {one['confidence']}"
-        f" | {plain(one.get('source_id') or one.get('note') or 'waits for its discovery')} |"
-        for one in boards
+        f"| {plain(board['platform'])} | {plain(board['url'])} | {board['confidence']}"
+        f" | {plain(board.get('source_id') or board.get('note') or 'waits for its discovery')} |"
+        for board in boards
     ]
     return "\n".join(lines)
 
 
-def _pass_verdict(
+def _fail_if_none_analysed(
     context: dg.OpExecutionContext,
-    shop: RunContext,
+    ctx: RunContext,
     reports: list[CompanyReport],
     keys: list[str] | None,
 ) -> None:
-    """A failing company does not fail a run; if none that was asked for got through, it does.
+    """Fail the run if none of the requested companies was analysed.
 
-    What another run is just analysing is no failure of this one.
+    A company that another run is analysing is no failure of this one.
     """
     if keys is None or reports:
         return
-    with shop.store.read() as connection:
-        held = held_elsewhere(connection, keys, now=shop.store.clock.now(connection))
-        known = sources_by_id(connection, keys)
+    with ctx.store.read() as connection:
+        held = sources_in_progress(connection, keys, now=ctx.store.clock.now(connection))
+        sources = sources_by_id(connection, keys)
     if held:
-        context.log.info("another run analyses %s now; it tells of them", ", ".join(held))
+        context.log.info("another run is analysing %s and will report them", ", ".join(held))
         return
-    said = "; ".join(f"{one.id}: {one.last_outcome or 'waits'}" for one in known.values())
-    raise dg.Failure(f"no company got through. {said[:1_000]}", allow_retries=False)
+    outcomes = "; ".join(
+        f"{source.id}: {source.last_outcome or 'waits'}" for source in sources.values()
+    )
+    raise dg.Failure(f"no company was analysed. {outcomes[:1_000]}", allow_retries=False)
 
 
-@worked_out(
+@partitioned_asset(
     "companies",
     of=COMPANIES,
     follows=("sources", "sources"),
     group="companies",
     kinds={"http", "sql"},
     description=(
-        "What a company's own pages say of it, one partition a company. Materializing looks at its"
-        " pages now, however well it is known, and discovers its job boards."
+        "Facts from a company's own pages, one partition a company. Materializing fetches its"
+        " pages now, whatever is stored, and discovers its job boards."
     ),
 )
 def companies(sources: None) -> None:
-    """Analyse the partitions asked for."""
+    """Analyse the requested partitions."""
     return analyze(sources)
 
 
@@ -190,7 +194,7 @@ def companies(sources: None) -> None:
     description="Analyse the companies that wait, probe the boards they lead to, choose boards.",
 )
 def process_companies() -> None:
-    """One op."""
+    """Run `analyze`."""
     analyze()
 
 

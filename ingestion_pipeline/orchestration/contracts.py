@@ -1,8 +1,8 @@
-"""Contracts of the assets: their columns in the catalogue, and checks of what was published.
+"""Contracts of the assets: their column schemas, and checks of the published rows.
 
-Run from the UI a check looks at the partitions of the run, else at the newest rows; `maintain`
-looks at the newest rows of every asset. A run of ours that writes rows holds these, and no others,
-against the contract, row by row: pandas alone costs more than most polls.
+Run from the UI, a check covers the partitions of the run, else the newest rows; `maintain` checks
+the newest rows of every asset. A run that writes rows checks only these, row by row: importing
+pandas alone costs more than most polls.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,11 +11,17 @@ import dagster as dg
 
 from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.exports.columns import Holds
-from ingestion_pipeline.exports.contracts import CONTRACTS, Contract, broken, cases_of, findings
-from ingestion_pipeline.exports.item_contract import broken_by_run, broken_items, written_rows
+from ingestion_pipeline.exports.columns import ColumnType
+from ingestion_pipeline.exports.contracts import (
+    CONTRACTS,
+    Contract,
+    cases_of,
+    contract_findings,
+    findings,
+)
+from ingestion_pipeline.exports.item_contract import item_findings, run_item_findings, written_rows
 from ingestion_pipeline.exports.tables import table_rows
-from ingestion_pipeline.operations.health import Reported, as_row, reported, standings
+from ingestion_pipeline.operations.health import SourceHealthRow, as_row, reported, source_statuses
 from ingestion_pipeline.orchestration.check_events import (
     evaluation_metadata,
     last_evaluation,
@@ -25,38 +31,38 @@ from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.sources.health import Finding
 
 NAME = "contract"
-ROWS = 5_000  # the newest that are looked at; a run's own partitions are looked at whole
-ITEMS = 20_000  # of datasets, the same; each takes some 20 microseconds
+ROWS = 5_000  # the newest rows that are checked; a run's own partitions are checked completely
+ITEMS = 20_000  # the same for items of datasets; each takes some 20 microseconds
 HEALTH = "source_health"
 
 _TYPES = {
-    Holds.TEXT: "string",
-    Holds.WHOLE: "integer",
-    Holds.DECIMAL: "decimal",
-    Holds.FLOAT: "float",
-    Holds.FLAG: "boolean",
-    Holds.TIME: "timestamp",
-    Holds.JSON: "json",
+    ColumnType.TEXT: "string",
+    ColumnType.WHOLE: "integer",
+    ColumnType.DECIMAL: "decimal",
+    ColumnType.FLOAT: "float",
+    ColumnType.FLAG: "boolean",
+    ColumnType.TIME: "timestamp",
+    ColumnType.JSON: "json",
 }
 
 
 def column_schema(asset: str) -> dg.TableSchema:
-    """The columns of what the asset publishes, from the declaration that the check goes by."""
+    """Return the columns that the asset publishes, from the contract that is checked."""
     contract = CONTRACTS[asset]
     columns = [
         dg.TableColumn(
-            one.name,
-            _TYPES[one.holds],
-            description=contract.describe(one.name),
-            constraints=dg.TableColumnConstraints(unique=one.name == "id"),
+            column.name,
+            _TYPES[column.holds],
+            description=contract.describe(column.name),
+            constraints=dg.TableColumnConstraints(unique=column.name == "id"),
         )
-        for one in contract.columns()
+        for column in contract.columns()
     ]
     return dg.TableSchema(columns=columns)
 
 
-def _severity(found: Sequence[Finding]) -> dg.AssetCheckSeverity:
-    is_error = any(one.is_error for one in found)
+def _severity(broken_rules: Sequence[Finding]) -> dg.AssetCheckSeverity:
+    is_error = any(finding.is_error for finding in broken_rules)
     return dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN
 
 
@@ -67,12 +73,14 @@ def _check(contract: Contract) -> dg.AssetChecksDefinition:
         description=f"What is published is as {contract.export} is described: types, ids, values.",
     )
     def check(
-        context: dg.AssetCheckExecutionContext, workshop: RunContextResource
+        context: dg.AssetCheckExecutionContext, run_context: RunContextResource
     ) -> dg.AssetCheckResult:
-        with workshop.open() as shop:
-            found = _broken(shop, contract, _keys(context))
+        with run_context.open() as ctx:
+            broken_rules = _asset_findings(ctx, contract, _keys(context))
         return dg.AssetCheckResult(
-            passed=not found, severity=_severity(found), metadata=evaluation_metadata(found)
+            passed=not broken_rules,
+            severity=_severity(broken_rules),
+            metadata=evaluation_metadata(broken_rules),
         )
 
     return check
@@ -85,33 +93,37 @@ def _keys(context: dg.AssetCheckExecutionContext) -> list[str] | None:
     return None
 
 
-def _broken(shop: RunContext, contract: Contract, keys: Sequence[str] | None) -> list[Finding]:
-    """Of these partitions all rows, else the newest of the asset's."""
+def _asset_findings(
+    ctx: RunContext, contract: Contract, keys: Sequence[str] | None
+) -> list[Finding]:
+    """Return the findings of all rows of these partitions, else of the newest rows."""
     match contract.asset:
         case "source_health":
-            return broken_health(_worst(shop))
-        case "notices":  # with every delivery: without pandas
-            return _broken_notices(shop, contract)
+            return health_findings(_worst(ctx))
+        case "notices":  # runs with every delivery: without pandas
+            return _notice_findings(ctx, contract)
         case "datasets":
-            of_rows = broken(shop.store, contract, keys, most=ROWS if keys is None else None)
-            return [*of_rows, *_broken_items(shop, keys)]
+            of_rows = contract_findings(
+                ctx.store, contract, keys, most=ROWS if keys is None else None
+            )
+            return [*of_rows, *_item_findings(ctx, keys)]
         case _:
-            return broken(shop.store, contract, keys, most=ROWS if keys is None else None)
+            return contract_findings(ctx.store, contract, keys, most=ROWS if keys is None else None)
 
 
-def _broken_items(shop: RunContext, keys: Sequence[str] | None) -> list[Finding]:
-    with shop.store.read() as connection:
-        return broken_items(
+def _item_findings(ctx: RunContext, keys: Sequence[str] | None) -> list[Finding]:
+    with ctx.store.read() as connection:
+        return item_findings(
             connection,
             keys,
             most=ITEMS if keys is None else None,
-            entities=entity_folder(shop.settings),
+            entities=entity_folder(ctx.settings),
         )
 
 
-def _broken_notices(shop: RunContext, contract: Contract) -> list[Finding]:
-    names = [one.name for one in contract.columns()]
-    with shop.store.read() as connection:
+def _notice_findings(ctx: RunContext, contract: Contract) -> list[Finding]:
+    names = [column.name for column in contract.columns()]
+    with ctx.store.read() as connection:
         batches = table_rows(
             connection, contract.export, source_id=None, batch_rows=ROWS, newest=ROWS
         )
@@ -119,97 +131,97 @@ def _broken_notices(shop: RunContext, contract: Contract) -> list[Finding]:
         return findings(contract, cases_of(rows, contract))
 
 
-def _worst(shop: RunContext) -> list[Reported]:
-    with shop.store.read() as connection:
-        now = shop.store.clock.now(connection)
-        found = standings(connection, shop.settings, now=now)[: shop.settings.health.shown]
-        return reported(connection, found, shop.settings, now=now)
+def _worst(ctx: RunContext) -> list[SourceHealthRow]:
+    with ctx.store.read() as connection:
+        now = ctx.store.clock.now(connection)
+        worst = source_statuses(connection, ctx.settings, now=now)[: ctx.settings.health.shown]
+        return reported(connection, worst, ctx.settings, now=now)
 
 
-def broken_health(shown: Sequence[Reported]) -> list[Finding]:
-    """What does not hold of the sources that `source_health` shows."""
+def health_findings(health_rows: Sequence[SourceHealthRow]) -> list[Finding]:
+    """Return the contract findings of the rows that `source_health` shows."""
     contract = CONTRACTS[HEALTH]
-    return findings(contract, cases_of(map(as_row, shown), contract))
+    return findings(contract, cases_of(map(as_row, health_rows), contract))
 
 
-CONTRACT_CHECKS = [_check(one) for one in CONTRACTS.values()]
+CONTRACT_CHECKS = [_check(contract) for contract in CONTRACTS.values()]
 
 
 def changed_contracts(
-    instance: dg.DagsterInstance, shop: RunContext
+    instance: dg.DagsterInstance, ctx: RunContext
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Evaluations of the contracts whose findings differ from what Dagster was last told.
+    """Yield evaluations of the contracts whose findings differ from those last reported.
 
-    Not that of `source_health`: who refreshes the asset has its rows, and tells of them.
+    Except for `source_health`: the code that refreshes that asset reports its rows.
     """
     for contract in CONTRACTS.values():
         if contract.asset != HEALTH:
-            yield from changed(instance, contract.asset, _broken(shop, contract, None))
+            yield from changed_contract(
+                instance, contract.asset, _asset_findings(ctx, contract, None)
+            )
 
 
-def changed(
-    instance: dg.DagsterInstance, asset: str, found: Sequence[Finding]
+def changed_contract(
+    instance: dg.DagsterInstance, asset: str, broken_rules: Sequence[Finding]
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """The evaluation of the asset's contract, unless Dagster was told just that."""
+    """Yield the evaluation of the asset's contract, unless it was already reported."""
     key = dg.AssetCheckKey(dg.AssetKey(asset), NAME)
-    metadata = evaluation_metadata(found)
+    metadata = evaluation_metadata(broken_rules)
     if last_reported(instance, key) == metadata["details"].value:
         return
     yield dg.AssetCheckEvaluation(
         asset_key=key.asset_key,
         check_name=key.name,
-        passed=not found,
-        severity=_severity(found),
+        passed=not broken_rules,
+        severity=_severity(broken_rules),
         metadata=metadata,
     )
 
 
 def written_contracts(
-    instance: dg.DagsterInstance, shop: RunContext, assets: Sequence[str], source_ids: Sequence[str]
+    instance: dg.DagsterInstance, ctx: RunContext, assets: Sequence[str], source_ids: Sequence[str]
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """What the rows that this run has written say of the contracts of these assets.
+    """Yield contract evaluations of the rows that this run has written.
 
-    A run whose rows are right confirms a contract that held. One that is broken stays so: other
-    rows broke it, and `maintain`, which looks at all of the newest, says when they are mended.
+    A run with valid rows confirms a contract that held. A broken contract stays broken: other rows
+    broke it, and `maintain`, which checks all of the newest, reports when they are fixed.
     """
     for asset in assets if source_ids else ():
         yield from _reported_by_run(
-            instance, asset, _broken_by_run(shop, CONTRACTS[asset], source_ids)
+            instance, asset, _run_findings(ctx, CONTRACTS[asset], source_ids)
         )
 
 
 def written_items(
-    instance: dg.DagsterInstance, shop: RunContext, source_ids: Sequence[str]
+    instance: dg.DagsterInstance, ctx: RunContext, source_ids: Sequence[str]
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """The same of `datasets` by the items that this run has read, before they are published."""
+    """Yield the contract evaluation of `datasets` for the items this run extracted."""
     if source_ids:
-        yield from _reported_by_run(instance, "datasets", _broken_readings(shop, source_ids))
+        yield from _reported_by_run(instance, "datasets", _run_item_findings(ctx, source_ids))
 
 
 def _reported_by_run(
-    instance: dg.DagsterInstance, asset: str, found: Sequence[Finding]
+    instance: dg.DagsterInstance, asset: str, broken_rules: Sequence[Finding]
 ) -> Iterator[dg.AssetCheckEvaluation]:
     last = last_evaluation(instance, dg.AssetCheckKey(dg.AssetKey(asset), NAME))
-    if found or last is None or last.passed:
-        yield from changed(instance, asset, found)
+    if broken_rules or last is None or last.passed:
+        yield from changed_contract(instance, asset, broken_rules)
 
 
-def _broken_by_run(
-    shop: RunContext, contract: Contract, source_ids: Sequence[str]
-) -> list[Finding]:
+def _run_findings(ctx: RunContext, contract: Contract, source_ids: Sequence[str]) -> list[Finding]:
     if contract.asset == "datasets":
-        return _broken_items(shop, source_ids)
-    with shop.store.read() as connection:
-        rows = written_rows(connection, contract, source_ids, run_id=shop.run_id)
+        return _item_findings(ctx, source_ids)
+    with ctx.store.read() as connection:
+        rows = written_rows(connection, contract, source_ids, run_id=ctx.run_id)
         return findings(contract, cases_of(rows, contract))
 
 
-def _broken_readings(shop: RunContext, source_ids: Sequence[str]) -> list[Finding]:
-    with shop.store.read() as connection:
-        return broken_by_run(
+def _run_item_findings(ctx: RunContext, source_ids: Sequence[str]) -> list[Finding]:
+    with ctx.store.read() as connection:
+        return run_item_findings(
             connection,
             source_ids,
-            run_id=shop.run_id,
+            run_id=ctx.run_id,
             most=ITEMS,
-            entities=entity_folder(shop.settings),
+            entities=entity_folder(ctx.settings),
         )

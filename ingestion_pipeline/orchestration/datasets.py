@@ -1,4 +1,4 @@
-"""The asset `datasets`: what the pages of catalogues state, read from what is stored."""
+"""The asset `datasets`: records extracted from the stored pages of catalogues."""
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -8,24 +8,24 @@ from typing import Any
 import dagster as dg
 
 from ingestion_pipeline.bootstrap import open_reader
-from ingestion_pipeline.catalogs.crawling.runs import read_slice
+from ingestion_pipeline.catalogs.crawling.runs import run_extraction
 from ingestion_pipeline.catalogs.datasets.report import DatasetReport, dataset_report
 from ingestion_pipeline.catalogs.extraction.entity_type import (
     BadEntityType,
     EntityType,
     entity_types,
 )
-from ingestion_pipeline.catalogs.extraction.loop import ReadPages
+from ingestion_pipeline.catalogs.extraction.loop import ExtractionRunResult
 from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.crawling.protocol import CrawlFilter
 from ingestion_pipeline.orchestration import heartbeat
-from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPLETION, changed_checks
+from ingestion_pipeline.orchestration.checks import REPORTED_BY_COMPLETION, changed_checks
 from ingestion_pipeline.orchestration.contracts import written_items
-from ingestion_pipeline.orchestration.events import expecting
-from ingestion_pipeline.orchestration.partitioned import worked_out
+from ingestion_pipeline.orchestration.events import with_current_expectations
+from ingestion_pipeline.orchestration.partitioned import partitioned_asset
 from ingestion_pipeline.orchestration.partitions import CATALOGS
-from ingestion_pipeline.orchestration.requested import admit, asked_keys
+from ingestion_pipeline.orchestration.requested import admit, requested_keys
 from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.tasks.worker import Worker
 
@@ -34,52 +34,56 @@ COLUMNS_SHOWN = 8
 
 
 @dg.op(ins={"pages": dg.In(dg.Nothing)}, out=dg.Out(is_required=False), tags={"kind": "read"})
-def read(context: dg.OpExecutionContext, workshop: RunContextResource) -> Iterator[Any]:
-    """Read the downloaded pages of the partitions asked for, without a request; tell of it."""
-    keys = asked_keys(context, "catalog")
-    with workshop.open() as shop:
-        admit(context, shop, keys)
-        with heartbeat.working(shop, run_id=context.run_id, job=context.job_name) as worker:
-            done = asyncio.run(_read(shop, worker, CrawlFilter(source_ids=keys)))
-        heartbeat.end(shop.store, run_id=context.run_id)
+def read(context: dg.OpExecutionContext, run_context: RunContextResource) -> Iterator[Any]:
+    """Extract the downloaded pages of the requested partitions without a request, and report."""
+    keys = requested_keys(context, "catalog")
+    with run_context.open() as ctx:
+        admit(context, ctx, keys)
+        with heartbeat.working(ctx, run_id=context.run_id, job=context.job_name) as worker:
+            done = asyncio.run(_read(ctx, worker, CrawlFilter(source_ids=keys)))
+        heartbeat.end_run(ctx.store, run_id=context.run_id)
         numbers = asdict(done.counts)
         context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
-        found = dataset_reports(shop, keys)
-        yield from expecting(shop, map(dataset_materialization, found))
-        yield from changed_checks(context.instance, shop, TOLD_BY_COMPLETION)
-        yield from written_items(context.instance, shop, keys)
-    if not found:
+        reports = dataset_reports(ctx, keys)
+        yield from with_current_expectations(ctx, map(dataset_materialization, reports))
+        yield from changed_checks(context.instance, ctx, REPORTED_BY_COMPLETION)
+        yield from written_items(context.instance, ctx, keys)
+    if not reports:
         raise dg.Failure(
             f"no page of {', '.join(keys[:5])} was ever fetched: materialize `pages` first",
             allow_retries=False,
         )
 
 
-async def _read(shop: RunContext, worker: Worker, wanted: CrawlFilter) -> ReadPages:
-    async with open_reader(shop) as reader:
-        return await read_slice(shop, worker, wanted, reader=reader)
+async def _read(ctx: RunContext, worker: Worker, crawl_filter: CrawlFilter) -> ExtractionRunResult:
+    async with open_reader(ctx) as reader:
+        return await run_extraction(ctx, worker, crawl_filter, reader=reader)
 
 
-def dataset_reports(shop: RunContext, keys: Collection[str]) -> list[DatasetReport]:
-    """Of these sources those that have been extracted, in their order."""
-    with shop.store.read() as connection:
-        found = [dataset_report(connection, key) for key in keys]
-    types = _types(shop)
-    return [_in_order(one, types.get(one.entity_type or "")) for one in found if one is not None]
+def dataset_reports(ctx: RunContext, keys: Collection[str]) -> list[DatasetReport]:
+    """Return reports of those sources that have been extracted, in order."""
+    with ctx.store.read() as connection:
+        reports = [dataset_report(connection, key) for key in keys]
+    types = _types(ctx)
+    return [
+        _in_order(report, types.get(report.entity_type or ""))
+        for report in reports
+        if report is not None
+    ]
 
 
-def _types(shop: RunContext) -> Mapping[str, EntityType]:
+def _types(ctx: RunContext) -> Mapping[str, EntityType]:
     try:
-        return entity_types(entity_folder(shop.settings))
-    except BadEntityType:  # whoever reads by it is told; what was read before is shown all the same
+        return entity_types(entity_folder(ctx.settings))
+    except BadEntityType:  # extraction reports it; show what was extracted before
         return entity_types()
 
 
 def _in_order(report: DatasetReport, kind: EntityType | None) -> DatasetReport:
-    """The preview's fields as their type has them: what a record is called comes first."""
+    """Return the report with the preview's fields in the order of the entity type."""
     if kind is None:
         return report
-    names = [one.name for one in kind.fields]
+    names = [field.name for field in kind.fields]
     rows = [{name: row.get(name) for name in names} for row in report.preview]
     return replace(report, preview=rows)
 
@@ -87,12 +91,12 @@ def _in_order(report: DatasetReport, kind: EntityType | None) -> DatasetReport:
 def dataset_materialization(
     report: DatasetReport, more: Mapping[str, dg.MetadataValue] | None = None
 ) -> dg.AssetMaterialization:
-    """The source's dataset as it stands; numbers, since Dagster plots them."""
+    """Return the event of the source's dataset; numbers, since Dagster plots them."""
     counts = {
         "items": report.items,
         "new_items": report.new_items,
         "flagged": report.flagged,
-        "kept_of_failed_pages": report.kept,
+        "kept_of_failed_pages": report.kept_items,
         "input_tokens": report.input_tokens,
         "output_tokens": report.output_tokens,
         "saved_by_cache": report.saved_by_cache,
@@ -109,8 +113,8 @@ def dataset_materialization(
     if report.version is not None:
         metadata["version"] = dg.MetadataValue.int(report.version)
     metadata["status"] = dg.MetadataValue.text(report.status)
-    said = f"{report.extraction_id}, {report.extraction_status}"
-    metadata["extraction"] = dg.MetadataValue.text(said)
+    extraction = f"{report.extraction_id}, {report.extraction_status}"
+    metadata["extraction"] = dg.MetadataValue.text(extraction)
     if report.no_data:
         metadata["no_data"] = dg.MetadataValue.text("\n".join(report.no_data))
     metadata |= more or {}
@@ -122,7 +126,7 @@ def dataset_materialization(
 
 
 def export_command(report: DatasetReport) -> str:
-    """What writes this very version to a file, whatever becomes of it later."""
+    """Return the command that exports this very version."""
     name = report.entity_type or "data_items"
     return f"ingest export {name} --source {report.source_id} --version {report.version} --to csv"
 
@@ -130,7 +134,7 @@ def export_command(report: DatasetReport) -> str:
 def preview_table(
     rows: Sequence[Mapping[str, Any]], *, cell_chars: int = CELL_CHARS
 ) -> dg.MetadataValue:
-    """The first rows: as a table's cells, which show any text and do nothing by it."""
+    """Return the first rows as a table, whose cells show any text without interpreting it."""
     used = [name for name in rows[0] if any(row.get(name) is not None for row in rows)]
     columns = used[:COLUMNS_SHOWN]
     records = [
@@ -145,7 +149,7 @@ def _cell(value: object, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-@worked_out(
+@partitioned_asset(
     "datasets",
     of=CATALOGS,
     follows=("pages", "pages"),
@@ -158,5 +162,5 @@ def _cell(value: object, most: int) -> str:
     ),
 )
 def datasets(pages: None) -> None:
-    """Read the partitions asked for."""
+    """Extract the requested partitions."""
     return read(pages)

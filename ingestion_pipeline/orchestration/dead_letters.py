@@ -1,4 +1,4 @@
-"""The job `replay_dead_letters`: given-up work is tried again from the Launchpad."""
+"""The job `replay_dead_letters`: requeue failed work from the Launchpad."""
 
 from typing import Any
 
@@ -9,40 +9,40 @@ from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.registry import requeue_dead_letters
-from ingestion_pipeline.tasks.dead_letters import Chosen, Replayed, open_ids
+from ingestion_pipeline.tasks.dead_letters import DeadLetterFilter, ReplayResult, open_ids
 from ingestion_pipeline.tasks.errors import ErrorClass
 
-CLASSES = [one.value for one in ErrorClass]
+CLASSES = [error_class.value for error_class in ErrorClass]
 SHOWN = 50  # of the table; the log has them all
 
 
 class Replay(dg.Config):
-    """Which letters: by ids, or all open ones of a class, a source, or both."""
+    """Which dead letters to replay: by ids, or all open ones of a class, a source, or both."""
 
     ids: list[int] = Field(default_factory=list, description="as `ingest dead-letters list` shows")
     error_class: str = Field(default="", description=f"all open ones of it: {', '.join(CLASSES)}")
     source: str = Field(default="", description="all open ones of it: a source's id")
-    dry_run: bool = Field(default=False, description="only tell what would become of each")
-    actor: str = Field(default="dagster", description="who wants it, for the audit log")
+    dry_run: bool = Field(default=False, description="only report what would happen to each")
+    actor: str = Field(default="dagster", description="actor for the audit log")
 
 
-# What the Launchpad opens with: it tells, and changes nothing.
+# The config that the Launchpad opens with: a dry run.
 CAREFUL: dict[str, Any] = {
     "ops": {"replay": {"config": {"error_class": "transient", "dry_run": True}}}
 }
 
 
 @dg.op
-def replay(context: dg.OpExecutionContext, config: Replay, workshop: RunContextResource) -> None:
-    """Queue the work of each letter; what cannot run again says why and stays open."""
-    with workshop.open() as shop, whole_run(shop, run_id=context.run_id, job=context.job_name):
+def replay(context: dg.OpExecutionContext, config: Replay, run_context: RunContextResource) -> None:
+    """Requeue the work of each dead letter; one that cannot run again stays open with a reason."""
+    with run_context.open() as ctx, whole_run(ctx, run_id=context.run_id, job=context.job_name):
         try:
-            done = _replayed(shop, config)
+            done = _replayed(ctx, config)
         except (LookupError, ValueError) as error:
             raise dg.Failure(f"nothing was replayed: {error}", allow_retries=False) from error
-    for one in done:
-        context.log.info("dead letter %d: %s", one.letter_id, one.outcome)
-    again = sum(one.runs_again for one in done)
+    for outcome in done:
+        context.log.info("dead letter %d: %s", outcome.dead_letter_id, outcome.outcome)
+    again = sum(outcome.runs_again for outcome in done)
     context.add_output_metadata(
         {
             "to_replay" if config.dry_run else "replayed": again,
@@ -52,35 +52,37 @@ def replay(context: dg.OpExecutionContext, config: Replay, workshop: RunContextR
     )
 
 
-def _replayed(shop: RunContext, config: Replay) -> list[Replayed]:
-    chosen = Chosen(error_class=config.error_class or None, source_id=config.source or None)
-    if bool(config.ids) == (chosen != Chosen()):
-        raise ValueError("say which: either `ids`, or `error_class` and/or `source`")
+def _replayed(ctx: RunContext, config: Replay) -> list[ReplayResult]:
+    chosen = DeadLetterFilter(
+        error_class=config.error_class or None, source_id=config.source or None
+    )
+    if bool(config.ids) == (chosen != DeadLetterFilter()):
+        raise ValueError("select dead letters: either `ids`, or `error_class` and/or `source`")
     if chosen.error_class not in (None, *CLASSES):
         raise ValueError(f"error_class: {config.error_class!r} is none of {', '.join(CLASSES)}")
     ids = config.ids
     if not ids:
-        with shop.store.read() as connection:
+        with ctx.store.read() as connection:
             ids = open_ids(connection, chosen)
-    return list(requeue_dead_letters(shop.store, ids, actor=config.actor, dry_run=config.dry_run))
+    return list(requeue_dead_letters(ctx.store, ids, actor=config.actor, dry_run=config.dry_run))
 
 
-def _table(done: list[Replayed]) -> str:
-    rows = [f"| {one.letter_id} | {one.outcome} |" for one in done[:SHOWN]]
+def _table(done: list[ReplayResult]) -> str:
+    rows = [f"| {replayed.dead_letter_id} | {replayed.outcome} |" for replayed in done[:SHOWN]]
     more = [f"\n{len(done) - SHOWN} more are in the log"] if len(done) > SHOWN else []
-    return "\n".join(["| dead letter | became |", "|---:|---|", *rows, *more])
+    return "\n".join(["| dead letter | outcome |", "|---:|---|", *rows, *more])
 
 
 @dg.job(
     config=CAREFUL,
     description=(
-        "Try given-up work again, by ids, error class or source. As it stands it is a dry run"
-        " of the transient ones: it tells what would happen, and changes nothing."
+        "Queue failed work again, by ids, error class or source. The default config is a dry"
+        " run of the transient ones: it reports what would happen, and changes nothing."
     ),
 )
 def replay_dead_letters() -> None:
-    """One op."""
+    """Run `replay`."""
     replay()
 
 
-LETTER_JOBS: list[Any] = [replay_dead_letters]
+DEAD_LETTER_JOBS: list[Any] = [replay_dead_letters]

@@ -1,4 +1,4 @@
-"""What Dagster is told of a source: one materialization, with numbers that become plots."""
+"""Events of sources: materializations and metadata, with numbers that Dagster plots."""
 
 import base64
 import re
@@ -17,37 +17,42 @@ from ingestion_pipeline.series.reporting import ListedChapter, SourceReport
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source, SourceStatus
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.scheduling.budget import PollingBudget, market
+from ingestion_pipeline.sources.scheduling.budget import PollingBudget, current_budget
 from ingestion_pipeline.sources.scheduling.explanation import expectation
 from ingestion_pipeline.sources.scheduling.tiers import ADAPTIVE
 
 MAX_TITLE_CHARS = 80
-MAX_PICTURE_BYTES = 300_000  # Dagster keeps every event; a larger one would not be looked at whole
+MAX_PICTURE_BYTES = 300_000  # Dagster stores every event
 _PICTURES = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png"}
-# Controls, and the marks that turn the direction of the text around them.
+# Control characters and bidirectional marks.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]+")
 _PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
-# The UI makes links of bare addresses even when their punctuation is escaped.
+# The UI links bare URLs even when their punctuation is escaped.
 _ADDRESS = re.compile(r"(https?:|www(?=\.)|@)", re.IGNORECASE)
-_BREAK = "\u2060"  # joins words and is not seen: an address with it inside is none
+_BREAK = "\u2060"  # invisible word joiner, which stops the UI from linking the URL
 
 
 def chapter_table(chapters: Sequence[ListedChapter]) -> str:
-    """The chapters as a Markdown table, in the order given."""
+    """Return the chapters as a Markdown table, in the order given."""
     if not chapters:
         return "no chapters"
     lines = ["| chapter | title | published (UTC) | detected (UTC) | |", "|--:|---|---|---|---|"]
-    for one in chapters:
-        number = "" if one.number is None else number_text(one.number)
-        cells = (number, plain(one.title), moment(one.published_at), moment(one.detected_at))
-        lines.append(f"| {' | '.join(cells)} | {'**new**' if one.is_new else ''} |")
+    for chapter in chapters:
+        number = "" if chapter.number is None else number_text(chapter.number)
+        cells = (
+            number,
+            plain(chapter.title),
+            moment(chapter.published_at),
+            moment(chapter.detected_at),
+        )
+        lines.append(f"| {' | '.join(cells)} | {'**new**' if chapter.is_new else ''} |")
     return "\n".join(lines)
 
 
 def picture(body: bytes, *, name: str = "screenshot") -> str | None:
-    """An image as Markdown with the image inside; None if it is too large, or no image.
+    """Return an image embedded in Markdown; None if it is too large, or no image.
 
-    Nothing of the page's own text is in it.
+    It contains no text of the page.
     """
     types = [name for start, name in _PICTURES.items() if body.startswith(start)]
     if not types or len(body) > MAX_PICTURE_BYTES:
@@ -56,19 +61,19 @@ def picture(body: bytes, *, name: str = "screenshot") -> str | None:
 
 
 def plain(text: str | None, *, limit: int = MAX_TITLE_CHARS) -> str:
-    """The text as Markdown that shows it letter for letter, on one line."""
+    """Return the text as one line of Markdown that shows it literally."""
     seen = " ".join(_UNSEEN.sub(" ", text or "").split())
     cut = seen if len(seen) <= limit else seen[: limit - 1] + "…"
     return _PUNCTUATION.sub(r"\\\1", _ADDRESS.sub(rf"\1{_BREAK}", cut))
 
 
 def moment(at: datetime | None) -> str:
-    """The time as tables show it; nothing, if there is none."""
+    """Format the time for tables; empty for None."""
     return "" if at is None else f"{at:%Y-%m-%d %H:%M}"
 
 
 def materialization(report: SourceReport) -> dg.AssetMaterialization:
-    """The source's chapters as they stand, and what happened since the last event of its own."""
+    """Return the event of the source's chapters and of what happened since its last event."""
     metadata: dict[str, dg.MetadataValue] = {
         "outcome": dg.MetadataValue.text(report.outcome[:2_000]),
         "series": dg.MetadataValue.text(report.series_title[:200]),
@@ -82,7 +87,7 @@ def materialization(report: SourceReport) -> dg.AssetMaterialization:
         "withdrawn": dg.MetadataValue.int(report.withdrawn),
         "total": dg.MetadataValue.int(report.total),
     }
-    # What is not known is left out: a zero would be drawn as one.
+    # Unknown numbers are left out: a zero would be plotted.
     if report.latest_chapter is not None:
         metadata["latest_chapter"] = dg.MetadataValue.float(float(report.latest_chapter))
     if report.delay_minutes is not None:
@@ -93,18 +98,18 @@ def materialization(report: SourceReport) -> dg.AssetMaterialization:
 
 
 def expected(facts: Mapping[str, Any]) -> dict[str, dg.MetadataValue]:
-    """When a source is checked and why, as numbers that become plots and a sentence."""
-    known = {name: fact for name, fact in facts.items() if fact is not None}
+    """Return the poll schedule of a source as metadata: numbers to plot and a reason."""
+    stated = {name: fact for name, fact in facts.items() if fact is not None}
     return {
         name: dg.MetadataValue.text(fact)
         if isinstance(fact, str)
         else dg.MetadataValue.float(float(fact))
-        for name, fact in known.items()
+        for name, fact in stated.items()
     }
 
 
 def declared(source: Source, *, problems: int) -> dict[str, dg.MetadataValue]:
-    """A source as it is declared and as it stands."""
+    """Return the declaration and status of a source as metadata."""
     metadata: dict[str, dg.MetadataValue] = {
         "url": dg.MetadataValue.url(source.url),
         "tier": dg.MetadataValue.text(source.tier.value + " (pinned)" * source.tier_pinned),
@@ -114,39 +119,39 @@ def declared(source: Source, *, problems: int) -> dict[str, dg.MetadataValue]:
         "records": dg.MetadataValue.int(source.record_count),
         "failures_in_a_row": dg.MetadataValue.int(source.failure_count),
     }
-    known = {
+    texts = {
         "platform": source.platform,
         "why": source.status_reason,
         "last_outcome": source.last_outcome,
     }
-    metadata |= {name: dg.MetadataValue.text(text) for name, text in known.items() if text}
+    metadata |= {name: dg.MetadataValue.text(text) for name, text in texts.items() if text}
     moments = {"next_check": source.next_check_at, "last_success": source.last_success_at}
     metadata |= {name: dg.MetadataValue.timestamp(at) for name, at in moments.items() if at}
     return metadata
 
 
 def run_numbers(counts: PollCounts, *, new: int, requests: int) -> dict[str, int]:
-    """What a poll run did, for the page of the run."""
+    """Return what a poll run did, for the page of the run."""
     polled = counts.changed + counts.unchanged + counts.begun + counts.failed
     return {"polled": polled, "new": new, **asdict(counts), "requests": requests}
 
 
 def is_fresh(source: Source, *, since: datetime) -> bool:
-    """Whether the source was checked, with success, since then."""
+    """Return whether the source was checked successfully since then."""
     return source.last_success_at is not None and source.last_success_at >= since
 
 
 def why_late(source: Source, *, since: datetime) -> str:
-    """What kept the source from succeeding since then; an older outcome says nothing about it."""
+    """Return why the source has not succeeded since then; an older outcome is not a reason."""
     if source.last_checked_at is not None and source.last_checked_at >= since:
         return f"{source.id}: {source.last_outcome or 'failed'}"
     why = "another run has it or its host at this moment, or it waits for a retry"
-    return f"{source.id}: {why}; `ingest sources show {source.id}` says which"
+    return f"{source.id}: {why}; `ingest sources show {source.id}` shows which"
 
 
-def refuse_unknown(keys: Collection[str], known: Mapping[str, Source]) -> None:
-    """Each key is a source's, or the run ends here: no partition is made for a slip of the pen."""
-    missing = [key for key in keys if key not in known]
+def refuse_unknown(keys: Collection[str], sources: Mapping[str, Source]) -> None:
+    """Fail the run if a key is no source, so that no partition is made for a typo."""
+    missing = [key for key in keys if key not in sources]
     if missing:
         raise dg.Failure(
             f"there is no source {', '.join(missing[:5])}: declare it in a source file, or"
@@ -158,15 +163,17 @@ def refuse_unknown(keys: Collection[str], known: Mapping[str, Source]) -> None:
 _OFF = (SourceStatus.DISABLED, SourceStatus.PENDING_VALIDATION)
 
 
-def refuse_unusable(keys: Collection[str], known: Mapping[str, Source]) -> None:
-    """A run that was asked only for what cannot be polled says so at once."""
-    refuse_unknown(keys, known)
-    off = [one for one in known.values() if one.status in _OFF]
-    if known and len(off) == len(known):
-        said = "; ".join(f"{one.id} ({one.status_reason or 'disabled'})" for one in off[:5])
+def refuse_unusable(keys: Collection[str], sources: Mapping[str, Source]) -> None:
+    """Fail the run if it was requested only for sources that cannot be polled."""
+    refuse_unknown(keys, sources)
+    off = [source for source in sources.values() if source.status in _OFF]
+    if sources and len(off) == len(sources):
+        details = "; ".join(
+            f"{source.id} ({source.status_reason or 'disabled'})" for source in off[:5]
+        )
         word = "disabled" if off[0].status is SourceStatus.DISABLED else "waiting for approval"
         raise dg.Failure(
-            f"{word}: {said}; `ingest sources enable ID` enables one", allow_retries=False
+            f"{word}: {details}; `ingest sources enable ID` enables one", allow_retries=False
         )
 
 
@@ -177,28 +184,28 @@ def with_expectations(
     now: datetime,
     settings: Settings,
 ) -> list[dg.AssetMaterialization]:
-    """The events, each with when its source is checked, and why; a source that is gone has none."""
-    events, prices = list(events), market(connection, settings)
-    known = sources_by_id(connection, [one.partition or "" for one in events])
+    """Return the events with the poll schedule of their source, if it still exists."""
+    events, prices = list(events), current_budget(connection, settings)
+    sources = sources_by_id(connection, [event.partition or "" for event in events])
     return [
-        one.with_metadata({**one.metadata, **expected(_facts(source, prices, now))})
-        if (source := known.get(one.partition or ""))
-        else one
-        for one in events
+        event.with_metadata({**event.metadata, **expected(_facts(source, prices, now))})
+        if (source := sources.get(event.partition or ""))
+        else event
+        for event in events
     ]
 
 
-def expecting(
-    shop: RunContext, events: Iterable[dg.AssetMaterialization]
+def with_current_expectations(
+    ctx: RunContext, events: Iterable[dg.AssetMaterialization]
 ) -> list[dg.AssetMaterialization]:
-    """The same, as it stands now."""
-    with shop.store.read() as connection:
-        now = shop.store.clock.now(connection)
-        return with_expectations(connection, events, now=now, settings=shop.settings)
+    """Return the events with the current poll schedule of their source."""
+    with ctx.store.read() as connection:
+        now = ctx.store.clock.now(connection)
+        return with_expectations(connection, events, now=now, settings=ctx.settings)
 
 
 def _facts(source: Source, prices: PollingBudget, now: datetime) -> Mapping[str, Any]:
-    """Of a kind whose changes are not learned there is no estimate, only the reason."""
+    """Return the schedule facts; only the reason for kinds whose changes are not learned."""
     facts = expectation(source, prices, now=now)
     if source.kind in ADAPTIVE:
         return facts

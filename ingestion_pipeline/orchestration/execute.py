@@ -1,16 +1,16 @@
-"""A job in this process, for commands: on the instance of DAGSTER_HOME, else on a temporary one."""
+"""Run a job in this process, on the instance of DAGSTER_HOME or else a temporary one."""
 
 import dagster as dg
 from dagster._core.errors import DagsterExecutionInterruptedError, DagsterHomeNotSetError
 from dagster_shared.error import SerializableErrorInfo
 
-# What failed is told here, once; Dagster's own log would show how Ctrl-C went through it, too.
+# Errors are returned; Dagster's own log would also show the traceback of Ctrl-C.
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 INTERRUPT = DagsterExecutionInterruptedError.__name__
 
 
 def run_job(definitions: dg.Definitions, name: str) -> tuple[bool, list[str]]:
-    """Whether the job's run succeeded, and what went wrong in it.
+    """Run the job; return whether it succeeded, and its errors.
 
     Raises:
         KeyboardInterrupt: somebody pressed Ctrl-C; the run has ended as failed.
@@ -22,10 +22,10 @@ def run_job(definitions: dg.Definitions, name: str) -> tuple[bool, list[str]]:
     with instance:
         job = definitions.resolve_job_def(name)
         result = job.execute_in_process(instance=instance, run_config=QUIET, raise_on_error=False)
-    errors = [found for event in result.all_events if (found := _error_of(event)) is not None]
-    if any(_is_interrupt(one) for one in errors):
+    errors = [error for event in result.all_events if (error := _error_of(event)) is not None]
+    if any(_is_interrupt(error) for error in errors):
         raise KeyboardInterrupt
-    return result.success, [one.to_string() for one in errors]
+    return result.success, [error.to_string() for error in errors]
 
 
 def _error_of(event: dg.DagsterEvent) -> SerializableErrorInfo | None:

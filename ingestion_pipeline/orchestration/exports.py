@@ -1,4 +1,4 @@
-"""The job `export_datasets`: one file for each table and each dataset that is published."""
+"""The job `export_datasets`: one file for each table and each published dataset."""
 
 from collections.abc import Iterator
 
@@ -8,8 +8,8 @@ from pydantic import Field
 from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, UnknownEntityType
 from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.exports.changes import export_anew
-from ingestion_pipeline.exports.exporting import Exported, export_published
+from ingestion_pipeline.exports.changes import export_all_or_changes
+from ingestion_pipeline.exports.exporting import ExportResult, export_published
 from ingestion_pipeline.exports.files import Format, private_folder
 from ingestion_pipeline.exports.request import ITEMS, ExportRequest
 from ingestion_pipeline.exports.tables import TABLES
@@ -20,54 +20,56 @@ LISTED = 100  # files in the metadata; the log has all
 
 
 class Export(dg.Config):
-    """What is written; as it is, everything that there is, as Parquet."""
+    """What is written; by default every table and dataset, as Parquet."""
 
     format: str = Field(default=Format.PARQUET.value, description=f"one of {', '.join(Format)}")
     sources: list[str] = Field(
         default_factory=list, description="ids of sources; none: all that have a published dataset"
     )
-    evidence: bool = Field(default=False, description="columns that say what proves each field")
+    evidence: bool = Field(
+        default=False, description="also columns with the evidence of each field"
+    )
     names: list[str] = Field(
         default_factory=list,
         description="what is exported, as for `ingest export`; none: every table that has rows, and"
         " every published dataset (with `sources` only these)",
     )
     since_last: bool = Field(
-        default=False, description="only what changed since the last time, into new files"
+        default=False, description="only changes since the last export, into new files"
     )
 
 
 @dg.op
 def write_datasets(
-    context: dg.OpExecutionContext, config: Export, workshop: RunContextResource
+    context: dg.OpExecutionContext, config: Export, run_context: RunContextResource
 ) -> dg.Output[None]:
-    """Write what there is, or what changed; each file is whole or as it was."""
+    """Write all rows, or those that changed; each file is replaced atomically."""
     try:
         form = Format(config.format)
     except ValueError as error:
-        said = f"there is no format {config.format!r}; there are: {', '.join(Format)}"
-        raise dg.Failure(said, allow_retries=False) from error
-    with workshop.open() as shop, whole_run(shop, run_id=context.run_id, job=context.job_name):
+        problem = f"there is no format {config.format!r}; there are: {', '.join(Format)}"
+        raise dg.Failure(problem, allow_retries=False) from error
+    with run_context.open() as ctx, whole_run(ctx, run_id=context.run_id, job=context.job_name):
         try:
-            written = list(_written(shop, config, form))
+            written = list(_written(ctx, config, form))
         except (LookupError, ValueError, UnknownEntityType, BadEntityType) as error:
             raise dg.Failure(str(error), allow_retries=False) from error
-    for one in written:
-        context.log.info("%s: %s rows", one.path, one.rows)
+    for exported in written:
+        context.log.info("%s: %s rows", exported.path, exported.rows)
     if not written:
-        context.log.info("there is nothing to tell, and so nothing was written")
+        context.log.info("nothing to export; no file was written")
     return dg.Output(None, metadata=_metadata(written))
 
 
-def _written(shop: RunContext, config: Export, form: Format) -> Iterator[Exported]:
-    """Table after table, then the datasets; a table without rows gives no file."""
-    folder = private_folder(shop.settings.home / "exports")
-    entities = entity_folder(shop.settings)
+def _written(ctx: RunContext, config: Export, form: Format) -> Iterator[ExportResult]:
+    """Export the tables, then the datasets; a table without rows gives no file."""
+    folder = private_folder(ctx.settings.home / "exports")
+    entities = entity_folder(ctx.settings)
     everything = [*TABLES, ITEMS] if not config.sources else [ITEMS]
     for name in config.names or everything:
         if name == ITEMS and not config.since_last:
             yield from export_published(
-                shop.store,
+                ctx.store,
                 folder,
                 form,
                 source_ids=config.sources,
@@ -77,25 +79,27 @@ def _written(shop: RunContext, config: Export, form: Format) -> Iterator[Exporte
             continue
         for source_id in config.sources or [None]:
             evidence = config.evidence and name not in TABLES
-            wanted = ExportRequest(
+            request = ExportRequest(
                 name=name, source_id=source_id, evidence=evidence, entities=entities
             )
-            found = export_anew(shop.store, wanted, form, folder, since_last=config.since_last)
-            if found is not None:
-                yield found
+            exported = export_all_or_changes(
+                ctx.store, request, form, folder, since_last=config.since_last
+            )
+            if exported is not None:
+                yield exported
 
 
-def _metadata(written: list[Exported]) -> dict[str, dg.MetadataValue]:
+def _metadata(written: list[ExportResult]) -> dict[str, dg.MetadataValue]:
     records = [
         dg.TableRecord(
             {
-                "source": one.datasets[0].source_id if one.datasets else None,
-                "version": one.datasets[0].version if one.datasets else None,
-                "rows": one.rows,
-                "path": str(one.path),
+                "source": exported.datasets[0].source_id if exported.datasets else None,
+                "version": exported.datasets[0].version if exported.datasets else None,
+                "rows": exported.rows,
+                "path": str(exported.path),
             }
         )
-        for one in written[:LISTED]
+        for exported in written[:LISTED]
     ]
     schema = dg.TableSchema(
         columns=[
@@ -107,12 +111,12 @@ def _metadata(written: list[Exported]) -> dict[str, dg.MetadataValue]:
     )
     return {
         "files": dg.MetadataValue.int(len(written)),
-        "rows": dg.MetadataValue.int(sum(one.rows for one in written)),
+        "rows": dg.MetadataValue.int(sum(exported.rows for exported in written)),
         "written": dg.MetadataValue.table(records, schema=schema),
     }
 
 
 @dg.job(description="Write every table and published dataset to a file in INGESTION_HOME/exports.")
 def export_datasets() -> None:
-    """One op."""
+    """Run `write_datasets`."""
     write_datasets()

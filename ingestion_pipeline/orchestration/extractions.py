@@ -1,4 +1,4 @@
-"""The jobs `complete_extractions` and `control_extraction`, and the sensor of the first."""
+"""The jobs `complete_extractions` and `control_extraction`, and the completion sensor."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -6,22 +6,22 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from ingestion_pipeline.catalogs.crawling.runs import ask_for
+from ingestion_pipeline.catalogs.crawling.runs import start_now
 from ingestion_pipeline.catalogs.datasets.completion import update_completions
 from ingestion_pipeline.catalogs.datasets.finishing import Ended
 from ingestion_pipeline.catalogs.datasets.progress import running
 from ingestion_pipeline.catalogs.operations import control
 from ingestion_pipeline.catalogs.operations.rerun import predict_rerun, rerun
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPLETION, changed_checks
+from ingestion_pipeline.orchestration.checks import REPORTED_BY_COMPLETION, changed_checks
 from ingestion_pipeline.orchestration.contracts import written_contracts
 from ingestion_pipeline.orchestration.datasets import dataset_materialization, dataset_reports
-from ingestion_pipeline.orchestration.events import expecting
+from ingestion_pipeline.orchestration.events import with_current_expectations
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.partitions import CATALOGS, register_keys
 from ingestion_pipeline.orchestration.resources import RunContextResource
 
-TICK_SECONDS = 120  # as often as the documents have the completion looked at
+TICK_SECONDS = 120  # as documented
 WAITING = (
     *(dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED),
     *(dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED),
@@ -29,32 +29,41 @@ WAITING = (
 
 
 @dg.op(out=dg.Out(is_required=False), tags={"kind": "complete"})
-def complete(context: dg.OpExecutionContext, workshop: RunContextResource) -> Iterator[Any]:
-    """Count what changed, end what is over, and tell of it."""
-    with workshop.open() as shop, whole_run(shop, run_id=context.run_id, job=context.job_name):
-        done = update_completions(shop)
-        yield from reported(context, shop, done.ended)
-        yield from changed_checks(context.instance, shop, TOLD_BY_COMPLETION)
-        ids = [one.source_id for one in done.ended if one.dataset is not None]
-        yield from written_contracts(context.instance, shop, ["datasets"], ids)
+def complete(context: dg.OpExecutionContext, run_context: RunContextResource) -> Iterator[Any]:
+    """Update the counts of running extractions, finish those that are done, and report."""
+    with run_context.open() as ctx, whole_run(ctx, run_id=context.run_id, job=context.job_name):
+        done = update_completions(ctx)
+        yield from reported(context, ctx, done.ended)
+        yield from changed_checks(context.instance, ctx, REPORTED_BY_COMPLETION)
+        ids = [extraction.source_id for extraction in done.ended if extraction.dataset is not None]
+        yield from written_contracts(context.instance, ctx, ["datasets"], ids)
     numbers = {"running": done.running, "changed": done.changed, "ended": len(done.ended)}
     context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
     yield dg.Output(None, metadata=numbers)
 
 
 def reported(
-    context: dg.OpExecutionContext, shop: RunContext, ended: Sequence[Ended]
+    context: dg.OpExecutionContext, ctx: RunContext, ended: Sequence[Ended]
 ) -> Iterator[dg.AssetMaterialization]:
-    """An event of `datasets` for each extraction that has just ended, as full as any other."""
-    register_keys(context.instance, CATALOGS.name or "", [one.source_id for one in ended])
-    for one in ended:
-        context.log.info("extraction %s of %s is %s", one.id, one.source_id, one.status.value)
-        reports, more = dataset_reports(shop, [one.source_id]), end_metadata(one)
-        yield from expecting(shop, [dataset_materialization(report, more) for report in reports])
+    """Yield an event of `datasets` for each extraction that has just finished."""
+    register_keys(
+        context.instance, CATALOGS.name or "", [extraction.source_id for extraction in ended]
+    )
+    for extraction in ended:
+        context.log.info(
+            "extraction %s of %s is %s",
+            extraction.id,
+            extraction.source_id,
+            extraction.status.value,
+        )
+        reports, more = dataset_reports(ctx, [extraction.source_id]), end_metadata(extraction)
+        yield from with_current_expectations(
+            ctx, [dataset_materialization(report, more) for report in reports]
+        )
 
 
 def end_metadata(ended: Ended) -> dict[str, dg.MetadataValue]:
-    """How an extraction ended, and what became of its dataset."""
+    """Return how an extraction finished, and the state of its dataset."""
     metadata: dict[str, dg.MetadataValue] = {
         "extraction": dg.MetadataValue.text(f"{ended.id}, {ended.status.value}"),
         "pages": dg.MetadataValue.int(ended.page_count),
@@ -68,22 +77,24 @@ def end_metadata(ended: Ended) -> dict[str, dg.MetadataValue]:
             "version": dg.MetadataValue.int(dataset.version),
             "status": dg.MetadataValue.text(dataset.status.value),
             "is_unchanged": dg.MetadataValue.bool(dataset.is_confirmed),
-            "kept_of_failed_pages": dg.MetadataValue.int(dataset.kept),
+            "kept_of_failed_pages": dg.MetadataValue.int(dataset.kept_items),
         }
         if dataset.findings:
-            said = "\n".join(one["message"] for one in dataset.findings)
-            metadata["findings"] = dg.MetadataValue.text(said)
+            messages = "\n".join(finding["message"] for finding in dataset.findings)
+            metadata["findings"] = dg.MetadataValue.text(messages)
     return metadata
 
 
-@dg.job(description="Count what extractions have done, end those that are over, and tell of them.")
+@dg.job(
+    description="Update the counts of extractions, finish those that are done, and report them."
+)
 def complete_extractions() -> None:
-    """One op."""
+    """Run `complete`."""
     complete()
 
 
 class Control(dg.Config):
-    """What to do to which extraction."""
+    """The action, and the extraction it applies to."""
 
     action: str = Field(
         description="start (a source); cancel, resume, retry, rerun, accept (an extraction)"
@@ -93,38 +104,39 @@ class Control(dg.Config):
     )
     source: str | None = Field(default=None, description="for start: the source's id")
     dry_run: bool = Field(
-        default=False, description="for rerun: only tell pages, model calls and cost"
+        default=False, description="for rerun: only report pages, model calls and cost"
     )
     publish: bool = Field(
-        default=False, description="for rerun: show it though a later crawl's dataset is shown"
+        default=False,
+        description="for rerun: publish it even if a later crawl's dataset is published",
     )
-    actor: str = Field(default="dagster", description="who wants it, for the audit log")
+    actor: str = Field(default="dagster", description="actor for the audit log")
 
 
-# What the Launchpad opens with: to be filled in, and refused if it is not.
-BLANK: dict[str, Any] = {
+# The config that the Launchpad opens with; it is refused until it is filled in.
+BLANK_CONTROL: dict[str, Any] = {
     "ops": {"steer": {"config": {"action": "resume", "extraction": 0, "actor": "dagster"}}}
 }
 
 
 @dg.op
-def steer(context: dg.OpExecutionContext, config: Control, workshop: RunContextResource) -> None:
-    """Do it, or say why not; nothing is half-done."""
-    with workshop.open() as shop, whole_run(shop, run_id=context.run_id, job=context.job_name):
+def steer(context: dg.OpExecutionContext, config: Control, run_context: RunContextResource) -> None:
+    """Run the action, or fail with the reason; nothing is half-done."""
+    with run_context.open() as ctx, whole_run(ctx, run_id=context.run_id, job=context.job_name):
         try:
-            said = _steered(shop, config)
+            outcome = _run_action(ctx, config)
         except (LookupError, ValueError) as error:
             raise dg.Failure(f"nothing was changed: {error}", allow_retries=False) from error
-    context.log.info("%s", said)
-    context.add_output_metadata({"done": said})
+    context.log.info("%s", outcome)
+    context.add_output_metadata({"done": outcome})
 
 
-def _steered(shop: RunContext, config: Control) -> str:
-    """What was done, in a word for people."""
+def _run_action(ctx: RunContext, config: Control) -> str:
+    """Run the action and return a message about it."""
     if config.action == "start":
         if not config.source:
             raise ValueError("start needs `source`, the id of a catalogue")
-        return f"{config.source}: {ask_for(shop, [config.source])[config.source]}"
+        return f"{config.source}: {start_now(ctx, [config.source])[config.source]}"
     if config.extraction is None:
         raise ValueError(f"{config.action} needs `extraction`, an extraction's id")
     actions = {
@@ -136,62 +148,67 @@ def _steered(shop: RunContext, config: Control) -> str:
         "accept": _publish,
     }
     if config.action not in actions:
-        known = ", ".join(["start", *actions])
-        raise ValueError(f"action: {config.action!r} is none; there are: {known}")
-    return actions[config.action](shop, config, config.extraction)
+        names = ", ".join(["start", *actions])
+        raise ValueError(f"action: {config.action!r} is none; there are: {names}")
+    return actions[config.action](ctx, config, config.extraction)
 
 
-def _cancel(shop: RunContext, config: Control, id_: int) -> str:
-    with shop.store.begin() as connection:
-        now = shop.store.clock.now(connection)
+def _cancel(ctx: RunContext, config: Control, id_: int) -> str:
+    with ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
         ended = control.cancel(
             connection,
             id_,
             actor=config.actor,
             now=now,
-            settings=shop.settings,
-            random=shop.random,
+            settings=ctx.settings,
+            random=ctx.random,
         )
     return f"extraction {ended.id} of {ended.source_id} is cancelled"
 
 
-def _requeue(shop: RunContext, config: Control, id_: int) -> str:
+def _requeue(ctx: RunContext, config: Control, id_: int) -> str:
     act = control.resume if config.action == "resume" else control.retry
-    with shop.store.begin() as connection:
-        now = shop.store.clock.now(connection)
+    with ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
         done = act(connection, id_, actor=config.actor, now=now)
-    return f"extraction {id_} goes on: {done.fetched} pages to fetch, {done.read} to read"
+    return f"extraction {id_} continues: {done.fetched} pages to fetch, {done.read} to read"
 
 
-def _rerun(shop: RunContext, config: Control, id_: int) -> str:
+def _rerun(ctx: RunContext, config: Control, id_: int) -> str:
     if config.dry_run:
-        with shop.store.read() as connection:
-            one = predict_rerun(connection, id_, settings=shop.settings, content=shop.content)
-        cost = "no price is known" if one.cost_usd is None else f"{one.cost_usd:f} dollars"
-        return f"{one.pages} pages, {one.calls} model calls at most, {cost}. {one.note}".strip()
-    with shop.store.begin() as connection:
-        now = shop.store.clock.now(connection)
+        with ctx.store.read() as connection:
+            prediction = predict_rerun(connection, id_, settings=ctx.settings, content=ctx.content)
+        cost = (
+            "no price is known"
+            if prediction.cost_usd is None
+            else f"{prediction.cost_usd:f} dollars"
+        )
+        calls = f"{prediction.calls} model calls at most"
+        return f"{prediction.pages} pages, {calls}, {cost}. {prediction.note}".strip()
+    with ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
         made = rerun(connection, id_, actor=config.actor, now=now, publish=config.publish)
     read = f"extraction {made.extraction_id} reads {made.pages} stored pages of {id_} again"
     return f"{read}, into a new dataset: {made.outlook}"
 
 
-def _publish(shop: RunContext, config: Control, id_: int) -> str:
-    with shop.store.begin() as connection:
-        now = shop.store.clock.now(connection)
+def _publish(ctx: RunContext, config: Control, id_: int) -> str:
+    with ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
         version = control.publish(connection, id_, actor=config.actor, now=now)
     return f"version {version} of extraction {id_} is published"
 
 
 @dg.job(
-    config=BLANK,
+    config=BLANK_CONTROL,
     description=(
         "Start, cancel, resume, retry, rerun or publish an extraction from the Launchpad;"
-        " audited with who wanted it, and refused with the cure if it cannot be."
+        " audited with the actor, and refused with the cure if it is not possible."
     ),
 )
 def control_extraction() -> None:
-    """One op."""
+    """Run `steer`."""
     steer()
 
 
@@ -200,19 +217,19 @@ def control_extraction() -> None:
     job=complete_extractions,
     minimum_interval_seconds=TICK_SECONDS,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="While an extraction goes on, its completion is looked at every two minutes.",
+    description="Check every two minutes whether running extractions are complete.",
 )
 def extraction_completion(
-    context: dg.SensorEvaluationContext, workshop: RunContextResource
+    context: dg.SensorEvaluationContext, run_context: RunContextResource
 ) -> dg.RunRequest | dg.SkipReason:
-    """One run at a time, and none where nothing goes on."""
-    with workshop.open() as shop, shop.store.read() as connection:
-        now, count = shop.store.clock.now(connection), len(running(connection))
+    """Request one run at a time while extractions are running."""
+    with run_context.open() as ctx, ctx.store.read() as connection:
+        now, count = ctx.store.clock.now(connection), len(running(connection))
     if not count:
-        return dg.SkipReason("no extraction goes on")
+        return dg.SkipReason("no extraction is running")
     looking = dg.RunsFilter(job_name=complete_extractions.name, statuses=list(WAITING))
     if context.instance.get_runs_count(looking):
-        return dg.SkipReason("a run is looking at them already")
+        return dg.SkipReason("a run is checking them already")
     return dg.RunRequest(run_key=f"completion:{now:%Y%m%dT%H%M%S}")
 
 

@@ -1,4 +1,4 @@
-"""The asset `source_health`: how every source does, refreshed by `maintain` and by hand."""
+"""The asset `source_health`: health of every source, refreshed by `maintain` and on demand."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -7,17 +7,21 @@ from typing import Any
 import dagster as dg
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.operations.alerts import note_health
+from ingestion_pipeline.operations.alerts import record_health_changes
 from ingestion_pipeline.operations.freshness import Grid, freshness, freshness_picture
 from ingestion_pipeline.operations.health import (
-    Reported,
-    keep_words,
-    new_words,
+    SourceHealthRow,
+    changed_words,
     reported,
-    standings,
+    source_statuses,
+    store_words,
 )
 from ingestion_pipeline.operations.metrics import Numbers, numbers
-from ingestion_pipeline.orchestration.contracts import broken_health, changed, column_schema
+from ingestion_pipeline.orchestration.contracts import (
+    changed_contract,
+    column_schema,
+    health_findings,
+)
 from ingestion_pipeline.orchestration.events import moment, picture, plain
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.partitioned import OWNERS
@@ -35,85 +39,87 @@ REASON_CHARS = 160
     owners=OWNERS,
     deps=["sources"],
     description=(
-        "How every source does, the worst first: its word and why, freshness as a picture, and the"
-        " numbers of queues, polls, money and phases as plots. Refreshed by maintain every five"
-        " minutes; what changed is told."
+        "The health of every source, the worst first, with the reason, freshness as a picture, and"
+        " numbers of queues, polls, costs and phases as plots. Refreshed by maintain every five"
+        " minutes; changes are notified."
     ),
     metadata={"dagster/column_schema": column_schema("source_health")},
 )
 def source_health(
-    context: dg.AssetExecutionContext, workshop: RunContextResource
+    context: dg.AssetExecutionContext, run_context: RunContextResource
 ) -> dg.MaterializeResult:
-    """Look at every source, store and tell what changed, show the worst."""
+    """Measure every source, store and report changes, show the worst."""
     run = context.run
-    with workshop.open() as shop, whole_run(shop, run_id=run.run_id, job=run.job_name):
-        with shop.store.begin() as connection:
-            note_health(connection, shop.settings, shop.store.clock.now(connection))
-        return dg.MaterializeResult(metadata=health_metadata(look(shop)))
+    with run_context.open() as ctx, whole_run(ctx, run_id=run.run_id, job=run.job_name):
+        with ctx.store.begin() as connection:
+            record_health_changes(connection, ctx.settings, ctx.store.clock.now(connection))
+        return dg.MaterializeResult(metadata=health_metadata(measure_health(ctx)))
 
 
 def refreshed(
-    instance: dg.DagsterInstance, shop: RunContext
+    instance: dg.DagsterInstance, ctx: RunContext
 ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
-    """The asset as it stands now, and whether it keeps its contract; `maintain` logs both."""
-    seen = look(shop)
-    yield dg.AssetMaterialization(NAME, metadata=health_metadata(seen))
-    yield from changed(instance, NAME, broken_health(seen.shown))
+    """Yield the current state of the asset and the evaluation of its contract."""
+    measured = measure_health(ctx)
+    yield dg.AssetMaterialization(NAME, metadata=health_metadata(measured))
+    yield from changed_contract(instance, NAME, health_findings(measured.worst))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HealthCheckRun:
-    """How all sources do at one moment: the worst with all that is known, the rest in numbers."""
+class HealthMeasurement:
+    """The health of all sources at one moment: the worst in detail, the rest as numbers."""
 
     sources: int
-    shown: Sequence[Reported]
+    worst: Sequence[SourceHealthRow]
     numbers: Numbers
     grid: Grid
 
 
-def look(shop: RunContext) -> HealthCheckRun:
-    """All of it by a few statements, however many sources; each one's word is kept for SQL."""
-    with shop.store.read() as connection:
-        now = shop.store.clock.now(connection)
-        found = standings(connection, shop.settings, now=now)
-        words = new_words(connection, found, now=now)
-        worst = found[: shop.settings.health.shown]
-        seen = HealthCheckRun(
-            sources=len(found),
-            shown=reported(connection, worst, shop.settings, now=now),
-            numbers=numbers(connection, shop.settings, found, now=now),
-            grid=freshness(found, now=now),
+def measure_health(ctx: RunContext) -> HealthMeasurement:
+    """Measure all sources with a few statements and store each one's health for SQL."""
+    with ctx.store.read() as connection:
+        now = ctx.store.clock.now(connection)
+        statuses = source_statuses(connection, ctx.settings, now=now)
+        words = changed_words(connection, statuses, now=now)
+        worst = statuses[: ctx.settings.health.shown]
+        measured = HealthMeasurement(
+            sources=len(statuses),
+            worst=reported(connection, worst, ctx.settings, now=now),
+            numbers=numbers(connection, ctx.settings, statuses, now=now),
+            grid=freshness(statuses, now=now),
         )
     if words:
-        with shop.store.begin() as connection:
-            keep_words(connection, words)
-    return seen
+        with ctx.store.begin() as connection:
+            store_words(connection, words)
+    return measured
 
 
-def health_metadata(seen: HealthCheckRun) -> dict[str, Any]:
-    """Numbers, table and picture of this moment."""
-    metadata: dict[str, Any] = {"dagster/row_count": seen.sources}
-    metadata["worst"] = dg.MetadataValue.md(health_table(seen.shown, of=seen.sources))
-    if seen.grid.names and (drawn := _picture(seen.grid)) is not None:
+def health_metadata(measured: HealthMeasurement) -> dict[str, Any]:
+    """Return numbers, table and picture of this moment."""
+    metadata: dict[str, Any] = {"dagster/row_count": measured.sources}
+    metadata["worst"] = dg.MetadataValue.md(health_table(measured.worst, of=measured.sources))
+    if measured.grid.names and (drawn := _picture(measured.grid)) is not None:
         metadata["freshness"] = dg.MetadataValue.md(drawn)
-    return metadata | _numbers(seen.numbers)
+    return metadata | _numbers(measured.numbers)
 
 
 def _picture(grid: Grid) -> str | None:
     return picture(freshness_picture(grid), name="freshness")
 
 
-def _numbers(found: Numbers) -> dict[str, int | float]:
-    """What Dagster draws as plots; what is not known is left out."""
-    use, polls = found.models, found.polls
+def _numbers(numbers: Numbers) -> dict[str, int | float]:
+    """Return the numbers that Dagster plots; unknown ones are left out."""
+    use, polls = numbers.models, numbers.polls
     plots: dict[str, int | float] = {
-        **{f"sources_{word.value}": found.health[word] for word in Health},
-        **{f"queue_{one.kind}": one.depth for one in found.queues},
-        "due": sum(one.due for one in found.queues),
-        "oldest_due_seconds": max((one.oldest_due_seconds for one in found.queues), default=0.0),
-        "lost": sum(one.lost for one in found.queues),
-        "retries": sum(one.retries for one in found.queues),
-        "dead_letters_open": sum(found.letters.values()),
+        **{f"sources_{word.value}": numbers.health[word] for word in Health},
+        **{f"queue_{queue.kind}": queue.depth for queue in numbers.queues},
+        "due": sum(queue.due for queue in numbers.queues),
+        "oldest_due_seconds": max(
+            (queue.oldest_due_seconds for queue in numbers.queues), default=0.0
+        ),
+        "lost": sum(queue.lost for queue in numbers.queues),
+        "retries": sum(queue.retries for queue in numbers.queues),
+        "dead_letters_open": sum(numbers.dead_letters.values()),
         "polls": polls.ended,
         "polls_failed": polls.failed,
         "saved_polls": polls.unchanged,
@@ -121,25 +127,25 @@ def _numbers(found: Numbers) -> dict[str, int | float]:
         "saved_by_unchanged": use.saved_by_unchanged,
         "saved_by_rules": use.saved_by_rules,
         "cost_30d_usd": float(use.cost_usd),
-        "cost_month_usd": float(found.budget.held_usd),
-        "notices_pending": found.notices_pending,
-        **{f"backlog_{name}": value for name, value in asdict(found.backlog).items()},
+        "cost_month_usd": float(numbers.budget.held_usd),
+        "notices_pending": numbers.notices_pending,
+        **{f"backlog_{name}": value for name, value in asdict(numbers.backlog).items()},
     }
-    if (percent := found.budget.percent) is not None:
+    if (percent := numbers.budget.percent) is not None:
         plots["budget_percent"] = round(percent, 1)
-    if found.pulse is not None:
-        plots["daemon_silent_seconds"] = round((found.now - found.pulse).total_seconds(), 1)
-    return plots | _phases(found)
+    if numbers.last_tick is not None:
+        plots["daemon_silent_seconds"] = round((numbers.now - numbers.last_tick).total_seconds(), 1)
+    return plots | _phases(numbers)
 
 
-def _phases(found: Numbers) -> dict[str, int | float]:
+def _phases(numbers: Numbers) -> dict[str, int | float]:
     fields = ("waiting", "running", "success_rate", "waiting_seconds", "processing_seconds")
     return {
-        f"{one.queue}_{name}": value
-        for one in found.phases
-        if one.succeeded or one.failed or one.waiting or one.running
+        f"{phase.queue}_{name}": value
+        for phase in numbers.phases
+        if phase.succeeded or phase.failed or phase.waiting or phase.running
         for name in fields
-        if (value := getattr(one, name)) is not None
+        if (value := getattr(phase, name)) is not None
     }
 
 
@@ -149,41 +155,41 @@ _HEADINGS = (
 )
 
 
-def health_table(shown: Sequence[Reported], *, of: int) -> str:
-    """The worst as a Markdown table; what strangers said in it does nothing."""
-    if not shown:
+def health_table(rows: Sequence[SourceHealthRow], *, of: int) -> str:
+    """Return the worst as a Markdown table; text of other sites in it is escaped."""
+    if not rows:
         return "no sources"
     lines = [f"| {' | '.join(_HEADINGS)} |", "|" + "---|" * len(_HEADINGS)]
-    lines += [f"| {' | '.join(_cells(one))} |" for one in shown]
-    if of > len(shown):
-        lines.append(f"\nand {of - len(shown)} that do no worse")
+    lines += [f"| {' | '.join(_cells(row))} |" for row in rows]
+    if of > len(rows):
+        lines.append(f"\nand {of - len(rows)} more that are no worse")
     return "\n".join(lines)
 
 
-def _cells(one: Reported) -> tuple[str, ...]:
-    rate = one.change_rate
-    by_class = ", ".join(f"{name} {count}" for name, count in sorted(one.failures.items()))
+def _cells(row: SourceHealthRow) -> tuple[str, ...]:
+    rate = row.change_rate
+    by_class = ", ".join(f"{name} {count}" for name, count in sorted(row.failures.items()))
     return (
-        plain(one.id, limit=120),
-        one.tier,
-        f"**{one.health.value}**",
-        breakable(plain(one.why, limit=REASON_CHARS)),
-        _whole(moment(one.last_success_at)),
-        _whole(moment(one.next_check_at)),
+        plain(row.id, limit=120),
+        row.tier,
+        f"**{row.health.value}**",
+        breakable(plain(row.why, limit=REASON_CHARS)),
+        _whole(moment(row.last_success_at)),
+        _whole(moment(row.next_check_at)),
         "" if rate is None else str(rate),
-        "" if one.coverage is None else str(one.coverage),
+        "" if row.coverage is None else str(row.coverage),
         by_class,
-        f"{one.cost_30d_usd:.2f}" if one.cost_30d_usd else "",
+        f"{row.cost_30d_usd:.2f}" if row.cost_30d_usd else "",
     )
 
 
 def _whole(text: str) -> str:
-    """The text as one word, which a narrow column does not break."""
+    """Return the text without break opportunities, for narrow columns."""
     return text.replace(" ", "\N{NO-BREAK SPACE}").replace("-", "\N{NON-BREAKING HYPHEN}")
 
 
 def breakable(text: str) -> str:
-    """Markdown whose addresses may be broken at each slash.
+    """Return Markdown whose URLs may be broken at each slash.
 
     One long word would widen its column, and push the last ones off the page.
     """

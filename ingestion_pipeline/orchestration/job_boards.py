@@ -1,13 +1,13 @@
-"""Job boards in Dagster: the asset `job_listings`, polled on demand, and its job."""
+"""The asset `job_listings`, polled on demand, and its job."""
 
 import dagster as dg
 
 from ingestion_pipeline.orchestration.ops import extract, fetch, ingest, report
-from ingestion_pipeline.orchestration.partitioned import worked_out
+from ingestion_pipeline.orchestration.partitioned import partitioned_asset
 from ingestion_pipeline.orchestration.partitions import JOB_BOARDS
 
 
-@worked_out(
+@partitioned_asset(
     "job_listings",
     of=JOB_BOARDS,
     follows=("sources", "sources"),
@@ -19,7 +19,7 @@ from ingestion_pipeline.orchestration.partitions import JOB_BOARDS
     ),
 )
 def job_listings(sources: None) -> None:
-    """Fetch, extract, ingest and report the partitions asked for."""
+    """Fetch, extract, ingest and report the requested partitions."""
     return report(ingest(extract(fetch(sources))))
 
 

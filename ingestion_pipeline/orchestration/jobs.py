@@ -1,4 +1,4 @@
-"""The jobs: three poll what is due, one a single source, one tells, two keep the house."""
+"""The poll jobs, `ingest_series`, `deliver_notices`, `maintain` and `add_source`."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
@@ -9,7 +9,7 @@ import dagster as dg
 from pydantic import Field
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.operations.retention import maintain as keep_house
+from ingestion_pipeline.operations.retention import maintain as run_maintenance
 from ingestion_pipeline.orchestration import resources
 from ingestion_pipeline.orchestration.checks import FINDERS, changed_checks
 from ingestion_pipeline.orchestration.contracts import changed_contracts
@@ -27,10 +27,10 @@ from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import SourceExists, add
 
 ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
-_EVENTS = 500  # Dagster asks for each by its number, and a statement takes so many
+_EVENTS = 500  # storage ids per statement
 
 
-def forget_runs(
+def delete_runs(
     instance: dg.DagsterInstance,
     *,
     before: datetime,
@@ -38,18 +38,20 @@ def forget_runs(
     job: str | None = None,
     dry_run: bool = False,
 ) -> int:
-    """Runs (of the job, if one is named) that ended before, oldest first; how many went, or would.
+    """Delete runs (of the job, if named) that ended before, oldest first; return their number.
 
     A run that has the newest materialization of an asset's partition stays however old it is:
-    without it the partition would be shown as missing. Two at a time do no harm: what is gone is
-    gone for both.
+    without it the partition would be shown as missing. Two callers at a time do no harm. A dry run
+    only counts.
     """
     ended = dg.RunsFilter(statuses=list(ENDED), updated_before=before, job_name=job)
     newest_first = instance.get_run_ids(ended)
-    if not newest_first:  # nothing more is asked of the storage, five minutes after five minutes
+    if not newest_first:  # the usual case: avoid the queries below
         return 0
-    shown = _with_newest_materializations(instance)
-    chosen = list(islice((one for one in reversed(newest_first) if one not in shown), at_most))
+    kept_ids = _with_newest_materializations(instance)
+    chosen = list(
+        islice((run_id for run_id in reversed(newest_first) if run_id not in kept_ids), at_most)
+    )
     if not dry_run:
         for run_id in chosen:
             instance.delete_run(run_id)
@@ -57,7 +59,7 @@ def forget_runs(
 
 
 def _with_newest_materializations(instance: dg.DagsterInstance) -> set[str]:
-    """The runs that the asset pages show."""
+    """Return the runs that the asset pages show."""
     runs: set[str] = set()
     kind = dg.DagsterEventType.ASSET_MATERIALIZATION
     for key in instance.all_asset_keys():
@@ -66,9 +68,11 @@ def _with_newest_materializations(instance: dg.DagsterInstance) -> set[str]:
             runs.add(latest.run_id)
         numbers = sorted(instance.get_latest_storage_id_by_partition(key, kind).values())
         for start in range(0, len(numbers), _EVENTS):
-            some = dg.AssetRecordsFilter(key, storage_ids=numbers[start : start + _EVENTS])
-            found = instance.fetch_materializations(some, limit=_EVENTS)
-            runs |= {record.run_id for record in found.records}
+            records_filter = dg.AssetRecordsFilter(
+                key, storage_ids=numbers[start : start + _EVENTS]
+            )
+            materializations = instance.fetch_materializations(records_filter, limit=_EVENTS)
+            runs |= {record.run_id for record in materializations.records}
     return runs
 
 
@@ -93,7 +97,7 @@ ingest_series = dg.define_asset_job(
     description="Poll one series source now; needs the tag dagster/partition.",
 )
 
-NOTICES_SHARD = "notices"  # as a shard has one run at a time, so have notices
+NOTICES_SHARD = "notices"  # one delivery run at a time
 
 deliver_notices = dg.define_asset_job(
     "deliver_notices",
@@ -103,26 +107,26 @@ deliver_notices = dg.define_asset_job(
 )
 
 
-class Keeping(dg.Config):
-    """Whether to keep the house, or to tell what that would do."""
+class MaintainConfig(dg.Config):
+    """Whether to run maintenance, or to count what it would do."""
 
     dry_run: bool = Field(
-        default=False, description="count what each sweep would take or change, and leave it"
+        default=False, description="count what each sweep would change; change nothing"
     )
 
 
 @dg.op(out=dg.Out(is_required=False))
 def keep(
-    context: dg.OpExecutionContext, config: Keeping, workshop: RunContextResource
+    context: dg.OpExecutionContext, config: MaintainConfig, run_context: RunContextResource
 ) -> Iterator[Any]:
-    """Retention, tiers, health and checks; one failing sweep does not stop the others."""
-    with workshop.open() as shop, whole_run(shop, run_id=context.run_id, job=context.job_name):
-        swept = keep_house(shop, dry_run=config.dry_run)
-        forgotten = _forget_runs(context, shop, dry_run=config.dry_run)
+    """Run retention, tiers, health and checks; one failing sweep does not stop the others."""
+    with run_context.open() as ctx, whole_run(ctx, run_id=context.run_id, job=context.job_name):
+        swept = run_maintenance(ctx, dry_run=config.dry_run)
+        forgotten = _delete_old_runs(context, ctx, dry_run=config.dry_run)
         if not config.dry_run:
-            yield from changed_checks(context.instance, shop, FINDERS)
-            yield from changed_contracts(context.instance, shop)
-            yield from refreshed(context.instance, shop)
+            yield from changed_checks(context.instance, ctx, FINDERS)
+            yield from changed_contracts(context.instance, ctx)
+            yield from refreshed(context.instance, ctx)
     counts = dict(swept.counts) | {"dagster_runs": forgotten}
     context.log.info("%s: %s", "would sweep" if config.dry_run else "swept", counts)
     if swept.errors:
@@ -130,14 +134,14 @@ def keep(
     yield dg.Output(None, metadata=counts)
 
 
-def _forget_runs(context: dg.OpExecutionContext, shop: RunContext, *, dry_run: bool) -> int:
-    """Old runs of all jobs, and of this one sooner: it comes every five minutes, with a picture."""
-    keep = shop.settings.retention
-    with shop.store.read() as connection:
-        now = shop.store.clock.now(connection)
+def _delete_old_runs(context: dg.OpExecutionContext, ctx: RunContext, *, dry_run: bool) -> int:
+    """Delete old runs of all jobs, and those of `maintain` sooner: it runs every five minutes."""
+    keep = ctx.settings.retention
+    with ctx.store.read() as connection:
+        now = ctx.store.clock.now(connection)
     seconds = {None: keep.dagster_runs_seconds, maintain.name: keep.maintenance_runs_seconds}
     return sum(
-        forget_runs(
+        delete_runs(
             context.instance,
             before=now - timedelta(seconds=age),
             at_most=keep.dagster_runs_at_once,
@@ -148,9 +152,9 @@ def _forget_runs(context: dg.OpExecutionContext, shop: RunContext, *, dry_run: b
     )
 
 
-@dg.job(description="Keep the house: retention, tiers, checks, alerts, `source_health`.")
+@dg.job(description="Maintenance: retention, tiers, checks, alerts, `source_health`.")
 def maintain() -> None:
-    """One op."""
+    """Run `keep`."""
     keep()
 
 
@@ -158,27 +162,25 @@ class NewSource(dg.Config):
     """A source, as in a source file."""
 
     id: str = Field(description="kind:name of a-z 0-9 : . _ -; the partition key; never changes")
-    kind: str = Field(description=f"one of {', '.join(Kind)}; the id begins with it")
+    kind: str = Field(description=f"one of {', '.join(Kind)}; the prefix of the id")
     url: str = Field(description="what is polled: http or https, without credentials")
     platform: str | None = Field(
-        default=None, description="how it is read, such as rss; left out, the URL tells"
+        default=None, description="its platform, such as rss; by default recognised by the URL"
     )
     series: str | None = Field(
         default=None,
         description="the series it belongs to, one for all its sources; else the id's name",
     )
     name: str | None = Field(default=None, description="for people; the title of a new series")
-    tier: str | None = Field(
-        default=None, description=f"one of {', '.join(TIERS)}; auto finds its own"
-    )
+    tier: str | None = Field(default=None, description=f"one of {', '.join(TIERS)}; auto adapts")
     config: dict[str, Any] = Field(
         default_factory=dict, description="the platform's own keys; docs/operating.md has them"
     )
     company: str | None = Field(default=None, description="for kinds that belong to a company")
 
 
-# What the Launchpad opens with: to be filled in, and refused if it is not.
-BLANK: dict[str, Any] = {
+# The config that the Launchpad opens with; it is refused until it is filled in.
+BLANK_SOURCE: dict[str, Any] = {
     "ops": {
         "register": {
             "config": {"id": "series:NAME", "kind": "series", "url": "https://", "platform": "rss"}
@@ -187,8 +189,8 @@ BLANK: dict[str, Any] = {
 }
 
 
-def _unfit_for_the_launchpad(config: Mapping[str, Any]) -> list[BadField]:
-    """Refuse secrets: the Launchpad has no login, and a secret goes where its source says."""
+def _refuse_secrets(config: Mapping[str, Any]) -> list[BadField]:
+    """Refuse secrets: the Launchpad has no login, and a secret is sent where its source says."""
     if "auth" not in config:
         return []
     cure = "a source that sends a secret is declared in a file of INGESTION_SOURCES"
@@ -197,27 +199,27 @@ def _unfit_for_the_launchpad(config: Mapping[str, Any]) -> list[BadField]:
 
 @dg.op
 def register(
-    context: dg.OpExecutionContext, config: NewSource, workshop: RunContextResource
+    context: dg.OpExecutionContext, config: NewSource, run_context: RunContextResource
 ) -> None:
     """Check the declaration, add the row and the partition; its first poll is due at once."""
     raw = {key: value for key, value in config.model_dump().items() if value not in (None, {})}
     definition, bad = definition_of(raw)
-    bad += _unfit_for_the_launchpad(config.config)
+    bad += _refuse_secrets(config.config)
     if definition is not None and not bad:
-        with workshop.open() as shop:
-            bad = list(definition_check(shop.settings.sources)(definition))
+        with run_context.open() as ctx:
+            bad = list(definition_check(ctx.settings.sources)(definition))
     if definition is None or bad:
-        said = "\n".join(f"{one.field}: {one.message}" for one in bad)
-        raise dg.Failure(f"the source was not added:\n{said}", allow_retries=False)
+        message = "\n".join(f"{problem.field}: {problem.message}" for problem in bad)
+        raise dg.Failure(f"the source was not added:\n{message}", allow_retries=False)
     try:
         with (
-            workshop.open() as shop,
-            whole_run(shop, run_id=context.run_id, job=context.job_name),
-            shop.store.begin() as connection,
+            run_context.open() as ctx,
+            whole_run(ctx, run_id=context.run_id, job=context.job_name),
+            ctx.store.begin() as connection,
         ):
-            now = shop.store.clock.now(connection)
+            now = ctx.store.clock.now(connection)
             add(connection, definition, actor="dagster", now=now)
-            looked_for = begin_declared(connection, [definition.id], now=now)
+            needs_detection = begin_declared(connection, [definition.id], now=now)
             added = sources_by_id(connection, [definition.id])[definition.id]
     except SourceExists as error:
         raise dg.Failure(f"the source was not added:\n{error}", allow_retries=False) from error
@@ -225,18 +227,18 @@ def register(
         register_keys(context.instance, name, [definition.id])
     metadata = declared(added, problems=0)
     context.log_event(dg.AssetMaterialization("sources", partition=added.id, metadata=metadata))
-    said = "added %s, read as %s; it is due now, and polled in a few seconds if the sensors run"
-    if looked_for:
-        said = "added %s, read as %s; its recipe is detected in a few seconds if the sensors run"
-    context.log.info(said, added.id, added.platform)
+    message = "added %s, read as %s; it is due now, and polled in a few seconds if the sensors run"
+    if needs_detection:
+        message = "added %s, read as %s; its recipe is detected in a few seconds if the sensors run"
+    context.log.info(message, added.id, added.platform)
 
 
 @dg.job(
-    config=BLANK,
+    config=BLANK_SOURCE,
     description="Add one source from the Launchpad; mistakes are listed, nothing is half-added.",
 )
 def add_source() -> None:
-    """One op."""
+    """Run `register`."""
     register()
 
 

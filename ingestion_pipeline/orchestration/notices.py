@@ -1,4 +1,4 @@
-"""The asset `notices`: who was told what. Materializing it expands the outbox and delivers."""
+"""The asset `notices`: materializing it expands the outbox and delivers what is due."""
 
 import asyncio
 from dataclasses import asdict
@@ -23,29 +23,30 @@ from ingestion_pipeline.tasks.worker import Worker
     owners=OWNERS,
     deps=["chapters"],
     description=(
-        "Who was told what, once for ever. Materializing turns new chapters into notices and"
-        " delivers what is due: by webhook, mail or your own services, within everybody's limits."
+        "Notices and their delivery, each sent once. Materializing turns new chapters into notices"
+        " and delivers what is due: by webhook, mail or your own services, within the limits of"
+        " each recipient."
     ),
     metadata={"dagster/column_schema": column_schema("notices")},
 )
 def notices(
-    context: dg.AssetExecutionContext, workshop: RunContextResource
+    context: dg.AssetExecutionContext, run_context: RunContextResource
 ) -> dg.MaterializeResult:
     """Expand and deliver; a recipient that cannot be reached does not fail the run."""
     run = context.run
-    with workshop.open() as shop:
-        with heartbeat.working(shop, run_id=run.run_id, job=run.job_name) as worker:
-            done = asyncio.run(_deliver(shop, worker))
-        heartbeat.end(shop.store, run_id=run.run_id)
-        with shop.store.read() as connection:
+    with run_context.open() as ctx:
+        with heartbeat.working(ctx, run_id=run.run_id, job=run.job_name) as worker:
+            done = asyncio.run(_deliver(ctx, worker))
+        heartbeat.end_run(ctx.store, run_id=run.run_id)
+        with ctx.store.read() as connection:
             left = count_notices(connection)
     context.log.info("delivered: %s", asdict(done))
     return dg.MaterializeResult(metadata=_metadata(done, left))
 
 
-async def _deliver(shop: RunContext, worker: Worker) -> Delivered:
-    async with open_channels(shop.settings) as channels:
-        deliverer = Deliverer(shop.store, shop.settings, worker, channels, random=shop.random)
+async def _deliver(ctx: RunContext, worker: Worker) -> Delivered:
+    async with open_channels(ctx.settings) as channels:
+        deliverer = Deliverer(ctx.store, ctx.settings, worker, channels, random=ctx.random)
         return await deliverer.run()
 
 

@@ -1,7 +1,7 @@
-"""The four ops of a poll: fetch, extract, ingest, report. Each takes, calls, passes ids on.
+"""The four ops of a poll: fetch, extract, ingest, report; they pass on ids, never bodies.
 
-The same ops serve the poll jobs, which drain what is due, and the assets `chapters` and
-`job_listings`, which poll the partitions they were asked for, due or not.
+The poll jobs use them to drain what is due, the assets `chapters` and `job_listings` to poll the
+requested partitions, due or not.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ import dagster as dg
 from sqlalchemy import Connection
 
 from ingestion_pipeline.bootstrap import open_fetcher
-from ingestion_pipeline.companies.boards.reporting import BoardReport, ShownListing, board_reports
+from ingestion_pipeline.companies.boards.reporting import BoardReport, ListingSummary, board_reports
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.fetching import Fetching, FetchSlice
+from ingestion_pipeline.engine.polling.fetching import PollRun, PollRunResult
 from ingestion_pipeline.engine.polling.ingesting import extract_batch, ingest_batch
 from ingestion_pipeline.engine.polling.results import PollCounts
 from ingestion_pipeline.orchestration import heartbeat, resources
@@ -37,13 +37,13 @@ from ingestion_pipeline.orchestration.events import (
     with_expectations,
 )
 from ingestion_pipeline.orchestration.partitions import SETS, register_keys
-from ingestion_pipeline.orchestration.requested import admit, asked_or_due, shard_of
+from ingestion_pipeline.orchestration.requested import admit, requested_or_due_keys, shard_of
 from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.series.reporting import reports
 from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.poll_tasks import POLL
-from ingestion_pipeline.sources.scheduling.budget import tune, tuned
+from ingestion_pipeline.sources.scheduling.budget import load_measurements, save_measurements
 from ingestion_pipeline.sources.scheduling.due import measured_pace, pace_name
 from ingestion_pipeline.sources.status import lock_sources, mark_reported, unreported
 from ingestion_pipeline.tasks.claims import ClaimFilter
@@ -51,7 +51,7 @@ from ingestion_pipeline.tasks.worker import Worker
 
 
 def board_materialization(report: BoardReport) -> dg.AssetMaterialization:
-    """The board's jobs as they stand, and what happened since the last event of its own."""
+    """Return the event of the board's jobs and of what happened since its last event."""
     counts = {
         "polled": report.polls,
         "changed": report.changes,
@@ -81,7 +81,7 @@ def board_materialization(report: BoardReport) -> dg.AssetMaterialization:
 
 
 def reason_table(reasons: Mapping[str, int]) -> str:
-    """Why jobs were filtered, the commonest reason first."""
+    """Return why jobs were filtered, the commonest reason first."""
     if not reasons:
         return "nothing was filtered"
     most_first = sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))
@@ -90,20 +90,20 @@ def reason_table(reasons: Mapping[str, int]) -> str:
     )
 
 
-def listing_table(listings: Sequence[ShownListing]) -> str:
-    """The jobs as a Markdown table, in the order given."""
+def listing_table(listings: Sequence[ListingSummary]) -> str:
+    """Return the jobs as a Markdown table, in the order given."""
     if not listings:
         return "no jobs"
     lines = ["| job | company | where | posted (UTC) | verdict | |", "|---|---|---|---|---|---|"]
-    for one in listings:
+    for listing in listings:
         cells = (
-            plain(one.title),
-            plain(one.company, limit=40),
-            plain(one.location, limit=40),
-            moment(one.posted_at),
-            one.verdict or "",
+            plain(listing.title),
+            plain(listing.company, limit=40),
+            plain(listing.location, limit=40),
+            moment(listing.posted_at),
+            listing.verdict or "",
         )
-        lines.append(f"| {' | '.join(cells)} | {'**new**' if one.is_new else ''} |")
+        lines.append(f"| {' | '.join(cells)} | {'**new**' if listing.is_new else ''} |")
     return "\n".join(lines)
 
 
@@ -111,43 +111,44 @@ Events = Callable[[Connection, Collection[str]], list[dg.AssetMaterialization]]
 
 
 def _of_series(connection: Connection, ids: Collection[str]) -> list[dg.AssetMaterialization]:
-    return [materialization(one) for one in reports(connection, ids)]
+    return [materialization(report) for report in reports(connection, ids)]
 
 
 def _of_boards(connection: Connection, ids: Collection[str]) -> list[dg.AssetMaterialization]:
-    return [board_materialization(one) for one in board_reports(connection, ids)]
+    return [board_materialization(report) for report in board_reports(connection, ids)]
 
 
 POLLED_EVENTS: dict[Kind, Events] = {Kind.SERIES: _of_series, Kind.JOB_BOARD: _of_boards}
 
 
 def polled_events(source_ids: Iterable[str]) -> list[tuple[Kind, list[str]]]:
-    """The ids by their kind, which each begins with."""
+    """Return the ids grouped by their kind, which is their prefix."""
     ids = list(source_ids)
     by_kind = [
-        (kind, [one for one in ids if one.startswith(f"{kind.value}:")]) for kind in POLLED_EVENTS
+        (kind, [source_id for source_id in ids if source_id.startswith(f"{kind.value}:")])
+        for kind in POLLED_EVENTS
     ]
-    return [(kind, some) for kind, some in by_kind if some]
+    return [(kind, kind_ids) for kind, kind_ids in by_kind if kind_ids]
 
 
 Batch = dict[str, Any]  # ids and counts, never bodies
-TOLD_AT_ONCE = 20  # an event takes 14 ms on SQLite, and so long no other run can write
+EVENTS_AT_ONCE = 20  # an event takes 14 ms on SQLite, which blocks other writers
 
 
 @dg.op(ins={"sources": dg.In(dg.Nothing)}, tags={"kind": "fetch"})
-def fetch(context: dg.OpExecutionContext, workshop: RunContextResource) -> Batch:
-    """Claim sources and fetch their listings politely; changed ones go into the content store.
+def fetch(context: dg.OpExecutionContext, run_context: RunContextResource) -> Batch:
+    """Claim sources and fetch their feeds politely; store changed ones.
 
-    Not an async op: Dagster drops the coroutine of one that is interrupted, and nothing that it
-    holds would be given back. `asyncio.run` unwinds it.
+    Not an async op: Dagster drops the coroutine of one that is interrupted, and its claims would
+    not be released. `asyncio.run` unwinds it.
     """
     example = "job_board" if context.job_name == "ingest_job_board" else "series"
-    keys = asked_or_due(context, resources.TIER, example)
-    with workshop.open() as shop:
-        started_at = shop.store.now()
-        wanted = _wanted(context, shop, keys)
-        with heartbeat.working(shop, run_id=context.run_id, job=context.job_name) as worker:
-            fetched, requests, problem = asyncio.run(_fetch(shop, worker, wanted))
+    keys = requested_or_due_keys(context, resources.TIER, example)
+    with run_context.open() as ctx:
+        started_at = ctx.store.now()
+        claim_filter = _claim_filter(context, ctx, keys)
+        with heartbeat.working(ctx, run_id=context.run_id, job=context.job_name) as worker:
+            fetched, requests, problem = asyncio.run(_fetch(ctx, worker, claim_filter))
     context.log.info("fetched: %s", asdict(fetched.counts))
     return {
         "owner": fetched.owner,
@@ -163,84 +164,84 @@ def fetch(context: dg.OpExecutionContext, workshop: RunContextResource) -> Batch
 
 
 async def _fetch(
-    shop: RunContext, worker: Worker, wanted: ClaimFilter
-) -> tuple[Fetching, int, str | None]:
-    """Return what was fetched, by how many requests, and the outage of ours that ended it."""
-    async with open_fetcher(shop.settings) as fetcher:
-        fetched = await FetchSlice(shop, worker, fetcher).run(wanted)
+    ctx: RunContext, worker: Worker, claim_filter: ClaimFilter
+) -> tuple[PollRunResult, int, str | None]:
+    """Return what was fetched, the number of requests, and the network outage that ended it."""
+    async with open_fetcher(ctx.settings) as fetcher:
+        fetched = await PollRun(ctx, worker, fetcher).run(claim_filter)
         return fetched, fetcher.requests, network_problem(fetcher)
 
 
 @dg.op(tags={"kind": "extract"})
-def extract(context: dg.OpExecutionContext, workshop: RunContextResource, batch: Batch) -> Batch:
-    """Read the stored listings; what cannot be read fails its own poll."""
+def extract(context: dg.OpExecutionContext, run_context: RunContextResource, batch: Batch) -> Batch:
+    """Parse the stored feeds; one that cannot be parsed fails its own poll."""
     counts = PollCounts(**batch["counts"])
-    with workshop.open() as shop, _working(context, shop, batch) as worker:
+    with run_context.open() as ctx, _working(context, ctx, batch) as worker:
         for batch_id in batch["batch_ids"]:
-            counts += extract_batch(shop, worker, batch_id)
+            counts += extract_batch(ctx, worker, batch_id)
     return {**batch, "counts": asdict(counts)}
 
 
 @dg.op(tags={"kind": "ingest"})
-def ingest(context: dg.OpExecutionContext, workshop: RunContextResource, batch: Batch) -> Batch:
-    """Commit the readings, fenced: rows, source, task and outbox in one transaction."""
+def ingest(context: dg.OpExecutionContext, run_context: RunContextResource, batch: Batch) -> Batch:
+    """Commit the parsed feeds, fenced: rows, source, task and outbox in one transaction."""
     counts = PollCounts(**batch["counts"])
     new = 0
     written: set[str] = set()
-    with workshop.open() as shop, _working(context, shop, batch) as worker:
+    with run_context.open() as ctx, _working(context, ctx, batch) as worker:
         for batch_id in batch["batch_ids"]:
-            ingestion = ingest_batch(shop, worker, batch_id)
+            ingestion = ingest_batch(ctx, worker, batch_id)
             counts += ingestion.counts
-            new += sum(one.new for one in ingestion.ingested)
-            written |= {one.source_id for one in ingestion.ingested if one.has_written}
+            new += sum(source.new for source in ingestion.ingested)
+            written |= {source.source_id for source in ingestion.ingested if source.has_written}
     return {**batch, "counts": asdict(counts), "new": new, "written": sorted(written)}
 
 
 @dg.op(out=dg.Out(is_required=False), tags={"kind": "report"})
 def report(
-    context: dg.OpExecutionContext, workshop: RunContextResource, batch: Batch
+    context: dg.OpExecutionContext, run_context: RunContextResource, batch: Batch
 ) -> Iterator[Any]:
-    """One materialization per source that changed or was asked for; then the run's verdict."""
-    with workshop.open() as shop:
-        with _working(context, shop, batch):
-            yield from _materializations(context, shop, batch)
-            yield from changed_checks(context.instance, shop, reported_checks(batch["keys"]))
-            # What was asked for is told again though nothing was written: no check may be older.
-            told = sorted({*batch["written"], *(batch["keys"] or ())})
-            yield from _contracts(context, shop, told)
-        _remember_pace(context, shop, batch)
-        heartbeat.end(shop.store, run_id=context.run_id)
+    """Report each source that changed or was requested; then fail the run if all failed."""
+    with run_context.open() as ctx:
+        with _working(context, ctx, batch):
+            yield from _materializations(context, ctx, batch)
+            yield from changed_checks(context.instance, ctx, reported_checks(batch["keys"]))
+            # Requested sources are reported again even if unchanged: a check must not be older.
+            source_ids = sorted({*batch["written"], *(batch["keys"] or ())})
+            yield from _contracts(context, ctx, source_ids)
+        _record_pace(context, ctx, batch)
+        heartbeat.end_run(ctx.store, run_id=context.run_id)
         yield from _numbers(context, batch)
-        _pass_verdict(shop, batch)
+        _fail_if_no_success(ctx, batch)
 
 
 def _contracts(
-    context: dg.OpExecutionContext, shop: RunContext, source_ids: Sequence[str]
+    context: dg.OpExecutionContext, ctx: RunContext, source_ids: Sequence[str]
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """What the rows of this run say of their contracts, by the kind of their sources."""
+    """Yield contract evaluations of the rows of this run, by the kind of their sources."""
     for kind, ids in polled_events(source_ids):
         asset = POLLED_ASSETS[kind.value].to_user_string()
-        yield from written_contracts(context.instance, shop, [asset], ids)
+        yield from written_contracts(context.instance, ctx, [asset], ids)
 
 
-def _remember_pace(context: dg.OpExecutionContext, shop: RunContext, batch: Batch) -> None:
-    """How fast runs of this tier are, for whoever parts the next work."""
+def _record_pace(context: dg.OpExecutionContext, ctx: RunContext, batch: Batch) -> None:
+    """Store how fast runs of this tier are, for splitting the next work into shards."""
     tier = context.run.tags.get(resources.TIER)
     if batch["keys"] is not None or tier is None:
         return
     counts = PollCounts(**batch["counts"])
     polls = counts.changed + counts.unchanged + counts.begun + counts.failed
-    with shop.store.begin() as connection:
-        now = shop.store.clock.now(connection)
-        before = tuned(connection).get(pace_name(tier))
+    with ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
+        before = load_measurements(connection).get(pace_name(tier))
         seconds = (now - batch["started_at"]).total_seconds()
         pace = measured_pace(before, polls=polls, seconds=seconds)
         if pace is not None and pace != before:
-            tune(connection, {pace_name(tier): pace}, now=now)
+            save_measurements(connection, {pace_name(tier): pace}, now=now)
 
 
 def _numbers(context: dg.OpExecutionContext, batch: Batch) -> Iterator[dg.Output[None]]:
-    """The run's numbers, on its page; an output of the asset's would be a materialization more."""
+    """Log the run's numbers; as an asset's output they would be a materialization more."""
     counts = PollCounts(**batch["counts"])
     numbers = run_numbers(counts, new=batch["new"], requests=batch["requests"])
     context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
@@ -248,81 +249,83 @@ def _numbers(context: dg.OpExecutionContext, batch: Batch) -> Iterator[dg.Output
         yield dg.Output(None, metadata=numbers)
 
 
-def _wanted(
-    context: dg.OpExecutionContext, shop: RunContext, keys: list[str] | None
+def _claim_filter(
+    context: dg.OpExecutionContext, ctx: RunContext, keys: list[str] | None
 ) -> ClaimFilter:
     if keys is not None:
         is_of_boards = context.job_name == "ingest_job_board"
-        admit(context, shop, keys, only=Kind.JOB_BOARD if is_of_boards else None)
+        admit(context, ctx, keys, only=Kind.JOB_BOARD if is_of_boards else None)
         return ClaimFilter(kind=POLL, source_ids=keys)
     return ClaimFilter(
         kind=POLL,
         priority=Tier(context.run.tags[resources.TIER]).priority,
         shard=shard_of(context),
-        shards=int(context.run.tags.get(resources.SHARDS) or shop.settings.polling.shards),
+        shards=int(context.run.tags.get(resources.SHARDS) or ctx.settings.polling.shards),
     )
 
 
 def _working(
-    context: dg.OpExecutionContext, shop: RunContext, batch: Batch
+    context: dg.OpExecutionContext, ctx: RunContext, batch: Batch
 ) -> AbstractContextManager[Worker]:
-    return heartbeat.working(
-        shop, run_id=context.run_id, job=context.job_name, owner=batch["owner"]
-    )
+    return heartbeat.working(ctx, run_id=context.run_id, job=context.job_name, owner=batch["owner"])
 
 
 def _materializations(
-    context: dg.OpExecutionContext, shop: RunContext, batch: Batch
+    context: dg.OpExecutionContext, ctx: RunContext, batch: Batch
 ) -> Iterator[dg.AssetMaterialization]:
-    """Of what was asked for and succeeded; of a poll's, everything changed and not told yet.
+    """Yield events of requested sources that succeeded, or of unreported changes.
 
-    Told and marked in one transaction, a few at a time: two runs that report at the same moment
-    tell of no change twice, and what changes meanwhile is not taken for told.
+    Reported and marked in one transaction, a few at a time: two runs that report at the same moment
+    report no change twice, and later changes are not taken for reported.
     """
     if batch["keys"] is not None:
-        with shop.store.read() as connection:
-            asked = sources_by_id(connection, batch["keys"]).values()
-        fresh = sorted(one.id for one in asked if is_fresh(one, since=batch["started_at"]))
-        for start in range(0, len(fresh), TOLD_AT_ONCE):
-            with shop.store.begin() as connection:
-                some = fresh[start : start + TOLD_AT_ONCE]
-                lock_sources(connection, some)
-                yield from _tell(context, shop, connection, some)
+        with ctx.store.read() as connection:
+            requested = sources_by_id(connection, batch["keys"]).values()
+        fresh = sorted(
+            source.id for source in requested if is_fresh(source, since=batch["started_at"])
+        )
+        for start in range(0, len(fresh), EVENTS_AT_ONCE):
+            with ctx.store.begin() as connection:
+                batch_ids = fresh[start : start + EVENTS_AT_ONCE]
+                lock_sources(connection, batch_ids)
+                yield from _report_sources(context, ctx, connection, batch_ids)
         return
-    limit = shop.settings.polling.reported_events
-    for told in range(0, limit, TOLD_AT_ONCE):
-        with shop.store.begin() as connection:
-            some = min(TOLD_AT_ONCE, limit - told)
-            changed = unreported(connection, POLLED_EVENTS.keys(), limit=some)
-            yield from _tell(context, shop, connection, changed)
+    limit = ctx.settings.polling.reported_events
+    for reported in range(0, limit, EVENTS_AT_ONCE):
+        with ctx.store.begin() as connection:
+            batch_ids = min(EVENTS_AT_ONCE, limit - reported)
+            changed = unreported(connection, POLLED_EVENTS.keys(), limit=batch_ids)
+            yield from _report_sources(context, ctx, connection, changed)
         if not changed:
             return
 
 
-def _tell(
+def _report_sources(
     context: dg.OpExecutionContext,
-    shop: RunContext,
+    ctx: RunContext,
     connection: Connection,
     source_ids: Sequence[str],
 ) -> Iterator[dg.AssetMaterialization]:
     for kind, ids in polled_events(source_ids):
-        now = shop.store.clock.now(connection)
-        found = with_expectations(
-            connection, POLLED_EVENTS[kind](connection, ids), now=now, settings=shop.settings
+        now = ctx.store.clock.now(connection)
+        events = with_expectations(
+            connection, POLLED_EVENTS[kind](connection, ids), now=now, settings=ctx.settings
         )
         register_keys(context.instance, SETS[kind].name or "", ids)
-        yield from found
+        yield from events
     mark_reported(connection, source_ids)
 
 
-def _pass_verdict(shop: RunContext, batch: Batch) -> None:
+def _fail_if_no_success(ctx: RunContext, batch: Batch) -> None:
     """Fail the run if our network was down, or if every source of it failed."""
     fail_if_network_down(batch["network_problem"])
-    with shop.store.read() as connection:
-        asked = sources_by_id(connection, batch["keys"] or [])
-    late = [one for one in asked.values() if not is_fresh(one, since=batch["started_at"])]
-    if asked and len(late) == len(asked):
-        said = "; ".join(why_late(one, since=batch["started_at"]) for one in late[:5])
-        raise dg.Failure(f"no source got through. {said}", allow_retries=False)
-    if not asked:  # of those asked for some got through
+    with ctx.store.read() as connection:
+        requested = sources_by_id(connection, batch["keys"] or [])
+    late = [
+        source for source in requested.values() if not is_fresh(source, since=batch["started_at"])
+    ]
+    if requested and len(late) == len(requested):
+        reasons = "; ".join(why_late(source, since=batch["started_at"]) for source in late[:5])
+        raise dg.Failure(f"no source succeeded. {reasons}", allow_retries=False)
+    if not requested:  # otherwise some of the requested sources succeeded
         fail_if_all_failed(batch["counts"], "polled sources")

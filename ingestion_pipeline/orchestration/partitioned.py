@@ -1,4 +1,4 @@
-"""How assets of one partition a source are declared: alike, but for what they hold and follow."""
+"""The decorator for assets with one partition per source."""
 
 import warnings
 from collections.abc import Callable
@@ -15,7 +15,7 @@ warnings.filterwarnings("ignore", message="Parameter `backfill_policy`", categor
 MANY = dg.BackfillPolicy.multi_run(max_partitions_per_run=500)
 
 
-def worked_out(
+def partitioned_asset(
     name: str,
     *,
     of: dg.DynamicPartitionsDefinition,
@@ -24,7 +24,7 @@ def worked_out(
     kinds: set[str],
     description: str,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-    """An asset that ops work out of another one's same partition, named by (parameter, asset)."""
+    """Return a graph asset on the same partition of another, named by (parameter, asset)."""
     parameter, before = follows
     return dg.graph_asset(
         name=name,

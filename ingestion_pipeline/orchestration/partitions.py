@@ -1,4 +1,4 @@
-"""The dynamic partition sets: one per kind, and one of all sources. The store is the truth."""
+"""The dynamic partition sets: one per kind, and one of all sources; they mirror the store."""
 
 from collections.abc import Collection, Iterable
 
@@ -14,7 +14,7 @@ WEBSITES = dg.DynamicPartitionsDefinition(name="websites")
 COMPANIES = dg.DynamicPartitionsDefinition(name="companies")
 JOB_BOARDS = dg.DynamicPartitionsDefinition(name="job_boards")
 
-# The set beside `sources` that a kind's partitions are in.
+# The set of each kind, besides `sources`.
 SETS: dict[Kind, dg.DynamicPartitionsDefinition] = {
     Kind.SERIES: SERIES_SOURCES,
     Kind.CATALOG: CATALOGS,
@@ -25,19 +25,19 @@ SETS: dict[Kind, dg.DynamicPartitionsDefinition] = {
 
 
 def set_names(kind: Kind) -> list[str]:
-    """The names of the sets that a source of this kind belongs to."""
+    """Return the names of the sets that a source of this kind belongs to."""
     sets = [SOURCES, *([SETS[kind]] if kind in SETS else [])]
-    return [one.name for one in sets if one.name]
+    return [definition.name for definition in sets if definition.name]
 
 
 def register_keys(instance: dg.DagsterInstance, name: str, keys: Iterable[str]) -> None:
-    """The instance knows these keys; a temporary one knows none until it is told."""
+    """Add the keys that the instance does not have; a temporary instance starts without any."""
     missing = _unknown(instance, name, keys)
     while missing:
         try:
             instance.add_dynamic_partitions(name, missing)
         except IntegrityError:
-            # On SQLite Dagster looks, then inserts: another run registered one of them in between.
+            # On SQLite Dagster selects, then inserts: another run registered one in between.
             if (still := _unknown(instance, name, missing)) == missing:
                 raise
             missing = still
@@ -46,11 +46,13 @@ def register_keys(instance: dg.DagsterInstance, name: str, keys: Iterable[str]) 
 
 
 def _unknown(instance: dg.DagsterInstance, name: str, keys: Iterable[str]) -> list[str]:
-    known = set(instance.get_dynamic_partitions(name))  # one question, however many keys
-    return [key for key in dict.fromkeys(keys) if key not in known]
+    registered = set(instance.get_dynamic_partitions(name))  # one query, however many keys
+    return [key for key in dict.fromkeys(keys) if key not in registered]
 
 
-def differences(wanted: Collection[str], known: Collection[str]) -> tuple[list[str], list[str]]:
-    """Which keys are to be added, and which removed."""
-    wanted, known = set(wanted), set(known)
-    return sorted(wanted - known), sorted(known - wanted)
+def differences(
+    expected: Collection[str], registered: Collection[str]
+) -> tuple[list[str], list[str]]:
+    """Return which keys to add and which to remove."""
+    expected, registered = set(expected), set(registered)
+    return sorted(expected - registered), sorted(registered - expected)

@@ -1,4 +1,4 @@
-"""What a run was asked for: partitions by key, or whatever is due of a shard."""
+"""The partitions or the shard that a run was requested for."""
 
 from collections.abc import Mapping
 
@@ -12,46 +12,50 @@ from ingestion_pipeline.sources import Kind, Source
 from ingestion_pipeline.sources.lookup import sources_by_id
 
 
-def asked_keys(context: dg.OpExecutionContext, example: str) -> list[str]:
-    """The partitions the run was asked for; it fails, with how to name one, if there is none."""
+def requested_keys(context: dg.OpExecutionContext, example: str) -> list[str]:
+    """Return the requested partitions; fail, naming the tag to set, if there is none."""
     if context.has_partition_key:
         return [context.partition_key]
     if context.has_partition_key_range:
         return list(context.partition_keys)
-    wanted = '{"dagster/partition": "' + example + ':..."}'
+    tags = '{"dagster/partition": "' + example + ':..."}'
     raise dg.Failure(
-        f"{context.job_name} works on one source: name it with --tags '{wanted}'",
+        f"{context.job_name} works on one source: name it with --tags '{tags}'",
         allow_retries=False,
     )
 
 
-def asked_or_due(context: dg.OpExecutionContext, drains: str, example: str) -> list[str] | None:
-    """The same; None for a job that drains what is due, which has the tag `drains`."""
+def requested_or_due_keys(
+    context: dg.OpExecutionContext, drains: str, example: str
+) -> list[str] | None:
+    """Return the requested partitions; None for a job with the tag `drains`."""
     has_none = not context.has_partition_key and not context.has_partition_key_range
     if has_none and drains in context.run.tags:
         return None
-    return asked_keys(context, example)
+    return requested_keys(context, example)
 
 
 def admit(
-    context: dg.OpExecutionContext, shop: RunContext, keys: list[str], *, only: Kind | None = None
+    context: dg.OpExecutionContext, ctx: RunContext, keys: list[str], *, only: Kind | None = None
 ) -> Mapping[str, Source]:
-    """The sources asked for, each usable, of the kind, and with its partitions; else it fails."""
-    with shop.store.read() as connection:
-        known = sources_by_id(connection, keys)
-    _refuse_strangers(context, known, only)
-    refuse_unusable(keys, known)
-    for kind in {one.kind for one in known.values()}:
-        own = [key for key in keys if known[key].kind is kind]
+    """Return the requested sources and register their partitions; fail if one cannot be used."""
+    with ctx.store.read() as connection:
+        sources = sources_by_id(connection, keys)
+    _refuse_other_kinds(context, sources, only)
+    refuse_unusable(keys, sources)
+    for kind in {source.kind for source in sources.values()}:
+        own = [key for key in keys if sources[key].kind is kind]
         for name in set_names(kind):
             register_keys(context.instance, name, own)
-    return known
+    return sources
 
 
-def _refuse_strangers(
-    context: dg.OpExecutionContext, known: Mapping[str, Source], only: Kind | None
+def _refuse_other_kinds(
+    context: dg.OpExecutionContext, sources: Mapping[str, Source], only: Kind | None
 ) -> None:
-    strange = [one for one in known.values() if only is not None and one.kind is not only]
+    strange = [
+        source for source in sources.values() if only is not None and source.kind is not only
+    ]
     if only is not None and strange:
         noun, kind = only.value.replace("_", " "), strange[0].kind.value
         raise dg.Failure(
@@ -61,6 +65,6 @@ def _refuse_strangers(
 
 
 def shard_of(context: dg.OpExecutionContext) -> int | None:
-    """The shard that the run drains; None for all of them."""
+    """Return the shard that the run drains; None for all of them."""
     shard = context.run.tags.get(resources.SHARD)
     return None if shard is None else int(shard.rpartition(":")[2])

@@ -1,4 +1,4 @@
-"""The one resource: a run's workshop, from the environment and the settings table."""
+"""The run context resource, and the tags of runs."""
 
 from contextlib import AbstractContextManager
 
@@ -14,33 +14,33 @@ PARTITION = "dagster/partition"
 
 
 class RunContextResource(dg.ConfigurableResource["RunContextResource"]):
-    """Settings are read once per step; the store is closed when the step ends."""
+    """The resource that opens a run context; settings are read once per step."""
 
     _run_id: str | None = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        """The instance knows the partition that the run is for.
+        """Register the partition of the run with the instance.
 
-        Before its first step Dagster looks for the key among those it knows, and breaks off without
-        it; no sensor may have brought it there yet.
+        Dagster checks the key before the first step and fails the run without it; no sensor may
+        have registered it yet.
         """
         self._run_id = context.run.run_id if context.run else None
         key = context.run.tags.get(PARTITION) if context.run else None
         if key is None or context.instance is None:
             return
-        with self.open() as shop, shop.store.read() as connection:
-            found = sources_by_id(connection, [key])
-        for source in found.values():
+        with self.open() as ctx, ctx.store.read() as connection:
+            sources = sources_by_id(connection, [key])
+        for source in sources.values():
             for name in set_names(source.kind):
                 register_keys(context.instance, name, [source.id])
 
     def open(self) -> AbstractContextManager[RunContext]:
-        """Everything a run works with."""
+        """Open the run context: everything a run needs."""
         return open_run_context(run_id=self._run_id)
 
 
 TIER = "ingestion/tier"
-SHARD = "ingestion/shard"  # tier:number, so that a cold run never keeps a hot one waiting
-SHARDS = "ingestion/shards"  # how many there are, if not as many as the settings say
+SHARD = "ingestion/shard"  # tier:number, so that a cold run never blocks a hot one
+SHARDS = "ingestion/shards"  # number of shards, if it differs from the settings
 PRIORITY = "dagster/priority"
-CRAWL = "ingestion/crawl"  # a job that walks on wherever pages wait
+CRAWL = "ingestion/crawl"  # a job that crawls all waiting pages

@@ -1,4 +1,4 @@
-"""Four schedules: a tick per tier asks which shards have due sources; one keeps the house."""
+"""The polling schedules, one per tier, and the schedule of `maintain`."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -9,7 +9,7 @@ from ingestion_pipeline.orchestration import resources
 from ingestion_pipeline.orchestration.jobs import POLL_JOBS, maintain
 from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.sources import Tier
-from ingestion_pipeline.sources.scheduling.budget import tuned
+from ingestion_pipeline.sources.scheduling.budget import load_measurements
 from ingestion_pipeline.sources.scheduling.due import (
     backlog,
     due_counts,
@@ -18,16 +18,17 @@ from ingestion_pipeline.sources.scheduling.due import (
     shards_of,
 )
 
-# A tick may come oftener than its tier is polled: who is due is decided in sources/, not here.
-# The slower ticks keep off the HOT one's minutes: on a host they share, they would find it busy.
-NOT_BEGUN = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED]
+# A tick may come more often than its tier is polled: sources/ decides what is due. The slower
+# ticks avoid the minutes of the HOT one: on a shared host they would find it busy.
+NOT_STARTED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED]
 TICKS = {Tier.HOT: "*/5 * * * *", Tier.WARM: "3-59/15 * * * *", Tier.COLD: "7 * * * *"}
 
 
 def run_for(tier: Tier, shard: int, *, key: str, shards: int | None = None) -> dg.RunRequest:
-    """The run that drains one shard; Dagster never forgets a key, not even a failed run's.
+    """Return the request for a run that drains one shard.
 
-    `shards` is how many there are, where the load and not the settings have decided it.
+    Dagster never accepts a run key twice, not even a failed run's. `shards` is how many there are,
+    where the load and not the settings have decided it.
     """
     return dg.RunRequest(
         job_name=POLL_JOBS[tier].name,
@@ -51,38 +52,40 @@ def _polling_schedule(tier: Tier) -> dg.ScheduleDefinition:
         description=f"One run per shard that has a {tier.value.upper()} source due.",
     )
     def poll(
-        context: dg.ScheduleEvaluationContext, workshop: RunContextResource
+        context: dg.ScheduleEvaluationContext, run_context: RunContextResource
     ) -> Iterator[dg.RunRequest | dg.SkipReason]:
         tick: datetime = context.scheduled_execution_time
-        with workshop.open() as shop, shop.store.read() as connection:
-            limits = shop.settings.polling
-            now = shop.store.clock.now(connection)
+        with run_context.open() as ctx, ctx.store.read() as connection:
+            limits = ctx.settings.polling
+            now = ctx.store.clock.now(connection)
             held_up = backlog(connection, now=now, limit=limits.backlog_limit)
             due = due_counts(connection, tier, now=now)
-            pace = known_pace(tuned(connection), tier.value)
+            pace = known_pace(load_measurements(connection), tier.value)
         if held_up is not None:
             yield dg.SkipReason(str(held_up))
             return
         count = shard_count(sum(due.values()), pace=pace, limits=limits)
-        told = None if count == limits.shards else count
-        # an instance that lives in memory, as in tests, cannot be opened a second time
+        shards_tag = None if count == limits.shards else count
+        # an in-memory instance, as in tests, cannot be opened a second time
         queued = _queued_shards(context.instance, tier) if context.instance_ref else set[str]()
         requests = [
-            run_for(tier, shard, key=f"{tick:%Y%m%dT%H%M}", shards=told)
+            run_for(tier, shard, key=f"{tick:%Y%m%dT%H%M}", shards=shards_tag)
             for shard in shards_of(due, count)
         ]
         if not due:
             yield dg.SkipReason(f"no {tier.value.upper()} source is due")
-        elif all(one.tags[resources.SHARD] in queued for one in requests):
-            yield dg.SkipReason(f"{sum(due.values())} sources are due, and their runs wait already")
-        yield from (one for one in requests if one.tags[resources.SHARD] not in queued)
+        elif all(request.tags[resources.SHARD] in queued for request in requests):
+            yield dg.SkipReason(
+                f"{sum(due.values())} sources are due, and their runs are queued already"
+            )
+        yield from (request for request in requests if request.tags[resources.SHARD] not in queued)
 
     return poll
 
 
 def _queued_shards(instance: dg.DagsterInstance, tier: Tier) -> set[str]:
-    """The shards whose last run has not begun: it will find what has become due since."""
-    waiting = dg.RunsFilter(statuses=NOT_BEGUN, tags={resources.TIER: tier.value})
+    """Return the shards whose last run has not started: it will claim what became due since."""
+    waiting = dg.RunsFilter(statuses=NOT_STARTED, tags={resources.TIER: tier.value})
     return {run.tags.get(resources.SHARD, "") for run in instance.get_runs(waiting)}
 
 

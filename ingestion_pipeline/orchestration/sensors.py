@@ -1,4 +1,4 @@
-"""The sensors: no network, one or two indexed queries, and a reason for every tick that skips."""
+"""The sensors: no network, one or two indexed queries, and a reason for every skipped tick."""
 
 import json
 import warnings
@@ -10,7 +10,7 @@ import dagster as dg
 
 from ingestion_pipeline.catalogs.crawling.frontier import waiting_sources
 from ingestion_pipeline.catalogs.crawling.runs import KINDS
-from ingestion_pipeline.catalogs.recipes.registry import ensure_all, waits
+from ingestion_pipeline.catalogs.recipes.registry import ensure_all, has_waiting_detection
 from ingestion_pipeline.companies.matching.runs import are_listings_waiting
 from ingestion_pipeline.companies.rescoring import is_scoring_due
 from ingestion_pipeline.companies.runs import is_work_waiting as is_company_waiting
@@ -18,7 +18,7 @@ from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.crawling.protocol import CrawlFilter
 from ingestion_pipeline.notices.registry import declare
 from ingestion_pipeline.notices.tasks import is_work_waiting
-from ingestion_pipeline.operations.alerts import RUN_FAILED, beat, note_run_failure
+from ingestion_pipeline.operations.alerts import RUN_FAILED, notify_run_failure, record_heartbeat
 from ingestion_pipeline.orchestration import heartbeat, resources
 from ingestion_pipeline.orchestration.catalogs import (
     DETECT_SHARD,
@@ -42,27 +42,27 @@ from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.operator_changes import import_files, partition_keys
 from ingestion_pipeline.sources.scheduling.due import (
     backlog,
-    census,
     new_shards,
+    source_counts,
     unscheduled_shards,
 )
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.tasks.heartbeats import lost_runs
-from ingestion_pipeline.websites.runs.system import begin_first
 from ingestion_pipeline.websites.runs.system import is_work_waiting as is_website_waiting
+from ingestion_pipeline.websites.runs.system import start_first_analyses
 
-# Dagster warns about a parameter that nobody passed.
+# Dagster warns about a parameter that is not passed.
 warnings.filterwarnings("ignore", message="Parameter `owners`", category=dg.BetaWarning)
 RUNNING = dg.DefaultSensorStatus.RUNNING
-# The daemon looks at its sensors every five seconds. One that asks for just these five is passed
-# over whenever a look comes a moment early, and waits ten.
+# The daemon evaluates sensors every five seconds. A sensor with an interval of five is skipped
+# whenever an evaluation comes a moment early, and waits ten.
 AT_EVERY_LOOK_SECONDS = 3
-# Counts do not tell everything (one enabled and one removed between two ticks, a key that was added
-# by hand): as often as this the partitions are compared in any case.
+# Counts may miss changes (one enabled and one removed between two ticks, a key that was added by
+# hand): the partitions are compared this often in any case.
 MIRROR_MINUTES = 5
 # Jobs that drain all there is of their kind, one run at a time; in the order of `drained` below.
 DRAINED = (detect_recipes, process_companies, process_listings, analyze_websites)
-MOST_CRAWLED = 10_000  # catalogues looked at for the shards they are in
+MOST_CRAWLED = 10_000  # catalogues whose shards are considered
 
 
 @dg.sensor(
@@ -73,17 +73,17 @@ MOST_CRAWLED = 10_000  # catalogues looked at for the shards they are in
     description="Rows and source files become partitions, and are polled for the first time.",
 )
 def new_sources(
-    context: dg.SensorEvaluationContext, workshop: RunContextResource
+    context: dg.SensorEvaluationContext, run_context: RunContextResource
 ) -> dg.SensorResult | dg.SkipReason:
-    """Import changed files, mirror the partitions, request one run per shard with new sources."""
+    """Import changed files, sync the partitions, request a run per shard with new sources."""
     before: dict[str, Any] = json.loads(context.cursor) if context.cursor else {}
-    with workshop.open() as shop:
-        files = fingerprints(shop.settings.sources)
-        if files != before.get("files") or _has_lost_sources(shop, before):
-            _import(context, shop)
-        with shop.store.read() as connection:
-            total, disabled, newest = census(connection)
-            now = shop.store.clock.now(connection)
+    with run_context.open() as ctx:
+        files = fingerprints(ctx.settings.sources)
+        if files != before.get("files") or _has_lost_sources(ctx, before):
+            _import(context, ctx)
+        with ctx.store.read() as connection:
+            total, disabled, newest = source_counts(connection)
+            now = ctx.store.clock.now(connection)
         after = {
             "files": files,
             "census": [total, disabled, newest and newest.isoformat()],
@@ -92,9 +92,9 @@ def new_sources(
         nothing = f"nothing new among {total} sources"
         if after == before:
             return dg.SkipReason(nothing)
-        requests = _first_analyses(context.instance, shop, now) + _first_runs(shop, now)
-        partitions = _mirror(context, shop)
-        events = _declared(shop, partitions)
+        requests = _first_analyses(context.instance, ctx, now) + _first_runs(ctx, now)
+        partitions = _mirror(context, ctx)
+        events = _declared(ctx, partitions)
     return dg.SensorResult(
         run_requests=requests,
         dynamic_partitions_requests=partitions,
@@ -104,55 +104,55 @@ def new_sources(
     )
 
 
-def _has_lost_sources(shop: RunContext, before: dict[str, Any]) -> bool:
-    """Whether the store holds fewer than it did: another database, or a new one."""
-    with shop.store.read() as connection:
-        return census(connection)[0] < before["census"][0]
+def _has_lost_sources(ctx: RunContext, before: dict[str, Any]) -> bool:
+    """Return whether the store holds fewer sources than before: another database."""
+    with ctx.store.read() as connection:
+        return source_counts(connection)[0] < before["census"][0]
 
 
-def _import(context: dg.SensorEvaluationContext, shop: RunContext) -> None:
+def _import(context: dg.SensorEvaluationContext, ctx: RunContext) -> None:
     result = import_files(
-        shop.store, shop.settings.sources, check=definition_check(shop.settings.sources)
+        ctx.store, ctx.settings.sources, check=definition_check(ctx.settings.sources)
     )
     for problem in result.problems:
         context.log.warning("not imported: %s", problem)
-    with shop.store.begin() as connection:
-        now = shop.store.clock.now(connection)
+    with ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
         ensure_all(connection, now=now)
-        told = declare(connection, result.recipients, now=now)
-    context.log.info("source files: %s, recipients: %s", result.registered, told)
+        recipients = declare(connection, result.recipients, now=now)
+    context.log.info("source files: %s, recipients: %s", result.registered, recipients)
 
 
 def _first_analyses(
-    instance: dg.DagsterInstance, shop: RunContext, now: datetime
+    instance: dg.DagsterInstance, ctx: RunContext, now: datetime
 ) -> list[dg.RunRequest]:
-    """New websites are polled here, and a run analyses them; one that works already finds them."""
-    if not begin_first(shop) or _is_queued(instance, WEBSITES_SHARD, *WORKING):
+    """Start new websites and request a run for them, unless one is running already."""
+    if not start_first_analyses(ctx) or _is_queued(instance, WEBSITES_SHARD, *WORKING):
         return []
     key = f"{WEBSITES_SHARD}:new:{now:%Y%m%dT%H%M%S}"
     return [dg.RunRequest(job_name=analyze_websites.name, run_key=key)]
 
 
-def _first_runs(shop: RunContext, now: datetime) -> list[dg.RunRequest]:
-    """One run per shard with a source that waits for its first poll, however long it is known.
+def _first_runs(ctx: RunContext, now: datetime) -> list[dg.RunRequest]:
+    """Return a run request per shard with a source that was never polled.
 
-    By age alone an entry that was switched on after a while would wait for its tier's next tick.
+    By age alone a source enabled after a while would wait for its tier's next tick.
     """
-    with shop.store.read() as connection:
-        shards = new_shards(connection, now=now, shards=shop.settings.polling.shards)
+    with ctx.store.read() as connection:
+        shards = new_shards(connection, now=now, shards=ctx.settings.polling.shards)
     return [run_for(tier, shard, key=f"new:{now:%Y%m%dT%H%M%S}") for tier, shard in shards]
 
 
-def _mirror(context: dg.SensorEvaluationContext, shop: RunContext) -> list[Any]:
-    """Dagster's sets become what the store holds."""
-    with shop.store.read() as connection:
-        by_kind = partition_keys(connection, limit=shop.settings.polling.partition_limit)
-    wanted = {SOURCES: [key for keys in by_kind.values() for key in keys]}
-    wanted |= {SETS[kind]: by_kind.get(kind, []) for kind in Kind if kind in SETS}
+def _mirror(context: dg.SensorEvaluationContext, ctx: RunContext) -> list[Any]:
+    """Return the requests that make Dagster's partition sets equal to the store."""
+    with ctx.store.read() as connection:
+        by_kind = partition_keys(connection, limit=ctx.settings.polling.partition_limit)
+    expected = {SOURCES: [key for keys in by_kind.values() for key in keys]}
+    expected |= {SETS[kind]: by_kind.get(kind, []) for kind in Kind if kind in SETS}
     requests: list[Any] = []
-    for definition, keys in wanted.items():
-        known = context.instance.get_dynamic_partitions(definition.name or "")
-        missing, gone = differences(keys, known)
+    for definition, keys in expected.items():
+        registered = context.instance.get_dynamic_partitions(definition.name or "")
+        missing, gone = differences(keys, registered)
         if missing:
             requests.append(definition.build_add_request(missing))
         if gone:
@@ -160,10 +160,10 @@ def _mirror(context: dg.SensorEvaluationContext, shop: RunContext) -> list[Any]:
     return requests
 
 
-def _declared(shop: RunContext, requests: list[Any]) -> list[dg.AssetMaterialization]:
-    """A new source's declaration has been checked: its partition of `sources` is materialized.
+def _declared(ctx: RunContext, requests: list[Any]) -> list[dg.AssetMaterialization]:
+    """Return events of `sources` for new partitions.
 
-    At most as many as a run would tell; the rest can be materialized by hand, and need not be.
+    At most as many as a run reports; the rest can be materialized by hand, and need not be.
     """
     added = [
         key
@@ -172,11 +172,11 @@ def _declared(shop: RunContext, requests: list[Any]) -> list[dg.AssetMaterializa
         and request.partitions_def_name == SOURCES.name
         for key in request.partition_keys
     ]
-    with shop.store.read() as connection:
-        found = sources_by_id(connection, added[: shop.settings.polling.reported_events])
+    with ctx.store.read() as connection:
+        sources = sources_by_id(connection, added[: ctx.settings.polling.reported_events])
     return [
-        dg.AssetMaterialization("sources", partition=key, metadata=declared(one, problems=0))
-        for key, one in sorted(found.items())
+        dg.AssetMaterialization("sources", partition=key, metadata=declared(source, problems=0))
+        for key, source in sorted(sources.items())
     ]
 
 
@@ -186,35 +186,35 @@ def _declared(shop: RunContext, requests: list[Any]) -> list[dg.AssetMaterializa
     minimum_interval_seconds=AT_EVERY_LOOK_SECONDS,
     default_status=RUNNING,
     description=(
-        "Claimable work no schedule will remember soon: retries, what dead runs held, recipes and"
+        "Claimable work that no schedule covers soon: retries, claims of dead runs, recipes and"
         " pages of catalogues, companies, their boards and listings, websites, and notices."
     ),
 )
 def pending_work(
-    context: dg.SensorEvaluationContext, workshop: RunContextResource
+    context: dg.SensorEvaluationContext, run_context: RunContextResource
 ) -> Iterator[dg.RunRequest | dg.SkipReason]:
-    """At most one run a minute for each tier and shard that has such work; one for notices.
+    """Request at most one run a minute per tier and shard with pending work, one for notices.
 
-    One crawls a shard at a time: it goes on with what comes while it works.
+    A shard has one crawling run at a time, which also takes work that arrives meanwhile.
     """
-    with workshop.open() as shop, shop.store.read() as connection:
-        now = shop.store.clock.now(connection)
-        held_up = backlog(connection, now=now, limit=shop.settings.polling.backlog_limit)
+    with run_context.open() as ctx, ctx.store.read() as connection:
+        now = ctx.store.clock.now(connection)
+        held_up = backlog(connection, now=now, limit=ctx.settings.polling.backlog_limit)
         waiting: list[tuple[Tier, int]] = (
             []
             if held_up
-            else unscheduled_shards(connection, now=now, shards=shop.settings.polling.shards)
+            else unscheduled_shards(connection, now=now, shards=ctx.settings.polling.shards)
         )
         is_news_waiting = is_work_waiting(connection, now=now)
         crawling = waiting_sources(
             connection, CrawlFilter(), now=now, limit=MOST_CRAWLED, kinds=KINDS
         )
-        crawl_shards = sorted({one.shard % shop.settings.polling.shards for one in crawling})
+        crawl_shards = sorted({source.shard % ctx.settings.polling.shards for source in crawling})
         drained = {
-            DETECT_SHARD: waits(connection, now=now),
+            DETECT_SHARD: has_waiting_detection(connection, now=now),
             COMPANIES_SHARD: is_company_waiting(connection, now=now)
-            or is_scoring_due(connection, shop.settings),
-            LISTINGS_SHARD: are_listings_waiting(connection, shop.settings, now=now),
+            or is_scoring_due(connection, ctx.settings),
+            LISTINGS_SHARD: are_listings_waiting(connection, ctx.settings, now=now),
             WEBSITES_SHARD: is_website_waiting(connection, now=now),
         }
     if not (waiting or is_news_waiting or crawl_shards or any(drained.values())):
@@ -228,7 +228,7 @@ def pending_work(
         request = crawl_run(shard, key=f"{now:%Y%m%dT%H%M}")
         if not _is_queued(context.instance, request.tags[resources.SHARD], *WORKING):
             yield request
-    # One deliverer at a time finds all there is, also what comes while it works.
+    # One delivery run at a time takes all notices, also those that arrive meanwhile.
     if is_news_waiting and not _is_queued(context.instance, NOTICES_SHARD, *WORKING):
         yield dg.RunRequest(
             job_name=deliver_notices.name, run_key=_deliverer_key(context.instance, now)
@@ -238,14 +238,14 @@ def pending_work(
 def _draining_runs(
     instance: dg.DagsterInstance, waiting: dict[str, bool], now: datetime
 ) -> Iterator[dg.RunRequest]:
-    """One run for each of the jobs that drain everything, where work waits and none is at it."""
+    """Return a run request for each draining job that has work and no active run."""
     for job, (shard, is_waiting) in zip(DRAINED, waiting.items(), strict=True):
         if is_waiting and not _is_queued(instance, shard, *WORKING):
             yield dg.RunRequest(job_name=job.name, run_key=f"{shard}:{now:%Y%m%dT%H%M%S}")
 
 
 def _deliverer_key(instance: dg.DagsterInstance, now: datetime) -> str:
-    """News is told at once; but where deliverers fail, one a minute is enough."""
+    """Return a run key: immediate delivery, but one run a minute after a failure."""
     last = instance.get_runs(dg.RunsFilter(tags={resources.SHARD: NOTICES_SHARD}), limit=1)
     has_failed = bool(last) and last[0].status is dg.DagsterRunStatus.FAILURE
     return f"notices:{now:%Y%m%dT%H%M}" + ("" if has_failed else f"{now:%S}")
@@ -255,7 +255,7 @@ WORKING = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED)
 
 
 def _is_queued(instance: dg.DagsterInstance, shard: str, *also: dg.DagsterRunStatus) -> bool:
-    """Whether a run that will drain the shard waits already; another would find nothing."""
+    """Return whether a run that will drain the shard waits already; another would find nothing."""
     waiting = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *also]
     return (
         instance.get_runs_count(dg.RunsFilter(statuses=waiting, tags={resources.SHARD: shard})) > 0
@@ -269,25 +269,27 @@ ALIVE = {dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRu
     name="stale_runs",
     minimum_interval_seconds=30,
     default_status=RUNNING,
-    description="Runs that died without a word are reported as failed, their claims given back.",
+    description="Runs without a heartbeat are reported as failed and their claims released.",
 )
-def stale_runs(context: dg.SensorEvaluationContext, workshop: RunContextResource) -> dg.SkipReason:
-    """A sensor needs no run slot: it works even when every slot is held by the dead.
+def stale_runs(
+    context: dg.SensorEvaluationContext, run_context: RunContextResource
+) -> dg.SkipReason:
+    """Fail runs without a heartbeat and release their claims; record the daemon's heartbeat.
 
-    That it ticks is the daemon's sign of life.
+    A sensor needs no run slot: it works even when every slot is held by dead runs.
     """
-    with workshop.open() as shop:
-        with shop.store.begin() as connection:
-            beat(connection, shop.settings, now=shop.store.clock.now(connection))
-        with shop.store.read() as connection:
-            silent = lost_runs(connection, now=shop.store.clock.now(connection))
-        for one in silent:
-            run = context.instance.get_run_by_id(one.run_id)
+    with run_context.open() as ctx:
+        with ctx.store.begin() as connection:
+            record_heartbeat(connection, ctx.settings, now=ctx.store.clock.now(connection))
+        with ctx.store.read() as connection:
+            lost = lost_runs(connection, now=ctx.store.clock.now(connection))
+        for lost_run in lost:
+            run = context.instance.get_run_by_id(lost_run.run_id)
             if run is not None and run.status in ALIVE:
-                said = f"no heartbeat since {one.lease_until:%H:%M:%S} UTC"
-                context.instance.report_run_failed(run, message=said)
-            heartbeat.give_back(shop.store, run_id=one.run_id)
-    return dg.SkipReason(f"{len(silent)} silent runs ended" if silent else "every run is alive")
+                message = f"no heartbeat since {lost_run.lease_until:%H:%M:%S} UTC"
+                context.instance.report_run_failed(run, message=message)
+            heartbeat.release_run(ctx.store, run_id=lost_run.run_id)
+    return dg.SkipReason(f"{len(lost)} lost runs ended" if lost else "every run is alive")
 
 
 @dg.run_failure_sensor(
@@ -295,17 +297,17 @@ def stale_runs(context: dg.SensorEvaluationContext, workshop: RunContextResource
     default_status=RUNNING,
     minimum_interval_seconds=10,
     description=(
-        "What a failed run held is claimable at once; the failure is in the audit log, and the"
-        " first of a job in an hour is told."
+        "Claims of a failed run are released at once; the failure is in the audit log, and the"
+        " first of a job in an hour is notified."
     ),
 )
-def run_failures(context: dg.RunFailureSensorContext, workshop: RunContextResource) -> None:
-    """Give back the run's claims and hosts."""
+def run_failures(context: dg.RunFailureSensorContext, run_context: RunContextResource) -> None:
+    """Release the failed run's claims and hosts, and record the failure."""
     run = context.dagster_run
-    with workshop.open() as shop:
-        freed = heartbeat.give_back(shop.store, run_id=run.run_id)
-        with shop.store.begin() as connection:
-            now = shop.store.clock.now(connection)
+    with run_context.open() as ctx:
+        freed = heartbeat.release_run(ctx.store, run_id=run.run_id)
+        with ctx.store.begin() as connection:
+            now = ctx.store.clock.now(connection)
             audit(
                 connection,
                 actor="system",
@@ -314,7 +316,7 @@ def run_failures(context: dg.RunFailureSensorContext, workshop: RunContextResour
                 now=now,
                 detail={"job": run.job_name, "freed": freed},
             )
-            note_run_failure(connection, run.job_name, run_id=run.run_id, now=now)
+            notify_run_failure(connection, run.job_name, run_id=run.run_id, now=now)
 
 
 SENSORS = [new_sources, pending_work, extraction_completion, stale_runs, run_failures]

@@ -16,9 +16,14 @@ from ingestion_pipeline.orchestration.check_events import (
     fail_if_network_down,
     network_problem,
 )
-from ingestion_pipeline.orchestration.checks import TOLD_BY_WEBSITES, changed_checks
+from ingestion_pipeline.orchestration.checks import REPORTED_BY_WEBSITES, changed_checks
 from ingestion_pipeline.orchestration.contracts import column_schema, written_contracts
-from ingestion_pipeline.orchestration.events import expecting, picture, plain, refuse_unusable
+from ingestion_pipeline.orchestration.events import (
+    picture,
+    plain,
+    refuse_unusable,
+    with_current_expectations,
+)
 from ingestion_pipeline.orchestration.partitioned import MANY, OWNERS
 from ingestion_pipeline.orchestration.partitions import SOURCES, WEBSITES, register_keys
 from ingestion_pipeline.orchestration.resources import RunContextResource
@@ -28,101 +33,104 @@ from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline.websites.metrics import phase_metrics
 from ingestion_pipeline.websites.plot import visibility_picture
 from ingestion_pipeline.websites.reporting import AnalysisReport, latest_reports, reports_since
-from ingestion_pipeline.websites.runs.starting import ask_for
-from ingestion_pipeline.websites.runs.system import website_slice
+from ingestion_pipeline.websites.runs.starting import request_analyses
+from ingestion_pipeline.websites.runs.system import run_analyses
 from ingestion_pipeline.websites.states import WEBSITE_ANALYSIS, WEBSITE_INFO, WEBSITE_PROMPTS
 
-WEBSITES_SHARD = "websites"  # one run at a time: it goes on with what comes while it works
+WEBSITES_SHARD = "websites"  # one run at a time: it also takes work that arrives meanwhile
 GROUP = "websites"
 CONTRACTED = ("website_info", "website_prompts", "website_analysis")
 
 
 def _run(
     context: dg.OpExecutionContext | dg.AssetExecutionContext,
-    workshop: RunContextResource,
+    run_context: RunContextResource,
     keys: list[str] | None,
 ) -> Iterator[Any]:
-    """Do what waits, or the partitions asked for, and tell which phases ended for whom."""
+    """Process waiting analyses, or the requested partitions, and report finished phases."""
     run = context.run
-    with workshop.open() as shop:
-        since = shop.store.now()
+    with run_context.open() as ctx:
+        since = ctx.store.now()
         if keys is not None:
-            _ask_for(context, shop, keys)
-        with heartbeat.working(shop, run_id=run.run_id, job=run.job_name) as worker:
-            counts, problem = asyncio.run(_work(shop, worker, keys))
-        heartbeat.end(shop.store, run_id=run.run_id)
-        said = ", ".join(f"{word} {count}" for word, count in sorted(counts.items()))
-        context.log.info("%s", said or "nothing waits")
-        limit = shop.settings.polling.reported_events
-        with shop.store.read() as connection:
+            _ask_for(context, ctx, keys)
+        with heartbeat.working(ctx, run_id=run.run_id, job=run.job_name) as worker:
+            counts, problem = asyncio.run(_work(ctx, worker, keys))
+        heartbeat.end_run(ctx.store, run_id=run.run_id)
+        summary = ", ".join(f"{word} {count}" for word, count in sorted(counts.items()))
+        context.log.info("%s", summary or "nothing waits")
+        limit = ctx.settings.polling.reported_events
+        with ctx.store.read() as connection:
             reports = reports_since(connection, since=since, source_ids=keys, limit=limit)
-        register_keys(context.instance, WEBSITES.name or "", [one.source_id for one in reports])
+        register_keys(
+            context.instance, WEBSITES.name or "", [report.source_id for report in reports]
+        )
         for report in reports:
-            yield from expecting(shop, materializations(report))
-        yield from changed_checks(context.instance, shop, TOLD_BY_WEBSITES)
-        told = [one.source_id for one in reports]
-        yield from written_contracts(context.instance, shop, CONTRACTED, told)
+            yield from with_current_expectations(ctx, materializations(report))
+        yield from changed_checks(context.instance, ctx, REPORTED_BY_WEBSITES)
+        source_ids = [report.source_id for report in reports]
+        yield from written_contracts(context.instance, ctx, CONTRACTED, source_ids)
         fail_if_network_down(problem)
         if keys is None:
             fail_if_all_failed(counts, "website phases")
-            yield dg.Output(None, metadata=_numbers(shop, counts))
+            yield dg.Output(None, metadata=_numbers(ctx, counts))
         else:
-            _pass_verdict(shop, keys)
+            _fail_if_none_analysed(ctx, keys)
 
 
 async def _work(
-    shop: RunContext, worker: Worker, keys: Collection[str] | None
+    ctx: RunContext, worker: Worker, keys: Collection[str] | None
 ) -> tuple[Counter[str], str | None]:
     async with (
-        open_fetcher(shop.settings) as fetcher,
-        renderer_if_any(shop.settings, clock=shop.store.now) as renderer,
+        open_fetcher(ctx.settings) as fetcher,
+        renderer_if_any(ctx.settings, clock=ctx.store.now) as renderer,
     ):
-        counts = await website_slice(shop, worker, fetcher, source_ids=keys, renderer=renderer)
+        counts = await run_analyses(ctx, worker, fetcher, source_ids=keys, renderer=renderer)
         return counts, network_problem(fetcher)
 
 
 def _ask_for(
-    context: dg.OpExecutionContext | dg.AssetExecutionContext, shop: RunContext, keys: list[str]
+    context: dg.OpExecutionContext | dg.AssetExecutionContext, ctx: RunContext, keys: list[str]
 ) -> None:
-    with shop.store.read() as connection:
+    with ctx.store.read() as connection:
         refuse_unusable(keys, sources_by_id(connection, keys))
     for name in (SOURCES.name, WEBSITES.name):
         register_keys(context.instance, name or "", keys)
     try:
-        said = ask_for(shop, keys)
+        outcomes = request_analyses(ctx, keys)
     except Resource as full:
-        raise dg.Failure(f"nothing was begun: {full}", allow_retries=False) from full
-    for key, word in said.items():
+        raise dg.Failure(f"nothing was started: {full}", allow_retries=False) from full
+    for key, word in outcomes.items():
         context.log.info("%s: %s", key, word)
 
 
-def _numbers(shop: RunContext, counts: Counter[str]) -> dict[str, Any]:
-    """What the run did, and how every phase does."""
-    with shop.store.read() as connection:
-        phases = phase_metrics(connection, now=shop.store.clock.now(connection))
+def _numbers(ctx: RunContext, counts: Counter[str]) -> dict[str, Any]:
+    """Return what the run did, and the metrics of every phase."""
+    with ctx.store.read() as connection:
+        phases = phase_metrics(connection, now=ctx.store.clock.now(connection))
     numbers: dict[str, Any] = dict(sorted(counts.items()))
-    for one in phases:
-        name = one.queue.replace("-", "_")
-        facts = {key: value for key, value in asdict(one).items() if key != "queue"}
+    for phase in phases:
+        name = phase.queue.replace("-", "_")
+        facts = {key: value for key, value in asdict(phase).items() if key != "queue"}
         numbers |= {f"{name}_{key}": value for key, value in facts.items() if value is not None}
     return numbers
 
 
-def _pass_verdict(shop: RunContext, keys: list[str]) -> None:
-    """A failing website does not fail a run; if none that was asked for got through, it does."""
-    with shop.store.read() as connection:
+def _fail_if_none_analysed(ctx: RunContext, keys: list[str]) -> None:
+    """Fail the run if none of the requested websites was analysed."""
+    with ctx.store.read() as connection:
         last = latest_reports(connection, keys)
-    if any(one.analysis and one.failure is None for one in last.values()):
+    if any(report.analysis and report.failure is None for report in last.values()):
         return
-    said = "; ".join(
-        f"{one.source_id}: {one.failure or one.progress_message}" for one in last.values()
+    reasons = "; ".join(
+        f"{report.source_id}: {report.failure or report.progress_message}"
+        for report in last.values()
     )
-    raise dg.Failure(f"no website got through. {said[:1_000]}", allow_retries=False)
+    raise dg.Failure(f"no website was analysed. {reasons[:1_000]}", allow_retries=False)
 
 
 def materializations(report: AnalysisReport) -> Iterator[dg.AssetMaterialization]:
-    """One for each phase that has ended."""
-    told = {
+    """Yield an event for each finished phase."""
+    metadata_of = {
         WEBSITE_INFO: _info,
         WEBSITE_PROMPTS: _prompts,
         WEBSITE_ANALYSIS: _analysis,
@@ -133,7 +141,7 @@ def materializations(report: AnalysisReport) -> Iterator[dg.AssetMaterialization
             "analysis": dg.MetadataValue.text(f"{report.id}, {report.status.value}"),
             "progress": dg.MetadataValue.int(report.progress_percent),
             "attempts": dg.MetadataValue.int(int(times["attempts"])),
-            **told[phase.kind](report),
+            **metadata_of[phase.kind](report),
         }
         yield dg.AssetMaterialization(phase.kind, partition=report.source_id, metadata=metadata)
 
@@ -155,8 +163,10 @@ def _info(report: AnalysisReport) -> dict[str, dg.MetadataValue]:
 
 
 def _prompts(report: AnalysisReport) -> dict[str, dg.MetadataValue]:
-    lines = [f"{number}. {plain(one['text'], limit=400)}" for number, one in _numbered(report)]
-    by = Counter(str(one["by"]) for one in report.prompts)
+    lines = [
+        f"{number}. {plain(prompt['text'], limit=400)}" for number, prompt in _numbered(report)
+    ]
+    by = Counter(str(prompt["by"]) for prompt in report.prompts)
     return {
         "prompts": dg.MetadataValue.int(len(report.prompts)),
         "texts": dg.MetadataValue.md("\n".join(lines)),
@@ -169,23 +179,23 @@ def _numbered(report: AnalysisReport) -> list[tuple[int, Any]]:
 
 
 def _analysis(report: AnalysisReport) -> dict[str, dg.MetadataValue]:
-    """Numbers, since Dagster plots them; what a provider did not answer is no zero."""
-    found = report.analysis
-    overall = found["overall"]
+    """Return numbers, since Dagster plots them; a provider without an answer is no zero."""
+    analysis = report.analysis
+    overall = analysis["overall"]
     metadata: dict[str, dg.MetadataValue] = {
         "visibility": dg.MetadataValue.float(overall["visibility"]),
         "score": dg.MetadataValue.int(overall["score"]),
         "mentions": dg.MetadataValue.int(overall["mentions"]),
         "answers": dg.MetadataValue.int(overall["answers"]),
-        "failures": dg.MetadataValue.json(dict(found["failures"])),
+        "failures": dg.MetadataValue.json(dict(analysis["failures"])),
         "visibility_table": dg.MetadataValue.md(visibility_table(report)),
     }
     metadata |= {
-        f"visibility_{name}": dg.MetadataValue.float(one["visibility"])
-        for name, one in found["by_provider"].items()
+        f"visibility_{name}": dg.MetadataValue.float(result["visibility"])
+        for name, result in analysis["by_provider"].items()
     }
-    if found.get("cost_usd") is not None:
-        metadata["cost_usd"] = dg.MetadataValue.float(float(found["cost_usd"]))
+    if analysis.get("cost_usd") is not None:
+        metadata["cost_usd"] = dg.MetadataValue.float(float(analysis["cost_usd"]))
     if report.history:
         drawn = picture(visibility_picture(str(report.info.get("name")), report.history))
         if drawn is not None:
@@ -194,13 +204,13 @@ def _analysis(report: AnalysisReport) -> dict[str, dg.MetadataValue]:
 
 
 def visibility_table(report: AnalysisReport) -> str:
-    """The business and its competitors on the same answers, the most visible first."""
-    found = report.analysis
-    everybody = {str(report.info.get("name")): found["overall"], **found["competitors"]}
+    """Return the business and its competitors on the same answers, most visible first."""
+    analysis = report.analysis
+    everybody = {str(report.info.get("name")): analysis["overall"], **analysis["competitors"]}
     lines = ["| name | visible | score | mean rank |", "|---|--:|--:|--:|"]
-    for name, one in sorted(everybody.items(), key=lambda pair: -pair[1]["visibility"]):
-        rank = one.get("mean_rank") or ""
-        lines.append(f"| {plain(name)} | {one['visibility']:.0%} | {one['score']} | {rank} |")
+    for name, result in sorted(everybody.items(), key=lambda pair: -pair[1]["visibility"]):
+        rank = result.get("mean_rank") or ""
+        lines.append(f"| {plain(name)} | {result['visibility']:.0%} | {result['score']} | {rank} |")
     return "\n".join(lines)
 
 
@@ -214,7 +224,7 @@ def _spec(name: str, after: str, kinds: set[str], description: str) -> dg.AssetS
         owners=OWNERS,
         kinds=kinds,
         metadata={"dagster/column_schema": column_schema(name)},
-        skippable=True,  # told by events of their own, each with its partition
+        skippable=True,  # reported by events of their own, each with its partition
     )
 
 
@@ -248,32 +258,32 @@ def _spec(name: str, after: str, kinds: set[str], description: str) -> dg.AssetS
     can_subset=True,
 )
 def analyze_website(
-    context: dg.AssetExecutionContext, workshop: RunContextResource
+    context: dg.AssetExecutionContext, run_context: RunContextResource
 ) -> Iterator[Any]:
-    """Analyse the partitions asked for."""
+    """Analyse the requested partitions."""
     if not context.has_partition_key and not context.has_partition_key_range:
         raise dg.Failure(
             f"{context.run.job_name} works on one source: name it with"
             """ --tags '{"dagster/partition": "website:..."}'""",
             allow_retries=False,
         )
-    one = context.has_partition_key
-    keys = [context.partition_key] if one else list(context.partition_keys)
-    yield from _run(context, workshop, keys)
+    has_one_key = context.has_partition_key
+    keys = [context.partition_key] if has_one_key else list(context.partition_keys)
+    yield from _run(context, run_context, keys)
 
 
 @dg.op(out=dg.Out(is_required=False), tags={"kind": "website"})
-def analyze_due(context: dg.OpExecutionContext, workshop: RunContextResource) -> Iterator[Any]:
-    """Go on with every analysis that waits, in whichever phase."""
-    yield from _run(context, workshop, None)
+def analyze_due(context: dg.OpExecutionContext, run_context: RunContextResource) -> Iterator[Any]:
+    """Continue every waiting analysis, in whichever phase."""
+    yield from _run(context, run_context, None)
 
 
 @dg.job(
     tags={resources.SHARD: WEBSITES_SHARD},
-    description="Go on with the analyses that wait: information, prompts, answers of providers.",
+    description="Continue waiting analyses: information, prompts, answers of providers.",
 )
 def analyze_websites() -> None:
-    """One op."""
+    """Run `analyze_due`."""
     analyze_due()
 
 

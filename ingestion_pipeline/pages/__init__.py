@@ -1,7 +1,7 @@
-"""Bytes, politely: a `Request` enters, and its page leaves as `Fetched` or as `Unchanged`.
+"""Polite fetching: a `Request` goes in, a `Fetched` page or `Unchanged` comes out.
 
-All else that may happen leaves as a classified `WorkError`; bodies stay in the `ContentStore`.
-What a page means, and when it is due, does not belong here: reading and sources know that.
+Every failure is a classified `WorkError`; bodies are kept in the `ContentStore`. What a page means
+and when it is due does not belong here: `reading` and `sources` know that.
 """
 
 from ingestion_pipeline.pages.content.store import ContentStore

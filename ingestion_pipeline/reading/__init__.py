@@ -1,8 +1,8 @@
-"""Bodies as they were fetched enter: bytes, with whatever their headers claim.
+"""Parse fetched bodies: bytes with their claimed headers in, text and records out.
 
-What a body says leaves: text, Markdown, links, feed entries, the items of a JSON or HTML list with
-their dates, and a problem for each part that cannot be read. What it means does not belong here,
-nor does fetching it or storing it. `models` asks language models what rules cannot read.
+Results are text, Markdown, links, feed entries, the items of a JSON or HTML list with their dates,
+and a problem for each part that cannot be read. What records mean does not belong here, nor does
+fetching or storing them. `llm` calls language models for what rules cannot read.
 """
 
 from ingestion_pipeline.reading.evidence.grounding import Grounding, ground

@@ -1,7 +1,7 @@
-"""One thread for what keeps the interpreter busy, beside the event loop.
+"""One parser thread per event loop, for work that keeps the interpreter busy.
 
-Pages that are read in many threads take the interpreter from each other all the time, and none is
-read sooner: that took a tenth to a third more CPU time.
+Parsing pages in many threads makes them compete for the interpreter, and none is done sooner: that
+took a tenth to a third more CPU time.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from weakref import WeakKeyDictionary
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_desks: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = WeakKeyDictionary()
+_executors: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = WeakKeyDictionary()
 
 
 async def in_parser_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """As `asyncio.to_thread`, but in the one thread that the running loop has for this."""
+    """Run `work` as `asyncio.to_thread` does, but in the one parser thread of the running loop."""
     loop = asyncio.get_running_loop()
-    desk = _desks.get(loop)
-    if desk is None:
-        desk = _desks[loop] = ThreadPoolExecutor(max_workers=1, thread_name_prefix="desk")
+    executor = _executors.get(loop)
+    if executor is None:
+        executor = _executors[loop] = ThreadPoolExecutor(max_workers=1, thread_name_prefix="parser")
     in_context = copy_context().run
-    return await loop.run_in_executor(desk, partial(in_context, work, *args, **kwargs))
+    return await loop.run_in_executor(executor, partial(in_context, work, *args, **kwargs))

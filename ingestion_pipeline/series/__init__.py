@@ -1,7 +1,8 @@
-"""What chapter sites say about a series enters: listings and feeds, read by one adapter per site.
+"""Chapters of serial publications, read from chapter sites and feeds.
 
-Chapters leave, one per number, each with every release that its source states. Chapter content
-does not belong here, nor does the fetching of listings: adapters say what to ask and read answers.
+One adapter per platform says what to request and parses the responses. The result is one chapter
+per number, with every release its source lists. Chapter content is never stored, and this
+package does not fetch anything itself.
 """
 
 from ingestion_pipeline.series.chapter import Chapter, Release, chapters_of

@@ -1,6 +1,6 @@
-"""What was told of chapters, when chapters move: outbox rows and notices follow them.
+"""Outbox rows and notices of chapters when chapters are merged, split or withdrawn.
 
-Nobody is told a second time, and nothing that is still to be told is lost.
+Followers are never notified twice of a chapter, and no pending notification is lost.
 """
 
 from __future__ import annotations
@@ -38,33 +38,35 @@ from ingestion_pipeline.store.tables import (
 from ingestion_pipeline.store.types import Id, Json
 
 KINDS = ("chapter", CHAPTER_LANGUAGE)  # subject ids: "12" and "12:de"
-WITHDRAWN = "the chapter was withdrawn"  # why a notice is muted; restoring looks for it
+WITHDRAWN = "the chapter was withdrawn"  # error of a muted notice; `restore` matches it
 
-_NOBODY = datetime(1970, 1, 1, tzinfo=UTC)  # followed by then
+_NO_FOLLOWERS = datetime(1970, 1, 1, tzinfo=UTC)  # nobody followed by then
 
-_Pairs = Mapping[int, int]  # chapter that goes: chapter that stays
+_Pairs = Mapping[int, int]  # duplicate chapter: surviving chapter
 
 
 def lock(connection: Connection, staying: Collection[int], *, old: str, new: str) -> None:
-    """Whatever a merge of these series changes of what is told: each table once, in its order.
+    """Lock the follows, outbox rows and notices a merge may change, each table in its lock order.
 
-    `staying` are the chapters of `new` that `old` has, too.
+    `staying` are the chapters of `new` whose key `old` has, too.
     """
     theirs = select(follows.c.series_id).where(follows.c.series_id.in_([old, new]))
     in_order = theirs.order_by(follows.c.recipient_id, follows.c.series_id)
     connection.execute(in_order.with_for_update()).all()
     of_both = select(chapters.c.id).where(chapters.c.series_id.in_([old, new]))
-    _about(connection, outbox, list(connection.execute(of_both).scalars()))
-    given = row_source(connection, {"id": Text()}, [(str(one),) for one in staying], "given")
-    is_staying = notices.c.subject_kind.in_(KINDS) & notices.c.subject_id.in_(select(given.c.id))
+    _rows_about(connection, outbox, list(connection.execute(of_both).scalars()))
+    batch = row_source(
+        connection, {"id": Text()}, [(str(chapter_id),) for chapter_id in staying], "given"
+    )
+    is_staying = notices.c.subject_kind.in_(KINDS) & notices.c.subject_id.in_(select(batch.c.id))
     concerned = select(notices.c.id).where(or_(notices.c.series_id == old, is_staying))
     connection.execute(concerned.order_by(notices.c.id).with_for_update()).all()
 
 
 def repoint(connection: Connection, pairs: _Pairs, *, series_id: str) -> int:
-    """What was or is to be told of each chapter that goes speaks of the one that stays.
+    """Move outbox rows and notices of each duplicate chapter to the chapter that survives.
 
-    How many notices were dropped, because their recipient has one of the chapter that stays.
+    Return how many notices were dropped because their recipient already has one of the survivor.
     """
     if not pairs:
         return 0
@@ -73,20 +75,21 @@ def repoint(connection: Connection, pairs: _Pairs, *, series_id: str) -> int:
 
 
 def _repoint_outbox(connection: Connection, pairs: _Pairs, series_id: str) -> None:
-    going = _about(connection, outbox, pairs.keys())
-    staying = {_subject(row): row for row in _about(connection, outbox, pairs.values())}
+    duplicates = _rows_about(connection, outbox, pairs.keys())
+    survivors = {_subject(row): row for row in _rows_about(connection, outbox, pairs.values())}
     moved: list[tuple[Any, ...]] = []
     dropped: list[int] = []
     reopened: list[int] = []
-    for row in going:
+    for row in duplicates:
         subject = _subject(row, pairs)
-        kept = staying.get(subject)
-        if kept is None:
+        survivor = survivors.get(subject)
+        if survivor is None:
             moved.append((row["id"], subject[1], _payload(row, subject[1], series_id)))
             continue
         dropped.append(row["id"])
-        if row["handled_at"] is None and kept["handled_at"] is not None:
-            reopened.append(kept["id"])  # else those who followed the one that goes hear nothing
+        if row["handled_at"] is None and survivor["handled_at"] is not None:
+            # else followers of the duplicate's series would not be notified
+            reopened.append(survivor["id"])
     connection.execute(delete(outbox).where(_among(connection, outbox.c.id, dropped)))
     again = update(outbox).where(_among(connection, outbox.c.id, reopened))
     connection.execute(again.values(handled_at=None))
@@ -94,21 +97,21 @@ def _repoint_outbox(connection: Connection, pairs: _Pairs, series_id: str) -> No
 
 
 def _repoint_notices(connection: Connection, pairs: _Pairs, series_id: str) -> int:
-    going = _about(connection, notices, pairs.keys())
-    staying = {
+    duplicates = _rows_about(connection, notices, pairs.keys())
+    survivors = {
         (row["recipient"], *_subject(row)): row
-        for row in _about(connection, notices, pairs.values())
+        for row in _rows_about(connection, notices, pairs.values())
     }
     moved: list[tuple[Any, ...]] = []
     dropped: list[int] = []
-    for row in going:
+    for row in duplicates:
         subject = _subject(row, pairs)
-        kept = staying.get((row["recipient"], *subject))
-        if kept is not None and not _replaces(row, kept):
+        survivor = survivors.get((row["recipient"], *subject))
+        if survivor is not None and not _replaces(row, survivor):
             dropped.append(row["id"])
             continue
-        if kept is not None:
-            dropped.append(kept["id"])
+        if survivor is not None:
+            dropped.append(survivor["id"])
         moved.append((row["id"], subject[1], _payload(row, subject[1], series_id)))
     connection.execute(delete(notices).where(_among(connection, notices.c.id, dropped)))
     _rewrite(connection, notices, moved)
@@ -117,9 +120,10 @@ def _repoint_notices(connection: Connection, pairs: _Pairs, series_id: str) -> i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unseen:
-    """A chapter that only one of two series has, and the other's followers who miss it.
+    """A chapter that only one of two series has, and the followers of the other who miss it.
 
-    Without recipients it is of the backlog: news once a source of the other series lists it.
+    Without recipients it belongs to the backlog: it is announced once a source of the other series
+    lists it.
     """
 
     chapter_id: int
@@ -127,17 +131,17 @@ class Unseen:
 
 
 def unseen(connection: Connection, old: str, new: str) -> list[Unseen]:
-    """Return what a merge shows to followers of either series that is new to them.
+    """Return the chapters that a merge makes visible to followers for whom they are new.
 
-    That is what is beyond their series' latest, and what was found in the other after they began to
-    follow. The other's backlog is old, until a source of theirs lists it; who follows both has been
-    told of it.
+    New are chapters beyond the latest of the follower's own series, and those detected in the other
+    series after the follower began to follow. The other series' backlog is not new until a source
+    of the follower's series lists it. Who follows both series was notified already.
     """
     return [*_unseen(connection, old, new), *_unseen(connection, new, old)]
 
 
 def _unseen(connection: Connection, mine: str, other: str) -> list[Unseen]:
-    since = _followers_of_one(connection, mine, but_not=other)
+    since = _followers_of_only(connection, mine, but_not=other)
     if not since:
         return []
     ours, query = chapters.alias(), select(series.c.latest_chapter).where(series.c.id == mine)
@@ -156,42 +160,45 @@ def _unseen(connection: Connection, mine: str, other: str) -> list[Unseen]:
     owed: list[Unseen] = []
     for id_, number, detected_at, is_old in rows:
         is_later = None not in (highest, number) and number > highest
-        who = [
+        recipients = [
             recipient
-            for recipient, at in since.items()
-            if is_later or (not is_old and at <= detected_at)
+            for recipient, followed_at in since.items()
+            if is_later or (not is_old and followed_at <= detected_at)
         ]
-        owed += [Unseen(chapter_id=id_, recipients=who)] if who or is_old else []
+        owed += [Unseen(chapter_id=id_, recipients=recipients)] if recipients or is_old else []
     return owed
 
 
-def _followers_of_one(
+def _followers_of_only(
     connection: Connection, series_id: str, *, but_not: str
 ) -> dict[str, datetime]:
-    """Return since when each follower of the one series, and not of the other, follows it."""
+    """Return since when each recipient follows the series; who follows both is left out."""
     others = select(follows.c.recipient_id).where(follows.c.series_id == but_not)
     query = select(follows.c.recipient_id, follows.c.created_at).where(
         follows.c.series_id == series_id, follows.c.recipient_id.not_in(others.scalar_subquery())
     )
-    found = connection.execute(query.order_by(follows.c.recipient_id))
-    return {recipient: at for recipient, at in found}  # noqa: C416 - rows to a dict
+    rows = connection.execute(query.order_by(follows.c.recipient_id))
+    return {recipient: at for recipient, at in rows}  # noqa: C416 - rows to a dict
 
 
 def announce_unseen(
     connection: Connection, owed: Sequence[Unseen], *, series_id: str, now: datetime
 ) -> None:
-    """Let the outbox name these followers, beside whoever its row of the chapter is for."""
-    latest.mark_unannounced(connection, [one.chapter_id for one in owed if not one.recipients])
+    """Add these followers to the chapters' outbox rows, beside those the rows already reach."""
+    latest.mark_unannounced(
+        connection,
+        [unseen_chapter.chapter_id for unseen_chapter in owed if not unseen_chapter.recipients],
+    )
     owed = [chapter for chapter in owed if chapter.recipients]
     rows = {
         row["subject_id"]: row
-        for row in _about(connection, outbox, {chapter.chapter_id for chapter in owed})
+        for row in _rows_about(connection, outbox, {chapter.chapter_id for chapter in owed})
     }
     values: list[dict[str, Any]] = []
     for chapter in owed:
         row = rows.get(str(chapter.chapter_id))
         before: dict[str, Any] = {} if row is None else row["payload"]
-        followed_by = before.get("followed_by") or (row["created_at"] if row else _NOBODY)
+        followed_by = before.get("followed_by") or (row["created_at"] if row else _NO_FOLLOWERS)
         payload = before | {
             "series_id": series_id,
             "chapter_id": chapter.chapter_id,
@@ -209,40 +216,40 @@ def announce_unseen(
     latest.put_in_outbox(connection, values)
 
 
-def says_more(going: str, staying: str) -> bool:
-    """Whether the notice that goes must replace the one that stays: what was sent stays sent."""
-    if going == "sent":
-        return staying != "sent"
-    return going == "pending" and staying == "failed"
+def takes_precedence(duplicate: str, survivor: str) -> bool:
+    """Return whether the duplicate's notice replaces the survivor's; a sent notice stays sent."""
+    if duplicate == "sent":
+        return survivor != "sent"
+    return duplicate == "pending" and survivor == "failed"
 
 
-def _replaces(going: RowMapping, kept: RowMapping) -> bool:
-    if going["status"] == kept["status"] == "pending":
-        return is_begun(going) and not is_begun(kept)
-    return says_more(going["status"], kept["status"])
+def _replaces(duplicate: RowMapping, survivor: RowMapping) -> bool:
+    if duplicate["status"] == survivor["status"] == "pending":
+        return is_sealed(duplicate) and not is_sealed(survivor)
+    return takes_precedence(duplicate["status"], survivor["status"])
 
 
-def is_begun(row: RowMapping) -> bool:
-    """Whether a notice is in a message, which is sent as it is, and again so, under its own key."""
+def is_sealed(row: RowMapping) -> bool:
+    """Return whether the notice is part of a message, which is only ever sent unchanged."""
     return row.get("delivery_id") is not None
 
 
-def rename_series(connection: Connection, old: str, new: str) -> int:
-    """Notices, what is still to be told, and follows belong to the other series; the follows.
+def move_to_series(connection: Connection, old: str, new: str) -> int:
+    """Move notices, pending outbox rows and follows to the other series; return the follows moved.
 
-    A payload that has been sent, or is in a message, stays what was said.
+    The payload of a notice that was sent or is part of a message stays as it is.
     """
     connection.execute(update(notices).where(notices.c.series_id == old).values(series_id=new))
     waiting = (
         (outbox, outbox.c.handled_at.is_(None)),
-        (notices, _is_unsaid()),
+        (notices, _is_unsent()),
     )
     for table, is_waiting in waiting:
         query = select(table.c.id, table.c.subject_id, table.c.payload).where(
             table.c.subject_kind.in_(KINDS), is_waiting
         )
-        found = connection.execute(query).mappings().all()
-        theirs = [row for row in found if row["payload"].get("series_id") == old]
+        rows = connection.execute(query).mappings().all()
+        theirs = [row for row in rows if row["payload"].get("series_id") == old]
         renamed = [
             (row["id"], row["subject_id"], _payload(row, row["subject_id"], new)) for row in theirs
         ]
@@ -264,31 +271,31 @@ def _move_follows(connection: Connection, old: str, new: str) -> int:
 
 
 def announced_chapters(connection: Connection, chapter_ids: Collection[int]) -> set[int]:
-    """Of these chapters, those that an outbox row or a notice speaks of."""
+    """Return those of these chapters that an outbox row or a notice refers to."""
     if not chapter_ids:
         return set()
-    found = [
-        *_about(connection, outbox, chapter_ids),
-        *_about(connection, notices, chapter_ids),
+    rows = [
+        *_rows_about(connection, outbox, chapter_ids),
+        *_rows_about(connection, notices, chapter_ids),
     ]
-    return {_chapter_id(row["subject_id"]) for row in found}
+    return {_chapter_id(row["subject_id"]) for row in rows}
 
 
 def suppress(connection: Connection, chapter_id: int, *, now: datetime) -> int:
-    """What is still to be told of the chapter is told to nobody; how many notices were muted.
+    """Stop pending notifications of the chapter; return how many notices were muted.
 
-    A message that was begun may have arrived: it is not recalled.
+    A message that is being sent may have arrived, so its notices are left as they are.
     """
     unsaid = _of_chapter(outbox, chapter_id) & outbox.c.handled_at.is_(None)
     connection.execute(update(outbox).where(unsaid).values(handled_at=now))
-    pending = _of_chapter(notices, chapter_id) & _is_unsaid()
+    pending = _of_chapter(notices, chapter_id) & _is_unsent()
     muted = update(notices).where(pending).values(status="muted", error=WITHDRAWN)
     return connection.execute(muted).rowcount
 
 
-def speak_again(connection: Connection, chapter_id: int, *, silenced_at: datetime) -> int:
-    """What `silence` held back at that moment is told to who still follows; how many notices."""
-    held = _of_chapter(outbox, chapter_id) & (outbox.c.handled_at == silenced_at)
+def restore(connection: Connection, chapter_id: int, *, suppressed_at: datetime) -> int:
+    """Release what `suppress` held back at that time, for current followers; return the notices."""
+    held = _of_chapter(outbox, chapter_id) & (outbox.c.handled_at == suppressed_at)
     connection.execute(update(outbox).where(held).values(handled_at=None))
     muted = _of_chapter(notices, chapter_id) & (notices.c.error == WITHDRAWN)
     still = exists().where(
@@ -302,7 +309,7 @@ def speak_again(connection: Connection, chapter_id: int, *, silenced_at: datetim
     return connection.execute(pending).rowcount
 
 
-def _is_unsaid() -> ColumnElement[bool]:
+def _is_unsent() -> ColumnElement[bool]:
     return (notices.c.status == "pending") & notices.c.delivery_id.is_(None)
 
 
@@ -314,16 +321,19 @@ def _of_chapter(table: Table, chapter_id: int) -> ColumnElement[bool]:
     return table.c.subject_kind.in_(KINDS) & is_it
 
 
-def _about(
+def _rows_about(
     connection: Connection, table: Table, chapter_ids: Collection[int]
 ) -> Sequence[RowMapping]:
-    """The rows that speak of these chapters, in any language; nobody handles or sends them now."""
-    given = row_source(
-        connection, {"subject": Text()}, [(str(one),) for one in sorted(chapter_ids)], "given"
+    """Lock and return the rows that refer to these chapters, in any language."""
+    batch = row_source(
+        connection,
+        {"subject": Text()},
+        [(str(chapter_id),) for chapter_id in sorted(chapter_ids)],
+        "given",
     )
     query = (
         select(table)
-        .join(given, given.c.subject == _chapter(connection, table))
+        .join(batch, batch.c.subject == _chapter(connection, table))
         .where(table.c.subject_kind.in_(KINDS))
         .order_by(table.c.id)
         .with_for_update(of=table)
@@ -332,7 +342,10 @@ def _about(
 
 
 def _chapter(connection: Connection, table: Table) -> ColumnElement[str]:
-    """The chapter's id in a subject; notices are of chapters alone, and have an index by it."""
+    """Return the SQL expression of the chapter id in a subject id.
+
+    Notices refer to chapters only and are indexed by the bare column.
+    """
     subject = table.c.subject_id
     if table is notices:
         return subject
@@ -342,12 +355,12 @@ def _chapter(connection: Connection, table: Table) -> ColumnElement[str]:
 
 
 def _subject(row: RowMapping, pairs: _Pairs | None = None) -> tuple[str, str]:
-    """Kind and id, of the chapter that stays in place of the one that goes."""
+    """Return kind and id of the row's subject; with `pairs`, of the surviving chapter."""
     if pairs is None:
         return row["subject_kind"], row["subject_id"]
     _, colon, language = row["subject_id"].partition(":")
-    stays = pairs[_chapter_id(row["subject_id"])]
-    return row["subject_kind"], f"{stays}{colon}{language}"
+    survivor_id = pairs[_chapter_id(row["subject_id"])]
+    return row["subject_kind"], f"{survivor_id}{colon}{language}"
 
 
 def _chapter_id(subject_id: str) -> int:
@@ -355,8 +368,8 @@ def _chapter_id(subject_id: str) -> int:
 
 
 def _payload(row: RowMapping, subject_id: str, series_id: str) -> dict[str, Any]:
-    is_said = row.get("handled_at") is not None or row.get("status", "pending") != "pending"
-    if is_said or is_begun(row):
+    is_final = row.get("handled_at") is not None or row.get("status", "pending") != "pending"
+    if is_final or is_sealed(row):
         return row["payload"]
     return row["payload"] | {"series_id": series_id, "chapter_id": _chapter_id(subject_id)}
 
@@ -364,18 +377,18 @@ def _payload(row: RowMapping, subject_id: str, series_id: str) -> dict[str, Any]
 def _among(
     connection: Connection, column: ColumnElement[int], ids: Sequence[int]
 ) -> ColumnElement[bool]:
-    """However many: each of a series' chapters times its followers is beyond any IN list."""
-    given = row_source(connection, {"id": Id}, [(one,) for one in ids], "among")
-    return column.in_(select(given.c.id))
+    """Return a condition for any number of ids: chapters times followers exceed every IN list."""
+    batch = row_source(connection, {"id": Id}, [(id_,) for id_ in ids], "among")
+    return column.in_(select(batch.c.id))
 
 
 def _rewrite(connection: Connection, table: Table, changed: Sequence[tuple[Any, ...]]) -> None:
     if not changed:
         return
     columns = {"id": Id, "subject_id": Text(), "payload": Json}
-    given = row_source(connection, columns, changed, "given")
+    batch = row_source(connection, columns, changed, "given")
     connection.execute(
         update(table)
-        .where(table.c.id == given.c.id)
-        .values(subject_id=given.c.subject_id, payload=given.c.payload)
+        .where(table.c.id == batch.c.id)
+        .values(subject_id=batch.c.subject_id, payload=batch.c.payload)
     )

@@ -1,4 +1,4 @@
-"""Chapters: a source's releases grouped by number, the same in whatever order they are listed."""
+"""Releases, and chapters as groups of a source's releases, independent of the order listed."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ class Release:
     published_at: datetime | None
 
     def __post_init__(self) -> None:
-        """Take secrets out of the addresses: a private feed names its reader in each of them."""
+        """Remove secrets from the addresses: private feeds put the user's token in each of them."""
         for name in ("url", "source_chapter_id"):
             if (address := getattr(self, name)) is not None and "://" in address:
                 object.__setattr__(self, name, without_secrets(address))
 
 
-MAX_OWN_ID_BYTES = 500  # beyond it a hash stands for it: PostgreSQL indexes no key over 2,700
+MAX_OWN_ID_BYTES = 500  # longer ids are hashed: PostgreSQL indexes no key over 2,700
 _NEVER = datetime.max.replace(tzinfo=UTC)
-_facts = attrgetter(*(one.name for one in fields(Release)))
+_facts = attrgetter(*(field.name for field in fields(Release)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chapter:
-    """One chapter of one source: its own facts are those of its leading release."""
+    """One chapter of one source; its own fields are those of its leading release."""
 
     key: str
     number: Decimal | None
@@ -60,9 +60,10 @@ class Chapter:
 def chapters_of(
     releases: Sequence[Release], *, source_id: str
 ) -> tuple[list[Chapter], list[Problem]]:
-    """One chapter per number, lowest first, then the unnumbered; no release is lost or doubled.
+    """Return one chapter per number, lowest first, then the unnumbered, and the problems.
 
-    A release that has neither number, id nor address cannot be told from others: it is a problem.
+    Every release is in exactly one chapter. A release with neither number, id nor address cannot be
+    recognised again: it is reported as a problem.
     """
     groups: dict[str, list[Release]] = {}
     problems: list[Problem] = []
@@ -77,23 +78,22 @@ def chapters_of(
 
 
 def chapter_of(key: str, releases: Iterable[Release]) -> Chapter:
-    """The chapter that these releases are."""
+    """Return the chapter made of these releases."""
     return _chapter(key, list(releases))
 
 
 def own_id(release: Release) -> str:
-    """What the source calls the release: its id, else its address; empty if it has neither."""
+    """Return the source's id of the release, else its address; empty if it has neither."""
     return release.source_chapter_id or release.url or ""
 
 
-def with_known_releases(chapter: Chapter, known: Iterable[Release]) -> Chapter:
-    """The chapter as a window shows it, with the releases that have moved out of the window.
+def with_stored_releases(chapter: Chapter, stored: Iterable[Release]) -> Chapter:
+    """Add the stored releases that have left a feed's window to the listed chapter.
 
-    A release is the same by the source's own id or address, language and group; what the window
-    says of it is newer.
+    Two releases are the same by id or address, language and group; the listed one is newer.
     """
-    shown = {_identity(release) for release in chapter.releases}
-    gone = [release for release in known if _identity(release) not in shown]
+    listed = {_identity(release) for release in chapter.releases}
+    gone = [release for release in stored if _identity(release) not in listed]
     return _chapter(chapter.key, [*chapter.releases, *gone])
 
 
@@ -103,27 +103,30 @@ def _identity(release: Release) -> tuple[str | None, str | None, str | None]:
 
 
 def fingerprint(chapter: Chapter) -> str:
-    """A hash of every fact of the chapter; equal for the same releases in another order."""
+    """Return a hash of every field of the chapter, independent of the order of its releases."""
     return _fingerprint(chapter, list(map(_canonical_json, chapter.releases)))
 
 
 def as_stored(chapter: Chapter) -> tuple[str, str]:
-    """Its releases as a JSON list, each as `release_as_dict` gives it, and its fingerprint."""
-    told = list(map(_canonical_json, chapter.releases))
-    return f"[{','.join(told)}]", _fingerprint(chapter, told)
+    """Return the releases as a JSON list (each as in `release_as_dict`) and the fingerprint."""
+    releases_json = list(map(_canonical_json, chapter.releases))
+    return f"[{','.join(releases_json)}]", _fingerprint(chapter, releases_json)
 
 
-def _fingerprint(chapter: Chapter, told: Sequence[str]) -> str:
-    if len(told) == 1:  # one release says it all, and most chapters have but one
-        leading, every = told[0], _quoted(told[0])
+def _fingerprint(chapter: Chapter, releases_json: Sequence[str]) -> str:
+    if len(releases_json) == 1:  # most chapters have one release
+        leading, every = releases_json[0], _quoted(releases_json[0])
     else:
-        leading, every = _canonical_json(chapter), ",".join(map(_quoted, sorted(told)))
+        leading, every = _canonical_json(chapter), ",".join(map(_quoted, sorted(releases_json)))
     facts = f"[{_quoted(chapter.key)},{leading},[{every}]]"
     return hashlib.sha256(facts.encode("ascii")).hexdigest()
 
 
 def _canonical_json(facts: Release | Chapter) -> str:
-    """As `json.dumps(release_as_dict(...), sort_keys=True, separators=(",", ":"))`, in a fifth."""
+    """Return `json.dumps(release_as_dict(...), sort_keys=True, separators=(",", ":"))`.
+
+    Written by hand: it takes a fifth of the time.
+    """
     number = None if facts.number is None else number_text(facts.number)
     moment = _in_utc(facts.published_at)
     return (
@@ -141,7 +144,7 @@ def _quoted(text: str | None) -> str:
 
 
 def release_as_dict(release: Release) -> dict[str, str | None]:
-    """The release for JSON: number as text, time as ISO 8601 in UTC."""
+    """Return the release for JSON: number as text, time as ISO 8601 in UTC."""
     moment = _in_utc(release.published_at)
     return {
         "number": None if release.number is None else number_text(release.number),
@@ -156,7 +159,7 @@ def release_as_dict(release: Release) -> dict[str, str | None]:
 
 
 def release_from_dict(fields: Mapping[str, str | None]) -> Release:
-    """The release that `release_as_dict` wrote; a field that is absent is unknown."""
+    """Return the release that `release_as_dict` wrote; an absent field is None."""
     number, published_at = fields.get("number"), fields.get("published_at")
     return Release(
         number=Decimal(number) if number is not None else None,
@@ -171,13 +174,13 @@ def release_from_dict(fields: Mapping[str, str | None]) -> Release:
 
 
 def _cleaned(release: Release) -> Release:
-    """The release itself if there is nothing to clean, as of most: to make another takes longer."""
+    """Return the release with clean texts; the same object if nothing changed, which is faster."""
     number, published_at = chapter_number(release.number), _in_utc(release.published_at)
     title, url = clean_text(release.title), clean_text(release.url)
     language, group = clean_text(release.language), clean_text(release.scanlation_group)
     own_id, volume = clean_text(release.source_chapter_id), clean_text(release.volume)
-    found = (number, title, url, language, group, own_id, volume, published_at)
-    if all(map(is_, found, _facts(release))):
+    cleaned = (number, title, url, language, group, own_id, volume, published_at)
+    if all(map(is_, cleaned, _facts(release))):
         return release
     return Release(
         number=number,
@@ -192,7 +195,7 @@ def _cleaned(release: Release) -> Release:
 
 
 def _in_utc(moment: datetime | None) -> datetime | None:
-    """The same moment in UTC, which a time without zone is taken to be in."""
+    """Convert to UTC; a time without zone is taken as UTC."""
     if moment is None or moment.tzinfo is None:
         return moment and moment.replace(tzinfo=UTC)
     try:
@@ -236,7 +239,7 @@ def _chapter(key: str, group: Sequence[Release]) -> Chapter:
 
 
 def _precedence(release: Release) -> tuple[bool, datetime, str, str]:
-    """Titled before untitled, then the earliest, then the source's own id, then every fact."""
+    """Order releases: titled first, then the earliest, then by id, then by every field."""
     moment = release.published_at or _NEVER
     own_id = release.source_chapter_id or release.url or ""
     return release.title is None, moment, own_id, _canonical_json(release)

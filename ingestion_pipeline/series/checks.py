@@ -1,4 +1,4 @@
-"""What can be wrong with chapters although every run succeeded: gaps, quarantines, silence."""
+"""Checks for chapter data that is wrong although runs succeed: gaps, quarantines, staleness."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ingestion_pipeline.series.numbers import is_special, missing_numbers
 from ingestion_pipeline.series.reporting import chapter_numbers
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Source, Tier
-from ingestion_pipeline.sources.health import SHOWN, Finding
+from ingestion_pipeline.sources.health import MAX_SUMMARY_FINDINGS, Finding
 from ingestion_pipeline.sources.lookup import list_sources
 from ingestion_pipeline.sources.scheduling.tiers import is_stale
 from ingestion_pipeline.sources.source import QUARANTINED
@@ -19,21 +19,23 @@ from ingestion_pipeline.store.tables import sources
 
 
 def gaps(connection: Connection, series_id: str | None = None) -> list[Finding]:
-    """Series with whole numbers missing between the first and the latest chapter, or the one."""
-    found: list[Finding] = []
-    for one, all_numbers in chapter_numbers(connection, series_id).items():
-        # an extra neither opens a gap nor stands for the chapter it belongs to
+    """Return the series that miss whole numbers between their first and latest chapter."""
+    findings: list[Finding] = []
+    for id_, all_numbers in chapter_numbers(connection, series_id).items():
+        # an extra neither opens a gap nor replaces the chapter it belongs to
         numbers = [n for n in all_numbers if not is_special(n)] or [Decimal(0)]
-        skipped = max(int(numbers[0]) - 1, 0)  # what lies before its first chapter is no gap
+        skipped = max(int(numbers[0]) - 1, 0)  # numbers before the first chapter are no gap
         missing = [n + skipped for n in missing_numbers([n - skipped for n in numbers])]
         if missing:
-            shown = ", ".join(map(str, missing[:SHOWN])) + (", ..." if len(missing) > SHOWN else "")
-            found.append(Finding(subject=one, message=f"missing: {shown}"))
-    return found
+            listed = ", ".join(map(str, missing[:MAX_SUMMARY_FINDINGS])) + (
+                ", ..." if len(missing) > MAX_SUMMARY_FINDINGS else ""
+            )
+            findings.append(Finding(subject=id_, message=f"missing: {listed}"))
+    return findings
 
 
 def quarantined(connection: Connection) -> list[Finding]:
-    """Sources whose last listing was not believed: empty after full, or a large drop."""
+    """Return sources whose last listing was quarantined: empty after full, or a large drop."""
     return [
         Finding(subject=source.id, message=source.last_outcome or "")
         for source in list_sources(
@@ -43,13 +45,13 @@ def quarantined(connection: Connection) -> list[Finding]:
 
 
 def stale(connection: Connection, *, now: datetime, settings: Settings) -> list[Finding]:
-    """Sources that should have succeeded several times by now and did not."""
+    """Return sources that should have succeeded several times by now and did not."""
     shortest = min(settings.interval_seconds(Kind.SERIES.value, tier.value) for tier in Tier)
     patience = timedelta(seconds=shortest) * settings.ingest.stale_factor
     last = func.coalesce(sources.c.last_success_at, sources.c.created_at)
     return [
         Finding(subject=source.id, message=_since(source))
-        # only those that may be: a run asks this of ten thousand
+        # only candidates: a run checks ten thousand sources
         for source in list_sources(connection, last < now - patience, kind=Kind.SERIES)
         if is_stale(source, now=now, settings=settings)
     ]

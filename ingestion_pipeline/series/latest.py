@@ -1,4 +1,4 @@
-"""The series' latest chapter, and the outbox rows of new chapters."""
+"""The latest chapter of a series, and the outbox rows of new chapters and languages."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from ingestion_pipeline.store.types import ExactDecimal, Id, UtcDateTime
 
 
 def raise_latest(connection: Connection, latest: Mapping[str, tuple[Decimal, datetime]]) -> None:
-    """Where the number exceeds the latest chapter, it is the latest now, since the given time."""
+    """Set latest chapter and its time where the number exceeds the current latest."""
     if not latest:
         return
     columns = {"id": String(120), "number": ExactDecimal(), "at": UtcDateTime()}
     given_rows = [(id_, number, at) for id_, (number, at) in sorted(latest.items())]
-    given = row_source(connection, columns, given_rows, "given")
+    batch = row_source(connection, columns, given_rows, "given")
     connection.execute(
         update(series)
         .where(
-            series.c.id == given.c.id,
-            or_(series.c.latest_chapter.is_(None), series.c.latest_chapter < given.c.number),
+            series.c.id == batch.c.id,
+            or_(series.c.latest_chapter.is_(None), series.c.latest_chapter < batch.c.number),
         )
-        .values(latest_chapter=given.c.number, last_chapter_at=given.c.at)
+        .values(latest_chapter=batch.c.number, last_chapter_at=batch.c.at)
     )
 
 
 def recompute_latest(connection: Connection, ids: Collection[str]) -> None:
-    """The latest chapter is the highest that some source still has, since it was detected.
+    """Set the latest to the highest available chapter, with its time of detection.
 
-    What an operator has withdrawn is not there, whoever lists it.
+    Chapters that an operator rejected do not count, whoever lists them.
     """
     for series_id in sorted(ids):
         is_available = exists().where(
@@ -76,14 +76,14 @@ def recompute_latest(connection: Connection, ids: Collection[str]) -> None:
 
 
 def rejected(connection: Connection, keys: Collection[tuple[str, str]]) -> set[str]:
-    """Of these (series, key), the series whose chapter an operator has withdrawn."""
+    """Return the series of those (series, key) whose chapter an operator has rejected."""
     if not keys:
         return set()
     columns = {"series_id": String(120), "key": Text()}
-    given = row_source(connection, columns, sorted(keys), "given")
+    batch = row_source(connection, columns, sorted(keys), "given")
     query = (
         select(chapters.c.series_id)
-        .join(given, and_(chapters.c.series_id == given.c.series_id, chapters.c.key == given.c.key))
+        .join(batch, and_(chapters.c.series_id == batch.c.series_id, chapters.c.key == batch.c.key))
         .where(chapters.c.rejected_at.is_not(None))
     )
     return set(connection.execute(query).scalars())
@@ -99,7 +99,7 @@ CHAPTER_COLUMNS = (
 
 
 def chapter_payload(row: Any, source_id: str) -> dict[str, Any]:  # noqa: ANN401 - any such row
-    """What the outbox says of a chapter, given its `CHAPTER_COLUMNS`."""
+    """Return the outbox payload of a chapter, from a row of its `CHAPTER_COLUMNS`."""
     return {
         "series_id": row.series_id,
         "chapter_id": row.id,
@@ -110,7 +110,7 @@ def chapter_payload(row: Any, source_id: str) -> dict[str, Any]:  # noqa: ANN401
 
 
 def baselines(connection: Connection, ids: Collection[str]) -> dict[str, Baseline]:
-    """Return what silent syncs of these series start from; a series without chapters has none."""
+    """Return the baseline of silent syncs of these series; a series without chapters has none."""
     if not ids:
         return {}
     query = select(series.c.id, series.c.latest_chapter, series.c.created_at).where(
@@ -136,13 +136,13 @@ def highest_numbers(
 
 
 def mark_unannounced(connection: Connection, ids: Collection[int]) -> None:
-    """Keep in mind that nobody was told of these chapters."""
+    """Mark chapters whose followers were not notified."""
     if ids:
         connection.execute(_flagged(connection, ids, unannounced=True))
 
 
-def reveal(connection: Connection, ids: Collection[int]) -> set[tuple[str, str]]:
-    """Return the (series, key) of these chapters of which nobody was told; each of them once."""
+def take_unannounced(connection: Connection, ids: Collection[int]) -> set[tuple[str, str]]:
+    """Clear the mark of these chapters; return the (series, key) of those that had it."""
     if not ids:
         return set()
     statement = _flagged(connection, ids, unannounced=False).where(
@@ -153,8 +153,8 @@ def reveal(connection: Connection, ids: Collection[int]) -> set[tuple[str, str]]
 
 
 def _flagged(connection: Connection, ids: Collection[int], *, unannounced: bool) -> Update:
-    given = row_source(connection, {"id": Id}, [(id_,) for id_ in sorted(ids)], "given")
-    changed = update(chapters).where(chapters.c.id.in_(select(given.c.id)))
+    batch = row_source(connection, {"id": Id}, [(id_,) for id_ in sorted(ids)], "given")
+    changed = update(chapters).where(chapters.c.id.in_(select(batch.c.id)))
     return changed.values(unannounced=unannounced)
 
 
@@ -165,16 +165,16 @@ def announce(
     revealed: Collection[tuple[str, str]] = (),
     now: datetime,
 ) -> None:
-    """Write one outbox row per chapter (series, key), naming the source that brought it.
+    """Write one outbox row per chapter (series, key), naming the source that listed it.
 
-    Of a chapter that is `revealed` those are told who followed when it was first detected.
+    A `revealed` chapter is sent to those who followed the series when it was first detected.
     """
     if not news:
         return
     columns = {"series_id": String(120), "key": Text()}
-    given = row_source(connection, columns, sorted(news), "given")
+    batch = row_source(connection, columns, sorted(news), "given")
     query = select(*CHAPTER_COLUMNS, chapters.c.first_detected_at).join(
-        given, and_(chapters.c.series_id == given.c.series_id, chapters.c.key == given.c.key)
+        batch, and_(chapters.c.series_id == batch.c.series_id, chapters.c.key == batch.c.key)
     )
     rows = [
         {
@@ -194,7 +194,7 @@ def announce(
 
 
 def put_in_outbox(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write these rows of the outbox; one that was handled is handled again, as it is now."""
+    """Upsert these outbox rows; a row that was handled is handled again."""
     if not rows:
         return
     statement = insert_into(connection, outbox)
@@ -213,14 +213,17 @@ Pair = tuple[int, str]  # chapter id, language
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
-    """Who brings a language to a chapter; and when a silent first sync had brought it before."""
+class LanguageNews:
+    """The source of a language that is new to a chapter.
+
+    `suppressed_at` is when a silent first sync listed it before.
+    """
 
     source_id: str
     suppressed_at: datetime | None = None
 
 
-Spoken = dict[Pair, Brought]
+NewLanguages = dict[Pair, LanguageNews]
 
 
 def new_languages(
@@ -228,96 +231,102 @@ def new_languages(
     plans: Sequence[ChapterPlan],
     ids: Mapping[ChapterKey, int],
     created: Container[ChapterKey],
-) -> Spoken:
-    """What sources that are no first sync bring in a language that no source had, before it is so.
+) -> NewLanguages:
+    """Return languages that are new to existing chapters, before the plans are written.
 
-    A chapter that is itself new is told as such, and what was only renumbered is no news.
+    Silent syncs do not count. A chapter that is itself new is announced as such, and a renumbered
+    one is not news.
     """
     brought: dict[Pair, list[str]] = {}
     for plan in plans:
-        if not plan.is_loud:
+        if not plan.announces_all:
             continue
-        for chapter_id, chapter in _standing(plan, ids, created):
+        for chapter_id, chapter in _existing_chapters(plan, ids, created):
             for language in {release.language for release in chapter.releases if release.language}:
                 brought.setdefault((chapter_id, language), []).append(plan.listing.source.id)
     if not brought:
         return {}
-    known = _languages(connection, {chapter_id for chapter_id, _ in brought})
-    # of a chapter whose sources were all split off nobody knows what it was told in
-    told_in = {chapter_id for chapter_id, _ in known}
+    existing = _languages(connection, {chapter_id for chapter_id, _ in brought})
+    # the announced languages of a chapter whose sources were all split off are unknown
+    chapters_with_languages = {chapter_id for chapter_id, _ in existing}
     return {
         pair: news
         for pair, source_ids in brought.items()
-        if pair[0] in told_in and (news := _news(source_ids, known.get(pair, {})))
+        if pair[0] in chapters_with_languages
+        and (news := _news(source_ids, existing.get(pair, {})))
     }
 
 
-def _news(source_ids: Sequence[str], known: Mapping[str, datetime | None]) -> Brought | None:
-    """Return who brings what no source had, but for silent first syncs of others; None: nobody."""
-    if None in known.values():
+def _news(
+    source_ids: Sequence[str], existing: Mapping[str, datetime | None]
+) -> LanguageNews | None:
+    """Return the source that brings a new language; None if a source announced it before."""
+    if None in existing.values():
         return None
-    first = next((id_ for id_ in source_ids if id_ not in known), None)
-    earliest = min((at for at in known.values() if at is not None), default=None)
-    return Brought(first, earliest) if first is not None else None
+    first = next((id_ for id_ in source_ids if id_ not in existing), None)
+    earliest = min((at for at in existing.values() if at is not None), default=None)
+    return LanguageNews(first, earliest) if first is not None else None
 
 
-def _standing(
+def _existing_chapters(
     plan: ChapterPlan, ids: Mapping[ChapterKey, int], created: Container[ChapterKey]
 ) -> list[tuple[int, Chapter]]:
-    """What the plan writes of chapters that were there, by their ids."""
+    """Return the chapters the plan writes that existed before, with their ids."""
     new = [
         (ids[plan.series_id, chapter.key], chapter)
         for chapter in plan.new_links
         if (plan.series_id, chapter.key) not in created and chapter.key not in plan.renumbered
     ]
-    return [*new, *((known.chapter_id, chapter) for chapter, known in plan.changed_links)]
+    return [*new, *((link.chapter_id, chapter) for chapter, link in plan.changed_links)]
 
 
 def _languages(
     connection: Connection, chapter_ids: set[int]
 ) -> dict[tuple[int, str | None], dict[str, datetime | None]]:
-    """Return who has or had each language of the chapters; none is one of them.
+    """Return the sources that list or listed each (chapter, language); None is a language, too.
 
-    With the time at which a silent first sync brought it to a chapter that was there, else None.
+    The value is the time at which a silent first sync added it to an existing chapter, else None.
     """
     link = chapter_sources.c
-    is_silent = (link.detected_at <= sources.c.synced_at) & (
+    came_with_first_sync = (link.detected_at <= sources.c.synced_at) & (
         link.detected_at > chapters.c.first_detected_at
     )
     query = (
-        select(link.chapter_id, link.source_id, link.releases, link.detected_at, is_silent)
+        select(
+            link.chapter_id, link.source_id, link.releases, link.detected_at, came_with_first_sync
+        )
         .join(chapters, chapters.c.id == link.chapter_id)
         .outerjoin(sources, sources.c.id == link.source_id)
         .where(link.chapter_id.in_(sorted(chapter_ids)))
     )
-    found: dict[tuple[int, str | None], dict[str, datetime | None]] = {}
+    languages: dict[tuple[int, str | None], dict[str, datetime | None]] = {}
     for chapter_id, source_id, releases, detected_at, is_suppressed in connection.execute(query):
         for release in releases:
-            having = found.setdefault((chapter_id, release["language"]), {})
-            having[source_id] = detected_at if is_suppressed else None
-    return found
+            holders = languages.setdefault((chapter_id, release["language"]), {})
+            holders[source_id] = detected_at if is_suppressed else None
+    return languages
 
 
-def announce_languages(connection: Connection, spoken: Spoken, *, now: datetime) -> None:
-    """One outbox row per chapter and language, once for ever; none of a withdrawn chapter."""
-    if not spoken:
+def announce_languages(connection: Connection, languages: NewLanguages, *, now: datetime) -> None:
+    """Write one outbox row per chapter and language, only once; none for a rejected chapter."""
+    if not languages:
         return
     query = select(*CHAPTER_COLUMNS).where(
-        chapters.c.id.in_({chapter_id for chapter_id, _ in spoken}),
+        chapters.c.id.in_({chapter_id for chapter_id, _ in languages}),
         chapters.c.rejected_at.is_(None),
     )
-    found = {row.id: row for row in connection.execute(query)}
+    chapters_by_id = {row.id: row for row in connection.execute(query)}
     new = [
         {
             "subject_kind": CHAPTER_LANGUAGE,
             "subject_id": f"{chapter_id}:{language}",
-            "payload": chapter_payload(found[chapter_id], brought.source_id)
+            "payload": chapter_payload(chapters_by_id[chapter_id], brought.source_id)
             | {"language": language}
             | _followed_by(brought),
             "created_at": now,
         }
-        for (chapter_id, language), brought in sorted(spoken.items(), key=itemgetter(0))
-        if chapter_id in found
+        for (chapter_id, language), brought in sorted(languages.items(), key=itemgetter(0))
+        if chapter_id in chapters_by_id
     ]
     if new:
         insert = insert_into(connection, outbox).on_conflict_do_nothing(
@@ -326,7 +335,7 @@ def announce_languages(connection: Connection, spoken: Spoken, *, now: datetime)
         connection.execute(insert, new)
 
 
-def _followed_by(brought: Brought) -> dict[str, str]:
-    """Name who is told of what had come in silence: those who followed when it came."""
+def _followed_by(brought: LanguageNews) -> dict[str, str]:
+    """Limit news that a silent sync suppressed to those who followed at that time."""
     at = brought.suppressed_at
     return {} if at is None else {"followed_by": at.isoformat()}

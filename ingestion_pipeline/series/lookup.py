@@ -1,4 +1,4 @@
-"""Series as they stand: one by id, or all of them, and the errors that name what is meant."""
+"""Queries on series and their chapters by id, and the errors of unknown or merged series."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from sqlalchemy import Connection, Select, Table, exists, func, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from ingestion_pipeline.series import rows
-from ingestion_pipeline.sources.canonical_series import home_of, named_series
+from ingestion_pipeline.sources.canonical_series import canonical_series_id, named_series
 from ingestion_pipeline.store.tables import chapter_sources, chapters, follows, series, sources
 
 
 class UnknownSeries(LookupError):
     """No series has this id."""
 
-    def __init__(self, series_id: str, known: Iterable[str]) -> None:
-        close = get_close_matches(series_id, list(known), n=3)
+    def __init__(self, series_id: str, existing_ids: Iterable[str]) -> None:
+        close = get_close_matches(series_id, list(existing_ids), n=3)
         cure = f"did you mean {' or '.join(close)}?" if close else "`ingest series list` shows all"
         super().__init__(f"there is no series {series_id!r}; {cure}")
 
 
 class SeriesMerged(ValueError):
-    """The series has gone into another."""
+    """The series was merged into another."""
 
     def __init__(self, series_id: str, into: str) -> None:
-        super().__init__(f"{series_id!r} was merged into {into!r}; name that one")
+        super().__init__(f"{series_id!r} was merged into {into!r}; use that id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesFacts:
-    """A series for people: counts are of what is there now."""
+    """A series for display, with the current counts."""
 
     id: str
     title: str
@@ -49,41 +49,43 @@ class SeriesFacts:
 
 
 def lock_live(connection: Connection, series_ids: Collection[str]) -> None:
-    """The series are there, were not merged away, and are ours until the transaction ends."""
+    """Lock these series; raise if one does not exist or was merged away."""
     merged = rows.lock_series(connection, series_ids)
-    for one in series_ids:
-        if one in merged:
-            raise SeriesMerged(one, merged[one])
-        _check_known(connection, one)
+    for series_id in series_ids:
+        if series_id in merged:
+            raise SeriesMerged(series_id, merged[series_id])
+        _check_exists(connection, series_id)
 
 
-def _check_known(connection: Connection, series_id: str) -> None:
+def _check_exists(connection: Connection, series_id: str) -> None:
     if connection.execute(select(series.c.id).where(series.c.id == series_id)).first() is None:
         raise UnknownSeries(series_id, connection.execute(select(series.c.id)).scalars())
 
 
 def list_series(connection: Connection, series_id: str | None = None) -> list[SeriesFacts]:
-    """Every series by id, or the one."""
+    """Return every series by id, or the given one."""
     is_available = exists().where(
         chapter_sources.c.chapter_id == chapters.c.id, chapter_sources.c.available
     )
     counted = {
-        "chapters": _counted(chapters, chapters.c.series_id, is_available & _stands()),
-        "withdrawn": _counted(chapters, chapters.c.series_id, ~_stands()),
-        "sources": _counted(sources, home_of(named_series()), sources.c.kind == "series"),
+        "chapters": _counted(chapters, chapters.c.series_id, is_available & _is_not_rejected()),
+        "withdrawn": _counted(chapters, chapters.c.series_id, ~_is_not_rejected()),
+        "sources": _counted(
+            sources, canonical_series_id(named_series()), sources.c.kind == "series"
+        ),
         "followers": _counted(follows, follows.c.series_id),
     }
     names = ("id", "title", "latest_chapter", "last_chapter_at", "merged_into")
     query = select(*(series.c[name] for name in names)).order_by(series.c.id)
     if series_id is not None:
         query = query.where(series.c.id == series_id)
-    counts = {name: _numbers(connection, one) for name, one in counted.items()}
-    found: list[SeriesFacts] = []
+    counts = {name: _numbers(connection, count_query) for name, count_query in counted.items()}
+    all_facts: list[SeriesFacts] = []
     for row in connection.execute(query).mappings():
         facts: dict[str, Any] = {name: row[name] for name in names}
         facts |= {name: by_id.get(row["id"], 0) for name, by_id in counts.items()}
-        found.append(SeriesFacts(**facts))
-    return found
+        all_facts.append(SeriesFacts(**facts))
+    return all_facts
 
 
 def _counted(table: Table, by: ColumnElement[Any], *where: ColumnElement[bool]) -> Select[Any, int]:
@@ -99,25 +101,25 @@ def _numbers(connection: Connection, query: Select[Any, int]) -> dict[str, int]:
     return {row["id"]: row["n"] for row in connection.execute(query).mappings()}
 
 
-def _stands() -> ColumnElement[bool]:
+def _is_not_rejected() -> ColumnElement[bool]:
     return chapters.c.rejected_at.is_(None)
 
 
-def one_series(connection: Connection, series_id: str) -> SeriesFacts:
-    """The series with this id, merged away or not."""
-    _check_known(connection, series_id)
+def get_series(connection: Connection, series_id: str) -> SeriesFacts:
+    """Return the series with this id, merged away or not."""
+    _check_exists(connection, series_id)
     return list_series(connection, series_id)[0]
 
 
 def merged_from(connection: Connection, series_id: str) -> list[str]:
-    """The series that went into this one."""
+    """Return the series that were merged into this one."""
     query = select(series.c.id).where(series.c.merged_into == series_id).order_by(series.c.id)
     return list(connection.execute(query).scalars())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChapterFacts:
-    """A chapter for people; `sources` are those that have it."""
+    """A chapter for display; `sources` are those that list it."""
 
     key: str
     number: Decimal | None
@@ -129,7 +131,7 @@ class ChapterFacts:
 
 
 def chapters_of_series(connection: Connection, series_id: str) -> list[ChapterFacts]:
-    """Every chapter that some source has, and every one that was withdrawn; the highest first."""
+    """Return every available chapter and every withdrawn one, highest number first."""
     names = ("key", "number", "title", "published_at", "first_detected_at", "rejected_at")
     held = (chapter_sources.c.chapter_id == chapters.c.id) & chapter_sources.c.available
     query = (
@@ -138,10 +140,12 @@ def chapters_of_series(connection: Connection, series_id: str) -> list[ChapterFa
         .where(chapters.c.series_id == series_id)
         .order_by(chapters.c.number.desc().nulls_last(), chapters.c.id, chapter_sources.c.source_id)
     )
-    found: dict[int, ChapterFacts] = {}
+    chapters_by_id: dict[int, ChapterFacts] = {}
     for row in connection.execute(query).mappings():
         values: dict[str, Any] = {name: row[name] for name in names}
-        one = found.setdefault(row["id"], ChapterFacts(**values, sources=[]))
+        chapter = chapters_by_id.setdefault(row["id"], ChapterFacts(**values, sources=[]))
         if row["source_id"] is not None:
-            one.sources.append(row["source_id"])
-    return [one for one in found.values() if one.sources or one.rejected_at]
+            chapter.sources.append(row["source_id"])
+    return [
+        chapter for chapter in chapters_by_id.values() if chapter.sources or chapter.rejected_at
+    ]

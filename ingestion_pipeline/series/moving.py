@@ -1,4 +1,4 @@
-"""Chapter sources that go from one chapter to another, and what has to be counted anew."""
+"""Moves of chapter sources between chapters: merges, splits, and corrected numbers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ingestion_pipeline.series.chapter import (
     chapter_of,
     own_id,
     release_from_dict,
-    with_known_releases,
+    with_stored_releases,
 )
 from ingestion_pipeline.series.plan import ChapterPlan
 from ingestion_pipeline.series.rows import LinkRow, StoredRelease, VanishedLink
-from ingestion_pipeline.sources.canonical_series import home_of, named_series
+from ingestion_pipeline.sources.canonical_series import canonical_series_id, named_series
 from ingestion_pipeline.sources.poll_tasks import interrupt_polls
 from ingestion_pipeline.store.bulk import row_source
 from ingestion_pipeline.store.tables import chapter_sources, chapters, sources
@@ -27,94 +27,96 @@ from ingestion_pipeline.store.types import Id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Twins:
-    """Two rows of one source for what is one chapter now."""
+class DuplicateLinks:
+    """Two chapter sources of one source that belong to the same chapter after a merge."""
 
     key: str
-    going: RowMapping
-    staying: RowMapping
+    duplicate: RowMapping
+    survivor: RowMapping
 
 
-def pairs_of(connection: Connection, old: str, new: str) -> dict[int, int]:
-    """The chapters of one series that the other has too, by id."""
+def shared_chapters(connection: Connection, old: str, new: str) -> dict[int, int]:
+    """Return the chapters of `old` whose key `new` has, too: id in `old`, id in `new`."""
     twin = chapters.alias()
     query = select(chapters.c.id, twin.c.id).join(twin, twin.c.key == chapters.c.key)
-    found = connection.execute(query.where(chapters.c.series_id == old, twin.c.series_id == new))
-    return {one: other for one, other in found}  # noqa: C416 - rows, not pairs, to a type checker
+    rows = connection.execute(query.where(chapters.c.series_id == old, twin.c.series_id == new))
+    return {old_id: new_id for old_id, new_id in rows}  # noqa: C416 - rows, not pairs, to a type checker
 
 
 def move_links(
     connection: Connection, pairs: Mapping[int, int], *, of: Collection[str] | None = None
 ) -> int:
-    """The chapter sources of each chapter belong to its twin; of all sources, or of these.
+    """Move the chapter sources of each chapter to its counterpart; return how many.
 
-    How many. Where the source has a row there already, one row holds the releases of both.
+    `of` limits it to these sources. Where the source already has a row there, one row keeps the
+    releases of both.
     """
     if not pairs:
         return 0
-    _unite(connection, _twins(connection, pairs, of))
-    given = row_source(connection, {"old": Id, "new": Id}, sorted(pairs.items()), "given")
-    statement = update(chapter_sources).where(chapter_sources.c.chapter_id == given.c.old)
+    _merge_links(connection, _duplicate_links(connection, pairs, of))
+    batch = row_source(connection, {"old": Id, "new": Id}, sorted(pairs.items()), "given")
+    statement = update(chapter_sources).where(chapter_sources.c.chapter_id == batch.c.old)
     if of is not None:
         statement = statement.where(chapter_sources.c.source_id.in_(list(of)))
-    return connection.execute(statement.values(chapter_id=given.c.new)).rowcount
+    return connection.execute(statement.values(chapter_id=batch.c.new)).rowcount
 
 
-def _twins(
+def _duplicate_links(
     connection: Connection, pairs: Mapping[int, int], of: Collection[str] | None
-) -> list[Twins]:
-    given = row_source(connection, {"old": Id, "new": Id}, sorted(pairs.items()), "given")
+) -> list[DuplicateLinks]:
+    batch = row_source(connection, {"old": Id, "new": Id}, sorted(pairs.items()), "given")
     other = chapter_sources.alias()
     query = (
         select(chapters.c.key, chapter_sources.c.id, other.c.id)
         .join(chapters, chapters.c.id == chapter_sources.c.chapter_id)
-        .join(given, given.c.old == chapter_sources.c.chapter_id)
+        .join(batch, batch.c.old == chapter_sources.c.chapter_id)
         .join(
             other,
             and_(
-                other.c.chapter_id == given.c.new, other.c.source_id == chapter_sources.c.source_id
+                other.c.chapter_id == batch.c.new, other.c.source_id == chapter_sources.c.source_id
             ),
         )
     )
     if of is not None:
         query = query.where(chapter_sources.c.source_id.in_(list(of)))
-    found = connection.execute(query).all()
-    wanted = [id_ for _, going, staying in found for id_ in (going, staying)]
-    held = select(chapter_sources).where(chapter_sources.c.id.in_(wanted))
+    rows = connection.execute(query).all()
+    link_ids = [id_ for _, duplicate, survivor in rows for id_ in (duplicate, survivor)]
+    held = select(chapter_sources).where(chapter_sources.c.id.in_(link_ids))
     links = {row["id"]: row for row in connection.execute(held).mappings()}
     return [
-        Twins(key=key, going=links[going], staying=links[staying]) for key, going, staying in found
+        DuplicateLinks(key=key, duplicate=links[duplicate], survivor=links[survivor])
+        for key, duplicate, survivor in rows
     ]
 
 
-def _unite(connection: Connection, twins: Sequence[Twins]) -> None:
-    """The row that stays holds every release, and what the newer of the two says of each."""
-    rows.update_links(connection, [_united(one) for one in twins])
-    for one in twins:
-        there = one.staying["available"] or one.going["available"]
-        standing = one.staying if one.staying["available"] == there else one.going
+def _merge_links(connection: Connection, pairs: Sequence[DuplicateLinks]) -> None:
+    """Write all releases to the surviving row, with the newer values, and delete the duplicate."""
+    rows.update_links(connection, [_merged_link(pair) for pair in pairs])
+    for pair in pairs:
+        there = pair.survivor["available"] or pair.duplicate["available"]
+        current = pair.survivor if pair.survivor["available"] == there else pair.duplicate
         connection.execute(
             update(chapter_sources)
-            .where(chapter_sources.c.id == one.staying["id"])
+            .where(chapter_sources.c.id == pair.survivor["id"])
             .values(
                 available=there,
-                missed_listings=standing["missed_listings"],
-                last_seen_at=standing["last_seen_at"],
-                detected_at=min(one.staying["detected_at"], one.going["detected_at"]),
+                missed_listings=current["missed_listings"],
+                last_seen_at=current["last_seen_at"],
+                detected_at=min(pair.survivor["detected_at"], pair.duplicate["detected_at"]),
             )
         )
-    gone = [one.going["id"] for one in twins]
+    gone = [pair.duplicate["id"] for pair in pairs]
     connection.execute(delete(chapter_sources).where(chapter_sources.c.id.in_(gone)))
 
 
-def _united(one: Twins) -> LinkRow:
-    older, newer = sorted((one.staying, one.going), key=_recency)
-    shown = [release_from_dict(fields) for fields in newer["releases"]]
-    known = [release_from_dict(fields) for fields in older["releases"]]
+def _merged_link(pair: DuplicateLinks) -> LinkRow:
+    older, newer = sorted((pair.survivor, pair.duplicate), key=_recency)
+    newer_releases = [release_from_dict(fields) for fields in newer["releases"]]
+    older_releases = [release_from_dict(fields) for fields in older["releases"]]
     return LinkRow(
-        chapter_id=one.staying["chapter_id"],
-        source_id=one.staying["source_id"],
-        chapter=with_known_releases(chapter_of(one.key, shown), known),
+        chapter_id=pair.survivor["chapter_id"],
+        source_id=pair.survivor["source_id"],
+        chapter=with_stored_releases(chapter_of(pair.key, newer_releases), older_releases),
     )
 
 
@@ -122,8 +124,8 @@ def _recency(link: RowMapping) -> tuple[bool, datetime, int]:
     return link["available"], link["detected_at"], len(link["releases"])
 
 
-def count_anew(connection: Connection, source_ids: Collection[str], *, now: datetime) -> None:
-    """How many chapters each source has in its series; a poll that counts on another begins again.
+def recount_chapters(connection: Connection, source_ids: Collection[str], *, now: datetime) -> None:
+    """Update the sources' record counts; polls that rely on a changed count start again.
 
     The caller has locked their polls.
     """
@@ -134,7 +136,7 @@ def count_anew(connection: Connection, source_ids: Collection[str], *, now: date
         .where(
             chapter_sources.c.source_id == sources.c.id,
             chapter_sources.c.available,
-            chapters.c.series_id == home_of(named_series()),
+            chapters.c.series_id == canonical_series_id(named_series()),
         )
         .correlate(sources)
         .scalar_subquery()
@@ -150,7 +152,7 @@ def count_anew(connection: Connection, source_ids: Collection[str], *, now: date
 
 
 def linked_sources(connection: Connection, series_ids: Collection[str]) -> set[str]:
-    """The sources that have or had a chapter of these series."""
+    """Return the sources that list or listed a chapter of these series."""
     query = (
         select(chapter_sources.c.source_id)
         .distinct()
@@ -174,25 +176,25 @@ class Suspect:
     releases: Sequence[Release]
 
 
-def find(connection: Connection, plans: Sequence[ChapterPlan]) -> None:
-    """The plans withdraw what is listed under another number, and know what is no news."""
+def find_renumbered(connection: Connection, plans: Sequence[ChapterPlan]) -> None:
+    """Add to the plans what is now listed under another number: links to withdraw, and no news."""
     open_plans = [plan for plan in plans if _may_correct(plan)]
     if not open_plans:
         return
     suspects = _suspects(connection, open_plans)
     for plan in open_plans:
-        mine = [one for one in suspects if one.source_id == plan.listing.source.id]
-        _correct(plan, [one for one in mine if one.series_id == plan.series_id])
+        mine = [suspect for suspect in suspects if suspect.source_id == plan.listing.source.id]
+        _correct(plan, [suspect for suspect in mine if suspect.series_id == plan.series_id])
 
 
 def listed_keys(plan: ChapterPlan) -> dict[str, set[str]]:
-    """Under which keys the listing has each release, by the source's own id."""
-    found: dict[str, set[str]] = {}
+    """Return the keys under which the listing has each release, by the source's own id."""
+    keys: dict[str, set[str]] = {}
     for chapter in plan.chapters:
         for release in chapter.releases:
-            found.setdefault(own_id(release), set()).add(chapter.key)
-    found.pop("", None)
-    return found
+            keys.setdefault(own_id(release), set()).add(chapter.key)
+    keys.pop("", None)
+    return keys
 
 
 def _fresh(plan: ChapterPlan) -> list[Chapter]:
@@ -200,9 +202,10 @@ def _fresh(plan: ChapterPlan) -> list[Chapter]:
 
 
 def _may_correct(plan: ChapterPlan) -> bool:
-    """Something has come; and something has gone, or the window overlaps the one before.
+    """Return whether the listing may hold a corrected number.
 
-    A window that is all new may give every chapter the same address, or ids by position.
+    Something must be new; and something must have vanished, or the window must overlap the one
+    before. In a window that is all new every chapter may have the same address, or ids by position.
     """
     fresh = len(_fresh(plan))
     if plan.listing.is_complete:
@@ -211,8 +214,8 @@ def _may_correct(plan: ChapterPlan) -> bool:
 
 
 def _suspects(connection: Connection, plans: Sequence[ChapterPlan]) -> list[Suspect]:
-    """What complete listings lack, and what windows show among their new chapters."""
-    gone = [one.id for plan in plans for one in plan.vanished]
+    """Return links that complete listings lack, and links that windows show among new chapters."""
+    gone = [link.id for plan in plans for link in plan.vanished]
     own_ids = {
         own_id(release)
         for plan in plans
@@ -257,31 +260,35 @@ def _suspects(connection: Connection, plans: Sequence[ChapterPlan]) -> list[Susp
 
 
 def _correct(plan: ChapterPlan, suspects: Collection[Suspect]) -> None:
-    """An old number that is still listed is no mistake, whatever became of its releases."""
+    """Withdraw what moved to another number; a number that is still listed is no mistake."""
     keys = listed_keys(plan)
     listed = {chapter.key for chapter in plan.chapters}
-    told: set[str] = set()
-    for one in suspects:
-        moved = [release for release in one.releases if len(keys.get(own_id(release), ())) == 1]
-        if not moved or one.key in listed:
+    announced: set[str] = set()
+    for suspect in suspects:
+        moved = [release for release in suspect.releases if len(keys.get(own_id(release), ())) == 1]
+        if not moved or suspect.key in listed:
             continue
-        _take_away(plan, one, [release for release in one.releases if release not in moved])
-        if not one.is_rejected:  # of what an operator withdrew, nobody was told in time
-            told |= {own_id(release) for release in moved}
-    plan.renumbered = {chapter.key for chapter in plan.new_links if _is_within(chapter, told)}
+        _remove_releases(
+            plan, suspect, [release for release in suspect.releases if release not in moved]
+        )
+        if not suspect.is_rejected:  # followers were not notified of a rejected one
+            announced |= {own_id(release) for release in moved}
+    plan.renumbered = {chapter.key for chapter in plan.new_links if _has_only(chapter, announced)}
 
 
-def _take_away(plan: ChapterPlan, one: Suspect, left: Sequence[Release]) -> None:
+def _remove_releases(plan: ChapterPlan, suspect: Suspect, left: Sequence[Release]) -> None:
     if not left:
-        plan.disproved.add(one.id)
+        plan.disproved.add(suspect.id)
         if not plan.listing.is_complete:
-            plan.vanished.append(VanishedLink(id=one.id, missed_listings=one.missed_listings))
+            plan.vanished.append(
+                VanishedLink(id=suspect.id, missed_listings=suspect.missed_listings)
+            )
     elif not plan.listing.is_complete:
         link = StoredRelease(
-            chapter_id=one.chapter_id, fingerprint="", available=True, missed_listings=0
+            chapter_id=suspect.chapter_id, fingerprint="", available=True, missed_listings=0
         )
-        plan.changed_links.append((chapter_of(one.key, left), link))
+        plan.changed_links.append((chapter_of(suspect.key, left), link))
 
 
-def _is_within(chapter: Chapter, told: Collection[str]) -> bool:
-    return all(own_id(release) in told for release in chapter.releases)
+def _has_only(chapter: Chapter, own_ids: Collection[str]) -> bool:
+    return all(own_id(release) in own_ids for release in chapter.releases)

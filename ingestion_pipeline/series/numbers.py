@@ -1,9 +1,9 @@
-"""Chapter numbers: what a label says, one form per number, and which whole chapters are missing.
+"""Chapter numbers: parsed from labels, in one canonical form, and the gaps between them.
 
-The rules are those that readers of chapter sites know. The series title and a year in brackets are
-left out; comma and hyphen are decimal points; "ch." beats other numbers, "#" all but that, and the
-tags of volume, version, season and year count only when nothing else does; the suffixes a to i are
-.1 to .9, and special, omake and extra come last, as .97, .98 and .99.
+The rules follow the conventions of chapter sites. The series title and a year in brackets are
+ignored; comma and hyphen are decimal points; "ch." beats other numbers, "#" all but that, and
+numbers of volume, version, season and year count only when there is no other; the suffixes a to
+i are .1 to .9, and special, omake and extra come last, as .97, .98 and .99.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_INTEGER_DIGITS = 9
 MAX_DECIMALS = 5
 
 MAX_LABEL_CHARACTERS = 1_000  # the longest of 623 real labels has 81
-MAX_LISTED = 100  # as many missing numbers as anyone acts upon
+MAX_LISTED = 100  # more missing numbers than anyone acts upon
 
 _EXACT = re.compile(r"([+-]?)([0-9]*(?:\.[0-9]+)?)\.?")
 # A suffix ends where its word does, in any script: the b of "51.bölüm" is none.
@@ -53,7 +53,7 @@ _ORDINAL_DIGITS = {c: n for n, c in enumerate("零一二三四五六七八九")}
     "\N{IDEOGRAPHIC NUMBER ZERO}": 0
 }
 _ORDINAL_UNITS = {"十": 10, "百": 100, "千": 1000}
-# Where a title that is given twice, in two scripts or with another name in brackets, falls apart.
+# Separators of a title that is given twice, in two scripts or with another name in brackets.
 _TITLE_PARTS = re.compile(r"(?:(?<!\s)\s++)?+[|/()\[\]（）【】]\s*+|(?<!\s)\s++(?=[^ -~])")  # noqa: RUF001  full-width brackets
 _CUT_WORD = re.compile(r"(?<![0-9a-z.])[0-9a-z.]++\Z")
 _POINTS = str.maketrans({",": ".", "-": ".", "\N{FULLWIDTH FULL STOP}": "."})
@@ -64,7 +64,7 @@ _LETTERS = "abcdefghi"
 def chapter_number(
     label: str | Decimal | float | None, series_title: str | None = None
 ) -> Decimal | None:
-    """The chapter's number in canonical form; None, never 0 or -1, where the label names none."""
+    """Return the chapter's canonical number; None, never 0 or -1, if the label has none."""
     if isinstance(label, Decimal):
         return _accepted(label)
     if label is None or isinstance(label, bool):
@@ -73,7 +73,7 @@ def chapter_number(
         return _accepted(Decimal(str(label)))
     if not isinstance(label, str):
         return _accepted(Decimal(label))
-    text = _plain(without_references(label))  # the figures of &#8211; number nothing
+    text = _plain(without_references(label))  # the digits of &#8211; are no number
     if (exact := _EXACT.fullmatch(text.strip())) and exact[2]:
         return _accepted(Decimal(exact[1] + exact[2]))
     if "(" in text:
@@ -84,17 +84,17 @@ def chapter_number(
 def volume_text(label: str, series_title: str | None = None) -> str | None:
     """Return the number of the volume that a label names, as text; a version (v2) is none."""
     text = _plain(without_references(label))
-    found = _VOLUME.search(_without_title(text, series_title) if series_title else text)
-    return str(int(found[1] or found[2] or found[3])) if found else None
+    match = _VOLUME.search(_without_title(text, series_title) if series_title else text)
+    return str(int(match[1] or match[2] or match[3])) if match else None
 
 
 def canonical_number(number: Decimal) -> Decimal:
-    """The one form of a finite number: 45, 45.0 and 45.00 become 45; 1E+2 becomes 100."""
+    """Return the canonical form: 45, 45.0 and 45.00 become 45; 1E+2 becomes 100."""
     return Decimal(number_text(number))
 
 
 def number_text(number: Decimal) -> str:
-    """The number as people write it: no exponent, no trailing zeros."""
+    """Return the number as people write it: no exponent, no trailing zeros."""
     text = format(number, "f")
     if "." in text:
         text = text.rstrip("0").rstrip(".")
@@ -102,24 +102,24 @@ def number_text(number: Decimal) -> str:
 
 
 def is_special(number: Decimal) -> bool:
-    """Whether it stands for an extra, an omake or a special, not for a chapter of the story."""
+    """Return whether it stands for an extra, an omake or a special."""
     return any(number % 1 == Decimal(f"0.{decimals}") for _, decimals in _KINDS)
 
 
 def gap_between(higher: Decimal | None, lower: Decimal | None) -> int:
-    """How many whole chapters lie between two neighbours; an unknown number opens no gap."""
+    """Return how many whole chapters lie between two neighbours; 0 if a number is unknown."""
     if higher is None or lower is None:
         return 0
     return max(0, int(higher) - int(lower) - 1)
 
 
 def missing_count(numbers: Iterable[Decimal | None]) -> int:
-    """How many whole chapters are absent below the highest, counted from chapter 1."""
+    """Return how many whole chapters are absent below the highest, counted from chapter 1."""
     return sum(len(gap) for gap in _gaps(numbers))
 
 
 def missing_numbers(numbers: Iterable[Decimal | None]) -> tuple[int, ...]:
-    """The absent whole chapters, lowest first, at most `MAX_LISTED` of them."""
+    """Return the absent whole chapters, lowest first, at most `MAX_LISTED` of them."""
     return tuple(islice((number for gap in _gaps(numbers) for number in gap), MAX_LISTED))
 
 
@@ -129,19 +129,19 @@ def _gaps(numbers: Iterable[Decimal | None]) -> list[range]:
 
 
 def _plain(label: str) -> str:
-    """Lower case, ASCII digits, one kind of decimal point, and no word that the cap cut in two."""
+    """Return the label in lower case with ASCII digits and points, minus a word cut by the cap."""
     text = label[:MAX_LABEL_CHARACTERS].lower()
     if not text.isascii():
         text = "".join(str(unicodedata.decimal(c, c)) for c in text)
-        text = _FRACTION.sub(lambda found: f"{found[1] or 0}.{_FRACTIONS[found[2]]}", text)
-        text = _ORDINAL.sub(lambda found: f"第{_ordinal(found[1])}", text)
+        text = _FRACTION.sub(lambda match: f"{match[1] or 0}.{_FRACTIONS[match[2]]}", text)
+        text = _ORDINAL.sub(lambda match: f"第{_ordinal(match[1])}", text)
     sign = "-" if text.startswith("-") else ""
     text = sign + text.removeprefix("-").translate(_POINTS)
     return _CUT_WORD.sub("", text) if len(label) > MAX_LABEL_CHARACTERS else text
 
 
 def _ordinal(text: str) -> int:
-    """The number in Chinese numerals, by units (百二十三) or by places (一二三)."""
+    """Return the value of Chinese numerals, by units (百二十三) or by places (一二三)."""
     total = count = 0
     for character in text:
         if unit := _ORDINAL_UNITS.get(character):
@@ -152,7 +152,7 @@ def _ordinal(text: str) -> int:
 
 
 def _without_title(text: str, series_title: str) -> str:
-    """The label without the series title; a title that is a number may be the chapter's as well."""
+    """Remove the series title; a title that is a number may be the chapter's as well."""
     pattern, is_number = _title_pattern(series_title)
     if pattern is None:
         return text
@@ -162,7 +162,7 @@ def _without_title(text: str, series_title: str) -> str:
 
 @lru_cache(maxsize=1_000)
 def _title_pattern(series_title: str) -> tuple[re.Pattern[str] | None, bool]:
-    """What to leave out of labels: the title, and each of its parts that has a number."""
+    """Return the pattern of title parts to ignore, and whether the title is a number."""
     title = _plain(series_title).strip()
     if len(title) < 2 and not title.isdigit():  # noqa: PLR2004  a one-letter title could be a suffix
         return None, False
@@ -174,24 +174,24 @@ def _title_pattern(series_title: str) -> tuple[re.Pattern[str] | None, bool]:
 
 
 def _from_words(text: str) -> Decimal | None:
-    found = _NUMBER.search(text)
-    if found is None:
+    match = _NUMBER.search(text)
+    if match is None:
         return None
-    if _NUMBER.search(text, found.end()):
-        return _value(_chosen(_TAG.sub(" ", text)) or found)
-    return _value(found)
+    if _NUMBER.search(text, match.end()):
+        return _value(_chosen(_TAG.sub(" ", text)) or match)
+    return _value(match)
 
 
 def _chosen(text: str) -> re.Match[str] | None:
-    """The number after "ch.", else after "#", else the first."""
+    """Return the number after "ch.", else after "#", else the first."""
     marked = _AFTER_CH.search(text) or _AFTER_HASH.search(text)
     return _NUMBER.search(text, marked.end() if marked else 0)
 
 
-def _value(found: re.Match[str]) -> Decimal | None:
-    whole, decimals, suffix = found.groups()
+def _value(match: re.Match[str]) -> Decimal | None:
+    whole, decimals, suffix = match.groups()
     if decimals is None and suffix:
-        follows_digit = found.string[found.end() : found.end() + 1].isdigit()
+        follows_digit = match.string[match.end() : match.end() + 1].isdigit()
         decimals = _suffix_decimals(suffix, is_word=follows_digit)
     return _accepted(Decimal(f"{whole}.{decimals or '0'}"))
 
@@ -205,7 +205,7 @@ def _suffix_decimals(suffix: str, *, is_word: bool) -> str | None:
 
 
 def _accepted(number: Decimal) -> Decimal | None:
-    """The number in canonical form if it is finite, not negative and exact in every database."""
+    """Return the canonical number if finite, not negative and exact in every database."""
     if not number.is_finite() or number < 0 or number.adjusted() >= MAX_INTEGER_DIGITS:
         return None
     if number and number.adjusted() < -MAX_DECIMALS:

@@ -1,7 +1,4 @@
-"""Two series that are one: everything of the first moves into the second.
-
-Followers of either are told of what is new to them, and of nothing twice.
-"""
+"""Operator changes to series: merge, split, and withdraw or restore a chapter; all audited."""
 
 from __future__ import annotations
 
@@ -14,9 +11,19 @@ from sqlalchemy import Connection, case, delete, exists, func, literal, null, or
 from ingestion_pipeline.series import announcements, rows
 from ingestion_pipeline.series.latest import recompute_latest
 from ingestion_pipeline.series.lookup import SeriesMerged, lock_live
-from ingestion_pipeline.series.moving import count_anew, linked_sources, move_links, pairs_of
+from ingestion_pipeline.series.moving import (
+    linked_sources,
+    move_links,
+    recount_chapters,
+    shared_chapters,
+)
 from ingestion_pipeline.series.numbers import chapter_number, number_text
-from ingestion_pipeline.sources.canonical_series import home_of, homes, named_series, sources_of
+from ingestion_pipeline.sources.canonical_series import (
+    canonical_series_id,
+    named_series,
+    series_assignments,
+    sources_of,
+)
 from ingestion_pipeline.sources.lookup import UnknownSource
 from ingestion_pipeline.sources.poll_tasks import interrupt_polls, lock_polls
 from ingestion_pipeline.sources.source import SERIES_ID
@@ -30,12 +37,12 @@ class SameSeries(ValueError):
     """A series cannot be merged into itself."""
 
     def __init__(self, series_id: str) -> None:
-        super().__init__(f"{series_id!r} is one series already; name two")
+        super().__init__(f"{series_id!r} was given twice; name two different series")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """What a merge came to."""
+    """Result of a merge."""
 
     chapters_moved: int
     chapters_united: int
@@ -45,10 +52,11 @@ class Merged:
 
 
 def merge(connection: Connection, old: str, new: str, *, actor: str, now: datetime) -> Merged:
-    """Every chapter of `old` is one of `new`, and whoever names `old` means `new`; audited.
+    """Move every chapter of `old` into `new`; from now on both ids mean `new`.
 
     Polls are locked first, then series in one order, as ingestion does it. A series that was merged
-    is refused on either side, and what was merged into `old` goes along: so no chain, no circle.
+    is refused on either side, and series merged into `old` before are redirected, too: so there are
+    no chains and no cycles. Followers are notified of what is new to them, and of nothing twice.
     """
     if old == new:
         raise SameSeries(old)
@@ -58,35 +66,35 @@ def merge(connection: Connection, old: str, new: str, *, actor: str, now: dateti
     }
     lock_polls(connection, affected)
     lock_live(connection, [old, new])
-    pairs = pairs_of(connection, old, new)
+    pairs = shared_chapters(connection, old, new)
     announcements.lock(connection, pairs.values(), old=old, new=new)
     unseen = announcements.unseen(connection, old, new)
-    _improve(connection, old, new)
+    _fill_from_duplicates(connection, old, new)
     links = move_links(connection, pairs)
     dropped = announcements.repoint(connection, pairs, series_id=new)
     connection.execute(delete(chapters).where(chapters.c.id.in_(list(pairs))))
     others = update(chapters).where(chapters.c.series_id == old).values(series_id=new)
     moved = connection.execute(others).rowcount
-    follows = announcements.rename_series(connection, old, new)
+    follows = announcements.move_to_series(connection, old, new)
     announcements.announce_unseen(connection, unseen, series_id=new, now=now)
-    _point(connection, old, new)
+    _redirect_names(connection, old, new)
     recompute_latest(connection, [old, new])
     lock_rows(connection, sources.c.id, affected)
-    count_anew(connection, affected, now=now)
-    came_to = Merged(
+    recount_chapters(connection, affected, now=now)
+    result = Merged(
         chapters_moved=moved,
         chapters_united=len(pairs),
         links_moved=links,
         follows_moved=follows,
         notices_dropped=dropped,
     )
-    detail = {"into": new, **asdict(came_to)}
+    detail = {"into": new, **asdict(result)}
     audit(connection, actor=actor, action="series.merge", subject=old, now=now, detail=detail)
-    return came_to
+    return result
 
 
-def _improve(connection: Connection, old: str, new: str) -> None:
-    """The chapter that stays gets what it lacks from its twin, and the earlier detection."""
+def _fill_from_duplicates(connection: Connection, old: str, new: str) -> None:
+    """Fill missing fields from the duplicates, and keep the earlier time of detection."""
     twin = chapters.alias()
     earlier = case(
         (twin.c.first_detected_at < chapters.c.first_detected_at, twin.c.first_detected_at),
@@ -104,19 +112,19 @@ def _improve(connection: Connection, old: str, new: str) -> None:
     )
 
 
-def _point(connection: Connection, old: str, new: str) -> None:
-    """Whoever means `old`, by whatever name, means `new`."""
+def _redirect_names(connection: Connection, old: str, new: str) -> None:
+    """Redirect `old`, and every series merged into it before, to `new`."""
     named = (series.c.id == old) | (series.c.merged_into == old)
     connection.execute(update(series).where(named).values(merged_into=new))
 
 
 class CannotSplit(ValueError):
-    """What was asked for cannot be split off."""
+    """The requested split is not possible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """What a split came to."""
+    """Result of a split."""
 
     links_moved: int
     chapters_made: int
@@ -133,15 +141,15 @@ def split(
     actor: str,
     now: datetime,
 ) -> Split:
-    """The sources tell of `new`, with all they have of `old`, whatever their files say; audited.
+    """Move the sources and their chapters from `old` to `new`, whatever the sources' files declare.
 
-    Undoes a merge where `new` went into `old`. What was told stays told, and follows stay.
+    Undoes a merge where `new` was merged into `old`. Sent notices and follows stay as they are.
     """
     if old == new:
         raise SameSeries(old)
     if not SERIES_ID.fullmatch(new):
-        raise CannotSplit(f"{new!r} is no id of a series; use a-z 0-9 : . _ -, at most 120")
-    # Also those that stay: who came by a merge that is undone is told so by name.
+        raise CannotSplit(f"{new!r} is not a valid series id; use a-z 0-9 : . _ -, at most 120")
+    # Also those that stay: undoing a merge assigns sources that came with it by name.
     affected = {*source_ids, *sources_of(connection, [old])}
     lock_polls(connection, affected)
     rows.ensure_series(connection, {new: title or new}, now=now)
@@ -153,7 +161,7 @@ def split(
         raise SeriesMerged(new, merged[new])
     _check_sources(connection, source_ids, old)
     made = _copy_chapters(connection, old, new, source_ids)
-    pairs = pairs_of(connection, old, new)
+    pairs = shared_chapters(connection, old, new)
     links = move_links(connection, pairs, of=source_ids)
     removed = _remove_empty(connection, list(pairs))
     lock_rows(connection, sources.c.id, affected)
@@ -161,35 +169,37 @@ def split(
         _restore_series(connection, old, new, source_ids)
     _assign(connection, source_ids, new, now=now)
     recompute_latest(connection, [old, new])
-    count_anew(connection, source_ids, now=now)
+    recount_chapters(connection, source_ids, now=now)
     interrupt_polls(connection, source_ids, now=now)
-    came_to = Split(links_moved=links, chapters_made=made, chapters_removed=removed)
-    detail = {"into": new, "sources": list(source_ids), **asdict(came_to)}
+    result = Split(links_moved=links, chapters_made=made, chapters_removed=removed)
+    detail = {"into": new, "sources": list(source_ids), **asdict(result)}
     audit(connection, actor=actor, action="series.split", subject=old, now=now, detail=detail)
-    return came_to
+    return result
 
 
 def _check_sources(connection: Connection, source_ids: Sequence[str], old: str) -> None:
-    found = homes(connection, source_ids)
-    for one in source_ids:
-        if one not in found:
-            raise UnknownSource(one)
-        home = found[one].series_id
-        if home != old:
-            raise CannotSplit(f"{one} tells of {home!r}, not of {old!r}; nothing was split")
+    assignments = series_assignments(connection, source_ids)
+    for source_id in source_ids:
+        if source_id not in assignments:
+            raise UnknownSource(source_id)
+        series_id = assignments[source_id].series_id
+        if series_id != old:
+            raise CannotSplit(
+                f"{source_id} belongs to {series_id!r}, not to {old!r}; nothing was split"
+            )
 
 
 def _restore_series(connection: Connection, old: str, new: str, leaving: Collection[str]) -> None:
-    """`new` means itself again; whoever came with it and does not leave is kept by name."""
+    """Undo the merge of `new`; sources that came with it and stay are assigned to `old`."""
     staying = (named_series() == new) & sources.c.id.not_in(list(leaving))
     connection.execute(update(sources).where(staying).values(assigned_series_id=old))
     connection.execute(update(series).where(series.c.id == new).values(merged_into=None))
 
 
 def _copy_chapters(connection: Connection, old: str, new: str, source_ids: Collection[str]) -> int:
-    """`new` has every chapter that these sources have, detected when they first had it.
+    """Copy the chapters of these sources to `new`, with the time they were first detected.
 
-    Its followers, if it has chapters, are told once a source of theirs lists one of them.
+    If `new` has chapters, its followers are notified once one of its sources lists a copied one.
     """
     facts = ("key", "number", "title", "published_at", "rejected_at")
     own = chapters.alias()
@@ -218,7 +228,7 @@ def _copy_chapters(connection: Connection, old: str, new: str, source_ids: Colle
 
 
 def _remove_empty(connection: Connection, chapter_ids: Sequence[int]) -> int:
-    """Of these chapters, those without any source go, unless something was told of them."""
+    """Delete those of these chapters that have no source and were never announced."""
     query = select(chapters.c.id).where(
         chapters.c.id.in_(chapter_ids),
         ~exists().where(chapter_sources.c.chapter_id == chapters.c.id),
@@ -232,8 +242,8 @@ def _remove_empty(connection: Connection, chapter_ids: Sequence[int]) -> int:
 def _assign(
     connection: Connection, source_ids: Collection[str], new: str, *, now: datetime
 ) -> None:
-    """An operator's word, unless the declaration says the same."""
-    declared = home_of(func.coalesce(sources.c.series_id, sources.c.id))
+    """Assign the sources to `new`; clear the assignment where the declaration says the same."""
+    declared = canonical_series_id(func.coalesce(sources.c.series_id, sources.c.id))
     connection.execute(
         update(sources)
         .where(sources.c.id.in_(list(source_ids)))
@@ -251,7 +261,7 @@ class UnknownChapter(LookupError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """The chapter, whether anything changed, and the notices that are muted or pending again."""
+    """A chapter, whether it changed, and how many notices were muted or are pending again."""
 
     key: str
     is_changed: bool
@@ -267,11 +277,11 @@ def withdraw(
     actor: str,
     now: datetime,
 ) -> Rejection:
-    """The chapter is not there: not the latest, no gap is filled by it, nobody hears of it."""
+    """Reject the chapter: it is not the latest, fills no gap, and nobody is notified of it."""
     chapter_id, key, rejected_at = _locked_chapter(connection, series_id, label)
     if rejected_at is not None:
         return Rejection(key=key, is_changed=False)
-    _judge(connection, chapter_id, series_id, rejected_at=now)
+    _set_rejected(connection, chapter_id, series_id, rejected_at=now)
     muted = announcements.suppress(connection, chapter_id, now=now)
     detail = {"chapter": key, "reason": reason, "notices_muted": muted}
     audit(
@@ -288,12 +298,12 @@ def withdraw(
 def restore(
     connection: Connection, series_id: str, label: str, *, actor: str, now: datetime
 ) -> Rejection:
-    """The chapter counts again, and what was held back of it is told."""
+    """Undo `withdraw` and release the notifications it held back."""
     chapter_id, key, rejected_at = _locked_chapter(connection, series_id, label)
     if rejected_at is None:
         return Rejection(key=key, is_changed=False)
-    _judge(connection, chapter_id, series_id, rejected_at=None)
-    pending = announcements.speak_again(connection, chapter_id, silenced_at=rejected_at)
+    _set_rejected(connection, chapter_id, series_id, rejected_at=None)
+    pending = announcements.restore(connection, chapter_id, suppressed_at=rejected_at)
     detail = {"chapter": key, "notices_pending": pending}
     audit(
         connection, actor=actor, action="chapter.restore", subject=series_id, now=now, detail=detail
@@ -304,15 +314,15 @@ def restore(
 def _locked_chapter(
     connection: Connection, series_id: str, label: str
 ) -> tuple[int, str, datetime | None]:
-    """Id, key and rejection of the chapter with this number, or with this very key."""
+    """Lock the series; return id, key and rejection of the chapter by number or key."""
     lock_live(connection, [series_id])
     query = select(chapters.c.id, chapters.c.key, chapters.c.rejected_at).where(
         chapters.c.series_id == series_id, chapters.c.key.in_(_keys(label))
     )
-    found = connection.execute(query).first()
-    if found is None:
+    row = connection.execute(query).first()
+    if row is None:
         raise UnknownChapter(series_id, label)
-    return found[0], found[1], found[2]
+    return row[0], row[1], row[2]
 
 
 def _keys(label: str) -> Sequence[str]:
@@ -320,7 +330,7 @@ def _keys(label: str) -> Sequence[str]:
     return [label] if number is None else [number_text(number)]
 
 
-def _judge(
+def _set_rejected(
     connection: Connection, chapter_id: int, series_id: str, *, rejected_at: datetime | None
 ) -> None:
     connection.execute(

@@ -1,4 +1,4 @@
-"""What one listing is to change, decided before anything is written. Pure."""
+"""The changes that a listing makes, decided before anything is written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from sqlalchemy import Connection, func, select
 
-from ingestion_pipeline.engine.polling.protocol import Ingested
+from ingestion_pipeline.engine.polling.protocol import IngestResult
 from ingestion_pipeline.reading.structured.items import Reading
 from ingestion_pipeline.series.chapter import Chapter, Release, chapters_of, own_id
 from ingestion_pipeline.series.rows import StoredRelease, VanishedLink
@@ -25,7 +25,7 @@ ChapterKey = tuple[str, str]  # series id, chapter key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceListing:
-    """What one source lists of its series."""
+    """The chapters that one source lists of its series."""
 
     source: Source
     chapters: Sequence[Chapter]
@@ -39,9 +39,9 @@ class SourceListing:
     def of(
         cls, source: Source, reading: Reading[Release], *, ingestion_id: int | None = None
     ) -> SourceListing:
-        """The listing a reading states; a part that could not be read makes it incomplete."""
+        """Build the listing of a parsed feed; unreadable records make it incomplete."""
         chapters, problems = chapters_of(reading.records, source_id=source.id)
-        is_part_hidden = any(one.hides_record for one in [*problems, *reading.problems])
+        is_part_hidden = any(problem.hides_record for problem in [*problems, *reading.problems])
         return cls(
             source=source,
             chapters=chapters,
@@ -54,7 +54,7 @@ class SourceListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What a silent sync starts from: the latest number there was, and since when it is watched."""
+    """State before a silent sync: the latest number, and since when the series is watched."""
 
     latest: Decimal | None
     since: datetime | None
@@ -62,11 +62,11 @@ class Baseline:
 
 @dataclass(slots=True, kw_only=True)
 class ChapterPlan:
-    """What is to be written for one listing."""
+    """The changes to write for one listing."""
 
     listing: SourceListing
     series_id: str
-    believed_after: int  # complete listings in a row that lack a chapter
+    withdrawn_after: int  # number of complete listings in a row that lack a chapter
     chapters: Sequence[Chapter]  # as listed, but under the keys of chapters that were recognised
     vanished: list[VanishedLink] = field(default_factory=list[VanishedLink])
     quarantine: str | None = None
@@ -75,12 +75,14 @@ class ChapterPlan:
     changed_links: list[tuple[Chapter, StoredRelease]] = field(
         default_factory=list[tuple[Chapter, StoredRelease]]
     )
-    disproved: set[int] = field(default_factory=set[int])  # links: all they held has other numbers
-    renumbered: set[str] = field(default_factory=set[str])  # keys: nothing but such releases
+    disproved: set[int] = field(
+        default_factory=set[int]
+    )  # links whose releases all have other numbers
+    renumbered: set[str] = field(default_factory=set[str])  # keys with only such releases
 
     @property
-    def is_loud(self) -> bool:
-        """Whether all it brings is news: not at a first sync, nor at the first one after a change.
+    def announces_all(self) -> bool:
+        """Return whether every new chapter is news: not at a first sync, nor after a change.
 
         Another address or configuration may show a backlog that nobody had seen.
         """
@@ -90,9 +92,10 @@ class ChapterPlan:
     def is_news(self, chapter: Chapter, *, now: datetime) -> bool:
         """Return whether a chapter that the source did not have may be new to followers.
 
-        A silent sync proves it by a number beyond the latest; a first one by its date, too.
+        In a silent sync its number must exceed the latest; in a first sync its date must agree,
+        too.
         """
-        if self.is_loud:
+        if self.announces_all:
             return True
         if self.baseline is None:
             return False
@@ -104,44 +107,44 @@ class ChapterPlan:
 
     @property
     def returned(self) -> list[Chapter]:
-        """What the source had withdrawn, and lists again."""
-        return [chapter for chapter, known in self.changed_links if not known.available]
+        """Return the chapters that the source had withdrawn and lists again."""
+        return [chapter for chapter, link in self.changed_links if not link.available]
 
     @property
     def missing_once(self) -> list[VanishedLink]:
-        """What may be gone."""
-        return [one for one in self.vanished if not self._is_believed(one)]
+        """Return the links that are missing, but not often enough to withdraw them."""
+        return [link for link in self.vanished if not self._is_withdrawn(link)]
 
     @property
     def withdrawn(self) -> list[VanishedLink]:
-        """What is gone."""
-        return [one for one in self.vanished if self._is_believed(one)]
+        """Return the links to withdraw."""
+        return [link for link in self.vanished if self._is_withdrawn(link)]
 
-    def _is_believed(self, one: VanishedLink) -> bool:
-        # An operator's word is the second listing; without it the second would be quarantined.
-        is_certain = self.listing.source.accepts_drop or one.id in self.disproved
-        return is_certain or one.missed_listings + 1 >= self.believed_after
+    def _is_withdrawn(self, link: VanishedLink) -> bool:
+        # `accepts_drop` replaces the second listing, which would be quarantined without it.
+        is_certain = self.listing.source.accepts_drop or link.id in self.disproved
+        return is_certain or link.missed_listings + 1 >= self.withdrawn_after
 
 
-def result_of(plan: ChapterPlan, *, now: datetime) -> Ingested:
-    """What the listing came to, for the source's row."""
+def result_of(plan: ChapterPlan, *, now: datetime) -> IngestResult:
+    """Return the listing's result for the source's row."""
     source = plan.listing.source
     if plan.quarantine is not None:
-        return Ingested(
+        return IngestResult(
             source_id=source.id,
             outcome=f"{QUARANTINED}: {plan.quarantine}; the last good data stays",
             quarantined=True,
             needs_full_read=source.needs_full_read,
             record_count=source.record_count,
         )
-    return Ingested(
+    return IngestResult(
         source_id=source.id,
         outcome=_outcome(plan),
         new=len(plan.new_links),
         updated=len(plan.changed_links),
         withdrawn=len(plan.withdrawn),
         newest_at=_newest_at(plan, now=now),
-        published=[one.published_at for one in _news(plan) if one.published_at],
+        published=[chapter.published_at for chapter in _news(plan) if chapter.published_at],
         needs_full_read=bool(plan.missing_once),
         record_count=source.record_count
         + len(plan.new_links)
@@ -158,13 +161,13 @@ def _outcome(plan: ChapterPlan) -> str:
         "missing once": len(plan.missing_once),
         "unreadable": plan.listing.problems,
     }
-    said = ", ".join(f"{count} {word}" for word, count in parts.items() if count)
+    counts = ", ".join(f"{count} {word}" for word, count in parts.items() if count)
     first = "" if plan.listing.source.synced_at else "first sync: "
-    return first + "; ".join([said or "nothing new", *plan.listing.notes])
+    return first + "; ".join([counts or "nothing new", *plan.listing.notes])
 
 
 def _newest_at(plan: ChapterPlan, *, now: datetime) -> datetime | None:
-    """When the source last brought something new: by its own dates at the first sync."""
+    """Return when the source last had something new: by its own dates at the first sync."""
     new = _news(plan)
     if not new:
         return None
@@ -174,25 +177,25 @@ def _newest_at(plan: ChapterPlan, *, now: datetime) -> datetime | None:
 
 
 def _news(plan: ChapterPlan) -> list[Chapter]:
-    """What the source had under no number before."""
+    """Return the chapters that the source had under no number before."""
     return [chapter for chapter in plan.new_links if chapter.key not in plan.renumbered]
 
 
 def past(moment: datetime | None, now: datetime) -> datetime:
-    """The moment, but not in the future, and now if there is none."""
+    """Return the time, but `now` if it is None or in the future."""
     return now if moment is None or moment > now else moment
 
 
 def reason_to_quarantine(
-    *, listed: int, known: int, vanished: int, accepts_drop: bool, limits: Ingest
+    *, listed: int, existing: int, vanished: int, accepts_drop: bool, limits: Ingest
 ) -> str | None:
-    """Why a listing is not believed; an operator's word that it is right overrules it."""
-    if accepts_drop or known == 0:
+    """Return why the listing is not trusted; None if it is, or an operator accepts the drop."""
+    if accepts_drop or existing == 0:
         return None
     if listed == 0:
-        return f"lists nothing, {known} chapters are known"
-    if vanished >= limits.drop_floor and vanished > known * limits.drop_share:
-        return f"{vanished} of {known} known chapters are missing from it"
+        return f"lists nothing, {existing} chapters are known"
+    if vanished >= limits.drop_floor and vanished > existing * limits.drop_share:
+        return f"{vanished} of {existing} known chapters are missing from it"
     return None
 
 
@@ -201,7 +204,7 @@ SAME_WITHIN = timedelta(hours=72)
 
 @dataclass(slots=True, kw_only=True)
 class Oneshot:
-    """An unnumbered chapter, and what each of its sources calls it."""
+    """An unnumbered chapter, and each source's own id of it."""
 
     key: ChapterKey
     id: int | None
@@ -213,33 +216,38 @@ class Oneshot:
 def recognise(
     connection: Connection, plans: Sequence[ChapterPlan], ids: Mapping[ChapterKey, int]
 ) -> dict[ChapterKey, int]:
-    """Unnumbered chapters that no key finds are listed under the key of the one they are.
+    """Match unnumbered chapters without a key to existing ones, and list them under those keys.
 
-    The ids of those that are there already. Costs nothing where every new chapter has a number.
+    Return the ids of the existing ones. No query is made where every new chapter has a number.
     """
     seekers = [
         plan
         for plan in plans
-        if any(one.number is None and (plan.series_id, one.key) not in ids for one in plan.chapters)
+        if any(
+            chapter.number is None and (plan.series_id, chapter.key) not in ids
+            for chapter in plan.chapters
+        )
     ]
     if not seekers:
         return {}
-    known = _oneshots(connection, seekers)
+    oneshots = _oneshots(connection, seekers)
     for plan in seekers:
         plan.chapters = [
-            one
-            if one.number is not None or (plan.series_id, one.key) in ids
-            else _recognised(one, plan, known)
-            for one in plan.chapters
+            chapter
+            if chapter.number is not None or (plan.series_id, chapter.key) in ids
+            else _recognised(chapter, plan, oneshots)
+            for chapter in plan.chapters
         ]
-    return {one.key: one.id for one in known if one.id is not None}
+    return {chapter.key: chapter.id for chapter in oneshots if chapter.id is not None}
 
 
-def _recognised(chapter: Chapter, plan: ChapterPlan, known: list[Oneshot]) -> Chapter:
+def _recognised(chapter: Chapter, plan: ChapterPlan, oneshots: list[Oneshot]) -> Chapter:
     source_id, name = plan.listing.source.id, own_id(chapter.releases[0])
-    mine = [one for one in known if one.key[0] == plan.series_id]
-    same = [one for one in mine if one.names.get(source_id) == name]
-    same += [one for one in mine if source_id not in one.names and is_same(one, chapter)]
+    mine = [oneshot for oneshot in oneshots if oneshot.key[0] == plan.series_id]
+    same = [oneshot for oneshot in mine if oneshot.names.get(source_id) == name]
+    same += [
+        oneshot for oneshot in mine if source_id not in oneshot.names and is_same(oneshot, chapter)
+    ]
     if not same:
         key = (plan.series_id, chapter.key)
         same = [
@@ -250,27 +258,27 @@ def _recognised(chapter: Chapter, plan: ChapterPlan, known: list[Oneshot]) -> Ch
                 published_at=chapter.published_at,
             )
         ]
-        known.extend(same)
+        oneshots.extend(same)
     same[0].names[source_id] = name
     return replace(chapter, key=same[0].key[1])
 
 
-def is_same(one: Oneshot, chapter: Chapter) -> bool:
-    """Whether another source's unnumbered chapter is this one; the unknown is never the same."""
-    if one.published_at is None or chapter.published_at is None or not one.title:
+def is_same(oneshot: Oneshot, chapter: Chapter) -> bool:
+    """Return whether another source's unnumbered chapter is this one, by title and date."""
+    if oneshot.published_at is None or chapter.published_at is None or not oneshot.title:
         return False
-    is_near = abs(one.published_at - chapter.published_at) <= SAME_WITHIN
-    return is_near and one.title == plain_title(chapter.title)
+    is_near = abs(oneshot.published_at - chapter.published_at) <= SAME_WITHIN
+    return is_near and oneshot.title == plain_title(chapter.title)
 
 
 def plain_title(title: str | None) -> str:
-    """The title's letters and digits: case, width, spaces and punctuation differ by site."""
+    """Return the title's letters and digits: case, width, blanks and punctuation differ by site."""
     text = unicodedata.normalize("NFKC", title or "").casefold()
     return "".join(c for c in text if c.isalnum())
 
 
 def _oneshots(connection: Connection, plans: Sequence[ChapterPlan]) -> list[Oneshot]:
-    """Every unnumbered chapter of the plans' series, oldest first."""
+    """Return every unnumbered chapter of the plans' series, oldest first."""
     own = func.coalesce(chapter_sources.c.source_chapter_id, chapter_sources.c.url)
     query = (
         select(
@@ -289,9 +297,9 @@ def _oneshots(connection: Connection, plans: Sequence[ChapterPlan]) -> list[Ones
         )
         .order_by(chapters.c.id)
     )
-    found: dict[int, Oneshot] = {}
+    oneshots: dict[int, Oneshot] = {}
     for id_, series_id, key, title, published_at, source_id, name in connection.execute(query):
-        one = found.setdefault(
+        oneshot = oneshots.setdefault(
             id_,
             Oneshot(
                 key=(series_id, key),
@@ -301,5 +309,5 @@ def _oneshots(connection: Connection, plans: Sequence[ChapterPlan]) -> list[Ones
             ),
         )
         if source_id is not None:
-            one.names[source_id] = name or ""
-    return list(found.values())
+            oneshot.names[source_id] = name or ""
+    return list(oneshots.values())

@@ -1,4 +1,4 @@
-"""What became of a source since it was last reported: the numbers Dagster plots."""
+"""Reports of a source since its last report: the numbers that Dagster plots."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from statistics import median
 
 from sqlalchemy import CTE, Connection, RowMapping, and_, func, or_, select
 
-from ingestion_pipeline.sources.canonical_series import home_of, named_series
+from ingestion_pipeline.sources.canonical_series import canonical_series_id, named_series
 from ingestion_pipeline.store.tables import chapter_sources, chapters, series, sources
 
-SHOWN_CHAPTERS = 10  # of a source; what a preview holds, and what a delay is the median of
+SHOWN_CHAPTERS = 10  # of a source, in a preview and in the median of the delay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedChapter:
-    """A chapter as a report shows it; `is_new` since the last report."""
+    """A chapter in a report; `is_new` since the last report."""
 
     number: Decimal | None
     title: str | None
@@ -31,7 +31,7 @@ class ListedChapter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceReport:
-    """One source's state, and what happened to it since its last report, for people and plots."""
+    """One source's state, and what changed since its last report."""
 
     source_id: str
     series_title: str
@@ -51,7 +51,7 @@ class SourceReport:
 
 
 def reports(connection: Connection, source_ids: Collection[str]) -> list[SourceReport]:
-    """The report of each of these sources, by one query: a row for each chapter that is shown."""
+    """Return the report of each of these sources, by one query: a row per chapter shown."""
     listed = _listed(source_ids)
     query = (
         select(
@@ -70,7 +70,7 @@ def reports(connection: Connection, source_ids: Collection[str]) -> list[SourceR
             listed,
         )
         .select_from(sources)
-        .outerjoin(series, series.c.id == home_of(named_series()))
+        .outerjoin(series, series.c.id == canonical_series_id(named_series()))
         .outerjoin(
             listed, and_(listed.c.source_id == sources.c.id, listed.c.place <= SHOWN_CHAPTERS)
         )
@@ -78,11 +78,11 @@ def reports(connection: Connection, source_ids: Collection[str]) -> list[SourceR
         .order_by(sources.c.id, listed.c.place)
     )
     rows = connection.execute(query).mappings()
-    return [_report(list(found)) for _, found in groupby(rows, itemgetter("id"))]
+    return [_report(list(group)) for _, group in groupby(rows, itemgetter("id"))]
 
 
 def _listed(source_ids: Collection[str]) -> CTE:
-    """The chapters these sources list, each with its place: the latest detected comes first."""
+    """Return the chapters these sources list, numbered by detection, the latest first."""
     links = chapter_sources.c
     is_new = or_(sources.c.reported_at.is_(None), links.detected_at > sources.c.reported_at)
     latest_first = (
@@ -146,24 +146,23 @@ def _report(rows: Sequence[RowMapping]) -> SourceReport:
 
 
 def delay_minutes(newest: Sequence[ListedChapter], *, synced_at: datetime | None) -> float | None:
-    """The median time from publication to detection of what is new; None if nobody can know it.
+    """Return the median time from publication to detection of new chapters, None if unknown.
 
-    The backlog that a first sync finds says nothing about how quick we are, nor does a date that
-    was still to come.
+    The backlog of a first sync says nothing about our speed, nor does a date in the future.
     """
     delays = [
-        (one.detected_at - one.published_at).total_seconds() / 60
-        for one in newest
-        if one.is_new and one.published_at and synced_at and one.detected_at > synced_at
+        (chapter.detected_at - chapter.published_at).total_seconds() / 60
+        for chapter in newest
+        if chapter.is_new and chapter.published_at and synced_at and chapter.detected_at > synced_at
     ]
-    known = [minutes for minutes in delays if minutes >= 0]
-    return median(known) if known else None
+    past_delays = [minutes for minutes in delays if minutes >= 0]
+    return median(past_delays) if past_delays else None
 
 
 def chapter_numbers(
     connection: Connection, series_id: str | None = None
 ) -> dict[str, list[Decimal]]:
-    """The numbers of available chapters, ascending, of every series or one; none withdrawn."""
+    """Return the numbers of available chapters, ascending, by series; none withdrawn."""
     is_available = and_(chapter_sources.c.chapter_id == chapters.c.id, chapter_sources.c.available)
     query = (
         select(chapters.c.series_id, chapters.c.number)
@@ -173,7 +172,7 @@ def chapter_numbers(
     )
     if series_id is not None:
         query = query.where(chapters.c.series_id == series_id)
-    found: dict[str, list[Decimal]] = {}
-    for one, number in connection.execute(query):
-        found.setdefault(one, []).append(number)
-    return found
+    numbers: dict[str, list[Decimal]] = {}
+    for id_, number in connection.execute(query):
+        numbers.setdefault(id_, []).append(number)
+    return numbers

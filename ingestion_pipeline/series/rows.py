@@ -1,4 +1,4 @@
-"""The statements on series, chapters and chapter sources; one function, one statement."""
+"""Statements on series, chapters and chapter sources; one function, one statement."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ingestion_pipeline.store.types import ExactDecimal, Id, Json, UtcDateTime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRelease:
-    """A chapter source that stands already."""
+    """An existing chapter source."""
 
     chapter_id: int
     fingerprint: str
@@ -58,44 +58,41 @@ class LinkRow:
 
 
 def ensure_series(connection: Connection, titles: Mapping[str, str], *, now: datetime) -> set[str]:
-    """Every series has its row; the ids of those that had none."""
+    """Insert the missing series; return their ids."""
     if not titles:
         return set()
     columns = {"id": String(120), "title": Text()}
-    given = row_source(connection, columns, sorted(titles.items()), "given")
-    missing = select(given.c.id, given.c.title, literal(now, UtcDateTime())).where(
-        ~exists().where(series.c.id == given.c.id)
+    batch = row_source(connection, columns, sorted(titles.items()), "given")
+    missing = select(batch.c.id, batch.c.title, literal(now, UtcDateTime())).where(
+        ~exists().where(series.c.id == batch.c.id)
     )
     statement = (
         insert_into(connection, series)
-        .from_select(["id", "title", "created_at"], missing.order_by(given.c.id))
+        .from_select(["id", "title", "created_at"], missing.order_by(batch.c.id))
         .on_conflict_do_nothing(index_elements=["id"])
     )
     return set(connection.execute(statement.returning(series.c.id)).scalars())
 
 
 def lock_series(connection: Connection, ids: Collection[str]) -> dict[str, str]:
-    """Nobody else writes to these series until the transaction ends; one order, no deadlock.
-
-    Those of them that were merged away, and into which.
-    """
+    """Lock these series in one order; return those that were merged away, and into which."""
     query = select(series.c.id, series.c.merged_into).where(series.c.id.in_(list(ids)))
-    found = connection.execute(query.order_by(series.c.id).with_for_update())
-    return {id_: into for id_, into in found if into is not None}
+    rows = connection.execute(query.order_by(series.c.id).with_for_update())
+    return {id_: into for id_, into in rows if into is not None}
 
 
-def known_links(
+def stored_links(
     connection: Connection, pairs: Collection[tuple[str, int]]
 ) -> dict[tuple[str, int], StoredRelease]:
-    """Of these (source, chapter id), the chapter sources that stand.
+    """Return the existing chapter sources of these (source, chapter id).
 
-    Asked for by the pair and not through the chapters: without statistics, as after a first sync,
-    PostgreSQL joins the three tables by comparing each row with each.
+    Queried by the pair and not through the chapters: without statistics, as after a first sync,
+    PostgreSQL joins the three tables by a nested loop.
     """
     if not pairs:
         return {}
     columns = {"source_id": String(120), "chapter_id": Id}
-    given = row_source(connection, columns, sorted(pairs), "given")
+    batch = row_source(connection, columns, sorted(pairs), "given")
     query = select(
         chapter_sources.c.source_id,
         chapter_sources.c.chapter_id,
@@ -103,10 +100,10 @@ def known_links(
         chapter_sources.c.available,
         chapter_sources.c.missed_listings,
     ).join(
-        given,
+        batch,
         and_(
-            chapter_sources.c.source_id == given.c.source_id,
-            chapter_sources.c.chapter_id == given.c.chapter_id,
+            chapter_sources.c.source_id == batch.c.source_id,
+            chapter_sources.c.chapter_id == batch.c.chapter_id,
         ),
     )
     return {
@@ -120,18 +117,18 @@ def known_links(
 def stored_releases(
     connection: Connection, pairs: Collection[tuple[str, int]]
 ) -> dict[tuple[str, int], list[Release]]:
-    """The releases that these chapter sources hold, by (source, chapter id)."""
+    """Return the releases of these chapter sources, by (source, chapter id)."""
     if not pairs:
         return {}
     columns = {"source_id": String(120), "chapter_id": Id}
-    given = row_source(connection, columns, sorted(pairs), "given")
+    batch = row_source(connection, columns, sorted(pairs), "given")
     query = select(
         chapter_sources.c.source_id, chapter_sources.c.chapter_id, chapter_sources.c.releases
     ).join(
-        given,
+        batch,
         and_(
-            chapter_sources.c.source_id == given.c.source_id,
-            chapter_sources.c.chapter_id == given.c.chapter_id,
+            chapter_sources.c.source_id == batch.c.source_id,
+            chapter_sources.c.chapter_id == batch.c.chapter_id,
         ),
     )
     return {
@@ -143,9 +140,9 @@ def stored_releases(
 def vanished_links(
     connection: Connection, complete: Mapping[str, str], listed: Collection[tuple[str, str, str]]
 ) -> dict[str, list[VanishedLink]]:
-    """For each source with a complete listing of a series, what is not in (source, series, key).
+    """Return the available links that a complete listing of a series lacks, by source.
 
-    The difference is taken here: joined with the given rows, SQLite compares each with each.
+    The difference is taken in Python: SQLite would join with the batch by a nested loop.
     """
     if not complete:
         return {}
@@ -160,12 +157,12 @@ def vanished_links(
         .join(chapters, chapters.c.id == chapter_sources.c.chapter_id)
         .where(chapter_sources.c.source_id.in_(list(complete)), chapter_sources.c.available)
     )
-    found: dict[str, list[VanishedLink]] = defaultdict(list)
+    vanished: dict[str, list[VanishedLink]] = defaultdict(list)
     for source_id, series_id, key, link_id, missed in connection.execute(query).all():
         is_listed = (source_id, series_id, key) in listed
         if complete[source_id] == series_id and not is_listed:
-            found[source_id].append(VanishedLink(id=link_id, missed_listings=missed))
-    return found
+            vanished[source_id].append(VanishedLink(id=link_id, missed_listings=missed))
+    return vanished
 
 
 _NEW_CHAPTER = {
@@ -178,17 +175,17 @@ _NEW_CHAPTER = {
 
 
 def insert_chapters(
-    connection: Connection, wanted: Mapping[tuple[str, str], Chapter], *, now: datetime
+    connection: Connection, new_chapters: Mapping[tuple[str, str], Chapter], *, now: datetime
 ) -> dict[tuple[str, str], int]:
-    """The ids of the chapters that were not there before: what the insert made, nothing else."""
-    given_rows = [
-        (series_id, key, one.number, one.title, one.published_at)
-        for (series_id, key), one in sorted(wanted.items(), key=lambda item: item[0])
+    """Insert the missing chapters; return the ids of those that this insert created."""
+    values = [
+        (series_id, key, chapter.number, chapter.title, chapter.published_at)
+        for (series_id, key), chapter in sorted(new_chapters.items(), key=lambda item: item[0])
     ]
     new = NewRows(
         table=chapters,
         columns=_NEW_CHAPTER,
-        rows=given_rows,
+        rows=values,
         identity=("series_id", "key"),
         shared={"first_detected_at": (UtcDateTime(), now)},
     )
@@ -199,13 +196,13 @@ def insert_chapters(
 def chapter_ids(
     connection: Connection, keys: Collection[tuple[str, str]]
 ) -> dict[tuple[str, str], int]:
-    """The ids of chapters that are there, by (series, key)."""
+    """Return the ids of existing chapters, by (series, key)."""
     if not keys:
         return {}
     columns = {"series_id": String(120), "key": Text()}
-    given = row_source(connection, columns, sorted(keys), "given")
+    batch = row_source(connection, columns, sorted(keys), "given")
     query = select(chapters.c.id, chapters.c.series_id, chapters.c.key).join(
-        given, and_(chapters.c.series_id == given.c.series_id, chapters.c.key == given.c.key)
+        batch, and_(chapters.c.series_id == batch.c.series_id, chapters.c.key == batch.c.key)
     )
     return {(series_id, key): id_ for id_, series_id, key in connection.execute(query).all()}
 
@@ -242,7 +239,7 @@ def _link_values(row: LinkRow) -> tuple[Any, ...]:
 
 
 def insert_links(connection: Connection, new: Sequence[LinkRow], *, now: datetime) -> None:
-    """The chapter sources stand, detected now."""
+    """Insert chapter sources, detected now."""
     links = NewRows(
         table=chapter_sources,
         columns=_LINK,
@@ -254,35 +251,35 @@ def insert_links(connection: Connection, new: Sequence[LinkRow], *, now: datetim
 
 
 def update_links(connection: Connection, changed: Sequence[LinkRow]) -> None:
-    """The chapter sources say what their source says now; `detected_at` stays."""
+    """Write what the sources state now; `detected_at` stays."""
     if not changed:
         return
-    given = row_source(connection, _LINK, [_link_values(row) for row in changed], "given")
-    values = {name: given.c[name] for name in _LINK if name not in {"chapter_id", "source_id"}}
+    batch = row_source(connection, _LINK, [_link_values(row) for row in changed], "given")
+    values = {name: batch.c[name] for name in _LINK if name not in {"chapter_id", "source_id"}}
     connection.execute(
         update(chapter_sources)
         .where(
-            chapter_sources.c.source_id == given.c.source_id,
-            chapter_sources.c.chapter_id == given.c.chapter_id,
+            chapter_sources.c.source_id == batch.c.source_id,
+            chapter_sources.c.chapter_id == batch.c.chapter_id,
         )
         .values(**values, available=True, missed_listings=0, last_seen_at=None)
     )
 
 
 def improve_chapters(connection: Connection, facts: Mapping[int, Chapter]) -> None:
-    """Title and date are overwritten by what a source newly says, never by nothing."""
-    said = [(id_, one.title, one.published_at) for id_, one in sorted(facts.items())]
-    said = [row for row in said if row[1] is not None or row[2] is not None]
-    if not said:
+    """Write the title and date that a source states; None overwrites nothing."""
+    changes = [(id_, chapter.title, chapter.published_at) for id_, chapter in sorted(facts.items())]
+    changes = [row for row in changes if row[1] is not None or row[2] is not None]
+    if not changes:
         return
     columns = {"id": Id, "title": Text(), "published_at": UtcDateTime()}
-    given = row_source(connection, columns, said, "given")
-    title = func.coalesce(given.c.title, chapters.c.title)
-    published_at = func.coalesce(given.c.published_at, chapters.c.published_at)
+    batch = row_source(connection, columns, changes, "given")
+    title = func.coalesce(batch.c.title, chapters.c.title)
+    published_at = func.coalesce(batch.c.published_at, chapters.c.published_at)
     connection.execute(
         update(chapters)
         .where(
-            chapters.c.id == given.c.id,
+            chapters.c.id == batch.c.id,
             or_(
                 chapters.c.title.is_distinct_from(title),
                 chapters.c.published_at.is_distinct_from(published_at),
@@ -293,27 +290,27 @@ def improve_chapters(connection: Connection, facts: Mapping[int, Chapter]) -> No
 
 
 def note_missing(connection: Connection, missed: Sequence[tuple[VanishedLink, datetime]]) -> None:
-    """One complete listing lacked them: when they were last seen is remembered."""
+    """Count a complete listing that lacked these links, and store when they were last seen."""
     if not missed:
         return
     columns = {"id": Id, "last_seen_at": UtcDateTime()}
-    given = row_source(connection, columns, [(one.id, at) for one, at in missed], "given")
+    batch = row_source(connection, columns, [(link.id, at) for link, at in missed], "given")
     connection.execute(
         update(chapter_sources)
-        .where(chapter_sources.c.id == given.c.id)
+        .where(chapter_sources.c.id == batch.c.id)
         .values(
-            missed_listings=chapter_sources.c.missed_listings + 1, last_seen_at=given.c.last_seen_at
+            missed_listings=chapter_sources.c.missed_listings + 1, last_seen_at=batch.c.last_seen_at
         )
     )
 
 
 def mark_unavailable(connection: Connection, gone: Sequence[VanishedLink]) -> None:
-    """Their source no longer has them; the rows stay."""
+    """Mark links that their source no longer lists; the rows stay."""
     if not gone:
         return
-    given = row_source(connection, {"id": Id}, [(one.id,) for one in gone], "given")
+    batch = row_source(connection, {"id": Id}, [(link.id,) for link in gone], "given")
     connection.execute(
         update(chapter_sources)
-        .where(chapter_sources.c.id == given.c.id)
+        .where(chapter_sources.c.id == batch.c.id)
         .values(missed_listings=chapter_sources.c.missed_listings + 1, available=False)
     )

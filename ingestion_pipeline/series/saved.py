@@ -1,4 +1,4 @@
-"""What a chapter site's reader makes of a saved body: no network, no database."""
+"""Parsing of a saved body by a platform's adapter, without network or database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def read_saved(
     saved: SavedBody,
     config: Mapping[str, Any],
 ) -> SavedReading:
-    """The releases the body states, and what could not be read; a bad config raises ValueError."""
+    """Return the releases of the body and the problems; a bad config raises ValueError."""
     feed = platform_named(platform).configure(saved.url, config)
     return SavedReading.of(
         lambda: feed.read([saved.body], content_types=[None], now=saved.fetched_at),

@@ -1,4 +1,4 @@
-"""Series as a polled system: feeds by platform, releases as readings, chapters as rows."""
+"""Series as a polled system: feeds by platform, parsed releases, chapters as rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from typing import Any, cast
 import orjson
 from sqlalchemy import Connection
 
-from ingestion_pipeline.engine.polling.protocol import Ingested, Placed, PolledReading
+from ingestion_pipeline.engine.polling.protocol import (
+    IngestResult,
+    PolledReading,
+    SinglePageSnapshot,
+)
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.pages.visits.page import StoredPage
 from ingestion_pipeline.reading.structured.items import Problem, Reading
@@ -24,7 +28,7 @@ from ingestion_pipeline.sources import Source
 
 
 def reading_to_bytes(reading: Reading[Release]) -> bytes:
-    """The reading for the content store."""
+    """Serialise the parsed feed for the content store."""
     document = {
         "is_complete": reading.is_complete,
         "problems": [asdict(problem) for problem in reading.problems],
@@ -33,13 +37,13 @@ def reading_to_bytes(reading: Reading[Release]) -> bytes:
     }
     try:
         return orjson.dumps(document)
-    except orjson.JSONEncodeError:  # half a surrogate pair: it is kept; ingestion cleans every text
+    except orjson.JSONEncodeError:  # a lone surrogate is stored; ingestion cleans texts
         text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
         return text.encode(errors="surrogatepass")
 
 
 def reading_from_bytes(stored: bytes) -> Reading[Release]:
-    """The reading that `reading_to_bytes` wrote."""
+    """Parse what `reading_to_bytes` wrote."""
     document = _loaded(stored)
     return Reading(
         records=[release_from_dict(fields) for fields in document["releases"]],
@@ -52,39 +56,39 @@ def reading_from_bytes(stored: bytes) -> Reading[Release]:
 def _loaded(stored: bytes) -> dict[str, Any]:
     try:
         return cast("dict[str, Any]", orjson.loads(stored))
-    except orjson.JSONDecodeError:  # half a surrogate pair, or no JSON at all
+    except orjson.JSONDecodeError:  # a lone surrogate, or no JSON at all
         return cast("dict[str, Any]", json.loads(stored))
 
 
 class SeriesSystem:
-    """What series bring to polling."""
+    """The polled system of the kind `series`."""
 
     may_be_cut = False
 
-    def listing(self, source: Source) -> SeriesFeed:
-        """The source's feed."""
+    def feed(self, source: Source) -> SeriesFeed:
+        """Return the source's feed."""
         return platform(source.platform or "").configure(source.url, source.config)
 
-    def reader(self, source: Source) -> str:
-        """Platform, version and configuration."""
+    def parser_version(self, source: Source) -> str:
+        """Return platform, version and configuration: all that parsing depends on."""
         adapter = platform(source.platform or "")
         config = json.dumps(dict(source.config), sort_keys=True)
         return f"{adapter.name}:{adapter.version}:{config}"
 
     def pace(self, source: Source, settings: Settings) -> Pace:
-        """The platform's published rate, else our own floor."""
+        """Return the platform's published rate, else our own floor."""
         rate = platform(source.platform or "").rate
         if rate is None:
             return Pace(delay_seconds=settings.hosts.delay_seconds)
         return Pace(delay_seconds=1 / rate.per_second, burst=rate.burst)
 
     def honours_robots(self, source: Source) -> bool:
-        """All but documented APIs, and where an operator decided otherwise."""
+        """Return False for documented APIs, and where an operator decided so."""
         return platform(source.platform or "").honours_robots and not source.ignores_robots
 
     def read(self, source: Source, pages: Sequence[StoredPage]) -> bytes:
-        """Every release the pages state."""
-        reading = self.listing(source).read(
+        """Return every release of the pages, serialised."""
+        reading = self.feed(source).read(
             [page.body for page in pages],
             content_types=[page.content_type for page in pages],
             urls=[page.url for page in pages],
@@ -93,7 +97,7 @@ class SeriesSystem:
         return reading_to_bytes(reading)
 
     def size(self, reading: bytes) -> int:
-        """One row a release, roughly."""
+        """Return roughly how many rows the feed writes: one per release."""
         return reading.count(b'"source_chapter_id"')
 
     def ingest(
@@ -103,15 +107,17 @@ class SeriesSystem:
         *,
         now: datetime,
         settings: Settings,
-    ) -> Sequence[Ingested]:
-        """Chapters, their sources and their outbox rows."""
+    ) -> Sequence[IngestResult]:
+        """Write chapters, chapter sources and outbox rows."""
         listings = [
             SourceListing.of(
-                one.source, reading_from_bytes(one.reading), ingestion_id=one.ingestion_id
+                polled.source, reading_from_bytes(polled.reading), ingestion_id=polled.ingestion_id
             )
-            for one in readings
+            for polled in readings
         ]
         return ingest_listings(connection, listings, now=now, settings=settings)
 
-    def place(self, connection: Connection, placed: Sequence[Placed]) -> None:
-        """Chapters name their ingestion, which has its snapshots: nothing is to be written."""
+    def link_snapshots(
+        self, connection: Connection, snapshots: Sequence[SinglePageSnapshot]
+    ) -> None:
+        """Do nothing: chapters refer to their ingestion, which has its snapshots."""

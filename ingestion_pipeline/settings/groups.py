@@ -1,4 +1,4 @@
-"""The constants, in groups: each with its default, its bounds and what it means."""
+"""Groups of settings shared by all systems, each with default, bounds and description."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Group(BaseModel):
 
 
 class Breaker(Group):
-    """When a failing source is left alone."""
+    """When the circuit breaker of a failing source opens and probes."""
 
     failures: int = Field(
         default=5, ge=1, description="failed polls in a row that open the breaker"
@@ -50,7 +50,7 @@ class Work(Group):
 
 
 class Hosts(Group):
-    """Manners towards one host."""
+    """Politeness towards one host."""
 
     delay_seconds: float = Field(default=1.0, ge=0, le=3_600, description="between two requests")
     lease_seconds: int = Field(
@@ -66,7 +66,7 @@ class Hosts(Group):
 
 
 class Crawl(Group):
-    """How a run walks through catalogues, and how far one goes."""
+    """How a run crawls catalogues, and how far."""
 
     delay_seconds: float = Field(
         default=3.0, ge=0, le=3_600, description="between two requests to a catalogue's host"
@@ -99,7 +99,7 @@ class Crawl(Group):
 
 
 class Fetch(Group):
-    """Limits of one exchange with a stranger's server."""
+    """Limits of one exchange with a foreign server."""
 
     deadline_seconds: float = Field(
         default=30.0, gt=0, le=600, description="whole exchange, redirects too"
@@ -129,7 +129,7 @@ class Fetch(Group):
 
 
 class Snapshots(Group):
-    """What is kept of a visited page, and when it is looked at anew."""
+    """What is stored of a fetched page, and when it is fetched again."""
 
     markdown: bool = Field(default=True, description="each new page as Markdown, too")
     render_again_seconds: int = Field(
@@ -171,12 +171,12 @@ class Rendering(Group):
 
     @property
     def blocked_types(self) -> frozenset[str]:
-        """The resource types that no page gets."""
+        """Return the resource types that no page may load."""
         return frozenset(part for part in self.blocked_resources.split(",") if part)
 
 
 class Ingest(Group):
-    """When a listing is too strange to be believed."""
+    """When a feed differs too much from the last one to be accepted."""
 
     drop_share: float = Field(
         default=0.5, gt=0, le=1, description="quarantined if more than this vanished"
@@ -191,7 +191,7 @@ class Ingest(Group):
 
 
 class Retention(Group):
-    """How long finished things are kept, in seconds."""
+    """How long finished rows are kept, in seconds."""
 
     finished_seconds: int = Field(default=HOUR, ge=0, description="finished tasks")
     failed_seconds: int = Field(default=7 * DAY, ge=0, description="failed tasks")
@@ -255,7 +255,7 @@ class Retention(Group):
 
 
 class Notices(Group):
-    """Who is told how often, and how long a dead endpoint is left alone."""
+    """How often recipients are notified, and how long a dead endpoint is paused."""
 
     grouping_seconds: float = Field(
         default=15, ge=0, description="chapters of a series within this go in one message"

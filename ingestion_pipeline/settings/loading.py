@@ -1,4 +1,4 @@
-"""The settings of one run: from the environment, else the `settings` table, else the default."""
+"""Load the settings of a run: from the environment, else the `settings` table, else the default."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _VARIABLE_AND_HOST = re.compile(
     r"[A-Za-z_][A-Za-z0-9_]{0,99}@(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[1-9][0-9]{0,4})?"
 )
 
-# A comma or a blank inside an Apprise URL parts its own targets.
+# A comma or a blank inside an Apprise URL separates its own targets.
 _BEFORE_A_SCHEME = re.compile(r"(?<![\s,])[\s,]++(?=[A-Za-z][A-Za-z0-9+.-]*+://)")
 
 # A key may stand in it by mistake; its message names each problem by place.
@@ -59,7 +59,7 @@ class BadSetting(ValueError):
 
 
 class Settings(Group):
-    """All settings of one run; build it with `load_settings` and hand it over."""
+    """All settings of one run; build it with `load_settings` and pass it on."""
 
     database_url: str = Field(
         default="", description="SQLAlchemy URL; SQLite in INGESTION_HOME by default"
@@ -145,7 +145,7 @@ class Settings(Group):
     @field_validator("allow_hosts")
     @classmethod
     def _each_has_a_port(cls, allow_hosts: str) -> str:
-        wrong = [one for one in _entries(allow_hosts) if not _is_host_and_port(one)]
+        wrong = [entry for entry in _entries(allow_hosts) if not _is_host_and_port(entry)]
         if wrong:
             raise ValueError(
                 f"{', '.join(map(repr, wrong))} is not host:port;"
@@ -166,7 +166,7 @@ class Settings(Group):
 
     @property
     def store_url(self) -> str:
-        """The database to open: the given one with an installed driver, else SQLite under home."""
+        """Return the database URL with an installed driver; by default SQLite under home."""
         url = self.database_url or f"sqlite:///{self.home.absolute() / 'ingestion.db'}"
         for scheme in ("postgresql://", "postgres://"):
             if url.startswith(scheme):
@@ -175,53 +175,53 @@ class Settings(Group):
 
     @property
     def allowed_hosts(self) -> frozenset[str]:
-        """The `host:port` pairs that may be private addresses."""
+        """Return the `host:port` pairs that may be private addresses."""
         return frozenset(_entries(self.allow_hosts))
 
     @property
     def allowed_secrets(self) -> frozenset[tuple[str, str]]:
-        """Each variable with a host that it may be sent to."""
-        pairs = (one.rpartition("@") for one in _listed(self.secrets))
+        """Return each variable with a host that it may be sent to."""
+        pairs = (entry.rpartition("@") for entry in _listed(self.secrets))
         return frozenset((variable, host.lower()) for variable, _, host in pairs)
 
     @property
     def ui_names(self) -> frozenset[str]:
-        """The names of the UI besides those of loopback."""
+        """Return the host names of the UI besides those of loopback."""
         return frozenset(_entries(self.ui_hosts))
 
     @property
     def notify_services(self) -> tuple[str, ...]:
-        """The operator's Apprise URLs; a comma or a blank parts two of them."""
+        """Return the operator's Apprise URLs, separated by commas or blanks."""
         parts = _BEFORE_A_SCHEME.split(self.notify_urls.get_secret_value().strip())
         return tuple(part.rstrip(", ") for part in parts if part)
 
     @property
     def has_model(self) -> bool:
-        """Whether a language model is configured: a key or a server of one's own suffices."""
+        """Return whether a language model is configured, by a key or a server URL."""
         return bool(self.openai_api_key.get_secret_value() or self.openai_base_url)
 
     @property
     def catalog_work(self) -> Work:
-        """The retries of a catalogue's tasks, which have a first delay of their own."""
+        """Return the retries of a catalogue's tasks, which have their own first delay."""
         base = {"backoff_base_seconds": self.crawl.backoff_base_seconds}
         return self.work.model_copy(update=base)
 
     @property
     def extraction_budget(self) -> Decimal | None:
-        """Dollars that models may cost in one extraction; None for no limit."""
+        """Return the dollars that models may cost in one extraction; None for no limit."""
         return limit_usd(self.model_budget_usd)
 
     @property
     def month_budget(self) -> Decimal | None:
-        """Dollars that models may cost in a month; None for no limit."""
+        """Return the dollars that models may cost in a month; None for no limit."""
         return limit_usd(self.model_budget_month_usd)
 
     def interval_seconds(self, kind: str, tier: str) -> int:
-        """Seconds between two checks of a source of this kind in this tier."""
+        """Return the seconds between two checks of a source of this kind in this tier."""
         return int(getattr(self.interval, f"{kind}_{tier}"))
 
     def prior_days(self, kind: str) -> float:
-        """Days between two changes that are expected of a source of this kind."""
+        """Return the expected days between two changes of a source of this kind."""
         return float(getattr(self.prior, f"{kind}_days"))
 
 
@@ -231,7 +231,7 @@ OTHER_VARIABLES = frozenset({"INGESTION_SAMPLES"})  # read by the tests alone
 def load_settings(
     environment: Mapping[str, str] | None = None, overrides: Mapping[str, str] | None = None
 ) -> Settings:
-    """The settings of this run; every bad value is named in one `BadSetting`."""
+    """Return the settings of this run; one `BadSetting` names every bad value."""
     environment = os.environ if environment is None else environment
     values: dict[str, Any] = {}
     for key, text in (overrides or {}).items():
@@ -247,46 +247,46 @@ def load_settings(
 
 
 def secret_variable(name: str, environment: Mapping[str, str] | None = None) -> SecretStr:
-    """A key that a setting names by its variable; empty if the variable is not set."""
+    """Return a key that a setting names by its variable; empty if the variable is not set."""
     environment = os.environ if environment is None else environment
     return SecretStr(environment.get(name, "") if name else "")
 
 
 def variables() -> dict[str, str]:
-    """Each environment variable with the key of its setting."""
+    """Return each environment variable with the key of its setting."""
     return {_variable(key): key for key in setting_fields()}
 
 
 def _variable(key: str) -> str:
-    # The OpenAI client's own names: whoever uses it has them set already.
+    # The OpenAI client's own names: its users have them set already.
     prefix = "" if key.startswith("openai_") else PREFIX
     return prefix + key.replace(".", "__").upper()
 
 
 def setting_fields() -> dict[str, tuple[Any, str]]:
-    """Each setting's key with its default and what it means."""
-    found: dict[str, tuple[Any, str]] = {}
+    """Return each setting's key with its default and description."""
+    fields: dict[str, tuple[Any, str]] = {}
     for name, field in Settings.model_fields.items():
         if isinstance(field.default, Group):
             for inner, inner_field in type(field.default).model_fields.items():
-                found[f"{name}.{inner}"] = (inner_field.default, inner_field.description or "")
+                fields[f"{name}.{inner}"] = (inner_field.default, inner_field.description or "")
         else:
-            found[name] = (field.default, field.description or "")
-    return found
+            fields[name] = (field.default, field.description or "")
+    return fields
 
 
 def check_override(key: str, text: str) -> str:
-    """The same text if the settings table may hold it under `key`, else `BadSetting`."""
+    """Return `text` if the settings table may hold it under `key`, else raise `BadSetting`."""
     fields = setting_fields()
     if "." not in key or key not in fields:
-        known = ", ".join(sorted(name for name in fields if "." in name))
-        raise BadSetting(f"{key!r} is not a setting of the table; there are: {known}")
+        keys = ", ".join(sorted(name for name in fields if "." in name))
+        raise BadSetting(f"{key!r} is not a setting of the table; there are: {keys}")
     load_settings({}, {key: text})
     return text
 
 
 def value_type(key: str) -> str:
-    """int, float or string: how the table names the type of a setting."""
+    """Return int, float or string: how the table names the type of a setting."""
     group, _, name = key.partition(".")
     owner = cast("type[BaseModel]", type(getattr(Settings(), group)) if name else Settings)
     annotation = owner.model_fields[name or group].annotation
@@ -294,10 +294,12 @@ def value_type(key: str) -> str:
 
 
 def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]:
-    """Variables with our prefix that no setting reads: most likely a typo."""
+    """Return variables with our prefix that no setting reads: most likely a typo."""
     environment = os.environ if environment is None else environment
-    known = variables().keys() | OTHER_VARIABLES
-    return sorted(name for name in environment if name.startswith(PREFIX) and name not in known)
+    read_variables = variables().keys() | OTHER_VARIABLES
+    return sorted(
+        name for name in environment if name.startswith(PREFIX) and name not in read_variables
+    )
 
 
 def _listed(comma_list: str) -> list[str]:
@@ -310,8 +312,8 @@ def _entries(comma_list: str) -> list[str]:
 
 
 def _is_host_and_port(entry: str) -> bool:
-    found = _HOST_AND_PORT.fullmatch(entry)
-    return found is not None and int(found["port"]) <= LAST_PORT
+    match = _HOST_AND_PORT.fullmatch(entry)
+    return match is not None and int(match["port"]) <= LAST_PORT
 
 
 def _place(values: dict[str, Any], path: list[str], text: str) -> None:
@@ -328,8 +330,8 @@ def _explain(error: ValidationError, environment: Mapping[str, str]) -> str:
         name = variable if environment.get(variable, "") != "" else f"setting {key}"
         meaning = setting_fields().get(key, (None, "no such setting"))[1]
         message = problem["msg"].removeprefix("Value error, ")
-        said = message[:1].lower() + message[1:]
-        shown = _USER_INFO.sub("//...@", repr(problem["input"]))
-        shown = "..." if key in _HIDDEN else shown
-        lines.append(f"{name}={shown}: {said} ({meaning})")
+        reason = message[:1].lower() + message[1:]
+        value = _USER_INFO.sub("//...@", repr(problem["input"]))
+        value = "..." if key in _HIDDEN else value
+        lines.append(f"{name}={value}: {reason} ({meaning})")
     return "\n".join(lines)

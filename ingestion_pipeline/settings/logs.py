@@ -1,7 +1,7 @@
-"""How our log is written: as everybody's, or as JSON lines that say of which run and source.
+"""Logging: plain text, or JSON lines with the run and source of each line.
 
-A line has our own words and ids. An error is told by its class and its frames, not by its message,
-which may repeat what a server said.
+A line holds our own text and ids. An error is logged by its class and its frames, not by its
+message, which may repeat what a server sent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _around: ContextVar[Mapping[str, str]] = ContextVar("around", default=MappingPro
 
 @contextmanager
 def logging_for(**facts: str) -> Generator[None]:
-    """Every line of ours says these until the end, also from tasks and threads begun meanwhile."""
+    """Add these fields to every line of ours until the end, in tasks and threads too."""
     token = _around.set({**_around.get(), **facts})
     try:
         yield
@@ -34,15 +34,15 @@ def logging_for(**facts: str) -> Generator[None]:
 
 
 def about(**facts: object) -> dict[str, Any]:
-    """The `extra` of one line: what it is about, beside what is around it."""
+    """Return the `extra` of one line: its own fields, beside those of the context."""
     return {"facts": {name: value for name, value in facts.items() if value is not None}}
 
 
 class JsonLines(logging.Formatter):
-    """One object a line: at, level, logger, message, what is around and what it is about."""
+    """One JSON object a line: at, level, logger, message, and the fields of context and line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the line."""
         line: dict[str, Any] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
@@ -61,14 +61,14 @@ class JsonLines(logging.Formatter):
 
 
 class _Own(logging.StreamHandler[Any]):
-    """Ours, so that a second call finds it."""
+    """Our handler, so that a second call recognises it."""
 
 
 def configure(level: str, form: str) -> None:
-    """Our lines from this level on; as JSON they go to stderr and nowhere else."""
+    """Log our lines from this level on; as JSON they go to stderr and nowhere else."""
     ours = logging.getLogger(OURS)
     ours.setLevel(level)
-    for handler in [one for one in ours.handlers if isinstance(one, _Own)]:
+    for handler in [candidate for candidate in ours.handlers if isinstance(candidate, _Own)]:
         ours.removeHandler(handler)
     ours.propagate = form != "json"
     if form == "json":

@@ -1,4 +1,4 @@
-"""Language models: how they are asked, what they cost, and what they may cost."""
+"""Settings of language models: limits of calls, prices and budgets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Price(Group):
 
 
 class Models(Group):
-    """How language models are asked, and what that may cost."""
+    """Limits of model calls, and what they may cost."""
 
     prices: str = Field(
         # Published list prices of 2025; a provider may change its own at any time.
@@ -65,20 +65,20 @@ class Models(Group):
 
 
 def price_table(text: str) -> dict[str, Price]:
-    """Each model with its price; ValueError names the entry that is none."""
+    """Return each model with its price; ValueError names the entry that is none."""
     entries = [part.strip() for part in text.split(",")]
     return dict(_price(entry) for entry in entries if entry)
 
 
 def limit_usd(text: str) -> Decimal | None:
-    """The amount of a limit, None for no limit."""
+    """Return the amount of a limit, None for no limit."""
     return None if text == "none" else Decimal(text)
 
 
 def _price(entry: str) -> tuple[str, Price]:
-    found = _PRICE.fullmatch(entry)
-    if found is None:
+    match = _PRICE.fullmatch(entry)
+    if match is None:
         raise ValueError(f"{entry!r} is not model=input/cached input/output, such as m=2/0.5/8")
-    model, *amounts = found.groups()
+    model, *amounts = match.groups()
     paid = [Decimal(amount) for amount in amounts]
     return model, Price(input_usd=paid[0], cached_input_usd=paid[1], output_usd=paid[2])

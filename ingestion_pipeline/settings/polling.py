@@ -1,4 +1,4 @@
-"""How often sources are checked, and how a run drains those that are due."""
+"""Settings of polling: intervals, tiers, change priors, health, and the polling runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ingestion_pipeline.settings.groups import DAY, HOUR, Group
 
 
 class Polling(Group):
-    """How a run drains due sources."""
+    """How a run polls the due sources."""
 
     shards: int = Field(
         default=2,
@@ -89,7 +89,7 @@ class Interval(Group):
 
 
 class Prior(Group):
-    """Days between two changes that are expected of a source nobody knows yet, by kind."""
+    """Expected days between two changes of a source without a history, by kind."""
 
     series_days: float = Field(default=7, gt=0, description="days")
     job_board_days: float = Field(default=2, gt=0, description="days")
@@ -99,7 +99,7 @@ class Prior(Group):
 
 
 class Tiers(Group):
-    """When an `auto` source warms and cools; age is counted from the last new record."""
+    """When an `auto` source changes its tier; age is counted from the last new record."""
 
     hot_for_seconds: int = Field(default=DAY, ge=1, description="HOT this long after a new record")
     warm_for_seconds: int = Field(

@@ -1,4 +1,4 @@
-"""What holds for catalogues: how their layout is found, read, and called complete."""
+"""Settings of the four systems: catalogues, companies and jobs, websites."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ingestion_pipeline.settings.groups import DAY, HOUR, Group
 
 
 class Detection(Group):
-    """How the layout of a catalogue is found."""
+    """How the layout of a catalogue is detected."""
 
     samples: int = Field(default=5, ge=1, le=50, description="linked pages that are looked at")
     category_levels: int = Field(default=3, ge=1, le=10, description="of lists that lead to lists")
@@ -57,7 +57,7 @@ class Extraction(Group):
 
 
 class Company(Group):
-    """When a company is known well, and what its score is made of."""
+    """When a company is known well, and how its score is computed."""
 
     fresh_seconds: float = Field(
         default=30 * DAY, ge=0, description="a good record younger than this is not analysed again"
@@ -101,7 +101,7 @@ class Boards(Group):
 
 
 class Filter(Group):
-    """What speaks against a listing before anything is asked of a model."""
+    """What rejects a listing before a model is called."""
 
     strike_threshold: int = Field(default=5, ge=1, description="so many strikes filter a listing")
     salary_floor: int = Field(default=100_000, ge=0, description="a year; below it is rejected")
@@ -134,7 +134,7 @@ class Match(Group):
 
 
 class Provider(Group):
-    """A server that speaks OpenAI's protocol, as one of those whose answers are compared."""
+    """An OpenAI-compatible server, one of those whose answers are compared."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,59}$")
     base_url: str = Field(pattern=r"^https?://[^\s@]+$")
@@ -148,7 +148,7 @@ class Provider(Group):
 
 
 class Website(Group):
-    """How a website is analysed, how many at a time, and who is asked about it."""
+    """How a website is analysed, how many at a time, and which providers are asked."""
 
     prompts: int = Field(
         default=7, ge=1, le=50, description="questions in all; the last names the business"
@@ -202,34 +202,34 @@ class Website(Group):
 
 
 def is_provider_list(text: str) -> bool:
-    """Whether the text is the list itself, and not the path of a file."""
+    """Return whether the text is the list itself, not the path of a file."""
     return text.lstrip().startswith("[")
 
 
 def provider_list(text: str) -> tuple[Provider, ...]:
-    """The providers of a JSON list; ValueError names all that is wrong with it."""
+    """Return the providers of a JSON list; ValueError names all that is wrong with it."""
     try:
-        found: object = json.loads(text)
+        document: object = json.loads(text)
     except ValueError as error:
         raise ValueError(f"it is not JSON: {error}") from None
-    return providers_of(found)
+    return providers_of(document)
 
 
-def providers_of(found: object) -> tuple[Provider, ...]:
-    """The providers that a document lists; ValueError names all that is wrong with it."""
-    if not isinstance(found, list):
+def providers_of(document: object) -> tuple[Provider, ...]:
+    """Return the providers of a document; ValueError names all that is wrong with it."""
+    if not isinstance(document, list):
         raise ValueError(  # noqa: TRY004 - one type of error, as pydantic's validators raise it
             "it is not a list of providers; write [{name: ..., base_url: ..., model: ...}, ...]"
         )
     problems: list[str] = []
     providers = [
         _provider(entry, number, problems)
-        for number, entry in enumerate(cast("list[object]", found), 1)
+        for number, entry in enumerate(cast("list[object]", document), 1)
     ]
-    problems += _twice([one.name for one in providers if one is not None])
+    problems += _twice([provider.name for provider in providers if provider is not None])
     if problems:
         raise ValueError("; ".join(problems))
-    return tuple(one for one in providers if one is not None)
+    return tuple(provider for provider in providers if provider is not None)
 
 
 def _provider(entry: object, number: int, problems: list[str]) -> Provider | None:
@@ -237,11 +237,11 @@ def _provider(entry: object, number: int, problems: list[str]) -> Provider | Non
         return Provider.model_validate(entry)
     except ValidationError as error:
         name = cast("dict[str, object]", entry).get("name") if isinstance(entry, dict) else None
-        shown = f"provider {number}" + (f" ({name})" if isinstance(name, str) else "")
-        for one in error.errors(include_url=False, include_input=False):
-            field = ".".join(str(part) for part in one["loc"])
-            said = one["msg"][:1].lower() + one["msg"][1:]
-            problems.append(f"{shown}: {field}: {said}" if field else f"{shown}: {said}")
+        label = f"provider {number}" + (f" ({name})" if isinstance(name, str) else "")
+        for problem in error.errors(include_url=False, include_input=False):
+            field = ".".join(str(part) for part in problem["loc"])
+            message = problem["msg"][:1].lower() + problem["msg"][1:]
+            problems.append(f"{label}: {field}: {message}" if field else f"{label}: {message}")
         return None
 
 

@@ -1,6 +1,6 @@
-"""What we watch: sources, how they are declared, when each is due, and when one is left alone.
+"""Sources: their declarations, rows, poll tasks, scheduling and health.
 
-Definitions enter from YAML files, the CLI and the Launchpad; rows with their poll tasks leave. How
+Definitions come from YAML files, the CLI and the Launchpad; rows with their poll tasks result. How
 a source is fetched and what its pages mean does not belong here.
 """
 

@@ -1,7 +1,7 @@
-"""Which series a source tells of: an operator's word, else its file's, else its own id; merged on.
+"""The series a source belongs to: the operator's assignment, else its declaration, else its own id.
 
-Nobody else knows this rule. A series that was merged away keeps its row, and whoever names it means
-the one it went into; merging keeps that at one step, so that no chain has to be followed.
+This is the only place with that rule. A series that was merged away keeps its row, and its id means
+the series it was merged into; merging keeps that at one step, so that no chain has to be followed.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ class SeriesAssignment:
 
     @property
     def why(self) -> str:
-        """For people."""
-        said = "assigned by an operator" if self.is_assigned else "as its declaration says"
+        """Return the reason for people."""
+        reason = "assigned by an operator" if self.is_assigned else "as its declaration says"
         if self.named == self.series_id:
-            return said
-        return f"{said}: {self.named}, which was merged into {self.series_id}"
+            return reason
+        return f"{reason}: {self.named}, which was merged into {self.series_id}"
 
 
 def named_series(declared: ColumnElement[Any] = sources.c.series_id) -> ColumnElement[str]:
-    """What a row of `sources` names; `declared` stands for what its file says."""
+    """Return the series id that a row of `sources` names; `declared` is the declared one."""
     return func.coalesce(sources.c.assigned_series_id, declared, sources.c.id)
 
 
-def home_of(named: ColumnElement[str]) -> ColumnElement[str]:
-    """The series that a name means: itself, or the one it was merged into."""
-    known = all_series.alias()
-    into = select(known.c.merged_into).where(known.c.id == named).correlate_except(known)
+def canonical_series_id(named: ColumnElement[str]) -> ColumnElement[str]:
+    """Return the canonical series of an id: itself, or the one it was merged into."""
+    target = all_series.alias()
+    into = select(target.c.merged_into).where(target.c.id == named).correlate_except(target)
     return func.coalesce(into.scalar_subquery(), named)
 
 
-def meanings(connection: Connection, names: Collection[str]) -> dict[str, str]:
-    """What each of these names of series means; one that nobody knows means itself."""
+def canonical_series_ids(connection: Connection, names: Collection[str]) -> dict[str, str]:
+    """Return the canonical series of each of these ids; an unknown id means itself."""
     query = select(all_series.c.id, all_series.c.merged_into).where(
         all_series.c.id.in_(list(names)), all_series.c.merged_into.is_not(None)
     )
@@ -56,8 +56,8 @@ def meanings(connection: Connection, names: Collection[str]) -> dict[str, str]:
     return {name: into.get(name, name) for name in names}
 
 
-def names_of(connection: Connection, series_ids: Collection[str]) -> dict[str, set[str]]:
-    """Every name that means each of these series, its own among them."""
+def series_aliases(connection: Connection, series_ids: Collection[str]) -> dict[str, set[str]]:
+    """Return every id that means each of these series, its own included."""
     query = select(all_series.c.id, all_series.c.merged_into).where(
         all_series.c.merged_into.in_(list(series_ids))
     )
@@ -67,27 +67,29 @@ def names_of(connection: Connection, series_ids: Collection[str]) -> dict[str, s
     return names
 
 
-def homes(connection: Connection, source_ids: Collection[str]) -> dict[str, SeriesAssignment]:
-    """The series of each of these sources."""
+def series_assignments(
+    connection: Connection, source_ids: Collection[str]
+) -> dict[str, SeriesAssignment]:
+    """Return the series of each of these sources."""
     named = named_series()
     query = select(
         sources.c.id,
-        home_of(named),
+        canonical_series_id(named),
         named,
         sources.c.assigned_series_id.is_not(None),
         exists().where(all_series.c.id == named),
     ).where(sources.c.id.in_(list(source_ids)))
     return {
         id_: SeriesAssignment(
-            series_id=home, named=name, is_assigned=bool(assigned), is_known=bool(known)
+            series_id=home, named=name, is_assigned=bool(assigned), is_known=bool(is_known)
         )
-        for id_, home, name, assigned, known in connection.execute(query)
+        for id_, home, name, assigned, is_known in connection.execute(query)
     }
 
 
 def sources_of(connection: Connection, series_ids: Collection[str]) -> list[str]:
-    """The sources that tell of these series, by id."""
+    """Return the ids of the sources of these series, sorted."""
     query = select(sources.c.id).where(
-        sources.c.kind == "series", home_of(named_series()).in_(list(series_ids))
+        sources.c.kind == "series", canonical_series_id(named_series()).in_(list(series_ids))
     )
     return list(connection.execute(query.order_by(sources.c.id)).scalars())

@@ -1,4 +1,4 @@
-"""A source's config, read key by key: all that is wrong with it is said at once, with the cure."""
+"""Read a source's config key by key, and report all problems at once, each with its cure."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ class BadConfig(ValueError):
 
 
 class ConfigReader:
-    """Reads a source's config key by key and remembers all that is wrong with it."""
+    """Reads a source's config key by key and collects all that is wrong with it."""
 
     def __init__(self, platform: str, config: Mapping[str, object]) -> None:
         self._platform = platform
         self._config = config
-        self._asked: set[str] = set()
+        self._read_keys: set[str] = set()
         self._problems: list[str] = []
         self._sections: dict[str, ConfigReader] = {}
 
     def refuse(self, key: str, value: object, accepted: str) -> None:
-        """Remember that the key's value is not among what is accepted; a secret is not repeated."""
-        shown = without_credentials(value) if isinstance(value, str) else value
-        said = "not accepted" if _SECRET_KEY.search(key) else repr(shown)
-        self._problems.append(f"{key} is {said}; accepted: {accepted}")
+        """Record that the key's value is not accepted; the value of a secret is not repeated."""
+        safe_value = without_credentials(value) if isinstance(value, str) else value
+        description = "not accepted" if _SECRET_KEY.search(key) else repr(safe_value)
+        self._problems.append(f"{key} is {description}; accepted: {accepted}")
 
     def reject(self, key: str, reason: str) -> None:
-        """Remember that the key cannot be used, and why."""
+        """Record that the key cannot be used, and why."""
         self._problems.append(f"{key}: {reason}")
 
     def text(self, key: str) -> str | None:
-        """The text under the key, without surrounding white space; None if there is none."""
+        """Return the stripped text under the key; None if there is none."""
         value = self._value(key)
         if value is None or isinstance(value, str):
             return (value or "").strip() or None
@@ -50,7 +50,7 @@ class ConfigReader:
         return None
 
     def flag(self, key: str, *, default: bool) -> bool:
-        """The truth value under the key."""
+        """Return the truth value under the key."""
         return bool(self.optional_flag(key, default=default))
 
     def optional_flag(self, key: str, *, default: bool | None) -> bool | None:
@@ -62,7 +62,7 @@ class ConfigReader:
         return default
 
     def integer(self, key: str, *, default: int, allowed: range) -> int:
-        """The whole number under the key."""
+        """Return the whole number under the key."""
         value = self._value(key)
         if value is None:
             return default
@@ -74,36 +74,36 @@ class ConfigReader:
     def words(
         self, key: str, *, default: tuple[str, ...], allowed: Collection[str] | None = None
     ) -> tuple[str, ...]:
-        """The list of words under the key, each once and in lower case."""
+        """Return the list of words under the key, each once and in lower case."""
         value = self._value(key)
         if value is None:
             return default
         items: list[object] = cast("list[object]", value) if isinstance(value, list) else [None]
         words = [item.strip().lower() for item in items if isinstance(item, str) and item.strip()]
         if len(words) < len(items) or (allowed and not set(words) <= set(allowed)):
-            shown = cast("object", value)
-            self.refuse(key, shown, "a list of " + (", ".join(allowed) if allowed else "words"))
+            rejected = cast("object", value)
+            self.refuse(key, rejected, "a list of " + (", ".join(allowed) if allowed else "words"))
         return tuple(dict.fromkeys(words))
 
     def text_lists(self, key: str, *, allowed: Collection[str]) -> dict[str, tuple[str, ...]]:
-        """The map under the key: for each name a text, or a list of them to be tried in turn."""
+        """Return the map under the key: for each name a text, or texts to be tried in turn."""
         value = self._value(key)
         if value is None:
             return {}
         if not isinstance(value, dict):
             self.refuse(key, value, "a map from field to text")
             return {}
-        found = {f"{k}": _texts(texts) for k, texts in cast("dict[object, object]", value).items()}
-        for name, texts in found.items():
+        fields = {f"{k}": _texts(texts) for k, texts in cast("dict[object, object]", value).items()}
+        for name, texts in fields.items():
             if name not in allowed:
                 # without its value, as for an unknown key
                 self.reject(f"{key}.{name}", f"no field of it; there are: {', '.join(allowed)}")
             elif not texts:
                 self.reject(f"{key}.{name}", "accepted: text, or a list of texts to try in turn")
-        return {name: texts for name, texts in found.items() if name in allowed and texts}
+        return {name: texts for name, texts in fields.items() if name in allowed and texts}
 
     def choice(self, key: str, *, allowed: Sequence[str], default: str) -> str:
-        """The word under the key, one of those allowed."""
+        """Return the word under the key, one of those allowed."""
         value = self.text(key)
         if value is None or value in allowed:
             return value or default
@@ -111,7 +111,7 @@ class ConfigReader:
         return default
 
     def mapping(self, key: str) -> Mapping[str, object] | None:
-        """The map under the key, whatever it holds."""
+        """Return the map under the key, whatever it holds."""
         value = self._value(key)
         if value is None or isinstance(value, dict):
             return cast("Mapping[str, object] | None", value)
@@ -119,19 +119,19 @@ class ConfigReader:
         return None
 
     def section(self, key: str) -> ConfigReader | None:
-        """The map under the key, to be read in turn; what is wrong with it is told by `finish`."""
+        """Return a reader of the map under the key; `finish` reports its problems too."""
         value = self.mapping(key)
         if value is not None:
             self._sections[key] = ConfigReader(self._platform, value)
         return self._sections.get(key)
 
     def address(self, key: str, *, default: str | None = None) -> str | None:
-        """The web address under the key."""
+        """Return the web address under the key."""
         value = self.text(key)
         return self.checked_address(key, value) if value else default
 
     def checked_address(self, key: str, address: str) -> str:
-        """The address, refused unless it is an http(s) address without credentials."""
+        """Return the address; record a problem unless it is http(s) without credentials."""
         try:
             parts = urlsplit(address)
             has_credentials = "@" in parts.netloc
@@ -157,12 +157,12 @@ class ConfigReader:
             raise BadConfig(f"config of platform {self._platform!r}: " + "; ".join(problems))
 
     def _all_problems(self) -> list[str]:
-        known = ", ".join(sorted(self._asked))
+        valid_keys = ", ".join(sorted(self._read_keys))
         unknown = [
             # without its value: a key of no meaning here may hold another program's secret
-            f"{key} is no key of it; there are: {known}"
+            f"{key} is no key of it; there are: {valid_keys}"
             for key in self._config
-            if key not in self._asked
+            if key not in self._read_keys
         ]
         inner = [
             f"{name}.{problem}"
@@ -172,12 +172,12 @@ class ConfigReader:
         return [*self._problems, *unknown, *inner]
 
     def _value(self, key: str) -> object:
-        self._asked.add(key)
+        self._read_keys.add(key)
         return self._config.get(key)
 
 
 def _texts(value: object) -> tuple[str, ...]:
-    """One text or several as a tuple; empty if the value is neither."""
+    """Return one text or several as a tuple; empty if the value is neither."""
     items: list[object] = cast("list[object]", value) if isinstance(value, list) else [value]
     texts = tuple(item.strip() for item in items if isinstance(item, str))
     return texts if len(texts) == len(items) else ()

@@ -1,7 +1,7 @@
-"""What a source's walk comes to, written to its row: begun by a poll, ended by its last page.
+"""Write the start, success or failure of a source's crawl to its row.
 
-A poll that begins a walk proves nothing about the source: only the end closes the breaker, or is
-one strike.
+A poll that starts a crawl proves nothing about the source: only the end of the crawl closes the
+breaker or counts as a strike.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ from sqlalchemy import Connection, case, func, null, update
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.poll_results import habits_of
+from ingestion_pipeline.sources.poll_results import scheduling_inputs
 from ingestion_pipeline.sources.poll_tasks import POLL, ensure_polls, lock_polls
 from ingestion_pipeline.sources.scheduling import tiers
-from ingestion_pipeline.sources.scheduling.budget import market
-from ingestion_pipeline.sources.scheduling.change_model import changes_found, learned, rhythm_of
+from ingestion_pipeline.sources.scheduling.budget import current_budget
+from ingestion_pipeline.sources.scheduling.change_model import (
+    change_model_from_json,
+    changes_found,
+    with_changes,
+)
 from ingestion_pipeline.sources.source import Source, SourceStatus
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.tables import sources, tasks
@@ -37,50 +41,50 @@ def begin(
     settings: Settings,
     random: Random,
 ) -> None:
-    """The polls wait for their next time; each source says what was begun."""
+    """Schedule the next poll of each source whose crawl was started, and record the outcome."""
     moves: list[claims.Move] = []
-    prices = market(connection, settings)
-    for task, source, said in polls:
+    budget = current_budget(connection, settings)
+    for task, source, outcome in polls:
         newest = source.last_new_at
-        standing = tiers.after_success(
+        state = tiers.after_success(
             source,
             last_new_at=newest,
             now=now,
             settings=settings,
             random=random,
-            habits=habits_of(source, rhythm_of(source.rhythm), prices),
+            inputs=scheduling_inputs(source, change_model_from_json(source.rhythm), budget),
         )
-        # While the breaker is open, the next walk is the next probe and no sooner.
+        # While the breaker is open, the next crawl is the next probe and no sooner.
         next_check_at = (
             tiers.after_failure(source, now=now, settings=settings, random=random).next_check_at
             if source.status is SourceStatus.OPEN
-            else standing.next_check_at
+            else state.next_check_at
         )
         connection.execute(
             update(sources)
             .where(sources.c.id == source.id)
             .values(
-                tier=case((sources.c.tier_pinned, sources.c.tier), else_=standing.tier.value),
+                tier=case((sources.c.tier_pinned, sources.c.tier), else_=state.tier.value),
                 next_check_at=next_check_at,
-                changes_per_day=standing.changes_per_day,
-                checks_per_day=standing.checks_per_day,
+                changes_per_day=state.changes_per_day,
+                checks_per_day=state.checks_per_day,
                 last_checked_at=now,
                 untold_polls=sources.c.untold_polls + 1,
                 poll_count=sources.c.poll_count + 1,
-                last_outcome=said,
+                last_outcome=outcome,
                 updated_at=now,
             )
         )
-        moves.append(rearmed(task, not_before=next_check_at, priority=standing.priority))
+        moves.append(rearmed(task, not_before=next_check_at, priority=state.priority))
     claims.apply(connection, moves, now=now)
 
 
 def claim_polls(
     connection: Connection, source_ids: Collection[str], *, now: datetime, settings: Settings
 ) -> dict[str, Task]:
-    """Claim the polls of these sources, due or not, for whoever begins by hand what they begin.
+    """Claim the polls of these sources, due or not, for an operator who starts their crawls.
 
-    Handed to `begin` in the same transaction, so that the next poll is an interval away. A poll
+    Pass them to `begin` in the same transaction, so that the next poll is an interval away. A poll
     that is running, or of a disabled source, is left out.
     """
     polls = claims.claim(
@@ -103,9 +107,11 @@ def complete(
     has_news: bool,
     now: datetime,
 ) -> None:
-    """The walk got through: the breaker is closed, and the source is as it was found."""
+    """Record a completed crawl: close the breaker, and store its record count and changes."""
     news = now if has_news else null()
-    rhythm = _rhythm(connection, source_id, now=now) if has_news else sources.c.rhythm
+    change_model = (
+        _updated_change_model(connection, source_id, now=now) if has_news else sources.c.rhythm
+    )
     connection.execute(
         update(sources)
         .where(sources.c.id == source_id)
@@ -128,62 +134,64 @@ def complete(
             last_outcome=outcome,
             last_error_class=None,
             record_count=records,
-            rhythm=rhythm,
+            rhythm=change_model,
             updated_at=now,
         )
     )
 
 
-def _rhythm(connection: Connection, source_id: str, *, now: datetime) -> dict[str, Any]:
-    """With the change that a walk has found; a first one found all there is, which is none."""
+def _updated_change_model(
+    connection: Connection, source_id: str, *, now: datetime
+) -> dict[str, Any]:
+    """Return the change model with the crawl's change; a first crawl counts as no change."""
     source = sources_by_id(connection, [source_id])[source_id]
-    found = changes_found(source, published=(), has_news=True, now=now)
-    return learned(rhythm_of(source.rhythm), found).to_json()
+    changes = changes_found(source, published=(), has_news=True, now=now)
+    return with_changes(change_model_from_json(source.rhythm), changes).to_json()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailedWalk:
-    """A walk that did not get through: one strike, unless nobody is to blame; a `wall` disables."""
+class FailedCrawl:
+    """A failed crawl: a strike if `is_strike` is set; `blocked_reason` disables the source."""
 
     source_id: str
     outcome: str
     error_class: str
     is_strike: bool = True
-    wall: str | None = None
+    blocked_reason: str | None = None
 
 
 def fail(
-    connection: Connection, walk: FailedWalk, *, now: datetime, settings: Settings, random: Random
+    connection: Connection, walk: FailedCrawl, *, now: datetime, settings: Settings, random: Random
 ) -> None:
-    """The source's row says so, and its next poll waits accordingly."""
+    """Record the failed crawl in the source's row, and delay its next poll accordingly."""
     source_id = walk.source_id
-    lock_polls(connection, [source_id])  # tasks before sources, as all do it
+    lock_polls(connection, [source_id])  # tasks before sources, as everywhere (see store.locking)
     source = sources_by_id(connection, [source_id])[source_id]
     values: dict[str, object] = {
         "last_outcome": walk.outcome[:500],
         "last_error_class": walk.error_class,
     }
     if walk.is_strike and source.status is not SourceStatus.DISABLED:
-        standing = (
+        state = (
             tiers.after_failure(source, now=now, settings=settings, random=random)
-            if walk.wall is None
-            else tiers.after_wall(source, walk.wall, now=now, settings=settings)
+            if walk.blocked_reason is None
+            else tiers.after_blocked_page(source, walk.blocked_reason, now=now, settings=settings)
         )
         values |= {
-            "status": standing.status.value,
-            "status_reason": standing.status_reason,
-            "failure_count": standing.failure_count,
-            "next_check_at": standing.next_check_at,
+            "status": state.status.value,
+            "status_reason": state.status_reason,
+            "failure_count": state.failure_count,
+            "next_check_at": state.next_check_at,
             "strike_count": sources.c.strike_count + 1,
         }
-        if standing.status is not source.status:
+        if state.status is not source.status:
             audit(
                 connection,
                 actor="system",
-                action=f"source.{standing.status.value}",
+                action=f"source.{state.status.value}",
                 subject=source_id,
                 now=now,
-                detail={"reason": standing.status_reason},
+                detail={"reason": state.status_reason},
             )
         connection.execute(
             update(tasks)
@@ -192,7 +200,7 @@ def fail(
                 tasks.c.source_id == source_id,
                 tasks.c.status == TaskStatus.PENDING.value,
             )
-            .values(not_before=standing.next_check_at)
+            .values(not_before=state.next_check_at)
         )
     connection.execute(
         update(sources).where(sources.c.id == source_id).values(**values, updated_at=now)

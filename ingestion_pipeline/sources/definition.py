@@ -1,4 +1,4 @@
-"""A declared source, checked: from a mapping (YAML, CLI, Launchpad) to a type."""
+"""Validate a declared source: from a mapping (YAML, CLI, Launchpad) to a `Definition`."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from ingestion_pipeline.urls import BadUrl, checked_url, secret_parameter, witho
 KEYS = ("id", "kind", "url", "name", "platform", "tier", "config", "enabled", "series", "company")
 TIERS = ("hot", "warm", "cold", "auto")
 _TEXTS = ("id", "kind", "url", "name", "platform", "tier", "series", "company")
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # no database keeps NUL or half a character
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # no database stores NUL or half a character
 
 
 @dataclass(frozen=True, slots=True)
 class BadField:
-    """One field that is not accepted, and what is."""
+    """One field that is not accepted, with the message for people."""
 
     field: str
     message: str
 
 
 def definition_of(raw: Mapping[str, Any]) -> tuple[Definition | None, list[BadField]]:
-    """The definition, or None and everything that is wrong with it.
+    """Return the definition, or None and everything that is wrong with it.
 
-    A website may be named as people do it, without a scheme.
+    The URL of a website may be given without a scheme.
     """
     raw = _with_scheme(raw)
     bad = [
@@ -39,7 +39,7 @@ def definition_of(raw: Mapping[str, Any]) -> tuple[Definition | None, list[BadFi
     ]
     bad += [BadField(key, "is missing") for key in ("id", "kind", "url") if raw.get(key) is None]
     bad += _bad_texts(raw)
-    unfit = {one.field for one in bad}
+    unfit = {problem.field for problem in bad}
     texts = {key: raw[key] for key in _TEXTS if raw.get(key) is not None and key not in unfit}
     bad += [*_bad_id(texts), *_bad_url(texts), *_bad_choices(texts), *_bad_names(texts)]
     bad += [*_bad_enabled(raw), *_bad_config(raw)]
@@ -73,12 +73,12 @@ def _definition(raw: Mapping[str, Any]) -> Definition:
 
 
 def _bad_texts(raw: Mapping[str, Any]) -> list[BadField]:
-    given = [(key, raw[key]) for key in _TEXTS if raw.get(key) is not None]
+    texts = [(key, raw[key]) for key in _TEXTS if raw.get(key) is not None]
     return [
         BadField(key, f"must be text, not {type(value).__name__}")
         if not isinstance(value, str)
         else BadField(key, "holds NUL or half a character, which no database keeps; remove it")
-        for key, value in given
+        for key, value in texts
         if not isinstance(value, str) or _UNSTORABLE.search(value)
     ]
 
@@ -86,13 +86,15 @@ def _bad_texts(raw: Mapping[str, Any]) -> list[BadField]:
 def _bad_id(texts: Mapping[str, str]) -> list[BadField]:
     if "id" not in texts:
         return []
-    given, kind = texts["id"], texts.get("kind")
-    found = SOURCE_ID.fullmatch(given)
-    if not found:
-        said = f"{given[:130]!r} is no id: write kind:name with a-z 0-9 : . _ - (at most 120)"
-        return [BadField("id", said)]
-    if kind in list(Kind) and found["kind"] != kind:
-        return [BadField("id", f"{given!r} must begin with its kind, {kind}:")]
+    source_id, kind = texts["id"], texts.get("kind")
+    match = SOURCE_ID.fullmatch(source_id)
+    if not match:
+        message = (
+            f"{source_id[:130]!r} is no id: write kind:name with a-z 0-9 : . _ - (at most 120)"
+        )
+        return [BadField("id", message)]
+    if kind in list(Kind) and match["kind"] != kind:
+        return [BadField("id", f"{source_id!r} must begin with its kind, {kind}:")]
     return []
 
 
@@ -109,12 +111,12 @@ def _bad_url(texts: Mapping[str, str]) -> list[BadField]:
 def _bad_parameter(url: str) -> list[BadField]:
     if (name := secret_parameter(url)) is None:
         return []
-    said = (
+    message = (
         f"URL {without_credentials(url)!r} has a secret, {name}, which would be stored and shown;"
         " take it out. Where a platform reads `auth`, put it into a variable and write"
         f" auth: {{place: query, name: {name}, env: VARIABLE}} into config"
     )
-    return [BadField("url", said)]
+    return [BadField("url", message)]
 
 
 def _bad_choices(texts: Mapping[str, str]) -> list[BadField]:
@@ -127,9 +129,9 @@ def _bad_choices(texts: Mapping[str, str]) -> list[BadField]:
 
 
 def _bad_names(texts: Mapping[str, str]) -> list[BadField]:
-    said = "is no {} id: use a-z 0-9 : . _ - (at most 120)"
+    message = "is no {} id: use a-z 0-9 : . _ - (at most 120)"
     return [
-        BadField(key, f"{texts[key][:130]!r} {said.format(key)}")
+        BadField(key, f"{texts[key][:130]!r} {message.format(key)}")
         for key in ("series", "company")
         if key in texts and not SERIES_ID.fullmatch(texts[key])
     ]
@@ -161,7 +163,7 @@ def _bad_config(raw: Mapping[str, Any]) -> list[BadField]:
 
 
 def _texts_of(config: object) -> tuple[list[object], list[str]]:
-    """Every key and every text in it, at whatever depth."""
+    """Return every key and every text in it, at whatever depth."""
     keys: list[object] = []
     texts: list[str] = []
     left = [config]
@@ -179,23 +181,23 @@ def _texts_of(config: object) -> tuple[list[object], list[str]]:
 
 
 def _bad_platform(texts: Mapping[str, str], bad: Sequence[BadField]) -> list[BadField]:
-    """Nothing, where a bad kind or URL leaves open which platform is meant."""
-    platform, wrong = texts.get("platform"), {one.field for one in bad}
+    """Return the platform's problem; nothing if a bad kind or URL leaves the platform open."""
+    platform, wrong = texts.get("platform"), {problem.field for problem in bad}
     if "kind" in wrong or (not platform and "url" in wrong):
         return []
     kind = Kind(texts["kind"])
-    readers = READERS.get(kind, ())
-    if (platform or _recognized(kind, texts["url"])) in readers:
+    platforms = READERS.get(kind, ())
+    if (platform or _recognized(kind, texts["url"])) in platforms:
         return []
-    there_are = f"for {kind} there are: {', '.join(readers) or 'none yet'}"
+    there_are = f"for {kind} there are: {', '.join(platforms) or 'none yet'}"
     if not platform:
-        said = f"is missing and the URL does not tell it; {there_are}"
-        return [BadField("platform", said)]
+        message = f"is missing and the URL does not show it; {there_are}"
+        return [BadField("platform", message)]
     return [BadField("platform", f"{platform[:130]!r} is no platform; {there_are}")]
 
 
 def _recognized(kind: Kind, url: str) -> str | None:
-    found = recognize_platform(url)
-    if found and found.name in READERS.get(kind, ()):
-        return found.name
+    recognized = recognize_platform(url)
+    if recognized and recognized.name in READERS.get(kind, ()):
+        return recognized.name
     return DEFAULTS.get(kind)

@@ -1,8 +1,8 @@
-"""Source files: YAML in, definitions out; every problem of a file at once, with line and field.
+"""Read source files: YAML to definitions, with every problem of a file by line and field.
 
-Under `sources:` is what is watched, under `recipients:` who is told; both are read alike.
+`sources:` lists what is watched, `recipients:` who is notified; both are read alike.
 
-A file with a problem gives nothing: the good entries of a bad file are not half-imported.
+A file with a problem yields nothing: the good entries of a bad file are not half-imported.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store.bulk import making_rows
 
 # pyright: basic
-# PyYAML's stubs leave its loader untyped; this module is the whole of what we need from it.
+# PyYAML's stubs leave its loader untyped; no other module uses it.
 
 
-# libyaml's loader where PyYAML was built with it: ten times faster, which a sensor's tick feels.
+# libyaml's loader where PyYAML was built with it: ten times faster, at every sensor tick.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MAX_DEPTH = 50  # a source's config is three or four levels deep; libyaml recurses without a limit
 
 
 def compose(body: bytes) -> yaml.Node | None:
-    """The document's root node; None for an empty one."""
+    """Return the document's root node; None for an empty one."""
     _refuse_traps(body)
     return yaml.compose(body, Loader=_LOADER)
 
 
 def construct(node: yaml.Node) -> Any:  # noqa: ANN401 - whatever the file says
-    """The data a node stands for."""
+    """Return the data of a node."""
     loader = _LOADER("")
     try:
         return loader.construct_document(node)
@@ -46,12 +46,12 @@ def construct(node: yaml.Node) -> Any:  # noqa: ANN401 - whatever the file says
 
 
 def _refuse_traps(body: bytes) -> None:
-    """A few lines of aliases can stand for gigabytes, and deep nesting for a crash."""
+    """Refuse aliases, which can expand to gigabytes, and deep nesting, which can crash."""
     depth = 0
     for event in yaml.parse(body, Loader=_LOADER):
         if isinstance(event, yaml.AliasEvent):
-            said = "aliases (*name) are not accepted; write the value out"
-            raise ComposerError(None, None, said, event.start_mark)
+            message = "aliases (*name) are not accepted; write the value out"
+            raise ComposerError(None, None, message, event.start_mark)
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
@@ -96,13 +96,13 @@ Build = Callable[[Mapping[str, Any]], tuple[Declared | None, list[BadField]]]
 
 
 def read_folder(folder: Path, *, check: Check) -> list[SourceFile]:
-    """Every *.yaml and *.yml of the folder; an id that two files declare spoils both."""
+    """Read every *.yaml and *.yml of the folder; an id that two files declare invalidates both."""
     with making_rows():
         return _without_shared_ids([read_file(path, check=check) for path in _paths(folder)])
 
 
 def fingerprints(folder: Path) -> dict[str, str]:
-    """Each file's name with its size and modification time: cheap to compare at every tick."""
+    """Return each file's name with its size and modification time, cheap to compare every tick."""
     return {path.name: _fingerprint(path) for path in _paths(folder)}
 
 
@@ -113,13 +113,13 @@ def _paths(folder: Path) -> list[Path]:
 def _fingerprint(path: Path) -> str:
     try:
         stat = path.stat()
-    except OSError as error:  # deleted meanwhile, or a link that leads nowhere
+    except OSError as error:  # deleted meanwhile, or a broken link
         return error.strerror or "not readable"
     return f"{stat.st_mtime_ns}:{stat.st_size}"
 
 
 def read_file(path: Path, *, check: Check) -> SourceFile:
-    """The file's definitions, or all that is wrong with it."""
+    """Read the file's definitions, or all that is wrong with it."""
     try:
         body = path.read_bytes()
     except OSError as error:
@@ -143,10 +143,10 @@ def read_file(path: Path, *, check: Check) -> SourceFile:
     return SourceFile(
         path=path.name,
         fingerprint=fingerprint,
-        definitions=[replace(one, origin=path.name) for one in sources.declared],
+        definitions=[replace(entry, origin=path.name) for entry in sources.declared],
         problems=(),
         lines=sources.lines,
-        recipients=[replace(one, origin=path.name) for one in recipients.declared],
+        recipients=[replace(entry, origin=path.name) for entry in recipients.declared],
         recipient_lines=recipients.lines,
     )
 
@@ -161,8 +161,8 @@ def _read_document(path: Path, body: bytes) -> tuple[_Sections, list[FileProblem
         mark = getattr(error, "problem_mark", None)
         last = len(body.splitlines()) or 1  # what is cut off is missed after the last line
         line = min(mark.line + 1, last) if mark else 1
-        said = getattr(error, "problem", None) or str(error).splitlines()[0]
-        return {}, [_problem(path, line, "yaml", f"not readable as YAML: {said}")]
+        message = getattr(error, "problem", None) or str(error).splitlines()[0]
+        return {}, [_problem(path, line, "yaml", f"not readable as YAML: {message}")]
     if root is None:
         return {}, []
     sections = _sections(root)
@@ -172,20 +172,20 @@ def _read_document(path: Path, body: bytes) -> tuple[_Sections, list[FileProblem
 
 
 def _sections(root: yaml.Node) -> _Sections | str:
-    """The nodes of the lists under `sources:` and `recipients:`, or what is wrong."""
+    """Return the nodes of the lists under `sources:` and `recipients:`, or what is wrong."""
     if not isinstance(root, yaml.MappingNode):
         return "the file must hold a list under `sources:`"
     keys = [str(key.value) for key, _ in root.value]
     if not keys or len(set(keys)) < len(keys) or not set(keys) <= set(SECTIONS):
-        found = ", ".join(keys) or "none"
-        return f"the file must hold `sources:` or `recipients:`, each once; found {found}"
+        names = ", ".join(keys) or "none"
+        return f"the file must hold `sources:` or `recipients:`, each once; found {names}"
     sections: _Sections = {}
-    for key, listing in root.value:
-        if isinstance(listing, yaml.ScalarNode) and listing.value in {"", "null", "~"}:
+    for key, entries in root.value:
+        if isinstance(entries, yaml.ScalarNode) and entries.value in {"", "null", "~"}:
             continue
-        if not isinstance(listing, yaml.SequenceNode):
+        if not isinstance(entries, yaml.SequenceNode):
             return f"`{key.value}:` must be a list"
-        sections[str(key.value)] = list(listing.value)
+        sections[str(key.value)] = list(entries.value)
     return sections
 
 
@@ -201,8 +201,8 @@ def _read_entries(
 ) -> _Entries[Declared]:
     read: _Entries[Declared] = _Entries([], [], {})
     for node in entries:
-        declared, found = _read_entry(path, node, build)
-        read.problems.extend(found)
+        declared, problems = _read_entry(path, node, build)
+        read.problems.extend(problems)
         if declared is not None:
             read.declared.append(declared)
         for id_, line in _declared_ids(node):
@@ -214,7 +214,7 @@ def _read_entries(
 
 
 def _declared_ids(node: yaml.Node) -> list[tuple[str, int]]:
-    """The entry's id and its line, whatever else is wrong with the entry."""
+    """Return the entry's id and its line, whatever else is wrong with the entry."""
     if not isinstance(node, yaml.MappingNode):
         return []
     return [
@@ -236,37 +236,40 @@ def _read_entry(
     for key, _ in node.value:
         name, key_line = str(key.value), key.start_mark.line + 1
         if name in key_lines:
-            repeated.append(_problem(path, key_line, name, "this key stands twice"))
+            repeated.append(_problem(path, key_line, name, "this key is repeated"))
         key_lines[name] = key_line
     try:
         raw: object = construct(node)
     except (yaml.YAMLError, ValueError, TypeError) as error:
-        said = getattr(error, "problem", None) or str(error).splitlines()[0]
-        return None, [*repeated, _problem(path, line, "entry", said)]
-    if not isinstance(raw, dict):  # a tag such as !!set makes other things of a mapping
+        message = getattr(error, "problem", None) or str(error).splitlines()[0]
+        return None, [*repeated, _problem(path, line, "entry", message)]
+    if not isinstance(raw, dict):  # a tag such as !!set turns a mapping into another type
         return None, [_problem(path, line, "entry", "must be a mapping without a tag")]
     declared, bad = build(cast("dict[str, Any]", raw))
     problems = [
-        _problem(path, key_lines.get(one.field, line), one.field, one.message) for one in bad
+        _problem(path, key_lines.get(problem.field, line), problem.field, problem.message)
+        for problem in bad
     ]
     return declared, repeated + problems
 
 
 def _without_shared_ids(files: list[SourceFile]) -> list[SourceFile]:
-    """An id that two files declare spoils both, for neither can be believed."""
+    """Invalidate every file with an id that another file declares too: neither can be trusted."""
     owners: dict[tuple[str, str], list[str]] = {}
     for file in files:
-        for one, _ in _declarations(file):
-            owners.setdefault(one, []).append(file.path)
-    shared = {one: paths for one, paths in owners.items() if len(paths) > 1}
+        for key, _ in _declarations(file):
+            owners.setdefault(key, []).append(file.path)
+    shared = {key: paths for key, paths in owners.items() if len(paths) > 1}
     return [_spoil_shared(file, shared) for file in files]
 
 
 def _declarations(file: SourceFile) -> list[tuple[tuple[str, str], int]]:
-    """Section and id of all that the file declares, each with its line."""
-    sources = [(("sources", one.id), file.lines.get(one.id, 1)) for one in file.definitions]
+    """Return section and id of all that the file declares, each with its line."""
+    sources = [(("sources", entry.id), file.lines.get(entry.id, 1)) for entry in file.definitions]
     lines = file.recipient_lines
-    return sources + [(("recipients", one.id), lines.get(one.id, 1)) for one in file.recipients]
+    return sources + [
+        (("recipients", entry.id), lines.get(entry.id, 1)) for entry in file.recipients
+    ]
 
 
 def _spoil_shared(file: SourceFile, shared: dict[tuple[str, str], list[str]]) -> SourceFile:
@@ -275,10 +278,10 @@ def _spoil_shared(file: SourceFile, shared: dict[tuple[str, str], list[str]]) ->
             path=file.path,
             line=line,
             field="id",
-            message=f"{one[1]!r} is declared in {' and '.join(shared[one])}",
+            message=f"{key[1]!r} is declared in {' and '.join(shared[key])}",
         )
-        for one, line in _declarations(file)
-        if one in shared
+        for key, line in _declarations(file)
+        if key in shared
     ]
     return replace(file, definitions=(), recipients=(), problems=problems) if problems else file
 

@@ -1,8 +1,8 @@
-"""How well a source is, in a word with its reason, and what of that is told to whom. Pure.
+"""Health of a source, with its reason, and the alerts that follow from it. Pure.
 
-A word is what a source is at this moment, by its row and its poll; it is computed whenever somebody
-looks. A state is what was told last: it changes when a word says something else for good, and only
-then is anybody told, however often and by however many it is looked at.
+A `Health` describes a source at this moment, by its row and its poll; it is computed whenever it is
+displayed. A `HealthState` is what was reported last: it changes when the health has changed for
+good, and only then is an alert sent, however often the health is computed.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from ingestion_pipeline.settings.polling import Health as Limits
-from ingestion_pipeline.sources.scheduling.tiers import is_disabled_by_us
+from ingestion_pipeline.sources.scheduling.tiers import is_disabled_by_system
 from ingestion_pipeline.sources.source import QUARANTINED, Kind, SourceStatus, Tier
 from ingestion_pipeline.tasks.errors import ErrorClass
 from ingestion_pipeline.tasks.task import TaskStatus
 
 
 class Health(StrEnum):
-    """The words, the worst first: that is the order in which they are shown."""
+    """The health of a source, the worst first: that is the order in which they are shown."""
 
     OPEN = "open"
     DISABLED = "disabled"
@@ -32,12 +32,12 @@ class Health(StrEnum):
     OFF = "off"
 
 
-PLACES = {word: place for place, word in enumerate(Health)}
-UNWELL = frozenset({Health.OPEN, Health.DISABLED, Health.DEGRADED})
+HEALTH_ORDER = {word: place for place, word in enumerate(Health)}
+UNHEALTHY = frozenset({Health.OPEN, Health.DISABLED, Health.DEGRADED})
 
 
 class HealthState(StrEnum):
-    """What was told of a source last; `undecided` was unwell, and an operator tries it again."""
+    """The last reported state; `undecided` was unwell, and an operator has it tried again."""
 
     WELL = "well"
     UNDECIDED = "undecided"
@@ -47,7 +47,7 @@ class HealthState(StrEnum):
 
 
 class Alert(StrEnum):
-    """What is told when a state changes: the kinds that recipients name."""
+    """The alert of a state change: the kinds that recipients name."""
 
     DEGRADED = "source_degraded"
     RECOVERED = "source_recovered"
@@ -55,16 +55,16 @@ class Alert(StrEnum):
     DISABLED = "source_disabled"
 
 
-# Who holds a poll back that is nobody's failure: the other side, not we.
-THEIR_PAUSES = frozenset({"rate_limited", "robots_unavailable"})
+# Codes of released polls that the server caused, not we; they are no failures.
+SERVER_PAUSES = frozenset({"rate_limited", "robots_unavailable"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What is known of a source; `held_by` is the code of what holds its poll back, if anything.
 
-    `held_back` says which dataset of it is not believed, and why; `missing` that its last crawl
-    went without pages that stated records; `shown_at` is when a dataset was last published, by its
+    `held_back` says which dataset of it is quarantined, and why; `missing` that its last crawl
+    lacked pages that stated records; `shown_at` is when a dataset was last published, by its
     extraction or by an operator.
     """
 
@@ -91,7 +91,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedHealth:
-    """The state of a source as it was told last; `changes` counts the states it has had."""
+    """The last reported state of a source; `changes` counts the states it has had."""
 
     state: HealthState = HealthState.WELL
     since: datetime | None = None
@@ -99,45 +99,47 @@ class ReportedHealth:
     success_before: datetime | None = None
 
 
-NEVER = ReportedHealth()
+NEVER_REPORTED = ReportedHealth()
 
 
 @dataclass(frozen=True, slots=True)
 class HealthStatus:
-    """A word and its reason, for people."""
+    """A health and its reason, for people."""
 
     health: Health
     reason: str
 
 
 def health_of(
-    facts: Facts, *, told: ReportedHealth = NEVER, now: datetime, limits: Limits
+    facts: Facts, *, reported: ReportedHealth = NEVER_REPORTED, now: datetime, limits: Limits
 ) -> HealthStatus:
-    """How well the source is."""
+    """Return the health of the source, with its reason."""
     match facts.status:
         case SourceStatus.DISABLED:
-            word = Health.DISABLED if is_disabled_by_us(facts.status_reason) else Health.OFF
-            return HealthStatus(word, facts.status_reason or "disabled, and nobody said why")
+            health = Health.DISABLED if is_disabled_by_system(facts.status_reason) else Health.OFF
+            return HealthStatus(health, facts.status_reason or "disabled, no reason given")
         case SourceStatus.PENDING_VALIDATION:
             return HealthStatus(Health.WAITING, "waits for approval")
         case SourceStatus.OPEN:
             return HealthStatus(Health.OPEN, f"breaker open: {_failures(facts)}")
         case SourceStatus.ACTIVE:
-            return _of_polled(facts, told, now, limits)
+            return _of_polled(facts, reported, now, limits)
 
 
-def _of_polled(facts: Facts, told: ReportedHealth, now: datetime, limits: Limits) -> HealthStatus:
+def _of_polled(
+    facts: Facts, reported: ReportedHealth, now: datetime, limits: Limits
+) -> HealthStatus:
     if facts.failure_count:
-        needed = failures_needed(facts.error_class, told, now=now, limits=limits)
-        word = Health.DEGRADED if facts.failure_count >= needed else Health.UNSTEADY
-        return HealthStatus(word, _failures(facts))
+        needed = failures_needed(facts.error_class, reported, now=now, limits=limits)
+        health = Health.DEGRADED if facts.failure_count >= needed else Health.UNSTEADY
+        return HealthStatus(health, _failures(facts))
     age = overdue(facts, now)
     if (why := _held_back(facts, age, now)) is not None:
         return HealthStatus(Health.DEGRADED, why)
     if is_late(facts, now, limits):
         held = f" ({facts.held_by})" if facts.held_by else ""
         return HealthStatus(Health.LATE, f"due for {_span(age)} and not polled{held}")
-    if told.state is not HealthState.WELL and not _is_decided(facts, told):
+    if reported.state is not HealthState.WELL and not _is_decided(facts, reported):
         return HealthStatus(Health.WAITING, "tried again: its next poll decides")
     if facts.last_success_at is None:
         return HealthStatus(Health.WAITING, "not read yet")
@@ -145,28 +147,28 @@ def _of_polled(facts: Facts, told: ReportedHealth, now: datetime, limits: Limits
 
 
 def failures_needed(
-    error_class: str | None, told: ReportedHealth, *, now: datetime, limits: Limits
+    error_class: str | None, reported: ReportedHealth, *, now: datetime, limits: Limits
 ) -> int:
-    """How many failed polls in a row degrade a source.
+    """Return how many failed polls in a row degrade a source.
 
-    One is enough where waiting cannot help; who has just recovered gets more time, so that a source
-    which comes and goes is not told of at every turn.
+    One is enough where waiting cannot help; a source that has just recovered gets more time, so
+    that a flapping source does not alert at every turn.
     """
     window = timedelta(seconds=limits.flapping_seconds)
-    is_back = told.state is HealthState.WELL
-    if is_back and told.since is not None and now - told.since < window:
+    is_back = reported.state is HealthState.WELL
+    if is_back and reported.since is not None and now - reported.since < window:
         return 2 * limits.degraded_failures
     is_final = error_class == ErrorClass.PERMANENT.value
-    return 1 if is_final or told.state is HealthState.DEGRADED else limits.degraded_failures
+    return 1 if is_final or reported.state is HealthState.DEGRADED else limits.degraded_failures
 
 
 def is_late(facts: Facts, now: datetime, limits: Limits) -> bool:
-    """Whether nobody has come for its poll for longer than is usual."""
+    """Return whether its poll has been due for longer than usual."""
     return overdue(facts, now) > min(facts.interval, timedelta(seconds=limits.late_seconds))
 
 
 def overdue(facts: Facts, now: datetime) -> timedelta:
-    """How long nobody has come for a poll that is due; nothing, while somebody has it."""
+    """Return how long a due poll has not been claimed; negative or zero while it is claimed."""
     match facts.poll:
         case TaskStatus.PENDING if facts.due_at is not None:
             return now - facts.due_at
@@ -176,17 +178,17 @@ def overdue(facts: Facts, now: datetime) -> timedelta:
             return facts.interval + (now - (facts.last_success_at or facts.created_at))
 
 
-def _is_decided(facts: Facts, told: ReportedHealth) -> bool:
-    """Whether it was read since it was told of, or somebody accepted what was held back of it."""
-    if facts.last_success_at != told.success_before:
+def _is_decided(facts: Facts, reported: ReportedHealth) -> bool:
+    """Return whether it was read since the report, or a quarantined dataset was published."""
+    if facts.last_success_at != reported.success_before:
         return True
-    if facts.shown_at is None or told.since is None:
+    if facts.shown_at is None or reported.since is None:
         return False
-    return told.state is HealthState.DEGRADED and facts.shown_at >= told.since
+    return reported.state is HealthState.DEGRADED and facts.shown_at >= reported.since
 
 
 def _held_back(facts: Facts, age: timedelta, now: datetime) -> str | None:
-    """Why not all that is shown of it is new, though no poll has failed; None if it may be."""
+    """Return why its data may be stale though no poll has failed; None if it is current."""
     if facts.last_outcome is not None and facts.last_outcome.startswith(QUARANTINED):
         return facts.last_outcome
     if facts.held_back is not None:
@@ -199,25 +201,25 @@ def _held_back(facts: Facts, age: timedelta, now: datetime) -> str | None:
 
 
 def _is_starved(facts: Facts, overdue: timedelta, now: datetime) -> bool:
-    """Whether the other side asks for pause after pause, and nothing came for several intervals."""
-    silent = now - (facts.last_success_at or facts.created_at) > facts.patience
-    return facts.held_by in THEIR_PAUSES and silent and overdue <= facts.interval
+    """Return whether its server keeps asking for pauses, without success for several intervals."""
+    is_without_success = now - (facts.last_success_at or facts.created_at) > facts.patience
+    return facts.held_by in SERVER_PAUSES and is_without_success and overdue <= facts.interval
 
 
-def next_state(told: HealthState, health: Health) -> tuple[HealthState, Alert | None]:
-    """The state after this word, and what is told; an unchanged state is told to nobody."""
+def next_state(reported: HealthState, health: Health) -> tuple[HealthState, Alert | None]:
+    """Return the state after this health, and the alert; an unchanged state has none."""
     match health:
         case Health.OPEN | Health.DISABLED | Health.DEGRADED:
             state = HealthState(health.value)
-            return state, None if state is told else _ALERTS[state]
+            return state, None if state is reported else _ALERTS[state]
         case Health.HEALTHY:
-            return HealthState.WELL, None if told is HealthState.WELL else Alert.RECOVERED
+            return HealthState.WELL, None if reported is HealthState.WELL else Alert.RECOVERED
         case Health.OFF:
-            return HealthState.WELL, None  # whoever switched it off knows
+            return HealthState.WELL, None  # the operator who disabled it knows
         case Health.WAITING:
-            return told if told is HealthState.WELL else HealthState.UNDECIDED, None
+            return reported if reported is HealthState.WELL else HealthState.UNDECIDED, None
         case Health.LATE | Health.UNSTEADY:
-            return told, None
+            return reported, None
 
 
 _ALERTS = {
@@ -243,12 +245,12 @@ def _span(length: timedelta) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
-SHOWN = 20  # findings written out; their number tells of the rest
+MAX_SUMMARY_FINDINGS = 20  # the others are only counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is not as it should be; a warning, unless `is_error`."""
+    """One problem of the system; a warning, unless `is_error`."""
 
     subject: str
     message: str
@@ -256,7 +258,7 @@ class Finding:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """The first findings, a line each."""
-    lines = [f"{one.subject}: {one.message}" for one in findings[:SHOWN]]
-    more = len(findings) - SHOWN
+    """Return the first findings, one per line."""
+    lines = [f"{finding.subject}: {finding.message}" for finding in findings[:MAX_SUMMARY_FINDINGS]]
+    more = len(findings) - MAX_SUMMARY_FINDINGS
     return "\n".join([*lines, *([f"and {more} more"] if more > 0 else [])])

@@ -1,4 +1,4 @@
-"""Sources as they stand, by id or all of them."""
+"""Queries for sources, by id or as a list, and for their followers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, RowMapping, Select, and_, case, func, select
 
-from ingestion_pipeline.sources.canonical_series import home_of, named_series
+from ingestion_pipeline.sources.canonical_series import canonical_series_id, named_series
 from ingestion_pipeline.sources.poll_tasks import POLL
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus, Tier
 from ingestion_pipeline.store.tables import follows, sources, tasks
@@ -27,9 +27,9 @@ _SOURCE_COLUMNS = tuple(sources.c[name] for name in _NAMES)
 
 
 def sources_by_id(connection: Connection, ids: Collection[str]) -> dict[str, Source]:
-    """The sources with these ids; those that are gone are not in it."""
+    """Return the sources with these ids; missing ones are left out."""
     rows = connection.execute(select(*_SOURCE_COLUMNS).where(sources.c.id.in_(list(ids))))
-    return {found.id: found for found in map(_source, rows)}
+    return {source.id: source for source in map(_source, rows)}
 
 
 def list_sources(
@@ -38,7 +38,7 @@ def list_sources(
     kind: Kind | None = None,
     limit: int | None = None,
 ) -> list[Source]:
-    """Every source, by id; with conditions, those that meet them."""
+    """Return every source, by id; with conditions, those that meet them."""
     query = select(*_SOURCE_COLUMNS).where(*conditions).order_by(sources.c.id)
     if kind is not None:
         query = query.where(sources.c.kind == kind.value)
@@ -48,19 +48,19 @@ def list_sources(
 
 
 def source_of(row: RowMapping | Mapping[str, Any]) -> Source:
-    """The source a row states."""
+    """Return the source of a row."""
     return _stated({str(name): value for name, value in row.items()})
 
 
 def _source(row: Row[Any]) -> Source:
-    """Of a row of `_SOURCE_COLUMNS`: by its place, which is quicker than by name."""
+    """Return the source of a row of `_SOURCE_COLUMNS` by position: quicker than by name."""
     return _stated(dict(zip(_NAMES, row, strict=True)))
 
 
-# To look a word up is quicker than to ask its enumeration, and there may be 100,000 rows.
-_KINDS: dict[str, Kind] = {one.value: one for one in Kind}
-_TIERS: dict[str, Tier] = {one.value: one for one in Tier}
-_STATUSES: dict[str, SourceStatus] = {one.value: one for one in SourceStatus}
+# A dict lookup is quicker than the enumeration's constructor, and there may be 100,000 rows.
+_KINDS: dict[str, Kind] = {member.value: member for member in Kind}
+_TIERS: dict[str, Tier] = {member.value: member for member in Tier}
+_STATUSES: dict[str, SourceStatus] = {member.value: member for member in SourceStatus}
 
 
 def _stated(values: dict[str, Any]) -> Source:
@@ -75,7 +75,7 @@ _UNPOLLED = (SourceStatus.DISABLED.value, SourceStatus.PENDING_VALIDATION.value)
 
 
 class SourceLine(NamedTuple):
-    """What a list shows of a source."""
+    """One line of a list of sources."""
 
     id: str
     platform: str | None
@@ -88,40 +88,42 @@ class SourceLine(NamedTuple):
 
 
 def listed_sources(connection: Connection, *, kind: Kind | None = None) -> Iterator[SourceLine]:
-    """All of them, or of one kind, by id; read as they are asked for."""
+    """Return all sources, or those of one kind, by id; rows are streamed."""
     query = _query().order_by(sources.c.id)
     if kind is not None:
         query = query.where(sources.c.kind == kind.value)
-    found = connection.execute(query.execution_options(yield_per=ROWS_AT_ONCE))
-    return map(SourceLine._make, found)
+    rows = connection.execute(query.execution_options(yield_per=ROWS_AT_ONCE))
+    return map(SourceLine._make, rows)
 
 
 def _query() -> Select[Any]:
-    """When it is polled next, as `Watched.next_check_at` has it."""
+    """Return the query; `next_check_at` is computed as by `Watched.next_check_at`."""
     next_check_at = case(
         (sources.c.status.in_(_UNPOLLED), None),
         (tasks.c.status == TaskStatus.PENDING.value, tasks.c.not_before),
         else_=sources.c.next_check_at,
     )
-    shown = {name: sources.c[name] for name in SourceLine._fields if name != "next_check_at"}
-    columns = [shown.get(name, next_check_at) for name in SourceLine._fields]
+    source_columns = {
+        name: sources.c[name] for name in SourceLine._fields if name != "next_check_at"
+    }
+    columns = [source_columns.get(name, next_check_at) for name in SourceLine._fields]
     poll = and_(tasks.c.source_id == sources.c.id, tasks.c.kind == POLL)
     return select(*columns).outerjoin(tasks, poll)
 
 
-def readers_of(connection: Connection, source_ids: Collection[str]) -> dict[str, int]:
-    """The followers of each source's series; a source without any is not in it."""
-    query = _readers().where(sources.c.id.in_(list(source_ids)))
+def follower_counts(connection: Connection, source_ids: Collection[str]) -> dict[str, int]:
+    """Return the followers of each source's series; a source without any is left out."""
+    query = _follower_query().where(sources.c.id.in_(list(source_ids)))
     return {row[0]: row[1] for row in connection.execute(query)}
 
 
 def popular_sources(*, more_than: int) -> Select[Any]:
-    """The ids of the sources that more than so many follow, as a subquery."""
-    counted = _readers().having(func.count() > more_than)
+    """Return a subquery of the sources that more than so many follow."""
+    counted = _follower_query().having(func.count() > more_than)
     return select(counted.subquery().c.id)
 
 
-def _readers() -> Select[Any, Any]:
-    followed = follows.c.series_id == home_of(named_series())
+def _follower_query() -> Select[Any, Any]:
+    followed = follows.c.series_id == canonical_series_id(named_series())
     query = select(sources.c.id, func.count()).select_from(sources.join(follows, followed))
     return query.group_by(sources.c.id)

@@ -1,4 +1,4 @@
-"""What an operator changes by hand, each change with its line in the audit log."""
+"""Changes of sources by operators, file imports and refreshes, and the partition keys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, false, func, select, update
 
-from ingestion_pipeline.sources.canonical_series import homes
+from ingestion_pipeline.sources.canonical_series import series_assignments
 from ingestion_pipeline.sources.declared_rows import BY_FILE
 from ingestion_pipeline.sources.definition import definition_of
 from ingestion_pipeline.sources.files import Check, FileProblem, read_file, read_folder
@@ -24,7 +24,7 @@ from ingestion_pipeline.store.tables import sources
 
 
 class SeriesAssigned(ValueError):
-    """An operator's word on the series stands, and a declaration would not change it."""
+    """An operator has assigned the series, and a declaration would not change it."""
 
     def __init__(self, source_id: str, series_id: str) -> None:
         cure = f"`ingest series split {series_id} --source {source_id} --into NEW` moves it"
@@ -32,8 +32,8 @@ class SeriesAssigned(ValueError):
 
 
 def declaration(source: Source) -> dict[str, Any]:
-    """What was declared of the source, as `definition_of` takes it; only what is set."""
-    said = {
+    """Return the source's declaration, as `definition_of` takes it; only what is set."""
+    values = {
         "id": source.id,
         "kind": source.kind.value,
         "url": source.url,
@@ -45,18 +45,18 @@ def declaration(source: Source) -> dict[str, Any]:
         "series": source.series_id,
         "company": source.company_id,
     }
-    return {key: value for key, value in said.items() if value is not None}
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def redeclare(
     connection: Connection, source: Source, definition: Definition, *, actor: str, now: datetime
 ) -> bool:
-    """The source is declared so afterwards; False if it already was."""
-    kept = replace(definition, origin=source.origin)
-    home = homes(connection, [source.id])[source.id]
-    if kept.series != source.series_id and home.is_assigned:
+    """Update the source to the definition, with an audit line; return False if nothing changed."""
+    declared = replace(definition, origin=source.origin)
+    home = series_assignments(connection, [source.id])[source.id]
+    if declared.series != source.series_id and home.is_assigned:
         raise SeriesAssigned(source.id, home.series_id)
-    if not register(connection, [kept], now=now, actor=actor).updated:
+    if not register(connection, [declared], now=now, actor=actor).updated:
         return False
     audit(
         connection,
@@ -64,7 +64,7 @@ def redeclare(
         action="source.update",
         subject=source.id,
         now=now,
-        detail=_difference(source, kept),
+        detail=_difference(source, declared),
     )
     return True
 
@@ -87,7 +87,7 @@ def _difference(source: Source, definition: Definition) -> dict[str, object]:
 
 
 def accept_drop(connection: Connection, source_id: str, *, actor: str, now: datetime) -> None:
-    """The source's next listing is believed, however much it has lost; once."""
+    """Accept the source's next feed however many records it has lost; once."""
     statement = update(sources).where(sources.c.id == source_id)
     if not connection.execute(statement.values(accepts_drop=True, updated_at=now)).rowcount:
         raise UnknownSource(source_id)
@@ -96,40 +96,40 @@ def accept_drop(connection: Connection, source_id: str, *, actor: str, now: date
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refreshed:
-    """The source as it stands, and what is wrong with its declaration."""
+    """The source as stored, and what is wrong with its declaration."""
 
     source: Source
     problems: Sequence[str]
 
 
 def refresh_source(store: Store, source_id: str, *, folder: Path, check: Check) -> Refreshed:
-    """The row says what the declaration says; a declaration with a problem changes nothing."""
+    """Update the row from its declaration; a declaration with a problem changes nothing."""
     with store.begin() as connection:
-        found = sources_by_id(connection, [source_id]).get(source_id)
-        if found is None:
+        source = sources_by_id(connection, [source_id]).get(source_id)
+        if source is None:
             raise UnknownSource(source_id)
-        path = folder / found.origin
+        path = folder / source.origin
         problems: list[str] = []
-        if found.origin != BY_HAND and path.is_file():
+        if source.origin != BY_HAND and path.is_file():
             file = read_file(path, check=check)
             problems = [str(problem) for problem in file.problems]
-            mine = [one for one in file.definitions if one.id == source_id]
+            mine = [definition for definition in file.definitions if definition.id == source_id]
             register(connection, mine, now=store.clock.now(connection))
         else:
-            problems = _problems(found, check)
+            problems = _problems(source, check)
         current = sources_by_id(connection, [source_id])[source_id]
     return Refreshed(source=current, problems=problems)
 
 
 def _problems(source: Source, check: Check) -> list[str]:
     definition, bad = definition_of(declaration(source))
-    found = [*bad, *check(definition)] if definition is not None else bad
-    return [f"{one.field}: {one.message}" for one in found]
+    problems = [*bad, *check(definition)] if definition is not None else bad
+    return [f"{problem.field}: {problem.message}" for problem in problems]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What a folder of source files came to."""
+    """The result of importing a folder of source files."""
 
     registered: Registered
     problems: Sequence[FileProblem]
@@ -138,22 +138,23 @@ class Imported:
 
 
 def import_files(store: Store, folder: Path, *, check: Check) -> Imported:
-    """The good files of the folder are registered; every problem of the others is told."""
+    """Register the good files of the folder, and return every problem of the others."""
     files = read_folder(folder, check=check)
-    definitions = [one for file in files for one in file.definitions]
+    definitions = [entry for file in files for entry in file.definitions]
     with store.begin() as connection:
         registered = register(connection, definitions, now=store.clock.now(connection))
     return Imported(
         registered=registered,
-        problems=[one for file in files for one in file.problems],
-        recipients=[one for file in files for one in file.recipients],
+        problems=[entry for file in files for entry in file.problems],
+        recipients=[entry for file in files for entry in file.recipients],
     )
 
 
 def partition_keys(connection: Connection, *, limit: int) -> dict[Kind, list[str]]:
-    """The ids of each kind's sources, oldest first; beyond the limit a source has no partition.
+    """Return the ids of each kind's sources, oldest first, at most `limit` per kind.
 
-    Nor has one that was removed, or that its file declares but has never enabled.
+    A source that was removed has no partition, nor one that its file declares but has never
+    enabled.
     """
     was_never_on = and_(sources.c.status_reason == BY_FILE, sources.c.last_checked_at.is_(None))
     query = (
@@ -164,9 +165,9 @@ def partition_keys(connection: Connection, *, limit: int) -> dict[Kind, list[str
         )
         .order_by(sources.c.created_at, sources.c.id)
     )
-    found: dict[Kind, list[str]] = {}
+    keys_by_kind: dict[Kind, list[str]] = {}
     for kind, source_id in connection.execute(query):
-        keys = found.setdefault(Kind(kind), [])
+        keys = keys_by_kind.setdefault(Kind(kind), [])
         if len(keys) < limit:
             keys.append(source_id)
-    return found
+    return keys_by_kind

@@ -1,4 +1,4 @@
-"""Which platform a URL belongs to, told by the URL alone."""
+"""Recognise the platform of a URL by the URL alone."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class BoardShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Table:
-    """The file as it stands."""
+    """The file `boards.yaml` as it is written."""
 
     vendor_hosts: str
     no_tokens: str
@@ -66,23 +66,24 @@ class _Shapes:
 
 
 def board_at(host: str, path: str, query: str) -> BoardShape | None:
-    """The board at a canonical URL; None for the vendors' own pages and for other sites.
+    """Return the board at a canonical URL; None for the vendors' own pages and for other sites.
 
-    Tokens keep their case, since some platforms tell boards apart by it, and are given unescaped.
+    Tokens keep their case, since some platforms distinguish boards by it, and are returned
+    unescaped.
     """
     shapes = _shapes()
     segments = tuple(unquote(segment) for segment in path.split("/") if segment)
     parameters = dict(parse_qsl(query))
     for shape in (*shapes.by_domain.get(_domain(host), ()), *shapes.by_domain[ANY]):
-        if (found := _fits(shape, host, segments, parameters)) is not None:
-            return found if _may_be(found.token, shape, shapes) else None
+        if (board := _fits(shape, host, segments, parameters)) is not None:
+            return board if _may_be(board.token, shape, shapes) else None
     named = (shapes.parameters[name] for name in parameters if name in shapes.parameters)
     platform = next(named, None)
     return BoardShape(platform=platform, token=None) if platform else None
 
 
 def platforms() -> tuple[str, ...]:
-    """The platforms that have shapes."""
+    """Return the platforms that have shapes."""
     return tuple(_table().platforms)
 
 
@@ -95,10 +96,10 @@ def _fits(
     if shape.is_whole_path and len(segments) > len(shape.segments):
         return None
     token = on_host.groupdict().get("token")
-    for wanted, segment in zip(shape.segments, segments, strict=False):
-        if not _is_segment(wanted, segment):
+    for expected, segment in zip(shape.segments, segments, strict=False):
+        if not _is_segment(expected, segment):
             return None
-        token = segment if wanted == TOKEN else token
+        token = segment if expected == TOKEN else token
     if shape.parameter is not None:
         token = parameters.get(shape.parameter)
         if not token:
@@ -106,12 +107,12 @@ def _fits(
     return BoardShape(platform=shape.platform, token=token.strip() if token else None)
 
 
-def _is_segment(wanted: str, segment: str) -> bool:
-    if wanted == "{locale}":
+def _is_segment(expected: str, segment: str) -> bool:
+    if expected == "{locale}":
         return _LOCALE.fullmatch(segment) is not None
-    if wanted == "{number}":
+    if expected == "{number}":
         return segment[:1].isdigit()
-    return wanted in {"*", TOKEN} or wanted == segment.lower()
+    return expected in {"*", TOKEN} or expected == segment.lower()
 
 
 def _may_be(token: str | None, shape: Shape, shapes: _Shapes) -> bool:
@@ -129,7 +130,7 @@ def _domain(host: str) -> str:
 
 @lru_cache(maxsize=1)
 def _table() -> _Table:
-    import yaml  # not for whoever only wants to know what a source is
+    import yaml  # imported here: most importers of this module do not need it
 
     file = resources.files("ingestion_pipeline.sources") / "boards.yaml"
     return _Table(**yaml.safe_load(file.read_text()))
@@ -155,11 +156,11 @@ def _shapes() -> _Shapes:
 def _shape(platform: str, text: str) -> Shape:
     address, _, query = text.partition("?")
     host, _, path = address.partition("/")
-    pieces = (_HOST_PARTS.get(piece, re.escape(piece)) for piece in _HOST_PART.split(host))
+    patterns = (_HOST_PARTS.get(part, re.escape(part)) for part in _HOST_PART.split(host))
     return Shape(
         platform=platform,
-        host=re.compile("".join(pieces)),
-        segments=tuple(one for one in path.removesuffix("$").split("/") if one),
+        host=re.compile("".join(patterns)),
+        segments=tuple(segment for segment in path.removesuffix("$").split("/") if segment),
         is_whole_path=path.endswith("$"),
         parameter=query.partition("=")[0] or None,
     )
@@ -176,7 +177,7 @@ READERS: dict[Kind, tuple[str, ...]] = {
     ),
     Kind.WEBSITE: ("page",),
 }
-# Where neither says so; whose software a catalogue is made with, detection finds out.
+# If neither declaration nor URL names one; detection finds a catalogue's own platform.
 DEFAULTS: dict[Kind, str] = {Kind.CATALOG: "catalog", Kind.COMPANY: "page", Kind.WEBSITE: "page"}
 
 _MANGADEX_HOSTS = {"mangadex.org", "www.mangadex.org", "api.mangadex.org"}
@@ -184,7 +185,7 @@ _MANGADEX_ID = re.compile(
     r"/(?:title|manga)/(?P<token>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
 )
 _FEED = re.compile(r"(\.(xml|rss|atom|rdf)|/(feed|rss|atom))/?$")
-_SITEMAP = re.compile(r"/[^/]*sitemap[^/]*$")  # ends like a feed and is none
+_SITEMAP = re.compile(r"/[^/]*sitemap[^/]*$")  # ends like a feed, but is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,7 @@ class Platform:
 
 
 def recognize_platform(url: str) -> Platform | None:
-    """The platform of the URL, or None; nothing is fetched and nothing is raised."""
+    """Return the platform of the URL, or None; nothing is fetched and nothing is raised."""
     try:
         parts = urlsplit(canonical_url(url))  # without user info, which may look like a host
         host = (parts.hostname or "").removesuffix(".")
@@ -204,8 +205,8 @@ def recognize_platform(url: str) -> Platform | None:
         return None
     path = parts.path.lower()
     if host in _MANGADEX_HOSTS:
-        found = _MANGADEX_ID.search(path)
-        return Platform("mangadex", found["token"] if found else None)
+        match = _MANGADEX_ID.search(path)
+        return Platform("mangadex", match["token"] if match else None)
     if board := board_at(host, parts.path, parts.query):
         return Platform(board.platform, board.token)
     if _FEED.search(path) and not _SITEMAP.search(path):

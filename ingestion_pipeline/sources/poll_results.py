@@ -1,4 +1,4 @@
-"""The source rows of polls that got through: what each says, by one statement."""
+"""Write the results of polls: source rows, task moves, dead letters and log lines."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from sqlalchemy import (
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.settings.logs import about
-from ingestion_pipeline.sources.lookup import readers_of
+from ingestion_pipeline.sources.lookup import follower_counts
 from ingestion_pipeline.sources.poll_tasks import ensure_polls, make_due
 from ingestion_pipeline.sources.scheduling import tiers
-from ingestion_pipeline.sources.scheduling.budget import PollingBudget, market
+from ingestion_pipeline.sources.scheduling.budget import PollingBudget, current_budget
 from ingestion_pipeline.sources.scheduling.change_model import (
     ChangeModel,
+    change_model_from_json,
     changes_found,
-    learned,
-    rhythm_of,
+    with_changes,
 )
 from ingestion_pipeline.sources.scheduling.tiers import PollState
 from ingestion_pipeline.sources.source import Source, SourceStatus
@@ -43,7 +43,7 @@ from ingestion_pipeline.store.tables import sources
 from ingestion_pipeline.store.types import Json, UtcDateTime
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters
-from ingestion_pipeline.tasks.errors import WALL_CODES, WorkError
+from ingestion_pipeline.tasks.errors import BLOCKED_CODES, WorkError
 from ingestion_pipeline.tasks.retry import (
     DeadLetterTask,
     Decision,
@@ -64,10 +64,10 @@ from ingestion_pipeline.tasks.task import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollSuccess:
-    """A poll that got through.
+    """A successful poll.
 
-    With `is_read` its listing was read and believed in this transaction, with `changed` it also led
-    to a row that is new or different; `updated` and `withdrawn` say how many.
+    With `is_read` its feed was read and accepted in this transaction, with `changed` it also led to
+    a row that is new or different; `updated` and `withdrawn` say how many.
     """
 
     task: Task
@@ -109,86 +109,86 @@ _SUCCESS_COLUMNS = {
 }
 
 
-def rhythm_after(one: PollSuccess, *, now: datetime) -> ChangeModel:
-    """What was known of the source's changes, and what this poll found."""
-    found = changes_found(
-        one.source, published=one.published, has_news=one.newest_at is not None, now=now
+def updated_change_model(poll: PollSuccess, *, now: datetime) -> ChangeModel:
+    """Return the source's change model with the changes that this poll found."""
+    changes = changes_found(
+        poll.source, published=poll.published, has_news=poll.newest_at is not None, now=now
     )
-    return learned(rhythm_of(one.source.rhythm), found)
+    return with_changes(change_model_from_json(poll.source.rhythm), changes)
 
 
 def success_row(
-    one: PollSuccess, standing: tiers.PollState, newest: datetime | None, rhythm: ChangeModel
+    poll: PollSuccess, state: tiers.PollState, newest: datetime | None, change_model: ChangeModel
 ) -> tuple[Any, ...]:
-    """The row of `write_successes` for one poll."""
-    kept = one.source
+    """Return the row of `write_successes` for one poll."""
+    source = poll.source
     return (
-        kept.id,
-        standing.tier.value,
-        standing.next_check_at,
-        one.is_read,
-        one.changed,
-        one.updated,
-        one.withdrawn,
+        source.id,
+        state.tier.value,
+        state.next_check_at,
+        poll.is_read,
+        poll.changed,
+        poll.updated,
+        poll.withdrawn,
         newest,
-        one.outcome,
-        one.content_hash if one.is_read else kept.content_hash,
-        one.reader if one.is_read else kept.reader,
-        one.etag,
-        one.last_modified,
-        one.needs_full_read,
-        kept.record_count if one.record_count is None else one.record_count,
-        rhythm.to_json() if rhythm.last_at is not None else None,
-        standing.changes_per_day,
-        standing.checks_per_day,
+        poll.outcome,
+        poll.content_hash if poll.is_read else source.content_hash,
+        poll.reader if poll.is_read else source.reader,
+        poll.etag,
+        poll.last_modified,
+        poll.needs_full_read,
+        source.record_count if poll.record_count is None else poll.record_count,
+        change_model.to_json() if change_model.last_at is not None else None,
+        state.changes_per_day,
+        state.checks_per_day,
     )
 
 
 def write_successes(
     connection: Connection, rows: Sequence[tuple[Any, ...]], *, now: datetime
 ) -> list[str]:
-    """The sources whose tier an operator pinned while they were polled: their poll must follow."""
-    given = row_source(connection, _SUCCESS_COLUMNS, rows, "given")
-    changed_at = func.coalesce(_if(given.c.changed, now), sources.c.last_changed_at)
+    """Write the rows; return the sources whose tier an operator pinned during the poll."""
+    results = row_source(connection, _SUCCESS_COLUMNS, rows, "given")
+    changed_at = func.coalesce(_if(results.c.changed, now), sources.c.last_changed_at)
     statement = (
         update(sources)
-        .where(sources.c.id == given.c.id)
+        .where(sources.c.id == results.c.id)
         .values(
-            tier=unless_pinned(given.c.tier),
+            tier=unless_pinned(results.c.tier),
             status=SourceStatus.ACTIVE.value,
             status_reason=None,
             failure_count=0,
-            next_check_at=given.c.next_check_at,
+            next_check_at=results.c.next_check_at,
             last_checked_at=now,
             last_success_at=now,
             last_changed_at=changed_at,
             untold_polls=sources.c.untold_polls + 1,
             poll_count=sources.c.poll_count + 1,
-            untold_changes=sources.c.untold_changes + case((given.c.changed, 1), else_=0),
-            change_count=sources.c.change_count + case((given.c.changed, 1), else_=0),
-            untold_updated=sources.c.untold_updated + given.c.updated,
-            untold_withdrawn=sources.c.untold_withdrawn + given.c.withdrawn,
-            last_new_at=given.c.last_new_at,
-            # An empty listing is no sync: the backlog that follows it must not be told either.
+            untold_changes=sources.c.untold_changes + case((results.c.changed, 1), else_=0),
+            change_count=sources.c.change_count + case((results.c.changed, 1), else_=0),
+            untold_updated=sources.c.untold_updated + results.c.updated,
+            untold_withdrawn=sources.c.untold_withdrawn + results.c.withdrawn,
+            last_new_at=results.c.last_new_at,
+            # An empty feed is no sync: the backlog that follows it must not notify either.
             synced_at=func.coalesce(
-                sources.c.synced_at, _if(given.c.is_read & (given.c.record_count > 0), now)
+                sources.c.synced_at, _if(results.c.is_read & (results.c.record_count > 0), now)
             ),
             synced_version=case(
-                (given.c.is_read & (given.c.record_count > 0), sources.c.config_version),
+                (results.c.is_read & (results.c.record_count > 0), sources.c.config_version),
                 else_=sources.c.synced_version,
             ),
-            last_outcome=given.c.outcome,
+            last_outcome=results.c.outcome,
             last_error_class=None,
-            content_hash=given.c.content_hash,
-            reader=given.c.reader,
-            etag=given.c.etag,
-            last_modified=given.c.last_modified,
-            needs_full_read=given.c.needs_full_read,
-            accepts_drop=sources.c.accepts_drop & ~given.c.is_read,
-            record_count=given.c.record_count,
-            rhythm=given.c.rhythm,
-            changes_per_day=given.c.changes_per_day,
-            checks_per_day=given.c.checks_per_day,
+            content_hash=results.c.content_hash,
+            reader=results.c.reader,
+            etag=results.c.etag,
+            last_modified=results.c.last_modified,
+            needs_full_read=results.c.needs_full_read,
+            accepts_drop=sources.c.accepts_drop & ~results.c.is_read,
+            record_count=results.c.record_count,
+            rhythm=results.c.rhythm,
+            changes_per_day=results.c.changes_per_day,
+            checks_per_day=results.c.checks_per_day,
             updated_at=now,
         )
         .returning(sources.c.id, sources.c.tier)
@@ -198,7 +198,7 @@ def write_successes(
 
 
 def unless_pinned(tier: Any) -> Any:  # noqa: ANN401 - SQL expressions
-    """The tier, unless an operator has pinned one while the poll was running."""
+    """Return the tier, unless an operator has pinned one while the poll was running."""
     return case((sources.c.tier_pinned, sources.c.tier), else_=tier)
 
 
@@ -210,67 +210,67 @@ log = logging.getLogger(__name__)
 
 
 def log_successes(polls: Iterable[tuple[Task, bool]]) -> None:
-    """A line for each that found news; one that did not is for those who debug."""
+    """Log each successful poll: at INFO if it found changes, else at DEBUG."""
     for task, is_changed in polls:
         _log(task, logging.INFO if is_changed else logging.DEBUG, "succeeded", None)
 
 
 def log_failures(polls: Iterable[tuple[Task, WorkError]]) -> None:
-    """A line for each, with class and code: never what a page or a server said.
+    """Log each failed poll with error class and code, never with what a page or a server sent.
 
-    No warning: sources fail every day, and whether anybody has to look is for their health to say.
+    At INFO, not WARNING: sources fail every day, and their health says whether anybody has to act.
     """
     for task, error in polls:
         _log(task, logging.INFO, "failed", error)
 
 
-def _log(task: Task, level: int, how: str, error: WorkError | None) -> None:
+def _log(task: Task, level: int, result: str, error: WorkError | None) -> None:
     if not log.isEnabledFor(level):
         return
     code = error.code if error is not None else None
-    said = about(
+    fields = about(
         source=task.source_id,
         tracking_id=task.tracking_id,
         attempt=task.attempts,
         error_class=error.error_class.value if error is not None else None,
         error_code=code,
     )
-    why = f" ({code})" if code else ""
-    log.log(level, "the poll of %s %s%s", task.source_id, how, why, extra=said)
+    suffix = f" code={code}" if code else ""
+    log.log(level, "poll %s source=%s%s", result, task.source_id, suffix, extra=fields)
 
 
-def after_strike(task: Task, error: WorkError, standing: PollState) -> Move:
-    """What becomes of the poll task: it waits for its next check, or ends with its source."""
-    if standing.status is SourceStatus.DISABLED:
+def move_after_strike(task: Task, error: WorkError, state: PollState) -> Move:
+    """Return the move of the poll task: it waits for its next check, or is skipped if disabled."""
+    if state.status is SourceStatus.DISABLED:
         skipped = finished(task, status=TaskStatus.SKIPPED)
         return replace(
             skipped,
             error_class=error.error_class.value,
             error_code=error.code,
-            error=f"{standing.status_reason}: {error.text}",
+            error=f"{state.status_reason}: {error.text}",
         )
     return rearmed(
         task,
-        not_before=standing.next_check_at,
-        priority=standing.tier.priority,
+        not_before=state.next_check_at,
+        priority=state.tier.priority,
         error=error,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollFailure(DeadLetterEntry):
-    """A poll that did not get through."""
+    """A failed poll."""
 
     source: Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollFailed:
-    """What became of failed polls: when each retried source is due again, and how many others."""
+    """The result of failed polls: when each retried source is due again, and other counts."""
 
     retry_at: Mapping[str, datetime]
-    given_back: int
-    given_up: int
+    released: int
+    dead_lettered: int
 
 
 def succeed(
@@ -281,41 +281,41 @@ def succeed(
     settings: Settings,
     random: Random,
 ) -> None:
-    """Sources are up to date and due again, as tier and habits have it; the breaker is closed."""
+    """Write the successes: sources are due again by tier and change model, breakers closed."""
     rows: list[tuple[Any, ...]] = []
     moves: list[Move] = []
-    readers = readers_of(connection, [one.source.id for one in polls]) if polls else {}
-    prices = market(connection, settings) if polls else PollingBudget({}, settings)
-    for one in polls:
-        newest = one.newest_at or one.source.last_new_at
-        rhythm = rhythm_after(one, now=now)
-        standing = tiers.after_success(
-            one.source,
+    followers = follower_counts(connection, [poll.source.id for poll in polls]) if polls else {}
+    budget = current_budget(connection, settings) if polls else PollingBudget({}, settings)
+    for poll in polls:
+        newest = poll.newest_at or poll.source.last_new_at
+        change_model = updated_change_model(poll, now=now)
+        state = tiers.after_success(
+            poll.source,
             last_new_at=newest,
             now=now,
             settings=settings,
             random=random,
-            readers=readers.get(one.source.id, 0),
-            habits=habits_of(one.source, rhythm, prices),
+            followers=followers.get(poll.source.id, 0),
+            inputs=scheduling_inputs(poll.source, change_model, budget),
         )
-        rows.append(success_row(one, standing, newest, rhythm))
-        moves.append(
-            rearmed(one.task, not_before=standing.next_check_at, priority=standing.priority)
-        )
+        rows.append(success_row(poll, state, newest, change_model))
+        moves.append(rearmed(poll.task, not_before=state.next_check_at, priority=state.priority))
     pinned = write_successes(connection, rows, now=now) if rows else []
     claims.apply(connection, moves, now=now)
-    log_successes([(one.task, one.changed) for one in polls])
+    log_successes([(poll.task, poll.changed) for poll in polls])
     if pinned:
         ensure_polls(connection, pinned, now=now)
         make_due(connection, pinned, now=now)
 
 
-def habits_of(source: Source, rhythm: ChangeModel, prices: PollingBudget) -> tiers.Habits:
-    """What decides the next check of a source that finds its own time."""
-    return tiers.Habits(
-        rhythm=rhythm,
-        price=prices.price(source.kind),
-        prior_rate=prices.prior_rate(source.kind, source.platform),
+def scheduling_inputs(
+    source: Source, change_model: ChangeModel, budget: PollingBudget
+) -> tiers.SchedulingInputs:
+    """Return what decides the next check of a source without a pinned tier."""
+    return tiers.SchedulingInputs(
+        change_model=change_model,
+        request_cost=budget.request_cost(source.kind),
+        prior_rate=budget.prior_rate(source.kind, source.platform),
     )
 
 
@@ -327,30 +327,30 @@ def fail(
     settings: Settings,
     random: Random,
 ) -> PollFailed:
-    """Each failure is retried, given back or given up as its class and its attempts decide."""
+    """Retry, release or dead-letter each failure, by its error class and its attempts."""
     retry_at: dict[str, datetime] = {}
     moves: list[Move] = []
     lost: list[PollFailure] = []
-    for one in polls:
-        match _decide(one, now=now, settings=settings, random=random):
+    for poll in polls:
+        match _decide(poll, now=now, settings=settings, random=random):
             case Retry(not_before):
-                retry_at[one.source.id] = not_before
-                moves.append(retried(one.task, one.error, not_before=not_before))
+                retry_at[poll.source.id] = not_before
+                moves.append(retried(poll.task, poll.error, not_before=not_before))
             case ReleaseTask(not_before):
-                moves.append(released(one.task, one.error, not_before=not_before))
+                moves.append(released(poll.task, poll.error, not_before=not_before))
             case DeadLetterTask():
-                lost.append(one)
-    given_back = len(moves) - len(retry_at)
-    moves += _give_up(connection, lost, now=now, settings=settings, random=random)
+                lost.append(poll)
+    released_count = len(moves) - len(retry_at)
+    moves += _dead_letter(connection, lost, now=now, settings=settings, random=random)
     claims.apply(connection, moves, now=now)
-    log_failures([(one.task, one.error) for one in polls])
-    return PollFailed(retry_at=retry_at, given_back=given_back, given_up=len(lost))
+    log_failures([(poll.task, poll.error) for poll in polls])
+    return PollFailed(retry_at=retry_at, released=released_count, dead_lettered=len(lost))
 
 
-def _decide(one: PollFailure, *, now: datetime, settings: Settings, random: Random) -> Decision:
-    decision = after_failure(one.task, one.error, now=now, policy=settings.work, random=random)
+def _decide(poll: PollFailure, *, now: datetime, settings: Settings, random: Random) -> Decision:
+    decision = after_failure(poll.task, poll.error, now=now, policy=settings.work, random=random)
     # An open breaker lets one request through, not one poll with all its retries.
-    if isinstance(decision, Retry) and one.source.status is SourceStatus.OPEN:
+    if isinstance(decision, Retry) and poll.source.status is SourceStatus.OPEN:
         return DeadLetterTask()
     return decision
 
@@ -367,7 +367,7 @@ _FAILURE_COLUMNS = {
 }
 
 
-def _give_up(
+def _dead_letter(
     connection: Connection,
     polls: Sequence[PollFailure],
     *,
@@ -375,21 +375,21 @@ def _give_up(
     settings: Settings,
     random: Random,
 ) -> list[Move]:
-    """One dead letter each, and one strike or, for a wall, the end; else it waits for its check."""
+    """Write a dead letter and a strike for each, or disable it if blocked; return the moves."""
     rows: list[tuple[Any, ...]] = []
     moves: list[Move] = []
-    for one in polls:
-        standing = _after_giving_up(one, now=now, settings=settings, random=random)
-        rows.append(_failure_row(one, standing))
-        moves.append(after_strike(one.task, one.error, standing))
-        if standing.status is not one.source.status:
+    for poll in polls:
+        state = _state_after_dead_letter(poll, now=now, settings=settings, random=random)
+        rows.append(_failure_row(poll, state))
+        moves.append(move_after_strike(poll.task, poll.error, state))
+        if state.status is not poll.source.status:
             audit(
                 connection,
                 actor="system",
-                action=f"source.{standing.status.value}",
-                subject=one.source.id,
+                action=f"source.{state.status.value}",
+                subject=poll.source.id,
                 now=now,
-                detail={"reason": standing.status_reason},
+                detail={"reason": state.status_reason},
             )
     if rows:
         _write_failures(connection, rows, now=now)
@@ -397,47 +397,47 @@ def _give_up(
     return moves
 
 
-def _after_giving_up(
-    one: PollFailure, *, now: datetime, settings: Settings, random: Random
+def _state_after_dead_letter(
+    poll: PollFailure, *, now: datetime, settings: Settings, random: Random
 ) -> tiers.PollState:
-    if one.error.code in WALL_CODES:
-        why = f"behind a {one.error.code.replace('_', ' ')}: {one.error.text[:300]}"
-        return tiers.after_wall(one.source, why, now=now, settings=settings)
-    return tiers.after_failure(one.source, now=now, settings=settings, random=random)
+    if poll.error.code in BLOCKED_CODES:
+        why = f"behind a {poll.error.code.replace('_', ' ')}: {poll.error.text[:300]}"
+        return tiers.after_blocked_page(poll.source, why, now=now, settings=settings)
+    return tiers.after_failure(poll.source, now=now, settings=settings, random=random)
 
 
-def _failure_row(one: PollFailure, standing: tiers.PollState) -> tuple[Any, ...]:
+def _failure_row(poll: PollFailure, state: tiers.PollState) -> tuple[Any, ...]:
     return (
-        one.source.id,
-        standing.tier.value,
-        standing.status.value,
-        standing.status_reason,
-        standing.failure_count,
-        standing.next_check_at,
-        f"failed: {one.error.text}"[:500],
-        one.error.error_class.value,
+        poll.source.id,
+        state.tier.value,
+        state.status.value,
+        state.status_reason,
+        state.failure_count,
+        state.next_check_at,
+        f"failed: {poll.error.text}"[:500],
+        poll.error.error_class.value,
     )
 
 
 def _write_failures(
     connection: Connection, rows: Sequence[tuple[Any, ...]], *, now: datetime
 ) -> None:
-    given = row_source(connection, _FAILURE_COLUMNS, rows, "given")
+    results = row_source(connection, _FAILURE_COLUMNS, rows, "given")
     statement = (
         update(sources)
-        .where(sources.c.id == given.c.id)
+        .where(sources.c.id == results.c.id)
         .values(
-            tier=unless_pinned(given.c.tier),
-            status=given.c.status,
-            status_reason=given.c.status_reason,
-            failure_count=given.c.failure_count,
-            next_check_at=given.c.next_check_at,
+            tier=unless_pinned(results.c.tier),
+            status=results.c.status,
+            status_reason=results.c.status_reason,
+            failure_count=results.c.failure_count,
+            next_check_at=results.c.next_check_at,
             last_checked_at=now,
             untold_polls=sources.c.untold_polls + 1,
             poll_count=sources.c.poll_count + 1,
             strike_count=sources.c.strike_count + 1,
-            last_outcome=given.c.outcome,
-            last_error_class=given.c.error_class,
+            last_outcome=results.c.outcome,
+            last_error_class=results.c.error_class,
             updated_at=now,
         )
     )

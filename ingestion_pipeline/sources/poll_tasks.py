@@ -1,4 +1,4 @@
-"""The permanent poll task of every enabled source: made, moved with its source, put aside."""
+"""The permanent poll task of every enabled source: create, update, restart, skip."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ingestion_pipeline.store.types import Json
 from ingestion_pipeline.tasks.task import ASKED, TaskStatus
 
 POLL = "poll"
-# One that waits for approval has its poll put aside, too: `enable` takes it up.
+# The poll of a source that waits for approval is skipped too; `enable` requeues it.
 UNPOLLED = (SourceStatus.DISABLED.value, SourceStatus.PENDING_VALIDATION.value)
 
 
 def lock_polls(connection: Connection, ids: Collection[str]) -> None:
-    """Tasks before sources, as every finishing poll does it: an operator cannot deadlock one."""
-    if connection.dialect.name != "postgresql":  # where there is one writer anyway
+    """Lock the polls, tasks before sources as every finishing poll does, to avoid deadlocks."""
+    if connection.dialect.name != "postgresql":  # SQLite has one writer anyway
         return
     is_one = one_of(connection, tasks.c.source_id, ids)
     query = select(tasks.c.id).where(tasks.c.kind == POLL, is_one)
@@ -30,30 +30,30 @@ def lock_polls(connection: Connection, ids: Collection[str]) -> None:
 
 
 def ensure_polls(connection: Connection, ids: Collection[str], *, now: datetime) -> None:
-    """A poll task for every enabled source of these, none that may run for a disabled one."""
-    # Asked first, not in a subquery: without statistics, as after a first import, PostgreSQL
+    """Ensure a poll task for every enabled source of these, and none that may run for others."""
+    # Queried first, not in a subquery: without statistics, as after a first import, PostgreSQL
     # compares every task with every id (5.6 s for 5,000 of them, 0.02 s so).
     query = select(sources.c.id, sources.c.status).where(one_of(connection, sources.c.id, ids))
     statuses = {row.id: row.status for row in connection.execute(query)}
-    disabled = [one for one in statuses if statuses[one] in UNPOLLED]
+    disabled = [source_id for source_id in statuses if statuses[source_id] in UNPOLLED]
     enabled = list(statuses.keys() - disabled)
     _skip_polls(connection, disabled, now=now)
-    revived = (
+    requeued = (
         update(tasks)
         .where(
             tasks.c.kind == POLL,
             tasks.c.status.in_([TaskStatus.SKIPPED.value, TaskStatus.FAILED.value]),
             one_of(connection, tasks.c.source_id, enabled),
         )
-        .values(status=TaskStatus.PENDING.value, not_before=now, updated_at=now, **_AFRESH)
+        .values(status=TaskStatus.PENDING.value, not_before=now, updated_at=now, **_RESET_VALUES)
     )
-    connection.execute(revived)
+    connection.execute(requeued)
     _refresh_polls(connection, ids)
     insert_polls(connection, ids, now=now)
 
 
-# A poll that begins again: nothing of what happened to it before counts.
-_AFRESH: dict[str, Any] = {
+# Values of a poll that starts again, without attempts and errors.
+_RESET_VALUES: dict[str, Any] = {
     "attempts": 0,
     "stage": ASKED,
     "error_class": None,
@@ -63,7 +63,7 @@ _AFRESH: dict[str, Any] = {
 
 
 def restart_polls(connection: Connection, ids: Collection[str], *, now: datetime) -> None:
-    """These polls are due now, afresh; one that is running loses its claim, and its results."""
+    """Restart these polls, due now; a running one loses its claim and its results."""
     connection.execute(
         update(tasks)
         .where(ACTIVE, tasks.c.kind == POLL, one_of(connection, tasks.c.source_id, ids))
@@ -74,13 +74,13 @@ def restart_polls(connection: Connection, ids: Collection[str], *, now: datetime
             lease_owner=None,
             lease_until=None,
             updated_at=now,
-            **_AFRESH,
+            **_RESET_VALUES,
         )
     )
 
 
 def interrupt_polls(connection: Connection, ids: Collection[str], *, now: datetime) -> None:
-    """Those of these polls that are running lose their claim, and begin again; nothing is lost."""
+    """Release the claims of those polls that are running, so that they start again."""
     connection.execute(
         update(tasks)
         .where(
@@ -95,13 +95,13 @@ def interrupt_polls(connection: Connection, ids: Collection[str], *, now: dateti
             lease_owner=None,
             lease_until=None,
             updated_at=now,
-            **_AFRESH,
+            **_RESET_VALUES,
         )
     )
 
 
 def make_due(connection: Connection, source_ids: Collection[str], *, now: datetime) -> int:
-    """These sources are polled by the next run; how many. Who runs or is disabled is left alone."""
+    """Make these polls due now; return how many. Running and disabled ones are left alone."""
     lock_polls(connection, source_ids)
     waiting = (
         update(tasks)
@@ -131,7 +131,7 @@ def make_due(connection: Connection, source_ids: Collection[str], *, now: dateti
 
 
 def _refresh_polls(connection: Connection, ids: Collection[str]) -> None:
-    """Waiting polls follow their source's tier and address; a retry or a pause is waited out."""
+    """Update waiting polls to their source's tier and address; retries and pauses stay."""
     statement = (
         update(tasks)
         .where(
@@ -151,7 +151,7 @@ def _refresh_polls(connection: Connection, ids: Collection[str]) -> None:
 
 
 def insert_polls(connection: Connection, ids: Collection[str], *, now: datetime) -> None:
-    """A poll for each of these that is enabled and has none."""
+    """Insert a poll for each of these sources that is enabled and has none."""
     moment = literal(now, tasks.c.created_at.type)
     empty = literal({}, Json)
     columns = {
@@ -184,7 +184,7 @@ def _tier_priority() -> Any:  # noqa: ANN401 - a SQL expression
 
 
 def _skip_polls(connection: Connection, ids: Collection[str], *, now: datetime) -> None:
-    # fence + 1: whoever is polling the source at this moment loses its claim, and its results.
+    # fence + 1: a worker that is polling the source now loses its claim, and its results.
     connection.execute(
         update(tasks)
         .where(ACTIVE, tasks.c.kind == POLL, one_of(connection, tasks.c.source_id, ids))

@@ -1,7 +1,7 @@
-"""Who wants to be told of what, as it is declared: in a source file or on the command line.
+"""Recipients of notifications as declared, in a source file or on the command line.
 
-It stands here, beside a source's declaration, because the same files hold both; what is sent to
-whom is decided in `notices`.
+They are declared here, beside sources, because the same files hold both; what is sent to whom is
+decided in `notices`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ingestion_pipeline.sources.source import BY_HAND, SERIES_ID
 from ingestion_pipeline.urls import BadUrl, checked_url
 
 RECIPIENT_ID = SERIES_ID  # the same characters
-# What an operator may want to hear of; `alerts` stands for all of them.
-OF_A_SOURCE = ("source_degraded", "source_recovered", "breaker_opened", "source_disabled")
-OF_THE_HOUSE = ("budget", "run_failures", "daemon_silent")
-ALERTS = (*OF_A_SOURCE, *OF_THE_HOUSE)
+# Alerts for operators; `alerts` means all of them.
+SOURCE_ALERTS = ("source_degraded", "source_recovered", "breaker_opened", "source_disabled")
+SYSTEM_ALERTS = ("budget", "run_failures", "daemon_silent")
+ALERTS = (*SOURCE_ALERTS, *SYSTEM_ALERTS)
 ALL_ALERTS = "alerts"
 SUBJECT_KINDS = ("chapter", "extraction", "recipe", "job_match", *ALERTS)
-USUAL_KINDS = ("chapter",)  # whoever follows a series did not ask how catalogues fare
+DEFAULT_KINDS = ("chapter",)  # followers of a series did not subscribe to catalogues
 KEYS = ("id", "address", "mode", "language", "kinds", "follows")
 FOLLOW_KEYS = ("series", "mode", "language")
 LANGUAGE_LENGTH = 20  # the width of the column
@@ -37,7 +37,7 @@ _SECRET_BYTES = range(24, 65)  # by the Standard Webhooks convention
 
 
 class Mode(StrEnum):
-    """When a recipient is told: at once, once a day, or never."""
+    """When a recipient is notified: at once, once a day, or never."""
 
     IMMEDIATE = "immediate"
     DIGEST = "digest"
@@ -46,7 +46,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Follow:
-    """One series somebody follows; None means as the recipient has it."""
+    """One followed series; None means the recipient's own value."""
 
     series: str
     mode: Mode | None = None
@@ -55,19 +55,19 @@ class Follow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipient:
-    """Somebody to tell; `origin` is the file that declares them."""
+    """Somebody to notify; `origin` is the file that declares them."""
 
     id: str
     address: str
     mode: Mode = Mode.IMMEDIATE
     language: str | None = None
-    kinds: tuple[str, ...] = USUAL_KINDS
+    kinds: tuple[str, ...] = DEFAULT_KINDS
     follows: tuple[Follow, ...] = ()
     origin: str = BY_HAND
 
 
 def recipient_of(raw: Mapping[str, Any]) -> tuple[Recipient | None, list[BadField]]:
-    """The recipient, or None and everything that is wrong with it."""
+    """Return the recipient, or None and everything that is wrong with it."""
     bad = [
         BadField(str(key), f"unknown key; there are: {', '.join(KEYS)}")
         for key in raw
@@ -89,32 +89,32 @@ def recipient_of(raw: Mapping[str, Any]) -> tuple[Recipient | None, list[BadFiel
         address=raw["address"],
         mode=Mode(raw.get("mode") or Mode.IMMEDIATE),
         language=_lower(raw.get("language")),
-        kinds=_kinds(raw.get("kinds") or USUAL_KINDS),
+        kinds=_kinds(raw.get("kinds") or DEFAULT_KINDS),
         follows=follows,
     ), []
 
 
-def bad_id(field: str, given: object) -> list[BadField]:
-    """What is wrong with the id of a recipient or a series."""
-    if isinstance(given, str) and RECIPIENT_ID.fullmatch(given):
+def bad_id(field: str, value: object) -> list[BadField]:
+    """Return what is wrong with the id of a recipient or a series."""
+    if isinstance(value, str) and RECIPIENT_ID.fullmatch(value):
         return []
-    said = f"{str(given)[:130]!r} is no id: use a-z 0-9 : . _ - (at most 120)"
-    return [BadField(field, said)]
+    message = f"{str(value)[:130]!r} is no id: use a-z 0-9 : . _ - (at most 120)"
+    return [BadField(field, message)]
 
 
-def bad_address(given: object) -> list[BadField]:
-    """What is wrong with an address; its scheme says by which way the message goes."""
-    if not isinstance(given, str):
-        return [BadField("address", f"must be text, not {type(given).__name__}")]
-    if given == OWN_SERVICES or _MAIL.fullmatch(given):
+def bad_address(address: object) -> list[BadField]:
+    """Return what is wrong with an address; its scheme selects the channel."""
+    if not isinstance(address, str):
+        return [BadField("address", f"must be text, not {type(address).__name__}")]
+    if address == OWN_SERVICES or _MAIL.fullmatch(address):
         return []
-    if given.lower().startswith(("http://", "https://")):
+    if address.lower().startswith(("http://", "https://")):
         try:
-            checked_url(given)
+            checked_url(address)
         except BadUrl as error:
             return [BadField("address", str(error))]
         return []
-    scheme = given.partition(":")[0][:20]
+    scheme = address.partition(":")[0][:20]
     cure = (
         "write https://... (a signed webhook), mailto:name@host, or notify: for the services"
         " that INGESTION_NOTIFY_URLS names; other services belong there"
@@ -122,78 +122,80 @@ def bad_address(given: object) -> list[BadField]:
     return [BadField("address", f"{scheme!r} leads to no recipient; {cure}")]
 
 
-def bad_mode(given: object) -> list[BadField]:
-    """What is wrong with a mode; none is fine."""
-    if given is None or given in list(Mode):
+def bad_mode(mode: object) -> list[BadField]:
+    """Return what is wrong with a mode; None is accepted."""
+    if mode is None or mode in list(Mode):
         return []
-    return [BadField("mode", f"{str(given)[:130]!r} is no mode; there are: {', '.join(Mode)}")]
+    return [BadField("mode", f"{str(mode)[:130]!r} is no mode; there are: {', '.join(Mode)}")]
 
 
-def bad_language(given: object) -> list[BadField]:
-    """What is wrong with a language; none is fine, and means any."""
-    if given is None or (isinstance(given, str) and _is_language(given.lower())):
+def bad_language(language: object) -> list[BadField]:
+    """Return what is wrong with a language; None is accepted, and means any."""
+    if language is None or (isinstance(language, str) and _is_language(language.lower())):
         return []
-    return [BadField("language", f"{str(given)[:130]!r} is no language; write en, pt-br, ...")]
+    return [BadField("language", f"{str(language)[:130]!r} is no language; write en, pt-br, ...")]
 
 
 def _is_language(text: str) -> bool:
     return len(text) <= LANGUAGE_LENGTH and _LANGUAGE.fullmatch(text) is not None
 
 
-def bad_secret(given: str) -> list[BadField]:
-    """What is wrong with a webhook's secret."""
+def bad_secret(secret: str) -> list[BadField]:
+    """Return what is wrong with a webhook's secret."""
     try:
-        size = len(base64.b64decode(given.removeprefix(_SECRET_PREFIX), validate=True))
+        size = len(base64.b64decode(secret.removeprefix(_SECRET_PREFIX), validate=True))
     except (binascii.Error, ValueError):
         size = 0
-    if given.startswith(_SECRET_PREFIX) and size in _SECRET_BYTES:
+    if secret.startswith(_SECRET_PREFIX) and size in _SECRET_BYTES:
         return []
-    said = f"must be {_SECRET_PREFIX} and the base64 of 24 to 64 bytes; left out, one is made"
-    return [BadField("secret", said)]
+    message = f"must be {_SECRET_PREFIX} and the base64 of 24 to 64 bytes; left out, one is made"
+    return [BadField("secret", message)]
 
 
 def is_webhook(address: str) -> bool:
-    """Whether messages to the address are signed."""
+    """Return whether messages to the address are signed."""
     return address.lower().startswith(("http://", "https://"))
 
 
-def _bad_kinds(given: object) -> list[BadField]:
-    if given is None:
+def _bad_kinds(value: object) -> list[BadField]:
+    if value is None:
         return []
-    kinds = cast("Sequence[object]", given) if isinstance(given, list | tuple) else ()
-    known = (*SUBJECT_KINDS, ALL_ALERTS)
-    if kinds and all(kind in known for kind in kinds):
+    kinds = cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
+    accepted = (*SUBJECT_KINDS, ALL_ALERTS)
+    if kinds and all(kind in accepted for kind in kinds):
         return []
-    said = f"must be a list of: {', '.join(SUBJECT_KINDS)}; {ALL_ALERTS} is the last {len(ALERTS)}"
-    return [BadField("kinds", said)]
+    message = (
+        f"must be a list of: {', '.join(SUBJECT_KINDS)}; {ALL_ALERTS} is the last {len(ALERTS)}"
+    )
+    return [BadField("kinds", message)]
 
 
-def _kinds(given: Sequence[str]) -> tuple[str, ...]:
-    """Each kind once, and what `alerts` stands for."""
-    named = [one for kind in given for one in (ALERTS if kind == ALL_ALERTS else (kind,))]
+def _kinds(requested: Sequence[str]) -> tuple[str, ...]:
+    """Return each kind once, with `alerts` expanded."""
+    named = [name for kind in requested for name in (ALERTS if kind == ALL_ALERTS else (kind,))]
     return tuple(dict.fromkeys(named))
 
 
-def _follows(given: object) -> tuple[tuple[Follow, ...], list[BadField]]:
-    if given is None:
+def _follows(value: object) -> tuple[tuple[Follow, ...], list[BadField]]:
+    if value is None:
         return (), []
-    if not isinstance(given, list):
+    if not isinstance(value, list):
         return (), [BadField("follows", "must be a list of series ids")]
     raws = [
-        cast("dict[str, Any]", one) if isinstance(one, dict) else {"series": one}
-        for one in cast("list[object]", given)
+        cast("dict[str, Any]", follow) if isinstance(follow, dict) else {"series": follow}
+        for follow in cast("list[object]", value)
     ]
-    bad = [problem for one in raws for problem in _bad_follow(one)]
+    bad = [problem for follow in raws for problem in _bad_follow(follow)]
     if bad:
         return (), bad
-    follows = [_follow(one) for one in raws]
-    names = [one.series for one in follows]
+    follows = [_follow(follow) for follow in raws]
+    names = [follow.series for follow in follows]
     twice = sorted({name for name in names if names.count(name) > 1})
-    return tuple(follows), [BadField("follows", f"{name!r} stands twice") for name in twice]
+    return tuple(follows), [BadField("follows", f"{name!r} is listed twice") for name in twice]
 
 
 def _bad_follow(raw: Mapping[str, Any]) -> list[BadField]:
-    found = [
+    unknown = [
         BadField("follows", f"unknown key {key!r}; there are: {', '.join(FOLLOW_KEYS)}")
         for key in raw
         if key not in FOLLOW_KEYS
@@ -203,7 +205,9 @@ def _bad_follow(raw: Mapping[str, Any]) -> list[BadField]:
         *bad_mode(raw.get("mode")),
         *bad_language(raw.get("language")),
     ]
-    return found + [BadField("follows", f"{one.field}: {one.message}") for one in wrong]
+    return unknown + [
+        BadField("follows", f"{problem.field}: {problem.message}") for problem in wrong
+    ]
 
 
 def _follow(raw: Mapping[str, Any]) -> Follow:

@@ -1,4 +1,4 @@
-"""The rows of `sources`: registered from definitions, enabled and disabled by hand."""
+"""Register sources from definitions; add, remove, enable and disable them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ingestion_pipeline.sources.declared_rows import (
     BY_FILE,
     changed_ids,
     insert_missing,
-    keep_versions,
+    record_versions,
     redirected,
     rows_of,
     update_changed,
@@ -44,11 +44,11 @@ from ingestion_pipeline.urls import host_of
 
 _PRIORITIES = {tier.value: tier.priority for tier in Tier}
 _DISABLED, _PENDING = SourceStatus.DISABLED.value, TaskStatus.PENDING.value
-_REVIVED = (TaskStatus.SKIPPED.value, TaskStatus.FAILED.value)
+_REQUEUED_STATUSES = (TaskStatus.SKIPPED.value, TaskStatus.FAILED.value)
 
 
 class StoredSource(NamedTuple):
-    """What is stored of a source, of its last version and of its poll."""
+    """The stored state of a source, of its last version and of its poll."""
 
     id: str
     url: str
@@ -73,59 +73,58 @@ class StoredSource(NamedTuple):
 
 
 def unchanged_ids(connection: Connection, definitions: Sequence[Definition]) -> set[str]:
-    """Those for which nothing would be written; in doubt a source is none of them."""
-    declared = {one.id: one for one in definitions}
+    """Return those for which nothing would be written; a doubtful source is left out."""
+    declared = {definition.id: definition for definition in definitions}
     query = _QUERY.where(one_of(connection, sources.c.id, list(declared)))
     with making_rows():
-        found = [StoredSource(*row) for row in connection.execute(query)]
-    known = {one.id for one in found}
-    return known - {one.id for one in found if not is_unchanged(declared[one.id], one)}
+        stored = [StoredSource(*row) for row in connection.execute(query)]
+    return {row.id for row in stored if is_unchanged(declared[row.id], row)}
 
 
-def is_unchanged(declared: Definition, standing: StoredSource) -> bool:
-    """The row is as it is declared, its version is kept, and its poll follows it."""
+def is_unchanged(declared: Definition, stored: StoredSource) -> bool:
+    """Return whether the row equals the declaration, its version is stored, and its poll agrees."""
     return (
-        _is_declared(declared, standing)
-        and not _is_switched(declared, standing)
-        and standing.version is not None
-        and _is_poll_unchanged(standing)
+        _is_declared(declared, stored)
+        and not _is_switched(declared, stored)
+        and stored.version is not None
+        and _is_poll_unchanged(stored)
     )
 
 
-def _is_declared(declared: Definition, standing: StoredSource) -> bool:
+def _is_declared(declared: Definition, stored: StoredSource) -> bool:
     host = host_of(declared.url)
-    given = (declared.url, declared.name, declared.platform, declared.series, declared.company)
+    values = (declared.url, declared.name, declared.platform, declared.series, declared.company)
     return (
-        (*given, declared.origin, host, shard_of(host)) == standing[1:9]
-        and _is_same(declared.config, standing.config)
-        and standing.tier_pinned == (declared.tier is not None)
-        and (declared.tier is None or standing.tier == declared.tier.value)
+        (*values, declared.origin, host, shard_of(host)) == stored[1:9]
+        and _is_same(declared.config, stored.config)
+        and stored.tier_pinned == (declared.tier is not None)
+        and (declared.tier is None or stored.tier == declared.tier.value)
     )
 
 
-def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """As JSON: to Python 1, 1.0 and true are the same."""
-    return one == other and (not one or _json(one) == _json(other))
+def _is_same(config: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Compare as JSON: to Python 1, 1.0 and true are the same."""
+    return config == other and (not config or _json(config) == _json(other))
 
 
 def _json(config: Mapping[str, Any]) -> str:
     return json.dumps(config, sort_keys=True, default=repr)
 
 
-def _is_switched(declared: Definition, standing: StoredSource) -> bool:
+def _is_switched(declared: Definition, stored: StoredSource) -> bool:
     if declared.enabled:
-        return standing.status_reason == BY_FILE
-    return standing.status != _DISABLED
+        return stored.status_reason == BY_FILE
+    return stored.status != _DISABLED
 
 
-def _is_poll_unchanged(standing: StoredSource) -> bool:
-    if standing.status in UNPOLLED:
-        return standing.poll_status is None or standing.poll_ended_at is not None
-    if standing.poll_status is None or standing.poll_status in _REVIVED:
+def _is_poll_unchanged(stored: StoredSource) -> bool:
+    if stored.status in UNPOLLED:
+        return stored.poll_status is None or stored.poll_ended_at is not None
+    if stored.poll_status is None or stored.poll_status in _REQUEUED_STATUSES:
         return False
-    follows = (standing.shard, _PRIORITIES.get(standing.tier), standing.url)
-    polled = (standing.poll_shard, standing.poll_priority, standing.poll_url)
-    return standing.poll_status != _PENDING or polled == follows
+    follows = (stored.shard, _PRIORITIES.get(stored.tier), stored.url)
+    polled = (stored.poll_shard, stored.poll_priority, stored.poll_url)
+    return stored.poll_status != _PENDING or polled == follows
 
 
 _QUERY = (
@@ -154,24 +153,24 @@ def audit_overrides(
     actor: str,
     now: datetime,
 ) -> None:
-    """An audit line for each source that ignores robots.txt from now on, or no longer.
+    """Write an audit line for each source that starts or stops ignoring robots.txt.
 
     `before` holds the configs of the rows that are about to change.
     """
-    overriding = {one.id for one in definitions if _ignores(one.config)}
-    standing = _standing(connection, overriding - before.keys())
-    for one in definitions:
-        if one.id in standing:
+    overriding = {definition.id for definition in definitions if _ignores(definition.config)}
+    existing = _ids_with_row(connection, overriding - before.keys())
+    for definition in definitions:
+        if definition.id in existing:
             continue
-        did, does = _ignores(before.get(one.id, {})), one.id in overriding
+        did, does = _ignores(before.get(definition.id, {})), definition.id in overriding
         if did is not does:
             audit(
                 connection,
                 actor=actor,
                 action="source.ignore_robots" if does else "source.honour_robots",
-                subject=one.id,
+                subject=definition.id,
                 now=now,
-                detail={"url": one.url, "origin": one.origin},
+                detail={"url": definition.url, "origin": definition.origin},
             )
 
 
@@ -179,8 +178,8 @@ def _ignores(config: Mapping[str, Any]) -> bool:
     return config.get(IGNORE_ROBOTS) is True
 
 
-def _standing(connection: Connection, ids: set[str]) -> set[str]:
-    """Of these sources the ones that have a row: those are declared as before."""
+def _ids_with_row(connection: Connection, ids: set[str]) -> set[str]:
+    """Return those of these sources that have a row: they are declared as before."""
     if not ids:
         return set()
     query = select(sources.c.id).where(sources.c.id.in_(ids))
@@ -189,12 +188,12 @@ def _standing(connection: Connection, ids: set[str]) -> set[str]:
 
 REMOVED = "removed by an operator"
 REGISTER_BATCH = 5_000
-LOOK_BATCH = 25_000  # PostgreSQL would rather read whole tables for each, however few they are
+COMPARE_BATCH = 25_000  # PostgreSQL would scan whole tables for each batch, however small
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """What registering came to."""
+    """The counts of a registration."""
 
     added: int
     updated: int
@@ -208,20 +207,20 @@ def register(
     now: datetime,
     actor: str = "system",
 ) -> Registered:
-    """Every definition has its row and, if enabled, its poll task; a new one is due now.
+    """Register every definition: its row and, if enabled, its poll task; a new one is due now.
 
-    For those that have them already nothing is written, and nothing locked.
+    For unchanged ones nothing is written and nothing is locked.
     """
     added = updated = 0
-    unsettled = _changed(connection, sorted(definitions, key=lambda one: one.id))
-    lock_polls(connection, [one.id for one in unsettled])
-    for batch in _batches(unsettled, REGISTER_BATCH):
-        known = _known(connection, [one.id for one in batch])
-        standing = [one for one in batch if one.id in known]
-        if standing:
-            updated += _redeclare(connection, standing, now=now, actor=actor)
-        # Most are unknown when there are many, and to them nothing can have happened yet.
-        unknown = [one for one in batch if one.id not in known]
+    changed = _changed(connection, sorted(definitions, key=lambda definition: definition.id))
+    lock_polls(connection, [definition.id for definition in changed])
+    for batch in _batches(changed, REGISTER_BATCH):
+        existing_ids = _existing_ids(connection, [definition.id for definition in batch])
+        existing = [definition for definition in batch if definition.id in existing_ids]
+        if existing:
+            updated += _redeclare(connection, existing, now=now, actor=actor)
+        # In large imports most are new, and need none of the comparisons.
+        unknown = [definition for definition in batch if definition.id not in existing_ids]
         if unknown:
             added += _add(connection, unknown, now=now, actor=actor)
     return Registered(added=added, updated=updated, unchanged=len(definitions) - added - updated)
@@ -229,9 +228,9 @@ def register(
 
 def _changed(connection: Connection, definitions: Sequence[Definition]) -> Sequence[Definition]:
     left: list[Definition] = []
-    for batch in _batches(definitions, LOOK_BATCH):
-        settled = unchanged_ids(connection, batch)
-        left += [one for one in batch if one.id not in settled]
+    for batch in _batches(definitions, COMPARE_BATCH):
+        unchanged = unchanged_ids(connection, batch)
+        left += [definition for definition in batch if definition.id not in unchanged]
     return left
 
 
@@ -240,7 +239,7 @@ def _batches(definitions: Sequence[Definition], size: int) -> Iterator[Sequence[
         yield definitions[start : start + size]
 
 
-def _known(connection: Connection, ids: Sequence[str]) -> set[str]:
+def _existing_ids(connection: Connection, ids: Sequence[str]) -> set[str]:
     query = select(sources.c.id).where(one_of(connection, sources.c.id, ids))
     return set(connection.execute(query).scalars())
 
@@ -248,42 +247,42 @@ def _known(connection: Connection, ids: Sequence[str]) -> set[str]:
 def _redeclare(
     connection: Connection, batch: Sequence[Definition], *, now: datetime, actor: str
 ) -> int:
-    """Sources that stand are as they are declared now; how many of them changed."""
+    """Update existing sources to their declarations; return how many changed."""
     rows = rows_of(batch)
     ids = [row[0] for row in rows]
     changed = changed_ids(connection, rows)
     if changed:
         others = [row for row in rows if row[0] in changed]
         before = redirected(connection, others)
-        redeclared = [one for one in batch if one.id in changed]
+        redeclared = [definition for definition in batch if definition.id in changed]
         audit_overrides(connection, redeclared, before=before, actor=actor, now=now)
         restart_polls(connection, list(before), now=now)
         update_changed(connection, others, now=now)
-    keep_versions(connection, ids, now=now)
+    record_versions(connection, ids, now=now)
     ensure_polls(connection, ids, now=now)
     return len(changed)
 
 
 def _add(connection: Connection, batch: Sequence[Definition], *, now: datetime, actor: str) -> int:
-    """Sources that nobody knew; how many are there from now on."""
+    """Insert new sources; return how many."""
     rows = rows_of(batch)
     ids = [row[0] for row in rows]
     audit_overrides(connection, batch, before={}, actor=actor, now=now)
     added = insert_missing(connection, rows, now=now)
-    keep_versions(connection, ids, now=now)
+    record_versions(connection, ids, now=now)
     insert_polls(connection, ids, now=now)
-    # A discovered board has its poll before its row, to be of the lineage: it must not run.
-    if off := [one.id for one in batch if not one.enabled]:
+    # A discovered board has its poll before its row, for the lineage: it must not run.
+    if off := [definition.id for definition in batch if not definition.enabled]:
         ensure_polls(connection, off, now=now)
     return added
 
 
 class SourceExists(ValueError):
-    """A source with this id stands already."""
+    """A source with this id exists already."""
 
 
 def add(connection: Connection, definition: Definition, *, actor: str, now: datetime) -> None:
-    """One new source, audited; an id that is taken is refused."""
+    """Add one new source, with an audit line; an id that is taken is refused."""
     taken = bool(sources_by_id(connection, [definition.id]))
     if taken or register(connection, [definition], now=now, actor=actor).added == 0:
         raise SourceExists(
@@ -302,14 +301,14 @@ def add(connection: Connection, definition: Definition, *, actor: str, now: date
 
 
 def remove(connection: Connection, source_id: str, *, actor: str, now: datetime) -> None:
-    """Polled no more and without a partition; its records stay."""
+    """Remove the source from polling and partitions; its records stay."""
     _set_status(connection, source_id, SourceStatus.DISABLED, reason=REMOVED, actor=actor, now=now)
 
 
 def disable(
     connection: Connection, source_id: str, *, actor: str, reason: str, now: datetime
 ) -> None:
-    """Polled no more, whatever its file says, until an operator enables it."""
+    """Stop polling the source, whatever its file says, until an operator enables it."""
     _set_status(
         connection,
         source_id,
@@ -328,7 +327,7 @@ def enable(
     now: datetime,
     reason: str | None = None,
 ) -> None:
-    """Polled again, now, with its failures forgotten; the reason goes to the audit log."""
+    """Poll the source again, due now, and reset its failures; the reason goes to the audit log."""
     _set_status(connection, source_id, SourceStatus.ACTIVE, reason=reason, actor=actor, now=now)
 
 

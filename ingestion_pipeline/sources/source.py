@@ -1,4 +1,4 @@
-"""What we watch: a source, as it is declared and as it stands."""
+"""The types of a source: its definition as declared, and its row."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Kind(StrEnum):
 
 
 class Tier(StrEnum):
-    """How often a source deserves to be checked."""
+    """How often a source is checked."""
 
     HOT = "hot"
     WARM = "warm"
@@ -30,7 +30,7 @@ class Tier(StrEnum):
 
     @property
     def priority(self) -> int:
-        """The priority of its poll task: smaller first."""
+        """Return the priority of its poll task: smaller first."""
         return {Tier.HOT: 1, Tier.WARM: 2, Tier.COLD: 3}[self]
 
 
@@ -43,7 +43,7 @@ class SourceStatus(StrEnum):
     DISABLED = "disabled"
 
 
-QUARANTINED = "quarantined"  # how the outcome of a poll begins whose listing is not believed
+QUARANTINED = "quarantined"  # first word of the outcome of a poll whose feed is not accepted
 IGNORE_ROBOTS = "ignore_robots"  # the key of `config` that overrides robots.txt
 
 BY_HAND = "row"  # the origin of a source that no file declares
@@ -55,7 +55,7 @@ SERIES_ID = re.compile(r"[a-z0-9:._-]{1,120}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """What a source file or an operator declares; `tier` None lets the source find its own."""
+    """A declaration by a source file or an operator; `tier` None means automatic."""
 
     id: str
     kind: Kind
@@ -72,7 +72,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A row of `sources`: its definition, its standing, and what the last ingestion left."""
+    """A row of `sources`: its definition, its status, and the results of the last ingestion."""
 
     id: str
     kind: Kind
@@ -115,16 +115,16 @@ class Source:
 
     @property
     def is_redirected(self) -> bool:
-        """Whether it was synced, but not since its address or configuration changed."""
+        """Return whether it was synced, but not since its address or configuration changed."""
         is_current = self.synced_version in (None, self.config_version)
         return self.synced_at is not None and not is_current
 
     @property
     def ignores_robots(self) -> bool:
-        """Whether somebody answers for fetching it against the host's robots.txt."""
+        """Return whether an operator answers for fetching it against robots.txt."""
         return self.config.get(IGNORE_ROBOTS) is True
 
 
 def shard_of(host: str) -> int:
-    """A number that every process computes alike; modulo the shards it names the host's shard."""
+    """Return a stable hash of the host; modulo the number of shards it is the host's shard."""
     return zlib.crc32(host.encode()) & 0x7FFF

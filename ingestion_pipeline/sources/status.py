@@ -1,4 +1,4 @@
-"""Where every source stands, and why it was or was not polled: a pure reason, and its queries."""
+"""The status of sources and their polls: the reason for people, counts, and Dagster reports."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ingestion_pipeline.tasks.task import TaskStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poll:
-    """What a source's permanent task says of its polls."""
+    """The state of a source's permanent poll task."""
 
     status: TaskStatus
     attempts: int
@@ -52,7 +52,7 @@ class Watched:
 
     @property
     def next_check_at(self) -> datetime | None:
-        """When it is polled next: a retry or a pause may differ from its regular check."""
+        """Return when it is polled next: a retry or a pause may differ from its regular check."""
         if self.source.status in {SourceStatus.DISABLED, SourceStatus.PENDING_VALIDATION}:
             return None
         if self.poll is not None and self.poll.status is TaskStatus.PENDING:
@@ -62,7 +62,7 @@ class Watched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """How much there is of everything; `due` to `retrying` count tasks of every kind."""
+    """Counts of sources, tasks, dead letters and outbox; `due` to `retrying` count all tasks."""
 
     sources: dict[str, int]
     due: int
@@ -74,14 +74,14 @@ class Totals:
 
 
 def watched_sources(connection: Connection, *, kind: Kind | None = None) -> list[Watched]:
-    """Every source with its poll, by id."""
+    """Return every source with its poll, by id."""
     polls = _polls(connection)
-    found = list_sources(connection, kind=kind)
-    return [Watched(source=one, poll=polls.get(one.id)) for one in found]
+    listed = list_sources(connection, kind=kind)
+    return [Watched(source=source, poll=polls.get(source.id)) for source in listed]
 
 
 def watched_source(connection: Connection, source_id: str) -> Watched | None:
-    """One source with its poll."""
+    """Return one source with its poll."""
     source = sources_by_id(connection, [source_id]).get(source_id)
     if source is None:
         return None
@@ -89,14 +89,14 @@ def watched_source(connection: Connection, source_id: str) -> Watched | None:
 
 
 def watched_by_id(connection: Connection, ids: Sequence[str]) -> dict[str, Watched]:
-    """These sources with their polls."""
+    """Return these sources with their polls."""
     polls = _polls(connection, *ids)
-    found = sources_by_id(connection, ids)
-    return {id_: Watched(source=one, poll=polls.get(id_)) for id_, one in found.items()}
+    by_id = sources_by_id(connection, ids)
+    return {id_: Watched(source=source, poll=polls.get(id_)) for id_, source in by_id.items()}
 
 
 def waiting_hosts(connection: Connection, *, now: datetime) -> list[tuple[str, datetime]]:
-    """Hosts that some run wants and another has, with since when."""
+    """Return hosts that a run waits for while another has the lease, with since when."""
     query = select(hosts.c.host, hosts.c.wanted_at).where(
         hosts.c.wanted_at.is_not(None), hosts.c.lease_until > now
     )
@@ -112,16 +112,16 @@ def _polls(connection: Connection, *ids: str) -> dict[str, Poll]:
     )
     if ids:
         query = query.where(tasks.c.source_id.in_(ids))
-    found: dict[str, Poll] = {}
+    polls: dict[str, Poll] = {}
     for source_id, *row in connection.execute(query):
         values: dict[str, Any] = dict(zip(names, row, strict=True))
         values["status"] = TaskStatus(values["status"])
-        found[source_id] = Poll(**values)
-    return found
+        polls[source_id] = Poll(**values)
+    return polls
 
 
 def totals(connection: Connection, *, now: datetime) -> Totals:
-    """The counts of this moment."""
+    """Return the counts of this moment."""
     by_status = select(sources.c.status, func.count().label("sources")).group_by(sources.c.status)
     is_pending = tasks.c.status == TaskStatus.PENDING.value
     is_running = tasks.c.status == TaskStatus.PROCESSING.value
@@ -136,7 +136,7 @@ def totals(connection: Connection, *, now: datetime) -> Totals:
         .where(ACTIVE)
     )
     due, in_progress, abandoned, retrying = connection.execute(counts).one()
-    open_letters = select(func.count()).select_from(dead_letters).where(OPEN)
+    open_dead_letters = select(func.count()).select_from(dead_letters).where(OPEN)
     unhandled = select(func.count()).where(outbox.c.handled_at.is_(None))
     return Totals(
         sources={row.status: row.sources for row in connection.execute(by_status)},
@@ -144,17 +144,17 @@ def totals(connection: Connection, *, now: datetime) -> Totals:
         in_progress=in_progress,
         abandoned=abandoned,
         retrying=retrying,
-        dead_letters=connection.execute(open_letters).scalar_one(),
+        dead_letters=connection.execute(open_dead_letters).scalar_one(),
         outbox=connection.execute(unhandled).scalar_one(),
     )
 
 
 def reason(source: Source, poll: Poll | None, *, now: datetime, max_attempts: int) -> str:
-    """Why the source was or was not polled, in a sentence for people."""
+    """Return why the source was or was not polled, in a sentence for people."""
     if source.status is SourceStatus.DISABLED:
         return _why_disabled(source)
     if source.status is SourceStatus.PENDING_VALIDATION:
-        return f"waits for approval, {source.status_reason or 'nobody said why'}"
+        return f"waits for approval, {source.status_reason or 'no reason given'}"
     cure = f"`ingest sources enable {source.id}`"
     if poll is None:
         return f"not polled: it has no poll task; {cure} makes one"
@@ -165,11 +165,11 @@ def reason(source: Source, poll: Poll | None, *, now: datetime, max_attempts: in
             return _why_waiting(source, poll, now=now, max_attempts=max_attempts)
         case _:
             died_of = f" ({poll.error})" if poll.error else ""
-            return f"not polled: its poll task is {poll.status.value}{died_of}; {cure} revives it"
+            return f"not polled: its poll task is {poll.status.value}{died_of}; {cure} requeues it"
 
 
 def _why_disabled(source: Source) -> str:
-    why = source.status_reason or "nobody said why"
+    why = source.status_reason or "disabled, no reason given"
     if why == BY_FILE:
         return f"{why} in {source.origin}"
     return why if why == REMOVED or why.startswith("disabled") else f"disabled by {why}"
@@ -180,12 +180,12 @@ def _why_running(poll: Poll, *, now: datetime) -> str:
     if poll.lease_until is None or poll.lease_until >= now:
         return f"being polled since {_at(poll.updated_at, now)} (attempt {poll.attempts}{stage})"
     since = _at(poll.lease_until, now)
-    return f"its worker fell silent at {since}{stage}; the next run takes over"
+    return f"its worker was lost at {since}{stage}; the next run takes over"
 
 
-# Why a poll was given back without being its source's fault, by the code of the error.
+# Why a poll was released without being its source's fault, by the code of the error.
 _HELD = {
-    "host_busy": "host busy (another run visits it)",
+    "host_busy": "host busy (another run has its lease)",
     "host_yielded": "host handed to another run",
     "rate_limited": "rate limited",
     "crawl_delay": "waiting for the delay that the host's robots.txt asks for,",
@@ -212,13 +212,13 @@ def _why_waiting(source: Source, poll: Poll, *, now: datetime, max_attempts: int
 
 
 def _at(moment: datetime, now: datetime) -> str:
-    """The time of day, with the date unless it is today's."""
+    """Return the time of day, with the date unless it is today's."""
     is_today = moment.date() == now.date()
     return f"{moment:%H:%M:%S} UTC" if is_today else f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
 def unreported(connection: Connection, kinds: Collection[Kind], *, limit: int) -> list[str]:
-    """Sources of these kinds that changed since Dagster was last told, oldest change first."""
+    """Return sources of these kinds that changed since the last Dagster report, oldest first."""
     query = (
         select(sources.c.id)
         .where(
@@ -231,19 +231,19 @@ def unreported(connection: Connection, kinds: Collection[Kind], *, limit: int) -
         )
         .order_by(sources.c.last_changed_at)
         .limit(limit)
-        # Another run may be telling of the same ones.
+        # Another run may be reporting the same ones.
         .with_for_update(skip_locked=True, key_share=True)
     )
     return list(connection.execute(query).scalars())
 
 
 def lock_sources(connection: Connection, source_ids: Collection[str]) -> None:
-    """No poll of theirs ends before this transaction does: nothing is counted and not told."""
+    """Lock the sources so that no poll of theirs ends, uncounted, during this transaction."""
     lock_rows(connection, sources.c.id, source_ids)
 
 
 def mark_reported(connection: Connection, source_ids: Collection[str]) -> None:
-    """Dagster has been told of everything up to now; the next report counts from here."""
+    """Record that Dagster has the report of everything up to now; reset the counters."""
     connection.execute(
         update(sources)
         .where(sources.c.id.in_(list(source_ids)))

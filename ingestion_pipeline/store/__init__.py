@@ -1,7 +1,6 @@
-"""Where rows live: one set of tables and statements for SQLite and PostgreSQL.
+"""The database: tables, engine, transactions, clock and migrations for SQLite and PostgreSQL.
 
-Rows enter through statements that other rooms write with these tables; rows leave the same way.
-The engine, its transactions, the clock and the migrations are here; what rows mean does not belong.
+Other packages write statements with these tables; what rows mean does not belong here.
 """
 
 from ingestion_pipeline.store.clock import Clock, DatabaseClock, FixedClock

@@ -1,4 +1,4 @@
-"""Who did what, for good: operator actions and what the system decided by itself."""
+"""The audit log: operator actions and decisions of the system."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def audit(
     now: datetime,
     detail: Mapping[str, object] | None = None,
 ) -> None:
-    """One line of the audit log, in the transaction of what it speaks of."""
+    """Write one line of the audit log, in the transaction of the action."""
     connection.execute(
         insert(audit_log).values(
             at=now, actor=actor, action=action, subject=subject, detail=dict(detail or {})

@@ -45,7 +45,7 @@ _AS_STORED = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_NON_STR_KEYS | orjson.
 
 @contextmanager
 def making_rows() -> Generator[None]:
-    """Thousands of new objects, and no garbage among them: to look for it took an eighth."""
+    """Suspend garbage collection while thousands of objects are made: it took an eighth."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -56,7 +56,7 @@ def making_rows() -> Generator[None]:
 
 
 def row_source(connection: Connection, columns: Columns, rows: Sequence[Row], name: str) -> CTE:
-    """The rows as a CTE called `name`, one column per entry of `columns`, in that order.
+    """Return the rows as a CTE called `name`, one column per entry of `columns`, in that order.
 
     A JSON column takes objects and lists, never a bare text or number.
     """
@@ -68,7 +68,7 @@ def row_source(connection: Connection, columns: Columns, rows: Sequence[Row], na
 def one_of(
     connection: Connection, column_: ColumnElement[str], values: Collection[str]
 ) -> ColumnElement[bool]:
-    """Whether the text is one of these, as one parameter: to write 5,000 of them takes longer."""
+    """Return whether the text is one of these, as one parameter: 5,000 parameters take longer."""
     if connection.dialect.name == "postgresql":
         return column_ == any_(bindparam(None, list(values), type_=ARRAY(Text())))
     each = func.json_each(bindparam(None, json_text(list(values)), type_=Text()))
@@ -76,12 +76,12 @@ def one_of(
 
 
 def row_table(dialect: str, columns: Columns, name: str) -> CTE:
-    """The same for a statement that is written once: its parameter `name` takes the document."""
+    """Return a `row_source` for a prepared statement: its parameter `name` takes the document."""
     return _table(dialect, columns, bindparam(name, type_=Text())).cte(name)
 
 
 def row_document(dialect: str, columns: Columns, rows: Sequence[Row]) -> str:
-    """The rows as the parameter of a `row_table`."""
+    """Return the rows as the parameter of a `row_table`."""
     if dialect == "postgresql":
         return json_text([dict(zip(columns, row, strict=True)) for row in rows])
     return json_text(rows)
@@ -104,7 +104,7 @@ def _table(dialect: str, columns: Columns, document: BindParameter[Any]) -> Sele
 
 
 def _unbounded(kind: TypeEngine[Any]) -> TypeEngine[Any]:
-    """Its column refuses a text that is too long; a cast would cut it without a word."""
+    """Return the type without a length: a cast would silently cut a text that is too long."""
     return Text() if isinstance(kind, String) else kind
 
 
@@ -114,7 +114,7 @@ def _as(kind: TypeEngine[Any], value: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 def json_text(rows: Any) -> str:  # noqa: ANN401 - whatever JSON can say
-    """The document; times and decimals are text in it, as SQLite's columns keep them."""
+    """Return the JSON document; times and decimals are text, as SQLite's columns store them."""
     try:
         return orjson.dumps(rows, default=_text, option=_AS_STORED).decode()
     except orjson.JSONEncodeError:  # an integer of over 64 bits in somebody's configuration

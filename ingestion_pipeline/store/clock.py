@@ -1,4 +1,4 @@
-"""The one place that reads the time: the database's on PostgreSQL, the process's on SQLite."""
+"""The clocks: the database's time on PostgreSQL, the process's on SQLite, fixed in tests."""
 
 from __future__ import annotations
 
@@ -11,55 +11,60 @@ from sqlalchemy import Connection
 
 
 class Clock(Protocol):
-    """Tells the time by which leases, due dates and histories are judged."""
+    """The time by which leases, due dates and histories are decided."""
 
     def now(self, connection: Connection) -> datetime:
-        """The present moment, in UTC; or a little before it, while an answer was on its way."""
+        """Return the present moment in UTC, never ahead of the database."""
         ...
 
     def latest(self, connection: Connection) -> datetime:
-        """The present moment, or a little after it: for what must not be too early for others."""
+        """Return the present moment or slightly later, so that it is not too early for others."""
         ...
 
 
-ASKED_AGAIN_SECONDS = 1.0  # until then the monotonic clock carries on what the database said
+RESYNC_SECONDS = 1.0  # until then the monotonic clock advances the database's time
 
 
 class DatabaseClock:
-    """The database's own clock, so that workers whose clocks differ agree; SQLite has only ours."""
+    """The database's clock, so that workers whose clocks differ agree; SQLite has the process's."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._told: tuple[datetime, float] | None = None
-        self._on_its_way = timedelta()
+        self._answer: tuple[datetime, float] | None = None
+        self._round_trip = timedelta()
 
     def now(self, connection: Connection) -> datetime:
-        """The present moment, in UTC; on PostgreSQL it moves on inside a transaction too."""
+        """Return the present moment in UTC; on PostgreSQL it advances inside a transaction too."""
         if connection.dialect.name != "postgresql":
             return datetime.now(UTC)
-        if self._told is not None:
-            told, heard_at = self._told
-            passed = self._monotonic() - heard_at
-            if passed < ASKED_AGAIN_SECONDS:
-                return told + timedelta(seconds=passed)
+        if self._answer is not None:
+            answered, answered_at = self._answer
+            passed = self._monotonic() - answered_at
+            if passed < RESYNC_SECONDS:
+                return answered + timedelta(seconds=passed)
         asked_at = self._monotonic()
-        told = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one().astimezone(UTC)
-        heard_at = self._monotonic()  # after the answer: never ahead of the database
-        self._told, self._on_its_way = (told, heard_at), timedelta(seconds=heard_at - asked_at)
-        return told
+        answered = (
+            connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one().astimezone(UTC)
+        )
+        answered_at = self._monotonic()  # after the answer: never ahead of the database
+        self._answer, self._round_trip = (
+            (answered, answered_at),
+            timedelta(seconds=answered_at - asked_at),
+        )
+        return answered
 
     def latest(self, connection: Connection) -> datetime:
-        """The same, never behind the database: as if the answer had been on its way all along."""
-        return self.now(connection) + self._on_its_way
+        """Return `now` plus the whole round trip, so that it is never behind the database."""
+        return self.now(connection) + self._round_trip
 
 
-def wall_clock() -> datetime:
-    """The present moment by the process's own clock, where no database is at hand."""
+def system_clock() -> datetime:
+    """Return the present moment by the process's clock, where no database is available."""
     return datetime.now(UTC)
 
 
 class SteadyClock:
-    """Goes on from a moment the database told, by the monotonic clock: no query, no wall clock."""
+    """A clock that advances from a database time by the monotonic clock, without queries."""
 
     def __init__(self, at: datetime, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._at = at
@@ -67,22 +72,22 @@ class SteadyClock:
         self._started = monotonic()
 
     def now(self) -> datetime:
-        """The present moment, in UTC."""
+        """Return the present moment, in UTC."""
         return self._at + timedelta(seconds=self._monotonic() - self._started)
 
 
 class FixedClock:
-    """Stands still until told otherwise, for tests and simulations."""
+    """A clock that stands still until it is set, for tests and simulations."""
 
     def __init__(self, at: datetime) -> None:
         self.at = at
 
     def now(self, connection: Connection) -> datetime:  # noqa: ARG002 - the Clock protocol
-        """The moment it was set to."""
+        """Return the moment it was set to."""
         return self.at
 
     def latest(self, connection: Connection) -> datetime:  # noqa: ARG002 - the Clock protocol
-        """The same: it knows no delay."""
+        """Return the moment it was set to: there is no delay."""
         return self.at
 
     def advance(self, **units: float) -> datetime:

@@ -1,4 +1,4 @@
-"""The `settings` table: what an operator has changed from the defaults."""
+"""The `settings` table: values that an operator has changed from the defaults."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from ingestion_pipeline.store.tables import settings
 
 
 def overrides(connection: Connection) -> dict[str, str]:
-    """Every setting the table holds, as text."""
+    """Return every setting in the table, as text."""
     rows = connection.execute(select(settings.c.key, settings.c.value))
     return {key: value for key, value in rows}  # noqa: C416 - a row is no pair to the type checker
 
 
 def set_override(connection: Connection, key: str, text: str, *, actor: str, now: datetime) -> None:
-    """The table holds `text` for `key` afterwards; a bad key or value raises `BadSetting`."""
+    """Store `text` for `key`; a bad key or value raises `BadSetting`."""
     check_override(key, text)
     row = {
         "value": text,
@@ -44,7 +44,7 @@ def set_override(connection: Connection, key: str, text: str, *, actor: str, now
 
 
 def unset_override(connection: Connection, key: str, *, actor: str, now: datetime) -> bool:
-    """The default rules again; False if it already did."""
+    """Remove the override of `key`; return False if there was none."""
     gone = connection.execute(delete(settings).where(settings.c.key == key)).rowcount
     if gone:
         audit(connection, actor=actor, action="settings.unset", subject=key, now=now)
@@ -54,7 +54,7 @@ def unset_override(connection: Connection, key: str, *, actor: str, now: datetim
 def open_from_environment(
     environment: Mapping[str, str] | None = None, *, migrate: bool = False
 ) -> tuple[Settings, Store]:
-    """The store the environment names, the settings with what its table says, and our log."""
+    """Open the store the environment names; return it with its settings; configure logging."""
     settings = load_settings(environment)
     configure(settings.log_level, settings.log_format)
     store = open_store(settings.store_url, migrate=migrate)

@@ -1,4 +1,4 @@
-"""One engine per process, and the two kinds of transaction everything runs in."""
+"""The database engine of a process, prepared statements, and the two kinds of transaction."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KEPT_STATEMENTS = 2000  # both databases together; the program has a few hundred
 
 
 class CompiledOnce:
-    """A cache as the option `compiled_cache` wants it, for many engines instead of one.
+    """A cache for the option `compiled_cache` that many engines share.
 
     SQLAlchemy's keys begin with the dialect, an object that each engine has of its own; here its
     kind takes that place: database, driver and the server's version, which may decide the text.
@@ -40,7 +40,7 @@ class CompiledOnce:
         self._kept: LRUCache[tuple[Any, ...], Any] = LRUCache(KEPT_STATEMENTS)
 
     def get(self, key: tuple[Any, ...]) -> Any:  # noqa: ANN401 - SQLAlchemy's types are private
-        """What was compiled for an equal statement; None if nothing was."""
+        """Return what was compiled for an equal statement, or None."""
         return self._kept.get(_of_any_engine(key))
 
     def __setitem__(self, key: tuple[Any, ...], compiled: Any) -> None:  # noqa: ANN401
@@ -63,12 +63,12 @@ _PARAMETER = re.compile(r"%\((\w+)\)s|%%")
 
 
 def prepared(statement: S) -> S:
-    """The statement, planned once per connection; its text must be the same for all values."""
+    """Mark the statement to be planned once per connection; its text must not depend on values."""
     return statement.execution_options(**{_OPTION: True})
 
 
 def prepare_marked(engine: Engine) -> None:
-    """The marks of `prepared` count on this engine."""
+    """Enable the marks of `prepared` on this engine."""
     event.listen(engine, "before_cursor_execute", _execute_prepared, retval=True)
 
 
@@ -83,44 +83,46 @@ def _execute_prepared(
     if context is None or _OPTION not in context.execution_options:
         return statement, parameters
     name, prepare, execute = _as_prepared(statement)
-    known = connection.info.setdefault(_PREPARED, set())  # as long as the connection to the server
-    if name not in known:
+    prepared_names = connection.info.setdefault(
+        _PREPARED, set()
+    )  # as long as the connection to the server
+    if name not in prepared_names:
         cursor.execute(prepare)  # outlives a transaction that is rolled back
-        known.add(name)
+        prepared_names.add(name)
     return execute, parameters
 
 
 @lru_cache(maxsize=256)
 def _as_prepared(statement: str) -> tuple[str, str, str]:
-    """Its name, the text that prepares it, and the text that runs it with the same parameters."""
+    """Return its name, the text that prepares it, and the text that runs it."""
     name = f"ingestion_{blake2b(statement.encode(), digest_size=12).hexdigest()}"
     places: dict[str, str] = {}
 
-    def place(found: re.Match[str]) -> str:
-        parameter = found[1]
+    def place(match: re.Match[str]) -> str:
+        parameter = match[1]
         return places.setdefault(parameter, f"${len(places) + 1}") if parameter else "%"
 
     text = _PARAMETER.sub(place, statement)
-    given = ", ".join(f"%({parameter})s" for parameter in places)
-    return name, f"PREPARE {name} AS {text}", f"EXECUTE {name} ({given})"
+    arguments = ", ".join(f"%({parameter})s" for parameter in places)
+    return name, f"PREPARE {name} AS {text}", f"EXECUTE {name} ({arguments})"
 
 
 # A writer waits this long for another one; far above the longest transaction that was measured.
 SQLITE_BUSY_SECONDS = 60
 ENDED_FOR_OTHERS = {"40001", "40P01"}  # a serialization that failed, a deadlock
 ENDED_AT_MOST = 2  # times, before it is raised
-IDLE_SECONDS = 1.0  # a connection that has rested longer may have been closed meanwhile
+IDLE_SECONDS = 1.0  # a connection that was idle for longer may have been closed meanwhile
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 class TruncatedDatabase(ValueError):
-    """The database file is there and holds nothing; the message says what to do."""
+    """The database file exists and is empty; the message says what to do."""
 
 
 class Store:
-    """The open database: `begin` to write, `read` to look, `now` for the time."""
+    """The open database: `begin` to write, `read` to read, `now` for the time."""
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self.engine = engine
@@ -128,15 +130,15 @@ class Store:
 
     @contextmanager
     def begin(self) -> Generator[Connection]:
-        """A writing transaction, all of it or nothing; on SQLite it holds the write lock."""
+        """Open a writing transaction; on SQLite it holds the write lock."""
         with self.engine.begin() as connection:
             yield connection
 
     def write(self, act: Callable[[Connection], T]) -> T:
-        """`act` in a writing transaction, and again if the database ended it for another's sake.
+        """Run `act` in a writing transaction, again if the database aborted it for another's sake.
 
-        Of two transactions that wait for each other it ends one, and keeps nothing of it. That
-        order forbids it (`locking`) does not help whose claims it would cost an attempt.
+        Of two transactions that wait for each other the database aborts one. That
+        the lock order forbids it (`locking`) does not help a task that it would cost an attempt.
         """
         for _ in range(ENDED_AT_MOST):
             try:
@@ -145,18 +147,18 @@ class Store:
             except OperationalError as error:
                 if getattr(error.orig, "pgcode", None) not in ENDED_FOR_OTHERS:
                     raise
-                log.warning("the database ended a transaction; once more", exc_info=True)
+                log.warning("transaction aborted by the database; retrying", exc_info=True)
         with self.begin() as connection:
             return act(connection)
 
     @contextmanager
     def read(self) -> Generator[Connection]:
-        """A reading transaction, which never waits for a writer."""
+        """Open a reading transaction, which never waits for a writer."""
         with self.engine.connect().execution_options(read_only=True) as connection:
             yield connection
 
     def now(self) -> datetime:
-        """The clock's time."""
+        """Return the clock's time."""
         with self.read() as connection:
             return self.clock.now(connection)
 
@@ -166,7 +168,7 @@ class Store:
 
 
 def open_store(url: str, *, clock: Clock | None = None, migrate: bool = False) -> Store:
-    """The database at `url`, at this program's schema.
+    """Open the database at `url` and bring it to this program's schema.
 
     An empty database is created, an older SQLite migrates itself; an older PostgreSQL is refused
     with the command that migrates it, unless `migrate` is that command.
@@ -181,8 +183,8 @@ def open_store(url: str, *, clock: Clock | None = None, migrate: bool = False) -
     return store
 
 
-def found_schema(url: str) -> str | None:
-    """The schema that the database is at, None for an empty one; nothing is created or changed."""
+def schema_revision(url: str) -> str | None:
+    """Return the schema revision of the database, None if empty; nothing is changed."""
     engine = create_engine(url, hide_parameters=True, poolclass=NullPool)
     if engine.dialect.name == "sqlite":
         _refuse_truncated(engine.url.database or "")
@@ -231,7 +233,7 @@ def _create_engine(url: str) -> Engine:
 
 
 def _plan_to_the_end(connection: Any, _: object) -> None:  # noqa: ANN401
-    """What is streamed is read to its end; PostgreSQL would plan for its first tenth.
+    """Plan streamed queries for all rows; PostgreSQL would plan for the first tenth.
 
     Of tables without statistics it then walked through all polls for each source: the health of
     10,000 sources just imported took 14 s instead of 0.5 s.
@@ -247,7 +249,7 @@ def _remember_use(_: object, record: ConnectionPoolEntry) -> None:
 
 
 def _ping_if_idle(connection: Any, record: ConnectionPoolEntry, _: object) -> None:  # noqa: ANN401
-    """Whether the server still knows us; asked after a rest only, since it is a round trip."""
+    """Check that the server still knows the connection; only after idling: it is a round trip."""
     used_at = record.info.get("used_at")
     if used_at is None or time.monotonic() - used_at < IDLE_SECONDS:
         return
@@ -260,7 +262,7 @@ def _ping_if_idle(connection: Any, record: ConnectionPoolEntry, _: object) -> No
 
 
 class _CountingCursor(sqlite3.Cursor):
-    """Knows how many rows a statement that begins with WITH has changed; the driver's says -1."""
+    """A cursor that counts the rows changed by a WITH statement; the driver's says -1."""
 
     @property
     def rowcount(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -276,7 +278,7 @@ class _CountingConnection(sqlite3.Connection):
 
 
 def _prepare_file(database: str | None) -> None:
-    """The file exists and only its owner can read it."""
+    """Create the file so that only its owner can read it."""
     if not database or database == ":memory:":
         raise ValueError("an in-memory SQLite cannot be shared by runs; name a file")
     folder = os.path.dirname(os.path.abspath(database))  # noqa: PTH100, PTH120 - keeps links
@@ -291,7 +293,7 @@ def _prepare_file(database: str | None) -> None:
 def _create_file(database: str) -> None:
     """Create an empty database of one page, unless another process is quicker.
 
-    It gets its name when it is whole: a file without a byte is never one that is being created.
+    It is renamed when complete: an empty file is never one that is being created.
     """
     temporary = f"{database}.{uuid4().hex}.new"
     _write_empty_database(temporary)
@@ -319,7 +321,7 @@ def _refuse_truncated(database: str) -> None:
     if os.path.exists(database) and os.path.getsize(database) == 0:  # noqa: PTH110, PTH202
         raise TruncatedDatabase(
             f"{database} is there and has 0 bytes, which no database of ours has: it was emptied,"
-            " or something else created it. Restore it from a backup; to begin anew, remove it"
+            " or something else created it. Restore it from a backup; to start over, remove it"
             " together with the files beside it that end in -wal and -shm"
         )
 

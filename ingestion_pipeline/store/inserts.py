@@ -1,4 +1,4 @@
-"""INSERT in the dialect of the connection: with a conflict tail, and of many rows at once."""
+"""INSERT in the connection's dialect: with a conflict clause, and for many rows at once."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MANY = 100  # rows: for fewer of them, a statement or two more take longer than 
 
 
 def insert_into(connection: Connection, table: Table) -> postgresql.Insert:
-    """An insert that has `on_conflict_do_nothing` and `on_conflict_do_update`."""
+    """Return an insert with `on_conflict_do_nothing` and `on_conflict_do_update`."""
     return insert_for(connection.dialect.name, table)
 
 
 def insert_for(dialect: str, table: Table) -> postgresql.Insert:
-    """The same for a statement that is written once for all connections of a dialect."""
+    """Return an insert for a statement that is built once for all connections of a dialect."""
     if dialect == "postgresql":
         return postgresql.insert(table)
     return sqlite.insert(table)  # pyright: ignore[reportReturnType] - the same methods, another class
@@ -35,7 +35,7 @@ def insert_for(dialect: str, table: Table) -> postgresql.Insert:
 class NewRows:
     """Rows for a table whose key is its `id`; `shared` are columns with one value for all.
 
-    `identity` are the columns by which the table tells two rows apart.
+    `identity` are the columns that identify a row.
     """
 
     table: Table
@@ -48,9 +48,9 @@ class NewRows:
 def insert_missing(
     connection: Connection, new: NewRows, *, returning: Sequence[str] = ()
 ) -> Sequence[Any]:
-    """Every row stands; one that the table had, by its identity, stays as it is.
+    """Insert the rows that the table lacks, by their identity; existing ones stay unchanged.
 
-    The `returning` columns of those that were inserted, and of no others.
+    Return the `returning` columns of those that were inserted, and of no others.
     """
     if not new.rows:
         return []
@@ -68,13 +68,13 @@ def insert_missing(
 def _insert_from_select(
     connection: Connection, new: NewRows, returning: Sequence[str]
 ) -> Sequence[Any]:
-    """By one statement; the anti-join spares the ids that conflicts would use up."""
-    given = row_source(connection, new.columns, new.rows, "given")
-    is_there = exists().where(*(new.table.c[name] == given.c[name] for name in new.identity))
+    """Insert by one statement; the anti-join spares the ids that conflicts would use up."""
+    candidates = row_source(connection, new.columns, new.rows, "given")
+    is_there = exists().where(*(new.table.c[name] == candidates.c[name] for name in new.identity))
     alike = [literal(value, kind) for kind, value in new.shared.values()]
     statement = (
         insert_into(connection, new.table)
-        .from_select([*new.columns, *new.shared], select(*given.c, *alike).where(~is_there))
+        .from_select([*new.columns, *new.shared], select(*candidates.c, *alike).where(~is_there))
         .on_conflict_do_nothing(index_elements=list(new.identity))
     )
     if not returning:
@@ -85,9 +85,9 @@ def _insert_from_select(
 
 
 def _insert_each(connection: Connection, new: NewRows) -> None:
-    """One by one, by a statement that is prepared once.
+    """Insert one by one, by a statement that is prepared once.
 
-    SQLite runs in our process: to take rows out of a JSON document took it as long as to store
+    SQLite runs in our process: extracting rows from a JSON document took as long as storing
     them, and fewer statements save it nothing.
     """
     alike = {name: _stored(kind, value) for name, (kind, value) in new.shared.items()}
@@ -109,7 +109,10 @@ def _insert_each(connection: Connection, new: NewRows) -> None:
 
 
 def _writer(kind: TypeEngine[Any]) -> Callable[[Any], object] | None:
-    return next((writer for one, writer in _WRITERS.items() if isinstance(kind, one)), None)
+    return next(
+        (writer for accepted_type, writer in _WRITERS.items() if isinstance(kind, accepted_type)),
+        None,
+    )
 
 
 def _stored(kind: TypeEngine[Any], value: object) -> object:

@@ -1,26 +1,27 @@
-"""The one order in which rows are locked, so that no two transactions wait for each other.
+"""Row locks, and the one order in which rows are locked, so that transactions cannot deadlock.
 
-Where several transactions may want the same rows, each takes them in the order of this list, and of
-one table by its key. A step that adds to what an earlier one locked would come out of order: who
-takes several steps locks all rows of a table before the first of them.
+Where several transactions may need the same rows, each locks them in the order of this list, and
+within one table by its key. A step that adds to what an earlier one locked would break the order:
+a transaction of several steps locks all rows of a table before the first of them.
 
-1. `extractions`, their `pages` and what is read from these
-2. `tasks`: one's own claims, then polls, then what else is moved
+1. `extractions`, their `pages` and what is extracted from these
+2. `tasks`: its own claims, then polls, then other tasks that it moves
 3. `recipes`, `series`, listings (an advisory lock stands for all of them), `companies`,
    `website_analyses`, and what belongs to them
 4. `recipients`, `follows`, `outbox`, `notices`
 5. `snapshots`, `sources`
-6. `hosts`; nobody asks for anything after these
+6. `hosts`; nothing is locked after these
 
-A dead letter belongs to its task: only who discards letters meets another's, and asks for nothing
-else. New rows of `tasks`, `outbox` and `audit_log` are one's own until the transaction ends.
+A dead letter belongs to its task: only discarding meets a dead letter of another task, and locks
+nothing else. New rows of `tasks`, `outbox` and `audit_log` are invisible to others until the
+transaction ends.
 
-Two exceptions, each a class of rows of its own: polls are asked for after an extraction's tasks,
-and an expansion of the outbox asks for `deliver` tasks last, whose deliverers took theirs first.
+Two exceptions, each a separate class of rows: polls are locked after an extraction's tasks, and an
+expansion of the outbox locks `deliver` tasks last, whose deliverers locked theirs first.
 
-Who only tidies up or wakes somebody up waits for nobody (SKIP LOCKED): what is locked is left to
-the next time, or is being dealt with. Rows are locked FOR NO KEY UPDATE wherever others point at
-them: to insert a row that points at one does not wait for that.
+Maintenance and wake-ups never wait (SKIP LOCKED): a locked row is left to the next time, or is
+being processed. Rows are locked FOR NO KEY UPDATE wherever foreign keys point at them: inserting a
+row that references one does not wait for that.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from sqlalchemy import ColumnElement, Connection, Delete, Table, delete, select,
 
 
 def lock_rows(connection: Connection, key: ColumnElement[Any], ids: Collection[Any]) -> None:
-    """The rows with these keys are ours until the transaction ends, locked in the keys' order.
+    """Lock the rows with these keys until the transaction ends, in the order of the keys.
 
     On SQLite there is one writer anyway.
     """
@@ -42,7 +43,7 @@ def lock_rows(connection: Connection, key: ColumnElement[Any], ids: Collection[A
 
 
 def delete_unlocked(table: Table, *conditions: ColumnElement[bool]) -> Delete:
-    """Delete those of these rows that nobody else has locked; the others are left for later."""
+    """Return a delete of those rows that nobody else has locked; others are left for later."""
     keys = list(table.primary_key.columns)
-    found = select(*keys).where(*conditions).with_for_update(skip_locked=True).cte("found")
-    return delete(table).where(tuple_(*keys).in_(select(*found.c)))
+    unlocked = select(*keys).where(*conditions).with_for_update(skip_locked=True).cte("found")
+    return delete(table).where(tuple_(*keys).in_(select(*unlocked.c)))

@@ -1,4 +1,4 @@
-"""Brings a database to this program's schema, safely when many processes start at once."""
+"""Schema revisions: bring a database to this program's schema, safely when many processes start."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from importlib.resources import files
 
 from sqlalchemy import Connection, Engine, inspect, text
 
-HEAD = "0023"  # the newest file in migrations/versions; a test compares them
+HEAD = "0100"  # the newest file in migrations/versions, checked by a test
+VERSION_1 = {f"{number:04}" for number in range(1, 24)}  # never released; not migrated from
 LOCK = 0x1A6E57  # any number; it only has to be the same in every process
 
 
@@ -15,38 +16,44 @@ class SchemaMismatch(RuntimeError):
 
 
 def ensure(engine: Engine, *, may_migrate: bool) -> None:
-    """The database is at `HEAD` afterwards, or `SchemaMismatch` says why not."""
+    """Bring the database to `HEAD`, or raise `SchemaMismatch` with the reason."""
     with engine.connect().execution_options(read_only=True) as connection:
-        found = current(connection)
-    if found == HEAD:
+        revision = current(connection)
+    if revision == HEAD:
         return
     with engine.begin() as connection:
         _lock(connection)
-        found = current(connection)  # another process may have been first
-        if found == HEAD:
+        revision = current(connection)  # another process may have been first
+        if revision == HEAD:
             return
-        if found is not None and found not in known():
+        if revision in VERSION_1:
             raise SchemaMismatch(
-                f"the database is at schema {found!r}, which this program (schema {HEAD}) does not"
-                " know: it was written by a newer version; upgrade ingestion_pipeline"
+                f"the database has the schema of version 1 (revision {revision}), which this"
+                " version does not read: export what you need with version 1 (`ingest export`),"
+                " then set INGESTION_HOME or INGESTION_DATABASE_URL to a new, empty place"
             )
-        if found is not None and not may_migrate:
+        if revision is not None and revision not in known_revisions():
             raise SchemaMismatch(
-                f"the database is at schema {found}, this program needs {HEAD}:"
+                f"the database is at schema {revision!r}, which this program (schema {HEAD}) does"
+                " not know: it was written by a newer version; upgrade ingestion_pipeline"
+            )
+        if revision is not None and not may_migrate:
+            raise SchemaMismatch(
+                f"the database is at schema {revision}, this program needs {HEAD}:"
                 " back it up, stop the daemon, and run `ingest init`"
             )
         migrate(connection)
 
 
 def current(connection: Connection) -> str | None:
-    """The schema the database is at; None for an empty one."""
+    """Return the schema revision of the database; None for an empty one."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
 
 
-def known() -> set[str]:
-    """Every schema this program can migrate from."""
+def known_revisions() -> set[str]:
+    """Return every revision this program can migrate from."""
     names = (
         entry.name
         for entry in (files("ingestion_pipeline.store") / "migrations" / "versions").iterdir()

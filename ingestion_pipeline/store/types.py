@@ -16,13 +16,13 @@ from sqlalchemy.types import JSON, TypeDecorator, TypeEngine, UserDefinedType
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """Aware UTC in and out; on SQLite text of one width, so that it compares as time."""
+    """Aware UTC in and out; on SQLite text of fixed width, so that it compares as time."""
 
     impl = DateTime
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """TIMESTAMPTZ, or text."""
+        """Return TIMESTAMPTZ, or text on SQLite."""
         if dialect.name == "sqlite":
             return dialect.type_descriptor(String(32))
         return dialect.type_descriptor(DateTime(timezone=True))
@@ -35,7 +35,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         return utc_text(moment) if dialect.name == "sqlite" else moment.astimezone(UTC)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:  # noqa: ANN401, ARG002
-        """Aware UTC."""
+        """Return aware UTC."""
         if value is None:
             return None
         moment = datetime.fromisoformat(value) if isinstance(value, str) else value
@@ -43,19 +43,19 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class UtcText(DateTime):
-    """What SQLite writes for a time that no column gave a type: the text of `UtcDateTime`."""
+    """The text of `UtcDateTime`, for times that no column gave a type on SQLite."""
 
     def bind_processor(self, dialect: Dialect) -> Any:  # noqa: ANN401
-        """As `UtcDateTime` does it."""
+        """Return the processor of `UtcDateTime`."""
         return partial(UtcDateTime().process_bind_param, dialect=dialect)
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Any:  # noqa: ANN401, ARG002
-        """As `UtcDateTime` does it."""
+        """Return the processor of `UtcDateTime`."""
         return partial(UtcDateTime().process_result_value, dialect=dialect)
 
 
 def aware(value: datetime) -> datetime:
-    """The time itself; a naive one is refused: nobody can tell which moment it means."""
+    """Return the time; raise for a naive one, as nobody can tell which moment it means."""
     if value.tzinfo is None:
         raise ValueError(f"{value!r} has no time zone; use datetime(..., tzinfo=UTC)")
     return value
@@ -63,7 +63,7 @@ def aware(value: datetime) -> datetime:
 
 @lru_cache(maxsize=64)  # the rows of a statement are written at the same moment
 def utc_text(value: datetime) -> str:
-    """The text SQLite keeps: always with microseconds and offset, so that order is time order."""
+    """Return the text SQLite stores: microseconds and offset always, so that it sorts by time."""
     return value.astimezone(UTC).isoformat(sep=" ", timespec="microseconds")
 
 
@@ -77,7 +77,7 @@ class _NumericAffinity(UserDefinedType[Any]):
 
 
 class ExactDecimal(TypeDecorator[Decimal]):
-    """A decimal that stays one: NUMERIC on PostgreSQL, NUMERIC affinity bound as text on SQLite.
+    """A decimal that stays exact: NUMERIC on PostgreSQL, NUMERIC affinity as text on SQLite.
 
     SQLite turns the text into an integer or a double and keeps 15 significant digits, so what was
     written within them comes back equal, and comparison and maximum are numeric.
@@ -87,19 +87,19 @@ class ExactDecimal(TypeDecorator[Decimal]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """NUMERIC on both."""
+        """Return NUMERIC on both."""
         if dialect.name == "sqlite":
             return dialect.type_descriptor(_NumericAffinity())
         return dialect.type_descriptor(Numeric())
 
     def process_bind_param(self, value: Decimal | None, dialect: Dialect) -> Any:  # noqa: ANN401
-        """Plain digits, never an exponent."""
+        """Return plain digits, never an exponent."""
         if value is None or dialect.name != "sqlite":
             return value
         return f"{value:f}"
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Decimal | None:  # noqa: ANN401, ARG002
-        """The shortest decimal that means the stored value, without trailing zeros."""
+        """Return the shortest decimal of the stored value, without trailing zeros."""
         if value is None:
             return None
         number = Decimal(str(value)).normalize()
@@ -107,7 +107,7 @@ class ExactDecimal(TypeDecorator[Decimal]):
 
 
 def json_value(document: str) -> Any:  # noqa: ANN401
-    """What a JSON document says; most of those of `tasks` are empty, and need no parser."""
+    """Parse a JSON document; most of those of `tasks` are empty and need no parser."""
     if document == "{}":
         return {}
     return [] if document == "[]" else json.loads(document)
@@ -118,7 +118,7 @@ Id = BigInteger().with_variant(Integer(), "sqlite")
 
 
 class Moment(FunctionElement[datetime]):
-    """The database's own time, as `UtcDateTime` keeps it; on PostgreSQL the transaction's."""
+    """The database's time as `UtcDateTime` stores it; on PostgreSQL the transaction's."""
 
     name = "moment"
     inherit_cache = True
@@ -137,9 +137,9 @@ def _moment_text(element: Moment, compiler: Any, **_: object) -> str:  # noqa: A
 
 
 def modified_at() -> Column[datetime]:
-    """A column that every INSERT and UPDATE stamps by itself, so that no statement can forget it.
+    """Return a column that every INSERT and UPDATE stamps, so that no statement can forget it.
 
-    It is what an incremental export goes by. Only a conflict's update has to name it.
+    Incremental exports read it. Only the update of a conflict clause has to name it.
     """
     return Column(
         "modified_at",

@@ -1,7 +1,8 @@
-"""Who does what, once: tasks, claims, leases, retries, dead letters, and what may spawn what.
+"""Tasks: claims, leases, retries, dead letters and the guard that limits spawning.
 
-New tasks enter from sources and from other tasks; finished ones leave with the results they belong
-to, in one transaction. What a task means is not known here: each system brings its own work.
+New tasks come from sources and from other tasks. Finished tasks are written in one transaction with
+their results. What a task means does not belong here and is not known here: each system brings its
+own work.
 """
 
 from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim

@@ -1,8 +1,8 @@
-"""The statements on `tasks`: claim, heartbeat, hold, apply. One function, one statement.
+"""The SQL statements on `tasks`: claim, heartbeat, held, apply; one statement per function.
 
-A claim is one conditional UPDATE: due and unleased, or leased and expired, whoever comes first. The
-fence it raises is the token that every later write must show; whoever lost the claim in between
-changes nothing, and its whole transaction rolls back.
+A claim is one conditional UPDATE: due and unleased, or leased and expired. It raises the fence,
+which every later write must match: a worker that lost its claim changes nothing, and its whole
+transaction rolls back.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from ingestion_pipeline.tasks.task import Move, Task, TaskStatus
 
 
 class LostClaim(RuntimeError):
-    """Another worker has the task now; nothing of this transaction may stay."""
+    """Another worker has claimed the task; the whole transaction must roll back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimFilter:
-    """Which tasks a worker asks for; with `source_ids` by hand, whether they are due or not.
+    """Which tasks a worker claims; with `source_ids` those of these sources, due or not.
 
-    `frontier_of` asks for one source's due tasks, of which there may be very many; `due_of` for
-    those of several that are due.
+    `frontier_of` selects the due tasks of one source, of which there may be very many; `due_of` the
+    due tasks of several sources.
     """
 
     kind: str
@@ -62,68 +62,68 @@ class ClaimFilter:
     due_of: Collection[str] | None = None
 
 
-_TASK_FIELDS = tuple(one.name for one in fields(Task))
+_TASK_FIELDS = tuple(field.name for field in fields(Task))
 TASK_COLUMNS = tuple(tasks.c[name] for name in _TASK_FIELDS)
-# What a claim has to be told; the rest it knows, having written or asked for it.
-_TOLD_FIELDS = tuple(
+# The columns a claim returns; it knows the others, because it wrote or filtered by them.
+_RETURNED_FIELDS = tuple(
     name for name in _TASK_FIELDS if name not in {"kind", "status", "lease_owner", "lease_until"}
 )
 
 
 def claim(
     connection: Connection,
-    wanted: ClaimFilter,
+    claim_filter: ClaimFilter,
     *,
     owner: str,
     now: datetime,
     lease: timedelta,
     limit: int,
 ) -> list[Task]:
-    """At most `limit` tasks, now leased to `owner`, by priority, not_before, created_at."""
-    narrowed = _narrowed(wanted)
+    """Lease at most `limit` tasks to `owner`; sorted by priority, not_before, created_at."""
+    filters = _filter_parameters(claim_filter)
     until = now + lease
-    given = {
-        "wanted_kind": wanted.kind,
+    parameters = {
+        "wanted_kind": claim_filter.kind,
         "claimer": owner,
         "moment": now,
         "until": until,
         "at_most": limit,
     }
-    statement = _claim_statement(connection.dialect.name, *narrowed)
-    rows = connection.execute(statement, given | narrowed).all()
-    known = {
-        "kind": wanted.kind,
+    statement = _claim_statement(connection.dialect.name, *filters)
+    rows = connection.execute(statement, parameters | filters).all()
+    written = {
+        "kind": claim_filter.kind,
         "status": TaskStatus.PROCESSING,
         "lease_owner": owner,
         "lease_until": until,
     }
-    found = [_task(dict(zip(_TOLD_FIELDS, row, strict=True)) | known) for row in rows]
+    claimed = [_task(dict(zip(_RETURNED_FIELDS, row, strict=True)) | written) for row in rows]
     return sorted(
-        found, key=lambda task: (task.priority, task.not_before, task.created_at, task.id)
+        claimed, key=lambda task: (task.priority, task.not_before, task.created_at, task.id)
     )
 
 
-def _narrowed(wanted: ClaimFilter) -> dict[str, Any]:
-    """What is asked for beyond the kind, by the names of `_NARROWING`."""
-    asked: dict[str, Any] = {}
-    if wanted.source_ids is not None:
-        asked["wanted_sources"] = list(wanted.source_ids)
-    if wanted.due_of is not None:
-        asked["due_sources"] = list(wanted.due_of)
-    if wanted.frontier_of is not None:
-        asked["frontier_source"] = wanted.frontier_of
-    if wanted.priority is not None:
-        asked["wanted_priority"] = wanted.priority
-    if wanted.shard is not None:
-        asked |= {"wanted_shard": wanted.shard, "shards": wanted.shards}
-    return asked
+def _filter_parameters(claim_filter: ClaimFilter) -> dict[str, Any]:
+    """Return the parameters of the filters beyond the kind, named as in `_FILTER_CONDITIONS`."""
+    parameters: dict[str, Any] = {}
+    if claim_filter.source_ids is not None:
+        parameters["wanted_sources"] = list(claim_filter.source_ids)
+    if claim_filter.due_of is not None:
+        parameters["due_sources"] = list(claim_filter.due_of)
+    if claim_filter.frontier_of is not None:
+        parameters["frontier_source"] = claim_filter.frontier_of
+    if claim_filter.priority is not None:
+        parameters["wanted_priority"] = claim_filter.priority
+    if claim_filter.shard is not None:
+        parameters |= {"wanted_shard": claim_filter.shard, "shards": claim_filter.shards}
+    return parameters
 
 
 _MOMENT = bindparam("moment", type_=UtcDateTime())
-_NARROWING: dict[str, ColumnElement[bool]] = {
+_FILTER_CONDITIONS: dict[str, ColumnElement[bool]] = {
     "wanted_sources": tasks.c.source_id.in_(bindparam("wanted_sources", expanding=True)),
     "due_sources": tasks.c.source_id.in_(bindparam("due_sources", expanding=True)),
-    # By FRONTIER's own words the index is found that has one source's tasks in their order.
+    # The literal FRONTIER condition makes the planner use the index on one source's tasks.
     "frontier_source": and_(FRONTIER, tasks.c.source_id == bindparam("frontier_source")),
     "wanted_priority": tasks.c.priority == bindparam("wanted_priority"),
     "wanted_shard": tasks.c.shard % bindparam("shards", type_=Integer())
@@ -131,9 +131,9 @@ _NARROWING: dict[str, ColumnElement[bool]] = {
 }
 
 
-@cache  # to write it anew takes longer than to run it
-def _claim_statement(dialect: str, *narrowed: str) -> Update:
-    """Due, or asked for by hand; unleased, or leased and expired."""
+@cache  # compiling it takes longer than running it
+def _claim_statement(dialect: str, *filters: str) -> Update:
+    """Return the statement that claims due or requested tasks that are unleased or expired."""
     due = (
         select(tasks.c.id)
         .where(
@@ -143,8 +143,8 @@ def _claim_statement(dialect: str, *narrowed: str) -> Update:
                 tasks.c.status == TaskStatus.PENDING.value,
                 and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until < _MOMENT),
             ),
-            *(_NARROWING[name] for name in narrowed if name in _NARROWING),
-            *([] if "wanted_sources" in narrowed else [tasks.c.not_before <= _MOMENT]),
+            *(_FILTER_CONDITIONS[name] for name in filters if name in _FILTER_CONDITIONS),
+            *([] if "wanted_sources" in filters else [tasks.c.not_before <= _MOMENT]),
         )
         .order_by(tasks.c.priority, tasks.c.not_before, tasks.c.created_at)
         .limit(bindparam("at_most", type_=Integer()))
@@ -153,7 +153,7 @@ def _claim_statement(dialect: str, *narrowed: str) -> Update:
     )
     statement = (
         update(tasks)
-        .where(_is_one_of(dialect, due))
+        .where(_id_is_in(dialect, due))
         .values(
             status=TaskStatus.PROCESSING.value,
             lease_owner=bindparam("claimer"),
@@ -163,16 +163,16 @@ def _claim_statement(dialect: str, *narrowed: str) -> Update:
             not_before=case((tasks.c.not_before > _MOMENT, _MOMENT), else_=tasks.c.not_before),
             updated_at=_MOMENT,
         )
-        .returning(*(tasks.c[name] for name in _TOLD_FIELDS))
+        .returning(*(tasks.c[name] for name in _RETURNED_FIELDS))
     )
-    # A list of sources is written out, so that no two texts are equal.
-    is_list = "wanted_sources" in narrowed or "due_sources" in narrowed
+    # A list of sources is expanded in the text, so preparing the statement does not pay.
+    is_list = "wanted_sources" in filters or "due_sources" in filters
     return statement if is_list else prepared(statement)
 
 
-def _is_one_of(dialect: str, found: CTE) -> ColumnElement[bool]:
-    """Looked up by id: given a subquery, PostgreSQL reads a table of a few thousand whole."""
-    ids = select(found.c.id)
+def _id_is_in(dialect: str, rows: CTE) -> ColumnElement[bool]:
+    """Match tasks by id; with a plain subquery PostgreSQL scans a table of a few thousand rows."""
+    ids = select(rows.c.id)
     if dialect != "postgresql":
         return tasks.c.id.in_(ids)
     return tasks.c.id == func.any(func.array(ids.scalar_subquery()))
@@ -185,13 +185,13 @@ def heartbeat(
     now: datetime,
     lease: timedelta,
 ) -> set[int]:
-    """Of these (id, fence) the ids still ours; their claims last a lease longer."""
+    """Extend these (id, fence) claims by a lease; return the ids that are still held."""
     if not claimed:
         return set()
     dialect = connection.dialect.name
     document = row_document(dialect, _CLAIM_COLUMNS, list(claimed))
-    given = {"claims": document, "until": now + lease}
-    return set(connection.execute(_heartbeat_statement(dialect), given).scalars())
+    parameters = {"claims": document, "until": now + lease}
+    return set(connection.execute(_heartbeat_statement(dialect), parameters).scalars())
 
 
 _CLAIM_COLUMNS = {"id": Id, "fence": Integer()}
@@ -199,30 +199,30 @@ _CLAIM_COLUMNS = {"id": Id, "fence": Integer()}
 
 @cache
 def _heartbeat_statement(dialect: str) -> ReturningUpdate[int]:
-    ours = _still_ours(dialect, row_table(dialect, _CLAIM_COLUMNS, "claims"))
+    ours = _lock_held_claims(dialect, row_table(dialect, _CLAIM_COLUMNS, "claims"))
     return prepared(
         update(tasks)
-        .where(_is_one_of(dialect, ours))
+        .where(_id_is_in(dialect, ours))
         .values(lease_until=bindparam("until", type_=UtcDateTime()))
         .returning(tasks.c.id)
     )
 
 
 def claimed_by(connection: Connection, owner: str) -> dict[int, int]:
-    """The fence by id of everything that `owner` holds; it reads every active task to find them.
+    """Return the fence by id of every task that `owner` holds; it reads every active task.
 
-    No index names the owner: each claim would have to write it, and all the others with it.
+    There is no index on the owner: every claim and renewal would have to update it.
     """
     query = select(tasks.c.id, tasks.c.fence).where(*_is_claimed_by(owner))
     return {row.id: row.fence for row in connection.execute(query)}
 
 
 def expire(connection: Connection, *, owner: str, now: datetime) -> int:
-    """A dead worker's claims are claimable at once instead of after their lease."""
-    # Locked by id as everybody does it: no two statements wait for each other.
+    """Make the claims of a dead worker claimable at once; return how many there were."""
+    # Locked in id order like everywhere else, so that no two statements deadlock.
     query = select(tasks.c.id).where(*_is_claimed_by(owner), tasks.c.lease_until > now)
     locked = query.order_by(tasks.c.id).with_for_update().cte("locked")
-    statement = update(tasks).where(_is_one_of(connection.dialect.name, locked))
+    statement = update(tasks).where(_id_is_in(connection.dialect.name, locked))
     return connection.execute(statement.values(lease_until=now)).rowcount
 
 
@@ -232,29 +232,29 @@ def _is_claimed_by(owner: str) -> tuple[ColumnElement[bool] | TextClause, ...]:
 
 
 def held(connection: Connection, claimed: Collection[tuple[int, int]]) -> set[int]:
-    """Of these (id, fence) the ids still ours; nobody takes them during this transaction."""
+    """Return which of these (id, fence) claims are still held, locked for this transaction."""
     if not claimed:
         return set()
-    given = row_source(connection, _CLAIM_COLUMNS, list(claimed), "given")
-    ours = _still_ours(connection.dialect.name, given)
+    input_rows = row_source(connection, _CLAIM_COLUMNS, list(claimed), "given")
+    ours = _lock_held_claims(connection.dialect.name, input_rows)
     return set(connection.execute(select(ours.c.id)).scalars())
 
 
-def _still_ours(dialect: str, given: CTE) -> CTE:
-    """Of these claims those that nobody has taken, locked; one order for all, so no deadlock."""
+def _lock_held_claims(dialect: str, input_rows: CTE) -> CTE:
+    """Lock those of these claims that are still held, in one order for all, so without deadlock."""
     if dialect != "postgresql":
-        return select(*given.c).join_from(given, tasks, _holds(given)).cte("ours")
-    # One look by id for each: a plain join reads a small table whole, and every running task of a
-    # large one, however few are given.
-    ordered = select(*given.c).order_by(given.c.id).subquery("ordered")
+        return select(*input_rows.c).join_from(input_rows, tasks, _holds(input_rows)).cte("ours")
+    # One lookup by id for each: a plain join scans a small table, and every running task of a
+    # large one, however few claims are given.
+    ordered = select(*input_rows.c).order_by(input_rows.c.id).subquery("ordered")
     locked = select(tasks.c.id).where(_holds(ordered)).with_for_update().lateral("locked")
     return select(*ordered.c).join_from(ordered, locked, true()).cte("ours")
 
 
-def _holds(given: FromClause) -> ColumnElement[bool]:
+def _holds(input_rows: FromClause) -> ColumnElement[bool]:
     return and_(
-        tasks.c.id == given.c.id,
-        tasks.c.fence == given.c.fence,
+        tasks.c.id == input_rows.c.id,
+        tasks.c.fence == input_rows.c.fence,
         tasks.c.status == TaskStatus.PROCESSING.value,
     )
 
@@ -275,24 +275,26 @@ _MOVE_COLUMNS = {
 
 
 def apply(connection: Connection, moves: Sequence[Move], *, now: datetime) -> None:
-    """Every move takes effect, or `LostClaim` and none of this transaction does."""
+    """Apply every move, or raise `LostClaim`, which rolls back the transaction."""
     if not moves:
         return
     dialect = connection.dialect.name
     document = row_document(dialect, _MOVE_COLUMNS, [_values(move) for move in moves])
-    given = {"moves": document, "moment": now}
-    changed = connection.execute(_apply_statement(dialect), given).rowcount
+    parameters = {"moves": document, "moment": now}
+    changed = connection.execute(_apply_statement(dialect), parameters).rowcount
     if changed != len(moves):
-        raise LostClaim(f"{len(moves) - changed} of {len(moves)} claims were lost; nothing is kept")
+        raise LostClaim(
+            f"{len(moves) - changed} of {len(moves)} claims were lost; nothing is written"
+        )
 
 
 @cache
 def _apply_statement(dialect: str) -> Update:
-    given = row_table(dialect, _MOVE_COLUMNS, "moves")
-    ours = _still_ours(dialect, given)
+    input_rows = row_table(dialect, _MOVE_COLUMNS, "moves")
+    ours = _lock_held_claims(dialect, input_rows)
     return prepared(
         update(tasks)
-        .where(_is_one_of(dialect, ours), tasks.c.id == ours.c.id)
+        .where(_id_is_in(dialect, ours), tasks.c.id == ours.c.id)
         .values(
             {name: ours.c[name] for name in _MOVE_COLUMNS if name not in {"id", "fence"}}
             | {"lease_owner": None, "lease_until": None, "updated_at": _MOMENT}
@@ -317,7 +319,7 @@ def _values(move: Move) -> tuple[object, ...]:
 
 
 def task_of(row: Row[*tuple[Any, ...]]) -> Task:
-    """The task a row of `TASK_COLUMNS` states."""
+    """Return the task that a row of `TASK_COLUMNS` holds."""
     return _task(dict(zip(_TASK_FIELDS, row, strict=True)))
 
 
@@ -328,12 +330,12 @@ def _task(values: dict[str, Any]) -> Task:
 
 
 def tasks_by_id(connection: Connection, ids: Collection[int]) -> dict[int, Task]:
-    """The tasks with these ids, as they are."""
+    """Return the tasks with these ids."""
     rows = connection.execute(select(*TASK_COLUMNS).where(tasks.c.id.in_(list(ids))))
     return {task.id: task for task in map(task_of, rows.all())}
 
 
 def set_stage(connection: Connection, claimed: Collection[tuple[int, int]], stage: str) -> None:
-    """Remember how far the work came, for whoever finds its worker dead."""
-    mine = held(connection, claimed)  # in one order, as the heartbeat has them
+    """Store how far the work came, for whoever finds its worker dead."""
+    mine = held(connection, claimed)  # locked in the order of the heartbeat
     connection.execute(update(tasks).where(tasks.c.id.in_(mine)).values(stage=stage))

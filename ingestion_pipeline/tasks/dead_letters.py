@@ -1,7 +1,7 @@
-"""Work that was given up: kept with payload, error and stack until an operator has decided.
+"""Dead letters: failed tasks, stored with payload, error and stack until an operator decides.
 
-He replays it, or discards it with his reason. Both are audited, and neither deletes anything:
-`maintain` does, once a letter that was decided is old enough.
+An operator replays a dead letter, or discards it with a reason. Both are audited and neither
+deletes anything: the `maintain` job deletes decided dead letters once they are old enough.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DECIDED_AT_ONCE = 10_000  # SQLite takes 32,766 parameters; the next command tak
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterEntry:
-    """One task that is given up, with what it died of, and what is to be looked at."""
+    """A task that is given up, its error, and evidence such as snapshot ids."""
 
     task: Task
     error: WorkError
@@ -33,18 +33,21 @@ class DeadLetterEntry:
 
 
 def add_dead_letters(
-    connection: Connection, burials: Sequence[DeadLetterEntry], *, now: datetime
+    connection: Connection, entries: Sequence[DeadLetterEntry], *, now: datetime
 ) -> None:
-    """One dead letter each, in the transaction that gives the tasks up.
+    """Write one dead letter per entry, in the transaction that fails the tasks.
 
-    A task that dies of the same error again, as a broken source does at every poll, adds to its
-    open letter: what an operator has to look at is listed once, with how often and when last.
+    A task that fails with the same error again, as a broken source does at every poll, updates its
+    open dead letter: an operator sees it once, with its number of occurrences and its last time.
     """
-    if not burials:
+    if not entries:
         return
     statement = insert_into(connection, dead_letters).values(
-        # In one order, as whoever discards them has them.
-        [_dead_letter_row(one, now=now) for one in sorted(burials, key=lambda one: one.task.id)]
+        # Sorted by task, the lock order that discarding uses as well.
+        [
+            _dead_letter_row(entry, now=now)
+            for entry in sorted(entries, key=lambda entry: entry.task.id)
+        ]
     )
     renewed = ("payload", "stage", "error_class", "error", "stack", "attempts", "failed_at")
     connection.execute(
@@ -57,185 +60,206 @@ def add_dead_letters(
     )
 
 
-def _dead_letter_row(one: DeadLetterEntry, *, now: datetime) -> dict[str, object]:
+def _dead_letter_row(entry: DeadLetterEntry, *, now: datetime) -> dict[str, object]:
     return {
-        "task_id": one.task.id,
-        "task_kind": one.task.kind,
-        "source_id": one.task.source_id,
-        "payload": {"url": one.task.url, **one.task.payload, **one.evidence},
-        "stage": one.task.stage,
-        "error_class": one.error.error_class.value,
-        "error_code": one.error.code,
-        "error": one.error.text,
-        "stack": None if one.stack is None else storable(one.stack),
-        "attempts": one.task.attempts,
-        "tracking_id": one.task.tracking_id,
+        "task_id": entry.task.id,
+        "task_kind": entry.task.kind,
+        "source_id": entry.task.source_id,
+        "payload": {"url": entry.task.url, **entry.task.payload, **entry.evidence},
+        "stage": entry.task.stage,
+        "error_class": entry.error.error_class.value,
+        "error_code": entry.error.code,
+        "error": entry.error.text,
+        "stack": None if entry.stack is None else storable(entry.stack),
+        "attempts": entry.task.attempts,
+        "tracking_id": entry.task.tracking_id,
         "failed_at": now,
     }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
-    """Which letters: all, or those of a class, of a source, of both."""
+class DeadLetterFilter:
+    """Selects dead letters by error class, by source, or by both; by default all."""
 
     error_class: str | None = None
     source_id: str | None = None
 
     def conditions(self) -> list[ColumnElement[bool]]:
-        """For a query's WHERE."""
-        given = {
+        """Return the conditions for the WHERE of a query."""
+        values = {
             dead_letters.c.error_class: self.error_class,
             dead_letters.c.source_id: self.source_id,
         }
-        return [column == value for column, value in given.items() if value is not None]
+        return [column == value for column, value in values.items() if value is not None]
 
 
-ALL = Chosen()
+ALL = DeadLetterFilter()
 
 
 def list_dead_letters(
-    connection: Connection, chosen: Chosen = ALL, *, decided: bool = False, limit: int = 1_000
+    connection: Connection,
+    selection: DeadLetterFilter = ALL,
+    *,
+    decided: bool = False,
+    limit: int = 1_000,
 ) -> list[RowMapping]:
-    """Newest first; by default those about which nobody has decided yet."""
-    query = select(dead_letters).where(*chosen.conditions())
+    """Return dead letters, newest first; by default only the open ones."""
+    query = select(dead_letters).where(*selection.conditions())
     if not decided:
         query = query.where(OPEN)
     newest_first = (dead_letters.c.failed_at.desc(), dead_letters.c.id.desc())
     return list(connection.execute(query.order_by(*newest_first).limit(limit)).mappings())
 
 
-def open_ids(connection: Connection, chosen: Chosen) -> list[int]:
-    """The open letters that were chosen, oldest first; at most so many as one command takes."""
-    query = select(dead_letters.c.id).where(OPEN, *chosen.conditions()).order_by(dead_letters.c.id)
+def open_ids(connection: Connection, selection: DeadLetterFilter) -> list[int]:
+    """Return the ids of the selected open dead letters, oldest first, at most `DECIDED_AT_ONCE`."""
+    query = (
+        select(dead_letters.c.id).where(OPEN, *selection.conditions()).order_by(dead_letters.c.id)
+    )
     return list(connection.execute(query.limit(DECIDED_AT_ONCE)).scalars())
 
 
-def dead_letter_groups(connection: Connection, chosen: Chosen = ALL) -> list[RowMapping]:
-    """Open letters that have class, source and error in common, the most numerous first."""
+def dead_letter_groups(
+    connection: Connection, selection: DeadLetterFilter = ALL
+) -> list[RowMapping]:
+    """Return open dead letters grouped by class, source and error code, the largest group first."""
     by = (dead_letters.c.error_class, dead_letters.c.source_id, dead_letters.c.error_code)
-    letters = func.count().label("letters")
+    count = func.count().label("letters")
     query = (
         select(
             *by,
-            letters,
+            count,
             func.sum(dead_letters.c.occurrences).label("occurrences"),
             func.max(dead_letters.c.failed_at).label("failed_at"),
             func.max(dead_letters.c.id).label("newest"),
         )
-        .where(OPEN, *chosen.conditions())
+        .where(OPEN, *selection.conditions())
         .group_by(*by)
     )
-    return list(connection.execute(query.order_by(letters.desc(), *by)).mappings())
+    return list(connection.execute(query.order_by(count.desc(), *by)).mappings())
 
 
-def find_dead_letter(connection: Connection, letter_id: int) -> RowMapping | None:
-    """The dead letter with this id."""
-    query = select(dead_letters).where(dead_letters.c.id == letter_id)
+def find_dead_letter(connection: Connection, dead_letter_id: int) -> RowMapping | None:
+    """Return the dead letter with this id; None if there is none."""
+    query = select(dead_letters).where(dead_letters.c.id == dead_letter_id)
     return connection.execute(query).mappings().one_or_none()
 
 
-def state_of(letter: RowMapping | Mapping[str, Any]) -> str:
-    """`open`, `replayed`, or `discarded`, in a word for people."""
-    if letter["discarded_at"] is not None:
+def state_of(dead_letter: RowMapping | Mapping[str, Any]) -> str:
+    """Return `open`, `replayed` or `discarded`."""
+    if dead_letter["discarded_at"] is not None:
         return "discarded"
-    return "open" if letter["replayed_at"] is None else "replayed"
+    return "open" if dead_letter["replayed_at"] is None else "replayed"
 
 
 class UnknownDeadLetter(LookupError):
-    """An id that no dead letter has."""
+    """No dead letter has the id."""
 
-    def __init__(self, letter_ids: Sequence[int]) -> None:
-        said = ", ".join(map(str, letter_ids))
-        super().__init__(f"there is no dead letter {said}; `ingest dead-letters list` shows all")
+    def __init__(self, dead_letter_ids: Sequence[int]) -> None:
+        ids = ", ".join(map(str, dead_letter_ids))
+        super().__init__(f"there is no dead letter {ids}; `ingest dead-letters list` shows all")
 
 
-def check_dead_letters(connection: Connection, letter_ids: Sequence[int]) -> None:
-    """Nothing is done to any of them unless each exists.
+def check_dead_letters(connection: Connection, dead_letter_ids: Sequence[int]) -> None:
+    """Check that every one of these dead letters exists.
 
     Raises:
-        UnknownLetter: with all that do not.
+        UnknownDeadLetter: with all ids that do not exist.
     """
-    query = select(dead_letters.c.id).where(dead_letters.c.id.in_(letter_ids))
-    known = set(connection.execute(query).scalars())
-    if unknown := [one for one in letter_ids if one not in known]:
+    query = select(dead_letters.c.id).where(dead_letters.c.id.in_(dead_letter_ids))
+    existing = set(connection.execute(query).scalars())
+    if unknown := [
+        dead_letter_id for dead_letter_id in dead_letter_ids if dead_letter_id not in existing
+    ]:
         raise UnknownDeadLetter(unknown)
 
 
-Revive = Callable[[Connection, RowMapping, datetime], str]
+Requeue = Callable[[Connection, RowMapping, datetime], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
-    """What became of a letter, in a word for people."""
+class ReplayResult:
+    """The outcome of replaying one dead letter."""
 
-    letter_id: int
+    dead_letter_id: int
     outcome: str
 
     @property
     def runs_again(self) -> bool:
-        """Whether its work is under way; else it stays in the list of what waits for somebody."""
+        """Whether its work is queued or running; otherwise the dead letter stays open."""
         return self.outcome in _RUNS_AGAIN
 
 
 def replay(
     connection: Connection,
-    letter_id: int,
+    dead_letter_id: int,
     *,
     actor: str,
     now: datetime,
-    revive: Revive | None = None,
+    requeue: Requeue | None = None,
 ) -> str:
-    """The letter's task is due now with all its attempts; what happened, in a word for people.
+    """Make the task of the dead letter due now with all its attempts; return the outcome.
 
-    Work that is more than its task brings its own `revive`. It is claimed like any other: leases,
-    the manners of its host and budgets hold for it.
+    Work that needs more than its task has its own `requeue` function. The task is claimed like any
+    other: leases, host politeness and budgets apply.
     """
-    found = find_dead_letter(connection, letter_id)
-    if found is None:
-        raise UnknownDeadLetter([letter_id])
-    outcome = (revive or requeue_task)(connection, found, now)
+    dead_letter = find_dead_letter(connection, dead_letter_id)
+    if dead_letter is None:
+        raise UnknownDeadLetter([dead_letter_id])
+    outcome = (requeue or requeue_task)(connection, dead_letter, now)
     if outcome in _RUNS_AGAIN:
         connection.execute(
             update(dead_letters)
-            .where(dead_letters.c.id == letter_id)
+            .where(dead_letters.c.id == dead_letter_id)
             .values(replayed_at=now, discarded_at=None, discard_reason=None)
         )
-    detail = {"task": found["task_id"], "source": found["source_id"], "outcome": outcome}
-    _audit(connection, "replay", letter_id, detail, actor=actor, now=now)
+    detail = {
+        "task": dead_letter["task_id"],
+        "source": dead_letter["source_id"],
+        "outcome": outcome,
+    }
+    _audit(connection, "replay", dead_letter_id, detail, actor=actor, now=now)
     return outcome
 
 
 def discard(
-    connection: Connection, letter_ids: Sequence[int], *, reason: str, actor: str, now: datetime
+    connection: Connection,
+    dead_letter_ids: Sequence[int],
+    *,
+    reason: str,
+    actor: str,
+    now: datetime,
 ) -> list[int]:
-    """Nobody needs to look at these letters any more; those that were open, which it closed.
+    """Close these dead letters; return the ids of those that were open.
 
-    Their work stays as it is: what fails again writes a letter again.
+    Their tasks are not changed: work that fails again writes a dead letter again.
 
     Raises:
-        UnknownLetter: nothing was discarded.
-        ValueError: without a reason nobody can tell it from a mistake.
+        UnknownDeadLetter: nothing was discarded.
+        ValueError: the reason is empty.
     """
     if not reason.strip():
-        raise ValueError("a letter is discarded with a reason: say why nobody has to look at it")
-    check_dead_letters(connection, letter_ids)
-    lock_dead_letters(connection, dead_letters.c.id.in_(letter_ids))
+        raise ValueError(
+            "a dead letter is discarded with a reason: say why nobody has to look at it"
+        )
+    check_dead_letters(connection, dead_letter_ids)
+    lock_dead_letters(connection, dead_letters.c.id.in_(dead_letter_ids))
     statement = (
         update(dead_letters)
-        .where(OPEN, dead_letters.c.id.in_(letter_ids))
+        .where(OPEN, dead_letters.c.id.in_(dead_letter_ids))
         .values(discarded_at=now, discard_reason=storable(reason.strip()))
         .returning(dead_letters.c.id)
     )
     closed = sorted(connection.execute(statement).scalars())
-    for letter_id in closed:
+    for dead_letter_id in closed:
         detail = {"reason": reason.strip()}
-        _audit(connection, "discard", letter_id, detail, actor=actor, now=now)
+        _audit(connection, "discard", dead_letter_id, detail, actor=actor, now=now)
     return closed
 
 
-def lock_dead_letters(connection: Connection, *chosen: ColumnElement[bool]) -> None:
-    """The open letters that were chosen are ours, by their tasks: in the order of burials."""
-    query = select(dead_letters.c.id).where(OPEN, *chosen)
+def lock_dead_letters(connection: Connection, *conditions: ColumnElement[bool]) -> None:
+    """Lock the open dead letters that meet the conditions, in the order of their tasks."""
+    query = select(dead_letters.c.id).where(OPEN, *conditions)
     in_order = query.order_by(dead_letters.c.task_id, dead_letters.c.id)
     connection.execute(in_order.with_for_update()).all()
 
@@ -243,7 +267,7 @@ def lock_dead_letters(connection: Connection, *chosen: ColumnElement[bool]) -> N
 def _audit(
     connection: Connection,
     action: str,
-    letter_id: int,
+    dead_letter_id: int,
     detail: Mapping[str, object],
     *,
     actor: str,
@@ -253,7 +277,7 @@ def _audit(
         connection,
         actor=actor,
         action=f"dead_letter.{action}",
-        subject=f"dead_letter:{letter_id}",
+        subject=f"dead_letter:{dead_letter_id}",
         now=now,
         detail=dict(detail),
     )
@@ -262,10 +286,10 @@ def _audit(
 _RUNS_AGAIN = {"queued", "already queued", "already running"}
 
 
-def requeue_task(connection: Connection, letter: RowMapping, now: datetime) -> str:
-    """A failed task waits again; a permanent one (a poll) that waits already becomes due."""
-    task_id: int = letter["task_id"]
-    query = select(tasks).where(tasks.c.id == task_id).with_for_update()  # nobody claims it now
+def requeue_task(connection: Connection, dead_letter: RowMapping, now: datetime) -> str:
+    """Make a failed task pending again; a permanent task (a poll) that is pending becomes due."""
+    task_id: int = dead_letter["task_id"]
+    query = select(tasks).where(tasks.c.id == task_id).with_for_update()  # no claim meanwhile
     row = connection.execute(query).mappings().one_or_none()
     if row is None:
         return "task no longer kept"

@@ -1,10 +1,10 @@
-"""A failure says whether to come back: four classes decide what becomes of the work.
+"""Failures in four classes, which decide what happens to the work.
 
 - `Transient`: tried again after a backoff, three attempts in all.
 - `Permanent`: a dead letter at once; trying again cannot help.
 - `Resource`: not the work's fault (rate limit, budget, no model): it waits, no attempt is counted.
-- `Fatal`: not the work's business (database lost, disk full, a file of ours missing): the run
-  stops, the work goes back.
+- `Fatal`: outside the work (database lost, disk full, a file of ours missing): the run stops and
+  the work is released.
 
 `code` is a short slug for people and filters (`http_404`, `blocked_address`, `xml_entity`).
 """
@@ -19,10 +19,10 @@ from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
-# What stands between us and a page and is never evaded: a source behind one is disabled at once.
-BOT_WALL = "bot_wall"
-FORBIDDEN = "blocked_by_robots"  # nobody's fault, and no retry helps
-WALL_CODES = frozenset({BOT_WALL, "login_wall"})
+# A check that keeps robots out is never evaded: its source is disabled at once.
+BOT_CHECK = "bot_wall"
+FORBIDDEN = "blocked_by_robots"  # no failure of the source, and no retry helps
+BLOCKED_CODES = frozenset({BOT_CHECK, "login_wall"})
 
 _PACKAGE = Path(__file__).parent.parent
 CODE_LENGTH = 40  # the width of the columns; a longer one would fail a whole batch
@@ -49,18 +49,18 @@ class WorkError(Exception):
 
     @property
     def text(self) -> str:
-        """The message as every database takes it: cut, without NUL and without half characters."""
+        """The message as every database accepts it: cut, without NUL and lone surrogates."""
         return storable(str(self)[:TEXT_LENGTH])
 
 
 def storable(text: str) -> str:
-    """The text without NUL and half characters, which PostgreSQL refuses with the whole batch."""
+    """Return the text without NUL and lone surrogates, which make PostgreSQL reject a batch."""
     readable = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
     return readable.encode(errors="replace").decode()
 
 
 class Transient(WorkError):
-    """May pass: a timeout, a reset, a 5xx. `retry_after` is the other side's own wish."""
+    """A failure that may pass: a timeout, a reset, a 5xx; `retry_after` is the server's own."""
 
     error_class = ErrorClass.TRANSIENT
 
@@ -76,13 +76,13 @@ class Unreachable(Transient):
 
 
 class Permanent(WorkError):
-    """Will not pass by waiting: a 404, a refused address, a body that is not what was promised."""
+    """A failure that waiting does not cure: a 404, a refused address, an unexpected body."""
 
     error_class = ErrorClass.PERMANENT
 
 
 class Resource(WorkError):
-    """Something outside the work is used up until `until`; never a strike against a source."""
+    """Something outside the work is used up until `until`; never counted against a source."""
 
     error_class = ErrorClass.RESOURCE
 
@@ -92,18 +92,18 @@ class Resource(WorkError):
 
 
 class Fatal(WorkError):
-    """The ground itself gives way; the run stops and nothing is counted against the work."""
+    """The environment fails (database, disk, memory): the run stops, no attempt is counted."""
 
     error_class = ErrorClass.FATAL
 
 
-# The disk, the memory, the file handles: none is the work's fault.
+# Disk, memory and file handles: failures of the environment.
 FATAL_ERRNOS = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 )
 # PostgreSQL, appendix A: connection, resources, system error, operator intervention but for 57014.
 _FATAL_SQLSTATES = ("08", "53", "58", "57P")
-# "database is locked" is fatal too: whoever sees it has waited a minute for another writer.
+# "database is locked" is fatal too: it is raised after waiting a minute for another writer.
 _FATAL_SQLITE = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_CANTOPEN,
@@ -120,7 +120,7 @@ _SQLSTATE_CODES = {
 
 
 def classify(error: BaseException) -> WorkError:
-    """The same failure as a `WorkError`; the unknown is transient, and so bounded."""
+    """Return the error as a `WorkError`; an unknown one is transient, and so bounded by retries."""
     if isinstance(error, WorkError):
         return error
     text = f"{type(error).__name__}: {error}"
@@ -145,8 +145,8 @@ def _is_installation_damaged(error: BaseException) -> bool:
 
 def _classify_database(error: DBAPIError) -> WorkError:
     # The first line alone: PostgreSQL quotes the row, and the driver the values, further down.
-    said = str(error.orig).strip().partition("\n")[0]
-    text = f"{type(error).__name__}: {said}"
+    first_line = str(error.orig).strip().partition("\n")[0]
+    text = f"{type(error).__name__}: {first_line}"
     if _is_database_lost(error):
         return Fatal(text, code="database")
     if isinstance(error, IntegrityError):
@@ -157,7 +157,7 @@ def _classify_database(error: DBAPIError) -> WorkError:
 
 
 def _is_database_lost(error: DBAPIError) -> bool:
-    """Whether nothing more can be done with the database, whatever the work is."""
+    """Return whether the database cannot be used any more, whatever the work is."""
     if error.connection_invalidated:
         return True
     if not isinstance(error, OperationalError):

@@ -1,7 +1,7 @@
-"""Heartbeats of Dagster runs: who is alive, told by our own store.
+"""Heartbeats of Dagster runs in our own store: which runs and workers are alive.
 
-Dagster leaves a run STARTED for many minutes when everything around it dies at once; the sensor
-`stale_runs` asks here which runs have fallen silent.
+Dagster leaves a run STARTED for many minutes when its whole machine dies; the sensor `stale_runs`
+asks here which runs stopped their heartbeat.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class LostRun:
 def begin_run(
     connection: Connection, *, run_id: str, owner: str, job: str, now: datetime, lease: timedelta
 ) -> None:
-    """The run is known and alive; `beat_run` must follow within the lease."""
+    """Register the run as alive; `beat_run` must follow within the lease."""
     alive = {"lease_owner": owner, "lease_until": now + lease, "ended_at": None}
     statement = insert_into(connection, runs).values(
         run_id=run_id, job=job, started_at=now, **alive
@@ -39,12 +39,12 @@ def begin_run(
 
 
 def beat_run(connection: Connection, *, run_id: str, now: datetime, lease: timedelta) -> None:
-    """The run is alive for another lease."""
+    """Extend the run's lease."""
     connection.execute(update(runs).where(runs.c.run_id == run_id).values(lease_until=now + lease))
 
 
 def end_run(connection: Connection, *, run_id: str, now: datetime) -> str | None:
-    """The run needs no heartbeat any more; the owner of its claims, if the run was known."""
+    """End the run; return the owner of its claims, None if the run was not registered."""
     statement = update(runs).where(runs.c.run_id == run_id, runs.c.ended_at.is_(None))
     return connection.execute(
         statement.values(ended_at=now).returning(runs.c.lease_owner)
@@ -52,7 +52,7 @@ def end_run(connection: Connection, *, run_id: str, now: datetime) -> str | None
 
 
 def lost_runs(connection: Connection, *, now: datetime, limit: int = 100) -> list[LostRun]:
-    """Runs that neither ended nor gave a sign of life within their lease."""
+    """Return the runs that neither ended nor renewed their lease in time."""
     query = (
         select(runs.c.run_id, runs.c.lease_owner, runs.c.job, runs.c.lease_until)
         .where(runs.c.ended_at.is_(None), runs.c.lease_until < now)
@@ -66,7 +66,7 @@ def lost_runs(connection: Connection, *, now: datetime, limit: int = 100) -> lis
 
 
 class OwnerState(StrEnum):
-    """A lost worker's claims are taken over when their leases end."""
+    """State of a worker; the claims of a lost one are taken over when their leases expire."""
 
     IDLE = "idle"
     BUSY = "busy"
@@ -75,7 +75,7 @@ class OwnerState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseOwner:
-    """A worker: the run it works for, if it is one's, and how much it holds of what."""
+    """A worker: its Dagster run, if any, and how many tasks of which kinds it holds."""
 
     owner: str
     state: OwnerState
@@ -87,14 +87,21 @@ class LeaseOwner:
 
 
 def lease_owners(connection: Connection, *, now: datetime) -> list[LeaseOwner]:
-    """Every worker that runs or holds something, the lost ones first."""
-    held, known = _held(connection), _running(connection)
-    found = [
-        _owner(owner, known.get(owner), held.get(owner), now)
-        for owner in sorted(known.keys() | held.keys())
+    """Return every worker that runs or holds tasks, the lost ones first."""
+    held, running = _held(connection), _running(connection)
+    owners = [
+        _owner(owner, running.get(owner), held.get(owner), now)
+        for owner in sorted(running.keys() | held.keys())
     ]
     order = (OwnerState.LOST, OwnerState.BUSY, OwnerState.IDLE)
-    return sorted(found, key=lambda one: (order.index(one.state), one.job or "", one.owner))
+    return sorted(
+        owners,
+        key=lambda lease_owner: (
+            order.index(lease_owner.state),
+            lease_owner.job or "",
+            lease_owner.owner,
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,19 +118,21 @@ def _held(connection: Connection) -> dict[str, _Held]:
         .group_by(tasks.c.lease_owner, tasks.c.kind)
         .order_by(tasks.c.lease_owner, tasks.c.kind)
     )
-    found: dict[str, _Held] = {}
+    held_by_owner: dict[str, _Held] = {}
     for owner, kind, count, until in connection.execute(query):
-        before = found.get(owner) or _Held(claims=0, kinds=(), until=until)
-        found[owner] = _Held(
+        before = held_by_owner.get(owner) or _Held(claims=0, kinds=(), until=until)
+        held_by_owner[owner] = _Held(
             claims=before.claims + count,
             kinds=(*before.kinds, kind),
             until=max(before.until, until),
         )
-    return found
+    return held_by_owner
 
 
 def _owner(owner: str, run: _Run | None, held: _Held | None, now: datetime) -> LeaseOwner:
-    alive_until = max(one for one in (run and run.until, held and held.until) if one is not None)
+    alive_until = max(
+        until for until in (run and run.until, held and held.until) if until is not None
+    )
     state = OwnerState.IDLE if held is None else OwnerState.BUSY
     return LeaseOwner(
         owner=owner,

@@ -1,7 +1,7 @@
-"""The state machine of `tasks` without a database: what `tasks/claims.py` must do, to be read.
+"""A model of the task state machine without a database: the reference for `tasks/claims.py`.
 
-Every operation takes the time as an argument and has the name of the statement it stands for. The
-tests run it side by side with SQL, and simulate by it what no test could wait for.
+Every operation takes the time as an argument and has the name of the SQL statement it models. The
+tests run it side by side with SQL, and use it to simulate what would take too long to wait for.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from ingestion_pipeline.tasks.errors import Permanent, WorkError
 from ingestion_pipeline.tasks.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
 from ingestion_pipeline.tasks.task import Move, NewTask, Task, TaskStatus, failed, released, retried
 
-EXHAUSTED = Permanent("claimed oftener than allowed: its worker died each time", code="exhausted")
+EXHAUSTED = Permanent(
+    "claimed more often than allowed: its worker died each time", code="exhausted"
+)
 
 
 @dataclass(slots=True)
 class Lease:
-    """One claim: when it was made, how long it protects, whether its worker ended it."""
+    """One claim: when it was made, how long it lasts, and whether its worker ended it."""
 
     fence: int
     since: datetime
@@ -33,22 +35,22 @@ class Lease:
 
 @dataclass(slots=True)
 class Model:
-    """All tasks, every lease each of them had, the effects that were kept, the dead letters."""
+    """All tasks, every lease each of them had, the committed effects and the dead letters."""
 
     tasks: dict[int, Task] = field(default_factory=dict[int, Task])
     leases: dict[int, list[Lease]] = field(default_factory=dict[int, list[Lease]])
     effects: list[int] = field(default_factory=list[int])
-    buried: list[int] = field(default_factory=list[int])
+    dead_lettered: list[int] = field(default_factory=list[int])
 
 
 def enqueue(model: Model, new: NewTask, *, now: datetime) -> int | None:
-    """The new task's id; None while an active task has the same kind and dedupe key."""
+    """Return the id of the new task; None while an active task has the same kind and dedupe key."""
     active = [(t.kind, t.dedupe_key) for t in model.tasks.values() if t.status.is_active]
     if (new.kind, new.dedupe_key) in active:
         return None
-    known = {one.name for one in fields(NewTask)} - {"tracking_id"}
+    names = {attribute.name for attribute in fields(NewTask)} - {"tracking_id"}
     task = Task(
-        **{name: getattr(new, name) for name in known},
+        **{name: getattr(new, name) for name in names},
         id=len(model.tasks) + 1,
         status=TaskStatus.PENDING,
         stage=None,
@@ -68,10 +70,18 @@ def enqueue(model: Model, new: NewTask, *, now: datetime) -> int | None:
 
 
 def claim(
-    model: Model, wanted: ClaimFilter, *, owner: str, now: datetime, lease: timedelta, limit: int
+    model: Model,
+    claim_filter: ClaimFilter,
+    *,
+    owner: str,
+    now: datetime,
+    lease: timedelta,
+    limit: int,
 ) -> list[Task]:
-    """The first `limit` claimable tasks, leased to `owner` under the next fence."""
-    due = sorted((t for t in model.tasks.values() if _claimable(t, wanted, now=now)), key=_order)
+    """Lease the first `limit` claimable tasks to `owner`, each under its next fence."""
+    due = sorted(
+        (t for t in model.tasks.values() if _claimable(t, claim_filter, now=now)), key=_order
+    )
     taken: list[Task] = []
     for task in due[:limit]:
         claimed = replace(
@@ -92,19 +102,19 @@ def claim(
 def heartbeat(
     model: Model, claimed: Collection[tuple[int, int]], *, now: datetime, lease: timedelta
 ) -> set[int]:
-    """Of these (id, fence) the ids still ours; their claims last a lease longer."""
+    """Extend these (id, fence) claims by a lease; return the ids that are still held."""
     ours = held(model, claimed)
     _set_leases(model, [model.tasks[task_id] for task_id in ours], until=now + lease)
     return ours
 
 
 def claimed_by(model: Model, owner: str) -> dict[int, int]:
-    """The fence by id of everything that `owner` holds."""
+    """Return the fence by id of every task that `owner` holds."""
     return {t.id: t.fence for t in model.tasks.values() if _is_claimed_by(t, owner)}
 
 
 def expire(model: Model, *, owner: str, now: datetime) -> int:
-    """A dead worker's claims are claimable at once instead of after their lease."""
+    """Make the claims of a dead worker claimable at once; return how many there were."""
     mine = [t for t in model.tasks.values() if _is_claimed_by(t, owner)]
     return _set_leases(model, [t for t in mine if model.leases[t.id][-1].until > now], until=now)
 
@@ -117,15 +127,15 @@ def _set_leases(model: Model, claimed: Sequence[Task], *, until: datetime) -> in
 
 
 def held(model: Model, claimed: Collection[tuple[int, int]]) -> set[int]:
-    """Of these (id, fence) the ids still ours."""
+    """Return the ids of these (id, fence) claims that are still held."""
     return {task_id for task_id, fence in claimed if _holds(model, task_id, fence)}
 
 
 def apply(model: Model, moves: Sequence[Move]) -> None:
-    """Every move takes effect, or `LostClaim` and none does."""
+    """Apply every move, or raise `LostClaim` and apply none."""
     lost = sum(not _holds(model, move.task.id, move.task.fence) for move in moves)
     if lost:
-        raise LostClaim(f"{lost} of {len(moves)} claims were lost; nothing is kept")
+        raise LostClaim(f"{lost} of {len(moves)} claims were lost; nothing is written")
     for move in moves:
         model.tasks[move.task.id] = replace(
             model.tasks[move.task.id],
@@ -142,13 +152,13 @@ def apply(model: Model, moves: Sequence[Move]) -> None:
         if move.status is TaskStatus.SUCCESS:
             model.effects.append(move.task.id)
         if move.status is TaskStatus.FAILED:
-            model.buried.append(move.task.id)
+            model.dead_lettered.append(move.task.id)
 
 
 def move_after_failure(
     task: Task, error: WorkError, *, now: datetime, policy: Work, random: Random
 ) -> Move:
-    """What becomes of a task whose work raised `error`."""
+    """Return the move for a task whose work raised `error`."""
     match after_failure(task, error, now=now, policy=policy, random=random):
         case Retry(not_before):
             return retried(task, error, not_before=not_before)
@@ -158,44 +168,46 @@ def move_after_failure(
             return failed(task, error)
 
 
-def burials(claimed: Sequence[Task], *, policy: Work) -> list[Move]:
-    """The moves for those that were claimed oftener than allowed: buried instead of run."""
+def exhausted_moves(claimed: Sequence[Task], *, policy: Work) -> list[Move]:
+    """Return the moves that fail every task that was claimed more often than allowed."""
     return [failed(task, EXHAUSTED) for task in claimed if task.attempts > policy.max_attempts]
 
 
 def invariants(model: Model, *, policy: Work) -> list[str]:
-    """Every promise that does not hold, in words; none for a good history."""
+    """Return a description of every invariant that does not hold; empty for a valid history."""
     active = [(t.kind, t.dedupe_key) for t in model.tasks.values() if t.status.is_active]
     broken = [f"active twice: {sorted(active)}"] if len(active) != len(set(active)) else []
     for task in model.tasks.values():
         leases = model.leases[task.id]
         promises = {
-            "its fence grows one by one": [one.fence for one in leases]
+            "its fence grows one by one": [lease.fence for lease in leases]
             == list(range(1, task.fence + 1)),
             "never two live leases": all(
-                one.is_ended or one.until < after.since for one, after in pairwise(leases)
+                lease.is_ended or lease.until < after.since for lease, after in pairwise(leases)
             ),
             "it has a lease while it runs": (task.lease_until is not None)
             == (task.status is TaskStatus.PROCESSING),
             "its attempts are bounded": 0 <= task.attempts <= policy.max_attempts + 1,
             "one effect, and only of success": model.effects.count(task.id)
             == (task.status is TaskStatus.SUCCESS),
-            "one dead letter, and only of failure": model.buried.count(task.id)
+            "one dead letter, and only of failure": model.dead_lettered.count(task.id)
             == (task.status is TaskStatus.FAILED),
         }
         broken += [f"{promise}: {task}" for promise, is_kept in promises.items() if not is_kept]
     return broken
 
 
-def _claimable(task: Task, wanted: ClaimFilter, *, now: datetime) -> bool:
+def _claimable(task: Task, claim_filter: ClaimFilter, *, now: datetime) -> bool:
     is_free, is_due = task.lease_until is None or task.lease_until < now, task.not_before <= now
     return (
-        (task.status.is_active and is_free and task.kind == wanted.kind)
-        and (is_due if wanted.source_ids is None else task.source_id in wanted.source_ids)
-        and (wanted.frontier_of in {None, task.source_id})
-        and (wanted.due_of is None or task.source_id in wanted.due_of)
-        and (wanted.priority in {None, task.priority})
-        and (wanted.shard in {None, task.shard % wanted.shards})
+        (task.status.is_active and is_free and task.kind == claim_filter.kind)
+        and (
+            is_due if claim_filter.source_ids is None else task.source_id in claim_filter.source_ids
+        )
+        and (claim_filter.frontier_of in {None, task.source_id})
+        and (claim_filter.due_of is None or task.source_id in claim_filter.due_of)
+        and (claim_filter.priority in {None, task.priority})
+        and (claim_filter.shard in {None, task.shard % claim_filter.shards})
     )
 
 

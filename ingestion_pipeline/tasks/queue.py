@@ -1,8 +1,8 @@
 """New tasks: enqueued by an event, or spawned by another task under the spawn guard.
 
-The partial unique index over active rows is the lasting guard against duplicates: two parents that
+The partial unique index over active rows is the final guard against duplicates: two parents that
 spawn the same child at the same moment make one row, and neither sees an error. A finished task
-never stands in the way of a new one.
+does not block a new one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class Refusal(StrEnum):
-    """Why a task was not made."""
+    """Why a task was not created."""
 
     TOO_DEEP = "too_deep"
     IN_ANCESTRY = "in_ancestry"
@@ -54,7 +54,7 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relative:
-    """What the guard must know of another task of the lineage."""
+    """What the spawn guard needs to know about another task of the lineage."""
 
     kind: str
     url: str | None
@@ -65,13 +65,15 @@ class Relative:
 def refusal(
     child: NewTask, *, depth: int, lineage: Collection[Relative], policy: Work
 ) -> Refusal | None:
-    """Why the lineage does not want this child, or None; the same URL of another kind is fine."""
+    """Return why the lineage refuses the child, or None; its URL in another kind is allowed."""
     if depth > policy.spawn_depth:
         return Refusal.TOO_DEEP
-    same = [one for one in lineage if (one.kind, one.url) == (child.kind, child.url)]
-    if any(one.is_ancestor for one in same):
+    same = [
+        relative for relative in lineage if (relative.kind, relative.url) == (child.kind, child.url)
+    ]
+    if any(relative.is_ancestor for relative in same):
         return Refusal.IN_ANCESTRY
-    if any(one.status.is_active for one in same):
+    if any(relative.status.is_active for relative in same):
         return Refusal.ACTIVE_DUPLICATE
     return Refusal.TERMINAL_IN_LINEAGE if same else None
 
@@ -80,24 +82,24 @@ REFUSED = "spawn.refused"  # the action in the audit log; its subject is the lin
 
 
 def lineage_of(tracking_id: str) -> str:
-    """How the audit log names a lineage."""
+    """Return the subject of a lineage in the audit log."""
     return f"task:{tracking_id}"
 
 
-def tell_refusal(
-    connection: Connection, parent: Task, child: NewTask, why: Refusal, *, now: datetime
+def log_refusal(
+    connection: Connection, parent: Task, child: NewTask, reason: Refusal, *, now: datetime
 ) -> None:
-    """One warning and one line of the audit log; the same edge of a lineage only once."""
-    shown, subject = without_credentials(child.url or ""), lineage_of(parent.tracking_id)
-    edge = {"kind": child.kind, "url": shown, "reason": why.value}
-    told = connection.execute(
+    """Log and audit a refused spawn, once per lineage, child and reason."""
+    display_url, subject = without_credentials(child.url or ""), lineage_of(parent.tracking_id)
+    edge = {"kind": child.kind, "url": display_url, "reason": reason.value}
+    logged = connection.execute(
         select(audit_log.c.detail).where(
             audit_log.c.subject == subject, audit_log.c.action == REFUSED
         )
     ).scalars()
-    if any({name: one.get(name) for name in edge} == edge for one in told):
+    if any({name: entry.get(name) for name in edge} == edge for entry in logged):
         return
-    log.warning("spawn of %s %s refused: %s", child.kind, shown, why.value)
+    log.warning("spawn of %s %s refused: %s", child.kind, display_url, reason.value)
     audit(
         connection,
         actor="system",
@@ -117,28 +119,28 @@ def spawn(
     policy: Work,
     is_permanent: bool = False,
 ) -> int | Refusal:
-    """The new task's id, of the parent's tracking id, or the reason why there is none.
+    """Create the child with the parent's tracking id; return its id, or why it was refused.
 
-    A permanent one never ends, as a poll: `queue_limit`, which counts what waits, is not asked. The
-    same refusal in the same lineage is logged and audited once.
+    A permanent task never ends, as a poll: it is not counted against `queue_limit`. The same
+    refusal in the same lineage is logged and audited once.
     """
     if child.url is None:
-        raise ValueError(f"a spawned {child.kind} task needs a URL: the loop guard judges by it")
+        raise ValueError(f"a spawned {child.kind} task needs a URL: the loop guard compares it")
     depth = parent.spawn_depth + 1
-    why = refusal(child, depth=depth, lineage=_lineage(connection, parent, child), policy=policy)
-    if why is None and is_permanent:
+    reason = refusal(child, depth=depth, lineage=_lineage(connection, parent, child), policy=policy)
+    if reason is None and is_permanent:
         permanent = insert_tasks(connection, [child], now=now, parent=parent)
         made = permanent[0] if permanent else Refusal.ACTIVE_DUPLICATE
     else:
-        made = why or enqueue(connection, child, now=now, policy=policy, parent=parent)
+        made = reason or enqueue(connection, child, now=now, policy=policy, parent=parent)
     if isinstance(made, Refusal):
-        tell_refusal(connection, parent, child, made, now=now)
+        log_refusal(connection, parent, child, made, now=now)
     return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spawning:
-    """A child that a task wants; a sibling continues what its parent is, and is no deeper."""
+class SpawnRequest:
+    """A child that a task spawns; a sibling continues the work of its parent at the same depth."""
 
     parent: Task
     child: NewTask
@@ -146,41 +148,45 @@ class Spawning:
 
     @property
     def depth(self) -> int:
-        """The child's generation."""
+        """The spawn depth of the child."""
         return self.parent.spawn_depth + (0 if self.is_sibling else 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spawned:
-    """How many were made, how many were too deep, and how many the lineage already had.
+class SpawnCounts:
+    """How many children were made, were too deep, or existed in the lineage already.
 
-    Those are the ancestors, the active and the ended ones of the same kind and URL together: in a
-    crawl nearly every link is one of them, and no line of a log is worth that.
+    `existing` counts ancestors, active and ended tasks of the same kind and URL: in a crawl nearly
+    every link is one of them, too many to log.
     """
 
     made: int = 0
     too_deep: int = 0
-    known: int = 0
+    existing: int = 0
 
 
-def tell_refused(
-    connection: Connection, wanted: Sequence[Spawning], *, now: datetime, policy: Work
+def log_refusals(
+    connection: Connection, requests: Sequence[SpawnRequest], *, now: datetime, policy: Work
 ) -> None:
-    """Each of these that `spawn_all` did not make is told as `spawn` tells it.
+    """Log and audit each of these requests that `spawn_all` did not make.
 
-    For whoever spawns few and wants to know of each; a crawl would tell of nearly every link.
+    For callers that spawn few tasks; a crawl would log nearly every link.
     """
-    parents = sorted({one.parent.id for one in wanted})
+    parents = sorted({request.parent.id for request in requests})
     query = select(tasks.c.parent_id, tasks.c.kind, tasks.c.url).where(
         SPAWNED, tasks.c.parent_id.in_(parents)
     )
     made = {tuple(row) for row in connection.execute(query)}
-    for one in wanted:
-        if (one.parent.id, one.child.kind, one.child.url) not in made:
-            family = _lineage(connection, one.parent, one.child)
-            why = refusal(one.child, depth=one.depth, lineage=family, policy=policy)
-            tell_refusal(
-                connection, one.parent, one.child, why or Refusal.ACTIVE_DUPLICATE, now=now
+    for request in requests:
+        if (request.parent.id, request.child.kind, request.child.url) not in made:
+            family = _lineage(connection, request.parent, request.child)
+            reason = refusal(request.child, depth=request.depth, lineage=family, policy=policy)
+            log_refusal(
+                connection,
+                request.parent,
+                request.child,
+                reason or Refusal.ACTIVE_DUPLICATE,
+                now=now,
             )
 
 
@@ -201,45 +207,48 @@ _SPAWN_COLUMNS = {
     "created_at": UtcDateTime(),
     "updated_at": UtcDateTime(),
 }
-_GIVEN_COLUMNS = _SPAWN_COLUMNS | {"root_id": Id}
+_INPUT_COLUMNS = _SPAWN_COLUMNS | {"root_id": Id}
 
 
 def spawn_all(
-    connection: Connection, wanted: Sequence[Spawning], *, now: datetime, policy: Work
-) -> Spawned:
-    """Every child that its lineage does not have is a task, by one statement however many.
+    connection: Connection, requests: Sequence[SpawnRequest], *, now: datetime, policy: Work
+) -> SpawnCounts:
+    """Create every child that its lineage does not have, in one statement.
 
-    The same guard as `spawn`; but `queue_limit` is not asked: it keeps a phase from being flooded
-    by events, and a frontier has a budget of its own, which its system keeps.
+    The same guard as `spawn` except `queue_limit`: that keeps events from flooding a phase, and a
+    frontier has its own budget, which its system enforces.
     """
-    fit = [one for one in wanted if one.depth <= policy.spawn_depth]
-    by_page = {(one.parent.tracking_id, one.child.kind, one.child.url): one for one in fit[::-1]}
+    fit = [request for request in requests if request.depth <= policy.spawn_depth]
+    by_page = {
+        (request.parent.tracking_id, request.child.kind, request.child.url): request
+        for request in fit[::-1]
+    }
     if any(url is None for _, _, url in by_page):
-        raise ValueError("a spawned task needs a URL: the loop guard judges by it")
+        raise ValueError("a spawned task needs a URL: the loop guard compares it")
     made = _insert_new(connection, list(by_page.values())[::-1], now=now) if by_page else 0
-    return Spawned(made=made, too_deep=len(wanted) - len(fit), known=len(fit) - made)
+    return SpawnCounts(made=made, too_deep=len(requests) - len(fit), existing=len(fit) - made)
 
 
-def _insert_new(connection: Connection, wanted: Sequence[Spawning], *, now: datetime) -> int:
-    rows = [_spawned_row(one, now=now) for one in wanted]
+def _insert_new(connection: Connection, requests: Sequence[SpawnRequest], *, now: datetime) -> int:
+    rows = [_spawned_row(request, now=now) for request in requests]
     values = [
-        (*(row[name] for name in _SPAWN_COLUMNS), (*one.parent.ancestry, one.parent.id)[0])
-        for one, row in zip(wanted, rows, strict=True)
+        (*(row[name] for name in _SPAWN_COLUMNS), (*request.parent.ancestry, request.parent.id)[0])
+        for request, row in zip(requests, rows, strict=True)
     ]
     dialect = connection.dialect.name
-    document = row_document(dialect, _GIVEN_COLUMNS, values)
+    document = row_document(dialect, _INPUT_COLUMNS, values)
     return connection.execute(_spawn_statement(dialect), {"given": document}).rowcount
 
 
 @cache
 def _spawn_statement(dialect: str) -> postgresql.Insert:
-    """Written once: to put it together takes far longer than to run it for a few tasks."""
-    given = row_table(dialect, _GIVEN_COLUMNS, "given")
-    same = and_(tasks.c.url == given.c.url, tasks.c.kind == given.c.kind)
-    # As in `_lineage`: the root alone was not spawned.
-    is_root = exists().where(tasks.c.id == given.c.root_id, same)
-    is_spawned = exists().where(SPAWNED, tasks.c.tracking_id == given.c.tracking_id, same)
-    columns = [given.c[name] for name in _SPAWN_COLUMNS]
+    """Return the insert statement; cached, since building it takes far longer than running it."""
+    input_rows = row_table(dialect, _INPUT_COLUMNS, "given")
+    same = and_(tasks.c.url == input_rows.c.url, tasks.c.kind == input_rows.c.kind)
+    # As in `_lineage`: only the root was not spawned.
+    is_root = exists().where(tasks.c.id == input_rows.c.root_id, same)
+    is_spawned = exists().where(SPAWNED, tasks.c.tracking_id == input_rows.c.tracking_id, same)
+    columns = [input_rows.c[name] for name in _SPAWN_COLUMNS]
     statement = insert_for(dialect, tasks).from_select(
         list(_SPAWN_COLUMNS), select(*columns).where(~or_(is_root, is_spawned))
     )
@@ -248,35 +257,36 @@ def _spawn_statement(dialect: str) -> postgresql.Insert:
     )
 
 
-def continue_all(connection: Connection, wanted: Sequence[Spawning], *, now: datetime) -> int:
-    """The next stage of each parent's work is a task, by one statement; how many were made.
+def continue_all(connection: Connection, requests: Sequence[SpawnRequest], *, now: datetime) -> int:
+    """Create a task for the next stage of each parent's work; return how many were made.
 
-    A stage belongs to its parent and is no deeper. It is not judged by its lineage, since what is
-    fetched anew must be read anew; only an active one is not made twice.
+    A stage belongs to its parent and has the same depth. It is not checked against its lineage,
+    since what is fetched again must be parsed again; only an active duplicate is skipped.
     """
-    if not wanted:
+    if not requests:
         return 0
     rows = [
-        _row(one.child, now=now, parent=one.parent) | {"spawn_depth": one.parent.spawn_depth}
-        for one in wanted
+        _row(request.child, now=now, parent=request.parent)
+        | {"spawn_depth": request.parent.spawn_depth}
+        for request in requests
     ]
     values = [[row[name] for name in _SPAWN_COLUMNS] for row in rows]
-    given = row_source(connection, _SPAWN_COLUMNS, values, "given")
-    found = select(*given.c).where(true())  # SQLite wants a WHERE before ON CONFLICT
-    statement = insert_into(connection, tasks).from_select(list(_SPAWN_COLUMNS), found)
+    input_rows = row_source(connection, _SPAWN_COLUMNS, values, "given")
+    input_query = select(*input_rows.c).where(true())  # SQLite needs a WHERE before ON CONFLICT
+    statement = insert_into(connection, tasks).from_select(list(_SPAWN_COLUMNS), input_query)
     once = statement.on_conflict_do_nothing(
         index_elements=["kind", "dedupe_key"], index_where=ACTIVE
     )
     return connection.execute(once).rowcount
 
 
-def _spawned_row(one: Spawning, *, now: datetime) -> dict[str, object]:
-    row = _row(one.child, now=now, parent=one.parent)
-    if one.is_sibling:
+def _spawned_row(request: SpawnRequest, *, now: datetime) -> dict[str, object]:
+    row = _row(request.child, now=now, parent=request.parent)
+    if request.is_sibling:
         row |= {
-            "parent_id": one.parent.parent_id or one.parent.id,
-            "ancestry": list(one.parent.ancestry) or [one.parent.id],
-            "spawn_depth": one.depth,
+            "parent_id": request.parent.parent_id or request.parent.id,
+            "ancestry": list(request.parent.ancestry) or [request.parent.id],
+            "spawn_depth": request.depth,
         }
     return row
 
@@ -289,7 +299,7 @@ def enqueue(
     policy: Work,
     parent: Task | None = None,
 ) -> int | Refusal:
-    """The new task's id; `ACTIVE_DUPLICATE` or `QUEUE_FULL` when there is none."""
+    """Return the id of the new task; `ACTIVE_DUPLICATE` or `QUEUE_FULL` if it was not created."""
     if _active_count(connection, new.kind, policy.queue_limit) >= policy.queue_limit:
         return Refusal.QUEUE_FULL
     made = insert_tasks(connection, [new], now=now, parent=parent)
@@ -299,7 +309,7 @@ def enqueue(
 def insert_tasks(
     connection: Connection, new: Sequence[NewTask], *, now: datetime, parent: Task | None = None
 ) -> list[int]:
-    """The ids of those that were inserted; an active duplicate is left as it is."""
+    """Insert the tasks; return the ids of those inserted; an active duplicate is left unchanged."""
     if not new:
         return []
     statement = (
@@ -307,7 +317,7 @@ def insert_tasks(
         .on_conflict_do_nothing(index_elements=["kind", "dedupe_key"], index_where=ACTIVE)
         .returning(tasks.c.id)
     )
-    rows = [_row(one, now=now, parent=parent) for one in new]
+    rows = [_row(task, now=now, parent=parent) for task in new]
     return list(connection.execute(statement, rows).scalars())
 
 
@@ -332,12 +342,12 @@ def _row(new: NewTask, *, now: datetime, parent: Task | None) -> dict[str, objec
 
 
 def _lineage(connection: Connection, parent: Task, child: NewTask) -> list[Relative]:
-    """Those of the lineage that can speak against the child: the same kind and URL."""
+    """Return the tasks of the lineage with the child's kind and URL, which may forbid it."""
     ancestors = (*parent.ancestry, parent.id)
     same = select(tasks.c.id, tasks.c.kind, tasks.c.url, tasks.c.status).where(
         tasks.c.kind == child.kind, tasks.c.url == child.url
     )
-    # The root alone was not spawned: what never has children is in no index of lineages.
+    # Only the root was not spawned: the lineage index holds spawned tasks only.
     root = same.where(tasks.c.id == ancestors[0])
     spawned = same.where(SPAWNED, tasks.c.tracking_id == parent.tracking_id)
     rows = connection.execute(union_all(root, spawned))
@@ -352,6 +362,6 @@ def _lineage(connection: Connection, parent: Task, child: NewTask) -> list[Relat
     ]
 
 
-def _active_count(connection: Connection, kind: str, enough: int) -> int:
-    some = select(tasks.c.id).where(ACTIVE, tasks.c.kind == kind).limit(enough).subquery()
-    return connection.execute(select(func.count()).select_from(some)).scalar_one()
+def _active_count(connection: Connection, kind: str, limit: int) -> int:
+    active = select(tasks.c.id).where(ACTIVE, tasks.c.kind == kind).limit(limit).subquery()
+    return connection.execute(select(func.count()).select_from(active)).scalar_one()

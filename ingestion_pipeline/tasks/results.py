@@ -1,4 +1,4 @@
-"""What became of claimed work, whatever the work is: done or failed, and how many ended how."""
+"""Results of claimed work, shared by all systems, and totals of ended tasks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ingestion_pipeline.tasks.task import Task
 
 
 class ClaimedTask(Protocol):
-    """Work that is ours to do."""
+    """Work that this worker has claimed."""
 
     @property
     def task(self) -> Task:
-        """The claim."""
+        """The claimed task."""
         ...
 
 
@@ -29,19 +29,19 @@ Work_co = TypeVar("Work_co", bound=ClaimedTask, covariant=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result(Generic[Work_co]):
-    """Some claimed work, and what became of it."""
+    """Claimed work and its outcome."""
 
     work: Work_co
 
     @property
     def task(self) -> Task:
-        """The claim."""
+        """The claimed task."""
         return self.work.task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedResult(Result[Work_co]):
-    """Work that came to nothing: this time, or for good."""
+    """Claimed work that failed, for now or for good."""
 
     error: WorkError
     stack: str | None = None
@@ -49,11 +49,11 @@ class FailedResult(Result[Work_co]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """Numbers that are added up."""
+    """A record of counters that can be added."""
 
     def __add__(self, other: Self) -> Self:
-        """Counted together."""
-        names = [one.name for one in fields(self)]
+        """Add the counters field by field."""
+        names = [field.name for field in fields(self)]
         return type(self)(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
@@ -86,7 +86,7 @@ def add_deleted(
         return
     names = ("kind", "status", "error_class")
     statement = insert_into(connection, task_totals).values(
-        # In one order, so that two who delete at once do not wait for each other in a circle.
+        # Sorted, so that two concurrent deletions do not deadlock.
         [
             dict(zip(names, ended, strict=True))
             | {"tasks": counts[ended], "retries": retries[ended]}
@@ -101,18 +101,18 @@ def ended_totals(connection: Connection, kinds: Collection[str] = ()) -> Mapping
     """Return how many tasks of these kinds, or of all, ever ended, by kind, status and error."""
     error = func.coalesce(tasks.c.error_class, NO_ERROR)
     beyond_first = func.coalesce(func.sum(tasks.c.attempts - 1).filter(tasks.c.attempts > 1), 0)
-    kept = (
+    existing = (
         select(tasks.c.kind, tasks.c.status, error, func.count(), beyond_first)
         .where(ENDED)
         .group_by(tasks.c.kind, tasks.c.status, error)
     )
     names = ("kind", "status", "error_class", "tasks", "retries")
-    gone = select(*(task_totals.c[name] for name in names))
+    deleted = select(*(task_totals.c[name] for name in names))
     if kinds:
-        kept = kept.where(tasks.c.kind.in_(kinds))
-        gone = gone.where(task_totals.c.kind.in_(kinds))
+        existing = existing.where(tasks.c.kind.in_(kinds))
+        deleted = deleted.where(task_totals.c.kind.in_(kinds))
     totals: dict[Ended, Total] = {}
-    for query in (kept, gone):
+    for query in (existing, deleted):
         for row in connection.execute(query).all():
             *ended, count, retries = row
             key = (ended[0], ended[1], ended[2])

@@ -1,4 +1,4 @@
-"""What a failure leads to: a pure decision from the error's class and the attempts made."""
+"""The decision after a failure, from the class of the error and the attempts made."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from ingestion_pipeline.tasks.task import Task
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Try again then; the attempt counts."""
+    """Try again at `not_before`; the attempt counts."""
 
     not_before: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseTask:
-    """Not the work's fault: wait until then; the attempt does not count."""
+    """Wait until `not_before` through no fault of the work; the attempt does not count."""
 
     not_before: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterTask:
-    """A dead letter, now."""
+    """Write a dead letter now."""
 
 
 Decision = Retry | ReleaseTask | DeadLetterTask
@@ -39,7 +39,7 @@ Decision = Retry | ReleaseTask | DeadLetterTask
 def after_failure(
     task: Task, error: WorkError, *, now: datetime, policy: Work, random: Random
 ) -> Decision:
-    """Retry, give back or give up; the last allowed attempt that fails is given up at once."""
+    """Decide to retry, release or dead-letter; the last allowed attempt is dead-lettered."""
     match error.error_class:
         case ErrorClass.FATAL:
             return ReleaseTask(now)
@@ -50,14 +50,16 @@ def after_failure(
         case ErrorClass.TRANSIENT:
             if task.attempts >= policy.max_attempts:
                 return DeadLetterTask()
-            wished = error.retry_after if isinstance(error, Transient) else None
-            return Retry(now + max(backoff(task.attempts, policy, random), wished or timedelta(0)))
+            retry_after = error.retry_after if isinstance(error, Transient) else None
+            return Retry(
+                now + max(backoff(task.attempts, policy, random), retry_after or timedelta(0))
+            )
         case _:
             assert_never(error.error_class)
 
 
 def backoff(attempts: int, policy: Work, random: Random) -> timedelta:
-    """The delay after that many attempts: base x 2^(n-1), capped, plus jitter."""
+    """Return the delay after that many attempts: base x 2^(n-1), capped, plus jitter."""
     exponent = min(max(attempts - 1, 0), 62)
     seconds = min(policy.backoff_base_seconds * 2**exponent, policy.backoff_cap_seconds)
     return timedelta(seconds=seconds * (1 + random.random() * policy.backoff_jitter_share))
@@ -69,13 +71,13 @@ LONGEST = timedelta(hours=24)
 def retry_after(
     value: str | None, *, now: datetime | None, longest: timedelta = LONGEST
 ) -> timedelta | None:
-    """How long the other side wants to be left alone, within bounds; None when it is silent.
+    """Return the delay that a Retry-After header asks for, within bounds; None if it names none.
 
-    Without `now`, which is their clock where they tell it, a date says nothing.
+    `now` is the server's clock where it sends one; without it a date cannot be used.
     """
     text = (value or "").strip()
-    if found := re.fullmatch(r"([0-9]+)(\.[0-9]{1,9})?", text):
-        seconds = float(found[1][:18] + (found[2] or ""))
+    if match := re.fullmatch(r"([0-9]+)(\.[0-9]{1,9})?", text):
+        seconds = float(match[1][:18] + (match[2] or ""))
         return min(timedelta(seconds=min(seconds, longest.total_seconds())), longest)
     moment = http_date(text)
     if moment is None or now is None:
@@ -84,7 +86,7 @@ def retry_after(
 
 
 def http_date(text: str) -> datetime | None:
-    """The moment that an HTTP header names; None if it names none."""
+    """Return the time that an HTTP header names; None if it is not a date."""
     try:
         moment = parsedate_to_datetime(text)
     except (ValueError, TypeError, IndexError, OverflowError):  # the parser's own ways to fail

@@ -13,7 +13,7 @@
 
 Every arrow out of PROCESSING is a `Move` (pure), applied by one statement that checks id, fence and
 status (`tasks/claims.py`). A claim counts the attempt, so that a task which kills its worker is
-counted too; a task claimed oftener than allowed is exhausted, and is buried instead of run.
+counted too; a task claimed more often than allowed is exhausted: it is dead-lettered, not run.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from typing import Any
 
 from ingestion_pipeline.tasks.errors import WorkError
 
-ASKED = "asked"  # the stage of a task that an operator wants now, ahead of any schedule
+ASKED = "asked"  # the stage of a task that an operator requested, ahead of any schedule
 
 
 class TaskStatus(StrEnum):
-    """Two active states; the rest are terminal and final but for an operator's audited action."""
+    """Status of a task: two are active, the others final but for an operator's audited action."""
 
     PENDING = "PENDING"
     PROCESSING = "PROCESSING"
@@ -42,13 +42,13 @@ class TaskStatus(StrEnum):
 
     @property
     def is_active(self) -> bool:
-        """Whether the task still waits or runs."""
+        """Whether the task is pending or running."""
         return self in {TaskStatus.PENDING, TaskStatus.PROCESSING}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One row of `tasks`, as it was when it was read; `fence` is the claim's token."""
+    """One row of `tasks` at the time it was read; `fence` is the token of the claim."""
 
     id: int
     kind: str
@@ -75,7 +75,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """What becomes of a claimed task; it takes effect only if the claim still holds."""
+    """The next state of a claimed task; applied only if the claim is still held."""
 
     task: Task
     status: TaskStatus
@@ -101,16 +101,16 @@ class NewTask:
     source_id: str | None = None
     url: str | None = None
     payload: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    tracking_id: str | None = None  # of a root that goes on with an older lineage
+    tracking_id: str | None = None  # of a root that continues an older lineage
 
 
 def finished(task: Task, *, status: TaskStatus = TaskStatus.SUCCESS) -> Move:
-    """Done: a terminal state."""
+    """Return the move to a terminal status."""
     return _move(task, status, not_before=task.not_before, attempts=task.attempts)
 
 
 def failed(task: Task, error: WorkError) -> Move:
-    """Given up: FAILED, with the error; its dead letter is written beside it."""
+    """Return the move to FAILED with the error; its dead letter is written beside it."""
     return _move(
         task,
         TaskStatus.FAILED,
@@ -121,14 +121,14 @@ def failed(task: Task, error: WorkError) -> Move:
 
 
 def retried(task: Task, error: WorkError, *, not_before: datetime) -> Move:
-    """Back to PENDING after a failure that counts."""
+    """Return the move back to PENDING after a failure that counts."""
     return _move(
         task, TaskStatus.PENDING, not_before=not_before, attempts=task.attempts, error=error
     )
 
 
 def released(task: Task, error: WorkError | None, *, not_before: datetime) -> Move:
-    """Back to PENDING through no fault of the work: the attempt is given back."""
+    """Return the move back to PENDING that does not count the attempt."""
     return _move(
         task,
         TaskStatus.PENDING,
@@ -141,7 +141,7 @@ def released(task: Task, error: WorkError | None, *, not_before: datetime) -> Mo
 def rearmed(
     task: Task, *, not_before: datetime, priority: int, error: WorkError | None = None
 ) -> Move:
-    """A permanent task waits for its next time with all its attempts."""
+    """Return the move of a permanent task to its next time, with all its attempts."""
     return _move(
         task,
         TaskStatus.PENDING,
@@ -167,7 +167,7 @@ def _move(
         not_before=not_before,
         attempts=attempts,
         priority=task.priority if priority is None else priority,
-        stage=task.stage if attempts else None,  # a task that starts afresh has none
+        stage=task.stage if attempts else None,  # a task without attempts has no stage
         state=task.state,
         error_class=error.error_class.value if error else None,
         error_code=error.code if error else None,

@@ -1,4 +1,4 @@
-"""A worker: one identity per run, its claims, and the heartbeat that keeps them."""
+"""A worker: one identity per run, its claims, and the heartbeat that renews them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ log = logging.getLogger(__name__)
 
 
 class Worker:
-    """Claims tasks under a fresh uuid, so that no restart can be mistaken for the dead one before.
+    """Claims tasks under a new uuid, so that a restart is not mistaken for the dead process.
 
-    `may_start` turns false at two thirds of the lease without a heartbeat, judged by the monotonic
-    clock: whoever was stopped or cut off begins nothing new, whatever its wall clock says.
+    `may_start` turns false at two thirds of the lease without a heartbeat, measured by the
+    monotonic clock: a worker that was stopped or cut off starts nothing new, whatever its wall
+    clock says.
     """
 
     def __init__(
@@ -40,59 +41,64 @@ class Worker:
     ) -> None:
         self.store = store
         self.owner = owner or str(uuid4())
-        # Fence by task. An owner that goes on with the work of another step has to look for it.
+        # Fence by task; an owner that continues another step's work reads them when it renews.
         self._claims: dict[int, int] | None = {} if owner is None else None
-        self._lock = threading.Lock()  # a thread of its own renews
+        self._lock = threading.Lock()  # a separate thread renews
         self.lease = timedelta(seconds=lease_seconds)
         self._monotonic = monotonic
         self._renewed_at = monotonic()
 
-    def claim(self, wanted: ClaimFilter, *, limit: int) -> list[Task]:
-        """At most `limit` tasks, now leased to this worker."""
-        return self.claim_all([(wanted, limit)])
+    def claim(self, claim_filter: ClaimFilter, *, limit: int) -> list[Task]:
+        """Claim at most `limit` tasks for this worker."""
+        return self.claim_all([(claim_filter, limit)])
 
-    def claim_all(self, wishes: Sequence[tuple[ClaimFilter, int]]) -> list[Task]:
-        """Of each wish at most so many tasks, now leased to this worker, in one transaction."""
+    def claim_all(self, claim_requests: Sequence[tuple[ClaimFilter, int]]) -> list[Task]:
+        """Claim at most `limit` tasks for each (filter, limit), in one transaction."""
 
         def act(connection: Connection) -> tuple[list[Task], float]:
             now, renewed_at = self.store.clock.now(connection), self._monotonic()
-            # Those claimed before are renewed as well, since `may_start` speaks of all of them.
+            # Earlier claims are renewed as well, since `may_start` covers all of them.
             self._renew(connection, now)
             each = [
                 claims.claim(
-                    connection, wanted, owner=self.owner, now=now, lease=self.lease, limit=limit
+                    connection,
+                    claim_filter,
+                    owner=self.owner,
+                    now=now,
+                    lease=self.lease,
+                    limit=limit,
                 )
-                for wanted, limit in wishes
+                for claim_filter, limit in claim_requests
             ]
-            return [task for some in each for task in some], renewed_at
+            return [task for claimed_tasks in each for task in claimed_tasks], renewed_at
 
-        found, self._renewed_at = self.store.write(act)
+        claimed, self._renewed_at = self.store.write(act)
         with self._lock:
-            self._claims = (self._claims or {}) | {task.id: task.fence for task in found}
-        return found
+            self._claims = (self._claims or {}) | {task.id: task.fence for task in claimed}
+        return claimed
 
     def renew(self) -> int:
-        """Every claim lasts a lease longer; how many there are."""
+        """Extend every claim by a lease; return how many are still held."""
         with self.store.begin() as connection:
             now, renewed_at = self.store.clock.now(connection), self._monotonic()
-            kept = self._renew(connection, now)
+            renewed = self._renew(connection, now)
         self._renewed_at = renewed_at
-        return kept
+        return renewed
 
     def _renew(self, connection: Connection, now: datetime) -> int:
         if self._claims is None:
-            found = claims.claimed_by(connection, self.owner)
+            claimed = claims.claimed_by(connection, self.owner)
             with self._lock:
-                self._claims = found | (self._claims or {})
-        asked = list(self._claims.items())
-        kept = claims.heartbeat(connection, asked, now=now, lease=self.lease)
-        with self._lock:  # what was given back and claimed anew meanwhile has another fence
-            ended = {(task_id, fence) for task_id, fence in asked if task_id not in kept}
+                self._claims = claimed | (self._claims or {})
+        held_claims = list(self._claims.items())
+        renewed = claims.heartbeat(connection, held_claims, now=now, lease=self.lease)
+        with self._lock:  # a task released and claimed again meanwhile has another fence
+            ended = {(task_id, fence) for task_id, fence in held_claims if task_id not in renewed}
             self._claims = dict(self._claims.items() - ended)
-        return len(kept)
+        return len(renewed)
 
     def may_start(self) -> bool:
-        """Whether the claims are fresh enough to begin something new."""
+        """Return whether the claims are fresh enough to start something new."""
         return self._monotonic() - self._renewed_at < self.lease.total_seconds() * 2 / 3
 
     async def keep_alive(self, *also: Callable[[], object]) -> None:
@@ -103,15 +109,13 @@ class Worker:
                 try:
                     await asyncio.to_thread(beat)
                 except SQLAlchemyError:
-                    log.warning(
-                        "heartbeat failed; the lease goes on until it expires", exc_info=True
-                    )
+                    log.warning("heartbeat failed; the lease lasts until it expires", exc_info=True)
 
 
 def set_progress(
     connection: Connection, task: Task, *, stage: str, state: Mapping[str, Any]
 ) -> None:
-    """The task's row says so; `LostClaim` if it is another worker's now."""
+    """Store stage and state of the task; raise `LostClaim` if another worker has it now."""
     changed = connection.execute(
         update(tasks)
         .where(
@@ -122,4 +126,4 @@ def set_progress(
         .values(stage=stage, state=dict(state))
     ).rowcount
     if not changed:
-        raise LostClaim(f"task {task.id} is another worker's now; nothing is kept")
+        raise LostClaim(f"task {task.id} was claimed by another worker; nothing is written")

@@ -1,5 +1,5 @@
-"""A website enters: what business it is, what its customers ask, how models answer them.
+"""Websites: which business a site belongs to, what its customers ask, and how models answer.
 
-How visible the business is in those answers leaves, beside its competitors and over time.
-Whose turn an analysis is (claims, leases) and what a model may cost do not belong here.
+The result is how visible the business is in those answers, beside its competitors and over time.
+Task claims and the budgets of models are handled elsewhere.
 """

@@ -1,8 +1,8 @@
-"""Phase 3: every prompt to every provider, what came of it, and how visible the business is.
+"""Phase 3: send every prompt to every provider, and compute how visible the business is.
 
-Asked is only what no provider has answered before: what a retry finds done it does not pay again.
-Each answer is stored in the transaction that settles its cost, whatever becomes of the rest; how it
-speaks of the business is found out afterwards.
+Only prompts that a provider has not answered before are sent: a retry does not pay twice. Each
+answer is stored in the transaction that settles its cost, whatever happens to the rest; its
+sentiment is determined afterwards.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from ingestion_pipeline.websites.provider_pool import (
     ProviderPool,
     Replied,
     Reply,
-    added,
-    asked_about,
+    add_costs,
+    providers_for,
 )
 from ingestion_pipeline.websites.states import AnswerStatus, AskedPrompt, PhaseFailed
 from ingestion_pipeline.websites.visibility import (
-    GivenAnswer,
+    AnswerText,
     Ranking,
     mentions_in,
     ranking_of,
@@ -49,7 +49,7 @@ Pair = tuple[int, str]  # the prompt's number, and the provider
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderAnswer:
-    """A row of `website_answers`: what one provider answered to one prompt, or why not."""
+    """A row of `website_answers`: one provider's answer to one prompt, or why there is none."""
 
     prompt_index: int
     prompt: str
@@ -67,13 +67,13 @@ class ProviderAnswer:
 
     @property
     def pair(self) -> Pair:
-        """What there is one answer for."""
+        """Return the key of the answer: prompt number and provider."""
         return self.prompt_index, self.provider
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebsiteAnalysed:
-    """The analysis is complete; `failures` are the providers that did not answer, with reasons."""
+    """A complete analysis; `failures` are the providers that did not answer, with reasons."""
 
     ranking: Ranking
     answers: tuple[ProviderAnswer, ...]
@@ -83,24 +83,26 @@ class WebsiteAnalysed:
 
 AnalysisOutcome = WebsiteAnalysed | PhaseFailed
 
-# Stores an answer in this transaction; raises if the work is no longer ours.
-Keep = Callable[[Connection, ProviderAnswer], None]
-Tell = Callable[[int, int], Awaitable[None]]  # providers that are done, of how many
+# Stores an answer in this transaction; raises if the claim was lost.
+StoreAnswer = Callable[[Connection, ProviderAnswer], None]
+ReportProgress = Callable[
+    [int, int], Awaitable[None]
+]  # number of providers that are done, and of all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisWork:
-    """What is asked, about whom; `known` are the answers of an attempt before this one."""
+    """Input of an analysis; `previous_answers` are those of an earlier attempt."""
 
     business: Business
     prompts: Sequence[AskedPrompt]
-    known: Sequence[ProviderAnswer] = ()
+    previous_answers: Sequence[ProviderAnswer] = ()
     source_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisTools:
-    """Who is asked, and by which settings; `model` judges sentiment, None where there is none."""
+    """The services of an analysis; `model` judges sentiment, None where none is configured."""
 
     store: Store
     pool: ProviderPool
@@ -113,60 +115,64 @@ async def analyse(
     tools: AnalysisTools,
     *,
     now: datetime,
-    keep: Keep,
+    store_answer: StoreAnswer,
     check_claim: CheckClaim | None = None,
-    tell: Tell | None = None,
+    report_progress: ReportProgress | None = None,
 ) -> AnalysisOutcome:
-    """The ranking, if any provider answered anything; else why the phase failed.
+    """Return the ranking if any provider answered anything; else why the phase failed.
 
-    Without a provider it waits for one. No question is sent once `check_claim` raises. What `keep`,
-    `check_claim` and `tell` raise is raised, when no question is under way any more.
+    Without a provider it waits for one. Nothing is sent once `check_claim` raises. What
+    `store_answer`, `check_claim` and `report_progress` raise is raised when no request is running.
     """
-    asked_of = asked_about(tools.pool.providers, work.business.url)
-    if not asked_of:
+    providers = providers_for(tools.pool.providers, work.business.url)
+    if not providers:
         wait = timedelta(seconds=tools.settings.models.unconfigured_wait_seconds)
         message = "no provider configured: set website.providers, or OPENAI_API_KEY"
         return PhaseFailed(error=Resource(message, until=now + wait, code="no_provider"))
-    done = {one.pair: one for one in work.known if one.status is AnswerStatus.ANSWERED}
-    asking = _Asking(work, tools, asked_of, keep, check_claim, tell)
-    asked = await asking.ask_all(done)
-    answers = [*await asking.judge_all(done.values()), *(answer for answer, _ in asked)]
-    if not any(one.status is AnswerStatus.ANSWERED for one in answers):
-        return PhaseFailed(error=_none_answered([reply for _, reply in asked], now))
+    done = {
+        answer.pair: answer
+        for answer in work.previous_answers
+        if answer.status is AnswerStatus.ANSWERED
+    }
+    prompt_run = _PromptRun(work, tools, providers, store_answer, check_claim, report_progress)
+    results = await prompt_run.ask_all(done)
+    answers = [*await prompt_run.add_sentiments(done.values()), *(answer for answer, _ in results)]
+    if not any(answer.status is AnswerStatus.ANSWERED for answer in answers):
+        return PhaseFailed(error=_none_answered([reply for _, reply in results], now))
     return await asyncio.to_thread(_analysed, work.business, answers, tools.settings.website)
 
 
-class _Asking:
-    """One analysis' questions, all at a time as far as each provider takes them."""
+class _PromptRun:
+    """The requests of one analysis, all concurrent as far as each provider allows."""
 
     def __init__(
         self,
         work: AnalysisWork,
         tools: AnalysisTools,
         providers: Sequence[Provider],
-        keep: Keep,
+        store_answer: StoreAnswer,
         check_claim: CheckClaim | None,
-        tell: Tell | None,
+        report_progress: ReportProgress | None,
     ) -> None:
         self._work = work
         self._tools = tools
         self._providers = providers
-        self._keep = keep
+        self._store_answer = store_answer
         self._check_claim = check_claim
-        self._tell = tell
+        self._report_progress = report_progress
         self._names = work.business.names
         self._left: Counter[str] = Counter()
-        # What failures of an attempt before have cost: an answer that comes at last includes it.
+        # The cost of failures in earlier attempts is included in the answer that succeeds.
         self._paid = {
             answer.pair: answer.cost_usd
-            for answer in work.known
+            for answer in work.previous_answers
             if answer.status is AnswerStatus.FAILED
         }
 
     async def ask_all(
         self, done: Mapping[Pair, ProviderAnswer]
     ) -> list[tuple[ProviderAnswer, Reply]]:
-        """What every provider says to what it has not answered yet; one waits for no other."""
+        """Send every provider the prompts it has not answered yet; providers are independent."""
         missing = [
             (provider, number, prompt)
             for number, prompt in enumerate(self._work.prompts)
@@ -174,11 +180,11 @@ class _Asking:
             if (number, provider.name) not in done
         ]
         self._left = Counter(provider.name for provider, _, _ in missing)
-        return await _all(self._ask(*question) for question in missing)
+        return await _gather(self._ask(*question) for question in missing)
 
-    async def judge_all(self, answers: Iterable[ProviderAnswer]) -> list[ProviderAnswer]:
-        """The answers with their sentiment: of those whose worker died before it was known."""
-        return await _all(self._felt(answer) for answer in answers)
+    async def add_sentiments(self, answers: Iterable[ProviderAnswer]) -> list[ProviderAnswer]:
+        """Add the sentiment to answers whose worker died before it was determined."""
+        return await _gather(self._with_sentiment(answer) for answer in answers)
 
     async def _ask(
         self, provider: Provider, number: int, prompt: AskedPrompt
@@ -194,7 +200,7 @@ class _Asking:
         )
 
         def store_reply(connection: Connection, reply: Replied) -> None:
-            self._keep(connection, _answered(failed, reply))
+            self._store_answer(connection, _answered(failed, reply))
 
         reply = await self._tools.pool.ask(
             provider.name,
@@ -205,26 +211,26 @@ class _Asking:
         )
         match reply:
             case Replied():
-                answer = await self._felt(_answered(failed, reply))
+                answer = await self._with_sentiment(_answered(failed, reply))
             case NoReply():
                 answer = _unanswered(failed, reply)
-                await asyncio.to_thread(self._keep_failure, answer)
+                await asyncio.to_thread(self._store_failure, answer)
         await self._count(provider.name)
         return answer, reply
 
-    def _keep_failure(self, answer: ProviderAnswer) -> None:
+    def _store_failure(self, answer: ProviderAnswer) -> None:
         with self._tools.store.begin() as connection:
-            self._keep(connection, answer)
+            self._store_answer(connection, answer)
 
     async def _count(self, provider: str) -> None:
         self._left[provider] -= 1
-        if self._tell is not None and not self._left[provider]:
+        if self._report_progress is not None and not self._left[provider]:
             everybody = len(self._providers)
             waiting = sum(number > 0 for number in self._left.values())
-            await self._tell(everybody - waiting, everybody)
+            await self._report_progress(everybody - waiting, everybody)
 
-    async def _felt(self, answer: ProviderAnswer) -> ProviderAnswer:
-        """The answer with how it speaks of the business, where a model can tell."""
+    async def _with_sentiment(self, answer: ProviderAnswer) -> ProviderAnswer:
+        """Return the answer with its sentiment about the business, if there is a model."""
         text, language = answer.answer or "", self._work.business.language
         model = self._tools.model
         if (
@@ -233,17 +239,17 @@ class _Asking:
             or not find_mentions(text, self._names, language=language)
         ):
             return answer
-        felt = await sentiment_of(
+        sentiment = await sentiment_of(
             text, self._names, model, source_id=self._work.source_id, language=language
         )
-        return replace(answer, sentiment=felt)
+        return replace(answer, sentiment=sentiment)
 
 
-async def _all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results in order; the first error is raised when the others have been cancelled."""
+async def _gather(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results in order; the first error is raised when the others were cancelled."""
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in work]
+            tasks = [group.create_task(coroutine) for coroutine in work]
     except BaseExceptionGroup as failed:
         raise failed.exceptions[0] from None
     return [task.result() for task in tasks]
@@ -257,7 +263,7 @@ def _answered(failed: ProviderAnswer, reply: Replied) -> ProviderAnswer:
         model_version=reply.model_version,
         input_tokens=reply.usage.input_tokens,
         output_tokens=reply.usage.output_tokens,
-        cost_usd=added(failed.cost_usd, reply.cost_usd),
+        cost_usd=add_costs(failed.cost_usd, reply.cost_usd),
     )
 
 
@@ -268,46 +274,46 @@ def _unanswered(failed: ProviderAnswer, reply: NoReply) -> ProviderAnswer:
         error=f"{reply.code}: {reply.message}",
         input_tokens=None if usage is None else usage.input_tokens,
         output_tokens=None if usage is None else usage.output_tokens,
-        cost_usd=added(failed.cost_usd, reply.cost_usd),
+        cost_usd=add_costs(failed.cost_usd, reply.cost_usd),
     )
 
 
 def _analysed(
     business: Business, answers: Sequence[ProviderAnswer], settings: Website
 ) -> WebsiteAnalysed:
-    rows = sorted(answers, key=lambda one: one.pair)
-    answered = [one for one in rows if one.status is AnswerStatus.ANSWERED]
-    given = [
-        GivenAnswer(
-            prompt_index=one.prompt_index,
-            provider=one.provider,
-            text=one.answer or "",
-            is_direct=one.is_direct,
-            sentiment=one.sentiment,
+    rows = sorted(answers, key=lambda answer: answer.pair)
+    answered = [answer for answer in rows if answer.status is AnswerStatus.ANSWERED]
+    texts = [
+        AnswerText(
+            prompt_index=answer.prompt_index,
+            provider=answer.provider,
+            text=answer.answer or "",
+            is_direct=answer.is_direct,
+            sentiment=answer.sentiment,
         )
-        for one in answered
+        for answer in answered
     ]
     own = business.names
-    found = mentions_in(
-        given,
+    mentions = mentions_in(
+        texts,
         own,
         _competitors(business),
         language=business.language,
         threshold=settings.fuzzy_threshold,
     )
     return WebsiteAnalysed(
-        ranking=ranking_of(given, found, own.name, cost_usd=_cost(rows)),
+        ranking=ranking_of(texts, mentions, own.name, cost_usd=_cost(rows)),
         answers=tuple(rows),
         mentions={
-            one.pair: {name: places[number] for name, places in found.items()}
-            for number, one in enumerate(answered)
+            answer.pair: {name: places[number] for name, places in mentions.items()}
+            for number, answer in enumerate(answered)
         },
         failures=_failures(rows),
     )
 
 
 def _competitors(business: Business) -> list[Names]:
-    """Each once, and never the business itself."""
+    """Return each competitor once, and never the business itself."""
     different: dict[str, str] = {folded_name(business.name): ""}
     for name in business.competitors:
         different.setdefault(folded_name(name), name)
@@ -315,30 +321,33 @@ def _competitors(business: Business) -> list[Names]:
 
 
 def _cost(answers: Sequence[ProviderAnswer]) -> Decimal | None:
-    """What all replies took, refused and empty ones included; None if no price is known."""
+    """Return the cost of all replies, refused and empty ones included; None if it is unknown."""
     costs = [answer.cost_usd for answer in answers if answer.cost_usd is not None]
     return sum(costs, Decimal(0)) if costs else None
 
 
 def _failures(answers: Sequence[ProviderAnswer]) -> Mapping[str, str]:
-    """By provider, how many prompts it left unanswered and the first reason."""
+    """Return, by provider, how many prompts it left unanswered and the first reason."""
     failed: dict[str, list[str]] = {}
-    for one in answers:
-        if one.status is AnswerStatus.FAILED:
-            failed.setdefault(one.provider, []).append(one.error or "")
-    return {name: f"{len(why)} unanswered: {why[0]}" for name, why in failed.items()}
+    for answer in answers:
+        if answer.status is AnswerStatus.FAILED:
+            failed.setdefault(answer.provider, []).append(answer.error or "")
+    return {name: f"{len(reasons)} unanswered: {reasons[0]}" for name, reasons in failed.items()}
 
 
 def _none_answered(replies: Sequence[Reply], now: datetime) -> WorkError:
-    """No provider answered: wait if none has a budget left, give up if all of them refuse us."""
+    """Return the error when no provider answered.
+
+    Wait if none has a budget left, give up if all of them refuse us, else retry.
+    """
     failed = [reply for reply in replies if isinstance(reply, NoReply)]
-    reasons = "; ".join(dict.fromkeys(f"{one.code}: {one.message}" for one in failed))
+    reasons = "; ".join(dict.fromkeys(f"{failure.code}: {failure.message}" for failure in failed))
     message = f"no provider answered: {reasons}"
-    budgets = [one.wait for one in failed if one.code == BUDGET and one.wait]
+    budgets = [failure.wait for failure in failed if failure.code == BUDGET and failure.wait]
     if failed and len(budgets) == len(failed):
         return Resource(message, until=now + min(budgets), code=failed[0].code)
-    passing = [one for one in failed if not one.is_lasting]
+    passing = [failure for failure in failed if not failure.is_lasting]
     if not passing:
         return Permanent(message, code="providers_refused")
-    waits = [one.wait for one in passing if one.wait is not None]
+    waits = [failure.wait for failure in passing if failure.wait is not None]
     return Transient(message, code="providers_failed", retry_after=min(waits) if waits else None)

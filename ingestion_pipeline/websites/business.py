@@ -1,4 +1,4 @@
-"""What a website is the website of: a business, what is known of it, and how sure that is."""
+"""The business of a website: its facts, and the confidence in them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_COMPETITORS = 10
 
 
 class NamedBy(StrEnum):
-    """Who said what the business is called, the most believable first."""
+    """Where the name of the business comes from, the most reliable first."""
 
     OPERATOR = "operator"
     EMBEDDED = "embedded"
@@ -28,8 +28,8 @@ class NamedBy(StrEnum):
     DOMAIN = "domain"
 
 
-# What a name is worth by where it was found. A name of the text or of a model that nothing else
-# supports is the spec's 50; a name made from the domain is 20, whatever else is known.
+# Points of a name by its source. By the specification, a name from the text or a model without
+# further support has 50, and a name made from the domain 20, whatever else is known.
 _NAME_POINTS = {
     NamedBy.OPERATOR: 100,
     NamedBy.EMBEDDED: 70,
@@ -40,13 +40,13 @@ _NAME_POINTS = {
     NamedBy.DOMAIN: 20,
 }
 _FACT_POINTS = 4  # for each of industry, description, location, keywords, language
-_DOMAIN_POINTS = 10  # the domain says the same name
+_DOMAIN_POINTS = 10  # the domain agrees with the name
 _ENOUGH_KEYWORDS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Business:
-    """A business as its website states it; `evidence` says by field where, and how it is proved."""
+    """A business as its website states it; `evidence` gives place and proof by field."""
 
     url: str
     name: str
@@ -62,16 +62,16 @@ class Business:
 
     @property
     def key(self) -> str:
-        """The same for every spelling of its address."""
+        """Return a key that is the same for every spelling of the address."""
         return business_key(self.url)
 
     @property
     def names(self) -> Names:
-        """By what it may be mentioned."""
+        """Return the names by which it may be mentioned."""
         return Names.of(self.name, aliases=self.aliases, url=self.url)
 
     def as_json(self) -> dict[str, Any]:
-        """As `website_analyses.info` keeps it."""
+        """Return the JSON for `website_analyses.info`."""
         return {
             "url": self.url,
             "name": self.name,
@@ -83,39 +83,39 @@ class Business:
             "language": self.language,
             "competitors": list(self.competitors),
             "confidence": self.confidence,
-            "evidence": {name: dict(one) for name, one in self.evidence.items()},
+            "evidence": {name: dict(proof) for name, proof in self.evidence.items()},
         }
 
     @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> Business:
-        """The business that `as_json` kept."""
+    def from_json(cls, stored: Mapping[str, Any]) -> Business:
+        """Return the business that `as_json` wrote."""
         return cls(
-            url=kept["url"],
-            name=kept["name"],
-            aliases=tuple(kept["aliases"]),
-            industry=kept["industry"],
-            description=kept["description"],
-            location=kept["location"],
-            keywords=tuple(kept["keywords"]),
-            language=kept["language"],
-            competitors=tuple(kept["competitors"]),
-            confidence=kept["confidence"],
-            evidence=kept["evidence"],
+            url=stored["url"],
+            name=stored["name"],
+            aliases=tuple(stored["aliases"]),
+            industry=stored["industry"],
+            description=stored["description"],
+            location=stored["location"],
+            keywords=tuple(stored["keywords"]),
+            language=stored["language"],
+            competitors=tuple(stored["competitors"]),
+            confidence=stored["confidence"],
+            evidence=stored["evidence"],
         )
 
 
 def home_url(url: str) -> str:
-    """The address of a website as it was given, https where it has no scheme.
+    """Return the address of a website as it was given, with https if it has no scheme.
 
     Raises:
-        BadUrl: it is none; the message names the cure.
+        BadUrl: it is no URL; the message names the cure.
     """
-    given = url.strip()
-    return checked_url(given if "://" in given else f"https://{given.lstrip('/')}")
+    text = url.strip()
+    return checked_url(text if "://" in text else f"https://{text.lstrip('/')}")
 
 
 def business_key(url: str) -> str:
-    """The same for http and https, with and without `www`, with and without a last slash."""
+    """Return a hash that ignores scheme, `www` and a trailing slash."""
     parts = urlsplit(canonical_url(home_url(url)))
     host = parts.netloc.removeprefix("www.")
     query = f"?{parts.query}" if parts.query else ""
@@ -129,10 +129,10 @@ def confidence_of(
     facts: Sequence[object] = (),
     keywords: int = 0,
 ) -> int:
-    """0 to 100: what the name is worth by where it was found, and a little for each further fact.
+    """Return 0 to 100: points for the source of the name, and a few for each further fact.
 
     `facts` are the industry, the description, the location and the language, None where unknown.
-    Whoever operates this is believed (100); a name made from the domain stays at 20.
+    A name given by the operator is 100; a name made from the domain stays at 20.
     """
     points = _NAME_POINTS[named_by]
     if named_by in {NamedBy.OPERATOR, NamedBy.DOMAIN}:

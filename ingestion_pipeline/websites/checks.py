@@ -1,4 +1,4 @@
-"""What can be wrong with analyses although every run succeeded: silence, doubt, lost visibility."""
+"""Checks for analyses that are wrong although runs succeed: no answers, doubt, lost visibility."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ASKING = PHASES[-1].queue
 
 
 def unanswered(connection: Connection) -> list[Finding]:
-    """Websites whose last analysis no provider answered, or one of the providers not at all."""
+    """Return websites whose last analysis no provider, or one provider not at all, answered."""
     last = _last_ended(connection)
     ids = [row.id for row in last]
     return [
@@ -28,24 +28,24 @@ def unanswered(connection: Connection) -> list[Finding]:
         for row in last
         if row.status == AnalysisStatus.FAILED.value and (row.failure or "").startswith(ASKING)
     ] + [
-        Finding(subject=source_id, message=f"{provider} answered none of {asked} prompts")
-        for source_id, provider, asked in _without_answers(connection, ids)
+        Finding(subject=source_id, message=f"{provider} answered none of {count} prompts")
+        for source_id, provider, count in _without_answers(connection, ids)
     ]
 
 
 def giving_away(connection: Connection) -> list[Finding]:
-    """Websites whose every prompt names the business: then being mentioned says nothing."""
+    """Return websites whose every prompt names the business: being mentioned then says nothing."""
     last = [row.id for row in _last_ended(connection)]
     query = (
         select(website_analyses.c.source_id, website_analyses.c.prompts)
         .where(website_analyses.c.id.in_(last))
         .order_by(website_analyses.c.source_id)
     )
-    said = "every prompt names the business: add some to the source's config that do not"
+    message = "every prompt names the business: add some to the source's config that do not"
     return [
-        Finding(subject=source_id, message=said)
+        Finding(subject=source_id, message=message)
         for source_id, prompts in connection.execute(query)
-        if prompts and all(one["is_direct"] for one in prompts)
+        if prompts and all(prompt["is_direct"] for prompt in prompts)
     ]
 
 
@@ -81,7 +81,7 @@ def _last_ended(connection: Connection) -> Sequence[Row[Any, Any, Any, Any]]:
 
 
 def doubtful(connection: Connection, *, below: int) -> list[Finding]:
-    """Businesses whose information is not to be relied on."""
+    """Return businesses whose information has a low confidence."""
     query = select(businesses.c.url, businesses.c.name, businesses.c.confidence).where(
         businesses.c.confidence < below
     )
@@ -93,7 +93,7 @@ def doubtful(connection: Connection, *, below: int) -> list[Finding]:
 
 
 def dropped(connection: Connection, *, by: float) -> list[Finding]:
-    """Businesses that are less visible than on the day before, by that much or more."""
+    """Return businesses whose visibility fell by that much or more since the day before."""
     order = website_rankings.c.day.desc()
     partition = website_rankings.c.business_id
     ranked = select(

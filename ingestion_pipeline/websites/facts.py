@@ -1,6 +1,6 @@
-"""Competitors that a website names itself: `alternative to X`, `X vs Y`, `unlike X`.
+"""Facts about a business from its pages, by rules: name, keywords, competitors, informative links.
 
-Only names that stand on the page; a page that compares with nobody has none.
+Competitors are only those that the site names itself (`alternative to X`, `X vs Y`, `unlike X`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ingestion_pipeline.websites.naming import Names, find_mentions
 from ingestion_pipeline.websites.naming.folding import folded_name
 from ingestion_pipeline.websites.naming.names import domain_label, own_host
 
-# Words have bounds: a page of a million capitals must not take an hour.
+# Words are bounded, so that a page of a million capitals does not take an hour.
 _WORD = r"(?<!\w)[A-Z0-9À-ÖØ-ÞА-ЯЁ][\w&.+'-]{0,30}"
 _NAME = rf"(?:{_WORD})(?:[ ](?:{_WORD})){{0,2}}"
 _BEFORE = (
@@ -50,48 +50,48 @@ nuestra o open os other others our price pricing read see sie simple spreadsheet
 the their them these this those top traditional try tu uma un una une unser unsere us votre we
 what which why wir with you your
 """
-_UNFIT = frozenset(_NOT_NAMES.split())
+_STOP_WORDS = frozenset(_NOT_NAMES.split())
 _MOST_CHARACTERS = 40
-_LOOKED_AT = 200_000  # characters of a page
+_MAX_TEXT_CHARACTERS = 200_000  # of a page
 
 
 def named_competitors(
     texts: Iterable[str], links: Iterable[str], own: Names, *, most: int
 ) -> tuple[str, ...]:
-    """Whom the texts and the addresses of the site compare it with, those named oftener first."""
+    """Return the businesses that texts and links compare the site with, most frequent first."""
     counted: dict[str, list[str]] = {}
     for name in [*_in_texts(texts), *_in_links(links)]:
         bare = _fit(name, own)
         if bare:
             counted.setdefault("".join(folded_name(bare).split()), []).append(bare)
-    by_number = sorted(counted.values(), key=lambda one: -len(one))
+    by_number = sorted(counted.values(), key=lambda spellings: -len(spellings))
     return tuple(names[0] for names in by_number[:most])
 
 
 def _in_texts(texts: Iterable[str]) -> Iterator[str]:
     for whole in texts:
-        text = whole[:_LOOKED_AT]
-        for found in _AFTER.finditer(text):
-            yield from _LISTED.split(found[1])
-        for found in _VERSUS.finditer(text):
-            yield from found.groups()
-        for found in _ALTERNATIVE.finditer(text):
-            yield found[1]
+        text = whole[:_MAX_TEXT_CHARACTERS]
+        for match in _AFTER.finditer(text):
+            yield from _LISTED.split(match[1])
+        for match in _VERSUS.finditer(text):
+            yield from match.groups()
+        for match in _ALTERNATIVE.finditer(text):
+            yield match[1]
 
 
 def _in_links(links: Iterable[str]) -> Iterator[str]:
     for link in links:
-        if found := _SLUG.search(link.partition("?")[0].lower()):
-            slug = re.sub(r"-(?:alternatives?|comparison|vs-.*)$", "", found[1] or found[2])
+        if match := _SLUG.search(link.partition("?")[0].lower()):
+            slug = re.sub(r"-(?:alternatives?|comparison|vs-.*)$", "", match[1] or match[2])
             yield slug.replace("-", " ").title()
 
 
 def _fit(name: str, own: Names) -> str | None:
-    """The name alone, without words that only begin a sentence; None if it is none, or our own."""
+    """Return the bare name without words that only begin a sentence; None if unfit, or our own."""
     words = name.strip(" .,'-").split()
-    while words and folded_name(words[0]) in _UNFIT:
+    while words and folded_name(words[0]) in _STOP_WORDS:
         words = words[1:]
-    while words and folded_name(words[-1]) in _UNFIT:
+    while words and folded_name(words[-1]) in _STOP_WORDS:
         words = words[:-1]
     bare = bare_name(" ".join(words)).strip(" .,")
     if len(bare) <= 1 or len(bare) > _MOST_CHARACTERS or bare.isdigit():
@@ -110,7 +110,7 @@ _FIELDS = ("industry", "description", "location")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SitePage:
-    """A page of the site with what it states."""
+    """A page of the site with the facts it states."""
 
     url: str
     links: tuple[str, ...]
@@ -119,16 +119,18 @@ class SitePage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteReading:
-    """The business by rules, and who named it."""
+    """The business by rules, and where its name comes from."""
 
     business: Business
     named_by: NamedBy
 
 
 def read_site(url: str, pages: Sequence[SitePage]) -> SiteReading:
-    """The business that the pages are of, the home page believed first."""
+    """Return the business of the pages; the home page has precedence."""
     name, named_by, page = site_name(url, pages)
-    language = next((one.facts.language for one in pages if one.facts.language), None)
+    language = next(
+        (candidate.facts.language for candidate in pages if candidate.facts.language), None
+    )
     bare = bare_name(name, language=language)
     facts, evidence = _first_facts(pages)
     evidence["name"] = _evidence(name, page, named_by.value)
@@ -151,7 +153,7 @@ def read_site(url: str, pages: Sequence[SitePage]) -> SiteReading:
 
 
 def with_confidence(business: Business, named_by: NamedBy) -> Business:
-    """The business with the confidence that its facts come to."""
+    """Return the business with the confidence computed from its facts."""
     facts = (business.industry, business.description, business.location, business.language)
     sure = confidence_of(
         named_by=named_by,
@@ -163,7 +165,7 @@ def with_confidence(business: Business, named_by: NamedBy) -> Business:
 
 
 def site_name(url: str, pages: Sequence[SitePage]) -> tuple[str, NamedBy, SitePage | None]:
-    """What the business is called, who says so, and where; by its domain if nobody does."""
+    """Return the name of the business, its source and its page; the domain is the last resort."""
     for page in pages:
         stated = page.facts.stated.get("name")
         name = page.facts.name
@@ -181,76 +183,85 @@ def site_name(url: str, pages: Sequence[SitePage]) -> tuple[str, NamedBy, SitePa
 
 
 def domain_name(url: str) -> str:
-    """A name made from the domain: `Acme Tools` of `www.acme-tools.co.uk`."""
+    """Return a name made from the domain: `Acme Tools` of `www.acme-tools.co.uk`."""
     host = own_host(url) or url
     label = domain_label(host) or host
     return " ".join(part.capitalize() for part in label.split("-") if part) or label
 
 
 def is_like_domain(name: str, url: str) -> bool:
-    """Whether the domain says the same name, or one begins with the other."""
+    """Return whether name and domain are alike, or one begins with the other."""
     from rapidfuzz import fuzz
 
     label = "".join(domain_label(own_host(url) or "").split("-"))
-    said = "".join(one for one in folded_name(bare_name(name)) if one.isalnum())
-    if not label or not said:
+    folded = "".join(character for character in folded_name(bare_name(name)) if character.isalnum())
+    if not label or not folded:
         return False
     label = folded_name(label)
     return (
-        said.startswith(label) or label.startswith(said) or fuzz.ratio(said, label) >= _LIKE_DOMAIN
+        folded.startswith(label)
+        or label.startswith(folded)
+        or fuzz.ratio(folded, label) >= _LIKE_DOMAIN
     )
 
 
 def site_keywords(
     pages: Sequence[SitePage], named: Sequence[Names], language: str | None
 ) -> tuple[str, ...]:
-    """Three to five: those that are stated, else the words that the site uses most.
+    """Return three to five keywords: those that are stated, else the most frequent words.
 
-    Too few that are stated are filled up to three. Nobody who is named is one.
+    Fewer than three stated ones are filled up to three. Names are never keywords.
     """
     stated = [word for page in pages for word in page.facts.keywords]
     headings = [line for page in pages for line in page.facts.headings]
     text = "\n".join(page.facts.text for page in pages)
     counted = frequent_words(text, headings=headings, language=language, most=4 * MOST_KEYWORDS)
-    kept: dict[str, str] = {}
+    keywords: dict[str, str] = {}
     for word in stated:
-        _take_keyword(kept, word, named, most=MOST_KEYWORDS)
+        _take_keyword(keywords, word, named, most=MOST_KEYWORDS)
     for word in counted:
-        _take_keyword(kept, word, named, most=FEW_KEYWORDS if stated else MOST_KEYWORDS)
-    return tuple(kept.values())
+        _take_keyword(keywords, word, named, most=FEW_KEYWORDS if stated else MOST_KEYWORDS)
+    return tuple(keywords.values())
 
 
-def _take_keyword(kept: dict[str, str], word: str, named: Sequence[Names], *, most: int) -> None:
-    if len(kept) >= most or len(word) > MAX_KEYWORD_CHARACTERS:
+def _take_keyword(
+    keywords: dict[str, str], word: str, named: Sequence[Names], *, most: int
+) -> None:
+    if len(keywords) >= most or len(word) > MAX_KEYWORD_CHARACTERS:
         return
-    is_known = any(word.lower() in one for one in kept)
-    if not is_known and not any(find_mentions(word.title(), one) for one in named):
-        kept[word.lower()] = word
+    is_known = any(word.lower() in keyword for keyword in keywords)
+    if not is_known and not any(find_mentions(word.title(), names) for names in named):
+        keywords[word.lower()] = word
 
 
 def site_competitors(pages: Sequence[SitePage], own: Names) -> tuple[str, ...]:
-    """Whom the site compares the business with."""
+    """Return the businesses that the site compares itself with."""
     texts = [text for page in pages for text in (*page.facts.title_parts, page.facts.text)]
     links = dict.fromkeys(link for page in pages for link in page.links)
     return named_competitors(texts, links, own, most=MOST_COMPETITORS)
 
 
 def _is_name(text: str) -> bool:
-    return 0 < len(text.split()) <= MAX_NAME_WORDS and any(one.isalpha() for one in text)
+    return 0 < len(text.split()) <= MAX_NAME_WORDS and any(
+        character.isalpha() for character in text
+    )
 
 
 def _aliases(bare: str, name: str, pages: Sequence[SitePage]) -> tuple[str, ...]:
     stated = [
-        one for page in pages for one in (page.facts.legal_name, *page.facts.other_names) if one
+        alias
+        for page in pages
+        for alias in (page.facts.legal_name, *page.facts.other_names)
+        if alias
     ]
-    fit = (one for one in (name, *stated) if _is_name(one))
-    return tuple(one for one in dict.fromkeys(fit) if one != bare)
+    fit = (alias for alias in (name, *stated) if _is_name(alias))
+    return tuple(alias for alias in dict.fromkeys(fit) if alias != bare)
 
 
 def _first_facts(pages: Sequence[SitePage]) -> tuple[dict[str, str], dict[str, Mapping[str, Any]]]:
-    """Each fact from the first page that states it best, and where that is."""
+    """Return each fact from the first page that states it best, and its evidence."""
     places = list(Stated)
-    found: dict[str, str] = {}
+    facts: dict[str, str] = {}
     evidence: dict[str, Mapping[str, Any]] = {}
     for name in _FIELDS:
         stated = [
@@ -260,28 +271,27 @@ def _first_facts(pages: Sequence[SitePage]) -> tuple[dict[str, str], dict[str, M
         ]
         if stated:
             page = pages[min(stated)[1]]
-            found[name] = str(getattr(page.facts, name))
-            evidence[name] = _evidence(found[name], page, page.facts.stated[name].value)
-    return found, evidence
+            facts[name] = str(getattr(page.facts, name))
+            evidence[name] = _evidence(facts[name], page, page.facts.stated[name].value)
+    return facts, evidence
 
 
-def _evidence(value: str, page: SitePage | None, rung: str) -> Mapping[str, Any]:
-    """Where the page shows the value; what it says to machines alone is proved by being there."""
+def _evidence(value: str, page: SitePage | None, method: str) -> Mapping[str, Any]:
+    """Return where the page shows the value; metadata is its own proof."""
     if page is None:
-        return {"rung": rung}
-    shown = ground(value, page.facts.text)
-    proof = shown if shown.is_proof else BY_SOURCE
+        return {"rung": method}
+    grounding = ground(value, page.facts.text)
+    proof = grounding if grounding.is_proof else BY_SOURCE
     return {
         "page": page.url,
-        "rung": rung,
+        "rung": method,
         "status": proof.status.value,
         "start": proof.start,
         "end": proof.end,
     }
 
 
-# One page of each kind, in this order: who they are, where they are, whom they compare with, what
-# they sell.
+# One page of each kind, in this order: about, contact, comparison, products.
 _KINDS = (
     r"about|about-?us|company|who-we-are|our-story|ueber-?uns|über-?uns|unternehmen|a-propos"
     r"|qui-sommes-nous|quienes-somos|sobre(?:-nosotros|-nos)?|nosotros|empresa|chi-siamo|azienda"
@@ -294,19 +304,19 @@ _KINDS = (
     r"|servizi|produtos|servicos|producten|diensten|produkty|uslugi|features?|pricing|what-we-do",
 )
 _PATTERNS = tuple(re.compile(rf"\A(?:{kind})(?:\.\w+)?") for kind in _KINDS)
-_DEEPEST = 3  # parts of a path; deeper pages are about one thing
+_DEEPEST = 3  # parts of a path; deeper pages are about details
 
 
-def telling_links(links: Iterable[str], home: str, *, most: int) -> list[str]:
-    """Addresses of the site, at most one of each kind, the most telling first."""
+def informative_links(links: Iterable[str], home: str, *, most: int) -> list[str]:
+    """Return links of the site, at most one of each kind, the most informative first."""
     here = _host(home)
     by_kind: dict[int, str] = {}
     for link in links:
         if _host(link) != here or urlsplit(link).query:
             continue
         kind = _kind(link)
-        known = by_kind.get(kind, "") if kind is not None else ""
-        if kind is not None and (not known or len(link) < len(known)):
+        shortest = by_kind.get(kind, "") if kind is not None else ""
+        if kind is not None and (not shortest or len(link) < len(shortest)):
             by_kind[kind] = link
     return [by_kind[kind] for kind in sorted(by_kind)][:most]
 

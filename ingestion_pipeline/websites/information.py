@@ -1,4 +1,4 @@
-"""Phase 1: what a website is the website of, from its home page and a few that tell more."""
+"""Phase 1: which business a website belongs to, from its home page and a few others."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from ingestion_pipeline.websites.business import (
 from ingestion_pipeline.websites.facts import (
     SitePage,
     SiteReading,
+    informative_links,
     read_site,
-    telling_links,
     with_confidence,
 )
-from ingestion_pipeline.websites.source_config import Given
+from ingestion_pipeline.websites.source_config import WebsiteConfig
 from ingestion_pipeline.websites.states import (
     FetchedPage,
     InformationOutcome,
@@ -77,13 +77,13 @@ description: one sentence of the text that says what it does. location: town, re
 its seat. keywords: three to five words for what it offers. competitors: other businesses that the
 text compares it with. Copy every value from the text, word for word.""",
 )
-# Whose word a model's may replace: a name that nobody stated.
+# Sources of a name that the model's may replace: it was not stated anywhere.
 _WEAK = frozenset({NamedBy.DOMAIN, NamedBy.TEXT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReading:
-    """The reading with what the model added, and what was wrong with its answer."""
+    """The reading with what the model added, and the problems of its answer."""
 
     reading: SiteReading
     problems: tuple[Problem, ...] = ()
@@ -97,13 +97,13 @@ async def read_with_model(
     source_id: str | None,
     text_chars: int,
 ) -> ModelReading:
-    """The reading, its gaps filled by the model as far as the text proves the answer.
+    """Fill gaps of the reading by the model, as far as the text proves the answer.
 
-    A model that cannot be asked now leaves the reading as it is, with a problem: the website has
-    been read, and a confidence says how well.
+    If the model cannot be asked now, the reading is returned as it is, with a problem; its
+    confidence says how good it is.
 
     Raises:
-        Fatal: the ground gives way.
+        Fatal: the environment fails (database, disk, memory).
     """
     if not _gaps(reading):
         return ModelReading(reading=reading)
@@ -122,16 +122,16 @@ async def read_with_model(
     return filled(reading, answer.data, question.page.text)
 
 
-def filled(reading: SiteReading, said: Mapping[str, object], text: str) -> ModelReading:
-    """The reading with each gap filled that the answer fills and the text proves."""
+def filled(reading: SiteReading, answer: Mapping[str, object], text: str) -> ModelReading:
+    """Return the reading with each gap filled that the answer fills and the text proves."""
     business, named_by = reading.business, reading.named_by
     evidence = dict(business.evidence)
     dropped: list[str] = []
     changes: dict[str, Any] = {}
     for name in _gaps(reading):
-        proved = _proved(said.get(name), text)
+        proved = _proved(answer.get(name), text)
         if proved is None:
-            dropped += [name] if said.get(name) else []
+            dropped += [name] if answer.get(name) else []
             continue
         changes[name], proof = proved
         evidence[name] = proof
@@ -159,21 +159,21 @@ def _gaps(reading: SiteReading) -> list[str]:
 
 
 def _proved(value: object, text: str) -> tuple[Any, Mapping[str, Any]] | None:
-    """The value and where it stands; of a list those that stand there; None if nothing does."""
+    """Return the value and its evidence; of a list the proved items; None if nothing is proved."""
     if isinstance(value, list):
-        listed = [str(one).strip() for one in cast("list[object]", value)]
-        kept = [one for one in listed if ground(one, text).is_proof]
-        return (kept, {"rung": NamedBy.MODEL.value, "status": "exact"}) if kept else None
+        listed = [str(item).strip() for item in cast("list[object]", value)]
+        grounded = [item for item in listed if ground(item, text).is_proof]
+        return (grounded, {"rung": NamedBy.MODEL.value, "status": "exact"}) if grounded else None
     if not isinstance(value, str) or not value.strip():
         return None
-    found = ground(value, text)
-    if not found.is_proof:
+    grounding = ground(value, text)
+    if not grounding.is_proof:
         return None
     proof = {
         "rung": NamedBy.MODEL.value,
-        "status": found.status.value,
-        "start": found.start,
-        "end": found.end,
+        "status": grounding.status.value,
+        "start": grounding.start,
+        "end": grounding.end,
     }
     return value.strip(), proof
 
@@ -188,49 +188,49 @@ async def information(
     visit: Visit,
     settings: Website,
     model: ModelClient | None = None,
-    given: Given | None = None,
+    config: WebsiteConfig | None = None,
     source_id: str | None = None,
 ) -> InformationOutcome:
-    """The business; nothing is fetched if the operator says what it is.
+    """Return the business; nothing is fetched if the operator has configured its name.
 
-    Without its home page the phase fails as the visit did; any other page may fail, with a problem.
-    `model` is None where none is configured: then rules have the last word.
+    Without the home page the phase fails with the error of the fetch; other pages may fail, with a
+    problem. `model` is None where none is configured: then only rules are applied.
     """
-    given = given or Given()
+    config = config or WebsiteConfig()
     try:
         home = home_url(url)
     except BadUrl as error:
         return PhaseFailed(error=Permanent(str(error), code="bad_url"))
-    if given.is_manual:
-        return Informed(business=_given_business(home, given))
+    if config.is_manual:
+        return Informed(business=_configured_business(home, config))
     problems: list[Problem] = []
     try:
-        pages = await _visited(home, visit, settings.telling_pages, problems)
+        pages = await _fetch_pages(home, visit, settings.telling_pages, problems)
         reading = await asyncio.to_thread(_read, home, pages)
         if model is not None:
-            shown = reading[1]
+            site_pages = reading[1]
             better = await read_with_model(
-                reading[0], shown, model, source_id=source_id, text_chars=settings.text_chars
+                reading[0], site_pages, model, source_id=source_id, text_chars=settings.text_chars
             )
-            reading, problems = (better.reading, shown), [*problems, *better.problems]
+            reading, problems = (better.reading, site_pages), [*problems, *better.problems]
     except Fatal:
         raise
     except WorkError as error:
         return PhaseFailed(error=error)
     return Informed(
-        business=_with_given(reading[0].business, given),
+        business=_with_config(reading[0].business, config),
         pages=tuple(page.url for page in pages),
         problems=tuple(problems),
     )
 
 
-async def _visited(
+async def _fetch_pages(
     home: str, visit: Visit, most: int, problems: list[Problem]
 ) -> Sequence[FetchedPage]:
-    """The home page, and those of the telling ones that could be had."""
+    """Fetch the home page and those of the informative pages that succeed."""
     first = await visit(home)
     pages = [first]
-    for link in telling_links(first.links, first.url, most=most):
+    for link in informative_links(first.links, first.url, most=most):
         try:
             pages.append(await visit(link))
         except Fatal:
@@ -248,28 +248,28 @@ def _read(home: str, pages: Sequence[FetchedPage]) -> tuple[SiteReading, Sequenc
     return read_site(home, read), read
 
 
-def _given_business(home: str, given: Given) -> Business:
-    business = Business(url=home, name=given.name or "", confidence=100)
-    told = {name: {"rung": NamedBy.OPERATOR.value} for name in _stated(given)}
-    return replace(_with_given(business, given), evidence=told)
+def _configured_business(home: str, config: WebsiteConfig) -> Business:
+    business = Business(url=home, name=config.name or "", confidence=100)
+    evidence = {name: {"rung": NamedBy.OPERATOR.value} for name in _stated(config)}
+    return replace(_with_config(business, config), evidence=evidence)
 
 
-def _with_given(business: Business, given: Given) -> Business:
-    """The business as the operator corrects it: a text replaces, a list comes first."""
+def _with_config(business: Business, config: WebsiteConfig) -> Business:
+    """Apply the operator's config: a text replaces, a list comes first."""
     return replace(
         business,
-        aliases=tuple(dict.fromkeys((*given.aliases, *business.aliases))),
-        industry=given.industry or business.industry,
-        description=given.description or business.description,
-        location=given.location or business.location,
-        language=(given.language or business.language or "").lower() or None,
-        keywords=tuple(dict.fromkeys((*given.keywords, *business.keywords)))[:MOST_KEYWORDS],
-        competitors=tuple(dict.fromkeys((*given.competitors, *business.competitors)))[
+        aliases=tuple(dict.fromkeys((*config.aliases, *business.aliases))),
+        industry=config.industry or business.industry,
+        description=config.description or business.description,
+        location=config.location or business.location,
+        language=(config.language or business.language or "").lower() or None,
+        keywords=tuple(dict.fromkeys((*config.keywords, *business.keywords)))[:MOST_KEYWORDS],
+        competitors=tuple(dict.fromkeys((*config.competitors, *business.competitors)))[
             :MOST_COMPETITORS
         ],
     )
 
 
-def _stated(given: Given) -> list[str]:
+def _stated(config: WebsiteConfig) -> list[str]:
     names = ("name", "aliases", "industry", "description", "location", "keywords", "competitors")
-    return [name for name in names if getattr(given, name)]
+    return [name for name in names if getattr(config, name)]

@@ -1,4 +1,4 @@
-"""How the phases of analyses do: how many wait and run, how long they take, how they end."""
+"""Metrics of the analysis phases: how many wait and run, how long they take, how they end."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ingestion_pipeline.tasks.task import TaskStatus
 from ingestion_pipeline.websites.states import PHASES
 
 KINDS = tuple(phase.kind for phase in PHASES)
-MEASURED = 500  # analyses, the newest; older ones say little about today
+MEASURED = 500  # newest analyses; older ones say little about the present
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseMetrics:
     """One phase; times in seconds, means of the newest analyses, None if there are none.
 
-    What succeeded, failed and was tried again is counted of all times.
-    `waiting` can be claimed now or later; `lost` have a worker that fell silent.
+    Successes, failures and retries are counted over all time. `waiting` can be claimed now or
+    later; `lost` have a worker whose lease expired.
     """
 
     queue: str
@@ -39,7 +39,7 @@ class PhaseMetrics:
 
 
 def phase_metrics(connection: Connection, *, now: datetime) -> list[PhaseMetrics]:
-    """Every phase, in the order in which they are served."""
+    """Return the metrics of every phase, in their order."""
     counts, ends, times = _counts(connection, now), _ends(connection), _times(connection)
     return [
         PhaseMetrics(
@@ -63,7 +63,7 @@ def _counts(connection: Connection, now: datetime) -> dict[str, dict[str, Any]]:
         "lost": func.count().filter(and_(ACTIVE, is_running, tasks.c.lease_until < now)),
     }
     query = (
-        select(tasks.c.kind, *(one.label(name) for name, one in active.items()))
+        select(tasks.c.kind, *(count.label(name) for name, count in active.items()))
         .where(ACTIVE, tasks.c.kind.in_(KINDS))
         .group_by(tasks.c.kind)
     )
@@ -74,7 +74,7 @@ def _counts(connection: Connection, now: datetime) -> dict[str, dict[str, Any]]:
 
 
 def _ends(connection: Connection) -> dict[str, dict[str, Any]]:
-    """Return how the phases' tasks ended, by kind, whether or not they are kept."""
+    """Return how the phases' tasks ended, by kind, deleted tasks included."""
     counts = {kind: {"succeeded": 0, "failed": 0, "retries": 0} for kind in KINDS}
     names = {TaskStatus.SUCCESS.value: "succeeded", TaskStatus.FAILED.value: "failed"}
     for (kind, status, _), total in ended_totals(connection, KINDS).items():
@@ -91,21 +91,21 @@ def _rate(*, succeeded: int, failed: int, **_: int) -> float | None:
 
 def _times(connection: Connection) -> dict[str, dict[str, Any]]:
     query = select(website_analyses.c.phase_times).order_by(website_analyses.c.id.desc())
-    kept: list[Mapping[str, Any]] = list(connection.execute(query.limit(MEASURED)).scalars())
+    phase_times: list[Mapping[str, Any]] = list(connection.execute(query.limit(MEASURED)).scalars())
     return {
         phase.queue: {
-            "waiting_seconds": _mean(kept, phase.queue, "claimable", "began"),
-            "processing_seconds": _mean(kept, phase.queue, "began", "ended"),
+            "waiting_seconds": _mean(phase_times, phase.queue, "claimable", "began"),
+            "processing_seconds": _mean(phase_times, phase.queue, "began", "ended"),
         }
         for phase in PHASES
     }
 
 
-def _mean(kept: list[Mapping[str, Any]], queue: str, start: str, end: str) -> float | None:
-    phases = [one[queue] for one in kept if queue in one]
+def _mean(phase_times: list[Mapping[str, Any]], queue: str, start: str, end: str) -> float | None:
+    phases = [times[queue] for times in phase_times if queue in times]
     spans = [
-        (datetime.fromisoformat(one[end]) - datetime.fromisoformat(one[start])).total_seconds()
-        for one in phases
-        if start in one and end in one
+        (datetime.fromisoformat(times[end]) - datetime.fromisoformat(times[start])).total_seconds()
+        for times in phases
+        if start in times and end in times
     ]
     return round(sum(spans) / len(spans), 3) if spans else None

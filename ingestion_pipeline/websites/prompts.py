@@ -1,7 +1,7 @@
-"""Phase 2: what a customer would ask without knowing the business, and one question about it.
+"""Phase 2: the questions a customer would ask without knowing the business, and a direct one.
 
-The operator's own prompts are taken as they are; else a model forms them, and templates make up
-for what it does not, or for a model that is not there.
+The operator's own prompts are used as they are; else a model writes them, and templates fill up
+what it does not write, or replace it where there is none.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ TEMPLATES: Mapping[str, Templates] = MappingProxyType(
 
 
 def templates_for(language: str | None) -> tuple[str, Templates]:
-    """The templates of a language and which language that is: English where it has none."""
+    """Return the language and its templates; English where there are none."""
     primary = (language or "").partition("-")[0].lower()
     return (primary, TEMPLATES[primary]) if primary in TEMPLATES else ("en", _ENGLISH)
 
@@ -280,41 +280,45 @@ async def prompts_for(
     own: Sequence[str] = (),
     source_id: str | None = None,
 ) -> PromptsOutcome:
-    """The prompts to ask, at most one of each kind, the direct one last; never none."""
+    """Return the prompts to ask, the direct one last; there is always one."""
     language, _ = templates_for(business.language)
     if own:
-        return Prompted(prompts=tuple(_own(own, business.names)), language=language)
-    wanted = max(settings.prompts - 1, 0)
+        return Prompted(prompts=tuple(_operator_prompts(own, business.names)), language=language)
+    wanted_count = max(settings.prompts - 1, 0)
     problems: list[Problem] = []
-    said: Sequence[str] = ()
-    if model is not None and wanted:
-        # A model writes any language; templates have some.
-        spoken = business.language or language
-        said = await _asked(business, model, wanted, spoken, source_id, problems)
+    questions: Sequence[str] = ()
+    if model is not None and wanted_count:
+        # A model writes any language, templates exist for some only.
+        model_language = business.language or language
+        questions = await _ask_model(
+            business, model, wanted_count, model_language, source_id, problems
+        )
     return Prompted(
-        prompts=chosen(business, said, count=settings.prompts),
+        prompts=choose_prompts(business, questions, count=settings.prompts),
         language=language,
         problems=tuple(problems),
     )
 
 
-def chosen(business: Business, said: Sequence[str], *, count: int) -> tuple[AskedPrompt, ...]:
-    """`count` prompts: of the model's what is fit, templates for the rest, the direct one last."""
-    offered = dict.fromkeys(map(_tidy, said), PromptedBy.MODEL)
+def choose_prompts(
+    business: Business, questions: Sequence[str], *, count: int
+) -> tuple[AskedPrompt, ...]:
+    """Return `count` prompts: suitable ones of the model, then templates, the direct one last."""
+    offered = dict.fromkeys(map(_tidy, questions), PromptedBy.MODEL)
     for text in map(_tidy, templated(business)):
         offered.setdefault(text, PromptedBy.TEMPLATES)
     fit = [text for text in offered if is_fit(text, business.names)]
-    asked = [
+    prompts = [
         AskedPrompt(text=text, is_direct=False, by=offered[text])
         for text in unique_prompts(fit)[: max(count - 1, 0)]
     ]
     _, templates = templates_for(business.language)
     direct = templates.direct.format(name=business.name)
-    return (*asked, AskedPrompt(text=direct, is_direct=True, by=PromptedBy.TEMPLATES))
+    return (*prompts, AskedPrompt(text=direct, is_direct=True, by=PromptedBy.TEMPLATES))
 
 
 def templated(business: Business) -> Iterator[str]:
-    """Every question of the templates with every topic, each template once before any twice."""
+    """Yield every template with every topic, each template once before any twice."""
     _, templates = templates_for(business.language)
     topics = topics_of(business) or [templates.anything]
     place = business.location if business.location else None
@@ -327,28 +331,30 @@ def templated(business: Business) -> Iterator[str]:
 
 
 def topics_of(business: Business) -> list[str]:
-    """What the business offers in a few words, without its name."""
+    """Return what the business offers in a few words, without its name."""
     offered = [business.industry, *business.keywords]
     fit = [
-        one
-        for one in offered
-        if one and len(one) <= MOST_TOPIC_CHARACTERS and not find_mentions(one, business.names)
+        topic
+        for topic in offered
+        if topic
+        and len(topic) <= MOST_TOPIC_CHARACTERS
+        and not find_mentions(topic, business.names)
     ]
-    return list({one.lower(): one for one in fit}.values())
+    return list({topic.lower(): topic for topic in fit}.values())
 
 
 def is_fit(prompt: str, names: Names) -> bool:
-    """Whether it can be asked without giving the name away, in any spelling."""
+    """Return whether the prompt has a proper length and does not give the name away."""
     is_sized = LEAST_CHARACTERS <= len(prompt) <= MOST_CHARACTERS
     if not is_sized or find_mentions(prompt, names):
         return False
-    # A plain word may be the name to whoever knows it: `target` gives Target away.
+    # A plain word may give the name away: `target` for Target.
     words = {folded_name(word) for word in _SIGNS.split(prompt)}
     return not any(form.folded in words for form in names.forms(None) if form.words == 1)
 
 
 def unique_prompts(prompts: Iterable[str]) -> list[str]:
-    """Each generated prompt once: the same words in another dress, or nearly the same, are one."""
+    """Return the prompts without those that are the same but for spelling, or nearly the same."""
     from rapidfuzz import fuzz
 
     unique: dict[str, str] = {}
@@ -359,8 +365,8 @@ def unique_prompts(prompts: Iterable[str]) -> list[str]:
     return list(unique.values())
 
 
-def _own(own: Sequence[str], names: Names) -> Iterator[AskedPrompt]:
-    """Every prompt of the operator; "men" and "women", 5 and 50 are different questions."""
+def _operator_prompts(own: Sequence[str], names: Names) -> Iterator[AskedPrompt]:
+    """Yield every prompt of the operator; "men" and "women", 5 and 50 differ."""
     different: dict[str, str] = {}
     for text in map(_tidy, own):
         different.setdefault(text.lower().rstrip(" .?!"), text)  # "Maße" is not "Masse"
@@ -373,7 +379,7 @@ def _tidy(text: str) -> str:
     return " ".join(text.split())
 
 
-async def _asked(
+async def _ask_model(
     business: Business,
     model: ModelClient,
     count: int,
@@ -381,7 +387,7 @@ async def _asked(
     source_id: str | None,
     problems: list[Problem],
 ) -> Sequence[str]:
-    """What the model wrote; a model that cannot be asked is a problem, and templates stand in."""
+    """Return the model's questions; if it cannot be asked, add a problem and return none."""
     question = Question(
         prompt=Prompt(
             name="website_prompts",
@@ -402,7 +408,7 @@ async def _asked(
     if not isinstance(answer, Answered):
         problems.append(_problem(str(answer), "model_unanswered"))
         return ()
-    return [str(one) for one in cast("list[object]", answer.data["questions"])]
+    return [str(text) for text in cast("list[object]", answer.data["questions"])]
 
 
 def _about(business: Business) -> str:
@@ -413,7 +419,7 @@ def _about(business: Business) -> str:
         "Keywords": ", ".join(business.keywords),
         "Name (not to be used)": business.name,
     }
-    return "\n".join(f"{label}: {said}" for label, said in lines.items() if said)
+    return "\n".join(f"{label}: {value}" for label, value in lines.items() if value)
 
 
 def _problem(message: str, code: str) -> Problem:

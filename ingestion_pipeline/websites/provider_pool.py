@@ -1,8 +1,8 @@
-"""Asks providers in plain words, each under its own limits; one's trouble never touches another.
+"""Clients of the answer providers, each with its own limits; a failing one affects no other.
 
-Every request is booked before it is sent, as `reading.models` does it. A provider that refuses our
-key, asks us to wait longer than an answer may take, or has no budget left is not asked again until
-that may have changed: what is wanted of it meanwhile fails at once, with the same reason.
+Every request is reserved in the ledger before it is sent, as `reading.llm` does it. A provider
+that refuses our key, asks us to wait longer than an answer may take, or has no budget left is
+paused: meanwhile its requests fail at once, with the same reason.
 """
 
 from __future__ import annotations
@@ -27,8 +27,15 @@ from ingestion_pipeline.reading.llm.budgets import Billing, cost_usd, estimated_
 from ingestion_pipeline.reading.llm.formats import AnswerFormat, known_format, remember_format
 from ingestion_pipeline.reading.llm.ledger import CheckClaim, Ledger, NewCall, Reserved
 from ingestion_pipeline.reading.llm.outcomes import OverBudget, Usage
-from ingestion_pipeline.reading.llm.server import Deadline, Patience
-from ingestion_pipeline.reading.llm.wire import OPENAI, Bad, Denied, Said, ServerBusy, Unsupported
+from ingestion_pipeline.reading.llm.server import Deadline, RetryTimer
+from ingestion_pipeline.reading.llm.wire import (
+    OPENAI,
+    BadModelRequest,
+    Denied,
+    ServerBusy,
+    ServerReply,
+    Unsupported,
+)
 from ingestion_pipeline.settings import (
     BadSetting,
     Provider,
@@ -52,35 +59,39 @@ DEFAULT_CONCURRENCY = 4
 
 
 def configured_providers(settings: Settings) -> tuple[Provider, ...]:
-    """Those of the setting or of the file it names; else the model's server; else none.
+    """Return the providers of the setting or its file; else the model's server; else none.
 
     Raises:
-        BadSetting: the file cannot be read, or what it says is wrong; all of it is named.
+        BadSetting: the file cannot be read or is invalid; all problems are named.
     """
-    given = settings.website.providers.strip()
-    if not given:
+    setting = settings.website.providers.strip()
+    if not setting:
         return _default(settings)
-    if is_provider_list(given):
-        return provider_list(given)
+    if is_provider_list(setting):
+        return provider_list(setting)
     try:
-        return providers_of(_document(Path(given)))
+        return providers_of(_document(Path(setting)))
     except (OSError, ValueError) as error:
         raise BadSetting(
-            f"setting website.providers names the file {given}: {error};"
-            " mend the file, or give the list itself as JSON"
+            f"setting website.providers names the file {setting}: {error};"
+            " fix the file, or give the list itself as JSON"
         ) from None
 
 
-def asked_about(providers: Sequence[Provider], url: str) -> tuple[Provider, ...]:
-    """Those who are asked about the website at `url`: all but who answers for other hosts."""
+def providers_for(providers: Sequence[Provider], url: str) -> tuple[Provider, ...]:
+    """Return the providers to ask about the website at `url`: not those for other hosts."""
     host = f".{host_of(url)}"
-    return tuple(one for one in providers if not one.host or host.endswith(f".{one.host}"))
+    return tuple(
+        provider
+        for provider in providers
+        if not provider.host or host.endswith(f".{provider.host}")
+    )
 
 
 def provider_key(
     provider: Provider, settings: Settings, environment: Mapping[str, str] | None = None
 ) -> str:
-    """The provider's key; the model's own for the default one, none where none is named."""
+    """Return the provider's key; the model's own for the default one, empty if none is named."""
     if provider.name == DEFAULT and not provider.key_env:
         return settings.openai_api_key.get_secret_value()
     return secret_variable(provider.key_env, environment).get_secret_value()
@@ -108,18 +119,18 @@ def _document(path: Path) -> object:
         raise ValueError(f"it is neither YAML nor JSON: {error}") from None
 
 
-_NotSaid = ServerBusy | Bad | Denied | Unsupported
+_NotSaid = ServerBusy | BadModelRequest | Denied | Unsupported
 
 CALL_SITE = "website_answer"
 PROMPT_VERSION = "website_answer@1"
-CLOSING_SECONDS = 0.2  # kept back from the deadline, to write down how it ended
-LEAST_SECONDS = 0.05  # for a request that has waited for its turn
-DENIED_SECONDS = 60.0  # a key is not mended sooner
+CLOSING_SECONDS = 0.2  # reserved at the end of the deadline, to write the result
+LEAST_SECONDS = 0.05  # minimum for a request that has waited for a slot
+DENIED_SECONDS = 60.0  # a wrong key is not replaced sooner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replied:
-    """What a provider said, and what that took; `cost_usd` is None where no price is known."""
+    """A provider's reply and its cost; `cost_usd` is None where no price is known."""
 
     text: str
     model: str
@@ -131,7 +142,7 @@ class Replied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoReply:
-    """Why a provider said nothing: `is_lasting` if an operator has to act, `wait` if it says so.
+    """Why a provider did not reply: `is_lasting` if an operator has to act, `wait` if it says so.
 
     A refusal or an empty reply has its cost, too.
     """
@@ -145,21 +156,21 @@ class NoReply:
 
 
 Reply = Replied | NoReply
-# Stores a reply in the transaction that settles its cost; raises if the work is no longer ours.
+# Stores a reply in the transaction that settles its cost; raises if the claim was lost.
 StoreReply = Callable[[Connection, Replied], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Pause:
-    """Until when a provider is not asked, and what is said instead."""
+    """Until when a provider is not asked, and the reply that is returned meanwhile."""
 
     until: float  # by the monotonic clock
     why: NoReply
 
 
 @dataclass(slots=True, kw_only=True)
-class _Asking:
-    """One question to one provider; `paid_usd` grows with each attempt that is charged."""
+class _ProviderRequest:
+    """One prompt to one provider; `paid_usd` grows with each attempt that is charged."""
 
     prompt: str
     source_id: str | None
@@ -173,14 +184,16 @@ class _Asking:
         return max(self.until.seconds_left - CLOSING_SECONDS, LEAST_SECONDS)
 
     def pay(self, cost: Decimal | None) -> None:
-        self.paid_usd = added(self.paid_usd, cost)
+        self.paid_usd = add_costs(self.paid_usd, cost)
 
 
 class ProviderPool:
-    """Open for a run: `async with`; many analyses share it, so that limits hold for all of them."""
+    """The providers of a run: use it with `async with`; all analyses share its limits."""
 
     def __init__(self, store: Store, settings: Settings, providers: Sequence[Provider]) -> None:
-        self._members = {one.name: _Member(store, settings, one) for one in providers}
+        self._members = {
+            provider.name: _Member(store, settings, provider) for provider in providers
+        }
         self.providers = tuple(providers)
 
     async def __aenter__(self) -> Self:
@@ -203,16 +216,16 @@ class ProviderPool:
         store_reply: StoreReply | None = None,
         check_claim: CheckClaim | None = None,
     ) -> Reply:
-        """Return what that provider answers within its deadline; it is stored when it is paid.
+        """Return the provider's reply within its deadline; it is stored with its cost.
 
-        Raised is only what `store_reply` and `check_claim` raise, and a lost database. Nothing is
+        Raises only what `store_reply` and `check_claim` raise, and a lost database. Nothing is
         sent, and nothing paid, for work that `check_claim` finds to be another worker's.
         """
         return await self._members[provider].ask(prompt, source_id, store_reply, check_claim)
 
 
 class _Member:
-    """One provider: its client, its turns, its budget, and whether it is given a rest."""
+    """One provider: its client, its concurrency limit, its budget and its pause."""
 
     def __init__(self, store: Store, settings: Settings, provider: Provider) -> None:
         self._store = store
@@ -241,135 +254,143 @@ class _Member:
             if self._pause is not None and time.monotonic() < self._pause.until:
                 return self._pause.why
             until = Deadline(at=time.monotonic() + self._settings.website.answer_seconds)
-            asking = _Asking(
+            request = _ProviderRequest(
                 prompt=prompt,
                 source_id=source_id,
                 until=until,
                 store_reply=store_reply,
                 check_claim=check_claim,
             )
-            reply = await self._asked(asking)
+            reply = await self._ask_with_retries(request)
             self._pause = self._pause_after(reply)
             return reply
 
     def _pause_after(self, reply: Reply) -> _Pause | None:
-        """A rest, where the reason holds for every other question, too."""
+        """Return a pause if the reason holds for every other request, too."""
         if isinstance(reply, Replied):
             return None
         seconds = DENIED_SECONDS if reply.is_lasting else 0.0
         seconds = reply.wait.total_seconds() if reply.wait is not None else seconds
         if not seconds:
             return None
-        unpaid = replace(reply, usage=None, cost_usd=None)  # who is not asked pays nothing
+        unpaid = replace(
+            reply, usage=None, cost_usd=None
+        )  # a request that is not sent costs nothing
         return _Pause(time.monotonic() + seconds, unpaid)
 
-    async def _asked(self, asking: _Asking) -> Reply:
-        patience = Patience(self._settings, asking.until)
-        asked = await self._way()
+    async def _ask_with_retries(self, request: _ProviderRequest) -> Reply:
+        patience = RetryTimer(self._settings, request.until)
+        answer_format = await self._answer_format()
         while True:
             try:
-                came = await self._call(asking, asked)
+                outcome = await self._call(request, answer_format)
             except Resource as error:
                 wait = error.until - self._store.now()
-                paid = asking.paid_usd
+                paid = request.paid_usd
                 return NoReply(code=error.code, message=error.text, wait=wait, cost_usd=paid)
-            match came:
+            match outcome:
                 case Replied() | NoReply():
-                    return came
+                    return outcome
                 case ServerBusy():
-                    if await patience.wait(came):
+                    if await patience.wait(outcome):
                         continue
-                    wait = came.wait if came.is_shared else None
-                    return replace(self._no(came, asking), wait=wait)
-                case Unsupported() if asked is AnswerFormat.RESPONSES:
-                    asked = await self._learn(came.message)
+                    wait = outcome.wait if outcome.is_shared else None
+                    return replace(self._no_reply(outcome, request), wait=wait)
+                case Unsupported() if answer_format is AnswerFormat.RESPONSES:
+                    answer_format = await self._fall_back_to_chat(outcome.message)
                 case Denied():
-                    return replace(self._no(came, asking), is_lasting=True)
+                    return replace(self._no_reply(outcome, request), is_lasting=True)
                 case _:
-                    return self._no(came, asking)
+                    return self._no_reply(outcome, request)
 
-    async def _call(self, asking: _Asking, asked: AnswerFormat) -> Reply | _NotSaid:
+    async def _call(
+        self, request: _ProviderRequest, answer_format: AnswerFormat
+    ) -> Reply | _NotSaid:
         """Reserve, send and settle one request."""
         limits = self._settings.website
-        call = self._new_call(asking, asked)
-        client = self._open()  # the first time an import of seconds: before anything is reserved
-        reserved = await self._reserve(asking, call)
+        call = self._new_call(request, answer_format)
+        client = self._open()  # the first time it imports for seconds: do it before reserving
+        reserved = await self._reserve(request, call)
         began = time.monotonic()
         async with self._ledger.settling_if_cancelled(reserved):
-            came = await wire.exchange(
+            outcome = await wire.exchange(
                 client,
-                asked,
-                _request(asked, self._provider.model, asking.prompt, limits.answer_tokens),
-                asking.seconds_left,
+                answer_format,
+                _request(answer_format, self._provider.model, request.prompt, limits.answer_tokens),
+                request.seconds_left,
             )
         latency_ms = round((time.monotonic() - began) * 1000)
-        if not isinstance(came, Said):
-            is_charged = isinstance(came, ServerBusy | Bad) and came.may_be_charged
+        if not isinstance(outcome, ServerReply):
+            is_charged = (
+                isinstance(outcome, ServerBusy | BadModelRequest) and outcome.may_be_charged
+            )
             fail = partial(self._ledger.fail, may_be_charged=is_charged, latency_ms=latency_ms)
-            asking.pay(await asyncio.to_thread(fail, reserved, came.code))
-            return came
-        usage = came.usage or _guessed(reserved.estimate, came.text)
-        asking.pay(None if reserved.price is None else cost_usd(usage, reserved.price))
-        reply = self._reply(came, usage, latency_ms, asking.paid_usd)
+            request.pay(await asyncio.to_thread(fail, reserved, outcome.code))
+            return outcome
+        usage = outcome.usage or _estimated_tokens(reserved.estimate, outcome.text)
+        request.pay(None if reserved.price is None else cost_usd(usage, reserved.price))
+        reply = self._reply(outcome, usage, latency_ms, request.paid_usd)
         settle = partial(
-            self._ledger.settle, reserved, usage, _verdict(came), latency_ms=latency_ms
+            self._ledger.settle, reserved, usage, _verdict(outcome), latency_ms=latency_ms
         )
-        await asyncio.to_thread(_settle, settle, reply, asking.store_reply)
+        await asyncio.to_thread(_settle, settle, reply, request.store_reply)
         return reply
 
-    async def _reserve(self, asking: _Asking, call: NewCall) -> Reserved:
+    async def _reserve(self, request: _ProviderRequest, call: NewCall) -> Reserved:
         """Reserve the call's expected cost, however long others hold what is left of a budget.
 
-        The wait ends: what they do not settle in time counts as spent. It is no part of the time
+        The wait ends: what others do not settle in time counts as spent. It does not count as time
         that the provider has for its answer.
         """
         began = time.monotonic()
         reserved = await self._ledger.reserve_in_turn(call, seconds=math.inf)
         if isinstance(reserved, OverBudget):  # of an extraction; these calls belong to none
             raise TypeError("a provider's call is billed to no extraction")
-        asking.until = Deadline(at=asking.until.at + time.monotonic() - began)
+        request.until = Deadline(at=request.until.at + time.monotonic() - began)
         return reserved
 
-    def _new_call(self, asking: _Asking, asked: AnswerFormat) -> NewCall:
-        provider, prompt = self._provider, asking.prompt
+    def _new_call(self, request: _ProviderRequest, answer_format: AnswerFormat) -> NewCall:
+        provider, prompt = self._provider, request.prompt
         parts = (provider.name, provider.model, prompt)
         return NewCall(
             billing=Billing(
                 call_site=CALL_SITE,
-                source_id=asking.source_id,
+                source_id=request.source_id,
                 provider=provider.name,
                 provider_budget_usd=provider.budget_usd,
             ),
             provider=self._base_url,
             model=provider.model,
-            format=asked.value,
+            format=answer_format.value,
             cache_key=hashlib.sha256("\n".join(parts).encode()).hexdigest(),
             prompt_version=PROMPT_VERSION,
-            check_claim=asking.check_claim,
+            check_claim=request.check_claim,
             estimate=estimated_usage(
                 input_bytes=len(prompt.encode()),
                 output_tokens=self._settings.website.answer_tokens,
             ),
         )
 
-    def _reply(self, said: Said, usage: Usage, latency_ms: int, cost: Decimal | None) -> Reply:
-        """An answer that was cut off at its end is one: what comes first counts most."""
-        verdict = _verdict(said)
+    def _reply(
+        self, answer: ServerReply, usage: Usage, latency_ms: int, cost: Decimal | None
+    ) -> Reply:
+        """Return the reply; an answer cut off at its end counts: what comes first matters most."""
+        verdict = _verdict(answer)
         if verdict not in {"answered", "cut_off"}:
-            message = f"{self._base_url}: {said.refusal or 'it has no words'}"
+            message = f"{self._base_url}: {answer.refusal or 'the reply is empty'}"
             return NoReply(code=verdict, message=message, usage=usage, cost_usd=cost)
         return Replied(
-            text=said.text,
+            text=answer.text,
             model=self._provider.model,
-            model_version=said.model,
+            model_version=answer.model,
             usage=usage,
             cost_usd=cost,
             latency_ms=latency_ms,
         )
 
-    def _no(self, came: _NotSaid, asking: _Asking) -> NoReply:
-        message = f"{self._base_url}: {came.message}"
-        return NoReply(code=came.code, message=message, cost_usd=asking.paid_usd)
+    def _no_reply(self, outcome: _NotSaid, request: _ProviderRequest) -> NoReply:
+        message = f"{self._base_url}: {outcome.message}"
+        return NoReply(code=outcome.code, message=message, cost_usd=request.paid_usd)
 
     def _open(self) -> openai.AsyncOpenAI:
         if self._client is None:
@@ -379,27 +400,27 @@ class _Member:
             )
         return self._client
 
-    async def _way(self) -> AnswerFormat:
-        """How the server wants to be asked in plain words: the newer way unless it is refused."""
+    async def _answer_format(self) -> AnswerFormat:
+        """Return the API format for plain prompts: the newer one unless the server refuses it."""
         if self._format is None:
-            known = await asyncio.to_thread(self._known_way)
-            is_new = known is AnswerFormat.RESPONSES
+            stored = await asyncio.to_thread(self._stored_format)
+            is_new = stored is AnswerFormat.RESPONSES
             self._format = AnswerFormat.RESPONSES if is_new else AnswerFormat.CHAT_PLAIN
         return self._format
 
-    def _known_way(self) -> AnswerFormat:
+    def _stored_format(self) -> AnswerFormat:
         with self._store.read() as connection:
             now = self._store.clock.now(connection)
             return known_format(connection, self._base_url, now=now)
 
-    async def _learn(self, reason: str) -> AnswerFormat:
-        """The older way from now on; how strictly it takes a schema is not known by that."""
+    async def _fall_back_to_chat(self, reason: str) -> AnswerFormat:
+        """Switch to the older format and store it; its schema support stays unknown."""
         if self._format is not AnswerFormat.CHAT_PLAIN:
             self._format = AnswerFormat.CHAT_PLAIN
-            await asyncio.to_thread(self._remember, reason)
+            await asyncio.to_thread(self._store_format, reason)
         return AnswerFormat.CHAT_PLAIN
 
-    def _remember(self, reason: str) -> None:
+    def _store_format(self, reason: str) -> None:
         with self._store.begin() as connection:
             now = self._store.clock.now(connection)
             remember_format(
@@ -407,7 +428,7 @@ class _Member:
             )
 
 
-def added(paid: Decimal | None, cost: Decimal | None) -> Decimal | None:
+def add_costs(paid: Decimal | None, cost: Decimal | None) -> Decimal | None:
     """Add two costs; None is one that is not known."""
     return cost if paid is None else paid + (cost or 0)
 
@@ -428,23 +449,25 @@ def _settle(settle: Callable[..., None], reply: Reply, store_reply: StoreReply |
         raise
 
 
-def _request(asked: AnswerFormat, model: str, prompt: str, tokens: int) -> Mapping[str, Any]:
-    """The prompt as a customer would type it: no instructions, no tools, nothing stored."""
+def _request(
+    answer_format: AnswerFormat, model: str, prompt: str, tokens: int
+) -> Mapping[str, Any]:
+    """Return the request as a customer would type it: no instructions, no tools, nothing stored."""
     turns = [{"role": "user", "content": prompt}]
-    if asked is AnswerFormat.RESPONSES:
+    if answer_format is AnswerFormat.RESPONSES:
         return {"model": model, "input": turns, "max_output_tokens": tokens, "store": False}
     return {"model": model, "messages": turns, "max_tokens": tokens}
 
 
-def _verdict(said: Said) -> str:
-    if said.refusal is not None:
+def _verdict(answer: ServerReply) -> str:
+    if answer.refusal is not None:
         return "refused"
-    if not said.text.strip():
+    if not answer.text.strip():
         return "empty"
-    return "cut_off" if said.is_cut else "answered"
+    return "cut_off" if answer.is_cut else "answered"
 
 
-def _guessed(estimate: Usage, text: str) -> Usage:
-    """The tokens of an answer whose server does not count them."""
+def _estimated_tokens(estimate: Usage, text: str) -> Usage:
+    """Return the usage of an answer whose server does not report it."""
     written = estimated_usage(input_bytes=len(text.encode()), output_tokens=0).input_tokens
     return replace(estimate, output_tokens=max(written, 1))

@@ -1,4 +1,4 @@
-"""Analyses as people look at them: what was done for each, and visibility over time."""
+"""Reports of analyses for people: the state of each, and visibility over time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RankedDay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisReport:
-    """One analysis as it stands, which of its phases ended of late, and what was before it."""
+    """One analysis, which of its phases ended lately, and the history before it."""
 
     id: int
     source_id: str
@@ -56,7 +56,7 @@ def reports_since(
     source_ids: Collection[str] | None = None,
     limit: int,
 ) -> list[AnalysisReport]:
-    """The analyses that were worked on since then, the oldest first."""
+    """Return the analyses that were updated since then, oldest first."""
     query = select(website_analyses).where(website_analyses.c.updated_at >= since)
     if source_ids is not None:
         query = query.where(website_analyses.c.source_id.in_(list(source_ids)))
@@ -67,7 +67,7 @@ def reports_since(
 def latest_reports(
     connection: Connection, source_ids: Collection[str], *, is_complete: bool = False
 ) -> dict[str, AnalysisReport]:
-    """The last analysis of each of these sources that has one; the last complete one, if asked."""
+    """Return the last analysis of each of these sources; the last complete one if requested."""
     newest = select(func.max(website_analyses.c.id)).where(
         website_analyses.c.source_id.in_(list(source_ids))
     )
@@ -81,8 +81,8 @@ def latest_reports(
 
 
 def history_of(connection: Connection, business_id: int) -> list[RankedDay]:
-    """The rankings of a business, the oldest first."""
-    names = [one.name for one in fields(RankedDay)]
+    """Return the rankings of a business, oldest first."""
+    names = [column.name for column in fields(RankedDay)]
     query = (
         select(*(website_rankings.c[name] for name in names))
         .where(website_rankings.c.business_id == business_id)
@@ -103,7 +103,7 @@ def _report(connection: Connection, row: RowMapping, since: datetime | None) -> 
         prompts=row["prompts"] or (),
         analysis=row["analysis"] or {},
         phase_times=row["phase_times"],
-        ended=[one for one in PHASES if _has_ended(row["phase_times"].get(one.queue), since)],
+        ended=[phase for phase in PHASES if _has_ended(row["phase_times"].get(phase.queue), since)],
         history=[] if business_id is None else history_of(connection, business_id),
         **{name: row[name] for name in taken},
     )
@@ -122,8 +122,8 @@ ALL = "all"
 class VisibilityRow:
     """How visible the business is to one provider, or to all; shares from 0 to 1.
 
-    Of a provider that answered nothing there are no numbers. `competitors` are by name the share
-    of the same answers that name each, the most visible first.
+    A provider that answered nothing has no numbers. `competitors` are by name the share of the same
+    answers that name each, the most visible first.
     """
 
     provider: str
@@ -139,26 +139,28 @@ class VisibilityRow:
 
 
 def visibility_rows(report: AnalysisReport) -> list[VisibilityRow]:
-    """All providers together, then each; nothing before the analysis is complete."""
-    found = report.analysis
-    return list(_rows(found, prompts=len(report.prompts))) if found else []
+    """Return a row for all providers together, then one for each; none if incomplete."""
+    analysis = report.analysis
+    return list(_rows(analysis, prompts=len(report.prompts))) if analysis else []
 
 
-def _rows(found: Mapping[str, Any], *, prompts: int) -> Iterator[VisibilityRow]:
-    failures: Mapping[str, str] = found.get("failures", {})
-    by_provider: Mapping[str, Mapping[str, Any]] = found["by_provider"]
+def _rows(analysis: Mapping[str, Any], *, prompts: int) -> Iterator[VisibilityRow]:
+    failures: Mapping[str, str] = analysis.get("failures", {})
+    by_provider: Mapping[str, Mapping[str, Any]] = analysis["by_provider"]
     providers = len(by_provider.keys() | failures.keys())
-    yield _row(ALL, {**found["overall"], "competitors": found["competitors"]}, prompts * providers)
-    for name, one in by_provider.items():
-        yield _row(name, one, prompts, failures.get(name))
+    yield _row(
+        ALL, {**analysis["overall"], "competitors": analysis["competitors"]}, prompts * providers
+    )
+    for name, facts in by_provider.items():
+        yield _row(name, facts, prompts, failures.get(name))
     for name in failures.keys() - by_provider.keys():
         yield VisibilityRow(provider=name, prompts=prompts, answers=0, failure=failures[name])
 
 
 def _row(
-    provider: str, one: Mapping[str, Any], prompts: int, failure: str | None = None
+    provider: str, facts: Mapping[str, Any], prompts: int, failure: str | None = None
 ) -> VisibilityRow:
-    others: Mapping[str, Mapping[str, Any]] = one.get("competitors", {})
+    others: Mapping[str, Mapping[str, Any]] = facts.get("competitors", {})
     shares = {name: float(other["visibility"]) for name, other in others.items()}
     taken = ("answers", "visibility", "unprompted", "best_rank", "score")
     return VisibilityRow(
@@ -166,6 +168,6 @@ def _row(
         prompts=prompts,
         competitors=dict(sorted(shares.items(), key=lambda pair: -pair[1])),
         failure=failure,
-        mean_rank=one.get("mean_rank"),  # rankings of old have none
-        **{name: one[name] for name in taken},
+        mean_rank=facts.get("mean_rank"),  # old rankings have none
+        **{name: facts[name] for name in taken},
     )

@@ -1,4 +1,4 @@
-"""Which analyses and answers are kept; the rankings, which histories are drawn from, stay."""
+"""Retention of analyses and answers; the rankings, which the history plots, are never deleted."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ingestion_pipeline.store.tables import (
 from ingestion_pipeline.websites.metrics import KINDS
 from ingestion_pipeline.websites.states import AnalysisStatus
 
-SWEPT_AT_ONCE = 500  # analyses; the rest follows at the next sweep
+SWEPT_AT_ONCE = 500  # analyses; the rest is deleted by the next run
 
 
 def old_answers(connection: Connection, settings: Settings, now: datetime) -> int:
-    """The words of answers go with age: what they came to stays with their analysis.
+    """Delete the texts of old answers; their results stay with the analysis.
 
-    Never those of a website's last complete analysis, nor of one that may go on.
+    Never those of a website's last complete analysis, nor of one that may be resumed.
     """
     before = now - timedelta(seconds=settings.retention.website_answers_seconds)
     has_answers = exists().where(website_answers.c.analysis_id == website_analyses.c.id)
@@ -32,7 +32,7 @@ def old_answers(connection: Connection, settings: Settings, now: datetime) -> in
 
 
 def old_analyses(connection: Connection, settings: Settings, now: datetime) -> int:
-    """Old analyses go with what is left of their answers, but for the last of each website."""
+    """Delete old analyses with their remaining answers, except the last of each website."""
     before = now - timedelta(seconds=settings.retention.website_analyses_seconds)
     last = select(func.max(website_analyses.c.id)).group_by(website_analyses.c.source_id)
     ids = _locked(connection, _ended_before(before).where(website_analyses.c.id.not_in(last)))
@@ -42,7 +42,7 @@ def old_analyses(connection: Connection, settings: Settings, now: datetime) -> i
 
 
 def _ended_before(before: datetime) -> Select[int]:
-    """Not the last complete one of a website, and none that a dead letter may revive."""
+    """Select old analyses, without the last complete one and those a dead letter may requeue."""
     complete = (
         select(func.max(website_analyses.c.id))
         .where(website_analyses.c.status == AnalysisStatus.COMPLETED.value)
@@ -67,5 +67,5 @@ def _ended_before(before: datetime) -> Select[int]:
 
 
 def _locked(connection: Connection, query: Select[int]) -> list[int]:
-    """What nobody else sweeps or revives at this moment is ours until the transaction ends."""
+    """Lock and return the ids that no other transaction deletes or requeues now."""
     return list(connection.execute(query.with_for_update(skip_locked=True)).scalars())

@@ -1,7 +1,7 @@
-"""The rows that an analysis leaves: its business, its answers, and the ranking of the day.
+"""Rows that an analysis writes: its business, its answers, and the ranking of the day.
 
-Each has a natural key, so that to write one twice is to write it once. Whether the writer may still
-write is decided by whoever opened the transaction.
+Each has a natural key, so that writing it twice has the effect of writing it once. The caller's
+transaction checks the claim.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _ANSWER_COLUMNS = _ANSWER.split()
 
 
 def upsert_business(connection: Connection, business: Business, *, now: datetime) -> int:
-    """The id of the business at this address; it says what was found out last."""
-    kept = business.as_json()
-    facts = {name: kept[name] for name in kept if name not in {"url"}} | {"updated_at": now}
+    """Insert or update the business at this address; return its id."""
+    values = business.as_json()
+    facts = {name: values[name] for name in values if name not in {"url"}} | {"updated_at": now}
     statement = insert_into(connection, businesses).values(
         url=business.url, url_key=business.key, created_at=now, **facts
     )
@@ -42,7 +42,7 @@ def upsert_business(connection: Connection, business: Business, *, now: datetime
     ).scalar_one()
 
 
-def keep_answers(
+def store_answers(
     connection: Connection,
     analysis_id: int,
     answers: Sequence[ProviderAnswer],
@@ -50,32 +50,32 @@ def keep_answers(
     now: datetime,
     run_id: str | None = None,
 ) -> None:
-    """One row per prompt and provider; an answer stays what it is, a failure may become one."""
+    """Upsert one row per prompt and provider; an answer is final, a failure may be replaced."""
     if not answers:
         return
-    rows = [_answer_row(analysis_id, one, now) | {"run_id": run_id} for one in answers]
+    rows = [_answer_row(analysis_id, answer, now) | {"run_id": run_id} for answer in answers]
     statement = insert_into(connection, website_answers).values(rows)
-    given = statement.excluded
+    excluded = statement.excluded
     connection.execute(
         statement.on_conflict_do_update(
             index_elements=["analysis_id", "prompt_index", "provider"],
-            set_={name: given[name] for name in (*_ANSWER_COLUMNS, "created_at", "run_id")}
+            set_={name: excluded[name] for name in (*_ANSWER_COLUMNS, "created_at", "run_id")}
             | {"modified_at": Moment()},
             where=website_answers.c.status == AnswerStatus.FAILED.value,
         )
     )
 
 
-def keep_mentions(connection: Connection, analysis_id: int, analysed: WebsiteAnalysed) -> None:
-    """Each answer says whom it names, and where."""
-    felt = {one.pair: one.sentiment for one in analysed.answers}
+def store_mentions(connection: Connection, analysis_id: int, analysed: WebsiteAnalysed) -> None:
+    """Store the mentions and the sentiment of each answer."""
+    sentiments = {answer.pair: answer.sentiment for answer in analysed.answers}
     rows = [
         {
             "of_prompt": pair[0],
             "of_provider": pair[1],
-            "found": {"names": _named(found), "sentiment": felt[pair]},
+            "found": {"names": _mentions_json(mentions), "sentiment": sentiments[pair]},
         }
-        for pair, found in analysed.mentions.items()
+        for pair, mentions in analysed.mentions.items()
     ]
     if rows:
         connection.execute(
@@ -90,7 +90,7 @@ def keep_mentions(connection: Connection, analysis_id: int, analysed: WebsiteAna
         )
 
 
-def _named(found: Mapping[str, Mentions]) -> dict[str, Any]:
+def _mentions_json(mentions: Mapping[str, Mentions]) -> dict[str, Any]:
     return {
         name: {
             "count": places.count,
@@ -98,7 +98,7 @@ def _named(found: Mapping[str, Mentions]) -> dict[str, Any]:
             "is_exact": places.is_exact,
             "places": [[place.start, place.end] for place in places.places],
         }
-        for name, places in found.items()
+        for name, places in mentions.items()
         if places
     }
 
@@ -106,7 +106,7 @@ def _named(found: Mapping[str, Mentions]) -> dict[str, Any]:
 def answers_of(
     connection: Connection, analysis_id: int, *, direct: frozenset[int] = frozenset()
 ) -> list[ProviderAnswer]:
-    """The answers that there are; `direct` are the numbers of prompts that name the business."""
+    """Return the stored answers; `direct` are the numbers of prompts that name the business."""
     query = (
         select(website_answers)
         .where(website_answers.c.analysis_id == analysis_id)
@@ -140,7 +140,7 @@ def _sentiment(mentions: object) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedAnalysis:
-    """Whose ranking it is, and of which analysis."""
+    """The business of a ranking, and its analysis."""
 
     business_id: int
     analysis_id: int
@@ -149,7 +149,7 @@ class RankedAnalysis:
 def upsert_ranking(
     connection: Connection, ranked: RankedAnalysis, analysed: WebsiteAnalysed, *, now: datetime
 ) -> None:
-    """One row per business and day (UTC): a later analysis of the day replaces the earlier."""
+    """Upsert the ranking of business and day (UTC): a later analysis replaces an earlier one."""
     ranking = analysed.ranking
     values: dict[str, Any] = {
         "analysis_id": ranked.analysis_id,
@@ -172,21 +172,21 @@ def upsert_ranking(
     )
 
 
-def _answer_row(analysis_id: int, one: ProviderAnswer, now: datetime) -> dict[str, Any]:
-    felt = null() if one.sentiment is None else {"sentiment": one.sentiment}
+def _answer_row(analysis_id: int, answer: ProviderAnswer, now: datetime) -> dict[str, Any]:
+    mentions = null() if answer.sentiment is None else {"sentiment": answer.sentiment}
     return {
         "analysis_id": analysis_id,
-        "prompt_index": one.prompt_index,
-        "prompt": storable(one.prompt),
-        "provider": one.provider,
-        "model": one.model,
-        "model_version": one.model_version,
-        "status": one.status.value,
-        "answer": None if one.answer is None else storable(one.answer),
-        "error": None if one.error is None else storable(one.error),
-        "input_tokens": one.input_tokens,
-        "output_tokens": one.output_tokens,
-        "cost_usd": one.cost_usd,
-        "mentions": felt,
+        "prompt_index": answer.prompt_index,
+        "prompt": storable(answer.prompt),
+        "provider": answer.provider,
+        "model": answer.model,
+        "model_version": answer.model_version,
+        "status": answer.status.value,
+        "answer": None if answer.answer is None else storable(answer.answer),
+        "error": None if answer.error is None else storable(answer.error),
+        "input_tokens": answer.input_tokens,
+        "output_tokens": answer.output_tokens,
+        "cost_usd": answer.cost_usd,
+        "mentions": mentions,
         "created_at": now,
     }

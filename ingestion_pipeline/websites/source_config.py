@@ -1,4 +1,4 @@
-"""What an operator says of a website in its source's `config`: it is believed, and nothing asked.
+"""An operator's description of a website in its source's `config`; it overrides what is extracted.
 
 ```yaml
 config:
@@ -24,8 +24,8 @@ MAX_CHARACTERS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
-    """The operator's words; with a name nothing is extracted, with prompts none are formed."""
+class WebsiteConfig:
+    """The operator's statements; with a name nothing is extracted, with prompts none are formed."""
 
     name: str | None = None
     aliases: tuple[str, ...] = ()
@@ -39,12 +39,12 @@ class Given:
 
     @property
     def is_manual(self) -> bool:
-        """Whether the operator says what the business is."""
+        """Return whether the operator states what the business is."""
         return self.name is not None
 
 
-def given_of(config: Mapping[str, Any]) -> tuple[Given, list[BadField]]:
-    """What the configuration says, and everything that is wrong with it."""
+def parse_website_config(config: Mapping[str, Any]) -> tuple[WebsiteConfig, list[BadField]]:
+    """Return the parsed config and all its problems."""
     bad = [
         BadField(f"config.{key}", f"unknown key; there are: {', '.join(KEYS)}")
         for key in config
@@ -55,21 +55,21 @@ def given_of(config: Mapping[str, Any]) -> tuple[Given, list[BadField]]:
     business: object = config.get("business") or {}
     if not isinstance(business, Mapping):
         bad.append(BadField("config.business", "must be a mapping such as {name: Acme}"))
-        return Given(), bad
+        return WebsiteConfig(), bad
     stated = cast("Mapping[str, object]", business)
-    known = (*TEXTS, *LISTS)
+    allowed = (*TEXTS, *LISTS)
     bad += [
-        BadField(f"config.business.{key}", f"unknown key; there are: {', '.join(known)}")
+        BadField(f"config.business.{key}", f"unknown key; there are: {', '.join(allowed)}")
         for key in stated
-        if key not in known
+        if key not in allowed
     ]
     texts = {name: _text(stated.get(name), f"business.{name}", bad) for name in TEXTS}
     lists = {name: _listed(stated.get(name), f"business.{name}", bad) for name in LISTS}
     prompts = _listed(config.get("prompts"), "prompts", bad)
     if len(prompts) > MAX_PROMPTS:
-        bad.append(BadField("config.prompts", f"has {len(prompts)}; {MAX_PROMPTS} are the most"))
+        bad.append(BadField("config.prompts", f"has {len(prompts)}; at most {MAX_PROMPTS}"))
     return (
-        Given(
+        WebsiteConfig(
             name=texts["name"],
             aliases=lists["aliases"],
             industry=texts["industry"],
@@ -89,7 +89,9 @@ def _text(value: object, name: str, bad: list[BadField]) -> str | None:
         return None
     text = " ".join(value.split()) if isinstance(value, str) else ""
     if not text or len(text) > MAX_CHARACTERS:
-        bad.append(BadField(f"config.{name}", f"must be a text of up to {MAX_CHARACTERS} letters"))
+        bad.append(
+            BadField(f"config.{name}", f"must be a text of up to {MAX_CHARACTERS} characters")
+        )
         return None
     return text
 
@@ -101,5 +103,5 @@ def _listed(value: object, name: str, bad: list[BadField]) -> tuple[str, ...]:
         bad.append(BadField(f"config.{name}", "must be a list of texts"))
         return ()
     numbered = enumerate(cast("list[object]", value))
-    found = [_text(one, f"{name}[{number}]", bad) for number, one in numbered]
-    return tuple(dict.fromkeys(one for one in found if one))
+    texts = [_text(item, f"{name}[{number}]", bad) for number, item in numbered]
+    return tuple(dict.fromkeys(item for item in texts if item))

@@ -1,4 +1,4 @@
-"""The states of an analysis and its phases; one table says which queue works on which state.
+"""The states of an analysis and its phases; one table maps each state to the queue that serves it.
 
 ```
  not-started ──website_info──> prompt-forming ──website_prompts──> model-analysis
@@ -6,8 +6,8 @@
       └────────── failed <───────────┴────────────── failed <──────────┴──> completed
 ```
 
-There is no state besides: an analysis at work is in the state of its phase, and its task says who
-works on it, so that whatever a crash leaves behind is found again by the same question.
+There is no "running" state: a running analysis is in the state of its phase, and its task says
+which worker has it, so that whatever a crash leaves is found by the same query.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ingestion_pipeline.websites.business import Business
 
 
 class AnalysisStatus(StrEnum):
-    """How far an analysis is; the last two are final."""
+    """The state of an analysis; the last two are final."""
 
     NOT_STARTED = "not-started"
     PROMPT_FORMING = "prompt-forming"
@@ -36,18 +36,18 @@ class AnalysisStatus(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing is done any more."""
+        """Return whether the analysis has ended."""
         return self in {AnalysisStatus.COMPLETED, AnalysisStatus.FAILED}
 
 
 class AnswerStatus(StrEnum):
-    """What a provider's answer to one prompt came to."""
+    """The state of a provider's answer to one prompt."""
 
     ANSWERED = "answered"
     FAILED = "failed"
 
 
-# Kinds of tasks, one per phase; the key of each is its analysis.
+# Kinds of tasks, one per phase; their dedupe key is the analysis.
 WEBSITE_INFO = "website_info"
 WEBSITE_PROMPTS = "website_prompts"
 WEBSITE_ANALYSIS = "website_analysis"
@@ -55,18 +55,18 @@ WEBSITE_ANALYSIS = "website_analysis"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """One phase: its queue's name, the kind of its tasks, the states before and after it."""
+    """One phase: the name of its queue, the kind of its tasks, the states before and after it."""
 
     queue: str
     kind: str
     status: AnalysisStatus
     after: AnalysisStatus
     progress_percent: int  # when it has ended
-    message: str  # for people, while it is at work
+    message: str  # shown while it is running
 
     @property
     def step(self) -> str:
-        """What `current_step` says while an analysis is in this phase: it follows the status."""
+        """Return `current_step` of an analysis in this phase: it follows the status."""
         return self.status.value
 
 
@@ -108,11 +108,11 @@ ASKING_PERCENT = (60, 90)  # by the share of providers that are done
 BASE_PRIORITY = 5
 _FRESH = timedelta(hours=1)
 _RECENT = timedelta(hours=6)
-_TASK_PRIORITY = 100  # tasks go by the smaller number, analyses by the greater
+_TASK_PRIORITY = 100  # tasks are served by the smaller number, analyses by the greater
 
 
 def dedupe_key(analysis_id: int) -> str:
-    """The key of an analysis' task in each phase: one active task of a kind, however often."""
+    """Return the dedupe key of an analysis' tasks: one active task of each kind."""
     return f"analysis:{analysis_id}"
 
 
@@ -125,7 +125,7 @@ def analysis_priority(
     is_recurring: bool = False,
     is_manual: bool = False,
 ) -> int:
-    """How soon an analysis is served: the greater the sooner, never below 0."""
+    """Return how soon an analysis is served: the greater the sooner, never below 0."""
     age = now - created_at
     points = BASE_PRIORITY - retries - releases
     points += 3 if age < _FRESH else 1 if age < _RECENT else 0
@@ -135,19 +135,19 @@ def analysis_priority(
 
 
 def task_priority(priority: int) -> int:
-    """The same as the queue counts it, where the smaller number is served first."""
+    """Return the priority for the task queue, which serves the smaller number first."""
     return _TASK_PRIORITY - priority
 
 
 def asking_percent(done: int, providers: int) -> int:
-    """Progress in the last phase after that many of the providers are done."""
+    """Return the progress in the last phase when that many of the providers are done."""
     low, high = ASKING_PERCENT
     return low + (high - low) * done // max(providers, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedPage:
-    """A page as a phase needs it: where it was found, its markup, and where it leads."""
+    """A page as a phase needs it: final address, markup and links."""
 
     url: str
     html: str
@@ -155,25 +155,25 @@ class FetchedPage:
 
     @classmethod
     def of(cls, page: NewPage) -> FetchedPage:
-        """The page that a visitor brought."""
+        """Convert a page of the visitor."""
         html = decode(page.body, page.content_type)
         return cls(url=page.final_url, html=html, links=page.links)
 
 
-# Brings a page politely, in a browser where it needs one; raises a `WorkError` if it cannot.
+# Fetches a page within its host's limits, in a browser if necessary; raises a `WorkError`.
 Visit = Callable[[str], Awaitable[FetchedPage]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseFailed:
-    """The phase came to nothing; the error's class says whether to come back, and when."""
+    """The phase failed; the class of the error says whether to retry, and when."""
 
     error: WorkError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Informed:
-    """What the website is the website of, from which pages; what went wrong by the way."""
+    """The business of the website, the pages used, and the problems met."""
 
     business: Business
     pages: tuple[str, ...] = ()
@@ -181,7 +181,7 @@ class Informed:
 
 
 class PromptedBy(StrEnum):
-    """Who formed the prompts."""
+    """Who wrote the prompts."""
 
     OPERATOR = "operator"
     MODEL = "model"
@@ -206,10 +206,10 @@ class Prompted:
     problems: tuple[Problem, ...] = ()
 
     def as_json(self) -> list[dict[str, str | bool]]:
-        """As `website_analyses.prompts` keeps them."""
+        """Return the JSON for `website_analyses.prompts`."""
         return [
-            {"text": one.text, "is_direct": one.is_direct, "by": one.by.value}
-            for one in self.prompts
+            {"text": prompt.text, "is_direct": prompt.is_direct, "by": prompt.by.value}
+            for prompt in self.prompts
         ]
 
 

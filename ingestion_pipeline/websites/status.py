@@ -1,4 +1,4 @@
-"""Websites as an operator asks about them: how far each analysis is, and why it waits."""
+"""Status of websites for operators: the state of each analysis, and why it waits."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ingestion_pipeline.websites.reporting import AnalysisReport, latest_reports
 from ingestion_pipeline.websites.states import AnalysisStatus
 
 MOST_LISTED = 1_000
-NEVER = "never-analysed"  # the state of a website without an analysis
-SETTLED = "settled"  # a call whose answer came
+NEVER_ANALYSED = "never-analysed"  # the state of a website without an analysis
+ANSWERED_CALL = "settled"  # status of a model call that was answered
 _LAST = (
     "id",
     "source_id",
@@ -57,8 +57,8 @@ class PhaseTask:
 class WebsiteReport:
     """A website's last analysis and its last complete one.
 
-    `why` says what becomes of it next. Cost and calls are those of the ledger, of all its analyses;
-    of the unpriced calls nobody knows what they cost.
+    `why` says what happens next. Cost and calls are those of the ledger, over all its analyses; the
+    cost of unpriced calls is not known.
     """
 
     source: Source
@@ -74,17 +74,23 @@ class WebsiteReport:
 def list_websites(
     connection: Connection, *, now: datetime, max_attempts: int, status: str | None = None
 ) -> list[dict[str, Any]]:
-    """Every website, or those whose last analysis is in this state; by id."""
+    """Return every website, or those whose last analysis is in this state; by id."""
     last, waiting = _last(connection), _phase_tasks(connection)
     scores = _scores(connection)
     rows = [
         _listed(
-            one,
-            last.get(one.source.id),
-            scores.get(one.source.id),
-            _why(one, last.get(one.source.id), waiting.get(one.source.id), now, max_attempts),
+            watched,
+            last.get(watched.source.id),
+            scores.get(watched.source.id),
+            _why(
+                watched,
+                last.get(watched.source.id),
+                waiting.get(watched.source.id),
+                now,
+                max_attempts,
+            ),
         )
-        for one in watched_sources(connection, kind=Kind.WEBSITE)
+        for watched in watched_sources(connection, kind=Kind.WEBSITE)
     ]
     return [row for row in rows if status in {None, row["status"]}][:MOST_LISTED]
 
@@ -92,7 +98,7 @@ def list_websites(
 def website_report(
     connection: Connection, source_id: str, *, now: datetime, max_attempts: int
 ) -> WebsiteReport:
-    """One website with everything that is known of its analyses."""
+    """Return one website with the reports of its analyses."""
     watched = watched_source(connection, source_id)
     if watched is None or watched.source.kind is not Kind.WEBSITE:
         raise UnknownWebsite(source_id)
@@ -105,7 +111,7 @@ def website_report(
         complete=latest_reports(connection, [source_id], is_complete=True).get(source_id),
         why=_why(watched, last, task, now, max_attempts),
         next_check_at=watched.next_check_at,
-        cost_usd=sum((one for one in costs if one is not None), Decimal(0)),
+        cost_usd=sum((cost for cost in costs if cost is not None), Decimal(0)),
         calls=len(costs),
         unpriced=costs.count(None),
     )
@@ -114,18 +120,18 @@ def website_report(
 def why_it_waits(
     task: PhaseTask | None, *, now: datetime, max_attempts: int, step: str = ""
 ) -> str:
-    """What keeps an analysis that has not ended, in a sentence for people."""
+    """Return why an analysis has not ended, as a sentence for people."""
     if task is None:
         return f"{step}: it has no task; `ingest dead-letters list` may have it"
     if task.status is TaskStatus.PROCESSING:
         if task.lease_until is not None and task.lease_until < now:
-            return f"{step}: its worker fell silent; the next run takes over"
-        return f"{step}: at work since {_at(task.updated_at)} (attempt {task.attempts})"
+            return f"{step}: worker lost; the next run takes over"
+        return f"{step}: running since {_at(task.updated_at)} (attempt {task.attempts})"
     because = f": {task.error}" if task.error else ""
     if task.not_before > now:
         tried = f", attempt {task.attempts} of {max_attempts} failed" if task.attempts else ""
         return f"{step}: waits until {_at(task.not_before)}{tried}{because}"
-    return f"{step}: can be claimed since {_at(task.not_before)}; no run has had a slot for it yet"
+    return f"{step}: claimable since {_at(task.not_before)}; no run has had a free slot yet"
 
 
 def _why(
@@ -143,7 +149,7 @@ def _why(
         return why_it_waits(task, now=now, max_attempts=max_attempts, step=step)
     ended = f"failed: {last['failure']}" if last["failure"] else f"ended {_at(last['finished_at'])}"
     at = watched.next_check_at
-    return f"{ended}; the next analysis begins {_at(at) if at else 'when it is asked for'}"
+    return f"{ended}; the next analysis starts {_at(at) if at else 'on request'}"
 
 
 def _listed(
@@ -156,7 +162,7 @@ def _listed(
         "url": source.url,
         "name": info.get("name") or source.name,
         "analysis": last["id"] if last else None,
-        "status": last["status"] if last else NEVER,
+        "status": last["status"] if last else NEVER_ANALYSED,
         "step": last["current_step"] if last else None,
         "progress_percent": last["progress_percent"] if last else 0,
         "visibility": score["visibility"] if score else None,
@@ -168,7 +174,7 @@ def _listed(
 
 
 def _last(connection: Connection, *those: ColumnElement[bool]) -> dict[str, RowMapping]:
-    """The last analysis of each website."""
+    """Return the last analysis of each website."""
     newest = select(func.max(website_analyses.c.id)).where(*those)
     query = select(*(website_analyses.c[name] for name in _LAST)).where(
         website_analyses.c.id.in_(newest.group_by(website_analyses.c.source_id))
@@ -177,7 +183,7 @@ def _last(connection: Connection, *those: ColumnElement[bool]) -> dict[str, RowM
 
 
 def _scores(connection: Connection) -> dict[str, Mapping[str, Any]]:
-    """What the last complete analysis of each website came to."""
+    """Return the scores of each website's last complete analysis."""
     newest = (
         select(func.max(website_analyses.c.id))
         .where(website_analyses.c.status == AnalysisStatus.COMPLETED.value)
@@ -189,7 +195,7 @@ def _scores(connection: Connection) -> dict[str, Mapping[str, Any]]:
 
 
 def _phase_tasks(connection: Connection, *those: ColumnElement[bool]) -> dict[str, PhaseTask]:
-    """The task at hand of each website that has an unfinished analysis: there is one of each."""
+    """Return the active task of each website that has an unfinished analysis."""
     names = PhaseTask.__dataclass_fields__
     query = select(tasks.c.source_id, *(tasks.c[name] for name in names)).where(
         ACTIVE, tasks.c.kind.in_(KINDS), *those
@@ -204,8 +210,8 @@ def _phase_tasks(connection: Connection, *those: ColumnElement[bool]) -> dict[st
 
 
 def _costs(connection: Connection, source_id: str) -> list[Decimal | None]:
-    """Of each call that was charged, as far as its price is known."""
-    is_charged = (model_calls.c.status == SETTLED) | (model_calls.c.cost_usd > 0)
+    """Return the cost of each call that was charged, None where its price is not known."""
+    is_charged = (model_calls.c.status == ANSWERED_CALL) | (model_calls.c.cost_usd > 0)
     query = select(model_calls.c.cost_usd).where(model_calls.c.source_id == source_id, is_charged)
     return list(connection.execute(query).scalars())
 

@@ -1,6 +1,6 @@
-"""How visible a business is in what providers answered, and its competitors in the same answers.
+"""Visibility of a business and its competitors in the providers' answers, and their sentiment.
 
-All pure. An answer that a provider did not give counts neither for nor against anybody.
+A missing answer counts neither for nor against anybody.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from ingestion_pipeline.tasks.errors import Fatal, WorkError
 from ingestion_pipeline.websites.naming import Mentions, Names, find_mentions, mentions_of_all
 
 MAX_SCORE = 100
-# Named first and often in all of seven answers comes to 105, so to the cap.
+# A name that is first and repeated in all of seven answers has 105 points, so the cap.
 _RANK_POINTS = {1: 12, 2: 10, 3: 8, 4: 6, 5: 4}
 _MOST_REPETITIONS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GivenAnswer:
-    """What one provider answered to one prompt."""
+class AnswerText:
+    """One provider's answer to one prompt."""
 
     prompt_index: int
     provider: str
@@ -60,7 +60,7 @@ class Visibility:
     mean_rank: float | None
 
     def as_json(self) -> dict[str, Any]:
-        """As rankings and analyses keep it."""
+        """Return the JSON for rankings and analyses."""
         return {
             "answers": self.answers,
             "mentioned": self.mentioned,
@@ -75,7 +75,7 @@ class Visibility:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """One analysis in numbers: in all, by provider, and of each competitor.
+    """The numbers of one analysis: in total, by provider, and of each competitor.
 
     `rivals` are the competitors by provider.
     """
@@ -90,68 +90,70 @@ class Ranking:
     )
 
     def providers_as_json(self) -> dict[str, Any]:
-        """By provider the business, and under `competitors` the others in the same answers."""
+        """Return the business by provider; under `competitors` the others in the same answers."""
         return {
             name: {
-                **one.as_json(),
+                **visibility.as_json(),
                 "competitors": {
-                    other: seen.as_json() for other, seen in self.rivals.get(name, {}).items()
+                    other: rival.as_json() for other, rival in self.rivals.get(name, {}).items()
                 },
             }
-            for name, one in self.by_provider.items()
+            for name, visibility in self.by_provider.items()
         }
 
     def competitors_as_json(self) -> dict[str, Any]:
-        """Each competitor in all answers."""
-        return {name: one.as_json() for name, one in self.competitors.items()}
+        """Return each competitor over all answers."""
+        return {name: visibility.as_json() for name, visibility in self.competitors.items()}
 
 
 def relevance(mentions: Mentions) -> int:
-    """What one answer is worth: points by rank, and one for each repetition up to three."""
+    """Return the points of one answer: by rank, and one for each repetition up to three."""
     if mentions.rank is None:
         return 0
     return _RANK_POINTS[mentions.rank] + min(mentions.count - 1, _MOST_REPETITIONS)
 
 
-def visibility_of(found: Sequence[tuple[GivenAnswer, Mentions]]) -> Visibility:
-    """How visible a name is in the answers that it was looked for in.
+def visibility_of(pairs: Sequence[tuple[AnswerText, Mentions]]) -> Visibility:
+    """Return how visible a name is in these answers.
 
-    The score is the sum of what each prompt's answer is worth, at most 100; where several providers
-    answered, the mean of theirs.
+    The score is the sum of each prompt's points, at most 100; with several providers, the mean of
+    theirs.
     """
-    unprompted = [bool(mentions) for answer, mentions in found if not answer.is_direct]
-    mentioned = sum(bool(mentions) for _, mentions in found)
-    ranks = [mentions.rank for _, mentions in found if mentions.rank is not None]
+    unprompted = [bool(mentions) for answer, mentions in pairs if not answer.is_direct]
+    mentioned = sum(bool(mentions) for _, mentions in pairs)
+    ranks = [mentions.rank for _, mentions in pairs if mentions.rank is not None]
     return Visibility(
-        answers=len(found),
+        answers=len(pairs),
         mentioned=mentioned,
-        mentions=sum(mentions.count for _, mentions in found),
-        visibility=_share(mentioned, len(found)),
+        mentions=sum(mentions.count for _, mentions in pairs),
+        visibility=_share(mentioned, len(pairs)),
         unprompted=_share(sum(unprompted), len(unprompted)) if unprompted else None,
-        score=_score(found),
+        score=_score(pairs),
         best_rank=min(ranks, default=None),
         mean_rank=round(sum(ranks) / len(ranks), 1) if ranks else None,
     )
 
 
 def ranking_of(
-    answers: Sequence[GivenAnswer],
-    found: Mapping[str, Sequence[Mentions]],
+    answers: Sequence[AnswerText],
+    mentions: Mapping[str, Sequence[Mentions]],
     own: str,
     *,
     cost_usd: Decimal | None = None,
 ) -> Ranking:
-    """The whole analysis in numbers, from what `mentions_in` found; all but `own` compete."""
-    paired = {name: list(zip(answers, places, strict=True)) for name, places in found.items()}
+    """Return the ranking from the result of `mentions_in`; all names but `own` are competitors."""
+    paired = {name: list(zip(answers, places, strict=True)) for name, places in mentions.items()}
     ours = paired[own]
     providers = list(dict.fromkeys(answer.provider for answer in answers))
-    felt = [answer.sentiment for answer in answers if answer.sentiment is not None]
+    sentiments = [answer.sentiment for answer in answers if answer.sentiment is not None]
     return Ranking(
         overall=visibility_of(ours),
         by_provider={name: visibility_of(_by(name, ours)) for name in providers},
         competitors={name: visibility_of(pairs) for name, pairs in paired.items() if name != own},
         cost_usd=cost_usd,
-        sentiments={one: felt.count(one) for one in dict.fromkeys(felt)},
+        sentiments={
+            sentiment: sentiments.count(sentiment) for sentiment in dict.fromkeys(sentiments)
+        },
         rivals={
             provider: {
                 name: visibility_of(_by(provider, pairs))
@@ -164,33 +166,34 @@ def ranking_of(
 
 
 def _by(
-    provider: str, pairs: Sequence[tuple[GivenAnswer, Mentions]]
-) -> list[tuple[GivenAnswer, Mentions]]:
+    provider: str, pairs: Sequence[tuple[AnswerText, Mentions]]
+) -> list[tuple[AnswerText, Mentions]]:
     return [pair for pair in pairs if pair[0].provider == provider]
 
 
 def mentions_in(
-    answers: Sequence[GivenAnswer],
+    answers: Sequence[AnswerText],
     own: Names,
     competitors: Sequence[Names],
     *,
     language: str | None = None,
     threshold: float,
 ) -> Mapping[str, Sequence[Mentions]]:
-    """By name, where each answer mentions it; nobody is found inside another's longer name."""
+    """Return the mentions of each name by answer; no name is found inside a longer one."""
     everybody = (own, *competitors)
     by_answer = [
         mentions_of_all(answer.text, everybody, language=language, threshold=threshold)
         for answer in answers
     ]
     return {
-        names.name: [found[number] for found in by_answer] for number, names in enumerate(everybody)
+        names.name: [answer_mentions[number] for answer_mentions in by_answer]
+        for number, names in enumerate(everybody)
     }
 
 
-def _score(found: Sequence[tuple[GivenAnswer, Mentions]]) -> int:
+def _score(pairs: Sequence[tuple[AnswerText, Mentions]]) -> int:
     sums: dict[str, int] = {}
-    for answer, mentions in found:
+    for answer, mentions in pairs:
         sums[answer.provider] = sums.get(answer.provider, 0) + relevance(mentions)
     capped = [min(points, MAX_SCORE) for points in sums.values()]
     return round(sum(capped) / len(capped)) if capped else 0
@@ -204,7 +207,7 @@ VERSION = "website sentiment 1"
 CALL_SITE = "website_sentiment"
 SENTIMENTS = ("positive", "neutral", "negative")
 MAX_CHARACTERS = 8_000
-_LEAST_QUOTE = 10  # characters; a word alone proves no opinion
+_LEAST_QUOTE = 10  # characters; a single word proves no opinion
 SCHEMA = AnswerSchema(
     name="sentiment",
     schema={
@@ -226,10 +229,10 @@ that show it, copied exactly."""
 async def sentiment_of(
     answer: str, names: Names, client: ModelClient, *, source_id: str | None, language: str | None
 ) -> str | None:
-    """The sentiment, if the model gives one and its quote stands in the answer; else None.
+    """Return the sentiment if the model gives one and its quote is in the answer; else None.
 
     Raises:
-        Fatal: the ground gives way.
+        Fatal: the environment fails (database, disk, memory).
     """
     question = Question(
         prompt=Prompt(
@@ -244,22 +247,22 @@ async def sentiment_of(
     )
     billing = Billing(call_site=CALL_SITE, source_id=source_id)
     try:
-        said = await client.ask(question, billing, rungs=(ModelTier.CHEAP,))
+        outcome = await client.ask(question, billing, tiers=(ModelTier.CHEAP,))
     except Fatal:
         raise
     except WorkError:
         return None
-    if not isinstance(said, Answered):
+    if not isinstance(outcome, Answered):
         return None
     return proved_sentiment(
-        said.data.get("sentiment"), said.data.get("quote"), answer, names, language
+        outcome.data.get("sentiment"), outcome.data.get("quote"), answer, names, language
     )
 
 
 def proved_sentiment(
     sentiment: object, quote: object, answer: str, names: Names, language: str | None
 ) -> str | None:
-    """The sentiment, if the quote is the answer's own and stands where it speaks of the business.
+    """Return the sentiment if the quote is in the answer, next to a mention.
 
     That is the paragraph of a mention, or the one after it.
     """

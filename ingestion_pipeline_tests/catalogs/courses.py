@@ -11,8 +11,8 @@ from sqlalchemy import update
 
 from ingestion_pipeline.catalogs.extraction.page_reader import PipelineReader
 from ingestion_pipeline.catalogs.extraction.page_result import PageContent, PageReading
-from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, declared
-from ingestion_pipeline.catalogs.extraction.tasks import ReadDone, ReadWork, open_readings
+from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, load_entity_config
+from ingestion_pipeline.catalogs.extraction.tasks import ReadDone, ReadWork, load_claimed_pages
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.reading.llm import Billing, OverBudget
@@ -67,13 +67,13 @@ def dataset_rows(store: Store) -> list[Mapping[str, Any]]:
 class ScriptedReader:
     """Reads as the rules do, after what a test has to say to each page."""
 
-    shop: RunContext
+    ctx: RunContext
     says: dict[str, list[Exception | OverBudget]] = field(default_factory=dict)
     explored: dict[str, tuple[str, ...]] = field(default_factory=dict)
     read_paths: list[str] = field(default_factory=list)
 
     async def read(
-        self, wanted: EntityConfig, page: PageContent, billing: Billing
+        self, config: EntityConfig, page: PageContent, billing: Billing
     ) -> PageReading | OverBudget:
         path = page.url.removeprefix("http://a.test")
         self.read_paths.append(path)
@@ -82,33 +82,33 @@ class ScriptedReader:
             if isinstance(said, OverBudget):
                 return said
             raise said
-        rules = PipelineReader(self.shop.settings, self.shop.store.now)
-        reading = await rules.read(wanted, page, billing)
+        rules = PipelineReader(self.ctx.settings, self.ctx.store.now)
+        reading = await rules.read(config, page, billing)
         assert isinstance(reading, PageReading)
         return PageReading(
-            records=reading.records, rung=reading.rung, explored=self.explored.get(path, ())
+            records=reading.records, method=reading.method, explored=self.explored.get(path, ())
         )
 
 
-def downloaded(shop: RunContext, web: FakeWeb, *numbers: int) -> None:
+def downloaded(ctx: RunContext, web: FakeWeb, *numbers: int) -> None:
     """A catalogue of these courses is fetched, and nothing is read."""
     given_courses(web, *numbers)
-    given_sources(shop.store, a_catalog())
-    begin(shop, web)
-    fetch_pages(shop, web)
+    given_sources(ctx.store, a_catalog())
+    begin(ctx, web)
+    fetch_pages(ctx, web)
 
 
-def claimed_works(shop: RunContext, worker: Worker) -> list[ReadWork]:
+def claimed_works(ctx: RunContext, worker: Worker) -> list[ReadWork]:
     found = worker.claim(ClaimFilter(kind=EXTRACT_PAGE, frontier_of=SHOP), limit=10)
-    with shop.store.begin() as connection:
-        opened = open_readings(connection, found, now=shop.store.clock.now(connection))
+    with ctx.store.begin() as connection:
+        opened = load_claimed_pages(connection, found, now=ctx.store.clock.now(connection))
     return [one for one in opened if isinstance(one, ReadWork)]
 
 
-def read_by_rules(shop: RunContext, work: ReadWork) -> ReadDone:
-    reader = ScriptedReader(shop)
+def read_by_rules(ctx: RunContext, work: ReadWork) -> ReadDone:
+    reader = ScriptedReader(ctx)
     billing = Billing(call_site="test")
-    wanted = declared({}, shop.settings)
-    reading = asyncio.run(reader.read(wanted, work.content(shop.content), billing))
+    config = load_entity_config({}, ctx.settings)
+    reading = asyncio.run(reader.read(config, work.content(ctx.content), billing))
     assert isinstance(reading, PageReading)
-    return ReadDone(work=work, wanted=wanted, reading=reading)
+    return ReadDone(work=work, config=config, reading=reading)

@@ -171,7 +171,7 @@ def test_the_summary_has_the_cost_by_call_site_and_model(some: Extracting) -> No
         "prompt_version": "1",
         "created_at": some.clock.at,
     }
-    with some.shop.store.begin() as connection:
+    with some.ctx.store.begin() as connection:
         connection.execute(insert(model_calls), [call, call, {**call, "status": "cached"}])
 
     some.look()

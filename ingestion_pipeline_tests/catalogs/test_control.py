@@ -39,7 +39,7 @@ def test_a_cancelled_extraction_ends_at_once_and_its_workers_lose_their_claims(
     assert [row.fence for row in some.rows(tasks, id=busy)] == [4]
     [line] = some.rows(audit_log, action="extraction.cancelled")
     assert (line.actor, len(some.rows(outbox))) == ("ann", 1)
-    with pytest.raises(control.Unfit, match=f"extraction {id_} is CANCELLED already"):
+    with pytest.raises(control.InvalidState, match=f"extraction {id_} is CANCELLED already"):
         some.cancel(id_)
 
 
@@ -89,7 +89,7 @@ def test_a_retry_opens_a_complete_extraction_for_what_failed_or_gave_nothing(
     assert (done.fetched, done.read, some.status(id_)) == (1, 1, "IN_PROGRESS")
     assert (some.live("fetch_page"), some.live("extract_page")) == (["/c/2"], ["/c/3"])
     assert [row.status for row in some.rows(datasets)] == ["published"]
-    with pytest.raises(control.Unfit, match="no page that failed or gave no data"):
+    with pytest.raises(control.InvalidState, match="no page that failed or gave no data"):
         some.act(control.retry, id_)
 
 
@@ -137,7 +137,7 @@ def test_a_source_has_one_extraction_at_a_time(some: Extracting) -> None:
     some.clock.advance(seconds=1)
     running = some.begin({"/c/1": "WAITING"})
 
-    with pytest.raises(control.Unfit, match=f"`ingest extractions cancel {running}`"):
+    with pytest.raises(control.InvalidState, match=f"`ingest extractions cancel {running}`"):
         some.act(rerun, old)
     with pytest.raises(control.UnknownExtraction, match="there is no extraction 99"):
         some.act(control.resume, 99)
@@ -157,10 +157,10 @@ def test_a_rerun_is_predicted_by_the_pages_that_rules_were_not_enough_for(
     some.read(id_, {"/c/1": ["a"], "/c/2": ["b"]})
     some.set(pages, some.page_of(id_, "/c/1").id, rung=rung)
     key = {"openai_base_url": "http://127.0.0.1:1"} if has_model else {}
-    settings = some.shop.settings.model_copy(update=key)
+    settings = some.ctx.settings.model_copy(update=key)
 
-    with some.shop.store.read() as connection:
-        found = predict_rerun(connection, id_, settings=settings, content=some.shop.content)
+    with some.ctx.store.read() as connection:
+        found = predict_rerun(connection, id_, settings=settings, content=some.ctx.content)
 
     assert (found.pages, found.calls) == (2, calls)
     assert (found.cost_usd is not None and found.cost_usd > 0) == bool(calls)
@@ -177,7 +177,7 @@ def test_pages_whose_items_are_no_longer_kept_are_read_again_by_whoever_resumes(
     second = some.begin({**done, "/c/3": "WAITING"}, base_dataset_id=base)
     some.carry(second, first, "/c/1", "/c/2")
     some.cancel(second)
-    with some.shop.store.begin() as connection:  # as retention does
+    with some.ctx.store.begin() as connection:  # as retention does
         connection.execute(delete(data_items).where(data_items.c.dataset_id == base))
         connection.execute(delete(datasets).where(datasets.c.id == base))
 
@@ -219,7 +219,7 @@ def test_a_cancelled_task_finds_its_page_by_id_however_many_there_are(some: Extr
     some.task(id_, "/c/2")
     some.cancel(id_)
     asked: list[tuple[str, Any]] = []
-    engine = some.shop.store.engine
+    engine = some.ctx.store.engine
 
     @event.listens_for(engine, "before_cursor_execute")
     def listen(_: Any, __: Any, statement: str, given: Any, *___: Any) -> None:
@@ -231,7 +231,7 @@ def test_a_cancelled_task_finds_its_page_by_id_however_many_there_are(some: Extr
     reviving = [one for one in asked if one[0].startswith("UPDATE tasks") and "max(" in one[0]]
     assert len(reviving) == 2
     if engine.dialect.name == "sqlite":
-        with some.shop.store.read() as connection:
+        with some.ctx.store.read() as connection:
             for statement, given in reviving:
                 plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given)
                 found = [str(row) for row in plan if "SEARCH pages" in str(row)]

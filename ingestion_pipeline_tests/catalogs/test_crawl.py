@@ -46,7 +46,7 @@ ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"])
 
 
 def test_a_catalogue_is_walked_through_from_its_root_to_its_details(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     recipe = {"page_type": "CATEGORY_LINKS", "link_selector": "ul a", "links": LINKS}
     web.routes |= {
@@ -57,8 +57,8 @@ def test_a_catalogue_is_walked_through_from_its_root_to_its_details(
     }
     given_sources(store, a_catalog(recipe))
 
-    begin(shop, web)
-    counts = crawl(shop, web).counts
+    begin(ctx, web)
+    counts = crawl(ctx, web).counts
 
     assert (counts.new, counts.failed) == (6, 0)
     assert Counter(web.paths) == dict.fromkeys(["/", "/math", "/art", "/c/1", "/c/2", "/c/3"], 1)
@@ -70,7 +70,7 @@ def test_a_catalogue_is_walked_through_from_its_root_to_its_details(
         ("/c/2", "root/links/links", "EXTRACTED_NO_DATA"),
         ("/c/3", "root/links/links", "EXTRACTED_NO_DATA"),
     ]
-    conclude(shop)
+    conclude(ctx)
     [extraction] = rows(store, extractions)
     assert (extraction.status, extraction.page_count) == ("COMPLETE", 6)
     source = source_row(store, SHOP)
@@ -79,7 +79,7 @@ def test_a_catalogue_is_walked_through_from_its_root_to_its_details(
 
 
 def test_a_page_is_in_progress_while_it_is_fetched(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     observed: dict[str, tuple[str, str]] = {}
 
@@ -95,10 +95,10 @@ def test_a_page_is_in_progress_while_it_is_fetched(
 
     web.routes |= {"/": observing("/", a_page("/c/1")), "/c/1": observing("/c/1", a_page())}
     given_sources(store, a_catalog())
-    begin(shop, web)
+    begin(ctx, web)
     before = statuses(store), rows(store, extractions)[0].status
 
-    crawl(shop, web)
+    crawl(ctx, web)
 
     assert before == ({"WAITING": 1}, "WAITING")
     assert observed == dict.fromkeys(["/", "/c/1"], ("IN_PROGRESS", "IN_PROGRESS"))
@@ -106,20 +106,20 @@ def test_a_page_is_in_progress_while_it_is_fetched(
 
 
 def test_the_pages_of_a_crawl_are_synced_to_the_disk(
-    shop: RunContext, store: Store, web: FakeWeb, monkeypatch: pytest.MonkeyPatch
+    ctx: RunContext, store: Store, web: FakeWeb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced = recorded_syncs(monkeypatch)
     web.routes |= {"/": a_page("/c/1"), "/c/1": a_page()}
     given_sources(store, a_catalog())
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert len(rows(store, snapshots)) == 2
     assert len(synced) >= 4  # the objects of each page, and their folders
 
 
 def test_an_unchanged_catalogue_is_checked_page_by_page_and_leaves_no_snapshot(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {
         "/": Reply(a_page("/c/1", "/c/2").encode(), headers={"ETag": '"root"'}),
@@ -127,10 +127,10 @@ def test_an_unchanged_catalogue_is_checked_page_by_page_and_leaves_no_snapshot(
         "/c/2": Reply(a_page().encode(), headers={"ETag": '"two"'}),
     }
     given_sources(store, a_catalog())
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     before = rows(store, snapshots)
 
-    counts = crawl_all(shop, web.port)
+    counts = crawl_all(ctx, web.port)
 
     assert (counts.new, counts.same) == (0, 3)
     assert Counter(web.paths) == {"/": 2, "/c/1": 2, "/c/2": 2}
@@ -139,19 +139,19 @@ def test_an_unchanged_catalogue_is_checked_page_by_page_and_leaves_no_snapshot(
     assert [row.snapshot_id for row in second] == first
 
 
-def test_only_what_has_changed_is_new(shop: RunContext, store: Store, web: FakeWeb) -> None:
+def test_only_what_has_changed_is_new(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"/": a_page("/c/1", "/c/2"), "/c/1": a_page(), "/c/2": a_page()}
     given_sources(store, a_catalog())
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     web.routes |= {"/": a_page("/c/1", "/c/2", "/c/3"), "/c/2": a_page(text="changed"), "/c/3": "3"}
-    counts = crawl_all(shop, web.port)
+    counts = crawl_all(ctx, web.port)
 
     assert (counts.new, counts.same) == (3, 1)
 
 
 def test_a_list_is_followed_by_numbers_and_each_page_of_it_once(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     pagination = {"url_pattern": "/list?page={page_num}", "total_pages": 3}
     web.routes |= {"/": a_page("/c/9")}
@@ -159,7 +159,7 @@ def test_a_list_is_followed_by_numbers_and_each_page_of_it_once(
     web.routes |= {f"/c/{n}": a_page() for n in (0, 1, 2, 3, 9)}
     given_sources(store, a_catalog({**LINKS, "pagination": pagination}))
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     steps = Counter(one.step for one in found_pages(store))
     assert steps == {"root": 1, "root/pages": 3, "root/links": 4}
@@ -167,7 +167,7 @@ def test_a_list_is_followed_by_numbers_and_each_page_of_it_once(
 
 
 def test_a_failed_page_is_retried_then_given_up_with_its_reason_and_the_rest_goes_on(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {
         "/": a_page("/c/1", "/c/2", "/c/3"),
@@ -177,7 +177,7 @@ def test_a_failed_page_is_retried_then_given_up_with_its_reason_and_the_rest_goe
     }
     given_sources(store, a_catalog())
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert Counter(web.paths) == {"/": 1, "/c/1": 2, "/c/2": 3, "/c/3": 1}
     found = {one.path: (one.status, (one.failure or {}).get("code")) for one in found_pages(store)}
@@ -194,12 +194,12 @@ def test_a_failed_page_is_retried_then_given_up_with_its_reason_and_the_rest_goe
 
 
 def test_a_catalogue_whose_root_fails_is_never_complete_and_has_a_strike(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": 404}
     given_sources(store, a_catalog())
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     [extraction] = rows(store, extractions)
     assert (extraction.status, extraction.failure["code"]) == ("STALE", "http_404")
@@ -209,12 +209,12 @@ def test_a_catalogue_whose_root_fails_is_never_complete_and_has_a_strike(
 
 
 def test_a_root_that_leads_nowhere_is_an_error_with_the_rule(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/elsewhere")}
     given_sources(store, a_catalog())
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     [root] = found_pages(store)
     assert (root.status, root.failure and root.failure["code"]) == ("ERROR", "nothing_to_do")
@@ -222,13 +222,13 @@ def test_a_root_that_leads_nowhere_is_an_error_with_the_rule(
 
 
 def test_what_robots_txt_forbids_is_not_asked_for_and_holds_nothing_up(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/robots.txt": b"User-agent: *\nDisallow: /c/secret"}
     web.routes |= {"/": a_page("/c/1", "/c/secret"), "/c/1": a_page()}
     given_sources(store, a_catalog())
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert Counter(web.paths) == {"/": 1, "/c/1": 1}
     assert {one.path: one.status for one in found_pages(store)}["/c/secret"] == "ERROR"
@@ -237,12 +237,12 @@ def test_what_robots_txt_forbids_is_not_asked_for_and_holds_nothing_up(
 
 
 def test_a_root_that_robots_txt_forbids_is_nobodys_fault(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/robots.txt": b"User-agent: *\nDisallow: /", "/": a_page("/c/1")}
     given_sources(store, a_catalog())
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert web.paths == []
     assert (rows(store, extractions)[0].status, source_row(store, SHOP).failure_count) == (
@@ -253,17 +253,17 @@ def test_a_root_that_robots_txt_forbids_is_nobodys_fault(
 
 @ON_SQLITE
 def test_a_page_of_a_host_that_another_run_has_goes_back_with_no_attempt(
-    shop: RunContext, store: Store, web: FakeWeb, now: datetime
+    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     web.routes |= {"/": a_page("/c/1")}
     given_sources(store, a_catalog())
-    begin(shop, web)
+    begin(ctx, web)
     until = now + timedelta(minutes=1)
     with store.begin() as connection:
         given = {"host": "a.test", "lease_owner": "another", "lease_until": until}
         connection.execute(hosts.insert().values(given))
 
-    counts = crawl(shop, web).counts
+    counts = crawl(ctx, web).counts
 
     assert (counts.given_back, web.paths) == (1, [])
     [page] = [row for row in rows(store, tasks) if row.kind == "fetch_page"]
@@ -274,76 +274,76 @@ def test_a_page_of_a_host_that_another_run_has_goes_back_with_no_attempt(
 
 @ON_SQLITE
 def test_no_second_extraction_begins_while_one_goes_on(
-    shop: RunContext, store: Store, web: FakeWeb, clock: GoingClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: GoingClock
 ) -> None:
     given_sources(store, a_catalog())
-    begin(shop, web)
+    begin(ctx, web)
 
     clock.advance(days=40)
-    begin(shop, web)
+    begin(ctx, web)
 
     [extraction] = rows(store, extractions)
     said = source_row(store, SHOP).last_outcome
-    assert said == f"extraction {extraction.id} goes on: 1 pages wait"
+    assert said == f"extraction {extraction.id} is already running: 1 pages waiting"
 
 
 @ON_SQLITE
 def test_a_poll_waits_as_its_like_would_and_the_next_one_begins_again(
-    shop: RunContext, store: Store, web: FakeWeb, clock: GoingClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: GoingClock
 ) -> None:
     web.routes |= {"/": a_page("/c/1"), "/c/1": a_page()}
     given_sources(store, a_catalog())
-    begin(shop, web)
-    crawl(shop, web)
-    conclude(shop)
+    begin(ctx, web)
+    crawl(ctx, web)
+    conclude(ctx)
 
     due = source_row(store, SHOP).next_check_at - store.now()
     clock.advance(days=8)
-    begin(shop, web)
+    begin(ctx, web)
 
     assert timedelta(days=2) < due < timedelta(days=3)  # a change a month, between HOT and WARM
     assert [row.status for row in rows(store, extractions)] == ["COMPLETE", "WAITING"]
 
 
 @ON_SQLITE
-def test_a_disabled_source_is_not_walked_on(shop: RunContext, store: Store, web: FakeWeb) -> None:
+def test_a_disabled_source_is_not_walked_on(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     given_sources(store, a_catalog())
-    begin(shop, web)
+    begin(ctx, web)
     with store.begin() as connection:
         disable(connection, SHOP, actor="test", reason="too loud", now=store.clock.now(connection))
 
-    crawl(shop, web)
+    crawl(ctx, web)
 
     assert (web.paths, statuses(store)) == ([], {"WAITING": 1})
 
 
 def test_what_is_asked_for_by_hand_does_not_wait_for_its_retry(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
-    shop = changed(shop, crawl__backoff_base_seconds="600")
+    ctx = changed(ctx, crawl__backoff_base_seconds="600")
     web.routes |= {"/": [503, a_page("/c/1")], "/c/1": a_page()}
     given_sources(store, a_catalog())
-    begin(shop, web)
-    crawl(shop, web)
+    begin(ctx, web)
+    crawl(ctx, web)
 
-    counts = crawl_all(shop, web.port)
+    counts = crawl_all(ctx, web.port)
 
     assert (counts.new, len(rows(store, extractions))) == (2, 1)
 
 
 @ON_SQLITE
 def test_a_large_catalogue_does_not_starve_a_small_one(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """Its two pages were asked for after all of the two hundred that were found before."""
-    shop = changed(shop, crawl__per_source="10", crawl__batch_size="40")
+    ctx = changed(ctx, crawl__per_source="10", crawl__batch_size="40")
     web.routes |= {"a.test/": a_page(*(f"/c/{n}" for n in range(200)))}
     web.routes |= {f"a.test/c/{n}": slowly(b"<p>slow</p>", 0.02) for n in range(200)}
     web.routes |= {"b.test/": a_page("/c/1"), "b.test/c/1": a_page()}
     given_sources(store, a_catalog(), a_catalog(name="small", url="http://b.test/"))
-    begin(shop, web)
+    begin(ctx, web)
 
-    crawl(shop, web)
+    crawl(ctx, web)
 
     asked = [one.host for one in web.requests]
     assert Counter(asked) == {"a.test": 201, "b.test": 2}
@@ -353,16 +353,16 @@ def test_a_large_catalogue_does_not_starve_a_small_one(
 
 @ON_SQLITE
 def test_a_page_that_killed_its_workers_is_given_up(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/c/1")}
     given_sources(store, a_catalog())
-    begin(shop, web)
+    begin(ctx, web)
     with store.begin() as connection:
         where = tasks.c.kind == "fetch_page"
         connection.execute(tasks.update().where(where).values(attempts=3))
 
-    crawl(shop, web)
+    crawl(ctx, web)
 
     [root] = found_pages(store)
     assert (root.status, root.failure and root.failure["code"]) == ("ERROR", "worker_lost")

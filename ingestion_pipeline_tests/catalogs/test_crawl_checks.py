@@ -22,48 +22,46 @@ def shells(store: Store) -> list[Finding]:
         return empty_shells(connection)
 
 
-def test_a_share_of_pages_that_failed_is_found(
-    shop: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_share_of_pages_that_failed_is_found(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"/": a_page(*(f"/c/{n}" for n in range(9)))}
     web.routes |= {f"/c/{n}": 410 if n < 3 else a_page(text=str(n)) for n in range(9)}
     given_sources(store, a_catalog())
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert failures(store) == [Finding(subject=SHOP, message="3 of 10 pages failed")]
     assert failures(store, failed_share=0.3) == []
 
 
 def test_a_few_pages_that_failed_are_an_accident(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/c/1", "/c/2"), "/c/1": 410, "/c/2": a_page()}
     given_sources(store, a_catalog())
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert failures(store) == []
 
 
 def test_a_page_that_is_nothing_without_a_browser_is_found(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/c/1", "/c/2"), "/c/1": SHELL, "/c/2": a_page()}
     given_sources(store, a_catalog())
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     [found] = shells(store)
     assert (found.subject, "1" in found.message) == (SHOP, True)
 
 
 def test_a_crawl_without_mishaps_has_nothing_to_report(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/c/1"), "/c/1": a_page()}
     given_sources(store, a_catalog())
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert (failures(store), shells(store)) == ([], [])

@@ -141,9 +141,9 @@ def test_a_reading_that_is_killed_in_the_middle_goes_on_to_the_same_dataset(
     given_courses(web, *numbers)
     given_sources(store, a_catalog())
     job = a_job(database_url, tmp_path, web, extraction__batch_size="10")
-    with replace(job, changes={}).shop() as shop:  # a lease of two seconds may end a slow fetch
-        begin(shop, web)
-        fetch_pages(shop, web)
+    with replace(job, changes={}).ctx() as ctx:  # a lease of two seconds may end a slow fetch
+        begin(ctx, web)
+        fetch_pages(ctx, web)
     assert statuses(store) == {"SUCCESS": 1, "DOWNLOADED": len(numbers)}
 
     victim = Child(read_job, job)

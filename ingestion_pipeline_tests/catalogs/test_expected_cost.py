@@ -18,13 +18,13 @@ from ingestion_pipeline_tests.pollers import given_sources
 
 
 def test_the_pages_of_the_last_extraction_tell_what_the_next_may_cost(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/c/1", "/c/2"), "/c/1": a_page("/x"), "/c/2": a_page("/y")}
     given_sources(store, a_catalog(LINKS))
-    begin(shop, web)
-    crawl(shop, web)
-    home = {"INGESTION_HOME": str(shop.settings.home)}
+    begin(ctx, web)
+    crawl(ctx, web)
+    home = {"INGESTION_HOME": str(ctx.settings.home)}
 
     with store.read() as connection:
         source = sources_by_id(connection, [SHOP])[SHOP]
@@ -38,18 +38,18 @@ def test_the_pages_of_the_last_extraction_tell_what_the_next_may_cost(
 
 
 def test_pages_that_wait_for_a_model_are_counted_though_there_is_none(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/c/1", "/c/2"), "/c/1": a_page("/x"), "/c/2": a_page("/y")}
     given_sources(store, a_catalog(LINKS, config={"recipe": dict(LINKS), "entity": "credential"}))
-    begin(shop, web)
-    crawl(shop, web)
-    bare = load_settings({"INGESTION_HOME": str(shop.settings.home)})
+    begin(ctx, web)
+    crawl(ctx, web)
+    bare = load_settings({"INGESTION_HOME": str(ctx.settings.home)})
 
     with store.read() as connection:
         source = sources_by_id(connection, [SHOP])[SHOP]
         shown = str(cost_facts(connection, source, bare)["predicted_cost"])
-        rerun = predict_rerun(connection, 1, settings=bare, content=shop.content)
+        rerun = predict_rerun(connection, 1, settings=bare, content=ctx.content)
 
     assert shown.startswith("once there is a model: at most 4 calls, ")
     assert "for 2 pages; no model configured (OPENAI_API_KEY" in shown
@@ -72,17 +72,17 @@ def test_the_size_of_a_text_is_measured_where_it_can_be_and_else_taken_by_its_sh
 
 
 def test_a_rerun_is_predicted_by_what_rules_leave_open_of_the_stored_pages(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/c/1", "/c/2"), "/c/1": a_course_page(101), "/c/2": a_page("/y")}
     given_sources(store, a_catalog(LINKS))
-    begin(shop, web)
-    crawl(shop, web)
-    model = load_settings({"INGESTION_HOME": str(shop.settings.home), "OPENAI_API_KEY": "k"})
+    begin(ctx, web)
+    crawl(ctx, web)
+    model = load_settings({"INGESTION_HOME": str(ctx.settings.home), "OPENAI_API_KEY": "k"})
 
     with store.read() as connection:
-        found = predict_rerun(connection, 1, settings=model, content=shop.content)
-        free = predict_rerun(connection, 1, settings=shop.settings, content=shop.content)
+        found = predict_rerun(connection, 1, settings=model, content=ctx.content)
+        free = predict_rerun(connection, 1, settings=ctx.settings, content=ctx.content)
 
     assert (found.pages, found.calls) == (
         2,

@@ -7,9 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ingestion_pipeline.catalogs.crawling.following import links_on
-from ingestion_pipeline.catalogs.crawling.runs import ask_for
+from ingestion_pipeline.catalogs.crawling.runs import start_now
 from ingestion_pipeline.catalogs.extraction.page_result import PageContent, PageReading
-from ingestion_pipeline.catalogs.extraction.record import ExtractionMethod, RecordField, record_of
+from ingestion_pipeline.catalogs.extraction.record import (
+    CandidateRecord,
+    ExtractionMethod,
+    record_of,
+)
 from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig
 from ingestion_pipeline.catalogs.operations.rerun import rerun
 from ingestion_pipeline.engine.context import RunContext
@@ -51,11 +55,11 @@ class ExploringReader:
 
     explored: Mapping[str, tuple[str, ...]]
 
-    async def read(self, wanted: EntityConfig, page: PageContent, billing: Billing) -> PageReading:
+    async def read(self, config: EntityConfig, page: PageContent, billing: Billing) -> PageReading:
         path = page.url.removeprefix("http://a.test")
-        found = RecordField(fields=dict.fromkeys(wanted.kind.required, f"can do {path}"))
+        found = CandidateRecord(fields=dict.fromkeys(config.kind.required, f"can do {path}"))
         has_list = "<li>" in page.body
-        record = record_of(wanted.kind, found, rung=ExtractionMethod.CHEAP_MODEL, model="m")
+        record = record_of(config.kind, found, method=ExtractionMethod.CHEAP_MODEL, model="m")
         records = (record,) if has_list else ()
         return PageReading(records=records, explored=self.explored.get(path, ()), model="m")
 
@@ -69,7 +73,7 @@ ROOT = '<html><body><h1>Catalogue</h1><a href="/c/1">1</a></body></html>'
 
 
 def walk(
-    shop: RunContext,
+    ctx: RunContext,
     web: FakeWeb,
     turns: int,
     entity: str = "competency",
@@ -78,16 +82,16 @@ def walk(
 ) -> None:
     catalog = a_catalog()
     config = {**catalog.config, "entity": entity}
-    given_sources(shop.store, a_catalog(config=config))
-    begin(shop, web)
+    given_sources(ctx.store, a_catalog(config=config))
+    begin(ctx, web)
     reader = ExploringReader({f"/{path.replace('_', '/')}": to for path, to in explored.items()})
     for _ in range(turns):
-        fetch_pages(shop, web)
-        read_pages(shop, reader=reader)
+        fetch_pages(ctx, web)
+        read_pages(ctx, reader=reader)
 
 
 def test_a_page_with_records_leads_to_others_once_and_loops_end(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {
         "/": ROOT,
@@ -97,7 +101,7 @@ def test_a_page_with_records_leads_to_others_once_and_loops_end(
     two, strange = "http://a.test/d/2", "http://a.test/invented"
 
     walk(
-        shop,
+        ctx,
         web,
         4,
         c_1=(two, two, "http://b.test/d/3", strange),
@@ -116,47 +120,47 @@ def test_a_page_with_records_leads_to_others_once_and_loops_end(
     assert [row.model for row in rows(store, data_items)] == ["m", "m"]
 
 
-def test_exploring_ends_at_its_depth(shop: RunContext, store: Store, web: FakeWeb) -> None:
+def test_exploring_ends_at_its_depth(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """Trap 12: the root is no ancestor too many, the ninth step is."""
-    shop = changed(shop, extraction__explore_depth="3")
+    ctx = changed(ctx, extraction__explore_depth="3")
     web.routes |= {"/": ROOT, **{f"/c/{n}": a_list(f"/c/{n + 1}") for n in range(1, 6)}}
 
-    walk(shop, web, 6, **{f"c_{n}": (f"http://a.test/c/{n + 1}",) for n in range(1, 6)})
+    walk(ctx, web, 6, **{f"c_{n}": (f"http://a.test/c/{n + 1}",) for n in range(1, 6)})
 
     assert [one.path for one in found_pages(store)] == ["/", "/c/1", "/c/2", "/c/3"]
 
 
-def test_a_page_without_records_leads_nowhere(shop: RunContext, store: Store, web: FakeWeb) -> None:
+def test_a_page_without_records_leads_nowhere(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     page = '<html><body><h1>Page</h1><a href="/c/1">1</a><a href="/d/2">2</a></body></html>'
     web.routes |= {"/": page, "/c/1": page}
 
-    walk(shop, web, 2, c_1=("http://a.test/d/2",))
+    walk(ctx, web, 2, c_1=("http://a.test/d/2",))
 
     assert len(rows(store, pages)) == 2
 
 
-def test_only_a_type_that_says_so_explores(shop: RunContext, store: Store, web: FakeWeb) -> None:
+def test_only_a_type_that_says_so_explores(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """A15: a model that names links on a page of courses is not followed."""
     web.routes |= {"/": ROOT, "/c/1": a_list("/d/2"), "/d/2": a_list()}
 
-    walk(shop, web, 2, "course", c_1=("http://a.test/d/2",))
+    walk(ctx, web, 2, "course", c_1=("http://a.test/d/2",))
 
     assert [one.path for one in found_pages(store)] == ["/", "/c/1"]
     assert len(rows(store, data_items)) == 1
 
 
 def test_an_unchanged_page_leads_where_it_led_before_though_nobody_reads_it_again(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
-    shop = changed(shop, extraction__quiet_seconds="0")
+    ctx = changed(ctx, extraction__quiet_seconds="0")
     web.routes |= {"/": ROOT, "/c/1": a_list("/d/2"), "/d/2": a_list("/d/3"), "/d/3": a_list()}
     led = {"c_1": ("http://a.test/d/2",), "d_2": ("http://a.test/d/3",)}
-    walk(shop, web, 4, **led)
-    conclude(shop)
-    ask_for(shop, [SHOP])
-    walk(shop, web, 4)  # whoever reads a page now finds nothing to explore
+    walk(ctx, web, 4, **led)
+    conclude(ctx)
+    start_now(ctx, [SHOP])
+    walk(ctx, web, 4)  # whoever reads a page now finds nothing to explore
 
-    conclude(shop)
+    conclude(ctx)
 
     assert Counter(web.paths) == {"/": 2, "/c/1": 2, "/d/2": 2, "/d/3": 2}
     assert [row.status for row in rows(store, extractions)] == ["COMPLETE", "COMPLETE"]
@@ -166,18 +170,18 @@ def test_an_unchanged_page_leads_where_it_led_before_though_nobody_reads_it_agai
 
 
 def test_a_rerun_explores_nothing_since_it_asks_nobody(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
-    shop = changed(shop, extraction__quiet_seconds="0")
+    ctx = changed(ctx, extraction__quiet_seconds="0")
     web.routes |= {"/": ROOT, "/c/1": a_list("/d/2"), "/d/2": a_list()}
-    walk(shop, web, 1)
-    conclude(shop)
+    walk(ctx, web, 1)
+    conclude(ctx)
     [first] = rows(store, extractions)
     web.requests.clear()
     with store.begin() as connection:
         rerun(connection, first.id, actor="ann", now=store.clock.now(connection))
 
-    walk(shop, web, 2, c_1=("http://a.test/d/2",))
+    walk(ctx, web, 2, c_1=("http://a.test/d/2",))
 
     assert web.paths == []
     assert {one.path for one in found_pages(store)} == {"/", "/c/1"}
@@ -189,13 +193,13 @@ def test_only_what_the_page_links_to_counts() -> None:
         body='<a href="y">y</a> <a href="http://b.test/z">z</a> http://a.test/written',
         text="y z http://a.test/written",
     )
-    wanted = ["y", "http://a.test/x/y/", "http://b.test/z", "http://a.test/written", "not a url"]
+    config = ["y", "http://a.test/x/y/", "http://b.test/z", "http://a.test/written", "not a url"]
 
-    assert links_on(page, wanted, known_as="http://a.test/x") == ("http://a.test/x/y",)
+    assert links_on(page, config, known_as="http://a.test/x") == ("http://a.test/x/y",)
 
 
 def test_an_exploratory_crawl_reads_the_records_of_the_pages_it_walks(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """Lists, a course on a page of its own and courses beside links; a second crawl reads none."""
     web.routes |= {
@@ -209,9 +213,9 @@ def test_an_exploratory_crawl_reads_the_records_of_the_pages_it_walks(
     }
     given_sources(store, a_catalog({"page_type": "EXPLORATORY"}))
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     items = {item.data["course_name"] for item in rows(store, data_items)}
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert items == {"Botany 1", "Chemistry 2", "Drawing 3", "Economics 4"}
     assert {one.status for one in found_pages(store)} == {"SUCCESS"}

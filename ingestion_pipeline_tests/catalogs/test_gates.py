@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion_pipeline.catalogs.datasets.gates import DatasetNumbers, RecordPages, judge
+from ingestion_pipeline.catalogs.datasets.gates import DatasetNumbers, RecordPages, evaluate_gates
 from ingestion_pipeline.settings.systems import Extraction
 
 LIMITS = Extraction()  # a drop of 30 % and 5 items, half of a field, a fifth unproved
@@ -37,7 +37,7 @@ def holding(items: int, *, named: int | None = None, flagged: int = 0) -> Datase
 def test_a_dataset_is_judged_against_the_last_good_one(
     new: DatasetNumbers, before: DatasetNumbers | None, codes: list[str]
 ) -> None:
-    found = judge(new, before, required=["course_id"], limits=LIMITS)
+    found = evaluate_gates(new, before, required=["course_id"], limits=LIMITS)
 
     assert [one.code for one in found] == codes
     assert all(one.message for one in found)
@@ -61,7 +61,7 @@ def test_a_first_dataset_is_judged_by_its_own_pages(
 ) -> None:
     pages = RecordPages(total=total, without=without)
 
-    found = judge(holding(items), before, required=[], limits=LIMITS, pages=pages)
+    found = evaluate_gates(holding(items), before, required=[], limits=LIMITS, pages=pages)
 
     assert [one.code for one in found] == codes
     assert all(one.message for one in found)
@@ -73,7 +73,7 @@ def test_a_first_dataset_of_which_most_lists_failed_is_held_back(
 ) -> None:
     pages = RecordPages(total=4, without=0, lists=4, failed_lists=failed)
 
-    found = judge(holding(4), None, required=[], limits=LIMITS, pages=pages)
+    found = evaluate_gates(holding(4), None, required=[], limits=LIMITS, pages=pages)
 
     assert [finding.code for finding in found] == codes
     assert all(f"{failed} of 4 lists" in finding.message for finding in found)
@@ -86,4 +86,4 @@ def test_a_field_that_need_not_be_there_is_missed_if_nearly_all_had_it(
     before = DatasetNumbers(items=100, fields={"course_credits_max": had})
     new = DatasetNumbers(items=100, fields={"course_credits_max": 0})
 
-    assert [one.code for one in judge(new, before, required=[], limits=LIMITS)] == codes
+    assert [one.code for one in evaluate_gates(new, before, required=[], limits=LIMITS)] == codes

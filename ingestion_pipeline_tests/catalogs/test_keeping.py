@@ -35,12 +35,12 @@ def test_the_items_of_a_failed_page_stay_and_are_counted_apart(some: Extracting)
 
     assert some.versions() == {1: FIRST, 2: ("published", ["a", "b", "c", "d"])}
     assert ended.dataset is not None
-    assert (ended.dataset.kept, ended.dataset.findings) == (1, [])
+    assert (ended.dataset.kept_items, ended.dataset.findings) == (1, [])
     [row] = some.rows(extractions, id=second)
     assert (row.summary["kept"], row.summary["carried"], row.summary["items"]) == (1, 1, 4)
     page = some.page_of(second, "/c/3")
     assert (page.status, page.carried_from) == ("ERROR", some.page_of(first, "/c/3").id)
-    assert "1 items are those of the time before" in some.rows(outbox)[-1].payload["text"]
+    assert "1 items are kept from the version before" in some.rows(outbox)[-1].payload["text"]
 
 
 @pytest.mark.parametrize("code", ["http_404", "http_410"])
@@ -78,7 +78,7 @@ def test_a_failure_among_unchanged_pages_makes_no_new_version(some: Extracting) 
     [ended] = some.end(second)
 
     assert ended.dataset is not None
-    assert (ended.dataset.is_confirmed, ended.dataset.kept) == (True, 1)
+    assert (ended.dataset.is_confirmed, ended.dataset.kept_items) == (True, 1)
     assert some.versions() == {1: FIRST}
 
 
@@ -108,7 +108,7 @@ def test_what_a_failed_list_hides_is_not_believed_to_be_gone(some: Extracting) -
 
     assert some.versions()[2] == ("published", ["a", "b", "c", "d"])
     assert ended.dataset is not None
-    assert (ended.dataset.kept, ended.dataset.unlisted, ended.page_count) == (2, 2, 4)
+    assert (ended.dataset.kept_items, ended.dataset.unlisted, ended.page_count) == (2, 2, 4)
     hidden = some.page_of(second, "/c/2")
     assert (hidden.status, hidden.failure["code"]) == ("ERROR", "unlisted")
 

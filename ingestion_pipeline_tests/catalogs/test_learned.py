@@ -15,8 +15,13 @@ from ingestion_pipeline.catalogs.extraction import Selectors, entity_type
 from ingestion_pipeline.catalogs.extraction.cost import catalog_facts
 from ingestion_pipeline.catalogs.extraction.page_reader import PipelineReader
 from ingestion_pipeline.catalogs.learning import learned_selectors as learned
-from ingestion_pipeline.catalogs.learning.learned_selectors import Learned, Subject, Uses, is_worn
-from ingestion_pipeline.demo.model_server import Asked, Reply, ScriptedModel
+from ingestion_pipeline.catalogs.learning.learned_selectors import (
+    LearnedSelectors,
+    SelectorScope,
+    SelectorUses,
+    is_outdated,
+)
+from ingestion_pipeline.demo.model_server import ModelRequest, Reply, ScriptedModel
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.reading.llm import ModelClient
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -26,7 +31,7 @@ from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.catalogs.entities.climbing import answer
 from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, conclude
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import FAST, a_fetcher, a_shop, given_sources, rows
+from ingestion_pipeline_tests.pollers import FAST, a_fetcher, a_run_context, given_sources, rows
 from ingestion_pipeline_tests.reading.models.asking import leading_to
 
 COURSE = entity_type("course")
@@ -58,9 +63,9 @@ def in_autumn(number: int) -> str:
     )
 
 
-def knows(asked: Asked) -> Reply:
+def knows(asked: ModelRequest) -> Reply:
     """A model that can read: it finds the course whose number is on the page."""
-    found = [number for number in range(1, 40) if story(number) in asked.told]
+    found = [number for number in range(1, 40) if story(number) in asked.text]
     records = [
         {"course_id": f"GRD/{one}", "course_name": title(one), "course_description": story(one)}
         for one in found
@@ -71,10 +76,10 @@ def knows(asked: Asked) -> Reply:
 class School:
     """The garden school, its web, and a model that may be asked about it."""
 
-    def __init__(self, store: Store, shop: RunContext, web: FakeWeb, model: ScriptedModel) -> None:
+    def __init__(self, store: Store, ctx: RunContext, web: FakeWeb, model: ScriptedModel) -> None:
         fast = {f"INGESTION_{name.upper().replace('.', '__')}": one for name, one in FAST.items()}
         self.store, self.web, self.model = store, web, model
-        self.shop = a_shop(store, leading_to(model.base_url, shop.settings, **fast))
+        self.ctx = a_run_context(store, leading_to(model.base_url, ctx.settings, **fast))
 
     def teaches(self, layout: Layout, *numbers: int) -> None:
         links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in numbers)
@@ -83,18 +88,18 @@ class School:
 
     def crawl(self) -> int:
         """An extraction to its end; how often the model was asked."""
-        before = len(self.model.asked)
+        before = len(self.model.requests)
         asyncio.run(self._crawl())
-        conclude(self.shop)
-        return len(self.model.asked) - before
+        conclude(self.ctx)
+        return len(self.model.requests) - before
 
     async def _crawl(self) -> None:
         async with (
-            ModelClient(self.store, self.shop.settings) as client,
-            a_fetcher(self.shop.settings, self.web.port) as fetcher,
+            ModelClient(self.store, self.ctx.settings) as client,
+            a_fetcher(self.ctx.settings, self.web.port) as fetcher,
         ):
-            reader = PipelineReader(self.shop.settings, self.store.now, client)
-            await crawl_until_done(self.shop, [SHOP], fetcher, reader=reader)
+            reader = PipelineReader(self.ctx.settings, self.store.now, client)
+            await crawl_until_done(self.ctx, [SHOP], fetcher, reader=reader)
 
     @property
     def rungs(self) -> list[str | None]:
@@ -109,10 +114,10 @@ class School:
 
 
 @pytest.fixture
-def school(store: Store, shop: RunContext, web: FakeWeb) -> Iterator[School]:
+def school(store: Store, ctx: RunContext, web: FakeWeb) -> Iterator[School]:
     given_sources(store, a_catalog())
     with ScriptedModel(knows) as model:
-        yield School(store, shop, web, model)
+        yield School(store, ctx, web, model)
 
 
 def test_pages_of_a_layout_that_a_model_has_read_cost_no_call(school: School) -> None:
@@ -135,7 +140,7 @@ def test_pages_of_a_layout_that_a_model_has_read_cost_no_call(school: School) ->
     assert (row.confirmed, row.failed) == (3, 0)
     with school.store.read() as connection:
         source = sources_by_id(connection, [SHOP])[SHOP]
-        facts = catalog_facts(connection, source, school.shop.settings)
+        facts = catalog_facts(connection, source, school.ctx.settings)
     said = "course: 3 selectors from 4 pages, 3 pages read by them, 0 not"
     assert facts["learned_selectors"] == said
 
@@ -181,13 +186,13 @@ def test_a_single_page_of_another_layout_is_left_to_the_model(school: School) ->
 
 
 def test_given_selectors_are_never_replaced_by_learned_ones(
-    store: Store, shop: RunContext, web: FakeWeb
+    store: Store, ctx: RunContext, web: FakeWeb
 ) -> None:
     selectors = dict.fromkeys(COURSE.required, "h6")
     config = {"recipe": a_catalog().config["recipe"], "selectors": selectors}
     given_sources(store, a_catalog(config=config))
     with ScriptedModel(knows) as model:
-        school = School(store, shop, web, model)
+        school = School(store, ctx, web, model)
         school.teaches(in_spring, 1, 2, 3, 4)
 
         assert school.crawl() == 4
@@ -224,7 +229,7 @@ def test_what_cannot_be_kept_fails_no_run(school: School, caplog: pytest.LogCapt
 
     assert school.crawl() == 3
     assert (len(rows(school.store, data_items)), school.kept) == (3, [])
-    assert "nothing was learned of catalog:shop this time" in caplog.text
+    assert "selector learning failed source=catalog:shop" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -241,20 +246,22 @@ def test_what_cannot_be_kept_fails_no_run(school: School, caplog: pytest.LogCapt
 def test_what_fails_in_a_row_or_too_often_is_worn(
     *, confirmed: int, failed: int, in_row: int, worn: bool
 ) -> None:
-    assert is_worn(confirmed=confirmed, failed=failed, in_row=in_row) is worn
+    assert is_outdated(confirmed=confirmed, failed=failed, in_row=in_row) is worn
 
 
 @pytest.fixture
-def subject(store: Store) -> Subject:
+def subject(store: Store) -> SelectorScope:
     given_sources(store, a_catalog())
-    return Subject(source_id=SHOP, entity_type="course")
+    return SelectorScope(source_id=SHOP, entity_type="course")
 
 
-def keep(store: Store, subject: Subject, css: str = "b", *, minutes: int = 0) -> Learned:
+def keep(
+    store: Store, subject: SelectorScope, css: str = "b", *, minutes: int = 0
+) -> LearnedSelectors:
     fields = tuple((name, css) for name in COURSE.required)
     now = NOON + timedelta(minutes=minutes)
     with store.begin() as connection:
-        return learned.keep_learned(
+        return learned.save_learned(
             connection,
             subject,
             COURSE,
@@ -264,10 +271,12 @@ def keep(store: Store, subject: Subject, css: str = "b", *, minutes: int = 0) ->
         )
 
 
-def use(store: Store, subject: Subject, kept: Learned, outcomes: Sequence[bool]) -> bool:
+def use(
+    store: Store, subject: SelectorScope, kept: LearnedSelectors, outcomes: Sequence[bool]
+) -> bool:
     with store.begin() as connection:
-        uses = Uses(subject=subject, learned=kept, outcomes=outcomes)
-        return learned.count(connection, uses, now=NOON)
+        uses = SelectorUses(scope=subject, learned=kept, outcomes=outcomes)
+        return learned.record_uses(connection, uses, now=NOON)
 
 
 def counts(store: Store) -> list[tuple[int, int, int]]:
@@ -275,7 +284,7 @@ def counts(store: Store) -> list[tuple[int, int, int]]:
     return [(row.confirmed, row.failed, row.failed_in_row) for row in found]
 
 
-def test_failures_in_a_row_are_counted_across_flushes(store: Store, subject: Subject) -> None:
+def test_failures_in_a_row_are_counted_across_flushes(store: Store, subject: SelectorScope) -> None:
     kept = keep(store, subject)
 
     assert use(store, subject, kept, [True, False, False])
@@ -288,7 +297,7 @@ def test_failures_in_a_row_are_counted_across_flushes(store: Store, subject: Sub
 
 
 def test_what_became_of_old_selectors_is_not_counted_against_new_ones(
-    store: Store, subject: Subject
+    store: Store, subject: SelectorScope
 ) -> None:
     old = keep(store, subject)
     new = keep(store, subject, "i", minutes=5)
@@ -298,7 +307,7 @@ def test_what_became_of_old_selectors_is_not_counted_against_new_ones(
     assert use(store, subject, new, [True])
 
 
-def test_selectors_of_another_schema_are_not_used(store: Store, subject: Subject) -> None:
+def test_selectors_of_another_schema_are_not_used(store: Store, subject: SelectorScope) -> None:
     kept = keep(store, subject)
 
     assert kept.for_kind(COURSE) is not None

@@ -17,7 +17,7 @@ from ingestion_pipeline.catalogs.recipes.registry import DETECT
 from ingestion_pipeline.catalogs.states import ExtractionStatus
 from ingestion_pipeline.engine.crawling.protocol import (
     FETCH_PAGE,
-    KnownPages,
+    KnownPageCache,
     PageFailed,
     PageOutcomes,
     PageWork,
@@ -28,7 +28,7 @@ from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store.tables import extractions, recipes, sources, tasks
 from ingestion_pipeline.tasks.claims import ClaimFilter
-from ingestion_pipeline.tasks.errors import BOT_WALL, Permanent
+from ingestion_pipeline.tasks.errors import BOT_CHECK, Permanent
 from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.crawlers import a_catalog
@@ -60,8 +60,8 @@ def two(some: Extracting) -> Extracting:
 def opened(some: Extracting, *ids: int) -> list[PageWork]:
     """The roots of these extractions, claimed and opened."""
     found = claimed(some, *ids)
-    with some.shop.store.begin() as connection:
-        archive = SnapshotArchive(some.shop.store, some.shop.content)
+    with some.ctx.store.begin() as connection:
+        archive = SnapshotArchive(some.ctx.store, some.ctx.content)
         works = CatalogSystem().open_pages(connection, found, archive=archive)
     return [one for one in works if isinstance(one, PageWork)]
 
@@ -69,7 +69,7 @@ def opened(some: Extracting, *ids: int) -> list[PageWork]:
 def claimed(some: Extracting, *ids: int) -> list[Task]:
     for id_ in ids:
         some.task(id_, "/")
-    return Worker(some.shop.store, lease_seconds=60).claim(ClaimFilter(kind=FETCH_PAGE), limit=9)
+    return Worker(some.ctx.store, lease_seconds=60).claim(ClaimFilter(kind=FETCH_PAGE), limit=9)
 
 
 def test_extractions_that_end_together_lock_tasks_and_sources_in_one_order(two: Extracting) -> None:
@@ -82,17 +82,17 @@ def test_extractions_that_end_together_lock_tasks_and_sources_in_one_order(two: 
             connection,
             endings,
             now=two.clock.at,
-            settings=two.shop.settings,
+            settings=two.ctx.settings,
             random=Random(7),
         )
         connection.rollback()
 
     waiting = select(tasks.c.id).where(tasks.c.kind != "poll")
     held = waiting.where(tasks.c.id == high)
-    assert locked_meanwhile(two.shop.store, end, held=held, among=waiting) == [low]
+    assert locked_meanwhile(two.ctx.store, end, held=held, among=waiting) == [low]
     every = select(sources.c.id)
     held = every.where(sources.c.id == B)
-    assert locked_meanwhile(two.shop.store, end, held=held, among=every) == [A]
+    assert locked_meanwhile(two.ctx.store, end, held=held, among=every) == [A]
 
 
 def test_a_wall_and_a_lost_root_of_one_flush_lock_their_polls_in_one_order(
@@ -101,7 +101,7 @@ def test_a_wall_and_a_lost_root_of_one_flush_lock_their_polls_in_one_order(
     walled = two.begin({}, root="WAITING", source_id=B)
     lost = two.begin({}, root="WAITING", source_id=A)
     errors = {
-        B: Permanent("a challenge", code=BOT_WALL),
+        B: Permanent("a challenge", code=BOT_CHECK),
         A: Permanent("it answered 404", code="http_404"),
     }
     works = opened(two, walled, lost)
@@ -111,14 +111,14 @@ def test_a_wall_and_a_lost_root_of_one_flush_lock_their_polls_in_one_order(
         CatalogSystem().write(
             connection,
             PageOutcomes(done=[], waiting=[], failed=bad),
-            known=KnownPages(),
+            page_cache=KnownPageCache(),
             now=two.clock.at,
-            settings=two.shop.settings,
+            settings=two.ctx.settings,
             random=Random(7),
         )
 
     held = POLLS.where(tasks.c.source_id == B)
-    assert locked_meanwhile(two.shop.store, write, held=held, among=POLLS) == [A]
+    assert locked_meanwhile(two.ctx.store, write, held=held, among=POLLS) == [A]
     assert [two.status(id_) for id_ in (walled, lost)] == ["CANCELLED", "STALE"]
 
 
@@ -126,9 +126,9 @@ def test_extractions_whose_first_pages_are_opened_are_locked_in_one_order(two: E
     first, second = (
         two.begin({}, root="WAITING", source_id=one, status="WAITING") for one in (A, B)
     )
-    moved_behind(two.shop.store, extractions, first)
+    moved_behind(two.ctx.store, extractions, first)
     found = claimed(two, first, second)
-    archive = SnapshotArchive(two.shop.store, two.shop.content)
+    archive = SnapshotArchive(two.ctx.store, two.ctx.content)
 
     def open_both(connection: Connection) -> None:
         as_of_large_tables(connection)
@@ -136,11 +136,11 @@ def test_extractions_whose_first_pages_are_opened_are_locked_in_one_order(two: E
 
     every = select(extractions.c.id)
     held = every.where(extractions.c.id == second)
-    assert locked_meanwhile(two.shop.store, open_both, held=held, among=every) == [first]
+    assert locked_meanwhile(two.ctx.store, open_both, held=held, among=every) == [first]
 
 
 def test_extractions_begin_in_one_order_whoever_asks_for_them(two: Extracting) -> None:
-    with two.shop.store.read() as connection:
+    with two.ctx.store.read() as connection:
         known = sources_by_id(connection, [A, B])
     now = two.clock.at
     row = {"status": "WAITING", "recipe": {}, "tracking_id": "t", "page_count": 1, "kind": "crawl"}
@@ -150,11 +150,11 @@ def test_extractions_begin_in_one_order_whoever_asks_for_them(two: Extracting) -
     def start(connection: Connection) -> None:
         start_extractions(connection, [known[B], known[A]], now=now)
 
-    assert is_taken_meanwhile(two.shop.store, start, held=beginning[1], wanted=beginning[0])
+    assert is_taken_meanwhile(two.ctx.store, start, held=beginning[1], statement=beginning[0])
 
 
 def test_detections_lock_polls_then_recipes_each_in_one_order(some: Extracting) -> None:
-    store, now = some.shop.store, some.clock.at
+    store, now = some.ctx.store, some.clock.at
     for name in ("a", "b"):
         given_sources(store, a_catalog(name=name, url=f"http://{name}.test/", config={}))
     with store.begin() as connection:
@@ -163,7 +163,7 @@ def test_detections_lock_polls_then_recipes_each_in_one_order(some: Extracting) 
     claimed = Worker(store, lease_seconds=60).claim(ClaimFilter(kind=DETECT), limit=2)
     recipe = FoundRecipe(recipe={"page_type": "DETAIL"}, message="a list")
     found = [
-        RecipeDetected(task=task, source=known[task.source_id or ""], found=recipe)
+        RecipeDetected(task=task, source=known[task.source_id or ""], recipe=recipe)
         for task in sorted(claimed, key=lambda one: one.id, reverse=True)
     ]
 
@@ -182,12 +182,12 @@ def test_an_old_extraction_that_somebody_opens_again_is_not_swept_and_not_waited
     some: Extracting,
 ) -> None:
     old, _ = (some.begin({"/c/1": "ERROR"}, status="STALE") for _ in range(2))
-    settings, now = some.shop.settings, some.clock.at
+    settings, now = some.ctx.settings, some.clock.at
     few = settings.retention.model_copy(update={"extractions_per_source": 1})
     settings = settings.model_copy(update={"retention": few})
-    with some.shop.store.begin() as operator, some.shop.store.begin() as sweep:
+    with some.ctx.store.begin() as operator, some.ctx.store.begin() as sweep:
         operator.execute(select(extractions.c.id).where(extractions.c.id == old).with_for_update())
         sweep.execute(text("SET LOCAL lock_timeout = '2s'"))
         assert old_extractions(sweep, settings, now) == 0
-    with some.shop.store.begin() as sweep:
+    with some.ctx.store.begin() as sweep:
         assert old_extractions(sweep, settings, now) == 1

@@ -18,7 +18,12 @@ from ingestion_pipeline.catalogs.extraction.results import write_readings
 from ingestion_pipeline.catalogs.operations import control
 from ingestion_pipeline.catalogs.states import ExtractionStatus
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, KnownPages, PageFailed, PageWork
+from ingestion_pipeline.engine.crawling.protocol import (
+    FETCH_PAGE,
+    KnownPageCache,
+    PageFailed,
+    PageWork,
+)
 from ingestion_pipeline.engine.crawling.results import write_pages
 from ingestion_pipeline.pages.content.archive import SnapshotArchive
 from ingestion_pipeline.store import Store
@@ -65,27 +70,27 @@ def test_a_cancel_waits_for_an_extraction_without_holding_its_tasks(some: Extrac
     id_ = some.begin({"/c/1": "WAITING"})
     some.task(id_, "/c/1")
 
-    assert waits_without_tasks(some.shop.store, lambda: some.cancel(id_))
+    assert waits_without_tasks(some.ctx.store, lambda: some.cancel(id_))
 
 
 def test_readings_that_are_written_wait_for_an_extraction_without_holding_tasks(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
-    downloaded(shop, web, 1, 2)
-    works = claimed_works(shop, Worker(store, lease_seconds=60))
-    read = [read_by_rules(shop, work) for work in works]
+    downloaded(ctx, web, 1, 2)
+    works = claimed_works(ctx, Worker(store, lease_seconds=60))
+    read = [read_by_rules(ctx, work) for work in works]
 
-    assert waits_without_tasks(store, lambda: write_readings(shop, read))
+    assert waits_without_tasks(store, lambda: write_readings(ctx, read))
     assert {row.status for row in rows(store, tasks) if row.kind == "extract_page"} == {"SUCCESS"}
 
 
 def test_visits_that_are_written_wait_for_an_extraction_without_holding_tasks(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes["/"] = a_page()
     given_sources(store, a_catalog())
-    begin(shop, web)
-    archive = SnapshotArchive(store, shop.content)
+    begin(ctx, web)
+    archive = SnapshotArchive(store, ctx.content)
     found = Worker(store, lease_seconds=60).claim(
         ClaimFilter(kind=FETCH_PAGE, frontier_of=SHOP), limit=1
     )
@@ -97,12 +102,12 @@ def test_visits_that_are_written_wait_for_an_extraction_without_holding_tasks(
         with store.begin() as connection:
             write_pages(
                 connection,
-                shop,
+                ctx,
                 CatalogSystem(),
                 [PageFailed(work=work, error=Transient("later", code="http_503"))],
                 {},
                 archive=archive,
-                known=KnownPages(),
+                page_cache=KnownPageCache(),
                 now=store.clock.now(connection),
             )
 
@@ -115,10 +120,10 @@ def test_a_completion_has_the_extraction_before_it_asks_for_its_tasks(some: Extr
     some.look()
 
     with ThreadPoolExecutor(1) as pool:
-        with some.shop.store.begin() as connection:
+        with some.ctx.store.begin() as connection:
             connection.execute(select(tasks.c.id).where(tasks.c.kind != "poll").with_for_update())
             looking = pool.submit(lambda: some.look(hours=4))
-            wait_until_blocked(some.shop.store)
+            wait_until_blocked(some.ctx.store)
             is_locked = free(connection, select(extractions.c.id)) == []
         [ended] = looking.result(30)
 
@@ -149,5 +154,5 @@ def test_ends_at_the_same_moment_never_deadlock_and_each_is_told_once(some: Extr
 def at_once(start: Barrier, act: Callable[[], object]) -> None:
     """Act when the others do; that another was first is no fault."""
     start.wait(20)
-    with suppress(control.Unfit):
+    with suppress(control.InvalidState):
         act()

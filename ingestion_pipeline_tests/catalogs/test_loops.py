@@ -25,7 +25,7 @@ def refused(store: Store) -> list[tuple[str, str]]:
 
 
 def test_an_endless_calendar_ends_at_the_depth_and_is_told_once(
-    shop: RunContext, store: Store, web: FakeWeb, caplog: pytest.LogCaptureFixture
+    ctx: RunContext, store: Store, web: FakeWeb, caplog: pytest.LogCaptureFixture
 ) -> None:
     web.routes |= {"/": a_page("/day/0", "/", "/#top", "/?utm_source=x", "http://A.test/")}
     web.routes |= {
@@ -33,9 +33,9 @@ def test_an_endless_calendar_ends_at_the_depth_and_is_told_once(
         for n in range(50)
     }
     given_sources(store, a_catalog({"page_type": "EXPLORATORY"}))
-    shop = changed(shop, work__spawn_depth="5")
+    ctx = changed(ctx, work__spawn_depth="5")
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert Counter(web.paths) == dict.fromkeys(["/", *(f"/day/{n}" for n in range(5))], 1)
     assert refused(store) == [("too_deep", SHOP)]
@@ -45,15 +45,15 @@ def test_an_endless_calendar_ends_at_the_depth_and_is_told_once(
 
 
 def test_pages_beyond_the_budget_are_counted_and_told_once(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page(*(f"/x{n}" for n in range(6)))}
     web.routes |= {f"/x{n}": a_page(f"/y{n}", "/x0") for n in range(6)}
     web.routes |= {f"/y{n}": a_page() for n in range(6)}
     given_sources(store, a_catalog({"page_type": "EXPLORATORY"}))
-    shop = changed(shop, crawl__max_pages="9")
+    ctx = changed(ctx, crawl__max_pages="9")
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     [extraction] = rows(store, extractions)
     assert (extraction.page_count, extraction.over_budget) == (9, 4)
@@ -62,13 +62,13 @@ def test_pages_beyond_the_budget_are_counted_and_told_once(
 
 
 def test_two_pages_that_lead_to_each_other_are_each_visited_once(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/a", "/b"), "/a": a_page("/b", "/"), "/b": a_page("/a/", "/A")}
     web.routes |= {"/A": a_page("/a")}
     given_sources(store, a_catalog({"page_type": "EXPLORATORY"}))
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert Counter(web.paths) == {"/": 1, "/a": 1, "/b": 1, "/A": 1}
     assert refused(store) == []
@@ -93,7 +93,7 @@ ENDLESS: dict[str, Callable[[int], list[str]]] = {
 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_an_endless_next_ends_after_a_few_pages_without_anything_new(
-    shop: RunContext, store: Store, web: FakeWeb, name: str
+    ctx: RunContext, store: Store, web: FakeWeb, name: str
 ) -> None:
     def answer(path: str) -> str:
         found = re.fullmatch(r"/(?:list\?page=(\d+))?", path)
@@ -103,7 +103,7 @@ def test_an_endless_next_ends_after_a_few_pages_without_anything_new(
     web.routes = AnsweredBy(answer)
     given_sources(store, a_catalog({"page_type": "DETAIL_LINKS", "link_pattern": "/c/", **NEXT}))
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     courses = {f"/c/{number}-{at}" for number in range(1, 5) for at in range(3)}
     assert {path for path in web.paths if "/c/" in path} == courses
@@ -114,7 +114,7 @@ def test_an_endless_next_ends_after_a_few_pages_without_anything_new(
 
 @pytest.mark.parametrize("saying", ["one of many", "{}"], ids=["always the same", "changing"])
 def test_an_endless_list_of_records_ends_after_a_few_pages_without_anything_new(
-    shop: RunContext, store: Store, web: FakeWeb, saying: str
+    ctx: RunContext, store: Store, web: FakeWeb, saying: str
 ) -> None:
     def answer(path: str) -> str:
         number = int(path.partition("=")[2] or 1)
@@ -125,7 +125,7 @@ def test_an_endless_list_of_records_ends_after_a_few_pages_without_anything_new(
     web.routes = AnsweredBy(answer)
     given_sources(store, a_catalog({"page_type": "DETAIL", **NEXT}))
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert 4 < len(web.paths) <= 9
     [dataset] = rows(store, datasets)
@@ -133,7 +133,7 @@ def test_an_endless_list_of_records_ends_after_a_few_pages_without_anything_new(
 
 
 def test_a_list_of_what_other_lists_had_goes_on_to_what_it_alone_has(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """Nothing new to the catalogue is not nothing new to the list."""
     web.routes |= {"/": a_page("/l/science", "/l/stem")}
@@ -149,6 +149,6 @@ def test_a_list_of_what_other_lists_had_goes_on_to_what_it_alone_has(
     recipe = {"page_type": "CATEGORY_LINKS", "link_pattern": "/l/", "links": inner}
     given_sources(store, a_catalog(recipe))
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert "/c/7" in web.paths

@@ -63,17 +63,17 @@ def page_tasks(store: Store) -> Counter[tuple[str, int]]:
 
 
 def test_a_bot_wall_in_the_middle_cancels_the_crawl_and_disables_its_source(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     courses = [f"/c/{number}" for number in range(30)]
     web.routes |= {"/": a_page(*courses), **dict.fromkeys(courses, a_page())}
     web.routes["/c/3"] = BOT_WALL
     given_sources(store, a_catalog())
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     asked = len(web.paths)
-    begin(shop, web)
-    crawl(shop, web)
+    begin(ctx, web)
+    crawl(ctx, web)
 
     [extraction] = rows(store, extractions)
     assert (extraction.status, extraction.failure["code"]) == ("CANCELLED", "bot_wall")
@@ -86,12 +86,12 @@ def test_a_bot_wall_in_the_middle_cancels_the_crawl_and_disables_its_source(
 
 @pytest.mark.parametrize("wall", [BOT_WALL, LOGIN], ids=["a bot wall", "a login"])
 def test_a_wall_at_the_root_disables_the_source(
-    shop: RunContext, store: Store, web: FakeWeb, wall: bytes
+    ctx: RunContext, store: Store, web: FakeWeb, wall: bytes
 ) -> None:
     web.routes |= {"/": wall}
     given_sources(store, a_catalog())
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     [extraction] = rows(store, extractions)
     assert extraction.status in {"CANCELLED", "STALE"}
@@ -101,13 +101,13 @@ def test_a_wall_at_the_root_disables_the_source(
 
 
 def test_a_login_in_front_of_one_course_is_that_pages_error_alone(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/c/1", "/c/2", "/c/3"), "/c/1": a_page(), "/c/3": a_page()}
     web.routes["/c/2"] = LOGIN
     given_sources(store, a_catalog())
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert codes(store) == {"/c/2": "login_wall"}
     assert statuses(store) == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 2, "ERROR": 1}
@@ -133,15 +133,15 @@ def breaking(folder: Path, body: bytes) -> Raw:
 
 
 def test_a_disk_that_fails_in_the_middle_puts_the_pages_back_and_the_crawl_goes_on_later(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
-    content = shop.settings.home / "content"
+    content = ctx.settings.home / "content"
     web.routes |= {"/": a_page("/c/1", "/c/2", "/c/3"), "/c/1": a_page(), "/c/3": a_page()}
     web.routes["/c/2"] = breaking(content, a_page().encode())
     given_sources(store, a_catalog())
 
     with pytest.raises(Fatal, match="content store"):
-        crawl_all(shop, web.port)
+        crawl_all(ctx, web.port)
 
     assert statuses(store) == {"SUCCESS": 1, "WAITING": 3}
     assert page_tasks(store) == {("SUCCESS", 1): 1, ("PENDING", 0): 3}
@@ -152,7 +152,7 @@ def test_a_disk_that_fails_in_the_middle_puts_the_pages_back_and_the_crawl_goes_
     content.unlink()
     content.with_name("away").rename(content)
     web.routes["/c/2"] = a_page()
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert statuses(store) == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 3}
     assert [row.status for row in rows(store, extractions)] == ["COMPLETE"]
@@ -160,7 +160,7 @@ def test_a_disk_that_fails_in_the_middle_puts_the_pages_back_and_the_crawl_goes_
 
 
 def test_a_course_that_moved_to_another_host_is_got_by_that_hosts_rules_and_lease(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"a.test/": a_page("/c/1", "/c/2"), "b.test/there": a_page()}
     web.routes |= {"a.test/c/1": redirect("http://b.test/there")}
@@ -168,7 +168,7 @@ def test_a_course_that_moved_to_another_host_is_got_by_that_hosts_rules_and_leas
     web.routes |= {"b.test/robots.txt": b"User-agent: *\nDisallow: /private"}
     given_sources(store, a_catalog())
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert [one.path for one in web.requests if one.host == "b.test"] == ["/there"]
     assert codes(store) == {"/c/2": "blocked_by_robots"}
@@ -179,16 +179,16 @@ def test_a_course_that_moved_to_another_host_is_got_by_that_hosts_rules_and_leas
 
 
 def test_a_course_that_moved_to_a_host_that_another_run_has_waits_for_it(
-    shop: RunContext, store: Store, web: FakeWeb, now: datetime
+    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     web.routes |= {"a.test/": a_page("/c/1", "/c/2"), "a.test/c/2": a_page()}
     web.routes |= {"a.test/c/1": redirect("http://b.test/there"), "b.test/there": a_page()}
     given_sources(store, a_catalog())
-    begin(shop, web)
+    begin(ctx, web)
     with store.begin() as connection:
         lease_hosts(connection, ["b.test"], owner="another", now=now, lease=MINUTE)
 
-    counts = crawl(shop, web).counts
+    counts = crawl(ctx, web).counts
 
     assert [one.path for one in web.requests if one.host == "b.test"] == []
     assert (counts.new, counts.given_back) == (2, 1)
@@ -207,16 +207,16 @@ def closed_next_door(store: Store, web: FakeWeb) -> None:
 
 
 def test_a_host_that_never_recovers_does_not_keep_a_crawl_open(
-    shop: RunContext, store: Store, web: FakeWeb, clock: GoingClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: GoingClock
 ) -> None:
     closed_next_door(store, web)
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     assert rows(store, extractions)[0].status == "IN_PROGRESS"
     for _ in range(2):
         clock.advance(days=2)
-        crawl(shop, web)
-    conclude(shop)
+        crawl(ctx, web)
+    conclude(ctx)
 
     [extraction] = rows(store, extractions)
     assert extraction.status == "COMPLETE"
@@ -227,20 +227,20 @@ def test_a_host_that_never_recovers_does_not_keep_a_crawl_open(
 
 
 def test_a_page_that_is_forbidden_for_ever_does_not_keep_the_others_from_being_shown(
-    shop: RunContext, store: Store, web: FakeWeb, clock: GoingClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: GoingClock
 ) -> None:
     """A 403 is asked again after four hours, twice; that is as long as nothing may change."""
     given_courses(web, *range(101, 125))
     web.routes["/c/105"] = 403
     given_sources(store, a_catalog())
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     for _ in range(2):
         clock.advance(hours=4)
-        conclude(shop)
+        conclude(ctx)
         assert rows(store, extractions)[0].status == "IN_PROGRESS"
-        crawl(shop, web)
-    conclude(shop)
+        crawl(ctx, web)
+    conclude(ctx)
 
     [extraction], [dataset] = rows(store, extractions), rows(store, datasets)
     assert (extraction.status, dataset.status, dataset.item_count) == ("COMPLETE", "published", 23)
@@ -251,30 +251,30 @@ def test_a_page_that_is_forbidden_for_ever_does_not_keep_the_others_from_being_s
 
 
 def test_a_page_waits_on_while_its_host_gives_others(
-    shop: RunContext, store: Store, web: FakeWeb, clock: GoingClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: GoingClock
 ) -> None:
     """As on a slow host, whose large catalogue takes weeks."""
     web.routes |= {"/": a_page("/c/1"), "/c/1": LATER}
     given_sources(store, a_catalog())
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     clock.advance(days=4)
     with store.begin() as connection:
         root = update(pages).where(pages.c.status == "SUCCESS")
         connection.execute(root.values(visited_at=clock.now(connection)))
 
-    crawl(shop, web)
+    crawl(ctx, web)
 
     assert statuses(store) == {"SUCCESS": 1, "WAITING": 1}
 
 
 def test_a_page_that_nobody_came_for_in_days_has_all_patience_left(
-    shop: RunContext, store: Store, web: FakeWeb, clock: GoingClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: GoingClock
 ) -> None:
     web.routes |= {"/": LATER}
     given_sources(store, a_catalog())
-    begin(shop, web)
+    begin(ctx, web)
     clock.advance(days=4)
 
-    crawl(shop, web)
+    crawl(ctx, web)
 
     assert statuses(store) == {"WAITING": 1}

@@ -8,7 +8,7 @@ import pytest
 
 from ingestion_pipeline.catalogs.operations import control, held_back
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.operations.health import notable, standings
+from ingestion_pipeline.operations.health import source_statuses, sources_to_review
 from ingestion_pipeline.pages.content.archive import dead_letter_snapshots
 from ingestion_pipeline.reading.html.head import failure_notice
 from ingestion_pipeline.sources.health import HealthStatus
@@ -64,20 +64,22 @@ def failed_pages(store: Store) -> dict[int, str]:
     }
 
 
-def health(shop: RunContext) -> HealthStatus:
-    with shop.store.read() as connection:
-        now = shop.store.clock.now(connection)
-        [found] = standings(connection, shop.settings, now=now, ids=[SHOP])
-        is_notable = SHOP in {one.facts.id for one in notable(connection, shop.settings, now=now)}
+def health(ctx: RunContext) -> HealthStatus:
+    with ctx.store.read() as connection:
+        now = ctx.store.clock.now(connection)
+        [found] = source_statuses(connection, ctx.settings, now=now, ids=[SHOP])
+        is_notable = SHOP in {
+            one.facts.id for one in sources_to_review(connection, ctx.settings, now=now)
+        }
     assert is_notable or found.verdict.health == "healthy"
     return found.verdict
 
 
-def served_bodies(shop: RunContext) -> list[bytes]:
+def served_bodies(ctx: RunContext) -> list[bytes]:
     """What the open dead letters show of what was served."""
-    with shop.store.read() as connection:
+    with ctx.store.read() as connection:
         found = [dead_letter_snapshots(connection, one) for one in list_dead_letters(connection)]
-    return [shop.content.get(one["body_hash"]) for [one] in found]
+    return [ctx.content.get(one["body_hash"]) for [one] in found]
 
 
 @pytest.mark.parametrize(
@@ -92,24 +94,24 @@ def served_bodies(shop: RunContext) -> list[bytes]:
     ids=["bare", "in the site's frame", "in words nobody knows", "another site", "data"],
 )
 def test_a_page_that_serves_an_error_page_keeps_its_records_however_often(
-    shop: RunContext, store: Store, web: FakeWeb, error_page: str
+    ctx: RunContext, store: Store, web: FakeWeb, error_page: str
 ) -> None:
     given_catalogue(web, store)
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     web.routes |= {f"/c/{number}": error_page for number in BROKEN}
 
     for _ in range(3):
-        crawl_all(shop, web.port)
+        crawl_all(ctx, web.port)
 
         assert shown(store) == list(ALL)
         assert failed_pages(store).keys() == set(BROKEN)
-        assert health(shop).health == "degraded"
+        assert health(ctx).health == "degraded"
     [*_, last] = rows(store, extractions)
     assert (last.status, last.summary["kept"]) == ("COMPLETE", len(BROKEN))
     with store.read() as connection:
-        [finding] = held_back.missing(connection)
+        [finding] = held_back.missing_pages(connection)
     assert (finding.subject, finding.message[:7]) == (SHOP, "5 pages")
-    assert set(served_bodies(shop)) == {error_page.encode()}
+    assert set(served_bodies(ctx)) == {error_page.encode()}
 
 
 @pytest.mark.parametrize(
@@ -118,38 +120,38 @@ def test_a_page_that_serves_an_error_page_keeps_its_records_however_often(
     ids=["500", "nothing", "not found with status 200"],
 )
 def test_a_page_that_fails_in_any_way_keeps_its_records_and_degrades_its_source(
-    shop: RunContext, store: Store, web: FakeWeb, answer: int | str
+    ctx: RunContext, store: Store, web: FakeWeb, answer: int | str
 ) -> None:
     given_catalogue(web, store)
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     web.routes["/c/101"] = answer
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert shown(store) == list(ALL)
-    assert health(shop).health == "degraded"
+    assert health(ctx).health == "degraded"
     with store.read() as connection:
-        [finding] = held_back.missing(connection)
+        [finding] = held_back.missing_pages(connection)
     assert (finding.subject, finding.message[:6]) == (SHOP, "1 page")
 
 
 def test_records_come_back_and_the_source_is_well_when_the_page_does(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_catalogue(web, store)
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     web.routes["/c/101"] = BARE
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     [failed] = [row.failure for row in rows(store, pages) if row.status == "ERROR"]
-    assert "/c/101 gave 1 record and now gives none: " in failed["message"]
+    assert "/c/101 had 1 record and now has none: " in failed["message"]
 
     web.routes["/c/101"] = a_framed_page(a_course(101, about="other things"))
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert shown(store) == list(ALL)
     assert failed_pages(store) == {}
-    assert health(shop).health == "healthy"
-    assert served_bodies(shop) == [BARE.encode()]  # of the failure, not of the newest visit
+    assert health(ctx).health == "healthy"
+    assert served_bodies(ctx) == [BARE.encode()]  # of the failure, not of the newest visit
 
 
 @pytest.mark.parametrize(
@@ -163,29 +165,29 @@ def test_records_come_back_and_the_source_is_well_when_the_page_does(
     ids=["names its course", "says nothing of it", "an empty form"],
 )
 def test_a_page_that_still_looks_like_its_siblings_loses_its_records_the_second_time(
-    shop: RunContext, store: Store, web: FakeWeb, emptied: str
+    ctx: RunContext, store: Store, web: FakeWeb, emptied: str
 ) -> None:
     given_catalogue(web, store)
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     web.routes["/c/101"] = a_framed_page(emptied)
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     assert (shown(store), failed_pages(store)) == (list(ALL), {101: "records_missing_once"})
-    assert health(shop).health == "degraded"
+    assert health(ctx).health == "degraded"
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     assert (shown(store), failed_pages(store)) == (list(ALL)[1:], {})
-    assert health(shop).health == "healthy"
+    assert health(ctx).health == "healthy"
 
 
 def test_a_failure_between_two_readings_without_records_begins_the_count_anew(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_catalogue(web, store)
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     for answer in (a_framed_page("<p>None.</p>"), BARE, a_framed_page("<p>None.</p>")):
         web.routes["/c/101"] = answer
-        crawl_all(shop, web.port)
+        crawl_all(ctx, web.port)
 
         assert shown(store) == list(ALL)
 
@@ -218,32 +220,32 @@ def given_paged_catalogue(web: FakeWeb, store: Store) -> None:
     ids=["500", "bare", "in the site's frame"],
 )
 def test_a_page_of_a_list_that_serves_an_error_hides_its_records_and_takes_none_away(
-    shop: RunContext, store: Store, web: FakeWeb, answer: int | str
+    ctx: RunContext, store: Store, web: FakeWeb, answer: int | str
 ) -> None:
     given_paged_catalogue(web, store)
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     web.routes["/?page=2"] = answer
 
     for _ in range(2):
-        crawl_all(shop, web.port)
+        crawl_all(ctx, web.port)
 
         assert shown(store) == list(ALL)
 
 
 def test_a_page_of_a_list_that_led_to_pages_and_leads_to_none_is_believed_the_second_time(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_paged_catalogue(web, store)
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     web.routes["/?page=2"] = a_list_page([])
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     assert shown(store) == list(ALL)
-    assert health(shop).health == "degraded"
+    assert health(ctx).health == "degraded"
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     assert shown(store) == [*LIST_PAGES[1], *LIST_PAGES[3]]
-    assert health(shop).health == "healthy"
+    assert health(ctx).health == "healthy"
 
 
 def given_categories(web: FakeWeb, store: Store) -> None:
@@ -264,26 +266,26 @@ def given_categories(web: FakeWeb, store: Store) -> None:
 @pytest.mark.parametrize("answer", [500, "", BARE], ids=["500", "nothing", "an error page"])
 @pytest.mark.parametrize(("broken", "status"), [(1, "published"), (2, "quarantined")])
 def test_a_first_dataset_without_failed_categories_is_not_healthy_and_held_back_without_most(
-    shop: RunContext, store: Store, web: FakeWeb, answer: int | str, broken: int, status: str
+    ctx: RunContext, store: Store, web: FakeWeb, answer: int | str, broken: int, status: str
 ) -> None:
     given_categories(web, store)
     web.routes |= {f"/d/{page}": answer for page in list(LIST_PAGES)[:broken]}
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert [row.status for row in rows(store, datasets)] == [status]
-    assert health(shop).health == "degraded"
+    assert health(ctx).health == "degraded"
 
 
 def test_a_page_of_the_menu_that_leads_to_no_record_leaves_its_source_healthy(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_categories(web, store)
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert shown(store) == list(ALL)
-    assert health(shop).health == "healthy"
+    assert health(ctx).health == "healthy"
 
 
 def given_explored_catalogue(web: FakeWeb, store: Store) -> None:
@@ -307,63 +309,63 @@ def given_explored_catalogue(web: FakeWeb, store: Store) -> None:
     ids=["bare", "in the site's frame", "another site"],
 )
 def test_an_explored_page_that_serves_an_error_page_hides_no_records_however_often(
-    shop: RunContext, store: Store, web: FakeWeb, error_page: str
+    ctx: RunContext, store: Store, web: FakeWeb, error_page: str
 ) -> None:
     given_explored_catalogue(web, store)
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     web.routes["/d/2"] = error_page
 
     for _ in range(3):
-        crawl_all(shop, web.port)
+        crawl_all(ctx, web.port)
 
         assert shown(store) == list(ALL)
-        assert health(shop).health == "degraded"
-    assert set(served_bodies(shop)) == {error_page.encode()}
+        assert health(ctx).health == "degraded"
+    assert set(served_bodies(ctx)) == {error_page.encode()}
 
 
 def test_an_explored_page_that_lost_its_links_is_believed_the_second_time(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_explored_catalogue(web, store)
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     web.routes["/d/2"] = a_framed_page("<h1>Part 2</h1><p>Nothing is taught here.</p>")
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     assert shown(store) == list(ALL)
-    assert health(shop).health == "degraded"
+    assert health(ctx).health == "degraded"
 
     for _ in range(2):
-        crawl_all(shop, web.port)
+        crawl_all(ctx, web.port)
         assert shown(store) == [*LIST_PAGES[1], *LIST_PAGES[3]]
-        assert health(shop).health == "healthy"
+        assert health(ctx).health == "healthy"
 
 
 @pytest.mark.parametrize("answer", [404, 410])
 def test_a_page_that_is_gone_takes_its_records_with_it_at_once(
-    shop: RunContext, store: Store, web: FakeWeb, answer: int
+    ctx: RunContext, store: Store, web: FakeWeb, answer: int
 ) -> None:
     given_catalogue(web, store)
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     web.routes["/c/101"] = answer
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert shown(store) == list(ALL)[1:]
 
 
 def test_a_page_that_lost_its_records_is_fetched_again_by_a_retry(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_catalogue(web, store)
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     web.routes["/c/101"] = BARE
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     web.routes["/c/101"] = a_framed_page(a_course(101, about="other things"))
 
     with store.begin() as connection:
         now = store.clock.now(connection)
         done = control.retry(connection, 2, actor="ann", now=now)
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert (done.fetched, done.read) == (1, 0)
     assert shown(store) == list(ALL)

@@ -15,16 +15,16 @@ from ingestion_pipeline_tests.catalogs.courses import a_course
 from ingestion_pipeline_tests.catalogs.test_learned import School, in_spring, knows, story, title
 from ingestion_pipeline_tests.crawlers import LINKS, a_catalog, crawl_all, read_pages
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import FAST, a_shop, given_sources, rows
+from ingestion_pipeline_tests.pollers import FAST, a_run_context, given_sources, rows
 from ingestion_pipeline_tests.reading.models.asking import leading_to
 
 
 @pytest.fixture
-def school(store: Store, shop: RunContext, web: FakeWeb) -> Iterator[School]:
+def school(store: Store, ctx: RunContext, web: FakeWeb) -> Iterator[School]:
     """Two pages that only a model can read: too few to learn selectors from."""
     given_sources(store, a_catalog())
     with ScriptedModel(knows) as model:
-        school = School(store, shop, web, model)
+        school = School(store, ctx, web, model)
         school.teaches(in_spring, 1, 2)
         yield school
 
@@ -37,16 +37,16 @@ def shown(store: Store) -> list[str]:
 
 
 def test_what_a_model_read_of_an_unchanged_page_stays_when_no_model_is_configured(
-    school: School, shop: RunContext, store: Store
+    school: School, ctx: RunContext, store: Store
 ) -> None:
     school.crawl()
     school.web.routes |= {"/c/101": f"<html><body><h1>Courses</h1>{a_course(101)}</body></html>"}
     links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in (1, 2, 101))
     school.web.routes["/"] = f"<html><body><h1>Catalogue</h1><ul>{links}</ul></body></html>"
 
-    crawl_all(shop, school.web.port)
+    crawl_all(ctx, school.web.port)
 
-    assert not shop.settings.has_model
+    assert not ctx.settings.has_model
     assert shown(store) == ["GRD/1", "GRD/2", "MATH 101"]
     assert rows(store, extractions)[-1].status == "COMPLETE"
     by_model = [row for row in rows(store, pages)[-3:] if row.rung == "cheap_model"]
@@ -55,12 +55,12 @@ def test_what_a_model_read_of_an_unchanged_page_stays_when_no_model_is_configure
 
 
 def test_what_a_model_read_by_another_configuration_is_not_carried_over(
-    school: School, shop: RunContext, store: Store
+    school: School, ctx: RunContext, store: Store
 ) -> None:
     school.crawl()
     given_sources(store, a_catalog(config={"recipe": dict(LINKS), "entity": "course"}))
 
-    crawl_all(shop, school.web.port)
+    crawl_all(ctx, school.web.port)
 
     last = [row for row in rows(store, pages) if row.extraction_id == 2 and row.url[-1] in "12"]
     assert [(row.carried_from, row.failure["code"]) for row in last] == [(None, "no_model")] * 2
@@ -68,13 +68,13 @@ def test_what_a_model_read_by_another_configuration_is_not_carried_over(
 
 
 def test_a_changed_page_that_a_model_read_waits_until_there_is_a_model(
-    school: School, shop: RunContext, store: Store
+    school: School, ctx: RunContext, store: Store
 ) -> None:
     school.crawl()
     school.teaches(in_spring, 1, 3)
     school.web.routes["/c/1"] = in_spring(1).replace("Our garden school", "Our fern school")
 
-    crawl_all(shop, school.web.port)
+    crawl_all(ctx, school.web.port)
 
     waiting = {row.url[-1]: row.failure["code"] for row in rows(store, pages) if row.failure}
     assert waiting["1"] == "no_model"
@@ -87,7 +87,7 @@ def test_a_changed_page_that_a_model_read_waits_until_there_is_a_model(
 
 
 def test_rules_that_find_a_part_of_what_a_model_read_do_not_replace_it(
-    school: School, shop: RunContext, store: Store
+    school: School, ctx: RunContext, store: Store
 ) -> None:
     both = f'<p>2 courses</p>{a_course(101)}<div class="lead">{story(7)}</div><h4>{title(7)}</h4>'
     school.web.routes["/c/2"] = f"<html><body><h1>Courses</h1>{both}<p>GRD/7</p></body></html>"
@@ -95,7 +95,7 @@ def test_rules_that_find_a_part_of_what_a_model_read_do_not_replace_it(
     before = shown(store)
     school.web.routes["/c/2"] = f"<html><body><h1>Lessons</h1>{both}<p>GRD/7</p></body></html>"
 
-    crawl_all(shop, school.web.port)
+    crawl_all(ctx, school.web.port)
 
     assert "GRD/7" in before
     assert shown(store) == before
@@ -103,13 +103,13 @@ def test_rules_that_find_a_part_of_what_a_model_read_do_not_replace_it(
 
 
 def test_a_rerun_without_a_model_waits_and_shows_nothing_less(
-    school: School, shop: RunContext, store: Store
+    school: School, ctx: RunContext, store: Store
 ) -> None:
     school.crawl()
     with store.begin() as connection:
         rerun(connection, 1, actor="ann", now=store.clock.now(connection))
 
-    read_pages(shop)
+    read_pages(ctx)
 
     last = [row for row in rows(store, pages) if row.extraction_id == 2 and row.failure]
     assert [row.failure["code"] for row in last] == ["no_model", "no_model"]
@@ -122,13 +122,13 @@ def test_a_rerun_without_a_model_waits_and_shows_nothing_less(
     ids=["the same models", "another cheap model", "another strong model"],
 )
 def test_an_unchanged_page_is_read_again_by_other_models_and_only_by_them(
-    school: School, store: Store, shop: RunContext, variable: str, asked_again: int
+    school: School, store: Store, ctx: RunContext, variable: str, asked_again: int
 ) -> None:
     assert school.crawl() == 2
     fast = {f"INGESTION_{name.upper().replace('.', '__')}": text for name, text in FAST.items()}
     other = {variable: "strong" if variable.endswith("CHEAP") else "cheap"} if variable else {}
-    settings = leading_to(school.model.base_url, shop.settings, **fast, **other)
-    school.shop = a_shop(store, settings)
+    settings = leading_to(school.model.base_url, ctx.settings, **fast, **other)
+    school.ctx = a_run_context(store, settings)
 
     school.crawl()
 

@@ -10,7 +10,7 @@ import pytest
 from ingestion_pipeline.catalogs.datasets.finishing import FinishReason
 from ingestion_pipeline.catalogs.operations import control, retention
 from ingestion_pipeline.catalogs.states import ExtractionStatus
-from ingestion_pipeline.operations.health import standings
+from ingestion_pipeline.operations.health import source_statuses
 from ingestion_pipeline.store.tables import (
     audit_log,
     crawl_steps,
@@ -105,7 +105,9 @@ def test_a_dataset_that_was_held_back_can_be_accepted_by_name(some: Extracting) 
     some.end(second)
 
     assert some.act(control.publish, second) == 2
-    with pytest.raises(control.Unfit, match=f"extraction {second} has a dataset that is published"):
+    with pytest.raises(
+        control.InvalidState, match=f"extraction {second} has a dataset that is published"
+    ):
         some.act(control.publish, second)
 
     assert [row.status for row in some.rows(datasets)] == ["published", "published"]
@@ -149,7 +151,7 @@ def test_what_is_complete_of_a_stale_extraction_is_published_with_the_missing_pa
     assert some.versions() == {1: ("published", ["a", "b", "c"])}
     assert some.status(id_) == "STALE"
     [told] = some.rows(outbox)
-    assert told.payload["missing"] == ["http://a.test/c/4: it still waits"]
+    assert told.payload["missing"] == ["http://a.test/c/4: still waiting"]
     assert "missing: http://a.test/c/4" in told.payload["text"]
     assert some.rows(extractions, id=id_)[0].summary["missing"] == 1
     [source] = some.rows(sources)
@@ -217,8 +219,8 @@ def test_a_first_dataset_without_an_item_is_held_back_until_somebody_accepts_it(
     [finding] = ended.dataset.findings
     assert (finding["code"], "24 pages" in finding["message"]) == ("empty_first", True)
     assert [row.status for row in some.rows(datasets)] == ["quarantined"]
-    with some.shop.store.read() as connection:
-        [found] = standings(connection, some.shop.settings, now=some.clock.at)
+    with some.ctx.store.read() as connection:
+        [found] = source_statuses(connection, some.ctx.settings, now=some.clock.at)
     assert found.health == "degraded"
     assert some.act(control.publish, id_) == 1
     assert [row.status for row in some.rows(datasets)] == ["published"]
@@ -273,9 +275,9 @@ def test_old_versions_go_with_their_items_and_the_shown_one_stays(some: Extracti
         some.end(id_)
         some.clock.advance(minutes=10)
 
-    with some.shop.store.begin() as connection:
-        gone = retention.old_datasets(connection, some.shop.settings, some.clock.at)
-        lost = retention.old_extractions(connection, some.shop.settings, some.clock.at)
+    with some.ctx.store.begin() as connection:
+        gone = retention.old_datasets(connection, some.ctx.settings, some.clock.at)
+        lost = retention.old_extractions(connection, some.ctx.settings, some.clock.at)
 
     assert (gone, lost) == (1, 1)
     left = some.rows(datasets)
@@ -294,8 +296,8 @@ def test_a_field_that_a_type_of_ones_own_requires_is_missed_when_it_is_lost(
     (tmp_path / "entities").mkdir()
     field = "{name: ring, kind: text, required: true}"
     (tmp_path / "entities" / "bird.yaml").write_text(f"name: bird\nfields: [{field}]")
-    settings = some.shop.settings.model_copy(update={"sources": tmp_path})
-    some.shop = replace(some.shop, settings=settings)
+    settings = some.ctx.settings.model_copy(update={"sources": tmp_path})
+    some.ctx = replace(some.ctx, settings=settings)
     for ring in ("R-1", None):
         id_ = some.begin({"/c/1": "SUCCESS"}, entity_type="bird")
         some.read(id_, {"/c/1": ["a", "b"]}, data={"ring": ring})

@@ -37,9 +37,9 @@ from ingestion_pipeline_tests.pollers import GoingClock, given_sources, rows
 
 
 def test_each_downloaded_page_has_one_task_of_its_lineage(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
-    downloaded(shop, web, 101, 102)
+    downloaded(ctx, web, 101, 102)
 
     assert statuses(store) == {"SUCCESS": 1, "DOWNLOADED": 2}
     fetched = {row.url: row for row in rows(store, tasks) if row.kind == "fetch_page"}
@@ -55,14 +55,14 @@ def test_each_downloaded_page_has_one_task_of_its_lineage(
 
 
 def test_pages_become_items_with_evidence_and_the_extraction_ends(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_courses(web, 101, 102)
     web.routes |= {"/c/102": a_course_page(102, 103), "/": a_course_links(101, 102, 104)}
     web.routes |= {"/c/104": "<html><body><p>Nothing is taught here.</p></body></html>"}
     given_sources(store, a_catalog())
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert names(store) == ["MATH 101", "MATH 102", "MATH 103"]
     assert statuses(store) == {"SUCCESS": 3, "EXTRACTED_NO_DATA": 1}
@@ -85,16 +85,16 @@ def a_course_links(*numbers: int) -> str:
 
 
 def test_an_unchanged_catalogue_reads_nothing_and_adds_no_row(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_courses(web, 101, 102)
     web.routes["/c/102"] = "<html><body><p>Nothing is taught here.</p></body></html>"
     given_sources(store, a_catalog())
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     publish(store)
     items, before = rows(store, data_items), rows(store, pages)
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert rows(store, data_items) == items
     assert len(dataset_rows(store)) == 1
@@ -109,15 +109,15 @@ def test_an_unchanged_catalogue_reads_nothing_and_adds_no_row(
 
 
 def test_only_a_changed_page_is_read_and_the_others_are_carried(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_courses(web, 101, 102, 103)
     given_sources(store, a_catalog())
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     publish(store)
     web.routes["/c/102"] = a_course_page(102, about="other things")
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     second = rows(store, pages)[5:]
     assert [row.carried_from is not None for row in second] == [True, False, True]
@@ -129,47 +129,47 @@ def test_only_a_changed_page_is_read_and_the_others_are_carried(
 
 @pytest.mark.parametrize("status", ["building", "quarantined"])
 def test_nothing_is_carried_from_what_was_not_published(
-    shop: RunContext, store: Store, web: FakeWeb, status: str
+    ctx: RunContext, store: Store, web: FakeWeb, status: str
 ) -> None:
     given_courses(web, 101)
     given_sources(store, a_catalog())
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     publish(store, status)
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert [row.carried_from for row in rows(store, pages)] == [None] * 4
     assert names(store) == ["MATH 101", "MATH 101"]
 
 
 def test_a_page_read_under_another_schema_is_read_again(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_courses(web, 101)
     given_sources(store, a_catalog())
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     publish(store)
     with store.begin() as connection:
         connection.execute(update(pages).values(read_as="another"))
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert rows(store, pages)[3].carried_from is None
     assert names(store) == ["MATH 101", "MATH 101"]
 
 
 def test_a_reading_that_was_overtaken_leaves_nothing(
-    shop: RunContext, store: Store, web: FakeWeb, clock: GoingClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: GoingClock
 ) -> None:
-    downloaded(shop, web, 101)
+    downloaded(ctx, web, 101)
     zombie = Worker(store, lease_seconds=60)
-    [work] = claimed_works(shop, zombie)
-    late = read_by_rules(shop, work)
+    [work] = claimed_works(ctx, zombie)
+    late = read_by_rules(ctx, work)
     clock.advance(seconds=120)
-    read_pages(shop)
+    read_pages(ctx)
     items = rows(store, data_items)
 
-    written = write_readings(shop, [late])
+    written = write_readings(ctx, [late])
 
     assert (written.counts.lost, written.counts.read) == (1, 0)
     assert rows(store, data_items) == items
@@ -177,16 +177,16 @@ def test_a_reading_that_was_overtaken_leaves_nothing(
 
 
 def test_a_page_that_was_read_meanwhile_is_not_written_again(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
-    downloaded(shop, web, 101)
-    [work] = claimed_works(shop, Worker(store, lease_seconds=60))
-    late = read_by_rules(shop, work)
+    downloaded(ctx, web, 101)
+    [work] = claimed_works(ctx, Worker(store, lease_seconds=60))
+    late = read_by_rules(ctx, work)
     with store.begin() as connection:
         is_it = pages.c.id == work.page_id
         connection.execute(update(pages).where(is_it).values(status="SUCCESS", item_count=7))
 
-    write_readings(shop, [late])
+    write_readings(ctx, [late])
 
     assert rows(store, data_items) == []
     assert dataset_rows(store) == []
@@ -194,15 +194,15 @@ def test_a_page_that_was_read_meanwhile_is_not_written_again(
 
 
 def test_what_was_read_before_the_fetch_was_written_down_stays_read(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """Trap 8: the origin's fetch worker wrote its own status over a quick extraction's."""
     given_courses(web, 101)
     given_sources(store, a_catalog())
-    begin(shop, web)
+    begin(ctx, web)
     overtake_detail_pages(store, web)
 
-    fetch_pages(shop, web)
+    fetch_pages(ctx, web)
 
     assert statuses(store) == {"SUCCESS": 2}
     assert [row.kind for row in rows(store, tasks)].count(EXTRACT_PAGE) == 0
@@ -224,13 +224,13 @@ def overtake_detail_pages(store: Store, web: FakeWeb) -> None:
 
 
 def test_a_page_that_is_read_twice_has_its_items_once(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
-    downloaded(shop, web, 101)
-    read_pages(shop)
+    downloaded(ctx, web, 101)
+    read_pages(ctx)
     read_again(store)
 
-    read_pages(shop)
+    read_pages(ctx)
 
     assert names(store) == ["MATH 101"]
     assert [one["version"] for one in dataset_rows(store)] == [1]

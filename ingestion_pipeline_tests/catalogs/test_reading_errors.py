@@ -48,12 +48,12 @@ from ingestion_pipeline_tests.pollers import changed, given_sources, rows
 
 
 def test_errors_go_by_their_class(
-    shop: RunContext, store: Store, web: FakeWeb, now: datetime
+    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
-    downloaded(shop, web, 101, 102, 103, 104)
+    downloaded(ctx, web, 101, 102, 103, 104)
     later = now.replace(year=2027)
     reader = ScriptedReader(
-        shop,
+        ctx,
         says={
             "/c/101": [Transient("a moment", code="busy")],
             "/c/102": [Transient("never", code="busy")] * 3,
@@ -62,7 +62,7 @@ def test_errors_go_by_their_class(
         },
     )
 
-    counts = read_pages(shop, reader=reader)
+    counts = read_pages(ctx, reader=reader)
 
     asked = Counter(reader.read_paths)
     assert asked == {"/c/101": 2, "/c/102": 3, "/c/103": 1, "/c/104": 1}
@@ -82,7 +82,7 @@ def test_errors_go_by_their_class(
 
 
 def test_a_reading_is_tried_again_after_one_second_then_after_two(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """A23 and A-10, by the defaults: of the settings of tests only the first delay is shorter."""
     policy = load_settings({}).catalog_work
@@ -90,26 +90,26 @@ def test_a_reading_is_tried_again_after_one_second_then_after_two(
     assert [backoff(n, bare, Random(7)).total_seconds() for n in (1, 2)] == [1, 2]
     assert (policy.max_attempts, load_settings({}).retention.failed_catalog_seconds) == (3, 432_000)
 
-    downloaded(shop, web, 101)
-    reader = ScriptedReader(shop, says={"/c/101": [Transient("a moment", code="busy")]})
-    counts = read_pages(changed(shop, crawl__backoff_base_seconds="600"), reader=reader)
+    downloaded(ctx, web, 101)
+    reader = ScriptedReader(ctx, says={"/c/101": [Transient("a moment", code="busy")]})
+    counts = read_pages(changed(ctx, crawl__backoff_base_seconds="600"), reader=reader)
 
     assert (counts.retried, reader.read_paths) == (1, ["/c/101"])
 
 
 def test_what_waits_for_a_model_is_due_as_soon_as_there_is_one(
-    shop: RunContext, store: Store, web: FakeWeb, now: datetime
+    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
-    downloaded(shop, web, 101, 102)
+    downloaded(ctx, web, 101, 102)
     later = now.replace(year=2027)
     says: dict[str, list[Exception | OverBudget]] = {
         "/c/101": [Resource("no model configured", until=later, code="no_model")],
         "/c/102": [Resource("no money", until=later, code="budget_used_up")],
     }
-    read_pages(shop, reader=ScriptedReader(shop, says=says))
+    read_pages(ctx, reader=ScriptedReader(ctx, says=says))
 
-    assert wake_for_models(shop) == 0
-    assert wake_for_models(changed(shop, openai_base_url="http://127.0.0.1:1/v1")) == 1
+    assert wake_for_models(ctx) == 0
+    assert wake_for_models(changed(ctx, openai_base_url="http://127.0.0.1:1/v1")) == 1
 
     due = {row.url[-3:]: row.not_before for row in rows(store, tasks) if row.kind == EXTRACT_PAGE}
     assert due["101"] < later
@@ -117,31 +117,31 @@ def test_what_waits_for_a_model_is_due_as_soon_as_there_is_one(
 
 
 def test_a_dead_letter_of_a_reading_is_replayed(
-    shop: RunContext, store: Store, web: FakeWeb, now: datetime
+    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
-    downloaded(shop, web, 101, 102)
+    downloaded(ctx, web, 101, 102)
     later = Resource("no model configured", until=now.replace(year=2027), code="no_model")
     says = {"/c/101": [Permanent("cut off", code="cut")], "/c/102": [later]}
-    read_pages(shop, reader=ScriptedReader(shop, says=says))
+    read_pages(ctx, reader=ScriptedReader(ctx, says=says))
 
     with store.begin() as connection:
-        [letter] = list_dead_letters(connection)
-        said = replay(connection, letter["id"], actor="me", now=store.clock.now(connection))
-    read_pages(shop)
+        [dead_letter] = list_dead_letters(connection)
+        said = replay(connection, dead_letter["id"], actor="me", now=store.clock.now(connection))
+    read_pages(ctx)
 
     assert said == "queued"
     assert names(store) == ["MATH 101"]
 
 
 def test_content_that_is_gone_is_an_error_with_its_cure(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
-    downloaded(shop, web, 101)
-    for file in (shop.settings.home / "content").rglob("*"):
+    downloaded(ctx, web, 101)
+    for file in (ctx.settings.home / "content").rglob("*"):
         if file.is_file():
             file.unlink()
 
-    counts = read_pages(shop)
+    counts = read_pages(ctx)
 
     assert counts.failed == 1
     failure = found_pages(store)[1].failure or {}
@@ -150,9 +150,9 @@ def test_content_that_is_gone_is_an_error_with_its_cure(
 
 
 def test_over_budget_cancels_the_extraction_at_once_and_is_audited(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
-    downloaded(shop, web, 101, 102, 103)
+    downloaded(ctx, web, 101, 102, 103)
     [extraction] = rows(store, extractions)
     over = OverBudget(
         extraction_id=extraction.id,
@@ -160,9 +160,9 @@ def test_over_budget_cancels_the_extraction_at_once_and_is_audited(
         held_usd=Decimal(1),
         wanted_usd=Decimal("0.1"),
     )
-    reader = ScriptedReader(shop, says={f"/c/{n}": [over] for n in (101, 102, 103)})
+    reader = ScriptedReader(ctx, says={f"/c/{n}": [over] for n in (101, 102, 103)})
 
-    read_pages(shop, reader=reader)
+    read_pages(ctx, reader=reader)
 
     [extraction] = rows(store, extractions)
     assert (extraction.status, extraction.failure["code"]) == ("CANCELLED", "over_budget")
@@ -174,15 +174,15 @@ def test_over_budget_cancels_the_extraction_at_once_and_is_audited(
 
 
 def test_a_cancelled_extraction_takes_no_late_result(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
-    downloaded(shop, web, 101)
-    [work] = claimed_works(shop, Worker(store, lease_seconds=60))
-    late = read_by_rules(shop, work)
+    downloaded(ctx, web, 101)
+    [work] = claimed_works(ctx, Worker(store, lease_seconds=60))
+    late = read_by_rules(ctx, work)
     with store.begin() as connection:
         connection.execute(update(extractions).values(status="CANCELLED"))
 
-    written = write_readings(shop, [late])
+    written = write_readings(ctx, [late])
 
     assert written.ended == {work.extraction_id}
     assert (written.counts.skipped, rows(store, data_items)) == (1, [])
@@ -198,14 +198,12 @@ def test_an_unknown_entity_is_refused_at_registration() -> None:
     assert "no entity is called 'spaceship'; there are: competency, course" in problem.message
 
 
-def test_what_only_a_model_reads_waits_for_one(
-    shop: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_what_only_a_model_reads_waits_for_one(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     given_courses(web, 101)
     source = a_catalog()
     given_sources(store, a_catalog(config={**source.config, "entity": "credential"}))
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     [page] = [one for one in found_pages(store) if one.path == "/c/101"]
     assert (page.status, (page.failure or {})["code"]) == ("DOWNLOADED", "no_model")

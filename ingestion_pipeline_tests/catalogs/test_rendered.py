@@ -27,29 +27,29 @@ document.getElementById("root").innerHTML = ("<p>" + words.join(" ") + ".</p>").
 </script>"""
 
 
-def crawl_with_chromium(shop: RunContext, web: FakeWeb) -> tuple[CrawlCounts, int, int]:
+def crawl_with_chromium(ctx: RunContext, web: FakeWeb) -> tuple[CrawlCounts, int, int]:
     """What the crawl came to, how many browsers were started, and how many pages they showed."""
 
     async def run() -> tuple[CrawlCounts, int, int]:
-        guard = Guard(shop.settings.allowed_hosts, names_of(web.port))
+        guard = Guard(ctx.settings.allowed_hosts, names_of(web.port))
         async with (
-            a_fetcher(shop.settings, web.port) as fetcher,
+            a_fetcher(ctx.settings, web.port) as fetcher,
             a_renderer(guard) as renderer,
         ):
-            counts = await crawl_until_done(shop, [SHOP], fetcher, renderer=renderer)
+            counts = await crawl_until_done(ctx, [SHOP], fetcher, renderer=renderer)
             return counts, renderer.browsers_started, renderer.pages_rendered
 
     return asyncio.run(run())
 
 
 def test_a_page_that_only_javascript_fills_is_kept_and_unchanged_opens_no_browser(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/c/plain", "/c/ships"), "/c/plain": a_page(), "/c/ships": SHELL}
     given_sources(store, a_catalog())
 
-    first, *opened_first = crawl_with_chromium(shop, web)
-    second, *opened_second = crawl_with_chromium(shop, web)
+    first, *opened_first = crawl_with_chromium(ctx, web)
+    second, *opened_second = crawl_with_chromium(ctx, web)
 
     assert (first.new, first.failed, opened_first) == (3, 0, [1, 1])
     assert (second.same, second.new, opened_second) == (3, 0, [0, 0])
@@ -60,19 +60,19 @@ def test_a_page_that_only_javascript_fills_is_kept_and_unchanged_opens_no_browse
     assert shown.url == "http://a.test/c/ships"
     of_it = [row.snapshot_id for row in rows(store, pages) if row.url == shown.url]
     assert of_it == [shown.id] * 2
-    assert b"Drawing" in shop.content.get(shown.body_hash)
-    assert FILLED in shop.content.get(shown.markdown_hash).decode()
-    assert FILLED in shop.content.get(shown.text_hash).decode()
-    assert shop.content.get(shown.screenshot_hash).startswith(b"\xff\xd8\xff")
+    assert b"Drawing" in ctx.content.get(shown.body_hash)
+    assert FILLED in ctx.content.get(shown.markdown_hash).decode()
+    assert FILLED in ctx.content.get(shown.text_hash).decode()
+    assert ctx.content.get(shown.screenshot_hash).startswith(b"\xff\xd8\xff")
 
 
 def test_a_source_that_asks_for_it_has_every_page_shown_by_the_browser(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/c/1"), "/c/1": a_page()}
     given_sources(store, a_catalog(config={"recipe": dict(LINKS), "render": True}))
 
-    counts, browsers, shown = crawl_with_chromium(shop, web)
+    counts, browsers, shown = crawl_with_chromium(ctx, web)
 
     assert (counts.new, counts.failed, browsers, shown) == (2, 0, 1, 2)
     assert all(row.rendered_at is not None for row in rows(store, snapshots))

@@ -31,32 +31,32 @@ def given_page(store: Store, web: FakeWeb, selector: str) -> None:
 
 
 def test_only_the_content_is_read_and_its_spans_are_those_of_the_stored_text(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_page(store, web, "main")
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert names(store) == ["MATH 101"]
     [item] = rows(store, data_items)
     with store.read() as connection:
         query = select(snapshots.c.text_hash).where(snapshots.c.id == item.snapshot_id)
-        text = shop.content.get(connection.execute(query).scalar_one()).decode()
+        text = ctx.content.get(connection.execute(query).scalar_one()).decode()
     proof = item.grounding["course_id"]
     assert proof["start"] > text.index("MATH 900")
     assert text[proof["start"] : proof["end"]] == "MATH 101"
 
 
 def test_a_selector_that_matches_nothing_is_an_error_also_of_an_unchanged_page(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_page(store, web, "main")
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     with store.begin() as connection:
         changed = {"recipe": recipe("main#nothing")}
         connection.execute(update(sources).where(sources.c.id == SHOP).values(config=changed))
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     failed = found_pages(store)[-1]
     assert (failed.path, failed.status) == ("/c/101", "ERROR")

@@ -31,19 +31,19 @@ LONG = "/c/" + "漢" * 700  # 2,100 bytes, and three times as many characters on
 
 
 def test_a_link_that_is_too_long_once_escaped_is_left_out_and_harms_nobody(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/c/1", LONG), "/c/1": a_page()}
     given_sources(store, a_catalog())
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert [one.path for one in found_pages(store)] == ["/", "/c/1"]
     assert [row.status for row in rows(store, extractions)] == ["COMPLETE"]
 
 
 def test_a_page_that_cannot_be_written_fails_alone(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     links = [f"/c/{number}" for number in range(1, 5)]
     web.routes |= {"/": a_page(*links), **dict.fromkeys(links, a_page())}
@@ -56,7 +56,7 @@ def test_a_page_that_cannot_be_written_fails_alone(
             raise_database_error()
 
     try:
-        crawl_all(shop, web.port)
+        crawl_all(ctx, web.port)
     finally:
         event.remove(store.engine, "before_cursor_execute", refuse)
 
@@ -90,15 +90,15 @@ class Elsewhere:
 
 
 def test_a_page_that_leads_a_browser_to_another_host_fails_once(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/c/1")}
     given_sources(store, a_catalog({**LINKS, "render": True}))
     browser = Elsewhere()
 
     async def run() -> None:
-        async with a_fetcher(shop.settings, web.port) as fetcher:
-            await crawl_until_done(shop, [SHOP], fetcher, renderer=browser)
+        async with a_fetcher(ctx.settings, web.port) as fetcher:
+            await crawl_until_done(ctx, [SHOP], fetcher, renderer=browser)
 
     asyncio.run(run())
 
@@ -108,27 +108,27 @@ def test_a_page_that_leads_a_browser_to_another_host_fails_once(
 
 
 def test_exploring_stays_on_its_host_wherever_a_redirect_leads(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"a.test/": a_page("/about", "/out"), "a.test/about": a_page()}
     web.routes |= {"a.test/out": redirect("http://evil.test/"), "evil.test/": a_page("/1", "/2")}
     given_sources(store, a_catalog({"page_type": "EXPLORATORY"}))
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert [one.path for one in found_pages(store)] == ["/", "/about", "/out"]
 
 
 def test_a_redirect_that_comes_back_waits_for_the_hosts_turn(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
-    shop = changed(shop, crawl__delay_seconds="0.3", hosts__delay_seconds="0")
+    ctx = changed(ctx, crawl__delay_seconds="0.3", hosts__delay_seconds="0")
     web.routes |= {"a.test/": redirect("http://b.test/x")}
     web.routes |= {"b.test/x": redirect("http://a.test/back")}
     web.routes |= {"a.test/back": a_page("/c/1"), "a.test/c/1": a_page()}
     given_sources(store, a_catalog())
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     asked = sorted(one.at for one in web.requests if one.host == "a.test")
     assert len(asked) == 3
@@ -137,16 +137,16 @@ def test_a_redirect_that_comes_back_waits_for_the_hosts_turn(
 
 @pytest.mark.parametrize("when", ["before", "while its pages wait"])
 def test_a_crawl_of_a_disabled_source_ends_and_asks_for_nothing(
-    shop: RunContext, store: Store, web: FakeWeb, when: str
+    ctx: RunContext, store: Store, web: FakeWeb, when: str
 ) -> None:
     web.routes |= {"/": a_page("/c/1"), "/c/1": a_page()}
     given_sources(store, a_catalog())
     if when != "before":
-        begin(shop, web)
+        begin(ctx, web)
     with store.begin() as connection:
         now = store.clock.now(connection)
         registry.disable(connection, SHOP, actor="ann", reason="later", now=now)
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     assert web.paths == []

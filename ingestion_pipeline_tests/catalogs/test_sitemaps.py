@@ -38,7 +38,7 @@ def got(store: Store) -> dict[str, str | None]:
 
 
 def test_an_index_leads_to_sitemaps_and_these_to_pages(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     packed = gzip.compress(listed("/c/2", "/c/3").encode())
     web.routes |= {
@@ -49,7 +49,7 @@ def test_an_index_leads_to_sitemaps_and_these_to_pages(
     web.routes |= {f"/c/{number}": a_page(text=str(number)) for number in (1, 2, 3)}
     given_sources(store, a_site())
 
-    counts = crawl_all(shop, web.port)
+    counts = crawl_all(ctx, web.port)
 
     assert (counts.new, counts.failed) == (6, 0)
     assert set(got(store)) == {
@@ -59,13 +59,13 @@ def test_an_index_leads_to_sitemaps_and_these_to_pages(
 
 
 def test_what_was_not_changed_since_it_was_got_is_not_asked_for(
-    shop: RunContext, store: Store, web: FakeWeb, now: datetime, clock: GoingClock
+    ctx: RunContext, store: Store, web: FakeWeb, now: datetime, clock: GoingClock
 ) -> None:
     old = f"{now - timedelta(days=9):%Y-%m-%d}"
     web.routes |= {"/sitemap.xml": listed("/c/1", "/c/2", changed=old)}
     web.routes |= {f"/c/{number}": a_page(text=str(number)) for number in (1, 2)}
     given_sources(store, a_site())
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     asked = len(web.requests)
     clock.advance(days=8)
     lately = f"{now + timedelta(days=7):%Y-%m-%dT%H:%M:%SZ}"
@@ -73,7 +73,7 @@ def test_what_was_not_changed_since_it_was_got_is_not_asked_for(
     web.routes["/sitemap.xml"] = listed("/c/1", changed=old).replace("</urlset>", news)
     web.routes["/c/2"] = a_page(text="changed")
 
-    counts = crawl_all(shop, web.port)
+    counts = crawl_all(ctx, web.port)
 
     assert [one.path for one in web.requests[asked:]] == ["/sitemap.xml", "/c/2"]
     assert (counts.new, counts.same, counts.failed) == (2, 1, 0)
@@ -81,27 +81,25 @@ def test_what_was_not_changed_since_it_was_got_is_not_asked_for(
 
 @pytest.mark.parametrize("database", ["sqlite"])
 def test_a_page_that_was_got_on_the_day_of_its_change_is_asked_for_again(
-    shop: RunContext, store: Store, web: FakeWeb, now: datetime, clock: GoingClock
+    ctx: RunContext, store: Store, web: FakeWeb, now: datetime, clock: GoingClock
 ) -> None:
     """Most sitemaps say the day alone: the change may have come in the evening."""
     web.routes |= {"/sitemap.xml": listed("/c/1", changed=f"{now:%Y-%m-%d}")}
     web.routes |= {"/c/1": a_page(text="morning")}
     given_sources(store, a_site())
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     clock.advance(days=8)
     web.routes["/c/1"] = a_page(text="evening")
 
-    assert crawl_all(shop, web.port).new == 1
+    assert crawl_all(ctx, web.port).new == 1
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
-def test_pages_of_other_hosts_are_not_followed(
-    shop: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_pages_of_other_hosts_are_not_followed(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"/sitemap.xml": listed("/c/1").replace("a.test", "evil.test", 1)}
     given_sources(store, a_site({"page_type": "SITEMAP"}))
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     [root] = found_pages(store)
     assert root.failure is not None
@@ -118,12 +116,12 @@ def test_pages_of_other_hosts_are_not_followed(
     ],
 )
 def test_what_is_no_sitemap_has_a_reason(
-    shop: RunContext, store: Store, web: FakeWeb, body: str, code: str
+    ctx: RunContext, store: Store, web: FakeWeb, body: str, code: str
 ) -> None:
     web.routes |= {"/sitemap.xml": body}
     given_sources(store, a_site())
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
     [root] = found_pages(store)
     assert root.failure is not None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.catalogs.recipes.next_pages import Followed, Step, steps_of, what_follows
+from ingestion_pipeline.catalogs.recipes.next_pages import Followed, Step, follow_page, steps_of
 from ingestion_pipeline.catalogs.recipes.page_source import PageSource, identity
 from ingestion_pipeline.catalogs.recipes.recipe import recipe_of
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
@@ -56,7 +56,7 @@ def test_exploring_has_one_step_that_leads_to_itself() -> None:
 def test_links_that_match_are_followed_once_each_and_never_the_page_itself() -> None:
     seen = page("/c/1", "/c/2?utm_source=x", "c/3#top", "/c/1/", "/other", HOME, "mailto:a@b")
 
-    followed = what_follows(step("root", **LINKS), seen)
+    followed = follow_page(step("root", **LINKS), seen)
 
     assert found(followed) == [
         ("root/links", "/c/1"),
@@ -69,7 +69,7 @@ def test_links_that_match_are_followed_once_each_and_never_the_page_itself() -> 
 def test_a_selector_and_a_pattern_hold_together() -> None:
     html = "<ul class=l><li><a href=/c/1>1</a><li><a href=/d/2>2</a></ul><a href=/c/9>9</a>"
 
-    followed = what_follows(step("root", **LINKS, link_selector="ul.l"), page(html=html))
+    followed = follow_page(step("root", **LINKS, link_selector="ul.l"), page(html=html))
 
     assert found(followed) == [("root/links", "/c/1")]
 
@@ -78,13 +78,13 @@ def test_only_the_matched_part_of_a_link_is_followed_if_the_recipe_says_so() -> 
     """Relative links that repeat a path segment, as on some old sites."""
     recipe = {**LINKS, "link_pattern": "/c/[0-9]+", "exact_link_match": True}
 
-    followed = what_follows(step("root", **recipe), page("https://a.test/x/c/c/7/extra"))
+    followed = follow_page(step("root", **recipe), page("https://a.test/x/c/c/7/extra"))
 
     assert found(followed) == [("root/links", "/c/7")]
 
 
 def test_a_detail_page_never_follows_links() -> None:
-    followed = what_follows(step("root/links", **LINKS), page("/c/1", url="https://a.test/c/9"))
+    followed = follow_page(step("root/links", **LINKS), page("/c/1", url="https://a.test/c/9"))
 
     assert followed == Followed(is_detail=True)
 
@@ -93,7 +93,7 @@ NUMBERED = {"url_pattern": "/list?page={page_num}", "total_pages": 3}
 
 
 def test_a_list_by_numbers_comes_before_everything_else() -> None:
-    followed = what_follows(step("root", **LINKS, pagination=NUMBERED), page("/c/1"))
+    followed = follow_page(step("root", **LINKS, pagination=NUMBERED), page("/c/1"))
 
     pages = [("root/pages", f"/list?page={number}") for number in (1, 2, 3)]
     assert found(followed) == pages
@@ -104,7 +104,7 @@ def test_a_list_by_numbers_comes_before_everything_else() -> None:
 def test_a_page_of_the_list_does_not_begin_the_list_again() -> None:
     seen = page("/c/1", "/list?page=3", url="https://a.test/list?page=2")
 
-    followed = what_follows(step("root/pages", **LINKS, pagination=NUMBERED), seen)
+    followed = follow_page(step("root/pages", **LINKS, pagination=NUMBERED), seen)
 
     assert found(followed) == [("root/links", "/c/1")]
 
@@ -112,14 +112,14 @@ def test_a_page_of_the_list_does_not_begin_the_list_again() -> None:
 def test_a_page_that_is_the_first_of_its_own_list_goes_on_as_the_others_do() -> None:
     seen = page("/c/1", url="https://a.test/list?page=1")
 
-    followed = what_follows(step("root", **LINKS, pagination=NUMBERED), seen)
+    followed = follow_page(step("root", **LINKS, pagination=NUMBERED), seen)
 
     pages = [("root/pages", "/list?page=2"), ("root/pages", "/list?page=3")]
     assert found(followed) == [*pages, ("root/links", "/c/1")]
 
 
 def test_a_list_that_has_grown_is_followed_to_the_number_it_links_to() -> None:
-    followed = what_follows(step("root", **LINKS, pagination=NUMBERED), page("/list?page=12"))
+    followed = follow_page(step("root", **LINKS, pagination=NUMBERED), page("/list?page=12"))
 
     assert len(followed.pages) == 12
 
@@ -139,7 +139,7 @@ def test_a_list_that_has_grown_is_followed_to_the_number_it_links_to() -> None:
     ids=["offset", "from zero"],
 )
 def test_a_list_counts_as_its_site_does(pagination: dict[str, Any], urls: list[str]) -> None:
-    followed = what_follows(step("root", page_type="DETAIL", pagination=pagination), page())
+    followed = follow_page(step("root", page_type="DETAIL", pagination=pagination), page())
 
     assert [url for _, url in found(followed)] == urls
 
@@ -147,7 +147,7 @@ def test_a_list_counts_as_its_site_does(pagination: dict[str, Any], urls: list[s
 def test_no_list_is_longer_than_its_limit_and_the_rest_is_counted() -> None:
     short = {**NUMBERED, "max_pages": 2}
 
-    followed = what_follows(step("root", **LINKS, pagination=short), page("/list?page=50"))
+    followed = follow_page(step("root", **LINKS, pagination=short), page("/list?page=50"))
 
     assert (len(followed.pages), followed.beyond) == (2, 48)
 
@@ -156,11 +156,11 @@ def test_a_list_by_next_goes_on_from_page_to_page_on_one_level() -> None:
     recipe = {"page_type": "DETAIL", "pagination": {"next": "rel", "max_pages": 3}}
     html = "<a rel=next href='?page=2'>more</a>"
 
-    first = what_follows(step("root", **recipe), page(html=html))
-    second = what_follows(
+    first = follow_page(step("root", **recipe), page(html=html))
+    second = follow_page(
         step("root/pages", **recipe), page(html=html, url="https://a.test/", position=2)
     )
-    last = what_follows(step("root/pages", **recipe), page(html=html, position=3))
+    last = follow_page(step("root/pages", **recipe), page(html=html, position=3))
 
     assert (first.is_detail, first.pages[0].position, first.pages[0].is_sibling) == (True, 2, False)
     assert (second.pages[0].position, second.pages[0].is_sibling) == (3, True)
@@ -171,7 +171,7 @@ def test_a_next_button_may_be_named_by_a_selector() -> None:
     recipe = {"page_type": "DETAIL", "pagination": {"next": "li.weiter"}}
     html = "<ul><li class=weiter><a href='/list/2'>Seite 2</a></ul>"
 
-    followed = what_follows(step("root", **recipe), page(html=html))
+    followed = follow_page(step("root", **recipe), page(html=html))
 
     assert found(followed) == [("root/pages", "/list/2")]
 
@@ -181,7 +181,7 @@ def test_a_page_that_leads_nowhere_is_an_error_with_the_rule(key: str) -> None:
     recipe = {"page_type": "CATEGORY_LINKS", "link_selector": "a", "links": LINKS}
 
     with pytest.raises(Permanent, match="nothing to do") as refused:
-        what_follows(step(key, **recipe), page())
+        follow_page(step(key, **recipe), page())
 
     assert refused.value.code == "nothing_to_do"
 
@@ -190,16 +190,14 @@ def test_the_end_of_a_list_and_of_exploring_may_be_empty() -> None:
     listed = step("root/pages", **LINKS, pagination=NUMBERED)
     exploring = step("root/links", page_type="EXPLORATORY")
 
-    assert what_follows(listed, page()) == Followed()
-    assert what_follows(exploring, page()) == Followed(is_detail=True)
+    assert follow_page(listed, page()) == Followed()
+    assert follow_page(exploring, page()) == Followed(is_detail=True)
 
 
 def test_exploring_stays_on_its_host() -> None:
     seen = page("/x", "https://b.test/y")
 
-    assert found(what_follows(step("root", page_type="EXPLORATORY"), seen)) == [
-        ("root/links", "/x")
-    ]
+    assert found(follow_page(step("root", page_type="EXPLORATORY"), seen)) == [("root/links", "/x")]
 
 
 @pytest.mark.parametrize(
@@ -209,13 +207,13 @@ def test_content_that_is_not_there_is_an_error_and_no_empty_page(html: str, said
     detail = step("root", page_type="DETAIL", content_selector="#m")
 
     with pytest.raises(Permanent, match=said):
-        what_follows(detail, page(html=html))
+        follow_page(detail, page(html=html))
 
 
 def test_links_outside_the_content_are_not_followed() -> None:
     html = "<div id=m><a href=/c/1>x</a></div>"
 
-    followed = what_follows(step("root", **LINKS, content_selector="#m"), page("/c/9", html=html))
+    followed = follow_page(step("root", **LINKS, content_selector="#m"), page("/c/9", html=html))
 
     assert found(followed) == [("root/links", "/c/1")]
 
@@ -248,7 +246,7 @@ def test_whatever_a_page_links_to_each_page_follows_once_and_not_itself(hrefs: l
     body = "".join(f'<a href="{href}">x</a>' for href in hrefs if '"' not in href)
     seen = PageSource(url=HOME, body=body.encode(errors="replace"))
 
-    followed = what_follows(step("root", page_type="EXPLORATORY", pagination=NUMBERED), seen)
+    followed = follow_page(step("root", page_type="EXPLORATORY", pagination=NUMBERED), seen)
 
     keys = [one.key for one in followed.pages]
     assert len(keys) == len(set(keys))
@@ -259,7 +257,7 @@ def test_a_pattern_is_matched_on_the_simplified_markdown() -> None:
     """A comment, a script and a footer hold no links of the catalogue."""
     html = "<!-- <a href=/c/1> --><footer><a href=/c/2>2</a></footer><a href='/c/3'>3</a>"
 
-    followed = what_follows(step("root", **LINKS), page(html=html))
+    followed = follow_page(step("root", **LINKS), page(html=html))
 
     assert found(followed) == [("root/links", "/c/3")]
 
@@ -267,7 +265,7 @@ def test_a_pattern_is_matched_on_the_simplified_markdown() -> None:
 def test_a_list_that_says_how_long_it_is_is_believed() -> None:
     shorter = page("/c/1", html="<p>Page 1 of 2</p>")
 
-    followed = what_follows(step("root", **LINKS, pagination=NUMBERED), shorter)
+    followed = follow_page(step("root", **LINKS, pagination=NUMBERED), shorter)
 
     assert [one.position for one in followed.pages] == [1, 2]
 
@@ -282,7 +280,7 @@ def api_page(text: str, catalog: str = "a", skip: int = 0) -> PageSource:
 
 
 def follow_api(text: str, catalog: str = "a", skip: int = 0) -> Followed:
-    return what_follows(
+    return follow_page(
         step("root", page_type="API_REQUEST", api=API), api_page(text, catalog, skip)
     )
 

@@ -72,20 +72,20 @@ def test_a_retry_that_is_cancelled_leaves_what_is_published(some: Extracting) ->
 
 
 def test_pages_that_a_retry_reads_go_into_a_version_of_their_own(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """On a real web, by the real readers: what is shown does not change under whoever reads it."""
     given_courses(web, 101, 102)
     web.routes["/c/102"] = 404
     given_sources(store, a_catalog())
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
     shown = rows(store, data_items)
     given_courses(web, 101, 102)
 
     with store.begin() as connection:
         control.retry(connection, 1, actor="ann", now=store.clock.now(connection))
-    crawl(shop, web)
-    conclude(shop)
+    crawl(ctx, web)
+    conclude(ctx)
 
     assert rows(store, data_items)[: len(shown)] == shown
     versions = {row.id: row.version for row in rows(store, datasets)}
@@ -159,5 +159,5 @@ def test_what_would_not_be_shown_is_not_published(some: Extracting) -> None:
     some.read(made.extraction_id, {"/c/1": [f"a{n}" for n in range(10)]})
     some.end(made.extraction_id)
 
-    with pytest.raises(control.Unfit, match=f"`ingest extractions rerun {held} --publish`"):
+    with pytest.raises(control.InvalidState, match=f"`ingest extractions rerun {held} --publish`"):
         some.act(control.publish, held)

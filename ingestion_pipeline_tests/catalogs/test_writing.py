@@ -38,11 +38,11 @@ class SlowDisk(ContentStore):
         return super().put_together(groups, **how)
 
 
-def crawled(shop: RunContext, store: Store, web: FakeWeb, disk: SlowDisk) -> list[float]:
+def crawled(ctx: RunContext, store: Store, web: FakeWeb, disk: SlowDisk) -> list[float]:
     """How long after the beginning of a write each request came that came during one."""
     web.routes |= {"/": a_page(*LINKS), **dict.fromkeys(LINKS, a_page())}
     given_sources(store, a_catalog())
-    crawl_all(replace(shop, content=disk), web.port)
+    crawl_all(replace(ctx, content=disk), web.port)
     assert len(found_pages(store)) == len(LINKS) + 1
     asked = [one.at for one in web.requests]
     return [at - began for began, ended in disk.busy for at in asked if began < at < ended]
@@ -54,21 +54,21 @@ def small_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_page_is_begun_while_others_are_written(
-    shop: RunContext, store: Store, web: FakeWeb, tmp_path: Path
+    ctx: RunContext, store: Store, web: FakeWeb, tmp_path: Path
 ) -> None:
     disk = SlowDisk(tmp_path / "slow", seconds=0.25)
 
-    during = crawled(shop, store, web, disk)
+    during = crawled(ctx, store, web, disk)
 
     assert len(disk.busy) >= 4
     assert [delay for delay in during if delay > 0.1] == [], "but for the one that was under way"
 
 
 def test_a_disk_that_is_slow_does_not_hold_up_every_visit(
-    shop: RunContext, store: Store, web: FakeWeb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ctx: RunContext, store: Store, web: FakeWeb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crawl_loop, "PAUSE_SECONDS", 0.05)
 
-    during = crawled(shop, store, web, SlowDisk(tmp_path / "slow", seconds=0.4))
+    during = crawled(ctx, store, web, SlowDisk(tmp_path / "slow", seconds=0.4))
 
     assert any(delay > 0.05 for delay in during)

@@ -62,7 +62,7 @@ def test_a_bad_board_of_a_file_is_told_with_its_line(ingest: Ingest, tmp_path: P
 def test_boards_are_asked_for_ahead_of_their_schedule_once(ingest: Ingest) -> None:
     ingest.done("sources", "add", "https://boards.greenhouse.io/acme", *BOARD)
 
-    assert "asked for 1 boards" in ingest.done("sources", "scrape", "job_board:acme")
+    assert "queued 1 boards" in ingest.done("sources", "scrape", "job_board:acme")
     assert "still waits" in ingest.refused("sources", "scrape", "job_board:acme")
     assert "a rotation" in ingest.done("sources", "scrape", "--max-sources", "3")
     assert "no source 'job_board:x'" in ingest.refused("sources", "scrape", "job_board:x")

@@ -12,7 +12,7 @@ from ingestion_pipeline_tests.cli.conftest import Ingest
 
 
 @pytest.fixture
-def letter(ingest: Ingest, database: Store) -> int:
+def dead_letter(ingest: Ingest, database: Store) -> int:
     """A dead letter of a source whose poll waits for tomorrow."""
     ingest.done("sources", "add", "https://a.test/feed", "--id", "series:solo", "--kind", "series")
     return bury(database, error_class="permanent")
@@ -38,35 +38,35 @@ def bury(database: Store, *, error_class: str) -> int:
 
 
 def test_letters_are_listed_by_class_and_source(
-    ingest: Ingest, database: Store, letter: int
+    ingest: Ingest, database: Store, dead_letter: int
 ) -> None:
     other = bury(database, error_class="transient")
 
     def listed(*filters: str) -> list[int]:
         return [one["id"] for one in ingest.json("dead-letters", "list", *filters)]
 
-    assert listed() == [other, letter]
-    assert listed("--class", "permanent") == [letter]
-    assert listed("--source", "series:solo") == [other, letter]
+    assert listed() == [other, dead_letter]
+    assert listed("--class", "permanent") == [dead_letter]
+    assert listed("--source", "series:solo") == [other, dead_letter]
     assert "answered 404" in ingest.done("dead-letters", "list")
 
 
-def test_a_letter_is_shown_with_payload_and_stack(ingest: Ingest, letter: int) -> None:
-    shown = ingest.json("dead-letters", "show", str(letter))
+def test_a_letter_is_shown_with_payload_and_stack(ingest: Ingest, dead_letter: int) -> None:
+    shown = ingest.json("dead-letters", "show", str(dead_letter))
 
     assert shown["payload"] == {"url": "https://a.test/feed"}
     assert (shown["stage"], shown["stack"]) == ("fetched", "Traceback: here")
-    assert "Traceback: here" in ingest.done("dead-letters", "show", str(letter))
+    assert "Traceback: here" in ingest.done("dead-letters", "show", str(dead_letter))
 
 
-def test_a_replayed_letter_is_open_no_more(ingest: Ingest, letter: int) -> None:
-    assert f"{letter}: queued" in ingest.done("dead-letters", "replay", str(letter))
+def test_a_replayed_letter_is_open_no_more(ingest: Ingest, dead_letter: int) -> None:
+    assert f"{dead_letter}: queued" in ingest.done("dead-letters", "replay", str(dead_letter))
 
     assert ingest.json("dead-letters", "list") == []
-    assert [one["id"] for one in ingest.json("dead-letters", "list", "--replayed")] == [letter]
+    assert [one["id"] for one in ingest.json("dead-letters", "list", "--replayed")] == [dead_letter]
 
 
-def test_letters_are_replayed_by_class(ingest: Ingest, database: Store, letter: int) -> None:
+def test_letters_are_replayed_by_class(ingest: Ingest, database: Store, dead_letter: int) -> None:
     other = bury(database, error_class="transient")
 
     ingest.done("dead-letters", "replay", "--class", "permanent")
@@ -74,43 +74,45 @@ def test_letters_are_replayed_by_class(ingest: Ingest, database: Store, letter: 
     assert [one["id"] for one in ingest.json("dead-letters", "list")] == [other]
 
 
-def test_letters_are_replayed_by_source(ingest: Ingest, letter: int) -> None:
+def test_letters_are_replayed_by_source(ingest: Ingest, dead_letter: int) -> None:
     ingest.done("dead-letters", "replay", "--source", "series:solo")
 
     assert ingest.json("dead-letters", "list") == []
 
 
-def test_a_dry_run_tells_and_changes_nothing(ingest: Ingest, database: Store, letter: int) -> None:
-    said = ingest.done("dead-letters", "replay", str(letter), "--dry-run")
+def test_a_dry_run_tells_and_changes_nothing(
+    ingest: Ingest, database: Store, dead_letter: int
+) -> None:
+    said = ingest.done("dead-letters", "replay", str(dead_letter), "--dry-run")
 
-    assert f"{letter}: would be queued" in said
-    assert [one["id"] for one in ingest.json("dead-letters", "list")] == [letter]
+    assert f"{dead_letter}: would be queued" in said
+    assert [one["id"] for one in ingest.json("dead-letters", "list")] == [dead_letter]
     with database.read() as connection:
         actions = connection.execute(select(audit_log.c.action)).scalars().all()
     assert "dead_letter.replay" not in actions
 
 
 def test_a_letter_that_cannot_run_again_stays_open_and_fails_the_command(
-    ingest: Ingest, letter: int
+    ingest: Ingest, dead_letter: int
 ) -> None:
     ingest.done("sources", "disable", "series:solo")
 
-    result = ingest("dead-letters", "replay", str(letter))
+    result = ingest("dead-letters", "replay", str(dead_letter))
 
     assert result.exit_code == 1
     assert "its source is disabled" in result.stdout
     assert len(ingest.json("dead-letters", "list")) == 1
 
 
-def test_one_unknown_id_replays_nothing(ingest: Ingest, letter: int) -> None:
-    assert "no dead letter 99" in ingest.refused("dead-letters", "replay", str(letter), "99")
+def test_one_unknown_id_replays_nothing(ingest: Ingest, dead_letter: int) -> None:
+    assert "no dead letter 99" in ingest.refused("dead-letters", "replay", str(dead_letter), "99")
     assert len(ingest.json("dead-letters", "list")) == 1
 
 
-def test_what_to_replay_must_be_said_in_one_way(ingest: Ingest, letter: int) -> None:
-    assert "say which" in ingest.refused("dead-letters", "replay")
-    both = ("dead-letters", "replay", str(letter), "--class", "permanent")
-    assert "say which" in ingest.refused(*both)
+def test_what_to_replay_must_be_said_in_one_way(ingest: Ingest, dead_letter: int) -> None:
+    assert "select dead letters" in ingest.refused("dead-letters", "replay")
+    both = ("dead-letters", "replay", str(dead_letter), "--class", "permanent")
+    assert "select dead letters" in ingest.refused(*both)
 
 
 def test_unknown_letters_sources_and_classes_are_refused(ingest: Ingest) -> None:
@@ -121,27 +123,27 @@ def test_unknown_letters_sources_and_classes_are_refused(ingest: Ingest) -> None
 
 
 def test_a_replayed_task_is_due_with_all_its_attempts(
-    ingest: Ingest, database: Store, letter: int
+    ingest: Ingest, database: Store, dead_letter: int
 ) -> None:
     with database.begin() as connection:
         connection.execute(
             update(tasks).values(attempts=2, not_before=database.clock.now(connection))
         )
 
-    ingest.done("dead-letters", "replay", str(letter))
+    ingest.done("dead-letters", "replay", str(dead_letter))
 
     assert ingest.json("sources", "show", "series:solo")["poll"]["attempts"] == 0
 
 
 def test_letters_are_grouped_and_their_newest_is_named(
-    ingest: Ingest, database: Store, letter: int
+    ingest: Ingest, database: Store, dead_letter: int
 ) -> None:
     other = bury(database, error_class="transient")
 
     groups = ingest.json("dead-letters", "list", "--grouped")
 
     assert [(one["error_class"], one["newest"]) for one in groups] == [
-        ("permanent", letter),
+        ("permanent", dead_letter),
         ("transient", other),
     ]
     assert "permanent_404" in ingest.done("dead-letters", "list", "--grouped")
@@ -149,7 +151,7 @@ def test_letters_are_grouped_and_their_newest_is_named(
 
 
 def test_letters_are_discarded_with_a_reason_by_class_or_not_at_all(
-    ingest: Ingest, database: Store, letter: int
+    ingest: Ingest, database: Store, dead_letter: int
 ) -> None:
     other = bury(database, error_class="transient")
     chosen = ("dead-letters", "discard", "--class", "transient", "--reason", "the host is gone")
@@ -158,20 +160,20 @@ def test_letters_are_discarded_with_a_reason_by_class_or_not_at_all(
     assert len(ingest.json("dead-letters", "list")) == 2
     assert "1 discarded" in ingest.done(*chosen)
 
-    assert [one["id"] for one in ingest.json("dead-letters", "list")] == [letter]
+    assert [one["id"] for one in ingest.json("dead-letters", "list")] == [dead_letter]
     shown = ingest.json("dead-letters", "show", str(other))
     assert (shown["state"], shown["discard_reason"]) == ("discarded", "the host is gone")
-    assert "--reason" in ingest.refused("dead-letters", "discard", str(letter))
+    assert "--reason" in ingest.refused("dead-letters", "discard", str(dead_letter))
     assert "with a reason" in ingest.refused(
-        "dead-letters", "discard", str(letter), "--reason", " "
+        "dead-letters", "discard", str(dead_letter), "--reason", " "
     )
 
 
 def test_a_letter_is_shown_with_what_was_served(
-    ingest: Ingest, database: Store, home: Path, letter: int
+    ingest: Ingest, database: Store, home: Path, dead_letter: int
 ) -> None:
-    nothing = ingest("dead-letters", "show", str(letter), "--body")
-    assert (nothing.exit_code, "nothing of what" in nothing.stderr) == (1, True)
+    nothing = ingest("dead-letters", "show", str(dead_letter), "--body")
+    assert (nothing.exit_code, "no response of" in nothing.stderr) == (1, True)
     body = ContentStore(home / "content").put(b"<rss>broken")
     with database.begin() as connection:
         row = {"url": "https://a.test/feed", "source_id": "series:solo", "size_bytes": 11}
@@ -179,7 +181,7 @@ def test_a_letter_is_shown_with_what_was_served(
         moment = database.clock.now(connection)
         connection.execute(insert(snapshots).values(row | {"fetched_at": moment}))
 
-    assert ingest.done("dead-letters", "show", str(letter), "--body") == "<rss>broken"
-    [kept] = ingest.json("dead-letters", "show", str(letter))["snapshots"]
+    assert ingest.done("dead-letters", "show", str(dead_letter), "--body") == "<rss>broken"
+    [kept] = ingest.json("dead-letters", "show", str(dead_letter))["snapshots"]
     assert (kept["status_code"], kept["url"]) == (200, "https://a.test/feed")
-    assert "answered 200, 11 bytes" in ingest.done("dead-letters", "show", str(letter))
+    assert "answered 200, 11 bytes" in ingest.done("dead-letters", "show", str(dead_letter))

@@ -18,12 +18,12 @@ from sqlalchemy import insert
 
 from ingestion_pipeline.cli.demo import demo_file, follower_secrets, program
 from ingestion_pipeline.cli.demo_summary import (
-    Polled,
-    came_to,
+    PolledSource,
+    describe_received,
     explain_no_notices,
     hint,
-    received,
-    say_followers,
+    poll_result,
+    print_followers,
     sums,
 )
 from ingestion_pipeline.demo.expected import (
@@ -71,7 +71,7 @@ def test_a_damaged_state_is_named_with_the_cure(ingest: Ingest, home: Path) -> N
     state_file(home).parent.mkdir()
     state_file(home).write_text("{")
 
-    assert "delete it to start the demo afresh" in ingest.refused("demo", "mutate")
+    assert "delete it to restart the demo" in ingest.refused("demo", "mutate")
 
 
 @pytest.mark.parametrize(
@@ -86,12 +86,12 @@ def test_a_damaged_state_is_named_with_the_cure(ingest: Ingest, home: Path) -> N
     ],
 )
 def test_a_poll_comes_to_one_word(source: dict[str, Any], expected: str) -> None:
-    assert came_to(a_source(**source), since=NOON) == expected
+    assert poll_result(a_source(**source), since=NOON) == expected
 
 
 def test_the_sums_count_sources_and_new_records() -> None:
     words = {"changed": 3, "unchanged": 0, "failed": 0, "not polled": 0}
-    polled = [Polled(source=a_source(), came_to=word, new=new) for word, new in words.items()]
+    polled = [PolledSource(source=a_source(), result=word, new=new) for word, new in words.items()]
 
     assert sums(polled) == "3 polled, 1 changed, 3 new, 1 unchanged, 1 failed"
 
@@ -133,10 +133,10 @@ def test_site_and_model_serve_until_they_are_told_to_stop(
         rest = site.stdout.read()
 
     assert f"127.0.0.1:{port}" in said[0]
-    assert any("its providers almanac and weathercock are asked" in line for line in said)
+    assert any("its providers almanac and weathercock answer" in line for line in said)
     assert {"  http://feeds.demo.test\n", "  http://hooks.demo.test\n"} < set(said)
     assert (page.status_code, answer.status_code) == (200, 200)
-    assert f"already, on port {port}" in second
+    assert f"already running, on port {port}" in second
     assert rest == "stopped\n"
     assert site.returncode == 0
     assert published_port(tmp_path) is None
@@ -154,16 +154,16 @@ def test_what_came_is_told_message_by_message_and_silence_is_explained() -> None
         "ben": Inbox(taken={"m3": "Three"}),
     }
 
-    assert received(before, before, otherwise="no news") == "no news"
-    assert received(before, after, otherwise="no news").splitlines() == [
+    assert describe_received(before, before, otherwise="no news") == "no news"
+    assert describe_received(before, after, otherwise="no news").splitlines() == [
         "hooks.demo.test took 2 messages, 2 repeats; every signature was valid",
         "  ann: Two",
         "  ben: Three",
     ]
     only_ops = {"ops": Inbox(taken={"m4": "series:a is degraded"})}
-    told = received({}, only_ops, otherwise="no news", besides=["ops"])
+    told = describe_received({}, only_ops, otherwise="no news", besides=["ops"])
     assert told.splitlines()[1:] == ["  ops: series:a is degraded", "no news"]
-    assert received({}, before, otherwise="no news").startswith(
+    assert describe_received({}, before, otherwise="no news").startswith(
         "hooks.demo.test took 1 message, 1 repeat; 1 refused as not genuine"
     )
 
@@ -186,11 +186,11 @@ def test_the_table_counts_this_runs_notices_and_all_that_wait(
         told(3, "ben", NOON),
     ]
     with store.begin() as connection:
-        assert explain_no_notices(connection, since=NOON) == "nobody is told: there is no news"
+        assert explain_no_notices(connection, since=NOON) == "no notices: nothing is new"
         connection.execute(insert(notices), rows)
         task = NewTask(kind="deliver", dedupe_key="ben", payload={}, not_before=due)
         insert_tasks(connection, [task], now=NOON)
-        say_followers(connection, demo_file().recipients, since=NOON, now=NOON)
+        print_followers(connection, demo_file().recipients, since=NOON, now=NOON)
         assert explain_no_notices(connection, since=NOON) == "no message went out yet"
 
     ann, ben, cleo, ops = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
@@ -240,7 +240,7 @@ def check_jobs(*runs: str) -> None:
     """As shipped, as shipped, then mutated once: what is gone is believed only the next time."""
     states = (DemoState(), DemoState(), DemoState(new_chapters=1))
     for said, state in zip(runs, states, strict=True):
-        counts = expected_jobs(state, is_gone_believed=False)
+        counts = expected_jobs(state, is_removal_confirmed=False)
         for name, one in counts.items():
             numbers = [one.jobs, one.filtered, one.skipped, one.matched]
             assert board(said, name)[1:5] == [str(number) for number in numbers]
@@ -250,7 +250,7 @@ def check_jobs(*runs: str) -> None:
         assert len(found) == sum(one.matched for one in counts.values()) - repeats
     first, second, third = runs
     assert "job_board:kestrel waited for approval (confidence low: " in first
-    assert first.count("refused, so that nothing runs in circles: job ") == 1
+    assert first.count("refused by the spawn guard: job ") == 1
     assert "-> company http://kestrel.demo.test/ (in ancestry)" in first
     for said in (second, third):
         assert "refused" not in said
@@ -265,11 +265,11 @@ def check_visibility(*runs: str) -> None:
     for said, state in zip(runs, states, strict=True):
         table = " ".join(said.rpartition("\nbusiness ")[2].split())
         for (source_id, provider), one in expected_visibility(state).items():
-            start = f"{names[source_id]} {provider} {one.answered} of {one.asked}"
+            start = f"{names[source_id]} {provider} {one.answered} of {one.questions}"
             assert f"{start} {one.visibility:.0%} " in table
             for name, count in one.competitors.items():
                 assert f"{name} {count / one.answered:.0%}" in table.partition(start)[2]
-            failed = one.asked - one.answered
+            failed = one.questions - one.answered
             reason = f"{source_id}: {provider} left {failed} unanswered: http_500"
             assert (reason in said) == (failed > 0)
     # mean rank and score: named after its competitors, a business is worth less
@@ -289,7 +289,7 @@ def check_rankings(database: Path) -> None:
 def check_alerts(*runs: str) -> None:
     """As shipped, as shipped, mutated, broken: one message for all that changed, none for more."""
     alerts = [[line for line in said.splitlines() if "  ops: " in line] for said in runs]
-    first = "catalog:harbour-members is disabled until somebody enables it, and 1 more"
+    first = "catalog:harbour-members is disabled until it is enabled by hand, and 1 more"
     fourth = "catalog:harbour is degraded, and 5 more"
     assert alerts == [[f"  ops: {first}"], [], [], [f"  ops: {fourth}"]]
     counts = [one.partition("\nhealth: ")[2].partition(" degraded")[0] for one in runs]
@@ -360,11 +360,11 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
     assert f"`{INGEST} demo run`" in mutated
     assert "7 polled, 3 changed, 3 new, 3 unchanged, 1 failed" in third
     assert "new among them: 2; outbox rows: 2" in third
-    assert "the demo's model was asked: " in third
+    assert "requests to the demo's model: " in third
     # new, sent, messages, waiting, failed
     assert told(first)[0] == ["ann", "at", "once", "0", "0", "0", "0", "0", "-"]
-    assert "nobody is told of a first sync" in first
-    assert "nobody is told: there is no news" in second
+    assert "no notices: a first sync" in first
+    assert "no notices: nothing is new" in second
     assert told(third) == [
         ["ann", "at", "once", "2", "2", "2", "0", "0", "-"],
         ["ben", "digest", "(en)", "2", "0", "0", "2", "0", "in", "24h"],

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.cli.demo_catalogs import DemoPage, browser_word, state, why_disabled
+from ingestion_pipeline.cli.demo_catalogs import DemoPage, browser_note, crawl_state, why_disabled
 from ingestion_pipeline.sources import SourceStatus
 from ingestion_pipeline_tests.sources.test_status import a_source
 
@@ -15,22 +15,22 @@ WALL = "disabled, behind a login wall: it asks for a password; `ingest sources e
 
 
 def seen(**values: Any) -> DemoPage:
-    return DemoPage(source_id="catalog:a", url=SHIPS, came_to="new", **values)
+    return DemoPage(source_id="catalog:a", url=SHIPS, result="new", **values)
 
 
 @pytest.mark.parametrize(
     ("page", "said"),
     [
         ({}, ""),
-        ({"needs_browser": True}, f"no browser was opened: {SHIPS} is as it was"),
+        ({"needs_browser": True}, f"no browser was needed: {SHIPS} is unchanged"),
         (
             {"needs_browser": True, "is_rendered": True},
-            f"shown by a browser, being empty without JavaScript: {SHIPS}",
+            f"rendered by a browser, because empty without JavaScript: {SHIPS}",
         ),
     ],
 )
 def test_whether_a_browser_was_opened_is_told(page: dict[str, bool], said: str) -> None:
-    assert browser_word([seen(**page)]) == said
+    assert browser_note([seen(**page)]) == said
 
 
 @pytest.mark.parametrize(
@@ -47,10 +47,10 @@ def test_whether_a_browser_was_opened_is_told(page: dict[str, bool], said: str) 
 def test_a_disabled_catalogue_is_named_with_its_reason(reason: str | None, short: str) -> None:
     source = a_source(status=SourceStatus.DISABLED, status_reason=reason)
 
-    assert state(source) == "disabled"
+    assert crawl_state(source) == "disabled"
     assert why_disabled(source).startswith(f"{source.id} is disabled ({short}); `ingest sources")
 
 
 def test_a_crawl_that_failed_is_not_called_complete() -> None:
-    assert state(a_source(last_error_class="transient")) == "failed"
-    assert state(a_source()) == "complete"
+    assert crawl_state(a_source(last_error_class="transient")) == "failed"
+    assert crawl_state(a_source()) == "complete"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Table, insert
 
-from ingestion_pipeline.cli.demo_catalogs import dataset_rows, say_datasets
+from ingestion_pipeline.cli.demo_catalogs import dataset_rows, print_datasets
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import crawl_steps, datasets, extractions, pages
@@ -76,11 +76,11 @@ def test_before_the_first_dataset_there_is_no_table(
     connection: Connection, capsys: pytest.CaptureFixture[str]
 ) -> None:
     extraction = extract(connection, READ, None)
-    say_datasets(connection, [READ])
+    print_datasets(connection, [READ])
     assert capsys.readouterr().out == ""
 
     publish(connection, READ, extraction, version=1, item_count=0)
-    say_datasets(connection, [READ])
+    print_datasets(connection, [READ])
     assert capsys.readouterr().out.split("\n")[3].split() == (
         [READ, "COMPLETE", "0", "0", "0", "1", "published"]
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.cli.demo_catalogs import GotPage, oddities
+from ingestion_pipeline.cli.demo_catalogs import DownloadedPage, unusual_pages
 
 SHIPS = "http://catalog.demo.test/ships"
 PLAIN: dict[str, Any] = {"url": SHIPS, "final_url": SHIPS, "elapsed_ms": 9, "encoding": "utf-8"}
@@ -17,11 +17,11 @@ PLAIN: dict[str, Any] = {"url": SHIPS, "final_url": SHIPS, "elapsed_ms": 9, "enc
     [
         ({"final_url": "http://b.test/"}, "redirect", f"{SHIPS} leads to http://b.test/"),
         ({"elapsed_ms": 700}, "slow page", f"{SHIPS} took 0.7 seconds"),
-        ({"encoding": "cp932"}, "charset", f"{SHIPS} is written in Shift_JIS"),
+        ({"encoding": "cp932"}, "charset", f"{SHIPS} is encoded in Shift_JIS"),
     ],
 )
 def test_what_is_odd_about_a_page_is_told(changes: dict[str, Any], kind: str, said: str) -> None:
-    [[what, how]] = oddities([GotPage(**PLAIN), GotPage(**PLAIN | changes)])
+    [[what, how]] = unusual_pages([DownloadedPage(**PLAIN), DownloadedPage(**PLAIN | changes)])
 
     assert what == kind
     assert said in str(how)

@@ -13,7 +13,7 @@ from ingestion_pipeline.cli.demo import demo_files
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.sources.files import FileProblem, SourceFile
 from ingestion_pipeline.store import Store, schema
-from ingestion_pipeline.store.engine import found_schema
+from ingestion_pipeline.store.engine import schema_revision
 from ingestion_pipeline.store.tables import runs, settings, sources, tasks
 from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.cli.conftest import Ingest
@@ -116,7 +116,7 @@ def test_an_empty_postgresql_stays_empty(ingest: Ingest, postgres_server: Postgr
     assert exit_code == 0
     assert found["database"]["found"].endswith("is empty")
     assert found["database"]["cure"] == "`ingest init` creates it"
-    assert found_schema(url) is None
+    assert schema_revision(url) is None
 
 
 def test_an_older_database_is_not_migrated(

@@ -19,8 +19,8 @@ from ingestion_pipeline_tests.extracting import Extracting
 def some(database: Store, ingest: Ingest) -> Extracting:
     settings = load_settings(ingest.environment)
     content = ContentStore(settings.home / "content")
-    shop = RunContext(store=database, settings=settings, content=content, systems={})
-    made = Extracting(shop=shop, clock=FixedClock(database.now()))
+    ctx = RunContext(store=database, settings=settings, content=content, systems={})
+    made = Extracting(ctx=ctx, clock=FixedClock(database.now()))
     made.source()
     return made
 
@@ -54,7 +54,7 @@ def test_a_dataset_that_is_held_back_is_seen_and_published(
     said = ingest.done("extractions", word, "2")
 
     assert "v2 quarantined" in listed
-    assert "1 items, and 8" in " ".join(listed.split())
+    assert "1 items, previously 8" in " ".join(listed.split())
     assert said == "version 2 of extraction 2 is published\n"
 
 
@@ -85,18 +85,18 @@ def test_no_command_is_named_for_an_extraction_after_which_another_came(
     kept = _read_items(some, 9)
     some.set(extractions, kept, summary={"kept": 2})
     listed = _listed(ingest)
-    assert f"; extraction {kept} came after it" in listed
+    assert f"; extraction {kept} is newer" in listed
     assert f"publish {held}`" not in listed
-    assert f"`ingest extractions retry {kept}` visits them again" in listed
+    assert f"`ingest extractions retry {kept}` fetches them again" in listed
 
     last = _read_items(some, 9)
     listed = _listed(ingest)
-    assert f"2 items kept of the time before, whose pages failed; extraction {last} came" in listed
+    assert f"2 items kept from earlier pages that now failed; extraction {last} is newer" in listed
     assert f"retry {kept}`" not in listed
 
     ingest.done("extractions", "rerun", str(last))
     some.end(last + 1, COMPLETE)
-    assert f"extraction {last + 1} came" not in _listed(ingest)
+    assert f"extraction {last + 1} is newer" not in _listed(ingest)
 
 
 def _read_items(some: Extracting, count: int) -> int:
@@ -136,9 +136,11 @@ def test_a_rerun_of_an_older_crawl_says_what_stays_shown_and_how_to_change_that(
     said = ingest.done("extractions", "rerun", "1")
 
     assert "held back, since version 2 is of a later crawl" in said
-    assert "`ingest extractions publish 3` shows it all the same" in said
+    assert "`ingest extractions publish 3` publishes it anyway" in said
     ingest.done("extractions", "cancel", "3")
-    assert "shown if it is good" in ingest.done("extractions", "rerun", "1", "--publish")
+    assert "published if it passes the quality gates" in ingest.done(
+        "extractions", "rerun", "1", "--publish"
+    )
 
 
 def test_pages_are_listed_with_why_one_failed_or_gave_no_data(
@@ -177,7 +179,7 @@ def test_a_page_that_waits_is_counted_under_the_table_with_what_it_waits_for(
 ) -> None:
     some.begin({"/c/1": "DOWNLOADED", "/c/2": "DOWNLOADED", "/c/3": "ERROR"})
     failure = {"class": "resource", "code": "no_model", "message": "no model configured"}
-    with some.shop.store.begin() as connection:
+    with some.ctx.store.begin() as connection:
         connection.execute(update(pages).values(failure=failure))
 
     listed = ingest.done("extractions", "list")

@@ -37,7 +37,7 @@ def test_a_listing_is_shown_with_its_boards_and_why_it_is_closed(
     ingest: Ingest,
     judged: Listings,  # noqa: F811 - the fixture
 ) -> None:
-    with judged.shop.store.begin() as connection:
+    with judged.ctx.store.begin() as connection:
         closed = {"status": "closed", "closed_reason": "its board lists it no more"}
         connection.execute(update(job_listings).values(**closed))
 

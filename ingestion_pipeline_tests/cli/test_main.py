@@ -58,7 +58,7 @@ def test_a_command_loads_no_other() -> None:
     done = subprocess.run(line, capture_output=True, text=True, check=True)
 
     names = {name.removeprefix("ingestion_pipeline.cli.") for name in done.stdout.split()}
-    assert names == {"main", "examples", "output", "table", "opening", "options", "status"}
+    assert names == {"main", "output", "session", "status"}
 
 
 def test_the_installed_command_works_on_a_home_of_its_own(tmp_path: Path) -> None:

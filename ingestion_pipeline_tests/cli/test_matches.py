@@ -13,7 +13,7 @@ from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.companies.matching.listings import PROFILE, Listings
-from ingestion_pipeline_tests.pollers import a_shop, settings_of
+from ingestion_pipeline_tests.pollers import a_run_context, settings_of
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def profile(tmp_path: Path, ingest: Ingest) -> Path:
 def judged(database: Store, home: Path, profile: Path) -> Listings:
     """A listing that fits and one that does not."""
     settings = settings_of(home, "", match__profile=str(profile))
-    shop: RunContext = a_shop(database, settings)
-    some = Listings(shop=shop, profile=profile)
+    ctx: RunContext = a_run_context(database, settings)
+    some = Listings(ctx=ctx, profile=profile)
     some.board()
     posted_at = database.now() - timedelta(hours=1)
     some.add(url="http://jobs.test/1", posted_at=posted_at)

@@ -19,7 +19,7 @@ def test_metrics_are_printed_or_written_whole(ingest: Ingest, tmp_path: Path) ->
     assert "# TYPE ingestion_polls_total counter\n" in printed
     assert out.read_text().splitlines()[:-1] == printed.splitlines()[:-1]  # but for the time
     assert list(tmp_path.glob(".*.part")) == []
-    assert "take one of them" in ingest.refused("metrics", "--out", str(out), "--serve", "0")
+    assert "use one of them" in ingest.refused("metrics", "--out", str(out), "--serve", "0")
 
 
 def test_a_folder_that_is_not_there_is_a_sentence(ingest: Ingest, tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ from ingestion_pipeline.cli.output import (
     cell,
     cell_width,
     distance,
+    echo,
     harmless,
-    say,
-    say_facts,
-    say_json,
-    say_table,
+    print_facts,
+    print_json,
+    print_table,
     shortened,
     table_lines,
 )
@@ -28,7 +28,7 @@ from ingestion_pipeline_tests.builders import NOON
 def test_json_has_utc_times_and_decimals_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     east = datetime(2026, 3, 1, 13, tzinfo=timezone(timedelta(hours=1)))
 
-    say_json({"at": east, "number": Decimal("10.50"), "tier": Tier.HOT, "at_home": Path("x")})
+    print_json({"at": east, "number": Decimal("10.50"), "tier": Tier.HOT, "at_home": Path("x")})
 
     assert json.loads(capsys.readouterr().out) == {
         "at": "2026-03-01T12:00:00+00:00",
@@ -39,7 +39,7 @@ def test_json_has_utc_times_and_decimals_as_text(capsys: pytest.CaptureFixture[s
 
 
 def test_json_survives_half_a_character(capsys: pytest.CaptureFixture[str]) -> None:
-    say_json({"title": "\ud83d"})
+    print_json({"title": "\ud83d"})
 
     assert json.loads(capsys.readouterr().out) == {"title": "\ud83d"}
 
@@ -88,10 +88,10 @@ def test_no_character_that_reorders_hides_or_commands_reaches_the_terminal(
 ) -> None:
     text = f"invoice{character}fdp.exe"
 
-    say(text)
-    say_table([Column("title")], [[text]])
-    say_facts({"title": text})
-    say_json({"title": text})
+    echo(text)
+    print_table([Column("title")], [[text]])
+    print_facts({"title": text})
+    print_json({"title": text})
     CommandRefused(text).show()
 
     printed = capsys.readouterr()
@@ -113,7 +113,7 @@ def test_a_shortened_text_is_one_line() -> None:
 def test_a_fact_is_wrapped_but_a_path_stays_whole(capsys: pytest.CaptureFixture[str]) -> None:
     path = "/home/" + "x" * 120
 
-    say_facts({"path": path, "why": "because " * 20})
+    print_facts({"path": path, "why": "because " * 20})
 
     first, *rest = capsys.readouterr().out.splitlines()
     assert first == f"path  {path}"
@@ -125,7 +125,7 @@ def test_a_fact_is_wrapped_but_a_path_stays_whole(capsys: pytest.CaptureFixture[
 def test_wide_characters_keep_the_table_within_the_page(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    say_table([Column("id"), Column("title", is_flexible=True)], [["x" * 60, "第" * 100]])
+    print_table([Column("id"), Column("title", is_flexible=True)], [["x" * 60, "第" * 100]])
 
     printed = capsys.readouterr().out
     assert printed.count("x") == 60

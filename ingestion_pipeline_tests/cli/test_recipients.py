@@ -38,7 +38,7 @@ def test_somebody_is_added_follows_and_is_removed_and_all_is_audited(
 ) -> None:
     said = ingest.done("recipients", "add", "ann", "https://hooks.example.org/ann")
     ingest.done("follow", "ann", "solo", "--mode", "digest", "--language", "PT-br")
-    assert "already followed" in ingest.done(
+    assert "already follows" in ingest.done(
         *("follow", "ann", "solo", "--mode", "digest", "--language", "pt-br")
     )
     [listed] = ingest.json("recipients", "list")
@@ -107,7 +107,7 @@ def test_a_file_owns_its_recipients_and_their_follows(
         ("other", "immediate", "de", "mine.yaml"),
         ("solo", None, None, "mine.yaml"),
     ]
-    assert "mine.yaml; take it out there" in ingest.refused("unfollow", "ann", "solo")
+    assert "mine.yaml; remove it there" in ingest.refused("unfollow", "ann", "solo")
 
     file.write_text(FILE.replace("solo, {", "{").replace("digest", "immediate"))
     assert "recipients: 0 added, 1 updated" in ingest.done("sources", "import")

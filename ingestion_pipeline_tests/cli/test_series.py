@@ -121,4 +121,4 @@ def test_what_is_unknown_is_named_with_its_cure(ingest: Ingest) -> None:
     ):
         assert "there is no series 'soloo'; did you mean solo?" in ingest.refused("series", *line)
     assert "has no chapter '77'" in ingest.refused("series", "withdraw", "solo", "77")
-    assert "is one series already" in ingest.refused("series", "merge", "solo", "solo")
+    assert "was given twice" in ingest.refused("series", "merge", "solo", "solo")

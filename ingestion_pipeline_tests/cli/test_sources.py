@@ -112,7 +112,7 @@ def test_a_source_is_shown_with_its_poll_and_its_dead_letters(
 
     assert shown["poll"]["status"] == "PENDING"
     assert shown["last_success_at"] is None
-    assert [letter["error"] for letter in shown["dead_letters"]] == ["gone"]
+    assert [dead_letter["error"] for dead_letter in shown["dead_letters"]] == ["gone"]
     assert "http_404: gone" in ingest.done("sources", "show", "series:solo")
 
 

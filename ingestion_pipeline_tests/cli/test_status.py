@@ -55,7 +55,7 @@ def test_hosts_that_are_waited_for_and_unhandled_rows_are_told(
 
     assert [one["host"] for one in found["waiting_hosts"]] == ["a.test"]
     assert found["totals"]["outbox"] == 1
-    assert "host a.test is waited for" in ingest.done("status")
+    assert "host a.test is in use by another run" in ingest.done("status")
 
 
 def test_a_pause_of_polling_is_told_with_its_reason_and_its_end(
@@ -111,7 +111,7 @@ def test_of_a_thousand_sources_the_fifty_that_fail_come_first_and_the_rest_is_co
 
     failing = {one for some in ways.values() for one in some}
     assert {line.split()[0] for line in printed.splitlines() if ":n0" in line[:12]} == failing
-    assert "and 950 that do no worse; `ingest status --all` shows them" in printed
+    assert "and 950 more that are no worse; `ingest status --all` shows them" in printed
     assert "sources: 10 open, 10 disabled, 30 degraded, 950 healthy" in printed
     assert {one["id"] for one in found["sources"][:50]} == failing
     assert len(found["sources"]) == 1_000

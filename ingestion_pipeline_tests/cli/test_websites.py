@@ -12,7 +12,7 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.heartbeats import begin_run
 from ingestion_pipeline.tasks.worker import Worker
-from ingestion_pipeline.websites.runs.starting import begin
+from ingestion_pipeline.websites.runs.starting import start_analyses
 from ingestion_pipeline_tests.cli.conftest import Ingest
 
 
@@ -52,7 +52,7 @@ def begun(ingest: Ingest, database: Store) -> None:
     with database.begin() as connection:
         now = database.clock.now(connection)
         known = sources_by_id(connection, ["website:acme.test"])
-        begin(connection, list(known.values()), now=now, settings=load_settings({}))
+        start_analyses(connection, list(known.values()), now=now, settings=load_settings({}))
 
 
 @pytest.mark.usefixtures("begun")
@@ -70,7 +70,7 @@ def test_the_phases_are_not_shown_without_one(ingest: Ingest) -> None:
 
 @pytest.mark.usefixtures("begun")
 def test_workers_are_shown_as_idle_busy_or_lost(ingest: Ingest, database: Store) -> None:
-    assert "nobody works" in ingest.done("status", "--workers")
+    assert "no workers" in ingest.done("status", "--workers")
     busy = Worker(database, lease_seconds=60)
     assert busy.claim(ClaimFilter(kind="website_info"), limit=1)
     with database.begin() as connection:
@@ -111,9 +111,9 @@ def test_an_analysis_that_waits_says_what_for(ingest: Ingest, database: Store) -
         "not-started",
         0,
     )
-    assert acme["why"].startswith("not-started: can be claimed since ")
+    assert acme["why"].startswith("not-started: claimable since ")
     assert (new["status"], new["analysis"], new["visibility"]) == ("never-analysed", None, None)
     assert ingest.json("websites", "list", "--status", "never-analysed") == [new]
     worker = Worker(database, lease_seconds=60)
     assert worker.claim(ClaimFilter(kind="website_info"), limit=1)
-    assert "at work since" in ingest.done("websites", "show", "website:acme.test")
+    assert "running since" in ingest.done("websites", "show", "website:acme.test")

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ingestion_pipeline.companies.runs import company_slice
+from ingestion_pipeline.companies.runs import run_companies
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store import Store
@@ -102,13 +102,13 @@ def serve(web: FakeWeb, site: Mapping[str, Any], host: str = "acme.test") -> Non
     web.routes |= {f"{host}{path}": answer for path, answer in site.items()}
 
 
-def begin(shop: RunContext, web: FakeWeb) -> None:
+def begin(ctx: RunContext, web: FakeWeb) -> None:
     """The polls that are due begin their analyses."""
-    asyncio.run(fetch_async(shop, web.port))
+    asyncio.run(fetch_async(ctx, web.port))
 
 
 def work(
-    shop: RunContext,
+    ctx: RunContext,
     port: int,
     *,
     ranks: Mapping[str, int] | None = None,
@@ -117,9 +117,9 @@ def work(
     """One run over companies and boards that wait."""
 
     async def run() -> Counter[str]:
-        worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds)
-        async with a_fetcher(shop.settings, port) as fetcher:
-            return await company_slice(shop, worker, fetcher, ranks=ranks, source_ids=source_ids)
+        worker = Worker(ctx.store, lease_seconds=ctx.settings.work.lease_seconds)
+        async with a_fetcher(ctx.settings, port) as fetcher:
+            return await run_companies(ctx, worker, fetcher, ranks=ranks, source_ids=source_ids)
 
     return asyncio.run(run())
 
@@ -134,5 +134,5 @@ def tasks_of(store: Store, kind: str) -> list[Any]:
 
 def work_job(job: Job) -> dict[str, int]:
     """In a process of its own: one run over what waits."""
-    with job.shop() as shop:
-        return dict(work(shop, job.port))
+    with job.ctx() as ctx:
+        return dict(work(ctx, job.port))

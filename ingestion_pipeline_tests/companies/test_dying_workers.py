@@ -57,8 +57,8 @@ def given_acme(store: Store, web: FakeWeb, job: Job) -> None:
     serve(web, a_site())
     serve(web, {API: a_board("Sorter")}, host="api.test")
     given_sources(store, a_company())
-    with job.shop() as shop:
-        begin(shop, web)
+    with job.ctx() as ctx:
+        begin(ctx, web)
 
 
 def assert_one_of_each(store: Store) -> None:

@@ -31,7 +31,7 @@ from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.companies.matching.listings import a_profile
 from ingestion_pipeline_tests.lock_orders import ON_POSTGRES, locked_meanwhile
-from ingestion_pipeline_tests.pollers import a_shop, given_sources
+from ingestion_pipeline_tests.pollers import a_run_context, given_sources
 
 pytestmark = ON_POSTGRES
 ACME = "company:acme"
@@ -99,7 +99,7 @@ def test_verdicts_wait_for_a_board_that_writes_listings_without_holding_any(
     rules = Rules(profile=a_profile(), settings=settings)
 
     def write(_: Connection) -> None:
-        write_results(a_shop(store, settings), rules, [gone])
+        write_results(a_run_context(store, settings), rules, [gone])
 
     every = select(job_listings.c.id)
     assert locked_meanwhile(store, write, held=BOARD_WRITES, among=every) == []

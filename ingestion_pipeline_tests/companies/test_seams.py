@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.matching.runs import MatchedSlice, match_slice
+from ingestion_pipeline.companies.matching.runs import MatchRunResult, match_listings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import job_matches, outbox
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.companies.boards.polling import Boards, a_board, a_job, jobs
 from ingestion_pipeline_tests.companies.matching.listings import GOOD, PROFILE
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import a_fetcher, a_shop, rows, settings_of
+from ingestion_pipeline_tests.pollers import a_fetcher, a_run_context, rows, settings_of
 
 SECOND = "job_board:second"
 
@@ -28,7 +28,7 @@ def board(store: Store, database_url: str, tmp_path: Path, now: datetime, web: F
     profile = tmp_path / "profile.yaml"
     profile.write_text(PROFILE)
     settings = settings_of(tmp_path / "home", database_url, match__profile=str(profile))
-    boards = Boards(shop=a_shop(store, settings), web=web, clock=clock)
+    boards = Boards(ctx=a_run_context(store, settings), web=web, clock=clock)
     boards.given()
     return boards
 
@@ -44,12 +44,12 @@ def fitting(board: Boards) -> dict[str, Any]:
     )
 
 
-def judge(board: Boards) -> MatchedSlice:
-    async def run() -> MatchedSlice:
-        shop = board.shop
-        worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds)
-        async with a_fetcher(shop.settings, board.web.port) as fetcher:
-            return await match_slice(shop, worker, fetcher)
+def judge(board: Boards) -> MatchRunResult:
+    async def run() -> MatchRunResult:
+        ctx = board.ctx
+        worker = Worker(ctx.store, lease_seconds=ctx.settings.work.lease_seconds)
+        async with a_fetcher(ctx.settings, board.web.port) as fetcher:
+            return await match_listings(ctx, worker, fetcher)
 
     return asyncio.run(run())
 

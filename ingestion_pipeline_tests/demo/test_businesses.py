@@ -27,7 +27,7 @@ from ingestion_pipeline.reading.html.visible import read_page
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.websites.business import Business
 from ingestion_pipeline.websites.information import information
-from ingestion_pipeline.websites.prompts import chosen
+from ingestion_pipeline.websites.prompts import choose_prompts
 from ingestion_pipeline.websites.states import FetchedPage, Informed
 from ingestion_pipeline_tests.demo.asking import get
 
@@ -62,10 +62,13 @@ def test_what_every_provider_makes_of_each_business_is_known() -> None:
     coffee, bikes = "website:saltmarsh", "website:radwerft"
 
     assert shipped[coffee, ALMANAC] == ExpectedVisibility(
-        asked=7, answered=7, mentioned=7, competitors={"Gullwing Coffee": 6, "Pebble Roastery": 6}
+        questions=7,
+        answered=7,
+        mentioned=7,
+        competitors={"Gullwing Coffee": 6, "Pebble Roastery": 6},
     )
     assert shipped[bikes, WEATHERCOCK] == ExpectedVisibility(
-        asked=7, answered=3, mentioned=1, competitors={"Pedalhafen": 2, "Kettenwerk": 0}
+        questions=7, answered=3, mentioned=1, competitors={"Pedalhafen": 2, "Kettenwerk": 0}
     )
     assert {key: one.mentioned for key, one in mutated.items()} == {
         (coffee, ALMANAC): 7,
@@ -76,7 +79,9 @@ def test_what_every_provider_makes_of_each_business_is_known() -> None:
 
 
 def test_the_weathercock_fails_at_half_of_the_questions() -> None:
-    asked = [one.text for it in businesses(SHIPPED).values() for one in chosen(it, (), count=7)]
+    asked = [
+        one.text for it in businesses(SHIPPED).values() for one in choose_prompts(it, (), count=7)
+    ]
 
     assert Counter(map(fails, asked)) == {True: 7, False: 7}
 

@@ -8,7 +8,7 @@ from ingestion_pipeline.demo.courses import COURSES
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import DemoState, mutate, write_state
 from ingestion_pipeline.pages import robots_allows
-from ingestion_pipeline.pages.visits.response_class import EmptyShell, LoginPage, appearance_of
+from ingestion_pipeline.pages.visits.response_class import EmptyShell, LoginPage, classify_response
 from ingestion_pipeline.reading import decode
 from ingestion_pipeline_tests.demo.asking import get
 
@@ -62,7 +62,7 @@ def test_one_page_is_empty_until_its_script_has_run(site: DemoSite) -> None:
     reply = get(site, url)
 
     assert b"Drawing Ships" not in reply.body
-    seen = appearance_of(url, 200, {"content-type": "text/html"}, reply.body)
+    seen = classify_response(url, 200, {"content-type": "text/html"}, reply.body)
     assert isinstance(seen, EmptyShell)
 
 
@@ -70,7 +70,7 @@ def test_the_members_pages_are_behind_a_wall(site: DemoSite) -> None:
     url = f"http://{college.MEMBERS_HOST}/courses"
     reply = get(site, url)
 
-    seen = appearance_of(url, 200, {"content-type": "text/html"}, reply.body)
+    seen = classify_response(url, 200, {"content-type": "text/html"}, reply.body)
     assert isinstance(seen, LoginPage)
 
 

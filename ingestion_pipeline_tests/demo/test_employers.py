@@ -154,7 +154,7 @@ def test_what_every_board_comes_to_is_known() -> None:
     missing_once = ExpectedJobs(filtered=8, skipped=3, matched=6)
 
     assert expected_jobs(SHIPPED) == {DRIFTWOOD_BOARD: driftwood, KESTREL_BOARD: kestrel}
-    assert expected_jobs(MUTATED, is_gone_believed=False)[DRIFTWOOD_BOARD] == missing_once
+    assert expected_jobs(MUTATED, is_removal_confirmed=False)[DRIFTWOOD_BOARD] == missing_once
     assert expected_jobs(MUTATED)[DRIFTWOOD_BOARD] == replace(missing_once, matched=5)
 
 

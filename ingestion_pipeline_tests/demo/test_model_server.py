@@ -80,7 +80,7 @@ def test_replies_come_in_turn_and_the_last_one_for_ever() -> None:
         texts = [answer(post(model, RESPONSES, QUESTION)[1]) for _ in range(3)]
 
     assert texts == [1, 2, 2]
-    assert len(model.asked) == 3
+    assert len(model.requests) == 3
 
 
 @pytest.mark.parametrize(

@@ -84,4 +84,4 @@ def test_a_damaged_state_names_the_file_the_reason_and_the_cure(
 
     assert str(path) in str(caught.value)
     assert reason in str(caught.value)
-    assert "delete it to start the demo afresh" in str(caught.value)
+    assert "delete it to restart the demo" in str(caught.value)

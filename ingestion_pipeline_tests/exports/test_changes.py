@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, func, insert, select, update
 
-from ingestion_pipeline.exports.changes import Changes, export_changes, watermark
-from ingestion_pipeline.exports.columns import Holds
+from ingestion_pipeline.exports.changes import ChangeExport, export_changes, watermark
+from ingestion_pipeline.exports.columns import ColumnType
 from ingestion_pipeline.exports.files import Format
 from ingestion_pipeline.exports.request import ExportRequest
 from ingestion_pipeline.exports.tables import TABLES, table_columns
@@ -51,14 +51,14 @@ def settle(store: Store) -> None:
         pass
 
 
-def numbers_in(done: Changes) -> list[int]:
+def numbers_in(done: ChangeExport) -> list[int]:
     if done.exported is None:
         return []
     lines = done.exported.path.read_text().splitlines()
     return [int(json.loads(line)["number"]) for line in lines]
 
 
-def changes(store: Store, folder: Path, wanted: ExportRequest = CHAPTERS) -> Changes:
+def changes(store: Store, folder: Path, wanted: ExportRequest = CHAPTERS) -> ChangeExport:
     return export_changes(store, wanted, Format.JSONL, folder)
 
 
@@ -155,7 +155,7 @@ def test_columns_of_json_are_known_as_such_and_fit_a_parquet_file(
 
     done = export_changes(store, ExportRequest(name="datasets"), Format.PARQUET, tmp_path)
 
-    assert {held[name] for name in ("salary", "quality", "snapshot_ids")} == {Holds.JSON}
+    assert {held[name] for name in ("salary", "quality", "snapshot_ids")} == {ColumnType.JSON}
     assert done.exported is not None
 
 

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, update
 
-from ingestion_pipeline.exports.contracts import CONTRACTS, broken, cases_in, cases_of, findings
+from ingestion_pipeline.exports.contracts import (
+    CONTRACTS,
+    cases_in,
+    cases_of,
+    contract_findings,
+    findings,
+)
 from ingestion_pipeline.exports.frames import to_frame
 from ingestion_pipeline.exports.tables import table_columns
 from ingestion_pipeline.store import Store
@@ -49,17 +55,17 @@ def test_what_keeps_its_contract_is_not_mentioned(store: Store) -> None:
     a_listing(store)
     given_sources(store, a_definition())
 
-    assert [broken(store, one, most=100) for one in OF_TABLES] == [[]] * len(OF_TABLES)
+    assert [contract_findings(store, one, most=100) for one in OF_TABLES] == [[]] * len(OF_TABLES)
 
 
 def test_a_broken_value_is_named_with_its_row_and_the_cure(store: Store) -> None:
     a_listing(store)
     bad = a_listing(store, status="ajar", url=None)
 
-    (found,) = broken(store, LISTINGS, most=100)
+    (found,) = contract_findings(store, LISTINGS, most=100)
 
     assert found.subject == "job_listings.status"
-    assert found.message.startswith(f"status is to be one of open, closed, not ajar: rows {bad};")
+    assert found.message.startswith(f"status must be one of open, closed, not ajar: rows {bad};")
     assert "correct the row" in found.message
     assert found.is_error
 
@@ -67,7 +73,7 @@ def test_a_broken_value_is_named_with_its_row_and_the_cure(store: Store) -> None
 def test_an_odd_address_is_a_warning(store: Store) -> None:
     bad = a_listing(store, url="ftp://a.test/1")
 
-    (found,) = broken(store, LISTINGS, most=100)
+    (found,) = contract_findings(store, LISTINGS, most=100)
 
     assert not found.is_error
     assert f"rows {bad};" in found.message
@@ -81,16 +87,16 @@ def test_only_the_partitions_of_the_run_are_looked_at(store: Store) -> None:
         )
 
     contract = CONTRACTS["sources"]
-    assert broken(store, contract, ["series:solo"], most=100) == []
-    assert len(broken(store, contract, ["series:solo", "series:other"], most=100)) == 1
+    assert contract_findings(store, contract, ["series:solo"], most=100) == []
+    assert len(contract_findings(store, contract, ["series:solo", "series:other"], most=100)) == 1
 
 
 def test_of_many_rows_the_newest_are_looked_at(store: Store) -> None:
     a_listing(store, status="ajar")
     a_listing(store)
 
-    assert broken(store, LISTINGS, most=1) == []
-    assert len(broken(store, LISTINGS, most=2)) == 1
+    assert contract_findings(store, LISTINGS, most=1) == []
+    assert len(contract_findings(store, LISTINGS, most=2)) == 1
 
 
 @pytest.mark.parametrize("contract", CONTRACTS.values(), ids=list(CONTRACTS))
@@ -136,7 +142,7 @@ def test_rows_and_frames_are_held_against_a_contract_alike() -> None:
 
     assert by_row == by_frame
     assert len(by_row) == 4
-    ids = {"id is to be unique and never missing"}
+    ids = {"id must be unique and never missing"}
     assert {one[1] for one in told(cases_of(rows, LISTINGS))} >= ids
     assert {one[1] for one in told(cases_in(frame, LISTINGS))} >= ids
 

@@ -37,15 +37,22 @@ from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.companies.boards.polling import a_board, jobs
 from ingestion_pipeline_tests.exports.chains import HOPS, gaps, ten_of_each
 from ingestion_pipeline_tests.fakes import FakeWeb, redirect
-from ingestion_pipeline_tests.pollers import a_feed, a_shop, given_sources, poll, rows, settings_of
+from ingestion_pipeline_tests.pollers import (
+    a_feed,
+    a_run_context,
+    given_sources,
+    poll,
+    rows,
+    settings_of,
+)
 
 RUN = "11111111-2222-3333-4444-555555555555"
 BOARD = "/v1/boards/acme/jobs?content=true&pay_transparency=true"
 
 
-def the_chain(shop: RunContext, name: str) -> Lineage:
-    with shop.store.read() as connection:
-        return explain_row(connection, shop.content, name)
+def the_chain(ctx: RunContext, name: str) -> Lineage:
+    with ctx.store.read() as connection:
+        return explain_row(connection, ctx.content, name)
 
 
 def hops(chain: Lineage) -> dict[str, Any]:
@@ -59,18 +66,18 @@ def web() -> Iterator[FakeWeb]:
 
 
 @pytest.fixture
-def shop(store: Store, database_url: str, tmp_path: Path) -> RunContext:
-    return a_shop(store, settings_of(tmp_path / "home", database_url))
+def ctx(store: Store, database_url: str, tmp_path: Path) -> RunContext:
+    return a_run_context(store, settings_of(tmp_path / "home", database_url))
 
 
 @pytest.fixture
-def polled(shop: RunContext, web: FakeWeb) -> RunContext:
+def polled(ctx: RunContext, web: FakeWeb) -> RunContext:
     """A feed of twelve chapters and a board of twelve jobs, polled by a run."""
     source = a_definition(url="http://a.test/solo")
-    given_sources(shop.store, source, a_board())
+    given_sources(ctx.store, source, a_board())
     web.routes["/solo"] = a_feed(*range(1, 13))
     web.routes[BOARD] = json.dumps({"jobs": jobs(*range(1, 13))}).encode()
-    of_run = replace(shop, run_id=RUN)
+    of_run = replace(ctx, run_id=RUN)
     poll(of_run, web)
     return of_run
 
@@ -190,9 +197,9 @@ def test_a_snapshot_that_was_cleared_away_is_called_that(polled: RunContext) -> 
     assert {one.why for one in chain.fields} == {"no stored body of it can be read"}
 
 
-def test_no_token_of_an_address_is_stored(shop: RunContext, web: FakeWeb) -> None:
+def test_no_token_of_an_address_is_stored(ctx: RunContext, web: FakeWeb) -> None:
     canary = "canary-token-4711"
-    given_sources(shop.store, a_definition(url="http://a.test/solo"), a_board())
+    given_sources(ctx.store, a_definition(url="http://a.test/solo"), a_board())
     web.routes["/solo"] = redirect(f"/moved?token={canary}")
     web.routes[f"/moved?token={canary}"] = f"""<rss version="2.0"><channel><title>Solo</title>
         <item><title>Chapter 1</title><link>https://a.test/1?token={canary}&amp;x=2</link>
@@ -200,12 +207,12 @@ def test_no_token_of_an_address_is_stored(shop: RunContext, web: FakeWeb) -> Non
     listed = jobs(1, absolute_url=f"https://a.test/job?token={canary}")
     web.routes[BOARD] = json.dumps({"jobs": listed}).encode()
 
-    poll(shop, web)
+    poll(ctx, web)
 
-    assert rows(shop.store, chapter_sources)
-    assert rows(shop.store, job_listings)
+    assert rows(ctx.store, chapter_sources)
+    assert rows(ctx.store, job_listings)
     for table in metadata.sorted_tables:
-        assert canary not in repr(rows(shop.store, table)), table.name
+        assert canary not in repr(rows(ctx.store, table)), table.name
 
 
 def test_a_damaged_body_is_called_that_and_the_rest_is_explained(polled: RunContext) -> None:
@@ -222,18 +229,18 @@ def test_a_damaged_body_is_called_that_and_the_rest_is_explained(polled: RunCont
 
 
 @pytest.mark.parametrize("name", ["", "chapters", "chapters:x", "series:solo", "x" * 10_000])
-def test_what_names_no_row_is_refused_with_what_does(shop: RunContext, name: str) -> None:
+def test_what_names_no_row_is_refused_with_what_does(ctx: RunContext, name: str) -> None:
     with pytest.raises(BadRow, match="there are: chapters:ID, chapter_sources:ID") as refused:
-        the_chain(shop, name)
+        the_chain(ctx, name)
     assert len(str(refused.value)) < 300
 
 
 @pytest.mark.parametrize(
     "table", ["chapters", "chapter_sources", "job_listings", "job_matches", "data_items"]
 )
-def test_an_id_that_is_not_there_is_told_with_where_ids_are(shop: RunContext, table: str) -> None:
+def test_an_id_that_is_not_there_is_told_with_where_ids_are(ctx: RunContext, table: str) -> None:
     with pytest.raises(UnknownRow, match=f"there is no row {table}:999; `ingest "):
-        the_chain(shop, f"{table}:999")
+        the_chain(ctx, f"{table}:999")
 
 
 def test_stores_of_both_kinds_have_the_views_that_are_documented(store: Store) -> None:

@@ -130,7 +130,7 @@ def test_a_failure_in_the_middle_leaves_the_old_file_and_nothing_else(tmp_path: 
 KILLED = """
 import sys
 from pathlib import Path
-from ingestion_pipeline.exports.columns import Column
+from ingestion_pipeline.exports.columns import ExportColumn
 from ingestion_pipeline.exports.files import Format, write
 from ingestion_pipeline.exports.files import replacing
 
@@ -140,7 +140,7 @@ def batches():
     sys.stdin.read()
 
 with replacing(Path(sys.argv[1])) as part:
-    write(Format.CSV, part, [Column(name="text")], batches())
+    write(Format.CSV, part, [ExportColumn(name="text")], batches())
 """
 
 

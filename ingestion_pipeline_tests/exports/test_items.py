@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.exports.datasets import NothingPublished, UnknownDataset
-from ingestion_pipeline.exports.exporting import reading
+from ingestion_pipeline.exports.exporting import open_export_rows
 from ingestion_pipeline.exports.request import BadRequest, ExportRequest, UnknownExport
 from ingestion_pipeline.sources.lookup import UnknownSource
 from ingestion_pipeline.store import Store
@@ -25,7 +25,11 @@ from ingestion_pipeline_tests.exports.catalogues import (
 
 def rows_of(store: Store, name: str = "course", **wanted: Any) -> list[dict[str, Any]]:
     # Batches of two: what is remembered from one row to the next must outlive a batch.
-    with reading(store, ExportRequest(name=name, **wanted), batch_rows=2) as (columns, _, batches):
+    with open_export_rows(store, ExportRequest(name=name, **wanted), batch_rows=2) as (
+        columns,
+        _,
+        batches,
+    ):
         names = [column.name for column in columns]
         return [dict(zip(names, row, strict=True)) for batch in batches for row in batch]
 

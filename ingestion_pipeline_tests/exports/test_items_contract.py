@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from ingestion_pipeline.exports.item_contract import broken_by_run, broken_items
+from ingestion_pipeline.exports.item_contract import item_findings, run_item_findings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, datasets, pages
 from ingestion_pipeline_tests.exports.catalogues import ABSENT, COLLEGE, a_course, a_dataset
@@ -22,7 +22,7 @@ def database() -> str:
 
 def found_in(store: Store, **wanted: Any) -> list[tuple[str, str]]:
     with store.read() as connection:
-        found = broken_items(connection, **wanted)
+        found = item_findings(connection, **wanted)
     assert all(one.is_error for one in found)
     return [(one.subject, one.message.split(";")[0]) for one in found]
 
@@ -60,7 +60,7 @@ def test_an_item_that_breaks_its_type_is_named(
     [(subject, message)] = found_in(store)
 
     assert subject == f"data_items.{field}"
-    assert message.startswith(f"{field} is to be {said}")
+    assert message.startswith(f"{field} must be {said}")
     assert message.endswith("rows 2")
 
 
@@ -93,7 +93,7 @@ def test_a_key_that_two_pages_state_is_no_key(store: Store) -> None:
         )
 
     assert found_in(store) == [
-        ("data_items.item_key", "item_key is to be unique in its dataset, not cs: rows 1")
+        ("data_items.item_key", "item_key must be unique in its dataset, not cs: rows 1")
     ]
 
 
@@ -119,7 +119,7 @@ def test_of_what_a_run_read_so_many_items_are_looked_at_and_no_others(store: Sto
 
     def rows(run_id: str | None, most: int = 10) -> list[str]:
         with store.read() as connection:
-            found = broken_by_run(connection, [COLLEGE], run_id=run_id, most=most)
+            found = run_item_findings(connection, [COLLEGE], run_id=run_id, most=most)
         return [one.message.split(": ")[1].split(";")[0] for one in found]
 
     assert rows("mine") == ["rows 4"]  # of the last extraction

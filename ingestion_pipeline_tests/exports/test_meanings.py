@@ -7,7 +7,7 @@ import re
 import pytest
 
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_types
-from ingestion_pipeline.exports.columns import Holds
+from ingestion_pipeline.exports.columns import ColumnType
 from ingestion_pipeline.exports.contracts import CONTRACTS
 from ingestion_pipeline.exports.items import item_columns
 from ingestion_pipeline.exports.meanings import OWN, meaning
@@ -63,8 +63,8 @@ def test_times_money_and_shares_have_their_unit(export: str) -> None:
         if column.name not in told(export):
             continue
         said = meaning(export, column.name)
-        assert (column.holds is not Holds.TIME) or "UTC" in said, column.name
-        assert (column.holds is not Holds.JSON) or "JSON" in said, column.name
+        assert (column.holds is not ColumnType.TIME) or "UTC" in said, column.name
+        assert (column.holds is not ColumnType.JSON) or "JSON" in said, column.name
         assert "usd" not in column.name or "US dollars" in said, column.name
         assert not column.name.endswith("_ms") or "milliseconds" in said, column.name
         assert not column.name.endswith("_bytes") or "bytes" in said, column.name

@@ -30,7 +30,7 @@ from ingestion_pipeline_tests.pollers import names_of
 HOUR = 3_600
 
 
-def open_letters(telling: Telling) -> list[tuple[str, str, int]]:
+def open_dead_letters(telling: Telling) -> list[tuple[str, str, int]]:
     with telling.store.read() as connection:
         query = select(dead_letters).where(dead_letters.c.replayed_at.is_(None))
         return [
@@ -39,7 +39,7 @@ def open_letters(telling: Telling) -> list[tuple[str, str, int]]:
         ]
 
 
-def letter_ids(telling: Telling) -> list[int]:
+def dead_letter_ids(telling: Telling) -> list[int]:
     with telling.store.read() as connection:
         return list(connection.execute(select(dead_letters.c.id)).scalars())
 
@@ -189,19 +189,19 @@ def test_a_message_that_fails_five_times_is_failed_visible_and_replayed_under_it
     assert len(telling.asked()) == 5
     assert telling.states() == ["failed", "failed"]
     assert "answered 500" in telling.notices()[0].error
-    assert open_letters(telling) == [("ann", "http_500", 5)]
+    assert open_dead_letters(telling) == [("ann", "http_500", 5)]
     failures, pause, error = standing(telling)
     assert (failures, pause) == (1, HOUR - 120)
     assert "answered 500" in (error or "")
 
     web.routes["/ann"] = 200
     with telling.store.begin() as connection:
-        [letter_id] = letter_ids(telling)
-        assert replay(connection, letter_id, actor="me", now=clock.at) == "queued"
+        [dead_letter_id] = dead_letter_ids(telling)
+        assert replay(connection, dead_letter_id, actor="me", now=clock.at) == "queued"
     telling.deliver()
 
     assert telling.states() == ["sent", "sent"]
-    assert open_letters(telling) == []
+    assert open_dead_letters(telling) == []
     assert standing(telling) == (0, None, None)
     assert len({one.headers["webhook-id"] for one in telling.asked()}) == 1
     assert len({one.body for one in telling.asked()}) == 1
@@ -212,7 +212,7 @@ def test_a_message_that_fails_five_times_is_failed_visible_and_replayed_under_it
     ("answer", "code", "said"),
     [
         (400, "http_400", "answered 400"),
-        (403, "http_403", "does it know the secret?"),
+        (403, "http_403", "check that it has the secret"),
         (410, "http_410", "recipients remove"),
         (redirect("http://hooks.test/elsewhere"), "http_302", "give the final address"),
     ],
@@ -230,7 +230,7 @@ def test_what_will_not_pass_by_waiting_fails_at_once(
 
     assert telling.states() == ["failed"]
     assert said in telling.notices()[0].error
-    assert open_letters(telling) == [("ann", code, 1)]
+    assert open_dead_letters(telling) == [("ann", code, 1)]
     assert web.paths == ["/ann"]
 
 
@@ -312,7 +312,7 @@ def test_a_followers_private_address_is_refused_without_a_connection(
     telling.deliver()
 
     assert telling.states() == ["failed"]
-    assert open_letters(telling) == [("ann", "blocked_address", 1)]
+    assert open_dead_letters(telling) == [("ann", "blocked_address", 1)]
     assert web.connections == 0
 
 
@@ -366,4 +366,4 @@ def test_a_deliverer_that_died_at_every_attempt_is_not_tried_for_ever(
     telling.deliver()
 
     assert (telling.asked(), telling.states()) == ([], ["failed"])
-    assert open_letters(telling) == [("ann", "worker_lost", 6)]
+    assert open_dead_letters(telling) == [("ann", "worker_lost", 6)]

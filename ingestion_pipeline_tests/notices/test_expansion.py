@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import insert, select, update
 
 from ingestion_pipeline.notices import registry
-from ingestion_pipeline.notices.expansion import Expanded, speaks
+from ingestion_pipeline.notices.expansion import Expanded, matches_language
 from ingestion_pipeline.notices.tasks import is_work_waiting
 from ingestion_pipeline.sources.recipients import Follow, Mode
 from ingestion_pipeline.store import FixedClock, Store
@@ -143,7 +143,7 @@ def test_a_language_is_told_when_it_is_there_and_once(telling: Telling) -> None:
     ],
 )
 def test_a_language_takes_its_variants(stated: str | None, wanted: str, is_so: bool) -> None:
-    assert speaks(stated, wanted) is is_so
+    assert matches_language(stated, wanted) is is_so
 
 
 def test_a_release_without_language_may_be_any(telling: Telling) -> None:

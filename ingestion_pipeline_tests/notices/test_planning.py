@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from ingestion_pipeline.notices.planning import (
     LONGEST_MESSAGE,
     Nothing,
+    PendingNotice,
     Plan,
     Send,
-    Waiting,
+    SentMessage,
     WaitUntil,
-    Went,
     plan,
 )
 from ingestion_pipeline.settings import Notices
@@ -31,19 +31,19 @@ SECOND, MINUTE, HOUR, DAY = (
 
 def waits(
     id_: int, series: str = "solo", *, ago: timedelta = HOUR, mode: str = "immediate"
-) -> Waiting:
-    return Waiting(id=id_, series_id=series, mode=Mode(mode), created_at=NOON - ago)
+) -> PendingNotice:
+    return PendingNotice(id=id_, series_id=series, mode=Mode(mode), created_at=NOON - ago)
 
 
-def went(*series: str, ago: timedelta, digest: bool = False) -> Went:
-    return Went(at=NOON - ago, series=frozenset(series), is_digest=digest)
+def went(*series: str, ago: timedelta, digest: bool = False) -> SentMessage:
+    return SentMessage(at=NOON - ago, series=frozenset(series), is_digest=digest)
 
 
-def at_noon(waiting: list[Waiting], sent: list[Went], **limits: int) -> Plan:
+def at_noon(waiting: list[PendingNotice], sent: list[SentMessage], **limits: int) -> Plan:
     return plan(waiting, sent, limits=Notices(**limits), now=NOON)
 
 
-def full(count: int, *, ago: timedelta) -> list[Went]:
+def full(count: int, *, ago: timedelta) -> list[SentMessage]:
     return [went(f"full-{number}", ago=ago) for number in range(count)]
 
 
@@ -108,7 +108,7 @@ def full(count: int, *, ago: timedelta) -> list[Went]:
     ],
 )
 def test_what_waits_and_what_went_decide(
-    waiting: list[Waiting], sent: list[Went], planned: Plan
+    waiting: list[PendingNotice], sent: list[SentMessage], planned: Plan
 ) -> None:
     assert at_noon(waiting, sent) == planned
 
@@ -148,18 +148,18 @@ LIMITS = st.builds(
 
 def simulated(
     arrivals: list[tuple[int, str, Mode]], limits: Notices
-) -> list[tuple[datetime, tuple[Waiting, ...]]]:
+) -> list[tuple[datetime, tuple[PendingNotice, ...]]]:
     """Every message of the recipient's whole history, with its time."""
     coming = sorted(
         (
-            Waiting(id=id_, series_id=name, mode=mode, created_at=NOON + seconds * SECOND)
+            PendingNotice(id=id_, series_id=name, mode=mode, created_at=NOON + seconds * SECOND)
             for id_, (seconds, name, mode) in enumerate(arrivals)
         ),
         key=lambda one: one.created_at,
     )
-    waiting: dict[int, Waiting] = {}
-    sent: list[Went] = []
-    messages: list[tuple[datetime, tuple[Waiting, ...]]] = []
+    waiting: dict[int, PendingNotice] = {}
+    sent: list[SentMessage] = []
+    messages: list[tuple[datetime, tuple[PendingNotice, ...]]] = []
     now = NOON
     for _ in range(1_000):
         waiting |= {one.id: one for one in coming if one.created_at <= now}
@@ -171,7 +171,7 @@ def simulated(
                 messages.append((now, some))
                 is_digest = any(one.mode is Mode.DIGEST for one in some)
                 names = frozenset(one.series_id for one in some)
-                sent.append(Went(at=now, series=names, is_digest=is_digest))
+                sent.append(SentMessage(at=now, series=names, is_digest=is_digest))
             case WaitUntil(until):
                 assert until > now, "it would look again at once, for ever"
                 now = min([until, *(one.created_at for one in coming[:1])])

@@ -20,12 +20,12 @@ GROUPING = NOON - NOON
 @pytest.mark.parametrize(
     ("ask", "index"),
     [
-        (lambda c: rows.begun(c, "ann"), "ix_notices_pending"),
-        (lambda c: rows.waiting(c, "ann"), "ix_notices_pending"),
-        (lambda c: rows.sealed_as(c, "ann", "d"), "ix_notices_pending"),
+        (lambda c: rows.unfinished_delivery(c, "ann"), "ix_notices_pending"),
+        (lambda c: rows.pending_notices(c, "ann"), "ix_notices_pending"),
+        (lambda c: rows.sealed_message(c, "ann", "d"), "ix_notices_pending"),
         (lambda c: rows.mark_sent(c, "ann", "d", now=NOON), "ix_notices_pending"),
         (lambda c: rows.reopen(c, "ann"), "ix_notices_failed"),
-        (lambda c: rows.went(c, "ann", since=NOON), "ix_notices_recipient_sent_at"),
+        (lambda c: rows.sent_messages(c, "ann", since=NOON), "ix_notices_recipient_sent_at"),
         (lambda c: expand(c, now=NOON, grouping=GROUPING), "ix_outbox_unhandled"),
         (lambda c: tasks.is_work_waiting(c, now=NOON), "ix_outbox_unhandled"),
         (lambda c: tasks.is_work_waiting(c, now=NOON), "ix_notices_pending"),

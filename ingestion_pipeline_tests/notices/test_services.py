@@ -109,7 +109,7 @@ def test_what_one_service_took_it_is_not_sent_again_while_another_is_down(
     with published(telling, clock):
         telling.deliver()
     assert telling.states() == ["pending"]
-    assert "1 of 2 services did not take it" in telling.notices()[0].error
+    assert "1 of 2 services did not accept it" in telling.notices()[0].error
     assert PASSWORD not in telling.notices()[0].error
     for _ in range(3):
         clock.advance(minutes=2)
@@ -160,7 +160,7 @@ def test_a_services_url_stands_in_no_log_and_in_no_error(
     with published(telling, clock):
         telling.deliver()
 
-    assert "1 of 1 services did not take it" in telling.notices()[0].error
+    assert "1 of 1 services did not accept it" in telling.notices()[0].error
     assert PASSWORD not in telling.notices()[0].error
-    assert "no delivery to ann" in log.stream.getvalue()
+    assert "delivery failed recipient=ann" in log.stream.getvalue()
     assert PASSWORD not in log.stream.getvalue()

@@ -126,10 +126,10 @@ def test_a_notice_that_cannot_be_written_is_a_dead_letter_and_its_neighbours_are
     [asked] = telling.asked("ops")
     assert [event["kind"] for event in json.loads(asked.body)["events"]] == [EXTRACTION] * 2
     assert telling.states("ops") == ["sent", "failed", "sent"]
-    [letter] = letters(telling)
+    [dead_letter] = letters(telling)
     [bad] = telling.notices(status="failed")
-    assert (letter.task_kind, letter.error_code) == ("deliver", "bad_notice")
-    assert letter.payload["notices"] == [bad.id]
+    assert (dead_letter.task_kind, dead_letter.error_code) == ("deliver", "bad_notice")
+    assert dead_letter.payload["notices"] == [bad.id]
     assert telling.task("ops").status == "SUCCESS"
 
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import insert, update
 
-from ingestion_pipeline.operations.health import standings
+from ingestion_pipeline.operations.health import source_statuses
 from ingestion_pipeline.operations.queues import Backlog, backlog, queues
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
@@ -16,7 +16,7 @@ from ingestion_pipeline_tests.operations.failing import given
 
 def behind(store: Store, settings: Settings, now: datetime) -> Backlog:
     with store.read() as connection:
-        facts = [one.facts for one in standings(connection, settings, now=now)]
+        facts = [one.facts for one in source_statuses(connection, settings, now=now)]
         waiting = queues(connection, now=now)
         return backlog(connection, facts, waiting, now=now, limits=settings.health)
 

@@ -17,7 +17,7 @@ from ingestion_pipeline.operations.freshness import (
     freshness,
     freshness_picture,
 )
-from ingestion_pipeline.operations.health import standings
+from ingestion_pipeline.operations.health import source_statuses
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources
@@ -28,7 +28,7 @@ HOUR = timedelta(hours=1)
 
 def grid_of(store: Store, settings: Settings, *, now: datetime) -> Grid:
     with store.read() as connection:
-        return freshness(standings(connection, settings, now=now), now=now)
+        return freshness(source_statuses(connection, settings, now=now), now=now)
 
 
 @pytest.mark.parametrize("database", ["sqlite"])

@@ -10,8 +10,13 @@ from sqlalchemy import select, text
 
 from ingestion_pipeline.catalogs.operations import control
 from ingestion_pipeline.catalogs.operations.held_back import quarantined
-from ingestion_pipeline.operations.alerts import note_health
-from ingestion_pipeline.operations.health import SourceFacts, keep_words, new_words, standings
+from ingestion_pipeline.operations.alerts import record_health_changes
+from ingestion_pipeline.operations.health import (
+    SourceFacts,
+    changed_words,
+    source_statuses,
+    store_words,
+)
 from ingestion_pipeline.sources.health import Health
 from ingestion_pipeline.store.tables import datasets, outbox
 from ingestion_pipeline_tests.crawlers import SHOP
@@ -50,16 +55,16 @@ def confirmed(some: Extracting) -> None:
 
 def look(some: Extracting) -> SourceFacts:
     """How the catalogue does; what changed is told."""
-    now, settings = some.clock.advance(seconds=1), some.shop.settings
-    with some.shop.store.begin() as connection:
-        [found] = standings(connection, settings, now=now)
-        note_health(connection, settings, now)
-        keep_words(connection, new_words(connection, [found], now=now))
+    now, settings = some.clock.advance(seconds=1), some.ctx.settings
+    with some.ctx.store.begin() as connection:
+        [found] = source_statuses(connection, settings, now=now)
+        record_health_changes(connection, settings, now)
+        store_words(connection, changed_words(connection, [found], now=now))
     return found
 
 
 def told(some: Extracting) -> Counter[str]:
-    with some.shop.store.read() as connection:
+    with some.ctx.store.read() as connection:
         kinds = connection.execute(select(outbox.c.subject_kind)).scalars()
         return Counter(kind for kind in kinds if kind in TELLS)
 
@@ -75,7 +80,7 @@ def test_a_dataset_that_is_held_back_degrades_its_source_and_that_is_told_once(
     assert found.verdict.reason.startswith("quarantined: version 2 is held back: ")
     assert found.verdict.reason.endswith(f"; extraction {id_}; the last good data stays")
     assert told(some) == {"source_degraded": 1}
-    with some.shop.store.read() as connection:
+    with some.ctx.store.read() as connection:
         query = text("SELECT health, told_state FROM v_source_health WHERE source_id = :id")
         assert tuple(connection.execute(query, {"id": SHOP}).one()) == ("degraded", "degraded")
 
@@ -100,7 +105,7 @@ def test_it_recovers_once_when_it_is_accepted_or_the_next_extraction_does_better
 
     assert found.health is Health.HEALTHY
     assert told(some) == {"source_degraded": 1, "source_recovered": 1}
-    with some.shop.store.read() as connection:
+    with some.ctx.store.read() as connection:
         assert quarantined(connection) == []
 
 

@@ -12,15 +12,15 @@ from sqlalchemy import insert, select, update
 from ingestion_pipeline.operations.alerts import (
     RUN_FAILED,
     Budget,
-    beat,
-    last_pulse,
-    note_budget,
-    note_run_failure,
-    reached,
+    last_heartbeat,
+    notify_budget,
+    notify_run_failure,
+    reached_shares,
+    record_heartbeat,
 )
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources.health import Alert
-from ingestion_pipeline.sources.recipients import ALERTS, OF_A_SOURCE, recipient_of
+from ingestion_pipeline.sources.recipients import ALERTS, SOURCE_ALERTS, recipient_of
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.tables import model_spending, outbox, tasks
@@ -61,7 +61,7 @@ def test_a_budget_is_told_of_at_eighty_and_at_a_hundred_percent(
         is_used_up=is_used_up,
     )
 
-    assert list(reached(budget)) == expected
+    assert list(reached_shares(budget)) == expected
 
 
 def test_each_share_of_a_months_budget_is_told_once(
@@ -79,7 +79,7 @@ def test_each_share_of_a_months_budget_is_told_once(
         noted: list[int] = []
         for _ in range(2):
             with store.begin() as connection:
-                noted.append(note_budget(connection, settings, clock.at))
+                noted.append(notify_budget(connection, settings, clock.at))
         return noted
 
     assert spend("2026-03", "8.5") == [1, 0]
@@ -109,7 +109,7 @@ def test_the_failures_of_a_job_are_told_once_an_hour_with_how_many_there_were(
                 now=clock.at,
                 detail=detail,
             )
-            return note_run_failure(connection, job, run_id=run_id, now=clock.at)
+            return notify_run_failure(connection, job, run_id=run_id, now=clock.at)
 
     first = [fail("poll_hot", f"r{n}") for n in range(3)]
     other = fail("maintain", "r9")
@@ -128,7 +128,7 @@ def test_a_silent_daemon_is_told_of_when_it_is_back_and_once(
 ) -> None:
     def tick() -> bool:
         with store.begin() as connection:
-            return beat(connection, settings, now=clock.at)
+            return record_heartbeat(connection, settings, now=clock.at)
 
     def after(**span: float) -> bool:
         clock.advance(**span)
@@ -138,7 +138,7 @@ def test_a_silent_daemon_is_told_of_when_it_is_back_and_once(
     gone_at = clock.at
     assert [after(hours=2), tick(), after(seconds=30)] == [True, False, False]
     with store.read() as connection:
-        assert last_pulse(connection) == clock.at
+        assert last_heartbeat(connection) == clock.at
         [payload] = connection.execute(select(outbox.c.payload)).scalars()
     assert payload["title"] == "the daemon was silent for 2 h 00 min"
     assert payload["silent_from"] == gone_at.isoformat()
@@ -148,10 +148,10 @@ def test_a_tick_with_an_older_clock_takes_nothing_back(
     store: Store, settings: Settings, clock: FixedClock
 ) -> None:
     with store.begin() as connection:
-        beat(connection, settings, now=clock.at)
-        beat(connection, settings, now=clock.at - timedelta(minutes=1))
+        record_heartbeat(connection, settings, now=clock.at)
+        record_heartbeat(connection, settings, now=clock.at - timedelta(minutes=1))
 
-        assert last_pulse(connection) == clock.at
+        assert last_heartbeat(connection) == clock.at
 
 
 def test_alerts_stands_for_every_kind_of_alert() -> None:
@@ -161,4 +161,4 @@ def test_alerts_stands_for_every_kind_of_alert() -> None:
     assert bad == []
     assert recipient is not None
     assert recipient.kinds == (*ALERTS, "extraction")
-    assert set(Alert) == set(OF_A_SOURCE) < set(ALERTS)
+    assert set(Alert) == set(SOURCE_ALERTS) < set(ALERTS)

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import insert, select
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.operations.retention import Swept, maintain
+from ingestion_pipeline.operations.retention import SweepResult, maintain
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
@@ -25,13 +25,13 @@ DAY = timedelta(days=1)
 
 
 @pytest.fixture
-def shop(store: Store, settings: Settings, tmp_path: Path) -> RunContext:
+def ctx(store: Store, settings: Settings, tmp_path: Path) -> RunContext:
     content = ContentStore(tmp_path / "content")
     return RunContext(store=store, settings=settings, content=content, systems={})
 
 
 def test_alerts_that_were_told_go_after_a_while_and_news_of_records_stay(
-    shop: RunContext, now: datetime
+    ctx: RunContext, now: datetime
 ) -> None:
     told = [
         ("source_degraded", "sent", 91),
@@ -42,7 +42,7 @@ def test_alerts_that_were_told_go_after_a_while_and_news_of_records_stay(
         ("chapter", "sent", 900),
         ("extraction", "sent", 900),
     ]
-    with shop.store.begin() as connection:
+    with ctx.store.begin() as connection:
         for place, (kind, status, days) in enumerate(told):
             row = {"recipient": "ops", "subject_kind": kind, "subject_id": str(place)}
             state = {"status": status, "mode": "immediate", "payload": {}}
@@ -50,19 +50,19 @@ def test_alerts_that_were_told_go_after_a_while_and_news_of_records_stay(
                 insert(notices).values(row | state | {"created_at": now - days * DAY})
             )
 
-    done = maintain(shop)
+    done = maintain(ctx)
 
     assert done.errors == []
     assert done.counts["alerts"] == 2
-    with shop.store.read() as connection:
+    with ctx.store.read() as connection:
         left = connection.execute(select(notices.c.subject_id).order_by(notices.c.id)).scalars()
         assert list(left) == ["2", "3", "4", "5", "6"]
 
 
 def test_two_who_keep_the_house_at_once_sweep_and_tell_everything_once(
-    shop: RunContext, now: datetime
+    ctx: RunContext, now: datetime
 ) -> None:
-    with shop.store.begin() as connection:
+    with ctx.store.begin() as connection:
         broken(connection, given(connection, 200, now=now), each=10, now=now)
         ended = [a_new_task(kind="page", dedupe_key=f"t{n}") for n in range(300)]
         insert_tasks(connection, ended, now=now)
@@ -71,19 +71,19 @@ def test_two_who_keep_the_house_at_once_sweep_and_tell_everything_once(
         connection.execute(tasks.update().where(is_page).values(old))
 
     with ThreadPoolExecutor(2) as both:
-        done: list[Swept] = list(both.map(lambda _: maintain(shop), range(2)))
+        done: list[SweepResult] = list(both.map(lambda _: maintain(ctx), range(2)))
 
     assert [one.errors for one in done] == [[], []]
     for name, count in (("finished_tasks", 300), ("health", 50)):
         assert sum(one.counts[name] for one in done) == count
-    with shop.store.read() as connection:
+    with ctx.store.read() as connection:
         kinds = list(connection.execute(select(outbox.c.subject_kind)).scalars())
     assert len(kinds) == 50
 
 
 @ON_POSTGRES
 def test_what_somebody_has_locked_is_neither_swept_nor_waited_for(
-    shop: RunContext, now: datetime
+    ctx: RunContext, now: datetime
 ) -> None:
     swept = {
         "finished_tasks": (tasks, _task_row(now)),
@@ -92,14 +92,14 @@ def test_what_somebody_has_locked_is_neither_swept_nor_waited_for(
         "runs": (runs, {"run_id": "r", "job": "j", "lease_owner": "o", **_times(now)}),
         "outbox": (outbox, _told_row(now)),
     }
-    with shop.store.begin() as connection:
+    with ctx.store.begin() as connection:
         for table, row in swept.values():
             connection.execute(insert(table).values(row))
-    with shop.store.begin() as another, ThreadPoolExecutor(1) as pool:
+    with ctx.store.begin() as another, ThreadPoolExecutor(1) as pool:
         for table, _ in swept.values():
             another.execute(select(*table.primary_key).with_for_update()).all()
-        done = pool.submit(maintain, shop).result(30)
-    later = maintain(shop)
+        done = pool.submit(maintain, ctx).result(30)
+    later = maintain(ctx)
 
     assert (done.errors, later.errors) == ([], [])
     assert {name: done.counts[name] for name in swept} == dict.fromkeys(swept, 0)

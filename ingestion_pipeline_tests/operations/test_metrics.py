@@ -8,8 +8,8 @@ from decimal import Decimal
 
 from sqlalchemy import insert, update
 
-from ingestion_pipeline.operations.alerts import beat
-from ingestion_pipeline.operations.health import standings
+from ingestion_pipeline.operations.alerts import record_heartbeat
+from ingestion_pipeline.operations.health import source_statuses
 from ingestion_pipeline.operations.metrics import Metric, exposition, metric_text, numbers
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
@@ -52,7 +52,7 @@ def parsed(text: str) -> dict[str, float]:
 
 def scraped(store: Store, settings: Settings, *, now: datetime) -> dict[str, float]:
     with store.read() as connection:
-        found = standings(connection, settings, now=now)
+        found = source_statuses(connection, settings, now=now)
         return parsed(exposition(numbers(connection, settings, found, now=now)))
 
 
@@ -93,7 +93,7 @@ def test_the_numbers_say_what_there_is(store: Store, settings: Settings, now: da
         for status, cost in (("settled", "0.25"), ("cached", "0"), ("failed", "0.5")):
             row = call | {"status": status, "cost_usd": Decimal(cost)}
             connection.execute(insert(model_calls).values(row))
-        beat(connection, settings, now=now)
+        record_heartbeat(connection, settings, now=now)
 
     found = scraped(store, settings, now=now)
 

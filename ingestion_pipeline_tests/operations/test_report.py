@@ -9,13 +9,13 @@ from typing import Any
 from sqlalchemy import Connection, insert, update
 
 from ingestion_pipeline.exports.contracts import CONTRACTS, cases_of
-from ingestion_pipeline.operations.health import as_row, reported, standings
+from ingestion_pipeline.operations.health import as_row, reported, source_statuses
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.sources.scheduling.budget import PollingBudget
-from ingestion_pipeline.sources.scheduling.change_model import ChangeModel, learned
+from ingestion_pipeline.sources.scheduling.change_model import ChangeModel, with_changes
 from ingestion_pipeline.sources.scheduling.explanation import expectation
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import (
@@ -97,7 +97,7 @@ def test_a_row_has_all_that_can_be_known_and_nothing_that_cannot(
         ]
         register(connection, wanted, now=now - 60 * DAY)
         connection.execute(update(sources).values(synced_at=now - 2.5 * DAY, last_success_at=now))
-        daily = learned(ChangeModel(), [(at, at) for at in _daily(now, 9)]).to_json()
+        daily = with_changes(ChangeModel(), [(at, at) for at in _daily(now, 9)]).to_json()
         connection.execute(update(sources).where(sources.c.id == SERIES).values(rhythm=daily))
         given_chapters(connection, ["1", "2", "2.5", None, "5"], now=now)
         given_pages(connection, "ERROR", "ERROR", now=now - DAY)
@@ -111,7 +111,7 @@ def test_a_row_has_all_that_can_be_known_and_nothing_that_cannot(
 
         known = sources_by_id(connection, [SERIES])
         market = PollingBudget({}, settings)
-        found = standings(connection, settings, now=now)
+        found = source_statuses(connection, settings, now=now)
         rows = {one.id: as_row(one) for one in reported(connection, found, settings, now=now)}
 
     contract = CONTRACTS["source_health"]

@@ -9,8 +9,8 @@ from multiprocessing.synchronize import Barrier
 import pytest
 from sqlalchemy import func, select, update
 
-from ingestion_pipeline.operations.alerts import change_of, note_health, write_changes
-from ingestion_pipeline.operations.health import notable, standings
+from ingestion_pipeline.operations.alerts import change_of, record_health_changes, write_changes
+from ingestion_pipeline.operations.health import source_statuses, sources_to_review
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources.registry import enable
 from ingestion_pipeline.store import FixedClock, Store, open_store
@@ -21,7 +21,7 @@ from ingestion_pipeline_tests.processes import CLEAN, PATIENCE_SECONDS, Child
 
 def look(store: Store, settings: Settings, *, now: datetime) -> int:
     with store.begin() as connection:
-        return note_health(connection, settings, now)
+        return record_health_changes(connection, settings, now)
 
 
 def told(store: Store) -> Counter[str]:
@@ -35,7 +35,7 @@ def test_fifty_failures_among_a_thousand_are_told_once_each_and_so_is_their_end(
     now = clock.at
     with store.begin() as connection:
         ids = given(connection, 1_000, now=now)
-        assert note_health(connection, settings, now) == 0
+        assert record_health_changes(connection, settings, now) == 0
         ways = broken(connection, ids, each=10, now=now)
 
     looks = [look(store, settings, now=clock.advance(minutes=5)) for _ in range(4)]
@@ -58,7 +58,7 @@ def test_a_listing_that_is_not_believed_is_told_once_and_so_is_the_next_good_one
         with store.begin() as connection:
             seen = {"last_outcome": outcome, "last_success_at": now}
             connection.execute(update(sources).where(sources.c.id == source_id).values(**seen))
-            return note_health(connection, settings, now)
+            return record_health_changes(connection, settings, now)
 
     with store.begin() as connection:
         [source_id] = given(connection, 1, now=clock.at)
@@ -103,7 +103,7 @@ def test_the_second_of_two_transactions_at_once_writes_nothing(
         broken(connection, given(connection, 10, now=now), each=1, now=now)
 
     with store.read() as connection:
-        seen = [change_of(one) for one in notable(connection, settings, now=now)]
+        seen = [change_of(one) for one in sources_to_review(connection, settings, now=now)]
     changes = [one for one in seen if one is not None]
 
     with store.begin() as connection:
@@ -152,7 +152,7 @@ def test_the_worst_come_first(store: Store, settings: Settings, now: datetime) -
         ids = given(connection, 20, now=now)
         ways = broken(connection, ids, each=1, now=now)
         connection.execute(update(sources).where(sources.c.id == ids[9]).values(failure_count=1))
-        found = standings(connection, settings, now=now)
+        found = source_statuses(connection, settings, now=now)
 
     words = [one.health.value for one in found]
     assert words[:6] == ["open", "disabled", *["degraded"] * 3, "unsteady"]

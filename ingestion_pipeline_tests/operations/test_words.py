@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import text, update
 
-from ingestion_pipeline.operations.alerts import note_health
-from ingestion_pipeline.operations.health import keep_words, new_words, standings
+from ingestion_pipeline.operations.alerts import record_health_changes
+from ingestion_pipeline.operations.health import changed_words, source_statuses, store_words
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources, tasks
@@ -18,9 +18,9 @@ from ingestion_pipeline_tests.operations.failing import broken, given
 def looked(store: Store, settings: Settings, now: datetime) -> dict[str, str]:
     """A look as `maintain` has it; the words that it found."""
     with store.begin() as connection:
-        note_health(connection, settings, now)
-        found = standings(connection, settings, now=now)
-        keep_words(connection, new_words(connection, found, now=now))
+        record_health_changes(connection, settings, now)
+        found = source_statuses(connection, settings, now=now)
+        store_words(connection, changed_words(connection, found, now=now))
     return {one.facts.id: one.health.value for one in found}
 
 

@@ -69,46 +69,46 @@ class House:
 
     @contextmanager
     def open(self) -> Generator[RunContext]:
-        with open_run_context(self.environment) as shop:
-            yield shop
+        with open_run_context(self.environment) as ctx:
+            yield ctx
 
     def add(self, *definitions: Definition) -> None:
-        with self.open() as shop, shop.store.begin() as connection:
-            register(connection, definitions, now=shop.store.clock.now(connection))
+        with self.open() as ctx, ctx.store.begin() as connection:
+            register(connection, definitions, now=ctx.store.clock.now(connection))
 
     def add_demo(self, *ids: str) -> None:
         self.add(*demo_definitions(*ids))
 
     def make_due(self, *ids: str) -> None:
-        with self.open() as shop, shop.store.begin() as connection:
-            assert make_due(connection, ids, now=shop.store.clock.now(connection)) == len(ids)
+        with self.open() as ctx, ctx.store.begin() as connection:
+            assert make_due(connection, ids, now=ctx.store.clock.now(connection)) == len(ids)
 
     def source(self, source_id: str) -> Source:
-        with self.open() as shop, shop.store.read() as connection:
+        with self.open() as ctx, ctx.store.read() as connection:
             return sources_by_id(connection, [source_id])[source_id]
 
     def set_source(self, source_id: str, **values: Any) -> None:
         """The source's row as its history would have left it."""
-        with self.open() as shop, shop.store.begin() as connection:
+        with self.open() as ctx, ctx.store.begin() as connection:
             where = tables.sources.c.id == source_id
             assert connection.execute(update(tables.sources).where(where).values(values)).rowcount
 
     def poll_task(self, source_id: str) -> dict[str, Any]:
         """The row of the source's poll."""
         query = select(tables.tasks).where(tables.tasks.c.source_id == source_id)
-        with self.open() as shop, shop.store.read() as connection:
+        with self.open() as ctx, ctx.store.read() as connection:
             return dict(connection.execute(query).mappings().one())
 
     def set_poll_task(self, source_id: str, **values: Any) -> None:
         """The row of the source's poll as some accident would have left it."""
-        with self.open() as shop, shop.store.begin() as connection:
+        with self.open() as ctx, ctx.store.begin() as connection:
             where = tables.tasks.c.source_id == source_id
             assert connection.execute(update(tables.tasks).where(where).values(values)).rowcount
 
     def lag(self, readings: int) -> None:
         """So many fetched listings wait to be ingested."""
-        with self.open() as shop, shop.store.begin() as connection:
-            now = shop.store.clock.now(connection)
+        with self.open() as ctx, ctx.store.begin() as connection:
+            now = ctx.store.clock.now(connection)
             waiting = {"batch_id": "b", "fence": 1, "source_id": "series:x", "fetched": {}}
             connection.execute(
                 insert(tables.batch_items),
@@ -117,12 +117,12 @@ class House:
 
     def forget_everything(self) -> None:
         """The database as a new one is."""
-        with self.open() as shop, shop.store.begin() as connection:
+        with self.open() as ctx, ctx.store.begin() as connection:
             for table in reversed(tables.metadata.sorted_tables):
                 connection.execute(delete(table))
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        with self.open() as shop, shop.store.read() as connection:
+        with self.open() as ctx, ctx.store.read() as connection:
             found = connection.execute(select(tables.metadata.tables[table])).mappings()
             return [dict(row) for row in found]
 
@@ -130,7 +130,7 @@ class House:
         """How many chapters the source lists."""
         links = tables.chapter_sources
         query = select(func.count()).where(links.c.source_id == source_id, links.c.available)
-        with self.open() as shop, shop.store.read() as connection:
+        with self.open() as ctx, ctx.store.read() as connection:
             return connection.execute(query).scalar_one()
 
 
@@ -223,7 +223,7 @@ def tick_sensor(
         instance=instance,
         cursor=cursor,
         repository_def=repository,
-        resources={"workshop": RunContextResource()},
+        resources={"run_context": RunContextResource()},
     )
     if heard is not None:
         context.log.addHandler(_Listener(heard))

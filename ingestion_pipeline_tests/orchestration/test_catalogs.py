@@ -49,8 +49,8 @@ def web(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWeb]:
 def run_and_conclude(house: House, instance: dg.DagsterInstance) -> dg.ExecuteInProcessResult:
     """One crawl by hand; then its pages are read, and it ends."""
     done = run_job("ingest_catalog", instance, tags={PARTITION: SHOP})
-    with house.open() as shop:
-        conclude(shop)
+    with house.open() as ctx:
+        conclude(ctx)
     return done
 
 
@@ -67,20 +67,20 @@ def test_a_catalogue_in_a_file_is_polled_then_crawled_by_the_job_that_the_sensor
     assert polled.success
     assert instance.get_dynamic_partitions("catalogs") == [SHOP]
     assert request.tags["ingestion/shard"].startswith("crawl:")
-    shop = told(crawled, "pages")[SHOP]
-    assert {name: shop[name] for name in ("fetched", "new", "failed", "waiting", "pages")} == {
+    catalog = told(crawled, "pages")[SHOP]
+    assert {name: catalog[name] for name in ("fetched", "new", "failed", "waiting", "pages")} == {
         "fetched": 2,
         "new": 2,
         "failed": 1,
         "waiting": 0,
         "pages": 3,
     }
-    assert shop["failed_permanent"] == 1
-    assert shop["bytes"] > 0
-    assert shop["slowest_host"] == web.host_port
-    [host] = shop["hosts"].records
+    assert catalog["failed_permanent"] == 1
+    assert catalog["bytes"] > 0
+    assert catalog["slowest_host"] == web.host_port
+    [host] = catalog["hosts"].records
     assert (host.data["host"], host.data["pages"]) == (web.host_port, 2)
-    assert shop["p95_ms"] >= shop["p50_ms"] >= 0
+    assert catalog["p95_ms"] >= catalog["p50_ms"] >= 0
     assert checked(crawled) == {
         "share_of_failures": True,
         "no_empty_shells": True,
@@ -182,8 +182,8 @@ def test_downloaded_pages_wake_the_sensor_and_are_read_without_a_request(
     given_courses(web, 101)
     tick_sensor("new_sources", instance)
     run_job("poll_warm", instance)
-    with open_run_context() as shop:
-        fetch_pages(shop, web)
+    with open_run_context() as ctx:
+        fetch_pages(ctx, web)
     web.requests.clear()
 
     [request] = tick_sensor("pending_work", instance).run_requests
@@ -240,7 +240,7 @@ def test_a_catalogue_of_which_no_page_is_got_fails_its_run(
 
     said = why_it_failed(run_job("ingest_catalog", instance, tags={PARTITION: SHOP}))
 
-    assert f"not one page of {SHOP} was got" in said
+    assert f"no page of {SHOP} was fetched" in said
 
 
 def test_nothing_to_crawl_is_a_quiet_success(house: House, instance: dg.DagsterInstance) -> None:
@@ -270,9 +270,9 @@ def test_a_crawl_without_a_picture_is_told_without_one(
 ) -> None:
     tick_sensor("new_sources", instance)
 
-    shop = told(run_job("ingest_catalog", instance, tags={PARTITION: SHOP}), "pages")[SHOP]
+    catalog = told(run_job("ingest_catalog", instance, tags={PARTITION: SHOP}), "pages")[SHOP]
 
-    assert {"screenshot", "screenshot_of"}.isdisjoint(shop)
+    assert {"screenshot", "screenshot_of"}.isdisjoint(catalog)
 
 
 def test_a_page_leads_to_no_private_host_that_is_exempt_for_another_source(

@@ -83,10 +83,10 @@ def test_a_source_that_never_succeeds_is_not_fresh(
     house: House, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
     house.add_demo(BROKEN, LIGHTHOUSE)
-    with house.open() as shop:
+    with house.open() as ctx:
         from datetime import timedelta
 
-        house.set_source(BROKEN, created_at=shop.store.now() - timedelta(hours=1))
+        house.set_source(BROKEN, created_at=ctx.store.now() - timedelta(hours=1))
 
     result = run_job("poll_hot", instance)
 
@@ -115,7 +115,7 @@ def test_a_gap_in_the_numbers_is_told_by_the_maintenance(
 ) -> None:
     house.add_demo(LIGHTHOUSE)
     run_job("poll_hot", instance)
-    with house.open() as shop, shop.store.begin() as connection:
+    with house.open() as ctx, ctx.store.begin() as connection:
         connection.exec_driver_sql(
             "UPDATE chapter_sources SET available = 0 WHERE chapter_id ="
             " (SELECT id FROM chapters WHERE key = '20')"

@@ -53,11 +53,11 @@ def test_what_polls_publish_has_a_contract_and_rows_that_name_the_run() -> None:
 def test_a_broken_contract_is_told_once_with_its_severity(
     house: House, instance: dg.DagsterInstance
 ) -> None:
-    with open_run_context(house.environment) as shop:
-        given_sources(shop.store, a_definition())
-        with shop.store.begin() as connection:
+    with open_run_context(house.environment) as ctx:
+        given_sources(ctx.store, a_definition())
+        with ctx.store.begin() as connection:
             connection.execute(update(sources).values(url="ftp://a.test/"))
-        told = {one.asset_key.to_user_string(): one for one in changed_contracts(instance, shop)}
+        told = {one.asset_key.to_user_string(): one for one in changed_contracts(instance, ctx)}
 
     assert {one.check_name for one in told.values()} == {NAME}
     assert told.keys() == CONTRACTS.keys() - {"source_health"}  # its refresh tells of it
@@ -66,11 +66,11 @@ def test_a_broken_contract_is_told_once_with_its_severity(
     assert "rows series:solo" in str(told["sources"].metadata["details"].value)
 
 
-def a_chapter(shop: RunContext, number: int, url: str, *, run: str) -> None:
+def a_chapter(ctx: RunContext, number: int, url: str, *, run: str) -> None:
     """A chapter as the poll of that run has left it."""
     poll = {"source_id": "series:solo", "config_version": 1, "reader": "rss:1", "snapshots": []}
     poll |= {"outcome": "1 new", "tracking_id": "t", "fetched_at": NOON, "ingested_at": NOON}
-    with shop.store.begin() as connection:
+    with ctx.store.begin() as connection:
         connection.execute(insert(ingestions).values(id=number, run_id=run, **poll))
         if number == 1:
             connection.execute(insert(series).values(id="solo", title="Solo", created_at=NOON))
@@ -81,9 +81,9 @@ def a_chapter(shop: RunContext, number: int, url: str, *, run: str) -> None:
         connection.execute(insert(chapter_sources).values(link))
 
 
-def told_by_run(instance: dg.DagsterInstance, shop: RunContext, run: str) -> list[bool]:
+def told_by_run(instance: dg.DagsterInstance, ctx: RunContext, run: str) -> list[bool]:
     """What the run tells of `chapters`, and Dagster keeps."""
-    of_run = replace(shop, run_id=run)
+    of_run = replace(ctx, run_id=run)
     found = list(written_contracts(instance, of_run, ["chapters"], ["series:solo"]))
     for one in found:
         instance.report_runless_asset_event(one)
@@ -93,19 +93,19 @@ def told_by_run(instance: dg.DagsterInstance, shop: RunContext, run: str) -> lis
 def test_a_poll_holds_its_own_rows_against_the_contract_and_leaves_the_word_on_others(
     house: House, instance: dg.DagsterInstance
 ) -> None:
-    with house.open() as shop:
-        given_sources(shop.store, a_definition())
-        a_chapter(shop, 1, "https://a.test/1", run="first")
-        a_chapter(shop, 2, "ftp://a.test/2", run="second")
-        a_chapter(shop, 3, "https://a.test/3", run="third")
+    with house.open() as ctx:
+        given_sources(ctx.store, a_definition())
+        a_chapter(ctx, 1, "https://a.test/1", run="first")
+        a_chapter(ctx, 2, "ftp://a.test/2", run="second")
+        a_chapter(ctx, 3, "https://a.test/3", run="third")
 
-        assert told_by_run(instance, shop, "first") == [True]
-        assert told_by_run(instance, shop, "first") == []  # told, and nothing came since
-        assert told_by_run(instance, shop, "second") == [False]
-        assert told_by_run(instance, shop, "third") == []  # right, but others' rows are broken
-        with shop.store.begin() as connection:
+        assert told_by_run(instance, ctx, "first") == [True]
+        assert told_by_run(instance, ctx, "first") == []  # told, and nothing came since
+        assert told_by_run(instance, ctx, "second") == [False]
+        assert told_by_run(instance, ctx, "third") == []  # right, but others' rows are broken
+        with ctx.store.begin() as connection:
             connection.execute(update(chapter_sources).values(url="https://a.test/"))
-        mended = [one for one in changed_contracts(instance, shop) if one.passed]
+        mended = [one for one in changed_contracts(instance, ctx) if one.passed]
 
     assert "chapters" in {one.asset_key.to_user_string() for one in mended}
 
@@ -114,16 +114,16 @@ def test_a_crawl_holds_the_items_of_its_slice_against_the_contract_before_they_a
     house: House, instance: dg.DagsterInstance
 ) -> None:
     bad = a_course("CS 102", course_credits_max="three")
-    with house.open() as shop:
-        a_dataset(shop.store, [a_course(), bad], status="building")
-        with shop.store.begin() as connection:
+    with house.open() as ctx:
+        a_dataset(ctx.store, [a_course(), bad], status="building")
+        with ctx.store.begin() as connection:
             connection.execute(update(pages).values(run_id="mine"))
         told = {
-            run: list(written_items(instance, replace(shop, run_id=run), [COLLEGE]))
+            run: list(written_items(instance, replace(ctx, run_id=run), [COLLEGE]))
             for run in ("mine", "another")
         }
 
     [mine], [another] = told["mine"], told["another"]
     assert (mine.asset_key, mine.check_name) == (dg.AssetKey("datasets"), NAME)
     assert (mine.passed, another.passed) == (False, True)
-    assert "course_credits_max is to be of its field's kind, not 'three'" in str(mine.metadata)
+    assert "course_credits_max must be of its field's kind, not 'three'" in str(mine.metadata)

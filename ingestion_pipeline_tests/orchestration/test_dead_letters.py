@@ -11,10 +11,10 @@ from ingestion_pipeline_tests.orchestration.house import House, run_job, why_it_
 from ingestion_pipeline_tests.pollers import given_sources
 
 
-def a_letter(house: House, error_class: str = "transient") -> int:
-    with house.open() as shop:
-        given_sources(shop.store, a_definition())
-        with shop.store.begin() as connection:
+def a_dead_letter(house: House, error_class: str = "transient") -> int:
+    with house.open() as ctx:
+        given_sources(ctx.store, a_definition())
+        with ctx.store.begin() as connection:
             statement = insert(dead_letters).values(
                 task_id=connection.execute(select(tasks.c.id)).scalar_one(),
                 task_kind="poll",
@@ -25,7 +25,7 @@ def a_letter(house: House, error_class: str = "transient") -> int:
                 error="timed out",
                 attempts=3,
                 tracking_id="t",
-                failed_at=shop.store.clock.now(connection),
+                failed_at=ctx.store.clock.now(connection),
             )
             return connection.execute(statement.returning(dead_letters.c.id)).scalar_one()
 
@@ -42,7 +42,7 @@ def numbers(result: dg.ExecuteInProcessResult) -> dict[str, object]:
 
 
 def audited(house: House) -> list[str]:
-    with house.open() as shop, shop.store.read() as connection:
+    with house.open() as ctx, ctx.store.read() as connection:
         query = select(audit_log.c.actor).where(audit_log.c.action == "dead_letter.replay")
         return list(connection.execute(query).scalars())
 
@@ -50,7 +50,7 @@ def audited(house: House) -> list[str]:
 def test_a_dry_run_tells_and_the_real_one_replays_once(
     house: House, instance: dg.DagsterInstance
 ) -> None:
-    a_letter(house)
+    a_dead_letter(house)
 
     tried = replayed(instance, error_class="transient", dry_run=True)
     assert (numbers(tried), audited(house)) == ({"to_replay": 1, "left_open": 0}, [])
@@ -63,16 +63,17 @@ def test_a_dry_run_tells_and_the_real_one_replays_once(
 def test_what_the_launchpad_got_wrong_is_said_and_nothing_is_replayed(
     house: House, instance: dg.DagsterInstance
 ) -> None:
-    letter_id = a_letter(house)
+    dead_letter_id = a_dead_letter(house)
 
     wrong = [
         {},
-        {"ids": [letter_id], "source": "series:solo"},
+        {"ids": [dead_letter_id], "source": "series:solo"},
         {"ids": [99]},
         {"error_class": "odd"},
     ]
     said = [why_it_failed(replayed(instance, **config)) for config in wrong]
 
-    cures = ["say which", "say which", "no dead letter 99", "is none of transient"]
+    select = "select dead letters"
+    cures = [select, select, "no dead letter 99", "is none of transient"]
     assert all(cure in one for cure, one in zip(cures, said, strict=True)), said
     assert audited(house) == []

@@ -17,7 +17,7 @@ import ingestion_pipeline
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.exports.contracts import CONTRACTS
 from ingestion_pipeline.orchestration import resources
-from ingestion_pipeline.orchestration.checks import FINDERS, TOLD_BY_POLLS
+from ingestion_pipeline.orchestration.checks import FINDERS, REPORTED_BY_POLLS
 from ingestion_pipeline.orchestration.schedules import TICKS
 from ingestion_pipeline.sources import Tier
 from ingestion_pipeline.sources.definition import definition_of
@@ -171,7 +171,10 @@ def test_the_columns_an_asset_names_are_columns_of_its_table() -> None:
 def test_what_polls_tell_of_does_not_grow_with_the_chapters() -> None:
     """`no_gaps` reads every chapter number there is: told by each poll, polls grew with history."""
     cheap = {"no_drop", "no_lost_fields", "boards_fresh"}
-    assert {key.name for key in TOLD_BY_POLLS} == {"not_empty_after_full", "sources_fresh"} | cheap
+    assert {key.name for key in REPORTED_BY_POLLS} == {
+        "not_empty_after_full",
+        "sources_fresh",
+    } | cheap
 
 
 def test_the_job_of_one_source_plans_no_check_it_would_skip() -> None:

@@ -17,8 +17,8 @@ from ingestion_pipeline_tests.orchestration.house import House
 
 @pytest.fixture
 def rows(house: House) -> Iterator[Store]:
-    with open_run_context(house.environment) as shop:
-        yield shop.store
+    with open_run_context(house.environment) as ctx:
+        yield ctx.store
 
 
 def run(instance: dg.DagsterInstance, **config: Any) -> dg.ExecuteInProcessResult:

@@ -23,8 +23,8 @@ SHOP = "catalog:shop"
 
 def an_extraction(house: House, items: int, *, status: str = "SUCCESS") -> int:
     """An extraction of so many items that has only to be ended; its id."""
-    with house.open() as shop:
-        some = Extracting(shop=shop, clock=FixedClock(shop.store.now()))
+    with house.open() as ctx:
+        some = Extracting(ctx=ctx, clock=FixedClock(ctx.store.now()))
         some.source()
         id_ = some.begin({"/c/1": status})
         if items:
@@ -42,7 +42,7 @@ def test_nothing_is_looked_at_where_nothing_goes_on(
 ) -> None:
     tick = tick_sensor("extraction_completion", instance)
 
-    assert (tick.run_requests, tick.skip_message) == ([], "no extraction goes on")
+    assert (tick.run_requests, tick.skip_message) == ([], "no extraction is running")
 
 
 def test_the_sensor_asks_for_the_job_that_ends_an_extraction_and_tells_of_its_dataset(
@@ -64,7 +64,7 @@ def test_the_sensor_asks_for_the_job_that_ends_an_extraction_and_tells_of_its_da
     held = told(second)[SHOP]
     assert (held["status"], held["findings"]) == (
         "quarantined",
-        "1 items, and 8 the time before",
+        "1 items, previously 8",
     )
     assert checked(first)["not_quarantined"] is True
     assert checked(second)["not_quarantined"] is False
@@ -77,8 +77,8 @@ def test_records_of_pages_that_state_none_any_more_turn_their_check_orange(
     an_extraction(house, 8)
     first = run_job("complete_extractions", instance)
     second_id = an_extraction(house, 0, status="ERROR")
-    with house.open() as shop:
-        some = Extracting(shop=shop, clock=FixedClock(shop.store.now()))
+    with house.open() as ctx:
+        some = Extracting(ctx=ctx, clock=FixedClock(ctx.store.now()))
         some.fail(second_id, "/c/1", "records_missing")
         some.set(pages, some.page_of(second_id, "/").id, status="SUCCESS")
     second = run_job("complete_extractions", instance)

@@ -19,8 +19,8 @@ KEY = dg.AssetKey("source_health")
 
 
 def fill(house: House, count: int, *, each: int) -> dict[str, list[str]]:
-    with house.open() as shop, shop.store.begin() as connection:
-        now = shop.store.clock.now(connection)
+    with house.open() as ctx, ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
         return broken(connection, given(connection, count, now=now), each=each, now=now)
 
 
@@ -44,7 +44,7 @@ def test_maintenance_refreshes_the_health_of_all_and_tells_what_changed_once(
     assert {name: found[name] for name in expected} == expected
     assert found["dagster/row_count"] == 60
     assert str(found["freshness"]).startswith("![freshness](data:image/png;base64,")
-    with house.open() as shop, shop.store.read() as connection:
+    with house.open() as ctx, ctx.store.read() as connection:
         kinds = list(connection.execute(select(outbox.c.subject_kind)).scalars())
     assert len(kinds) == 10
 
@@ -53,7 +53,7 @@ def test_it_is_materialized_by_hand_and_a_strangers_text_does_nothing_in_its_tab
     house: House, instance: dg.DagsterInstance
 ) -> None:
     ways = fill(house, 5, each=1)
-    with house.open() as shop, shop.store.begin() as connection:
+    with house.open() as ctx, ctx.store.begin() as connection:
         said = {"last_outcome": "failed: <script>x</script> [a](http://evil.test) | **b**"}
         connection.execute(update(sources).values(said))
 

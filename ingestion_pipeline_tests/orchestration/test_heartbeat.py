@@ -39,29 +39,29 @@ def opened() -> AbstractContextManager[RunContext]:
     return open_run_context()
 
 
-def wait_until(shop: RunContext, moment: datetime) -> None:
+def wait_until(ctx: RunContext, moment: datetime) -> None:
     """Let real time pass: what is tested is a thread's own clock."""
     pause = threading.Event()
-    while shop.store.now() <= moment:
+    while ctx.store.now() <= moment:
         pause.wait(0.05)
 
 
-def lease_host(shop: RunContext, owner: str) -> hosts.Leased | hosts.HostBusy:
-    with shop.store.begin() as connection:
-        now = shop.store.clock.now(connection)
+def lease_host(ctx: RunContext, owner: str) -> hosts.Leased | hosts.HostBusy:
+    with ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
         lease = timedelta(seconds=60)
         return hosts.lease_hosts(connection, [HOST], owner=owner, now=now, lease=lease)[HOST]
 
 
 def test_a_run_that_works_keeps_its_claims_beyond_their_lease(house: House) -> None:
-    with opened() as shop:
-        other = Worker(shop.store, lease_seconds=1)
-        with heartbeat.working(shop, run_id="run-1", job="poll_hot") as worker:
+    with opened() as ctx:
+        other = Worker(ctx.store, lease_seconds=1)
+        with heartbeat.working(ctx, run_id="run-1", job="poll_hot") as worker:
             [task] = worker.claim(POLL, limit=1)
             assert task.lease_until is not None
             begun = house.rows("runs")[0]["lease_until"]
 
-            wait_until(shop, task.lease_until)
+            wait_until(ctx, task.lease_until)
 
             assert other.claim(POLL, limit=1) == []
             assert worker.may_start()
@@ -69,53 +69,53 @@ def test_a_run_that_works_keeps_its_claims_beyond_their_lease(house: House) -> N
 
 
 def test_a_step_that_ends_well_leaves_the_run_alive_for_the_next(house: House) -> None:
-    with opened() as shop:
-        with heartbeat.working(shop, run_id="run-1", job="poll_hot") as worker:
+    with opened() as ctx:
+        with heartbeat.working(ctx, run_id="run-1", job="poll_hot") as worker:
             worker.claim(POLL, limit=1)
         [run] = house.rows("runs")
         assert run["ended_at"] is None
 
-        with heartbeat.working(shop, run_id="run-1", job="poll_hot", owner=worker.owner) as again:
+        with heartbeat.working(ctx, run_id="run-1", job="poll_hot", owner=worker.owner) as again:
             assert again.owner == worker.owner
             assert again.renew() == 1
-        heartbeat.end(shop.store, run_id="run-1")
+        heartbeat.end_run(ctx.store, run_id="run-1")
 
     assert house.rows("runs")[0]["ended_at"] is not None
 
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()], ids=type)
 def test_a_step_that_raises_gives_everything_back(house: House, error: BaseException) -> None:
-    with opened() as shop:
+    with opened() as ctx:
 
         def step() -> None:
-            with heartbeat.working(shop, run_id="run-1", job="poll_hot") as worker:
+            with heartbeat.working(ctx, run_id="run-1", job="poll_hot") as worker:
                 worker.claim(POLL, limit=1)
-                lease_host(shop, worker.owner)
+                lease_host(ctx, worker.owner)
                 raise error
 
         with pytest.raises(type(error)):
             step()
 
         assert house.rows("runs")[0]["ended_at"] is not None
-        assert len(Worker(shop.store, lease_seconds=1).claim(POLL, limit=1)) == 1
-        assert isinstance(lease_host(shop, "another"), hosts.Leased)
+        assert len(Worker(ctx.store, lease_seconds=1).claim(POLL, limit=1)) == 1
+        assert isinstance(lease_host(ctx, "another"), hosts.Leased)
 
 
-def hold_the_lock(shop: RunContext, held: threading.Event) -> None:
+def hold_the_lock(ctx: RunContext, held: threading.Event) -> None:
     """Keep every writer waiting for longer than there is between two heartbeats."""
-    with shop.store.begin():
+    with ctx.store.begin():
         held.set()
-        threading.Event().wait(shop.settings.work.lease_seconds * 0.6)
+        threading.Event().wait(ctx.settings.work.lease_seconds * 0.6)
 
 
 def test_no_heartbeat_comes_after_what_was_given_back(house: House) -> None:
     """A beat that waited for the database came after the claims were given back, and took them."""
     held = threading.Event()
-    with opened() as shop:
-        writer = threading.Thread(target=hold_the_lock, args=(shop, held))
+    with opened() as ctx:
+        writer = threading.Thread(target=hold_the_lock, args=(ctx, held))
 
         def step() -> None:
-            with heartbeat.working(shop, run_id="run-1", job="poll_hot") as worker:
+            with heartbeat.working(ctx, run_id="run-1", job="poll_hot") as worker:
                 worker.claim(POLL, limit=1)
                 writer.start()
                 assert held.wait(10)
@@ -125,64 +125,64 @@ def test_no_heartbeat_comes_after_what_was_given_back(house: House) -> None:
             step()
         writer.join()
 
-        assert house.poll_task(LIGHTHOUSE)["lease_until"] <= shop.store.now()
+        assert house.poll_task(LIGHTHOUSE)["lease_until"] <= ctx.store.now()
 
 
 def test_a_heartbeat_that_fails_once_does_not_end_the_heartbeats(house: House) -> None:
     """The thread died of its first error, and ninety seconds later the live run was called dead."""
-    with opened() as shop, heartbeat.working(shop, run_id="run-1", job="poll_hot") as worker:
+    with opened() as ctx, heartbeat.working(ctx, run_id="run-1", job="poll_hot") as worker:
         worker.claim(POLL, limit=1)
-        with shop.store.begin() as connection:
+        with ctx.store.begin() as connection:
             connection.exec_driver_sql("ALTER TABLE runs RENAME TO runs_away")
-            now = shop.store.clock.now(connection)
-        wait_until(shop, now + worker.lease / 2)  # at least one beat finds no table
-        with shop.store.begin() as connection:
+            now = ctx.store.clock.now(connection)
+        wait_until(ctx, now + worker.lease / 2)  # at least one beat finds no table
+        with ctx.store.begin() as connection:
             connection.exec_driver_sql("ALTER TABLE runs_away RENAME TO runs")
             connection.execute(update(tasks).values(lease_until=now))
-        back_at = shop.store.now()
-        wait_until(shop, back_at + worker.lease)
+        back_at = ctx.store.now()
+        wait_until(ctx, back_at + worker.lease)
 
         assert house.poll_task(LIGHTHOUSE)["lease_until"] > back_at + worker.lease
 
 
 def test_a_run_that_is_not_known_has_nothing_to_give_back(house: House) -> None:
-    with opened() as shop:
-        assert heartbeat.give_back(shop.store, run_id="run-of-nobody") == 0
+    with opened() as ctx:
+        assert heartbeat.release_run(ctx.store, run_id="run-of-nobody") == 0
 
 
-def with_clock_ahead(shop: RunContext, clock: FixedClock) -> RunContext:
+def with_clock_ahead(ctx: RunContext, clock: FixedClock) -> RunContext:
     clock.advance(days=1)
-    return replace(shop, store=Store(shop.store.engine, clock))
+    return replace(ctx, store=Store(ctx.store.engine, clock))
 
 
 def test_a_clock_set_back_leaves_nothing_leased_by_a_run_that_died(house: House) -> None:
-    with opened() as shop:
-        wrong = with_clock_ahead(shop, FixedClock(shop.store.now()))
+    with opened() as ctx:
+        wrong = with_clock_ahead(ctx, FixedClock(ctx.store.now()))
         with heartbeat.working(wrong, run_id="dead", job="poll_hot") as dead:
             assert len(dead.claim(POLL, limit=1)) == 1
             lease_host(wrong, "dead")  # and it is killed: nothing is given back
 
-        with heartbeat.working(shop, run_id="next", job="poll_hot") as worker:
+        with heartbeat.working(ctx, run_id="next", job="poll_hot") as worker:
             assert [task.source_id for task in worker.claim(POLL, limit=1)] == [LIGHTHOUSE]
-            assert lease_host(shop, "next") == hosts.Leased(next_allowed_at=None)
+            assert lease_host(ctx, "next") == hosts.Leased(next_allowed_at=None)
 
 
 def test_a_clock_set_back_puts_off_nothing_that_was_planned_by_it(house: House) -> None:
-    with opened() as shop:
-        wrong = with_clock_ahead(shop, FixedClock(shop.store.now()))
+    with opened() as ctx:
+        wrong = with_clock_ahead(ctx, FixedClock(ctx.store.now()))
         with heartbeat.whole_run(wrong, run_id="before", job="poll_hot"):
             house.set_poll_task(
                 LIGHTHOUSE, not_before=wrong.store.now(), updated_at=wrong.store.now()
             )
 
-        with heartbeat.working(shop, run_id="next", job="poll_hot") as worker:
+        with heartbeat.working(ctx, run_id="next", job="poll_hot") as worker:
             assert len(worker.claim(POLL, limit=1)) == 1
 
 
 def test_a_clock_set_back_takes_nothing_from_a_run_that_lives(house: House) -> None:
-    with opened() as shop:
-        clock = FixedClock(shop.store.now())
-        wrong = with_clock_ahead(shop, clock)
+    with opened() as ctx:
+        clock = FixedClock(ctx.store.now())
+        wrong = with_clock_ahead(ctx, clock)
         with heartbeat.working(wrong, run_id="alive", job="poll_hot") as alive:
             [task] = alive.claim(POLL, limit=1)
             clock.advance(days=-1)
@@ -197,20 +197,20 @@ def test_a_clock_set_back_takes_nothing_from_a_run_that_lives(house: House) -> N
 def test_a_clock_set_back_is_no_longer_reported_once_a_run_has_freed_its_leases(
     house: House,
 ) -> None:
-    with opened() as shop:
-        now = shop.store.now()
-        wrong = with_clock_ahead(shop, FixedClock(now))
+    with opened() as ctx:
+        now = ctx.store.now()
+        wrong = with_clock_ahead(ctx, FixedClock(now))
         with heartbeat.working(wrong, run_id="dead", job="poll_hot") as dead:
             dead.claim(POLL, limit=1)
-        with shop.store.begin() as connection:
+        with ctx.store.begin() as connection:
             task = dict(connection.execute(select(tasks)).mappings().one())
             del task["ended_at"]  # the database derives it from the status
             ended = {"id": task["id"] + 1, "dedupe_key": "another", "status": "SUCCESS"}
             connection.execute(insert(tasks).values(task | ended))
             assert clock_set_back(connection, now=now) is not None
 
-        with heartbeat.working(shop, run_id="next", job="poll_hot"):
+        with heartbeat.working(ctx, run_id="next", job="poll_hot"):
             pass
 
-        with shop.store.read() as connection:
+        with ctx.store.read() as connection:
             assert clock_set_back(connection, now=now) is None

@@ -11,7 +11,7 @@ from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.scheduler.instigation import TickStatus
 from sqlalchemy import insert
 
-from ingestion_pipeline.orchestration.jobs import forget_runs
+from ingestion_pipeline.orchestration.jobs import delete_runs
 from ingestion_pipeline.store import tables
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.orchestration.house import House, run_job
@@ -43,19 +43,19 @@ def test_old_runs_go_and_those_with_a_partitions_newest_materialization_stay(
     runs = [a_run(instance, things, key) for key in ("a", "a", "b")]
     runs += [a_run(instance, summary) for _ in range(2)]
 
-    assert forget_runs(instance, before=LATER, at_most=10, dry_run=True) == 2
+    assert delete_runs(instance, before=LATER, at_most=10, dry_run=True) == 2
     assert kept(instance) == set(runs)
-    assert forget_runs(instance, before=LATER, at_most=10) == 2
+    assert delete_runs(instance, before=LATER, at_most=10) == 2
 
     assert kept(instance) == {runs[1], runs[2], runs[4]}
     assert instance.get_materialized_partitions(dg.AssetKey("things")) == {"a", "b"}
-    assert forget_runs(instance, before=LATER, at_most=10) == 0
+    assert delete_runs(instance, before=LATER, at_most=10) == 0
 
 
 def test_the_oldest_go_first_and_no_more_than_the_limit(instance: dg.DagsterInstance) -> None:
     runs = [a_run(instance, summary) for _ in range(4)]
 
-    assert forget_runs(instance, before=LATER, at_most=2) == 2
+    assert delete_runs(instance, before=LATER, at_most=2) == 2
 
     assert kept(instance) == set(runs[2:])
 
@@ -68,7 +68,7 @@ def test_one_jobs_runs_may_go_sooner_than_the_others(instance: dg.DagsterInstanc
     for _ in range(2):
         often.execute_in_process(instance=instance)
 
-    assert forget_runs(instance, before=LATER, at_most=10, job="often") == 2
+    assert delete_runs(instance, before=LATER, at_most=10, job="often") == 2
     assert kept(instance) == {kept_run}
 
 
@@ -89,15 +89,15 @@ def test_young_runs_and_those_that_go_on_stay(instance: dg.DagsterInstance) -> N
     instance.create_run_for_job(dg.job(name="idle")(lambda: None))
 
     yesterday = datetime.now(UTC) - timedelta(days=1)
-    assert forget_runs(instance, before=yesterday, at_most=10) == 0
-    assert forget_runs(instance, before=LATER, at_most=10) == 1
+    assert delete_runs(instance, before=yesterday, at_most=10) == 0
+    assert delete_runs(instance, before=LATER, at_most=10) == 1
     assert len(kept(instance)) == 2
 
 
 def test_a_dry_run_of_maintain_counts_and_changes_nothing(
     house: House, instance: dg.DagsterInstance
 ) -> None:
-    with house.open() as shop, shop.store.begin() as connection:
+    with house.open() as ctx, ctx.store.begin() as connection:
         long_ago = {"started_at": NOON, "lease_until": NOON, "ended_at": NOON}
         row = {"run_id": "r", "lease_owner": "o", "job": "j"} | long_ago
         connection.execute(insert(tables.runs).values(row))

@@ -21,7 +21,7 @@ from sqlalchemy import bindparam, text
 
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.orchestration.resources import RunContextResource
-from ingestion_pipeline.sources.scheduling.budget import tune
+from ingestion_pipeline.sources.scheduling.budget import save_measurements
 from ingestion_pipeline.store import open_store
 from ingestion_pipeline.store.types import UtcDateTime
 from ingestion_pipeline_tests.orchestration.house import House, tick_sensor
@@ -96,7 +96,7 @@ class Simulation:
         """A minute of every run that has a slot; how many sources were polled."""
         runs = self._dequeued()
         polled = 0
-        with house.open() as shop, shop.store.begin() as connection:
+        with house.open() as ctx, ctx.store.begin() as connection:
             for run in runs:
                 tier, _, shard = run.tags["ingestion/shard"].partition(":")
                 given = {
@@ -154,8 +154,10 @@ def given_pace(house: House, pace: float | None) -> None:
     """As the last runs of every tier have left it; None before the first one."""
     if pace is None:
         return
-    with house.open() as shop, shop.store.begin() as connection:
-        tune(connection, {f"pace:{tier}": pace for tier in ("hot", "warm", "cold")}, now=NOON)
+    with house.open() as ctx, ctx.store.begin() as connection:
+        save_measurements(
+            connection, {f"pace:{tier}": pace for tier in ("hot", "warm", "cold")}, now=NOON
+        )
 
 
 def ticks_at(minute: int) -> list[str]:
@@ -234,6 +236,6 @@ def tick(name: str, instance: dg.DagsterInstance, at: datetime) -> dg.ScheduleEx
         instance=instance,
         scheduled_execution_time=at,
         repository_def=repository,
-        resources={"workshop": RunContextResource()},
+        resources={"run_context": RunContextResource()},
     )
     return repository.get_schedule_def(name).evaluate_tick(context)

@@ -35,9 +35,9 @@ def start_job(job: str, house: House, web: FakeWeb) -> Child:
 def test_a_cancelled_deliverer_gives_back_its_recipients_and_nothing_is_counted(
     house: House,
 ) -> None:
-    with FakeWeb() as web, house.open() as shop:
-        moment = shop.store.now() - timedelta(minutes=1)
-        telling = Telling(shop.store, FixedClock(moment), shop.settings, web)
+    with FakeWeb() as web, house.open() as ctx:
+        moment = ctx.store.now() - timedelta(minutes=1)
+        telling = Telling(ctx.store, FixedClock(moment), ctx.settings, web)
         telling.given_follower("ann", address=web.url("/ann"))
         web.routes["/ann"] = drips(b"HTTP/1.1 200 OK\r\nX-A: ", every_seconds=0.2)
         telling.publish(7)

@@ -36,15 +36,15 @@ def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def listings(house: House, profile: Path) -> Iterator[Listings]:
-    with house.open() as shop:
-        yield Listings(shop=shop, profile=profile)
+    with house.open() as ctx:
+        yield Listings(ctx=ctx, profile=profile)
 
 
 def given(house: House, profile: Path, **changes: Any) -> None:
     """A board with one listing that fits and one that does not."""
     with listings(house, profile) as some:
         some.board()
-        posted_at = some.shop.store.now() - timedelta(hours=1)
+        posted_at = some.ctx.store.now() - timedelta(hours=1)
         some.add(url="http://jobs.test/1", posted_at=posted_at, **changes)
         some.add(url="http://jobs.test/2", posted_at=posted_at, title="Junior Engineer")
 

@@ -251,4 +251,4 @@ def test_a_run_whose_sources_are_all_to_be_retried_later_has_failed(
 
     said = why_it_failed(run_job("poll_hot", instance))
 
-    assert "no polled sources got through; they are tried again" in said
+    assert "no polled sources succeeded; they are retried" in said

@@ -150,8 +150,8 @@ def test_a_bad_file_that_is_mended_is_imported(house: House, instance: dg.Dagste
 def test_a_removed_source_loses_its_partition(house: House, instance: dg.DagsterInstance) -> None:
     house.add_demo(LIGHTHOUSE, SALT)
     first = tick_sensor("new_sources", instance)
-    with house.open() as shop, shop.store.begin() as connection:
-        remove(connection, SALT, actor="cli:ada", now=shop.store.clock.now(connection))
+    with house.open() as ctx, ctx.store.begin() as connection:
+        remove(connection, SALT, actor="cli:ada", now=ctx.store.clock.now(connection))
 
     data = tick_sensor("new_sources", instance, cursor=first.cursor)
 
@@ -164,13 +164,13 @@ def test_what_the_counts_do_not_show_is_mirrored_within_five_minutes(
 ) -> None:
     """Disabled first and removed later, a source kept its partition: the counts were the same."""
     house.add_demo(LIGHTHOUSE)
-    with house.open() as shop, shop.store.begin() as connection:
-        now = shop.store.clock.now(connection)
+    with house.open() as ctx, ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
         disable(connection, LIGHTHOUSE, actor="cli:ada", reason="loud", now=now)
     first = tick_sensor("new_sources", instance)
     assert partitions(instance)[0] == [LIGHTHOUSE]
-    with house.open() as shop, shop.store.begin() as connection:
-        remove(connection, LIGHTHOUSE, actor="cli:ada", now=shop.store.clock.now(connection))
+    with house.open() as ctx, ctx.store.begin() as connection:
+        remove(connection, LIGHTHOUSE, actor="cli:ada", now=ctx.store.clock.now(connection))
 
     at_noon.shift(timedelta(minutes=5))
     tick_sensor("new_sources", instance, cursor=first.cursor)

@@ -18,9 +18,9 @@ from ingestion_pipeline_tests.notices.telling import Telling
 from ingestion_pipeline_tests.orchestration.house import House, run_job, tick_sensor
 
 
-def telling(shop: RunContext, web: FakeWeb, *, ago: timedelta = timedelta(minutes=1)) -> Telling:
-    moment: datetime = shop.store.now() - ago
-    return Telling(shop.store, FixedClock(moment), shop.settings, web)
+def telling(ctx: RunContext, web: FakeWeb, *, ago: timedelta = timedelta(minutes=1)) -> Telling:
+    moment: datetime = ctx.store.now() - ago
+    return Telling(ctx.store, FixedClock(moment), ctx.settings, web)
 
 
 def requested(instance: dg.DagsterInstance) -> list[str]:
@@ -31,9 +31,9 @@ def requested(instance: dg.DagsterInstance) -> list[str]:
 def test_news_request_one_deliverer_which_tells_and_reports(
     house: House, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with FakeWeb() as web, house.open() as shop:
+    with FakeWeb() as web, house.open() as ctx:
         monkeypatch.setenv("INGESTION_ALLOW_HOSTS", web.host_port)
-        told = telling(shop, web)
+        told = telling(ctx, web)
         told.given_follower("ann", address=web.url("/ann"))
         told.given_follower("dead", address=web.url("/gone"))
         assert requested(instance) == []
@@ -64,15 +64,15 @@ def test_news_request_one_deliverer_which_tells_and_reports(
         assert "dead: 1 failed" in str(check.metadata["details"].value)
         assert requested(instance) == []
         assert [row["ended_at"] is None for row in house.rows("runs")] == [False]
-        with shop.store.read() as connection:
+        with ctx.store.read() as connection:
             assert connection.execute(select(dead_letters.c.error_code)).scalar_one() == "http_404"
 
 
 def test_while_a_deliverer_works_no_other_is_requested(
     house: House, instance: dg.DagsterInstance
 ) -> None:
-    with FakeWeb() as web, house.open() as shop:
-        told = telling(shop, web)
+    with FakeWeb() as web, house.open() as ctx:
+        told = telling(ctx, web)
         told.given_follower()
         told.publish(7)
     run = instance.create_run_for_job(
@@ -89,8 +89,8 @@ def test_while_a_deliverer_works_no_other_is_requested(
 def test_chapters_that_nobody_follows_start_no_run_and_upkeep_handles_them(
     house: House, instance: dg.DagsterInstance
 ) -> None:
-    with FakeWeb() as web, house.open() as shop:
-        telling(shop, web).publish(7)
+    with FakeWeb() as web, house.open() as ctx:
+        telling(ctx, web).publish(7)
 
     assert requested(instance) == []
     assert run_job("maintain", instance).success

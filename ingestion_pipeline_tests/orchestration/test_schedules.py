@@ -11,7 +11,7 @@ from sqlalchemy import delete
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.sources import Kind, Tier
-from ingestion_pipeline.sources.scheduling.budget import tune
+from ingestion_pipeline.sources.scheduling.budget import save_measurements
 from ingestion_pipeline.sources.source import shard_of
 from ingestion_pipeline.store.tables import batch_items
 from ingestion_pipeline_tests.builders import a_definition
@@ -27,7 +27,7 @@ def tick(name: str, at: datetime = NOON) -> dg.ScheduleExecutionData:
             instance=instance,
             scheduled_execution_time=at,
             repository_def=defs.get_repository_def(),
-            resources={"workshop": RunContextResource()},
+            resources={"run_context": RunContextResource()},
         )
         return schedule.evaluate_tick(context)
 
@@ -89,8 +89,8 @@ def test_a_tick_looks_at_its_own_tier_alone(house: House) -> None:
 
 def test_a_source_that_is_not_due_yet_gets_no_run(house: House) -> None:
     add(house, Tier.HOT, shard=0)
-    with house.open() as shop:
-        later = shop.store.now() + timedelta(minutes=10)
+    with house.open() as ctx:
+        later = ctx.store.now() + timedelta(minutes=10)
     house.set_poll_task("series:hot0-0", not_before=later)
 
     assert tick("hot_polling").skip_message == "no HOT source is due"
@@ -98,8 +98,8 @@ def test_a_source_that_is_not_due_yet_gets_no_run(house: House) -> None:
 
 def test_a_source_that_is_being_polled_gets_no_second_run(house: House) -> None:
     add(house, Tier.HOT, shard=0)
-    with house.open() as shop:
-        later = shop.store.now() + timedelta(minutes=1)
+    with house.open() as ctx:
+        later = ctx.store.now() + timedelta(minutes=1)
     house.set_poll_task("series:hot0-0", status="PROCESSING", lease_owner="x", lease_until=later)
 
     assert tick("hot_polling").skip_message == "no HOT source is due"
@@ -148,8 +148,8 @@ def test_the_more_are_due_the_more_runs_share_them_each_for_about_a_minute(house
             for n in range(300)
         )
     )
-    with house.open() as shop, shop.store.begin() as connection:
-        tune(connection, {"pace:hot": 1.0}, now=NOON)
+    with house.open() as ctx, ctx.store.begin() as connection:
+        save_measurements(connection, {"pace:hot": 1.0}, now=NOON)
 
     requests = tick("hot_polling").run_requests or []
 
@@ -166,7 +166,7 @@ def test_polling_pauses_while_ingestion_lags_and_says_so(
 
     assert "polling is paused: 2 or more readings" in (tick("hot_polling").skip_message or "")
 
-    with house.open() as shop, shop.store.begin() as connection:
+    with house.open() as ctx, ctx.store.begin() as connection:
         connection.execute(delete(batch_items).where(batch_items.c.task_id == 1))
     assert len(tick("hot_polling").run_requests or []) == 1
 
@@ -183,7 +183,7 @@ def test_a_shard_whose_run_still_waits_gets_no_second_one(house: House) -> None:
                 instance=instance,
                 scheduled_execution_time=NOON,
                 repository_def=repository,
-                resources={"workshop": RunContextResource()},
+                resources={"run_context": RunContextResource()},
             )
             return repository.get_schedule_def("hot_polling").evaluate_tick(context)
 
@@ -196,7 +196,7 @@ def test_a_shard_whose_run_still_waits_gets_no_second_one(house: House) -> None:
 
         wait_for(1)
         assert not asked().run_requests
-        assert asked().skip_message == "2 sources are due, and their runs wait already"
+        assert asked().skip_message == "2 sources are due, and their runs are queued already"
 
         instance.report_run_failed(first)
         assert [one.run_key for one in asked().run_requests or []] == ["hot:0:20260301T1200"]

@@ -130,7 +130,7 @@ def test_no_secret_is_found_in_database_logs_events_dead_letters_or_exports(
         said = [CliRunner().invoke(main, list(words)).output for words in typed]
 
     sent = [one.headers.get("authorization") for one in web.requests if one.path == "/jobs"]
-    assert (set(sent), bool(model.asked)) == ({f"Bearer {BOARD_TOKEN}"}, True)
+    assert (set(sent), bool(model.requests)) == ({f"Bearer {BOARD_TOKEN}"}, True)
     seen = dict(written(house.home)) | dict(written(history))
     seen |= {Path("log"): caplog.text, Path("tick"): f"{tick}", Path("typed"): "\n".join(said)}
     found = {str(path) for path, text in seen.items() for one in CANARIES if one in text}

@@ -158,11 +158,11 @@ def test_pending_work_is_requested_once_a_minute_for_each_tier_and_shard(
 
 def begin_run(house: House, run_id: str, *, silent: bool) -> None:
     """A run that has claimed a source and leased its host, in our books."""
-    with house.open() as shop:
-        worker = Worker(shop.store, lease_seconds=300)
+    with house.open() as ctx:
+        worker = Worker(ctx.store, lease_seconds=300)
         [_] = worker.claim(ClaimFilter(kind="poll", source_ids=[LIGHTHOUSE]), limit=1)
-        with shop.store.begin() as connection:
-            now = shop.store.clock.now(connection)
+        with ctx.store.begin() as connection:
+            now = ctx.store.clock.now(connection)
             hour = timedelta(hours=1)
             hosts.lease_hosts(connection, [HOST], owner=worker.owner, now=now, lease=hour)
             lease = -timedelta(seconds=1) if silent else timedelta(seconds=90)
@@ -178,10 +178,10 @@ def a_started_run(instance: dg.DagsterInstance) -> dg.DagsterRun:
 
 def is_free(house: House) -> bool:
     """Whether another worker can have the source and its host at once."""
-    with house.open() as shop:
-        claimed = Worker(shop.store, lease_seconds=60).claim(ClaimFilter(kind="poll"), limit=1)
-        with shop.store.begin() as connection:
-            now = shop.store.clock.now(connection)
+    with house.open() as ctx:
+        claimed = Worker(ctx.store, lease_seconds=60).claim(ClaimFilter(kind="poll"), limit=1)
+        with ctx.store.begin() as connection:
+            now = ctx.store.clock.now(connection)
             lease = hosts.lease_hosts(
                 connection, [HOST], owner="another", now=now, lease=timedelta(seconds=1)
             )[HOST]
@@ -201,7 +201,7 @@ def test_a_run_without_heartbeat_is_reported_failed_and_holds_nothing(
     found = instance.get_run_by_id(run.run_id)
     assert found is not None
     assert found.status is dg.DagsterRunStatus.FAILURE
-    assert data.skip_message == "1 silent runs ended"
+    assert data.skip_message == "1 lost runs ended"
     assert is_free(house)
     assert tick_sensor("stale_runs", instance).skip_message == "every run is alive"
 
@@ -266,7 +266,7 @@ def test_a_failed_run_gives_its_claims_back_and_is_in_the_audit_log(
         dagster_event=event,
     ).for_run_failure()
 
-    run_failures(context, workshop=RunContextResource())
+    run_failures(context, run_context=RunContextResource())
 
     [line] = house.rows("audit_log")
     assert (line["actor"], line["action"]) == ("system", "run.failed")
@@ -279,12 +279,12 @@ def test_what_a_run_gave_back_once_is_not_given_back_again(house: House) -> None
     """A late report of the failure must not take the claims of whoever has them now."""
     house.add_demo(LIGHTHOUSE)
     begin_run(house, "run-1", silent=False)
-    with house.open() as shop:
-        assert heartbeat.give_back(shop.store, run_id="run-1") == 1
-        [_] = Worker(shop.store, lease_seconds=60).claim(ClaimFilter(kind="poll"), limit=1)
+    with house.open() as ctx:
+        assert heartbeat.release_run(ctx.store, run_id="run-1") == 1
+        [_] = Worker(ctx.store, lease_seconds=60).claim(ClaimFilter(kind="poll"), limit=1)
 
-        assert heartbeat.give_back(shop.store, run_id="run-1") == 0
-        assert Worker(shop.store, lease_seconds=60).claim(ClaimFilter(kind="poll"), limit=1) == []
+        assert heartbeat.release_run(ctx.store, run_id="run-1") == 0
+        assert Worker(ctx.store, lease_seconds=60).claim(ClaimFilter(kind="poll"), limit=1) == []
 
 
 def test_a_tick_with_five_thousand_sources_takes_less_than_a_second(
@@ -303,7 +303,7 @@ def test_a_tick_with_five_thousand_sources_takes_less_than_a_second(
                     instance=instance,
                     cursor=cursor,
                     repository_def=repository,
-                    resources={"workshop": RunContextResource()},
+                    resources={"run_context": RunContextResource()},
                 )
             )
             return time.perf_counter() - began

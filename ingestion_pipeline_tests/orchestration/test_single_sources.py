@@ -115,8 +115,8 @@ def test_one_source_that_is_disabled_is_refused_with_who_did_it_and_the_cure(
     house: House, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
     house.add_demo(LIGHTHOUSE)
-    with house.open() as shop, shop.store.begin() as connection:
-        now = shop.store.clock.now(connection)
+    with house.open() as ctx, ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
         disable(connection, LIGHTHOUSE, actor="cli:ada", reason="too loud", now=now)
 
     said = why_it_failed(run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE}))
@@ -140,14 +140,14 @@ def test_one_source_that_fails_fails_its_run_with_what_happened(
 def test_one_source_that_another_run_has_says_so_and_not_its_old_outcome(
     house: House, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
-    """It said "no source got through. series:...: first sync: 10 new"."""
+    """It said "no source succeeded. series:...: first sync: 10 new"."""
     house.add_demo(LIGHTHOUSE)
     run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE})
-    with house.open() as shop:
+    with house.open() as ctx:
         from ingestion_pipeline.tasks.claims import ClaimFilter
         from ingestion_pipeline.tasks.worker import Worker
 
-        other = Worker(shop.store, lease_seconds=60)
+        other = Worker(ctx.store, lease_seconds=60)
         assert other.claim(ClaimFilter(kind="poll", source_ids=[LIGHTHOUSE]), limit=1)
 
     said = why_it_failed(run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE}))
@@ -213,11 +213,11 @@ def test_sources_refreshes_the_row_from_its_file(
 ) -> None:
     file = house.sources / "mine.yaml"
     file.write_text(a_file([an_entry(name="Old")]))
-    with house.open() as shop:
+    with house.open() as ctx:
         from ingestion_pipeline.registry import check_definition
         from ingestion_pipeline.sources.operator_changes import import_files
 
-        import_files(shop.store, house.sources, check=check_definition)
+        import_files(ctx.store, house.sources, check=check_definition)
     file.write_text(a_file([an_entry(name="New")]))
 
     assert materialize("sources", instance, tags={PARTITION: LIGHTHOUSE}).success

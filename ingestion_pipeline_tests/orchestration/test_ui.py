@@ -75,8 +75,8 @@ def house(folder: Path, sqlite_template: Path) -> House:
     """The demo's sources, none of them due: what happens, somebody clicked."""
     made = House.build(folder, sqlite_template)
     made.add_demo(*SOURCES, HARBOUR)
-    with made.open() as shop:
-        tomorrow = shop.store.now() + timedelta(days=1)
+    with made.open() as ctx:
+        tomorrow = ctx.store.now() + timedelta(days=1)
     for key in (*SOURCES, HARBOUR):
         made.set_poll_task(key, not_before=tomorrow)
     return made
@@ -302,8 +302,8 @@ def test_the_health_of_sources_shows_its_picture_and_the_worst_first(ui: Ui) -> 
 
 @pytest.mark.usefixtures("bad_day")
 def test_dead_letters_are_replayed_from_the_launchpad(ui: Ui) -> None:
-    [letter] = letters(ui)
-    assert letter["error_class"] == "transient"
+    [dead_letter] = letters(ui)
+    assert dead_letter["error_class"] == "transient"
     ui.launchpad("replay_dead_letters")
     ui.sees("dry_run: true")  # as it opens, it only tells
     ui.picture("launchpad_replay")
@@ -311,10 +311,10 @@ def test_dead_letters_are_replayed_from_the_launchpad(ui: Ui) -> None:
     ui.launch("replay_dead_letters", "replay", error_class="transient", actor="ann")
     ui.sees("No errors")
     ui.button("Launch Run").click()
-    ui.sees("Success", f"dead letter {letter['id']}: ")
+    ui.sees("Success", f"dead letter {dead_letter['id']}: ")
     ui.picture("replayed")
-    [letter] = letters(ui)
-    assert letter["replayed_at"] is not None
+    [dead_letter] = letters(ui)
+    assert dead_letter["replayed_at"] is not None
     assert ("ann", "dead_letter.replay") in {
         (row["actor"], row["action"]) for row in ui.house.rows("audit_log")
     }

@@ -51,7 +51,7 @@ def has_ticked(dev: Dev) -> bool:
 
 def seconds_until_complete(house: House, source_id: str, began: float) -> float:
     def is_complete() -> bool:
-        with house.open() as shop, shop.store.read() as connection:
+        with house.open() as ctx, ctx.store.read() as connection:
             found = latest_reports(connection, [source_id]).get(source_id)
         return found is not None and found.status is AnalysisStatus.COMPLETED
 

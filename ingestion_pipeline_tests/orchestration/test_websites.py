@@ -124,8 +124,8 @@ def test_a_provider_that_never_answers_and_lost_visibility_turn_checks_red(
 ) -> None:
     tick_sensor("new_sources", instance)
     run_job("ingest_website", instance, tags={PARTITION: ACME})
-    with house.open() as shop, shop.store.begin() as connection:  # it was yesterday
-        day = shop.store.now().date() - timedelta(days=1)
+    with house.open() as ctx, ctx.store.begin() as connection:  # it was yesterday
+        day = ctx.store.now().date() - timedelta(days=1)
         connection.execute(update(website_rankings).values(day=day))
     with ScriptedModel(says("Globex.")) as one, ScriptedModel(always(Fail(status=401))) as two:
         led_to(monkeypatch, one=one, two=two)

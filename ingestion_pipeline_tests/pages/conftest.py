@@ -10,7 +10,7 @@ import pytest
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import a_shop, settings_of
+from ingestion_pipeline_tests.pollers import a_run_context, settings_of
 
 
 @pytest.fixture
@@ -20,5 +20,5 @@ def web() -> Iterator[FakeWeb]:
 
 
 @pytest.fixture
-def shop(store: Store, database_url: str, tmp_path: Path) -> RunContext:
-    return a_shop(store, settings_of(tmp_path / "home", database_url))
+def ctx(store: Store, database_url: str, tmp_path: Path) -> RunContext:
+    return a_run_context(store, settings_of(tmp_path / "home", database_url))

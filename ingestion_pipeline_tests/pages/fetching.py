@@ -30,9 +30,9 @@ def with_fetcher(
 
 
 def fetch(web: FakeWeb, request: str | Request = "/", limits: FetchLimits | None = None) -> Answer:
-    asked = Request(url=web.url(request)) if isinstance(request, str) else request
+    page_request = Request(url=web.url(request)) if isinstance(request, str) else request
     guard = Guard(frozenset({web.host_port}))
-    return with_fetcher(lambda fetcher: fetcher.fetch(asked, now=NOW), guard, limits)
+    return with_fetcher(lambda fetcher: fetcher.fetch(page_request, now=NOW), guard, limits)
 
 
 def page(web: FakeWeb, path: str = "/", limits: FetchLimits | None = None) -> Fetched:

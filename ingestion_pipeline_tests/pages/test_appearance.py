@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.pages.visits.response_class import (
-    Appearance,
     BlockedPage,
     Content,
     EmptyShell,
     LoginPage,
+    ResponseClass,
     SoftNotFound,
     WrongType,
-    appearance_of,
+    classify_response,
 )
 from ingestion_pipeline_tests.samples import sample
 
@@ -25,10 +25,10 @@ LONG = "<p>" + "Real content of a page. " * 100
 
 def seen(
     body: str | bytes, *, url: str = "https://a.test/x", status: int = 200, **headers: str
-) -> Appearance:
+) -> ResponseClass:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     raw = body.encode() if isinstance(body, str) else body
-    return appearance_of(url, status, HTML | named, raw)
+    return classify_response(url, status, HTML | named, raw)
 
 
 def test_no_sample_is_misjudged() -> None:
@@ -36,7 +36,9 @@ def test_no_sample_is_misjudged() -> None:
     files = [path for path in sample(".").rglob("*") if path.suffix in {".html", ".xml"}]
 
     misjudged = {
-        path.name: found for path in files if (found := seen(path.read_bytes())) != Content()
+        path.name: response_class
+        for path in files
+        if (response_class := seen(path.read_bytes())) != Content()
     }
 
     assert len(files) > 70
@@ -58,11 +60,11 @@ def test_no_sample_is_misjudged() -> None:
     ],
 )
 def test_what_is_labelled_a_page_and_is_none_is_told(body: bytes, media_type: str) -> None:
-    found = seen(body)
+    response_class = seen(body)
 
-    assert isinstance(found, WrongType)
-    assert found.media_type == media_type
-    assert "text/html" in found.reason
+    assert isinstance(response_class, WrongType)
+    assert response_class.media_type == media_type
+    assert "text/html" in response_class.reason
 
 
 def test_an_honest_label_is_believed_and_a_page_under_a_wrong_one_is_read() -> None:
@@ -192,7 +194,7 @@ def test_a_short_page_is_content() -> None:
 
 @given(st.binary(max_size=200), st.integers(100, 599), st.text(max_size=20))
 def test_no_answer_raises(body: bytes, status: int, url: str) -> None:
-    assert isinstance(appearance_of(url, status, {}, b"<title>" + body), Appearance)
+    assert isinstance(classify_response(url, status, {}, b"<title>" + body), ResponseClass)
 
 
 def test_many_openings_of_noscript_take_no_longer_than_others() -> None:

@@ -54,15 +54,13 @@ def numbers(store: Store, *, available: bool = True) -> list[Decimal]:
     return sorted(row.number for row in rows(store, chapters) if row.id in linked)
 
 
-def polled_once(
-    shop: RunContext, web: FakeWeb, clock: FixedClock, *definitions: Definition
-) -> None:
+def polled_once(ctx: RunContext, web: FakeWeb, clock: FixedClock, *definitions: Definition) -> None:
     """The sources have chapters 1 to 3, with an etag, and are due again."""
-    given_sources(shop.store, *definitions)
-    for one in definitions:
-        path = one.url.removeprefix("http://a.test")
+    given_sources(ctx.store, *definitions)
+    for definition in definitions:
+        path = definition.url.removeprefix("http://a.test")
         web.routes[path] = Reply(a_feed(1, 2, 3), headers={"ETag": '"v1"'})
-    poll(shop, web)
+    poll(ctx, web)
     web.requests.clear()
     clock.advance(days=1)
 
@@ -74,12 +72,12 @@ def take_over(store: Store, clock: FixedClock) -> None:
 
 
 def test_a_feed_becomes_chapters_and_its_poll_is_done(
-    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     given_sources(store, a_source())
     web.routes["/solo"] = Reply(a_feed(1, 2), headers={"ETag": '"v1"'})
 
-    polled = poll(shop, web)
+    polled = poll(ctx, web)
 
     assert polled.counts == PollCounts(changed=1)
     assert numbers(store) == [1, 2]
@@ -93,19 +91,19 @@ def test_a_feed_becomes_chapters_and_its_poll_is_done(
 
 
 def test_a_new_chapter_of_a_known_source_is_told_once(
-    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
-    polled_once(shop, web, clock, a_source())
+    polled_once(ctx, web, clock, a_source())
     web.routes["/solo"] = a_feed(1, 2, 3, 4)
 
-    polled = poll(shop, web)
+    polled = poll(ctx, web)
 
     assert [one.new for one in polled.ingested] == [1]
     assert len(rows(store, outbox)) == 1
 
 
 def test_links_of_a_page_that_moved_are_relative_to_where_it_is_now(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     page = "<li class=wp-manga-chapter><a href='{0}/'>Chapter {0}</a></li>{1}"
     web.routes |= {
@@ -115,7 +113,7 @@ def test_links_of_a_page_that_moved_are_relative_to_where_it_is_now(
     }
     given_sources(store, a_source(platform="html", config={"next": "a.older"}))
 
-    poll(shop, web)
+    poll(ctx, web)
 
     assert source_row(store).last_outcome == "first sync: 2 new; read as theme madara"
     assert sorted(row.url for row in rows(store, chapter_sources)) == [
@@ -149,7 +147,7 @@ BOMB = (
     ids=["HTML page", "error page", "nothing", "truncated", "XML bomb", "gzip bomb"],
 )
 def test_a_body_that_is_no_feed_leaves_the_last_good_data(
-    shop: RunContext,
+    ctx: RunContext,
     store: Store,
     web: FakeWeb,
     clock: FixedClock,
@@ -157,18 +155,18 @@ def test_a_body_that_is_no_feed_leaves_the_last_good_data(
     code: str,
     polls: int,
 ) -> None:
-    polled_once(shop, web, clock, a_source())
+    polled_once(ctx, web, clock, a_source())
     before = rows(store, chapters), rows(store, chapter_sources), rows(store, series)
     web.routes["/solo"] = answer
 
     for _ in range(polls):
         assert rows(store, dead_letters) == []
-        poll(shop, web)
+        poll(ctx, web)
         clock.advance(minutes=1)
 
-    [letter] = rows(store, dead_letters)
-    assert (letter.error_code, letter.attempts) == (code, polls)
-    assert letter.stack
+    [dead_letter] = rows(store, dead_letters)
+    assert (dead_letter.error_code, dead_letter.attempts) == (code, polls)
+    assert dead_letter.stack
     assert (rows(store, chapters), rows(store, chapter_sources), rows(store, series)) == before
     source, task = source_row(store), task_row(store)
     assert (source.failure_count, source.etag, source.record_count) == (1, '"v1"', 3)
@@ -182,7 +180,7 @@ def run_sql(store: Store, statement: str) -> None:
 
 
 def test_a_listing_that_the_database_refuses_fails_alone(
-    shop: RunContext,
+    ctx: RunContext,
     store: Store,
     web: FakeWeb,
     caplog: pytest.LogCaptureFixture,
@@ -195,27 +193,27 @@ def test_a_listing_that_the_database_refuses_fails_alone(
     web.routes |= {"/1": a_feed(1), "/2": a_feed(1), "/3": a_feed(3)}
 
     with caplog.at_level(logging.WARNING):
-        polled = poll(shop, web)
+        polled = poll(ctx, web)
 
     assert [one.source_id for one in polled.ingested] == ["series:1", "series:3"]
     assert polled.counts == PollCounts(changed=2, failed=1)
-    [letter] = rows(store, dead_letters)
-    assert (letter.source_id, letter.error_code) == ("series:2", "constraint")
+    [dead_letter] = rows(store, dead_letters)
+    assert (dead_letter.source_id, dead_letter.error_code) == ("series:2", "constraint")
     assert numbers(store) == [1, 3]
     assert {task.status for task in rows(store, tasks)} == {"PENDING"}
     assert rows(store, batch_items) == []
 
 
-def test_a_damaged_reading_fails_alone(shop: RunContext, store: Store, web: FakeWeb) -> None:
+def test_a_damaged_reading_fails_alone(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """Its size was asked for outside of any try: one bad file, and nothing was ingested."""
     given_sources(store, a_source("1"), a_source("2"))
     web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}
-    worker, fetched = fetch(shop, web)
-    extract_batch(shop, worker, fetched.batch_ids[0])
+    worker, fetched = fetch(ctx, web)
+    extract_batch(ctx, worker, fetched.batch_ids[0])
     reading = rows(store, batch_items)[0].reading
-    (shop.settings.home / "content" / reading[:2] / reading[2:]).write_bytes(b"rust")
+    (ctx.settings.home / "content" / reading[:2] / reading[2:]).write_bytes(b"rust")
 
-    ingestion = ingest_batch(shop, worker, fetched.batch_ids[0])
+    ingestion = ingest_batch(ctx, worker, fetched.batch_ids[0])
 
     assert [one.source_id for one in ingestion.ingested] == ["series:2"]
     assert ingestion.counts == PollCounts(changed=-1, retried=1)
@@ -224,20 +222,20 @@ def test_a_damaged_reading_fails_alone(shop: RunContext, store: Store, web: Fake
 
 @pytest.mark.parametrize("stage", ["fetched", "extracted"])
 def test_a_claim_that_was_lost_writes_nothing_and_is_counted(
-    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock, stage: str
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock, stage: str
 ) -> None:
     given_sources(store, a_source("1"), a_source("2"))
     web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}
-    worker, fetched = fetch(shop, web)
+    worker, fetched = fetch(ctx, web)
     [batch_id] = fetched.batch_ids
     counts = fetched.counts
     if stage == "extracted":
-        counts += extract_batch(shop, worker, batch_id)
+        counts += extract_batch(ctx, worker, batch_id)
     take_over(store, clock)
     before = rows(store, tasks)
 
-    counts += extract_batch(shop, worker, batch_id)
-    counts += ingest_batch(shop, worker, batch_id).counts
+    counts += extract_batch(ctx, worker, batch_id)
+    counts += ingest_batch(ctx, worker, batch_id).counts
 
     assert counts == PollCounts(lost=2)
     assert rows(store, tasks) == before
@@ -255,13 +253,13 @@ class Overtaken(Worker):
 
 
 def test_a_claim_that_is_lost_at_the_last_moment_writes_nothing(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_sources(store, a_source("1"), a_source("2"))
     web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}
-    worker, fetched = fetch(shop, web)
+    worker, fetched = fetch(ctx, web)
 
-    polled = ingest(shop, Overtaken(store, lease_seconds=60, owner=worker.owner), fetched)
+    polled = ingest(ctx, Overtaken(store, lease_seconds=60, owner=worker.owner), fetched)
 
     assert polled.counts == PollCounts(lost=2)
     assert rows(store, chapters) == rows(store, batch_items) == []
@@ -269,15 +267,15 @@ def test_a_claim_that_is_lost_at_the_last_moment_writes_nothing(
 
 
 def test_a_claim_lost_by_one_leaves_the_other_of_the_batch(
-    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     given_sources(store, a_source("1"), a_source("2"))
     web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}
-    worker, fetched = fetch(shop, web)
+    worker, fetched = fetch(ctx, web)
     with store.begin() as connection:
         disable(connection, "series:1", actor="test", reason="enough", now=clock.at)
 
-    polled = ingest(shop, worker, fetched)
+    polled = ingest(ctx, worker, fetched)
 
     assert polled.counts == PollCounts(changed=1, lost=1)
     assert numbers(store) == [2]
@@ -285,57 +283,57 @@ def test_a_claim_lost_by_one_leaves_the_other_of_the_batch(
 
 
 def test_an_empty_listing_after_a_full_one_is_quarantined_and_asked_for_again(
-    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
-    polled_once(shop, web, clock, a_source(config={"complete": True}))
-    known = source_row(store).content_hash
+    polled_once(ctx, web, clock, a_source(config={"complete": True}))
+    content_hash = source_row(store).content_hash
     web.routes["/solo"] = Reply(a_feed(), headers={"ETag": '"empty"'})
 
-    polled = poll(shop, web)
+    polled = poll(ctx, web)
     clock.advance(days=1)
-    again = poll(shop, web)
+    again = poll(ctx, web)
 
     assert [one.quarantined for one in [*polled.ingested, *again.ingested]] == [True, True]
     assert "if-none-match" not in web.requests[1].headers
     source = source_row(store)
-    assert (source.etag, source.content_hash, source.record_count) == (None, known, 3)
+    assert (source.etag, source.content_hash, source.record_count) == (None, content_hash, 3)
     assert source.last_outcome.startswith("quarantined: lists nothing, 3 chapters are known")
     assert (source.failure_count, numbers(store)) == (0, [1, 2, 3])
 
 
 def test_a_withdrawn_chapter_is_confirmed_by_a_second_listing_of_the_same_bytes(
-    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
-    polled_once(shop, web, clock, a_source(config={"complete": True}))
+    polled_once(ctx, web, clock, a_source(config={"complete": True}))
     web.routes["/solo"] = Reply(a_feed(1, 2), headers={"ETag": '"v2"'})
 
-    poll(shop, web)
+    poll(ctx, web)
     assert numbers(store) == [1, 2, 3]
     assert source_row(store).needs_full_read
     clock.advance(days=1)
-    poll(shop, web)
+    poll(ctx, web)
 
     assert (numbers(store), numbers(store, available=False)) == ([1, 2], [3])
     assert rows(store, series)[0].latest_chapter == 2
     clock.advance(days=1)
-    assert poll(shop, web).counts == PollCounts(unchanged=1)
+    assert poll(ctx, web).counts == PollCounts(unchanged=1)
 
 
 def test_a_listing_that_is_not_believed_does_not_forget_what_must_be_confirmed(
-    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     """After the empty listing the old one came back, was unchanged, and chapter 3 stayed."""
-    polled_once(shop, web, clock, a_source(config={"complete": True}))
+    polled_once(ctx, web, clock, a_source(config={"complete": True}))
     for body in (a_feed(1, 2), a_feed(), a_feed(1, 2)):
         web.routes["/solo"] = body
-        poll(shop, web)
+        poll(ctx, web)
         clock.advance(days=1)
 
     assert numbers(store, available=False) == [3]
 
 
 def test_a_listing_of_many_pages_stores_no_etag_and_is_always_read_to_its_end(
-    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     """A 304 on the first page hid what the second one had new."""
     config = {"api_base": "http://a.test", "manga_id": "one", "limit": 1}
@@ -348,12 +346,12 @@ def test_a_listing_of_many_pages_stores_no_etag_and_is_always_read_to_its_end(
 
     for body in (a_manga_page(2, 1), a_manga_page(2, 1), a_manga_page(5, 1)):
         web.routes[paths[1]] = Reply(body, headers={"ETag": '"p2"'})
-        poll(shop, web)
+        poll(ctx, web)
         assert source_row(store).etag is None
         clock.advance(days=1)
 
     assert web.paths == paths * 3
-    assert all("if-none-match" not in asked.headers for asked in web.requests)
+    assert all("if-none-match" not in request.headers for request in web.requests)
     assert numbers(store) == [1, 2, 5]
 
 
@@ -367,22 +365,22 @@ def a_manga_page(number: int, offset: int) -> bytes:
 
 @pytest.mark.parametrize("part", ["extract", "ingest"])
 def test_a_disk_that_breaks_stops_the_run_and_the_whole_batch_is_given_back(
-    shop: RunContext, store: Store, web: FakeWeb, part: str
+    ctx: RunContext, store: Store, web: FakeWeb, part: str
 ) -> None:
     given_sources(store, a_source("1"), a_source("2"))
     web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}
-    worker, fetched = fetch(shop, web)
+    worker, fetched = fetch(ctx, web)
     [batch_id] = fetched.batch_ids
     if part == "ingest":
-        extract_batch(shop, worker, batch_id)
-    content = shop.settings.home / "content"
+        extract_batch(ctx, worker, batch_id)
+    content = ctx.settings.home / "content"
     content.rename(content.with_name("gone"))
     content.write_text("a file where a folder was")
 
     with pytest.raises(Fatal, match="content store"):
-        (extract_batch if part == "extract" else ingest_batch)(shop, worker, batch_id)
+        (extract_batch if part == "extract" else ingest_batch)(ctx, worker, batch_id)
 
-    found = rows(store, tasks)
-    assert {(task.status, task.attempts) for task in found} == {("PENDING", 0)}
-    assert {task.error_code for task in found} == {"storage"}
+    task_rows = rows(store, tasks)
+    assert {(task.status, task.attempts) for task in task_rows} == {("PENDING", 0)}
+    assert {task.error_code for task in task_rows} == {"storage"}
     assert rows(store, batch_items) == rows(store, dead_letters) == []

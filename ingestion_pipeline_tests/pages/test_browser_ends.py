@@ -29,22 +29,24 @@ def desk() -> Iterator[Desk]:
 
 def running(group: int) -> list[int]:
     """The processes of a process group, but for those that only wait to be reaped."""
-    found: list[int] = []
+    process_ids: list[int] = []
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, _, of_group = file.read_text().rpartition(")")[2].split()[:3]
         except OSError:
             continue
         if int(of_group) == group and state not in "ZX":
-            found.append(int(file.parent.name))
-    return found
+            process_ids.append(int(file.parent.name))
+    return process_ids
 
 
 def drivers() -> list[int]:
     """The drivers that this process has started."""
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    lines = {int(one): Path(f"/proc/{one}/cmdline").read_bytes() for one in children}
-    return [one for one, line in lines.items() if b"playwright" in line]
+    lines = {
+        int(process_id): Path(f"/proc/{process_id}/cmdline").read_bytes() for process_id in children
+    }
+    return [process_id for process_id, line in lines.items() if b"playwright" in line]
 
 
 def browsers_process(desk: Desk) -> int:
@@ -74,9 +76,9 @@ def kills(desk: Desk, what: str) -> Raw:
     """A page that takes something down with it."""
 
     async def kill(_: asyncio.StreamWriter) -> None:
-        for one in victims(desk, what):
+        for process_id in victims(desk, what):
             with suppress(ProcessLookupError):
-                os.kill(one, signal.SIGKILL)
+                os.kill(process_id, signal.SIGKILL)
 
     return kill
 
@@ -120,17 +122,17 @@ def test_a_page_that_kills_every_browser_is_given_up(
 
 def test_a_run_that_is_cancelled_leaves_no_process(caplog: pytest.LogCaptureFixture) -> None:
     async def cancelled(web: FakeWeb) -> int:
-        asked = asyncio.Event()
+        requested = asyncio.Event()
         loop = asyncio.get_running_loop()
 
         async def hold(_: asyncio.StreamWriter) -> None:
-            loop.call_soon_threadsafe(asked.set)
+            loop.call_soon_threadsafe(requested.set)
             await asyncio.sleep(60)
 
         web.routes["/"] = hold
         async with a_renderer(Guard(frozenset({web.host_port}))) as renderer:
             rendering = asyncio.ensure_future(renderer.render(web.url(), PLAIN))
-            await asked.wait()
+            await requested.wait()
             assert renderer._starting is not None
             process_id = renderer._starting.result().process_id
             assert process_id is not None

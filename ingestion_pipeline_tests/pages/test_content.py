@@ -141,12 +141,12 @@ def test_a_failed_write_leaves_nothing_behind(store: ContentStore, tmp_path: Pat
 
 
 def test_what_nothing_points_at_goes_once_it_is_old(store: ContentStore, tmp_path: Path) -> None:
-    kept, old, young = store.put(b"kept"), store.put(b"old"), store.put(b"young")
-    aged(store, tmp_path, kept, old)
+    referenced, old, young = store.put(b"kept"), store.put(b"old"), store.put(b"young")
+    aged(store, tmp_path, referenced, old)
 
-    assert store.prune({kept}, older_than_seconds=3_600) == 1
+    assert store.prune({referenced}, older_than_seconds=3_600) == 1
 
-    assert store.get(kept) == b"kept"
+    assert store.get(referenced) == b"kept"
     assert store.get(young) == b"young"
     with pytest.raises(Transient, match="no content"):
         store.get(old)
@@ -176,8 +176,8 @@ def test_the_forms_of_a_page_share_a_file_under_their_names(
 
     names = store.put_together([[BODY, b"text"], [b"other", b"text of old"], [BODY]])
 
-    found = [[store.get(name) for name in group] for group in names]
-    assert found == [[BODY, b"text"], [b"other", b"text of old"], [BODY]]
+    bodies_read = [[store.get(name) for name in group] for group in names]
+    assert bodies_read == [[BODY, b"text"], [b"other", b"text of old"], [BODY]]
     assert len({path.stat().st_ino for path in files(tmp_path)}) == 3
 
 
@@ -219,7 +219,7 @@ def test_a_damaged_file_of_a_page_gives_what_was_put_or_says_that_it_is_damaged(
 ) -> None:
     with TemporaryDirectory() as folder:
         store = ContentStore(Path(folder))
-        (names,) = store.put_together([bodies], durably=False)
+        (names,) = store.put_together([bodies], fsync=False)
         path = Path(folder) / names[0][:2] / names[0][2:]
         stored = bytearray(path.read_bytes())
         stored[data.draw(st.integers(0, len(stored) - 1))] ^= data.draw(st.integers(1, 255))
@@ -327,9 +327,9 @@ def test_a_full_disk_in_the_middle_of_many_leaves_no_half_object(
     root, large = tmp_path / "deep" / "content", os.urandom(300_000)
     bodies = [b"first", large, b"last"]
 
-    said = Child(put_on_a_full_disk, str(root), bodies, 100_000).result()
+    result = Child(put_on_a_full_disk, str(root), bodies, 100_000).result()
 
-    assert said == "Fatal: storage"
+    assert result == "Fatal: storage"
     assert files(tmp_path) == []
     assert [store.get(name) for name in store.put_many(bodies)] == bodies
 

@@ -14,9 +14,9 @@ from ingestion_pipeline.pages.content import store
 from ingestion_pipeline.pages.content.store import (
     MANY,
     ContentStore,
-    can_sync_all_at_once,
-    sync_all_at_once,
+    can_sync_file_system,
     sync_each,
+    sync_file_system,
 )
 
 
@@ -25,12 +25,12 @@ def test_a_file_that_is_gone_cannot_be_durable(tmp_path: Path) -> None:
         sync_each([str(tmp_path / "gone")])
 
 
-@pytest.mark.skipif(not can_sync_all_at_once(), reason="no syncfs here")
+@pytest.mark.skipif(not can_sync_file_system(), reason="no syncfs here")
 def test_a_file_system_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    sync_all_at_once(tmp_path, [])
+    sync_file_system(tmp_path, [])
 
     with pytest.raises(FileNotFoundError):
-        sync_all_at_once(tmp_path / "gone", [])
+        sync_file_system(tmp_path / "gone", [])
 
 
 @pytest.mark.parametrize("count", [1, MANY - 1, MANY, 3 * MANY])
@@ -59,7 +59,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(os, "replace", recorded("name", os.replace))
     monkeypatch.setattr(os, "fsync", recorded("sync", os.fsync))
-    if can_sync_all_at_once():
+    if can_sync_file_system():
         library = store._libc()
         monkeypatch.setattr(library, "syncfs", recorded("sync", library.syncfs))
     return steps
@@ -74,7 +74,7 @@ def test_an_object_is_synced_before_it_gets_its_name_and_its_folder_after(
     store.put_many([f"body {number}".encode() for number in range(count)])
 
     named_at = [place for place, step in enumerate(steps) if step == "name"]
-    is_at_once = count >= MANY and can_sync_all_at_once()
+    is_at_once = count >= MANY and can_sync_file_system()
     assert len(named_at) == count
     assert steps[: named_at[0]] == ["sync"] * (1 if is_at_once else count)
     assert set(steps[named_at[-1] + 1 :]) == {"sync"}
@@ -98,8 +98,8 @@ def test_a_copy_for_a_second_name_is_synced_before_it_gets_it(
 
 def test_what_a_dead_process_left_half_written_is_swept(tmp_path: Path) -> None:
     store = ContentStore(tmp_path)
-    kept = store.put(b"kept")
+    name = store.put(b"kept")
     (tmp_path / "in" / ".left-0.tmp").write_bytes(b"half")
 
-    assert store.prune([kept], older_than_seconds=-60) == 1
-    assert store.get(kept) == b"kept"
+    assert store.prune([name], older_than_seconds=-60) == 1
+    assert store.get(name) == b"kept"

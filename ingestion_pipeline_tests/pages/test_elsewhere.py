@@ -41,7 +41,7 @@ def given_move(web: FakeWeb, *, rules: WebAnswer = 404, there: WebAnswer | None 
 
 
 def asked_of(web: FakeWeb, host: str) -> list[str]:
-    return [one.path for one in web.requests if one.host == host]
+    return [request.path for request in web.requests if request.host == host]
 
 
 def host_row(store: Store, host: str) -> Any:
@@ -49,16 +49,16 @@ def host_row(store: Store, host: str) -> Any:
 
 
 def test_the_other_hosts_rules_are_asked_for_and_kept_and_it_is_free_again(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_move(web, rules=b"User-agent: *\nDisallow: /private")
     given_sources(store, a_source("one"))
 
-    _, fetched = fetch(shop, web)
+    _, fetched = fetch(ctx, web)
 
     assert fetched.counts.changed == 1
     assert asked_of(web, "b.test") == ["/there"]
-    assert [one.host for one in web.robots_requests] == ["a.test", "b.test"]
+    assert [request.host for request in web.robots_requests] == ["a.test", "b.test"]
     row = host_row(store, "b.test")
     assert row.robots["http://b.test"]["rules"] == [[False, "/private"]]
     assert row.lease_owner is None
@@ -70,12 +70,12 @@ def test_the_other_hosts_rules_are_asked_for_and_kept_and_it_is_free_again(
     [(b"User-agent: *\nDisallow: /there", "blocked_by_robots"), (503, "robots_unavailable")],
 )
 def test_what_the_other_host_forbids_is_not_asked_for(
-    shop: RunContext, store: Store, web: FakeWeb, rules: WebAnswer, code: str
+    ctx: RunContext, store: Store, web: FakeWeb, rules: WebAnswer, code: str
 ) -> None:
     given_move(web, rules=rules)
     given_sources(store, a_source("one"))
 
-    fetch(shop, web)
+    fetch(ctx, web)
 
     assert (asked_of(web, "a.test"), asked_of(web, "b.test")) == (["/one"], [])
     task = task_row(store, "series:one")
@@ -84,26 +84,26 @@ def test_what_the_other_host_forbids_is_not_asked_for(
 
 @ON_SQLITE
 def test_who_may_ignore_robots_may_do_so_elsewhere_but_not_the_lease(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_move(web, rules=b"User-agent: *\nDisallow: /")
     given_sources(store, a_source("one", config={"ignore_robots": True}))
 
-    fetch(shop, web)
+    fetch(ctx, web)
 
     assert (asked_of(web, "b.test"), web.robots_requests) == (["/there"], [])
     assert host_row(store, "b.test").next_allowed_at is not None
 
 
 def test_a_host_that_another_run_has_is_not_asked_and_the_poll_is_given_back(
-    shop: RunContext, store: Store, web: FakeWeb, now: datetime
+    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     given_move(web)
     given_sources(store, a_source("one"))
     with store.begin() as connection:
         lease_hosts(connection, ["b.test"], owner="another", now=now, lease=MINUTE)
 
-    fetch(shop, web)
+    fetch(ctx, web)
 
     assert (asked_of(web, "a.test"), asked_of(web, "b.test")) == (["/one"], [])
     task = task_row(store, "series:one")
@@ -114,7 +114,7 @@ def test_a_host_that_another_run_has_is_not_asked_and_the_poll_is_given_back(
 
 @ON_SQLITE
 def test_redirects_from_many_hosts_keep_the_pace_of_the_one_they_lead_to(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     names = ["one", "two", "three"]
     given_robots(store, *(f"{name}.test" for name in names), "b.test")
@@ -123,67 +123,65 @@ def test_redirects_from_many_hosts_keep_the_pace_of_the_one_they_lead_to(
     given_sources(store, *(a_source(name, f"{name}.test") for name in names))
     given_sources(store, a_source("own", "b.test"))
 
-    _, fetched = fetch(changed(shop, hosts__delay_seconds="0.3"), web)
+    _, fetched = fetch(changed(ctx, hosts__delay_seconds="0.3"), web)
 
     assert fetched.counts.changed == 4
-    asked = sorted(one.at for one in web.requests if one.host == "b.test")
-    assert len(asked) == 4
-    assert min(after - before for before, after in pairwise(asked)) >= 0.29
+    times = sorted(request.at for request in web.requests if request.host == "b.test")
+    assert len(times) == 4
+    assert min(after - before for before, after in pairwise(times)) >= 0.29
 
 
 @ON_SQLITE
 def test_a_pause_that_the_other_host_asks_for_holds_for_everybody(
-    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     given_move(web, there=Reply(b"", 429, {"Retry-After": "600"}))
     given_sources(store, a_source("one"))
 
-    fetch(shop, web)
+    fetch(ctx, web)
 
     assert task_row(store, "series:one").error_code == "rate_limited"
     wait = host_row(store, "b.test").next_allowed_at - clock.at
     assert wait == pytest.approx(timedelta(seconds=600), abs=timedelta(seconds=5))
     given_sources(store, a_source("own", "b.test"))
-    fetch(shop, web)
+    fetch(ctx, web)
     assert asked_of(web, "b.test") == ["/there"]
 
 
 @ON_SQLITE
 def test_a_long_delay_elsewhere_is_not_sat_out_within_the_deadline(
-    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     given_move(web, rules=b"User-agent: *\nCrawl-delay: 20")
     given_sources(store, a_source("one"))
 
-    fetch(shop, web)
+    fetch(ctx, web)
 
     task = task_row(store, "series:one")
     assert (task.error_code, asked_of(web, "b.test")) == ("host_busy", [])
     clock.advance(seconds=25)
-    assert fetch(shop, web)[1].counts.changed == 1
+    assert fetch(ctx, web)[1].counts.changed == 1
 
 
 @ON_SQLITE
 def test_every_hop_on_the_same_host_waits_for_its_turn(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """They came within a millisecond: a redirect was taken for a part of the request before it."""
     given_robots(store, "a.test")
     web.routes |= {"/one": redirect("/two"), "/two": redirect("/three"), "/three": a_feed(1)}
     given_sources(store, a_source("one"))
 
-    _, fetched = fetch(
-        changed(shop, hosts__delay_seconds="0.4", fetch__deadline_seconds="0.6"), web
-    )
+    _, fetched = fetch(changed(ctx, hosts__delay_seconds="0.4", fetch__deadline_seconds="0.6"), web)
 
     assert fetched.counts.changed == 1  # our own waiting is not held against the server
-    asked = [one.at for one in web.requests]
-    assert len(asked) == 3
-    assert min(after - before for before, after in pairwise(asked)) >= 0.39
+    times = [request.at for request in web.requests]
+    assert len(times) == 3
+    assert min(after - before for before, after in pairwise(times)) >= 0.39
 
 
 def test_a_robots_txt_elsewhere_is_not_asked_for_while_another_run_has_that_host(
-    shop: RunContext, store: Store, web: FakeWeb, now: datetime
+    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     web.routes |= {"a.test/robots.txt": redirect("http://b.test/rules"), "/one": a_feed(1)}
     web.routes |= {"b.test/rules": b"User-agent: *\nAllow: /"}
@@ -191,7 +189,7 @@ def test_a_robots_txt_elsewhere_is_not_asked_for_while_another_run_has_that_host
     with store.begin() as connection:
         lease_hosts(connection, ["b.test"], owner="another", now=now, lease=MINUTE)
 
-    fetch(shop, web)
+    fetch(ctx, web)
 
     assert (asked_of(web, "b.test"), asked_of(web, "a.test")) == ([], [])
     task = task_row(store, "series:one")
@@ -200,7 +198,7 @@ def test_a_robots_txt_elsewhere_is_not_asked_for_while_another_run_has_that_host
 
 @ON_SQLITE
 def test_a_robots_txt_that_redirects_keeps_the_pace_of_each_host(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {
         "a.test/robots.txt": redirect("/rules"),
@@ -210,12 +208,12 @@ def test_a_robots_txt_that_redirects_keeps_the_pace_of_each_host(
     web.routes |= {"/one": a_feed(1)}
     given_sources(store, a_source("one"))
 
-    _, fetched = fetch(changed(shop, hosts__delay_seconds="0.3"), web)
+    _, fetched = fetch(changed(ctx, hosts__delay_seconds="0.3"), web)
 
     assert fetched.counts.changed == 1
     asked = [*web.requests, *web.robots_requests]
     for host in ("a.test", "b.test"):
-        times = sorted(one.at for one in asked if one.host == host)
+        times = sorted(request.at for request in asked if request.host == host)
         assert len(times) >= 2
         assert min(after - before for before, after in pairwise(times)) >= 0.29
     assert host_row(store, "b.test").lease_owner is None

@@ -39,14 +39,14 @@ CREATE TRIGGER ended_once BEFORE UPDATE ON {table}
     ],
 )
 def test_a_poll_takes_effect_once_though_the_database_ended_a_transaction_of_it(
-    shop: RunContext, store: Store, web: FakeWeb, table: str, when: str
+    ctx: RunContext, store: Store, web: FakeWeb, table: str, when: str
 ) -> None:
     web.routes["/feed"] = a_feed(1, 2)
     given_sources(store, a_definition(url="http://a.test/feed"))
     with store.begin() as connection:
         connection.execute(text(ENDED_ONCE.format(table=table, when=when)))
 
-    polled = poll(shop, web)
+    polled = poll(ctx, web)
 
     task = task_row(store)
     assert (polled.counts.changed, task.status, task.attempts) == (1, "PENDING", 0)

@@ -59,9 +59,9 @@ def a_source(name: str = "solo", **changes: Any) -> Definition:
     return a_definition(**(values | changes))
 
 
-def letter(store: Store) -> Any:
-    [found] = rows(store, dead_letters)
-    return found
+def dead_letter(store: Store) -> Any:
+    [row] = rows(store, dead_letters)
+    return row
 
 
 def set_source(store: Store, **values: Any) -> None:
@@ -70,12 +70,12 @@ def set_source(store: Store, **values: Any) -> None:
 
 
 def test_a_changed_listing_stays_claimed_and_waits_in_a_batch(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_sources(store, a_source())
     web.routes["/solo"] = Reply(a_feed(1), headers={"ETag": '"v1"', "Content-Type": "text/xml"})
 
-    worker, fetched = fetch(shop, web)
+    worker, fetched = fetch(ctx, web)
 
     assert (fetched.counts.changed, fetched.owner) == (1, worker.owner)
     [item] = rows(store, batch_items)
@@ -84,21 +84,21 @@ def test_a_changed_listing_stays_claimed_and_waits_in_a_batch(
     assert (item.task_id, item.fence) == (task.id, task.fence)
     assert (task.status, task.lease_owner, task.stage) == ("PROCESSING", worker.owner, "fetched")
     assert (page["etag"], page["content_type"]) == ('"v1"', "text/xml")
-    assert shop.content.get(page["content_hash"]) == a_feed(1)
+    assert ctx.content.get(page["content_hash"]) == a_feed(1)
     assert source_row(store).last_checked_at is None
 
 
 @pytest.mark.parametrize("has_etag", [True, False], ids=["by 304", "by equal hash"])
 def test_an_unchanged_poll_writes_its_source_and_its_task_and_nothing_else(
-    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock, has_etag: bool
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock, has_etag: bool
 ) -> None:
     given_sources(store, a_source())
     web.routes["/solo"] = Reply(a_feed(1, 2), headers={"ETag": '"v1"'} if has_etag else {})
-    poll(shop, web)
+    poll(ctx, web)
     before = everything(store)
     later = clock.advance(days=1)
 
-    polled = poll(shop, web)
+    polled = poll(ctx, web)
 
     after = everything(store)
     assert polled.counts.unchanged == 1
@@ -115,12 +115,12 @@ def everything(store: Store) -> dict[str, list[Any]]:
 
 
 def test_a_transient_failure_is_tried_again_in_the_same_run_after_its_backoff(
-    shop: RunContext, store: Store, web: FakeWeb, going: GoingClock
+    ctx: RunContext, store: Store, web: FakeWeb, going: GoingClock
 ) -> None:
     given_sources(store, a_source())
     web.routes["/solo"] = [drop, a_feed(1)]
 
-    _, fetched = fetch(changed(shop, work__backoff_base_seconds="0.3"), web)
+    _, fetched = fetch(changed(ctx, work__backoff_base_seconds="0.3"), web)
 
     assert (fetched.counts.retried, fetched.counts.changed) == (1, 1)
     first, second = web.requests
@@ -130,42 +130,42 @@ def test_a_transient_failure_is_tried_again_in_the_same_run_after_its_backoff(
 
 @pytest.mark.parametrize(("configured", "most"), [({}, 32), ({"polling__concurrency": "3"}, 3)])
 def test_so_many_hosts_are_asked_at_a_time_and_no_more(
-    shop: RunContext, store: Store, web: FakeWeb, configured: dict[str, str], most: int
+    ctx: RunContext, store: Store, web: FakeWeb, configured: dict[str, str], most: int
 ) -> None:
     crowd = Crowd(a_feed(1), most=most)
     web.routes["/feed"] = crowd
     names = [f"s{number}" for number in range(most + 3)]
     given_sources(store, *(a_source(name, url=f"http://{name}.test/feed") for name in names))
 
-    fetch(changed(shop, **configured), web)
+    fetch(changed(ctx, **configured), web)
 
     assert (len(rows(store, batch_items)), crowd.peak) == (len(names), most)
 
 
 def test_what_a_poll_has_got_is_synced_to_the_disk(
-    shop: RunContext, store: Store, web: FakeWeb, monkeypatch: pytest.MonkeyPatch
+    ctx: RunContext, store: Store, web: FakeWeb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced = recorded_syncs(monkeypatch)
     given_sources(store, a_source())
     web.routes["/solo"] = a_feed(1)
 
-    fetch(shop, web)
+    fetch(ctx, web)
 
     assert len(rows(store, batch_items)) == 1
     assert len(synced) >= 2  # the object, and its folder
 
 
 def test_the_third_failure_is_a_dead_letter_and_one_strike(
-    shop: RunContext, store: Store, web: FakeWeb, going: GoingClock
+    ctx: RunContext, store: Store, web: FakeWeb, going: GoingClock
 ) -> None:
     given_sources(store, a_source())
     web.routes["/solo"] = 500
 
-    _, fetched = fetch(shop, web)
+    _, fetched = fetch(ctx, web)
 
     assert (fetched.counts.retried, fetched.counts.failed, len(web.requests)) == (2, 1, 3)
-    assert (letter(store).error_code, letter(store).attempts) == ("http_500", 3)
-    assert "fetch_listing" in letter(store).stack
+    assert (dead_letter(store).error_code, dead_letter(store).attempts) == ("http_500", 3)
+    assert "fetch_feed" in dead_letter(store).stack
     assert source_row(store).failure_count == 1
     task = task_row(store)
     assert (task.status, task.attempts) == ("PENDING", 0)
@@ -173,27 +173,30 @@ def test_the_third_failure_is_a_dead_letter_and_one_strike(
 
 
 def test_a_permanent_failure_is_a_dead_letter_at_once(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_sources(store, a_source())
     web.routes["/solo"] = 410
 
-    _, fetched = fetch(shop, web)
+    _, fetched = fetch(ctx, web)
 
     assert (fetched.counts.failed, len(web.requests)) == (1, 1)
-    assert (letter(store).error_class, letter(store).error_code) == ("permanent", "http_410")
+    assert (dead_letter(store).error_class, dead_letter(store).error_code) == (
+        "permanent",
+        "http_410",
+    )
 
 
 def test_a_redirect_to_a_refused_address_is_blocked_and_not_followed(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_sources(store, a_source())
     web.routes["/solo"] = redirect(web.url("/secret"))
 
-    fetch(shop, web)
+    fetch(ctx, web)
 
     assert web.paths == ["/solo"]
-    assert letter(store).error_code == "blocked_address"
+    assert dead_letter(store).error_code == "blocked_address"
 
 
 @pytest.mark.parametrize(
@@ -206,30 +209,30 @@ def test_a_redirect_to_a_refused_address_is_blocked_and_not_followed(
     ids=["platform", "config", "kind"],
 )
 def test_a_source_that_cannot_work_is_a_dead_letter_without_a_request(
-    shop: RunContext, store: Store, web: FakeWeb, changes: dict[str, Any], said: str
+    ctx: RunContext, store: Store, web: FakeWeb, changes: dict[str, Any], said: str
 ) -> None:
     given_sources(store, a_source(**changes))
 
-    fetch(replace(shop, starters={}), web)
+    fetch(replace(ctx, deferred_systems={}), web)
 
     assert web.requests == []
-    assert letter(store).error_code == "bad_config"
-    assert said in letter(store).error
+    assert dead_letter(store).error_code == "bad_config"
+    assert said in dead_letter(store).error
 
 
 def test_a_poll_whose_source_is_gone_is_skipped(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     with store.begin() as connection:
         insert_tasks(connection, [a_new_task()], now=store.clock.now(connection))
 
-    _, fetched = fetch(shop, web)
+    _, fetched = fetch(ctx, web)
 
     assert (fetched.counts.skipped, task_row(store).status) == (1, "SKIPPED")
 
 
 def test_a_poll_that_killed_three_workers_is_given_up_without_a_request(
-    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     given_sources(store, a_source("poison"))
     for _ in range(3):
@@ -240,24 +243,24 @@ def test_a_poll_that_killed_three_workers_is_given_up_without_a_request(
     given_sources(store, a_source("other"))
     web.routes |= {"/poison": a_feed(1), "/other": a_feed(1)}
 
-    _, fetched = fetch(shop, web)
+    _, fetched = fetch(ctx, web)
 
     assert web.paths == ["/other"]
     assert (fetched.counts.failed, fetched.counts.changed) == (1, 1)
-    assert (letter(store).error_code, letter(store).stage) == ("worker_lost", "fetched")
-    assert "died 3 times" in letter(store).error
+    assert (dead_letter(store).error_code, dead_letter(store).stage) == ("worker_lost", "fetched")
+    assert "worker lost 3 times" in dead_letter(store).error
     assert (source_row(store, "series:poison").failure_count) == 1
 
 
 def test_every_due_source_is_polled_however_small_the_batches_are(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """A run ended as soon as all its visits had, whatever else was due."""
     names = ["one", "two", "three", "four", "five"]
     given_sources(store, *map(a_source, names))
     web.routes |= {f"/{name}": a_feed(1) for name in names}
 
-    _, fetched = fetch(changed(shop, polling__batch_size="2"), web)
+    _, fetched = fetch(changed(ctx, polling__batch_size="2"), web)
 
     assert fetched.counts.changed == 5
     assert sorted(web.paths) == sorted(f"/{name}" for name in names)
@@ -269,71 +272,71 @@ def test_every_due_source_is_polled_however_small_the_batches_are(
     ids=["needs a full read", "was read by another reader"],
 )
 def test_a_source_that_must_be_read_again_is_asked_unconditionally(
-    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock, known: dict[str, Any]
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock, known: dict[str, Any]
 ) -> None:
     given_sources(store, a_source())
     web.routes["/solo"] = Reply(a_feed(1), headers={"ETag": '"v1"'})
-    poll(shop, web)
+    poll(ctx, web)
     set_source(store, **known)
     clock.advance(days=1)
 
-    _, fetched = fetch(shop, web)
+    _, fetched = fetch(ctx, web)
 
     assert "if-none-match" not in web.requests[1].headers
     assert fetched.counts.changed == 1
 
 
 def test_who_is_asked_for_by_hand_is_polled_although_not_due_and_nobody_else(
-    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     given_sources(store, a_source("one"), a_source("two"))
     web.routes |= {"/one": a_feed(1), "/two": a_feed(1)}
-    poll(shop, web)
+    poll(ctx, web)
     given_sources(store, a_source("due"))
 
-    polled = poll(shop, web, ClaimFilter(kind="poll", source_ids=["series:two"]))
+    polled = poll(ctx, web, ClaimFilter(kind="poll", source_ids=["series:two"]))
 
     assert web.paths[2:] == ["/two"]
     assert polled.counts.unchanged == 1
 
 
 def test_by_hand_more_sources_than_a_batch_are_each_polled_once(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """The first claim took a batch of them, and nobody asked for the rest."""
     names = ["one", "two", "three", "four", "five"]
     given_sources(store, *map(a_source, names))
     web.routes |= {f"/{name}": a_feed(1) for name in names}
-    poll(shop, web)
+    poll(ctx, web)
     web.requests.clear()
 
     by_hand = ClaimFilter(kind="poll", source_ids=[f"series:{name}" for name in names])
-    polled = poll(changed(shop, polling__batch_size="2"), web, by_hand)
+    polled = poll(changed(ctx, polling__batch_size="2"), web, by_hand)
 
     assert polled.counts.unchanged == 5
     assert sorted(web.paths) == sorted(f"/{name}" for name in names)
 
 
 def test_by_hand_only_what_failed_is_tried_again(
-    shop: RunContext, store: Store, web: FakeWeb, going: GoingClock
+    ctx: RunContext, store: Store, web: FakeWeb, going: GoingClock
 ) -> None:
     given_sources(store, a_source("one"), a_source("two"))
     web.routes |= {"/one": a_feed(1), "/two": [500, a_feed(1)]}
-    wanted = ClaimFilter(kind="poll", source_ids=["series:one", "series:two"])
+    claim_filter = ClaimFilter(kind="poll", source_ids=["series:one", "series:two"])
 
-    fetch(shop, web, wanted)
+    fetch(ctx, web, claim_filter)
 
     assert web.paths == ["/one", "/two", "/two"]
 
 
 def test_a_run_that_is_stopped_gives_back_what_it_had(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_sources(store, a_source("one"), a_source("two"), a_source("three"))
     web.routes |= {"/one": pollers.slowly(b"", 30)}
 
     async def stop() -> None:
-        run = asyncio.create_task(fetch_async(shop, web.port))
+        run = asyncio.create_task(fetch_async(ctx, web.port))
         await asyncio.to_thread(wait_until, lambda: bool(web.requests))
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -346,16 +349,16 @@ def test_a_run_that_is_stopped_gives_back_what_it_had(
 
 
 def test_a_content_store_that_cannot_be_written_stops_the_run_and_gives_everything_back(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """It is our own disk: no attempt counts, no source gets a strike."""
     given_sources(store, a_source("one"), a_source("two", url="http://b.test/two"))
     web.routes |= {"/one": a_feed(1), "/two": a_feed(2)}
-    shop.settings.home.mkdir(exist_ok=True)
-    (shop.settings.home / "content").write_text("a file where a folder should be")
+    ctx.settings.home.mkdir(exist_ok=True)
+    (ctx.settings.home / "content").write_text("a file where a folder should be")
 
     with pytest.raises(Fatal, match="content store"):
-        fetch(shop, web)
+        fetch(ctx, web)
 
     assert {(task.status, task.attempts) for task in rows(store, tasks)} == {("PENDING", 0)}
     assert {source.failure_count for source in rows(store, sources)} == {0}
@@ -364,21 +367,21 @@ def test_a_content_store_that_cannot_be_written_stops_the_run_and_gives_everythi
 
 @pytest.mark.slow
 def test_on_a_full_disk_even_what_was_fetched_before_is_given_back(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """A real limit on the size of files, in a process of its own."""
     given_sources(store, a_source("1-small"), a_source("2-large"), a_source("3-never"))
     noise = os.urandom(4_000_000).hex().encode()
     web.routes |= {"/1-small": a_feed(1), "/2-large": noise, "/3-never": a_feed(1)}
-    home, url = shop.settings.home, shop.settings.store_url
+    home, url = ctx.settings.home, ctx.settings.store_url
     job = pollers.Job(url=url, home=home, port=web.port, changes={})
 
-    said = Child(pollers.poll_on_a_full_disk, job, 3_000_000).result()
+    message = Child(pollers.poll_on_a_full_disk, job, 3_000_000).result()
 
-    assert said.startswith("Fatal: the content store does not work: [Errno 27] File too large")
+    assert message.startswith("Fatal: the content store does not work: [Errno 27] File too large")
     assert web.paths == ["/1-small", "/2-large"]
-    found = {task.source_id: task for task in rows(store, tasks)}
-    assert {(task.status, task.attempts) for task in found.values()} == {("PENDING", 0)}
-    assert found["series:2-large"].error_code == "storage"
+    tasks_by_source = {task.source_id: task for task in rows(store, tasks)}
+    assert {(task.status, task.attempts) for task in tasks_by_source.values()} == {("PENDING", 0)}
+    assert tasks_by_source["series:2-large"].error_code == "storage"
     assert rows(store, batch_items) == rows(store, dead_letters) == []
-    assert list((shop.settings.home / "content").rglob("*.tmp")) == []
+    assert list((ctx.settings.home / "content").rglob("*.tmp")) == []

@@ -26,8 +26,8 @@ def robots_saying(said: bytes, *, now: datetime) -> HostRobots:
     return HostRobots(
         {"http://a.test": as_stored(rules, fetcher.user_agent)},
         fetcher=fetcher,
-        pacer=RateLimiter(Pace(delay_seconds=0), next_allowed_at=None, now=now),
-        elsewhere=RedirectLeases(borrow=nowhere, give_back=print, clock=SteadyClock(now)),
+        rate_limiter=RateLimiter(Pace(delay_seconds=0), next_allowed_at=None, now=now),
+        redirect_leases=RedirectLeases(acquire=nowhere, release=print, clock=SteadyClock(now)),
         clock=SteadyClock(now),
         longest_delay_seconds=60,
     )
@@ -39,9 +39,9 @@ def test_what_a_host_forbids_by_one_scheme_is_not_got_by_the_other(
 ) -> None:
     robots = robots_saying(b"User-agent: *\nDisallow: /private", now=now)
 
-    robots.check_known(f"{scheme}://a.test/public")
+    robots.check_cached(f"{scheme}://a.test/public")
     with pytest.raises(Resource, match="Disallow"):
-        robots.check_known(f"{scheme}://a.test/private/x")
+        robots.check_cached(f"{scheme}://a.test/private/x")
 
 
 @pytest.mark.parametrize(
@@ -60,4 +60,4 @@ def test_a_link_that_is_forbidden_is_not_got_under_its_canonical_name(
     url = canonical_url(f"http://a.test{linked}")
 
     with pytest.raises(Resource, match="Disallow"):
-        robots.check_known(url)
+        robots.check_cached(url)

@@ -35,10 +35,10 @@ ON_POSTGRES = pytest.mark.parametrize(
 
 
 def lease(
-    store: Store, *wanted: str, owner: str = "one", now: datetime = NOON
+    store: Store, *names: str, owner: str = "one", now: datetime = NOON
 ) -> dict[str, Leased | HostBusy]:
     with store.begin() as connection:
-        return lease_hosts(connection, wanted, owner=owner, now=now, lease=MINUTE)
+        return lease_hosts(connection, names, owner=owner, now=now, lease=MINUTE)
 
 
 def renew(
@@ -82,9 +82,9 @@ def test_no_host_at_all_is_no_lease(store: Store) -> None:
 def test_a_host_that_another_has_is_busy_until_its_lease_ends(store: Store) -> None:
     lease(store, "a.test")
 
-    found = lease(store, "a.test", "b.test", owner="two", now=NOON + SECOND)
+    leases = lease(store, "a.test", "b.test", owner="two", now=NOON + SECOND)
 
-    assert found == {
+    assert leases == {
         "a.test": HostBusy(until=NOON + MINUTE),
         "b.test": Leased(next_allowed_at=None),
     }
@@ -95,9 +95,9 @@ def test_a_host_that_another_has_is_busy_until_its_lease_ends(store: Store) -> N
 def test_a_lease_that_has_ended_is_anybodys(store: Store, later: timedelta) -> None:
     lease(store, "a.test")
 
-    found = lease(store, "a.test", owner="two", now=NOON + later)
+    leases = lease(store, "a.test", owner="two", now=NOON + later)
 
-    assert found == {"a.test": Leased(next_allowed_at=None)}
+    assert leases == {"a.test": Leased(next_allowed_at=None)}
     assert row(store).lease_owner == "two"
 
 
@@ -134,9 +134,9 @@ def test_renewing_keeps_the_hosts_and_tells_which_are_wanted(store: Store) -> No
     lease(store, "a.test", owner="two")
     later = NOON + 30 * SECOND
 
-    wanted = renew(store, {"a.test": later, "b.test": later + SECOND}, now=later)
+    waited_for = renew(store, {"a.test": later, "b.test": later + SECOND}, now=later)
 
-    assert wanted == {"a.test": NOON}
+    assert waited_for == {"a.test": NOON}
     assert row(store, "b.test").lease_until == later + MINUTE
     assert row(store, "b.test").next_allowed_at == later + SECOND
     assert lease(store, "b.test", owner="two", now=NOON + MINUTE + SECOND) == {
@@ -184,8 +184,8 @@ def test_the_hosts_of_the_dead_are_free_at_once_and_their_spacing_stays(store: S
 
     assert free_all_of(store, "one") == 2
 
-    found = lease(store, "a.test", "c.test", owner="three")
-    assert found == {
+    leases = lease(store, "a.test", "c.test", owner="three")
+    assert leases == {
         "a.test": Leased(next_allowed_at=NOON + 3 * SECOND),
         "c.test": HostBusy(until=NOON + MINUTE),
     }
@@ -201,10 +201,10 @@ def test_runs_that_want_the_same_hosts_in_other_orders_never_deadlock(database_u
         order, mine, leased = random.Random(run), f"run {run}", 0
         with closing(open_store(database_url)) as store:
             for turn in range(rounds):
-                wanted = order.sample(names, 30)
+                sampled = order.sample(names, 30)
                 barrier.wait(30)
-                found = lease(store, *wanted, owner=mine)
-                held = [host for host, answer in found.items() if isinstance(answer, Leased)]
+                leases = lease(store, *sampled, owner=mine)
+                held = [host for host, answer in leases.items() if isinstance(answer, Leased)]
                 order.shuffle(held)
                 renew(store, dict.fromkeys(held, NOON), owner=mine)
                 if turn % 2:
@@ -234,7 +234,7 @@ class Hours:
         self.slept.append(seconds)
         self.seconds += seconds
 
-    def pacer(self, pace: Pace, next_allowed_at: datetime | None = None) -> RateLimiter:
+    def rate_limiter(self, pace: Pace, next_allowed_at: datetime | None = None) -> RateLimiter:
         return RateLimiter(
             pace, next_allowed_at=next_allowed_at, now=NOON, monotonic=self, sleep=self.sleep
         )
@@ -244,61 +244,63 @@ PLAIN = Pace(delay_seconds=3)
 BUCKET = Pace(delay_seconds=0.2, burst=10)
 
 
-def starts(pacer: RateLimiter, hours: Hours, count: int, *, each_takes: float = 0) -> list[float]:
+def starts(
+    rate_limiter: RateLimiter, hours: Hours, count: int, *, each_takes: float = 0
+) -> list[float]:
     """When so many requests, one after the other, went out; counted from the first moment."""
     begin = hours.seconds
-    found: list[float] = []
+    times: list[float] = []
 
     async def ask() -> None:
         for _ in range(count):
-            assert await pacer.turn()
-            found.append(round(hours.seconds - begin, 3))
+            assert await rate_limiter.turn()
+            times.append(round(hours.seconds - begin, 3))
             hours.seconds += each_takes
-            pacer.done()
+            rate_limiter.done()
 
     asyncio.run(ask())
-    return found
+    return times
 
 
 def test_requests_are_kept_apart_from_the_end_of_the_last_one() -> None:
     hours = Hours()
 
-    assert starts(hours.pacer(PLAIN), hours, 3, each_takes=10) == [0, 13, 26]
+    assert starts(hours.rate_limiter(PLAIN), hours, 3, each_takes=10) == [0, 13, 26]
 
 
 def test_the_first_request_waits_for_what_the_row_allows() -> None:
     hours = Hours()
 
-    assert starts(hours.pacer(PLAIN, NOON + 7 * SECOND), hours, 2) == [7, 10]
+    assert starts(hours.rate_limiter(PLAIN, NOON + 7 * SECOND), hours, 2) == [7, 10]
 
 
 def test_a_time_that_is_over_is_not_waited_for() -> None:
     hours = Hours()
 
-    assert starts(hours.pacer(PLAIN, NOON - MINUTE), hours, 1) == [0]
+    assert starts(hours.rate_limiter(PLAIN, NOON - MINUTE), hours, 1) == [0]
 
 
 def test_a_published_rate_is_a_bucket_of_ten_that_fills_five_times_a_second() -> None:
     hours = Hours()
 
-    assert starts(hours.pacer(BUCKET), hours, 13) == [0.0] * 10 + [0.2, 0.4, 0.6]
+    assert starts(hours.rate_limiter(BUCKET), hours, 13) == [0.0] * 10 + [0.2, 0.4, 0.6]
 
 
 def test_a_bucket_never_holds_more_than_its_burst() -> None:
     hours = Hours()
-    pacer = hours.pacer(BUCKET)
-    starts(pacer, hours, 5)
+    rate_limiter = hours.rate_limiter(BUCKET)
+    starts(rate_limiter, hours, 5)
     hours.seconds += 3600
 
-    assert starts(pacer, hours, 11) == [0.0] * 10 + [0.2]
+    assert starts(rate_limiter, hours, 11) == [0.0] * 10 + [0.2]
 
 
 def test_a_bucket_is_handed_on_as_empty_as_it_was_left() -> None:
     hours = Hours()
-    pacer = hours.pacer(BUCKET)
-    starts(pacer, hours, 10)
+    rate_limiter = hours.rate_limiter(BUCKET)
+    starts(rate_limiter, hours, 10)
 
-    following = hours.pacer(BUCKET, NOON + pacer.rest())
+    following = hours.rate_limiter(BUCKET, NOON + rate_limiter.rest())
 
     assert starts(following, hours, 2) == [0.2, 0.4]
 
@@ -306,47 +308,47 @@ def test_a_bucket_is_handed_on_as_empty_as_it_was_left() -> None:
 @pytest.mark.parametrize("pace", [PLAIN, BUCKET], ids=["plain", "bucket"])
 def test_after_a_pause_nothing_goes_out_before_its_end(pace: Pace) -> None:
     hours = Hours()
-    pacer = hours.pacer(pace)
+    rate_limiter = hours.rate_limiter(pace)
 
-    pacer.hold_off(20)
+    rate_limiter.pause(20)
 
-    assert pacer.wait_seconds() == pytest.approx(20)
-    assert starts(pacer, hours, 2) == [20, 20 + pace.delay_seconds]
+    assert rate_limiter.wait_seconds() == pytest.approx(20)
+    assert starts(rate_limiter, hours, 2) == [20, 20 + pace.delay_seconds]
 
 
 def test_the_pause_of_one_host_row_is_told_to_the_next_run() -> None:
     hours = Hours()
-    pacer = hours.pacer(BUCKET)
-    pacer.hold_off(20)
+    rate_limiter = hours.rate_limiter(BUCKET)
+    rate_limiter.pause(20)
 
-    following = hours.pacer(BUCKET, NOON + pacer.rest())
+    following = hours.rate_limiter(BUCKET, NOON + rate_limiter.rest())
 
     assert following.wait_seconds() == pytest.approx(20)
 
 
 def test_a_short_pause_does_not_shorten_a_longer_one() -> None:
     hours = Hours()
-    pacer = hours.pacer(PLAIN)
+    rate_limiter = hours.rate_limiter(PLAIN)
 
-    pacer.hold_off(20)
-    pacer.hold_off(5)
+    rate_limiter.pause(20)
+    rate_limiter.pause(5)
 
-    assert pacer.wait_seconds() == pytest.approx(20)
+    assert rate_limiter.wait_seconds() == pytest.approx(20)
 
 
 def test_a_host_that_asks_for_a_pause_again_and_again_is_left_alone_longer() -> None:
     hours = Hours()
-    pacer = hours.pacer(PLAIN)
+    rate_limiter = hours.rate_limiter(PLAIN)
     pauses: list[float] = []
     for _ in range(4):
-        pacer.hold_off(1)
-        pauses.append(pacer.wait_seconds())
+        rate_limiter.pause(1)
+        pauses.append(rate_limiter.wait_seconds())
         hours.seconds += pauses[-1]
-    pacer.relax()
-    pacer.hold_off(1)
+    rate_limiter.reset()
+    rate_limiter.pause(1)
 
     assert pauses == [1, 2, 4, 8]
-    assert pacer.wait_seconds() == pytest.approx(1)
+    assert rate_limiter.wait_seconds() == pytest.approx(1)
 
 
 def test_a_pause_holds_for_whoever_waits_for_a_turn_already() -> None:
@@ -355,32 +357,32 @@ def test_a_pause_holds_for_whoever_waits_for_a_turn_already() -> None:
 
     async def told_meanwhile(seconds: float) -> None:
         if not hours.slept:
-            pacer.hold_off(20)
+            rate_limiter.pause(20)
         await hours.sleep(seconds)
 
-    pacer = RateLimiter(
+    rate_limiter = RateLimiter(
         BUCKET, next_allowed_at=None, now=NOON, monotonic=hours, sleep=told_meanwhile
     )
-    starts(pacer, hours, 10)
+    starts(rate_limiter, hours, 10)
 
-    assert starts(pacer, hours, 1)[0] >= 20
+    assert starts(rate_limiter, hours, 1)[0] >= 20
 
 
 def test_a_pause_that_is_too_long_is_not_waited_for() -> None:
     hours = Hours()
-    pacer = hours.pacer(BUCKET)
-    pacer.hold_off(3600)
+    rate_limiter = hours.rate_limiter(BUCKET)
+    rate_limiter.pause(3600)
 
-    assert not asyncio.run(pacer.turn(patience_seconds=30))
+    assert not asyncio.run(rate_limiter.turn(patience_seconds=30))
 
     assert hours.slept == []
 
 
 def test_the_own_spacing_is_waited_for_however_long_it_is() -> None:
     hours = Hours()
-    pacer = hours.pacer(Pace(delay_seconds=60))
-    starts(pacer, hours, 1)
+    rate_limiter = hours.rate_limiter(Pace(delay_seconds=60))
+    starts(rate_limiter, hours, 1)
 
-    assert asyncio.run(pacer.turn(patience_seconds=30))
+    assert asyncio.run(rate_limiter.turn(patience_seconds=30))
 
     assert hours.slept == [60]

@@ -112,7 +112,7 @@ def test_an_odd_etag_is_forgotten() -> None:
         assert page(web).etag is None
         fetch(web, Request(url=web.url(), etag='"é"'))
 
-    assert all("if-none-match" not in asked.headers for asked in web.requests)
+    assert all("if-none-match" not in request.headers for request in web.requests)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_connections_are_kept_over_refusals_and_cookies_are_not() -> None:
         with_fetcher(thrice, Guard(frozenset({web.host_port})))
 
         assert (len(web.requests), web.connections) == (4, 1)
-        assert all("cookie" not in asked.headers for asked in web.requests)
+        assert all("cookie" not in request.headers for request in web.requests)
 
 
 def test_the_environment_sends_us_to_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,7 +336,10 @@ def test_a_start_that_was_cut_off_is_fetched_again() -> None:
         guard = Guard(frozenset({web.host_port}))
         with pytest.raises(Transient) as caught:
             with_fetcher(
-                lambda one: one.fetch_start(web.url(), max_bytes=1_000_000, max_redirects=1), guard
+                lambda fetcher: fetcher.fetch_start(
+                    web.url(), max_bytes=1_000_000, max_redirects=1
+                ),
+                guard,
             )
 
     assert caught.value.code == "truncated"

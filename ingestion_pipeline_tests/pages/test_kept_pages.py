@@ -13,10 +13,10 @@ from sqlalchemy import event, func, select
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages.content.archive import SnapshotArchive
 from ingestion_pipeline.pages.content.snapshots import (
-    keep_pages,
     known_pages,
     renew_pages,
     store_pages,
+    write_page_snapshots,
 )
 from ingestion_pipeline.pages.visits.page import KnownPage, NewPage, SamePage, links_hash
 from ingestion_pipeline.reading.html.markdown import MARKDOWN_VERSION
@@ -49,51 +49,51 @@ def a_page(url: str = URL, text: str = "Baker", **changes: Any) -> NewPage:
     return NewPage(**(values | changes))
 
 
-def kept(shop: RunContext, *pages: NewPage, hours: int = 0) -> list[int]:
+def kept(ctx: RunContext, *pages: NewPage, hours: int = 0) -> list[int]:
     now = NOON + hours * HOUR
-    stored = store_pages(shop.content, [("catalog:a", page) for page in pages], now=now)
-    with shop.store.begin() as connection:
-        return keep_pages(connection, stored, now=now)
+    stored = store_pages(ctx.content, [("catalog:a", page) for page in pages], now=now)
+    with ctx.store.begin() as connection:
+        return write_page_snapshots(connection, stored, now=now)
 
 
-def known(shop: RunContext, *urls: str) -> dict[str, KnownPage]:
-    with shop.store.read() as connection:
-        return known_pages(connection, urls, shop.content)
+def known_by_url(ctx: RunContext, *urls: str) -> dict[str, KnownPage]:
+    with ctx.store.read() as connection:
+        return known_pages(connection, urls, ctx.content)
 
 
-def test_a_page_is_a_row_with_an_object_for_each_form_of_it(shop: RunContext, store: Store) -> None:
+def test_a_page_is_a_row_with_an_object_for_each_form_of_it(ctx: RunContext, store: Store) -> None:
     page = a_page(screenshot=b"png", is_rendered=True, canonical_url=URL + "?a")
 
-    [id_] = kept(shop, page)
+    [id_] = kept(ctx, page)
 
     [row] = rows(store, snapshots)
     assert (row.id, row.url, row.content_hash) == (id_, URL, "hash of Baker")
     assert (row.source_id, row.canonical_url, row.rendered_at) == ("catalog:a", URL + "?a", NOON)
     objects = (row.body_hash, row.text_hash, row.markdown_hash, row.screenshot_hash)
-    assert [shop.content.get(one) for one in objects] == [b"<p>Baker", b"Baker", b"# Baker", b"png"]
+    assert [ctx.content.get(one) for one in objects] == [b"<p>Baker", b"Baker", b"# Baker", b"png"]
     assert (row.markdown_version, row.size_bytes) == (MARKDOWN_VERSION, 8)
 
 
-def test_what_a_page_does_not_have_is_null(shop: RunContext, store: Store) -> None:
-    kept(shop, a_page(markdown=None, text=""))
+def test_what_a_page_does_not_have_is_null(ctx: RunContext, store: Store) -> None:
+    kept(ctx, a_page(markdown=None, text=""))
 
     [row] = rows(store, snapshots)
     assert (row.markdown_hash, row.markdown_version, row.screenshot_hash) == (None, None, None)
-    assert shop.content.get(row.text_hash) == b""
+    assert ctx.content.get(row.text_hash) == b""
 
 
 def test_a_page_is_known_by_its_newest_content_even_if_it_had_it_before(
-    shop: RunContext, store: Store
+    ctx: RunContext, store: Store
 ) -> None:
-    [first] = kept(shop, a_page(text="A"))
-    [second] = kept(shop, a_page(text="B"), hours=1)
-    assert known(shop, URL)[URL].snapshot_id == second
+    [first] = kept(ctx, a_page(text="A"))
+    [second] = kept(ctx, a_page(text="B"), hours=1)
+    assert known_by_url(ctx, URL)[URL].snapshot_id == second
 
-    again = kept(shop, a_page(text="A", etag='"3"'), hours=2)
+    again = kept(ctx, a_page(text="A", etag='"3"'), hours=2)
 
     assert again == [first]
     assert len(rows(store, snapshots)) == 2
-    assert known(shop, URL)[URL] == KnownPage(
+    assert known_by_url(ctx, URL)[URL] == KnownPage(
         snapshot_id=first,
         content_hash="hash of A",
         final_url=URL,
@@ -104,76 +104,76 @@ def test_a_page_is_known_by_its_newest_content_even_if_it_had_it_before(
     )
 
 
-def test_hundreds_of_pages_are_one_statement_each_way(shop: RunContext, store: Store) -> None:
+def test_hundreds_of_pages_are_one_statement_each_way(ctx: RunContext, store: Store) -> None:
     urls = [f"https://a.test/{number}?q=" + "x" * 5_000 for number in range(300)]
     pages = [a_page(url, text=str(number)) for number, url in enumerate(urls)]
-    stored = store_pages(shop.content, [(None, page) for page in (*pages, pages[7])], now=NOON)
-    said: list[str] = []
+    stored = store_pages(ctx.content, [(None, page) for page in (*pages, pages[7])], now=NOON)
+    statements: list[str] = []
     with store.begin() as connection:
-        event.listen(connection, "before_cursor_execute", lambda *a: said.append(a[2]))
-        ids = keep_pages(connection, stored, now=NOON)
-        found = known_pages(connection, urls, shop.content)
+        event.listen(connection, "before_cursor_execute", lambda *a: statements.append(a[2]))
+        ids = write_page_snapshots(connection, stored, now=NOON)
+        known = known_pages(connection, urls, ctx.content)
 
-    assert len(said) == 2
-    assert [found[url].snapshot_id for url in urls] == ids[:-1]
+    assert len(statements) == 2
+    assert [known[url].snapshot_id for url in urls] == ids[:-1]
     assert ids[-1] == ids[7]
     assert len(set(ids)) == 300
 
 
-def test_where_a_page_leads_and_how_it_was_shown_is_kept_with_it(shop: RunContext) -> None:
-    found = ("https://a.test/é?a=1", "https://a.test/2")
-    shown = a_page(is_rendered=True, discovered=found, rendering_hash="recipe", links=(URL,))
-    kept(shop, shown, a_page(URL + "/plain"))
+def test_where_a_page_leads_and_how_it_was_shown_is_kept_with_it(ctx: RunContext) -> None:
+    discovered = ("https://a.test/é?a=1", "https://a.test/2")
+    rendered = a_page(
+        is_rendered=True, discovered=discovered, rendering_hash="recipe", links=(URL,)
+    )
+    kept(ctx, rendered, a_page(URL + "/plain"))
 
-    archive = SnapshotArchive(shop.store, shop.content)
-    page, plain = map(known(shop, URL, URL + "/plain").__getitem__, (URL, URL + "/plain"))
+    archive = SnapshotArchive(ctx.store, ctx.content)
+    page, plain = map(known_by_url(ctx, URL, URL + "/plain").__getitem__, (URL, URL + "/plain"))
 
-    assert (page.links_hash, page.rendering_hash) == (links_hash((URL, *found)), "recipe")
-    assert archive.stored(page).links == found
+    assert (page.links_hash, page.rendering_hash) == (links_hash((URL, *discovered)), "recipe")
+    assert archive.stored(page).links == discovered
     assert (archive.stored(plain).links, plain.rendering_hash) == (None, None)
 
 
 @pytest.mark.parametrize("form", ["body_hash", "text_hash", "markdown_hash", "screenshot_hash"])
 @pytest.mark.parametrize("database", ["sqlite"])
 def test_a_page_of_which_an_object_is_gone_is_not_known_until_it_is_kept_again(
-    shop: RunContext, form: str
+    ctx: RunContext, form: str
 ) -> None:
     page = a_page(screenshot=b"png")
-    kept(shop, a_page(text="older"))
-    kept(shop, page, hours=1)
-    lost = next(getattr(row, form) for row in rows(shop.store, snapshots) if row.screenshot_hash)
+    kept(ctx, a_page(text="older"))
+    kept(ctx, page, hours=1)
+    lost = next(getattr(row, form) for row in rows(ctx.store, snapshots) if row.screenshot_hash)
 
-    (shop.settings.home / "content" / lost[:2] / lost[2:]).unlink()
+    (ctx.settings.home / "content" / lost[:2] / lost[2:]).unlink()
 
-    assert known(shop, URL) == {}  # not even by what it said before
-    kept(shop, page, hours=2)
-    assert known(shop, URL)[URL].content_hash == page.content_hash
+    assert known_by_url(ctx, URL) == {}  # not even by what it said before
+    kept(ctx, page, hours=2)
+    assert known_by_url(ctx, URL)[URL].content_hash == page.content_hash
 
 
-def test_nothing_is_known_of_others_and_a_listing_is_no_page(
-    shop: RunContext, store: Store
-) -> None:
-    kept(shop, a_page())
+def test_nothing_is_known_of_others_and_a_listing_is_no_page(ctx: RunContext, store: Store) -> None:
+    kept(ctx, a_page())
     with store.begin() as connection:
         connection.execute(snapshots.update().values(text_hash=None))
 
-    assert known(shop, URL, "https://a.test/other") == {}
+    assert known_by_url(ctx, URL, "https://a.test/other") == {}
 
 
 def test_a_page_that_says_the_same_writes_only_other_validators(
-    shop: RunContext, store: Store
+    ctx: RunContext, store: Store
 ) -> None:
-    kept(shop, a_page())
-    before = known(shop, URL)[URL]
+    kept(ctx, a_page())
+    before = known_by_url(ctx, URL)[URL]
     same = SamePage(
-        url=URL, known=before, etag='"1"', last_modified=None, served_hash=before.served_hash
+        url=URL, known_page=before, etag='"1"', last_modified=None, served_hash=before.served_hash
     )
 
     with store.begin() as connection:
         assert renew_pages(connection, [same]) == 0
         assert renew_pages(connection, [replace(same, etag='"2"', served_hash="other")]) == 1
 
-    after = known(shop, URL)[URL]
+    after = known_by_url(ctx, URL)[URL]
     assert after == replace(before, etag='"2"', served_hash="other")
     with store.read() as connection:
         assert connection.execute(select(func.count()).select_from(snapshots)).scalar() == 1
@@ -181,5 +181,5 @@ def test_a_page_that_says_the_same_writes_only_other_validators(
 
 def test_keeping_no_page_asks_nothing(store: Store) -> None:
     with store.begin() as connection:
-        assert keep_pages(connection, [], now=NOON) == []
+        assert write_page_snapshots(connection, [], now=NOON) == []
         assert renew_pages(connection, []) == 0

@@ -37,8 +37,8 @@ ON_POSTGRES = pytest.mark.parametrize(
 class Run:
     """The hosts of one run that visits a.test, whose pages lead to b.test."""
 
-    def __init__(self, shop: RunContext, leased: LeasedHosts, source: Source, owner: str) -> None:
-        self._shop = shop
+    def __init__(self, ctx: RunContext, leased: LeasedHosts, source: Source, owner: str) -> None:
+        self._ctx = ctx
         self.hosts = leased
         self.owner = owner
         own = leased.lease({"a.test": source})["a.test"]
@@ -47,8 +47,8 @@ class Run:
 
     async def follow(self, until: AsyncExitStack) -> HostLease:
         """A redirect to b.test, which is ours until the stack is left."""
-        await self.own.elsewhere.follow(THERE, honours_robots=True, until=until)
-        borrowed = self.hosts.known("b.test")
+        await self.own.redirect_leases.follow(THERE, honours_robots=True, until=until)
+        borrowed = self.hosts.existing_lease("b.test")
         assert borrowed is not None
         return borrowed
 
@@ -56,37 +56,37 @@ class Run:
         self.hosts.renew()
 
     def release_all(self) -> None:
-        self._release({host: known for host in HOSTS if (known := self.hosts.known(host))})
+        self._release({host: lease for host in HOSTS if (lease := self.hosts.existing_lease(host))})
 
     async def flush(self, meanwhile: asyncio.Event | None = None) -> set[str]:
         """The hosts that were left are free; before that `meanwhile` is waited for."""
-        async with self.hosts.letting_go() as left:
+        async with self.hosts.releasing() as left:
             if meanwhile is not None:
                 await meanwhile.wait()
             await asyncio.to_thread(self._release, left)
         return set(left)
 
     def _release(self, left: dict[str, HostLease]) -> None:
-        with self._shop.store.begin() as connection:
-            now = self._shop.store.clock.now(connection)
-            free = next_allowed_at(left, self._shop.store, connection)
+        with self._ctx.store.begin() as connection:
+            now = self._ctx.store.clock.now(connection)
+            free = next_allowed_at(left, self._ctx.store, connection)
             self.hosts.release(connection, left, free, now=now)
 
 
 @asynccontextmanager
 async def a_run(
-    shop: RunContext, web: FakeWeb, now: datetime, robots_of: Sequence[str] = HOSTS
+    ctx: RunContext, web: FakeWeb, now: datetime, robots_of: Sequence[str] = HOSTS
 ) -> AsyncGenerator[Run]:
-    shop = changed(shop, hosts__delay_seconds=str(DELAY))
-    given_sources(shop.store, a_definition(id="series:one", url="http://a.test/one"))
-    given_robots(shop.store, *robots_of)
-    with shop.store.read() as connection:
+    ctx = changed(ctx, hosts__delay_seconds=str(DELAY))
+    given_sources(ctx.store, a_definition(id="series:one", url="http://a.test/one"))
+    given_robots(ctx.store, *robots_of)
+    with ctx.store.read() as connection:
         source = sources_by_id(connection, ["series:one"])["series:one"]
-    worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds)
+    worker = Worker(ctx.store, lease_seconds=ctx.settings.work.lease_seconds)
     # The database's clock stands still, and so does this one.
     clock = SteadyClock(now, monotonic=lambda: 0.0)
-    async with a_fetcher(shop.settings, web.port) as fetcher:
-        yield Run(shop, LeasedHosts(shop, worker, fetcher, clock), source, worker.owner)
+    async with a_fetcher(ctx.settings, web.port) as fetcher:
+        yield Run(ctx, LeasedHosts(ctx, worker, fetcher, clock), source, worker.owner)
 
 
 def row_of(store: Store, host: str = "b.test") -> Any:
@@ -94,10 +94,10 @@ def row_of(store: Store, host: str = "b.test") -> Any:
 
 
 def test_a_host_that_is_let_go_is_borrowed_only_when_it_is_free_and_then_anew(
-    shop: RunContext, store: Store, web: FakeWeb, now: datetime
+    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     async def story() -> None:
-        async with a_run(shop, web, now) as run:
+        async with a_run(ctx, web, now) as run:
             async with AsyncExitStack() as until:
                 first = await run.follow(until)
             may_release = asyncio.Event()
@@ -115,10 +115,10 @@ def test_a_host_that_is_let_go_is_borrowed_only_when_it_is_free_and_then_anew(
 
 
 def test_a_borrowed_host_is_not_let_go_before_it_is_given_back(
-    shop: RunContext, store: Store, web: FakeWeb, now: datetime
+    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     async def story() -> None:
-        async with a_run(shop, web, now) as run:
+        async with a_run(ctx, web, now) as run:
             async with AsyncExitStack() as until:
                 await run.follow(until)
             async with AsyncExitStack() as until:
@@ -134,13 +134,13 @@ def test_a_borrowed_host_is_not_let_go_before_it_is_given_back(
 @pytest.mark.parametrize("database", ["sqlite"])
 @pytest.mark.parametrize("is_released", [False, True], ids=["still ours", "released"])
 def test_a_host_that_is_borrowed_again_is_asked_at_its_pace(
-    shop: RunContext, web: FakeWeb, now: datetime, *, is_released: bool
+    ctx: RunContext, web: FakeWeb, now: datetime, *, is_released: bool
 ) -> None:
     async def story() -> float:
-        async with a_run(shop, web, now) as run:
+        async with a_run(ctx, web, now) as run:
             async with AsyncExitStack() as until:
                 borrowed = await run.follow(until)
-                assert borrowed.pacer.pace.delay_seconds == DELAY
+                assert borrowed.rate_limiter.pace.delay_seconds == DELAY
                 asked_at = time.monotonic()
             if is_released:
                 await run.flush()
@@ -154,12 +154,12 @@ def test_a_host_that_is_borrowed_again_is_asked_at_its_pace(
 @ON_POSTGRES
 @pytest.mark.parametrize("step", [Run.renew, Run.release_all], ids=["renew", "release"])
 def test_hosts_are_locked_in_one_order_whichever_has_news(
-    shop: RunContext, store: Store, web: FakeWeb, now: datetime, step: Callable[[Run], None]
+    ctx: RunContext, store: Store, web: FakeWeb, now: datetime, step: Callable[[Run], None]
 ) -> None:
     """What robots.txt says is new of the second host alone: the first is locked before it."""
 
     async def story() -> None:
-        async with a_run(shop, web, now, robots_of=["a.test"]) as run, AsyncExitStack() as until:
+        async with a_run(ctx, web, now, robots_of=["a.test"]) as run, AsyncExitStack() as until:
             await run.follow(until)
             with store.begin() as another:
                 lock_hosts(another, ["b.test"])
@@ -173,17 +173,17 @@ def test_hosts_are_locked_in_one_order_whichever_has_news(
 
 @ON_POSTGRES
 def test_a_host_that_cannot_be_released_ends_with_its_lease_and_not_the_run(
-    shop: RunContext, store: Store, web: FakeWeb, now: datetime, database_url: str
+    ctx: RunContext, store: Store, web: FakeWeb, now: datetime, database_url: str
 ) -> None:
     hasty = open_store(f"{database_url}&options=-clock_timeout%3D50", clock=store.clock)
 
     async def story() -> None:
-        async with a_run(replace(shop, store=hasty), web, now) as run:
+        async with a_run(replace(ctx, store=hasty), web, now) as run:
             with store.begin() as another:
                 lock_hosts(another, ["a.test"])
-                await asyncio.to_thread(run.hosts.let_go, {"a.test": run.own})
+                await asyncio.to_thread(run.hosts.release_in_own_transaction, {"a.test": run.own})
             assert row_of(store, "a.test").lease_owner == run.owner
-            await asyncio.to_thread(run.hosts.let_go, {"a.test": run.own})
+            await asyncio.to_thread(run.hosts.release_in_own_transaction, {"a.test": run.own})
             assert row_of(store, "a.test").lease_owner is None
 
     asyncio.run(story())

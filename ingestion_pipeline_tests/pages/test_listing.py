@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from ingestion_pipeline.engine.polling.protocol import (
+    ChangedFeed,
     FetchState,
-    NewListing,
-    SameListing,
-    fetch_listing,
-    listing_hash,
+    UnchangedFeed,
+    feed_hash,
+    fetch_feed,
 )
 from ingestion_pipeline.pages.http.request import Answer, Fetched, Request, Unchanged
 from ingestion_pipeline.tasks.errors import Permanent
@@ -30,7 +30,7 @@ class Pages:
     def first_request(self) -> Request:
         return Request(url=URL, accept="text/plain")
 
-    def next_request(self, body: bytes, *, asked: Request, url: str = "") -> Request | None:
+    def next_request(self, body: bytes, *, previous: Request, url: str = "") -> Request | None:
         following = body.decode().partition(" next: ")[2]
         return Request(url=following) if following else None
 
@@ -42,10 +42,14 @@ class Pages:
 
     def read(
         self, known: FetchState | None = None, *, reader: str = "rss:1", max_pages: int = 5
-    ) -> SameListing | NewListing:
+    ) -> UnchangedFeed | ChangedFeed:
         return asyncio.run(
-            fetch_listing(
-                self, known or FetchState(), reader=reader, fetch=self.fetch, max_pages=max_pages
+            fetch_feed(
+                self,
+                known or FetchState(),
+                parser_version=reader,
+                fetch=self.fetch,
+                max_pages=max_pages,
             )
         )
 
@@ -68,12 +72,12 @@ def three_pages(last: str = "three") -> Pages:
     )
 
 
-def known_from(listing: NewListing, *, etag: str | None = None) -> FetchState:
+def known_from(listing: ChangedFeed, *, etag: str | None = None) -> FetchState:
     return FetchState(content_hash=listing.content_hash, etag=etag)
 
 
-def new(answer: SameListing | NewListing) -> NewListing:
-    assert isinstance(answer, NewListing)
+def new(answer: UnchangedFeed | ChangedFeed) -> ChangedFeed:
+    assert isinstance(answer, ChangedFeed)
     return answer
 
 
@@ -101,7 +105,7 @@ def test_an_unchanged_answer_is_the_same_listing_with_its_new_validators() -> No
 
     same = pages.read(FetchState(content_hash="0" * 64, etag='"v1"'))
 
-    assert same == SameListing(etag='"v1"', last_modified="today")
+    assert same == UnchangedFeed(etag='"v1"', last_modified="today")
 
 
 def test_equal_pages_are_the_same_listing_although_the_server_sent_them_again() -> None:
@@ -110,7 +114,7 @@ def test_equal_pages_are_the_same_listing_although_the_server_sent_them_again() 
 
     same = pages.read(known_from(before, etag='"v0"'))
 
-    assert same == SameListing(etag='"v1"', last_modified="yesterday")
+    assert same == UnchangedFeed(etag='"v1"', last_modified="yesterday")
 
 
 def test_many_equal_pages_are_the_same_listing_and_keep_no_validators() -> None:
@@ -119,7 +123,7 @@ def test_many_equal_pages_are_the_same_listing_and_keep_no_validators() -> None:
 
     same = three_pages().read(known_from(before))
 
-    assert same == SameListing(etag=None, last_modified=None)
+    assert same == UnchangedFeed(etag=None, last_modified=None)
 
 
 def test_a_change_on_the_last_page_is_seen() -> None:
@@ -135,18 +139,18 @@ def test_another_reader_makes_the_same_pages_a_new_listing(reader: str) -> None:
     pages = Pages({URL: "one"})
     before = new(pages.read())
 
-    assert isinstance(pages.read(known_from(before), reader=reader), NewListing)
+    assert isinstance(pages.read(known_from(before), reader=reader), ChangedFeed)
 
 
 def test_the_hash_knows_where_one_page_ends_and_the_next_begins() -> None:
-    one = listing_hash([a_page("ab"), a_page("c")], reader="r")
-    other = listing_hash([a_page("a"), a_page("bc")], reader="r")
+    first = feed_hash([a_page("ab"), a_page("c")], parser_version="r")
+    other = feed_hash([a_page("a"), a_page("bc")], parser_version="r")
 
-    assert one != other
+    assert first != other
 
 
 def test_the_hash_knows_where_the_reader_ends() -> None:
-    assert listing_hash([], reader="ab") != listing_hash([a_page("b")], reader="a")
+    assert feed_hash([], parser_version="ab") != feed_hash([a_page("b")], parser_version="a")
 
 
 def test_as_many_pages_as_allowed_are_read() -> None:

@@ -13,7 +13,7 @@ from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import chapters
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import a_shop, given_sources, poll, rows, settings_of
+from ingestion_pipeline_tests.pollers import a_run_context, given_sources, poll, rows, settings_of
 
 CONFIG = {
     "items": "li",
@@ -29,18 +29,18 @@ def web() -> Iterator[FakeWeb]:
 
 
 @pytest.fixture
-def shop(store: Store, database_url: str, tmp_path: Path) -> RunContext:
-    return a_shop(store, settings_of(tmp_path / "home", database_url))
+def ctx(store: Store, database_url: str, tmp_path: Path) -> RunContext:
+    return a_run_context(store, settings_of(tmp_path / "home", database_url))
 
 
 def test_pages_become_chapters_whose_relative_dates_count_from_the_fetch(
-    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     given_sources(store, a_definition(url="http://a.test/solo", platform="html", config=CONFIG))
     web.routes["/solo"] = "<li><a href=/2>Ch. 2</a><i>yesterday</i></li><a class=next href=/old>"
     web.routes["/old"] = "<li><a href=/1>Ch. 1</a><i>2 days ago</i></li>"
 
-    poll(shop, web)
+    poll(ctx, web)
 
     today = clock.at.replace(hour=0, minute=0, second=0, microsecond=0)
     assert {row.number: row.published_at for row in rows(store, chapters)} == {

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import event, select
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.pages.politeness.hosts import Leased, keep_robots, lease_hosts
+from ingestion_pipeline.pages.politeness.hosts import Leased, lease_hosts, store_robots
 from ingestion_pipeline.sources.definition import definition_of
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.operator_changes import declaration, redeclare
@@ -76,13 +76,13 @@ def statements(store: Store) -> list[str]:
 
 
 def test_a_forbidden_address_is_never_asked_and_its_poll_waits_for_other_rules(
-    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     robots_of(web, FORBIDDEN)
     web.routes |= {"/private/1": a_feed(1), "/private/open/2": a_feed(1), "/3": a_feed(1)}
     given_sources(store, a_source("/private/1"), a_source("/private/open/2"), a_source("/3"))
 
-    _, fetched = fetch(shop, web)
+    _, fetched = fetch(ctx, web)
 
     assert sorted(web.paths) == ["/3", "/private/open/2"]
     assert (fetched.counts.changed, fetched.counts.given_back) == (2, 1)
@@ -98,18 +98,18 @@ def test_a_forbidden_address_is_never_asked_and_its_poll_waits_for_other_rules(
 
 
 def test_rules_that_are_known_cost_no_request_and_no_statement_until_they_expire(
-    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     robots_of(web, FORBIDDEN)
     web.routes |= {"/private/1": a_feed(1), "/3": Reply(a_feed(1), headers={"ETag": '"a"'})}
     given_sources(store, a_source("/3"), a_source("/private/1"))
-    poll(shop, web)
+    poll(ctx, web)
     assert len(web.robots_requests) == 1
 
     clock.advance(hours=23)
     sent = statements(store)
     by_hand = replace(POLLS, source_ids=("series:3", "series:private-1"))
-    polled = poll(shop, web, by_hand)
+    polled = poll(ctx, web, by_hand)
 
     assert (polled.counts.unchanged, polled.counts.given_back) == (1, 1)
     assert len(web.robots_requests) == 1
@@ -118,7 +118,7 @@ def test_rules_that_are_known_cost_no_request_and_no_statement_until_they_expire
 
     clock.advance(hours=2)
     robots_of(web, 404)
-    assert poll(shop, web).counts.changed == 1
+    assert poll(ctx, web).counts.changed == 1
     assert len(web.robots_requests) == 2
     assert web.paths.count("/private/1") == 1
 
@@ -128,7 +128,7 @@ def test_rules_that_are_known_cost_no_request_and_no_statement_until_they_expire
     [(404, None), (403, None), (500, "robots_unavailable"), (429, "robots_unavailable")],
 )
 def test_without_rules_all_is_allowed_and_without_an_answer_nothing(
-    shop: RunContext,
+    ctx: RunContext,
     store: Store,
     web: FakeWeb,
     clock: FixedClock,
@@ -139,7 +139,7 @@ def test_without_rules_all_is_allowed_and_without_an_answer_nothing(
     web.routes |= {"/1": a_feed(1), "/2": a_feed(1)}
     given_sources(store, a_source("/1"), a_source("/2"))
 
-    fetch(shop, web)
+    fetch(ctx, web)
 
     assert len(web.robots_requests) == 1
     assert len(web.requests) == (0 if code else 2)
@@ -150,10 +150,10 @@ def test_without_rules_all_is_allowed_and_without_an_answer_nothing(
         assert f"robots.txt answered {answer}: nothing is fetched" in why(store, "series:2")
         robots_of(web, 404)
         clock.advance(minutes=59)
-        fetch(shop, web, replace(POLLS, source_ids=("series:1",)))
+        fetch(ctx, web, replace(POLLS, source_ids=("series:1",)))
         assert (len(web.robots_requests), web.paths) == (1, [])
         clock.advance(minutes=2)
-        assert fetch(shop, web)[1].counts.changed == 2
+        assert fetch(ctx, web)[1].counts.changed == 2
 
 
 @ON_SQLITE
@@ -174,14 +174,14 @@ def test_without_rules_all_is_allowed_and_without_an_answer_nothing(
     ],
 )
 def test_odd_answers_for_robots_are_read_as_the_standard_has_it(
-    shop: RunContext, store: Store, web: FakeWeb, answer: WebAnswer, allowed: bool
+    ctx: RunContext, store: Store, web: FakeWeb, answer: WebAnswer, allowed: bool
 ) -> None:
     web.routes |= {"a.test/robots.txt": answer, "/1": a_feed(1)}
     web.routes |= {"b.test/rules": b"User-agent: *\nDisallow: /1"}
     given_sources(store, a_source("/1"))
 
     for _ in range(2):  # read at first, then by what was kept
-        poll(shop, web, replace(POLLS, source_ids=("series:1",)))
+        poll(ctx, web, replace(POLLS, source_ids=("series:1",)))
 
     assert web.paths.count("/1") == (2 if allowed else 0)
     assert len([one for one in web.robots_requests if one.host == "a.test"]) == 1
@@ -189,69 +189,69 @@ def test_odd_answers_for_robots_are_read_as_the_standard_has_it(
 
 @ON_SQLITE
 def test_a_robots_txt_that_drips_is_the_polls_own_failure_and_nothing_is_fetched(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """A host that is down for ever must open its breaker one day."""
     robots_of(web, drips(b"HTTP/1.1 200 OK\r\n\r\n", every_seconds=0.05))
     given_sources(store, a_source("/1"))
     began = time.monotonic()
 
-    fetch(changed(shop, fetch__deadline_seconds="0.4", work__max_attempts="1"), web)
+    fetch(changed(ctx, fetch__deadline_seconds="0.4", work__max_attempts="1"), web)
 
     assert (web.requests, time.monotonic() - began < 2) == ([], True)
-    [letter] = rows(store, dead_letters)
-    assert letter.error_code == "timeout"
-    assert "http://a.test/robots.txt" in letter.error
+    [dead_letter] = rows(store, dead_letters)
+    assert dead_letter.error_code == "timeout"
+    assert "http://a.test/robots.txt" in dead_letter.error
     assert rows(store, hosts)[0].lease_owner is None
 
 
 @ON_SQLITE
 def test_a_redirect_into_what_is_forbidden_is_not_followed(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     robots_of(web, FORBIDDEN)
     web.routes |= {"/1": redirect("/private/1"), "/private/1": a_feed(1)}
     given_sources(store, a_source("/1"))
 
-    fetch(shop, web)
+    fetch(ctx, web)
 
     assert web.paths == ["/1"]
     assert task_row(store, "series:1").error_code == "blocked_by_robots"
 
 
 def test_a_crawl_delay_spaces_the_requests_of_two_processes(
-    shop: RunContext, store: Store, web: FakeWeb, database_url: str
+    ctx: RunContext, store: Store, web: FakeWeb, database_url: str
 ) -> None:
     robots_of(web, b"User-agent: *\nCrawl-delay: 0.5")
     names = ["/1", "/2", "/3", "/4"]
     web.routes |= {name: a_feed(1) for name in names}
     given_sources(store, *(a_source(name) for name in names))
     changes = {"polling__slice_seconds": "1", "hosts__lease_seconds": "1"}
-    job = Job(url=database_url, home=shop.settings.home, port=web.port, changes=changes)
+    job = Job(url=database_url, home=ctx.settings.home, port=web.port, changes=changes)
 
     pair = [Child(poll_until_done, job) for _ in range(2)]
     assert sum(child.result() for child in pair) == 4
 
-    asked = sorted(one.at for one in [*web.requests, *web.robots_requests])
+    times = sorted(request.at for request in [*web.requests, *web.robots_requests])
     assert (len(web.robots_requests), len(web.requests)) == (1, 4)
-    assert min(after - before for before, after in pairwise(asked)) >= 0.49
+    assert min(after - before for before, after in pairwise(times)) >= 0.49
     assert rows(store, hosts)[0].crawl_delay_seconds == 0.5
 
 
 @ON_SQLITE
 def test_an_absurd_crawl_delay_is_cut_and_left_to_later_runs(
-    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     answer = Reply(b"User-agent: *\nCrawl-delay: 999999", 200, {"Cache-Control": "no-cache"})
     robots_of(web, answer)
     web.routes |= {"/1": a_feed(1), "/2": a_feed(1)}
     given_sources(store, a_source("/1"), a_source("/2"))
 
-    _, first = fetch(shop, web)
+    _, first = fetch(ctx, web)
     assert (first.counts.given_back, web.paths) == (2, [])
     assert "delay that the host's robots.txt asks for" in why(store, "series:1")
     clock.advance(seconds=601)
-    _, second = fetch(shop, web)
+    _, second = fetch(ctx, web)
 
     assert (second.counts.changed, second.counts.given_back, len(web.paths)) == (1, 1, 1)
     left = rows(store, hosts)[0].next_allowed_at - clock.at
@@ -259,7 +259,7 @@ def test_an_absurd_crawl_delay_is_cut_and_left_to_later_runs(
 
 
 def test_an_override_is_fetched_and_both_its_setting_and_its_end_are_audited(
-    shop: RunContext, store: Store, web: FakeWeb, now: datetime
+    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     robots_of(web, FORBIDDEN)
     web.routes |= {"/private/1": a_feed(1), "/private/2": a_feed(1)}
@@ -267,58 +267,58 @@ def test_an_override_is_fetched_and_both_its_setting_and_its_end_are_audited(
     given_sources(store, overriding, a_source("/private/2"))
     given_sources(store, overriding)
 
-    fetch(shop, web)
+    fetch(ctx, web)
     with store.begin() as connection:
         source = sources_by_id(connection, [overriding.id])[overriding.id]
         honest, _ = definition_of(declaration(source) | {"config": {}})
         assert honest is not None
         redeclare(connection, source, honest, actor="ana", now=now)
         query = select(audit_log.c.actor, audit_log.c.action, audit_log.c.subject)
-        said = [tuple(row) for row in connection.execute(query.order_by(audit_log.c.id))]
+        audit_rows = [tuple(row) for row in connection.execute(query.order_by(audit_log.c.id))]
 
     assert (source.ignores_robots, web.paths) == (True, ["/private/1"])
-    assert said[0] == ("system", "source.ignore_robots", overriding.id)
-    assert said[1] == ("ana", "source.honour_robots", overriding.id)
-    assert [action for _, action, _ in said].count("source.ignore_robots") == 1
+    assert audit_rows[0] == ("system", "source.ignore_robots", overriding.id)
+    assert audit_rows[1] == ("ana", "source.honour_robots", overriding.id)
+    assert [action for _, action, _ in audit_rows].count("source.ignore_robots") == 1
 
 
 @ON_SQLITE
 def test_a_documented_api_is_not_asked_for_robots(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     config = {"api_base": "http://a.test", "manga_id": "one"}
     given_sources(store, a_source("/title/one", platform="mangadex", config=config))
 
-    fetch(shop, web)
+    fetch(ctx, web)
 
     assert (len(web.requests), web.robots_requests) == (1, [])
 
 
 @ON_SQLITE
 def test_rules_told_to_an_agent_of_another_name_are_asked_for_again(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_robots(store, "a.test", text=b"User-agent: *\nDisallow: /", agent="another/1.0")
     web.routes["/1"] = a_feed(1)
     given_sources(store, a_source("/1"))
 
-    fetch(shop, web)
+    fetch(ctx, web)
 
     assert (len(web.robots_requests), web.paths) == (1, ["/1"])
 
 
 @ON_SQLITE
 def test_rules_are_kept_with_the_heartbeat_of_a_long_visit(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """A worker that dies later need not have asked for nothing."""
     robots_of(web, FORBIDDEN)
     web.routes["/1"] = slowly(a_feed(1), 2)
     given_sources(store, a_source("/1"))
-    shop = changed(shop, work__lease_seconds="1")
+    ctx = changed(ctx, work__lease_seconds="1")
 
     async def visit() -> Any:
-        run = asyncio.create_task(fetch_async(shop, web.port))
+        run = asyncio.create_task(fetch_async(ctx, web.port))
         await asyncio.to_thread(wait_until, lambda: any(row.robots for row in rows(store, hosts)))
         [row] = rows(store, hosts)
         await run
@@ -331,15 +331,15 @@ def test_rules_are_kept_with_the_heartbeat_of_a_long_visit(
 
 
 def test_only_who_has_the_host_keeps_what_it_says(store: Store, now: datetime) -> None:
-    told = {"a.test": ({"http://a.test": {"rules": []}}, 2.0)}
+    rules_by_host = {"a.test": ({"http://a.test": {"rules": []}}, 2.0)}
     with store.begin() as connection:
         lease_hosts(connection, ["a.test"], owner="one", now=now, lease=HOUR)
-        keep_robots(connection, told, owner="another", now=now)
+        store_robots(connection, rules_by_host, owner="another", now=now)
         before = lease_hosts(connection, ["a.test"], owner="one", now=now, lease=HOUR)
-        keep_robots(connection, told, owner="one", now=now)
+        store_robots(connection, rules_by_host, owner="one", now=now)
         after = lease_hosts(connection, ["a.test"], owner="one", now=now, lease=HOUR)
 
     assert before == {"a.test": Leased(next_allowed_at=None)}
-    assert after == {"a.test": Leased(next_allowed_at=None, robots=told["a.test"][0])}
+    assert after == {"a.test": Leased(next_allowed_at=None, robots=rules_by_host["a.test"][0])}
     [row] = rows(store, hosts)
     assert (row.crawl_delay_seconds, row.robots_fetched_at) == (2.0, now)

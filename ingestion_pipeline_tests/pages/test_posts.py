@@ -15,9 +15,9 @@ def test_a_request_with_a_body_is_posted_as_json() -> None:
 
         assert isinstance(answer, Fetched)
         assert answer.body == b'{"total": 0}'
-        (asked,) = web.requests
-        assert (asked.method, asked.body) == ("POST", QUESTION)
-        assert asked.headers["content-type"] == "application/json"
+        (request,) = web.requests
+        assert (request.method, request.body) == ("POST", QUESTION)
+        assert request.headers["content-type"] == "application/json"
 
 
 def test_a_redirected_question_is_asked_again_where_it_leads() -> None:

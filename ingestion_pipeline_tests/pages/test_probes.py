@@ -22,44 +22,44 @@ from ingestion_pipeline_tests.pollers import (
 DAY = timedelta(days=1)
 
 
-def opened_breaker(shop: RunContext, web: FakeWeb, clock: FixedClock) -> datetime:
+def opened_breaker(ctx: RunContext, web: FakeWeb, clock: FixedClock) -> datetime:
     """Five failed polls of one source; when its probe may be."""
-    given_sources(shop.store, a_definition(url="http://a.test/1"))
+    given_sources(ctx.store, a_definition(url="http://a.test/1"))
     web.routes["/1"] = 404
     for _ in range(5):
         clock.advance(days=2)
-        fetch(shop, web)
-    assert source_row(shop.store).status == "open"
+        fetch(ctx, web)
+    assert source_row(ctx.store).status == "open"
     web.requests.clear()
     return clock.at + DAY
 
 
-def probe_with_twenty_workers(shop: RunContext, web: FakeWeb) -> None:
+def probe_with_twenty_workers(ctx: RunContext, web: FakeWeb) -> None:
     async def probe() -> None:
-        await asyncio.gather(*(fetch_async(shop, web.port) for _ in range(20)))
+        await asyncio.gather(*(fetch_async(ctx, web.port) for _ in range(20)))
 
     asyncio.run(probe())
 
 
 def test_an_open_breaker_lets_nothing_through_for_a_day(
-    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
-    probe_at = opened_breaker(shop, web, clock)
+    probe_at = opened_breaker(ctx, web, clock)
     clock.at = probe_at - timedelta(seconds=1)
 
-    probe_with_twenty_workers(shop, web)
+    probe_with_twenty_workers(ctx, web)
 
     assert web.requests == []
 
 
 def test_twenty_workers_send_one_probe_and_its_failure_closes_the_door_for_another_day(
-    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
-    opened_breaker(shop, web, clock)
+    opened_breaker(ctx, web, clock)
     web.routes["/1"] = 500  # transient: a poll would try three times, a probe does not
     probed_at = clock.advance(days=1, hours=3)
 
-    probe_with_twenty_workers(shop, web)
+    probe_with_twenty_workers(ctx, web)
 
     assert web.paths == ["/1"]
     source = source_row(store)
@@ -69,13 +69,13 @@ def test_twenty_workers_send_one_probe_and_its_failure_closes_the_door_for_anoth
 
 
 def test_a_probe_that_succeeds_closes_the_breaker(
-    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
-    opened_breaker(shop, web, clock)
+    opened_breaker(ctx, web, clock)
     web.routes["/1"] = a_feed(1)
     clock.advance(days=1, hours=3)
 
-    poll(shop, web)
+    poll(ctx, web)
 
     source = source_row(store)
     assert (source.status, source.failure_count, len(web.requests)) == ("active", 0, 1)

@@ -31,9 +31,9 @@ class Way:
 
     async def say(self, *lines: str, body: bytes = b"", authorization: str | None = None) -> bytes:
         """All that the proxy answers to these lines, until it hangs up."""
-        given = self.entry.authorization if authorization is None else authorization
+        credentials = self.entry.authorization if authorization is None else authorization
         reader, writer = await asyncio.open_connection(LOOPBACK, self.proxy.port)
-        head = [*lines, *([f"Proxy-Authorization: {given}"] if given else []), "", ""]
+        head = [*lines, *([f"Proxy-Authorization: {credentials}"] if credentials else []), "", ""]
         writer.write("\r\n".join(head).encode() + body)
         try:
             async with asyncio.timeout(10):
@@ -64,7 +64,7 @@ def test_without_a_pass_nothing_is_forwarded(web: FakeWeb, authorization: str) -
 
     answers = on_the_way(web, ask)
 
-    assert all(one.startswith(b"HTTP/1.1 407 ") for one in answers)
+    assert all(answer.startswith(b"HTTP/1.1 407 ") for answer in answers)
     assert web.connections == 0
 
 

@@ -31,10 +31,10 @@ def fetch(
 
     async def run() -> Answer:
         guard = Guard(frozenset(), FakeResolver(names))
-        asked = Request(url="http://a.test/jobs?page=1", secret=secret)
+        request = Request(url="http://a.test/jobs?page=1", secret=secret)
         secrets = Secrets(allowed=allowed, read={VARIABLE: known}.get)
-        async with HttpFetcher(AGENT, FetchLimits(), guard, secrets=secrets) as one:
-            return await one.fetch(asked, now=NOW)
+        async with HttpFetcher(AGENT, FetchLimits(), guard, secrets=secrets) as fetcher:
+            return await fetcher.fetch(request, now=NOW)
 
     return asyncio.run(run())
 
@@ -67,8 +67,8 @@ def test_no_error_tells_it(answer: object) -> None:
     with FakeWeb({path: answer}) as web, pytest.raises(WorkError) as caught:  # pyright: ignore[reportArgumentType]  one of the answers
         fetch(web, SecretPlace.QUERY)
 
-    told = "".join(traceback.format_exception(caught.value))
-    assert "hunter2" not in told
+    text = "".join(traceback.format_exception(caught.value))
+    assert "hunter2" not in text
     assert "a.test/jobs" in str(caught.value)
 
 
@@ -104,8 +104,8 @@ def test_our_own_variables_are_not_to_be_sent(name: str) -> None:
 )
 def test_an_answer_that_repeats_it_says_dots_and_is_asked_for_anew_next_time(repeated: str) -> None:
     headers = {"ETag": f'"{repeated}"', "Last-Modified": "Mon, 16 Nov 2026 00:00:00 GMT"}
-    said = Reply(f"you sent {repeated}!".encode(), headers=headers)
-    with FakeWeb({"/jobs?page=1": said}) as web:
+    reply = Reply(f"you sent {repeated}!".encode(), headers=headers)
+    with FakeWeb({"/jobs?page=1": reply}) as web:
         answer = fetch(web, SecretPlace.BEARER)
 
     assert isinstance(answer, Fetched)

@@ -17,23 +17,23 @@ from ingestion_pipeline_tests.pollers import (
 )
 
 
-def polled_once(shop: RunContext, web: FakeWeb, clock: FixedClock) -> None:
+def polled_once(ctx: RunContext, web: FakeWeb, clock: FixedClock) -> None:
     """One source with chapters 1 to 3, due again."""
-    given_sources(shop.store, a_definition(url="http://a.test/solo"))
+    given_sources(ctx.store, a_definition(url="http://a.test/solo"))
     web.routes["/solo"] = a_feed(1, 2, 3)
-    poll(shop, web)
+    poll(ctx, web)
     clock.advance(days=1)
 
 
 def test_a_feed_that_differs_only_in_its_bytes_is_no_change(
-    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     """Many feeds state when they were built: at every poll another body, and nothing new."""
-    polled_once(shop, web, clock)
+    polled_once(ctx, web, clock)
     before = source_row(store).last_changed_at, rows(store, snapshots), rows(store, chapters)
     web.routes["/solo"] = a_feed(1, 2, 3) + b"<!-- built just now -->"
 
-    polled = poll(shop, web)
+    polled = poll(ctx, web)
 
     assert polled.counts == PollCounts(unchanged=1)
     assert (
@@ -45,16 +45,16 @@ def test_a_feed_that_differs_only_in_its_bytes_is_no_change(
 
 
 def test_a_page_that_cannot_be_read_is_kept_to_be_looked_at_once(
-    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
-    polled_once(shop, web, clock)
+    polled_once(ctx, web, clock)
     web.routes["/solo"] = b"<!doctype html><html><title>Solo</title></html>"
 
     for _ in range(2):
-        poll(shop, web)
+        poll(ctx, web)
         clock.advance(days=2)
 
     [good, broken] = rows(store, snapshots)
     assert (good.failure, broken.failure) == (None, "not_a_feed")
     assert broken.body_hash == broken.content_hash
-    assert shop.content.get(broken.content_hash).startswith(b"<!doctype html>")
+    assert ctx.content.get(broken.content_hash).startswith(b"<!doctype html>")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.pages.http.status import verdict
+from ingestion_pipeline.pages.http.status import status_error
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient, WorkError
 from ingestion_pipeline.tasks.retry import retry_after
 
@@ -17,14 +17,14 @@ URL = "http://user:hunter2@a.test/x"
 
 
 def judged(status: int, **headers: str) -> WorkError:
-    error = verdict(status, {k.replace("_", "-"): v for k, v in headers.items()}, URL, NOW)
+    error = status_error(status, {k.replace("_", "-"): v for k, v in headers.items()}, URL, NOW)
     assert error is not None
     return error
 
 
 @pytest.mark.parametrize("status", [200, 201, 204, 206, 299])
 def test_a_success_is_no_error(status: int) -> None:
-    assert verdict(status, {}, URL, NOW) is None
+    assert status_error(status, {}, URL, NOW) is None
 
 
 @pytest.mark.parametrize("status", [408, 425, 500, 502, 503, 504, 520, 599])

@@ -38,7 +38,7 @@ def given_list(store: Store, **config: object) -> None:
     ],
 )
 def test_a_listing_behind_a_wall_disables_its_source_and_is_not_asked_again(
-    shop: RunContext,
+    ctx: RunContext,
     store: Store,
     web: FakeWeb,
     clock: FixedClock,
@@ -49,7 +49,7 @@ def test_a_listing_behind_a_wall_disables_its_source_and_is_not_asked_again(
     web.routes["/solo"] = answer
 
     for _ in range(2):
-        poll(shop, web)
+        poll(ctx, web)
         clock.advance(days=9)
 
     source = source_row(store)
@@ -61,8 +61,8 @@ def test_a_listing_behind_a_wall_disables_its_source_and_is_not_asked_again(
     with store.read() as connection:
         watched = watched_source(connection, "series:solo")
     assert watched is not None
-    shown = reason(watched.source, watched.poll, now=clock.at, max_attempts=3)
-    assert code.replace("_", " ") in shown
+    explanation = reason(watched.source, watched.poll, now=clock.at, max_attempts=3)
+    assert code.replace("_", " ") in explanation
 
 
 @pytest.mark.parametrize(
@@ -76,43 +76,43 @@ def test_a_listing_behind_a_wall_disables_its_source_and_is_not_asked_again(
 )
 @pytest.mark.parametrize("database", ["sqlite"])
 def test_what_is_served_instead_of_a_listing_is_named(
-    shop: RunContext, store: Store, web: FakeWeb, answer: bytes, code: str
+    ctx: RunContext, store: Store, web: FakeWeb, answer: bytes, code: str
 ) -> None:
     given_list(store)
     web.routes["/solo"] = answer
 
-    poll(shop, web)
+    poll(ctx, web)
 
-    [letter] = rows(store, dead_letters)
-    assert letter.error_code == code
+    [dead_letter] = rows(store, dead_letters)
+    assert dead_letter.error_code == code
     assert source_row(store).failure_count == 1
     assert [one.failure for one in rows(store, snapshots)] == [code]
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
 def test_a_list_that_may_be_empty_is_believed_unless_it_is_a_wall(
-    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     given_list(store, may_be_empty=True)
     web.routes["/solo"] = [b"<title>Solo</title><p>No chapters yet.", LOGIN]
 
-    poll(shop, web)
+    poll(ctx, web)
     assert source_row(store).status == "active"
     clock.advance(days=9)
-    poll(shop, web)
+    poll(ctx, web)
 
     assert source_row(store).status == "disabled"
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
 def test_a_401_without_a_form_is_a_failure_and_no_wall(
-    shop: RunContext, store: Store, web: FakeWeb
+    ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """A key that has run out is no reason to switch its source off at once."""
     given_list(store)
     web.routes["/solo"] = Reply(b'{"error": "unauthorized"}', 401)
 
-    poll(shop, web)
+    poll(ctx, web)
 
     assert [one.error_code for one in rows(store, dead_letters)] == ["http_401"]
     assert (source_row(store).status, source_row(store).failure_count) == ("active", 1)
@@ -120,12 +120,12 @@ def test_a_401_without_a_form_is_a_failure_and_no_wall(
 
 @pytest.mark.parametrize("database", ["sqlite"])
 def test_a_plain_403_is_a_block_and_waits_four_hours(
-    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     given_list(store)
     web.routes["/solo"] = Reply(b"<html><title>Forbidden</title>You may not.", 403)
 
-    poll(shop, web)
+    poll(ctx, web)
 
     task = task_row(store)
     assert (task.status, task.error_code) == ("PENDING", "http_403")
@@ -134,11 +134,11 @@ def test_a_plain_403_is_a_block_and_waits_four_hours(
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
-def test_a_feed_is_never_taken_for_a_wall(shop: RunContext, store: Store, web: FakeWeb) -> None:
+def test_a_feed_is_never_taken_for_a_wall(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     given_sources(store, a_definition(url="http://a.test/solo"))
     web.routes["/solo"] = a_feed(1, note=" Sign in, verify you are human, page not found")
 
-    poll(shop, web)
+    poll(ctx, web)
 
     assert source_row(store).status == "active"
     assert rows(store, dead_letters) == []

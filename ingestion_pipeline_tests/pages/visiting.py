@@ -62,10 +62,10 @@ def visited(
     check_url: Callable[[str], None] | None = None,
     markdown: bool = True,
 ) -> PageAnswer:
-    asked = PageVisit(url=web.url(visit)) if isinstance(visit, str) else visit
+    page_visit = PageVisit(url=web.url(visit)) if isinstance(visit, str) else visit
     return with_fetcher(
         lambda fetcher: PageVisitor(fetcher.fetch, browser, markdown=markdown).visit(
-            asked, now=now, check_url=check_url
+            page_visit, now=now, check_url=check_url
         ),
         Guard(frozenset({web.host_port})),
     )
@@ -85,15 +85,15 @@ def known_from(answer: PageAnswer, *, at: datetime = NOW) -> KnownPage:
     """What the store would say of the page after this answer."""
     if isinstance(answer, SamePage):
         return KnownPage(
-            snapshot_id=answer.known.snapshot_id,
-            content_hash=answer.known.content_hash,
-            final_url=answer.known.final_url,
+            snapshot_id=answer.known_page.snapshot_id,
+            content_hash=answer.known_page.content_hash,
+            final_url=answer.known_page.final_url,
             served_hash=answer.served_hash,
             etag=answer.etag,
             last_modified=answer.last_modified,
             rendered_at=answer.rendered_at,
-            links_hash=answer.known.links_hash,
-            rendering_hash=answer.known.rendering_hash,
+            links_hash=answer.known_page.links_hash,
+            rendering_hash=answer.known_page.rendering_hash,
         )
     return KnownPage(
         snapshot_id=1,

@@ -46,7 +46,7 @@ def test_what_a_visitor_cannot_see_is_not_text(hidden: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "shown",
+    "output",
     [
         "<p style='opacity:0'>shown",
         "<p style='display:block'>shown",
@@ -63,8 +63,8 @@ def test_what_a_visitor_cannot_see_is_not_text(hidden: str) -> None:
         "<select><option>shown</select>",
     ],
 )
-def test_what_a_visitor_can_get_to_see_is_text(shown: str) -> None:
-    assert cleaned_text(f"<body>{SEEN}{shown}</body>") == "Baking I\nshown"
+def test_what_a_visitor_can_get_to_see_is_text(output: str) -> None:
+    assert cleaned_text(f"<body>{SEEN}{output}</body>") == "Baking I\nshown"
 
 
 def test_a_page_that_hides_all_until_a_script_runs_is_not_empty() -> None:
@@ -108,9 +108,9 @@ def test_what_another_project_kept_of_a_page_is_kept() -> None:
 
 @given(st.text(alphabet="ab é漢\u00a0\u2003\u3000\u200b\t\n\x0b\x1f\x85&<>;#l", max_size=40))
 def test_a_paragraph_is_its_words_whatever_is_between_them(text: str) -> None:
-    said = cleaned_text(f"<p>{escape(text)}<p>b <b>b</b>")
+    message = cleaned_text(f"<p>{escape(text)}<p>b <b>b</b>")
 
-    assert said == "\n".join(filter(None, [readable(text.replace("\n", " ")), "b b"]))
+    assert message == "\n".join(filter(None, [readable(text.replace("\n", " ")), "b b"]))
 
 
 def test_what_is_shown_as_it_is_written_is_text_as_it_is_written() -> None:

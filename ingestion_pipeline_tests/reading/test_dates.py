@@ -117,6 +117,6 @@ def test_what_is_no_date_is_none(text: str) -> None:
 
 @given(text=st.text(max_size=60) | st.text("0123456789-/: agodysthe", max_size=30))
 def test_no_text_is_too_strange(text: str) -> None:
-    found = read_date(text, now=NOW)
+    result = read_date(text, now=NOW)
 
-    assert found is None or found.tzinfo is UTC
+    assert result is None or result.tzinfo is UTC

@@ -99,10 +99,10 @@ def test_hostile_bodies_are_decoded_at_once(body: bytes) -> None:
 def test_real_pages_have_the_titles_people_see(name: str, title: str) -> None:
     text = decode(sample(f"html_tricky/{name}").read_bytes())
 
-    found = re.search(r"<title[^>]*>([^<]*)", text)
+    result = re.search(r"<title[^>]*>([^<]*)", text)
 
-    assert found is not None
-    assert clean_text(found[1]) == title
+    assert result is not None
+    assert clean_text(result[1]) == title
 
 
 @pytest.mark.parametrize(

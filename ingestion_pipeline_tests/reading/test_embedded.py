@@ -27,18 +27,18 @@ def embedded(name: str) -> EmbeddedData:
 
 
 def expected(name: str) -> Any:
-    found = json.loads(sample(f"{FOLDER}/{name}.expected.json").read_text())
-    return found["json-ld"] if isinstance(found, dict) else found
+    result = json.loads(sample(f"{FOLDER}/{name}.expected.json").read_text())
+    return result["json-ld"] if isinstance(result, dict) else result
 
 
 def as_json_ld(value: Any) -> Any:
     """Extruct's form of microdata, in the form of JSON-LD."""
     if isinstance(value, list):
-        return [as_json_ld(one) for one in value]
+        return [as_json_ld(item) for item in value]
     if not isinstance(value, dict):
         return value
     if not isinstance(value.get("properties"), dict):
-        return {key: as_json_ld(one) for key, one in value.items()}
+        return {key: as_json_ld(item) for key, item in value.items()}
     named = {"@type": value["type"]} | ({"@id": value["id"]} if "id" in value else {})
     return named | as_json_ld(value["properties"])
 
@@ -50,29 +50,29 @@ def pairs() -> list[str]:
 
 @pytest.mark.parametrize("name", [name for name in pairs() if name not in {*NOT_READ, *AS_META}])
 def test_json_ld_and_microdata_say_what_extruct_says(name: str) -> None:
-    found = embedded(name)
+    result = embedded(name)
 
-    wanted = as_json_ld(expected(name))
-    assert wanted in ([*found.json_ld], [*found.microdata])
-    assert not found.problems
+    expected_value = as_json_ld(expected(name))
+    assert expected_value in ([*result.json_ld], [*result.microdata])
+    assert not result.problems
 
 
 @pytest.mark.parametrize("name", [*NOT_READ, *AS_META])
 def test_the_exceptions_are_still_exceptions_and_crash_nothing(name: str) -> None:
-    found = embedded(name)
+    result = embedded(name)
 
-    assert not found.json_ld
-    assert not found.microdata
+    assert not result.json_ld
+    assert not result.microdata
 
 
 def test_open_graph_and_dublin_core_are_meta() -> None:
     properties = expected("misc__opengraph_test")[0]["properties"]
     core = expected("misc__dublincore_test")[0]
 
-    assert {tuple(one) for one in properties} <= set(embedded("misc__opengraph_test").meta)
-    said = dict(embedded("misc__dublincore_test").meta)
-    named = [one for one in [*core["elements"], *core["terms"]] if "name" in one]
-    assert {one["name"]: one["content"] for one in named} == said
+    assert {tuple(name) for name in properties} <= set(embedded("misc__opengraph_test").meta)
+    message = dict(embedded("misc__dublincore_test").meta)
+    named = [name for name in [*core["elements"], *core["terms"]] if "name" in name]
+    assert {name["name"]: name["content"] for name in named} == message
     assert embedded("misc__opengraph_test").meta_content("og:nothing", "og:type") == "article"
 
 
@@ -87,10 +87,10 @@ def test_things_are_found_however_deep_and_by_their_short_names() -> None:
     html = f"<script type='application/ld+json; charset=utf-8'>{json.dumps(graph)}</script>"
     html += "<div itemscope itemtype='http://schema.org/Course'><b itemprop=name>C</b></div>"
 
-    found = read_embedded(html)
+    result = read_embedded(html)
 
-    assert [thing["name"] for thing in found.things("Course")] == ["A", "B", "C"]
-    assert len(list(found.things())) == 5
+    assert [thing["name"] for thing in result.things("Course")] == ["A", "B", "C"]
+    assert len(list(result.things())) == 5
     assert types_of({"@type": "http://schema.org/Course"}) == {"Course"}
 
 
@@ -116,19 +116,19 @@ def test_things_are_found_however_deep_and_by_their_short_names() -> None:
     ],
 )
 def test_what_is_broken_and_can_be_read_is_read(script: str) -> None:
-    found = read_embedded(f"<script type='application/ld+json'>{script}</script>")
+    result = read_embedded(f"<script type='application/ld+json'>{script}</script>")
 
-    assert [thing.get("name") for thing in found.things("Course")] == ["A"], found.problems
+    assert [thing.get("name") for thing in result.things("Course")] == ["A"], result.problems
 
 
 @pytest.mark.parametrize("script", ["hello", "{", "{{}}", '{"a": function() {}}', "[" * 5_000])
 def test_what_cannot_be_read_is_a_problem_beside_the_rest(script: str) -> None:
     good = '<script type="application/ld+json">{"@type": "Course"}</script>'
 
-    found = read_embedded(f"<script type='application/ld+json'>{script}</script>{good}")
+    result = read_embedded(f"<script type='application/ld+json'>{script}</script>{good}")
 
-    assert len(list(found.things("Course"))) == 1
-    assert [one.code for one in found.problems] in (["bad_json_ld"], [])
+    assert len(list(result.things("Course"))) == 1
+    assert [problem.code for problem in result.problems] in (["bad_json_ld"], [])
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_what_cannot_be_read_is_a_problem_beside_the_rest(script: str) -> None:
     ],
 )
 def test_the_state_of_scripts_is_read_with_its_name(html: str, name: str, data: object) -> None:
-    assert [(one.name, one.data) for one in read_embedded(html).states] == [(name, data)]
+    assert [(state.name, state.data) for state in read_embedded(html).states] == [(name, data)]
 
 
 def test_a_program_is_no_state() -> None:
@@ -165,8 +165,8 @@ def test_a_program_is_no_state() -> None:
 def test_the_jobs_of_a_widget_are_in_its_script() -> None:
     states = read_embedded(sample("jobs/html/jobylon_mcdonalds_se.html").read_text()).states
 
-    found = [one.data for one in states if one.name == "JBL.embed_v2['jobs']"]
-    assert [len(data) for data in found if isinstance(data, list)] == [125]
+    result = [state.data for state in states if state.name == "JBL.embed_v2['jobs']"]
+    assert [len(data) for data in result if isinstance(data, list)] == [125]
 
 
 def test_items_that_refer_to_each_other_end() -> None:

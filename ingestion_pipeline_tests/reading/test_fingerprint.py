@@ -59,14 +59,14 @@ DIFFERENT = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other"), SAME, ids=[one[:20] for one, _ in SAME])
-def test_another_day_is_no_change(one: str, other: str) -> None:
-    assert content_hash(one) == content_hash(other)
+@pytest.mark.parametrize(("item", "other"), SAME, ids=[item[:20] for item, _ in SAME])
+def test_another_day_is_no_change(item: str, other: str) -> None:
+    assert content_hash(item) == content_hash(other)
 
 
-@pytest.mark.parametrize(("one", "other"), DIFFERENT, ids=[one[:20] for one, _ in DIFFERENT])
-def test_another_fact_is_a_change(one: str, other: str) -> None:
-    assert content_hash(one) != content_hash(other)
+@pytest.mark.parametrize(("item", "other"), DIFFERENT, ids=[item[:20] for item, _ in DIFFERENT])
+def test_another_fact_is_a_change(item: str, other: str) -> None:
+    assert content_hash(item) != content_hash(other)
 
 
 MOMENTS = [
@@ -93,10 +93,10 @@ MOMENTS = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other"), MOMENTS, ids=[one for one, _ in MOMENTS])
-def test_a_moment_goes_in_every_spelling_and_the_next_line_stays(one: str, other: str) -> None:
-    assert content_hash(f"{one}\n1200 seats") == content_hash(f"{other}\n1200 seats")
-    assert content_hash(f"{one}\n1200 seats") != content_hash(f"{one}\n1100 seats")
+@pytest.mark.parametrize(("item", "other"), MOMENTS, ids=[item for item, _ in MOMENTS])
+def test_a_moment_goes_in_every_spelling_and_the_next_line_stays(item: str, other: str) -> None:
+    assert content_hash(f"{item}\n1200 seats") == content_hash(f"{other}\n1200 seats")
+    assert content_hash(f"{item}\n1200 seats") != content_hash(f"{item}\n1100 seats")
 
 
 # Each once hashed alike, or reads like one that did; `{}` is the fact.
@@ -136,15 +136,15 @@ FACTS = [
 ]
 
 
-@pytest.mark.parametrize(("page", "one", "other"), FACTS)
-def test_a_fact_that_reads_like_a_date_is_kept(page: str, one: str, other: str) -> None:
-    assert content_hash(page.format(one)) != content_hash(page.format(other))
+@pytest.mark.parametrize(("page", "item", "other"), FACTS)
+def test_a_fact_that_reads_like_a_date_is_kept(page: str, item: str, other: str) -> None:
+    assert content_hash(page.format(item)) != content_hash(page.format(other))
 
 
 def test_the_day_goes_where_its_year_may_be_a_number_of_seats() -> None:
-    one, other = "As of May 1, 2000 seats are left", "As of May 2, 2000 seats are left"
+    item, other = "As of May 1, 2000 seats are left", "As of May 2, 2000 seats are left"
 
-    assert content_hash(one) == content_hash(other)
+    assert content_hash(item) == content_hash(other)
 
 
 FORMATS = ("%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%B %d, %Y", "%d %b %Y", "%A, %d %B %Y", "%b %d, %Y")

@@ -29,8 +29,10 @@ WORLD = (
 
 
 def proof(value: Value, text: str) -> tuple[str, str | None]:
-    found = ground(value, text)
-    return found.status.value, text[found.start : found.end] if found.start is not None else None
+    result = ground(value, text)
+    return result.status.value, text[
+        result.start : result.end
+    ] if result.start is not None else None
 
 
 @pytest.mark.parametrize(
@@ -195,13 +197,15 @@ def test_whatever_stands_between_two_word_boundaries_is_exact(
     last = data.draw(st.integers(first, len(words) - 1))
     value = text[words[first].start() : words[last].end()]
 
-    found = ground(value, text)
+    result = ground(value, text)
 
-    assert found.status in {"exact", "value", "absent", "unverifiable"}
-    if found.status == "absent":  # the word goes on with a mark, or a number does with its decimals
+    assert result.status in {"exact", "value", "absent", "unverifiable"}
+    if (
+        result.status == "absent"
+    ):  # the word goes on with a mark, or a number does with its decimals
         assert not is_apart(text, words[first].start(), words[last].end())
-    elif found.status == "exact":
-        assert NormalForm.of(value).text == NormalForm.of(text[found.start : found.end]).text
+    elif result.status == "exact":
+        assert NormalForm.of(value).text == NormalForm.of(text[result.start : result.end]).text
 
 
 def is_apart(text: str, start: int, end: int) -> bool:
@@ -212,13 +216,13 @@ def is_apart(text: str, start: int, end: int) -> bool:
 @settings(max_examples=150, deadline=None)
 @given(st.text(max_size=40), st.text(max_size=200))
 def test_a_span_says_what_it_proves_and_nothing_crashes(value: str, text: str) -> None:
-    found = ground(value, text)
+    result = ground(value, text)
 
-    if found.status == "exact":
-        assert found.start is not None
-        wanted = NormalForm.of(value).text
-        assert wanted in NormalForm.of(text[found.start : found.end]).text or value in text
-    assert (found.start is None) == (found.status in {"absent", "unverifiable"})
+    if result.status == "exact":
+        assert result.start is not None
+        expected = NormalForm.of(value).text
+        assert expected in NormalForm.of(text[result.start : result.end]).text or value in text
+    assert (result.start is None) == (result.status in {"absent", "unverifiable"})
 
 
 @settings(max_examples=100, deadline=None)
@@ -242,12 +246,12 @@ def test_a_large_page_is_asked_for_hundreds_of_values_in_seconds() -> None:
     assert len(page) > 150_000
     started = time.thread_time()
 
-    found = [ground(course, page) for course in courses[:200]]
+    result = [ground(course, page) for course in courses[:200]]
     lost = [ground(course.replace("computing", "farming animals"), page) for course in courses[:20]]
     fuzzy = ground("CS 1500 Topics number 500 of computin, part 3", page)
 
-    assert {one.status for one in found} == {"exact"}
-    assert {one.status for one in lost} == {"absent"}
+    assert {item.status for item in result} == {"exact"}
+    assert {item.status for item in lost} == {"absent"}
     assert fuzzy.status == "fuzzy"
     assert time.thread_time() - started < 5
 

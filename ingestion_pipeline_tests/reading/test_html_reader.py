@@ -131,7 +131,7 @@ def test_a_page_that_breaks_off_is_read_as_far_as_it_goes_and_says_so() -> None:
     reading = reader(label="a").read(BODY[: BODY.index(b"<a class=next")]).reading
 
     assert len(reading.records) == 2
-    assert [one.where for one in reading.problems] == ["page"]
+    assert [problem.where for problem in reading.problems] == ["page"]
 
 
 @given(body=st.binary(max_size=300) | st.text("<>/!-ab li=\"'&;\0", max_size=300).map(str.encode))

@@ -36,9 +36,9 @@ def test_the_document_may_be_the_list_and_an_item_its_own_field(body: bytes) -> 
 
 def test_the_first_path_that_says_something_counts() -> None:
     paths = [JsonPath.of("none"), JsonPath.of("id")]
-    found = JsonReader(items=JsonPath.of("data.list"), fields={"id": paths}).read(BODY).reading
+    result = JsonReader(items=JsonPath.of("data.list"), fields={"id": paths}).read(BODY).reading
 
-    assert found.records[0] == {"id": "7"}
+    assert result.records[0] == {"id": "7"}
 
 
 def test_an_item_without_a_required_field_is_a_problem_and_the_rest_counts() -> None:
@@ -49,7 +49,9 @@ def test_an_item_without_a_required_field_is_a_problem_and_the_rest_counts() -> 
     reading = strict.read(BODY).reading
 
     assert [item["id"] for item in reading.records] == ["7"]
-    assert [(one.where, "id" in one.message) for one in reading.problems] == [("item 1", True)]
+    assert [(problem.where, "id" in problem.message) for problem in reading.problems] == [
+        ("item 1", True)
+    ]
 
 
 def test_a_list_of_something_else_is_refused_with_what_it_has() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ingestion_pipeline.reading.html.cleaning import body_html
 from ingestion_pipeline.reading.html.links import links_from
-from ingestion_pipeline.reading.html.markdown import Lead, LinkedHtml, _Memory
+from ingestion_pipeline.reading.html.markdown import LinkedHtml, LinkTarget, _Memory
 from ingestion_pipeline.reading.html.parsing import parse_html
 
 URL = "https://a.test/shop/list?page=1"
@@ -34,10 +34,10 @@ def test_a_remembered_link_leads_where_it_would_lead_from_this_page(
     html = "".join(f'<a href="{escape(href)}">x</a>' for href in hrefs)
     linked(html, other)  # another page of the site, or of its folder, has them as well
 
-    found = tuple(links_from(parse_html(html), base))
+    result = tuple(links_from(parse_html(html), base))
 
-    assert linked(html, base).pages() == found
-    assert linked("", base).pages(hrefs) == found
+    assert linked(html, base).pages() == result
+    assert linked("", base).pages(hrefs) == result
 
 
 def test_a_page_at_the_root_says_nothing_of_links_in_a_folder() -> None:
@@ -64,19 +64,19 @@ def test_no_other_attribute_is_taken_for_an_address() -> None:
 def test_a_place_on_a_page_is_told_to_a_reader_and_is_no_page_of_its_own() -> None:
     body = linked("<a href=/x#part-2>x</a><a href=/x#y.z>x</a><a href='#top'>x</a>", URL)
 
-    assert body.leads == [
-        Lead("https://a.test/x", b' href="https://a.test/x#part-2"'),
-        Lead("https://a.test/x", b' href="https://a.test/x#y.z"'),
-        Lead(None, b' href="#top"'),
+    assert body.targets == [
+        LinkTarget("https://a.test/x", b' href="https://a.test/x#part-2"'),
+        LinkTarget("https://a.test/x", b' href="https://a.test/x#y.z"'),
+        LinkTarget(None, b' href="#top"'),
     ]
 
 
 def test_what_is_remembered_is_bounded() -> None:
     memory = _Memory(3)
     for name in (b"a", b"b", b"c"):
-        memory.keep("https://a.test/", name, Lead(name.decode(), b""))
+        memory.keep("https://a.test/", name, LinkTarget(name.decode(), b""))
 
-    assert memory.of("https://a.test/") == {b"c": Lead("c", b"")}
+    assert memory.of("https://a.test/") == {b"c": LinkTarget("c", b"")}
 
 
 def test_sites_without_links_are_forgotten_as_well() -> None:

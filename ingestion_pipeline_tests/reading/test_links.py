@@ -153,9 +153,9 @@ def test_the_quick_way_to_a_link_of_the_same_host_is_the_right_one(
     address = linked_page(base, href)
     canonical = canonical_or_none(address) if address else None
 
-    found = links_from(parse_html(f'<a href="{escape(href)}">x</a>'), base)
+    result = links_from(parse_html(f'<a href="{escape(href)}">x</a>'), base)
 
-    assert found == ({canonical: address} if canonical else {})
+    assert result == ({canonical: address} if canonical else {})
 
 
 QUERIES = st.lists(
@@ -172,9 +172,9 @@ def test_the_quick_way_knows_when_a_query_is_in_order(pairs: list[str]) -> None:
 
 @given(st.text(max_size=40), st.sampled_from([None, URL, "https://b.test", "nonsense", "http://["]))
 def test_no_link_raises(link: str, base: str | None) -> None:
-    found = absolute_link(base, link)
+    result = absolute_link(base, link)
 
-    assert found is None or found.lower().startswith(("http://", "https://"))
+    assert result is None or result.lower().startswith(("http://", "https://"))
 
 
 STEPS = st.lists(

@@ -25,34 +25,34 @@ def found_in(body: LocatedBody, value: datetime) -> FoundPlace | None:
     return locate(body, ["c7"], {"published_at": value}, now=NOW)["published_at"]
 
 
-@pytest.mark.parametrize(("said", "value"), WORDED)
-def test_a_date_is_found_in_json_by_its_value(said: str, value: datetime) -> None:
+@pytest.mark.parametrize(("message", "value"), WORDED)
+def test_a_date_is_found_in_json_by_its_value(message: str, value: datetime) -> None:
     other = {"id": "c8", "when": "1 April 2026"}
-    body = body_of(json.dumps([{"id": "c7", "when": said}, other]).encode(), "application/json")
+    body = body_of(json.dumps([{"id": "c7", "when": message}, other]).encode(), "application/json")
 
     place = found_in(body, value)
 
     assert place is not None
-    assert (place.quote, place.path, place.by) == (said, "$[0].when", "value")
+    assert (place.quote, place.path, place.by) == (message, "$[0].when", "value")
 
 
-@pytest.mark.parametrize(("said", "value"), WORDED)
-def test_a_date_is_found_in_a_page_behind_the_records_anchor(said: str, value: datetime) -> None:
-    text = f"<p>1 April 2026</p><a href='/c7'>Chapter</a> c7 <i>{said}</i><a>c8</a>"
+@pytest.mark.parametrize(("message", "value"), WORDED)
+def test_a_date_is_found_in_a_page_behind_the_records_anchor(message: str, value: datetime) -> None:
+    text = f"<p>1 April 2026</p><a href='/c7'>Chapter</a> c7 <i>{message}</i><a>c8</a>"
     place = found_in(LocatedBody(text), value)
 
     assert place is not None
     assert place.by == "value"
-    assert place.quote in said
+    assert place.quote in message
     assert text[place.start : place.end] == place.quote
 
 
-@pytest.mark.parametrize("said", ["1 April 2026", "2 days ago", "soon", "5", "c5"])
-def test_another_date_proves_nothing(said: str) -> None:
-    body = body_of(json.dumps([{"id": "c7", "when": said}]).encode(), "application/json")
+@pytest.mark.parametrize("message", ["1 April 2026", "2 days ago", "soon", "5", "c5"])
+def test_another_date_proves_nothing(message: str) -> None:
+    body = body_of(json.dumps([{"id": "c7", "when": message}]).encode(), "application/json")
 
     assert found_in(body, FIFTH) is None
-    assert found_in(LocatedBody(f"c7 {said}"), FIFTH) is None
+    assert found_in(LocatedBody(f"c7 {message}"), FIFTH) is None
 
 
 def test_a_date_that_is_worded_plainly_is_no_conversion() -> None:

@@ -124,8 +124,8 @@ def test_what_is_remembered_of_one_page_does_not_lead_astray_on_another() -> Non
 
     for url in [*pages, *reversed(pages)]:
         written = "".join(f"<p><a title=t href='{link}' class=c>t</a>" for link in links)
-        found = [absolute_link(url, link) for link in links]
-        told = [f"[t]({address})" if address else "t" for address in found]
+        result = [absolute_link(url, link) for link in links]
+        told = [f"[t]({address})" if address else "t" for address in result]
         assert to_markdown(written, url=url) == "\n\n".join(told)
 
 
@@ -155,9 +155,11 @@ def test_hidden_text_does_not_reach_a_reader() -> None:
     "style", ["font-size:0", "font-size: 0; overflow: hidden", "visibility: hidden"]
 )
 def test_what_is_shown_inside_a_hidden_element_is_kept(style: str) -> None:
-    shown = "font-size: 14px; visibility: visible"
+    visible_style = "font-size: 14px; visibility: visible"
 
-    markdown = to_markdown(f'<ul style="{style}"><li><b style="{shown}">Chemistry</b></li></ul>')
+    markdown = to_markdown(
+        f'<ul style="{style}"><li><b style="{visible_style}">Chemistry</b></li></ul>'
+    )
 
     assert markdown == "- **Chemistry**"
 
@@ -191,7 +193,7 @@ def test_a_page_that_would_grow_without_end_is_read_at_once(html: str, line: str
 
     assert time.thread_time() - started < 1
     assert len(markdown) <= 4 * len(html) + 100_000
-    assert any(found.startswith(line) for found in markdown.split("\n"))
+    assert any(result.startswith(line) for result in markdown.split("\n"))
 
 
 def test_a_tall_table_with_a_long_cell_is_not_padded_on_the_way() -> None:
@@ -243,8 +245,8 @@ def test_no_sample_loses_its_words() -> None:
     short: list[str] = []
     for path in pages():
         html = decode(path.read_bytes())
-        kept = re.sub(r"\]\([^)]*\)|\W", "", to_markdown(html))
-        lost = {word for word in re.findall(r"\w+", cleaned_text(html)) if word not in kept}
+        stored = re.sub(r"\]\([^)]*\)|\W", "", to_markdown(html))
+        lost = {word for word in re.findall(r"\w+", cleaned_text(html)) if word not in stored}
         short.extend(f"{path.name}: {word}" for word in lost)
 
     assert short == []

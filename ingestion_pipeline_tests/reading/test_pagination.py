@@ -9,7 +9,8 @@ URL = "https://a.test/courses?page=1"
 def found(html: str, url: str = URL) -> list[tuple[str, Clue, int | None, str | None]]:
     pages = following_pages(parse_html(html), url)
     return [
-        (one.url.removeprefix("https://a.test"), one.clue, one.number, one.pattern) for one in pages
+        (page.url.removeprefix("https://a.test"), page.clue, page.number, page.pattern)
+        for page in pages
     ]
 
 
@@ -54,7 +55,7 @@ def test_a_next_button_without_words_counts_in_a_pager_only() -> None:
 def test_addresses_alone_speak_when_several_agree() -> None:
     several = "<a href='/l?p=2'>Fall</a><a href='/l?p=3'>Spring</a>"
 
-    assert [one[1:3] for one in found(several)] == [(Clue.QUERY, 2), (Clue.QUERY, 3)]
+    assert [item[1:3] for item in found(several)] == [(Clue.QUERY, 2), (Clue.QUERY, 3)]
     assert found("<a href='/l?p=2'>Fall</a>") == []
 
 

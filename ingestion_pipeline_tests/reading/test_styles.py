@@ -147,9 +147,9 @@ def test_a_sheet_for_others_hides_nothing(sheet: str) -> None:
 def test_of_too_many_rules_the_first_count_in_every_process() -> None:
     sheet = "".join(f".c{number}{{display:none}}" for number in range(MAX_SELECTORS + 50))
 
-    found = [selector for selector, _ in hiding_selectors(sheet)]
+    result = [selector for selector, _ in hiding_selectors(sheet)]
 
-    assert found == [f"body .c{number}" for number in range(MAX_SELECTORS)]
+    assert result == [f"body .c{number}" for number in range(MAX_SELECTORS)]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import insert, select
 
 from ingestion_pipeline.series.operator_changes import Merged, Split, merge, split
-from ingestion_pipeline.sources.canonical_series import homes
+from ingestion_pipeline.sources.canonical_series import series_assignments
 from ingestion_pipeline.store.tables import (
     audit_log,
     chapter_sources,
@@ -121,7 +121,7 @@ def check_invariants(syncing: Syncing, *, moved_by_file: Sequence[str] = ()) -> 
     """What must hold whatever was merged, split and ingested."""
     with syncing.store.read() as connection:
         ids = list(connection.execute(select(sources.c.id)).scalars())
-        home = {one: found.series_id for one, found in homes(connection, ids).items()}
+        home = {one: found.series_id for one, found in series_assignments(connection, ids).items()}
         rows = connection.execute(select(series)).mappings().all()
         told = connection.execute(select(outbox.c.subject_id)).scalars().all()
         query = select(sources.c.id, sources.c.record_count)

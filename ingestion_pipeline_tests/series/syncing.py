@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Table, select, update
 
-from ingestion_pipeline.engine.polling.protocol import Ingested
+from ingestion_pipeline.engine.polling.protocol import IngestResult
 from ingestion_pipeline.reading.structured.items import Problem, Reading
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.ingestion import ingest_listings
@@ -70,7 +70,7 @@ class Syncing:
 
     def sync(
         self, listed: Sequence[Release], *, by: str = SOLO, complete: bool = True, unread: int = 0
-    ) -> Ingested:
+    ) -> IngestResult:
         """What the source's next poll comes to."""
         [result] = self.sync_together({by: listed}, complete=complete, unread=unread)
         return result
@@ -81,7 +81,7 @@ class Syncing:
         *,
         complete: bool = True,
         unread: int = 0,
-    ) -> list[Ingested]:
+    ) -> list[IngestResult]:
         """Several sources' polls in one batch."""
         with self.store.begin() as connection:
             return self.sync_in(connection, listed, complete=complete, unread=unread)
@@ -93,7 +93,7 @@ class Syncing:
         *,
         complete: bool = True,
         unread: int = 0,
-    ) -> list[Ingested]:
+    ) -> list[IngestResult]:
         """The same inside a transaction of the test's own."""
         now = self.clock.at
         wanted = ClaimFilter(kind="poll", source_ids=list(listed))
@@ -115,7 +115,7 @@ class Syncing:
                 etag=None,
                 last_modified=None,
                 is_read=not result.quarantined,
-                changed=result.says_something and not result.quarantined,
+                changed=result.has_changes and not result.quarantined,
                 updated=result.updated,
                 withdrawn=result.withdrawn,
                 newest_at=result.newest_at,

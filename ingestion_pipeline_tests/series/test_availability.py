@@ -178,10 +178,10 @@ def test_a_listing_is_not_believed_when_it_is_empty_or_has_lost_more_than_half(
     listed: int, known: int, vanished: int, believed: bool
 ) -> None:
     reason = reason_to_quarantine(
-        listed=listed, known=known, vanished=vanished, accepts_drop=False, limits=LIMITS
+        listed=listed, existing=known, vanished=vanished, accepts_drop=False, limits=LIMITS
     )
     accepted = reason_to_quarantine(
-        listed=listed, known=known, vanished=vanished, accepts_drop=True, limits=LIMITS
+        listed=listed, existing=known, vanished=vanished, accepts_drop=True, limits=LIMITS
     )
 
     assert (reason is None) is believed
@@ -258,7 +258,7 @@ def test_a_release_that_has_left_the_window_is_kept(syncing: Syncing) -> None:
 
     result = syncing.sync(second, complete=False)
 
-    assert (result.updated, result.says_something) == (0, False)
+    assert (result.updated, result.has_changes) == (0, False)
     [link] = [row for row in syncing.links() if len(row["releases"]) == 2]
     groups = sorted(release["scanlation_group"] for release in link["releases"])
     assert groups == ["First", "Second"]

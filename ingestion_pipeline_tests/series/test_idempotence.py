@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, text
 
-from ingestion_pipeline.engine.polling.protocol import Ingested
+from ingestion_pipeline.engine.polling.protocol import IngestResult
 from ingestion_pipeline.reading.structured.items import Reading
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.ingestion import ingest_listings
@@ -37,7 +37,7 @@ def ingest(syncing: Syncing, connection: Connection, source: Source, listed: lis
 
 def ingest_in_own_transaction(
     syncing: Syncing, source: Source, listed: list[Release], start: threading.Barrier
-) -> list[Ingested]:
+) -> list[IngestResult]:
     with closing(open_store(str(syncing.settings.store_url), clock=syncing.clock)) as own:
         start.wait()
         with own.begin() as connection:

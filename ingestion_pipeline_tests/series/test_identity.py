@@ -12,7 +12,7 @@ from sqlalchemy import insert, select, update
 
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.canonical_series import homes
+from ingestion_pipeline.sources.canonical_series import series_assignments
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import chapters, follows, notices, outbox, series
 from ingestion_pipeline_tests.builders import a_release
@@ -120,7 +120,10 @@ class World:
 
     def split(self) -> None:
         with self.syncing.store.read() as connection:
-            home = {one: found.series_id for one, found in homes(connection, SOURCES).items()}
+            home = {
+                one: found.series_id
+                for one, found in series_assignments(connection, SOURCES).items()
+            }
         old = self.random.choice(sorted(set(home.values())))
         mine = [one for one in SOURCES if home[one] == old]
         leaving = self.random.sample(mine, self.random.randint(1, len(mine)))

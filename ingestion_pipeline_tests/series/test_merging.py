@@ -102,7 +102,7 @@ def test_what_was_merged_before_goes_along_and_no_name_leads_in_a_circle(syncing
     merge_now(syncing, "a", "b")
 
     for old, new in (("a", "c"), ("b", "a"), ("c", "a")):
-        with pytest.raises(SeriesMerged, match="'a' was merged into 'b'; name that one"):
+        with pytest.raises(SeriesMerged, match="'a' was merged into 'b'; use that id"):
             merge_now(syncing, old, new)
     merge_now(syncing, "b", "c")
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, select
 from ingestion_pipeline.series.lookup import SeriesMerged, UnknownSeries
 from ingestion_pipeline.series.operator_changes import CannotSplit, split
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.canonical_series import homes
+from ingestion_pipeline.sources.canonical_series import series_assignments
 from ingestion_pipeline.sources.lookup import UnknownSource
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import outbox, series, tasks
@@ -92,7 +92,7 @@ def test_a_split_undoes_a_merge(syncing: Syncing) -> None:
     assert all_links(syncing) == before
     assert syncing.source(C).record_count == counts
     with syncing.store.read() as connection:
-        found = homes(connection, [A, C])
+        found = series_assignments(connection, [A, C])
     assert (found[C].why, found[C].is_assigned) == ("as its declaration says", False)
     check_invariants(syncing)
 
@@ -107,7 +107,10 @@ def test_who_came_by_a_merge_and_does_not_leave_stays(syncing: Syncing) -> None:
     split_now(syncing, "one", "other", C)
 
     with syncing.store.read() as connection:
-        assert {key: one.series_id for key, one in homes(connection, [C, "series:d"]).items()} == {
+        assert {
+            key: one.series_id
+            for key, one in series_assignments(connection, [C, "series:d"]).items()
+        } == {
             C: "other",
             "series:d": "one",
         }
@@ -159,12 +162,12 @@ def test_what_cannot_be_split_is_refused_with_its_reason(syncing: Syncing) -> No
         split_now(syncing, "onee", "two", A)
     with pytest.raises(SeriesMerged, match="'other' was merged into 'one'"):
         split_now(syncing, "other", "two", C)
-    with pytest.raises(CannotSplit, match="no id of a series"):
+    with pytest.raises(CannotSplit, match="is not a valid series id"):
         split_now(syncing, "one", "No Id", A)
     split_now(syncing, "one", "two", B)
-    with pytest.raises(CannotSplit, match="series:b tells of 'two', not of 'one'"):
+    with pytest.raises(CannotSplit, match="series:b belongs to 'two', not to 'one'"):
         split_now(syncing, "one", "three", B)
-    with pytest.raises(SeriesMerged, match="'other' was merged into 'one'; name that one"):
+    with pytest.raises(SeriesMerged, match="'other' was merged into 'one'; use that id"):
         split_now(syncing, "two", "other", B)
 
     assert {link for link in all_links(syncing) if link[0] != B} == {

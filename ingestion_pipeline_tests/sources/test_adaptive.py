@@ -19,14 +19,14 @@ from ingestion_pipeline.sources.scheduling import budget as polling_budget
 from ingestion_pipeline.sources.scheduling import tiers
 from ingestion_pipeline.sources.scheduling.budget import (
     PollingBudget,
-    adjusted,
-    first_price,
-    market,
+    adjusted_request_cost,
+    current_budget,
+    initial_request_cost,
     prior_rate,
 )
-from ingestion_pipeline.sources.scheduling.change_model import ChangeModel, learned
+from ingestion_pipeline.sources.scheduling.change_model import ChangeModel, with_changes
 from ingestion_pipeline.sources.scheduling.explanation import expectation
-from ingestion_pipeline.sources.scheduling.tiers import Habits, after_success, is_stale
+from ingestion_pipeline.sources.scheduling.tiers import SchedulingInputs, after_success, is_stale
 from ingestion_pipeline.sources.source import Kind, Tier
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources
@@ -38,16 +38,16 @@ MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 
 def weekly(changes: int = 12, last: timedelta = 2 * DAY) -> ChangeModel:
     """A change a week, the last one so long ago."""
-    moments = [(NOON - last - one * 7 * DAY).timestamp() for one in reversed(range(changes))]
-    return learned(ChangeModel(), [(at, at) for at in moments])
+    moments = [(NOON - last - number * 7 * DAY).timestamp() for number in reversed(range(changes))]
+    return with_changes(ChangeModel(), [(at, at) for at in moments])
 
 
 def checked(
     rhythm: ChangeModel, *, settings: Settings = EXACT, readers: int = 0, **changes: Any
 ) -> tiers.PollState:
-    habits = Habits(
-        rhythm=rhythm,
-        price=first_price(Kind.SERIES, settings),
+    habits = SchedulingInputs(
+        change_model=rhythm,
+        request_cost=initial_request_cost(Kind.SERIES, settings),
         prior_rate=prior_rate(Kind.SERIES, settings),
     )
     return after_success(
@@ -56,8 +56,8 @@ def checked(
         now=NOON,
         settings=settings,
         random=Random(7),
-        readers=readers,
-        habits=habits,
+        followers=readers,
+        inputs=habits,
     )
 
 
@@ -98,8 +98,8 @@ def test_a_source_that_finds_its_own_time_is_checked_when_a_change_is_expected()
     ],
 )
 def test_the_tier_decides_where_nothing_can_be_expected(changes: dict[str, Any]) -> None:
-    given: dict[str, Any] = {"rhythm": weekly()} | changes
-    standing = checked(given.pop("rhythm"), **given)
+    arguments: dict[str, Any] = {"rhythm": weekly()} | changes
+    standing = checked(arguments.pop("rhythm"), **arguments)
 
     assert (standing.urgency, standing.checks_per_day) == (None, None)
 
@@ -137,43 +137,47 @@ def test_a_source_is_not_stale_while_it_is_checked_as_seldom_as_planned() -> Non
 def test_no_family_is_found_later_than_by_tiers_at_as_many_requests(family: str) -> None:
     """The promise is five in a hundred; each is far better (benchmarks/polling)."""
     histories = synthetic(family, count=3, days=80)
-    found = compare(histories, days=80, settings=DEFAULTS, rules=("ours",), near=0.15)
+    result = compare(histories, days=80, settings=DEFAULTS, rules=("ours",), near=0.15)
 
-    assert found["ours"].mean <= 1.05 * found["tiers"].mean
+    assert result["ours"].mean <= 1.05 * result["tiers"].mean
 
 
 @pytest.mark.parametrize(
     ("planned", "goes"), [(200.0, 1), (100.0, 0), (50.0, -1), (0.0, 0)], ids=str
 )
 def test_a_price_follows_what_is_planned(planned: float, goes: int) -> None:
-    after = adjusted(10.0, planned=planned, budget=100.0, sources=10, elapsed=HOUR)
+    after = adjusted_request_cost(10.0, planned=planned, budget=100.0, sources=10, elapsed=HOUR)
 
     assert (after > 10) - (after < 10) == goes
 
 
 def test_a_price_moves_all_the_way_once_every_source_has_planned_anew() -> None:
     """The checks go by the root of the price: a tenth too many of them is a fifth of the price."""
-    after = adjusted(10.0, planned=110.0, budget=100.0, sources=10, elapsed=DAY)
+    after = adjusted_request_cost(10.0, planned=110.0, budget=100.0, sources=10, elapsed=DAY)
 
     assert after == pytest.approx(12.1)
 
 
 def test_prices_bring_the_checks_to_the_budget_and_stay_there() -> None:
     """Each source plans as the price has it, and plans anew only when it is checked."""
-    rates, price_now, wait = [1 / (one * 86_400) for one in range(1, 41)], 500.0, list[float]()
+    rates, price_now, wait = (
+        [1 / (number * 86_400) for number in range(1, 41)],
+        500.0,
+        list[float](),
+    )
     due = [0.0] * len(rates)
     wait = [86_400.0] * len(rates)
     for minute in range(0, 30 * 24 * 60, 30):
-        for one, rate in enumerate(rates):
-            if due[one] <= minute * 60:
-                wait[one] = (2 * price_now / rate) ** 0.5
-                due[one] = minute * 60 + wait[one]
-        planned = sum(86_400 / one for one in wait)
-        price_now = adjusted(
+        for number, rate in enumerate(rates):
+            if due[number] <= minute * 60:
+                wait[number] = (2 * price_now / rate) ** 0.5
+                due[number] = minute * 60 + wait[number]
+        planned = sum(86_400 / number for number in wait)
+        price_now = adjusted_request_cost(
             price_now, planned=planned, budget=800.0, sources=len(rates), elapsed=HOUR / 2
         )
 
-    assert sum(86_400 / one for one in wait) == pytest.approx(800, rel=0.03)
+    assert sum(86_400 / number for number in wait) == pytest.approx(800, rel=0.03)
 
 
 @pytest.mark.parametrize(
@@ -188,18 +192,18 @@ def test_the_budget_is_what_the_tiers_of_the_sources_would_spend(
     store: Store, tiers: list[str], share: str, budget: float
 ) -> None:
     settings = load_settings({"INGESTION_POLLING__BUDGET_SHARE": share})
-    known = [a_definition(id=f"series:{number}") for number in range(len(tiers))]
-    first = first_price(Kind.SERIES, settings)
+    definitions = [a_definition(id=f"series:{number}") for number in range(len(tiers))]
+    first = initial_request_cost(Kind.SERIES, settings)
 
     def price_after(planned: float) -> float:
         with store.begin() as connection:
-            registry.register(connection, known, now=NOON)
-            for definition, tier in zip(known, tiers, strict=True):
+            registry.register(connection, definitions, now=NOON)
+            for definition, tier in zip(definitions, tiers, strict=True):
                 row = {"tier": tier, "checks_per_day": planned / len(tiers)}
                 mine = sources.c.id == definition.id
                 connection.execute(update(sources).where(mine).values(row))
-            polling_budget.adjust_prices(connection, settings, NOON)
-            price_now = market(connection, settings).price(Kind.SERIES)
+            polling_budget.adjust_request_costs(connection, settings, NOON)
+            price_now = current_budget(connection, settings).request_cost(Kind.SERIES)
             connection.rollback()
         return price_now
 
@@ -211,25 +215,30 @@ def test_the_budget_is_what_the_tiers_of_the_sources_would_spend(
 def test_the_price_of_a_kind_is_kept_and_a_platforms_rate_is_the_prior_of_its_others(
     store: Store,
 ) -> None:
-    known = [a_definition(id=f"series:{one}", platform="rss") for one in range(20)]
+    definitions = [a_definition(id=f"series:{number}", platform="rss") for number in range(20)]
     with store.begin() as connection:
-        registry.register(connection, known, now=NOON)
+        registry.register(connection, definitions, now=NOON)
         connection.execute(
             update(sources).values(changes_per_day=2.0, checks_per_day=96.0, tier="warm")
         )
-        polling_budget.adjust_prices(connection, DEFAULTS, NOON)
-        now = market(connection, DEFAULTS)
+        polling_budget.adjust_request_costs(connection, DEFAULTS, NOON)
+        now = current_budget(connection, DEFAULTS)
 
-    assert now.price(Kind.SERIES) > first_price(Kind.SERIES, DEFAULTS)  # six a day is the budget
+    assert now.request_cost(Kind.SERIES) > initial_request_cost(
+        Kind.SERIES, DEFAULTS
+    )  # six a day is the budget
     assert now.prior_rate(Kind.SERIES, "rss") == pytest.approx(2 / 86_400)
     assert now.prior_rate(Kind.SERIES, "json") == prior_rate(Kind.SERIES, DEFAULTS)
-    assert now.price(Kind.CATALOG) == first_price(Kind.CATALOG, DEFAULTS)
+    assert now.request_cost(Kind.CATALOG) == initial_request_cost(Kind.CATALOG, DEFAULTS)
 
 
 def simulated(days: float, per_tier: dict[Tier, int]) -> tuple[Counter[int], Counter[Tier]]:
     """Polls by minute and by tier: pinned sources, each first polled at some moment of its own."""
     random, minutes, tiers = Random(7), Counter[int](), Counter[Tier]()
-    interval = {one: timedelta(seconds=DEFAULTS.interval_seconds("series", one)) for one in Tier}
+    interval = {
+        each_tier: timedelta(seconds=DEFAULTS.interval_seconds("series", each_tier))
+        for each_tier in Tier
+    }
     queue = [
         (NOON + random.random() * interval[tier], n, tier)
         for tier, count in per_tier.items()
@@ -265,7 +274,7 @@ def test_every_tier_is_polled_as_often_as_promised_and_never_as_a_herd(
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         pytest.param({"tier_pinned": True}, "WARM, which is pinned", id="pinned"),
         pytest.param({"rhythm": None}, "no two of its own are known in", id="unknown"),
@@ -275,9 +284,11 @@ def test_every_tier_is_polled_as_often_as_promised_and_never_as_a_herd(
         pytest.param({"rhythm": weekly(last=10 * DAY).to_json()}, "longer than ever", id="late"),
     ],
 )
-def test_why_a_source_is_checked_when_it_is_can_be_said(changes: dict[str, Any], said: str) -> None:
+def test_why_a_source_is_checked_when_it_is_can_be_said(
+    changes: dict[str, Any], message: str
+) -> None:
     source = a_source(**{"rhythm": weekly().to_json()} | changes)
     facts = expectation(source, PollingBudget({}, DEFAULTS), now=NOON)
 
-    assert said in facts["checked_when"]
+    assert message in facts["checked_when"]
     assert (facts["change_confidence"] > 0.5) == (source.rhythm is not None)

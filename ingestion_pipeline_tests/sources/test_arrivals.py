@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def declare(folder: Path, name: str, *ids: str, more: str = "") -> None:
-    body = "sources:\n" + "".join(ENTRY.format(one) for one in ids) + more
+    body = "sources:\n" + "".join(ENTRY.format(source_id) for source_id in ids) + more
     (folder / name).write_text(body)
 
 
@@ -46,7 +46,7 @@ def test_the_good_files_are_registered_and_the_bad_ones_explained(
     imported = import_files(store, folder, check=check_definition)
 
     assert imported.registered == Registered(added=2, updated=0, unchanged=0)
-    assert [(one.path, one.line, one.field) for one in imported.problems] == [
+    assert [(problem.path, problem.line, problem.field) for problem in imported.problems] == [
         ("bad.yaml", 3, "url")
     ]
     assert origins(store) == {"series:a": "good.yaml", "series:b": "good.yaml"}

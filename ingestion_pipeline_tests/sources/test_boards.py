@@ -369,17 +369,21 @@ def test_every_platform_of_the_table_is_tried_here() -> None:
     rest=st.text(max_size=60),
 )
 def test_whatever_follows_a_boards_host_is_never_an_error(host: str, rest: str) -> None:
-    found = recognize_platform(f"https://{host}/{rest}")
+    recognized = recognize_platform(f"https://{host}/{rest}")
 
-    assert found is None or found.token is None or "/" not in found.token
+    assert recognized is None or recognized.token is None or "/" not in recognized.token
 
 
 def test_every_board_of_the_sample_is_recognised_with_a_token() -> None:
     with sample("jobs/board_urls/ats_urls.csv").open() as file:
         rows = list(csv.DictReader(file))
 
-    found = [(row, recognize_platform(row["url"])) for row in rows]
+    recognized = [(row, recognize_platform(row["url"])) for row in rows]
 
-    missed = [row["url"] for row, one in found if one is None or one.name != row["platform"]]
+    missed = [
+        row["url"]
+        for row, platform in recognized
+        if platform is None or platform.name != row["platform"]
+    ]
     assert (len(rows), missed) == (480, [])
-    assert all(one is not None and one.token for _, one in found)
+    assert all(platform is not None and platform.token for _, platform in recognized)

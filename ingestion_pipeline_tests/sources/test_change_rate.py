@@ -15,10 +15,10 @@ from ingestion_pipeline.sources.scheduling.change_model import (
     WEEK,
     ChangeModel,
     Outlook,
+    change_model_from_json,
     hour_of_week,
-    learned,
     outlook,
-    rhythm_of,
+    with_changes,
 )
 from ingestion_pipeline.sources.scheduling.next_check import next_check
 from ingestion_pipeline_tests.builders import NOON
@@ -30,11 +30,11 @@ PRICE = 30.0
 
 def known(*moments: float) -> ChangeModel:
     """Changes at these moments, each known to the second."""
-    return learned(ChangeModel(), [(START + at, START + at) for at in moments])
+    return with_changes(ChangeModel(), [(START + at, START + at) for at in moments])
 
 
 def every(gap: float, times: int = 12) -> ChangeModel:
-    return known(*(gap * one for one in range(times)))
+    return known(*(gap * number for number in range(times)))
 
 
 def ahead_of(rhythm: ChangeModel, *, age: float) -> Outlook:
@@ -47,7 +47,7 @@ def wait_of(
 ) -> float:
     now = (rhythm.last_at or START) + age
     ahead = ahead_of(rhythm, age=age)
-    return next_check(ahead, now=now, price=price, least=60, most=most).at - now
+    return next_check(ahead, now=now, request_cost=price, least=60, most=most).at - now
 
 
 @pytest.mark.parametrize("gap", [DAY, 3 * DAY, WEEK, 30 * DAY], ids=["day", "3 d", "week", "month"])
@@ -66,7 +66,7 @@ def test_what_comes_together_is_one_change() -> None:
 
 
 def test_a_change_between_two_polls_counts_for_every_hour_it_may_have_come_in() -> None:
-    rhythm = learned(ChangeModel(), [(START, START + 3 * HOUR - 1)])
+    rhythm = with_changes(ChangeModel(), [(START, START + 3 * HOUR - 1)])
 
     shares = [round(rhythm.hours[hour], 2) for hour in (11, 12, 13, 14, 15)]
     assert shares == [0, 0.33, 0.33, 0.33, 0]
@@ -82,7 +82,7 @@ def test_the_day_and_the_hour_show_after_some_weeks_and_not_before() -> None:
 
 
 def test_a_source_without_rhythm_has_no_calendar() -> None:
-    irregular = known(*(one * 61 * HOUR + one * one * 977 for one in range(30)))
+    irregular = known(*(number * 61 * HOUR + number * number * 977 for number in range(30)))
 
     assert irregular.week is None
 
@@ -114,7 +114,7 @@ def test_at_a_constant_rate_the_wait_is_the_root_of_twice_the_price_by_the_rate(
 ) -> None:
     ahead = Outlook(last_at=0.0, per_bin=(rate,) * 19, rate=rate, week=None, quiet_from=0)
 
-    check = next_check(ahead, now=HOUR, price=PRICE, least=1, most=WEEK)
+    check = next_check(ahead, now=HOUR, request_cost=PRICE, least=1, most=WEEK)
 
     assert check.at - HOUR == pytest.approx(sqrt(2 * PRICE / rate))
     assert check.spacing == pytest.approx(check.at - HOUR)
@@ -137,17 +137,17 @@ def test_a_check_is_always_within_its_bounds(gaps: list[float], age: float, pric
 
 @given(st.lists(st.floats(600, 60 * DAY), max_size=30))
 def test_what_is_kept_is_small_and_is_read_as_it_was(gaps: list[float]) -> None:
-    rhythm = known(*(sum(gaps[: one + 1]) for one in range(len(gaps))))
+    rhythm = known(*(sum(gaps[: number + 1]) for number in range(len(gaps))))
     text = json.dumps(rhythm.to_json())
 
-    again = rhythm_of(json.loads(text))
+    again = change_model_from_json(json.loads(text))
     assert len(text) < 450
     assert again.changes == pytest.approx(rhythm.changes, abs=0.1)
     assert again.last_at == pytest.approx(rhythm.last_at, abs=1)
 
 
-@pytest.mark.parametrize("kept", [None, {}, {"last": 1, "gaps": [1], "days": [], "hours": []}])
+@pytest.mark.parametrize("stored", [None, {}, {"last": 1, "gaps": [1], "days": [], "hours": []}])
 def test_what_was_never_kept_or_is_of_another_make_is_nothing(
-    kept: dict[str, object] | None,
+    stored: dict[str, object] | None,
 ) -> None:
-    assert rhythm_of(kept) == ChangeModel()
+    assert change_model_from_json(stored) == ChangeModel()

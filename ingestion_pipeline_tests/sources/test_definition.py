@@ -38,11 +38,11 @@ def test_what_is_not_said_is_filled_in() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "tier"),
+    ("value", "tier"),
     [("hot", Tier.HOT), ("warm", Tier.WARM), ("cold", Tier.COLD), ("auto", None), (None, None)],
 )
-def test_a_tier_is_pinned_unless_it_is_auto(given: str | None, tier: Tier | None) -> None:
-    assert accepted(tier=given).tier is tier
+def test_a_tier_is_pinned_unless_it_is_auto(value: str | None, tier: Tier | None) -> None:
+    assert accepted(tier=value).tier is tier
 
 
 def test_a_series_is_named_by_its_source_unless_it_has_its_own_name() -> None:
@@ -63,7 +63,7 @@ def test_a_platform_that_is_named_wins_over_the_url() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "field", "said"),
+    ("changes", "field", "message"),
     [
         pytest.param({"id": None}, "id", "is missing", id="no id"),
         pytest.param({"url": None}, "url", "is missing", id="no url"),
@@ -85,7 +85,7 @@ def test_a_platform_that_is_named_wins_over_the_url() -> None:
         pytest.param({"url": "http://"}, "url", "no usable host", id="no host"),
         pytest.param({"url": "https://a.test/a b"}, "url", "space", id="space in url"),
         pytest.param({"platform": "mangadx"}, "platform", "mangadex, rss", id="platform"),
-        pytest.param({"url": "https://a.test/"}, "platform", "does not tell it", id="untold"),
+        pytest.param({"url": "https://a.test/"}, "platform", "does not show it", id="unrecognised"),
         pytest.param({"config": "a"}, "config", "must be a mapping, not str", id="text config"),
         pytest.param({"config": {"a": {1, 2}}}, "config", "must be plain data", id="set"),
         pytest.param({"config": {"a": float("nan")}}, "config", "plain data", id="nan"),
@@ -98,12 +98,14 @@ def test_a_platform_that_is_named_wins_over_the_url() -> None:
         pytest.param({"colour": "red"}, "colour", "unknown key; there are: id, kind", id="key"),
     ],
 )
-def test_what_is_not_accepted_says_what_is(changes: dict[str, Any], field: str, said: str) -> None:
+def test_what_is_not_accepted_says_what_is(
+    changes: dict[str, Any], field: str, message: str
+) -> None:
     definition, bad = definition_of(declared(**changes))
 
     assert definition is None
-    assert [one.field for one in bad] == [field]
-    assert said in bad[0].message
+    assert [problem.field for problem in bad] == [field]
+    assert message in bad[0].message
 
 
 @pytest.mark.parametrize(
@@ -122,7 +124,7 @@ def test_what_is_not_accepted_says_what_is(changes: dict[str, Any], field: str, 
 def test_a_secret_in_the_address_is_refused_and_not_repeated(name: str) -> None:
     _, bad = definition_of(declared(url=f"https://a.test/feed.xml?page=1&{name}=s3cret"))
 
-    assert [one.field for one in bad] == ["url"]
+    assert [problem.field for problem in bad] == ["url"]
     assert f"name: {name}, env: VARIABLE" in bad[0].message
     assert "s3cret" not in bad[0].message
 
@@ -130,7 +132,7 @@ def test_a_secret_in_the_address_is_refused_and_not_repeated(name: str) -> None:
 def test_a_secret_in_the_fragment_of_the_address_is_refused_and_not_repeated() -> None:
     _, bad = definition_of(declared(url="https://a.test/feed.xml#access_token=s3cret"))
 
-    assert [one.field for one in bad] == ["url"]
+    assert [problem.field for problem in bad] == ["url"]
     assert "has a secret, access_token" in bad[0].message
     assert "s3cret" not in bad[0].message
 
@@ -155,19 +157,19 @@ def test_a_config_nested_beyond_reason_is_refused() -> None:
 
     _, bad = definition_of(declared(config=deep))
 
-    assert [one.field for one in bad] == ["config"]
+    assert [problem.field for problem in bad] == ["config"]
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
     _, bad = definition_of({"id": "x", "kind": "series", "url": "x", "tier": 1, "colour": 1})
 
-    assert {one.field for one in bad} == {"id", "url", "tier", "colour"}
+    assert {problem.field for problem in bad} == {"id", "url", "tier", "colour"}
 
 
 def test_a_platform_is_not_asked_for_where_the_kind_or_the_url_is_the_mistake() -> None:
     for mistake in ({"kind": "comic"}, {"url": "nowhere"}):
         _, bad = definition_of(declared(**mistake))
-        assert [one.field for one in bad] == list(mistake)
+        assert [problem.field for problem in bad] == list(mistake)
 
 
 def test_every_process_puts_a_host_into_the_same_shard() -> None:

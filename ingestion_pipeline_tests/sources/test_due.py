@@ -79,9 +79,9 @@ def test_retries_and_dead_workers_polls_are_remembered_between_ticks(store: Stor
     given_source(store, "runs", attempts=1, status="PROCESSING", lease_until=NOON, lease_owner="w")
 
     with store.read() as connection:
-        found = due.unscheduled_shards(connection, now=NOON, shards=SHARDS)
+        shards = due.unscheduled_shards(connection, now=NOON, shards=SHARDS)
 
-    assert sorted(found) == sorted([(Tier.HOT, retry), (Tier.COLD, dead)])
+    assert sorted(shards) == sorted([(Tier.HOT, retry), (Tier.COLD, dead)])
 
 
 def test_what_was_given_back_or_asked_for_does_not_wait_for_a_tick(store: Store) -> None:
@@ -89,15 +89,15 @@ def test_what_was_given_back_or_asked_for_does_not_wait_for_a_tick(store: Store)
     busy = given_source(store, "busy", tier=Tier.COLD, error_class="resource")
     given_source(store, "pausing", error_class="resource", not_before=NOON + HOUR)
     given_source(store, "quiet")
-    asked = given_source(store, "asked", tier=Tier.HOT)
+    requested = given_source(store, "asked", tier=Tier.HOT)
     with store.begin() as connection:
         registry.disable(connection, "series:asked", actor="ann", reason="x", now=NOON)
         registry.enable(connection, "series:asked", actor="ann", now=NOON)
 
     with store.read() as connection:
-        found = due.unscheduled_shards(connection, now=NOON, shards=SHARDS)
+        shards = due.unscheduled_shards(connection, now=NOON, shards=SHARDS)
 
-    assert found == [(Tier.HOT, asked), (Tier.COLD, busy)]
+    assert shards == [(Tier.HOT, requested), (Tier.COLD, busy)]
 
 
 def test_a_poll_that_is_due_for_long_moves_up_once_for_each_such_time(store: Store) -> None:
@@ -133,14 +133,14 @@ def test_new_sources_are_those_that_were_never_checked(store: Store) -> None:
         registry.disable(connection, "series:off", actor="ann", reason="x", now=NOON)
 
     with store.read() as connection:
-        found = due.new_shards(connection, now=NOON, shards=SHARDS)
+        shards = due.new_shards(connection, now=NOON, shards=SHARDS)
 
-    assert sorted(found) == sorted([(Tier.HOT, new), (Tier.WARM, old)])
+    assert sorted(shards) == sorted([(Tier.HOT, new), (Tier.WARM, old)])
 
 
 def test_the_census_counts_all_and_disabled_and_knows_the_newest(store: Store) -> None:
     with store.read() as connection:
-        assert due.census(connection) == (0, 0, None)
+        assert due.source_counts(connection) == (0, 0, None)
 
     given_source(store, "a")
     given_source(store, "b")
@@ -148,7 +148,7 @@ def test_the_census_counts_all_and_disabled_and_knows_the_newest(store: Store) -
         registry.disable(connection, "series:a", actor="ann", reason="slow", now=NOON)
 
     with store.read() as connection:
-        assert due.census(connection) == (2, 1, NOON)
+        assert due.source_counts(connection) == (2, 1, NOON)
 
 
 def plan_of(store: Store, *, tier: Tier) -> str:

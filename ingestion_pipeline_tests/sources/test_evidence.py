@@ -46,7 +46,7 @@ def test_a_date_is_believed_between_the_polls(
 
 
 def test_a_first_sync_is_a_history_by_its_own_dates() -> None:
-    dates = [NOON - one * DAY - HOUR for one in range(100)]
+    dates = [NOON - number * DAY - HOUR for number in range(100)]
 
     history = found(*dates, synced_at=None, last_success_at=None)
 

@@ -47,7 +47,7 @@ def read(folder: Path, text: str | bytes) -> SourceFile:
 
 
 def problem_places(file: SourceFile) -> set[tuple[str, int, str]]:
-    return {(one.path, one.line, one.field) for one in file.problems}
+    return {(problem.path, problem.line, problem.field) for problem in file.problems}
 
 
 def test_a_declared_source_becomes_a_definition(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_every_mistake_of_a_file_is_listed_with_line_and_field(tmp_path: Path) -
 def test_a_problem_reads_as_an_editor_wants_it(tmp_path: Path) -> None:
     file = read(tmp_path, GOOD.replace("rss", "mangadx"))
 
-    assert [str(one) for one in file.problems] == [
+    assert [str(problem) for problem in file.problems] == [
         "a.yaml:5: platform: 'mangadx' is no platform; for series there are: mangadex, rss,"
         " json, html"
     ]
@@ -161,7 +161,7 @@ sources:
 """,
     )
 
-    assert {one.field for one in file.problems} == {
+    assert {problem.field for problem in file.problems} == {
         *("id", "url", "platform", "tier", "series", "company", "enabled", "config", "colour")
     }
 
@@ -172,7 +172,7 @@ def test_an_id_is_declared_twice_though_one_of_its_entries_is_wrong(tmp_path: Pa
     file = read(tmp_path, twice)
 
     assert problem_places(file) == {("a.yaml", 6, "id"), ("a.yaml", 6, "url")}
-    assert any("is declared on line 2 already" in one.message for one in file.problems)
+    assert any("is declared on line 2 already" in problem.message for problem in file.problems)
 
 
 def test_an_id_is_declared_twice_on_one_line(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_bad_file_does_not_spoil_the_others(tmp_path: Path) -> None:
     bad, good = read_folder(tmp_path, check=nothing_against)
 
     assert (bad.path, bad.definitions) == ("bad.yml", ())
-    assert [one.id for one in good.definitions] == ["series:solo"]
+    assert [definition.id for definition in good.definitions] == ["series:solo"]
 
 
 def test_an_id_in_two_files_spoils_both_and_no_third(tmp_path: Path) -> None:
@@ -207,14 +207,18 @@ def test_an_id_in_two_files_spoils_both_and_no_third(tmp_path: Path) -> None:
 
     files = {file.path: file for file in read_folder(tmp_path, check=nothing_against)}
 
-    said = "'series:solo' is declared in one.yaml and two.yaml"
-    assert [str(one) for one in files["one.yaml"].problems] == [f"one.yaml:2: id: {said}"]
-    assert [str(one) for one in files["two.yaml"].problems] == [f"two.yaml:3: id: {said}"]
+    message = "'series:solo' is declared in one.yaml and two.yaml"
+    assert [str(problem) for problem in files["one.yaml"].problems] == [
+        f"one.yaml:2: id: {message}"
+    ]
+    assert [str(problem) for problem in files["two.yaml"].problems] == [
+        f"two.yaml:3: id: {message}"
+    ]
     assert [len(file.definitions) for file in files.values()] == [0, 1, 0]
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "field", "said"),
+    ("text", "line", "field", "message"),
     [
         pytest.param("sources: [", 1, "yaml", "not readable as YAML", id="cut off"),
         pytest.param("sources:\n\t- a", 2, "yaml", "not readable as YAML", id="tab"),
@@ -233,12 +237,12 @@ def test_an_id_in_two_files_spoils_both_and_no_third(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_source_file_is_one_problem(
-    tmp_path: Path, text: str | bytes, line: int, field: str, said: str
+    tmp_path: Path, text: str | bytes, line: int, field: str, message: str
 ) -> None:
     file = read(tmp_path, text)
 
-    assert [(one.line, one.field) for one in file.problems] == [(line, field)]
-    assert said in file.problems[0].message
+    assert [(problem.line, problem.field) for problem in file.problems] == [(line, field)]
+    assert message in file.problems[0].message
 
 
 @pytest.mark.parametrize("text", ["", "\n# nothing yet\n", "sources:\n", "sources: []\n"])
@@ -256,7 +260,7 @@ def test_aliases_are_refused_before_they_grow(tmp_path: Path) -> None:
 
     file = read(tmp_path, laughs)
 
-    assert [(one.line, one.field) for one in file.problems] == [(2, "yaml")]
+    assert [(problem.line, problem.field) for problem in file.problems] == [(2, "yaml")]
     assert "aliases (*name) are not accepted" in file.problems[0].message
 
 
@@ -275,7 +279,7 @@ def test_a_password_is_refused_and_never_repeated(tmp_path: Path, url: str) -> N
 
     [file] = read_folder(tmp_path, check=check_definition)
 
-    assert [one.field for one in file.problems] == ["url"]
+    assert [problem.field for problem in file.problems] == ["url"]
     assert "hunter2" not in str(file.problems[0])
 
 
@@ -284,7 +288,7 @@ def test_what_the_system_has_against_a_definition_is_a_problem_of_its_line(tmp_p
 
     file = read_file(path, check=check_definition)
 
-    assert [(one.line, one.field) for one in file.problems] == [(6, "config")]
+    assert [(problem.line, problem.field) for problem in file.problems] == [(6, "config")]
     assert "limt" in file.problems[0].message
     assert file.definitions == ()
 
@@ -292,7 +296,7 @@ def test_what_the_system_has_against_a_definition_is_a_problem_of_its_line(tmp_p
 def test_a_file_beyond_all_reason_is_not_even_parsed(tmp_path: Path) -> None:
     file = read(tmp_path, b"#" * (MAX_FILE_BYTES + 1))
 
-    assert [(one.field, one.line) for one in file.problems] == [("file", 1)]
+    assert [(problem.field, problem.line) for problem in file.problems] == [("file", 1)]
 
 
 def test_what_cannot_be_opened_is_a_problem_and_no_crash(tmp_path: Path) -> None:
@@ -301,7 +305,7 @@ def test_what_cannot_be_opened_is_a_problem_and_no_crash(tmp_path: Path) -> None
 
     files = read_folder(tmp_path, check=nothing_against)
 
-    assert [one.field for file in files for one in file.problems] == ["file", "file"]
+    assert [problem.field for file in files for problem in file.problems] == ["file", "file"]
     assert set(fingerprints(tmp_path)) == {"folder.yaml", "gone.yaml"}
 
 
@@ -383,4 +387,4 @@ def test_arbitrary_data_is_definitions_or_problems_and_never_raises(
     assert not (file.definitions and file.problems)
     expected = len(entries) if isinstance(entries, list) else 0
     assert len(file.definitions) == expected or file.problems
-    assert all(one.line >= 1 and one.message for one in file.problems)
+    assert all(problem.line >= 1 and problem.message for problem in file.problems)

@@ -10,7 +10,7 @@ import pytest
 from ingestion_pipeline.settings.polling import Health as Limits
 from ingestion_pipeline.sources import Kind, SourceStatus, Tier
 from ingestion_pipeline.sources.health import (
-    NEVER,
+    NEVER_REPORTED,
     Alert,
     Facts,
     Health,
@@ -51,8 +51,8 @@ def facts(**changes: Any) -> Facts:
     return Facts(**(values | changes))
 
 
-def verdict(told: ReportedHealth = NEVER, **changes: Any) -> HealthStatus:
-    return health_of(facts(**changes), told=told, now=NOON, limits=LIMITS)
+def verdict(reported: ReportedHealth = NEVER_REPORTED, **changes: Any) -> HealthStatus:
+    return health_of(facts(**changes), reported=reported, now=NOON, limits=LIMITS)
 
 
 WALL = "disabled, behind a bot wall: ...; `ingest sources enable` ends it"
@@ -74,7 +74,7 @@ LONG_AGO = {"last_success_at": NOON - DAY}
         ({"status": DISABLED, "status_reason": "disabled after 5 f"}, Health.DISABLED, "after 5"),
         ({"status": DISABLED, "status_reason": "cli:ann: noisy"}, Health.OFF, "noisy"),
         ({"status": DISABLED, "status_reason": "disabled by its declaration"}, Health.OFF, "decl"),
-        ({"status": DISABLED}, Health.OFF, "nobody said why"),
+        ({"status": DISABLED}, Health.OFF, "no reason given"),
         ({"failure_count": 1, "error_class": "transient"}, Health.UNSTEADY, "1 failed poll, last"),
         ({"failure_count": 2, "error_class": "transient"}, Health.DEGRADED, "2 failed polls in"),
         ({"failure_count": 1, "error_class": "permanent"}, Health.DEGRADED, "1 failed poll"),
@@ -104,26 +104,26 @@ LONG_AGO = {"last_success_at": NOON - DAY}
 def test_every_standing_has_its_word_and_reason(
     changes: dict[str, Any], word: Health, reason: str
 ) -> None:
-    found = verdict(**changes)
+    status = verdict(**changes)
 
-    assert found.health is word
-    assert reason in found.reason
+    assert status.health is word
+    assert reason in status.reason
 
 
 def test_who_was_unwell_is_well_again_only_after_a_newer_success() -> None:
-    told = ReportedHealth(
+    reported = ReportedHealth(
         state=HealthState.DISABLED, since=NOON - HOUR, changes=1, success_before=NOON - DAY
     )
 
-    assert verdict(told, last_success_at=NOON - DAY).health is Health.WAITING
-    assert verdict(told, last_success_at=NOON - DAY + HOUR).health is Health.HEALTHY
+    assert verdict(reported, last_success_at=NOON - DAY).health is Health.WAITING
+    assert verdict(reported, last_success_at=NOON - DAY + HOUR).health is Health.HEALTHY
 
 
 def test_who_has_just_recovered_is_given_more_time() -> None:
-    told = ReportedHealth(state=HealthState.WELL, since=NOON - HOUR, changes=2)
+    reported = ReportedHealth(state=HealthState.WELL, since=NOON - HOUR, changes=2)
     failing = {"error_class": "permanent"}
 
-    words = [verdict(told, failure_count=count, **failing).health for count in (1, 3, 4)]
+    words = [verdict(reported, failure_count=count, **failing).health for count in (1, 3, 4)]
     later = verdict(
         ReportedHealth(state=HealthState.WELL, since=NOON - DAY, changes=2),
         failure_count=1,
@@ -163,17 +163,17 @@ def test_changes_are_told_and_states_are_not(
 
 
 def test_a_source_that_comes_and_goes_is_told_of_once() -> None:
-    told, alerts = NEVER, []
+    reported, alerts = NEVER_REPORTED, []
     for hour in range(24):  # fails every other time, for good each time
         now = NOON + hour * HOUR
         failures = (hour + 1) % 2
         success = now - HOUR * failures
         seen = facts(failure_count=failures, error_class="permanent", last_success_at=success)
-        word = health_of(seen, told=told, now=now, limits=LIMITS).health
-        state, alert = next_state(told.state, word)
-        if state is not told.state:
-            told = ReportedHealth(
-                state=state, since=now, changes=told.changes + 1, success_before=success
+        word = health_of(seen, reported=reported, now=now, limits=LIMITS).health
+        state, alert = next_state(reported.state, word)
+        if state is not reported.state:
+            reported = ReportedHealth(
+                state=state, since=now, changes=reported.changes + 1, success_before=success
             )
         alerts += [alert] if alert else []
 

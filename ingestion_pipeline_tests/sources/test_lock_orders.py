@@ -45,14 +45,16 @@ def test_polls_that_end_well_and_badly_lock_their_sources_in_one_order(
     store: Store, settings: Settings, random: Random
 ) -> None:
     given_two(store)
-    claimed = {one.source_id: one for one in Worker(store, lease_seconds=60).claim(POLLS, limit=2)}
+    claimed = {
+        item.source_id: item for item in Worker(store, lease_seconds=60).claim(POLLS, limit=2)
+    }
     with store.read() as connection:
-        known = sources_by_id(connection, [A, B])
+        existing = sources_by_id(connection, [A, B])
     good = PollSuccess(
-        task=claimed[B], source=known[B], outcome="unchanged", etag=None, last_modified=None
+        task=claimed[B], source=existing[B], outcome="unchanged", etag=None, last_modified=None
     )
     gone = Permanent("gone", code="http_404")
-    bad = failure_of(ClaimedPoll(task=claimed[A], source=known[A]), gone)
+    bad = failure_of(ClaimedPoll(task=claimed[A], source=existing[A]), gone)
 
     def write(connection: Connection) -> None:
         now = store.clock.now(connection)
@@ -87,14 +89,14 @@ def test_new_sources_are_inserted_in_one_order_whatever_their_files_have(
     store: Store, now: datetime
 ) -> None:
     given_two(store)
-    one = dict(rows(store, sources)[0]._mapping)
+    item = dict(rows(store, sources)[0]._mapping)
     new = ["series:m", "series:n"]
 
     def add(connection: Connection) -> None:
         register(connection, [a_definition(id=id_, series=None) for id_ in new[::-1]], now=now)
 
-    inserting = [insert(sources).values(one | {"id": id_}) for id_ in new]
-    assert is_taken_meanwhile(store, add, held=inserting[1], wanted=inserting[0])
+    inserting = [insert(sources).values(item | {"id": id_}) for id_ in new]
+    assert is_taken_meanwhile(store, add, held=inserting[1], statement=inserting[0])
 
 
 @pytest.mark.soak  # 5,001 definitions
@@ -140,6 +142,6 @@ def test_who_reports_a_source_keeps_nobody_from_adding_what_points_at_it(
     with store.begin() as connection:
         lock_sources(connection, [A])
         assert unreported(connection, [Kind.SERIES], limit=9) == [A, B]
-        for one in (A, B):
-            adding = insert(chapter_sources).values(link | {"source_id": one})
+        for item in (A, B):
+            adding = insert(chapter_sources).values(link | {"source_id": item})
             assert not has_to_wait(store, adding)

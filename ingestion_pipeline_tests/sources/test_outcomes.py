@@ -81,7 +81,7 @@ class Polls:
         while True:
             [task] = self.claim()
             attempts += 1
-            if self.fail(task, error).given_up:
+            if self.fail(task, error).dead_lettered:
                 return attempts
             self.clock.at = self.row()["not_before"]
 
@@ -195,10 +195,17 @@ def test_a_transient_failure_is_tried_three_times_and_is_one_strike(polls: Polls
 
     attempts = polls.fail_whole_poll(second)
 
-    [letter] = polls.letters()
+    [dead_letter] = polls.letters()
     assert attempts == 2
-    assert (letter["error_code"], letter["error"], letter["attempts"]) == ("timeout", "timeout", 3)
-    assert (letter["source_id"], letter["payload"]["url"]) == (SOLO, "https://a.test/feed")
+    assert (dead_letter["error_code"], dead_letter["error"], dead_letter["attempts"]) == (
+        "timeout",
+        "timeout",
+        3,
+    )
+    assert (dead_letter["source_id"], dead_letter["payload"]["url"]) == (
+        SOLO,
+        "https://a.test/feed",
+    )
     row, source = polls.row(), polls.source()
     assert (row["status"], row["attempts"], row["error"]) == ("PENDING", 0, "timeout")
     assert (source.failure_count, source.status) == (1, "active")
@@ -212,9 +219,9 @@ def test_a_permanent_failure_is_given_up_at_once(polls: Polls) -> None:
 
     failed = polls.fail(task, Permanent("410 Gone", code="http_410"), stack="the stack")
 
-    [letter] = polls.letters()
-    assert (failed.given_up, failed.retry_at) == (1, {})
-    assert (letter["attempts"], letter["stack"]) == (1, "the stack")
+    [dead_letter] = polls.letters()
+    assert (failed.dead_lettered, failed.retry_at) == (1, {})
+    assert (dead_letter["attempts"], dead_letter["stack"]) == (1, "the stack")
     assert polls.source().failure_count == 1
 
 
@@ -282,7 +289,7 @@ def test_what_is_not_the_sources_fault_is_never_a_strike(polls: Polls, error: Wo
     for _ in range(6):
         [task] = polls.claim()
         assert task.attempts == 1
-        assert polls.fail(task, error).given_back == 1
+        assert polls.fail(task, error).released == 1
         polls.clock.at = max(polls.row()["not_before"], polls.clock.at + MINUTE)
 
     row, source = polls.row(), polls.source()
@@ -322,8 +329,8 @@ def test_an_error_that_quotes_rubbish_is_stored_all_the_same(polls: Polls) -> No
 
     polls.fail(task, Permanent(rubbish, code="c" * 99), stack=f"Traceback: {rubbish}")
 
-    [letter] = polls.letters()
-    assert letter["stack"].startswith("Traceback: no listing: 'a\N{REPLACEMENT CHARACTER}b?'")
+    [dead_letter] = polls.letters()
+    assert dead_letter["stack"].startswith("Traceback: no listing: 'a\N{REPLACEMENT CHARACTER}b?'")
     outcome = polls.source().last_outcome or ""
     assert outcome.startswith("failed: no listing")
     assert len(outcome) == 500
@@ -346,9 +353,9 @@ def test_a_lost_claim_takes_everything_back(polls: Polls, now: datetime) -> None
     def commit() -> None:
         with polls.store.begin() as connection:
             connection.execute(insert(outbox).values(effect))
-            given = {"now": now, "settings": polls.settings, "random": polls.random}
-            poll_results.succeed(connection, [good], **given)
-            poll_results.fail(connection, [bad], **given)
+            inputs = {"now": now, "settings": polls.settings, "random": polls.random}
+            poll_results.succeed(connection, [good], **inputs)
+            poll_results.fail(connection, [bad], **inputs)
 
     with pytest.raises(LostClaim):
         commit()
@@ -372,7 +379,7 @@ def test_a_wall_disables_its_source_at_once_and_is_no_strike(
     failed = polls.fail(task, Permanent("a.test keeps robots out", code=code))
 
     source, row = polls.source(), polls.row()
-    assert failed.given_up == 1
+    assert failed.dead_lettered == 1
     assert (source.status, source.failure_count) == ("disabled", 2)
     reason = source.status_reason or ""
     assert code.replace("_", " ") in reason
@@ -380,4 +387,4 @@ def test_a_wall_disables_its_source_at_once_and_is_no_strike(
     assert "`ingest sources enable`" in reason
     assert (row["status"], row["error_code"]) == ("SKIPPED", code)
     assert polls.audited()[-1] == "source.disabled"
-    assert [letter["error_code"] for letter in polls.letters()] == [code]
+    assert [dead_letter["error_code"] for dead_letter in polls.letters()] == [code]

@@ -53,6 +53,6 @@ def test_a_platform_is_recognised_by_its_url(url: str, platform: Platform | None
 
 @given(url=st.text() | st.text().map("https://".__add__))
 def test_no_text_is_too_strange_to_be_asked(url: str) -> None:
-    found = recognize_platform(url)
+    recognized = recognize_platform(url)
 
-    assert found is None or found.name in {"mangadex", "rss", *platforms()}
+    assert recognized is None or recognized.name in {"mangadex", "rss", *platforms()}

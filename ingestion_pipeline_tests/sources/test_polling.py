@@ -46,7 +46,7 @@ def a_source(**changes: Any) -> Source:
 def test_what_more_than_a_hundred_follow_is_hot_however_quiet(readers: int, tier: Tier) -> None:
     year_ago = NOON - 365 * DAY
 
-    assert tier_for(year_ago, now=NOON, settings=DEFAULTS, readers=readers) is tier
+    assert tier_for(year_ago, now=NOON, settings=DEFAULTS, followers=readers) is tier
 
 
 def succeeded(

@@ -42,8 +42,8 @@ def test_the_row_says_what_its_file_says(store: Store, folder: Path) -> None:
     import_files(store, folder, check=check_definition)
     declare(folder, "https://b.test/feed")
 
-    found = refresh(store, folder)
-    assert (found.source.platform, found.source.status, found.problems) == ("rss", "active", [])
+    result = refresh(store, folder)
+    assert (result.source.platform, result.source.status, result.problems) == ("rss", "active", [])
     assert the_source(store).url == "https://b.test/feed"
 
 

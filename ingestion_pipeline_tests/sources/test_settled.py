@@ -114,5 +114,5 @@ def test_ids_are_random_and_of_the_form_that_all_have() -> None:
     ids = random_ids(100)
 
     assert len(set(ids)) == 100
-    assert all(str(UUID(one)) == one and UUID(one).version == 4 for one in ids)
-    assert {UUID(one).variant for one in ids} == {UUID(int=0x8 << 60).variant}
+    assert all(str(UUID(item)) == item and UUID(item).version == 4 for item in ids)
+    assert {UUID(item).variant for item in ids} == {UUID(int=0x8 << 60).variant}

@@ -102,7 +102,7 @@ TRANSIENT = {"error_class": "transient", "error_code": "http_503", "error": "ans
         pytest.param(
             {},
             RESOURCE | {"error_code": "host_busy"},
-            "host busy (another run visits it) until 12:15:00 UTC",
+            "host busy (another run has its lease) until 12:15:00 UTC",
             id="host busy",
         ),
         pytest.param(
@@ -138,14 +138,14 @@ TRANSIENT = {"error_class": "transient", "error_code": "http_503", "error": "ans
         pytest.param(
             {},
             {"status": TaskStatus.PROCESSING, "lease_until": EARLIER, "stage": "fetched"},
-            "its worker fell silent at 11:45:00 UTC, fetched; the next run takes over",
+            "its worker was lost at 11:45:00 UTC, fetched; the next run takes over",
             id="silent worker",
         ),
         pytest.param(
             {},
             {"status": TaskStatus.FAILED, "error": "boom"},
             "not polled: its poll task is FAILED (boom);"
-            " `ingest sources enable series:solo` revives it",
+            " `ingest sources enable series:solo` requeues it",
             id="failed task",
         ),
     ],
@@ -157,17 +157,17 @@ def test_every_standing_has_a_reason(
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("message", "expected"),
     [
         ("cli:ann: too noisy", "disabled by cli:ann: too noisy"),
         (BY_FILE, "disabled by its declaration in a.yaml"),
         (REMOVED, REMOVED),
         ("disabled after 5 failed polls", "disabled after 5 failed polls"),
-        (None, "disabled by nobody said why"),
+        (None, "disabled, no reason given"),
     ],
 )
-def test_a_disabled_source_says_who_disabled_it(said: str | None, expected: str) -> None:
-    source = a_source(status=SourceStatus.DISABLED, status_reason=said, origin="a.yaml")
+def test_a_disabled_source_says_who_disabled_it(message: str | None, expected: str) -> None:
+    source = a_source(status=SourceStatus.DISABLED, status_reason=message, origin="a.yaml")
 
     assert why(source, a_poll(status=TaskStatus.SKIPPED)) == expected
 
@@ -193,13 +193,13 @@ def test_every_source_is_found_with_its_poll(store: Store, now: datetime) -> Non
     _register(store, "series:a", "series:b", now=now)
 
     with store.read() as connection:
-        found = watched_sources(connection)
-        one = watched_source(connection, "series:b")
+        result = watched_sources(connection)
+        item = watched_source(connection, "series:b")
         nothing = watched_source(connection, "series:c")
 
-    assert [each.source.id for each in found] == ["series:a", "series:b"]
-    assert all(each.poll and each.poll.status is TaskStatus.PENDING for each in found)
-    assert one == found[1]
+    assert [each.source.id for each in result] == ["series:a", "series:b"]
+    assert all(each.poll and each.poll.status is TaskStatus.PENDING for each in result)
+    assert item == result[1]
     assert nothing is None
 
 
@@ -210,8 +210,8 @@ def test_totals_count_what_is_due_running_abandoned_and_retried(
     lease = timedelta(minutes=1)
     with store.begin() as connection:
         for source_id, started_at in (("series:b", now), ("series:c", now - 2 * lease)):
-            wanted = ClaimFilter(kind="poll", source_ids=[source_id])
-            claim(connection, wanted, owner="w", now=started_at, lease=lease, limit=1)
+            claim_filter = ClaimFilter(kind="poll", source_ids=[source_id])
+            claim(connection, claim_filter, owner="w", now=started_at, lease=lease, limit=1)
         retry = {"attempts": 1, "not_before": now + lease}
         connection.execute(update(tasks).where(tasks.c.source_id == "series:d").values(retry))
         disable(connection, "series:e", actor="me", reason="rest", now=now)
@@ -243,8 +243,8 @@ def test_neither_a_running_nor_a_disabled_source_is_made_due(store: Store, now: 
     _register(store, "series:a", "series:b", now=now)
     lease = timedelta(minutes=1)
     with store.begin() as connection:
-        wanted = ClaimFilter(kind="poll", source_ids=["series:a"])
-        claim(connection, wanted, owner="w", now=now, lease=lease, limit=1)
+        claim_filter = ClaimFilter(kind="poll", source_ids=["series:a"])
+        claim(connection, claim_filter, owner="w", now=now, lease=lease, limit=1)
         disable(connection, "series:b", actor="me", reason="rest", now=now)
 
         assert make_due(connection, ["series:a", "series:b"], now=now + lease) == 0
@@ -258,4 +258,4 @@ def test_neither_a_running_nor_a_disabled_source_is_made_due(store: Store, now: 
 
 def _register(store: Store, *ids: str, now: datetime) -> None:
     with store.begin() as connection:
-        register(connection, [a_definition(id=one) for one in ids], now=now)
+        register(connection, [a_definition(id=item) for item in ids], now=now)

@@ -23,8 +23,8 @@ def compiled_on(url: str, key: str) -> tuple[Any, list[str]]:
         with store.read() as connection:
             event.listen(connection, "before_cursor_execute", see)
             query = select(settings.c.key).where(settings.c.key == key)
-            found = list(connection.execute(query).scalars())
-    return seen[-1], found
+            result = list(connection.execute(query).scalars())
+    return seen[-1], result
 
 
 def given_setting(url: str, key: str) -> None:
@@ -36,11 +36,11 @@ def given_setting(url: str, key: str) -> None:
 def test_a_database_that_is_opened_again_compiles_nothing_again(database_url: str) -> None:
     given_setting(database_url, "a")
 
-    first, found = compiled_on(database_url, "a")
+    first, result = compiled_on(database_url, "a")
     second, found_again = compiled_on(database_url, "b")
 
     assert first is second
-    assert (found, found_again) == (["a"], [])
+    assert (result, found_again) == (["a"], [])
 
 
 def test_the_text_for_one_database_is_not_given_to_the_other(

@@ -63,9 +63,9 @@ def test_a_time_comes_back_as_the_same_moment_in_utc(store: Store, moment: datet
         audit(connection, actor="me", action="test", subject="time", now=moment)
 
     with store.read() as connection:
-        found = connection.execute(select(audit_log.c.at)).scalar_one()
-    assert found == moment
-    assert found.tzinfo is UTC
+        result = connection.execute(select(audit_log.c.at)).scalar_one()
+    assert result == moment
+    assert result.tzinfo is UTC
 
 
 def test_a_time_without_zone_is_refused(store: Store) -> None:
@@ -110,9 +110,9 @@ def test_a_number_is_found_however_it_was_spelled(store: Store, now: datetime, t
 
     with store.read() as connection:
         same = select(chapters.c.number).where(chapters.c.number == Decimal(45))
-        found = connection.execute(same).scalar_one()
+        result = connection.execute(same).scalar_one()
 
-    assert str(found) == "45"
+    assert str(result) == "45"
 
 
 @pytest.mark.parametrize("text", ["24.005", "404.99", "0.1", "100", "0", "1234567.8901"])
@@ -120,10 +120,10 @@ def test_a_decimal_comes_back_with_every_digit(store: Store, now: datetime, text
     given_chapters(store, now, text)
 
     with store.read() as connection:
-        found = connection.execute(select(chapters.c.number)).scalar_one()
+        result = connection.execute(select(chapters.c.number)).scalar_one()
 
-    assert isinstance(found, Decimal)
-    assert str(found) == text
+    assert isinstance(result, Decimal)
+    assert str(result) == text
 
 
 def test_the_greatest_number_is_numeric_not_textual(store: Store, now: datetime) -> None:
@@ -168,19 +168,19 @@ def test_rows_of_every_type_come_out_of_a_row_source_as_they_went_in(store: Stor
     rows = [FULL, EMPTY, LOOKALIKES]
 
     with store.read() as connection:
-        given = row_source(connection, COLUMNS, rows, "given")
-        found = [tuple(row) for row in connection.execute(select(given))]
+        row_cte = row_source(connection, COLUMNS, rows, "given")
+        result = [tuple(row) for row in connection.execute(select(row_cte))]
 
-    assert found == rows
-    assert [type(value) for value in found[0]] == [type(value) for value in FULL]
+    assert result == rows
+    assert [type(value) for value in result[0]] == [type(value) for value in FULL]
 
 
 def test_an_empty_row_source_is_an_empty_table(store: Store) -> None:
     with store.read() as connection:
-        given = row_source(connection, COLUMNS, [], "given")
-        found = connection.execute(select(given)).all()
+        row_cte = row_source(connection, COLUMNS, [], "given")
+        result = connection.execute(select(row_cte)).all()
 
-    assert found == []
+    assert result == []
 
 
 def test_five_thousand_rows_are_one_statement(store: Store, now: datetime) -> None:
@@ -188,21 +188,21 @@ def test_five_thousand_rows_are_one_statement(store: Store, now: datetime) -> No
     rows = [(f"{number}", now, {"n": number}) for number in range(5_000)]
 
     with store.begin() as connection:
-        given = row_source(connection, columns, rows, "given")
-        fresh = select(literal("note"), given.c.id, given.c.payload, given.c.at)
+        row_cte = row_source(connection, columns, rows, "given")
+        fresh = select(literal("note"), row_cte.c.id, row_cte.c.payload, row_cte.c.at)
         statement = insert_into(connection, outbox).from_select(
             ["subject_kind", "subject_id", "payload", "created_at"],
             # SQLite reads an ON CONFLICT after a bare FROM as a join's ON
-            fresh.where(given.c.id.is_not(None)),
+            fresh.where(row_cte.c.id.is_not(None)),
         )
         quiet = statement.on_conflict_do_nothing(index_elements=["subject_kind", "subject_id"])
         first = connection.execute(quiet).rowcount
         second = connection.execute(quiet).rowcount
 
     with store.read() as connection:
-        kept = connection.execute(select(outbox.c.payload).where(outbox.c.subject_id == "4999"))
+        stored = connection.execute(select(outbox.c.payload).where(outbox.c.subject_id == "4999"))
     assert (first, second) == (5_000, 0)
-    assert kept.scalar_one() == {"n": 4_999}
+    assert stored.scalar_one() == {"n": 4_999}
 
 
 def test_the_numbers_of_a_row_source_compare_as_numbers(store: Store, now: datetime) -> None:
@@ -211,15 +211,15 @@ def test_the_numbers_of_a_row_source_compare_as_numbers(store: Store, now: datet
     rows = [(Decimal("9.5"),), (Decimal(10),), (Decimal("9.05"),)]
 
     with store.read() as connection:
-        given = row_source(connection, columns, rows, "given")
-        greatest = connection.execute(select(func.max(given.c.number))).scalar_one()
+        row_cte = row_source(connection, columns, rows, "given")
+        greatest = connection.execute(select(func.max(row_cte.c.number))).scalar_one()
         matching = connection.execute(
-            select(chapters.c.number).join(given, chapters.c.number == given.c.number)
+            select(chapters.c.number).join(row_cte, chapters.c.number == row_cte.c.number)
         )
         below = connection.execute(
-            select(given.c.number)
+            select(row_cte.c.number)
             .join(chapters, chapters.c.number == 12)
-            .where(given.c.number < chapters.c.number)
+            .where(row_cte.c.number < chapters.c.number)
         )
 
     assert greatest == 10
@@ -232,11 +232,11 @@ def test_rows_update_a_table_from_a_row_source(store: Store, now: datetime) -> N
     columns = {"number": ExactDecimal(), "title": Text(), "published_at": UtcDateTime()}
 
     with store.begin() as connection:
-        given = row_source(connection, columns, [(Decimal("2.0"), "Two", now)], "given")
+        row_cte = row_source(connection, columns, [(Decimal("2.0"), "Two", now)], "given")
         changed = connection.execute(
             update(chapters)
-            .where(chapters.c.number == given.c.number)
-            .values(title=given.c.title, published_at=given.c.published_at)
+            .where(chapters.c.number == row_cte.c.number)
+            .values(title=row_cte.c.title, published_at=row_cte.c.published_at)
         )
         assert changed.rowcount == 1
 

@@ -19,7 +19,7 @@ from ingestion_pipeline_tests.pollers import rows
 
 def given_series(store: Store, now: datetime) -> None:
     with store.begin() as connection:
-        two = [{"id": one, "title": "0", "created_at": now} for one in ("a", "b")]
+        two = [{"id": item, "title": "0", "created_at": now} for item in ("a", "b")]
         connection.execute(insert(series), two)
 
 
@@ -36,24 +36,24 @@ def test_two_that_wait_for_each_other_both_take_effect_once(store: Store, now: d
     start = Barrier(2)
 
     def crosswise(first: str, second: str) -> int:
-        begun = 0
+        attempts = 0
 
         def act(connection: Connection) -> None:
-            nonlocal begun
-            begun += 1
+            nonlocal attempts
+            attempts += 1
             count(connection, first)
-            if begun == 1:
+            if attempts == 1:
                 start.wait(20)
             count(connection, second)
 
         store.write(act)
-        return begun
+        return attempts
 
     with ThreadPoolExecutor(2) as pool:
         both = [pool.submit(crosswise, *order) for order in ("ab", "ba")]
-        begun = sorted(one.result(30) for one in both)
+        attempts = sorted(future.result(30) for future in both)
 
-    assert begun == [1, 2]
+    assert attempts == [1, 2]
     assert [row.title for row in rows(store, series)] == ["2", "2"]
 
 
@@ -62,25 +62,25 @@ class Ended(Exception):
 
 
 def test_what_is_ended_again_and_again_is_raised(store: Store) -> None:
-    begun: list[int] = []
+    attempts: list[int] = []
 
     def act(_: Connection) -> None:
-        begun.append(1)
+        attempts.append(1)
         raise OperationalError("SELECT 1", {}, Ended())
 
     with pytest.raises(OperationalError):
         store.write(act)
-    assert len(begun) == ENDED_AT_MOST + 1
+    assert len(attempts) == ENDED_AT_MOST + 1
 
 
 def test_what_fails_by_itself_is_not_tried_again(store: Store, now: datetime) -> None:
     given_series(store, now)
-    begun: list[int] = []
+    attempts: list[int] = []
 
     def act(connection: Connection) -> None:
-        begun.append(1)
+        attempts.append(1)
         connection.execute(insert(series).values(id="a", title="again", created_at=now))
 
     with pytest.raises(IntegrityError):
         store.write(act)
-    assert len(begun) == 1
+    assert len(attempts) == 1

@@ -31,9 +31,9 @@ def test_what_is_kept_of_a_database_error_quotes_no_row(store: Store, now: datet
     with pytest.raises(IntegrityError) as caught, store.begin() as connection:
         connection.execute(insert(series), [row])
 
-    kept = classify(caught.value).text
-    assert "title" in kept
-    assert "canary" not in kept
+    stored = classify(caught.value).text
+    assert "title" in stored
+    assert "canary" not in stored
 
 
 @pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -56,9 +56,9 @@ def test_what_is_streamed_is_planned_to_its_end_also_after_a_rollback(database_u
     with closing(open_store(database_url)) as store:
         for _ in range(2):
             with store.read() as connection:
-                found = connection.execute(text("SHOW cursor_tuple_fraction")).scalar_one()
+                result = connection.execute(text("SHOW cursor_tuple_fraction")).scalar_one()
                 connection.rollback()
-            assert found == "1"
+            assert result == "1"
 
 
 @pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -70,10 +70,10 @@ def test_the_database_is_asked_for_the_time_once_a_second(database_url: str) -> 
         passed = 0.75
         carried = clock.now(connection)
         passed = 500.0
-        asked = clock.now(connection)
+        answered = clock.now(connection)
 
     assert carried - first == timedelta(seconds=0.75)
-    assert timedelta() < asked - first < timedelta(seconds=60)
+    assert timedelta() < answered - first < timedelta(seconds=60)
 
 
 def test_what_must_not_be_too_early_counts_from_when_the_database_may_have_said_it(
@@ -83,13 +83,13 @@ def test_what_must_not_be_too_early_counts_from_when_the_database_may_have_said_
     moments = iter([0.0, 0.25, 0.5])
     clock = DatabaseClock(monotonic=lambda: next(moments))
     with store.read() as connection:
-        told, latest = clock.now(connection), clock.latest(connection)
+        now, latest = clock.now(connection), clock.latest(connection)
         is_asked = connection.dialect.name == "postgresql"
 
     if is_asked:
-        assert latest - told == timedelta(seconds=0.25 + 0.25)
+        assert latest - now == timedelta(seconds=0.25 + 0.25)
     else:
-        assert timedelta() <= latest - told < timedelta(seconds=1)
+        assert timedelta() <= latest - now < timedelta(seconds=1)
 
 
 @pytest.mark.parametrize("database", ["sqlite"])

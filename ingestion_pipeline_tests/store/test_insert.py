@@ -81,7 +81,7 @@ def test_each_value_comes_back_as_it_was_given(store: Store, count: int) -> None
 
 
 def test_a_document_comes_back_as_it_was_given(store: Store, count: int) -> None:
-    said = [{"title": 'one "two" \u6b21', "number": None, "at": {"7": [1.5, True]}}]
+    message = [{"title": 'one "two" \u6b21', "number": None, "at": {"7": [1.5, True]}}]
     with store.begin() as connection:
         register(connection, [a_definition(id="series:a")], now=AT)
         connection.execute(insert(series).values(id="s", title="s", created_at=AT))
@@ -89,21 +89,21 @@ def test_a_document_comes_back_as_it_was_given(store: Store, count: int) -> None
         links = NewRows(
             table=chapter_sources,
             columns=LINK,
-            rows=[(id_, "series:a", None, said) for _, id_ in made],
+            rows=[(id_, "series:a", None, message) for _, id_ in made],
             identity=("source_id", "chapter_id"),
             shared={"detected_at": (UtcDateTime(), AT), "fingerprint": (Text(), "f")},
         )
         nothing = insert_missing(connection, links)
-        found = connection.execute(select(chapter_sources)).all()
+        result = connection.execute(select(chapter_sources)).all()
 
     assert nothing == []
-    assert [row.releases for row in found] == [said] * count
-    assert {(row.fingerprint, row.url, row.available) for row in found} == {("f", None, True)}
+    assert [row.releases for row in result] == [message] * count
+    assert {(row.fingerprint, row.url, row.available) for row in result} == {("f", None, True)}
 
 
 def test_a_time_without_zone_is_refused_among_many_too(store: Store, count: int) -> None:
     naive = datetime(2026, 3, 1, 12)  # noqa: DTZ001 - what is refused
-    told = [("s", str(n), None, None, naive) for n in range(count)]
+    rows = [("s", str(n), None, None, naive) for n in range(count)]
 
     with store.begin() as connection, pytest.raises(ValueError, match="has no time zone"):
-        insert_chapters(connection, *told)
+        insert_chapters(connection, *rows)

@@ -47,8 +47,8 @@ def test_a_connection_prepares_a_statement_once(store: Store) -> None:
         sent.append(statement.split(maxsplit=1)[0])
 
     with store.begin() as connection, store.begin() as other:
-        for one in (connection, other, connection):
-            assert one.execute(ECHO, {"given": ""}).scalar_one() == "100 %"
+        for item in (connection, other, connection):
+            assert item.execute(ECHO, {"given": ""}).scalar_one() == "100 %"
         assert sent == ["EXECUTE"] * 3
         assert len(names_of_the_prepared(connection)) == len(names_of_the_prepared(other)) == 1
 

@@ -15,18 +15,18 @@ from ingestion_pipeline.store.types import Json, UtcDateTime
 
 
 @pytest.mark.parametrize(
-    ("held", "found"),
+    ("held", "expected"),
     [
         pytest.param({"id": 2**70}, {"id": 2**70}, id="beyond 64 bits"),
         pytest.param({7: "seven"}, {"7": "seven"}, id="keys that are no text"),
     ],
 )
-def test_a_document_may_hold_what_yaml_may_hold(store: Store, held: Any, found: Any) -> None:
+def test_a_document_may_hold_what_yaml_may_hold(store: Store, held: Any, expected: Any) -> None:
     with store.read() as connection:
-        given = row_source(connection, {"document": Json}, [(held,)], "given")
-        document = connection.execute(select(given.c.document)).scalar_one()
+        row_cte = row_source(connection, {"document": Json}, [(held,)], "given")
+        document = connection.execute(select(row_cte.c.document)).scalar_one()
 
-    assert document == found
+    assert document == expected
 
 
 def test_a_time_without_zone_is_refused(store: Store) -> None:
@@ -44,10 +44,10 @@ def test_what_has_no_column_type_is_refused(store: Store) -> None:
 def test_a_text_is_never_cut(store: Store) -> None:
     """A cut one would be taken for another's: the statement reads what it was given."""
     with store.read() as connection:
-        given = row_source(connection, {"id": String(3)}, [("abcdef",)], "given")
-        found = connection.execute(select(given.c.id)).scalar_one()
+        row_cte = row_source(connection, {"id": String(3)}, [("abcdef",)], "given")
+        result = connection.execute(select(row_cte.c.id)).scalar_one()
 
-    assert found == "abcdef"
+    assert result == "abcdef"
 
 
 def test_garbage_is_collected_again_once_the_rows_are_made() -> None:

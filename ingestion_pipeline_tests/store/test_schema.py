@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -11,22 +10,19 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, bindparam, create_engine, event, inspect, select, text
+from sqlalchemy import Engine, create_engine, inspect, select, text
 from sqlalchemy.pool import NullPool
 
 import ingestion_pipeline
 from ingestion_pipeline.store import SchemaMismatch, Store, open_store, schema
-from ingestion_pipeline.store.tables import metadata, settings, snapshots, tasks
-from ingestion_pipeline.store.types import UtcDateTime
+from ingestion_pipeline.store.tables import metadata, settings
 from ingestion_pipeline_tests import processes
-from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.processes import CLEAN, Child
 
 PACKAGE = Path(ingestion_pipeline.__file__).parent
@@ -102,13 +98,13 @@ def test_the_migrations_make_exactly_the_tables_we_use(store: Store) -> None:
 def test_partial_indexes_and_checks_are_in_the_database(store: Store) -> None:
     """What alembic does not compare."""
     with store.read() as connection:
-        found = inspect(connection)
+        result = inspect(connection)
         partial = {
             index["name"]
-            for index in found.get_indexes("tasks")
+            for index in result.get_indexes("tasks")
             if any(key.endswith("_where") for key in index.get("dialect_options", {}))
         }
-        checks = {check["name"] for check in found.get_check_constraints("tasks")}
+        checks = {check["name"] for check in result.get_check_constraints("tasks")}
 
     assert partial == {
         "ix_tasks_due",
@@ -121,27 +117,6 @@ def test_partial_indexes_and_checks_are_in_the_database(store: Store) -> None:
     assert checks == {"ck_tasks_leased"}
 
 
-def test_tasks_of_an_older_database_know_when_they_ended(
-    empty_database_url: str, tmp_path: Path
-) -> None:
-    (tmp_path / "home").mkdir(exist_ok=True)  # a plain engine makes no folder for SQLite
-    old = text(
-        """
-        INSERT INTO tasks (kind, dedupe_key, payload, status, priority, shard, not_before,
-                           tracking_id, ancestry, created_at, updated_at)
-        VALUES ('poll', :status, '{}', :status, 1, 1, :now, 't', '[]', :now, :now)
-        """
-    ).bindparams(bindparam("now", NOON, type_=UtcDateTime()))
-    with open_engine(empty_database_url).begin() as connection:
-        schema.migrate(connection, "0003")
-        connection.execute(old, [{"status": "PENDING"}, {"status": "SUCCESS"}])
-
-    with closing(open_store(empty_database_url, migrate=True)) as store, store.read() as connection:
-        found = connection.execute(select(tasks.c.status, tasks.c.ended_at)).all()
-
-    assert set(map(tuple, found)) == {("PENDING", None), ("SUCCESS", NOON)}
-
-
 def test_the_head_is_the_newest_migration() -> None:
 
     config = Config()
@@ -149,7 +124,7 @@ def test_the_head_is_the_newest_migration() -> None:
     scripts = ScriptDirectory.from_config(config)
 
     assert scripts.get_heads() == [schema.HEAD]
-    assert schema.known() == {script.revision for script in scripts.walk_revisions()}
+    assert schema.known_revisions() == {script.revision for script in scripts.walk_revisions()}
 
 
 def test_an_empty_database_is_created_on_first_use(empty_database_url: str) -> None:
@@ -228,51 +203,14 @@ def test_a_database_of_something_else_is_not_touched(empty_database_url: str) ->
         open_store(empty_database_url)
 
 
-def test_snapshots_of_older_schemas_are_one_per_address_and_content(
-    empty_database_url: str,
+@pytest.mark.parametrize("migrate", [False, True])
+def test_a_database_of_version_1_is_refused_with_what_to_do_and_left_as_it_is(
+    empty_database_url: str, migrate: bool
 ) -> None:
-    engine = open_engine(empty_database_url)
-    Path(engine.url.database or "").parent.mkdir(parents=True, exist_ok=True)
-    old = (
-        "INSERT INTO snapshots (source_id, url, content_hash, size_bytes, status_code, fetched_at)"
-    )
-    with engine.begin() as connection:
-        schema.migrate(connection, "0003")
-        for source, content in (("a", "one"), ("b", "one"), ("a", "two")):
-            values = f" VALUES ('{source}', '/x', '{content}', 1, 200, '2026-03-01 12:00:00+00:00')"
-            connection.execute(text(old + values))
+    with closing(open_store(empty_database_url)) as store, store.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '0023'"))
 
-    with closing(open_store(empty_database_url, migrate=True)) as store, store.read() as connection:
-        kept = select(snapshots.c.source_id, snapshots.c.body_hash, snapshots.c.url_key)
-        found = connection.execute(kept.order_by(snapshots.c.id)).all()
+    with pytest.raises(SchemaMismatch, match=r"version 1 .*`ingest export`.*INGESTION_HOME"):
+        open_store(empty_database_url, migrate=migrate)
 
-    key = hashlib.sha256(b"/x").hexdigest()
-    assert [tuple(row) for row in found] == [("b", "one", key), ("a", "two", key)]
-
-
-def test_older_snapshots_are_migrated_by_the_same_statements_however_many_they_are(
-    empty_database_url: str,
-) -> None:
-    engine = open_engine(empty_database_url)
-    Path(engine.url.database or "").parent.mkdir(parents=True, exist_ok=True)
-    old = text(
-        "INSERT INTO snapshots (source_id, url, content_hash, size_bytes, status_code, fetched_at)"
-        " VALUES ('a', :url, :url, 1, 200, '2026-03-01 12:00:00+00:00')"
-    )
-    urls = [f"/\N{SNOWMAN}/{number}" for number in range(200)]
-    sent: list[str] = []
-
-    def count(_: Any, __: Any, statement: str, given: Any, ___: Any, is_many: bool) -> None:
-        sent.extend([statement] * (len(given) if is_many else 1))
-
-    with engine.begin() as connection:
-        schema.migrate(connection, "0004")
-        connection.execute(old, [{"url": url} for url in urls])
-        event.listen(connection, "before_cursor_execute", count)
-        schema.migrate(connection, "0005")
-        event.remove(connection, "before_cursor_execute", count)
-        found = connection.execute(text("SELECT url, url_key FROM snapshots")).all()
-
-    assert sum("UPDATE snapshots" in one for one in sent) == 2
-    expected = {url: hashlib.sha256(url.encode()).hexdigest() for url in urls}
-    assert dict(map(tuple, found)) == expected
+    assert version(empty_database_url) == "0023"

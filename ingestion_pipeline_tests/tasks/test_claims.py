@@ -37,10 +37,17 @@ def given_tasks(store: Store, *new: NewTask, now: datetime) -> list[int]:
 
 
 def claim(
-    store: Store, now: datetime, *, owner: str = "one", limit: int = 10, wanted: ClaimFilter = POLLS
+    store: Store,
+    now: datetime,
+    *,
+    owner: str = "one",
+    limit: int = 10,
+    claim_filter: ClaimFilter = POLLS,
 ) -> list[Task]:
     with store.begin() as connection:
-        return claims.claim(connection, wanted, owner=owner, now=now, lease=LEASE, limit=limit)
+        return claims.claim(
+            connection, claim_filter, owner=owner, now=now, lease=LEASE, limit=limit
+        )
 
 
 def stored(store: Store, task_id: int) -> Task:
@@ -52,14 +59,15 @@ def stored(store: Store, task_id: int) -> Task:
 def test_tasks_are_claimed_in_the_order_in_which_they_were_created(
     store: Store, now: datetime, kind: str
 ) -> None:
-    wanted = ClaimFilter(kind=kind)
+    claim_filter = ClaimFilter(kind=kind)
     for minutes in (3, 1, 4, 0, 2):  # the ids are in another order than the creation
         new = a_new_task(kind=kind, dedupe_key=f"created {minutes}", not_before=now)
         given_tasks(store, new, now=now + timedelta(minutes=minutes))
     later = now + timedelta(hours=1)
 
     batches = [
-        [task.dedupe_key for task in claim(store, later, limit=2, wanted=wanted)] for _ in range(3)
+        [task.dedupe_key for task in claim(store, later, limit=2, claim_filter=claim_filter)]
+        for _ in range(3)
     ]
 
     assert batches == [["created 0", "created 1"], ["created 2", "created 3"], ["created 4"]]
@@ -97,14 +105,14 @@ def test_tasks_come_by_priority_then_due_time_then_age(
     given_tasks(store, new("older", 2, 5), new("cold", 3, 60), now=now - timedelta(hours=1))
     given_tasks(store, new("hot", 1, 0), new("longer due", 2, 9), now=now)
 
-    found = [task.dedupe_key for _ in range(5) for task in claim(store, now, limit=limit)]
+    claimed = [task.dedupe_key for _ in range(5) for task in claim(store, now, limit=limit)]
 
-    assert found == ["hot", "longer due", "older", "younger", "cold"]
+    assert claimed == ["hot", "longer due", "older", "younger", "cold"]
 
 
 def test_a_claim_takes_the_first_and_no_more_than_its_limit(store: Store, now: datetime) -> None:
-    some = [a_new_task(dedupe_key=f"{number}", priority=number) for number in (4, 1, 3, 2)]
-    given_tasks(store, *some, now=now)
+    new_tasks = [a_new_task(dedupe_key=f"{number}", priority=number) for number in (4, 1, 3, 2)]
+    given_tasks(store, *new_tasks, now=now)
 
     assert [task.dedupe_key for task in claim(store, now, limit=3)] == ["1", "2", "3"]
     assert [task.dedupe_key for task in claim(store, now, limit=3)] == ["4"]
@@ -131,7 +139,7 @@ def test_an_expired_lease_is_claimed_again_under_the_next_fence(
 
 def test_nothing_of_a_zombies_transaction_stays(store: Store, now: datetime) -> None:
     given_tasks(store, a_new_task(dedupe_key="a"), a_new_task(dedupe_key="b"), now=now)
-    lost, kept = claim(store, now, owner="zombie")
+    lost, renewed = claim(store, now, owner="zombie")
     with store.begin() as connection:
         expire_one(connection, lost, now)
     [taken] = claim(store, now, owner="new")
@@ -139,13 +147,13 @@ def test_nothing_of_a_zombies_transaction_stays(store: Store, now: datetime) -> 
     def wake_up() -> None:
         with store.begin() as connection:
             audit(connection, actor="zombie", action="effect", subject="x", now=now)
-            claims.apply(connection, [finished(kept), finished(lost)], now=now)
+            claims.apply(connection, [finished(renewed), finished(lost)], now=now)
 
     with pytest.raises(LostClaim, match="1 of 2 claims were lost"):
         wake_up()
 
     assert stored(store, taken.id) == taken
-    assert stored(store, kept.id).status is TaskStatus.PROCESSING
+    assert stored(store, renewed.id).status is TaskStatus.PROCESSING
     with store.read() as connection:
         assert connection.execute(select(func.count()).select_from(audit_log)).scalar_one() == 0
 
@@ -188,10 +196,10 @@ def test_a_heartbeat_keeps_the_claims_that_are_still_ours(store: Store, now: dat
 
     with store.begin() as connection:
         pairs = [(task.id, task.fence) for task in (lost, mine)]
-        kept = claims.heartbeat(connection, pairs, now=half, lease=LEASE)
+        renewed = claims.heartbeat(connection, pairs, now=half, lease=LEASE)
     [taken] = claim(store, now + LEASE + timedelta(seconds=1), owner="third")
 
-    assert kept == {mine.id}
+    assert renewed == {mine.id}
     assert stored(store, mine.id).lease_until == half + LEASE
     assert taken.id == other.id
 
@@ -268,8 +276,8 @@ def test_only_what_is_still_ours_is_held(store: Store, now: datetime) -> None:
     claim(store, now, owner="two")
 
     with store.begin() as connection:
-        asked = [(task.id, task.fence) for task in (ours, done, taken)]
-        assert claims.held(connection, asked) == {ours.id}
+        pairs = [(task.id, task.fence) for task in (ours, done, taken)]
+        assert claims.held(connection, pairs) == {ours.id}
         assert claims.held(connection, []) == set()
 
 
@@ -280,7 +288,7 @@ def test_by_hand_a_task_is_claimed_before_its_time(store: Store, now: datetime) 
     given_tasks(store, new, other, now=now)
     by_hand = ClaimFilter(kind="poll", source_ids=["series:solo"])
 
-    [task] = claim(store, now, wanted=by_hand)
+    [task] = claim(store, now, claim_filter=by_hand)
 
     assert task.source_id == "series:solo"
     assert task.not_before == now
@@ -294,8 +302,8 @@ def test_by_hand_a_live_lease_is_respected_and_an_expired_one_is_not(
     by_hand = ClaimFilter(kind="poll", source_ids=["series:solo"])
     claim(store, now, owner="alive")
 
-    assert claim(store, now + LEASE, owner="hand", wanted=by_hand) == []
-    assert len(claim(store, now + LEASE * 2, owner="hand", wanted=by_hand)) == 1
+    assert claim(store, now + LEASE, owner="hand", claim_filter=by_hand) == []
+    assert len(claim(store, now + LEASE * 2, owner="hand", claim_filter=by_hand)) == 1
 
 
 def test_a_dead_workers_claims_are_free_at_once(store: Store, now: datetime) -> None:
@@ -314,15 +322,15 @@ def test_a_dead_workers_claims_are_free_at_once(store: Store, now: datetime) -> 
 def test_a_shard_sees_only_its_own_tasks(store: Store, now: datetime) -> None:
     given_tasks(store, *(a_new_task(dedupe_key=f"{n}", shard=n) for n in range(9)), now=now)
 
-    found = [
+    claimed = [
         {
             task.shard
-            for task in claim(store, now, wanted=ClaimFilter(kind="poll", shard=s, shards=3))
+            for task in claim(store, now, claim_filter=ClaimFilter(kind="poll", shard=s, shards=3))
         }
         for s in range(3)
     ]
 
-    assert found == [{0, 3, 6}, {1, 4, 7}, {2, 5, 8}]
+    assert claimed == [{0, 3, 6}, {1, 4, 7}, {2, 5, 8}]
 
 
 def test_kind_and_priority_are_respected(store: Store, now: datetime) -> None:
@@ -334,9 +342,9 @@ def test_kind_and_priority_are_respected(store: Store, now: datetime) -> None:
         now=now,
     )
 
-    found = claim(store, now, wanted=ClaimFilter(kind="poll", priority=1))
+    claimed = claim(store, now, claim_filter=ClaimFilter(kind="poll", priority=1))
 
-    assert [task.dedupe_key for task in found] == ["hot"]
+    assert [task.dedupe_key for task in claimed] == ["hot"]
 
 
 def test_the_stage_of_a_claim_is_remembered_and_a_zombies_is_not(
@@ -346,8 +354,8 @@ def test_the_stage_of_a_claim_is_remembered_and_a_zombies_is_not(
     first, second = claim(store, now)
 
     with store.begin() as connection:
-        asked = [(first.id, first.fence), (second.id, second.fence - 1)]
-        claims.set_stage(connection, asked, "fetch")
+        pairs = [(first.id, first.fence), (second.id, second.fence - 1)]
+        claims.set_stage(connection, pairs, "fetch")
         claims.set_stage(connection, [], "nothing")
 
     assert stored(store, first.id).stage == "fetch"
@@ -371,6 +379,8 @@ def test_of_several_sources_only_what_is_due_is_claimed(store: Store, now: datet
         now=now,
     )
 
-    found = claim(store, now, wanted=ClaimFilter(kind="poll", due_of=["series:a", "series:b"]))
+    claimed = claim(
+        store, now, claim_filter=ClaimFilter(kind="poll", due_of=["series:a", "series:b"])
+    )
 
-    assert [task.id for task in found] == [due]
+    assert [task.id for task in claimed] == [due]

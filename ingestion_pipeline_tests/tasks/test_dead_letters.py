@@ -10,8 +10,8 @@ from ingestion_pipeline.store.tables import audit_log, tasks
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.dead_letters import (
-    Chosen,
     DeadLetterEntry,
+    DeadLetterFilter,
     add_dead_letters,
     dead_letter_groups,
     discard,
@@ -27,7 +27,7 @@ from ingestion_pipeline_tests.builders import a_new_task
 GONE = Permanent("'https://a.test/feed' answered 410 Gone", code="http_410")
 
 
-def buried(
+def dead_lettered_task(
     store: Store,
     now: datetime,
     new: NewTask | None = None,
@@ -54,15 +54,15 @@ def buried(
     return task
 
 
-def only_letter(store: Store) -> int:
+def only_dead_letter(store: Store) -> int:
     with store.read() as connection:
-        [found] = list_dead_letters(connection, decided=True)
-    return found["id"]
+        [dead_letter] = list_dead_letters(connection, decided=True)
+    return dead_letter["id"]
 
 
-def try_replay(store: Store, letter_id: int, now: datetime) -> str:
+def try_replay(store: Store, dead_letter_id: int, now: datetime) -> str:
     with store.begin() as connection:
-        return replay(connection, letter_id, actor="cli", now=now)
+        return replay(connection, dead_letter_id, actor="cli", now=now)
 
 
 def set_status(store: Store, status: TaskStatus, now: datetime) -> None:
@@ -71,32 +71,36 @@ def set_status(store: Store, status: TaskStatus, now: datetime) -> None:
 
 
 def test_a_dead_letter_tells_all_that_was_known(store: Store, now: datetime) -> None:
-    task = buried(store, now)
+    task = dead_lettered_task(store, now)
 
     with store.read() as connection:
-        found = find_dead_letter(connection, only_letter(store))
+        dead_letter = find_dead_letter(connection, only_dead_letter(store))
 
-    assert found is not None
-    assert found["payload"] == {"url": "https://a.test/feed", "page": 2}
-    assert found["stack"] == "Traceback: ..."
-    assert (found["error_class"], found["error_code"]) == ("permanent", "http_410")
-    assert found["error"] == "'https://a.test/feed' answered 410 Gone"
-    assert (found["task_id"], found["tracking_id"]) == (task.id, task.tracking_id)
-    assert (found["attempts"], found["stage"], found["failed_at"]) == (1, "fetch", now)
-    assert found["replayed_at"] is None
+    assert dead_letter is not None
+    assert dead_letter["payload"] == {"url": "https://a.test/feed", "page": 2}
+    assert dead_letter["stack"] == "Traceback: ..."
+    assert (dead_letter["error_class"], dead_letter["error_code"]) == ("permanent", "http_410")
+    assert dead_letter["error"] == "'https://a.test/feed' answered 410 Gone"
+    assert (dead_letter["task_id"], dead_letter["tracking_id"]) == (task.id, task.tracking_id)
+    assert (dead_letter["attempts"], dead_letter["stage"], dead_letter["failed_at"]) == (
+        1,
+        "fetch",
+        now,
+    )
+    assert dead_letter["replayed_at"] is None
 
 
 def test_an_error_that_no_database_takes_as_it_is_can_be_buried(
     store: Store, now: datetime
 ) -> None:
     error = Permanent("the body began with \0\ud800", code="x" * 99)
-    buried(store, now, error=error, stack=f"Permanent: {error}")
+    dead_lettered_task(store, now, error=error, stack=f"Permanent: {error}")
 
     with store.read() as connection:
-        [found] = list_dead_letters(connection)
-    assert found["error"] == "the body began with \N{REPLACEMENT CHARACTER}?"
-    assert found["stack"] == f"Permanent: {found['error']}"
-    assert found["error_code"] == "x" * 40
+        [dead_letter] = list_dead_letters(connection)
+    assert dead_letter["error"] == "the body began with \N{REPLACEMENT CHARACTER}?"
+    assert dead_letter["stack"] == f"Permanent: {dead_letter['error']}"
+    assert dead_letter["error_code"] == "x" * 40
 
 
 def test_burying_nobody_is_fine(store: Store, now: datetime) -> None:
@@ -109,12 +113,17 @@ def test_letters_are_listed_newest_first_and_by_class_and_source(
     store: Store, now: datetime
 ) -> None:
     later = now + timedelta(hours=1)
-    buried(store, now, a_new_task(source_id="series:a", dedupe_key="a"))
-    buried(store, later, a_new_task(source_id="series:b", dedupe_key="b"), Transient("503"))
+    dead_lettered_task(store, now, a_new_task(source_id="series:a", dedupe_key="a"))
+    dead_lettered_task(
+        store, later, a_new_task(source_id="series:b", dedupe_key="b"), Transient("503")
+    )
 
     def listed(**filters: str) -> list[str]:
         with store.read() as connection:
-            return [row["source_id"] for row in list_dead_letters(connection, Chosen(**filters))]
+            return [
+                row["source_id"]
+                for row in list_dead_letters(connection, DeadLetterFilter(**filters))
+            ]
 
     assert listed() == ["series:b", "series:a"]
     assert listed(error_class="permanent") == ["series:a"]
@@ -123,10 +132,10 @@ def test_letters_are_listed_newest_first_and_by_class_and_source(
 
 
 def test_a_replayed_task_is_due_with_all_its_attempts(store: Store, now: datetime) -> None:
-    task = buried(store, now)
+    task = dead_lettered_task(store, now)
     later = now + timedelta(hours=1)
 
-    outcome = try_replay(store, only_letter(store), later)
+    outcome = try_replay(store, only_dead_letter(store), later)
 
     assert outcome == "queued"
     with store.read() as connection:
@@ -138,53 +147,53 @@ def test_a_replayed_task_is_due_with_all_its_attempts(store: Store, now: datetim
 
 
 def test_a_replay_is_audited(store: Store, now: datetime) -> None:
-    task = buried(store, now)
-    letter_id = only_letter(store)
+    task = dead_lettered_task(store, now)
+    dead_letter_id = only_dead_letter(store)
 
-    try_replay(store, letter_id, now)
+    try_replay(store, dead_letter_id, now)
 
     with store.read() as connection:
         row = connection.execute(select(audit_log)).one()
     assert (row.actor, row.action) == ("cli", "dead_letter.replay")
-    assert row.subject == f"dead_letter:{letter_id}"
+    assert row.subject == f"dead_letter:{dead_letter_id}"
     assert row.detail == {"task": task.id, "source": "series:solo", "outcome": "queued"}
 
 
 def test_a_poll_that_waits_for_its_next_time_becomes_due(store: Store, now: datetime) -> None:
-    task = buried(store, now)
+    task = dead_lettered_task(store, now)
     set_status(store, TaskStatus.PENDING, now)
 
-    assert try_replay(store, only_letter(store), now - timedelta(hours=1)) == "queued"
+    assert try_replay(store, only_dead_letter(store), now - timedelta(hours=1)) == "queued"
     with store.read() as connection:
         again = claims.tasks_by_id(connection, [task.id])[task.id]
     assert again.not_before == now - timedelta(hours=1)
 
 
 def test_what_runs_already_is_left_alone(store: Store, now: datetime) -> None:
-    task = buried(store, now)
+    task = dead_lettered_task(store, now)
     set_status(store, TaskStatus.PROCESSING, now)
 
-    assert try_replay(store, only_letter(store), now) == "already running"
+    assert try_replay(store, only_dead_letter(store), now) == "already running"
     with store.read() as connection:
         assert claims.tasks_by_id(connection, [task.id])[task.id].attempts == 1
 
 
 def test_what_was_enqueued_anew_is_not_queued_twice(store: Store, now: datetime) -> None:
-    buried(store, now)
+    dead_lettered_task(store, now)
     with store.begin() as connection:
         insert_tasks(connection, [a_new_task()], now=now)
 
-    assert try_replay(store, only_letter(store), now) == "already queued"
+    assert try_replay(store, only_dead_letter(store), now) == "already queued"
 
 
 @pytest.mark.parametrize("status", [TaskStatus.SKIPPED, TaskStatus.CANCELLED])
 def test_a_disabled_sources_letter_stays_and_says_why(
     store: Store, now: datetime, status: TaskStatus
 ) -> None:
-    buried(store, now)
+    dead_lettered_task(store, now)
     set_status(store, status, now)
 
-    assert try_replay(store, only_letter(store), now) == "its source is disabled"
+    assert try_replay(store, only_dead_letter(store), now) == "its source is disabled"
     with store.read() as connection:
         assert connection.execute(select(tasks.c.status)).scalar_one() == status
         assert len(list_dead_letters(connection)) == 1
@@ -200,42 +209,42 @@ def test_letters_are_grouped_by_class_source_and_error_with_the_most_numerous_fi
 ) -> None:
     slow = Transient("timed out", code="timeout")
     for name in ("a", "b"):
-        buried(store, now, a_new_task(dedupe_key=name, source_id="series:a"), slow)
-    buried(store, now, a_new_task(dedupe_key="c", source_id="series:b"))
+        dead_lettered_task(store, now, a_new_task(dedupe_key=name, source_id="series:a"), slow)
+    dead_lettered_task(store, now, a_new_task(dedupe_key="c", source_id="series:b"))
 
     with store.read() as connection:
         groups = dead_letter_groups(connection)
-        of_b = dead_letter_groups(connection, Chosen(source_id="series:b"))
+        of_b = dead_letter_groups(connection, DeadLetterFilter(source_id="series:b"))
 
-    shown = [(one["error_class"], one["source_id"], one["letters"]) for one in groups]
-    assert shown == [("transient", "series:a", 2), ("permanent", "series:b", 1)]
-    assert [one["error_code"] for one in of_b] == ["http_410"]
+    summaries = [(group["error_class"], group["source_id"], group["letters"]) for group in groups]
+    assert summaries == [("transient", "series:a", 2), ("permanent", "series:b", 1)]
+    assert [group["error_code"] for group in of_b] == ["http_410"]
 
 
 def test_a_discarded_letter_is_open_no_more_and_keeps_its_reason(
     store: Store, now: datetime
 ) -> None:
-    buried(store, now)
-    letter_id = only_letter(store)
+    dead_lettered_task(store, now)
+    dead_letter_id = only_dead_letter(store)
     with store.begin() as connection:
-        closed = discard(connection, [letter_id], reason="gone for good", actor="ann", now=now)
-        again = discard(connection, [letter_id], reason="twice", actor="bob", now=now)
+        closed = discard(connection, [dead_letter_id], reason="gone for good", actor="ann", now=now)
+        again = discard(connection, [dead_letter_id], reason="twice", actor="bob", now=now)
 
-    assert (closed, again) == ([letter_id], [])
+    assert (closed, again) == ([dead_letter_id], [])
     with store.read() as connection:
         assert list_dead_letters(connection) == []
-        found = find_dead_letter(connection, letter_id)
-        said = connection.execute(select(audit_log.c.actor, audit_log.c.detail)).all()
-    assert found is not None
-    assert (found["discard_reason"], found["discarded_at"]) == ("gone for good", now)
-    assert said == [("ann", {"reason": "gone for good"})]
+        dead_letter = find_dead_letter(connection, dead_letter_id)
+        audit_rows = connection.execute(select(audit_log.c.actor, audit_log.c.detail)).all()
+    assert dead_letter is not None
+    assert (dead_letter["discard_reason"], dead_letter["discarded_at"]) == ("gone for good", now)
+    assert audit_rows == [("ann", {"reason": "gone for good"})]
 
 
 def test_what_fails_again_after_a_letter_was_discarded_writes_another(
     store: Store, now: datetime
 ) -> None:
-    task = buried(store, now)
-    first = only_letter(store)
+    task = dead_lettered_task(store, now)
+    first = only_dead_letter(store)
     with store.begin() as connection:
         discard(connection, [first], reason="known", actor="ann", now=now)
         add_dead_letters(connection, [DeadLetterEntry(task=task, error=GONE)], now=now)
@@ -248,14 +257,14 @@ def test_what_fails_again_after_a_letter_was_discarded_writes_another(
 def test_nothing_is_discarded_without_a_reason_or_with_an_unknown_id(
     store: Store, now: datetime
 ) -> None:
-    buried(store, now)
-    letter_id = only_letter(store)
+    dead_lettered_task(store, now)
+    dead_letter_id = only_dead_letter(store)
 
     with store.begin() as connection:
         with pytest.raises(ValueError, match="a reason"):
-            discard(connection, [letter_id], reason="  ", actor="ann", now=now)
+            discard(connection, [dead_letter_id], reason="  ", actor="ann", now=now)
         with pytest.raises(LookupError, match="no dead letter 99"):
-            discard(connection, [letter_id, 99], reason="gone", actor="ann", now=now)
+            discard(connection, [dead_letter_id, 99], reason="gone", actor="ann", now=now)
 
     with store.read() as connection:
         assert len(list_dead_letters(connection)) == 1
@@ -264,13 +273,13 @@ def test_nothing_is_discarded_without_a_reason_or_with_an_unknown_id(
 def test_a_discarded_letter_can_be_replayed_by_whoever_thinks_better_of_it(
     store: Store, now: datetime
 ) -> None:
-    buried(store, now)
-    letter_id = only_letter(store)
+    dead_lettered_task(store, now)
+    dead_letter_id = only_dead_letter(store)
     with store.begin() as connection:
-        discard(connection, [letter_id], reason="gone", actor="ann", now=now)
+        discard(connection, [dead_letter_id], reason="gone", actor="ann", now=now)
 
-    assert try_replay(store, letter_id, now) == "queued"
+    assert try_replay(store, dead_letter_id, now) == "queued"
     with store.read() as connection:
-        found = find_dead_letter(connection, letter_id)
-    assert found is not None
-    assert (found["replayed_at"], found["discarded_at"]) == (now, None)
+        dead_letter = find_dead_letter(connection, dead_letter_id)
+    assert dead_letter is not None
+    assert (dead_letter["replayed_at"], dead_letter["discarded_at"]) == (now, None)

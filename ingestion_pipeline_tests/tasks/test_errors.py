@@ -75,16 +75,16 @@ def our_file_missing() -> OSError:
 def test_every_failure_has_a_class_and_a_code(
     error: BaseException, error_class: str, code: str
 ) -> None:
-    found = classify(error)
+    failure = classify(error)
 
-    assert (found.error_class, found.code) == (ErrorClass(error_class), code)
+    assert (failure.error_class, failure.code) == (ErrorClass(error_class), code)
 
 
 @pytest.mark.parametrize("sqlstate", [None, "08006", "53100", "53200", "53300", "57P01", "58030"])
 def test_a_lost_or_exhausted_postgresql_is_fatal(sqlstate: str | None) -> None:
-    found = classify(from_postgres(sqlstate))
+    failure = classify(from_postgres(sqlstate))
 
-    assert (found.error_class, found.code) == (ErrorClass.FATAL, "database")
+    assert (failure.error_class, failure.code) == (ErrorClass.FATAL, "database")
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ def test_a_lost_or_exhausted_postgresql_is_fatal(sqlstate: str | None) -> None:
 def test_what_postgresql_refuses_this_once_is_tried_again_and_so_bounded(
     sqlstate: str, code: str
 ) -> None:
-    found = classify(from_postgres(sqlstate))
+    failure = classify(from_postgres(sqlstate))
 
-    assert (found.error_class, found.code) == (ErrorClass.TRANSIENT, code)
+    assert (failure.error_class, failure.code) == (ErrorClass.TRANSIENT, code)
 
 
 def test_a_sqlite_that_cannot_be_worked_with_is_fatal(tmp_path: Path) -> None:
@@ -138,8 +138,8 @@ def test_a_statement_that_sqlite_refuses_is_not_the_end_of_the_run() -> None:
     missing = from_sqlite("SELECT * FROM nowhere")
 
     for error in (too_deep, missing):
-        found = classify(error)
-        assert (found.error_class, found.code) == (ErrorClass.TRANSIENT, "database_error")
+        failure = classify(error)
+        assert (failure.error_class, failure.code) == (ErrorClass.TRANSIENT, "database_error")
 
 
 def test_a_classified_failure_stays_itself() -> None:
@@ -153,9 +153,9 @@ def test_the_unknown_keeps_its_name_and_its_words() -> None:
 
 
 def test_a_code_fits_its_column() -> None:
-    found = classify(AnExceptionWhoseNameIsFarLongerThanAnyColumnWouldEverWant())
+    failure = classify(AnExceptionWhoseNameIsFarLongerThanAnyColumnWouldEverWant())
 
-    assert found.code == "an_exception_whose_name_is_far_longer_th"
+    assert failure.code == "an_exception_whose_name_is_far_longer_th"
 
 
 @pytest.mark.parametrize(

@@ -28,13 +28,13 @@ GONE = Permanent("it answered 410", code="http_410")
 OF_TASKS = select(dead_letters.c.task_id)
 
 
-def bury_two(store: Store, now: datetime) -> list[DeadLetterEntry]:
+def add_two_dead_letters(store: Store, now: datetime) -> list[DeadLetterEntry]:
     """The letter of the second task is the older one."""
-    burials = [DeadLetterEntry(task=a_task(id=id_), error=GONE) for id_ in (2, 1)]
-    for one in burials:
+    entries = [DeadLetterEntry(task=a_task(id=id_), error=GONE) for id_ in (2, 1)]
+    for entry in entries:
         with store.begin() as connection:
-            add_dead_letters(connection, [one], now=now)
-    return burials
+            add_dead_letters(connection, [entry], now=now)
+    return entries
 
 
 def test_a_stage_is_written_to_claims_in_the_order_of_the_heartbeat(
@@ -56,17 +56,17 @@ def test_a_stage_is_written_to_claims_in_the_order_of_the_heartbeat(
 
 
 def test_letters_are_written_again_in_the_order_of_their_tasks(store: Store, now: datetime) -> None:
-    burials = bury_two(store, now)
+    entries = add_two_dead_letters(store, now)
 
     def write(connection: Connection) -> None:
-        add_dead_letters(connection, burials, now=now)
+        add_dead_letters(connection, entries, now=now)
 
     held = OF_TASKS.where(dead_letters.c.task_id == 2)
     assert locked_meanwhile(store, write, held=held, among=OF_TASKS) == [1]
 
 
 def test_letters_are_discarded_in_the_order_of_their_tasks(store: Store, now: datetime) -> None:
-    bury_two(store, now)
+    add_two_dead_letters(store, now)
     ids = [row.id for row in rows(store, dead_letters)]
 
     def close(connection: Connection) -> None:

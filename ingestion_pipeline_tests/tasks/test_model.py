@@ -70,11 +70,13 @@ class Simulation:
     def claim(self) -> None:
         owner = self.random.choice(OWNERS)
         limit = self.random.randrange(1, 4)
-        found = model.claim(self.model, POLLS, owner=owner, now=self.now, lease=LEASE, limit=limit)
-        exhausted = model.burials(found, policy=POLICY)
+        claimed = model.claim(
+            self.model, POLLS, owner=owner, now=self.now, lease=LEASE, limit=limit
+        )
+        exhausted = model.exhausted_moves(claimed, policy=POLICY)
         model.apply(self.model, exhausted)
-        buried = {move.task.id for move in exhausted}
-        self.in_hand[owner] += [task for task in found if task.id not in buried]
+        dead_lettered = {move.task.id for move in exhausted}
+        self.in_hand[owner] += [task for task in claimed if task.id not in dead_lettered]
 
     def finish(self) -> None:
         self.end([finished(task) for task in self.take()])
@@ -106,14 +108,14 @@ class Simulation:
 
     def end(self, moves: list[Move]) -> bool:
         """Apply all of the moves or none; whether they took effect."""
-        asked = [(move.task.id, move.task.fence) for move in moves]
-        ours = model.held(self.model, asked)
-        before = (dict(self.model.tasks), list(self.model.effects), list(self.model.buried))
+        pairs = [(move.task.id, move.task.fence) for move in moves]
+        ours = model.held(self.model, pairs)
+        before = (dict(self.model.tasks), list(self.model.effects), list(self.model.dead_lettered))
         try:
             model.apply(self.model, moves)
         except LostClaim:
-            assert len(ours) < len(asked)
-            assert before == (self.model.tasks, self.model.effects, self.model.buried)
+            assert len(ours) < len(pairs)
+            assert before == (self.model.tasks, self.model.effects, self.model.dead_lettered)
             return False
         return True
 
@@ -132,12 +134,12 @@ class Simulation:
         """One healthy worker works on, alone, until nothing is left."""
         for _ in range(10):
             self.now += timedelta(days=1)
-            found = model.claim(
+            claimed = model.claim(
                 self.model, POLLS, owner="last", now=self.now, lease=LEASE, limit=100
             )
-            exhausted = model.burials(found, policy=POLICY)
-            buried = {move.task.id for move in exhausted}
-            done = [finished(task) for task in found if task.id not in buried]
+            exhausted = model.exhausted_moves(claimed, policy=POLICY)
+            dead_lettered = {move.task.id for move in exhausted}
+            done = [finished(task) for task in claimed if task.id not in dead_lettered]
             model.apply(self.model, [*exhausted, *done])
 
 
@@ -189,15 +191,18 @@ def test_a_seed_always_tells_the_same_story() -> None:
     ],
 )
 def test_only_a_fault_of_the_work_costs_an_attempt(error: WorkError, attempts: int) -> None:
-    one = Model()
-    model.enqueue(one, a_new_task(), now=NOON)
-    [task] = model.claim(one, POLLS, owner="one", now=NOON, lease=LEASE, limit=1)
+    task_model = Model()
+    model.enqueue(task_model, a_new_task(), now=NOON)
+    [task] = model.claim(task_model, POLLS, owner="one", now=NOON, lease=LEASE, limit=1)
 
     move = model.move_after_failure(task, error, now=NOON, policy=POLICY, random=Random(7))
-    model.apply(one, [move])
+    model.apply(task_model, [move])
 
-    assert (one.tasks[task.id].status, one.tasks[task.id].attempts) == ("PENDING", attempts)
-    assert model.invariants(one, policy=POLICY) == []
+    assert (task_model.tasks[task.id].status, task_model.tasks[task.id].attempts) == (
+        "PENDING",
+        attempts,
+    )
+    assert model.invariants(task_model, policy=POLICY) == []
 
 
 @pytest.mark.parametrize(
@@ -211,24 +216,26 @@ def test_only_a_fault_of_the_work_costs_an_attempt(error: WorkError, attempts: i
     ],
 )
 def test_a_broken_promise_is_named(change: dict[str, Any], promise: str) -> None:
-    one = Model()
-    model.enqueue(one, a_new_task(), now=NOON)
-    [task] = model.claim(one, POLLS, owner="one", now=NOON, lease=LEASE, limit=1)
-    assert model.invariants(one, policy=POLICY) == []
+    task_model = Model()
+    model.enqueue(task_model, a_new_task(), now=NOON)
+    [task] = model.claim(task_model, POLLS, owner="one", now=NOON, lease=LEASE, limit=1)
+    assert model.invariants(task_model, policy=POLICY) == []
 
-    one.tasks[task.id] = replace(task, **change)
+    task_model.tasks[task.id] = replace(task, **change)
 
-    assert any(said.startswith(promise) for said in model.invariants(one, policy=POLICY))
+    assert any(broken.startswith(promise) for broken in model.invariants(task_model, policy=POLICY))
 
 
 def test_two_live_leases_are_named() -> None:
-    one = Model()
-    model.enqueue(one, a_new_task(), now=NOON)
-    model.claim(one, POLLS, owner="one", now=NOON, lease=LEASE, limit=1)
-    model.claim(one, POLLS, owner="two", now=NOON + LEASE * 2, lease=LEASE, limit=1)
-    one.leases[1][0].until = NOON + LEASE * 3
+    task_model = Model()
+    model.enqueue(task_model, a_new_task(), now=NOON)
+    model.claim(task_model, POLLS, owner="one", now=NOON, lease=LEASE, limit=1)
+    model.claim(task_model, POLLS, owner="two", now=NOON + LEASE * 2, lease=LEASE, limit=1)
+    task_model.leases[1][0].until = NOON + LEASE * 3
 
-    assert any("two live leases" in said for said in model.invariants(one, policy=POLICY))
+    assert any(
+        "two live leases" in broken for broken in model.invariants(task_model, policy=POLICY)
+    )
 
 
 class SideBySide(RuleBasedStateMachine):
@@ -281,18 +288,18 @@ class SideBySide(RuleBasedStateMachine):
         expected = model.claim(self.model, wanted, **asked)
         with self.store.begin() as connection:
             found = claims.claim(connection, wanted, **asked)
-        assert [told(task) for task in found] == [told(task) for task in expected]
+        assert [comparable(task) for task in found] == [comparable(task) for task in expected]
         self.in_hand += expected
 
     @rule(data=st.data(), how=st.sampled_from(["finish", "rearm", "503", "404", "budget"]))
     def end(self, data: st.DataObject, how: str) -> None:
         if not self.in_hand:
             return
-        some = data.draw(st.lists(st.sampled_from(self.in_hand), min_size=1, unique_by=id_of))
-        moves = [self.move(task, how) for task in some]
-        asked = [(task.id, task.fence) for task in some]
+        held_tasks = data.draw(st.lists(st.sampled_from(self.in_hand), min_size=1, unique_by=id_of))
+        moves = [self.move(task, how) for task in held_tasks]
+        pairs = [(task.id, task.fence) for task in held_tasks]
         with self.store.begin() as connection:
-            assert claims.held(connection, asked) == model.held(self.model, asked)
+            assert claims.held(connection, pairs) == model.held(self.model, pairs)
         assert self.outcome_in_sql(moves) == self.outcome_in_model(moves)
 
     def move(self, task: Task, how: str) -> Move:
@@ -328,9 +335,9 @@ class SideBySide(RuleBasedStateMachine):
     def beat(self, owner: str) -> None:
         with self.store.begin() as connection:
             claimed = claims.claimed_by(connection, owner)
-            kept = claims.heartbeat(connection, claimed.items(), now=self.now, lease=LEASE)
+            renewed = claims.heartbeat(connection, claimed.items(), now=self.now, lease=LEASE)
         assert claimed == model.claimed_by(self.model, owner)
-        assert kept == model.heartbeat(self.model, claimed.items(), now=self.now, lease=LEASE)
+        assert renewed == model.heartbeat(self.model, claimed.items(), now=self.now, lease=LEASE)
 
     @rule(owner=st.sampled_from(OWNERS))
     def expire(self, owner: str) -> None:
@@ -342,18 +349,18 @@ class SideBySide(RuleBasedStateMachine):
     def agree(self) -> None:
         with self.store.read() as connection:
             ids = list(connection.execute(select(tasks.c.id)).scalars())
-            found = claims.tasks_by_id(connection, ids)
-        assert {key: told(task) for key, task in found.items()} == {
-            key: told(task) for key, task in self.model.tasks.items()
+            stored_tasks = claims.tasks_by_id(connection, ids)
+        assert {key: comparable(task) for key, task in stored_tasks.items()} == {
+            key: comparable(task) for key, task in self.model.tasks.items()
         }
-        self.compared.append(len(found))
+        self.compared.append(len(stored_tasks))
 
 
 def id_of(task: Task) -> int:
     return task.id
 
 
-def told(task: Task) -> tuple[object, ...]:
+def comparable(task: Task) -> tuple[object, ...]:
     """All that the model knows of a task; tracking ids are made up by each side."""
     return (
         task.id,

@@ -126,15 +126,15 @@ def test_a_child_without_a_url_is_a_mistake_of_the_program(store: Store, now: da
 def test_a_loop_through_other_kinds_ends_where_it_began(store: Store, now: datetime) -> None:
     """JOB -> COMPANY -> SOURCE -> JOB with one URL; the company's page as a source is fine."""
     job = root(store, now, url=URL)
-    found: list[int | Refusal] = []
+    results: list[int | Refusal] = []
     parent = job
     for kind in ("company", "source"):
-        found.append(try_spawn(store, parent, a_page(kind=kind)))
+        results.append(try_spawn(store, parent, a_page(kind=kind)))
         parent = claim_one(store, now, kind)
 
     again = try_spawn(store, parent, a_page(kind="poll"))
 
-    assert all(isinstance(one, int) for one in found)
+    assert all(isinstance(result, int) for result in results)
     assert again is Refusal.IN_ANCESTRY
 
 
@@ -161,10 +161,10 @@ def test_what_the_lineage_has_done_it_does_not_do_again(store: Store, now: datet
 
 
 def test_another_lineages_active_twin_is_enough(store: Store, now: datetime) -> None:
-    one, two = root(store, now, dedupe_key="a"), root(store, now, dedupe_key="b")
+    first, second = root(store, now, dedupe_key="a"), root(store, now, dedupe_key="b")
 
-    assert isinstance(try_spawn(store, one, a_page()), int)
-    assert try_spawn(store, two, a_page()) is Refusal.ACTIVE_DUPLICATE
+    assert isinstance(try_spawn(store, first, a_page()), int)
+    assert try_spawn(store, second, a_page()) is Refusal.ACTIVE_DUPLICATE
 
 
 def test_a_refusal_can_be_read_in_the_audit_log(store: Store, now: datetime) -> None:
@@ -206,7 +206,7 @@ def test_two_parents_that_spawn_the_same_child_at_once_make_one(
     with ThreadPoolExecutor(len(parents)) as pool:
         made = list(pool.map(spawn_together, parents))
 
-    assert sum(isinstance(one, int) for one in made) == 1
+    assert sum(isinstance(result, int) for result in made) == 1
     assert made.count(Refusal.ACTIVE_DUPLICATE) == 7
 
 

@@ -62,8 +62,8 @@ def claim_when_free(worker: Worker) -> list[Task]:
     """Claim again and again until something is free; leases in these tests are short."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
-        if found := worker.claim(POLLS, limit=1):
-            return found
+        if claimed := worker.claim(POLLS, limit=1):
+            return claimed
         time.sleep(0.02)
     raise TimeoutError("no lease ever expired")
 
@@ -81,8 +81,8 @@ def test_connections_that_claim_at_once_get_every_task_exactly_once(
     def claim_all(store: Store) -> list[int]:
         worker, mine = Worker(store, lease_seconds=600), list[int]()
         barrier.wait(30)
-        while found := worker.claim(POLLS, limit=50):
-            mine.extend(task.id for task in found)
+        while batch := worker.claim(POLLS, limit=50):
+            mine.extend(task.id for task in batch)
         return mine
 
     barrier = threading.Barrier(connections)
@@ -126,18 +126,18 @@ def test_a_heartbeat_and_a_finish_of_the_same_claims_never_deadlock(database_url
 
 def claim_all_of(store: Store, count: int) -> list[Task]:
     """So many claims of "one"; a claim skips what a heartbeat is still looking at."""
-    found: list[Task] = []
-    while len(found) < count:
+    claimed: list[Task] = []
+    while len(claimed) < count:
         with store.begin() as connection:
-            found += claims.claim(
-                connection, POLLS, owner="one", now=NOON, lease=HOUR, limit=count - len(found)
+            claimed += claims.claim(
+                connection, POLLS, owner="one", now=NOON, lease=HOUR, limit=count - len(claimed)
             )
-    return found
+    return claimed
 
 
-def give_back(store: Store, found: list[Task]) -> None:
+def give_back(store: Store, claimed: list[Task]) -> None:
     with store.begin() as connection:
-        moves = [released(task, None, not_before=task.not_before) for task in reversed(found)]
+        moves = [released(task, None, not_before=task.not_before) for task in reversed(claimed)]
         claims.apply(connection, moves, now=NOON)
 
 
@@ -172,9 +172,9 @@ def test_a_worker_that_was_stopped_past_its_lease_changes_nothing(database_url: 
         [task] = claim_when_free(Worker(store, lease_seconds=60))
         finish(store, [task])
         sleeper.go_on()
-        said = sleeper.result()
+        result = sleeper.result()
 
-        assert said == {"lost": True, "may_start": False, "kept": 0}
+        assert result == {"lost": True, "may_start": False, "kept": 0}
         assert task.fence == 2
         assert counted(store) == {"SUCCESS": 1}
         assert effects(store) == ["0"]
@@ -197,8 +197,8 @@ def test_a_task_that_kills_its_worker_is_given_up_after_all_its_attempts(
         assert counted(store) == {"SUCCESS": 5, "FAILED": 1}
         assert sorted(effects(store)) == ["0", "1", "2", "3", "4"]
         with store.read() as connection:
-            letter = connection.execute(select(dead_letters)).one()
-        assert (letter.stage, letter.payload["poison"]) == ("fetch", True)
+            dead_letter = connection.execute(select(dead_letters)).one()
+        assert (dead_letter.stage, dead_letter.payload["poison"]) == ("fetch", True)
 
 
 @ON_POSTGRES

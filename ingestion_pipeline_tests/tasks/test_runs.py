@@ -13,7 +13,7 @@ def begin(store: Store, now: datetime, run_id: str = "run", owner: str = "one") 
         begin_run(connection, run_id=run_id, owner=owner, job="poll_hot", now=now, lease=LEASE)
 
 
-def silent(store: Store, now: datetime) -> list[LostRun]:
+def lost(store: Store, now: datetime) -> list[LostRun]:
     with store.read() as connection:
         return lost_runs(connection, now=now)
 
@@ -21,8 +21,8 @@ def silent(store: Store, now: datetime) -> list[LostRun]:
 def test_a_run_is_silent_only_after_its_lease(store: Store, now: datetime) -> None:
     begin(store, now)
 
-    assert silent(store, now + LEASE) == []
-    assert silent(store, now + LEASE + timedelta(seconds=1)) == [
+    assert lost(store, now + LEASE) == []
+    assert lost(store, now + LEASE + timedelta(seconds=1)) == [
         LostRun(run_id="run", owner="one", job="poll_hot", lease_until=now + LEASE)
     ]
 
@@ -34,7 +34,7 @@ def test_a_heartbeat_keeps_its_own_run_and_no_other(store: Store, now: datetime)
     with store.begin() as connection:
         beat_run(connection, run_id="alive", now=now + LEASE, lease=LEASE)
 
-    assert [run.run_id for run in silent(store, now + LEASE * 2)] == ["dead"]
+    assert [run.run_id for run in lost(store, now + LEASE * 2)] == ["dead"]
 
 
 def test_an_ended_run_is_never_silent(store: Store, now: datetime) -> None:
@@ -43,7 +43,7 @@ def test_an_ended_run_is_never_silent(store: Store, now: datetime) -> None:
     with store.begin() as connection:
         assert end_run(connection, run_id="run", now=now) == "one"
 
-    assert silent(store, now + LEASE * 100) == []
+    assert lost(store, now + LEASE * 100) == []
 
 
 def test_a_run_ends_once_and_an_unknown_one_never(store: Store, now: datetime) -> None:
@@ -62,12 +62,12 @@ def test_a_run_that_begins_again_is_alive_under_its_new_owner(store: Store, now:
 
     begin(store, now + LEASE * 2, owner="two")
 
-    assert silent(store, now + LEASE * 3) == []
-    assert [run.owner for run in silent(store, now + LEASE * 4)] == ["two"]
+    assert lost(store, now + LEASE * 3) == []
+    assert [run.owner for run in lost(store, now + LEASE * 4)] == ["two"]
 
 
 def test_the_longest_silent_come_first(store: Store, now: datetime) -> None:
     begin(store, now + timedelta(seconds=5), run_id="later")
     begin(store, now, run_id="earlier")
 
-    assert [run.run_id for run in silent(store, now + LEASE * 2)] == ["earlier", "later"]
+    assert [run.run_id for run in lost(store, now + LEASE * 2)] == ["earlier", "later"]

@@ -11,7 +11,13 @@ from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import tasks
 from ingestion_pipeline.tasks.claims import tasks_by_id
-from ingestion_pipeline.tasks.queue import Spawned, Spawning, continue_all, insert_tasks, spawn_all
+from ingestion_pipeline.tasks.queue import (
+    SpawnCounts,
+    SpawnRequest,
+    continue_all,
+    insert_tasks,
+    spawn_all,
+)
 from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline_tests.builders import a_new_task
 
@@ -25,15 +31,17 @@ def a_root(store: Store, now: datetime, url: str = "https://a.test/") -> Task:
         return tasks_by_id(connection, [id_])[id_]
 
 
-def a_child(parent: Task, path: str, *, is_sibling: bool = False) -> Spawning:
+def a_child(parent: Task, path: str, *, is_sibling: bool = False) -> SpawnRequest:
     url = f"https://a.test/{path}"
     child = a_new_task(kind="fetch_page", dedupe_key=url, url=url)
-    return Spawning(parent=parent, child=child, is_sibling=is_sibling)
+    return SpawnRequest(parent=parent, child=child, is_sibling=is_sibling)
 
 
-def spawned(store: Store, now: datetime, *wanted: Spawning, policy: Work = POLICY) -> Spawned:
+def spawned(
+    store: Store, now: datetime, *requests: SpawnRequest, policy: Work = POLICY
+) -> SpawnCounts:
     with store.begin() as connection:
-        return spawn_all(connection, wanted, now=now, policy=policy)
+        return spawn_all(connection, requests, now=now, policy=policy)
 
 
 def count(store: Store) -> int:
@@ -47,8 +55,8 @@ def test_each_page_is_spawned_once_however_often_it_is_wanted(store: Store, now:
     first = spawned(store, now, a_child(root, "1"), a_child(root, "2"), a_child(root, "1"))
     again = spawned(store, now, a_child(root, "2"), a_child(root, "3"), a_child(root, ""))
 
-    assert first == Spawned(made=2, known=1)
-    assert again == Spawned(made=1, known=2)
+    assert first == SpawnCounts(made=2, existing=1)
+    assert again == SpawnCounts(made=1, existing=2)
     assert count(store) == 4
 
 
@@ -60,7 +68,7 @@ def test_a_page_that_has_ended_is_not_spawned_again_in_its_lineage(
     with store.begin() as connection:
         connection.execute(tasks.update().values(status="SUCCESS"))
 
-    assert spawned(store, now, a_child(root, "1"), a_child(root, "")) == Spawned(known=2)
+    assert spawned(store, now, a_child(root, "1"), a_child(root, "")) == SpawnCounts(existing=2)
 
 
 def test_another_lineage_may_have_the_same_page_once_the_first_is_done(
@@ -87,11 +95,11 @@ def test_children_are_one_generation_deeper_and_siblings_are_not(
     made = spawned(store, now, a_child(child, "2"), a_child(child, "3", is_sibling=True))
 
     with store.read() as connection:
-        found = {row.url[-1]: row for row in connection.execute(select(tasks))}
+        rows_by_path = {row.url[-1]: row for row in connection.execute(select(tasks))}
     assert made.made == 2
-    assert (found["2"].spawn_depth, found["2"].ancestry) == (2, [root.id, child.id])
-    assert (found["3"].spawn_depth, found["3"].ancestry) == (1, [root.id])
-    assert {row.tracking_id for row in found.values()} == {root.tracking_id}
+    assert (rows_by_path["2"].spawn_depth, rows_by_path["2"].ancestry) == (2, [root.id, child.id])
+    assert (rows_by_path["3"].spawn_depth, rows_by_path["3"].ancestry) == (1, [root.id])
+    assert {row.tracking_id for row in rows_by_path.values()} == {root.tracking_id}
 
 
 def test_what_is_too_deep_is_counted_and_not_made(store: Store, now: datetime) -> None:
@@ -99,7 +107,7 @@ def test_what_is_too_deep_is_counted_and_not_made(store: Store, now: datetime) -
 
     made = spawned(store, now, a_child(root, "1"), a_child(root, "2", is_sibling=True))
 
-    assert made == Spawned(made=1, too_deep=1)
+    assert made == SpawnCounts(made=1, too_deep=1)
 
 
 def test_a_thousand_children_are_one_statement_and_no_limit_of_events(
@@ -112,12 +120,12 @@ def test_a_thousand_children_are_one_statement_and_no_limit_of_events(
     made = spawned(store, now, *(a_child(root, str(n)) for n in range(1_500)))
 
     assert made.made == 1_500 > POLICY.queue_limit
-    assert len([one for one in sent if "tasks" in one]) == 1
+    assert len([statement for statement in sent if "tasks" in statement]) == 1
 
 
-def next_stage(parent: Task) -> Spawning:
+def next_stage(parent: Task) -> SpawnRequest:
     child = a_new_task(kind="extract_page", dedupe_key="1", url=parent.url)
-    return Spawning(parent=parent, child=child)
+    return SpawnRequest(parent=parent, child=child)
 
 
 def test_the_next_stage_of_a_page_is_made_once_and_again_when_it_is_done(

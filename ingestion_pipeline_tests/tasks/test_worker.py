@@ -101,14 +101,14 @@ def test_a_worker_goes_on_with_what_its_owner_holds(
 def test_what_was_given_back_and_claimed_again_is_renewed(store: Store, now: datetime) -> None:
     given_tasks(store, 2, now)
     worker = Worker(store, lease_seconds=90)
-    back, kept = worker.claim(POLLS, limit=2)
+    released_task, other = worker.claim(POLLS, limit=2)
     with store.begin() as connection:
-        claims.apply(connection, [released(back, None, not_before=now)], now=now)
+        claims.apply(connection, [released(released_task, None, not_before=now)], now=now)
 
     assert worker.renew() == 1
-    assert [task.id for task in worker.claim(POLLS, limit=2)] == [back.id]
+    assert [task.id for task in worker.claim(POLLS, limit=2)] == [released_task.id]
     assert worker.renew() == 2
-    assert kept.id != back.id
+    assert other.id != released_task.id
 
 
 def test_a_claim_renews_what_was_claimed_before(

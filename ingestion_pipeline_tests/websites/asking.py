@@ -106,7 +106,7 @@ def analysed(
 
     async def analysing() -> AnalysisOutcome:
         work = AnalysisWork(
-            business=business, prompts=prompts, known=known, source_id="website:acme"
+            business=business, prompts=prompts, previous_answers=known, source_id="website:acme"
         )
         async with (
             ProviderPool(store, settings, configured_providers(settings)) as pool,
@@ -115,6 +115,6 @@ def analysed(
             tools = AnalysisTools(
                 store=store, pool=pool, settings=settings, model=model if with_model else None
             )
-            return await analyse(work, tools, now=NOON, keep=kept, tell=tell)
+            return await analyse(work, tools, now=NOON, store_answer=kept, report_progress=tell)
 
     return asyncio.run(analysing())

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from ingestion_pipeline.demo.model_server import Asked, Fail, Garble, Say, ScriptedModel
+from ingestion_pipeline.demo.model_server import Fail, Garble, ModelRequest, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as Said
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
@@ -40,7 +40,7 @@ def test_every_prompt_is_asked_of_every_provider(store: Store, settings: Setting
         led = led_to(settings, {"one": one.base_url, "two": two.base_url})
         found = complete(analysed(store, led, keep=kept.append, told=told))
 
-    assert len(one.asked) == len(two.asked) == 3
+    assert len(one.requests) == len(two.requests) == 3
     assert sorted(answer.pair for answer in kept) == sorted(found.mentions)
     assert sorted(told) == [(1, 2), (2, 2)]
     assert found.ranking.overall.visibility == 0.5
@@ -82,8 +82,8 @@ def test_a_provider_that_fails_is_recorded_and_touches_no_other(
 def test_a_provider_that_fails_now_and_then_is_counted_by_what_it_answered(
     store: Store, settings: Settings
 ) -> None:
-    def half(asked: Asked) -> Said:
-        return Fail(status=400) if "cheap" in asked.told else Say(text="Acme.")
+    def half(asked: ModelRequest) -> Said:
+        return Fail(status=400) if "cheap" in asked.text else Say(text="Acme.")
 
     with ScriptedModel(half) as server:
         found = complete(analysed(store, led_to(settings, {"one": server.base_url})))
@@ -108,8 +108,8 @@ def test_the_cost_includes_replies_that_say_nothing(
 ) -> None:
     kept: list[ProviderAnswer] = []
 
-    def now_and_then(asked: Asked) -> Said:
-        return reply if "cheap" in asked.told else Say(text="Acme.")
+    def now_and_then(asked: ModelRequest) -> Said:
+        return reply if "cheap" in asked.text else Say(text="Acme.")
 
     with ScriptedModel(now_and_then) as server:
         led = led_to(settings, {"one": server.base_url})
@@ -133,7 +133,7 @@ def test_only_what_is_missing_is_asked_again(store: Store, settings: Settings) -
         ]
         again = complete(analysed(store, led, known=before))
 
-    asked = {one.told for one in server.asked[3:]}
+    asked = {one.text for one in server.requests[3:]}
     assert asked == {"Who is cheap?", "What is Acme?"}
     assert [answer.status for answer in again.answers] == [AnswerStatus.ANSWERED] * 3
 
@@ -144,7 +144,7 @@ def test_what_is_all_answered_asks_nobody(store: Store, settings: Settings) -> N
         first = complete(analysed(store, led))
         again = complete(analysed(store, led, known=first.answers))
 
-    assert len(server.asked) == 3
+    assert len(server.requests) == 3
     assert again.ranking == first.ranking
 
 
@@ -184,7 +184,7 @@ def test_without_a_budget_the_phase_waits(store: Store, settings: Settings) -> N
     assert isinstance(outcome, PhaseFailed)
     assert isinstance(outcome.error, Resource)
     assert outcome.error.code == "model_budget"
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_without_a_provider_the_phase_waits_for_one(store: Store, settings: Settings) -> None:

@@ -18,9 +18,9 @@ from ingestion_pipeline.websites.business import (
     confidence_of,
     home_url,
 )
-from ingestion_pipeline.websites.facts import telling_links
+from ingestion_pipeline.websites.facts import informative_links
 from ingestion_pipeline.websites.information import information
-from ingestion_pipeline.websites.source_config import Given, given_of
+from ingestion_pipeline.websites.source_config import WebsiteConfig, parse_website_config
 from ingestion_pipeline.websites.states import InformationOutcome, Informed, PhaseFailed
 from ingestion_pipeline_tests.websites.sites import ACME, HOME, site_page, visits
 
@@ -100,9 +100,9 @@ def test_another_page_that_fails_is_a_problem_and_no_more() -> None:
 
 def test_what_the_operator_says_is_not_looked_up() -> None:
     seen: list[str] = []
-    given = Given(name="Acme", competitors=("Globex",), keywords=("tools",), language="DE")
+    given = WebsiteConfig(name="Acme", competitors=("Globex",), keywords=("tools",), language="DE")
 
-    found = business(ACME, given=given, seen=seen)
+    found = business(ACME, config=given, seen=seen)
 
     assert seen == []
     assert (found.name, found.confidence, found.competitors) == ("Acme", 100, ("Globex",))
@@ -110,7 +110,7 @@ def test_what_the_operator_says_is_not_looked_up() -> None:
 
 
 def test_the_operator_corrects_what_is_read() -> None:
-    found = business(ACME, given=Given(industry="Bakery software", competitors=("Hooli",)))
+    found = business(ACME, config=WebsiteConfig(industry="Bakery software", competitors=("Hooli",)))
 
     assert (found.name, found.industry) == ("Acme Tools", "Bakery software")
     assert found.competitors[0] == "Hooli"
@@ -178,7 +178,7 @@ def test_telling_pages_are_one_of_a_kind_of_the_same_site() -> None:
         "https://acme.test/products",
     ]
 
-    found = telling_links(links, "https://www.acme.test/", most=3)
+    found = informative_links(links, "https://www.acme.test/", most=3)
 
     assert found == [
         "https://acme.test/about",
@@ -193,7 +193,7 @@ def test_everything_wrong_with_what_is_given_is_said_at_once() -> None:
         "prompts": ["ok?", 7],
     }
 
-    _, bad = given_of(config)
+    _, bad = parse_website_config(config)
 
     assert {one.field for one in bad} == {
         "config.business.colour",
@@ -204,7 +204,9 @@ def test_everything_wrong_with_what_is_given_is_said_at_once() -> None:
 
 
 def test_what_is_given_is_read() -> None:
-    given, bad = given_of({"business": {"name": "Acme", "aliases": ["ACME"]}, "prompts": ["Who?"]})
+    given, bad = parse_website_config(
+        {"business": {"name": "Acme", "aliases": ["ACME"]}, "prompts": ["Who?"]}
+    )
 
     assert bad == []
     assert (given.name, given.aliases, given.prompts) == ("Acme", ("ACME",), ("Who?",))

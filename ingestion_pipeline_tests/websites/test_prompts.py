@@ -13,7 +13,7 @@ from ingestion_pipeline.websites.business import Business
 from ingestion_pipeline.websites.naming import find_mentions
 from ingestion_pipeline.websites.prompts import (
     TEMPLATES,
-    chosen,
+    choose_prompts,
     is_fit,
     prompts_for,
     templates_for,
@@ -119,7 +119,7 @@ def test_of_a_models_prompts_only_what_is_fit_is_taken() -> None:
         "Who offers payroll for small shops?",
     ]
 
-    found = chosen(ACME, said, count=7)
+    found = choose_prompts(ACME, said, count=7)
 
     by_model = [one.text for one in found if one.by is PromptedBy.MODEL]
     assert by_model == [said[0], said[6]]

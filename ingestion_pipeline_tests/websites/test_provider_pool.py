@@ -10,7 +10,14 @@ from threading import Event, Timer
 
 import pytest
 
-from ingestion_pipeline.demo.model_server import Asked, Fail, Garble, Say, ScriptedModel, in_turn
+from ingestion_pipeline.demo.model_server import (
+    Fail,
+    Garble,
+    ModelRequest,
+    Say,
+    ScriptedModel,
+    in_turn,
+)
 from ingestion_pipeline.demo.model_server import Reply as Said
 from ingestion_pipeline.reading.llm.budgets import Billing
 from ingestion_pipeline.reading.llm.ledger import Ledger, NewCall, Reserved
@@ -39,7 +46,7 @@ def test_an_answer_comes_with_its_model_its_tokens_and_its_cost(
     assert (reply.text, reply.model, reply.model_version) == ("Acme is best.", "m-one", "m-one")
     assert (reply.usage.input_tokens, reply.usage.output_tokens) == (1, 4)
     assert reply.cost_usd == Decimal("0.000009")
-    assert server.asked[0].headers["authorization"] == "Bearer sk-one-secret"
+    assert server.requests[0].headers["authorization"] == "Bearer sk-one-secret"
     (row,) = ledger(store)
     assert (row.call_site, row.status, row.cost_usd) == (
         "website_answer",
@@ -52,12 +59,12 @@ def test_a_prompt_is_sent_as_a_customer_would_type_it(store: Store, settings: Se
     with ScriptedModel(says("x"), without=["responses"]) as server:
         ask(store, led_to(settings, {"one": server.base_url}), ("one", "Who?"), ("one", "And?"))
 
-    assert [asked.path for asked in server.asked] == [
+    assert [asked.path for asked in server.requests] == [
         "/v1/responses",
         "/v1/chat/completions",
         "/v1/chat/completions",
     ]
-    assert server.asked[-1].body["messages"] == [{"role": "user", "content": "And?"}]
+    assert server.requests[-1].body["messages"] == [{"role": "user", "content": "And?"}]
 
 
 def test_what_a_server_lacks_is_remembered_for_the_next_run(
@@ -68,8 +75,8 @@ def test_what_a_server_lacks_is_remembered_for_the_next_run(
         ask(store, led, ("one", "Who?"))
         ask(store, led, ("one", "Who?"))
 
-    assert [asked.path for asked in server.asked][-1:] == ["/v1/chat/completions"]
-    assert len(server.asked) == 3
+    assert [asked.path for asked in server.requests][-1:] == ["/v1/chat/completions"]
+    assert len(server.requests) == 3
 
 
 def test_a_key_that_is_refused_is_not_tried_again_and_asks_for_the_operator(
@@ -80,7 +87,7 @@ def test_a_key_that_is_refused_is_not_tried_again_and_asks_for_the_operator(
             store, led_to(settings, {"one": server.base_url}), ("one", "Who?"), ("one", "And?")
         )
 
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     assert [(reply.code, reply.is_lasting) for reply in replies if isinstance(reply, NoReply)] == [
         ("http_401", True)
     ] * 2
@@ -98,7 +105,7 @@ def test_a_wait_beyond_the_deadline_is_not_waited_for_and_remembered(
         )
 
     assert time.monotonic() - began < 5
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     for reply in replies:
         assert isinstance(reply, NoReply)
         assert (reply.code, reply.wait) == ("http_429", timedelta(seconds=90))
@@ -120,7 +127,7 @@ def test_an_empty_body_is_no_answer_after_a_few_attempts(store: Store, settings:
 
     assert isinstance(reply, NoReply)
     assert (reply.code, reply.is_lasting) == ("garbled", False)
-    assert len(server.asked) == 4
+    assert len(server.requests) == 4
 
 
 def test_an_answer_without_a_word_is_none(store: Store, settings: Settings) -> None:
@@ -168,7 +175,7 @@ def test_a_server_that_never_answers_is_left_at_the_deadline(
 ) -> None:
     is_left = Event()
 
-    def late(_: Asked) -> Said:
+    def late(_: ModelRequest) -> Said:
         is_left.wait(20)
         return Say(text="late")
 
@@ -200,7 +207,7 @@ def test_no_more_are_asked_at_a_time_than_the_provider_takes(
 ) -> None:
     running, most = [0], [0]
 
-    def counting(_: Asked) -> Said:
+    def counting(_: ModelRequest) -> Said:
         running[0] += 1
         most[0] = max(most[0], running[0])
         time.sleep(0.03)
@@ -265,5 +272,5 @@ def test_a_provider_out_of_budget_is_not_asked_until_the_next_month(
     assert (replies[0].code, replies[0].wait is not None) == ("model_budget", True)
     assert "provider one this month" in replies[0].message
     assert isinstance(replies[1], Replied)
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     assert {key.split(":")[0] for key in held(store)} == {"month", "provider"}

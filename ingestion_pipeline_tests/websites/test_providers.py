@@ -8,9 +8,9 @@ import pytest
 
 from ingestion_pipeline.settings import BadSetting, Provider, load_settings
 from ingestion_pipeline.websites.provider_pool import (
-    asked_about,
     configured_providers,
     provider_key,
+    providers_for,
 )
 
 LISTED = "- {name: one, base_url: 'http://one.test/v1', model: m, key_env: ONE_KEY}\n"
@@ -57,7 +57,7 @@ def test_who_answers_for_a_host_is_asked_about_its_websites_alone(
         Provider(name="theirs", base_url="http://two.test/v1", model="m", host="demo.test"),
     ]
 
-    assert [one.name for one in asked_about(providers, url)] == expected
+    assert [one.name for one in providers_for(providers, url)] == expected
 
 
 def test_a_file_may_hold_the_list(tmp_path: Path) -> None:

@@ -26,13 +26,13 @@ from ingestion_pipeline.websites.naming import Names
 from ingestion_pipeline.websites.rows import (
     RankedAnalysis,
     answers_of,
-    keep_answers,
-    keep_mentions,
+    store_answers,
+    store_mentions,
     upsert_business,
     upsert_ranking,
 )
 from ingestion_pipeline.websites.states import AnswerStatus
-from ingestion_pipeline.websites.visibility import GivenAnswer, mentions_in, ranking_of
+from ingestion_pipeline.websites.visibility import AnswerText, mentions_in, ranking_of
 from ingestion_pipeline_tests.builders import NOON, a_definition
 
 ACME = Business(url="https://acme.test", name="Acme", keywords=("tools",), confidence=70)
@@ -110,11 +110,11 @@ def test_a_business_is_one_row_however_its_address_is_written(store: Store) -> N
 
 def test_a_failure_may_become_an_answer_and_an_answer_stays(store: Store, analysis_id: int) -> None:
     with store.begin() as connection:
-        keep_answers(connection, analysis_id, [FAILED], now=NOON)
-        keep_answers(connection, analysis_id, [GIVEN], now=NOON)
-        keep_answers(connection, analysis_id, [FAILED], now=NOON)
-        keep_answers(connection, analysis_id, [replace(GIVEN, answer="Other")], now=NOON)
-        keep_answers(connection, analysis_id, [], now=NOON)
+        store_answers(connection, analysis_id, [FAILED], now=NOON)
+        store_answers(connection, analysis_id, [GIVEN], now=NOON)
+        store_answers(connection, analysis_id, [FAILED], now=NOON)
+        store_answers(connection, analysis_id, [replace(GIVEN, answer="Other")], now=NOON)
+        store_answers(connection, analysis_id, [], now=NOON)
 
     (row,) = rows(store, website_answers)
     assert (row.status, row.error) == ("answered", None)
@@ -125,14 +125,14 @@ def test_a_failure_may_become_an_answer_and_an_answer_stays(store: Store, analys
 def test_answers_come_back_as_they_were_kept(store: Store, analysis_id: int) -> None:
     other = replace(FAILED, prompt_index=1)
     with store.begin() as connection:
-        keep_answers(connection, analysis_id, [replace(GIVEN, answer="Acme."), other], now=NOON)
+        store_answers(connection, analysis_id, [replace(GIVEN, answer="Acme."), other], now=NOON)
         found = answers_of(connection, analysis_id, direct=frozenset({1}))
 
     assert found == [replace(GIVEN, answer="Acme."), replace(other, is_direct=True)]
 
 
 def analysed(answer: str) -> WebsiteAnalysed:
-    given = [GivenAnswer(prompt_index=0, provider="one", text=answer)]
+    given = [AnswerText(prompt_index=0, provider="one", text=answer)]
     found = mentions_in(given, Names.of("Acme"), [Names.of("Globex")], threshold=88)
     return WebsiteAnalysed(
         ranking=ranking_of(given, found, "Acme"),
@@ -144,8 +144,8 @@ def analysed(answer: str) -> WebsiteAnalysed:
 
 def test_an_answer_says_whom_it_names(store: Store, analysis_id: int) -> None:
     with store.begin() as connection:
-        keep_answers(connection, analysis_id, [GIVEN], now=NOON)
-        keep_mentions(connection, analysis_id, analysed("Acme and Acme"))
+        store_answers(connection, analysis_id, [GIVEN], now=NOON)
+        store_mentions(connection, analysis_id, analysed("Acme and Acme"))
 
     (row,) = rows(store, website_answers)
     assert row.mentions == {

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ingestion_pipeline.websites.naming import Mentions, Names, find_mentions
 from ingestion_pipeline.websites.visibility import (
-    GivenAnswer,
+    AnswerText,
     Ranking,
     mentions_in,
     ranking_of,
@@ -21,11 +21,11 @@ from ingestion_pipeline.websites.visibility import (
 ACME, GLOBEX = Names.of("Acme"), Names.of("Globex")
 
 
-def an_answer(text: str, index: int = 0, provider: str = "one", **more: Any) -> GivenAnswer:
-    return GivenAnswer(prompt_index=index, provider=provider, text=text, **more)
+def an_answer(text: str, index: int = 0, provider: str = "one", **more: Any) -> AnswerText:
+    return AnswerText(prompt_index=index, provider=provider, text=text, **more)
 
 
-def ranked(answers: list[GivenAnswer]) -> Ranking:
+def ranked(answers: list[AnswerText]) -> Ranking:
     return ranking_of(answers, mentions_in(answers, ACME, [GLOBEX], threshold=88), "Acme")
 
 

@@ -35,12 +35,12 @@ RUNNING = {"status": TaskStatus.PROCESSING, "attempts": 1}
     ("task", "said"),
     [
         (None, "it has no task"),
-        (a_task(), "can be claimed since"),
+        (a_task(), "claimable since"),
         (a_task(not_before=LATER), "waits until 2026-03-01 12:05 UTC"),
         (a_task(not_before=LATER, attempts=2, error="503"), "UTC, attempt 2 of 3 failed: 503"),
         (a_task(not_before=LATER, error="no provider configured"), "UTC: no provider configured"),
-        (a_task(**RUNNING, lease_until=LATER), "at work since 2026-03-01 11:55 UTC (attempt 1)"),
-        (a_task(**RUNNING, lease_until=BEFORE), "its worker fell silent"),
+        (a_task(**RUNNING, lease_until=LATER), "running since 2026-03-01 11:55 UTC (attempt 1)"),
+        (a_task(**RUNNING, lease_until=BEFORE), "worker lost"),
     ],
 )
 def test_what_keeps_an_analysis_is_said_in_a_sentence(task: PhaseTask | None, said: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from ingestion_pipeline.demo.model_server import Asked, Fail, Say, ScriptedModel
+from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as Said
 from ingestion_pipeline.reading.llm import ModelClient
 from ingestion_pipeline.settings import Settings, Website
@@ -135,10 +135,10 @@ def test_sentiment_is_taken_with_a_quote_that_the_answer_has(
 ) -> None:
     good = {"sentiment": "positive", "quote": "Acme is the best of them"}
 
-    def script(asked: Asked) -> Said:
+    def script(asked: ModelRequest) -> Said:
         if asked.schema:
             return Say(text=json.dumps(good))
-        return Say(text="Acme is the best of them." if "best" in asked.told else "Nobody.")
+        return Say(text="Acme is the best of them." if "best" in asked.text else "Nobody.")
 
     with ScriptedModel(script) as server:
         led = led_to(settings, {"one": server.base_url}, {"OPENAI_BASE_URL": server.base_url})

@@ -1,5 +1,6 @@
-"""The walk through a catalogue: pages that wait are claimed, visited, written, and lead to others.
+"""Crawling of catalogues: waiting pages are claimed, fetched and written, and lead to others.
 
-An extraction with its root page enters; every page that its recipe leads to leaves, each once, with
-its state. What a page says is `readings`, when the walk is over is `completing`.
+Input: an extraction with its root page. Output: every page that its recipe leads to, once, with its
+state. Records are extracted in `extraction`, and `datasets.completion` decides when a crawl is
+over.
 """

@@ -1,4 +1,4 @@
-"""What can be wrong with a crawl although it got through: failures, shells, pages that are gone."""
+"""Checks of crawls that got through: failed pages, empty shells, and pages that disappeared."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from ingestion_pipeline.sources.health import Finding
 from ingestion_pipeline.store.tables import extractions, pages
 
 SHELLS = ("empty_shell", "needs_browser", "no_browser")
-FLOOR = 3  # so few failed pages are an accident
+FLOOR = 3  # fewer failed pages are not reported
 
 
 def _latest() -> list[ColumnElement[bool]]:
-    """The condition that an extraction is its source's last one."""
+    """Return the condition that an extraction is its source's last one."""
     other = extractions.alias("other")
     newest = select(func.max(other.c.id)).where(other.c.source_id == extractions.c.source_id)
     return [extractions.c.id == newest.scalar_subquery()]
 
 
 def failed_pages(connection: Connection, *, failed_share: float) -> list[Finding]:
-    """Catalogues whose last crawl failed at more than the share of the pages it visited."""
+    """Return catalogues whose last crawl failed on more than this share of the fetched pages."""
     failed = func.count().filter(pages.c.status == PageStatus.ERROR.value)
     query = (
         select(extractions.c.source_id, failed.label("failed"), func.count().label("visited"))
@@ -37,7 +37,7 @@ def failed_pages(connection: Connection, *, failed_share: float) -> list[Finding
 
 
 def empty_shells(connection: Connection) -> list[Finding]:
-    """Catalogues with pages that were nothing without a browser."""
+    """Return catalogues with pages that are empty without a browser."""
     code = pages.c.failure["code"].as_string()
     query = (
         select(extractions.c.source_id, func.count(), func.min(pages.c.url))
@@ -53,7 +53,7 @@ def empty_shells(connection: Connection) -> list[Finding]:
 
 
 def lost_pages(connection: Connection, *, drop_share: float) -> list[Finding]:
-    """Catalogues whose last complete crawl found far fewer pages than the one before."""
+    """Return catalogues whose last complete crawl found far fewer pages than the one before."""
     place = func.row_number().over(
         partition_by=extractions.c.source_id, order_by=extractions.c.id.desc()
     )
@@ -67,7 +67,10 @@ def lost_pages(connection: Connection, *, drop_share: float) -> list[Finding]:
     for source_id, page_count, nth in connection.execute(query):
         counts.setdefault(source_id, {})[nth] = page_count
     return [
-        Finding(subject=source_id, message=f"{found[1]} pages, and {found[2]} the time before")
-        for source_id, found in counts.items()
-        if 2 in found and found[1] < (1 - drop_share) * found[2]  # noqa: PLR2004
+        Finding(
+            subject=source_id,
+            message=f"{page_counts[1]} pages, previously {page_counts[2]}",
+        )
+        for source_id, page_counts in counts.items()
+        if 2 in page_counts and page_counts[1] < (1 - drop_share) * page_counts[2]  # noqa: PLR2004
     ]

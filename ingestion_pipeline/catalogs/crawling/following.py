@@ -1,7 +1,7 @@
-"""What pages lead to: further pages and their tasks, added to their extraction, each once.
+"""Add the pages that fetched pages lead to, with their tasks, to the extraction, each once.
 
-Duplicates are what a crawl mostly finds: they are dropped before anything is sent, and then by one
-anti-join for each extraction.
+Most links of a crawl are duplicates: they are dropped before anything is sent to the database, and
+then by one anti-join for each extraction.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ingestion_pipeline.catalogs.recipes.next_pages import Followed, FollowedLin
 from ingestion_pipeline.catalogs.recipes.page_source import identity
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.catalogs.states import PageStatus
-from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, KnownPages, PageDone
+from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, KnownPageCache, PageDone
 from ingestion_pipeline.reading.html.links import canonical_or_none, linked_page, page_links
 from ingestion_pipeline.reading.html.parsing import parse_html
 from ingestion_pipeline.settings import Settings
@@ -48,7 +48,7 @@ from ingestion_pipeline.store.bulk import row_document, row_source, row_table
 from ingestion_pipeline.store.inserts import insert_for, insert_into
 from ingestion_pipeline.store.tables import CRAWLING, crawl_steps, datasets, extractions, pages
 from ingestion_pipeline.store.types import Id, UtcDateTime
-from ingestion_pipeline.tasks.queue import Spawning, spawn_all
+from ingestion_pipeline.tasks.queue import SpawnRequest, spawn_all
 from ingestion_pipeline.tasks.task import NewTask, Task
 from ingestion_pipeline.urls import host_of
 
@@ -57,11 +57,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Frontier:
-    """What the pages of one extraction lead to, each page once."""
+    """The pages that one extraction's pages lead to, each once; `beyond` exceed a limit."""
 
     source_id: str
     shard: int
-    found: dict[str, tuple[Task, FollowedLink]] = field(
+    links: dict[str, tuple[Task, FollowedLink]] = field(
         default_factory=dict[str, tuple[Task, FollowedLink]]
     )
     beyond: int = 0
@@ -71,30 +71,31 @@ def write_followed(
     connection: Connection,
     done: Iterable[PageDone],
     *,
-    known: KnownPages,
+    known_pages: KnownPageCache,
     now: datetime,
     settings: Settings,
 ) -> None:
-    """The pages that follow wait to be claimed, unless their extraction knows them already.
+    """Insert the pages that follow, unless their extraction has them already.
 
-    Too deep, or beyond the extraction's budget: counted in its row, told once.
+    Pages that are too deep or exceed the extraction's budget are counted in its row, and logged
+    once.
     """
     frontiers: dict[int, Frontier] = {}
-    for one in done:
-        plan: PagePlan = one.work.plan
-        followed: Followed = one.followed
+    for result in done:
+        plan: PagePlan = result.work.plan
+        followed: Followed = result.followed
         frontier = frontiers.setdefault(
-            plan.extraction_id, Frontier(one.work.source.id, one.work.source.shard)
+            plan.extraction_id, Frontier(result.work.source.id, result.work.source.shard)
         )
         frontier.beyond += followed.beyond
-        has = known.of(plan.extraction_id)
-        for found in followed.pages:
-            if found.key not in has:
-                frontier.found.setdefault(found.key, (one.work.task, found))
+        has = known_pages.of(plan.extraction_id)
+        for link in followed.pages:
+            if link.key not in has:
+                frontier.links.setdefault(link.key, (result.work.task, link))
     for extraction_id, frontier in sorted(frontiers.items()):
-        if frontier.found or frontier.beyond:
+        if frontier.links or frontier.beyond:
             spawner = Spawner(connection, extraction_id, frontier, now=now, settings=settings)
-            known.add(extraction_id, spawner.spawn())
+            known_pages.add(extraction_id, spawner.spawn())
 
 
 _FOUND_COLUMNS = {
@@ -109,26 +110,26 @@ _FOUND_COLUMNS = {
 
 @cache
 def _insert_statement(dialect: str) -> ReturningInsert[Any, Any]:
-    """Pages that an extraction does not have; written once, since a flush asks it so often."""
-    given = row_table(dialect, _FOUND_COLUMNS, "given")
+    """Return the insert of pages that an extraction lacks; cached, since each flush uses it."""
+    candidates = row_table(dialect, _FOUND_COLUMNS, "given")
     extraction = bindparam("extraction", type_=Id)
-    is_known = exists().where(pages.c.extraction_id == extraction, pages.c.key == given.c.key)
+    is_known = exists().where(pages.c.extraction_id == extraction, pages.c.key == candidates.c.key)
     values = {
         "extraction_id": extraction,
         "step_id": crawl_steps.c.id,
-        "url": given.c.url,
-        "key": given.c.key,
-        "host": given.c.host,
+        "url": candidates.c.url,
+        "key": candidates.c.key,
+        "host": candidates.c.host,
         "status": literal(PageStatus.WAITING.value),
         "page_type": crawl_steps.c.page_type,
-        "position": given.c.position,
+        "position": candidates.c.position,
         "created_at": bindparam("moment", type_=UtcDateTime()),
     }
     missing = (
         select(*(value.label(name) for name, value in values.items()))
-        .join_from(given, crawl_steps, crawl_steps.c.key == given.c.step)
+        .join_from(candidates, crawl_steps, crawl_steps.c.key == candidates.c.step)
         .where(crawl_steps.c.extraction_id == extraction, ~is_known)
-        .order_by(given.c.place)
+        .order_by(candidates.c.place)
         .limit(bindparam("room", type_=Integer()))
     )
     statement = insert_for(dialect, pages).from_select(list(values), missing)
@@ -137,7 +138,7 @@ def _insert_statement(dialect: str) -> ReturningInsert[Any, Any]:
 
 
 class Spawner:
-    """Adds to one extraction what its pages lead to; its row is locked."""
+    """Adds pages to one extraction, whose row is locked."""
 
     def __init__(
         self,
@@ -155,22 +156,22 @@ class Spawner:
         self._settings = settings
 
     def spawn(self) -> Collection[str]:
-        """Pages and their tasks, one statement each; what is refused is counted.
+        """Insert pages and their tasks, one statement each, and count what is refused.
 
-        The answer is what was there already, as far as that is known.
+        Return the keys that are known to have been there already.
         """
         page_count = self._page_count()
         if page_count is None:
             return ()
-        wanted = self._frontier.found
+        links = self._frontier.links
         most = self._settings.work.spawn_depth
-        deep = {key for key, (task, found) in wanted.items() if _depth(task, found) > most}
-        fit = {key: one for key, one in wanted.items() if key not in deep}
+        deep = {key for key, (task, link) in links.items() if _depth(task, link) > most}
+        fit = {key: entry for key, entry in links.items() if key not in deep}
         room = self._settings.crawl.max_pages - page_count
         ids = self._insert(fit, room) if fit and room > 0 else {}
         over = self._count_unknown(fit.keys() - ids.keys()) if len(ids) >= room else 0
         too_deep = self._count_unknown(deep)
-        spawnings = [self._spawning(*wanted[key], page_id) for key, page_id in ids.items()]
+        spawnings = [self._spawning(*links[key], page_id) for key, page_id in ids.items()]
         spawn_all(self._connection, spawnings, now=self._now, policy=self._settings.work)
         self._count(
             page_count=len(ids), too_deep=too_deep, over_budget=over + self._frontier.beyond
@@ -178,49 +179,53 @@ class Spawner:
         return fit.keys() - ids.keys() if len(ids) < room else ()
 
     def _page_count(self) -> int | None:
-        """How many pages it has; None if it was cancelled meanwhile."""
+        """Return how many pages the extraction has; None if it was cancelled meanwhile."""
         query = select(extractions.c.page_count).where(extractions.c.id == self._id, CRAWLING)
         return self._connection.execute(query).scalar_one_or_none()
 
     def _insert(self, fit: Mapping[str, tuple[Task, FollowedLink]], room: int) -> dict[str, int]:
-        """The ids of the pages that are new, by key; at most `room`, in the order they came."""
+        """Insert the new pages, at most `room`, in order; return their ids by key."""
         rows = [
-            (place, found.step, found.url, key, host_of(found.url), found.position)
-            for place, (key, (_, found)) in enumerate(fit.items())
+            (place, link.step, link.url, key, host_of(link.url), link.position)
+            for place, (key, (_, link)) in enumerate(fit.items())
         ]
         dialect = self._connection.dialect.name
-        given = {
+        parameters = {
             "given": row_document(dialect, _FOUND_COLUMNS, rows),
             "extraction": self._id,
             "moment": self._now,
             "room": room,
         }
-        new = self._connection.execute(_insert_statement(dialect), given)
+        new = self._connection.execute(_insert_statement(dialect), parameters)
         return {row.key: row.id for row in new}
 
     def _count_unknown(self, keys: Collection[str]) -> int:
         if not keys:
             return 0
-        given = row_source(self._connection, {"key": Text()}, [(key,) for key in keys], "given")
-        is_known = exists().where(pages.c.extraction_id == self._id, pages.c.key == given.c.key)
-        query = select(func.count()).select_from(given).where(~is_known)
+        candidates = row_source(
+            self._connection, {"key": Text()}, [(key,) for key in keys], "given"
+        )
+        is_known = exists().where(
+            pages.c.extraction_id == self._id, pages.c.key == candidates.c.key
+        )
+        query = select(func.count()).select_from(candidates).where(~is_known)
         return self._connection.execute(query).scalar_one()
 
-    def _spawning(self, task: Task, found: FollowedLink, page_id: int) -> Spawning:
+    def _spawning(self, task: Task, link: FollowedLink, page_id: int) -> SpawnRequest:
         child = NewTask(
             kind=FETCH_PAGE,
-            dedupe_key=f"{self._id}:{found.key}",
+            dedupe_key=f"{self._id}:{link.key}",
             not_before=self._now,
             priority=task.priority,
             shard=self._frontier.shard,
             source_id=self._frontier.source_id,
-            url=found.url,
-            payload={"page": page_id, "extraction": self._id} | _facts(found),
+            url=link.url,
+            payload={"page": page_id, "extraction": self._id} | _payload_hints(link),
         )
-        return Spawning(parent=task, child=child, is_sibling=found.is_sibling)
+        return SpawnRequest(parent=task, child=child, is_sibling=link.is_sibling)
 
     def _count(self, **counts: int) -> None:
-        """The extraction's row counts them; the first of each kind of refusal is told."""
+        """Add to the extraction's counters; report the first refusal of each kind."""
         names = {name: extractions.c[name] + count for name, count in counts.items()}
         statement = update(extractions).where(extractions.c.id == self._id)
         changed = statement.values(**names).returning(
@@ -230,12 +235,12 @@ class Spawner:
         for reason in ("too_deep", "over_budget"):
             count = counts[reason]
             if count and getattr(row, reason) == count:
-                self._tell(reason, count, row.tracking_id)
+                self._report_refusal(reason, count, row.tracking_id)
 
-    def _tell(self, reason: str, count: int, tracking_id: str) -> None:
+    def _report_refusal(self, reason: str, count: int, tracking_id: str) -> None:
         source_id = self._frontier.source_id
-        said = "extraction %s of %s: %d pages are not followed so far: %s"
-        log.warning(said, self._id, source_id, count, reason)
+        message = "pages not followed: extraction=%s source=%s count=%d reason=%s"
+        log.warning(message, self._id, source_id, count, reason)
         audit(
             self._connection,
             actor="system",
@@ -252,65 +257,65 @@ class Spawner:
         )
 
 
-def _facts(found: FollowedLink) -> dict[str, Any]:
+def _payload_hints(link: FollowedLink) -> dict[str, Any]:
     """Return what is known of the page before it is fetched, for its task's payload."""
     facts: dict[str, Any] = {}
-    if found.changed_at is not None:
-        facts[CHANGED_AT] = found.changed_at.isoformat()
-    if found.memory is not None:
-        facts[LIST_MEMORY] = found.memory.to_payload()
+    if link.changed_at is not None:
+        facts[CHANGED_AT] = link.changed_at.isoformat()
+    if link.memory is not None:
+        facts[LIST_MEMORY] = link.memory.to_payload()
     return facts
 
 
-def _depth(task: Task, found: FollowedLink) -> int:
-    return task.spawn_depth + (0 if found.is_sibling else 1)
+def _depth(task: Task, link: FollowedLink) -> int:
+    return task.spawn_depth + (0 if link.is_sibling else 1)
 
 
 Explored = Mapping[int, Sequence[tuple[Task, str, tuple[str, ...]]]]
 
 
-def links_on(page: PageContent, wanted: Sequence[str], *, known_as: str) -> tuple[str, ...]:
-    """Of these addresses those that the page links to, on the page's own host, each once."""
-    if not wanted:
+def links_on(page: PageContent, addresses: Sequence[str], *, known_as: str) -> tuple[str, ...]:
+    """Return those of these addresses that the page links to, on its own host, each once."""
+    if not addresses:
         return ()
     tree = parse_html(page.body)
     own, there = host_of(known_as), set(page_links(tree, page.url))
-    urls = (canonical_or_none(linked_page(page.url, one) or "") for one in wanted)
-    found = [url for url in urls if url in there and host_of(url) == own]
-    kept = {identity(url): url for url in reversed(found) if identity(url) != identity(known_as)}
-    return tuple(reversed(kept.values()))
+    urls = (canonical_or_none(linked_page(page.url, address) or "") for address in addresses)
+    linked = [url for url in urls if url in there and host_of(url) == own]
+    by_identity = {
+        identity(url): url for url in reversed(linked) if identity(url) != identity(known_as)
+    }
+    return tuple(reversed(by_identity.values()))
 
 
 def explore(
     connection: Connection, explored: Explored, *, now: datetime, settings: Settings
 ) -> int:
-    """The pages that these links lead to wait to be fetched; how many addresses were looked at.
+    """Insert the pages that these links lead to; return how many addresses were given.
 
     `explored` has, by extraction, the task of each page with its step and its links. A step that is
-    too far from the root is not made; a page that the extraction knows is no error.
+    too far from the root is not made; a page that the extraction already has is no error.
     """
     count = 0
-    for extraction_id, told in sorted(explored.items()):
-        source_id, shard = told[0][0].source_id or "", told[0][0].shard
+    for extraction_id, entries in sorted(explored.items()):
+        source_id, shard = entries[0][0].source_id or "", entries[0][0].shard
         frontier = Frontier(source_id, shard)
-        for task, step, links in told:
+        for task, step, links in entries:
             if f"{step}{EXPLORED}".count("/") > settings.extraction.explore_depth:
                 continue
-            found = [
-                FollowedLink(url=url, key=identity(url), step=step + EXPLORED) for url in links
-            ]
-            for one in found:
-                frontier.found.setdefault(one.key, (task, one))
-        if not frontier.found:
+            for url in links:
+                link = FollowedLink(url=url, key=identity(url), step=step + EXPLORED)
+                frontier.links.setdefault(link.key, (task, link))
+        if not frontier.links:
             continue
-        for step in sorted({found.step for _, found in frontier.found.values()}):
+        for step in sorted({link.step for _, link in frontier.links.values()}):
             _ensure_step(connection, extraction_id, step, now=now)
-        count += len(frontier.found)
+        count += len(frontier.links)
         Spawner(connection, extraction_id, frontier, now=now, settings=settings).spawn()
     return count
 
 
-def explore_again(
+def explore_carried(
     connection: Connection,
     done: Iterable[PageDone],
     carried: Collection[int],
@@ -318,21 +323,25 @@ def explore_again(
     now: datetime,
     settings: Settings,
 ) -> int:
-    """Pages that are not read again lead where they led before; how many addresses that are.
+    """Follow the links of pages that are not read again to where they led before; return the count.
 
-    By step, since nobody keeps which page led to which: what a step's unchanged pages may have led
-    to is fetched, and what is gone fails there.
+    By step, since it is not stored which page led to which: whatever a step's unchanged pages may
+    have led to is fetched, and what is gone fails there.
     """
-    tasks = {one.work.plan.page_id: one.task for one in done if one.work.plan.page_id in carried}
+    tasks = {
+        result.work.plan.page_id: result.task
+        for result in done
+        if result.work.plan.page_id in carried
+    }
     explored: dict[int, list[tuple[Task, str, tuple[str, ...]]]] = {}
-    for row in connection.execute(_led_before(list(tasks))) if tasks else ():
-        told = explored.setdefault(row.extraction_id, [])
-        told.append((tasks[row.page_id], row.step, (row.url,)))
+    for row in connection.execute(_earlier_explored(list(tasks))) if tasks else ():
+        entries = explored.setdefault(row.extraction_id, [])
+        entries.append((tasks[row.page_id], row.step, (row.url,)))
     return explore(connection, explored, now=now, settings=settings)
 
 
-def _led_before(carried: Sequence[int]) -> Select[*tuple[Any, ...]]:
-    """Every page that exploring found from the steps of these pages, one of them for each step."""
+def _earlier_explored(carried: Sequence[int]) -> Select[*tuple[Any, ...]]:
+    """Select the pages that exploring found from these pages' steps, one page for each step."""
     old_step, old = crawl_steps.alias("old_step"), pages.alias("old")
     own = pages.alias("own")
     led = (

@@ -1,4 +1,4 @@
-"""The pages that wait: which sources have some, and what is to be done with those claimed."""
+"""The waiting pages of catalogues: which sources have some, and the work for claimed tasks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LIST_MEMORY = "list_memory"  # in a task's payload: what the pages of its list h
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagePlan:
-    """Where a page stands in its catalogue; `steps` are all steps of its extraction, by key."""
+    """The place of a page in its extraction: its step, position and list memory."""
 
     page_id: int
     extraction_id: int
@@ -60,15 +60,15 @@ class PagePlan:
 
 def waiting_sources(
     connection: Connection,
-    wanted: CrawlFilter,
+    crawl_filter: CrawlFilter,
     *,
     now: datetime,
     limit: int,
     kinds: Sequence[str] = (FETCH_PAGE,),
 ) -> list[Source]:
-    """The sources with a page to be claimed, the longest untouched first; none that is disabled.
+    """Return enabled sources with a claimable page, least recently updated first.
 
-    `kinds` of tasks count: to fetch a page, to read one.
+    `kinds` are the task kinds that count: to fetch a page, to extract one.
     """
     is_claimable = or_(
         tasks.c.status == TaskStatus.PENDING.value,
@@ -82,28 +82,30 @@ def waiting_sources(
         is_claimable,
     )
     query = select(extractions.c.source_id).where(CRAWLING, has_work)
-    if wanted.source_ids is not None:
-        query = query.where(extractions.c.source_id.in_(list(wanted.source_ids)))
+    if crawl_filter.source_ids is not None:
+        query = query.where(extractions.c.source_id.in_(list(crawl_filter.source_ids)))
     ids = list(connection.execute(query.order_by(extractions.c.updated_at)).scalars())
-    known = sources_by_id(connection, ids)
-    found = [known[id_] for id_ in ids if id_ in known and _is_wanted(known[id_], wanted)]
-    return found[:limit]
+    by_id = sources_by_id(connection, ids)
+    matching = [
+        by_id[id_] for id_ in ids if id_ in by_id and _is_selected(by_id[id_], crawl_filter)
+    ]
+    return matching[:limit]
 
 
-def _is_wanted(source: Source, wanted: CrawlFilter) -> bool:
-    is_ours = wanted.shard is None or source.shard % wanted.shards == wanted.shard
+def _is_selected(source: Source, crawl_filter: CrawlFilter) -> bool:
+    is_ours = crawl_filter.shard is None or source.shard % crawl_filter.shards == crawl_filter.shard
     return is_ours and source.status is not SourceStatus.DISABLED
 
 
 def open_pages(
     connection: Connection, claimed: Sequence[Task], *, archive: PageArchive
 ) -> list[PageWork | PageGone]:
-    """What is to be done with each page, which is in progress from now on."""
+    """Return the work for each claimed task, and mark these pages as in progress."""
     rows = _rows(connection, [task.payload.get("page") for task in claimed])
     sources = sources_by_id(connection, {task.source_id or "" for task in claimed})
-    known = archive.known(connection, {row["url"] for row in rows.values()})
-    opened = [_opened(task, rows, sources, known) for task in claimed]
-    _mark_in_progress(connection, [one for one in opened if isinstance(one, PageWork)])
+    stored_pages = archive.known_pages(connection, {row["url"] for row in rows.values()})
+    opened = [_page_work(task, rows, sources, stored_pages) for task in claimed]
+    _mark_in_progress(connection, [work for work in opened if isinstance(work, PageWork)])
     return opened
 
 
@@ -128,11 +130,11 @@ def _rows(connection: Connection, ids: Sequence[Any]) -> dict[int, Mapping[str, 
     return {row["id"]: dict(row) for row in connection.execute(query).mappings()}
 
 
-def _opened(
+def _page_work(
     task: Task,
     rows: Mapping[int, Mapping[str, Any]],
     sources: Mapping[str, Source],
-    known: Mapping[str, KnownPage],
+    stored_pages: Mapping[str, KnownPage],
 ) -> PageWork | PageGone:
     row, source = rows.get(task.payload.get("page", 0)), sources.get(task.source_id or "")
     if row is None or source is None:
@@ -144,7 +146,7 @@ def _opened(
         source=source,
         visit=PageVisit(
             url=url,
-            known=known.get(url),
+            known_page=stored_pages.get(url),
             render=step.recipe.render or is_all_rendered(source.config),
             is_data=step.recipe.api is not None or step.recipe.page_type is PageType.SITEMAP,
             rendering=step.recipe.rendering,
@@ -162,29 +164,29 @@ def _opened(
 
 
 def _changed_at(task: Task) -> datetime | None:
-    said = task.payload.get(CHANGED_AT)
-    return None if said is None else datetime.fromisoformat(said)
+    value = task.payload.get(CHANGED_AT)
+    return None if value is None else datetime.fromisoformat(value)
 
 
 def _list_memory(task: Task) -> ListMemory | None:
-    kept = task.payload.get(LIST_MEMORY)
-    return None if kept is None else ListMemory.from_payload(kept)
+    payload = task.payload.get(LIST_MEMORY)
+    return None if payload is None else ListMemory.from_payload(payload)
 
 
 def extraction_step(recipe: Mapping[str, Any], key: str) -> Step:
-    """A step of the recipe as the extraction's row keeps it, or one that exploring made."""
+    """Return a step of the recipe stored in the extraction's row, or one that exploring made."""
     steps = extraction_steps(json.dumps(recipe, sort_keys=True))
     return steps.get(key) or explored_step(steps, key)
 
 
 @lru_cache(maxsize=500)
 def extraction_steps(recipe: str) -> dict[str, Step]:
-    """The steps of a recipe as the extraction's row keeps it, by key."""
+    """Return the steps of a recipe stored in the extraction's row, by key."""
     return {step.key: step for step in steps_of(recipe_of({"recipe": json.loads(recipe)}))}
 
 
 def explored_step(steps: Mapping[str, Step], key: str) -> Step:
-    """A step that no recipe names: its pages hold records as those it was explored from do."""
+    """Return a step that no recipe names: it holds records like those it was explored from."""
     parent = key.removesuffix(EXPLORED)
     origin = steps.get(parent) or explored_step(steps, parent)
     recipe = replace(origin.recipe, page_type=PageType.DETAIL, pagination=None)
@@ -192,7 +194,7 @@ def explored_step(steps: Mapping[str, Step], key: str) -> Step:
 
 
 def _mark_in_progress(connection: Connection, opened: Sequence[PageWork]) -> None:
-    """Also the extraction, with its first page; it comes first, as `locking` has it."""
+    """Mark extractions, then pages, as in progress: the lock order of `store.locking`."""
     if not opened:
         return
     waiting = (
@@ -205,8 +207,8 @@ def _mark_in_progress(connection: Connection, opened: Sequence[PageWork]) -> Non
         .with_for_update(key_share=True)
         .cte("waiting")
     )
-    begun = update(extractions).where(extractions.c.id.in_(select(waiting.c.id)))
-    connection.execute(begun.values(status=ExtractionStatus.IN_PROGRESS.value))
+    started = update(extractions).where(extractions.c.id.in_(select(waiting.c.id)))
+    connection.execute(started.values(status=ExtractionStatus.IN_PROGRESS.value))
     connection.execute(
         update(pages)
         .where(
@@ -220,7 +222,7 @@ def _mark_in_progress(connection: Connection, opened: Sequence[PageWork]) -> Non
 def without_progress(
     connection: Connection, works: Sequence[PageWork], *, since: datetime
 ) -> set[int]:
-    """The tasks of these whose extraction has got no page of their host since then."""
+    """Return the tasks of these whose extraction has fetched no page of their host since then."""
     plans: Sequence[PagePlan] = [work.plan for work in works]
     places = {
         work.task.id: (plan.extraction_id, host_of(work.visit.url))

@@ -1,4 +1,4 @@
-"""What a crawl came to, for people and for plots: numbers of one source's last extraction."""
+"""Crawl reports: numbers of a source's last extraction, for people and for plots."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIMED_PAGES = 10_000  # the newest; enough for a percentile, whatever the size o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTimes:
-    """How long a host's pages took, in milliseconds."""
+    """Response times of a host's pages, in milliseconds."""
 
     host: str
     pages: int
@@ -26,7 +26,7 @@ class HostTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrawlReport:
-    """A source's last extraction; what was visited counts since the moment that was asked for."""
+    """A source's last extraction; fetched pages count from the requested moment on."""
 
     source_id: str
     extraction_id: int
@@ -43,12 +43,12 @@ class CrawlReport:
 
     @property
     def fetched(self) -> int:
-        """Pages that were got."""
+        """How many pages were fetched."""
         return self.new + self.unchanged
 
 
 def crawl_facts(connection: Connection, source_id: str) -> dict[str, object]:
-    """The source's last extraction, its state, and how many pages are in which; none: nothing."""
+    """Return the source's last extraction, its state and pages by state; empty if it has none."""
     query = select(extractions.c.id, extractions.c.status).where(
         extractions.c.source_id == source_id
     )
@@ -61,23 +61,23 @@ def crawl_facts(connection: Connection, source_id: str) -> dict[str, object]:
         .group_by(pages.c.status)
         .order_by(pages.c.status)
     )
-    found = {one.status: one.pages for one in connection.execute(counts)}
-    return {"extraction": row.id, "extraction_status": row.status, "pages": found}
+    by_status = {group.status: group.pages for group in connection.execute(counts)}
+    return {"extraction": row.id, "extraction_status": row.status, "pages": by_status}
 
 
 def crawled_since(
     connection: Connection, *, since: datetime, source_ids: Collection[str] | None, limit: int
 ) -> list[str]:
-    """The sources of which pages were visited since then, the longest untold first."""
+    """Return the sources with pages fetched since then, least recently updated first."""
     query = select(extractions.c.source_id).where(extractions.c.updated_at >= since)
     if source_ids is not None:
         query = query.where(extractions.c.source_id.in_(list(source_ids)))
-    found = connection.execute(query.order_by(extractions.c.updated_at)).scalars()
-    return list(dict.fromkeys(found))[:limit]
+    ids = connection.execute(query.order_by(extractions.c.updated_at)).scalars()
+    return list(dict.fromkeys(ids))[:limit]
 
 
 def crawl_report(connection: Connection, source_id: str, *, since: datetime) -> CrawlReport | None:
-    """The numbers of the source's last extraction; None if it never had one."""
+    """Return the numbers of the source's last extraction; None if it never had one."""
     query = select(extractions).where(extractions.c.source_id == source_id)
     row = connection.execute(query.order_by(extractions.c.id.desc()).limit(1)).one_or_none()
     if row is None:
@@ -99,10 +99,12 @@ def crawl_report(connection: Connection, source_id: str, *, since: datetime) -> 
         source_id=source_id,
         extraction_id=row.id,
         status=row.status,
-        new=sum(one.pages for one in ends if one.outcome == "new"),
-        unchanged=sum(one.pages for one in ends if one.outcome == "same"),
-        failed={one.failure: one.pages for one in ends if one.outcome is None and one.failure},
-        size_bytes=int(sum(one.bytes for one in ends)),
+        new=sum(group.pages for group in ends if group.outcome == "new"),
+        unchanged=sum(group.pages for group in ends if group.outcome == "same"),
+        failed={
+            group.failure: group.pages for group in ends if group.outcome is None and group.failure
+        },
+        size_bytes=int(sum(group.bytes for group in ends)),
         waiting=connection.execute(waiting).scalar_one(),
         total=row.page_count,
         too_deep=row.too_deep,
@@ -128,18 +130,18 @@ def _host_times(connection: Connection, extraction_id: int, since: datetime) -> 
     times = (
         HostTimes(
             host=host,
-            pages=len(found),
-            p50_ms=percentile(found, 50),
-            p95_ms=percentile(found, 95),
+            pages=len(durations),
+            p50_ms=percentile(durations, 50),
+            p95_ms=percentile(durations, 95),
         )
-        for host, found in by_host.items()
+        for host, durations in by_host.items()
     )
-    return sorted(times, key=lambda one: (-one.p95_ms, one.host))
+    return sorted(times, key=lambda timing: (-timing.p95_ms, timing.host))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A page as a browser showed it; `screenshot_hash` names the object in the content store."""
+    """A screenshot of a page; `screenshot_hash` names the object in the content store."""
 
     url: str
     screenshot_hash: str
@@ -148,7 +150,7 @@ class Picture:
 def newest_picture(
     connection: Connection, source_id: str, *, since: datetime | None = None
 ) -> Picture | None:
-    """Of the source's pages that a browser showed, the last that said something new since then."""
+    """Return the screenshot of the source's newest rendered snapshot since then."""
     query = select(snapshots.c.url, snapshots.c.screenshot_hash).where(
         snapshots.c.source_id == source_id, snapshots.c.screenshot_hash.is_not(None)
     )
@@ -160,6 +162,6 @@ def newest_picture(
 
 
 def percentile(values: Sequence[int], percent: int) -> int:
-    """The smallest value that so many per cent of the others do not exceed."""
+    """Return the smallest value that `percent` per cent of the values do not exceed."""
     ranked = sorted(values)
     return ranked[max(-(-len(ranked) * percent // 100) - 1, 0)]

@@ -1,4 +1,4 @@
-"""Walks through catalogues and readings of their pages, put together: a slice, or to the end."""
+"""Run crawls and extractions of catalogues: for one run's time, or until nothing is left."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, func, select, update
 
 from ingestion_pipeline.catalogs.datasets.completion import update_completions
-from ingestion_pipeline.catalogs.extraction.loop import ReadingSlice, ReadPages
+from ingestion_pipeline.catalogs.extraction.loop import ExtractionRun, ExtractionRunResult
 from ingestion_pipeline.catalogs.extraction.page_reader import PipelineReader, Reader
 from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts, wake_for_models
 from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.crawling.loop import CrawlSlice
+from ingestion_pipeline.engine.crawling.loop import CrawlRun
 from ingestion_pipeline.engine.crawling.protocol import (
     FETCH_PAGE,
     CrawlCounts,
-    Crawled,
     CrawlFilter,
+    CrawlResult,
 )
 from ingestion_pipeline.pages.content.archive import SnapshotArchive
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
@@ -36,123 +36,124 @@ from ingestion_pipeline.tasks.task import TaskStatus
 from ingestion_pipeline.tasks.worker import Worker
 
 KINDS = (FETCH_PAGE, EXTRACT_PAGE)
-TURN_SECONDS = 60.0  # of fetching, before what was fetched is read
-LEAST_READING_SECONDS = 30.0  # also of a run whose time is over: it ends well before it is stopped
+TURN_SECONDS = 60.0  # of fetching, before the fetched pages are extracted
+LEAST_READING_SECONDS = 30.0  # even if the run's time is over: it still ends before it is stopped
 
 
-async def crawl_slice(
-    shop: RunContext,
+async def run_crawl(
+    ctx: RunContext,
     worker: Worker,
     fetcher: HttpFetcher,
-    wanted: CrawlFilter,
+    crawl_filter: CrawlFilter,
     *,
     renderer: Renderer | None = None,
     seconds: float | None = None,
-) -> Crawled:
-    """One run's part of the walk; without a renderer, pages that need a browser are refused."""
-    clock = SteadyClock(await asyncio.to_thread(shop.store.now))
-    crawl = CrawlSlice(
-        shop,
+) -> CrawlResult:
+    """Fetch waiting pages for one run; without a renderer, pages that need one are refused."""
+    clock = SteadyClock(await asyncio.to_thread(ctx.store.now))
+    crawl = CrawlRun(
+        ctx,
         worker,
         fetcher,
         kind=Kind.CATALOG,
-        visitor=PoliteVisitor(fetcher, renderer, clock, shop.settings),
-        archive=SnapshotArchive(shop.store, shop.content, shop.run_id),
+        visitor=PoliteVisitor(fetcher, renderer, clock, ctx.settings),
+        archive=SnapshotArchive(ctx.store, ctx.content, ctx.run_id),
         clock=clock,
         seconds=seconds,
     )
-    return await crawl.run(wanted)
+    return await crawl.run(crawl_filter)
 
 
-async def read_slice(
-    shop: RunContext,
+async def run_extraction(
+    ctx: RunContext,
     worker: Worker,
-    wanted: CrawlFilter,
+    crawl_filter: CrawlFilter,
     *,
     reader: Reader | None = None,
     seconds: float | None = None,
-) -> ReadPages:
-    """One run's part of the readings, from what is stored; without a reader, by rules alone."""
-    clock = SteadyClock(await asyncio.to_thread(shop.store.now))
-    reader = reader or PipelineReader(shop.settings, clock.now)
-    return await ReadingSlice(shop, worker, reader, clock=clock, seconds=seconds).run(wanted)
+) -> ExtractionRunResult:
+    """Extract records from stored pages for one run; without a reader, by rules alone."""
+    clock = SteadyClock(await asyncio.to_thread(ctx.store.now))
+    reader = reader or PipelineReader(ctx.settings, clock.now)
+    return await ExtractionRun(ctx, worker, reader, clock=clock, seconds=seconds).run(crawl_filter)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worked:
-    """What was fetched and what was read, in turn."""
+class IngestionCounts:
+    """Counts of fetched and of extracted pages."""
 
     crawled: CrawlCounts = field(default_factory=CrawlCounts)
     read: ReadCounts = field(default_factory=ReadCounts)
 
 
-async def ingest_slice(
-    shop: RunContext,
+async def run_ingestion(
+    ctx: RunContext,
     worker: Worker,
     fetcher: HttpFetcher,
-    wanted: CrawlFilter,
+    crawl_filter: CrawlFilter,
     *,
     renderer: Renderer | None = None,
     reader: Reader | None = None,
-) -> Worked:
-    """One run's part of both: pages are fetched for a while, then read, until neither waits.
+) -> IngestionCounts:
+    """Fetch and extract pages in turns for one run, until none of either waits.
 
-    By turns, so that a walk which takes days at its host's pace does not keep its pages unread.
+    In turns, so that the pages of a crawl which takes days at its host's pace do not stay unread.
     """
-    ends = time.monotonic() + shop.settings.polling.slice_seconds
-    await asyncio.to_thread(wake_for_models, shop)
-    worked = Worked()
+    deadline = time.monotonic() + ctx.settings.polling.slice_seconds
+    await asyncio.to_thread(wake_for_models, ctx)
+    counts = IngestionCounts()
     while True:
-        left = ends - time.monotonic()
-        crawled = await crawl_slice(
-            shop, worker, fetcher, wanted, renderer=renderer, seconds=min(left, TURN_SECONDS)
+        left = deadline - time.monotonic()
+        crawled = await run_crawl(
+            ctx, worker, fetcher, crawl_filter, renderer=renderer, seconds=min(left, TURN_SECONDS)
         )
-        left = max(ends - time.monotonic(), LEAST_READING_SECONDS)
-        read = await read_slice(shop, worker, wanted, reader=reader, seconds=left)
-        before, worked = worked, worked_more(worked, crawled.counts, read.counts)
-        if worked == before or time.monotonic() >= ends:
-            return worked
+        left = max(deadline - time.monotonic(), LEAST_READING_SECONDS)
+        read = await run_extraction(ctx, worker, crawl_filter, reader=reader, seconds=left)
+        before, counts = counts, add_counts(counts, crawled.counts, read.counts)
+        if counts == before or time.monotonic() >= deadline:
+            return counts
 
 
-def worked_more(worked: Worked, crawled: CrawlCounts, read: ReadCounts) -> Worked:
-    """Counted together."""
-    return Worked(crawled=worked.crawled + crawled, read=worked.read + read)
+def add_counts(counts: IngestionCounts, crawled: CrawlCounts, read: ReadCounts) -> IngestionCounts:
+    """Return the sum of the counts."""
+    return IngestionCounts(crawled=counts.crawled + crawled, read=counts.read + read)
 
 
-class NoCatalog(ValueError):
-    """Only a catalogue has extractions."""
+class NotACatalog(ValueError):
+    """Raised for sources of other kinds: only a catalogue has extractions."""
 
 
-def ask_for(shop: RunContext, source_ids: Collection[str]) -> dict[str, str]:
-    """Each source is crawled now, due or not, which counts as its poll; in a word for people.
+def start_now(ctx: RunContext, source_ids: Collection[str]) -> dict[str, str]:
+    """Start a crawl of each source now, due or not, as its poll; return a message for each.
 
-    Pages that wait for a retry or a pause are due as well; what their host asked for still holds.
+    Pages that wait for a retry or a pause become due as well; what their host asked for still
+    applies.
     """
-    with shop.store.begin() as connection:
-        now = shop.store.clock.now(connection)
-        known = sources_by_id(connection, source_ids)
-        for missing in set(source_ids) - known.keys():
+    with ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
+        by_id = sources_by_id(connection, source_ids)
+        for missing in set(source_ids) - by_id.keys():
             raise UnknownSource(missing)
-        _refuse_others(known.values())
-        polls = crawls.claim_polls(connection, source_ids, now=now, settings=shop.settings)
-        said = start_extractions(connection, list(known.values()), now=now)
+        _refuse_others(by_id.values())
+        polls = crawls.claim_polls(connection, source_ids, now=now, settings=ctx.settings)
+        outcomes = start_extractions(connection, list(by_id.values()), now=now)
         _make_due(connection, source_ids, now=now)
-        begun = [(polls[key], known[key], said[key]) for key in sorted(polls)]
-        crawls.begin(connection, begun, now=now, settings=shop.settings, random=shop.random)
-    return said
+        started = [(polls[key], by_id[key], outcomes[key]) for key in sorted(polls)]
+        crawls.begin(connection, started, now=now, settings=ctx.settings, random=ctx.random)
+    return outcomes
 
 
-def _refuse_others(found: Iterable[Source]) -> None:
-    for one in found:
-        if one.kind is not Kind.CATALOG:
-            raise NoCatalog(
-                f"{one.id} is of the kind {one.kind}, and only catalogues are extracted;"
+def _refuse_others(candidates: Iterable[Source]) -> None:
+    for source in candidates:
+        if source.kind is not Kind.CATALOG:
+            raise NotACatalog(
+                f"{source.id} is of the kind {source.kind}, and only catalogues are extracted;"
                 " `ingest sources list --kind catalog` shows them"
             )
 
 
 def _make_due(connection: Connection, source_ids: Collection[str], *, now: datetime) -> None:
-    """What waits of these sources' pages, for a retry, a pause or a model, is due now."""
+    """Make pages of these sources due that wait for a retry, a pause or a model."""
     later = (
         select(tasks.c.id)
         .where(
@@ -162,7 +163,7 @@ def _make_due(connection: Connection, source_ids: Collection[str], *, now: datet
             tasks.c.status == TaskStatus.PENDING.value,
             tasks.c.not_before > now,
         )
-        .with_for_update(skip_locked=True)  # what somebody has is being dealt with
+        .with_for_update(skip_locked=True)  # locked tasks are being worked on
         .cte("later")
     )
     is_later = tasks.c.id.in_(select(later.c.id))
@@ -170,36 +171,38 @@ def _make_due(connection: Connection, source_ids: Collection[str], *, now: datet
 
 
 async def crawl_until_done(
-    shop: RunContext,
+    ctx: RunContext,
     source_ids: Collection[str],
     fetcher: HttpFetcher,
     *,
     renderer: Renderer | None = None,
     reader: Reader | None = None,
 ) -> CrawlCounts:
-    """The sources' extractions are begun, walked to their end and read, without Dagster.
+    """Start the sources' extractions and run them until nothing is left, without Dagster.
 
-    By slices, as runs do it; returns when no page waits, or when none is due within a minute. An
-    extraction that is complete by then has ended, if it need not be quiet for a while.
+    It works in runs; it returns when no page waits, or when none is due within a minute. An
+    extraction that is complete by then is finished, unless it has to stay quiet for a while.
     """
-    await asyncio.to_thread(ask_for, shop, source_ids)
-    worked, wanted = Worked(), CrawlFilter(source_ids=source_ids)
-    while await asyncio.to_thread(_is_work_soon, shop, source_ids):
-        before = worked
-        # A new one each time: one that claimed nothing, since the pages are leased to another,
-        # has no heartbeat between two slices and would not start anything again.
-        worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds)
-        more = await ingest_slice(shop, worker, fetcher, wanted, renderer=renderer, reader=reader)
-        worked = worked_more(worked, more.crawled, more.read)
-        if worked == before:
+    await asyncio.to_thread(start_now, ctx, source_ids)
+    counts, crawl_filter = IngestionCounts(), CrawlFilter(source_ids=source_ids)
+    while await asyncio.to_thread(_is_work_soon, ctx, source_ids):
+        before = counts
+        # A new worker each time: one that claimed nothing, since the pages are leased to another
+        # process, has no heartbeat between two runs and could not claim again.
+        worker = Worker(ctx.store, lease_seconds=ctx.settings.work.lease_seconds)
+        more = await run_ingestion(
+            ctx, worker, fetcher, crawl_filter, renderer=renderer, reader=reader
+        )
+        counts = add_counts(counts, more.crawled, more.read)
+        if counts == before:
             await asyncio.sleep(0.2)  # another process has the pages, or they are due in a moment
-    await asyncio.to_thread(update_completions, shop, source_ids=source_ids)
-    return worked.crawled
+    await asyncio.to_thread(update_completions, ctx, source_ids=source_ids)
+    return counts.crawled
 
 
-def _is_work_soon(shop: RunContext, source_ids: Collection[str]) -> bool:
-    with shop.store.read() as connection:
-        soon = shop.store.clock.now(connection) + timedelta(minutes=1)
+def _is_work_soon(ctx: RunContext, source_ids: Collection[str]) -> bool:
+    with ctx.store.read() as connection:
+        soon = ctx.store.clock.now(connection) + timedelta(minutes=1)
         query = select(func.min(tasks.c.not_before)).where(
             FRONTIER,
             tasks.c.kind.in_(KINDS),

@@ -1,4 +1,4 @@
-"""The catalogues as the engine sees them: when a walk begins, what follows, what is written."""
+"""The catalogue system for the crawl engine: starting, opening, following and writing pages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Integer, String, case, func, select, update
 
-from ingestion_pipeline.catalogs.crawling.following import explore_again, write_followed
+from ingestion_pipeline.catalogs.crawling.following import explore_carried, write_followed
 from ingestion_pipeline.catalogs.crawling.frontier import (
     PagePlan,
     open_pages,
@@ -23,7 +23,7 @@ from ingestion_pipeline.catalogs.datasets.finishing import (
     finish_extractions,
 )
 from ingestion_pipeline.catalogs.extractions import start_extractions
-from ingestion_pipeline.catalogs.recipes.next_pages import Followed, StepKind, what_follows
+from ingestion_pipeline.catalogs.recipes.next_pages import Followed, StepKind, follow_page
 from ingestion_pipeline.catalogs.recipes.page_source import PageSource
 from ingestion_pipeline.catalogs.recipes.recipe import recipe_of
 from ingestion_pipeline.catalogs.recipes.registry import is_by_hand
@@ -39,7 +39,7 @@ from ingestion_pipeline.catalogs.states import (
 )
 from ingestion_pipeline.engine.crawling.protocol import (
     CrawlFilter,
-    KnownPages,
+    KnownPageCache,
     PageArchive,
     PageDone,
     PageFailed,
@@ -54,17 +54,17 @@ from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.bulk import row_source
 from ingestion_pipeline.store.tables import extractions, pages, sources
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
-from ingestion_pipeline.tasks.errors import BOT_WALL, Resource, WorkError
-from ingestion_pipeline.tasks.queue import Spawning, continue_all
+from ingestion_pipeline.tasks.errors import BOT_CHECK, Resource, WorkError
+from ingestion_pipeline.tasks.queue import SpawnRequest, continue_all
 from ingestion_pipeline.tasks.task import NewTask, Task
 
 
 def failure_reason(error: WorkError) -> dict[str, str]:
-    """Why a page was not got, for programs and for people."""
+    """Return why a page failed, for programs and for people."""
     return {"class": error.error_class.value, "code": error.code, "message": error.text}
 
 
-LEADS_NOWHERE = {"class": "no_data", "code": NO_LINKS, "message": "it leads to no page"}
+LEADS_NOWHERE = {"class": "no_data", "code": NO_LINKS, "message": "the page has no links to follow"}
 _VISIT_COLUMNS = {
     "id": Id,
     "status": String(20),
@@ -78,58 +78,58 @@ _VISIT_COLUMNS = {
 
 
 def write_visits(connection: Connection, outcomes: PageOutcomes, *, now: datetime) -> set[int]:
-    """Each page's row says what became of it; the ids of those that are now to be read.
+    """Write each page's result; return the ids of the pages that are now to be extracted.
 
-    Only a page that is still to be visited changes: what was read meanwhile stays as it is.
+    Only pages that are still to be fetched change: what was extracted meanwhile stays as it is.
     """
     rows = [_done_row(done, snapshot_id, now=now) for done, snapshot_id in outcomes.done]
-    rows += [_failed_row(one, PageStatus.WAITING, None) for one in outcomes.waiting]
-    rows += [_failed_row(one, PageStatus.ERROR, now) for one in outcomes.failed]
+    rows += [_failed_row(failed, PageStatus.WAITING, None) for failed in outcomes.waiting]
+    rows += [_failed_row(failed, PageStatus.ERROR, now) for failed in outcomes.failed]
     if not rows:
         return set()
-    given = row_source(connection, _VISIT_COLUMNS, rows, "given")
-    was_visited = given.c.visited_at.is_not(None)
-    values = {name: given.c[name] for name in ("status", "outcome", "failure", "elapsed_ms")}
+    visits = row_source(connection, _VISIT_COLUMNS, rows, "given")
+    was_visited = visits.c.visited_at.is_not(None)
+    values = {name: visits.c[name] for name in ("status", "outcome", "failure", "elapsed_ms")}
     changed = connection.execute(
         update(pages)
-        .where(pages.c.id == given.c.id, pages.c.status.in_(OPEN_PAGES))
+        .where(pages.c.id == visits.c.id, pages.c.status.in_(OPEN_PAGES))
         .values(
             **values,
-            snapshot_id=func.coalesce(given.c.snapshot_id, pages.c.snapshot_id),
-            size_bytes=given.c.size_bytes,
-            visited_at=case((was_visited, given.c.visited_at), else_=pages.c.visited_at),
+            snapshot_id=func.coalesce(visits.c.snapshot_id, pages.c.snapshot_id),
+            size_bytes=visits.c.size_bytes,
+            visited_at=case((was_visited, visits.c.visited_at), else_=pages.c.visited_at),
         )
         .returning(pages.c.id, pages.c.status)
     )
     return {id_ for id_, status in changed if status == PageStatus.DOWNLOADED.value}
 
 
-def begin_readings(
+def queue_extractions(
     connection: Connection,
     done: Iterable[PageDone],
     page_ids: Collection[int],
-    going_on: Mapping[int, ActiveExtraction],
+    active: Mapping[int, ActiveExtraction],
     *,
     now: datetime,
 ) -> None:
-    """Each of these pages, if its extraction goes on, has a task that reads it; one statement."""
-    wanted: list[Spawning] = []
-    for one in done:
-        plan: PagePlan = one.work.plan
-        if plan.page_id not in page_ids or plan.extraction_id not in going_on:
+    """Insert an extract task for each of these pages whose extraction is active; one statement."""
+    spawnings: list[SpawnRequest] = []
+    for result in done:
+        plan: PagePlan = result.work.plan
+        if plan.page_id not in page_ids or plan.extraction_id not in active:
             continue
         child = NewTask(
             kind=EXTRACT_PAGE,
             dedupe_key=f"{plan.extraction_id}:{plan.page_id}",
             not_before=now,
-            priority=one.task.priority,
-            shard=one.work.source.shard,
-            source_id=one.work.source.id,
-            url=one.work.visit.url,
+            priority=result.task.priority,
+            shard=result.work.source.shard,
+            source_id=result.work.source.id,
+            url=result.work.visit.url,
             payload={"page": plan.page_id, "extraction": plan.extraction_id},
         )
-        wanted.append(Spawning(parent=one.task, child=child))
-    continue_all(connection, wanted, now=now)
+        spawnings.append(SpawnRequest(parent=result.task, child=child))
+    continue_all(connection, spawnings, now=now)
 
 
 def _done_row(done: PageDone, snapshot_id: int, *, now: datetime) -> tuple[Any, ...]:
@@ -144,17 +144,17 @@ def _done_row(done: PageDone, snapshot_id: int, *, now: datetime) -> tuple[Any, 
 
 
 def _failed_row(
-    one: PageFailed, status: PageStatus, visited_at: datetime | None
+    failed: PageFailed, status: PageStatus, visited_at: datetime | None
 ) -> tuple[Any, ...]:
-    plan: PagePlan = one.work.plan
-    reason = failure_reason(one.error)
+    plan: PagePlan = failed.work.plan
+    reason = failure_reason(failed.error)
     return (plan.page_id, status.value, None, None, reason, None, None, visited_at)
 
 
 def lock_extractions(
     connection: Connection, ids: Collection[int], *, now: datetime
 ) -> dict[int, ActiveExtraction]:
-    """Nobody else adds to these, or ends them, during this transaction; those that go on."""
+    """Lock these extractions for this transaction; return those that are active."""
     if not ids:
         return {}
     columns = ("id", "source_id", "kind", "entity_type", "base_dataset_id", "recipe", "status")
@@ -179,27 +179,27 @@ def lock_extractions(
     }
 
 
-def touched(outcomes: PageOutcomes) -> set[int]:
-    """The extractions whose pages these are."""
+def touched_extractions(outcomes: PageOutcomes) -> set[int]:
+    """Return the ids of the extractions that these pages belong to."""
     works = [done.work for done, _ in outcomes.done]
-    works += [one.work for one in (*outcomes.waiting, *outcomes.failed)]
+    works += [failed.work for failed in (*outcomes.waiting, *outcomes.failed)]
     plans: Sequence[PagePlan] = [work.plan for work in works]
     return {plan.extraction_id for plan in plans}
 
 
 class CatalogSystem:
-    """What catalogues bring to crawling."""
+    """The catalogue system as the crawl engine uses it."""
 
     def pace(self, source: Source, settings: Settings) -> Pace:  # noqa: ARG002 - the protocol
-        """Our own floor; robots.txt may ask for more."""
+        """Return our own minimum delay; robots.txt may ask for more."""
         return Pace(delay_seconds=settings.crawl.delay_seconds)
 
     def retries(self, settings: Settings) -> Work:
-        """As the documents have it: soon, and twice."""
+        """Return the retry policy: soon, and twice."""
         return settings.catalog_work
 
     def honours_robots(self, work: PageWork) -> bool:
-        """Always, but for a documented API, and where an operator decided otherwise."""
+        """Whether robots.txt applies: always, except for an API or by an operator's choice."""
         plan: PagePlan = work.plan
         return plan.step.kind is not StepKind.FETCH_VIA_API and not work.source.ignores_robots
 
@@ -216,39 +216,39 @@ class CatalogSystem:
         now: datetime,
         settings: Settings,  # noqa: ARG002 - the protocol
     ) -> Mapping[str, str | Resource]:
-        """Each source has an extraction under way."""
+        """Ensure that each source has a running extraction."""
         return start_extractions(connection, sources, now=now)
 
     def waiting(
-        self, connection: Connection, wanted: CrawlFilter, *, now: datetime, limit: int
+        self, connection: Connection, crawl_filter: CrawlFilter, *, now: datetime, limit: int
     ) -> Sequence[Source]:
-        """The sources that have pages to be claimed."""
-        return waiting_sources(connection, wanted, now=now, limit=limit)
+        """Return the sources that have claimable pages."""
+        return waiting_sources(connection, crawl_filter, now=now, limit=limit)
 
     def open_pages(
         self, connection: Connection, tasks: Sequence[Task], *, archive: PageArchive
     ) -> Sequence[PageWork | PageGone]:
-        """What is to be done with each claimed page."""
+        """Return the work for each claimed task."""
         return open_pages(connection, tasks, archive=archive)
 
     def reads_content(self, work: PageWork) -> bool:
-        """A page of records alone leads nowhere, unchanged or not."""
+        """Whether the content is read for links: a page of records alone leads nowhere."""
         plan: PagePlan = work.plan
         return plan.step.recipe.leads_on
 
     def lock(self, connection: Connection, works: Sequence[PageWork]) -> None:
-        """The pages' extractions, before their tasks: the order of `locking`."""
+        """Lock the pages' extractions before their tasks: the order of `store.locking`."""
         plans: Sequence[PagePlan] = [work.plan for work in works]
         lock_rows(connection, {plan.extraction_id for plan in plans})
 
     def without_progress(
         self, connection: Connection, works: Sequence[PageWork], *, since: datetime
     ) -> set[int]:
-        """The tasks of these whose extraction has got no page of their host since then."""
+        """Return the tasks whose extraction has fetched no page of their host since then."""
         return without_progress(connection, works, since=since)
 
     def follow(self, work: PageWork, page: CrawledPage | None) -> Followed:
-        """The pages that follow."""
+        """Return the pages that follow."""
         plan: PagePlan = work.plan
         if page is None:
             return Followed(is_detail=True)
@@ -262,46 +262,46 @@ class CatalogSystem:
             links=page.links,
             is_restricted=page.is_rendered,
         )
-        return what_follows(plan.step, seen)
+        return follow_page(plan.step, seen)
 
     def write(
         self,
         connection: Connection,
         outcomes: PageOutcomes,
         *,
-        known: KnownPages,
+        page_cache: KnownPageCache,
         now: datetime,
         settings: Settings,
         random: Random,
     ) -> None:
-        """Pages, what follows from them, what is to be read, and the end of what cannot go on.
+        """Write pages, the pages that follow, extract tasks, and finish extractions that failed.
 
-        A page of records that says what the published dataset knows already is not read again.
-        Whether an extraction is complete is decided when it is quiet (`completion`).
+        A page of records whose content the published dataset already has is not extracted again.
+        Whether an extraction is complete is decided when it is quiet (`datasets.completion`).
         """
-        ids = touched(outcomes)
-        going_on = lock_extractions(connection, ids, now=now)
+        ids = touched_extractions(outcomes)
+        active = lock_extractions(connection, ids, now=now)
         downloaded = write_visits(connection, outcomes, now=now)
         followed = [done for done, _ in outcomes.done]
-        write_followed(connection, followed, known=known, now=now, settings=settings)
-        carried = carry_over(connection, downloaded, going_on, now=now, settings=settings)
-        explore_again(connection, followed, carried, now=now, settings=settings)
-        begin_readings(connection, followed, downloaded - carried, going_on, now=now)
-        # Together: what a second step locked would come out of order.
-        endings = failed_finishes(connection, ids) | _walls(outcomes)
-        finish_extractions(connection, endings, now=now, settings=settings, random=random)
+        write_followed(connection, followed, known_pages=page_cache, now=now, settings=settings)
+        carried = carry_over(connection, downloaded, active, now=now, settings=settings)
+        explore_carried(connection, followed, carried, now=now, settings=settings)
+        queue_extractions(connection, followed, downloaded - carried, active, now=now)
+        # In one call: a second one would lock rows out of order.
+        finishes = failed_finishes(connection, ids) | _blocked_finishes(outcomes)
+        finish_extractions(connection, finishes, now=now, settings=settings, random=random)
 
 
-def _walls(outcomes: PageOutcomes) -> dict[int, FinishReason]:
-    """The extractions that met a bot wall anywhere: whoever puts one up means all of his pages.
+def _blocked_finishes(outcomes: PageOutcomes) -> dict[int, FinishReason]:
+    """Return finishes for extractions that met a bot wall on any page: it is meant for all pages.
 
-    A form for a password is a wall in front of its own page; only at the root is it the source's.
+    A password form blocks only its own page; only at the root does it block the source.
     """
-    met = [one for one in outcomes.failed if one.error.code == BOT_WALL]
-    plans: list[PagePlan] = [one.work.plan for one in met]
+    met = [failed for failed in outcomes.failed if failed.error.code == BOT_CHECK]
+    plans: list[PagePlan] = [failed.work.plan for failed in met]
     return {
         plan.extraction_id: FinishReason(
-            status=ExtractionStatus.CANCELLED, failure=failure_reason(one.error)
+            status=ExtractionStatus.CANCELLED, failure=failure_reason(failed.error)
         )
-        for plan, one in zip(plans, met, strict=True)
+        for plan, failed in zip(plans, met, strict=True)
     }

@@ -1,16 +1,16 @@
-"""What a new dataset takes over from the last good one: of unchanged pages, and of failed ones.
+"""Carry items over from the last good dataset: those of unchanged pages, and of failed ones.
 
-| the page, this time | its items of the last good dataset |
+| the page, this time | its items in the last good dataset |
 |---|---|
-| is as it was | are the new one's (`carried_from`, written when it was fetched) |
-| failed, to be fetched or to be read | are kept: nobody has seen that they are gone |
+| is unchanged | are taken over (`carried_from`, written when it was fetched) |
+| failed to be fetched or extracted | are kept: nothing shows that they are gone |
 | was left when the extraction became stale | are kept, likewise |
-| states none, and stated some | are kept: it has failed (see `readings.missing_records`) |
-| was not found, and a list above it failed | are kept: whoever did not see the list knows nothing |
+| states none, and stated some | are kept: it failed (see `extraction.missing_records`) |
+| was not found, and a list above it failed | are kept: an unseen list proves nothing |
 | answered 404 or 410, or no list names it | are gone |
 
 A kept page is in ERROR, or still waits, and says where its items come from; a retry, or a resume,
-visits it again.
+fetches it again.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from sqlalchemy import (
 from sqlalchemy.sql.selectable import FromClause
 
 from ingestion_pipeline.catalogs.extraction.page_reader import content_selectors
-from ingestion_pipeline.catalogs.extraction.record import MODEL_RUNGS
-from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, declared
+from ingestion_pipeline.catalogs.extraction.record import MODEL_METHODS
+from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, load_entity_config
 from ingestion_pipeline.catalogs.recipes.next_pages import LIST_PAGES, NOTHING_TO_DO
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.catalogs.states import (
@@ -60,20 +60,20 @@ from ingestion_pipeline.store.tables import crawl_steps, data_items, datasets, e
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 from ingestion_pipeline.tasks.errors import FORBIDDEN
 
-GONE = ("http_404", "http_410")  # whoever answers so has seen that there is no such page
+GONE = ("http_404", "http_410")  # the server says that there is no such page
 UNLISTED = {
     "class": "transient",
     "code": "unlisted",
-    "message": "a list that may lead to it was not got; its items are those of the time before",
+    "message": "a list that may lead to it failed; its items are kept from the version before",
 }
-# As another extraction's page has it; one that points at itself was merely not read again.
+# Carried from another extraction's page; a page that points at itself was not read again.
 NOT_GOT = [PageStatus.ERROR.value, *UNFINISHED_PAGES]  # once the extraction has ended
 UNCHANGED = and_(pages.c.status.not_in(NOT_GOT), pages.c.carried_from != pages.c.id)
 KEPT = and_(pages.c.status.in_(NOT_GOT), pages.c.carried_from.is_not(None))
-# A page without a link that the recipe follows is no list: a menu names such pages, too.
+# A page without a link that the recipe follows is no list: menus link to such pages, too.
 NO_LIST = (*GONE, NOTHING_TO_DO, FORBIDDEN)
 _CODE = pages.c.failure["code"].as_string()
-# However they failed: what is shown of them is of the time before, or nobody knows it.
+# However they failed: their published items are from an earlier version, or unknown.
 MISSING = and_(
     pages.c.status == PageStatus.ERROR.value,
     or_(
@@ -85,8 +85,8 @@ MISSING = and_(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """How many items stay although their pages failed, and how many of those pages are unlisted."""
+class KeptItems:
+    """Items kept although their pages failed, and how many of these pages are unlisted."""
 
     items: int = 0
     unlisted: int = 0
@@ -94,8 +94,8 @@ class Kept:
 
 def keep_failed(
     connection: Connection, extraction_id: int, dataset_id: int, *, now: datetime
-) -> Kept:
-    """Pages that failed, or that a failed list hides, point at their items in the last good one."""
+) -> KeptItems:
+    """Point pages that failed, or that a failed list hides, at their items in the last dataset."""
     stated = (
         select(data_items.c.page_id, func.count().label("held"))
         .where(data_items.c.dataset_id == dataset_id)
@@ -108,7 +108,7 @@ def keep_failed(
     query = select(func.coalesce(func.sum(pages.c.item_count), 0)).where(
         pages.c.extraction_id == extraction_id, KEPT
     )
-    return Kept(items=int(connection.execute(query).scalar_one()), unlisted=unlisted)
+    return KeptItems(items=int(connection.execute(query).scalar_one()), unlisted=unlisted)
 
 
 def _fail_lists(connection: Connection, extraction_id: int) -> None:
@@ -156,7 +156,7 @@ def _code(page: FromClause) -> ColumnElement[str]:
 
 def _keep_found(connection: Connection, extraction_id: int, stated: Subquery) -> None:
     new, old = pages.alias("new"), pages.alias("old")
-    found = (
+    matches = (
         select(new.c.id.label("page_id"), old.c.id.label("old_id"), stated.c.held)
         .join_from(stated, old, old.c.id == stated.c.page_id)
         .join(new, new.c.key == old.c.key)
@@ -165,15 +165,15 @@ def _keep_found(connection: Connection, extraction_id: int, stated: Subquery) ->
     )
     connection.execute(
         update(pages)
-        .where(pages.c.id == found.c.page_id)
-        .values(carried_from=found.c.old_id, item_count=found.c.held)
+        .where(pages.c.id == matches.c.page_id)
+        .values(carried_from=matches.c.old_id, item_count=matches.c.held)
     )
 
 
 def _keep_unlisted(
     connection: Connection, extraction_id: int, stated: Subquery, *, now: datetime
 ) -> int:
-    """A row for each page that this extraction did not find, below a page of it that failed."""
+    """Insert a row for each page that was not found below a failed page; return their number."""
     old, old_step = pages.alias("old"), crawl_steps.alias("old_step")
     is_hidden = _is_hidden(connection, extraction_id, old_step)
     if is_hidden is None:
@@ -195,7 +195,7 @@ def _keep_unlisted(
         select(*(value.label(name) for name, value in values.items()))
         .join_from(stated, old, old.c.id == stated.c.page_id)
         .join(old_step, old_step.c.id == old.c.step_id)
-        # A step that exploring would have made is not there: its parent has pages of records, too.
+        # A step that exploring would have made may be missing: then its parent is taken.
         .join(
             new_step,
             and_(new_step.c.extraction_id == extraction_id, _is_nearest(new_step, old_step)),
@@ -214,7 +214,7 @@ def _keep_unlisted(
 
 
 def _is_nearest(new_step: FromClause, old_step: FromClause) -> ColumnElement[bool]:
-    """The step of the same name, else the deepest above it."""
+    """Match the step of the same key, else the deepest one above it."""
     other = crawl_steps.alias("other")
     nearer = exists().where(
         other.c.extraction_id == new_step.c.extraction_id,
@@ -225,7 +225,7 @@ def _is_nearest(new_step: FromClause, old_step: FromClause) -> ColumnElement[boo
 
 
 def _is_above(upper: FromClause, lower: FromClause) -> ColumnElement[bool]:
-    """Whether one step leads to the other by the way that their keys name, or is of its name."""
+    """Match if the upper step's key is the lower one's, or a path prefix of it."""
     start = upper.c.key + "/"
     return func.substr(lower.c.key + "/", 1, func.length(start)) == start
 
@@ -233,7 +233,7 @@ def _is_above(upper: FromClause, lower: FromClause) -> ColumnElement[bool]:
 def _is_hidden(
     connection: Connection, extraction_id: int, old_step: FromClause
 ) -> ColumnElement[bool] | None:
-    """Whether lists above that step are incomplete: failed, or cut off; None if all are whole."""
+    """Match steps below incomplete lists (failed, or cut off); None if all lists are complete."""
     cut_off = select(extractions.c.id).where(
         extractions.c.id == extraction_id, extractions.c.over_budget > 0
     )
@@ -249,13 +249,13 @@ def _is_hidden(
         )
         .distinct()
     )
-    # A handful of steps, whatever the number of pages: asked first, and not for each page.
+    # There are a handful of steps, whatever the number of pages: one query, not one per page.
     below = [_leads_to(key, page_type, old_step) for key, page_type in connection.execute(failed)]
     return or_(*below) if below else None
 
 
 def _leads_to(key: str, page_type: str, step: FromClause) -> ColumnElement[bool]:
-    """Whether pages of a step of this key and type lead to pages of the other step.
+    """Match if pages of a step with this key and type lead to pages of the other step.
 
     The further pages of a list lead where its first one leads; exploring stays in its step.
     """
@@ -266,13 +266,13 @@ def _leads_to(key: str, page_type: str, step: FromClause) -> ColumnElement[bool]
 
 
 def is_unchanged(connection: Connection, extraction_id: int, dataset_id: int) -> bool:
-    """Whether every page that the dataset has items of is as it was, or kept."""
+    """Whether every page that the dataset has items of is unchanged or kept."""
     of_base = select(data_items.c.page_id).where(data_items.c.dataset_id == dataset_id)
-    found = select(pages.c.carried_from).where(
+    carried = select(pages.c.carried_from).where(
         pages.c.extraction_id == extraction_id, pages.c.carried_from.is_not(None)
     )
-    # As sets: looked up one by one, each item would walk through all pages.
-    lost = of_base.except_(found).limit(1)
+    # As sets: looked up one by one, each item would scan all pages.
+    lost = of_base.except_(carried).limit(1)
     return connection.execute(lost).first() is None
 
 
@@ -285,7 +285,7 @@ _COPIED = (
 def copy_carried(
     connection: Connection, extraction_id: int, *, from_id: int, to_id: int, now: datetime
 ) -> None:
-    """The items of pages that point at others are the new dataset's, too; one statement, once."""
+    """Copy the items of carried pages into the new dataset; one statement, idempotent."""
     values: dict[str, ColumnElement[Any]] = {
         "dataset_id": literal(to_id, Id),
         "page_id": pages.c.id,
@@ -311,7 +311,7 @@ _TAKEN = ("status", "item_count", "rung", "read_as", "failure", "run_id")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveExtraction:
-    """An extraction that is locked, and goes on."""
+    """An extraction that is locked and running."""
 
     id: int
     source_id: str
@@ -321,9 +321,9 @@ class ActiveExtraction:
     config: Mapping[str, Any]
     recipe: Mapping[str, Any]
 
-    def read_as(self, wanted: EntityConfig, settings: Settings) -> str:
-        """By what its readings are known: what is wanted, and what counts of a page."""
-        name = wanted.read_as(settings)
+    def reader_hash(self, entity_config: EntityConfig, settings: Settings) -> str:
+        """Return the reader hash: of the entity configuration and the content selectors."""
+        name = entity_config.reader_hash(settings)
         parts = "\0".join(content_selectors(self.recipe)).strip("\0")
         return sha256(f"{name}\0{parts}".encode()).hexdigest() if parts else name
 
@@ -331,38 +331,39 @@ class ActiveExtraction:
 def carry_over(
     connection: Connection,
     downloaded: Collection[int],
-    going_on: Mapping[int, ActiveExtraction],
+    active: Mapping[int, ActiveExtraction],
     *,
     now: datetime,
     settings: Settings,
 ) -> set[int]:
-    """Of these pages those that need not be read: by content, key and reader they are known.
+    """Mark pages whose content, key and reader hash are known as read; return their ids.
 
-    Without a model, what one has read stays as well, unless the source was configured anew: nobody
-    could read it again. One statement, and none for an extraction without a published dataset.
+    Without a model, pages that a model has read are carried over as well, unless the source's
+    configuration changed: nothing could read them again. One statement, and none for an extraction
+    without a published dataset.
     """
     rows = [
-        (one.id, one.base_dataset_id, name)
-        for one in going_on.values()
-        if one.base_dataset_id is not None and (name := _name(one, settings))
+        (extraction.id, extraction.base_dataset_id, name)
+        for extraction in active.values()
+        if extraction.base_dataset_id is not None and (name := _reader_hash(extraction, settings))
     ]
     if not rows or not downloaded:
         return set()
     columns = {"extraction_id": Id, "dataset_id": Id, "name": String(64)}
-    given = row_source(connection, columns, rows, "given")
+    bases = row_source(connection, columns, rows, "given")
     new, old = pages.alias("new"), pages.alias("old")
     after, before = extractions.alias("after"), extractions.alias("before")
-    is_known = old.c.read_as == given.c.name
+    is_known = old.c.read_as == bases.c.name
     if not settings.has_model:
         is_same_config = after.c.config_version.is_not_distinct_from(before.c.config_version)
-        is_known = or_(is_known, and_(old.c.rung.in_(MODEL_RUNGS), is_same_config))
-    found = (
+        is_known = or_(is_known, and_(old.c.rung.in_(MODEL_METHODS), is_same_config))
+    matches = (
         select(new.c.id.label("page_id"), old.c.id.label("carried_from"))
         .add_columns(*(old.c[name].label(f"old_{name}") for name in _TAKEN))
-        .join_from(given, datasets, datasets.c.id == given.c.dataset_id)
+        .join_from(bases, datasets, datasets.c.id == bases.c.dataset_id)
         .join(before, before.c.id == datasets.c.extraction_id)
-        .join(after, after.c.id == given.c.extraction_id)
-        .join(new, new.c.extraction_id == given.c.extraction_id)
+        .join(after, after.c.id == bases.c.extraction_id)
+        .join(new, new.c.extraction_id == bases.c.extraction_id)
         .join(old, and_(old.c.extraction_id == datasets.c.extraction_id, old.c.key == new.c.key))
         .where(
             new.c.id.in_(list(downloaded)),
@@ -375,18 +376,20 @@ def carry_over(
     )
     statement = (
         update(pages)
-        .where(pages.c.id == found.c.page_id)
+        .where(pages.c.id == matches.c.page_id)
         .values(
-            {name: found.c[f"old_{name}"] for name in _TAKEN}
-            | {"carried_from": found.c.carried_from, "read_at": literal(now, UtcDateTime())}
+            {name: matches.c[f"old_{name}"] for name in _TAKEN}
+            | {"carried_from": matches.c.carried_from, "read_at": literal(now, UtcDateTime())}
         )
         .returning(pages.c.id)
     )
     return set(connection.execute(statement).scalars())
 
 
-def _name(one: ActiveExtraction, settings: Settings) -> str | None:
+def _reader_hash(extraction: ActiveExtraction, settings: Settings) -> str | None:
     try:
-        return one.read_as(declared(one.config, settings, entity=one.entity_type), settings)
-    except ValueError:  # whoever reads the page says so
+        return extraction.reader_hash(
+            load_entity_config(extraction.config, settings, entity=extraction.entity_type), settings
+        )
+    except ValueError:  # reported when the page is extracted
         return None

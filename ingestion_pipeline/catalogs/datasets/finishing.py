@@ -1,4 +1,4 @@
-"""What people are told when an extraction ends: one notice for each end, and none twice."""
+"""Finish extractions: end rows and tasks, finish the dataset, update the source, and notify."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sqlalchemy import Connection, Row, and_, exists, func, null, or_, select, u
 from ingestion_pipeline.catalogs.datasets.carry_over import NOT_GOT
 from ingestion_pipeline.catalogs.datasets.progress import progress, write_summaries
 from ingestion_pipeline.catalogs.datasets.publishing import (
-    Built,
-    DatasetEnd,
-    end_dataset,
+    BuiltExtraction,
+    FinishedDataset,
+    finish_dataset,
     is_built,
     leave_incomplete,
 )
@@ -48,15 +48,15 @@ from ingestion_pipeline.store.tables import (
     sources,
     tasks,
 )
-from ingestion_pipeline.tasks.errors import WALL_CODES, ErrorClass
+from ingestion_pipeline.tasks.errors import BLOCKED_CODES, ErrorClass
 from ingestion_pipeline.tasks.task import TaskStatus
 
 REOPENED = ("extraction.resume", "extraction.retry")  # what an operator does to one that has ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndFacts:
-    """What the notice says."""
+class FinishFacts:
+    """The contents of the notice about a finished extraction."""
 
     extraction_id: int
     source_id: str
@@ -64,13 +64,13 @@ class EndFacts:
     page_count: int
     failed_pages: int
     reason: str | None
-    dataset: DatasetEnd | None
+    dataset: FinishedDataset | None
     left_pages: int = 0
     missing: Sequence[str] = ()
 
 
-def tell_end(connection: Connection, facts: EndFacts, *, now: datetime) -> bool:
-    """Whoever wants to hear of extractions is told of this end; False if they were already."""
+def notify_finish(connection: Connection, facts: FinishFacts, *, now: datetime) -> bool:
+    """Notify followers of extractions, once for each finish; return False if that is done."""
     statement = (
         update(extractions)
         .where(extractions.c.id == facts.extraction_id, extractions.c.notified_at.is_(None))
@@ -82,11 +82,11 @@ def tell_end(connection: Connection, facts: EndFacts, *, now: datetime) -> bool:
         (line.cost_usd for line in costs(connection, extraction_id=facts.extraction_id)), Decimal(0)
     )
     subject_id = _subject_id(connection, facts.extraction_id)
-    return write_notice(connection, EXTRACTION, subject_id, payload_of(facts, cost), now=now)
+    return write_notice(connection, EXTRACTION, subject_id, finish_payload(facts, cost), now=now)
 
 
 def _subject_id(connection: Connection, extraction_id: int) -> str:
-    """The extraction's id; its second end, after somebody opened it again, is a subject apart."""
+    """Return the notice's subject id; after a resume or retry the next finish has its own."""
     query = select(func.count()).where(
         audit_log.c.subject == f"extraction:{extraction_id}", audit_log.c.action.in_(REOPENED)
     )
@@ -94,28 +94,28 @@ def _subject_id(connection: Connection, extraction_id: int) -> str:
     return f"{extraction_id}:{times + 1}" if times else str(extraction_id)
 
 
-def payload_of(facts: EndFacts, cost_usd: Decimal) -> dict[str, Any]:
-    """The notice's words for people and facts for programs."""
-    word = facts.status.value.lower()
+def finish_payload(facts: FinishFacts, cost_usd: Decimal) -> dict[str, Any]:
+    """Return the notice's text for people and facts for programs."""
+    status_text = facts.status.value.lower()
     dataset = facts.dataset
     left = f", {facts.left_pages} left" if facts.left_pages else ""
     lines = [f"{facts.page_count} pages, {facts.failed_pages} failed{left}"]
     if dataset is not None:
         lines.append(_dataset_line(dataset))
-        lines += [f"- {one['message']}" for one in dataset.findings]
+        lines += [f"- {finding['message']}" for finding in dataset.findings]
         lines += _kept_line(facts.extraction_id, dataset)
     lines += _missing_lines(facts)
     if facts.reason is not None:
-        lines.append(f"why: {facts.reason}")
+        lines.append(f"reason: {facts.reason}")
     if cost_usd:
         lines.append(f"language models: {cost_usd:.4f} dollars")
     if facts.status is not ExtractionStatus.COMPLETE:
-        lines.append(f"`ingest extractions resume {facts.extraction_id}` goes on with it")
+        lines.append(f"`ingest extractions resume {facts.extraction_id}` resumes it")
     elif dataset is not None and dataset.status is DatasetStatus.QUARANTINED:
-        lines.append(f"`ingest extractions publish {facts.extraction_id}` accepts it all the same")
+        lines.append(f"`ingest extractions publish {facts.extraction_id}` publishes it anyway")
     return {
         "source_id": facts.source_id,
-        "title": f"{facts.source_id}: extraction {facts.extraction_id} is {word}",
+        "title": f"{facts.source_id}: extraction {facts.extraction_id} is {status_text}",
         "text": "\n".join(lines),
         "extraction_id": facts.extraction_id,
         "status": facts.status.value,
@@ -128,21 +128,23 @@ def payload_of(facts: EndFacts, cost_usd: Decimal) -> dict[str, Any]:
     }
 
 
-def _dataset_line(dataset: DatasetEnd) -> str:
+def _dataset_line(dataset: FinishedDataset) -> str:
     if dataset.is_confirmed:
-        return f"version {dataset.version} of the dataset still holds: {dataset.items} items"
+        return f"version {dataset.version} of the dataset is unchanged: {dataset.items} items"
     return f"version {dataset.version} of the dataset, {dataset.status}: {dataset.items} items"
 
 
-def _kept_line(extraction_id: int, dataset: DatasetEnd) -> list[str]:
-    if not dataset.kept:
+def _kept_line(extraction_id: int, dataset: FinishedDataset) -> list[str]:
+    if not dataset.kept_items:
         return []
-    cure = f"`ingest extractions retry {extraction_id}` visits them again"
-    return [f"{dataset.kept} items are those of the time before: their pages failed; {cure}"]
+    cure = f"`ingest extractions retry {extraction_id}` fetches them again"
+    return [
+        f"{dataset.kept_items} items are kept from the version before: their pages failed; {cure}"
+    ]
 
 
-def _missing_lines(facts: EndFacts) -> list[str]:
-    """Return the pages that were not got, each with the reason; of many, the first."""
+def _missing_lines(facts: FinishFacts) -> list[str]:
+    """Return lines for the pages that failed, each with the reason; of many, only the first."""
     more = facts.failed_pages + facts.left_pages - len(facts.missing)
     lines = [f"missing: {page}" for page in facts.missing]
     if more > 0 and lines:
@@ -151,21 +153,21 @@ def _missing_lines(facts: EndFacts) -> list[str]:
     return lines
 
 
-def _dataset_facts(dataset: DatasetEnd) -> dict[str, Any]:
+def _dataset_facts(dataset: FinishedDataset) -> dict[str, Any]:
     return {
         "id": dataset.id,
         "version": dataset.version,
         "status": dataset.status.value,
         "items": dataset.items,
         "flagged": dataset.flagged,
-        "findings": [dict(one) for one in dataset.findings],
+        "findings": [dict(finding) for finding in dataset.findings],
         "is_confirmed": dataset.is_confirmed,
-        "kept": dataset.kept,
+        "kept": dataset.kept_items,
     }
 
 
 SYSTEM = "system"
-STALE_CODE = "stale"  # of the failure of an extraction whose last pages nobody gets
+STALE_CODE = "stale"  # failure code of an extraction whose last pages make no progress
 NAMED_PAGES = 10  # in a notice
 EXTRACTION_TASKS = (FETCH_PAGE, EXTRACT_PAGE)
 ROOTS = (StepKind.FETCH_ROOT.value, StepKind.FETCH_VIA_API.value)
@@ -173,7 +175,7 @@ ROOTS = (StepKind.FETCH_ROOT.value, StepKind.FETCH_VIA_API.value)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishReason:
-    """How an extraction is to end; without a `failure` it is complete, or a person's wish."""
+    """How an extraction is to finish; without a `failure` it is complete or was cancelled."""
 
     status: ExtractionStatus
     failure: Mapping[str, Any] | None = None
@@ -182,7 +184,7 @@ class FinishReason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """An extraction that has just ended: complete, or not, and then why; and what it built."""
+    """An extraction that has just finished: its status, its failure if any, and its dataset."""
 
     id: int
     source_id: str
@@ -190,16 +192,16 @@ class Ended:
     status: ExtractionStatus
     failure: Mapping[str, Any] | None
     page_count: int
-    dataset: DatasetEnd | None
+    dataset: FinishedDataset | None
 
     @property
     def is_complete(self) -> bool:
-        """Whether it got through."""
+        """Whether it completed."""
         return self.status is ExtractionStatus.COMPLETE
 
     @property
     def is_shown(self) -> bool:
-        """Whether what it built, or found unchanged, is published."""
+        """Whether the dataset that it built, or confirmed as unchanged, is published."""
         return self.dataset is not None and self.dataset.status is DatasetStatus.PUBLISHED
 
 
@@ -207,54 +209,58 @@ COMPLETE = FinishReason(status=ExtractionStatus.COMPLETE)
 
 
 def budget_finish(message: str) -> FinishReason:
-    """No money is left for it: whoever is told so by a model's budget ends the extraction thus."""
+    """Return the finish of an extraction whose model budget is used up."""
     failure = {"class": ErrorClass.RESOURCE.value, "code": "over_budget", "message": message}
     return FinishReason(status=ExtractionStatus.CANCELLED, failure=failure)
 
 
 def finish_extractions(
     connection: Connection,
-    endings: Mapping[int, FinishReason],
+    finishes: Mapping[int, FinishReason],
     *,
     now: datetime,
     settings: Settings,
     random: Random,
 ) -> list[Ended]:
-    """Those of these that still go on have ended; what another has ended is left as it is."""
-    rows = {id_: _end(connection, id_, endings[id_], now=now) for id_ in sorted(endings)}
-    found = [(row, endings[id_]) for id_, row in rows.items() if row is not None]
-    left = [row for row, ending in found if ending.status is not ExtractionStatus.COMPLETE]
+    """Finish those that are still running; return them. Others are left as they are."""
+    rows = {id_: _mark_ended(connection, id_, finishes[id_], now=now) for id_ in sorted(finishes)}
+    finished = [(row, finishes[id_]) for id_, row in rows.items() if row is not None]
+    left = [row for row, finish in finished if finish.status is not ExtractionStatus.COMPLETE]
     cancel_waiting(connection, {row.tracking_id: row.source_id for row in left}, now=now)
-    over: list[tuple[Ended, FinishReason]] = []
-    for row, ending in found:
-        dataset = _dataset(connection, row, ending, settings=settings, now=now)
-        over.append((_ended(row, ending, dataset), ending))
-    far = progress(connection, [ended.id for ended, _ in over]) if over else {}
-    for ended, _ in over:
-        far[ended.id].missing += far[ended.id].unfinished if ended.is_shown else 0
-    write_summaries(connection, {id_: one.as_stored() for id_, one in far.items()}, now=now)
-    # All of them before the first source is written: as whoever registers sources does it.
-    source_ids = [ended.source_id for ended, _ in over]
+    results: list[tuple[Ended, FinishReason]] = []
+    for row, finish in finished:
+        dataset = _dataset(connection, row, finish, settings=settings, now=now)
+        results.append((_ended(row, finish, dataset), finish))
+    progress_by_id = progress(connection, [ended.id for ended, _ in results]) if results else {}
+    for ended, _ in results:
+        progress_by_id[ended.id].missing += (
+            progress_by_id[ended.id].unfinished if ended.is_shown else 0
+        )
+    write_summaries(
+        connection, {id_: entry.as_stored() for id_, entry in progress_by_id.items()}, now=now
+    )
+    # All locks before the first source is written: the lock order of registration.
+    source_ids = [ended.source_id for ended, _ in results]
     lock_polls(connection, source_ids)
     lock_rows(connection, sources.c.id, source_ids)
-    for ended, ending in over:
+    for ended, finish in results:
         if ended.kind is not ExtractionKind.RERUN:  # which says nothing about the source
-            _tell_source(connection, ended, now=now, settings=settings, random=random)
-        _note(connection, ended, ending, now=now)
-        tell_end(connection, _facts(connection, ended), now=now)
-    return [ended for ended, _ in over]
+            _update_source(connection, ended, now=now, settings=settings, random=random)
+        _audit_finish(connection, ended, finish, now=now)
+        notify_finish(connection, _facts(connection, ended), now=now)
+    return [ended for ended, _ in results]
 
 
-def _end(
-    connection: Connection, extraction_id: int, ending: FinishReason, *, now: datetime
+def _mark_ended(
+    connection: Connection, extraction_id: int, finish: FinishReason, *, now: datetime
 ) -> Row[Any] | None:
-    """The extraction's row, if it was still going on: of two who end it, one gets it."""
+    """Mark the extraction as ended; return its row, None if it was not running any more."""
     statement = (
         update(extractions)
         .where(extractions.c.id == extraction_id, CRAWLING)
         .values(
-            status=ending.status.value,
-            failure=dict(ending.failure) if ending.failure else null(),
+            status=finish.status.value,
+            failure=dict(finish.failure) if finish.failure else null(),
             finished_at=now,
             updated_at=now,
         )
@@ -264,7 +270,7 @@ def _end(
 
 
 def cancel_waiting(connection: Connection, ended: Mapping[str, str], *, now: datetime) -> None:
-    """The waiting tasks of these are cancelled; what is being worked on ends by itself.
+    """Cancel the waiting tasks of these extractions; running ones end by themselves.
 
     Each extraction is given by its tracking id, with its source.
     """
@@ -279,7 +285,7 @@ def cancel_waiting(connection: Connection, ended: Mapping[str, str], *, now: dat
             tasks.c.tracking_id.in_(list(ended)),
             tasks.c.status == TaskStatus.PENDING.value,
         )
-        .order_by(tasks.c.id)  # as every statement locks tasks: no two wait for each other
+        .order_by(tasks.c.id)  # the order in which every statement locks tasks: no deadlock
         .with_for_update()
         .cte("waiting")
     )
@@ -293,32 +299,33 @@ def cancel_waiting(connection: Connection, ended: Mapping[str, str], *, now: dat
 def _dataset(
     connection: Connection,
     row: Row[Any],
-    ending: FinishReason,
+    finish: FinishReason,
     *,
     settings: Settings,
     now: datetime,
-) -> DatasetEnd | None:
-    built = Built(
+) -> FinishedDataset | None:
+    """Finish the extraction's dataset, or leave it incomplete."""
+    built = BuiltExtraction(
         extraction_id=row.id,
         source_id=row.source_id,
         entity_type=row.entity_type,
         base_id=row.base_dataset_id,
     )
     # An API's list without one of its pages looks like a shorter list.
-    is_stale = ending.failure is not None and ending.failure["code"] == STALE_CODE
+    is_stale = finish.failure is not None and finish.failure["code"] == STALE_CODE
     is_partial = is_stale and row.kind != ExtractionKind.API.value
-    if ending.status is ExtractionStatus.COMPLETE or (is_partial and is_built(connection, row.id)):
-        return end_dataset(connection, built, settings=settings, now=now)
+    if finish.status is ExtractionStatus.COMPLETE or (is_partial and is_built(connection, row.id)):
+        return finish_dataset(connection, built, settings=settings, now=now)
     return leave_incomplete(connection, built)
 
 
-def _ended(row: Row[Any], ending: FinishReason, dataset: DatasetEnd | None) -> Ended:
+def _ended(row: Row[Any], finish: FinishReason, dataset: FinishedDataset | None) -> Ended:
     return Ended(
         id=row.id,
         source_id=row.source_id,
         kind=ExtractionKind(row.kind),
-        status=ending.status,
-        failure=ending.failure,
+        status=finish.status,
+        failure=finish.failure,
         page_count=row.page_count + (0 if dataset is None else dataset.unlisted),
         dataset=dataset,
     )
@@ -327,26 +334,26 @@ def _ended(row: Row[Any], ending: FinishReason, dataset: DatasetEnd | None) -> E
 def failed_finishes(
     connection: Connection, extraction_ids: Collection[int]
 ) -> dict[int, FinishReason]:
-    """How those of these end that cannot become complete any more."""
-    failures = fail_root_pages(connection, extraction_ids)
+    """Return the finishes of those extractions that cannot become complete any more."""
+    failures = root_failures(connection, extraction_ids)
     return {id_: failed_finish(kind, failure) for id_, (kind, failure) in failures.items()}
 
 
 def failed_finish(kind: str, failure: Mapping[str, Any]) -> FinishReason:
-    """What was given up is the end of an API's; else somebody may go on later."""
+    """Return the finish after a failure: final for an API, else it can be resumed."""
     is_api = kind == ExtractionKind.API.value
     status = ExtractionStatus.CANCELLED if is_api else ExtractionStatus.STALE
     return FinishReason(status=status, failure=failure)
 
 
-def fail_root_pages(
+def root_failures(
     connection: Connection, extraction_ids: Collection[int]
 ) -> dict[int, tuple[str, Mapping[str, Any]]]:
-    """Of those that go on: kind and failure of what was given up, and nothing replaces.
+    """Return kind and failure of running extractions that cannot become complete.
 
-    Of an API that is any page: a list without one of its pages looks like a shorter list. Else it
-    is a root that nothing came of. A page in ERROR has used up its attempts, or cannot be got at
-    all: a retry would still wait.
+    Of an API that is any failed page: a list without one of its pages looks like a shorter list.
+    Else it is a failed root without other pages. A page in ERROR has used up its attempts, or
+    cannot be fetched at all: a retry would still wait.
     """
     if not extraction_ids:
         return {}
@@ -367,45 +374,45 @@ def fail_root_pages(
             pages.c.status == PageStatus.ERROR.value,
             or_(extractions.c.kind == ExtractionKind.API.value, is_lost_root),
         )
-        .order_by(pages.c.id.desc())  # so that the first of them is told
+        .order_by(pages.c.id.desc())  # so that the first failure is the one reported
     )
     unknown = {"class": ErrorClass.PERMANENT.value, "code": "error", "message": "a page failed"}
     return {row.id: (row.kind, row.failure or unknown) for row in connection.execute(query)}
 
 
-def _tell_source(
+def _update_source(
     connection: Connection, ended: Ended, *, now: datetime, settings: Settings, random: Random
 ) -> None:
-    """The source's row says what its extraction came to."""
+    """Write the extraction's result to the source's row."""
     if (failure := ended.failure) is not None and not ended.is_shown:
-        is_wall = failure["code"] in WALL_CODES
+        is_blocked_page = failure["code"] in BLOCKED_CODES
         kind = str(failure["code"]).replace("_", " ")
-        word = "failed" if failure["class"] != ErrorClass.RESOURCE.value else ended.status.lower()
-        walk = crawls.FailedWalk(
+        result = "failed" if failure["class"] != ErrorClass.RESOURCE.value else ended.status.lower()
+        failed_crawl = crawls.FailedCrawl(
             source_id=ended.source_id,
-            outcome=f"extraction {ended.id} {word}: {failure['message']}",
+            outcome=f"extraction {ended.id} {result}: {failure['message']}",
             error_class=failure["class"],
-            # what robots.txt forbids, a pause that was asked for, or an operator: nobody's fault
+            # robots.txt, a pause that the host asked for, or an operator: not the source's fault
             is_strike=failure["class"] != ErrorClass.RESOURCE.value,
-            wall=f"behind a {kind}: {failure['message']}" if is_wall else None,
+            blocked_reason=f"behind a {kind}: {failure['message']}" if is_blocked_page else None,
         )
-        crawls.fail(connection, walk, now=now, settings=settings, random=random)
+        crawls.fail(connection, failed_crawl, now=now, settings=settings, random=random)
         return
     new, failed, left = _counts(connection, ended.id)
-    got = ended.page_count - failed - left
+    fetched = ended.page_count - failed - left
     crawls.complete(
         connection,
         ended.source_id,
         outcome=f"extraction {ended.id}: {ended.page_count} pages, {new} new, {failed} failed"
         + (f", {left} left" if left else ""),
-        records=got if ended.dataset is None else ended.dataset.items,
+        records=fetched if ended.dataset is None else ended.dataset.items,
         has_news=new > 0,
         now=now,
     )
 
 
 def _counts(connection: Connection, extraction_id: int) -> tuple[int, int, int]:
-    """How many pages said something new, how many failed, and how many were left."""
+    """Return how many pages had new content, how many failed, and how many were left."""
     query = select(
         func.count().filter(pages.c.outcome == "new"),
         func.count().filter(pages.c.status == PageStatus.ERROR.value),
@@ -416,8 +423,8 @@ def _counts(connection: Connection, extraction_id: int) -> tuple[int, int, int]:
 
 
 def _missing_pages(connection: Connection, extraction_id: int) -> list[str]:
-    """Return the first pages that were not got or read, each with the reason."""
-    reason = func.coalesce(pages.c.failure["message"].as_string(), "it still waits")
+    """Return the first pages that were not fetched or extracted, each with the reason."""
+    reason = func.coalesce(pages.c.failure["message"].as_string(), "still waiting")
     query = (
         select(pages.c.url, reason.label("reason"))
         .where(pages.c.extraction_id == extraction_id, pages.c.status.in_(NOT_GOT))
@@ -427,8 +434,10 @@ def _missing_pages(connection: Connection, extraction_id: int) -> list[str]:
     return [f"{row.url}: {row.reason}" for row in connection.execute(query)]
 
 
-def _note(connection: Connection, ended: Ended, ending: FinishReason, *, now: datetime) -> None:
-    """The audit log says how it ended, by whom, and what became of its dataset."""
+def _audit_finish(
+    connection: Connection, ended: Ended, finish: FinishReason, *, now: datetime
+) -> None:
+    """Write to the audit log how it finished, by whom, and the state of its dataset."""
     dataset = ended.dataset
     detail: dict[str, Any] = {"source": ended.source_id}
     if ended.failure is not None:
@@ -438,7 +447,7 @@ def _note(connection: Connection, ended: Ended, ending: FinishReason, *, now: da
         detail |= {"findings": list(dataset.findings)} if dataset.findings else {}
     audit(
         connection,
-        actor=ending.actor,
+        actor=finish.actor,
         action=f"extraction.{ended.status.lower()}",
         subject=f"extraction:{ended.id}",
         now=now,
@@ -446,9 +455,9 @@ def _note(connection: Connection, ended: Ended, ending: FinishReason, *, now: da
     )
 
 
-def _facts(connection: Connection, ended: Ended) -> EndFacts:
+def _facts(connection: Connection, ended: Ended) -> FinishFacts:
     _, failed, left = _counts(connection, ended.id)
-    return EndFacts(
+    return FinishFacts(
         extraction_id=ended.id,
         source_id=ended.source_id,
         status=ended.status,

@@ -1,6 +1,6 @@
-"""The quality gates: what speaks against showing a new dataset in place of the last good one. Pure.
+"""The quality gates: findings against publishing a new dataset over the last good one. Pure.
 
-A gate never changes data: its finding holds the new dataset back, and the old one stays shown.
+A gate never changes data: its finding holds the new dataset back, and the old one stays published.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from ingestion_pipeline.settings.systems import Extraction
 
 MOSTLY = 0.5  # of the pages of a first dataset
-NEARLY_ALL = 0.9  # a field that so many items had is missed like a required one
+NEARLY_ALL = 0.9  # a field that this share of the items had counts like a required one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetNumbers:
-    """What a dataset holds: items, how many of them are flagged, and how many state each field."""
+    """The size of a dataset: items, how many are flagged, and how many have each field."""
 
     items: int
     flagged: int = 0
     fields: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def share_with(self, name: str) -> float:
-        """The share of the items that state the field."""
+        """Return the share of the items that have the field."""
         return self.fields.get(name, 0) / self.items if self.items else 0.0
 
 
@@ -31,7 +31,7 @@ class DatasetNumbers:
 class RecordPages:
     """How many pages should state records, and how many of them failed or stated none.
 
-    And how many `lists` lead to such pages, and how many of them failed.
+    Also how many `lists` lead to such pages, and how many of them failed.
     """
 
     total: int
@@ -42,7 +42,7 @@ class RecordPages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmptyFirst:
-    """Not one item in a first dataset."""
+    """A first dataset without any item."""
 
     pages: int
 
@@ -50,13 +50,13 @@ class EmptyFirst:
 
     @property
     def message(self) -> str:
-        """For people."""
+        """The finding as text for people."""
         return f"no items on {self.pages} pages, and none were ever found"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MostlyFailed:
-    """A first dataset to which most pages gave nothing."""
+    """A first dataset without items from most of its pages."""
 
     pages: int
     without: int
@@ -65,13 +65,13 @@ class MostlyFailed:
 
     @property
     def message(self) -> str:
-        """For people."""
+        """The finding as text for people."""
         return f"{self.without} of {self.pages} pages failed or gave no item"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedLists:
-    """A first dataset of which most lists failed: nobody knows what they lead to."""
+    """A first dataset with mostly failed lists: what they lead to is unknown."""
 
     lists: int
     failed: int
@@ -80,13 +80,13 @@ class FailedLists:
 
     @property
     def message(self) -> str:
-        """For people."""
+        """The finding as text for people."""
         return f"{self.failed} of {self.lists} lists failed, and what they lead to is missing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmptyAfterFull:
-    """Not one item, where there were some."""
+    """A dataset without items whose predecessor had some."""
 
     before: int
 
@@ -94,13 +94,13 @@ class EmptyAfterFull:
 
     @property
     def message(self) -> str:
-        """For people."""
-        return f"no items, and {self.before} the time before"
+        """The finding as text for people."""
+        return f"no items, previously {self.before}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dropped:
-    """Far fewer items than before."""
+    """A dataset with far fewer items than its predecessor."""
 
     before: int
     items: int
@@ -109,13 +109,13 @@ class Dropped:
 
     @property
     def message(self) -> str:
-        """For people."""
-        return f"{self.items} items, and {self.before} the time before"
+        """The finding as text for people."""
+        return f"{self.items} items, previously {self.before}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedPages:
-    """Too many items of before stood on pages that failed this time; new ones may hide it."""
+    """Too many earlier items on pages that failed this time; new items may hide it."""
 
     before: int
     lost: int
@@ -124,8 +124,8 @@ class FailedPages:
 
     @property
     def message(self) -> str:
-        """For people."""
-        return f"pages failed that stated {self.lost} of {self.before} items the time before"
+        """The finding as text for people."""
+        return f"pages failed that stated {self.lost} of the {self.before} previous items"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,8 +140,10 @@ class LostField:
 
     @property
     def message(self) -> str:
-        """For people."""
-        return f"{self.name} is stated by {self.share:.0%} of the items, and {self.before:.0%} then"
+        """The finding as text for people."""
+        return (
+            f"{self.name} is stated by {self.share:.0%} of the items, previously {self.before:.0%}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,13 +157,13 @@ class Unproved:
 
     @property
     def message(self) -> str:
-        """For people."""
+        """The finding as text for people."""
         return f"{self.flagged} of {self.items} items have a required field that is not proved"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outdated:
-    """Read from pages that are older than what is shown."""
+    """A dataset from pages that are older than the published ones."""
 
     newer: int
 
@@ -169,8 +171,8 @@ class Outdated:
 
     @property
     def message(self) -> str:
-        """For people."""
-        return f"its pages are older than those of version {self.newer}, which stays shown"
+        """The finding as text for people."""
+        return f"its pages are older than those of version {self.newer}, which stays published"
 
 
 GateFinding = (
@@ -186,7 +188,7 @@ GateFinding = (
 )
 
 
-def judge(
+def evaluate_gates(
     new: DatasetNumbers,
     before: DatasetNumbers | None,
     *,
@@ -195,25 +197,25 @@ def judge(
     failed: int = 0,
     pages: RecordPages | None = None,
 ) -> list[GateFinding]:
-    """All that speaks against the new dataset; `before` is the last good one, if there is one.
+    """Return all findings against the new dataset; `before` is the last good one, if any.
 
-    So many items of before were on pages that `failed` this time. A first dataset is judged by its
-    own `pages`.
+    `failed` is the number of earlier items on pages that failed this time. A first dataset is
+    evaluated by its own `pages`.
     """
-    found: list[GateFinding] = []
+    findings: list[GateFinding] = []
     if before is None and pages is not None:
-        found += _first(new, pages)
+        findings += _first(new, pages)
     if before is not None and before.items:
         if not new.items:
             return [EmptyAfterFull(before=before.items)]
         if is_drop(new.items, before.items, limits):
-            found.append(Dropped(before=before.items, items=new.items))
+            findings.append(Dropped(before=before.items, items=new.items))
         elif is_drop(before.items - failed, before.items, limits):
-            found.append(FailedPages(before=before.items, lost=failed))
-        found += _lost_fields(new, before, required, limits)
+            findings.append(FailedPages(before=before.items, lost=failed))
+        findings += _lost_fields(new, before, required, limits)
     if new.items and new.flagged > limits.flagged_share * new.items:
-        found.append(Unproved(items=new.items, flagged=new.flagged))
-    return found
+        findings.append(Unproved(items=new.items, flagged=new.flagged))
+    return findings
 
 
 def _first(new: DatasetNumbers, pages: RecordPages) -> Iterator[GateFinding]:
@@ -226,7 +228,7 @@ def _first(new: DatasetNumbers, pages: RecordPages) -> Iterator[GateFinding]:
 
 
 def is_drop(items: int, before: int, limits: Extraction) -> bool:
-    """Whether so few items are far fewer: by share, and by a number that is no accident."""
+    """Whether `items` are far fewer than before: by share, and by an absolute minimum."""
     lost = before - items
     return lost >= limits.drop_floor and lost > limits.drop_share * before
 
@@ -238,12 +240,16 @@ def _lost_fields(
     limits: Extraction,
 ) -> Iterator[LostField]:
     for name in sorted(before.fields):
-        had, has = before.share_with(name), new.share_with(name)
-        is_missed = name in required or had >= NEARLY_ALL
-        if is_missed and had and had - has > limits.lost_field_share * had:
-            yield LostField(name=name, before=had, share=has)
+        share_before, share = before.share_with(name), new.share_with(name)
+        is_missed = name in required or share_before >= NEARLY_ALL
+        if (
+            is_missed
+            and share_before
+            and share_before - share > limits.lost_field_share * share_before
+        ):
+            yield LostField(name=name, before=share_before, share=share)
 
 
 def as_stored(findings: Collection[GateFinding]) -> list[dict[str, str]]:
-    """The findings as the dataset's row keeps them."""
-    return [{"code": one.code, "message": one.message} for one in findings]
+    """Return the findings as the dataset's row stores them."""
+    return [{"code": finding.code, "message": finding.message} for finding in findings]

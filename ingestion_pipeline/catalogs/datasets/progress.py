@@ -1,6 +1,6 @@
-"""How far extractions are: pages by step and state, items, cost. A statement for many of them.
+"""Progress of extractions: pages by step and state, items and cost, one statement for many.
 
-Everything is counted from durable rows, so that no crash can make a sum wrong.
+Everything is counted from stored rows, so that no crash can make a sum wrong.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from ingestion_pipeline.store.types import Id, Json
 
 @dataclass(slots=True)
 class Progress:
-    """Of one extraction; a page that is being visited counts as waiting, for it may wait again.
+    """The progress of one extraction; a page in progress counts as waiting, for it may wait again.
 
-    Told apart, a page that is tried in vain for ever would look like a change each time. So many
-    items are `kept` of the time before, since their pages failed; so many pages are `missing`:
-    they stated records, and failed or state none.
+    Counted apart, a page that is retried for ever would look like a change each time. `kept_items`
+    come from the dataset before, since their pages failed; `missing` pages stated records before,
+    and failed or state none.
     """
 
     steps: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
     items: int = 0
-    rungs: dict[str, int] = field(default_factory=dict[str, int])
+    methods: dict[str, int] = field(default_factory=dict[str, int])
     carried: int = 0
-    kept: int = 0
+    kept_items: int = 0
     missing: int = 0
     costs: Sequence[CostLine] = ()
     saved: int = 0
 
     @property
     def pages(self) -> dict[str, int]:
-        """How many pages are in which state, of all steps."""
+        """The number of pages by state, over all steps."""
         total: dict[str, int] = {}
         for states in self.steps.values():
             for state, count in states.items():
@@ -56,18 +56,18 @@ class Progress:
 
     @property
     def unfinished(self) -> int:
-        """Pages that were not visited, or visited and not read."""
+        """The number of pages that were not fetched, or fetched and not extracted."""
         return sum(count for state, count in self.pages.items() if state in UNFINISHED_PAGES)
 
     def as_stored(self) -> dict[str, Any]:
-        """The summary of the extraction's row."""
+        """Return the summary for the extraction's row."""
         return {
             "pages": self.pages,
             "steps": {key: _step(states) for key, states in sorted(self.steps.items())},
             "items": self.items,
-            "rungs": self.rungs,
+            "rungs": self.methods,
             "carried": self.carried,
-            "kept": self.kept,
+            "kept": self.kept_items,
             "missing": self.missing,
             "cost": _cost(self.costs, self.saved),
         }
@@ -81,50 +81,50 @@ def _step(states: Mapping[str, int]) -> dict[str, Any]:
 
 def _cost(lines: Sequence[CostLine], saved: int) -> dict[str, Any]:
     return {
-        "calls": sum(one.calls for one in lines),
+        "calls": sum(line.calls for line in lines),
         "saved_calls": saved,
-        "input_tokens": sum(one.input_tokens for one in lines),
-        "output_tokens": sum(one.output_tokens for one in lines),
-        "usd": _dollars(sum((one.cost_usd for one in lines), Decimal(0))),
-        "open_usd": _dollars(sum((one.open_usd for one in lines), Decimal(0))),
+        "input_tokens": sum(line.input_tokens for line in lines),
+        "output_tokens": sum(line.output_tokens for line in lines),
+        "usd": _dollars(sum((line.cost_usd for line in lines), Decimal(0))),
+        "open_usd": _dollars(sum((line.open_usd for line in lines), Decimal(0))),
         "by_call_site": [
             {
-                "call_site": one.call_site,
-                "model": one.model,
-                "calls": one.calls,
-                "input_tokens": one.input_tokens,
-                "output_tokens": one.output_tokens,
-                "usd": _dollars(one.cost_usd),
+                "call_site": line.call_site,
+                "model": line.model,
+                "calls": line.calls,
+                "input_tokens": line.input_tokens,
+                "output_tokens": line.output_tokens,
+                "usd": _dollars(line.cost_usd),
             }
-            for one in lines
+            for line in lines
         ],
     }
 
 
 def _dollars(amount: Decimal) -> str:
-    """As text: a float would not be the sum of its parts."""
+    """Format as text: a float would not be the sum of its parts."""
     return f"{amount.normalize():f}"
 
 
 def progress(connection: Connection, extraction_ids: Collection[int]) -> dict[int, Progress]:
-    """How far each of these is."""
+    """Return the progress of each of these extractions."""
     ids = list(extraction_ids)
-    found = {id_: Progress() for id_ in ids}
+    by_id = {id_: Progress() for id_ in ids}
     for row in connection.execute(_page_counts(ids)):
-        one = found[row.extraction_id]
-        states = one.steps.setdefault(row.step, {})
+        entry = by_id[row.extraction_id]
+        states = entry.steps.setdefault(row.step, {})
         states[row.state] = states.get(row.state, 0) + row.pages
-        one.items += int(row.items or 0)
-        one.carried += row.carried
-        one.kept += int(row.kept or 0)
-        one.missing += row.missing
+        entry.items += int(row.items or 0)
+        entry.carried += row.carried
+        entry.kept_items += int(row.kept or 0)
+        entry.missing += row.missing
         if row.rung is not None:
-            one.rungs[row.rung] = one.rungs.get(row.rung, 0) + row.pages
+            entry.methods[row.rung] = entry.methods.get(row.rung, 0) + row.pages
     for id_, lines in costs_of(connection, ids).items():
-        found[id_].costs = lines
+        by_id[id_].costs = lines
     for id_, count in saved_calls(connection, ids).items():
-        found[id_].saved = count
-    return found
+        by_id[id_].saved = count
+    return by_id
 
 
 def _page_counts(ids: Sequence[int]) -> Any:  # noqa: ANN401 - a SQL statement
@@ -154,7 +154,7 @@ def _page_counts(ids: Sequence[int]) -> Any:  # noqa: ANN401 - a SQL statement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """An extraction that goes on, and what was last written of it."""
+    """A running extraction, with its last written summary."""
 
     id: int
     source_id: str
@@ -170,7 +170,7 @@ def running(
     source_ids: Collection[str] | None = None,
     extraction_id: int | None = None,
 ) -> list[Running]:
-    """The extractions that go on, the oldest first."""
+    """Return the running extractions, the oldest first."""
     query = select(extractions).where(CRAWLING)
     if source_ids is not None:
         query = query.where(extractions.c.source_id.in_(list(source_ids)))
@@ -192,14 +192,14 @@ def running(
 def write_summaries(
     connection: Connection, summaries: Mapping[int, Mapping[str, Any]], *, now: datetime
 ) -> None:
-    """These have changed since they were last looked at."""
+    """Write these summaries, which have changed, with the time of the change."""
     if not summaries:
         return
     lock_rows(connection, summaries.keys())
     rows = [(id_, dict(summary)) for id_, summary in sorted(summaries.items())]
-    given = row_source(connection, {"id": Id, "summary": Json}, rows, "given")
+    new_summaries = row_source(connection, {"id": Id, "summary": Json}, rows, "given")
     connection.execute(
         update(extractions)
-        .where(extractions.c.id == given.c.id)
-        .values(summary=given.c.summary, changed_at=now)
+        .where(extractions.c.id == new_summaries.c.id)
+        .values(summary=new_summaries.c.summary, changed_at=now)
     )

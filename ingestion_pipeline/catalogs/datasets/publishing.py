@@ -1,7 +1,7 @@
-"""What an extraction's dataset comes to: confirmed, published, quarantined, or left incomplete.
+"""Finish a dataset: confirm the last one, publish, quarantine, or leave it incomplete.
 
-The newest published version is what exports and views show. A version that the gates hold back
-stands beside it until somebody accepts it, or the next extraction does better.
+Exports and views show the newest published version. A version that the gates hold back is stored
+beside it until somebody accepts it, or the next extraction does better.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sqlalchemy import (
 from ingestion_pipeline.catalogs.datasets.carry_over import (
     NO_LIST,
     NOT_GOT,
-    Kept,
+    KeptItems,
     copy_carried,
     is_unchanged,
     keep_failed,
@@ -36,8 +36,8 @@ from ingestion_pipeline.catalogs.datasets.gates import (
     Outdated,
     RecordPages,
     as_stored,
+    evaluate_gates,
     is_drop,
-    judge,
 )
 from ingestion_pipeline.catalogs.extraction.entity_type import (
     BadEntityType,
@@ -59,7 +59,7 @@ from ingestion_pipeline.store.tables import (
 
 
 def published_dataset(source_id: str, entity: str) -> ScalarSelect[int]:
-    """The newest dataset of the source that is published: unchanged pages are taken from it."""
+    """Select the source's newest published dataset, from which unchanged pages are taken."""
     query = select(datasets.c.id).where(
         datasets.c.source_id == source_id,
         datasets.c.entity_type == entity,
@@ -72,7 +72,7 @@ RERUN = "extraction.rerun"  # in the audit log; with `publish` if an operator wa
 
 
 def newer_version(connection: Connection, extraction_id: int, entity_type: str) -> int | None:
-    """The published version of a later crawl than the one that got these pages; None if none is."""
+    """Return the published version of a crawl later than the one that fetched these pages."""
     crawled = _crawl_of(connection, extraction_id)
     row = connection.execute(
         select(extractions.c.source_id).where(extractions.c.id == extraction_id)
@@ -89,7 +89,7 @@ def newer_version(connection: Connection, extraction_id: int, entity_type: str) 
 
 
 def _crawl_of(connection: Connection, extraction_id: int) -> int:
-    """The extraction that fetched the pages: its own, or the one that it reads again."""
+    """Return the extraction that fetched the pages: this one, or the one that it reruns."""
     origin: int | None = extraction_id
     while origin is not None:
         extraction_id = origin
@@ -98,23 +98,23 @@ def _crawl_of(connection: Connection, extraction_id: int) -> int:
     return extraction_id
 
 
-def is_wanted(connection: Connection, extraction_id: int) -> bool:
-    """Whether whoever asked for a rerun wants to have it shown, old as its pages may be."""
+def is_publish_requested(connection: Connection, extraction_id: int) -> bool:
+    """Whether whoever asked for the rerun wants it published, however old its pages are."""
     query = select(audit_log.c.detail).where(
         audit_log.c.action == RERUN, audit_log.c.subject == f"extraction:{extraction_id}"
     )
     return any(detail.get("publish") for detail in connection.execute(query).scalars())
 
 
-NEVER_READ = "-"  # of a dataset that no reader has added to: all its pages are gone
+NEVER_READ = "-"  # reader hash of a dataset without extracted pages: all its pages are gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DatasetEnd:
+class FinishedDataset:
     """A dataset as an extraction left it; `is_confirmed` if it is the last one, unchanged.
 
-    `kept` items are of the time before, since their pages failed; of these pages so many are
-    `unlisted`.
+    `kept_items` come from the dataset before, since their pages failed; `unlisted` is the number of
+    those pages that no list named this time.
     """
 
     id: int
@@ -124,13 +124,13 @@ class DatasetEnd:
     flagged: int
     findings: Sequence[Mapping[str, str]] = ()
     is_confirmed: bool = False
-    kept: int = 0
+    kept_items: int = 0
     unlisted: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
-    """What must be known of an extraction to end its dataset."""
+class BuiltExtraction:
+    """What is needed of an extraction to finish its dataset."""
 
     extraction_id: int
     source_id: str
@@ -138,35 +138,41 @@ class Built:
     base_id: int | None
 
 
-def end_dataset(
-    connection: Connection, built: Built, *, settings: Settings, now: datetime
-) -> DatasetEnd:
-    """The extraction's dataset is published or held back; also one without a single item.
+def finish_dataset(
+    connection: Connection, built: BuiltExtraction, *, settings: Settings, now: datetime
+) -> FinishedDataset:
+    """Publish or hold back the extraction's dataset, even if it has no item.
 
-    Nothing was read anew, and every page with items is as it was, or failed: the base is confirmed,
-    unless too many failed.
+    If nothing was extracted, and every page with items is unchanged or failed, the base is
+    confirmed, unless too many failed.
     """
-    own = _own(connection, built.extraction_id)
-    base = built.base_id if built.base_id is not None or own is None else _shown(connection, built)
-    kept = Kept()
+    own = _unpublished_dataset(connection, built.extraction_id)
+    base = (
+        built.base_id
+        if built.base_id is not None or own is None
+        else _published_id(connection, built)
+    )
+    kept_items = KeptItems()
     if base is not None:
-        kept = keep_failed(connection, built.extraction_id, base, now=now)
+        kept_items = keep_failed(connection, built.extraction_id, base, now=now)
         if own is None and _still_holds(connection, built, base, settings=settings):
-            return _confirm(connection, built, base, kept, now=now)
+            return _confirm(connection, built, base, kept_items, now=now)
     id_ = own.id if own is not None else _create(connection, built, now=now)
     if base is not None:
         copy_carried(connection, built.extraction_id, from_id=base, to_id=id_, now=now)
-    return _settle(connection, id_, built, kept, settings=settings, now=now)
+    return _publish_or_quarantine(connection, id_, built, kept_items, settings=settings, now=now)
 
 
-def _shown(connection: Connection, built: Built) -> int | None:
-    """What a rerun takes the items of failed pages from: unchanged pages it has none."""
+def _published_id(connection: Connection, built: BuiltExtraction) -> int | None:
+    """Return the published dataset from which a rerun takes the items of failed pages."""
     query = select(published_dataset(built.source_id, built.entity_type))
     return connection.execute(query).scalar_one()
 
 
-def _still_holds(connection: Connection, built: Built, base_id: int, *, settings: Settings) -> bool:
-    """Whether the base says all that this extraction could say."""
+def _still_holds(
+    connection: Connection, built: BuiltExtraction, base_id: int, *, settings: Settings
+) -> bool:
+    """Whether the base already has all that this extraction could add."""
     if not is_unchanged(connection, built.extraction_id, base_id):
         return False
     before = numbers(connection, base_id, None).items
@@ -174,9 +180,9 @@ def _still_holds(connection: Connection, built: Built, base_id: int, *, settings
     return not is_drop(before - failed, before, settings.extraction)
 
 
-def leave_incomplete(connection: Connection, built: Built) -> DatasetEnd | None:
-    """What was read so far stands, is counted, and is shown to nobody; None if nothing was."""
-    own = _own(connection, built.extraction_id)
+def leave_incomplete(connection: Connection, built: BuiltExtraction) -> FinishedDataset | None:
+    """Count what was extracted so far and mark it incomplete; None if nothing was extracted."""
+    own = _unpublished_dataset(connection, built.extraction_id)
     if own is None:
         return None
     _mark_repeats(connection, own.id)
@@ -190,8 +196,8 @@ def leave_incomplete(connection: Connection, built: Built) -> DatasetEnd | None:
             flagged_count=counts.flagged,
         )
     )
-    _point(connection, built.extraction_id, own.id)
-    return DatasetEnd(
+    _link_dataset(connection, built.extraction_id, own.id)
+    return FinishedDataset(
         id=own.id,
         version=own.version,
         status=DatasetStatus.INCOMPLETE,
@@ -200,10 +206,12 @@ def leave_incomplete(connection: Connection, built: Built) -> DatasetEnd | None:
     )
 
 
-def _last_good(connection: Connection, built: Built, *, before_version: int) -> int | None:
-    """The dataset that the source has shown of this entity before; None if it has shown none.
+def _last_good(
+    connection: Connection, built: BuiltExtraction, *, before_version: int
+) -> int | None:
+    """Return the source's last published dataset of this entity; None if there is none.
 
-    One of another entity says nothing: the source was declared anew.
+    One of another entity does not count: the source's declaration was changed.
     """
     query = select(datasets.c.id).where(
         datasets.c.source_id == built.source_id,
@@ -216,7 +224,7 @@ def _last_good(connection: Connection, built: Built, *, before_version: int) -> 
 
 
 def _on_failed_pages(connection: Connection, dataset_id: int, extraction_id: int) -> int:
-    """How many items of the dataset stand on pages that failed in this extraction."""
+    """Return how many items of the dataset stand on pages that failed in this extraction."""
     then, now = pages.alias("then"), pages.alias("now")
     query = (
         select(func.count())
@@ -236,15 +244,15 @@ def _on_failed_pages(connection: Connection, dataset_id: int, extraction_id: int
 
 
 def _kind(name: str, settings: Settings) -> EntityType | None:
-    """The entity's type; None if its schema file is gone or broken: then fields are not judged."""
+    """Return the entity's type; None if its schema is gone or broken: fields are unchecked then."""
     try:
         return entity_types(entity_folder(settings)).get(name)
-    except BadEntityType:  # of another type, perhaps; whoever reads pages says so
+    except BadEntityType:  # perhaps another type's; it is reported when pages are extracted
         return entity_types().get(name)
 
 
 def numbers(connection: Connection, dataset_id: int, kind: EntityType | None) -> DatasetNumbers:
-    """What the dataset holds, each record once; of the entity's fields how many state them."""
+    """Count the dataset's records, each once, and how many state each of the entity's fields."""
     names = [] if kind is None else [field.name for field in kind.fields]
     stated = [
         func.count()
@@ -264,12 +272,12 @@ def numbers(connection: Connection, dataset_id: int, kind: EntityType | None) ->
 
 
 def is_built(connection: Connection, extraction_id: int) -> bool:
-    """Return whether something was read into a dataset of the extraction's own."""
-    return _own(connection, extraction_id) is not None
+    """Whether something was extracted into a dataset of the extraction's own."""
+    return _unpublished_dataset(connection, extraction_id) is not None
 
 
-def _own(connection: Connection, extraction_id: int) -> Row[Any, Any] | None:
-    """What the extraction is building; one that was published is nobody's to change."""
+def _unpublished_dataset(connection: Connection, extraction_id: int) -> Row[Any, Any] | None:
+    """Return the dataset that the extraction is building; a published one is never changed."""
     query = select(datasets.c.id, datasets.c.version).where(
         datasets.c.extraction_id == extraction_id,
         datasets.c.status != DatasetStatus.PUBLISHED.value,
@@ -278,8 +286,13 @@ def _own(connection: Connection, extraction_id: int) -> Row[Any, Any] | None:
 
 
 def _confirm(
-    connection: Connection, built: Built, base_id: int, kept: Kept, *, now: datetime
-) -> DatasetEnd:
+    connection: Connection,
+    built: BuiltExtraction,
+    base_id: int,
+    kept_items: KeptItems,
+    *,
+    now: datetime,
+) -> FinishedDataset:
     statement = (
         update(datasets)
         .where(datasets.c.id == base_id)
@@ -289,31 +302,31 @@ def _confirm(
         )
     )
     row = connection.execute(statement).one()
-    _point(connection, built.extraction_id, row.id)
-    return DatasetEnd(
+    _link_dataset(connection, built.extraction_id, row.id)
+    return FinishedDataset(
         id=row.id,
         version=row.version,
         status=DatasetStatus.PUBLISHED,
         items=row.item_count,
         flagged=row.flagged_count,
         is_confirmed=True,
-        kept=kept.items,
-        unlisted=kept.unlisted,
+        kept_items=kept_items.items,
+        unlisted=kept_items.unlisted,
     )
 
 
-def _create(connection: Connection, built: Built, *, now: datetime) -> int:
-    """A dataset for what is left of the base: its reader's hash is the base's."""
+def _create(connection: Connection, built: BuiltExtraction, *, now: datetime) -> int:
+    """Create a dataset for what is left of the base, with the base's reader hash."""
     version = select(func.coalesce(func.max(datasets.c.version), 0) + 1).where(
         datasets.c.source_id == built.source_id
     )
-    read_as = select(datasets.c.read_as).where(datasets.c.id == built.base_id)
+    reader_hash = select(datasets.c.read_as).where(datasets.c.id == built.base_id)
     statement = insert(datasets).values(
         source_id=built.source_id,
         extraction_id=built.extraction_id,
         version=version.scalar_subquery(),
         entity_type=built.entity_type,
-        read_as=func.coalesce(read_as.scalar_subquery(), NEVER_READ),
+        read_as=func.coalesce(reader_hash.scalar_subquery(), NEVER_READ),
         status=DatasetStatus.BUILDING.value,
         created_at=now,
     )
@@ -321,9 +334,9 @@ def _create(connection: Connection, built: Built, *, now: datetime) -> int:
 
 
 def _mark_repeats(connection: Connection, dataset_id: int) -> None:
-    """Of equal keys one item counts: an unflagged one, of the first page, the first on it.
+    """Mark repeats: of equal keys one item counts, an unflagged one, first page and position.
 
-    A flagged one is not exported: it must not hide another page's that is proved.
+    A flagged item is not exported: it must not hide another page's that is proved.
     """
     first = (data_items.c.is_flagged, pages.c.key, data_items.c.position, data_items.c.id)
     place = func.row_number().over(partition_by=data_items.c.item_key, order_by=first)
@@ -340,16 +353,16 @@ def _mark_repeats(connection: Connection, dataset_id: int) -> None:
     )
 
 
-def _settle(
+def _publish_or_quarantine(
     connection: Connection,
     dataset_id: int,
-    built: Built,
-    kept: Kept,
+    built: BuiltExtraction,
+    kept_items: KeptItems,
     *,
     settings: Settings,
     now: datetime,
-) -> DatasetEnd:
-    """Counted, judged against the last good one, and published or quarantined."""
+) -> FinishedDataset:
+    """Count the dataset, evaluate it against the last good one, and publish or quarantine it."""
     _mark_repeats(connection, dataset_id)
     query = select(datasets.c.version).where(datasets.c.id == dataset_id)
     version: int = connection.execute(query).scalar_one()
@@ -359,7 +372,7 @@ def _settle(
     before = None if good is None else numbers(connection, good, kind)
     required = kind.required if kind else ()
     failed = 0 if good is None else _on_failed_pages(connection, good, built.extraction_id)
-    found = judge(
+    problems = evaluate_gates(
         new,
         before,
         required=required,
@@ -367,9 +380,9 @@ def _settle(
         failed=failed,
         pages=_record_pages(connection, built.extraction_id, kind),
     )
-    found += _age(connection, built)
-    status = DatasetStatus.QUARANTINED if found else DatasetStatus.PUBLISHED
-    findings = as_stored(found)
+    problems += _outdated_findings(connection, built)
+    status = DatasetStatus.QUARANTINED if problems else DatasetStatus.PUBLISHED
+    findings = as_stored(problems)
     connection.execute(
         update(datasets)
         .where(datasets.c.id == dataset_id)
@@ -378,19 +391,19 @@ def _settle(
             item_count=new.items,
             flagged_count=new.flagged,
             findings=findings or null(),
-            published_at=null() if found else now,
+            published_at=null() if problems else now,
         )
     )
-    _point(connection, built.extraction_id, dataset_id)
-    return DatasetEnd(
+    _link_dataset(connection, built.extraction_id, dataset_id)
+    return FinishedDataset(
         id=dataset_id,
         version=version,
         status=status,
         items=new.items,
         flagged=new.flagged,
         findings=findings,
-        kept=kept.items,
-        unlisted=kept.unlisted,
+        kept_items=kept_items.items,
+        unlisted=kept_items.unlisted,
     )
 
 
@@ -399,7 +412,7 @@ def _record_pages(
 ) -> RecordPages:
     """Count the pages that should state records; those that exploring found need not.
 
-    Nor need those of a type that most pages have no list of.
+    Nor need those of an entity type with a presence check, which most pages do not state.
     """
     without = [*NOT_GOT]
     if kind is None or not kind.presence_check:
@@ -419,7 +432,7 @@ def _record_pages(
 
 
 def _lists(connection: Connection, extraction_id: int) -> tuple[int, int]:
-    """Count the pages that lead to others, the first page apart, and those of them that failed."""
+    """Count the pages that lead to others, except the first page, and how many of them failed."""
     code = func.coalesce(pages.c.failure["code"].as_string(), "")
     query = (
         select(func.count(), func.count().filter(pages.c.status.in_(NOT_GOT)))
@@ -436,10 +449,10 @@ def _lists(connection: Connection, extraction_id: int) -> tuple[int, int]:
 
 
 def fill_incomplete(
-    connection: Connection, dataset_id: int, built: Built, *, now: datetime
+    connection: Connection, dataset_id: int, built: BuiltExtraction, *, now: datetime
 ) -> DatasetNumbers:
     """Add to an incomplete dataset what the base has of unchanged and of unread pages."""
-    base = built.base_id if built.base_id is not None else _shown(connection, built)
+    base = built.base_id if built.base_id is not None else _published_id(connection, built)
     if base is not None:
         keep_failed(connection, built.extraction_id, base, now=now)
         copy_carried(connection, built.extraction_id, from_id=base, to_id=dataset_id, now=now)
@@ -447,15 +460,15 @@ def fill_incomplete(
     return numbers(connection, dataset_id, None)
 
 
-def _age(connection: Connection, built: Built) -> list[GateFinding]:
-    """What is older than what is shown replaces it only if an operator wants that."""
+def _outdated_findings(connection: Connection, built: BuiltExtraction) -> list[GateFinding]:
+    """Return a finding if a newer crawl is published and no operator asked to replace it."""
     newer = newer_version(connection, built.extraction_id, built.entity_type)
-    if newer is None or is_wanted(connection, built.extraction_id):
+    if newer is None or is_publish_requested(connection, built.extraction_id):
         return []
     return [Outdated(newer=newer)]
 
 
-def _point(connection: Connection, extraction_id: int, dataset_id: int) -> None:
+def _link_dataset(connection: Connection, extraction_id: int, dataset_id: int) -> None:
     connection.execute(
         update(extractions).where(extractions.c.id == extraction_id).values(dataset_id=dataset_id)
     )

@@ -1,4 +1,4 @@
-"""What a catalogue's readings came to, for people and for plots: numbers of its last extraction."""
+"""Dataset reports: extraction numbers of a catalogue's last extraction, for people and plots."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ingestion_pipeline.store.tables import (
 )
 
 SHOWN = 10  # rows of the preview
-JUDGED_ITEMS = 20_000  # the newest; enough for a rate, whatever the size of the dataset
+SAMPLED_ITEMS = 20_000  # the newest; enough for a rate, whatever the size of the dataset
 _BY_RULES = [
     ExtractionMethod.API,
     ExtractionMethod.EMBEDDED,
@@ -34,11 +34,11 @@ _BY_RULES = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetReport:
-    """A source's last extraction as a dataset: its own, or the one it was found equal to so far.
+    """The dataset of a source's last extraction: its own, or the one it has confirmed so far.
 
-    `no_data` names pages without records, and why; `kept` items are of the time before, since their
-    pages failed. `saved` counts what no model was asked for: kept answers, unchanged pages, pages
-    read by rules.
+    `no_data` names pages without records, and why; `kept_items` come from the dataset before, since
+    their pages failed. The `saved_by_*` fields count what no model was asked for: cached answers,
+    unchanged pages, pages read by rules.
     """
 
     source_id: str
@@ -61,24 +61,24 @@ class DatasetReport:
     saved_by_rules: int
     preview: Sequence[Mapping[str, Any]]
     no_data: Sequence[str] = ()
-    kept: int = 0
+    kept_items: int = 0
 
     @property
     def read(self) -> int:
-        """Pages whose records are known."""
-        return sum(self.pages.get(one.value, 0) for one in _READ)
+        """The number of pages whose records are known."""
+        return sum(self.pages.get(status.value, 0) for status in _READ)
 
 
 _READ = (PageStatus.SUCCESS, PageStatus.EXTRACTED_NO_DATA)
 
 
 def dataset_report(connection: Connection, source_id: str) -> DatasetReport | None:
-    """The numbers of the source's last extraction; None if it never had one."""
+    """Return the numbers of the source's last extraction; None if it never had one."""
     query = select(extractions).where(extractions.c.source_id == source_id)
     last = connection.execute(query.order_by(extractions.c.id.desc()).limit(1)).one_or_none()
     if last is None:
         return None
-    # What it builds is its own; before that, and if nothing changed, the base is what there is.
+    # Its own dataset; before that exists, and if nothing changed, the base.
     own = _dataset(connection, last)
     carried, by_rules = _saved_pages(connection, last.id)
     lines = costs(connection, extraction_id=last.id)
@@ -103,12 +103,12 @@ def dataset_report(connection: Connection, source_id: str) -> DatasetReport | No
         saved_by_rules=by_rules,
         preview=_preview(connection, own),
         no_data=_empty_pages(connection, last.id),
-        kept=_kept_items(connection, last.id),
+        kept_items=_kept_items(connection, last.id),
     )
 
 
 def _empty_pages(connection: Connection, extraction_id: int) -> list[str]:
-    """The first pages that gave no data, each with why."""
+    """Return the first pages without data, each with the reason."""
     query = (
         select(pages.c.url, pages.c.failure["message"].as_string().label("why"))
         .where(
@@ -132,7 +132,9 @@ def _kept_items(connection: Connection, extraction_id: int) -> int:
 def _dataset(connection: Connection, last: Row[Any]) -> Row[Any] | None:
     mine = or_(
         datasets.c.extraction_id == last.id,
-        datasets.c.id.in_([one for one in (last.dataset_id, last.base_dataset_id) if one]),
+        datasets.c.id.in_(
+            [dataset_id for dataset_id in (last.dataset_id, last.base_dataset_id) if dataset_id]
+        ),
     )
     query = select(datasets).where(mine).order_by(datasets.c.version.desc()).limit(1)
     return connection.execute(query).one_or_none()
@@ -149,7 +151,7 @@ def _states(connection: Connection, extraction_id: int) -> dict[str, int]:
 
 
 def _items(connection: Connection, own: Row[Any] | None, extraction_id: int) -> int:
-    """Those of the dataset; while it is built, also those that unchanged pages will bring."""
+    """Count the dataset's items; while it is being built, also those of unchanged pages."""
     if own is None:
         return 0
     count = _count(connection, own)
@@ -172,7 +174,7 @@ def _count(connection: Connection, own: Row[Any] | None, *, is_flagged: bool = F
 
 
 def _new_items(connection: Connection, own: Row[Any] | None, last: Row[Any]) -> int:
-    """Items that the published dataset before it does not have."""
+    """Count the items that the published dataset before it does not have."""
     if own is None or own.extraction_id != last.id:
         return 0
     before = data_items.alias("before")
@@ -186,26 +188,26 @@ def _new_items(connection: Connection, own: Row[Any] | None, last: Row[Any]) -> 
 
 
 def _grounded_share(connection: Connection, own: Row[Any] | None) -> float | None:
-    """The share of field values that are proved; None if there is none."""
+    """Return the share of field values that are proved; None if there are none."""
     if own is None:
         return None
     query = (
         select(data_items.c.grounding)
         .where(data_items.c.dataset_id == own.id)
         .order_by(data_items.c.id.desc())
-        .limit(JUDGED_ITEMS)
+        .limit(SAMPLED_ITEMS)
     )
     total = proved = 0
     for grounding in connection.execute(query).scalars():
         total += len(grounding)
-        proved += sum(one["status"] in PROVED for one in grounding.values())
+        proved += sum(evidence["status"] in PROVED for evidence in grounding.values())
     return proved / total if total else None
 
 
 def _saved_pages(connection: Connection, extraction_id: int) -> tuple[int, int]:
-    """How many pages are as they were, and how many of the others rules have read."""
+    """Return how many pages are unchanged, and how many of the others were read by rules."""
     is_carried = func.coalesce(UNCHANGED, false())
-    by_rules = and_(~is_carried, pages.c.rung.in_([one.value for one in _BY_RULES]))
+    by_rules = and_(~is_carried, pages.c.rung.in_([method.value for method in _BY_RULES]))
     query = select(func.count().filter(is_carried), func.count().filter(by_rules)).where(
         pages.c.extraction_id == extraction_id
     )

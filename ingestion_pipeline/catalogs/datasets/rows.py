@@ -1,4 +1,4 @@
-"""Records as they are kept: each with its natural key, its evidence, and whether it may leave."""
+"""Rows of datasets: pages with their results, and items with natural key and evidence."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ class Item:
     position: int
     data: Mapping[str, Any]
     grounding: Mapping[str, Any]
-    rung: str
+    method: str
     model: str | None
     confidence: float
     is_flagged: bool
 
 
 def items_of(kind: EntityType, reading: PageReading) -> list[Item]:
-    """The page's records that have all they must have, in page order, each under its own key."""
-    whole = [record for record in reading.records if not record.lacks]
+    """Return the page's complete records in page order, each under its own key."""
+    whole = [record for record in reading.records if not record.missing_fields]
     keys = item_keys(kind, whole)
     return [
         _item(record, key=key, position=position)
@@ -61,13 +61,13 @@ def items_of(kind: EntityType, reading: PageReading) -> list[Item]:
 
 
 def _item(record: Record, *, key: str, position: int) -> Item:
-    said = record.as_dict()
+    values = record.as_dict()
     return Item(
         key=key,
         position=position,
-        data={name: said[name] for name in record.fields},
-        grounding=said["evidence"],
-        rung=record.rung.value,
+        data={name: values[name] for name in record.fields},
+        grounding=values["evidence"],
+        method=record.method.value,
         model=record.model,
         confidence=record.confidence,
         is_flagged=record.is_flagged,
@@ -76,13 +76,13 @@ def _item(record: Record, *, key: str, position: int) -> Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedPage:
-    """What a page's row is to say; `read_as` is None if nobody has read it."""
+    """The result to write to a page's row; `reader_hash` is None if not extracted."""
 
     id: int
     status: PageStatus
     item_count: int | None = None
-    rung: str | None = None
-    read_as: str | None = None
+    method: str | None = None
+    reader_hash: str | None = None
     failure: Mapping[str, Any] | None = None
 
 
@@ -105,50 +105,52 @@ def write_pages(
     now: datetime,
     run_id: str | None = None,
 ) -> set[int]:
-    """Each page that still waits to be read says so; the ids of those that did."""
+    """Write the results of pages that still wait to be extracted; return their ids."""
     if not finished:
         return set()
     rows = [
         (
-            one.id,
-            one.status.value,
-            one.item_count,
-            one.rung,
-            one.read_as,
-            None if one.failure is None else dict(one.failure),
-            None if one.read_as is None else now,
+            page.id,
+            page.status.value,
+            page.item_count,
+            page.method,
+            page.reader_hash,
+            None if page.failure is None else dict(page.failure),
+            None if page.reader_hash is None else now,
             run_id,
         )
-        for one in finished
+        for page in finished
     ]
-    given = row_source(connection, _PAGE_COLUMNS, rows, "given")
-    was_read = given.c.read_at.is_not(None)  # else the last reading's word stands
+    page_rows = row_source(connection, _PAGE_COLUMNS, rows, "given")
+    was_read = page_rows.c.read_at.is_not(None)  # else the result of the last extraction stays
     values = {
-        name: case((was_read, given.c[name]), else_=pages.c[name])
+        name: case((was_read, page_rows.c[name]), else_=pages.c[name])
         for name in ("item_count", "rung", "read_as", "read_at", "run_id")
     }
     statement = (
         update(pages)
-        .where(pages.c.id == given.c.id, pages.c.status == PageStatus.DOWNLOADED.value)
-        .values(**values, status=given.c.status, failure=given.c.failure)
+        .where(pages.c.id == page_rows.c.id, pages.c.status == PageStatus.DOWNLOADED.value)
+        .values(**values, status=page_rows.c.status, failure=page_rows.c.failure)
         .returning(pages.c.id)
     )
     return set(connection.execute(statement).scalars())
 
 
 def ensure_dataset(
-    connection: Connection, extraction: ActiveExtraction, read_as: str, *, now: datetime
+    connection: Connection, extraction: ActiveExtraction, reader_hash: str, *, now: datetime
 ) -> int:
-    """The extraction's own dataset, made with the source's next version if it builds none yet.
+    """Return the extraction's own dataset; create one with the source's next version if needed.
 
-    One that was published stays as it is. The extraction's row is locked, and of a source only one
-    goes on: no other makes a version meanwhile.
+    A published one stays as it is. The extraction's row is locked and a source has only one running
+    extraction: no other creates a version meanwhile.
     """
-    known = select(datasets.c.id).where(
+    existing = select(datasets.c.id).where(
         datasets.c.extraction_id == extraction.id,
         datasets.c.status != DatasetStatus.PUBLISHED.value,
     )
-    newest = connection.execute(known.order_by(datasets.c.id.desc()).limit(1)).scalar_one_or_none()
+    newest = connection.execute(
+        existing.order_by(datasets.c.id.desc()).limit(1)
+    ).scalar_one_or_none()
     if newest is not None:
         return newest
     last = select(func.coalesce(func.max(datasets.c.version), 0) + 1).where(
@@ -159,7 +161,7 @@ def ensure_dataset(
         extraction_id=extraction.id,
         version=last.scalar_subquery(),
         entity_type=extraction.entity_type,
-        read_as=read_as,
+        read_as=reader_hash,
         status=DatasetStatus.BUILDING.value,
         created_at=now,
     )
@@ -201,27 +203,29 @@ _IDENTITY = ("dataset_id", "page_id", "item_key")
 
 def write_items(
     connection: Connection,
-    told: Sequence[PageItems],
+    page_items: Sequence[PageItems],
     *,
     read_before: Collection[int],
     now: datetime,
 ) -> None:
-    """Each page has these items and no others, by one statement; `read_before` may have had some.
+    """Replace each page's items by these, in one statement; `read_before` may have had some.
 
-    A page that is read twice leaves no item twice: the natural key is the item's identity.
+    A page that is extracted twice leaves no duplicate: the natural key is the item's identity.
     """
     if read_before:
         of_these = data_items.c.page_id.in_(list(read_before))
-        mine = data_items.c.dataset_id.in_({one.dataset_id for one in told})
+        mine = data_items.c.dataset_id.in_({page.dataset_id for page in page_items})
         connection.execute(delete(data_items).where(of_these, mine))
     with making_rows():
-        rows = [_row(page, item) for page in told for item in page.items]
+        rows = [_row(page, item) for page in page_items for item in page.items]
     if not rows:
         return
-    given = row_source(connection, _ITEM_COLUMNS, rows, "given")
-    found = select(*given.c, literal(now, UtcDateTime())).where(true())  # SQLite wants a WHERE
+    item_rows = row_source(connection, _ITEM_COLUMNS, rows, "given")
+    selected = select(*item_rows.c, literal(now, UtcDateTime())).where(
+        true()
+    )  # SQLite wants a WHERE
     statement = insert_into(connection, data_items).from_select(
-        [*_ITEM_COLUMNS, "created_at"], found
+        [*_ITEM_COLUMNS, "created_at"], selected
     )
     changed = [name for name in _ITEM_COLUMNS if name not in _IDENTITY]
     connection.execute(
@@ -242,7 +246,7 @@ def _row(page: PageItems, item: Item) -> tuple[Any, ...]:
         item.position,
         item.data,
         item.grounding,
-        item.rung,
+        item.method,
         item.model,
         item.confidence,
         item.is_flagged,

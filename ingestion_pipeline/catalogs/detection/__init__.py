@@ -1,5 +1,5 @@
-"""How the recipe of a catalogue is found: known platforms first, then rules, then a model's votes.
+"""Recipe detection: known platforms first, then rules, then the votes of a language model.
 
-The catalogue's first page enters, and a way to look at others; a recipe leaves with how it was
-found, or a reason for people why there is none. What is done with a recipe does not belong here.
+Input: the first page of a catalogue and a way to fetch others. Output: a recipe with the evidence
+for it, or the reason why none was found.
 """

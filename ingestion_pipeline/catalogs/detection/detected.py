@@ -1,4 +1,4 @@
-"""Votes of a model: each answer counts once, and only more than half of them decides."""
+"""Results of detection: vote counts, the detected recipe, protocols, and messages for people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from ingestion_pipeline.catalogs.detection.link_shapes import Cluster
-from ingestion_pipeline.catalogs.detection.list_paging import FoundList
+from ingestion_pipeline.catalogs.detection.list_paging import ListPaging
 from ingestion_pipeline.catalogs.detection.page_analysis import PageAnalysis
 from ingestion_pipeline.catalogs.detection.page_purpose import PagePurpose
 from ingestion_pipeline.tasks.errors import Permanent
@@ -18,33 +18,33 @@ Choice = TypeVar("Choice", bound=Hashable)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally(Generic[Choice]):
-    """How a vote went; `winner` is None where it decided nothing."""
+    """The result of a vote; `winner` is None if no choice has a majority."""
 
     winner: Choice | None
     counts: tuple[tuple[Choice, int], ...]
-    asked: int
+    vote_count: int
 
     def __str__(self) -> str:
-        """For people."""
-        said = ", ".join(f"{choice} {count}" for choice, count in self.counts)
-        return f"{said or 'no answer'} of {self.asked}"
+        """Return the counts as text for people."""
+        breakdown = ", ".join(f"{choice} {count}" for choice, count in self.counts)
+        return f"{breakdown or 'no answer'} of {self.vote_count}"
 
 
 def tally(votes: Sequence[Choice | None]) -> Tally[Choice]:
-    """The choice of more than half of those who answered; a tie decides nothing.
+    """Count the votes; the winner needs more than half of the answers, and a tie has no winner.
 
-    None is an answer that was not given: it is nobody's vote.
+    None stands for a missing answer and is not counted as a vote.
     """
     counted = Counter(vote for vote in votes if vote is not None)
-    counts = sorted(counted.items(), key=lambda one: (-one[1], str(one[0])))
-    given = sum(count for _, count in counts)
-    winner = counts[0][0] if counts and counts[0][1] * 2 > given else None
-    return Tally(winner=winner, counts=tuple(counts), asked=len(votes))
+    counts = sorted(counted.items(), key=lambda item: (-item[1], str(item[0])))
+    answered = sum(count for _, count in counts)
+    winner = counts[0][0] if counts and counts[0][1] * 2 > answered else None
+    return Tally(winner=winner, counts=tuple(counts), vote_count=len(votes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundRecipe:
-    """A recipe as `config.recipe` writes it, what is said of it, and what decided."""
+    """A recipe in the form of `config.recipe`, a message for people, and the evidence for it."""
 
     recipe: Mapping[str, Any]
     message: str
@@ -59,35 +59,35 @@ class NotDetected(Permanent):
 
 
 class FetchPage(Protocol):
-    """A way to look at a page, politely; whatever goes wrong is a `WorkError`."""
+    """A polite fetcher of pages; every failure is a `WorkError`."""
 
     def page(self, url: str) -> Awaitable[PageAnalysis]:
-        """The page as detection sees it."""
+        """Fetch and analyze a page."""
         ...
 
     def data(self, url: str) -> Awaitable[object]:
-        """An API's answer."""
+        """Fetch an API response."""
         ...
 
 
 class Voters(Protocol):
-    """A model that is asked several times."""
+    """A model that answers each question several times."""
 
     def page_type(self, page: PageAnalysis) -> Awaitable[Tally[str]]:
-        """What the page is for."""
+        """Vote on the type of the page."""
         ...
 
     def pagination(self, page: PageAnalysis) -> Awaitable[Tally[str]]:
-        """How its list goes on, as JSON of a recipe's `pagination`."""
+        """Vote on how the page's list continues, as JSON of a recipe's `pagination`."""
         ...
 
     def link_pattern(self, page: PageAnalysis) -> Awaitable[Tally[str]]:
-        """Which of its links lead on, as a pattern that was checked against the page."""
+        """Vote on the links to follow, as a pattern that was checked against the page."""
         ...
 
 
-def spread(items: Sequence[str], count: int) -> list[str]:
-    """At most so many of the items, from all over the list."""
+def spread_sample(items: Sequence[str], count: int) -> list[str]:
+    """Return at most `count` of the items, evenly spread over the list."""
     if len(items) <= count:
         return list(items)
     step = len(items) / count
@@ -96,7 +96,7 @@ def spread(items: Sequence[str], count: int) -> list[str]:
 
 CURE = (
     "write config.recipe by hand, or set OPENAI_API_KEY or OPENAI_BASE_URL so that a model can be"
-    " asked, and look again with `ingest sources update ID --detect`"
+    " asked, and detect again with `ingest sources update ID --detect`"
 )
 
 LEAST_ROUTES = 3
@@ -108,34 +108,34 @@ _OTHER_WAYS = (
 )
 
 
-def where(depth: int) -> str:
-    """Which page is meant."""
+def level_name(depth: int) -> str:
+    """Return the name of a recipe level for messages."""
     return "the page" if depth == 0 else f"level {depth + 1}"
 
 
-def counting(found: FoundList) -> str:
-    """How a list goes on."""
-    pagination = found.pagination
+def describe_paging(paging: ListPaging) -> str:
+    """Describe how a list continues."""
+    pagination = paging.pagination
     if "next" in pagination:
         return "its link to the next page"
     return f"{pagination['url_pattern']}, {pagination['total_pages']} pages"
 
 
-def is_longer(further: FoundList, found: FoundList) -> bool:
-    """Whether the last page that was known leads further still."""
-    there, here = further.pagination, found.pagination
+def is_longer(further: ListPaging, current: ListPaging) -> bool:
+    """Whether the paging seen on the last known page continues beyond it."""
+    there, here = further.pagination, current.pagination
     if "next" in there or "next" in here:
         return "next" in there
     return int(there["total_pages"]) > int(here["total_pages"])
 
 
-def mixed(
+def mixed_pages_reason(
     cluster: Cluster,
     details: Sequence[PageAnalysis],
     lists: Sequence[PageAnalysis],
     kinds: Mapping[str, PagePurpose],
 ) -> str:
-    """Links of one shape whose pages are of several types."""
+    """Explain that links of one shape lead to pages of several types."""
     return (
         f"{cluster} lead to pages of several types: {len(details)} hold records"
         f" (such as {details[0].url}: {kinds[details[0].url].why}), {len(lists)} lead on"
@@ -143,17 +143,19 @@ def mixed(
     )
 
 
-def unsure(page: PageAnalysis, found: PagePurpose, tried: Sequence[str], depth: int) -> str:
-    """Why rules do not decide, and the cure."""
-    seen = f"{where(depth)} {page.url} has {found.why}"
+def unsure_reason(
+    page: PageAnalysis, purpose: PagePurpose, tried: Sequence[str], depth: int
+) -> str:
+    """Explain why the rules do not decide, and the cure."""
+    seen = f"{level_name(depth)} {page.url} has {purpose.why}"
     also = f"; {'; '.join(tried[:4])}" if tried else ""
     if page.records is None:
         also += "; and records that no rules read, of this type"
-    return f"rules cannot tell how to read it: {seen}{also}. The cure: {CURE}"
+    return f"rules cannot decide how to read it: {seen}{also}. The cure: {CURE}"
 
 
-def by_script(page: PageAnalysis) -> str | None:
-    """Why neither rules nor a model can follow a page that lives by its script, and the cure."""
+def script_only_reason(page: PageAnalysis) -> str | None:
+    """Explain why a page that depends on its script cannot be followed, and the cure; else None."""
     if len(page.routes) >= LEAST_ROUTES:
         return (
             f"{len(page.routes)} links of {page.url} are routes within the page, such as"
@@ -168,8 +170,8 @@ def by_script(page: PageAnalysis) -> str | None:
     return None
 
 
-def summary(recipe: Mapping[str, Any]) -> str:
-    """The page types of its levels, in a line."""
+def recipe_summary(recipe: Mapping[str, Any]) -> str:
+    """Return the page types of the recipe's levels in one line."""
     kinds = [str(recipe["page_type"])]
     inner = recipe.get("links")
     while inner:

@@ -1,4 +1,4 @@
-"""A vendor's API instead of pages: the school that the page names, confirmed by its catalogues."""
+"""The recipe detector: finds a recipe by API, rules or votes, and proves it on further pages."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from ingestion_pipeline.catalogs.detection.detected import (
     FoundRecipe,
     NotDetected,
     Voters,
-    by_script,
-    counting,
+    describe_paging,
     is_longer,
-    mixed,
-    spread,
-    summary,
-    unsure,
-    where,
+    level_name,
+    mixed_pages_reason,
+    recipe_summary,
+    script_only_reason,
+    spread_sample,
+    unsure_reason,
 )
 from ingestion_pipeline.catalogs.detection.link_shapes import (
     COURSE_SHARE,
     Cluster,
-    is_proved,
+    finds_examples,
     usable_anchors,
-    widened,
+    widen_cluster,
 )
-from ingestion_pipeline.catalogs.detection.list_paging import PAGE_BY_PAGE, found_list
+from ingestion_pipeline.catalogs.detection.list_paging import PAGE_BY_PAGE, find_paging
 from ingestion_pipeline.catalogs.detection.page_analysis import Anchor, PageAnalysis
-from ingestion_pipeline.catalogs.detection.page_purpose import MANY_LINKS, PagePurpose, judged
+from ingestion_pipeline.catalogs.detection.page_purpose import MANY_LINKS, PagePurpose, purpose_of
 from ingestion_pipeline.catalogs.detection.platforms import (
     COURSEDOG,
     CatalogPlatform,
-    known_clusters,
+    platform_clusters,
     platform_of,
     school_ids,
 )
@@ -54,33 +54,38 @@ from ingestion_pipeline.tasks.errors import Permanent, WorkError
 
 
 async def api_recipe(
-    look: FetchPage, platform: CatalogPlatform, page: PageAnalysis, *, api_base: str, log: list[str]
+    fetcher: FetchPage,
+    platform: CatalogPlatform,
+    page: PageAnalysis,
+    *,
+    api_base: str,
+    log: list[str],
 ) -> dict[str, Any] | None:
-    """The recipe, if the API lists catalogues of a school that the page names; else None.
+    """Return an API recipe if the API lists catalogues of a school that the page names; else None.
 
-    What it said is added to `log`.
+    What was tried is appended to `log`.
     """
     for school_id in school_ids(platform, page.html):
         try:
-            answer = await look.data(catalogs_url(school_id, api_base=api_base))
+            answer = await fetcher.data(catalogs_url(school_id, api_base=api_base))
         except Permanent as error:  # no such school: another id may be the right one
             log.append(f"no catalogues of {school_id}: {error.text[:200]}")
             continue
-        if found := catalog_ids(answer):
-            log.append(f"its API lists {len(found)} catalogues of {school_id}")
-            api = {"provider": COURSEDOG, "school_id": school_id, "catalog_ids": list(found)}
+        if catalogs := catalog_ids(answer):
+            log.append(f"its API lists {len(catalogs)} catalogues of {school_id}")
+            api = {"provider": COURSEDOG, "school_id": school_id, "catalog_ids": list(catalogs)}
             own = {} if api_base == API_BASE else {"api_base": api_base}
             return {"page_type": PageType.API_REQUEST.value, "api": api | own}
     log.append("its API lists no catalogue; read as pages")
     return None
 
 
-PROVING_PAGES = 3  # categories that a recipe is tried on, beyond those that it was made from
+PROVING_PAGES = 3  # categories that a recipe is tested on, beyond those that it was made from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkCoverage:
-    """The links of a page that look like those to records, and which of them are not followed."""
+    """The links of a page that look like links to records, and which of them are left out."""
 
     page: PageAnalysis
     alike: int
@@ -92,7 +97,7 @@ class LinkCoverage:
         return len(self.left_out) * 2 > self.alike
 
     def __str__(self) -> str:
-        """Return the numbers, for people."""
+        """Return the numbers as text for people."""
         return (
             f"{self.page.url} has {self.alike} links such as {self.left_out[0].url}, and the recipe"
             f" follows {self.alike - len(self.left_out)} of them"
@@ -107,11 +112,11 @@ def followed_links(page: PageAnalysis, level: Mapping[str, Any]) -> list[str]:
     return matched_links(simplified_markdown(page.html), LinkPattern(pattern), page.url)
 
 
-def coverages(pages: Sequence[PageAnalysis], level: Mapping[str, Any]) -> list[LinkCoverage]:
-    """Return the coverage of each page by this level of a recipe, if something looks like a record.
+def link_coverages(pages: Sequence[PageAnalysis], level: Mapping[str, Any]) -> list[LinkCoverage]:
+    """Return the link coverage of each page by this level of a recipe, if it has record-like links.
 
-    Where the links that are followed have the words of courses, links with such words look like
-    them; else the links of each page's own best shape do. A page of records need not lead on.
+    Where the followed links have the words of courses, links with such words count as record-like;
+    else the links of each page's own best shape do. A page of records need not lead on.
     """
     followed = {page.url: set(map(identity, followed_links(page, level))) for page in pages}
     words = [
@@ -125,23 +130,24 @@ def coverages(pages: Sequence[PageAnalysis], level: Mapping[str, Any]) -> list[L
     for page in pages:
         if not followed[page.url] and page.records is not None and page.records.count:
             continue
-        alike = _alike(page, has_words=has_words)
+        alike = _similar_links(page, has_words=has_words)
         left_out = tuple(link for link in alike if identity(link.url) not in followed[page.url])
         if alike:
             results.append(LinkCoverage(page=page, alike=len(alike), left_out=left_out))
     return results
 
 
-def _alike(page: PageAnalysis, *, has_words: bool) -> list[Anchor]:
+def _similar_links(page: PageAnalysis, *, has_words: bool) -> list[Anchor]:
+    """Return the page's links that look like links to records."""
     if has_words:
         return [link for link in usable_anchors(page) if link.names_course and not link.is_aside]
-    best = next(iter(judged(page).clusters), None)
+    best = next(iter(purpose_of(page).clusters), None)
     if best is None or len(best.anchors) < MANY_LINKS or best.aside_share >= COURSE_SHARE:
         return []
     return list(best.anchors)
 
 
-def left_links(page: PageAnalysis, level: Mapping[str, Any]) -> list[str]:
+def unfollowed_links(page: PageAnalysis, level: Mapping[str, Any]) -> list[str]:
     """Return the links in the page's content that this level of a recipe does not follow."""
     followed = set(map(identity, followed_links(page, level)))
     return [
@@ -152,8 +158,8 @@ def left_links(page: PageAnalysis, level: Mapping[str, Any]) -> list[str]:
 
 
 def is_target(page: PageAnalysis, level: Mapping[str, Any]) -> bool:
-    """Whether the page is what the links of this level lead to, so that it is wrong to omit it."""
-    kind = judged(page)
+    """Whether the page is of the type that this level's links lead to, and should be followed."""
+    kind = purpose_of(page)
     target = level.get("links") or {"page_type": PageType.DETAIL.value}
     if target["page_type"] == PageType.DETAIL.value:
         return kind.page_type is PageType.DETAIL
@@ -165,9 +171,9 @@ TRIED_SHAPES = 3
 
 @dataclass(slots=True)
 class RecipeDetector:
-    """One catalogue's detection; `log` is what decided, for the evidence."""
+    """The detection of one catalogue's recipe; `log` records the decisions as evidence."""
 
-    look: FetchPage
+    fetcher: FetchPage
     settings: Detection
     entity: str = "course"
     api_base: str = API_BASE
@@ -175,16 +181,18 @@ class RecipeDetector:
     log: list[str] = field(default_factory=list[str])
     platform: CatalogPlatform | None = None
     pages: dict[str, PageAnalysis] = field(default_factory=dict[str, PageAnalysis])
-    samples: set[str] = field(default_factory=set[str])  # pages to look at, whatever chance says
+    samples: set[str] = field(default_factory=set[str])  # pages to fetch besides the random ones
     categories: set[str] = field(default_factory=set[str])  # of the first page, in other folders
-    first_pattern: str | None = None  # of the first page's links, before those were seen
+    first_pattern: str | None = (
+        None  # of the first page's links, before other categories were found
+    )
 
     async def detect(self, url: str) -> FoundRecipe:
         """Return the recipe of the catalogue at `url`.
 
         Raises:
             NotDetected: with what was seen, and the cure.
-            WorkError: the page, or an API that it names, was not got.
+            WorkError: the page, or an API that it names, could not be fetched.
         """
         root = await self._page(url)
         self.platform = platform_of(root)
@@ -197,23 +205,24 @@ class RecipeDetector:
         name = self.platform.name if self.platform else None
         return FoundRecipe(
             recipe=recipe,
-            message=f"{summary(recipe)}; {'; '.join(self.log)}"[:2_000],
+            message=f"{recipe_summary(recipe)}; {'; '.join(self.log)}"[:2_000],
             evidence={"platform": name, "decided": list(self.log)},
         )
 
     async def _page(self, url: str) -> PageAnalysis:
-        """Return the page; each is asked for once."""
+        """Return the analyzed page; each is fetched once."""
         if url not in self.pages:
-            self.pages[url] = await self.look.page(url)
+            self.pages[url] = await self.fetcher.page(url)
         return self.pages[url]
 
     async def _proved(self, root: PageAnalysis) -> dict[str, Any]:
-        """Return a recipe that follows most of what its pages list.
+        """Return a recipe that follows most of the links that its pages list.
 
-        Pages that the first one left out are among the samples of a second; then it is refused.
+        If the first recipe leaves pages out, a second is made with these among its samples; if that
+        one leaves out most of them too, detection fails.
         """
         before = len(self.log)
-        recipe = await self._level([root], depth=0, known=frozenset())
+        recipe = await self._level([root], depth=0, ancestor_targets=frozenset())
         self.first_pattern = recipe.get("link_pattern")
         for _ in range(PROVING_PAGES):
             categories = set(await self._left_categories(root, recipe))
@@ -221,13 +230,13 @@ class RecipeDetector:
                 break
             del self.log[before:]
             self.categories |= categories
-            recipe = await self._level([root], depth=0, known=frozenset())
+            recipe = await self._level([root], depth=0, ancestor_targets=frozenset())
         self._check_categories(root, recipe, await self._left_categories(root, recipe))
         problems = await self._left_out(root, recipe)
         if problems:
             del self.log[before:]
             self.samples |= {problem.page.url for problem in problems}
-            recipe = await self._level([root], depth=0, known=frozenset())
+            recipe = await self._level([root], depth=0, ancestor_targets=frozenset())
             problems = await self._left_out(root, recipe)
         if problems:
             numbers = "; ".join(str(problem) for problem in problems[:PROVING_PAGES])
@@ -245,7 +254,7 @@ class RecipeDetector:
         if recipe["page_type"] != PageType.CATEGORY_LINKS.value or expected not in kinds:
             return []
         categories: list[str] = []
-        for url in spread(left_links(root, recipe), PROVING_PAGES):
+        for url in spread_sample(unfollowed_links(root, recipe), PROVING_PAGES):
             with suppress(Permanent):
                 page = (await self._page(url)).without(_targets([root]))
                 if await self._is_category(page, PageType(expected)):
@@ -253,12 +262,12 @@ class RecipeDetector:
         return categories
 
     async def _is_category(self, page: PageAnalysis, expected: PageType) -> bool:
-        """Whether the page is of this type; if its links have no words of courses, they tell."""
-        kind = judged(page)
+        """Whether the page is of this type; if no link names a course, a linked page decides."""
+        kind = purpose_of(page)
         if kind.page_type is not None or expected is PageType.DETAIL or not kind.leads_on:
             return kind.page_type is expected
         linked = await self._page(kind.clusters[0].anchors[0].url)
-        return judged(linked.without(page.targets)).page_type is PageType.DETAIL
+        return purpose_of(linked.without(page.targets)).page_type is PageType.DETAIL
 
     def _check_categories(
         self, root: PageAnalysis, recipe: Mapping[str, Any], categories: Sequence[str]
@@ -266,7 +275,7 @@ class RecipeDetector:
         """Raise if categories in other folders are left out, and more links than are followed."""
         if not categories:
             return
-        left, followed = left_links(root, recipe), followed_links(root, recipe)
+        left, followed = unfollowed_links(root, recipe), followed_links(root, recipe)
         message = (
             f"{root.url} has {len(followed)} links that the recipe follows, and {len(left)} others,"
             f" such as the category {categories[0]}"
@@ -277,30 +286,30 @@ class RecipeDetector:
 
     async def _left_out(self, root: PageAnalysis, recipe: Mapping[str, Any]) -> list[LinkCoverage]:
         """Return the pages most of whose record-like links the recipe leaves out, by level."""
-        pages, known, depth = [root], frozenset[str](), 0
+        pages, ancestor_targets, depth = [root], frozenset[str](), 0
         level: Mapping[str, Any] = recipe
         while level:
-            covered = coverages(pages, level)
+            covered = link_coverages(pages, level)
             small = [part for part in covered if part.is_small and await self._is_loss(part, level)]
             if small:
                 return small
             if len(pages) > 1 and covered:
                 alike = sum(part.alike for part in covered)
                 followed = alike - sum(len(part.left_out) for part in covered)
-                self.log.append(f"{where(depth)} follows {followed} of {alike} such links")
+                self.log.append(f"{level_name(depth)} follows {followed} of {alike} such links")
             links = list(
                 dict.fromkeys(url for page in pages for url in followed_links(page, level))
             )
             inner: Mapping[str, Any] = level.get("links") or {}
             if not links or level["page_type"] != PageType.CATEGORY_LINKS.value:
                 break
-            known |= frozenset(target for page in pages for target in page.targets)
-            pages = [page.without(known) for page in await self._proving(links)]
+            ancestor_targets |= frozenset(target for page in pages for target in page.targets)
+            pages = [page.without(ancestor_targets) for page in await self._proving(links)]
             level, depth = inner, depth + 1
         return []
 
     async def _is_loss(self, coverage: LinkCoverage, level: Mapping[str, Any]) -> bool:
-        """Whether a link that is left out leads where those that are followed lead."""
+        """Whether an omitted link leads to the same kind of page as the followed ones."""
         for anchor in coverage.left_out[:2]:
             try:
                 if is_target(await self._page(anchor.url), level):
@@ -310,39 +319,41 @@ class RecipeDetector:
         return False
 
     async def _proving(self, links: Sequence[str]) -> list[PageAnalysis]:
-        """Return the pages of these links that are at hand, and a few that are not."""
+        """Return the pages of these links that were fetched already, and a few new ones."""
         fresh = [url for url in links if url not in self.pages]
         pages = [self.pages[url] for url in links if url in self.pages]
-        for url in spread(fresh, PROVING_PAGES):
+        for url in spread_sample(fresh, PROVING_PAGES):
             try:
                 pages.append(await self._page(url))
             except Permanent as error:
-                self.log.append(f"{url} was not got: {error.text[:200]}")
+                self.log.append(f"{url} could not be fetched: {error.text[:200]}")
         return pages
 
     def _check(self, recipe: Mapping[str, Any]) -> None:
+        """Raise `NotDetected` if the detected recipe is not valid."""
         try:
             recipe_of({"recipe": recipe})
         except BadRecipe as error:
-            raise NotDetected(f"what was found is no recipe: {error}; {CURE}") from None
+            raise NotDetected(f"the detected recipe is not valid: {error}; {CURE}") from None
 
     async def _by_api(self, root: PageAnalysis) -> dict[str, Any] | None:
+        """Return an API recipe if the platform has one; else None."""
         if self.platform is None or self.platform.name != COURSEDOG or self.entity != "course":
             return None
         return await api_recipe(
-            self.look, self.platform, root, api_base=self.api_base, log=self.log
+            self.fetcher, self.platform, root, api_base=self.api_base, log=self.log
         )
 
-    # --- one level of pages
+    # --- levels by rules
 
     async def _level(
-        self, pages: Sequence[PageAnalysis], *, depth: int, known: frozenset[str]
+        self, pages: Sequence[PageAnalysis], *, depth: int, ancestor_targets: frozenset[str]
     ) -> dict[str, Any]:
-        """Return the level of a page and its siblings; the first of them says what they are."""
+        """Return the recipe level of a page and its siblings; the first decides their type."""
         page, *siblings = pages
-        found = judged(page, *siblings)
-        if found.page_type is PageType.DETAIL:
-            self.log.append(f"{where(depth)} is DETAIL: {found.why}")
+        purpose = purpose_of(page, *siblings)
+        if purpose.page_type is PageType.DETAIL:
+            self.log.append(f"{level_name(depth)} is DETAIL: {purpose.why}")
             return {"page_type": PageType.DETAIL.value, **await self._list(pages, depth)}
         if depth > self.settings.category_levels:
             most = self.settings.category_levels
@@ -351,56 +362,60 @@ class RecipeDetector:
                 f" write config.recipe by hand, or raise detection.category_levels"
             )
         tried: list[str] = []
-        # Where no rules read the records, no page that is looked at could confirm a shape.
-        shapes = self._candidates(pages, found) if page.records is not None else []
+        # Without rules for the entity, no fetched page could confirm a shape.
+        shapes = self._candidates(pages, purpose) if page.records is not None else []
         for cluster in shapes[:TRIED_SHAPES]:
-            level = await self._followed(pages, cluster, found, depth, known, tried)
+            level = await self._followed(pages, cluster, purpose, depth, ancestor_targets, tried)
             if level is not None:
                 return level
         if page.records is not None and page.records.complete:
-            self.log.append(f"{where(depth)} is DETAIL: its links hold no more than it does")
+            self.log.append(f"{level_name(depth)} is DETAIL: its links hold no more than it does")
             return {"page_type": PageType.DETAIL.value, **await self._list(pages, depth)}
-        if said := by_script(page):
-            raise NotDetected(said, code="by_script")
-        return await self._voted(pages, found, depth, known, tried)
+        if reason := script_only_reason(page):
+            raise NotDetected(reason, code="by_script")
+        return await self._voted(pages, purpose, depth, ancestor_targets, tried)
 
-    def _candidates(self, pages: Sequence[PageAnalysis], found: PagePurpose) -> list[Cluster]:
-        """The platform's own links, then the shapes by rank; each set of links once."""
-        own = [] if self.platform is None else known_clusters(self.platform, pages)
+    def _candidates(self, pages: Sequence[PageAnalysis], purpose: PagePurpose) -> list[Cluster]:
+        """Return the platform's own link shapes, then the ranked shapes; each set of links once."""
+        own = [] if self.platform is None else platform_clusters(self.platform, pages)
         by_links: dict[frozenset[str], Cluster] = {}
-        shapes = [*own, *found.clusters]
+        shapes = [*own, *purpose.clusters]
         if shapes and pages[0].targets.intersection(map(identity, self.categories)):
-            first = next((one for one in shapes if one.pattern == self.first_pattern), shapes[0])
-            shapes.insert(0, widened(first, sorted(self.categories), pages[0]))
-        for one in shapes:
-            by_links.setdefault(frozenset(anchor.url for anchor in one.anchors), one)
+            first = next(
+                (cluster for cluster in shapes if cluster.pattern == self.first_pattern), shapes[0]
+            )
+            shapes.insert(0, widen_cluster(first, sorted(self.categories), pages[0]))
+        for cluster in shapes:
+            by_links.setdefault(frozenset(anchor.url for anchor in cluster.anchors), cluster)
         return list(by_links.values())
 
     async def _followed(
         self,
         pages: Sequence[PageAnalysis],
         cluster: Cluster,
-        found: PagePurpose,
+        purpose: PagePurpose,
         depth: int,
-        known: frozenset[str],
+        ancestor_targets: frozenset[str],
         tried: list[str],
     ) -> dict[str, Any] | None:
-        """The level whose links these are; None if they lead nowhere, with why in `tried`."""
-        links = [one.url for one in cluster.anchors]
+        """Return the level that follows these links; None if they lead nowhere (see `tried`)."""
+        links = [anchor.url for anchor in cluster.anchors]
         if not self._is_on(pages, cluster.pattern, links):
             tried.append(f"the pattern {cluster.pattern!r} does not find its own links")
             return None
-        children = await self._children(pages, links, known, tried)
-        kinds = {child.url: judged(child) for child in children}
-        details = [one for one in children if kinds[one.url].page_type is PageType.DETAIL]
-        lists = [one for one in children if kinds[one.url].leads_on]
+        children = await self._children(pages, links, ancestor_targets, tried)
+        kinds = {child.url: purpose_of(child) for child in children}
+        details = [child for child in children if kinds[child.url].page_type is PageType.DETAIL]
+        lists = [child for child in children if kinds[child.url].leads_on]
         if details and lists:
-            tried.append(mixed(cluster, details, lists, kinds))
+            tried.append(mixed_pages_reason(cluster, details, lists, kinds))
             return None
         if not details and not lists:
             tried.append(f"{cluster} lead to pages without records or links")
             return None
-        is_of_courses = found.page_type is PageType.DETAIL_LINKS and cluster is found.clusters[0]
+        is_of_courses = (
+            purpose.page_type is PageType.DETAIL_LINKS and cluster is purpose.clusters[0]
+        )
         if lists and is_of_courses and cluster.course_share > 0:
             tried.append(
                 f"{cluster} have the words of courses, but lead to pages of links"
@@ -410,7 +425,7 @@ class RecipeDetector:
         if lists:  # a category with a single course is of their kind, too
             lists.sort(key=lambda child: -len(child.anchors))
             lists += [child for child in children if child not in lists and child.anchors]
-        return await self._joined(pages, cluster, details, lists, depth, known)
+        return await self._joined(pages, cluster, details, lists, depth, ancestor_targets)
 
     async def _joined(
         self,
@@ -419,31 +434,34 @@ class RecipeDetector:
         details: Sequence[PageAnalysis],
         lists: Sequence[PageAnalysis],
         depth: int,
-        known: frozenset[str],
+        ancestor_targets: frozenset[str],
     ) -> dict[str, Any]:
-        kind, why = PageType.CATEGORY_LINKS, f"{len(lists)} of them looked at lead on"
+        """Return the level for the cluster with the level below it."""
+        kind, why = PageType.CATEGORY_LINKS, f"{len(lists)} of the fetched ones lead on"
         if details:
-            many = max((one.records.count for one in details if one.records), default=0)
+            many = max((page.records.count for page in details if page.records), default=0)
             kind = PageType.CATEGORY_LINKS if many > 1 else PageType.DETAIL_LINKS
-            why = f"{len(details)} of them looked at hold records"
-        self.log.append(f"{where(depth)} is {kind}: {cluster}, {why}")
+            why = f"{len(details)} of the fetched ones hold records"
+        self.log.append(f"{level_name(depth)} is {kind}: {cluster}, {why}")
         if details:
             inner = {"page_type": PageType.DETAIL.value, **await self._list(details, depth + 1)}
         else:
-            inner = await self._level(lists, depth=depth + 1, known=known | _targets(pages))
+            inner = await self._level(
+                lists, depth=depth + 1, ancestor_targets=ancestor_targets | _targets(pages)
+            )
         level = {"page_type": kind.value, "link_pattern": cluster.pattern, "links": inner}
         return level | await self._list(pages, depth)
 
     def _is_on(self, pages: Sequence[PageAnalysis], pattern: str, examples: Sequence[str]) -> bool:
-        """Whether the pattern finds its examples on the pages that it came from."""
+        """Whether the pattern finds its examples on the pages that it was made from."""
         try:
             links = [
                 link for page in pages for link in followed_links(page, {"link_pattern": pattern})
             ]
-            # A link that only a footer or a script writes is in no simplified Markdown.
+            # Links of footers and scripts are not part of the simplified Markdown.
             names = set(map(identity, links))
-            there = [url for url in examples if identity(url) in names]
-            return is_proved(pattern, there, links) and len(there) * 2 >= len(examples)
+            present = [url for url in examples if identity(url) in names]
+            return finds_examples(pattern, present, links) and len(present) * 2 >= len(examples)
         except BadPattern:
             return False
 
@@ -451,15 +469,15 @@ class RecipeDetector:
         self,
         pages: Sequence[PageAnalysis],
         links: Sequence[str],
-        known: frozenset[str],
+        ancestor_targets: frozenset[str],
         tried: list[str],
     ) -> list[PageAnalysis]:
-        """A few of the links' pages, without what they share with the pages above them."""
-        seen = known | _targets(pages)
+        """Return some of the linked pages, without links that the pages above them have too."""
+        seen = ancestor_targets | _targets(pages)
         children: list[PageAnalysis] = []
         last: WorkError | None = None
         sampled = [
-            *spread(links, self.settings.samples),
+            *spread_sample(links, self.settings.samples),
             *sorted((self.samples | self.categories) & set(links)),
         ]
         for url in dict.fromkeys(sampled):
@@ -467,65 +485,66 @@ class RecipeDetector:
                 children.append((await self._page(url)).without(seen))
             except Permanent as error:
                 last = error
-                tried.append(f"{url} was not got: {error.text[:200]}")
+                tried.append(f"{url} could not be fetched: {error.text[:200]}")
         if not children and last is not None:
-            self.log.append(f"no linked page was got: {last.text[:200]}")
+            self.log.append(f"no linked page could be fetched: {last.text[:200]}")
         return children
 
     async def _list(self, pages: Sequence[PageAnalysis], depth: int) -> dict[str, Any]:
-        """How the pages' list goes on; a count that may be but a part of it is looked after.
+        """Return how the pages' list continues; an open end is checked on the last known page.
 
-        Addresses and counts of one category are not those of its siblings: below the first page
-        each list is followed from page to page.
+        URLs and counts of one category are not those of its siblings: below the first page each
+        list is followed from page to page.
         """
         if depth > 0:
-            if not any(map(found_list, pages)):
+            if not any(map(find_paging, pages)):
                 return {}
-            self.log.append(f"the lists of {where(depth)} go on from page to page")
+            self.log.append(f"the lists of {level_name(depth)} continue from page to page")
             return {"pagination": dict(PAGE_BY_PAGE)}
-        found = found_list(pages[0])
-        if found is None:
+        paging = find_paging(pages[0])
+        if paging is None:
             return {}
-        if found.is_open and found.last_url is not None:
+        if paging.is_open and paging.last_url is not None:
             try:
-                further = found_list(await self._page(found.last_url))
+                further = find_paging(await self._page(paging.last_url))
             except Permanent:
                 further = None
-            if further is not None and is_longer(further, found):
+            if further is not None and is_longer(further, paging):
                 self.log.append("its list is longer than its first page shows: page by page")
                 return {"pagination": dict(PAGE_BY_PAGE)}
-        self.log.append(f"its list goes on by {counting(found)}")
-        return {"pagination": dict(found.pagination)}
+        self.log.append(f"its list continues by {describe_paging(paging)}")
+        return {"pagination": dict(paging.pagination)}
 
-    # --- where rules are not sure
+    # --- levels by votes, where rules are not sure
 
     async def _voted(
         self,
         pages: Sequence[PageAnalysis],
-        found: PagePurpose,
+        purpose: PagePurpose,
         depth: int,
-        known: frozenset[str],
+        ancestor_targets: frozenset[str],
         tried: Sequence[str],
     ) -> dict[str, Any]:
+        """Return the level that a model's votes decide on."""
         page = pages[0]
         if self.voters is None:
-            raise NotDetected(unsure(page, found, tried, depth), code="unsure")
+            raise NotDetected(unsure_reason(page, purpose, tried, depth), code="unsure")
         kinds = await self.voters.page_type(page)
-        self.log.append(f"{where(depth)}: a model's votes on its page type: {kinds}")
+        self.log.append(f"{level_name(depth)}: a model's votes on its page type: {kinds}")
         kind = PageType(kinds.winner) if kinds.winner in set(PageType) else None
         if kind is None:
             kind = PageType.DETAIL_LINKS
-            self.log.append("that decided nothing: it is taken for DETAIL_LINKS")
+            self.log.append("no majority: DETAIL_LINKS is assumed")
         pagination = await self._voted_list(pages, depth)
         if kind is PageType.DETAIL:
             return {"page_type": kind.value, **pagination}
         patterns = await self.voters.link_pattern(page)
         self.log.append(f"votes on its links: {patterns}")
         if patterns.winner is None:
-            said = f"a model's votes on the links of {page.url} decided nothing: {patterns}"
-            raise NotDetected(f"{said}; write config.recipe by hand")
-        pattern = _for_siblings(patterns.winner, pages, found.clusters)
-        inner = await self._voted_children(pages, kind, pattern, depth, known)
+            reason = f"a model's votes on the links of {page.url} have no majority: {patterns}"
+            raise NotDetected(f"{reason}; write config.recipe by hand")
+        pattern = _for_siblings(patterns.winner, pages, purpose.clusters)
+        inner = await self._voted_children(pages, kind, pattern, depth, ancestor_targets)
         return {
             "page_type": kind.value,
             "link_pattern": pattern,
@@ -539,20 +558,25 @@ class RecipeDetector:
         kind: PageType,
         pattern: str,
         depth: int,
-        known: frozenset[str],
+        ancestor_targets: frozenset[str],
     ) -> dict[str, Any]:
+        """Return the level below a level that was decided by votes."""
         page = pages[0]
         links = [url for each in pages for url in followed_links(each, {"link_pattern": pattern})]
         problems: list[str] = []
-        children = await self._children(pages, list(dict.fromkeys(links)), known, problems)
-        kinds = {one.url: await self._kind_of(one) for one in children}
-        said = ", ".join(f"{url} {found}" for url, found in kinds.items())
+        children = await self._children(
+            pages, list(dict.fromkeys(links)), ancestor_targets, problems
+        )
+        kinds = {child.url: await self._kind_of(child) for child in children}
+        page_types = ", ".join(f"{url} {page_type}" for url, page_type in kinds.items())
         if not kinds:
-            raise NotDetected(f"none of the links of {page.url} was got: {'; '.join(problems)}")
+            raise NotDetected(
+                f"none of the links of {page.url} could be fetched: {'; '.join(problems)}"
+            )
         if len(set(kinds.values())) > 1:
             raise NotDetected(
                 f"the links of {page.url} that {pattern!r} finds lead to pages of several types:"
-                f" {said}; write config.recipe by hand, with a narrower link_pattern",
+                f" {page_types}; write config.recipe by hand, with a narrower link_pattern",
                 code="mixed_pages",
             )
         inner = next(iter(kinds.values()))
@@ -561,15 +585,17 @@ class RecipeDetector:
         if kind is PageType.DETAIL_LINKS:
             raise NotDetected(
                 f"DETAIL_LINKS must lead to DETAIL, but the links of {page.url} lead to others:"
-                f" {said}; write config.recipe by hand",
+                f" {page_types}; write config.recipe by hand",
                 code="mixed_pages",
             )
-        return await self._level(children, depth=depth + 1, known=known | _targets(pages))
+        return await self._level(
+            children, depth=depth + 1, ancestor_targets=ancestor_targets | _targets(pages)
+        )
 
     async def _kind_of(self, page: PageAnalysis) -> PageType:
-        found = judged(page)
-        if found.page_type is not None or self.voters is None:
-            return found.page_type or PageType.DETAIL_LINKS
+        purpose = purpose_of(page)
+        if purpose.page_type is not None or self.voters is None:
+            return purpose.page_type or PageType.DETAIL_LINKS
         winner = (await self.voters.page_type(page)).winner
         return PageType(winner) if winner in set(PageType) else PageType.DETAIL_LINKS
 
@@ -589,7 +615,7 @@ def _targets(pages: Sequence[PageAnalysis]) -> frozenset[str]:
 
 
 def _for_siblings(pattern: str, pages: Sequence[PageAnalysis], clusters: Sequence[Cluster]) -> str:
-    """Return the pattern, with the shape that its links share with pages on which it finds none."""
+    """Return the pattern, or the shape of its links if it finds none on a sibling page."""
     links = [set(followed_links(page, {"link_pattern": pattern})) for page in pages]
     if all(links):
         return pattern

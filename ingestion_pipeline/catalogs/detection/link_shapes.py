@@ -1,4 +1,4 @@
-"""Links of one shape: the same address but for a number, a name, or the values of its query."""
+"""Cluster a page's links by shape: URLs that differ only in a number, a name or query values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_CLUSTERS = 6
 MOST_JOINED = 4  # shapes in one pattern; a site with more of them has no shape at all
 MAX_SEGMENTS = 12
 COURSE_SHARE = 0.5
-# A narrower shape is believed more than a wider one that has hardly more links.
+# A narrower shape outranks a wider one that has hardly more links.
 _TRUST = {"number": 1.0, "query": 1.0, "name": 0.95, "names": 0.8, "wide": 0.6}
 _VARIABLE_TRUST = 0.95  # for each further part of an address that differs between sibling pages
 _NUMBER = re.compile(r"[0-9]+")
@@ -28,7 +28,8 @@ _VARIABLE = r"[^/?#]+"
 class Cluster:
     """Links of one shape; `pattern` finds them, and `score` ranks them among the page's others.
 
-    `trust` is how much the shape is believed; `reach` the share of sibling pages that have some.
+    `trust` is the weight of the kind of shape; `reach` the share of sibling pages that have such
+    links.
     """
 
     pattern: str
@@ -38,17 +39,17 @@ class Cluster:
 
     @property
     def course_share(self) -> float:
-        """How many of the links have a course's words."""
+        """The share of links whose text names a course."""
         return sum(link.names_course for link in self.anchors) / len(self.anchors)
 
     @property
     def aside_share(self) -> float:
-        """How many of the links stand in menus."""
+        """The share of links that stand in menus."""
         return sum(link.is_aside for link in self.anchors) / len(self.anchors)
 
     @property
     def score(self) -> float:
-        """Many links, in the content, with the words of courses, of a narrow shape."""
+        """The rank: high for many links in the content that name courses, of a narrow shape."""
         named = sum(bool(link.text) for link in self.anchors) / len(self.anchors)
         quality = (1 + 4 * self.course_share) * (1.05 - self.aside_share) * (0.2 + named)
         # Words of courses prove a wide shape: it only has to lose where both have the same links.
@@ -57,15 +58,15 @@ class Cluster:
         return len(self.anchors) * quality * trust * self.reach
 
     def __str__(self) -> str:
-        """For people."""
+        """Return the number of links and an example, for people."""
         return f"{len(self.anchors)} links such as {self.anchors[0].url}"
 
 
 def clusters_of(*pages: PageAnalysis) -> list[Cluster]:
-    """Return the shapes of the links of a page and its siblings, the most promising first.
+    """Return the link shapes of a page and its siblings, the most promising first.
 
-    None lies within a better one. A shape that few of the siblings have is worth little: it is that
-    of one category. Only links to the pages' own host count, and none that goes on with a list.
+    No shape lies within a better one. A shape that few siblings have ranks low: it belongs to one
+    category. Only links to the pages' own host count, and none to further pages of the same list.
     """
     by_page = [usable_anchors(page) for page in pages]
     usable = list({link.url: link for links in by_page for link in links}.values())
@@ -77,16 +78,16 @@ def clusters_of(*pages: PageAnalysis) -> list[Cluster]:
         by_shape.setdefault(pattern, (trust, anchors))
     places = [{link.url for link in links} for links in by_page if links]
     clusters = [
-        _reaching(Cluster(pattern=pattern, trust=trust, anchors=tuple(anchors)), places)
+        _with_reach(Cluster(pattern=pattern, trust=trust, anchors=tuple(anchors)), places)
         for pattern, (trust, anchors) in by_shape.items()
         if len(anchors) >= LEAST_LINKS
     ]
-    ranked = _best(sorted(clusters, key=lambda cluster: (-cluster.score, cluster.pattern)))
-    return [*_joined(ranked, places), *ranked]
+    ranked = _distinct(sorted(clusters, key=lambda cluster: (-cluster.score, cluster.pattern)))
+    return [*_join_siblings(ranked, places), *ranked]
 
 
 def usable_anchors(page: PageAnalysis) -> list[Anchor]:
-    """Return the page's links to other pages of its host that do not go on with its list."""
+    """Return the page's links to other pages of its host, except further pages of its list."""
     host = urlsplit(page.url).netloc
     further = {canonical_or_none(link.url) for link in page.following}
     return [
@@ -98,13 +99,13 @@ def usable_anchors(page: PageAnalysis) -> list[Anchor]:
     ]
 
 
-def _reaching(cluster: Cluster, places: Sequence[set[str]]) -> Cluster:
+def _with_reach(cluster: Cluster, places: Sequence[set[str]]) -> Cluster:
     urls = {anchor.url for anchor in cluster.anchors}
     return replace(cluster, reach=sum(bool(urls & place) for place in places) / len(places))
 
 
-def _joined(ranked: Sequence[Cluster], places: Sequence[set[str]]) -> list[Cluster]:
-    """Return the best shape together with those of the siblings that have none of its links."""
+def _join_siblings(ranked: Sequence[Cluster], places: Sequence[set[str]]) -> list[Cluster]:
+    """Return the best shape joined with shapes of the siblings that have none of its links."""
     if not ranked or ranked[0].reach == 1:
         return []
     best = ranked[0]
@@ -120,11 +121,11 @@ def _joined(ranked: Sequence[Cluster], places: Sequence[set[str]]) -> list[Clust
         return []
     anchors = {anchor.url: anchor for part in parts for anchor in part.anchors}
     pattern = "|".join(part.pattern for part in parts)
-    return [_reaching(replace(best, pattern=pattern, anchors=tuple(anchors.values())), places)]
+    return [_with_reach(replace(best, pattern=pattern, anchors=tuple(anchors.values())), places)]
 
 
-def widened(cluster: Cluster, links: Sequence[str], page: PageAnalysis) -> Cluster:
-    """Return the shape together with those of further links: categories of other folders."""
+def widen_cluster(cluster: Cluster, links: Sequence[str], page: PageAnalysis) -> Cluster:
+    """Return the shape joined with those of further links, such as categories in other folders."""
     patterns = [cluster.pattern, *(_name_shape(url) for url in links)]
     pattern = "|".join(dict.fromkeys(filter(None, patterns)))
     finds = LinkPattern(pattern).find
@@ -133,13 +134,13 @@ def widened(cluster: Cluster, links: Sequence[str], page: PageAnalysis) -> Clust
 
 
 def _name_shape(url: str) -> str | None:
-    """Return the shape of an address in whose last part, or query, others differ."""
+    """Return the shape of a URL in which other URLs differ in the last segment or in the query."""
     narrow = (_TRUST["name"], _TRUST["query"])
     return next((shape for trust, shape in reversed([*_shapes(url)]) if trust in narrow), None)
 
 
 def _shapes(url: str) -> Iterator[tuple[float, str]]:
-    """Return the shapes that the address may be an example of: how far to trust it, its pattern."""
+    """Yield the shapes that the URL may be an example of, each as trust and pattern."""
     parts = urlsplit(url)
     origin = f"^{parts.scheme}://{_literal(parts.netloc)}"
     segments = parts.path.strip("/").split("/")
@@ -156,19 +157,19 @@ def _shapes(url: str) -> Iterator[tuple[float, str]]:
     if "[0-9]+" in numbered:
         yield _TRUST["number"], f"{origin}/{numbered}{slash}"
     before = "".join(f"/{_literal(part)}" for part in segments[:-1])
-    yield _TRUST["name"], f"{origin}{before}/{_ending(segments[-1])}{slash}"
+    yield _TRUST["name"], f"{origin}{before}/{_suffix_pattern(segments[-1])}{slash}"
     if len(segments) > 2:  # noqa: PLR2004 - else any page of the site would fit
         wider = "".join(f"/{_literal(part)}" for part in segments[:-2])
-        yield _TRUST["names"], f"{origin}{wider}/{_VARIABLE}/{_ending(segments[-1])}{slash}"
+        yield _TRUST["names"], f"{origin}{wider}/{_VARIABLE}/{_suffix_pattern(segments[-1])}{slash}"
 
 
 def _generalised(
     anchors: Sequence[Anchor], *, has_siblings: bool
 ) -> Iterator[tuple[float, str, list[Anchor]]]:
-    """Return what addresses of one length have in common, for each folder that some of them share.
+    """Yield what URLs of one length have in common, for each folder that some of them share.
 
-    A part that is the same in all of them stays as it is; one that differs by its numbers may have
-    any number, every other any name.
+    A segment that is the same in all of them stays as it is; one that differs only by its numbers
+    matches any number, and every other segment any name.
     """
     frames: dict[tuple[str, ...], list[tuple[Anchor, list[str]]]] = {}
     for anchor in anchors:
@@ -176,7 +177,7 @@ def _generalised(
         segments = parts.path.strip("/").split("/")
         if len(segments) > MAX_SEGMENTS or segments == [""]:
             continue
-        last = _ending(segments[-1])
+        last = _suffix_pattern(segments[-1])
         for depth in range(len(segments)):
             frame = (parts.scheme, parts.netloc, _query(parts.query), last, str(len(segments)))
             frames.setdefault((*frame, *segments[:depth]), []).append((anchor, segments))
@@ -200,7 +201,7 @@ def _common(column: set[str]) -> str:
 
 
 def _query(query: str) -> str:
-    """Return the pattern of a query of these names, whatever their values."""
+    """Return the pattern of a query with these parameter names and any values."""
     keys = [pair.partition("=")[0] for pair in query.split("&") if pair]
     return rf"\?{'&'.join(f'{_literal(key)}=[^&#]*' for key in keys)}" if keys else ""
 
@@ -213,30 +214,30 @@ def _numbered(segment: str) -> str:
     return "[0-9]+".join(_literal(part) for part in _NUMBER.split(segment))
 
 
-def _ending(segment: str) -> str:
-    """Any name with the same ending."""
-    _, dot, ending = segment.rpartition(".")
-    is_ending = bool(dot) and ending.isalpha() and len(ending) <= 5  # noqa: PLR2004 - .xhtml
-    return rf"[^/?#]+\.{ending}" if is_ending else _VARIABLE
+def _suffix_pattern(segment: str) -> str:
+    """Return a pattern for any name with the same file suffix."""
+    _, dot, suffix = segment.rpartition(".")
+    is_suffix = bool(dot) and suffix.isalpha() and len(suffix) <= 5  # noqa: PLR2004 - .xhtml
+    return rf"[^/?#]+\.{suffix}" if is_suffix else _VARIABLE
 
 
-def _best(ranked: Sequence[Cluster]) -> list[Cluster]:
-    kept: list[Cluster] = []
+def _distinct(ranked: Sequence[Cluster]) -> list[Cluster]:
+    best: list[Cluster] = []
     taken: list[set[str]] = []
-    for one in ranked:
-        urls = {anchor.url for anchor in one.anchors}
+    for cluster in ranked:
+        urls = {anchor.url for anchor in cluster.anchors}
         # A wider shape around a better one counts only if it has much that is its own.
         if any(len(urls - other) * 2 < len(urls) for other in taken):
             continue
-        kept.append(one)
+        best.append(cluster)
         taken.append(urls)
-        if len(kept) == MOST_CLUSTERS:
+        if len(best) == MOST_CLUSTERS:
             break
-    return kept
+    return best
 
 
-def is_proved(pattern: str, examples: Iterable[str], found: Iterable[str]) -> bool:
-    """Whether the pattern can be used and finds each of its own examples on the page."""
+def finds_examples(pattern: str, examples: Iterable[str], links: Iterable[str]) -> bool:
+    """Whether the pattern is valid and finds each of its own examples among the links."""
     LinkPattern(pattern).checked()
-    there = set(found)
+    there = set(links)
     return bool(there) and set(examples) <= there

@@ -1,4 +1,4 @@
-"""How a list goes on, by rules: the numbers its links show and the numbers in their addresses."""
+"""Find by rules how a list continues, from the numbers in its links' texts and URLs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ingestion_pipeline.reading.html.pagination import Clue, PageLink
 MAX_PAGES = 10_000
 PAGE_BY_PAGE: Mapping[str, Any] = {"next": "rel"}  # from each page to the next; needs no end
 _DIGITS = re.compile(r"[0-9]{1,7}")
-# Addresses that say they are pages of a list, whatever words lead to them (Acalog's among them).
+# URLs that are pages of a list by their parameter, whatever the link's text (Acalog's are such).
 _SAYS_PAGE = re.compile(
     r"(?<=[?&])(?:filter%5Bcpage%5D|filter\[cpage\]|cpage)=([0-9]{1,5})(?=&|$)", re.IGNORECASE
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundList:
-    """A list's further pages as a recipe writes them; `is_open` if its end was not seen."""
+class ListPaging:
+    """A list's further pages in the form of a recipe; `is_open` if its end was not seen."""
 
     pagination: Mapping[str, Any]
     is_open: bool = False
@@ -34,66 +34,66 @@ class FoundList:
 @dataclass(frozen=True, slots=True)
 class _Numbered:
     url: str
-    shown: int | None
-    value: int
+    label: int | None  # the number that the link's text shows
+    value: int  # the number in its URL
 
 
-def found_list(page: PageAnalysis) -> FoundList | None:
-    """How the page's list goes on; None if it has but one page, as far as rules can tell."""
+def find_paging(page: PageAnalysis) -> ListPaging | None:
+    """Return how the page's list continues; None if the rules see only one page."""
     by_template: dict[str, list[_Numbered]] = {}
-    for template, one in _numbered_pages(page):
-        by_template.setdefault(template, []).append(one)
-    has_next = any(one.clue <= Clue.NEXT_TEXT for one in page.following)
+    for template, link in _numbered_pages(page):
+        by_template.setdefault(template, []).append(link)
+    has_next = any(link.clue <= Clue.NEXT_TEXT for link in page.following)
     for template, links in sorted(by_template.items(), key=lambda item: -len(item[1])):
-        shown = [one for one in links if one.shown is not None]
-        counted = _counted(template, links, shown)
+        labelled = [link for link in links if link.label is not None]
+        counted = _numbered_paging(template, links, labelled)
         if counted is not None:
-            last = max(links, key=lambda one: one.value)
-            return FoundList(
+            last = max(links, key=lambda link: link.value)
+            return ListPaging(
                 pagination=counted,
                 is_open=has_next and _is_window(links),
                 last_url=last.url,
             )
-    return FoundList(pagination=PAGE_BY_PAGE) if has_next else None
+    return ListPaging(pagination=PAGE_BY_PAGE) if has_next else None
 
 
 def _numbered_pages(page: PageAnalysis) -> list[tuple[str, _Numbered]]:
-    """Each numbered link with its address, in which the number has become a place."""
-    found: list[tuple[str, _Numbered]] = []
-    links = [one for one in page.following if one.clue >= Clue.NUMBERED or one.pattern]
+    """Return each numbered link with its URL template, in which `{}` replaces the number."""
+    numbered: list[tuple[str, _Numbered]] = []
+    links = [link for link in page.following if link.clue >= Clue.NUMBERED or link.pattern]
     varying = _varying(links)
-    for one in links:
-        place = _place(one, varying)
+    for link in links:
+        place = _place(link, varying)
         if place is not None:
             start, end = place
-            template = f"{one.url[:start]}{{}}{one.url[end:]}"
-            shown = one.number if one.clue is Clue.NUMBERED else None
-            found.append((template, _Numbered(one.url, shown, int(one.url[start:end]))))
+            template = f"{link.url[:start]}{{}}{link.url[end:]}"
+            label = link.number if link.clue is Clue.NUMBERED else None
+            numbered.append((template, _Numbered(link.url, label, int(link.url[start:end]))))
     for anchor in page.anchors:
-        said = _SAYS_PAGE.search(anchor.url)
-        if said is not None:
-            start, end = said.span(1)
+        page_match = _SAYS_PAGE.search(anchor.url)
+        if page_match is not None:
+            start, end = page_match.span(1)
             template = f"{anchor.url[:start]}{{}}{anchor.url[end:]}"
-            shown = int(anchor.text) if anchor.text.isdecimal() else None
-            found.append((template, _Numbered(anchor.url, shown, int(said[1]))))
-    return found
+            label = int(anchor.text) if anchor.text.isdecimal() else None
+            numbered.append((template, _Numbered(anchor.url, label, int(page_match[1]))))
+    return numbered
 
 
 def _varying(links: Sequence[PageLink]) -> Counter[str]:
-    """How often an address occurs when one of its numbers is left out: where lists count."""
+    """Count the URLs that are equal except for one number: there the list counts its pages."""
     return Counter(
-        one.url[: part.start()] + "{}" + one.url[part.end() :]
-        for one in links
-        for part in _DIGITS.finditer(one.url)
+        link.url[: part.start()] + "{}" + link.url[part.end() :]
+        for link in links
+        for part in _DIGITS.finditer(link.url)
     )
 
 
 def _place(link: PageLink, varying: Counter[str]) -> tuple[int, int] | None:
-    """Where the number stands: as the address says itself, else where others have another one."""
+    """Return the span of the page number: by the link's pattern, else where other links differ."""
     if link.pattern is not None:
         start = min(at for at in map(link.pattern.find, ("{page_num}", "{offset}")) if at >= 0)
-        found = _DIGITS.match(link.url, start)
-        return found.span() if found else None
+        digits = _DIGITS.match(link.url, start)
+        return digits.span() if digits else None
     places = [
         (varying[link.url[: part.start()] + "{}" + link.url[part.end() :]], part.span())
         for part in _DIGITS.finditer(link.url)
@@ -102,25 +102,25 @@ def _place(link: PageLink, varying: Counter[str]) -> tuple[int, int] | None:
     return best[1] if best[0] > 1 or (len(places) == 1 and link.number is not None) else None
 
 
-def _counted(
-    template: str, links: Sequence[_Numbered], shown: Sequence[_Numbered]
+def _numbered_paging(
+    template: str, links: Sequence[_Numbered], labelled: Sequence[_Numbered]
 ) -> dict[str, Any] | None:
-    """The list by page numbers from 1 or 0, or by offsets; None if the numbers make no sense."""
-    highest = max(one.value for one in links)
-    differences = {one.value - (one.shown or 0) for one in shown}
-    if not shown and any(f"{name}=" in template for name in _OFFSETS):
-        return _by_offset(template, [one.value for one in links])
-    if differences <= {0}:  # also where no link shows a number: the address is believed
+    """Return a list by page numbers from 1 or 0, or by offsets; None if the numbers do not fit."""
+    highest = max(link.value for link in links)
+    differences = {link.value - (link.label or 0) for link in labelled}
+    if not labelled and any(f"{name}=" in template for name in _OFFSETS):
+        return _by_offset(template, [link.value for link in links])
+    if differences <= {0}:  # also if no link text has a number: then the URL decides
         return _by_number(template, highest, start=1)
     if differences == {-1}:
         return _by_number(template, highest + 1, start=0)
     sizes = {
-        one.value // (one.shown - 1)
-        for one in shown
-        if one.shown is not None and one.shown > 1 and one.value % (one.shown - 1) == 0
+        link.value // (link.label - 1)
+        for link in labelled
+        if link.label is not None and link.label > 1 and link.value % (link.label - 1) == 0
     }
     if len(sizes) == 1 and (size := next(iter(sizes))) > 1:
-        return _by_offset(template, [one.value for one in links], limit=size)
+        return _by_offset(template, [link.value for link in links], limit=size)
     return None
 
 
@@ -130,11 +130,11 @@ _OFFSETS = ("offset", "start", "skip", "from", "startrow", "first", "startindex"
 def _by_number(template: str, total: int, *, start: int) -> dict[str, Any] | None:
     if not 1 < total <= MAX_PAGES:
         return None
-    found: dict[str, Any] = {
+    pagination: dict[str, Any] = {
         "url_pattern": template.replace("{}", "{page_num}"),
         "total_pages": total,
     }
-    return found | ({"start_page": 0} if start == 0 else {})
+    return pagination | ({"start_page": 0} if start == 0 else {})
 
 
 def _by_offset(
@@ -152,6 +152,6 @@ def _by_offset(
 
 
 def _is_window(links: Sequence[_Numbered]) -> bool:
-    """Whether the numbers shown may be but the beginning of more: no gap before the last one."""
-    values = sorted({one.value for one in links})
+    """Whether the numbers may be only the first of more: there is no gap before the last one."""
+    values = sorted({link.value for link in links})
     return len({after - before for before, after in pairwise(values)}) <= 1

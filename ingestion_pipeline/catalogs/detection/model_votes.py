@@ -1,7 +1,7 @@
-"""A model's votes on a page: asked several times, each answer checked against the page it is of.
+"""Votes of a model on a page: asked several times, each answer checked against the page.
 
-What it names must stand on the page: an address that does not is dropped with the answer, and a
-pattern that does not find its own examples is no vote.
+Whatever an answer names must stand on the page: an answer with another URL is dropped, and a
+pattern that does not find its own examples is not counted as a vote.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from ingestion_pipeline.reading.llm import (
 from ingestion_pipeline.settings.systems import Detection
 
 VERSION = "detection 1"
-MAX_CHARACTERS = 60_000  # a layout is told by the beginning of a page
+MAX_CHARACTERS = 60_000  # the beginning of a page is enough to recognise its layout
 MAX_EXAMPLES = 20
 UNKNOWN = "UNKNOWN"
 _KINDS = tuple(
-    one.value for one in (PageType.DETAIL, PageType.DETAIL_LINKS, PageType.CATEGORY_LINKS)
+    kind.value for kind in (PageType.DETAIL, PageType.DETAIL_LINKS, PageType.CATEGORY_LINKS)
 )
 _DIGITS = re.compile(r"[0-9]+")
 
@@ -105,54 +105,56 @@ class ModelVoters:
         self._entity = entity
 
     async def page_type(self, page: PageAnalysis) -> Tally[str]:
-        """What the page is for; an unknown type is nobody's vote."""
+        """Vote on the type of the page; an unknown type is not counted."""
         prompt = _prompt("page_type", _PAGE_TYPE_PROMPT, self._entity)
-        answers = await self._asked(page, prompt, PAGE_TYPE, self._settings.page_type_votes)
-        given = [str(answer["page_type"]) if answer else UNKNOWN for answer in answers]
-        return tally([None if one == UNKNOWN else one for one in given])
+        answers = await self._ask(page, prompt, PAGE_TYPE, self._settings.page_type_votes)
+        types = [str(answer["page_type"]) if answer else UNKNOWN for answer in answers]
+        return tally([None if name == UNKNOWN else name for name in types])
 
     async def pagination(self, page: PageAnalysis) -> Tally[str]:
-        """How its list goes on, as JSON of a recipe's `pagination`."""
+        """Vote on how the page's list continues, as JSON of a recipe's `pagination`."""
         prompt = _prompt("pagination", _PAGINATION_PROMPT, self._entity)
-        answers = await self._asked(page, prompt, PAGINATION, self._settings.pagination_votes)
+        answers = await self._ask(page, prompt, PAGINATION, self._settings.pagination_votes)
         checked = [checked_pagination(page, answer) if answer else None for answer in answers]
-        return tally([json.dumps(found, sort_keys=True) if found else None for found in checked])
+        return tally([json.dumps(parsed, sort_keys=True) if parsed else None for parsed in checked])
 
     async def link_pattern(self, page: PageAnalysis) -> Tally[str]:
-        """Which of its links lead on; patterns that find the same links are the same vote."""
+        """Vote on the links to follow; patterns that find the same links are the same vote."""
         prompt = _prompt("links", _LINKS_PROMPT, self._entity)
-        answers = await self._asked(page, prompt, LINKS, self._settings.link_votes)
+        answers = await self._ask(page, prompt, LINKS, self._settings.link_votes)
         markdown = simplified_markdown(page.html)
         first_of: dict[frozenset[str], str] = {}
         votes: list[str | None] = []
         for answer in answers:
-            found = checked_pattern(page, markdown, answer) if answer else None
-            votes.append(first_of.setdefault(found[1], found[0]) if found else None)
+            vote = checked_pattern(page, markdown, answer) if answer else None
+            votes.append(first_of.setdefault(vote[1], vote[0]) if vote else None)
         return tally(votes)
 
-    async def _asked(
+    async def _ask(
         self, page: PageAnalysis, prompt: Prompt, schema: AnswerSchema, times: int
     ) -> list[Mapping[str, Any] | None]:
-        """The answers, None for each that was not given; each is a question of its own."""
+        """Ask the question `times` times; return the answers, None for each that is missing."""
         text = to_markdown(page.html, url=page.url)[:MAX_CHARACTERS]
-        links = tuple(one.url for one in page.anchors)
+        links = tuple(anchor.url for anchor in page.anchors)
         billing = Billing(call_site=f"detect_{prompt.name}", source_id=self._source_id)
         questions = [
             Question(
                 prompt=prompt,
                 schema=schema,
                 page=PageText(text=text, links=links),
-                # Else the second would be answered with what the first kept.
+                # Else the second would be answered from the cache of the first.
                 extractor_version=f"{VERSION}, answer {number}",
             )
             for number in range(1, times + 1)
         ]
-        came = await asyncio.gather(*(self._client.ask(one, billing) for one in questions))
+        results = await asyncio.gather(
+            *(self._client.ask(question, billing) for question in questions)
+        )
         answers: list[Mapping[str, Any] | None] = []
-        for one in came:
-            match one:
+        for result in results:
+            match result:
                 case Answered():
-                    answers.append(one.data)
+                    answers.append(result.data)
                 case Unanswered():
                     answers.append(None)
                 case OverBudget():
@@ -161,28 +163,28 @@ class ModelVoters:
 
 
 def checked_pagination(page: PageAnalysis, answer: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The pagination that the answer means; None unless its second page is linked on the page."""
+    """Return the answer's pagination; None unless the page links to its second page."""
     url, second = answer.get("second_page_url"), answer.get("second_number")
     first, counts = answer.get("first_number") or 0, answer.get("counts")
     is_linked = isinstance(url, str) and any(
-        url in (one.url, _path(one.url)) for one in page.anchors
+        url in (anchor.url, _path(anchor.url)) for anchor in page.anchors
     )
     if not is_linked or counts not in {"page_num", "offset"} or not isinstance(second, int):
         return None
     address = cast("str", url)
-    places = [one for one in _DIGITS.finditer(address) if int(one[0]) == second]
+    places = [place for place in _DIGITS.finditer(address) if int(place[0]) == second]
     if not places:
         return None
     start, end = places[-1].span()
     pattern = f"{address[:start]}{{{counts}}}{address[end:]}"
     total = max(2, int(answer.get("total_pages") or 2))
-    found: dict[str, Any] = {"url_pattern": pattern, "total_pages": total}
-    found |= {"limit": second - first} if counts == "offset" else {"start_page": second - 1}
+    pagination: dict[str, Any] = {"url_pattern": pattern, "total_pages": total}
+    pagination |= {"limit": second - first} if counts == "offset" else {"start_page": second - 1}
     try:
-        recipe_of({"recipe": {"page_type": PageType.DETAIL.value, "pagination": found}})
+        recipe_of({"recipe": {"page_type": PageType.DETAIL.value, "pagination": pagination}})
     except BadRecipe:
         return None
-    return found
+    return pagination
 
 
 def _path(url: str) -> str:
@@ -192,22 +194,22 @@ def _path(url: str) -> str:
 def checked_pattern(
     page: PageAnalysis, markdown: str, answer: Mapping[str, Any]
 ) -> tuple[str, frozenset[str]] | None:
-    """The pattern and what it finds; None unless it finds each of the answer's own examples."""
+    """Return the pattern and its matches; None unless it finds each of the answer's examples."""
     pattern, examples = answer.get("pattern"), list(answer.get("examples") or [])[:MAX_EXAMPLES]
     if not isinstance(pattern, str) or not pattern.strip() or not examples:
         return None
     try:
         links = LinkPattern(pattern).checked()
-        found = frozenset(matched_links(markdown, links, page.url))
+        matched = frozenset(matched_links(markdown, links, page.url))
     except BadPattern:
         return None
-    is_theirs = all(_is_target(one, page, links) for one in examples)
-    return (pattern, found) if found and is_theirs else None
+    is_theirs = all(_is_target(example, page, links) for example in examples)
+    return (pattern, matched) if matched and is_theirs else None
 
 
 def _is_target(example: str, page: PageAnalysis, pattern: LinkPattern) -> bool:
-    """Whether the example is a link of the page, and the pattern finds it."""
-    is_there = any(one.url == example or one.url.endswith(example) for one in page.anchors)
+    """Whether the example is a link of the page and the pattern finds it."""
+    is_there = any(anchor.url == example or anchor.url.endswith(example) for anchor in page.anchors)
     return is_there and pattern.find(example) is not None
 
 

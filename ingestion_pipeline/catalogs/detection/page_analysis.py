@@ -1,4 +1,4 @@
-"""A page as detection sees it: where it leads, by what words, and the records that rules find."""
+"""Analyze a page for detection: its links with their texts, and the records that rules find."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CODE_ALONE = re.compile(r"[A-Z][A-Z&]{1,7}[ -]?[0-9]{2,4}[A-Z]{0,2}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchor:
-    """A link by its canonical URL; `is_aside` if it stands in a menu or its like."""
+    """A link by its canonical URL; `is_aside` if it stands in a menu, header, footer or sidebar."""
 
     url: str
     text: str
@@ -40,13 +40,13 @@ class Anchor:
 
     @property
     def names_course(self) -> bool:
-        """Whether its words are a course's: a code, alone or before a title."""
+        """Whether its text is that of a course: a code, alone or before a title."""
         return _CODE_ALONE.fullmatch(self.text) is not None or read_heading(self.text) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenRecords:
-    """What rules find on a page: how many records, how many of them whole, how much they say."""
+class RecordStats:
+    """What rules find on a page: records, how many are complete, length of descriptions."""
 
     count: int = 0
     complete: int = 0
@@ -57,35 +57,37 @@ class SeenRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageAnalysis:
-    """What one look at a page tells; `records` is None if no rules read the wanted entity."""
+    """The signals of one fetched page; `records` is None if no rules exist for the entity."""
 
     url: str
     html: str
     title: str
     anchors: tuple[Anchor, ...]
     following: tuple[PageLink, ...]
-    records: SeenRecords | None
+    records: RecordStats | None
     has_form: bool = False
     is_rendered: bool = False
     routes: tuple[str, ...] = ()  # links to places within the page that only its script knows
     is_shell: bool = False  # it shows next to nothing before its script has run
 
     def without(self, urls: Collection[str]) -> PageAnalysis:
-        """The same without the links to these: what two pages share is their site's menu."""
-        kept = tuple(one for one in self.anchors if identity(one.url) not in urls)
-        return replace(self, anchors=kept)
+        """Return the analysis without links to these: what two pages share is the site's menu."""
+        anchors = tuple(anchor for anchor in self.anchors if identity(anchor.url) not in urls)
+        return replace(self, anchors=anchors)
 
     @property
     def targets(self) -> frozenset[str]:
-        """Every page it leads to, and itself."""
-        return frozenset([identity(self.url), *(identity(one.url) for one in self.anchors)])
+        """The identities of the page and of every page it links to."""
+        return frozenset([identity(self.url), *(identity(anchor.url) for anchor in self.anchors)])
 
 
-def look_at(html: str, url: str, *, kind: EntityType, is_rendered: bool = False) -> PageAnalysis:
-    """Everything that rules see of the page.
+def analyze_page(
+    html: str, url: str, *, kind: EntityType, is_rendered: bool = False
+) -> PageAnalysis:
+    """Return all signals that rules read from the page.
 
     Raises:
-        Permanent: the page is a bomb (see `parse_html`).
+        Permanent: the page is a parser bomb (see `parse_html`).
     """
     tree = parse_html(html)
     heads = [clean_text(node.text()) or "" for node in tree.css("title, h1")]
@@ -95,7 +97,7 @@ def look_at(html: str, url: str, *, kind: EntityType, is_rendered: bool = False)
         title=" | ".join(heads[:4]),
         anchors=tuple(_anchors(tree, url)),
         following=tuple(following_pages(tree, url)),
-        records=seen_records(html, kind),
+        records=record_stats(html, kind),
         has_form=tree.css_first("form select, form[method='post' i]") is not None,
         is_rendered=is_rendered,
         routes=_routes(tree),
@@ -104,85 +106,90 @@ def look_at(html: str, url: str, *, kind: EntityType, is_rendered: bool = False)
 
 
 def _routes(tree: LexborHTMLParser) -> tuple[str, ...]:
-    """Links such as `#/courses?group=Welding`: to a server they are all the page itself."""
+    """Return links such as `#/courses?group=Welding`: to a server they are all the same page."""
     nodes = tree.css("a[href^='#/'], a[href^='#!'], a[href*='/#/'], a[href*='/#!']")[:MAX_ANCHORS]
     return tuple(dict.fromkeys(str(node.attrs.get("href")) for node in nodes))
 
 
 def _is_shell(tree: LexborHTMLParser) -> bool:
+    """Whether the page shows next to nothing before its script has run."""
     if tree.css_first("script") is None or tree.body is None:
         return False
-    kept = tree.body.clone()
-    for node in kept.css("script, style, noscript, template"):
+    body = tree.body.clone()
+    for node in body.css("script, style, noscript, template"):
         node.decompose()
-    return len(kept.text().split()) < LEAST_WORDS and kept.css_first("a[href]") is None
+    return len(body.text().split()) < LEAST_WORDS and body.css_first("a[href]") is None
 
 
-def seen_records(html: str, kind: EntityType) -> SeenRecords | None:
-    """What the rules of the entity find; None if it has none."""
+def record_stats(html: str, kind: EntityType) -> RecordStats | None:
+    """Return what the rules of the entity find; None if it has no rules."""
     try:
         reading = read_records(kind, html)
     except NoRules:
         return None
     lengths = [
-        len(str(text)) for one in reading.records if (text := one.fields.get("course_description"))
+        len(str(text))
+        for record in reading.records
+        if (text := record.fields.get("course_description"))
     ]
-    return SeenRecords(
+    return RecordStats(
         count=len(reading.records),
         complete=len(lengths),
         description_characters=sum(lengths) / len(lengths) if lengths else 0.0,
-        names=tuple(str(one.fields.get("course_name") or "") for one in reading.records[:500]),
+        names=tuple(
+            str(record.fields.get("course_name") or "") for record in reading.records[:500]
+        ),
         by="; ".join(reading.notes),
     )
 
 
 def _anchors(tree: LexborHTMLParser, url: str) -> list[Anchor]:
     base, own = base_of(tree, url), identity(canonical_or_none(url) or url)
-    found: dict[str, Anchor] = {}
+    anchors: dict[str, Anchor] = {}
     asides = _Asides()
     for node in tree.css("a[href]")[:MAX_ANCHORS]:
         address = canonical_or_none(linked_page(base, node.attrs.get("href")) or "")
         if address is None or identity(address) == own:
             continue
         text = clean_text(node.text()) or ""
-        known = found.get(address)
-        if known is None or ((known.is_aside or not known.names_course) and text):
+        existing = anchors.get(address)
+        if existing is None or ((existing.is_aside or not existing.names_course) and text):
             is_aside = asides.has(node)
-            if known is None or known.is_aside >= is_aside:
-                found[address] = Anchor(url=address, text=text[:200], is_aside=is_aside)
-    return list(found.values())
+            if existing is None or existing.is_aside >= is_aside:
+                anchors[address] = Anchor(url=address, text=text[:200], is_aside=is_aside)
+    return list(anchors.values())
 
 
 class _Asides:
-    """Which elements are menus, asked once for each."""
+    """Cache of which elements are menus, so that each is examined once."""
 
     def __init__(self) -> None:
-        self._known: dict[int, bool] = {}
+        self._cache: dict[int, bool] = {}
 
     def has(self, node: LexborNode) -> bool:
-        """Whether the node stands in one."""
+        """Whether the node stands in a menu."""
         way: list[int] = []
         current, answer = node.parent, False
         while current is not None and current.is_element_node and current.tag != "body":
-            if current.mem_id in self._known:
-                answer = self._known[current.mem_id]
+            if current.mem_id in self._cache:
+                answer = self._cache[current.mem_id]
                 break
             way.append(current.mem_id)
             if _is_aside(current):
                 answer = True
                 break
             current = current.parent
-        self._known |= dict.fromkeys(way, answer)
+        self._cache |= dict.fromkeys(way, answer)
         return answer
 
 
 def _is_aside(node: LexborNode) -> bool:
     if node.tag in _ASIDE_TAGS:
         return True
-    said = f"{node.attrs.get('class') or ''} {node.attrs.get('id') or ''}".lower()
-    return bool(said.strip()) and _named_aside(said)
+    names = f"{node.attrs.get('class') or ''} {node.attrs.get('id') or ''}".lower()
+    return bool(names.strip()) and _named_aside(names)
 
 
 @lru_cache(maxsize=2_000)
-def _named_aside(said: str) -> bool:
-    return _ASIDE_NAME.search(said) is not None
+def _named_aside(names: str) -> bool:
+    return _ASIDE_NAME.search(names) is not None

@@ -1,21 +1,21 @@
-"""What a page is for, by rules: its records and its links speak, and a doubt is said as one."""
+"""Decide by rules what a page is for, from its records and links; a doubt is reported as one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from ingestion_pipeline.catalogs.detection.link_shapes import COURSE_SHARE, Cluster, clusters_of
-from ingestion_pipeline.catalogs.detection.page_analysis import PageAnalysis, SeenRecords
+from ingestion_pipeline.catalogs.detection.page_analysis import PageAnalysis, RecordStats
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
 
 TEASER_CHARACTERS = 160  # a course's description in a list of links is a line, not a paragraph
 MANY_LINKS = 3  # of one shape and in the content; fewer stand on any page
-STRAY_LINKS = 5  # so many course links beside one record: the page is a list, or a course with more
+STRAY_LINKS = 5  # with so many course links beside one record the page may be a list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagePurpose:
-    """The page type if rules are sure of it; None if the links' own pages, or a model, must say."""
+    """The page type if rules are sure; None if the linked pages, or a model, must decide."""
 
     page_type: PageType | None
     why: str
@@ -23,24 +23,24 @@ class PagePurpose:
 
     @property
     def leads_on(self) -> bool:
-        """Whether it is a page of links, be it by their words or by their number."""
+        """Whether it is a page of links, by their texts or by their number."""
         if self.page_type is not None:
             return self.page_type is not PageType.DETAIL
         return any(
-            len(one.anchors) >= MANY_LINKS and one.aside_share < COURSE_SHARE
-            for one in self.clusters
+            len(cluster.anchors) >= MANY_LINKS and cluster.aside_share < COURSE_SHARE
+            for cluster in self.clusters
         )
 
 
-def judged(page: PageAnalysis, *siblings: PageAnalysis) -> PagePurpose:
-    """Return what the page is for; the shapes of its links are those of its siblings, too."""
+def purpose_of(page: PageAnalysis, *siblings: PageAnalysis) -> PagePurpose:
+    """Return what the page is for; the link shapes are those of the page and its siblings."""
     clusters = tuple(clusters_of(page, *siblings))
-    courses = next((one for one in clusters if one.course_share >= COURSE_SHARE), None)
+    courses = next((cluster for cluster in clusters if cluster.course_share >= COURSE_SHARE), None)
     records = page.records
     if records is not None and records.count:
         if (why := _is_list_of(records, courses, page)) is None:
-            said = f"{records.count} records, {records.complete} of them whole"
-            return PagePurpose(page_type=PageType.DETAIL, why=said, clusters=clusters)
+            summary = f"{records.count} records, {records.complete} of them whole"
+            return PagePurpose(page_type=PageType.DETAIL, why=summary, clusters=clusters)
         return PagePurpose(
             page_type=PageType.DETAIL_LINKS, why=why, clusters=_first(courses, clusters)
         )
@@ -52,12 +52,14 @@ def judged(page: PageAnalysis, *siblings: PageAnalysis) -> PagePurpose:
     return PagePurpose(page_type=None, why=_doubt(page, clusters), clusters=clusters)
 
 
-def _first(one: Cluster | None, clusters: tuple[Cluster, ...]) -> tuple[Cluster, ...]:
-    return clusters if one is None else (one, *(other for other in clusters if other is not one))
+def _first(first: Cluster | None, clusters: tuple[Cluster, ...]) -> tuple[Cluster, ...]:
+    return (
+        clusters if first is None else (first, *(other for other in clusters if other is not first))
+    )
 
 
-def _is_list_of(records: SeenRecords, courses: Cluster | None, page: PageAnalysis) -> str | None:
-    """Why records on a page are but a list of what it links to; None if they are the records."""
+def _is_list_of(records: RecordStats, courses: Cluster | None, page: PageAnalysis) -> str | None:
+    """Explain why the records are only a list of linked ones; None if they are the records."""
     if courses is None:
         return None
     links = len(courses.anchors)
@@ -73,7 +75,8 @@ def _is_list_of(records: SeenRecords, courses: Cluster | None, page: PageAnalysi
 
 
 def _doubt(page: PageAnalysis, clusters: tuple[Cluster, ...]) -> str:
-    seen = "; ".join(str(one) for one in clusters[:3]) or "no links of one shape"
+    """Describe what was seen on a page whose type rules cannot decide."""
+    seen = "; ".join(str(cluster) for cluster in clusters[:3]) or "no links of one shape"
     records = "no records" if page.records is not None else "records that no rules read"
     form = ", and a form to be filled in" if page.has_form else ""
     return f"{records}, {seen}{form}"

@@ -1,4 +1,4 @@
-"""The platforms that catalogues are built with, which are data: `platforms.yaml`."""
+"""The platforms that catalogues are built with, read from `platforms.yaml`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COURSEDOG = "coursedog"
 
 
 class CatalogPlatform(BaseModel):
-    """How a platform is told, and where its links lead on."""
+    """How a platform is recognised, and which of its links lead on."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -33,7 +33,7 @@ class CatalogPlatform(BaseModel):
 
 @lru_cache(maxsize=1)
 def platforms() -> tuple[CatalogPlatform, ...]:
-    """The platforms that are known, in the order in which they are tried."""
+    """Return the known platforms in the order in which they are tried."""
     file = resources.files("ingestion_pipeline.catalogs.detection") / "platforms.yaml"
     return TypeAdapter(tuple[CatalogPlatform, ...]).validate_python(
         yaml.safe_load(file.read_text())
@@ -41,25 +41,25 @@ def platforms() -> tuple[CatalogPlatform, ...]:
 
 
 def platform_of(page: PageAnalysis) -> CatalogPlatform | None:
-    """The first platform whose marks the page or its address bears."""
-    for one in platforms():
-        if any(_searches(mark, page.html) for mark in one.marks):
-            return one
-        if any(_searches(mark, page.url) for mark in one.urls):
-            return one
+    """Return the first platform whose marks the page or its URL has."""
+    for platform in platforms():
+        if any(_searches(mark, page.html) for mark in platform.marks):
+            return platform
+        if any(_searches(mark, page.url) for mark in platform.urls):
+            return platform
     return None
 
 
 def school_ids(platform: CatalogPlatform, html: str) -> tuple[str, ...]:
-    """The ids that the page may mean, the surest first."""
-    found = (one[1] for text in platform.school_ids for one in _compiled(text).finditer(html))
-    return tuple(dict.fromkeys(found))
+    """Return the school ids that the page may mean, the most certain first."""
+    matches = (match[1] for text in platform.school_ids for match in _compiled(text).finditer(html))
+    return tuple(dict.fromkeys(matches))
 
 
-def known_clusters(platform: CatalogPlatform, pages: Sequence[PageAnalysis]) -> list[Cluster]:
+def platform_clusters(platform: CatalogPlatform, pages: Sequence[PageAnalysis]) -> list[Cluster]:
     """Return the links of these sibling pages of the platform's own shapes, deepest level first.
 
-    What lies below a page's own address is a shape of that page alone, and of none of its siblings.
+    A shape below a page's own URL belongs to that page alone, and to none of its siblings.
     """
     address = pages[0].url.partition("?")[0].rstrip("/") + "/"
     own = re.sub(r"([.+*?()|\[\]{}^$\\])", r"\\\1", address)

@@ -1,12 +1,12 @@
-"""What a catalogue is read for: entity types as data, the rules that find them, and records.
+"""Extract records from catalogue pages: entity types as data, extraction rules and records.
 
-The ladder (`read_page`): data that a page has for machines, selectors that a source gives, layouts
-of known vendors, layout alone, then a cheap model, then a strong one. Which pages are read, and
-where records are kept, is not decided here.
+`read_page` tries the extraction methods from the cheapest to the costliest: embedded data,
+configured selectors, layouts of known vendors, generic layout, a cheap model, then a strong one.
+Which pages are read, and where records are stored, is decided elsewhere.
 """
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, entity_type
-from ingestion_pipeline.catalogs.extraction.item_keys import item_key, item_keys, read_as
+from ingestion_pipeline.catalogs.extraction.item_keys import item_key, item_keys, reader_hash
 from ingestion_pipeline.catalogs.extraction.page_result import (
     ExtractionOverBudget,
     PageContent,
@@ -28,7 +28,7 @@ __all__ = [
     "entity_type",
     "item_key",
     "item_keys",
-    "read_as",
     "read_page",
+    "reader_hash",
     "selectors_of",
 ]

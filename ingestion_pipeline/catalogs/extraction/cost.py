@@ -1,4 +1,4 @@
-"""What reading pages by models may cost, known before it begins."""
+"""Estimate what reading pages with models may cost, before any of them is read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ingestion_pipeline.catalogs.extraction.prompts import (
     reading_question,
 )
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import COURSE, has_rules
-from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, declared
+from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, load_entity_config
 from ingestion_pipeline.catalogs.learning.learned_selectors import learned_facts
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.pages.content.store import ContentStore
@@ -29,12 +29,12 @@ from ingestion_pipeline.sources import Kind, Source
 from ingestion_pipeline.store.tables import extractions, pages, snapshots
 from ingestion_pipeline.tasks.errors import WorkError
 
-OUTPUT_SHARE = 1.2  # of the text: an answer repeats it between the names of fields
+OUTPUT_SHARE = 1.2  # of the text, which an answer repeats between field names
 LEAST_OUTPUT_TOKENS = 200
 
 
-class Prediction(NamedTuple):
-    """What a reading takes at most, questions that are asked again apart.
+class CostEstimate(NamedTuple):
+    """Upper bound of calls, tokens and cost of reading pages, repeated questions excluded.
 
     `usd` is None where a model has no price in the settings.
     """
@@ -46,107 +46,109 @@ class Prediction(NamedTuple):
     def __str__(self) -> str:
         if not self.calls:
             return "no model is asked: 0 calls, 0 USD"
-        money = "at a price nobody has told" if self.usd is None else f"{self.usd:.4f} USD"
+        money = "price unknown" if self.usd is None else f"{self.usd:.4f} USD"
         return f"at most {self.calls} calls, {self.tokens} tokens, {money}"
 
 
-def predicted_cost(kind: EntityType, sizes: Iterable[int], settings: Settings) -> Prediction:
-    """What pages of these sizes (bytes of cleaned text) cost at most, if rules read none of them.
+def predicted_cost(kind: EntityType, sizes: Iterable[int], settings: Settings) -> CostEstimate:
+    """Return the highest cost of pages of these sizes (bytes of cleaned text), if rules read none.
 
-    Each part is counted for the cheap and for the strong model; nothing is asked where none is
-    configured. What an answer that was kept saves is not known here.
+    Each part is counted for the cheap and for the strong model; the cost is zero where no model is
+    configured. Savings by cached answers are not included.
     """
     if not settings.has_model:
-        return Prediction(calls=0, tokens=0, usd=Decimal(0))
+        return CostEstimate(calls=0, tokens=0, usd=Decimal(0))
     return cost_with_models(kind, sizes, settings)
 
 
-def cost_with_models(kind: EntityType, sizes: Iterable[int], settings: Settings) -> Prediction:
-    """The same, if the models that the settings name were there."""
-    usages = [one for size in sizes for one in _usages(kind, size, settings)]
+def cost_with_models(kind: EntityType, sizes: Iterable[int], settings: Settings) -> CostEstimate:
+    """Return the same estimate as if the models named in the settings were configured."""
+    usages = [usage for size in sizes for usage in _usages(kind, size, settings)]
     models = list(dict.fromkeys((settings.model_cheap, settings.model_strong)))
     prices = price_table(settings.models.prices)
-    known = [known_price(model, prices) for model in models]
-    paid = [cost_usd(one, price) for one in usages for price in known if price is not None]
-    tokens = sum(one.input_tokens + one.output_tokens for one in usages) * len(models)
-    return Prediction(
+    model_prices = [known_price(model, prices) for model in models]
+    paid = [
+        cost_usd(usage, price) for usage in usages for price in model_prices if price is not None
+    ]
+    tokens = sum(usage.input_tokens + usage.output_tokens for usage in usages) * len(models)
+    return CostEstimate(
         calls=len(usages) * len(models),
         tokens=tokens,
-        usd=None if None in known else sum(paid, Decimal(0)),
+        usd=None if None in model_prices else sum(paid, Decimal(0)),
     )
 
 
 def _usages(kind: EntityType, size: int, settings: Settings) -> Sequence[Usage]:
-    """One for each question about a page of that size."""
-    around = _around(kind)
+    """Return the usage of each question about a page of that size."""
+    overhead_bytes = _question_overhead_bytes(kind)
     tokens = estimated_usage(input_bytes=size, output_tokens=0).input_tokens
     count = 1 if tokens <= LONG_TOKENS else -(-tokens // PART_TOKENS)
     count += kind.presence_check
-    written = max(LEAST_OUTPUT_TOKENS, round(tokens * OUTPUT_SHARE / count))
-    one = estimated_usage(
-        input_bytes=around + -(-size // count),
-        output_tokens=min(written, settings.models.max_output_tokens),
+    output_tokens = max(LEAST_OUTPUT_TOKENS, round(tokens * OUTPUT_SHARE / count))
+    usage = estimated_usage(
+        input_bytes=overhead_bytes + -(-size // count),
+        output_tokens=min(output_tokens, settings.models.max_output_tokens),
     )
-    return [one] * count
+    return [usage] * count
 
 
-def _around(kind: EntityType) -> int:
-    """Bytes of a question without its page."""
+def _question_overhead_bytes(kind: EntityType) -> int:
+    """Return the bytes of a question without its page."""
     question = reading_question(kind, PageText(text=""))
     return conversation(question).size_bytes + len(answer_schema(kind).as_text().encode())
 
 
 NO_MODEL = "no model configured (OPENAI_API_KEY or OPENAI_BASE_URL)"
-SAMPLED = 25  # texts that are measured; of the others only the size of the body is known
+SAMPLED = 25  # texts to measure; the size of the others is estimated from the body
 
 
 class DetailPage(NamedTuple):
-    """A page of records: the size of its body, and the object that is its text."""
+    """Size of a record page's body, and the hash of its stored text."""
 
     size_bytes: int
     text_hash: str | None
 
 
 def catalog_facts(connection: Connection, source: Source, settings: Settings) -> dict[str, object]:
-    """How far the source's last extraction is, what was learned, and what the next may cost."""
+    """Return the last extraction's progress, learned selectors and the next one's highest cost."""
     facts = crawl_facts(connection, source.id) | learned_facts(connection, source.id)
     return facts | cost_facts(connection, source, settings)
 
 
 def cost_facts(connection: Connection, source: Source, settings: Settings) -> dict[str, object]:
-    """What reading every page of the last extraction anew would cost at most, for people to read.
+    """Return the highest cost of reading every page of the last extraction again, as text.
 
-    Nothing for what is no catalogue. Unchanged pages and answers that are kept cost nothing; what
-    there will be new is not known.
+    Empty for a source that is no catalogue. Unchanged pages and cached answers cost nothing; the
+    number of new pages is not known.
     """
     if source.kind is not Kind.CATALOG:
         return {}
     try:
-        wanted = declared(source.config, settings)
+        entity_config = load_entity_config(source.config, settings)
     except ValueError as error:
         return {"predicted_cost": f"not known: {error}"}
     content = ContentStore(settings.home / "content")
     sizes = text_sizes(_last_pages(connection, source.id), content)
     if not sizes:
         return {"predicted_cost": "not known before pages were visited"}
-    if not settings.has_model and not could_tell(wanted):
-        found = cost_with_models(wanted.kind, sizes, settings)
-        said = f"once there is a model: {found}, for {len(sizes)} pages; {NO_MODEL}"
-        return {"predicted_cost": said}
-    found = predicted_cost(wanted.kind, sizes, settings)
-    said = f"{found}, for {len(sizes)} pages"
-    if found.calls and has_rules(wanted.kind, wanted.selectors):
-        said += "; a page that rules read, or that is unchanged, costs nothing"
-    return {"predicted_cost": said}
+    if not settings.has_model and not can_finish_by_rules(entity_config):
+        cost = cost_with_models(entity_config.kind, sizes, settings)
+        message = f"once there is a model: {cost}, for {len(sizes)} pages; {NO_MODEL}"
+        return {"predicted_cost": message}
+    cost = predicted_cost(entity_config.kind, sizes, settings)
+    message = f"{cost}, for {len(sizes)} pages"
+    if cost.calls and has_rules(entity_config.kind, entity_config.selectors):
+        message += "; a page that rules read, or that is unchanged, costs nothing"
+    return {"predicted_cost": message}
 
 
-def could_tell(wanted: EntityConfig) -> bool:
-    """Whether rules may have the last word where no model is: else its pages wait for one."""
-    return wanted.kind.name == COURSE or wanted.selectors is not None
+def can_finish_by_rules(entity_config: EntityConfig) -> bool:
+    """Return whether rules alone may decide without a model; else the pages wait for one."""
+    return entity_config.kind.name == COURSE or entity_config.selectors is not None
 
 
 def text_sizes(rows: Sequence[DetailPage], content: ContentStore) -> list[int]:
-    """Bytes of each page's cleaned text: of some measured, of the others by their share."""
+    """Return the bytes of each page's cleaned text: a sample is measured, the others are scaled."""
     step = max(1, len(rows) // SAMPLED)
     measured = [
         (row.size_bytes, size)
@@ -158,7 +160,7 @@ def text_sizes(rows: Sequence[DetailPage], content: ContentStore) -> list[int]:
     return [round(row.size_bytes * share) for row in rows]
 
 
-_BY_MODELS = (PageType.DETAIL, PageType.EXPLORATORY)  # an API's answer needs none
+_BY_MODELS = (PageType.DETAIL, PageType.EXPLORATORY)  # API answers need no model
 
 
 def _last_pages(connection: Connection, source_id: str) -> list[DetailPage]:
@@ -183,5 +185,5 @@ def _text_size(text_hash: str | None, content: ContentStore) -> int | None:
         return None
     try:
         return len(content.get(text_hash))
-    except WorkError:  # lost on disk: others tell as much
+    except WorkError:  # lost on disk: the other samples suffice
         return None

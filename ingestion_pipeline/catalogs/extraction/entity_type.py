@@ -1,4 +1,4 @@
-"""Entity types as data: a schema file names the fields, what is required, and the rules."""
+"""Define entity types by schema files that name the fields, the required ones and the rules."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-# What a source's `selectors` and an exported row call something else.
+# Names with another meaning in a source's `selectors` and in exported rows.
 RESERVED = frozenset({"record", "evidence", "rung", "confidence"})
-EVIDENCE = "_evidence"  # ends what a model is asked for beside a derived field
+EVIDENCE = "_evidence"  # suffix of the quote that a model gives beside a derived field
 _FOLDER = resources.files("ingestion_pipeline.catalogs.extraction") / "types"
 
 
 class FieldKind(StrEnum):
-    """What a field's value is."""
+    """The type of a field's value."""
 
     TEXT = "text"
     NUMBER = "number"
@@ -34,7 +34,7 @@ class _Data(BaseModel):
 
 
 class EntityField(_Data):
-    """A field of a type; a derived one is concluded from words that are not its value."""
+    """A field of an entity type; a derived one is inferred from words that are not its value."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,60}$")
     kind: FieldKind
@@ -44,14 +44,16 @@ class EntityField(_Data):
     about: str = ""
 
     @model_validator(mode="after")
-    def _choices_belong_to_a_choice(self) -> EntityField:
+    def _check_choices(self) -> EntityField:
         if bool(self.choices) != (self.kind is FieldKind.CHOICE):
-            raise ValueError(f"{self.name}: a choice has choices, and nothing else has")
+            raise ValueError(
+                f"{self.name}: choices are required for kind choice, and for no other kind"
+            )
         return self
 
 
 class SingleGoesToMax(_Data):
-    """One value without another is the upper one."""
+    """Rule: a single value is the upper bound of a range."""
 
     rule: Literal["single_goes_to_max"]
     field: str
@@ -59,7 +61,7 @@ class SingleGoesToMax(_Data):
 
 
 class DefaultsTo(_Data):
-    """A field that is absent takes another one's value."""
+    """Rule: an absent field takes the value of another."""
 
     rule: Literal["defaults_to"]
     field: str
@@ -67,7 +69,7 @@ class DefaultsTo(_Data):
 
 
 class Excludes(_Data):
-    """Where a flag is set, a field has no meaning."""
+    """Rule: a field has no meaning where a flag is set."""
 
     rule: Literal["excludes"]
     when: str
@@ -78,17 +80,17 @@ Rule = Annotated[SingleGoesToMax | DefaultsTo | Excludes, Field(discriminator="r
 
 
 class Embedded(_Data):
-    """How data for machines states it: schema.org's types, and for each field its properties."""
+    """Mapping of embedded data: schema.org types, and the properties of each field."""
 
     types: tuple[str, ...]
     fields: Mapping[str, tuple[str, ...]]
 
 
 class Titled(_Data):
-    """A page of its own: the title names it, the first paragraphs describe it.
+    """Rule for a page about one entity: the title names it, the first paragraphs describe it.
 
-    Without one of the phrases in the title (or a part of the path in its URL) it is not evident;
-    those of `choices` also say which choice is meant, the first that is found.
+    It applies only if the title has one of the phrases, or the URL has one of the path segments.
+    The phrases of `choices` also select the choice: the first that matches.
     """
 
     name: str
@@ -100,7 +102,7 @@ class Titled(_Data):
 
 
 class ListedRule(_Data):
-    """Items of the lists under headings that say one of the phrases, by what they say."""
+    """Rule for lists: items below a heading that has a phrase, each phrase with its choice."""
 
     field: str
     choice: str
@@ -108,10 +110,10 @@ class ListedRule(_Data):
 
 
 class EntityType(_Data):
-    """What a catalogue is read for.
+    """An entity that catalogues are read for.
 
-    `key` names the fields that tell two records apart (default: those required), `announced_as` the
-    words with which a page counts its records, `link_phrases` those of links worth exploring.
+    `key` names the fields that identify a record (default: the required ones), `announced_as` the
+    words with which a page counts its records, `link_phrases` the words of links to explore.
     """
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,59}$")
@@ -129,21 +131,21 @@ class EntityType(_Data):
     presence_check: bool = False
 
     @model_validator(mode="after")
-    def _only_fields_are_named(self) -> EntityType:
+    def _check_field_names(self) -> EntityType:
         names = {field.name for field in self.fields}
         if taken := {name for name in names if name in RESERVED or name.endswith(EVIDENCE)}:
-            raise ValueError(f"{self.name}: no field may be called {', '.join(sorted(taken))}")
-        for what, named in self._named():
+            raise ValueError(f"{self.name}: reserved field names: {', '.join(sorted(taken))}")
+        for what, named in self._field_references():
             if unknown := named - names:
-                raise ValueError(f"{self.name}: {what} names {sorted(unknown)}, which is no field")
+                raise ValueError(f"{self.name}: {what} refers to unknown fields {sorted(unknown)}")
         return self
 
     def __hash__(self) -> int:
-        """By what is hashable; two types of equal hash may still differ."""
+        """Hash the hashable fields; two types of equal hash may still differ."""
         return hash((self.name, self.fields, self.rules))
 
-    def _named(self) -> Iterator[tuple[str, set[str]]]:
-        """What names fields, and which."""
+    def _field_references(self) -> Iterator[tuple[str, set[str]]]:
+        """Yield each part of the schema that names fields, with those names."""
         yield "key", set(self.key)
         for rule in self.rules:
             yield "a rule", set(rule.model_dump(exclude={"rule"}).values())
@@ -157,43 +159,43 @@ class EntityType(_Data):
 
     @property
     def key_fields(self) -> tuple[str, ...]:
-        """The fields that tell two records apart."""
+        """The fields that identify a record."""
         return self.key or self.required or tuple(field.name for field in self.fields)
 
     @property
     def required(self) -> tuple[str, ...]:
-        """The fields without which there is no record."""
+        """The fields that every record must have."""
         return tuple(field.name for field in self.fields if field.required)
 
     @property
     def name_field(self) -> str:
-        """The field that people know a record by."""
+        """The field that holds a record's display name."""
         return self.titled.name if self.titled is not None else self.key_fields[-1]
 
     @property
     def has_rules(self) -> bool:
-        """Whether its schema says how to read it without a model."""
+        """Whether the schema describes how to extract the entity without a model."""
         return not (self.embedded is None and self.titled is None and self.listed is None)
 
     def field(self, name: str) -> EntityField:
-        """The field of that name."""
+        """Return the field of that name."""
         return next(field for field in self.fields if field.name == name)
 
 
 class UnknownEntityType(ValueError):
-    """No schema file has that name."""
+    """Error: no schema file has that name."""
 
 
 class BadEntityType(ValueError):
-    """A schema file that describes no type; the message names the file and what is wrong."""
+    """Error: a schema file describes no valid type; the message names the file and the problem."""
 
 
 def entity_type(name: str, *, folder: Path | None = None) -> EntityType:
-    """The type of that name, from the package or from the files of a folder of one's own.
+    """Return the type of that name, from the package or from the files of the folder.
 
     Raises:
-        UnknownEntityType: there is none; the message names those there are.
-        BadEntityType: a file of the folder describes none.
+        UnknownEntityType: no type has that name; the message lists the known ones.
+        BadEntityType: a file of the folder describes no valid type.
     """
     types = entity_types(folder)
     if name not in types:
@@ -202,16 +204,16 @@ def entity_type(name: str, *, folder: Path | None = None) -> EntityType:
 
 
 def entity_types(folder: Path | None = None) -> Mapping[str, EntityType]:
-    """Every type that a schema file of the package or of the folder describes.
+    """Return every type that a schema file of the package or of the folder describes, by name.
 
     Raises:
-        BadEntityType: a file of the folder describes none, or one that the package has.
+        BadEntityType: a file of the folder describes no valid type, or one that the package has.
     """
     if folder is None or not folder.is_dir():
         return _packaged()
-    own = {one.name: one for one in map(_read, sorted(folder.glob("*.yaml")))}
+    own = {type_.name: type_ for type_ in map(_read, sorted(folder.glob("*.yaml")))}
     if taken := sorted(own.keys() & _packaged().keys()):
-        raise BadEntityType(f"{folder}: {', '.join(taken)} is the package's own; choose a new name")
+        raise BadEntityType(f"{folder}: {', '.join(taken)} is built in; choose another name")
     return dict(sorted({**_packaged(), **own}.items()))
 
 
@@ -221,7 +223,7 @@ def _packaged() -> Mapping[str, EntityType]:
         (file for file in _FOLDER.iterdir() if file.name.endswith(".yaml")),
         key=lambda file: file.name,
     )
-    return {one.name: one for one in map(_read, files)}
+    return {type_.name: type_ for type_ in map(_read, files)}
 
 
 def _read(file: Traversable) -> EntityType:

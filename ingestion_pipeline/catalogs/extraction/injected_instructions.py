@@ -1,7 +1,7 @@
-"""Words on a page that are meant for a machine that reads it, and not for its visitors.
+"""Detect text on a page that is addressed to a language model and not to visitors.
 
-Not every such phrase can be known. Those that are, are kept from the model and prove nothing; a
-record that holds one is for people to look at.
+Not every such phrase can be listed. Lines with a listed phrase are hidden from the model and are no
+evidence; a record that contains one is flagged for review.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import re
 
 from ingestion_pipeline.reading.text.fingerprint import QuickCheck
 
-# Several languages; each half of a phrase is short, so that no line is slow.
-ORDERS = re.compile(
+# Several languages; the gap between the halves of a phrase is bounded, so that no line is slow.
+INJECTED_INSTRUCTIONS = re.compile(
     r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}\b(?:instructions?|prompts?|directions)\b"
     r"|\b(?:ignore|disregard|forget)\s++(?:all|any|everything|the)?\s*+(?:previous|prior|above|earlier)\b"
     r"|\byou are (?:now )?(?:an? |the )?(?:ai|artificial intelligence|language model|llm|chatbot)\b"
@@ -29,8 +29,8 @@ ORDERS = re.compile(
     r"|(?:\u6307\u793a|\u547d\u4ee4).{0,10}\u7121\u8996|\u5ffd\u7565.{0,20}(?:\u6307\u4ee4|\u6307\u793a|\u63d0\u793a)",
     re.IGNORECASE,
 )
-# Whatever these phrases are made of, whichever stands between: next to no line has it.
-_MAY_ORDER = QuickCheck(
+# A superset of these phrases, fast to search: hardly any line matches.
+_QUICK_CHECK = QuickCheck(
     r"(?:ignor|disregard|forget|override|bypass)[^\n]*"
     r"(?:instru|prompt|direction|previous|prior|above|earlier|anweisung|vorgabe)"
     r"|you are (?:now )?(?:an? |the )?(?:ai|artificial intelligence|language model|llm|chatbot)"
@@ -48,24 +48,24 @@ _MAY_ORDER = QuickCheck(
 )
 
 
-def gives_orders(text: str) -> bool:
-    """Whether the text speaks to a machine."""
-    return _speaks_to_machines(" ".join(text.split()))
+def has_injected_instructions(text: str) -> bool:
+    """Return whether the text contains instructions for a machine."""
+    return _is_injected(" ".join(text.split()))
 
 
-def without_orders(text: str) -> tuple[str, int]:
-    """The text with blanks for each line that speaks to a machine, and how many those are.
+def blank_injected_instructions(text: str) -> tuple[str, int]:
+    """Return the text with such lines replaced by blanks, and how many those are.
 
-    Every other character stays in its place: spans of the one are spans of the other.
+    Every other character keeps its position, so that spans are valid in both texts.
     """
-    if not _MAY_ORDER.sees(text):
+    if not _QUICK_CHECK.sees(text):
         return text, 0
     lines = text.split("\n")
-    found = [number for number, line in enumerate(lines) if _speaks_to_machines(line)]
-    for number in found:
+    matches = [number for number, line in enumerate(lines) if _is_injected(line)]
+    for number in matches:
         lines[number] = " " * len(lines[number])
-    return "\n".join(lines), len(found)
+    return "\n".join(lines), len(matches)
 
 
-def _speaks_to_machines(line: str) -> bool:
-    return _MAY_ORDER.sees(line) and ORDERS.search(line) is not None
+def _is_injected(line: str) -> bool:
+    return _QUICK_CHECK.sees(line) and INJECTED_INSTRUCTIONS.search(line) is not None

@@ -1,4 +1,4 @@
-"""By what a record is known again, and by what a reading is: two keys that others store."""
+"""Compute the stored keys of records and of the reader configuration."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from ingestion_pipeline.catalogs.extraction.record import Record
 from ingestion_pipeline.catalogs.extraction.selectors import Selectors
 from ingestion_pipeline.settings import Settings
 
-MAX_KEY_CHARACTERS = 200  # an index of PostgreSQL holds 2,700 bytes
+MAX_KEY_CHARACTERS = 200  # a PostgreSQL index entry holds 2,700 bytes
 
 
 def item_key(kind: EntityType, record: Record) -> str:
-    """The record's natural key, for people to read: equal for the same thing, however spaced."""
+    """Return the record's readable natural key: equal for the same entity, whatever its spacing."""
     values = [str(record.fields.get(name) or "") for name in kind.key_fields]
-    said = " | ".join(dict.fromkeys(_normal(value) for value in values if value.strip()))
-    if len(said) <= MAX_KEY_CHARACTERS:
-        return said
-    digest = hashlib.sha256(said.encode()).hexdigest()[:16]
-    return f"{said[: MAX_KEY_CHARACTERS - 17]}~{digest}"
+    key = " | ".join(dict.fromkeys(_normal(value) for value in values if value.strip()))
+    if len(key) <= MAX_KEY_CHARACTERS:
+        return key
+    digest = hashlib.sha256(key.encode()).hexdigest()[:16]
+    return f"{key[: MAX_KEY_CHARACTERS - 17]}~{digest}"
 
 
 def item_keys(kind: EntityType, records: Sequence[Record]) -> list[str]:
-    """The keys of a page's records, in order; of equal ones, the second is #2 and so on."""
+    """Return the keys of a page's records, in order; duplicates get the suffix #2, #3 and so on."""
     seen: Counter[str] = Counter()
     keys: list[str] = []
     for record in records:
@@ -37,10 +37,10 @@ def item_keys(kind: EntityType, records: Sequence[Record]) -> list[str]:
     return keys
 
 
-def read_as(kind: EntityType, settings: Settings, *, selectors: Selectors | None = None) -> str:
-    """What a page was read as: a page read as the same need not be read again.
+def reader_hash(kind: EntityType, settings: Settings, *, selectors: Selectors | None = None) -> str:
+    """Return the hash of all that determines a page's records: an equal hash needs no new reading.
 
-    The models count only where one may be asked: without a key, their names change nothing.
+    Model names count only where a model is configured: without a key they change nothing.
     """
     parts = [kind.model_dump_json(), f"reader {READER_VERSION}", repr(selectors)]
     if settings.has_model:

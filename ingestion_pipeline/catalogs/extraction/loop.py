@@ -1,7 +1,7 @@
-"""The loop of one run over downloaded pages: claim a few of each source, read, write, go on.
+"""Run extraction over downloaded pages: claim a few of each source, read, write, repeat.
 
 The pages come from the content store, never from the network. A run holds a bounded number of them;
-what it could not get to is given back.
+tasks that it cannot finish are released.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ingestion_pipeline.catalogs.extraction.missing_records import (
     missing_links,
     missing_records,
 )
-from ingestion_pipeline.catalogs.extraction.page_reader import Reader, in_the_whole
+from ingestion_pipeline.catalogs.extraction.page_reader import Reader, with_page_offsets
 from ingestion_pipeline.catalogs.extraction.page_result import PageContent, PageReading
-from ingestion_pipeline.catalogs.extraction.pipeline import no_model
+from ingestion_pipeline.catalogs.extraction.pipeline import no_model_error
 from ingestion_pipeline.catalogs.extraction.results import write_readings
-from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, declared
+from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, load_entity_config
 from ingestion_pipeline.catalogs.extraction.tasks import (
     ReadCounts,
     ReadDone,
@@ -34,9 +34,9 @@ from ingestion_pipeline.catalogs.extraction.tasks import (
     ReadOver,
     ReadResult,
     ReadWork,
-    forms_of,
-    gone,
-    open_readings,
+    content_missing,
+    load_claimed_pages,
+    snapshot_columns_of,
     stored_content,
 )
 from ingestion_pipeline.catalogs.learning.selector_learner import SelectorLearner
@@ -50,71 +50,70 @@ from ingestion_pipeline.reading.parser_thread import in_parser_thread
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, WorkError, classify
-from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline.tasks.worker import Worker
 
-FLUSH_SECONDS = 2.0  # so that little is read twice if the run dies
-MOST_SOURCES = 200  # asked at a time; the others are longer untouched the next time
+FLUSH_SECONDS = 2.0  # limits what is read twice if the run dies
+MAX_SOURCES = 200  # per claim; the others have waited longer at the next one
 CALL_SITE = "extract_page"
-_OF_THE_CONTENT = frozenset({"content_damaged", "empty_body"})
+_CONTENT_ERROR_CODES = frozenset({"content_damaged", "empty_body"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadPages:
-    """What a slice of readings came to."""
+class ExtractionRunResult:
+    """Counts of an extraction run, and whether its time was up."""
 
     counts: ReadCounts = field(default_factory=ReadCounts)
     is_time_over: bool = False
 
 
-class ReadingSlice:
-    """One run's readings, under one worker identity."""
+class ExtractionRun:
+    """One extraction run under one worker identity."""
 
     def __init__(
         self,
-        shop: RunContext,
+        ctx: RunContext,
         worker: Worker,
         reader: Reader,
         *,
         clock: SteadyClock,
         seconds: float | None = None,
     ) -> None:
-        self._shop = shop
+        self._ctx = ctx
         self._worker = worker
         self._reader = reader
         self._clock = clock
-        limit = shop.settings.polling.slice_seconds if seconds is None else seconds
+        limit = ctx.settings.polling.slice_seconds if seconds is None else seconds
         self._time = TimeBudget(worker, clock, seconds=limit)
         self._flush_at = time.monotonic() + FLUSH_SECONDS
-        self._turns = asyncio.Semaphore(shop.settings.extraction.concurrency)
-        self._nudge = asyncio.Event()
+        self._turns = asyncio.Semaphore(ctx.settings.extraction.concurrency)
+        self._wake = asyncio.Event()
         self._running: set[asyncio.Task[None]] = set()
         self._open: dict[int, ReadWork] = {}
         self._results: list[ReadResult] = []
         self._ended: set[int] = set()
-        self._declared: dict[int, EntityConfig] = {}
-        self._is_first: dict[int, bool] = {}  # by extraction; it does not change while it is read
-        self._student = SelectorLearner(shop)
+        self._configs: dict[int, EntityConfig] = {}
+        self._is_first: dict[int, bool] = {}  # by extraction; constant during a run
+        self._learner = SelectorLearner(ctx)
         self._counts = ReadCounts()
 
-    async def run(self, wanted: CrawlFilter) -> ReadPages:
-        """Read on as long as there is work and time; a fatal error is raised at the end."""
-        alive = asyncio.create_task(self._worker.keep_alive())
+    async def run(self, crawl_filter: CrawlFilter) -> ExtractionRunResult:
+        """Read pages while there is work and time; raise a fatal error after the last flush."""
+        heartbeat = asyncio.create_task(self._worker.keep_alive())
         try:
-            await self._drain(wanted)
+            await self._drain(crawl_filter)
         finally:
-            alive.cancel()
+            heartbeat.cancel()
             await self._stop()
             await self._flush()
         if self._time.fatal is not None:
             raise self._time.fatal
-        return ReadPages(counts=self._counts, is_time_over=self._time.is_over)
+        return ExtractionRunResult(counts=self._counts, is_time_over=self._time.is_over)
 
-    async def _drain(self, wanted: CrawlFilter) -> None:
+    async def _drain(self, crawl_filter: CrawlFilter) -> None:
         while True:
-            claimed = await self._claim_more(wanted) if self._may_claim() else 0
+            claimed = await self._claim_more(crawl_filter) if self._can_claim() else 0
             await self._wait()
-            if not self._running or self._has_much() or time.monotonic() >= self._flush_at:
+            if not self._running or self._is_flush_due() or time.monotonic() >= self._flush_at:
                 claimed += await self._flush()
             if not self._running and not claimed and not await self._time.rest():
                 return
@@ -122,106 +121,110 @@ class ReadingSlice:
     async def _wait(self) -> None:
         if self._running:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._nudge.wait(), FLUSH_SECONDS)
-        self._nudge.clear()
+                await asyncio.wait_for(self._wake.wait(), FLUSH_SECONDS)
+        self._wake.clear()
 
     async def _stop(self) -> None:
-        """Nothing is read any more; what was not finished is given back."""
-        for one in self._running:
-            one.cancel()
+        """Cancel the readings in progress and release their tasks."""
+        for running in self._running:
+            running.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
         stopped = self._time.stopped()
         for work in list(self._open.values()):
-            self._settle(ReadFailed(work=work, error=stopped))
+            self._add_result(ReadFailed(work=work, error=stopped))
 
-    def _may_claim(self) -> bool:
-        """When half of what a run may hold is done."""
-        has_room = len(self._open) * 2 <= self._shop.settings.extraction.batch_size
+    def _can_claim(self) -> bool:
+        """Return whether half of the pages that a run may hold are done, and time is left."""
+        has_room = len(self._open) * 2 <= self._ctx.settings.extraction.batch_size
         return has_room and self._time.is_left()
 
-    def _has_much(self) -> bool:
-        return len(self._results) * 2 >= self._shop.settings.extraction.batch_size
+    def _is_flush_due(self) -> bool:
+        return len(self._results) * 2 >= self._ctx.settings.extraction.batch_size
 
-    async def _claim_more(self, wanted: CrawlFilter) -> int:
-        """More pages, each with its own turn; dead and unwanted ones are dealt with at once."""
-        room = self._shop.settings.extraction.batch_size - len(self._open)
-        opened = await asyncio.to_thread(self._claim, wanted, room)
-        self._student.hear(one for one in opened if isinstance(one, ReadWork))
-        for one in opened:
-            if isinstance(one, PageGone):
-                self._results.append(one)
+    async def _claim_more(self, crawl_filter: CrawlFilter) -> int:
+        """Claim pages and start reading them, record lost and ended ones, and return how many."""
+        room = self._ctx.settings.extraction.batch_size - len(self._open)
+        opened = await asyncio.to_thread(self._claim, crawl_filter, room)
+        self._learner.register(work for work in opened if isinstance(work, ReadWork))
+        for work in opened:
+            if isinstance(work, PageGone):
+                self._results.append(work)
                 continue
-            self._open[one.task.id] = one
-            self._ended.discard(one.extraction_id)  # it goes on, or goes on again
-            if one.task.attempts > self._shop.settings.work.max_attempts:
-                self._settle(ReadFailed(work=one, error=_worker_lost(one.task)))
+            self._open[work.task.id] = work
+            self._ended.discard(work.extraction_id)  # active, or active again
+            if work.task.attempts > self._ctx.settings.work.max_attempts:
+                self._add_result(ReadFailed(work=work, error=_worker_lost(work)))
             else:
-                task = asyncio.create_task(self._serve(one))
+                task = asyncio.create_task(self._process(work))
                 self._running.add(task)
-                task.add_done_callback(self._served)
+                task.add_done_callback(self._processed)
         return len(opened)
 
-    def _claim(self, wanted: CrawlFilter, room: int) -> Sequence[ReadWork | PageGone]:
-        with self._shop.store.read() as connection:
-            now = self._shop.store.clock.now(connection)
+    def _claim(self, crawl_filter: CrawlFilter, room: int) -> Sequence[ReadWork | PageGone]:
+        with self._ctx.store.read() as connection:
+            now = self._ctx.store.clock.now(connection)
             sources = waiting_sources(
-                connection, wanted, now=now, limit=MOST_SOURCES, kinds=[EXTRACT_PAGE]
+                connection, crawl_filter, now=now, limit=MAX_SOURCES, kinds=[EXTRACT_PAGE]
             )
         share = max(1, room // max(len(sources), 1))
-        wishes = [
+        claim_requests = [
             (ClaimFilter(kind=EXTRACT_PAGE, frontier_of=source.id), share)
             for source in sources[:room]
         ]
-        tasks = self._worker.claim_all(wishes) if wishes else []
+        tasks = self._worker.claim_all(claim_requests) if claim_requests else []
         if not tasks:
             return []
-        with self._shop.store.begin() as connection:
-            now = self._shop.store.clock.now(connection)
-            return open_readings(connection, tasks, now=now)
+        with self._ctx.store.begin() as connection:
+            now = self._ctx.store.clock.now(connection)
+            return load_claimed_pages(connection, tasks, now=now)
 
-    def _served(self, task: asyncio.Task[None]) -> None:
+    def _processed(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        if not self._running or self._has_much():
-            self._nudge.set()
+        if not self._running or self._is_flush_due():
+            self._wake.set()
 
-    async def _serve(self, work: ReadWork) -> None:
+    async def _process(self, work: ReadWork) -> None:
         async with self._turns:
             if work.extraction_id in self._ended:
-                self._settle(PageGone(task=work.task, why="its extraction has ended"))
+                self._add_result(PageGone(task=work.task, why="extraction has ended"))
             elif (over := self._time.reason_to_stop()) is not None:
-                self._settle(ReadFailed(work=work, error=over))
+                self._add_result(ReadFailed(work=work, error=over))
             else:
-                self._settle(await self._result(work))
+                self._add_result(await self._read_result(work))
 
-    async def _result(self, work: ReadWork) -> ReadResult:
+    async def _read_result(self, work: ReadWork) -> ReadResult:
         try:
-            wanted = self._wanted(work)
-            outcome = await self._read(work, wanted)
+            config = self._entity_config(work)
+            outcome = await self._read(work, config)
             if isinstance(outcome, PageReading):
-                await self._check_earlier_records(work, wanted, outcome)
+                await self._check_earlier_records(work, config, outcome)
         except Exception as error:
             stack = traceback.format_exc(limit=-20)
-            return ReadFailed(work=work, error=_lasting(work, classify(error)), stack=stack)
+            return ReadFailed(
+                work=work, error=_permanent_if_content_lost(work, classify(error)), stack=stack
+            )
         match outcome:
             case OverBudget():
                 self._ended.add(work.extraction_id)
                 return ReadOver(work=work, why=outcome)
             case PageReading():
-                return ReadDone(work=work, wanted=wanted, reading=outcome)
+                return ReadDone(work=work, config=config, reading=outcome)
 
-    def _wanted(self, work: ReadWork) -> EntityConfig:
-        """What its source is read for, looked up once in a run, and what was learned by now."""
-        found = self._declared.get(work.extraction_id)
-        if found is None:
+    def _entity_config(self, work: ReadWork) -> EntityConfig:
+        """Return the entity config of the page's extraction, with the selectors learned so far."""
+        config = self._configs.get(work.extraction_id)
+        if config is None:
             try:
-                found = declared(work.config, self._shop.settings, entity=work.entity_type)
+                config = load_entity_config(
+                    work.config, self._ctx.settings, entity=work.entity_type
+                )
             except ValueError as error:
-                said = f"{error}; correct the source's config and crawl it again"
-                raise Permanent(said, code="unknown_entity") from error
-            self._declared[work.extraction_id] = found
-        return self._student.taught(found, work)
+                message = f"{error}; correct the source's config and crawl it again"
+                raise Permanent(message, code="unknown_entity") from error
+            self._configs[work.extraction_id] = config
+        return self._learner.with_learned(config, work)
 
-    async def _read(self, work: ReadWork, wanted: EntityConfig) -> PageReading | OverBudget:
+    async def _read(self, work: ReadWork, config: EntityConfig) -> PageReading | OverBudget:
         page = await in_parser_thread(self._content, work)
         billing = Billing(
             call_site=CALL_SITE,
@@ -229,78 +232,80 @@ class ReadingSlice:
             page_id=work.page_id,
             extraction_id=work.extraction_id,
         )
-        outcome = await self._reader.read(wanted, page, billing)
+        outcome = await self._reader.read(config, page, billing)
         if isinstance(outcome, PageReading):
-            outcome = in_the_whole(outcome, page)
+            outcome = with_page_offsets(outcome, page)
         if isinstance(outcome, OverBudget) or not outcome.explored:
             return outcome
-        links = outcome.explored if wanted.kind.explores else ()
-        found = await in_parser_thread(links_on, page, links, known_as=work.url)
-        return replace(outcome, explored=found)
+        links = outcome.explored if config.kind.explores else ()
+        explored = await in_parser_thread(links_on, page, links, known_as=work.url)
+        return replace(outcome, explored=explored)
 
     async def _check_earlier_records(
-        self, work: ReadWork, declaration: EntityConfig, reading: PageReading
+        self, work: ReadWork, config: EntityConfig, reading: PageReading
     ) -> None:
-        """Raise if the reading would take records away that nobody has seen to be gone.
+        """Raise if the reading would remove records whose disappearance is not confirmed.
 
         Raises:
             Resource: a model read the page before, rules leave it open, and no model is configured.
-            Permanent: the page stated records, and states none any more; or it explored, and
-                leads to few of the pages that it led to.
+            Permanent: the page had records, and has none any more; or it was explored, and links to
+                few of the pages that it linked to.
         """
-        settings = self._shop.settings
+        settings = self._ctx.settings
         is_open = bool(reading.reason) and not settings.has_model
         if reading.records and not is_open:
             return
-        earlier = await asyncio.to_thread(self._earlier_records, work, declaration)
+        earlier = await asyncio.to_thread(self._earlier_records, work, config)
         if is_open and earlier.by_model:
-            raise no_model(declaration.kind, settings, self._clock.now())
+            raise no_model_error(config.kind, settings, self._clock.now())
         if not reading.records and (earlier.count or earlier.explored):
-            store = self._shop.content
-            page = await in_parser_thread(stored_content, store, url=work.url, **forms_of(work))
+            store = self._ctx.content
+            page = await in_parser_thread(
+                stored_content, store, url=work.url, **snapshot_columns_of(work)
+            )
             find = missing_records if earlier.count else missing_links
             failure = await in_parser_thread(find, page, earlier)
             if failure is not None:
                 raise failure
 
-    def _earlier_records(self, work: ReadWork, declaration: EntityConfig) -> EarlierRecords:
-        with self._shop.store.read() as connection:
+    def _earlier_records(self, work: ReadWork, config: EntityConfig) -> EarlierRecords:
+        with self._ctx.store.read() as connection:
             if work.extraction_id not in self._is_first:
                 self._is_first[work.extraction_id] = is_first_extraction(connection, work)
             if self._is_first[work.extraction_id]:
                 return EarlierRecords()
-            return load_earlier(connection, work, declaration.kind, self._shop.content)
+            return load_earlier(connection, work, config.kind, self._ctx.content)
 
     def _content(self, work: ReadWork) -> PageContent:
         with storage_errors_fatal():
-            return work.content(self._shop.content)
+            return work.content(self._ctx.content)
 
-    def _settle(self, result: ReadResult) -> None:
+    def _add_result(self, result: ReadResult) -> None:
         self._open.pop(result.task.id, None)
         self._results.append(result)
         if isinstance(result, ReadFailed) and isinstance(result.error, Fatal):
             self._time.fatal = result.error
 
     async def _flush(self) -> int:
-        """Write what has come in; how many results that was."""
+        """Write the results so far, and return how many there were."""
         self._flush_at = time.monotonic() + FLUSH_SECONDS
-        # Taken here and not in the thread, since readings go on while it writes.
+        # Swapped here and not in the thread, since readings continue while it writes.
         results, self._results = self._results, []
         if not results:
             return 0
-        written = await asyncio.to_thread(write_readings, self._shop, results)
-        await asyncio.to_thread(self._student.study, results)
+        written = await asyncio.to_thread(write_readings, self._ctx, results)
+        await asyncio.to_thread(self._learner.learn_from, results)
         self._counts += written.counts
-        self._time.expect(written.again_at)
+        self._time.expect(written.retry_times)
         self._ended |= written.ended
         return len(results)
 
 
-def _lasting(work: ReadWork, error: WorkError) -> WorkError:
-    """What is wrong with stored content does not pass by waiting."""
-    return gone(work.url, str(error)) if error.code in _OF_THE_CONTENT else error
+def _permanent_if_content_lost(work: ReadWork, error: WorkError) -> WorkError:
+    """Return the error; one of the stored content as permanent, since no retry restores it."""
+    return content_missing(work.url, str(error)) if error.code in _CONTENT_ERROR_CODES else error
 
 
-def _worker_lost(task: Task) -> Permanent:
-    said = f"the worker died {task.attempts - 1} times over this page"
-    return Permanent(said, code="worker_lost")
+def _worker_lost(work: ReadWork) -> Permanent:
+    message = f"worker lost {work.task.attempts - 1} times on {work.url}"
+    return Permanent(message, code="worker_lost")

@@ -1,14 +1,14 @@
-"""Decide what it means that a page states no record although the shown dataset has some of it.
+"""Decide what it means that a page has no record although the published dataset has some of it.
 
-| the page now | then |
+| the page now | result |
 |---|---|
-| looks unlike its siblings: reports a failure, has the text of another | it has failed |
-| looks like its siblings, for the first time | it has failed; the next crawl decides |
-| looks like its siblings, as in the crawl before | its records are gone |
-| leaves something to a model, one read it before, and none is configured | it waits |
+| differs from its siblings: reports a failure, has the text of another page | it has failed |
+| is like its siblings, for the first time | it has failed; the next crawl decides |
+| is like its siblings, as in the crawl before | its records are removed |
+| needs a model that read it before, and none is configured | it waits |
 
-A page that has failed keeps its records (see `completing.keeping`). A page of an exploratory crawl
-that never had any has failed likewise if it lost links: what they led to stays.
+A failed page keeps its records (see `datasets.carry_over`). A page of an exploratory crawl that
+never had any fails likewise if it lost links: the pages that they led to stay.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ from ingestion_pipeline.catalogs.datasets.publishing import published_dataset
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.page_result import PageContent
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import is_json
-from ingestion_pipeline.catalogs.extraction.tasks import FORMS, ReadWork, forms_of, stored_content
+from ingestion_pipeline.catalogs.extraction.tasks import (
+    SNAPSHOT_COLUMNS,
+    ReadWork,
+    snapshot_columns_of,
+    stored_content,
+)
 from ingestion_pipeline.catalogs.recipes.page_source import identity
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.catalogs.states import (
@@ -48,17 +53,17 @@ from ingestion_pipeline.store.tables import (
 from ingestion_pipeline.store.types import Id
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
 
-MOST_SIBLINGS = 3  # beside the page itself as it was
-MOST_NAMED = 50  # records of the page whose names are looked for
-SHORTEST_NAME = 4  # characters; a shorter one stands on any page
-SHARED_LINES = 0.5  # of the lines that all siblings have: a template's, in other words
+MAX_SIBLINGS = 3  # besides the page's own earlier version
+MAX_NAMED = 50  # records of the page whose names are searched for
+MIN_NAME_CHARACTERS = 4  # a shorter name is on any page
+SHARED_LINES = 0.5  # of the lines that all siblings have: those of the template
 SHARED_ELEMENTS = 0.8  # of the elements that all siblings have, by tag and class
-LOST_LINKS = 0.5  # of the links of a page: a list that is read again loses a few
+LOST_LINKS = 0.5  # of a page's links; a list usually loses a few between two crawls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierRecords:
-    """The records that the shown dataset has of a page, and what is needed to judge their loss."""
+    """Published records of a page, and what is needed to judge their loss."""
 
     count: int = 0
     by_model: int = 0
@@ -66,15 +71,15 @@ class EarlierRecords:
     is_text_of_another: bool = False
     names: frozenset[str] = frozenset()
     siblings: Sequence[PageContent] = ()
-    explored: Sequence[PageContent] = ()  # of a page that never had records: itself, then siblings
+    explored: Sequence[PageContent] = ()  # for a page that never had records: itself, then siblings
 
 
 def count_earlier(connection: Connection, work: ReadWork) -> EarlierRecords:
-    """Return how many records the shown dataset has of the page, and how many a model read."""
+    """Return how many records the published dataset has of the page, and how many a model read."""
     query = (
         select(func.count(), func.count(data_items.c.model))
         .join(pages, pages.c.id == data_items.c.page_id)
-        .where(*_is_shown(work), pages.c.key == work.key)
+        .where(*_is_published(work), pages.c.key == work.key)
     )
     count, by_model = connection.execute(query).one()
     return EarlierRecords(count=count, by_model=by_model)
@@ -108,17 +113,17 @@ def load_earlier(
 
 
 def missing_records(page: PageContent, earlier: EarlierRecords) -> Permanent | None:
-    """Return why a page without records has failed; None if it states none from now on."""
+    """Return why a page without records has failed; None if it has none from now on."""
     if not earlier.count:
         return None
     reason = unlike_siblings(page, earlier)
     if reason is None and earlier.last_code == RECORDS_MISSING_ONCE:
         return None
     records = "1 record" if earlier.count == 1 else f"{earlier.count} records"
-    message = f"{page.url} gave {records} and now gives none: "
+    message = f"{page.url} had {records} and now has none: "
     if reason is not None:
-        return Permanent(f"{message}{reason}; what it gave is kept", code=RECORDS_MISSING)
-    message += "it looks like its siblings; what it gave is kept until the next crawl says the same"
+        return Permanent(f"{message}{reason}; its records are kept", code=RECORDS_MISSING)
+    message += "it looks like its siblings; its records are kept until the next crawl confirms it"
     return Permanent(message, code=RECORDS_MISSING_ONCE)
 
 
@@ -132,18 +137,18 @@ def missing_links(page: PageContent, earlier: EarlierRecords) -> Permanent | Non
     lost_most = lost > LOST_LINKS * len(before)
     leads_on = not lost_most or bool(links - before)
     if lost and (reason := _unlike_explored(page, earlier.explored, leads_on=leads_on)):
-        message += f": {reason}; what they led to is kept"
+        message += f": {reason}; the pages behind them are kept"
         return Permanent(message, code=RECORDS_MISSING)
     if not lost_most or earlier.last_code == LINKS_MISSING:
         return None
-    message += "; what they led to is kept until the next crawl says the same"
+    message += "; the pages behind them are kept until the next crawl confirms it"
     return Permanent(message, code=LINKS_MISSING)
 
 
 def _unlike_explored(
     page: PageContent, explored: Sequence[PageContent], *, leads_on: bool
 ) -> str | None:
-    """Return what tells the page from what it was; a page that leads to others is no notice."""
+    """Return how the page differs from what it was; a page with onward links is no notice."""
     phrase = failure_notice(page.text)
     if phrase and phrase not in " ".join(explored[0].text.lower().split()):
         return f"it says {phrase!r}"
@@ -156,21 +161,23 @@ def _links(page: PageContent) -> frozenset[str]:
 
 
 def unlike_siblings(page: PageContent, earlier: EarlierRecords) -> str | None:
-    """Return what tells the page from its siblings; None if it looks like them."""
-    if is_json(page.body):  # an API that answers with an empty list: its shape was checked before
+    """Return how the page differs from its siblings; None if it is like them."""
+    if is_json(page.body):  # an API with an empty list; its shape was checked before
         is_alike = all(is_json(sibling.body) for sibling in earlier.siblings)
-        return None if is_alike else "it is data, and its siblings are pages"
+        return None if is_alike else "it is JSON, and its siblings are HTML"
     texts = [" ".join(sibling.text.lower().split()) for sibling in earlier.siblings]
     phrase = failure_notice(page.text)
     if phrase and not any(phrase in text for text in texts):
         return f"it says {phrase!r}"
     if earlier.is_text_of_another:
-        return "another address has the same text"
-    return None if _has_much_of(page, earlier) else "it has little in common with its siblings"
+        return "another URL has the same text"
+    return (
+        None if _resembles_siblings(page, earlier) else "it has little in common with its siblings"
+    )
 
 
-def _has_much_of(page: PageContent, earlier: EarlierRecords) -> bool:
-    """Whether it names a record that it had, or shares its siblings' lines or elements."""
+def _resembles_siblings(page: PageContent, earlier: EarlierRecords) -> bool:
+    """Return whether it names an earlier record, or shares its siblings' lines or elements."""
     text = " ".join(page.text.casefold().split())
     if any(name in text for name in earlier.names):
         return True
@@ -188,7 +195,7 @@ def _lines(text: str) -> frozenset[str]:
 
 
 def _has_elements_of(page: PageContent, siblings: Sequence[PageContent]) -> bool:
-    """Whether it has most elements that all siblings have; bare tags are everybody's."""
+    """Return whether it has most elements that all siblings have; bare tags do not count."""
     shared = frozenset[str].intersection(*(_elements(sibling.body) for sibling in siblings))
     if not any("." in element for element in shared):
         return False
@@ -203,24 +210,24 @@ def _elements(body: str) -> frozenset[str]:
     return frozenset(elements)
 
 
-def _shown_dataset(work: ReadWork) -> ColumnElement[int]:
+def _published_dataset(work: ReadWork) -> ColumnElement[int]:
     """Return the dataset that the extraction builds on; of a rerun, the one it may replace."""
     if work.base_dataset_id is not None:
         return literal(work.base_dataset_id, Id)
     return published_dataset(work.task.source_id or "", work.entity_type)
 
 
-def _is_shown(work: ReadWork) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
-    """Return the conditions of items that are shown, and of their pages."""
-    shown = _shown_dataset(work)
-    built_by = select(datasets.c.extraction_id).where(datasets.c.id == shown).scalar_subquery()
-    return data_items.c.dataset_id == shown, pages.c.extraction_id == built_by
+def _is_published(work: ReadWork) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """Return the conditions of published items, and of their pages."""
+    dataset_id = _published_dataset(work)
+    built_by = select(datasets.c.extraction_id).where(datasets.c.id == dataset_id).scalar_subquery()
+    return data_items.c.dataset_id == dataset_id, pages.c.extraction_id == built_by
 
 
 def _last_code(connection: Connection, work: ReadWork) -> str | None:
-    """Return how the page failed in the crawl before this one, if it did.
+    """Return the page's failure code of the crawl before this one, if any.
 
-    A rerun reads what a crawl has stored: it is no second look at the page.
+    A rerun reads stored pages: it does not count as a second fetch of the page.
     """
     query = (
         select(pages.c.failure["code"].as_string())
@@ -245,7 +252,7 @@ def _is_earlier_visit(work: ReadWork) -> tuple[ColumnElement[bool], ...]:
 
 
 def _explored(connection: Connection, work: ReadWork, content: ContentStore) -> list[PageContent]:
-    """Return the page as the last crawl that got it did, and siblings of it; none if none did."""
+    """Return the page as last fetched successfully, then siblings of it; empty if it never was."""
     last = (
         select(extractions.c.id)
         .join(pages, pages.c.extraction_id == extractions.c.id)
@@ -255,7 +262,7 @@ def _explored(connection: Connection, work: ReadWork, content: ContentStore) -> 
     )
     is_own = pages.c.key == work.key
     query = (
-        select(pages.c.url, pages.c.key, *(snapshots.c[name] for name in FORMS))
+        select(pages.c.url, pages.c.key, *(snapshots.c[name] for name in SNAPSHOT_COLUMNS))
         .join_from(pages, crawl_steps, crawl_steps.c.id == pages.c.step_id)
         .join(snapshots, snapshots.c.id == pages.c.snapshot_id)
         .where(
@@ -264,13 +271,13 @@ def _explored(connection: Connection, work: ReadWork, content: ContentStore) -> 
             or_(is_own, crawl_steps.c.key == work.step),
         )
         .order_by(is_own.desc(), pages.c.id)
-        .limit(1 + MOST_SIBLINGS)
+        .limit(1 + MAX_SIBLINGS)
     )
     rows = connection.execute(query).all()
     if not rows or rows[0].key != work.key:
         return []
-    with suppress(WorkError):  # something of it is no longer kept
-        return [stored_content(content, url=row.url, **forms_of(row)) for row in rows]
+    with suppress(WorkError):  # a stored object was deleted
+        return [stored_content(content, url=row.url, **snapshot_columns_of(row)) for row in rows]
     return []
 
 
@@ -286,37 +293,37 @@ def _is_text_of_another(connection: Connection, work: ReadWork) -> bool:
 
 
 def _names(connection: Connection, work: ReadWork, kind: EntityType) -> frozenset[str]:
-    """Return what the page's records were known by, as a page might still say it."""
+    """Return the names of the page's earlier records, in the form to search for."""
     query = (
         select(data_items.c.data)
         .join(pages, pages.c.id == data_items.c.page_id)
-        .where(*_is_shown(work), pages.c.key == work.key)
-        .limit(MOST_NAMED)
+        .where(*_is_published(work), pages.c.key == work.key)
+        .limit(MAX_NAMED)
     )
     values = [
         " ".join(str(data.get(name) or "").casefold().split())
         for data in connection.execute(query).scalars()
         for name in kind.key_fields
     ]
-    return frozenset(value for value in values if len(value) >= SHORTEST_NAME)
+    return frozenset(value for value in values if len(value) >= MIN_NAME_CHARACTERS)
 
 
 def _siblings(connection: Connection, work: ReadWork, content: ContentStore) -> list[PageContent]:
-    """Return stored pages of the same step that the shown dataset has records of, its own first."""
+    """Return stored pages of the same step with published records, the page's own version first."""
     is_own = pages.c.key == work.key
     siblings: list[PageContent] = []
-    for condition, limit in ((is_own, 1), (~is_own, MOST_SIBLINGS)):
+    for condition, limit in ((is_own, 1), (~is_own, MAX_SIBLINGS)):
         stated_by = (
             select(func.min(data_items.c.snapshot_id))
-            .where(_is_shown(work)[0], data_items.c.page_id == pages.c.id)
+            .where(_is_published(work)[0], data_items.c.page_id == pages.c.id)
             .scalar_subquery()
         )
         query = (
-            select(pages.c.url, *(snapshots.c[name] for name in FORMS))
+            select(pages.c.url, *(snapshots.c[name] for name in SNAPSHOT_COLUMNS))
             .join_from(pages, crawl_steps, crawl_steps.c.id == pages.c.step_id)
             .join(snapshots, snapshots.c.id == stated_by)
             .where(
-                _is_shown(work)[1],
+                _is_published(work)[1],
                 condition,
                 crawl_steps.c.key == work.step,
                 pages.c.item_count > 0,
@@ -326,6 +333,6 @@ def _siblings(connection: Connection, work: ReadWork, content: ContentStore) -> 
             .limit(limit)
         )
         for row in connection.execute(query):
-            with suppress(WorkError):  # it is no longer kept: others may do
-                siblings.append(stored_content(content, url=row.url, **forms_of(row)))
+            with suppress(WorkError):  # deleted from the store: use the others
+                siblings.append(stored_content(content, url=row.url, **snapshot_columns_of(row)))
     return siblings

@@ -1,4 +1,4 @@
-"""Asks models about one page, on account of whoever wants it read."""
+"""Extract records from a page by questions to language models."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from ingestion_pipeline.catalogs.extraction.prompts import (
     PART_TOKENS,
     PagePart,
     ReadAnswer,
-    alone_question,
     next_part,
     read_answer,
     reading_question,
+    single_record_question,
     tokens_of,
 )
 from ingestion_pipeline.catalogs.extraction.record import (
+    CandidateRecord,
     ExtractionMethod,
     Record,
-    RecordField,
     record_of,
 )
 from ingestion_pipeline.catalogs.extraction.rules.counting import (
     SectionEvidence,
-    is_count,
-    sections,
+    is_expected_count,
+    record_sections,
 )
 from ingestion_pipeline.reading.llm import (
     Answer,
@@ -39,51 +39,53 @@ from ingestion_pipeline.reading.llm import (
     Billing,
     CutOff,
     ModelClient,
+    ModelTier,
     NoAnswer,
     OverBudget,
     PageText,
     Question,
     Unanswered,
 )
-from ingestion_pipeline.reading.llm import ModelTier as ModelRung
 from ingestion_pipeline.reading.parser_thread import in_parser_thread
 from ingestion_pipeline.reading.structured.items import Problem
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.tasks.errors import WorkError
 
 _T = TypeVar("_T")
-AT_A_TIME = 4  # questions about one page; pages are read at the same time, too
-_RUNGS = {
-    ExtractionMethod.CHEAP_MODEL: ModelRung.CHEAP,
-    ExtractionMethod.STRONG_MODEL: ModelRung.STRONG,
+MAX_CONCURRENT_QUESTIONS = 4  # per page; pages are read concurrently, too
+_TIERS = {
+    ExtractionMethod.CHEAP_MODEL: ModelTier.CHEAP,
+    ExtractionMethod.STRONG_MODEL: ModelTier.STRONG,
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asker:
-    """One page's questions, few at a time, each in the ledger under its own call site."""
+class PageModelClient:
+    """Client for the questions about one page: few at a time, each with its own call site."""
 
     client: ModelClient
     billing: Billing
     settings: Settings
     now: datetime
-    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_A_TIME))
+    _turns: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(MAX_CONCURRENT_QUESTIONS)
+    )
     _stopped: list[WorkError] = field(default_factory=list[WorkError])
 
     @property
-    def rungs(self) -> tuple[ExtractionMethod, ...]:
-        """The models there are, the cheap one first."""
+    def methods(self) -> tuple[ExtractionMethod, ...]:
+        """The configured model methods, the cheap one first."""
         if self.settings.model_cheap == self.settings.model_strong:
             return (ExtractionMethod.CHEAP_MODEL,)
         return (ExtractionMethod.CHEAP_MODEL, ExtractionMethod.STRONG_MODEL)
 
     async def ask(
-        self, question: Question, rung: ExtractionMethod, *, call_site: str = ""
+        self, question: Question, method: ExtractionMethod, *, call_site: str = ""
     ) -> Answered | Unanswered:
-        """What the model of that rung says; after a failure nothing more is asked about the page.
+        """Return the answer of that method's model; after a failure no more questions are sent.
 
         Raises:
-            ExtractionOverBudget: the extraction's budget holds no further call.
+            ExtractionOverBudget: the extraction's budget allows no further call.
             Resource, Transient: as `ModelClient.ask`.
         """
         site = ".".join(filter(None, (self.billing.call_site, call_site)))
@@ -92,52 +94,54 @@ class Asker:
             if self._stopped:
                 raise self._stopped[0]
             try:
-                return self._paid(await self.client.ask(question, billing, rungs=(_RUNGS[rung],)))
+                return self._check_budget(
+                    await self.client.ask(question, billing, tiers=(_TIERS[method],))
+                )
             except WorkError as error:
                 self._stopped.append(error)
                 raise
 
-    def _paid(self, outcome: Answer) -> Answered | Unanswered:
+    def _check_budget(self, outcome: Answer) -> Answered | Unanswered:
         if isinstance(outcome, OverBudget):
-            raise self._over(outcome)
+            raise self._over_budget_error(outcome)
         return outcome
 
-    def _over(self, over: OverBudget) -> ExtractionOverBudget:
+    def _over_budget_error(self, over: OverBudget) -> ExtractionOverBudget:
         pause = timedelta(seconds=self.settings.models.unconfigured_wait_seconds)
         error = ExtractionOverBudget(str(over), until=self.now + pause, code="over_budget")
         error.over = over
         return error
 
 
-async def all_of(asked: Iterable[Awaitable[_T]]) -> list[_T]:
-    """Every result, in order; a failure is raised when all have ended: none goes on alone."""
-    found = await asyncio.gather(*asked, return_exceptions=True)
-    for one in found:
-        if isinstance(one, BaseException):
-            raise one
-    return cast("list[_T]", found)
+async def gather_all(awaitables: Iterable[Awaitable[_T]]) -> list[_T]:
+    """Return all results in order; raise the first failure only after all have ended."""
+    results = await asyncio.gather(*awaitables, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return cast("list[_T]", results)
 
 
-MOST_HALVINGS = 3  # an eighth of a part is cut off again: then it is not its length
-LEAST_HALVED_TOKENS = 100  # below, a cut-off says that the model rambles
+MAX_HALVINGS = 3  # if an eighth of a part is cut off, its length is not the cause
+MIN_HALVED_TOKENS = 100  # below, a cut-off answer means that the model rambles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPage:
-    """What models are shown of a page: its text, with blanks for what speaks to machines."""
+    """The part of a page that models receive: its text, with injected instructions blanked."""
 
     text: str
     links: tuple[str, ...]
 
-    def shown(self, start: int, end: int) -> PageText:
-        """A span of it as it is sent."""
+    def page_text(self, start: int, end: int) -> PageText:
+        """Return a span of the text in the form that is sent."""
         lines = (line for line in self.text[start:end].split("\n") if line.strip())
         return PageText(text="\n".join(lines), links=self.links)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedRecord:
-    """A record with the span of the text that is about it."""
+    """A record with the span of the text that it was read from."""
 
     record: Record
     span: tuple[int, int]
@@ -145,149 +149,158 @@ class PlacedRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartReading:
-    """What one rung made of a part; `why_not` says why the next one should try, empty if not."""
+    """Records that one method read from a part.
+
+    `retry_reason` is why the next method should try, empty if it should not.
+    """
 
     records: tuple[PlacedRecord, ...]
     explore: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
-    why_not: str = ""
+    retry_reason: str = ""
 
 
 class ModelReader:
     """Reads one page by models."""
 
-    def __init__(self, kind: EntityType, page: ModelPage, asker: Asker) -> None:
+    def __init__(self, kind: EntityType, page: ModelPage, client: PageModelClient) -> None:
         self._kind = kind
         self._page = page
-        self._asker = asker
+        self._client = client
 
     async def read(self, parts: Sequence[PagePart]) -> PartReading:
-        """The records of all parts, in page order; without parts the page is split by size."""
-        found = (
-            await all_of(self._read_part(part) for part in parts)
+        """Return the records of all parts in page order; without parts, split by size."""
+        readings = (
+            await gather_all(self._read_part(part) for part in parts)
             if parts
             else await self._read_by_size(PagePart(start=0, end=len(self._page.text)))
         )
-        return _merged(found)
+        return _merge_readings(readings)
 
-    async def mended(self, placed: PlacedRecord) -> Record:
-        """The record with its required fields proved, as far as asking about it alone helps."""
+    async def repair(self, placed: PlacedRecord) -> Record:
+        """Return the record with required fields proved, as far as questions about it help."""
         record, span = placed.record, placed.span
-        for attempt in range(1, self._asker.settings.extraction.asked_again + 1):
-            missing = wanting(self._kind, record)
+        for attempt in range(1, self._client.settings.extraction.asked_again + 1):
+            missing = missing_or_unproved(self._kind, record)
             if not missing:
                 break
-            question = alone_question(self._kind, self._page.shown(*span), missing, attempt)
-            rung = self._rung_for(record, attempt)
-            answer = await self._asker.ask(question, rung, call_site="alone")
+            question = single_record_question(
+                self._kind, self._page.page_text(*span), missing, attempt
+            )
+            method = self._method_for(record, attempt)
+            answer = await self._client.ask(question, method, call_site="alone")
             if isinstance(answer, Answered):
-                record = await in_parser_thread(self._better, record, answer, rung, span)
+                record = await in_parser_thread(self._pick_better, record, answer, method, span)
         return record
 
-    def _rung_for(self, record: Record, attempt: int) -> ExtractionMethod:
-        """First of the model that read it, or of the cheap one; then of the strong one."""
-        rungs = self._asker.rungs
-        if attempt > 1 or record.rung is ExtractionMethod.STRONG_MODEL:
-            return rungs[-1]
-        return rungs[0]
+    def _method_for(self, record: Record, attempt: int) -> ExtractionMethod:
+        """Return the model that read the record (or the cheap one) first, then the strong one."""
+        methods = self._client.methods
+        if attempt > 1 or record.method is ExtractionMethod.STRONG_MODEL:
+            return methods[-1]
+        return methods[0]
 
-    def _better(
-        self, record: Record, answer: Answered, rung: ExtractionMethod, span: tuple[int, int]
+    def _pick_better(
+        self, record: Record, answer: Answered, method: ExtractionMethod, span: tuple[int, int]
     ) -> Record:
-        found = read_answer(self._kind, answer.data).found
-        others = [one.record for one in self._grounded(found, rung, answer.model, span)]
-        alike = [one for one in others if item_key(self._kind, one) == item_key(self._kind, record)]
-        best = min(alike or others[:1], key=self._faults, default=record)
-        reason = f"asked again for {', '.join(wanting(self._kind, record))}"
-        is_better = self._faults(best) < self._faults(record)
+        candidates = read_answer(self._kind, answer.data).candidates
+        grounded = self._grounded(candidates, method, answer.model, span)
+        records = [placed.record for placed in grounded]
+        key = item_key(self._kind, record)
+        same_key = [other for other in records if item_key(self._kind, other) == key]
+        best = min(same_key or records[:1], key=self._fault_count, default=record)
+        reason = f"asked again for {', '.join(missing_or_unproved(self._kind, record))}"
+        is_better = self._fault_count(best) < self._fault_count(record)
         return replace(best, reason=reason) if is_better else record
 
-    def _faults(self, record: Record) -> int:
-        return len(wanting(self._kind, record))
+    def _fault_count(self, record: Record) -> int:
+        return len(missing_or_unproved(self._kind, record))
 
     async def _read_part(self, part: PagePart, halvings: int = 0) -> PartReading:
-        """What the best rung makes of the part; an answer that is cut off is asked for in halves.
+        """Return the best reading of the part; a part whose answer is cut off is read in halves.
 
         Raises:
-            Permanent: no rung gave an answer.
+            Permanent: no model gave an answer.
         """
-        question = reading_question(self._kind, self._page.shown(part.start, part.end))
+        question = reading_question(self._kind, self._page.page_text(part.start, part.end))
         tries: list[NoAnswer] = []
         readings: list[PartReading] = []
-        for rung in self._asker.rungs:
-            answer = await self._asker.ask(question, rung)
+        for method in self._client.methods:
+            answer = await self._client.ask(question, method)
             if isinstance(answer, Unanswered):
-                if halvings < MOST_HALVINGS and self._is_too_long(part, answer):
-                    return await self._halved(part, halvings + 1)
+                if halvings < MAX_HALVINGS and self._is_too_long(part, answer):
+                    return await self._read_halves(part, halvings + 1)
                 tries += answer.tries
                 continue
-            readings.append(await in_parser_thread(self._judged, part, answer, rung, tries))
-            if not readings[-1].why_not:
+            readings.append(await in_parser_thread(self._evaluate, part, answer, method, tries))
+            if not readings[-1].retry_reason:
                 break
         if not readings:
             raise Unanswered(tries=tuple(tries)).as_error()
-        return _with_problem(max(readings, key=self._worth), part)
+        return _with_problem(max(readings, key=self._quality), part)
 
     def _is_too_long(self, part: PagePart, answer: Unanswered) -> bool:
-        """Whether the model had more to say of the part than it may; not of what is short."""
-        is_cut = any(isinstance(one, CutOff) for one in answer.tries)
-        return is_cut and tokens_of(self._page.text[part.start : part.end]) > LEAST_HALVED_TOKENS
+        """Return whether the answer was cut off and the part is long enough to halve."""
+        is_cut = any(isinstance(failure, CutOff) for failure in answer.tries)
+        return is_cut and tokens_of(self._page.text[part.start : part.end]) > MIN_HALVED_TOKENS
 
-    async def _halved(self, part: PagePart, halvings: int) -> PartReading:
-        """The part's records, read in halves, and counted together."""
+    async def _read_halves(self, part: PagePart, halvings: int) -> PartReading:
+        """Return the part's records, read in halves and counted together."""
         tokens = tokens_of(self._page.text[part.start : part.end])
-        found = await self._read_by_size(
+        readings = await self._read_by_size(
             part, tokens=tokens // 2, most=tokens * 3 // 4, halvings=halvings
         )
-        merged = _merged(found)
+        merged = _merge_readings(readings)
         count = len(merged.records)
-        is_wrong = part.expected is not None and not is_count(count, part.expected)
-        said = f"{count} records where {part.expected} are expected" if is_wrong else ""
-        return _with_problem(replace(merged, why_not=said), part)
+        is_wrong = part.expected is not None and not is_expected_count(count, part.expected)
+        mismatch = f"{count} records where {part.expected} are expected" if is_wrong else ""
+        return _with_problem(replace(merged, retry_reason=mismatch), part)
 
-    def _judged(
-        self, part: PagePart, answer: Answered, rung: ExtractionMethod, tries: Sequence[NoAnswer]
+    def _evaluate(
+        self, part: PagePart, answer: Answered, method: ExtractionMethod, tries: Sequence[NoAnswer]
     ) -> PartReading:
-        read = read_answer(self._kind, answer.data)
-        placed = self._grounded(read.found, rung, answer.model, (part.start, part.end))
+        parsed = read_answer(self._kind, answer.data)
+        placed = self._grounded(parsed.candidates, method, answer.model, (part.start, part.end))
         if tries:
-            reason = "; ".join(dict.fromkeys(f"{one.model}: {one.code}" for one in tries))
-            placed = [replace(one, record=replace(one.record, reason=reason)) for one in placed]
+            reason = "; ".join(
+                dict.fromkeys(f"{failure.model}: {failure.code}" for failure in tries)
+            )
+            placed = [replace(item, record=replace(item.record, reason=reason)) for item in placed]
         return PartReading(
             records=tuple(placed),
-            explore=read.explore,
-            why_not=self._why_not([one.record for one in placed], read, part),
+            explore=parsed.explore,
+            retry_reason=self._retry_reason([item.record for item in placed], parsed, part),
         )
 
-    def _why_not(self, records: Sequence[Record], read: ReadAnswer, part: PagePart) -> str:
-        expected = part.expected if part.expected is not None else read.counted
-        if expected is not None and not is_count(len(records), expected):
+    def _retry_reason(self, records: Sequence[Record], parsed: ReadAnswer, part: PagePart) -> str:
+        expected = part.expected if part.expected is not None else parsed.stated_count
+        if expected is not None and not is_expected_count(len(records), expected):
             return f"{len(records)} records where {expected} are expected"
         if not records:
             return "no record"
         mean = sum(record.confidence for record in records) / len(records)
-        if mean < self._asker.settings.extraction.low_confidence:
-            return f"of its values the page proves {mean:.0%}"
+        if mean < self._client.settings.extraction.low_confidence:
+            return f"the page proves only {mean:.0%} of its values"
         return ""
 
-    def _worth(self, reading: PartReading) -> tuple[bool, int, int]:
-        """What is right, else what has most sound records; of equals the later one."""
-        records = [one.record for one in reading.records]
-        sound = sum(not wanting(self._kind, one) for one in records)
-        return (not reading.why_not, sound, bool(records))
+    def _quality(self, reading: PartReading) -> tuple[bool, int, int]:
+        """Return the rank of a reading: correct first, then by the number of sound records."""
+        records = [placed.record for placed in reading.records]
+        sound = sum(not missing_or_unproved(self._kind, record) for record in records)
+        return (not reading.retry_reason, sound, bool(records))
 
     def _grounded(
         self,
-        found: Sequence[RecordField],
-        rung: ExtractionMethod,
+        candidates: Sequence[CandidateRecord],
+        method: ExtractionMethod,
         model: str,
         part: tuple[int, int],
     ) -> list[PlacedRecord]:
-        spans = sections(self._kind, found, self._page.text, part)
+        spans = record_sections(self._kind, candidates, self._page.text, part)
         placed: list[PlacedRecord] = []
-        for one, span in zip(found, spans, strict=True):
+        for candidate, span in zip(candidates, spans, strict=True):
             evidence = SectionEvidence(self._page.text, span, part)
-            record = record_of(self._kind, one, rung=rung, evidence=evidence, model=model)
+            record = record_of(self._kind, candidate, method=method, evidence=evidence, model=model)
             if record.evidence:
                 sure = replace(record, confidence=_proved_share(record))
                 placed.append(PlacedRecord(record=sure, span=span))
@@ -301,49 +314,49 @@ class ModelReader:
         most: int = ONE_QUESTION_TOKENS,
         halvings: int = 0,
     ) -> list[PartReading]:
-        """Part after part, each beginning with the last record of the one before, read anew."""
+        """Read part after part; each begins with the last record of the one before, read again."""
         text, start, first = self._page.text[: whole.end], whole.start, tokens
-        found: list[PartReading] = []
+        readings: list[PartReading] = []
         while start < len(text):
             part = next_part(text, start, tokens=tokens)
             reading = await self._read_part(part, halvings)
             last = reading.records[-1].span[0] if reading.records else part.end
             is_end, is_cut = part.end >= len(text), last <= part.start
             if is_cut and not is_end and tokens < most:
-                tokens = min(tokens * 2, most)  # one record alone: it may go on behind the part
+                tokens = min(tokens * 2, most)  # a single record, which may continue after the part
                 continue
             is_kept = is_end or is_cut or not reading.records
             records = reading.records if is_kept else reading.records[:-1]
-            found.append(replace(reading, records=records))
+            readings.append(replace(reading, records=records))
             start, tokens = part.end if is_kept else last, first
-        return found
+        return readings
 
 
-def _merged(found: Sequence[PartReading]) -> PartReading:
-    """All of them as one."""
+def _merge_readings(readings: Sequence[PartReading]) -> PartReading:
+    """Return the readings combined into one."""
     return PartReading(
-        records=tuple(one for part in found for one in part.records),
-        explore=tuple(url for part in found for url in part.explore),
-        problems=tuple(problem for part in found for problem in part.problems),
+        records=tuple(placed for reading in readings for placed in reading.records),
+        explore=tuple(url for reading in readings for url in reading.explore),
+        problems=tuple(problem for reading in readings for problem in reading.problems),
     )
 
 
-def wanting(kind: EntityType, record: Record) -> tuple[str, ...]:
-    """The required fields that the record lacks or that nothing proves."""
-    return (*record.lacks, *record.unproved(kind.required))
+def missing_or_unproved(kind: EntityType, record: Record) -> tuple[str, ...]:
+    """Return the required fields that the record lacks or that nothing proves."""
+    return (*record.missing_fields, *record.unproved(kind.required))
 
 
 def _proved_share(record: Record) -> float:
-    proved = sum(one.is_proof for one in record.evidence.values())
+    proved = sum(grounding.is_proof for grounding in record.evidence.values())
     return round(proved / len(record.evidence), 3)
 
 
 def _with_problem(reading: PartReading, part: PagePart) -> PartReading:
-    """Too few or too many are told, where it is known how many there are."""
-    if not reading.why_not or part.expected is None or not reading.records:
+    """Add a count mismatch as a problem, where the expected number of records is known."""
+    if not reading.retry_reason or part.expected is None or not reading.records:
         return reading
     where = f"characters {part.start}-{part.end}"
     return replace(
         reading,
-        problems=(Problem(where=where, message=reading.why_not, code="count_mismatch"),),
+        problems=(Problem(where=where, message=reading.retry_reason, code="count_mismatch"),),
     )

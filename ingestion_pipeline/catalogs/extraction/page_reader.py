@@ -1,4 +1,4 @@
-"""Who reads a stored page: the slice that reads pages knows no rung, whoever is a `Reader` does."""
+"""Define the `Reader` protocol for stored pages, its implementation and content selectors."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from ingestion_pipeline.settings import Settings
 
 
 class Reader(Protocol):
-    """Reads one page; whatever goes wrong leaves as a `WorkError`."""
+    """Reader of one page; every failure is raised as a `WorkError`."""
 
     async def read(
-        self, wanted: EntityConfig, page: PageContent, billing: Billing
+        self, config: EntityConfig, page: PageContent, billing: Billing
     ) -> PageReading | OverBudget:
-        """Every record that the page states of what is wanted; none is no error."""
+        """Return every record of the configured entity on the page; no record is no error."""
         ...
 
 
 class PipelineReader:
-    """Rules, and models for what rules leave open; without a client rules have the last word."""
+    """Reader that uses rules, then models for what is left open; without a client, rules alone."""
 
     def __init__(
         self, settings: Settings, now: Callable[[], datetime], client: ModelClient | None = None
@@ -45,58 +45,58 @@ class PipelineReader:
         self._client = client
 
     async def read(
-        self, wanted: EntityConfig, page: PageContent, billing: Billing
+        self, config: EntityConfig, page: PageContent, billing: Billing
     ) -> PageReading | OverBudget:
-        """The records, by the cheapest rung that reads the page well."""
+        """Return the records of the cheapest method that reads the page well."""
         try:
             return await read_page(
-                wanted.kind,
+                config.kind,
                 page,
                 client=self._client,
                 billing=billing,
                 settings=self._settings,
                 now=self._now(),
-                selectors=wanted.selectors,
-                learned=wanted.learned,
+                selectors=config.selectors,
+                learned=config.learned,
             )
         except ExtractionOverBudget as error:
             return error.over
 
 
-def restricted(page: PageContent, selector: str) -> PageContent:
-    """The first element that matches, as a page of its own that knows where its text begins.
+def restrict_to_selector(page: PageContent, selector: str) -> PageContent:
+    """Return the first matching element as a page of its own, with the offset of its text.
 
     Raises:
-        Permanent: `content_selector` if nothing matches, or what does is empty.
+        Permanent: `content_selector` if nothing matches, or the match is empty.
     """
     body = content_of(parse_html(page.body), selector).html or ""
     text = cleaned_text(body)
     starts_at = page.text.find(text)
-    if starts_at < 0:  # the stored text breaks its lines otherwise: then the whole has to prove it
+    if starts_at < 0:  # the stored text has other line breaks: use all of it as evidence
         return replace(page, body=body)
     return replace(page, body=body, text=text, starts_at=starts_at)
 
 
-def in_the_whole(reading: PageReading, page: PageContent) -> PageReading:
-    """The reading with spans of the stored text, of which the page may be a part."""
+def with_page_offsets(reading: PageReading, page: PageContent) -> PageReading:
+    """Return the reading with spans of the whole stored text, of which the page may be a part."""
     if not page.starts_at:
         return reading
-    records = tuple(_moved(record, page.starts_at) for record in reading.records)
+    records = tuple(_shift_evidence(record, page.starts_at) for record in reading.records)
     return replace(reading, records=records)
 
 
-def _moved(record: Record, by: int) -> Record:
+def _shift_evidence(record: Record, offset: int) -> Record:
     evidence = {
-        name: one
-        if one.start is None or one.end is None
-        else Grounding(one.status, one.start + by, one.end + by)
-        for name, one in record.evidence.items()
+        name: grounding
+        if grounding.start is None or grounding.end is None
+        else Grounding(grounding.status, grounding.start + offset, grounding.end + offset)
+        for name, grounding in record.evidence.items()
     }
     return replace(record, evidence=evidence)
 
 
 def content_selectors(recipe: Mapping[str, Any]) -> Iterator[str]:
-    """What each level of a recipe, as its row keeps it, calls its content."""
+    """Yield the content selector of each level of a stored recipe."""
     yield str(recipe.get("content_selector") or "")
     if (links := as_mapping(recipe.get("links"))) is not None:
         yield from content_selectors(links)

@@ -1,4 +1,4 @@
-"""What goes up the ladder and what comes down: a stored page, and the records it states."""
+"""Input and output of extraction: a stored page, and the records read from it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from ingestion_pipeline.reading.llm import OverBudget
 from ingestion_pipeline.reading.structured.items import Problem
 from ingestion_pipeline.tasks.errors import Resource
 
-READER_VERSION = 3  # raise it when rules or the reading of answers change: pages are read again
+READER_VERSION = 3  # increase when rules or answer parsing change, so that pages are read again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageContent:
-    """A page as it was kept: its body, decoded, and the cleaned text that evidence refers to.
+    """A stored page: its decoded body, and the cleaned text that evidence refers to.
 
-    Where a part of the page was cut out, both are of that part, and `starts_at` says where in the
-    kept text it begins. The text of a JSON document is the document.
+    Where a part of the page was cut out, both are of that part, and `starts_at` is its offset in
+    the stored text. The text of a JSON document is the document.
     """
 
     url: str
@@ -29,15 +29,15 @@ class PageContent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageReading:
-    """Every record the page states, in its order, none of them without a required field.
+    """Every record of a page, in page order, each with all required fields.
 
-    `rung` and `model` are those of the dearest record; both None where there is no record and
-    no model was asked. `reason` says why the page went up the ladder, empty where it did not.
-    `explored` are canonical URLs that are worth a visit. Problems are for people; notes, too.
+    `method` and `model` are those of the costliest record; both None where there is no record and
+    no model was asked. `reason` is why rules did not suffice, empty where they did. `explored` are
+    canonical URLs to visit. Problems and notes are for people.
     """
 
     records: tuple[Record, ...]
-    rung: ExtractionMethod | None = None
+    method: ExtractionMethod | None = None
     model: str | None = None
     reason: str = ""
     explored: tuple[str, ...] = ()
@@ -46,9 +46,10 @@ class PageReading:
 
 
 class ExtractionOverBudget(Resource):
-    """The extraction's budget holds no further call: `over` says how much; it is to be cancelled.
+    """Error: the extraction's budget allows no further call; `over` has the amounts.
 
-    Whoever does not know it sees a `Resource` and postpones the page, which does no harm.
+    The extraction is to be cancelled. Code that only handles `Resource` postpones the page, which
+    is harmless.
     """
 
     over: OverBudget

@@ -1,4 +1,4 @@
-"""Which links of a page are worth a visit, for entities on pages that nobody listed."""
+"""Read a page by the cheapest sufficient method and build its records, problems and links."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from urllib.parse import unquote, urlsplit
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.injected_instructions import (
-    gives_orders,
-    without_orders,
+    blank_injected_instructions,
+    has_injected_instructions,
 )
 from ingestion_pipeline.catalogs.extraction.item_keys import item_key
 from ingestion_pipeline.catalogs.extraction.model_methods import (
-    Asker,
     ModelPage,
     ModelReader,
+    PageModelClient,
     PlacedRecord,
-    all_of,
+    gather_all,
 )
 from ingestion_pipeline.catalogs.extraction.page_result import PageContent, PageReading
 from ingestion_pipeline.catalogs.extraction.prompts import PagePart, parts_of, presence_question
@@ -31,7 +31,7 @@ from ingestion_pipeline.catalogs.extraction.rule_pipeline import (
     record_spans,
     rule_reading,
 )
-from ingestion_pipeline.catalogs.extraction.rules.counting import is_count
+from ingestion_pipeline.catalogs.extraction.rules.counting import is_expected_count
 from ingestion_pipeline.catalogs.extraction.rules.vocabulary import has_phrase
 from ingestion_pipeline.catalogs.extraction.selectors import Selectors
 from ingestion_pipeline.reading.evidence.grounding import ground
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser
 
 
-MOST_LINKS = 20  # of one page; the crawl has its own bounds of depth and pages
+MAX_LINKS = 20  # per page; the crawl has its own limits of depth and pages
 
 
 def explored_links(
@@ -62,28 +62,32 @@ def explored_links(
     records: Sequence[Record],
     *,
     proposed: Iterable[str] = (),
-    most: int = MOST_LINKS,
+    most: int = MAX_LINKS,
 ) -> tuple[str, ...]:
-    """Canonical URLs that may lead to more of the entity, those a model proposed first.
+    """Return canonical URLs that may lead to more entities, those a model proposed first.
 
-    Only where the page had records and the type explores; only links that a visitor sees on the
-    page, of the same host, and not the page itself; each once.
+    Empty unless the page has records and the type explores. Only links that visitors see, of the
+    same host, other than the page itself; each once.
     """
     if not kind.explores or not records:
         return ()
     here, own = _host(page.url), canonical_or_none(page.url)
     links = {
-        address: said
-        for address, said in _links(visible_tree(page.body), page.url)
+        address: words
+        for address, words in _links(visible_tree(page.body), page.url)
         if _host(address) == here and address != own
     }
-    asked = [found for one in proposed if (found := canonical_or_none(one)) in links]
-    alike = [address for address, said in links.items() if has_phrase(said, kind.link_phrases)]
-    return tuple(dict.fromkeys([*asked, *alike]))[:most]
+    proposed_links = [
+        canonical for url in proposed if (canonical := canonical_or_none(url)) in links
+    ]
+    matching_links = [
+        address for address, words in links.items() if has_phrase(words, kind.link_phrases)
+    ]
+    return tuple(dict.fromkeys([*proposed_links, *matching_links]))[:most]
 
 
 def _links(tree: LexborHTMLParser, url: str) -> Iterable[tuple[str, str]]:
-    """Each link's canonical URL, with its words and those of its address."""
+    """Yield each link's canonical URL, with its text and the words of its address."""
     base = base_of(tree, url)
     for node in tree.css("a[href], area[href]"):
         address = canonical_or_none(linked_page(base, node.attrs.get("href")) or "")
@@ -98,10 +102,10 @@ def _host(url: str) -> str:
 
 MAX_PROBLEMS = 50
 _BY_MODEL = {ExtractionMethod.CHEAP_MODEL, ExtractionMethod.STRONG_MODEL}
-_RUNGS = list(ExtractionMethod)
+_METHODS_BY_COST = list(ExtractionMethod)
 
 
-def finished_reading(
+def build_reading(
     kind: EntityType,
     page: PageContent,
     records: Sequence[Record],
@@ -110,61 +114,68 @@ def finished_reading(
     reason: str,
     proposed: Iterable[str] = (),
 ) -> PageReading:
-    """The reading as it may be stored; problems name what is not in it, and what looks wrong."""
-    whole = [_reasoned(_flagged(one), reason) for one in records if not one.lacks]
-    kept = _once(kind, whole)
-    dearest = max(kept, key=lambda one: _RUNGS.index(one.rung), default=None)
+    """Return the reading to store; problems name records left out, and suspicious ones."""
+    complete = [
+        _with_reason(_flag_injected(record), reason)
+        for record in records
+        if not record.missing_fields
+    ]
+    unique = _deduplicate(kind, complete)
+    costliest = max(unique, key=lambda record: _METHODS_BY_COST.index(record.method), default=None)
     return PageReading(
-        records=tuple(kept),
-        rung=dearest.rung if dearest else None,
-        model=dearest.model if dearest else None,
+        records=tuple(unique),
+        method=costliest.method if costliest else None,
+        model=costliest.model if costliest else None,
         reason=reason,
-        explored=explored_links(kind, page, kept, proposed=proposed),
+        explored=explored_links(kind, page, unique, proposed=proposed),
         problems=(
-            *_lacking(kind, records),
-            *_unproved(kind, kept),
-            *_miscounted(kind, kept, announced),
-            *_ordered(page),
+            *_incomplete_problems(kind, records),
+            *_flagged_problems(kind, unique),
+            *_count_problems(kind, unique, announced),
+            *_injection_problems(page),
         ),
     )
 
 
-def _flagged(record: Record) -> Record:
-    """A record that speaks to machines is for people to look at, whichever rung read it."""
-    speaks = any(isinstance(one, str) and gives_orders(one) for one in record.fields.values())
-    return replace(record, is_flagged=True) if speaks else record
+def _flag_injected(record: Record) -> Record:
+    """Flag a record that contains instructions for machines, whichever method read it."""
+    is_injected = any(
+        isinstance(value, str) and has_injected_instructions(value)
+        for value in record.fields.values()
+    )
+    return replace(record, is_flagged=True) if is_injected else record
 
 
-def _reasoned(record: Record, reason: str) -> Record:
-    is_asked = record.rung in _BY_MODEL
-    said = "; ".join(filter(None, (reason, record.reason))) if is_asked else record.reason
-    return replace(record, reason=said)
+def _with_reason(record: Record, reason: str) -> Record:
+    is_by_model = record.method in _BY_MODEL
+    reasons = "; ".join(filter(None, (reason, record.reason))) if is_by_model else record.reason
+    return replace(record, reason=reasons)
 
 
-def _once(kind: EntityType, records: Sequence[Record]) -> list[Record]:
-    """Each record once, though two parts of a page may state it: the sounder of them."""
-    known: dict[object, Record] = {}
+def _deduplicate(kind: EntityType, records: Sequence[Record]) -> list[Record]:
+    """Return each record once, though two parts of a page may have it; unflagged ones win."""
+    unique: dict[object, Record] = {}
     for record in records:
         required = tuple(record.fields[name] for name in kind.required)
-        before = known.setdefault((item_key(kind, record), required), record)
-        if before.is_flagged and not record.is_flagged:
-            known[item_key(kind, record), required] = record
-    return list(known.values())
+        existing = unique.setdefault((item_key(kind, record), required), record)
+        if existing.is_flagged and not record.is_flagged:
+            unique[item_key(kind, record), required] = record
+    return list(unique.values())
 
 
-def _lacking(kind: EntityType, records: Sequence[Record]) -> list[Problem]:
-    lacking = [record for record in records if record.lacks]
+def _incomplete_problems(kind: EntityType, records: Sequence[Record]) -> list[Problem]:
+    lacking = [record for record in records if record.missing_fields]
     return [
         Problem(
             where=item_key(kind, record) or kind.name,
-            message=f"it has no {', '.join(record.lacks)}, which is required; it is not stored",
+            message=f"required fields missing: {', '.join(record.missing_fields)}; not stored",
             code="incomplete",
         )
         for record in lacking[:MAX_PROBLEMS]
     ]
 
 
-def _unproved(kind: EntityType, records: Sequence[Record]) -> list[Problem]:
+def _flagged_problems(kind: EntityType, records: Sequence[Record]) -> list[Problem]:
     flagged = [record for record in records if record.is_flagged]
     return [
         Problem(
@@ -179,26 +190,28 @@ def _unproved(kind: EntityType, records: Sequence[Record]) -> list[Problem]:
 
 def _why_flagged(kind: EntityType, record: Record) -> str:
     names = ", ".join(record.unproved(kind.required))
-    why = f"the page does not prove its {names}" if names else "its words speak to machines"
-    return f"{why}; it is kept for people to look at, and not exported"
+    why = f"the page does not prove its {names}" if names else "it has instructions for machines"
+    return f"{why}; it is stored for review and not exported"
 
 
-def _miscounted(
+def _count_problems(
     kind: EntityType, records: Sequence[Record], announced: int | None
 ) -> list[Problem]:
-    if announced is None or len(records) >= announced or is_count(len(records), announced):
+    if announced is None or len(records) >= announced or is_expected_count(len(records), announced):
         return []
-    said = f"{len(records)} records, and the page announces {announced}"
-    return [Problem(where=kind.name, message=said, code="count_mismatch")]
+    message = f"{len(records)} records, and the page announces {announced}"
+    return [Problem(where=kind.name, message=message, code="count_mismatch")]
 
 
-def _ordered(page: PageContent) -> list[Problem]:
-    _, count = without_orders(page.text)
-    said = f"{count} lines of the page speak to machines; no model was shown them"
-    return [Problem(where=page.url, message=said, code="orders", hides_record=False)] * bool(count)
+def _injection_problems(page: PageContent) -> list[Problem]:
+    _, count = blank_injected_instructions(page.text)
+    if not count:
+        return []
+    message = f"{count} lines of the page are instructions for machines; no model received them"
+    return [Problem(where=page.url, message=message, code="orders", hides_record=False)]
 
 
-PRESENCE_CHARACTERS = 40_000  # a list made for something is not hidden behind so many
+PRESENCE_CHARACTERS = 40_000  # a list of the entity begins within these
 
 
 async def read_page(
@@ -212,31 +225,33 @@ async def read_page(
     selectors: Selectors | None = None,
     learned: Selectors | None = None,
 ) -> PageReading:
-    """Every record the page states, by the cheapest rung that reads it well.
+    """Return every record of the page, by the cheapest method that reads it well.
 
-    Rules that give proved, complete records end it; no model is asked then. Without a model the
-    rules have the last word, where the entity has any that could tell. `learned` selectors are
-    asked where none are given, and never have the last word.
+    No model is asked if rules give proved, complete records. Without a model the result of the
+    rules is final, where the entity has sufficient rules. `learned` selectors are used where none
+    are configured, and are never final by themselves.
 
     Raises:
         Resource: it takes a model, and none is configured, free or affordable for now; as
             `ExtractionOverBudget` it is the extraction's own budget.
         Transient: the page is empty, or a model did not answer in time.
-        Permanent: the page is a bomb, or no model gives a usable answer.
+        Permanent: the page is too large (`refuse_bombs`), or no model gives a usable answer.
     """
-    page_reader, read = await in_parser_thread(
+    page_reader, reading = await in_parser_thread(
         _by_rules, kind, page, selectors, settings, learned=learned
     )
-    if read is not None:
-        return read
-    ruled = page_reader.ruled
+    if reading is not None:
+        return reading
+    by_rules = page_reader.by_rules
     if client is None or not settings.has_model:
-        could_tell = kind.name == COURSE or selectors is not None
-        if not ruled.records and not could_tell:
-            raise no_model(kind, settings, now)
-        note = f"no model configured; rules have the last word: {ruled.reason}"
-        return await page_reader.finished(ruled.records, notes=[note])
-    return await page_reader.read(Asker(client=client, billing=billing, settings=settings, now=now))
+        can_finish_by_rules = kind.name == COURSE or selectors is not None
+        if not by_rules.records and not can_finish_by_rules:
+            raise no_model_error(kind, settings, now)
+        note = f"no model configured; the result of the rules is final: {by_rules.reason}"
+        return await page_reader.finished(by_rules.records, notes=[note])
+    return await page_reader.read(
+        PageModelClient(client=client, billing=billing, settings=settings, now=now)
+    )
 
 
 def _by_rules(
@@ -247,16 +262,16 @@ def _by_rules(
     *,
     learned: Selectors | None,
 ) -> tuple[_PageReader, PageReading | None]:
-    """What rules make of the page; the reading as well, if they leave nothing open."""
-    ruled = rule_reading(kind, page, selectors, settings, learned=learned)
-    reader = _PageReader(kind=kind, page=page, ruled=ruled)
-    return reader, None if ruled.reason else reader.finish(ruled.records)
+    """Return the rules' result, and the finished reading if they leave nothing open."""
+    by_rules = rule_reading(kind, page, selectors, settings, learned=learned)
+    reader = _PageReader(kind=kind, page=page, by_rules=by_rules)
+    return reader, None if by_rules.reason else reader.finish(by_rules.records)
 
 
-def no_model(kind: EntityType, settings: Settings, now: datetime) -> Resource:
-    """Return the reason of a page that waits for a model."""
+def no_model_error(kind: EntityType, settings: Settings, now: datetime) -> Resource:
+    """Return the error of a page that waits for a model."""
     return Resource(
-        f"no model configured: rules cannot tell every {kind.name} of the page;"
+        f"no model configured: rules cannot find every {kind.name} of the page;"
         " set OPENAI_API_KEY or OPENAI_BASE_URL",
         until=now + timedelta(seconds=settings.models.unconfigured_wait_seconds),
         code="no_model",
@@ -265,22 +280,22 @@ def no_model(kind: EntityType, settings: Settings, now: datetime) -> Resource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PageReader:
-    """One page that rules have read; what takes time is done off the event loop."""
+    """A page that rules have read; slow steps run outside the event loop."""
 
     kind: EntityType
     page: PageContent
-    ruled: RuleReading
+    by_rules: RuleReading
 
-    async def read(self, asker: Asker) -> PageReading:
-        """The page read by models, as far as rules left it open."""
-        shown = await in_parser_thread(self._shown)
-        reader = ModelReader(self.kind, shown, asker)
-        if self.ruled.is_mostly_right:
-            return await self.finished(await self._mended(reader, len(shown.text)))
-        if self.kind.presence_check and not await self._is_present(shown, asker):
-            return await self.finished((), notes=["the page has no list made for it; skipped"])
-        reading = await reader.read(await in_parser_thread(self._parts, shown))
-        records = await all_of(reader.mended(one) for one in reading.records)
+    async def read(self, model_client: PageModelClient) -> PageReading:
+        """Read by models what rules left open."""
+        model_page = await in_parser_thread(self._model_page)
+        reader = ModelReader(self.kind, model_page, model_client)
+        if self.by_rules.is_mostly_right:
+            return await self.finished(await self._repair_records(reader, len(model_page.text)))
+        if self.kind.presence_check and not await self._is_present(model_page, model_client):
+            return await self.finished((), notes=["the page has no list of this entity; skipped"])
+        reading = await reader.read(await in_parser_thread(self._parts, model_page))
+        records = await gather_all(reader.repair(placed) for placed in reading.records)
         return await self.finished(records, problems=reading.problems, proposed=reading.explore)
 
     async def finished(
@@ -291,7 +306,7 @@ class _PageReader:
         problems: Iterable[Problem] = (),
         proposed: Iterable[str] = (),
     ) -> PageReading:
-        """As `finish`."""
+        """Run `finish` in the parser thread."""
         return await in_parser_thread(
             self.finish, records, notes=notes, problems=problems, proposed=proposed
         )
@@ -304,50 +319,52 @@ class _PageReader:
         problems: Iterable[Problem] = (),
         proposed: Iterable[str] = (),
     ) -> PageReading:
-        """The reading with all that is to be told of it."""
-        found = finished_reading(
+        """Return the reading with all notes and problems."""
+        reading = build_reading(
             self.kind,
             self.page,
             records,
-            announced=self.ruled.announced,
-            reason=self.ruled.reason,
+            announced=self.by_rules.announced,
+            reason=self.by_rules.reason,
             proposed=proposed,
         )
         return replace(
-            found,
-            notes=(*self.ruled.notes, *notes),
-            problems=(*problems, *found.problems),
+            reading,
+            notes=(*self.by_rules.notes, *notes),
+            problems=(*problems, *reading.problems),
         )
 
-    async def _mended(self, reader: ModelReader, length: int) -> list[Record]:
-        """The records of the rules, those that are left open asked about alone."""
-        records, bad = list(self.ruled.records), self.ruled.bad
+    async def _repair_records(self, reader: ModelReader, length: int) -> list[Record]:
+        """Return the rules' records, each incomplete one completed by questions about it alone."""
+        records, incomplete = list(self.by_rules.records), self.by_rules.incomplete
         spans = record_spans(self.kind, records, length)
-        asked = [PlacedRecord(record=records[place], span=spans[place]) for place in bad]
-        mended = await all_of(reader.mended(one) for one in asked)
-        for place, record in zip(bad, mended, strict=True):
+        placed_records = [
+            PlacedRecord(record=records[place], span=spans[place]) for place in incomplete
+        ]
+        repaired = await gather_all(reader.repair(placed) for placed in placed_records)
+        for place, record in zip(incomplete, repaired, strict=True):
             records[place] = record
         return records
 
-    async def _is_present(self, shown: ModelPage, asker: Asker) -> bool:
-        """Whether the page has a list made for the entity, under a heading that stands on it.
+    async def _is_present(self, model_page: ModelPage, model_client: PageModelClient) -> bool:
+        """Return whether the page has a list of the entity, under a heading that is on the page.
 
-        Where no model says, the page is looked through: a failed question is not an answer.
+        True where no model answers, so that the page is read: a failed question is not an answer.
         """
-        question = presence_question(self.kind, shown.shown(0, PRESENCE_CHARACTERS))
-        answer = await asker.ask(question, asker.rungs[0], call_site="presence")
+        question = presence_question(self.kind, model_page.page_text(0, PRESENCE_CHARACTERS))
+        answer = await model_client.ask(question, model_client.methods[0], call_site="presence")
         if not isinstance(answer, Answered):
             return True
         heading = answer.data["heading"]
-        is_there = isinstance(heading, str) and ground(heading, shown.text).is_proof
+        is_there = isinstance(heading, str) and ground(heading, model_page.text).is_proof
         return answer.data["has_list"] is True and is_there
 
-    def _shown(self) -> ModelPage:
+    def _model_page(self) -> ModelPage:
         is_page = not is_json(self.page.body)
         links = page_links(parse_html(self.page.body), self.page.url) if is_page else ()
-        text, _ = without_orders(self.page.text)
+        text, _ = blank_injected_instructions(self.page.text)
         return ModelPage(text=text, links=tuple(links))
 
-    def _parts(self, shown: ModelPage) -> list[PagePart]:
+    def _parts(self, model_page: ModelPage) -> list[PagePart]:
         tree = visible_tree("" if is_json(self.page.body) else self.page.body)
-        return parts_of(self.kind, shown.text, tree, announced=self.ruled.announced)
+        return parts_of(self.kind, model_page.text, tree, announced=self.by_rules.announced)

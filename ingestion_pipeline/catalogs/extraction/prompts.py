@@ -1,7 +1,7 @@
-"""What a model is asked about a page: prompt and schema from the entity type, and its answer read.
+"""Build the questions to models from the entity type, split long pages, and parse the answers.
 
-Nothing that a page says stands in a prompt, not even the name of a record that is asked about
-again: a page's words are only ever between the lines that mark them as data.
+No text of a page is part of a prompt, not even the name of a record that is asked about again: page
+text only ever stands between the lines that mark it as data.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ingestion_pipeline.catalogs.extraction.entity_type import (
     FieldKind,
 )
 from ingestion_pipeline.catalogs.extraction.page_result import READER_VERSION
-from ingestion_pipeline.catalogs.extraction.record import FieldValue, RecordField
-from ingestion_pipeline.catalogs.extraction.rules.counting import is_count
+from ingestion_pipeline.catalogs.extraction.record import CandidateRecord, FieldValue
+from ingestion_pipeline.catalogs.extraction.rules.counting import is_expected_count
 from ingestion_pipeline.catalogs.extraction.rules.course_code import read_heading
 from ingestion_pipeline.reading.llm import AnswerSchema, PageText, Prompt, Question
 from ingestion_pipeline.reading.llm.budgets import estimated_usage
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser
 
 
-PROMPT_VERSION = 1  # raise it with every change of the words below
+PROMPT_VERSION = 1  # increase with every change of the texts below
 _FIND = """\
 Find every {name} on the page, in the order of the page. {about}
 Each record has these fields:
@@ -43,7 +43,7 @@ conclude the value, copied exactly; null if there are none, and then the value i
 records_on_page is how many of them the page holds, found or not."""
 _EXPLORE = """
 explore holds the URLs of links on the page that lead to more of them, and no others."""
-_ALONE = """
+_SINGLE_RECORD = """
 The page below is the part about a single {name}. These fields were not right the last time, since
 the page does not have the words: {missing}. Copy them from the page, or give null."""
 _PRESENT = """\
@@ -61,39 +61,39 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadAnswer:
-    """What a model's answer says: records, unchecked, and how many it believes there are."""
+    """A model's parsed answer: unchecked records, and how many the model says there are."""
 
-    found: tuple[RecordField, ...]
-    counted: int | None
+    candidates: tuple[CandidateRecord, ...]
+    stated_count: int | None
     explore: tuple[str, ...] = ()
 
 
 def prompt_labels(kind: EntityType) -> tuple[str, ...]:
-    """The versions of all that is asked about the entity."""
+    """Return the versions of all prompts about the entity."""
     names = [kind.name, f"{kind.name}_alone"]
     names += [f"{kind.name}_presence"] if kind.presence_check else []
     return tuple(Prompt(name=name, version=PROMPT_VERSION, instructions="").label for name in names)
 
 
 def reading_question(kind: EntityType, page: PageText) -> Question:
-    """Every record on the page, or on the part of it."""
+    """Return the question for every record on the page, or on the part of it."""
     prompt = Prompt(name=kind.name, version=PROMPT_VERSION, instructions=_instructions(kind))
     return Question(
         prompt=prompt,
         schema=answer_schema(kind),
         page=page,
-        extractor_version=_extractor(kind),
+        extractor_version=_extractor_version(kind),
     )
 
 
-def alone_question(
+def single_record_question(
     kind: EntityType, page: PageText, missing: Sequence[str], attempt: int
 ) -> Question:
-    """One record again, for the sake of some of its fields.
+    """Return the question about one record again, for some of its fields.
 
-    The attempt is part of what makes the question: its answer is not the one that was kept.
+    The attempt is part of the cache key, so that the earlier answer is not reused.
     """
-    about = _ALONE.format(name=_words(kind.name), missing=", ".join(missing))
+    about = _SINGLE_RECORD.format(name=_words(kind.name), missing=", ".join(missing))
     return Question(
         prompt=Prompt(
             name=f"{kind.name}_alone",
@@ -102,12 +102,12 @@ def alone_question(
         ),
         schema=answer_schema(kind),
         page=page,
-        extractor_version=f"{_extractor(kind)}/{'+'.join(missing)}/{attempt}",
+        extractor_version=f"{_extractor_version(kind)}/{'+'.join(missing)}/{attempt}",
     )
 
 
 def presence_question(kind: EntityType, page: PageText) -> Question:
-    """Whether the page has a list made for the entity."""
+    """Return the question whether the page has a list made for the entity."""
     return Question(
         prompt=Prompt(
             name=f"{kind.name}_presence",
@@ -121,14 +121,14 @@ def presence_question(kind: EntityType, page: PageText) -> Question:
             ),
         ),
         page=page,
-        extractor_version=_extractor(kind),
+        extractor_version=_extractor_version(kind),
         max_output_tokens=500,
     )
 
 
 @lru_cache(maxsize=50)
 def answer_schema(kind: EntityType) -> AnswerSchema:
-    """The form of an answer: a list of records, each with every field, null where there is none."""
+    """Return the schema of an answer: a list of records, each with every field, null if absent."""
     record: dict[str, Any] = {}
     for field in kind.fields:
         record[field.name] = _value_schema(field)
@@ -144,17 +144,17 @@ def answer_schema(kind: EntityType) -> AnswerSchema:
 
 
 def read_answer(kind: EntityType, data: Mapping[str, object]) -> ReadAnswer:
-    """The answer's records; `data` has the form of `answer_schema`."""
+    """Parse an answer's records; `data` has the form of `answer_schema`."""
     items = cast("list[Mapping[str, object]]", data["records"])
     explore = cast("list[str]", data.get("explore") or [])
     return ReadAnswer(
-        found=tuple(_found(kind, item) for item in items),
-        counted=cast("int | None", data["records_on_page"]),
+        candidates=tuple(_candidate(kind, item) for item in items),
+        stated_count=cast("int | None", data["records_on_page"]),
         explore=tuple(explore),
     )
 
 
-def _found(kind: EntityType, item: Mapping[str, object]) -> RecordField:
+def _candidate(kind: EntityType, item: Mapping[str, object]) -> CandidateRecord:
     quotes = {
         field.name: quote
         for field in kind.fields
@@ -162,10 +162,10 @@ def _found(kind: EntityType, item: Mapping[str, object]) -> RecordField:
     }
     fields = {field.name: _value(item.get(field.name)) for field in kind.fields}
     for field in kind.fields:
-        # That a thing is not so is rarely said: without the words for it nothing is claimed.
+        # Pages rarely state that something is false: without a quote the value is unknown.
         if fields[field.name] is False and field.name not in quotes:
             fields[field.name] = None
-    return RecordField(fields=fields, quotes=quotes)
+    return CandidateRecord(fields=fields, quotes=quotes)
 
 
 def _value(value: object) -> FieldValue | None:
@@ -198,15 +198,17 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _instructions(kind: EntityType) -> str:
-    fields = "\n".join(_described(field) for field in kind.fields)
-    found = _FIND.format(name=_words(kind.name), about=kind.about, fields=fields, evidence=EVIDENCE)
-    return found + (_EXPLORE if kind.explores else "")
+    fields = "\n".join(_field_line(field) for field in kind.fields)
+    instructions = _FIND.format(
+        name=_words(kind.name), about=kind.about, fields=fields, evidence=EVIDENCE
+    )
+    return instructions + (_EXPLORE if kind.explores else "")
 
 
-def _described(field: EntityField) -> str:
-    said = f"- {field.name}: {_KINDS[field.kind]}"
-    said += ", required" if field.required else ""
-    return said + (f"; {field.about}" if field.about else "")
+def _field_line(field: EntityField) -> str:
+    text = f"- {field.name}: {_KINDS[field.kind]}"
+    text += ", required" if field.required else ""
+    return text + (f"; {field.about}" if field.about else "")
 
 
 def _words(name: str) -> str:
@@ -214,22 +216,22 @@ def _words(name: str) -> str:
 
 
 @lru_cache(maxsize=50)
-def _extractor(kind: EntityType) -> str:
-    """Another for every change of the type's file: what it says is part of what is asked."""
+def _extractor_version(kind: EntityType) -> str:
+    """Return a version that changes with the type's file, which is part of the question."""
     digest = hashlib.sha256(json.dumps(kind.model_dump(mode="json"), sort_keys=True).encode())
     return f"{READER_VERSION}.{digest.hexdigest()[:16]}"
 
 
 LONG_TOKENS = 1_000  # a longer page with several records is split
-PART_TOKENS = 1_000  # of a part, unless one record has more
-ONE_QUESTION_TOKENS = 12_000  # a longer page is split though nothing says where
+PART_TOKENS = 1_000  # per part, unless one record has more
+ONE_QUESTION_TOKENS = 12_000  # a longer page is split even without known record starts
 _TAGS = ("h2", "h3", "h4", "h5", "dt", "h1", "summary", "th")
 _COURSE = "course"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagePart:
-    """A span of the text, and how many records begin in it; None where nobody knows."""
+    """A span of the text, and how many records begin in it; None where unknown."""
 
     start: int
     end: int
@@ -237,16 +239,16 @@ class PagePart:
 
 
 def tokens_of(text: str) -> int:
-    """About how many tokens it has; rather too many."""
+    """Return about how many tokens the text has, rounded up."""
     return estimated_usage(input_bytes=len(text.encode()), output_tokens=0).input_tokens
 
 
 def parts_of(
     kind: EntityType, text: str, tree: LexborHTMLParser, *, announced: int | None
 ) -> list[PagePart]:
-    """The parts of a page that is long and has several records; else the page as one part.
+    """Split a long page with several records into parts; else return the page as one part.
 
-    An empty list: it is to be split, and nothing shows where (see `next_part`).
+    An empty list: the page must be split, and no record starts are known (see `next_part`).
     """
     tokens = tokens_of(text)
     if tokens <= LONG_TOKENS:
@@ -263,19 +265,19 @@ def parts_of(
 def record_starts(
     kind: EntityType, text: str, tree: LexborHTMLParser, *, announced: int | None
 ) -> list[int]:
-    """Where the records begin; none if nothing shows it for certain."""
+    """Return where the records begin; empty if that is not certain."""
     codes = _code_lines(text) if kind.name == _COURSE else []
     if announced is None:
         return codes if len(codes) > 1 else []
     if announced <= 1:
         return []
     candidates = [codes, *(_heading_lines(text, tree, tag) for tag in _TAGS)]
-    fitting = [one for one in candidates if is_count(len(one), announced)]
+    fitting = [starts for starts in candidates if is_expected_count(len(starts), announced)]
     return fitting[0] if fitting else []
 
 
 def next_part(text: str, start: int, *, tokens: int = PART_TOKENS) -> PagePart:
-    """The part that begins there and ends with a line, as long as it may be, by size alone."""
+    """Return the longest part that begins there and ends with a line, by size alone."""
     end, size = start, 0
     for line in text[start:].splitlines(keepends=True):
         size += tokens_of(line)
@@ -286,7 +288,7 @@ def next_part(text: str, start: int, *, tokens: int = PART_TOKENS) -> PagePart:
 
 
 def _grouped(text: str, starts: Sequence[int]) -> Iterator[PagePart]:
-    """As many records to a part as it holds."""
+    """Group consecutive records into parts of at most `PART_TOKENS`."""
     ends = [*starts[1:], len(text)]
     first, count, size = starts[0], 0, 0
     for start, end in zip(starts, ends, strict=True):
@@ -299,32 +301,32 @@ def _grouped(text: str, starts: Sequence[int]) -> Iterator[PagePart]:
 
 
 def _code_lines(text: str) -> list[int]:
-    """Lines that begin like a course: a code, a title, and credits or at least no sentence."""
-    found: list[int] = []
+    """Return the starts of lines that begin like a course: a code and a title, and no sentence."""
+    starts: list[int] = []
     for start, line in _lines(text):
         heading = read_heading(line)
         if heading is None or not heading.title:
             continue
         if heading.credits is not None or not heading.title.rstrip().endswith((".", ",", ";")):
-            found.append(start)
-    return found
+            starts.append(start)
+    return starts
 
 
 def _heading_lines(text: str, tree: LexborHTMLParser, tag: str) -> list[int]:
-    """Where the elements of a tag stand in the text, in page order."""
-    wanted = [" ".join(node.text(separator=" ").split()) for node in tree.css(tag)]
-    wanted = [_bare(one) for one in wanted if one]
-    found: list[int] = []
-    lines = iter([(start, _bare(line)) for start, line in _lines(text)])
-    for heading in wanted:
+    """Return where the elements of a tag are in the text, in page order."""
+    headings = [" ".join(node.text(separator=" ").split()) for node in tree.css(tag)]
+    headings = [_without_blanks(text_) for text_ in headings if text_]
+    starts: list[int] = []
+    lines = iter([(start, _without_blanks(line)) for start, line in _lines(text)])
+    for heading in headings:
         start = next((place for place, line in lines if line == heading), None)
         if start is None:
             return []
-        found.append(start)
-    return found
+        starts.append(start)
+    return starts
 
 
-def _bare(line: str) -> str:
+def _without_blanks(line: str) -> str:
     return "".join(line.split())
 
 

@@ -1,4 +1,4 @@
-"""A record: the fields of an entity, each with its evidence, and how it was come by."""
+"""Records: the fields of an entity, each with its evidence, and the extraction method."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from ingestion_pipeline.catalogs.extraction.entity_type import (
 from ingestion_pipeline.reading.evidence.grounding import BY_SOURCE, Grounding, Value
 from ingestion_pipeline.reading.text.decoding import clean_text
 
-LEARNED = "learned"  # the reason of a record that learned selectors found
-MAX_PAGE_RECORDS = 20_000  # of one page, read in 6 s; more are refused
+LEARNED = "learned"  # `reason` of a record found by learned selectors
+MAX_PAGE_RECORDS = 20_000  # per page, read in 6 s; more are refused
 MAX_TEXT_CHARACTERS = 20_000  # the longest description seen has 6,000
 
 FieldValue = str | Decimal | bool
 
 
 class Prover(Protocol):
-    """What is asked for the evidence of a value."""
+    """Source of evidence for values."""
 
     def ground(self, value: Value) -> Grounding:
-        """What proves the value."""
+        """Return the evidence for the value."""
         ...
 
 
 class ExtractionMethod(StrEnum):
-    """How a record was come by, the cheapest way first."""
+    """How a record was extracted, the cheapest method first."""
 
     API = "api"
     EMBEDDED = "embedded"
@@ -45,12 +45,12 @@ class ExtractionMethod(StrEnum):
     STRONG_MODEL = "strong_model"
 
 
-MODEL_RUNGS = frozenset({ExtractionMethod.CHEAP_MODEL.value, ExtractionMethod.STRONG_MODEL.value})
+MODEL_METHODS = frozenset({ExtractionMethod.CHEAP_MODEL.value, ExtractionMethod.STRONG_MODEL.value})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordField:
-    """What a rule found of an entity, unchecked; `quotes` prove the fields that are derived."""
+class CandidateRecord:
+    """Unchecked values of an entity that a rule or model found; `quotes` prove derived fields."""
 
     fields: Mapping[str, FieldValue | None]
     quotes: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -61,60 +61,67 @@ class RecordField:
 class Record:
     """An entity with evidence for each field that has a value.
 
-    `is_flagged` where a required field is not proved, or where people should look at it for another
-    reason: then it is kept and not exported. `reason` says why it was come by on this rung.
+    `is_flagged` where a required field is not proved, or where people should review it for another
+    reason: then it is stored and not exported. `reason` is why this method was used.
     """
 
     entity: str
     fields: Mapping[str, FieldValue | None]
     evidence: Mapping[str, Grounding]
-    rung: ExtractionMethod
+    method: ExtractionMethod
     confidence: float
-    lacks: tuple[str, ...] = ()
+    missing_fields: tuple[str, ...] = ()
     is_flagged: bool = False
     model: str | None = None
     reason: str = ""
 
     def start_of(self, names: Iterable[str]) -> int | None:
-        """Where on the page the first of the fields that stand on it does."""
+        """Return where on the page the first of these fields begins; None if none is on it."""
         spans = (self.evidence[name].start for name in names if name in self.evidence)
         return next((start for start in spans if start is not None), None)
 
     def unproved(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those of the fields that have a value which nothing proves."""
+        """Return those of the fields that have a value without proof."""
         return tuple(
             name for name in names if name in self.evidence and not self.evidence[name].is_proof
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """The record in plain values: every field of the type, then how each is proved."""
+        """Return the record as plain values: every field of the type, then its evidence."""
         return {
-            **{name: _plain(value) for name, value in self.fields.items()},
+            **{name: _json_value(value) for name, value in self.fields.items()},
             "evidence": {
-                name: {"status": str(one.status), "start": one.start, "end": one.end}
-                for name, one in self.evidence.items()
+                name: {
+                    "status": str(grounding.status),
+                    "start": grounding.start,
+                    "end": grounding.end,
+                }
+                for name, grounding in self.evidence.items()
             },
-            "rung": str(self.rung),
+            "rung": str(self.method),
             "confidence": self.confidence,
         }
 
 
 def record_of(
     kind: EntityType,
-    found: RecordField,
+    candidate: CandidateRecord,
     *,
-    rung: ExtractionMethod,
+    method: ExtractionMethod,
     evidence: Prover | None = None,
     model: str | None = None,
 ) -> Record:
-    """The record that the rules of its type make of what was found.
+    """Return the checked record of a candidate, after applying the rules of its type.
 
-    Without a text, the evidence is that the source itself said so.
+    Without a text, the evidence is that the source itself states the values.
     """
-    fields = {one.name: _checked(one, found.fields.get(one.name)) for one in kind.fields}
+    fields = {
+        definition.name: _checked(definition, candidate.fields.get(definition.name))
+        for definition in kind.fields
+    }
     _apply_rules(kind, fields)
     proofs = {
-        name: _proof(kind.field(name), value, found, evidence)
+        name: _proof(kind.field(name), value, candidate, evidence)
         for name, value in fields.items()
         if value is not None
     }
@@ -122,16 +129,16 @@ def record_of(
         entity=kind.name,
         fields=fields,
         evidence=proofs,
-        rung=rung,
-        confidence=found.confidence,
-        lacks=tuple(name for name in kind.required if fields[name] is None),
+        method=method,
+        confidence=candidate.confidence,
+        missing_fields=tuple(name for name in kind.required if fields[name] is None),
         is_flagged=any(name in proofs and not proofs[name].is_proof for name in kind.required),
         model=model,
     )
 
 
 def _checked(kind: EntityField, value: FieldValue | None) -> FieldValue | None:
-    """The value if the field can hold it; what is not in a closed list is dropped."""
+    """Return the value if the field can hold it; a value outside a closed list is dropped."""
     match kind.kind:
         case FieldKind.TEXT | FieldKind.LANGUAGE:
             text = clean_text(value) if isinstance(value, str) else None
@@ -163,16 +170,16 @@ def _apply_rules(kind: EntityType, fields: dict[str, FieldValue | None]) -> None
 
 
 def _proof(
-    kind: EntityField, value: FieldValue, found: RecordField, evidence: Prover | None
+    kind: EntityField, value: FieldValue, candidate: CandidateRecord, evidence: Prover | None
 ) -> Grounding:
     if evidence is None:
         return BY_SOURCE
-    if kind.derived or kind.name in found.quotes:
-        return evidence.ground(found.quotes.get(kind.name))
+    if kind.derived or kind.name in candidate.quotes:
+        return evidence.ground(candidate.quotes.get(kind.name))
     return evidence.ground(value)
 
 
-def _plain(value: FieldValue | None) -> Any:  # noqa: ANN401 - what JSON can hold
+def _json_value(value: FieldValue | None) -> Any:  # noqa: ANN401 - what JSON can hold
     if not isinstance(value, Decimal):
         return value
     return int(value) if value == value.to_integral_value() else float(value)

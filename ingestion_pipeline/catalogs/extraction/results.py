@@ -1,7 +1,7 @@
-"""What became of claimed readings, and the one transaction that writes it down, fenced.
+"""Write the results of claimed pages in one fenced transaction.
 
 A result counts only if its claim still holds, its page still waits to be read, and its extraction
-goes on: whoever was overtaken, or cancelled, leaves nothing.
+is active: results of a superseded or cancelled claim leave nothing.
 """
 
 from __future__ import annotations
@@ -63,258 +63,265 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingsPersisted:
-    """What a flush came to, when what is tried again is due, and which extractions have ended."""
+    """Counts of a flush, the times of retries, and the extractions that have ended."""
 
     counts: ReadCounts = field(default_factory=ReadCounts)
-    again_at: Sequence[datetime] = ()
+    retry_times: Sequence[datetime] = ()
     ended: frozenset[int] = frozenset()
 
     def __add__(self, other: ReadingsPersisted) -> ReadingsPersisted:
-        """Both."""
+        """Return the sum of both."""
         return ReadingsPersisted(
             counts=self.counts + other.counts,
-            again_at=[*self.again_at, *other.again_at],
+            retry_times=[*self.retry_times, *other.retry_times],
             ended=self.ended | other.ended,
         )
 
 
-def write_readings(shop: RunContext, results: Sequence[ReadResult]) -> ReadingsPersisted:
-    """Every result takes effect that is still ours and still wanted.
+def write_readings(ctx: RunContext, results: Sequence[ReadResult]) -> ReadingsPersisted:
+    """Write every result whose claim still holds and whose extraction is active.
 
-    One that cannot be written spoils its transaction: then each is written on its own, so that only
-    the culprit fails.
+    A result that cannot be written breaks its transaction: then each is written on its own, so that
+    only that one fails.
     """
     try:
-        return _commit(shop, results)
+        return _commit(ctx, results)
     except SQLAlchemyError as error:
         if isinstance(classify(error), Fatal):
             raise
-        log.warning("a flush of %d readings failed; one by one now", len(results), exc_info=True)
+        log.warning("flush failed results=%d; writing one by one", len(results), exc_info=True)
     written = ReadingsPersisted()
-    for one in results:
-        written += _commit_alone(shop, one)
+    for result in results:
+        written += _commit_single(ctx, result)
     return written
 
 
-def _commit_alone(shop: RunContext, one: ReadResult) -> ReadingsPersisted:
+def _commit_single(ctx: RunContext, result: ReadResult) -> ReadingsPersisted:
     try:
-        return _commit(shop, [one])
+        return _commit(ctx, [result])
     except SQLAlchemyError as error:
-        if not isinstance(one, ReadDone) or isinstance(classify(error), Fatal):
+        if not isinstance(result, ReadDone) or isinstance(classify(error), Fatal):
             raise
-        said = f"the records of {one.work.url} could not be written: {error}"
-        failure = Permanent(said[:2_000], code="not_written")
+        message = f"the records of {result.work.url} could not be written: {error}"
+        failure = Permanent(message[:2_000], code="not_written")
         stack = traceback.format_exc(limit=-20)
-        return _commit(shop, [ReadFailed(work=one.work, error=failure, stack=stack)])
+        return _commit(ctx, [ReadFailed(work=result.work, error=failure, stack=stack)])
 
 
-def _commit(shop: RunContext, results: Sequence[ReadResult]) -> ReadingsPersisted:
+def _commit(ctx: RunContext, results: Sequence[ReadResult]) -> ReadingsPersisted:
     if not results:
         return ReadingsPersisted()
 
     def write(connection: Connection) -> ReadingsPersisted:
-        now = shop.store.clock.now(connection)
-        return _Flush(connection, shop, now=now).write(results)
+        now = ctx.store.clock.now(connection)
+        return _Flush(connection, ctx, now=now).write(results)
 
-    return shop.store.write(write)
+    return ctx.store.write(write)
 
 
 class _Flush:
-    """One transaction."""
+    """One write transaction."""
 
-    def __init__(self, connection: Connection, shop: RunContext, *, now: datetime) -> None:
+    def __init__(self, connection: Connection, ctx: RunContext, *, now: datetime) -> None:
         self._connection = connection
-        self._shop = shop
+        self._ctx = ctx
         self._now = now
         self._moves: list[Move] = []
-        self._burials: list[DeadLetterEntry] = []
+        self._dead_letters: list[DeadLetterEntry] = []
         self._pages: list[FinishedPage] = []
-        self._again_at: list[datetime] = []
-        self._given_back = 0
+        self._retry_times: list[datetime] = []
+        self._released = 0
 
     def write(self, results: Sequence[ReadResult]) -> ReadingsPersisted:
-        works = [one.work for one in results if not isinstance(one, PageGone)]
+        works = [result.work for result in results if not isinstance(result, PageGone)]
         lock_rows(self._connection, {work.extraction_id for work in works})
-        mine = claims.held(self._connection, [(one.task.id, one.task.fence) for one in results])
-        kept = [one for one in results if one.task.id in mine]
-        ids = {one.work.extraction_id for one in kept if not isinstance(one, PageGone)}
-        going_on = lock_extractions(self._connection, ids, now=self._now)
-        wanted = [
-            one
-            for one in kept
-            if not isinstance(one, PageGone) and one.work.extraction_id in going_on
+        held_ids = claims.held(
+            self._connection, [(result.task.id, result.task.fence) for result in results]
+        )
+        held = [result for result in results if result.task.id in held_ids]
+        ids = {result.work.extraction_id for result in held if not isinstance(result, PageGone)}
+        active = lock_extractions(self._connection, ids, now=self._now)
+        current = [
+            result
+            for result in held
+            if not isinstance(result, PageGone) and result.work.extraction_id in active
         ]
-        wanted_ids = {one.task.id for one in wanted}
-        gone = [one for one in kept if one.task.id not in wanted_ids]
-        self._moves += [_skipped(one.task, _why(one)) for one in gone]
-        done = [one for one in wanted if isinstance(one, ReadDone)]
-        counts = self._write_done(done, going_on)
-        for one in wanted:
-            if isinstance(one, ReadFailed):
-                self._decide(one)
+        current_ids = {result.task.id for result in current}
+        gone = [result for result in held if result.task.id not in current_ids]
+        self._moves += [_skipped(result.task, _skip_reason(result)) for result in gone]
+        done = [result for result in current if isinstance(result, ReadDone)]
+        counts = self._write_done(done, active)
+        for result in current:
+            if isinstance(result, ReadFailed):
+                self._decide(result)
         self._write_pages(self._pages)
-        add_dead_letters(self._connection, self._burials, now=self._now)
-        over = [one for one in wanted if isinstance(one, ReadOver)]
-        self._moves += [_skipped(one.task, str(one.why)) for one in over]
+        add_dead_letters(self._connection, self._dead_letters, now=self._now)
+        over = [result for result in current if isinstance(result, ReadOver)]
+        self._moves += [_skipped(result.task, str(result.why)) for result in over]
         claims.apply(self._connection, self._moves, now=self._now)
-        ended = self._end(ids, over)
+        ended = self._finish_extractions(ids, over)
         counts += ReadCounts(
-            retried=len(self._again_at),
-            given_back=self._given_back,
-            failed=len(self._burials),
+            retried=len(self._retry_times),
+            given_back=self._released,
+            failed=len(self._dead_letters),
             skipped=len(gone) + len(over),
-            lost=len(results) - len(kept),
+            lost=len(results) - len(held),
         )
         return ReadingsPersisted(
             counts=counts,
-            again_at=self._again_at,
-            ended=frozenset((ids - going_on.keys()) | ended),
+            retry_times=self._retry_times,
+            ended=frozenset((ids - active.keys()) | ended),
         )
 
     def _write_pages(self, finished: Sequence[FinishedPage]) -> set[int]:
-        run_id = self._shop.run_id
+        run_id = self._ctx.run_id
         return write_pages(self._connection, finished, now=self._now, run_id=run_id)
 
     def _write_done(
-        self, done: Sequence[ReadDone], going_on: Mapping[int, ActiveExtraction]
+        self, done: Sequence[ReadDone], active: Mapping[int, ActiveExtraction]
     ) -> ReadCounts:
-        """Pages, items and what is explored, of those that nobody else has read meanwhile."""
-        names: dict[int, str] = {}
-        found: dict[int, list[Item]] = {}
+        """Write pages, items and explored links of pages that no other worker has read."""
+        reader_hashes: dict[int, str] = {}
+        items_by_page: dict[int, list[Item]] = {}
         pages: list[FinishedPage] = []
-        for one in done:
-            id_ = one.work.extraction_id
-            if id_ not in names:
-                names[id_] = going_on[id_].read_as(one.wanted, self._shop.settings)
-            items = found[one.work.page_id] = items_of(one.wanted.kind, one.reading)
-            pages.append(_read_page(one, items, names[id_]))
+        for result in done:
+            id_ = result.work.extraction_id
+            if id_ not in reader_hashes:
+                reader_hashes[id_] = active[id_].reader_hash(result.config, self._ctx.settings)
+            items = items_by_page[result.work.page_id] = items_of(
+                result.config.kind, result.reading
+            )
+            pages.append(_finished_page(result, items, reader_hashes[id_]))
         written = self._write_pages(pages)
-        fresh = [one for one in done if one.work.page_id in written]
-        self._moves += [finished(one.task) for one in fresh]
+        new_results = [result for result in done if result.work.page_id in written]
+        self._moves += [finished(result.task) for result in new_results]
         self._moves += [
-            _skipped(one.task, "it was read already")
-            for one in done
-            if one.work.page_id not in written
+            _skipped(result.task, "page already read")
+            for result in done
+            if result.work.page_id not in written
         ]
         datasets = {
-            id_: ensure_dataset(self._connection, going_on[id_], names[id_], now=self._now)
-            for id_ in sorted({one.work.extraction_id for one in fresh})
+            id_: ensure_dataset(self._connection, active[id_], reader_hashes[id_], now=self._now)
+            for id_ in sorted({result.work.extraction_id for result in new_results})
         }
-        told = [_page_items(one, datasets, found) for one in fresh]
-        before = [one.work.page_id for one in fresh if one.work.was_read]
-        write_items(self._connection, told, read_before=before, now=self._now)
-        empty = sum(not one.items for one in told)
+        page_items = [_page_items(result, datasets, items_by_page) for result in new_results]
+        before = [result.work.page_id for result in new_results if result.work.was_read]
+        write_items(self._connection, page_items, read_before=before, now=self._now)
+        empty = sum(not entry.items for entry in page_items)
         return ReadCounts(
-            read=len(fresh) - empty,
+            read=len(new_results) - empty,
             empty=empty,
-            items=sum(len(one.items) for one in told),
-            explored=self._explore(fresh, found, going_on),
+            items=sum(len(entry.items) for entry in page_items),
+            explored=self._explore(new_results, items_by_page, active),
         )
 
     def _explore(
         self,
-        fresh: Sequence[ReadDone],
-        found: Mapping[int, Sequence[Item]],
-        going_on: Mapping[int, ActiveExtraction],
+        new_results: Sequence[ReadDone],
+        items_by_page: Mapping[int, Sequence[Item]],
+        active: Mapping[int, ActiveExtraction],
     ) -> int:
-        """Only from a page that holds records, and in the transaction that finishes it.
+        """Add explored links to the frontier, in the transaction that finishes their page.
 
-        A rerun asks nobody: it has the pages that were explored then, and no others.
+        Only from a page that has records. A rerun adds none: it reads the pages that were explored
+        then.
         """
         by_extraction: dict[int, list[tuple[Task, str, tuple[str, ...]]]] = {}
-        for one in fresh:
-            is_rerun = going_on[one.work.extraction_id].kind is ExtractionKind.RERUN
-            if one.reading.explored and found[one.work.page_id] and not is_rerun:
-                told = by_extraction.setdefault(one.work.extraction_id, [])
-                told.append((one.task, one.work.step, one.reading.explored))
-        return explore(self._connection, by_extraction, now=self._now, settings=self._shop.settings)
+        for result in new_results:
+            is_rerun = active[result.work.extraction_id].kind is ExtractionKind.RERUN
+            if result.reading.explored and items_by_page[result.work.page_id] and not is_rerun:
+                links = by_extraction.setdefault(result.work.extraction_id, [])
+                links.append((result.task, result.work.step, result.reading.explored))
+        return explore(self._connection, by_extraction, now=self._now, settings=self._ctx.settings)
 
-    def _decide(self, one: ReadFailed) -> None:
-        """The page is tried again, put off, or given up; its row says why in each case."""
-        reason = failure_reason(one.error)
+    def _decide(self, result: ReadFailed) -> None:
+        """Retry, postpone or dead-letter the page; its row has the reason in each case."""
+        reason = failure_reason(result.error)
         status = PageStatus.DOWNLOADED
         match after_failure(
-            one.task,
-            one.error,
+            result.task,
+            result.error,
             now=self._now,
-            policy=self._shop.settings.catalog_work,
-            random=self._shop.random,
+            policy=self._ctx.settings.catalog_work,
+            random=self._ctx.random,
         ):
             case Retry(not_before):
-                self._again_at.append(not_before)
-                self._moves.append(retried(one.task, one.error, not_before=not_before))
+                self._retry_times.append(not_before)
+                self._moves.append(retried(result.task, result.error, not_before=not_before))
             case ReleaseTask(not_before):
-                self._given_back += 1
-                self._moves.append(released(one.task, one.error, not_before=not_before))
+                self._released += 1
+                self._moves.append(released(result.task, result.error, not_before=not_before))
             case DeadLetterTask():
                 status = PageStatus.ERROR
-                self._burials.append(_dead_letter(one))
-                self._moves.append(failed(one.task, one.error))
-        if one.error.code not in OF_THE_RUN:
-            self._pages.append(FinishedPage(id=one.work.page_id, status=status, failure=reason))
+                self._dead_letters.append(_dead_letter(result))
+                self._moves.append(failed(result.task, result.error))
+        if result.error.code not in RUN_ERROR_CODES:
+            self._pages.append(FinishedPage(id=result.work.page_id, status=status, failure=reason))
 
-    def _end(self, ids: set[int], over: Sequence[ReadOver]) -> set[int]:
-        """The ids of those that cannot go on: no money is left, or the root itself was in vain."""
-        spent = {one.work.extraction_id: budget_finish(str(one.why)) for one in over}
-        # Together: what a second step locked would come out of order.
-        endings = failed_finishes(self._connection, ids) | spent
-        now, settings, random = self._now, self._shop.settings, self._shop.random
+    def _finish_extractions(self, ids: set[int], over: Sequence[ReadOver]) -> set[int]:
+        """Finish extractions without budget or whose root page failed, and return their ids."""
+        spent = {item.work.extraction_id: budget_finish(str(item.why)) for item in over}
+        # In one call: a second one would take its locks out of order.
+        finishes = failed_finishes(self._connection, ids) | spent
+        now, settings, random = self._now, self._ctx.settings, self._ctx.random
         ended = finish_extractions(
-            self._connection, endings, now=now, settings=settings, random=random
+            self._connection, finishes, now=now, settings=settings, random=random
         )
-        return {one.id for one in ended}
+        return {item.id for item in ended}
 
 
 NO_DATA = "no_data"
 NOTE_LENGTH = 500
-OF_THE_RUN = frozenset({"stopped", "slice_over"})  # says nothing of the page
+RUN_ERROR_CODES = frozenset({"stopped", "slice_over"})  # unrelated to the page
 
 
 def _dead_letter(result: ReadFailed) -> DeadLetterEntry:
-    """Name what was served in the dead letter: whoever looks at it wants to see that."""
+    """Return the dead letter with the snapshot as evidence, for whoever inspects it."""
     served = {} if result.work.snapshot_id is None else {"snapshots": [result.work.snapshot_id]}
     return DeadLetterEntry(
         task=result.task, error=result.error, stack=result.stack, evidence=served
     )
 
 
-def _read_page(one: ReadDone, items: Sequence[Item], name: str) -> FinishedPage:
-    rung = one.reading.rung or (one.reading.records[0].rung if one.reading.records else None)
-    # Most pages of a walk only lead on: nothing is missing there.
-    is_well = bool(items) or one.work.page_type == PageType.EXPLORATORY
+def _finished_page(result: ReadDone, items: Sequence[Item], reader_hash: str) -> FinishedPage:
+    method = result.reading.method or (
+        result.reading.records[0].method if result.reading.records else None
+    )
+    # Most pages of an exploratory crawl only have links: no data is missing there.
+    is_success = bool(items) or result.work.page_type == PageType.EXPLORATORY
     return FinishedPage(
-        id=one.work.page_id,
-        status=PageStatus.SUCCESS if is_well else PageStatus.EXTRACTED_NO_DATA,
+        id=result.work.page_id,
+        status=PageStatus.SUCCESS if is_success else PageStatus.EXTRACTED_NO_DATA,
         item_count=len(items),
-        rung=None if rung is None else rung.value,
-        read_as=name,
-        failure=None if is_well else no_data(one.reading, one.wanted.kind.name),
+        method=None if method is None else method.value,
+        reader_hash=reader_hash,
+        failure=None if is_success else no_data_failure(result.reading, result.config.kind.name),
     )
 
 
-def no_data(reading: PageReading, entity: str) -> dict[str, str]:
-    """Why a page that was read has no item: who looked, and what was missing; for people."""
-    looked = "rules" if reading.model is None else f"rules and {reading.model}"
-    said = [one.message for one in reading.problems]
-    why = dict.fromkeys(filter(None, (reading.reason, *reading.notes, *said)))
-    text = "; ".join([f"{looked} found no {entity}", *why])
+def no_data_failure(reading: PageReading, entity: str) -> dict[str, str]:
+    """Return why a page that was read has no item: the methods used and their messages."""
+    methods = "rules" if reading.model is None else f"rules and {reading.model}"
+    messages = [problem.message for problem in reading.problems]
+    why = dict.fromkeys(filter(None, (reading.reason, *reading.notes, *messages)))
+    text = "; ".join([f"{methods} found no {entity}", *why])
     return {"class": NO_DATA, "code": NO_DATA, "message": storable(text[:NOTE_LENGTH])}
 
 
 def _page_items(
-    one: ReadDone, datasets: Mapping[int, int], found: Mapping[int, Sequence[Item]]
+    result: ReadDone, datasets: Mapping[int, int], items_by_page: Mapping[int, Sequence[Item]]
 ) -> PageItems:
     return PageItems(
-        dataset_id=datasets[one.work.extraction_id],
-        page_id=one.work.page_id,
-        snapshot_id=one.work.snapshot_id,
-        entity_type=one.work.entity_type,
-        items=found[one.work.page_id],
+        dataset_id=datasets[result.work.extraction_id],
+        page_id=result.work.page_id,
+        snapshot_id=result.work.snapshot_id,
+        entity_type=result.work.entity_type,
+        items=items_by_page[result.work.page_id],
     )
 
 
-def _why(one: ReadResult) -> str:
-    return one.why if isinstance(one, PageGone) else "its extraction has ended"
+def _skip_reason(result: ReadResult) -> str:
+    return result.why if isinstance(result, PageGone) else "extraction has ended"
 
 
 def _skipped(task: Task, why: str) -> Move:

@@ -1,7 +1,7 @@
-"""Where on a source's pages the parts of a record are, as its `config.selectors` says: CSS.
+"""Extract records by the CSS selectors of a source's `config.selectors`.
 
-`record` is the element around one record (the whole page without it); every other key is a field.
-CSS that ends with `::after-label` stands for what follows the first colon: of `Code: X`, X.
+`record` is the element around one record (the whole page without it); every other key is a field. A
+selector that ends with `::after-label` takes the text after the first colon: of `Code: X`, X.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from ingestion_pipeline.catalogs.extraction.entity_type import (
     FieldKind,
     SingleGoesToMax,
 )
-from ingestion_pipeline.catalogs.extraction.record import MAX_PAGE_RECORDS, FieldValue, RecordField
+from ingestion_pipeline.catalogs.extraction.record import (
+    MAX_PAGE_RECORDS,
+    CandidateRecord,
+    FieldValue,
+)
 from ingestion_pipeline.catalogs.extraction.rules.embedded import value_of
 from ingestion_pipeline.catalogs.extraction.rules.vocabulary import choice_in_words
 from ingestion_pipeline.catalogs.recipes.config_fields import ConfigFields, as_mapping
@@ -37,7 +41,7 @@ _RANGE = re.compile(
 
 
 class BadSelectors(ValueError):
-    """Selectors that cannot be used; `problems` names every key with what is wrong with it."""
+    """Error: selectors that cannot be used; `problems` names every key with its problem."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -46,72 +50,80 @@ class BadSelectors(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selectors:
-    """CSS for the element around a record, and for each field inside it."""
+    """CSS selectors of the element around a record, and of each field inside it."""
 
     record: str | None
     fields: tuple[tuple[str, str], ...]
 
     def as_config(self) -> dict[str, str]:
-        """As a source's `config.selectors` would say it."""
+        """Return the selectors in the form of a source's `config.selectors`."""
         return ({RECORD: self.record} if self.record else {}) | dict(self.fields)
 
 
 def selectors_of(config: Mapping[str, Any], kind: EntityType) -> Selectors | None:
-    """The selectors of a source's configuration; None if it gives none.
+    """Return the selectors of a source's configuration; None if it has none.
 
     Raises:
         BadSelectors: with every problem there is.
     """
-    given = config.get("selectors")
-    if given is None:
+    configured = config.get("selectors")
+    if configured is None:
         return None
-    raw = as_mapping(given)
+    raw = as_mapping(configured)
     if raw is None:
         raise BadSelectors(["selectors: must be a mapping from a field to its CSS selector"])
     problems: list[str] = []
     names = [field.name for field in kind.fields]
-    read = ConfigFields(
+    fields_ = ConfigFields(
         {name: _without_label(css) for name, css in raw.items()}, "selectors", problems
     )
-    read.refuse_unknown([RECORD, *names])
-    found = {name: str(raw[name]) for name in [RECORD, *names] if read.selector(name)}
-    if lacking := [name for name in kind.required if name not in raw and not _is_given(kind, name)]:
-        problems.append(f"selectors: {', '.join(lacking)} is missing, which a {kind.name} requires")
+    fields_.refuse_unknown([RECORD, *names])
+    css_by_name = {name: str(raw[name]) for name in [RECORD, *names] if fields_.selector(name)}
+    if lacking := [
+        name for name in kind.required if name not in raw and not _has_default(kind, name)
+    ]:
+        problems.append(
+            f"selectors: {', '.join(lacking)} is missing and required for a {kind.name}"
+        )
     if problems:
         raise BadSelectors(problems)
-    fields = tuple((name, css) for name, css in found.items() if name != RECORD)
-    return Selectors(record=found.get(RECORD), fields=fields)
+    fields = tuple((name, css) for name, css in css_by_name.items() if name != RECORD)
+    return Selectors(record=css_by_name.get(RECORD), fields=fields)
 
 
 def records_by_selectors(
     kind: EntityType, selectors: Selectors, tree: LexborHTMLParser
-) -> list[RecordField]:
-    """What the selectors find, in page order; the tree is a cleaned one."""
+) -> list[CandidateRecord]:
+    """Return what the selectors find, in page order; the tree is a cleaned one."""
     if tree.body is None:
         return []
     blocks = tree.css(selectors.record)[: MAX_PAGE_RECORDS + 1] if selectors.record else [tree.body]
-    found = [found_in(kind, selectors, block) for block in blocks]
-    return [one for one in found if any(value is not None for value in one.fields.values())]
+    candidates = [candidate_in(kind, selectors, block) for block in blocks]
+    return [
+        candidate
+        for candidate in candidates
+        if any(value is not None for value in candidate.fields.values())
+    ]
 
 
-def found_in(kind: EntityType, selectors: Selectors, block: LexborNode) -> RecordField:
-    """What the selectors find in the element around one record."""
+def candidate_in(kind: EntityType, selectors: Selectors, block: LexborNode) -> CandidateRecord:
+    """Return what the selectors find in the element around one record."""
     texts = ((name, next(texts_at(block, css), None)) for name, css in selectors.fields)
-    return found_by_words(kind, {name: text for name, text in texts if text})
+    return candidate_from_texts(kind, {name: text for name, text in texts if text})
 
 
-def found_by_words(kind: EntityType, said: Mapping[str, str]) -> RecordField:
-    """What the words in the place of each field say of it."""
+def candidate_from_texts(kind: EntityType, texts: Mapping[str, str]) -> CandidateRecord:
+    """Return the candidate with these texts at the places of its fields."""
     fields: dict[str, FieldValue | None] = {}
-    for name, text in said.items():
+    for name, text in texts.items():
         fields[name] = _value(kind, kind.field(name), text)
-    fields |= _ranges(kind, said)
-    quotes = {name: text for name, text in said.items() if kind.field(name).derived}
-    return RecordField(fields=fields, quotes=quotes)
+    fields |= _ranges(kind, texts)
+    quotes = {name: text for name, text in texts.items() if kind.field(name).derived}
+    return CandidateRecord(fields=fields, quotes=quotes)
 
 
 def texts_at(block: LexborNode, css: str) -> Iterator[str]:
-    """The text of each element that matches and has any, one line for each block in it."""
+    """Yield the text of each matching element that has any, one line for each block in it."""
     place = css.removesuffix(AFTER_LABEL)
     texts = (fragment_text(node.html or "") for node in block.css(place))
     if place != css:
@@ -119,9 +131,9 @@ def texts_at(block: LexborNode, css: str) -> Iterator[str]:
     return (text for text in texts if text)
 
 
-def is_labelled(squeezed: str, wanted: str) -> bool:
-    """Whether a text without blanks is the wanted one after a label: Code:X."""
-    label = squeezed.removesuffix(wanted)
+def is_labelled(squeezed: str, value: str) -> bool:
+    """Return whether a text without blanks is the value after a label: Code:X."""
+    label = squeezed.removesuffix(value)
     return label != squeezed and _LABEL.fullmatch(label) is not None
 
 
@@ -129,8 +141,8 @@ def _without_label(css: object) -> object:
     return css.removesuffix(AFTER_LABEL) if isinstance(css, str) else css
 
 
-def _is_given(kind: EntityType, name: str) -> bool:
-    """Whether a rule of the type fills the field."""
+def _has_default(kind: EntityType, name: str) -> bool:
+    """Return whether a rule of the type fills the field."""
     return any(rule.rule == "defaults_to" and rule.field == name for rule in kind.rules)
 
 
@@ -138,14 +150,14 @@ def _value(kind: EntityType, field: EntityField, text: str) -> FieldValue | None
     value = value_of(kind, field, text)
     if field.kind is FieldKind.CHOICE and value is None:
         return choice_in_words(text, field.choices)
-    # An element that only stands where the thing is so: <span class=noncredit>Non-credit</span>.
+    # An element that is only there if it is true: <span class=noncredit>Non-credit</span>.
     return True if field.kind is FieldKind.FLAG and value is None else value
 
 
-def _ranges(kind: EntityType, said: Mapping[str, str]) -> dict[str, FieldValue | None]:
-    """Of "3-4 credits" in the place of the upper value, the lower one as well."""
-    found: dict[str, FieldValue | None] = {}
+def _ranges(kind: EntityType, texts: Mapping[str, str]) -> dict[str, FieldValue | None]:
+    """Return both values of "3-4 credits" in the place of the upper one."""
+    values: dict[str, FieldValue | None] = {}
     for rule in kind.rules:
-        if isinstance(rule, SingleGoesToMax) and (both := _RANGE.search(said.get(rule.to, ""))):
-            found[rule.field], found[rule.to] = Decimal(both[1]), Decimal(both[2])
-    return found
+        if isinstance(rule, SingleGoesToMax) and (both := _RANGE.search(texts.get(rule.to, ""))):
+            values[rule.field], values[rule.to] = Decimal(both[1]), Decimal(both[2])
+    return values

@@ -1,4 +1,4 @@
-"""What a source's configuration says about its records: `entity` and `selectors`."""
+"""Read the keys `entity` and `selectors` of a source's configuration."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from ingestion_pipeline.catalogs.extraction.entity_type import (
     entity_type,
     entity_types,
 )
-from ingestion_pipeline.catalogs.extraction.item_keys import read_as
+from ingestion_pipeline.catalogs.extraction.item_keys import reader_hash
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import COURSE
 from ingestion_pipeline.catalogs.extraction.selectors import BadSelectors, Selectors, selectors_of
 from ingestion_pipeline.settings import Settings
 
-ENTITIES = "entities"  # the folder of schema files beside the sources
+ENTITIES = "entities"  # folder of schema files beside the source files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityConfig:
-    """What a source's pages are read for, and where on them its parts are, as given or learned."""
+    """The entity type that a source's pages are read for, with configured or learned selectors."""
 
     kind: EntityType
     selectors: Selectors | None
     learned: Selectors | None = None
 
-    def read_as(self, settings: Settings) -> str:
-        """By what a reading for this is known: an unchanged page read as that is not read again.
+    def reader_hash(self, settings: Settings) -> str:
+        """Return the hash of the reader: an unchanged page with this hash is not read again.
 
-        What was learned is no reason to read it again.
+        Learned selectors are no reason to read it again.
         """
-        return read_as(self.kind, settings, selectors=self.selectors)
+        return reader_hash(self.kind, settings, selectors=self.selectors)
 
 
-def declared(
+def load_entity_config(
     config: Mapping[str, Any], settings: Settings, *, entity: str | None = None
 ) -> EntityConfig:
-    """What the configuration asks for; `entity` is what was asked for when an extraction began.
+    """Return the configured entity; `entity` is the name from the start of an extraction.
 
     Raises:
         UnknownEntityType: no schema file of the package or of `entities/` has that name.
-        BadEntityType: a schema file describes no type.
+        BadEntityType: a schema file describes no valid type.
         BadSelectors: the selectors cannot be used.
     """
     kind = entity_type(entity or entity_name(config), folder=entity_folder(settings))
@@ -53,21 +53,21 @@ def declared(
 
 
 def entity_name(config: Mapping[str, Any]) -> str:
-    """The name that the configuration gives; courses if none."""
+    """Return the configured entity name; courses if there is none."""
     return str(config.get("entity") or COURSE)
 
 
 def entity_folder(settings: Settings) -> Path:
-    """Where schema files of one's own are: the folder `entities` beside the source files."""
+    """Return the folder of the user's schema files: `entities` beside the source files."""
     return settings.sources / ENTITIES
 
 
-def bad_reading(config: Mapping[str, Any], folder: Path | None = None) -> Iterator[str]:
-    """Every problem of `entity` and `selectors`; types of one's own are in the folder."""
+def entity_config_problems(config: Mapping[str, Any], folder: Path | None = None) -> Iterator[str]:
+    """Yield every problem of `entity` and `selectors`; the folder has the user's own types."""
     name = config.get("entity")
     if name is not None and not isinstance(name, str):
-        there_are = ", ".join(entity_types(folder))
-        yield f"entity: must be the name of an entity, not {name!r}; there are: {there_are}"
+        known_types = ", ".join(entity_types(folder))
+        yield f"entity: must be the name of an entity, not {name!r}; there are: {known_types}"
         return
     try:
         kind = entity_type(entity_name(config), folder=folder)

@@ -1,4 +1,4 @@
-"""Downloaded pages as work: which are claimed, what is to be read, and what became of it."""
+"""Extraction tasks: load the claimed pages, and the types of their results."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, and_, select, update
 
 from ingestion_pipeline.catalogs.crawling.frontier import extraction_step
-from ingestion_pipeline.catalogs.extraction.page_reader import restricted
+from ingestion_pipeline.catalogs.extraction.page_reader import restrict_to_selector
 from ingestion_pipeline.catalogs.extraction.page_result import PageContent, PageReading
 from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig
-from ingestion_pipeline.catalogs.learning.learned_selectors import Learned
+from ingestion_pipeline.catalogs.learning.learned_selectors import LearnedSelectors
 from ingestion_pipeline.catalogs.states import CRAWLING_STATES, EXTRACT_PAGE, PageStatus
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.crawling.protocol import PageGone
@@ -34,13 +34,18 @@ from ingestion_pipeline.tasks.errors import Permanent, Transient
 from ingestion_pipeline.tasks.results import Counts, FailedResult, Result
 from ingestion_pipeline.tasks.task import Task, TaskStatus
 
-FORMS = ("body_hash", "text_hash", "final_url", "content_type")  # of a page, in its snapshot
-CONTENT_MISSING = "content_missing"  # the page is to be fetched again
+SNAPSHOT_COLUMNS = (
+    "body_hash",
+    "text_hash",
+    "final_url",
+    "content_type",
+)  # of a page, in its snapshot
+CONTENT_MISSING = "content_missing"  # error code: the page must be fetched again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadWork:
-    """A page that is ours to read; without a `body_hash` its snapshot is gone."""
+    """A claimed page to read; without a `body_hash` its snapshot is gone."""
 
     task: Task
     page_id: int
@@ -58,13 +63,17 @@ class ReadWork:
     text_hash: str | None
     final_url: str | None
     content_type: str | None
-    learned: Learned | None = None
+    learned: LearnedSelectors | None = None
     content_selector: str | None = None
 
     def content(self, store: ContentStore) -> PageContent:
-        """The page as it is stored, or the part of it that counts; see `stored_content`."""
-        page = stored_content(store, url=self.url, **forms_of(self))
-        return page if self.content_selector is None else restricted(page, self.content_selector)
+        """Return the stored page, or the selected part of it; see `stored_content`."""
+        page = stored_content(store, url=self.url, **snapshot_columns_of(self))
+        return (
+            page
+            if self.content_selector is None
+            else restrict_to_selector(page, self.content_selector)
+        )
 
 
 def stored_content(
@@ -76,13 +85,17 @@ def stored_content(
     text_hash: str | None,
     content_type: str | None,
 ) -> PageContent:
-    """The page as it is stored; what is gone from there does not come back by waiting."""
+    """Return the stored page.
+
+    Raises:
+        Permanent: the content is gone from the store; a retry does not restore it.
+    """
     if body_hash is None:
-        raise gone(url, "its snapshot is no longer kept")
+        raise content_missing(url, "its snapshot was deleted")
     try:
         body, *text = store.get_together([body_hash, *filter(None, [text_hash])])
     except Transient as error:
-        raise gone(url, str(error)) from error
+        raise content_missing(url, str(error)) from error
     decoded = decode(body, content_type)
     return PageContent(
         url=final_url or url,
@@ -92,33 +105,35 @@ def stored_content(
     )
 
 
-def forms_of(page: object) -> dict[str, Any]:
-    """Where the forms of a page are stored, of a row or of work."""
-    return {name: getattr(page, name) for name in FORMS}
+def snapshot_columns_of(page: object) -> dict[str, Any]:
+    """Return the snapshot columns of a row or of work, by name."""
+    return {name: getattr(page, name) for name in SNAPSHOT_COLUMNS}
 
 
-def gone(url: str, why: str) -> Permanent:
-    """The failure of a page whose stored content is no longer there, or is nothing."""
-    said = f"the content of {url} cannot be read: {why}; a retry of its extraction fetches it again"
-    return Permanent(said, code=CONTENT_MISSING)
+def content_missing(url: str, reason: str) -> Permanent:
+    """Return the error of a page whose stored content is missing or empty."""
+    message = (
+        f"the content of {url} cannot be read: {reason}; a retry of its extraction fetches it again"
+    )
+    return Permanent(message, code=CONTENT_MISSING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadDone(Result[ReadWork]):
-    """A page that was read."""
+    """Result: the page was read."""
 
-    wanted: EntityConfig
+    config: EntityConfig
     reading: PageReading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFailed(FailedResult[ReadWork]):
-    """A page that was not read."""
+    """Result: the page could not be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOver(Result[ReadWork]):
-    """A page that its extraction cannot pay for: the extraction ends here."""
+    """Result: the extraction's budget does not cover the page; the extraction ends here."""
 
     why: OverBudget
 
@@ -128,9 +143,9 @@ ReadResult = ReadDone | ReadFailed | ReadOver | PageGone
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadCounts(Counts):
-    """How many readings ended how, and how many records they found.
+    """Numbers of readings by result, and of the records found.
 
-    `lost` were taken over by another worker meanwhile, `skipped` nobody wants any more.
+    `lost` were taken over by another worker meanwhile, `skipped` are no longer needed.
     """
 
     read: int = 0
@@ -158,17 +173,17 @@ _COLUMNS = (
     sources.c.config,
     crawl_steps.c.key.label("step"),
     snapshots.c.id.label("snapshot_id"),
-    *(snapshots.c[name] for name in FORMS),
+    *(snapshots.c[name] for name in SNAPSHOT_COLUMNS),
     learned_selectors.c.schema_hash,
     learned_selectors.c.selectors,
     learned_selectors.c.created_at.label("learned_at"),
 )
 
 
-def open_readings(
+def load_claimed_pages(
     connection: Connection, claimed: Sequence[Task], *, now: datetime
 ) -> list[ReadWork | PageGone]:
-    """What is to be read of each claimed page; its reading begins now."""
+    """Load the claimed pages and mark their reading as started."""
     ids = [task.payload.get("page", 0) for task in claimed]
     query = (
         select(*_COLUMNS)
@@ -190,15 +205,15 @@ def open_readings(
         )
     )
     rows = {row["id"]: row for row in connection.execute(query).mappings()}
-    begun = update(pages).where(pages.c.id.in_(list(rows)))
+    mark_started = update(pages).where(pages.c.id.in_(list(rows)))
     if rows:
-        connection.execute(begun.values(reading_at=now))
-    return [_opened(task, rows.get(task.payload.get("page", 0))) for task in claimed]
+        connection.execute(mark_started.values(reading_at=now))
+    return [_claimed_page(task, rows.get(task.payload.get("page", 0))) for task in claimed]
 
 
-def _opened(task: Task, row: RowMapping | None) -> ReadWork | PageGone:
+def _claimed_page(task: Task, row: RowMapping | None) -> ReadWork | PageGone:
     if row is None:
-        return PageGone(task=task, why="its extraction has ended, or it was read already")
+        return PageGone(task=task, why="extraction has ended, or page already read")
     taken = ("extraction_id", "entity_type", "config", "base_dataset_id", "url", "key", "page_type")
     return ReadWork(
         task=task,
@@ -206,32 +221,34 @@ def _opened(task: Task, row: RowMapping | None) -> ReadWork | PageGone:
         was_read=row["read_at"] is not None,
         learned=_learned(row),
         content_selector=_content_selector(row),
-        **{name: row[name] for name in (*taken, "step", "snapshot_id", *FORMS)},
+        **{name: row[name] for name in (*taken, "step", "snapshot_id", *SNAPSHOT_COLUMNS)},
     )
 
 
 def _content_selector(row: RowMapping) -> str | None:
-    """What cuts the content out of its pages; a browser has done so already."""
+    """Return the selector of the page's content; None for a rendered page, already restricted."""
     if row["rendered_at"] is not None:
         return None
     return extraction_step(row["recipe"], row["step"]).recipe.rendering.content_selector
 
 
-def _learned(row: RowMapping) -> Learned | None:
+def _learned(row: RowMapping) -> LearnedSelectors | None:
     if row["learned_at"] is None:
         return None
-    return Learned(**{name: row[name] for name in ("schema_hash", "selectors", "learned_at")})
+    return LearnedSelectors(
+        **{name: row[name] for name in ("schema_hash", "selectors", "learned_at")}
+    )
 
 
 NO_MODEL = "no_model"
 
 
-def wake_for_models(shop: RunContext) -> int:
-    """What waits for want of a model is due, if one is configured by now; how many pages."""
-    if not shop.settings.has_model:
+def wake_for_models(ctx: RunContext) -> int:
+    """Make pages that wait for a model due if one is configured by now; return how many."""
+    if not ctx.settings.has_model:
         return 0
-    with shop.store.begin() as connection:
-        now = shop.store.clock.now(connection)
+    with ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
         waiting = (
             select(tasks.c.id)
             .where(
@@ -241,7 +258,7 @@ def wake_for_models(shop: RunContext) -> int:
                 tasks.c.error_code == NO_MODEL,
                 tasks.c.not_before > now,
             )
-            .with_for_update(skip_locked=True)  # what somebody has is being dealt with
+            .with_for_update(skip_locked=True)  # locked rows are being processed
             .cte("waiting")
         )
         is_waiting = tasks.c.id.in_(select(waiting.c.id))

@@ -1,1 +1,1 @@
-"""Selectors learned from pages that a model has read, and applied to other pages."""
+"""Learn CSS selectors from pages that a model has read, and apply them to other pages."""

@@ -1,4 +1,7 @@
-"""What learned selectors find: all of it or nothing, since nobody looked at the page they read."""
+"""Store learned selectors, count how well they work, and extract records by them.
+
+Their result is all or nothing, since nobody has checked the page that they read.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ from sqlalchemy import Connection, delete, literal, select, update
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.record import (
     MAX_PAGE_RECORDS,
+    CandidateRecord,
     ExtractionMethod,
     Record,
-    RecordField,
     record_of,
 )
 from ingestion_pipeline.catalogs.extraction.selectors import (
@@ -33,101 +36,105 @@ if TYPE_CHECKING:
 
 
 def schema_hash(kind: EntityType) -> str:
-    """By what the type is known that selectors were learned for."""
+    """Return the hash of the entity type that selectors were learned for."""
     return hashlib.sha256(kind.model_dump_json().encode()).hexdigest()
 
 
-def found_by_learned(
+def records_by_learned(
     kind: EntityType, selectors: Selectors, tree: LexborHTMLParser
-) -> list[RecordField]:
-    """The records, in page order; none of them if one lacks a required field or is not alone.
+) -> list[CandidateRecord]:
+    """Return the records in page order; none if one lacks a required field or is ambiguous.
 
-    Two names where one record should be mean that the page is laid out in another way.
+    Two names in the place of one record mean that the page has another layout.
     """
-    found = records_by_selectors(kind, selectors, tree)
-    if any(record.lacks for record in without_proof(kind, found)):
+    candidates = records_by_selectors(kind, selectors, tree)
+    if any(record.missing_fields for record in unproved_records(kind, candidates)):
         return []
-    return found if _are_alone(kind, selectors, tree) else []
+    return candidates if _have_single_keys(kind, selectors, tree) else []
 
 
-def without_proof(kind: EntityType, found: list[RecordField]) -> list[Record]:
-    """The records that the rules of the type make of what was found, unproved."""
-    return [record_of(kind, one, rung=ExtractionMethod.SELECTORS) for one in found]
+def unproved_records(kind: EntityType, candidates: list[CandidateRecord]) -> list[Record]:
+    """Return the records of the candidates, after applying the rules of the type, without proof."""
+    return [
+        record_of(kind, candidate, method=ExtractionMethod.SELECTORS) for candidate in candidates
+    ]
 
 
-def is_alone(block: LexborNode, css: str) -> bool:
-    """Whether the element around a record says one thing in that place, however often."""
+def has_single_text(block: LexborNode, css: str) -> bool:
+    """Return whether the element around a record has one distinct text at that selector."""
     return len(set(texts_at(block, css))) <= 1
 
 
-def _are_alone(kind: EntityType, selectors: Selectors, tree: LexborHTMLParser) -> bool:
+def _have_single_keys(kind: EntityType, selectors: Selectors, tree: LexborHTMLParser) -> bool:
     if tree.body is None:
         return True
     blocks = tree.css(selectors.record)[: MAX_PAGE_RECORDS + 1] if selectors.record else [tree.body]
     keys = [css for name, css in selectors.fields if name in kind.key_fields]
-    return all(is_alone(block, css) for block in blocks for css in keys)
+    return all(has_single_text(block, css) for block in blocks for css in keys)
 
 
-MOST_IN_A_ROW = 3
-MOST_FAILED_SHARE = 0.2
-LEAST_FAILED = 3  # before a share says anything
+MAX_FAILED_IN_A_ROW = 3
+MAX_FAILED_SHARE = 0.2
+MIN_FAILED = 3  # before a share is meaningful
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """What selectors are learned for."""
+class SelectorScope:
+    """The source and entity type that selectors are learned for."""
 
     source_id: str
     entity_type: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
-    """Selectors as they are kept; `learned_at` tells them from those learned later."""
+class LearnedSelectors:
+    """Stored selectors; `learned_at` distinguishes them from those learned later."""
 
     schema_hash: str
     selectors: Mapping[str, str]
     learned_at: datetime
 
     def for_kind(self, kind: EntityType) -> Selectors | None:
-        """The selectors; None if they were learned for what the type was before."""
+        """Return the selectors; None if they were learned for an earlier version of the type."""
         if self.schema_hash != schema_hash(kind):
             return None
         try:
             return selectors_of({"selectors": dict(self.selectors)}, kind)
-        except BadSelectors:  # of a version that had other rules for them
+        except BadSelectors:  # stored by a version with other rules
             return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Uses:
-    """What became of pages they were tried on, in order: True where they read the page."""
+class SelectorUses:
+    """Outcomes of the selectors on pages, in order: True where they read the page."""
 
-    subject: Subject
-    learned: Learned
+    scope: SelectorScope
+    learned: LearnedSelectors
     outcomes: Sequence[bool]
 
 
-def is_worn(*, confirmed: int, failed: int, in_row: int) -> bool:
-    """Whether the layout has changed, or never was what it seemed."""
-    is_often = failed >= LEAST_FAILED and failed > MOST_FAILED_SHARE * (confirmed + failed)
-    return in_row >= MOST_IN_A_ROW or is_often
+def is_outdated(*, confirmed: int, failed: int, in_row: int) -> bool:
+    """Return whether the selectors fail so often that the layout must have changed."""
+    is_often = failed >= MIN_FAILED and failed > MAX_FAILED_SHARE * (confirmed + failed)
+    return in_row >= MAX_FAILED_IN_A_ROW or is_often
 
 
-def keep_learned(
+def save_learned(
     connection: Connection,
-    subject: Subject,
+    scope: SelectorScope,
     kind: EntityType,
     selectors: Selectors,
     *,
     learned_from: int,
     now: datetime,
-) -> Learned:
-    """They are the subject's from now on, in the place of any before; nothing is counted yet."""
-    made = Learned(schema_hash=schema_hash(kind), selectors=selectors.as_config(), learned_at=now)
+) -> LearnedSelectors:
+    """Store the selectors in the place of any before, with all counts at zero."""
+    learned = LearnedSelectors(
+        schema_hash=schema_hash(kind), selectors=selectors.as_config(), learned_at=now
+    )
     values = {
-        "schema_hash": made.schema_hash,
-        "selectors": dict(made.selectors),
+        "schema_hash": learned.schema_hash,
+        "selectors": dict(learned.selectors),
         "learned_from": learned_from,
         "confirmed": 0,
         "failed": 0,
@@ -136,32 +143,32 @@ def keep_learned(
         "updated_at": now,
     }
     statement = insert_into(connection, learned_selectors).values(
-        source_id=subject.source_id, entity_type=subject.entity_type, **values
+        source_id=scope.source_id, entity_type=scope.entity_type, **values
     )
     keys = ["source_id", "entity_type"]
     connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=values))
-    return made
+    return learned
 
 
-def count(connection: Connection, uses: Uses, *, now: datetime) -> bool:
-    """The uses are counted; whether the selectors are still kept."""
+def record_uses(connection: Connection, uses: SelectorUses, *, now: datetime) -> bool:
+    """Count the uses, and return whether the selectors are still stored."""
     right = sum(uses.outcomes)
     wrong = len(uses.outcomes) - right
-    last = (
+    trailing_failures = (
         len(uses.outcomes)
         - 1
         - max((at for at, is_right in enumerate(uses.outcomes) if is_right), default=-1)
     )
     table = learned_selectors
-    in_row = literal(last) if right else table.c.failed_in_row + last
-    mine = (
-        (table.c.source_id == uses.subject.source_id)
-        & (table.c.entity_type == uses.subject.entity_type)
+    in_row = literal(trailing_failures) if right else table.c.failed_in_row + trailing_failures
+    is_current = (
+        (table.c.source_id == uses.scope.source_id)
+        & (table.c.entity_type == uses.scope.entity_type)
         & (table.c.created_at == uses.learned.learned_at)
     )
     statement = (
         update(table)
-        .where(mine)
+        .where(is_current)
         .values(
             confirmed=table.c.confirmed + right,
             failed=table.c.failed + wrong,
@@ -172,21 +179,21 @@ def count(connection: Connection, uses: Uses, *, now: datetime) -> bool:
     row = connection.execute(
         statement.returning(table.c.confirmed, table.c.failed, table.c.failed_in_row)
     ).one_or_none()
-    if row is not None and is_worn(
+    if row is not None and is_outdated(
         confirmed=row.confirmed, failed=row.failed, in_row=row.failed_in_row
     ):
-        connection.execute(delete(table).where(mine))
+        connection.execute(delete(table).where(is_current))
         return False
     return row is not None
 
 
 def learned_facts(connection: Connection, source_id: str) -> dict[str, object]:
-    """What was learned of the source's pages, for people to read; nothing if nothing was."""
+    """Return a text about the selectors learned for the source; empty if there are none."""
     table = learned_selectors
     query = select(table).where(table.c.source_id == source_id).order_by(table.c.entity_type)
-    said = [
+    lines = [
         f"{row.entity_type}: {len(row.selectors)} selectors from {row.learned_from} pages,"
         f" {row.confirmed} pages read by them, {row.failed} not"
         for row in connection.execute(query)
     ]
-    return {"learned_selectors": "; ".join(said)} if said else {}
+    return {"learned_selectors": "; ".join(lines)} if lines else {}

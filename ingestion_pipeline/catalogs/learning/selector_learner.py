@@ -1,7 +1,7 @@
-"""What a run learns of its sources' pages while it reads them: where a record's parts stand.
+"""Learn selectors for a run's sources while it reads their pages.
 
-After each flush: what became of learned selectors is counted, and of a source whose pages a model
-had to read, selectors are looked for in some of those pages. Nothing of it can fail a run.
+After each flush the outcomes of learned selectors are counted; for a source whose pages a model had
+to read, selectors are learned from some of those pages. No failure here can fail a run.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ingestion_pipeline.catalogs.extraction.selectors import Selectors
 from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig
 from ingestion_pipeline.catalogs.extraction.tasks import ReadDone, ReadResult, ReadWork
 from ingestion_pipeline.catalogs.learning.learned_selectors import (
-    Learned,
-    Subject,
-    Uses,
-    count,
-    keep_learned,
+    LearnedSelectors,
+    SelectorScope,
+    SelectorUses,
+    record_uses,
+    save_learned,
 )
 from ingestion_pipeline.catalogs.learning.selector_learning import TrainingPage, learn_selectors
 from ingestion_pipeline.catalogs.states import PageStatus
@@ -36,19 +36,19 @@ from ingestion_pipeline.reading.text.decoding import decode
 from ingestion_pipeline.store.tables import data_items, extractions, pages, snapshots
 from ingestion_pipeline.tasks.errors import WorkError
 
-MOST_LESSONS = 10  # pages; their bodies are loaded and parsed
-MOST_RECORDS = 500
-# All of them, else only the newest: the layout may have changed in between.
-_NEWEST = (MOST_LESSONS, 5, 3, 1)
+MAX_TRAINING_PAGES = 10  # their bodies are loaded and parsed
+MAX_TRAINING_RECORDS = 500
+# All of them, else only the newest ones: the layout may have changed in between.
+_NEWEST_COUNTS = (MAX_TRAINING_PAGES, 5, 3, 1)
 _BY_MODEL = (ExtractionMethod.CHEAP_MODEL, ExtractionMethod.STRONG_MODEL)
-_DEARER = (ExtractionMethod.LAYOUT, *_BY_MODEL)
+_COSTLIER = (ExtractionMethod.LAYOUT, *_BY_MODEL)
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ReadPage:
-    """A stored page, and the rows of what a model found on it."""
+    """A stored page, and the rows of the items that a model found on it."""
 
     body_hash: str
     content_type: str | None
@@ -56,127 +56,133 @@ class _ReadPage:
 
 
 class SelectorLearner:
-    """What one run knows of learned selectors; `study` runs beside the readings, in a thread."""
+    """The learned selectors of one run; `learn_from` runs in a thread beside the readings."""
 
-    def __init__(self, shop: RunContext) -> None:
-        self._shop = shop
-        self._known: dict[Subject, Learned | None] = {}
-        self._read: dict[Subject, int] = {}
-        self._due: dict[Subject, int] = {}
+    def __init__(self, ctx: RunContext) -> None:
+        self._ctx = ctx
+        self._learned_by_scope: dict[SelectorScope, LearnedSelectors | None] = {}
+        self._pages_read: dict[SelectorScope, int] = {}
+        self._next_attempt_pages: dict[SelectorScope, int] = {}
 
-    def hear(self, works: Iterable[ReadWork]) -> None:
-        """What the rows say of the sources whose pages were just claimed."""
-        self._known |= {_subject(work): work.learned for work in works}
+    def register(self, works: Iterable[ReadWork]) -> None:
+        """Remember the stored selectors of the sources whose pages were just claimed."""
+        self._learned_by_scope |= {_scope(work): work.learned for work in works}
 
-    def taught(self, wanted: EntityConfig, work: ReadWork) -> EntityConfig:
-        """What is wanted, with what was learned of where it stands."""
-        known = self._known.get(_subject(work))
-        if known is None or wanted.selectors is not None:
-            return wanted
-        return replace(wanted, learned=known.for_kind(wanted.kind))
+    def with_learned(self, config: EntityConfig, work: ReadWork) -> EntityConfig:
+        """Return the config with the learned selectors, unless selectors are configured."""
+        learned = self._learned_by_scope.get(_scope(work))
+        if learned is None or config.selectors is not None:
+            return config
+        return replace(config, learned=learned.for_kind(config.kind))
 
-    def study(self, results: Sequence[ReadResult]) -> None:
-        """Learn from readings that have been written; whatever goes wrong is only logged."""
-        done = [one for one in results if isinstance(one, ReadDone)]
-        learnable = [one for one in done if one.wanted.selectors is None]
-        by_subject: dict[Subject, list[ReadDone]] = {}
-        for one in learnable:
-            by_subject.setdefault(_subject(one.work), []).append(one)
-        for subject, its in by_subject.items():
+    def learn_from(self, results: Sequence[ReadResult]) -> None:
+        """Learn from readings that have been written; a failure is only logged."""
+        done = [result for result in results if isinstance(result, ReadDone)]
+        learnable = [result for result in done if result.config.selectors is None]
+        by_scope: dict[SelectorScope, list[ReadDone]] = {}
+        for result in learnable:
+            by_scope.setdefault(_scope(result.work), []).append(result)
+        for scope, scope_results in by_scope.items():
             try:
-                self._count(subject, its)
-                self._learn(subject, its)
+                self._count(scope, scope_results)
+                self._learn(scope, scope_results)
             except Exception:
-                log.exception("nothing was learned of %s this time", subject.source_id)
+                log.exception("selector learning failed source=%s", scope.source_id)
 
-    def _count(self, subject: Subject, done: Sequence[ReadDone]) -> None:
-        known = self._known.get(subject)
-        if known is None:
+    def _count(self, scope: SelectorScope, done: Sequence[ReadDone]) -> None:
+        learned = self._learned_by_scope.get(scope)
+        if learned is None:
             return
-        current = known.for_kind(done[0].wanted.kind)
-        tried = [one for one in done if one.wanted.learned is not None]
-        outcomes = [_is_read(one) for one in tried if one.wanted.learned == current]
-        told = [outcome for outcome in outcomes if outcome is not None]
-        if not told:
+        current = learned.for_kind(done[0].config.kind)
+        tried = [result for result in done if result.config.learned is not None]
+        outcomes = [
+            _was_read_by_learned(result) for result in tried if result.config.learned == current
+        ]
+        conclusive = [outcome for outcome in outcomes if outcome is not None]
+        if not conclusive:
             return
-        with self._shop.store.begin() as connection:
-            uses = Uses(subject=subject, learned=known, outcomes=told)
-            is_kept = count(connection, uses, now=self._shop.store.clock.now(connection))
+        with self._ctx.store.begin() as connection:
+            uses = SelectorUses(scope=scope, learned=learned, outcomes=conclusive)
+            is_kept = record_uses(connection, uses, now=self._ctx.store.clock.now(connection))
         if not is_kept:
-            log.info("selectors learned of %s fail; they are dropped", subject.source_id)
-            self._forget(subject)
+            log.info("learned selectors dropped source=%s: too many failures", scope.source_id)
+            self._forget(scope)
 
-    def _forget(self, subject: Subject) -> None:
-        for known in (self._known, self._read, self._due):
-            known.pop(subject, None)
+    def _forget(self, scope: SelectorScope) -> None:
+        for by_scope in (self._learned_by_scope, self._pages_read, self._next_attempt_pages):
+            by_scope.pop(scope, None)
 
-    def _learn(self, subject: Subject, done: Sequence[ReadDone]) -> None:
-        """Look for selectors, seldomer the more pages were in vain."""
-        by_model = sum(one.reading.rung in _BY_MODEL for one in done)
-        if self._known.get(subject) is not None or not by_model:
+    def _learn(self, scope: SelectorScope, done: Sequence[ReadDone]) -> None:
+        """Try to learn selectors, less often the more pages were tried in vain."""
+        by_model = sum(result.reading.method in _BY_MODEL for result in done)
+        if self._learned_by_scope.get(scope) is not None or not by_model:
             return
-        read = self._read[subject] = self._read.get(subject, 0) + by_model
-        if read < self._due.get(subject, 1):
+        read = self._pages_read[scope] = self._pages_read.get(scope, 0) + by_model
+        if read < self._next_attempt_pages.get(scope, 1):
             return
-        self._due[subject] = read + max(1, read // 2)
-        wanted = done[0].wanted
-        with self._shop.store.read() as connection:
-            rows = _read_pages(connection, subject, wanted.read_as(self._shop.settings))
-        lessons = [one for row in rows if (one := _lesson(self._shop, wanted.kind, row))]
-        learned_from, selectors = _learned(wanted.kind, lessons)
+        self._next_attempt_pages[scope] = read + max(1, read // 2)
+        config = done[0].config
+        with self._ctx.store.read() as connection:
+            rows = _read_pages(connection, scope, config.reader_hash(self._ctx.settings))
+        training_pages = [
+            page for row in rows if (page := _training_page(self._ctx, config.kind, row))
+        ]
+        learned_from, selectors = _learn_from_newest(config.kind, training_pages)
         if selectors is None:
             return
-        with self._shop.store.begin() as connection:
-            now = self._shop.store.clock.now(connection)
-            self._known[subject] = keep_learned(
-                connection, subject, wanted.kind, selectors, learned_from=learned_from, now=now
+        with self._ctx.store.begin() as connection:
+            now = self._ctx.store.clock.now(connection)
+            self._learned_by_scope[scope] = save_learned(
+                connection, scope, config.kind, selectors, learned_from=learned_from, now=now
             )
-        log.info("learned selectors of %s from %d pages", subject.source_id, learned_from)
+        log.info("selectors learned source=%s pages=%d", scope.source_id, learned_from)
 
 
-def _subject(work: ReadWork) -> Subject:
-    return Subject(source_id=work.task.source_id or "", entity_type=work.entity_type)
+def _scope(work: ReadWork) -> SelectorScope:
+    return SelectorScope(source_id=work.task.source_id or "", entity_type=work.entity_type)
 
 
-def _is_read(one: ReadDone) -> bool | None:
-    """Whether learned selectors read the page; None if it says nothing of them.
+def _was_read_by_learned(result: ReadDone) -> bool | None:
+    """Return whether learned selectors read the page; None if the result is inconclusive.
 
-    So it is where the page has no record, or states them for machines.
+    That is so where the page has no record, or has embedded data.
     """
-    if any(record.reason == LEARNED for record in one.reading.records):
+    if any(record.reason == LEARNED for record in result.reading.records):
         return True
-    return False if one.reading.rung in _DEARER else None
+    return False if result.reading.method in _COSTLIER else None
 
 
-def _learned(kind: EntityType, lessons: Sequence[TrainingPage]) -> tuple[int, Selectors | None]:
-    for number in sorted({min(len(lessons), most) for most in _NEWEST}, reverse=True):
-        if number and (found := learn_selectors(kind, lessons[:number])):
-            return number, found
+def _learn_from_newest(
+    kind: EntityType, training_pages: Sequence[TrainingPage]
+) -> tuple[int, Selectors | None]:
+    for number in sorted({min(len(training_pages), most) for most in _NEWEST_COUNTS}, reverse=True):
+        if number and (selectors := learn_selectors(kind, training_pages[:number])):
+            return number, selectors
     return 0, None
 
 
-def _read_pages(connection: Connection, subject: Subject, read_as: str) -> list[_ReadPage]:
-    """The newest pages that a model has read, each content once, with their items in order."""
+def _read_pages(connection: Connection, scope: SelectorScope, reader_hash: str) -> list[_ReadPage]:
+    """Return the newest pages that a model has read, each content once, with ordered items."""
     query = (
         select(pages.c.id, pages.c.snapshot_id, snapshots.c.body_hash, snapshots.c.content_type)
         .join(extractions, extractions.c.id == pages.c.extraction_id)
         .join(snapshots, snapshots.c.id == pages.c.snapshot_id)
         .where(
-            extractions.c.source_id == subject.source_id,
-            extractions.c.entity_type == subject.entity_type,
+            extractions.c.source_id == scope.source_id,
+            extractions.c.entity_type == scope.entity_type,
             pages.c.status == PageStatus.SUCCESS.value,
-            pages.c.rung.in_([rung.value for rung in _BY_MODEL]),
-            pages.c.read_as == read_as,
+            pages.c.rung.in_([method.value for method in _BY_MODEL]),
+            pages.c.read_as == reader_hash,
             pages.c.carried_from.is_(None),
             snapshots.c.body_hash.is_not(None),
         )
         .order_by(pages.c.read_at.desc(), pages.c.id.desc())
-        .limit(2 * MOST_LESSONS)
+        .limit(2 * MAX_TRAINING_PAGES)
     )
     once: dict[int, Any] = {}
     for row in connection.execute(query):
         once.setdefault(row.snapshot_id, row)
-    rows = list(once.values())[:MOST_LESSONS]
+    rows = list(once.values())[:MAX_TRAINING_PAGES]
     items = _items(connection, [row.id for row in rows])
     return [
         _ReadPage(body_hash=row.body_hash, content_type=row.content_type, items=items[row.id])
@@ -191,21 +197,21 @@ def _items(connection: Connection, page_ids: Sequence[int]) -> dict[int, list[An
         select(table.c.page_id, table.c.data, table.c.grounding, table.c.is_flagged)
         .where(table.c.page_id.in_(page_ids))
         .order_by(table.c.page_id.desc(), table.c.position)
-        .limit(MOST_RECORDS + 1)
+        .limit(MAX_TRAINING_RECORDS + 1)
     )
     rows = connection.execute(query).all()
-    if len(rows) > MOST_RECORDS:  # the last page's may be cut off
+    if len(rows) > MAX_TRAINING_RECORDS:  # the last page's items may be incomplete
         rows = [row for row in rows if row.page_id != rows[-1].page_id]
-    return {id_: list(its) for id_, its in groupby(rows, key=lambda row: row.page_id)}
+    return {id_: list(page_rows) for id_, page_rows in groupby(rows, key=lambda row: row.page_id)}
 
 
-def _lesson(shop: RunContext, kind: EntityType, page: _ReadPage) -> TrainingPage | None:
-    """The page with what is proved of its records; None if it cannot teach."""
+def _training_page(ctx: RunContext, kind: EntityType, page: _ReadPage) -> TrainingPage | None:
+    """Return the page with the proved values of its records; None if it is unsuitable."""
     if any(item.is_flagged for item in page.items):
         return None
     try:
-        body = decode(shop.content.get(page.body_hash), page.content_type)
-    except WorkError:  # gone from the content store: others may teach
+        body = decode(ctx.content.get(page.body_hash), page.content_type)
+    except WorkError:  # gone from the content store: use other pages
         return None
     records = [_values(kind, item.data, item.grounding) for item in page.items]
     return None if is_json(body) else TrainingPage(body=body, records=records)
@@ -214,13 +220,13 @@ def _lesson(shop: RunContext, kind: EntityType, page: _ReadPage) -> TrainingPage
 def _values(
     kind: EntityType, data: Mapping[str, Any], grounding: Mapping[str, Any]
 ) -> dict[str, FieldValue | None]:
-    """The values that the page proves, and those that are absent; the others are not known."""
-    found: dict[str, FieldValue | None] = {}
+    """Return proved and absent values; a field without proof is left out."""
+    values: dict[str, FieldValue | None] = {}
     for field in kind.fields:
         value = data.get(field.name)
         if value is None:
-            found[field.name] = None
+            values[field.name] = None
         elif grounding.get(field.name, {}).get("status") in PROVED:
             is_number = field.kind is FieldKind.NUMBER
-            found[field.name] = Decimal(str(value)) if is_number else value
-    return found
+            values[field.name] = Decimal(str(value)) if is_number else value
+    return values

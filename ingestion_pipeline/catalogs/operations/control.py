@@ -1,6 +1,6 @@
-"""What an operator may do to an extraction, by command or by job: each audited with who did it.
+"""Operator actions on extractions, by command or by job: each is audited with its actor.
 
-Every function refuses with a sentence that names the extraction and the cure, and changes nothing.
+Every refusal names the extraction and the cure, and changes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ingestion_pipeline.catalogs.datasets.finishing import (
     FinishReason,
     finish_extractions,
 )
-from ingestion_pipeline.catalogs.datasets.publishing import Built, fill_incomplete
+from ingestion_pipeline.catalogs.datasets.publishing import BuiltExtraction, fill_incomplete
 from ingestion_pipeline.catalogs.extraction.tasks import CONTENT_MISSING
 from ingestion_pipeline.catalogs.operations.requeue import Requeued, requeue
 from ingestion_pipeline.catalogs.states import (
@@ -59,12 +59,12 @@ class UnknownExtraction(LookupError):
         )
 
 
-class Unfit(ValueError):
-    """The extraction is not in a state for that."""
+class InvalidState(ValueError):
+    """The extraction is not in a state for that action."""
 
 
-def find(connection: Connection, extraction_id: int) -> Row[Any]:
-    """The extraction's row, locked: nobody ends or opens it meanwhile."""
+def lock_extraction(connection: Connection, extraction_id: int) -> Row[Any]:
+    """Return the extraction's row, locked, so that nobody ends or reopens it meanwhile."""
     query = select(extractions).where(extractions.c.id == extraction_id)
     row = connection.execute(query.with_for_update()).one_or_none()
     if row is None:
@@ -72,18 +72,18 @@ def find(connection: Connection, extraction_id: int) -> Row[Any]:
     return row
 
 
-def source_of(connection: Connection, row: Row[Any]) -> Source:
-    """The extraction's source."""
-    found = sources_by_id(connection, [row.source_id]).get(row.source_id)
-    if found is None:
+def extraction_source(connection: Connection, row: Row[Any]) -> Source:
+    """Return the extraction's source."""
+    source = sources_by_id(connection, [row.source_id]).get(row.source_id)
+    if source is None:
         raise UnknownSource(row.source_id)
-    return found
+    return source
 
 
 def refuse_disabled(source: Source) -> None:
-    """Raise if nobody works for the source: what was begun for it would wait for ever."""
+    """Raise if the source is disabled: its tasks would wait for ever."""
     if source.status is SourceStatus.DISABLED:
-        raise Unfit(
+        raise InvalidState(
             f"{source.id} is disabled, and nothing is fetched or read for it;"
             f" `ingest sources enable {source.id}` first"
         )
@@ -99,27 +99,27 @@ def cancel(
     random: Random,
     reason: str = "",
 ) -> Ended:
-    """It has ended, its waiting work is cancelled, and whoever works on it loses the claim.
+    """End the extraction, cancel its waiting tasks and revoke the claims of running ones.
 
-    That stops them at their next check, and nothing that they bring is written.
+    Workers stop at their next check, and nothing that they fetched is written.
     """
-    row = find(connection, extraction_id)
+    row = lock_extraction(connection, extraction_id)
     if row.status not in CRAWLING_STATES:
-        raise Unfit(
+        raise InvalidState(
             f"extraction {extraction_id} is {row.status} already;"
-            f" `ingest extractions resume {extraction_id}` would go on with it"
+            f" `ingest extractions resume {extraction_id}` resumes it"
         )
-    _take_away(connection, row, now=now)
-    said = f"cancelled by {actor}" + (f": {reason}" if reason else "")
-    failure = {"class": ErrorClass.RESOURCE.value, "code": "cancelled", "message": said}
-    ending = FinishReason(status=ExtractionStatus.CANCELLED, failure=failure, actor=actor)
+    _revoke_tasks(connection, row, now=now)
+    message = f"cancelled by {actor}" + (f": {reason}" if reason else "")
+    failure = {"class": ErrorClass.RESOURCE.value, "code": "cancelled", "message": message}
+    finish = FinishReason(status=ExtractionStatus.CANCELLED, failure=failure, actor=actor)
     [ended] = finish_extractions(
-        connection, {extraction_id: ending}, now=now, settings=settings, random=random
+        connection, {extraction_id: finish}, now=now, settings=settings, random=random
     )
     return ended
 
 
-def _take_away(connection: Connection, row: Row[Any], *, now: datetime) -> None:
+def _revoke_tasks(connection: Connection, row: Row[Any], *, now: datetime) -> None:
     active = (
         select(tasks.c.id)
         .where(
@@ -146,33 +146,33 @@ def _take_away(connection: Connection, row: Row[Any], *, now: datetime) -> None:
 
 
 def resume(connection: Connection, extraction_id: int, *, actor: str, now: datetime) -> Requeued:
-    """A stale or cancelled extraction goes on: pages without a live task have one again."""
-    row = find(connection, extraction_id)
-    source = source_of(connection, row)
+    """Resume a stale or cancelled extraction: pages without a live task get one again."""
+    row = lock_extraction(connection, extraction_id)
+    source = extraction_source(connection, row)
     refuse_disabled(source)
     if row.status in CRAWLING_STATES:
         return requeue(
             connection, row.id, row.tracking_id, source, now=now
-        )  # what was orphaned is found again, and the rest left as it is
+        )  # only orphaned pages get a new task
     if row.status not in ENDED_STATES:
-        raise Unfit(
-            f"extraction {extraction_id} is {row.status}, and there is nothing to go on with;"
+        raise InvalidState(
+            f"extraction {extraction_id} is {row.status}, and there is nothing to resume;"
             f" `ingest extractions retry {extraction_id}` tries its failed pages again"
         )
-    _reset(connection, row, _hindrances(row))
+    _reset(connection, row, _blocking_pages(row))
     return _reopen(connection, row, "extraction.resume", actor=actor, now=now)
 
 
 def retry(connection: Connection, extraction_id: int, *, actor: str, now: datetime) -> Requeued:
-    """Failed pages are visited or read again, and pages without data are read again.
+    """Fetch or extract failed pages again, and extract pages without data again.
 
-    An extraction that has ended is opened for it, and ends again; one that goes on stays as it is.
-    What it has published stays as it is, and shown: the retry builds a version after it.
+    An extraction that has ended is reopened, and ends again; a running one stays as it is. What it
+    has published stays published: the retry builds the next version.
     """
-    row = find(connection, extraction_id)
-    refuse_disabled(source_of(connection, row))
+    row = lock_extraction(connection, extraction_id)
+    refuse_disabled(extraction_source(connection, row))
     if not _reset(connection, row, _failed_pages(row)):
-        raise Unfit(
+        raise InvalidState(
             f"extraction {extraction_id} has no page that failed or gave no data;"
             f" `ingest extractions rerun {extraction_id}` reads all its pages again"
         )
@@ -182,20 +182,22 @@ def retry(connection: Connection, extraction_id: int, *, actor: str, now: dateti
 def retry_page(
     connection: Connection, extraction_id: int, page_id: int, *, actor: str, now: datetime
 ) -> Requeued:
-    """As `retry`, for one page that failed; the others stay as they are."""
-    row = find(connection, extraction_id)
-    refuse_disabled(source_of(connection, row))
+    """Retry one failed page like `retry`; the others stay as they are."""
+    row = lock_extraction(connection, extraction_id)
+    refuse_disabled(extraction_source(connection, row))
     refuse_running(connection, row.source_id, other_than=row.id)
     is_it = and_(pages.c.id == page_id, pages.c.status == PageStatus.ERROR.value)
     if not _reset(connection, row, is_it):
-        raise Unfit(f"page {page_id} of extraction {extraction_id} has not failed; discard it")
+        raise InvalidState(
+            f"page {page_id} of extraction {extraction_id} has not failed; discard it"
+        )
     return _reopen(connection, row, "extraction.retry_page", actor=actor, now=now)
 
 
-def _hindrances(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
-    """What would end it again at once is tried again: a failed root, of an API any failed page.
+def _blocking_pages(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
+    """Match pages that would end it again at once: a failed root, of an API any failed page.
 
-    And what nobody has looked for, since the list that leads to it was not got.
+    Also pages that nothing has looked for, since the list that leads to them failed.
     """
     if row.kind == ExtractionKind.API.value:
         return pages.c.status == PageStatus.ERROR.value
@@ -213,12 +215,12 @@ def _failed_pages(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
     statuses = [PageStatus.ERROR.value, PageStatus.EXTRACTED_NO_DATA.value]
     if row.kind != ExtractionKind.RERUN.value:
         return pages.c.status.in_(statuses)
-    # A rerun asks nobody: what it had not to read is not its business.
+    # A rerun sends no requests: only pages that it was to extract are retried.
     return and_(pages.c.status.in_(statuses), _was_read())
 
 
 def _was_read() -> Any:  # noqa: ANN401 - a SQL condition
-    """Whether somebody has tried to read what is stored of the page, or carried it over."""
+    """Match pages whose stored content was extracted, in vain or not, or carried over."""
     tried = or_(
         pages.c.status == PageStatus.EXTRACTED_NO_DATA.value,
         pages.c.reading_at.is_not(None),
@@ -228,7 +230,7 @@ def _was_read() -> Any:  # noqa: ANN401 - a SQL condition
 
 
 def _lost_items(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
-    """Pages whose items are no longer kept, since their dataset was an old one: read again."""
+    """Match pages whose items were deleted with an old dataset: they are extracted again."""
     own = and_(data_items.c.dataset_id == _own_dataset(row.id), data_items.c.page_id == pages.c.id)
     base = and_(
         data_items.c.dataset_id == row.base_dataset_id,
@@ -238,9 +240,10 @@ def _lost_items(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
 
 
 def _reset(connection: Connection, row: Row[Any], chosen: Any) -> int:  # noqa: ANN401
-    """The chosen pages wait: to be read if that was what failed, else to be visited.
+    """Let the chosen pages wait: to be extracted if that failed, else to be fetched.
 
-    What is no longer stored, or states no record any more, is visited again; of a rerun nothing is.
+    Pages that are no longer stored, or state no record any more, are fetched again; of a rerun none
+    is.
     """
     code = func.coalesce(pages.c.failure["code"].as_string(), "")
     is_gone = code.in_([CONTENT_MISSING, *MISSING_CODES])
@@ -269,9 +272,9 @@ def _reset(connection: Connection, row: Row[Any], chosen: Any) -> int:  # noqa: 
 def _reopen(
     connection: Connection, row: Row[Any], action: str, *, actor: str, now: datetime
 ) -> Requeued:
-    """The extraction goes on; its next end is told again."""
+    """Reopen the extraction; its next finish notifies again."""
     refuse_running(connection, row.source_id, other_than=row.id)
-    source = source_of(connection, row)
+    source = extraction_source(connection, row)
     _reset(connection, row, _lost_items(row))
     connection.execute(
         update(extractions)
@@ -283,12 +286,12 @@ def _reopen(
             notified_at=null(),
             changed_at=now,
             updated_at=now,
-            # One that was merely confirmed belongs to another extraction: nothing is added to it.
+            # A confirmed dataset belongs to another extraction: nothing is added to it.
             dataset_id=_own_dataset(row.id),
-            base_dataset_id=_kept_base(_stand_on_published(connection, row)),
+            base_dataset_id=_existing_base(_rebase_on_published(connection, row)),
         )
     )
-    _forget_kept(connection, row.id)
+    _drop_kept_items(connection, row.id)
     connection.execute(
         update(datasets)
         .where(
@@ -304,8 +307,8 @@ def _reopen(
     return done
 
 
-def _forget_kept(connection: Connection, extraction_id: int) -> None:
-    """What the open pages had of the time before is not theirs while somebody looks for new."""
+def _drop_kept_items(connection: Connection, extraction_id: int) -> None:
+    """Delete earlier items of the open pages, since these are fetched or extracted again."""
     is_open = and_(pages.c.extraction_id == extraction_id, pages.c.status.in_(UNFINISHED_PAGES))
     unpublished = select(datasets.c.id).where(
         datasets.c.extraction_id == extraction_id,
@@ -320,8 +323,8 @@ def _forget_kept(connection: Connection, extraction_id: int) -> None:
     connection.execute(update(pages).where(is_open).values(carried_from=null(), item_count=null()))
 
 
-def _stand_on_published(connection: Connection, row: Row[Any]) -> int | None:
-    """The dataset that pages which are not read again have their items from.
+def _rebase_on_published(connection: Connection, row: Row[Any]) -> int | None:
+    """Return the dataset from which pages that are not extracted again take their items.
 
     If its own was published, that one: its pages point at themselves, and the next version takes
     their items from there.
@@ -347,49 +350,49 @@ def _own_dataset(extraction_id: int) -> Any:  # noqa: ANN401 - a SQL expression
     return query.order_by(datasets.c.version.desc()).limit(1).scalar_subquery()
 
 
-def _kept_base(dataset_id: int | None) -> Any:  # noqa: ANN401 - a SQL expression
-    """The dataset, unless it was too old to be kept."""
+def _existing_base(dataset_id: int | None) -> Any:  # noqa: ANN401 - a SQL expression
+    """Select the dataset, unless retention has deleted it."""
     return select(datasets.c.id).where(datasets.c.id == dataset_id).scalar_subquery()
 
 
 def refuse_running(
     connection: Connection, source_id: str, *, other_than: int | None = None
 ) -> None:
-    """Raise if the source has another extraction under way: it has one at a time."""
+    """Raise if the source has another running extraction: it has one at a time."""
     query = select(extractions.c.id).where(CRAWLING, extractions.c.source_id == source_id)
     ids: Sequence[int] = connection.execute(query).scalars().all()
     for id_ in ids:
         if id_ != other_than:
-            raise Unfit(
-                f"extraction {id_} of {source_id} goes on, and a source has one at a time;"
+            raise InvalidState(
+                f"extraction {id_} of {source_id} is still running, and a source has one at a time;"
                 f" wait for it, or `ingest extractions cancel {id_}`"
             )
 
 
-_HELD = (DatasetStatus.QUARANTINED.value, DatasetStatus.INCOMPLETE.value)
+_HELD_BACK = (DatasetStatus.QUARANTINED.value, DatasetStatus.INCOMPLETE.value)
 
 
 def publish(connection: Connection, extraction_id: int, *, actor: str, now: datetime) -> int:
-    """The extraction's quarantined or incomplete dataset is shown all the same; its version.
+    """Publish the extraction's quarantined or incomplete dataset anyway; return its version.
 
-    Of pages that an incomplete one did not get to, it shows what was known before.
+    For pages that an incomplete one did not reach, it shows what was known before.
     """
-    row = find(connection, extraction_id)
+    row = lock_extraction(connection, extraction_id)
     query = select(datasets).where(datasets.c.id == row.dataset_id)
-    found = connection.execute(query.with_for_update()).one_or_none()
-    if found is None or found.status not in _HELD:
-        state = "has no dataset" if found is None else f"has a dataset that is {found.status}"
-        raise Unfit(
+    dataset = connection.execute(query.with_for_update()).one_or_none()
+    if dataset is None or dataset.status not in _HELD_BACK:
+        state = "has no dataset" if dataset is None else f"has a dataset that is {dataset.status}"
+        raise InvalidState(
             f"extraction {extraction_id} {state}; only a quarantined or incomplete one can be"
             " published, and `ingest extractions list` shows which are"
         )
-    _refuse_hidden(connection, extraction_id, found)
+    _refuse_hidden(connection, extraction_id, dataset)
     values: dict[str, object] = {"status": DatasetStatus.PUBLISHED.value, "published_at": now}
-    if found.status == DatasetStatus.INCOMPLETE.value:
-        counts = fill_incomplete(connection, found.id, _built(row), now=now)
+    if dataset.status == DatasetStatus.INCOMPLETE.value:
+        counts = fill_incomplete(connection, dataset.id, _built_extraction(row), now=now)
         values |= {"item_count": counts.items, "flagged_count": counts.flagged}
-    connection.execute(update(datasets).where(datasets.c.id == found.id).values(**values))
-    detail = {"source": row.source_id, "version": found.version, "findings": found.findings}
+    connection.execute(update(datasets).where(datasets.c.id == dataset.id).values(**values))
+    detail = {"source": row.source_id, "version": dataset.version, "findings": dataset.findings}
     subject = f"extraction:{extraction_id}"
     audit(
         connection,
@@ -399,11 +402,11 @@ def publish(connection: Connection, extraction_id: int, *, actor: str, now: date
         now=now,
         detail=detail,
     )
-    return found.version
+    return dataset.version
 
 
-def _built(row: Row[Any]) -> Built:
-    return Built(
+def _built_extraction(row: Row[Any]) -> BuiltExtraction:
+    return BuiltExtraction(
         extraction_id=row.id,
         source_id=row.source_id,
         entity_type=row.entity_type,
@@ -411,16 +414,17 @@ def _built(row: Row[Any]) -> Built:
     )
 
 
-def _refuse_hidden(connection: Connection, extraction_id: int, found: Row[Any]) -> None:
-    """Raise if a newer version is shown: to publish this one would change nothing."""
+def _refuse_hidden(connection: Connection, extraction_id: int, dataset: Row[Any]) -> None:
+    """Raise if a newer version is published: publishing this one would change nothing."""
     newest = connection.execute(
         select(func.max(datasets.c.version)).where(
-            datasets.c.source_id == found.source_id,
+            datasets.c.source_id == dataset.source_id,
             datasets.c.status == DatasetStatus.PUBLISHED.value,
         )
     ).scalar_one()
-    if newest is not None and newest > found.version:
-        raise Unfit(
-            f"version {newest} is shown, and version {found.version} of extraction {extraction_id}"
-            f" is older; `ingest extractions rerun {extraction_id} --publish` makes a newer one"
+    if newest is not None and newest > dataset.version:
+        raise InvalidState(
+            f"version {newest} is published, and version {dataset.version} of extraction"
+            f" {extraction_id} is older; `ingest extractions rerun {extraction_id} --publish` makes"
+            " a newer one"
         )

@@ -1,6 +1,6 @@
-"""Sources whose data is not what it should be: one rule for checks and for health.
+"""Sources whose data is not as it should be: one rule for asset checks and for health.
 
-Their newest dataset is held back by the quality gates, or shows records of the time before.
+Their newest dataset is held back by the quality gates, or shows records of an earlier crawl.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PUBLISHED, QUARANTINED = DatasetStatus.PUBLISHED.value, DatasetStatus.QUARANTINE
 
 
 def quarantined(connection: Connection) -> list[Finding]:
-    """Each such source, and why; what is shown of it is the last good version."""
+    """Return each source with a held-back version, and why; its last good version is shown."""
     columns = ("source_id", "version", "extraction_id", "findings")
     query = held_back(*columns).order_by(datasets.c.source_id)
     return [
@@ -43,16 +43,16 @@ def quarantined(connection: Connection) -> list[Finding]:
 def held_reason(
     version: int, extraction_id: int, findings: Sequence[Mapping[str, str]] | None
 ) -> str:
-    """Which version of a source is held back, and what the gates found."""
-    said = "; ".join([one["message"] for one in findings or []])
-    return f"version {version} is held back: {said}; extraction {extraction_id}"
+    """Explain which version of a source is held back, and what the gates found."""
+    messages = "; ".join([finding["message"] for finding in findings or []])
+    return f"version {version} is held back: {messages}; extraction {extraction_id}"
 
 
 def held_back(*columns: str) -> Select[Any]:
-    """Datasets that are held back until somebody accepts them or an extraction does better.
+    """Select datasets that are held back until somebody accepts them or an extraction does better.
 
-    One that finds the published version unchanged has done better, though it made none. Of a source
-    there is one at the most.
+    An extraction that finds the published version unchanged has done better, though it made none. A
+    source has at most one.
     """
     after = datasets.alias("after")
     is_newer = and_(
@@ -65,8 +65,8 @@ def held_back(*columns: str) -> Select[Any]:
     )
 
 
-def missing(connection: Connection) -> list[Finding]:
-    """Each source whose last extraction went without pages that stated records, and how many."""
+def missing_pages(connection: Connection) -> list[Finding]:
+    """Return each source whose last extraction lacked pages that stated records, and how many."""
     query = with_missing_pages().order_by(extractions.c.source_id)
     return [
         Finding(subject=row.source_id, message=missing_reason(row.extraction_id, row.missing))
@@ -75,10 +75,10 @@ def missing(connection: Connection) -> list[Finding]:
 
 
 def missing_reason(extraction_id: int, count: int) -> str:
-    """Say how many pages an extraction went without, and what shows them."""
+    """Explain how many pages an extraction lacks, and which command lists them."""
     pages = "1 page" if count == 1 else f"{count} pages"
     return (
-        f"{pages} that should state records gave none, and what was known of them is kept;"
+        f"{pages} that should state records gave none, and their earlier records are kept;"
         f" `ingest extractions pages {extraction_id}` shows why"
     )
 
@@ -86,7 +86,7 @@ def missing_reason(extraction_id: int, count: int) -> str:
 def with_missing_pages() -> Select[Any, Any, Any]:
     """Select the last ended extraction of each source, if pages are missing from it.
 
-    While a new one is under way the last one counts; a rerun says nothing about the source.
+    While a new one is running the last one counts; a rerun says nothing about the source.
     """
     other = extractions.alias("other")
     last = select(func.max(other.c.id)).where(
@@ -101,7 +101,7 @@ def with_missing_pages() -> Select[Any, Any, Any]:
 
 
 def last_shown_at(source_id: ColumnElement[str]) -> ScalarSelect[datetime]:
-    """When a version of this source was last published, by its extraction or by an operator."""
+    """Select when a version of this source was last published, by extraction or operator."""
     query = select(func.max(datasets.c.published_at)).where(
         datasets.c.source_id == source_id, datasets.c.status == PUBLISHED
     )

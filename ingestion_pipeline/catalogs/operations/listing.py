@@ -1,4 +1,4 @@
-"""Extractions as people see them: how each stands, what it came to, which are unfinished."""
+"""Lists of extractions and their pages for people, and checks for unfinished or unproved ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_DATA = PageStatus.EXTRACTED_NO_DATA.value
 def list_pages(
     connection: Connection, extraction_id: int, *, status: str | None = None, limit: int = LISTED
 ) -> list[dict[str, Any]]:
-    """The extraction's pages in the order of finding: state, items, and why not otherwise."""
+    """Return the extraction's pages in the order of discovery: state, items, and any failure."""
     columns = ("id", "url", "status", "page_type", "item_count", "rung", "failure", "visited_at")
     query = (
         select(*(pages.c[name] for name in columns), crawl_steps.c.key.label("step"))
@@ -44,7 +44,7 @@ def list_extractions(
     status: str | None = None,
     limit: int = LISTED,
 ) -> list[dict[str, Any]]:
-    """The newest first, each with its dataset."""
+    """Return the extractions, newest first, each with its dataset."""
     query = (
         select(
             extractions,
@@ -63,39 +63,39 @@ def list_extractions(
     if status is not None:
         query = query.where(extractions.c.status == status)
     hidden = {"recipe", "tracking_id"}
-    found = [
+    rows = [
         {key: value for key, value in row.items() if key not in hidden}
         for row in connection.execute(query).mappings()
     ]
-    going_on = [one["id"] for one in found if one["finished_at"] is None]
-    waiting = _reasons(connection, going_on, UNFINISHED_PAGES)
-    empty = _reasons(connection, [one["id"] for one in found], [NO_DATA])
+    active_ids = [row["id"] for row in rows if row["finished_at"] is None]
+    waiting = _reasons(connection, active_ids, UNFINISHED_PAGES)
+    empty = _reasons(connection, [row["id"] for row in rows], [NO_DATA])
     return [
-        one | {"waiting": waiting.get(one["id"], []), "no_data": empty.get(one["id"], [])}
-        for one in found
+        row | {"waiting": waiting.get(row["id"], []), "no_data": empty.get(row["id"], [])}
+        for row in rows
     ]
 
 
 def _reasons(
     connection: Connection, ids: Sequence[int], statuses: Sequence[str]
 ) -> dict[int, list[dict[str, Any]]]:
-    """Why pages of these are in such a state, and how many; one reason of each code."""
-    code, said = pages.c.failure["code"].as_string(), pages.c.failure["message"].as_string()
+    """Return why pages of these are in such a state, and how many; one reason for each code."""
+    code, message = pages.c.failure["code"].as_string(), pages.c.failure["message"].as_string()
     query = (
-        select(pages.c.extraction_id, func.count().label("pages"), func.max(said).label("why"))
+        select(pages.c.extraction_id, func.count().label("pages"), func.max(message).label("why"))
         .where(pages.c.extraction_id.in_(ids), pages.c.failure.is_not(None))
         .where(pages.c.status.in_(statuses))
         .group_by(pages.c.extraction_id, code)
         .order_by(pages.c.extraction_id, code)
     )
-    found: dict[int, list[dict[str, Any]]] = {}
+    reasons: dict[int, list[dict[str, Any]]] = {}
     for row in connection.execute(query):
-        found.setdefault(row.extraction_id, []).append({"pages": row.pages, "why": row.why})
-    return found
+        reasons.setdefault(row.extraction_id, []).append({"pages": row.pages, "why": row.why})
+    return reasons
 
 
 def unfinished(connection: Connection) -> list[Finding]:
-    """Sources whose last extraction ended without being complete."""
+    """Return sources whose last extraction ended without being complete."""
     place = func.row_number().over(
         partition_by=extractions.c.source_id, order_by=extractions.c.id.desc()
     )
@@ -116,7 +116,7 @@ def _why(failure: dict[str, str] | None) -> str:
 
 
 def unproved(connection: Connection, *, flagged_share: float) -> list[Finding]:
-    """Sources whose newest dataset has too many items with a field that is not proved."""
+    """Return sources whose newest dataset has too many items with an unproved field."""
     place = func.row_number().over(
         partition_by=datasets.c.source_id, order_by=datasets.c.version.desc()
     )

@@ -1,6 +1,6 @@
-"""Pages of an extraction get their tasks again: those that wait to be visited, and to be read.
+"""Give an extraction's open pages their tasks again: to be fetched, and to be extracted.
 
-A page that has a live task keeps it; so often as it is done, it comes to the same.
+A page that has a live task keeps it; repeating this changes nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ingestion_pipeline.tasks.task import TaskStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requeued:
-    """How many pages wait again to be visited, and how many to be read."""
+    """How many pages wait again to be fetched, and how many to be extracted."""
 
     fetched: int
     read: int
@@ -49,7 +49,7 @@ def requeue(
     *,
     now: datetime,
 ) -> Requeued:
-    """Every open page of the extraction has a live task; an orphan in progress waits again."""
+    """Ensure that every open page of the extraction has a live task; orphans wait again."""
     queue = _Queue(connection, extraction_id, tracking_id, source, now)
     queue.free_orphans()
     return Requeued(
@@ -74,7 +74,7 @@ class _Queue:
         self._now = now
 
     def free_orphans(self) -> None:
-        """A page in progress that nobody works on waits."""
+        """Set pages in progress that no task works on back to waiting."""
         self._connection.execute(
             update(pages)
             .where(
@@ -86,15 +86,15 @@ class _Queue:
         )
 
     def fill(self, kind: str, status: PageStatus) -> int:
-        """How many pages of this state had no live task of this kind, and have one now."""
-        return self._revive(kind, status) + self._insert(kind, status)
+        """Ensure a live task of this kind for pages of this state; return how many were added."""
+        return self._reactivate(kind, status) + self._insert(kind, status)
 
-    def _revive(self, kind: str, status: PageStatus) -> int:
-        """Of a page's cancelled tasks the last goes on: it knows how deep it is, and from where."""
+    def _reactivate(self, kind: str, status: PageStatus) -> int:
+        """Reactivate each page's last cancelled task, which has its depth and parent."""
         last = (
             select(func.max(tasks.c.id).label("id"))
-            # By the page's id, and not by the key that no index of ended tasks has: of 100,000
-            # pages each would be compared with each task.
+            # By the page's id, not by the dedupe key, which no index of ended tasks has: with
+            # 100,000 pages each would be compared with each task.
             .join(pages, pages.c.id == tasks.c.payload["page"].as_integer())
             .where(
                 pages.c.extraction_id == self._id,
@@ -142,7 +142,7 @@ class _Queue:
             "not_before": moment,
             "tracking_id": literal(self._tracking_id),
             "ancestry": literal([], Json),
-            "spawn_depth": cast(slashes, Integer),  # as deep as its step, since nobody knows better
+            "spawn_depth": cast(slashes, Integer),  # its step's depth: the real one is unknown
             "created_at": moment,
             "updated_at": moment,
         }

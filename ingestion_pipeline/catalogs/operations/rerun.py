@@ -1,7 +1,7 @@
-"""Reading an extraction's stored pages again into a new dataset, without a single request.
+"""Extract an extraction's stored pages again into a new dataset, without a single request.
 
-For another schema, a better reader, or a model that was not there the first time; what it would
-cost is told before (`rerun_cost`).
+For a changed schema, a better reader, or a model that was not configured the first time; its cost
+is predicted before (`predict_rerun`).
 """
 
 from __future__ import annotations
@@ -34,23 +34,27 @@ from sqlalchemy import (
 from ingestion_pipeline.catalogs.datasets.publishing import RERUN, newer_version
 from ingestion_pipeline.catalogs.extraction.cost import (
     NO_MODEL,
+    CostEstimate,
     DetailPage,
-    Prediction,
+    can_finish_by_rules,
     cost_with_models,
-    could_tell,
     text_sizes,
 )
-from ingestion_pipeline.catalogs.extraction.record import MODEL_RUNGS
+from ingestion_pipeline.catalogs.extraction.record import MODEL_METHODS
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import has_rules, rule_reading
-from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, declared
-from ingestion_pipeline.catalogs.extraction.tasks import FORMS, forms_of, stored_content
+from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, load_entity_config
+from ingestion_pipeline.catalogs.extraction.tasks import (
+    SNAPSHOT_COLUMNS,
+    snapshot_columns_of,
+    stored_content,
+)
 from ingestion_pipeline.catalogs.operations.control import (
-    Unfit,
+    InvalidState,
     UnknownExtraction,
-    find,
+    extraction_source,
+    lock_extraction,
     refuse_disabled,
     refuse_running,
-    source_of,
 )
 from ingestion_pipeline.catalogs.operations.requeue import requeue
 from ingestion_pipeline.catalogs.states import (
@@ -78,9 +82,9 @@ from ingestion_pipeline.tasks.errors import WorkError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rerun:
-    """The new extraction, and how many stored pages it reads.
+    """The new extraction, and how many stored pages it extracts.
 
-    `newer` is the version of a later crawl that stays shown.
+    `newer` is the version of a later crawl that stays published.
     """
 
     extraction_id: int
@@ -89,12 +93,12 @@ class Rerun:
 
     @property
     def outlook(self) -> str:
-        """What becomes of its dataset, for people."""
+        """What will happen to its dataset, for people."""
         if self.newer is None:
-            return "shown if it is good"
+            return "published if it passes the quality gates"
         return (
             f"held back, since version {self.newer} is of a later crawl;"
-            f" `ingest extractions publish {self.extraction_id}` shows it all the same"
+            f" `ingest extractions publish {self.extraction_id}` publishes it anyway"
         )
 
 
@@ -106,14 +110,14 @@ def rerun(
     now: datetime,
     publish: bool = False,
 ) -> Rerun:
-    """A new extraction over the pages that this one stored, read again into a new dataset.
+    """Start a new extraction over the pages that this one stored, into a new dataset.
 
-    If a later crawl's dataset is shown, the new one is shown in its place only if `publish` says
-    so; else it is held back, and can be published by name.
+    If a later crawl's dataset is published, the new one replaces it only with `publish`; else it is
+    held back, and can be published by name.
     """
-    old = find(connection, extraction_id)
+    old = lock_extraction(connection, extraction_id)
     refuse_running(connection, old.source_id)
-    source = source_of(connection, old)
+    source = extraction_source(connection, old)
     refuse_disabled(source)
     if not count_stored(connection, old.id):
         raise nothing_stored(old.id)
@@ -139,16 +143,16 @@ def rerun(
     return Rerun(extraction_id=new_id, pages=queued.read, newer=newer)
 
 
-def nothing_stored(extraction_id: int) -> Unfit:
-    """The refusal of an extraction that cannot be read again."""
-    return Unfit(
+def nothing_stored(extraction_id: int) -> InvalidState:
+    """Return the error for an extraction that has no stored pages."""
+    return InvalidState(
         f"extraction {extraction_id} has stored no page with records, so there is nothing to read"
         f" again; `ingest extractions start SOURCE` fetches them"
     )
 
 
 def is_stored() -> ColumnElement[bool]:
-    """A page of records whose content is kept, whatever its reading came to."""
+    """Match pages of records whose content is stored, whatever their extraction resulted in."""
     was_read = or_(
         pages.c.status.in_([PageStatus.DOWNLOADED.value, PageStatus.EXTRACTED_NO_DATA.value]),
         pages.c.read_as.is_not(None),
@@ -158,7 +162,7 @@ def is_stored() -> ColumnElement[bool]:
 
 
 def count_stored(connection: Connection, extraction_id: int) -> int:
-    """How many pages a rerun of this extraction reads."""
+    """Return how many pages a rerun of this extraction extracts."""
     query = select(func.count()).where(pages.c.extraction_id == extraction_id, is_stored())
     return connection.execute(query).scalar_one()
 
@@ -211,13 +215,13 @@ def _copy_steps(connection: Connection, old_id: int, new_id: int, *, now: dateti
 
 
 def _copy_pages(connection: Connection, old_id: int, new_id: int, *, now: datetime) -> None:
-    """Pages of records are to be read, lists stay as they were; what was not fetched is not now."""
+    """Copy the pages: records are extracted again, lists stay, and unfetched pages fail."""
     new_step = crawl_steps.alias("new_step")
     is_open = pages.c.status.in_(OPEN_PAGES)
     unfetched = {
         "class": "permanent",
         "code": "not_fetched",
-        "message": f"extraction {old_id} had not fetched it, and a rerun asks nobody",
+        "message": f"extraction {old_id} had not fetched it, and a rerun sends no requests",
     }
     status = case(
         (is_stored(), PageStatus.DOWNLOADED.value),
@@ -249,12 +253,12 @@ def _copy_pages(connection: Connection, old_id: int, new_id: int, *, now: dateti
     connection.execute(insert(pages).from_select(list(values), same))
 
 
-TRIED = 100  # pages that rules are tried on; of more, by their share
+TRIED = 100  # pages that rules are tried on; larger extractions are extrapolated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RerunCost:
-    """What a rerun would take: rather too much than too little; `cost_usd` None: no price."""
+    """The predicted cost of a rerun, rather too high than too low; `cost_usd` None: no price."""
 
     pages: int
     calls: int
@@ -265,10 +269,10 @@ class RerunCost:
 def predict_rerun(
     connection: Connection, extraction_id: int, *, settings: Settings, content: ContentStore
 ) -> RerunCost:
-    """What a rerun would read, ask and cost under the present schema; it changes nothing.
+    """Predict what a rerun would extract, ask and cost under the present schema; change nothing.
 
     Raises:
-        UnknownExtraction, Unfit: there is no such extraction, or nothing is stored of it.
+        UnknownExtraction, InvalidState: there is no such extraction, or nothing is stored of it.
         UnknownEntityType, BadEntityType, BadSelectors: its pages could not be read at all.
     """
     query = select(extractions.c.entity_type, sources.c.config).join(sources)
@@ -278,55 +282,67 @@ def predict_rerun(
     total = count_stored(connection, extraction_id)
     if not total:
         raise nothing_stored(extraction_id)
-    wanted = declared(row.config, settings, entity=row.entity_type)
-    if not settings.has_model and could_tell(wanted):
+    entity_config = load_entity_config(row.config, settings, entity=row.entity_type)
+    if not settings.has_model and can_finish_by_rules(entity_config):
         return RerunCost(pages=total, calls=0, cost_usd=Decimal(0))
-    unanswered = connection.execute(_unanswered(extraction_id, wanted.read_as(settings))).all()
+    unanswered = connection.execute(
+        _unanswered(extraction_id, entity_config.reader_hash(settings))
+    ).all()
     tried = unanswered[:: max(1, len(unanswered) // TRIED)]
-    asked = [one for one in tried if _asks(one, wanted, settings, content)]
-    sizes = text_sizes([DetailPage(one.size_bytes, one.text_hash) for one in asked], content)
-    found = cost_with_models(wanted.kind, sizes, settings)
+    model_pages = [page for page in tried if _needs_model(page, entity_config, settings, content)]
+    sizes = text_sizes(
+        [DetailPage(page.size_bytes, page.text_hash) for page in model_pages], content
+    )
+    prediction = cost_with_models(entity_config.kind, sizes, settings)
     share = len(unanswered) / len(tried) if tried else 1
     return RerunCost(
         pages=total,
-        calls=math.ceil(found.calls * share),
-        cost_usd=None if found.usd is None else found.usd * Decimal(share),
-        note="; ".join(_notes(found, settings)),
+        calls=math.ceil(prediction.calls * share),
+        cost_usd=None if prediction.usd is None else prediction.usd * Decimal(share),
+        note="; ".join(_notes(prediction, settings)),
     )
 
 
-def _notes(found: Prediction, settings: Settings) -> Iterator[str]:
-    if found.usd is None:
+def _notes(prediction: CostEstimate, settings: Settings) -> Iterator[str]:
+    if prediction.usd is None:
         yield "a model has no price; set models.prices"
-    if found.calls and not settings.has_model:
-        yield f"{NO_MODEL}: what needs one waits until it is there"
+    if prediction.calls and not settings.has_model:
+        yield f"{NO_MODEL}: pages that need one wait until it is configured"
 
 
-def _unanswered(extraction_id: int, read_as: str) -> Select[Any]:
-    """The stored pages, but for those whose questions were the same and have their answers kept."""
+def _unanswered(extraction_id: int, reader_hash: str) -> Select[Any]:
+    """Select the stored pages, except those whose questions are unchanged and answered."""
     is_answered = exists().where(
         model_calls.c.extraction_id == pages.c.extraction_id,
         model_calls.c.page_id == pages.c.id,
         model_answers.c.cache_key == model_calls.c.cache_key,
     )
     return (
-        select(pages.c.url, pages.c.rung, *(snapshots.c[name] for name in ("size_bytes", *FORMS)))
+        select(
+            pages.c.url,
+            pages.c.rung,
+            *(snapshots.c[name] for name in ("size_bytes", *SNAPSHOT_COLUMNS)),
+        )
         .join(snapshots, snapshots.c.id == pages.c.snapshot_id)
         .where(
             pages.c.extraction_id == extraction_id,
             is_stored(),
-            ~and_(pages.c.read_as.is_not_distinct_from(read_as), is_answered),
+            ~and_(pages.c.read_as.is_not_distinct_from(reader_hash), is_answered),
         )
         .order_by(pages.c.id)
     )
 
 
-def _asks(page: Row[Any], wanted: EntityConfig, settings: Settings, content: ContentStore) -> bool:
-    """Whether rules leave something of the page open; of what is lost, as the last reading did."""
-    if not has_rules(wanted.kind, wanted.selectors):
+def _needs_model(
+    page: Row[Any], entity_config: EntityConfig, settings: Settings, content: ContentStore
+) -> bool:
+    """Whether rules leave a part of the page open; if its content is lost, as the last time."""
+    if not has_rules(entity_config.kind, entity_config.selectors):
         return True
     try:
-        stored = stored_content(content, url=page.url, **forms_of(page))
-        return bool(rule_reading(wanted.kind, stored, wanted.selectors, settings).reason)
+        stored = stored_content(content, url=page.url, **snapshot_columns_of(page))
+        return bool(
+            rule_reading(entity_config.kind, stored, entity_config.selectors, settings).reason
+        )
     except WorkError:
-        return page.rung in MODEL_RUNGS
+        return page.rung in MODEL_METHODS

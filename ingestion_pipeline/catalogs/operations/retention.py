@@ -1,4 +1,4 @@
-"""Which datasets, extractions and answers are kept: the newest, and what they stand on."""
+"""Retention of datasets, extractions, model calls and answers: the newest and what they need."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ SWEPT_AT_ONCE = 50  # datasets or extractions; the rest follows at the next swee
 
 
 def old_datasets(connection: Connection, settings: Settings, now: datetime) -> int:  # noqa: ARG001
-    """Versions beyond the newest so many of their source go, with their items.
+    """Delete versions beyond the newest `kept_versions` of their source, with their items.
 
-    Never the one that is shown, nor what an extraction builds or carries pages over from.
+    Never the published one, nor one that an extraction builds or carries pages over from.
     """
     newest_first = datasets.c.version.desc()
     by_source = func.row_number().over(partition_by=datasets.c.source_id, order_by=newest_first)
@@ -72,9 +72,9 @@ def old_datasets(connection: Connection, settings: Settings, now: datetime) -> i
 
 
 def old_extractions(connection: Connection, settings: Settings, now: datetime) -> int:  # noqa: ARG001
-    """Extractions beyond the newest few of their source go, with their steps and pages.
+    """Delete extractions beyond the newest of their source, with their steps and pages.
 
-    Never one that goes on, nor one that built a dataset which is kept, or is being read again.
+    Never a running one, nor one that built a dataset which is kept, or is being rerun.
     """
     place = func.row_number().over(
         partition_by=extractions.c.source_id, order_by=extractions.c.id.desc()
@@ -103,13 +103,13 @@ def old_extractions(connection: Connection, settings: Settings, now: datetime) -
 
 
 def _unlocked(connection: Connection, key: ColumnElement[int], old: Select[int]) -> list[int]:
-    """Of these ids those that nobody has locked: an operator may just open one again."""
+    """Return those of these ids that nobody has locked: an operator may just reopen one."""
     query = select(key).where(key.in_(old)).order_by(key)
     return list(connection.execute(query.with_for_update(skip_locked=True)).scalars())
 
 
 def old_model_calls(connection: Connection, settings: Settings, now: datetime) -> int:
-    """Rows of the ledger; what they came to stands in each extraction's summary."""
+    """Delete old rows of the model ledger; their sums are in each extraction's summary."""
     before = now - timedelta(seconds=settings.retention.model_calls_seconds)
     is_running = model_calls.c.extraction_id.in_(
         select(extractions.c.id).where(extractions.c.status.in_(CRAWLING_STATES))
@@ -120,13 +120,13 @@ def old_model_calls(connection: Connection, settings: Settings, now: datetime) -
         or_(model_calls.c.extraction_id.is_(None), ~is_running),
     )
     gone = connection.execute(old).rowcount
-    # Of a day, a month or an extraction that nobody has paid for since.
+    # Counters of a day, a month or an extraction without recent spending.
     counters = delete_unlocked(model_spending, model_spending.c.updated_at < before)
     return gone + connection.execute(counters).rowcount
 
 
 def old_model_answers(connection: Connection, settings: Settings, now: datetime) -> int:
-    """Answers that were kept; the same question would be asked and paid for again."""
+    """Delete old cached answers; the same question would be asked and paid for again."""
     before = now - timedelta(seconds=settings.retention.model_answers_seconds)
     statement = delete_unlocked(model_answers, model_answers.c.created_at < before)
     return connection.execute(statement).rowcount

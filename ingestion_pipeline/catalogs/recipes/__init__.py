@@ -1,5 +1,5 @@
-"""Recipes: which pages a catalogue has, as people write it or detection finds it, and what follows.
+"""Recipes: which pages a catalogue has, written by people or detected, and which pages follow.
 
-A configuration or a stored recipe enters; a checked recipe leaves, and for a page at hand the pages
-that follow from it. Nothing here fetches, and only `stored` knows the database.
+Input: a configuration or a stored recipe. Output: a checked recipe and, for a fetched page, the
+pages that follow from it. Nothing here fetches, and only `registry` uses the database.
 """

@@ -1,4 +1,4 @@
-"""The fields of a configuration that people write: each read by its type, each problem kept."""
+"""Typed access to the fields of a configuration; every problem is collected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 from ingestion_pipeline.catalogs.recipes.patterns import BadPattern, LinkPattern
 from ingestion_pipeline.urls import BadUrl, checked_url
 
-MAX_CHARACTERS = 500  # of a selector or pattern; a longer one is a slip of the pen
+MAX_CHARACTERS = 500  # of a selector or pattern; a longer one is a mistake
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
@@ -18,12 +18,12 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 
 def as_mapping(value: object) -> Mapping[str, Any] | None:
-    """The value, if it is a mapping."""
+    """Return the value if it is a mapping, else None."""
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else None
 
 
 class ConfigFields:
-    """A mapping of the configuration at `path`; what is wrong with it goes to `problems`."""
+    """A mapping of the configuration at `path`; its problems are appended to `problems`."""
 
     def __init__(self, raw: Mapping[str, Any], path: str, problems: list[str]) -> None:
         self._raw = raw
@@ -31,32 +31,32 @@ class ConfigFields:
         self._problems = problems
 
     def has(self, key: str) -> bool:
-        """Whether it is set at all."""
+        """Whether the key is set."""
         return self._raw.get(key) is not None
 
     def value(self, key: str) -> object:
-        """What is written there, whatever it is."""
+        """Return the raw value of the key."""
         return self._raw.get(key)
 
     def refuse(self, key: str, why: str) -> None:
-        """One problem, under its whole key."""
-        said = f"{self._path}.{key}: {why}"
-        if said not in self._problems:
-            self._problems.append(said)
+        """Add a problem under the full key, once."""
+        problem = f"{self._path}.{key}: {why}"
+        if problem not in self._problems:
+            self._problems.append(problem)
 
     def refuse_key(self, key: str, why: str) -> None:
-        """A problem if the key is set."""
+        """Add a problem if the key is set."""
         if self.has(key):
             self.refuse(key, why)
 
-    def refuse_unknown(self, known: Sequence[str]) -> None:
-        """A problem for each key that nothing reads."""
+    def refuse_unknown(self, allowed: Sequence[str]) -> None:
+        """Add a problem for each key that is not allowed."""
         for key in self._raw:
-            if key not in known:
-                self.refuse(str(key)[:80], f"unknown key; there are: {', '.join(known)}")
+            if key not in allowed:
+                self.refuse(str(key)[:80], f"unknown key; there are: {', '.join(allowed)}")
 
     def text(self, key: str) -> str | None:
-        """A text that is not blank; None if it is not set."""
+        """Return a text that is not blank; None if it is not set."""
         value = self._raw.get(key)
         if value is None:
             return None
@@ -69,7 +69,7 @@ class ConfigFields:
         return value.strip()
 
     def flag(self, key: str) -> bool:
-        """True or false; false if it is not set."""
+        """Return true or false; false if it is not set."""
         value = self._raw.get(key)
         if value is not None and not isinstance(value, bool):
             self.refuse(key, f"must be true or false, not {_shown(value)}")
@@ -78,7 +78,7 @@ class ConfigFields:
     def number(
         self, key: str, default: float, *, least: float, most: float, above_least: bool = False
     ) -> float:
-        """A number within bounds; the default if it is not set."""
+        """Return a number within bounds; the default if it is not set."""
         value = self._raw.get(key)
         if value is None:
             return default
@@ -90,21 +90,24 @@ class ConfigFields:
         return value
 
     def choice(self, key: str, choices: type[Choice]) -> Choice | None:
-        """One of the choices, which must be made."""
+        """Return one of the choices; the key is required."""
         value = self._raw.get(key)
         if value in list(choices):
             return choices(value)
-        there_are = f"there are: {', '.join(choices)}"
-        said = "is missing" if value is None else f"{_shown(value)} is none"
-        self.refuse(key, f"{said}; {there_are}")
+        choice_list = f"there are: {', '.join(choices)}"
+        problem = "is missing" if value is None else f"{_shown(value)} is none"
+        self.refuse(key, f"{problem}; {choice_list}")
         return None
 
     def selector(self, key: str) -> str | None:
-        """A CSS selector; None if it is not set."""
+        """Return a CSS selector; None if it is not set."""
         text = self.text(key)
         if text is None:
             return None
-        from selectolax.lexbor import LexborHTMLParser, SelectolaxError  # only who declares pays
+        from selectolax.lexbor import (  # imported only where it is needed
+            LexborHTMLParser,
+            SelectolaxError,
+        )
 
         try:
             LexborHTMLParser("<p>").css(text)
@@ -114,7 +117,7 @@ class ConfigFields:
         return text
 
     def pattern(self, key: str, *, is_exact: bool) -> LinkPattern | None:
-        """An RE2 pattern for link targets; None if it is not set."""
+        """Return an RE2 pattern for link targets; None if it is not set."""
         text = self.text(key)
         if text is None:
             return None
@@ -125,7 +128,7 @@ class ConfigFields:
             return None
 
     def url_template(self, key: str, text: str) -> bool:
-        """Whether the URL counts by {offset}; a problem if it has no number's place at all."""
+        """Whether the URL counts by {offset}; add a problem if it has no number placeholder."""
         names = _PLACEHOLDER.findall(text)
         if unknown := [name for name in names if name not in {"page_num", "offset", "limit"}]:
             self.refuse(key, f"{{{unknown[0]}}} is unknown; there are {{page_num}}, {{offset}}")
@@ -140,7 +143,7 @@ class ConfigFields:
         return "offset" in counts
 
     def inner(self, key: str) -> ConfigFields | None:
-        """The mapping under the key; None if it is not set."""
+        """Return the mapping under the key; None if it is not set."""
         value = self._raw.get(key)
         if value is None:
             return None

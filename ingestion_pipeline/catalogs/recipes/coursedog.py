@@ -1,7 +1,7 @@
-"""Coursedog's API: the addresses of its lists, and what an answer says of their length.
+"""Coursedog's API: the URLs of its lists, and the length that a response reports.
 
-A list is asked for by `skip` and `limit`, 20 courses at a time, until the length that the API
-itself reports. What is no such answer is an error, never an empty list.
+A list is requested by `skip` and `limit`, 20 courses at a time, up to the length that the API
+itself reports. A response of another shape is an error, never an empty list.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_COURSES = 200_000  # of one catalogue: the largest real ones have a tenth of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoursedogApi:
-    """Which catalogues of which school are read, by which server."""
+    """The school, catalogues and server to read."""
 
     school_id: str
     catalog_ids: tuple[str, ...]
@@ -30,11 +30,11 @@ class CoursedogApi:
 
     @property
     def first_url(self) -> str:
-        """The page that the others follow from."""
+        """The URL of the page that all others follow from."""
         return self.page_url(self.catalog_ids[0], 0)
 
     def page_url(self, catalog_id: str, skip: int) -> str:
-        """Twenty courses of a catalogue, after so many."""
+        """Return the URL of 20 courses of a catalogue after the first `skip`."""
         query = {"catalogId": catalog_id, "skip": skip, "limit": PAGE_SIZE, "orderBy": "code"}
         if self.effective_from or self.effective_until:
             ends = (self.effective_from or "", self.effective_until or self.effective_from or "")
@@ -44,15 +44,16 @@ class CoursedogApi:
         return f"{address}?{urlencode(query, safe=',')}"
 
     def following(self, url: str, document: object) -> list[tuple[str, int]]:
-        """The pages that follow from the page at `url`, each with its number in its list.
+        """Return the pages that follow from the page at `url`, each with its number in its list.
 
-        The first page of a list knows the others; the very first leads to the other lists as well.
+        The first page of a list leads to the others; the very first leads to the other lists as
+        well.
 
         Raises:
-            Permanent: the answer is no list of courses, or is empty where it should not be.
+            Permanent: the response is no list of courses, or is empty where it should not be.
         """
-        asked = parse_qs(urlsplit(url).query)
-        catalog_id, skip = asked.get("catalogId", [""])[0], int(asked.get("skip", ["0"])[0])
+        query = parse_qs(urlsplit(url).query)
+        catalog_id, skip = query.get("catalogId", [""])[0], int(query.get("skip", ["0"])[0])
         length = _length(document, url, skip)
         if skip:
             return []
@@ -64,46 +65,48 @@ class CoursedogApi:
 
 
 def catalogs_url(school_id: str, *, api_base: str = API_BASE) -> str:
-    """The list of a school's catalogues."""
+    """Return the URL of the list of a school's catalogues."""
     return f"{api_base}/ca/{quote(school_id, safe='')}/catalogs"
 
 
 def catalog_ids(document: object) -> tuple[str, ...]:
-    """The ids in a list of catalogues; none if it is no such list, or empty."""
+    """Return the ids in a list of catalogues; none if it is no such list, or empty."""
     if isinstance(document, Mapping):
         inside = cast("Mapping[str, object]", document)
         listed = inside.get("data", inside.get("catalogs"))
         document = listed if listed is not None else list(inside.values())
-    if isinstance(document, Mapping):  # by id, as the API has it as well
+    if isinstance(document, Mapping):  # keyed by id, another form of the API
         document = list(cast("Mapping[str, object]", document).values())
     if not isinstance(document, list):
         return ()
-    found = (_id(one) for one in cast("list[object]", document))
-    return tuple(dict.fromkeys(filter(None, found)))
+    ids = (_id(catalog) for catalog in cast("list[object]", document))
+    return tuple(dict.fromkeys(filter(None, ids)))
 
 
 def _id(catalog: object) -> str | None:
     if not isinstance(catalog, Mapping):
         return None
     item = cast("Mapping[str, object]", catalog)
-    given = item.get("id", item.get("_id"))
-    return given if isinstance(given, str) and given.strip() else None
+    value = item.get("id", item.get("_id"))
+    return value if isinstance(value, str) and value.strip() else None
 
 
 def _length(document: object, url: str, skip: int) -> int:
-    said: Mapping[str, object] = {}
+    answer: Mapping[str, object] = {}
     if isinstance(document, Mapping):
-        said = cast("Mapping[str, object]", document)
-    length, items = said.get("listLength"), said.get("data")
+        answer = cast("Mapping[str, object]", document)
+    length, items = answer.get("listLength"), answer.get("data")
     if not isinstance(length, int) or isinstance(length, bool) or not isinstance(items, list):
-        cure = "look at api.school_id, api.catalog_ids and api.api_base of the recipe"
+        cure = "check api.school_id, api.catalog_ids and api.api_base of the recipe"
         raise Permanent(
             f"{url} is no list of courses: it has no listLength or no data; {cure}",
             code="api_shape",
         )
     if not 0 <= length <= MAX_COURSES:
-        raise Permanent(f"{url} reports {length} courses, beyond reason", code="api_shape")
+        raise Permanent(
+            f"{url} reports {length} courses; the limit is {MAX_COURSES}", code="api_shape"
+        )
     if not cast("Sequence[object]", items) and skip < length:
-        said_so = f"{url} has no courses, though {length} are reported and {skip} were skipped"
-        raise Permanent(said_so, code="api_empty")
+        message = f"{url} has no courses, though {length} are reported and {skip} were skipped"
+        raise Permanent(message, code="api_empty")
     return length

@@ -1,7 +1,7 @@
 """Which pages follow from a page: pure, in the order pagination, DETAIL, links.
 
-A step is a part of the recipe that pages belong to: the root, the further pages of a list, the
-pages that a level's links lead to. Each page is asked once what follows from it.
+A step is the part of the recipe that a page belongs to: the root, the further pages of a list, or
+the pages that a level's links lead to. Each page is followed once.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ log = logging.getLogger(__name__)
 
 ROOT = "root"  # the key of the step that has no parent
 NOTHING_TO_DO = "nothing_to_do"  # the code of a page without a link that its recipe follows
-LIST_PAGES = "/pages"  # ends the key of a step of a list's further pages
-LEAST_NEW_LINES = 2  # of a page of records: one may be a saying that changes with every request
+LIST_PAGES = "/pages"  # key suffix of a step of a list's further pages
+LEAST_NEW_LINES = 2  # of a page of records: one line may change with every request
 _ANY_NUMBER = "9876543210"  # stands for the number while a pattern is made canonical
 
 
 class StepKind(StrEnum):
-    """How a step's pages are come by."""
+    """How a step's pages are reached."""
 
     FETCH_ROOT = "FETCH_ROOT"
     FETCH_PAGINATED = "FETCH_PAGINATED"
@@ -42,7 +42,7 @@ class StepKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A part of the recipe; `key` is the way to it, such as `root/pages/links`."""
+    """A part of the recipe; `key` is the path to it, such as `root/pages/links`."""
 
     key: str
     kind: StepKind
@@ -51,12 +51,12 @@ class Step:
 
     @property
     def pages_key(self) -> str:
-        """The step of its list's further pages."""
+        """The key of the step of its list's further pages."""
         return self.key if self.kind is StepKind.FETCH_PAGINATED else f"{self.key}{LIST_PAGES}"
 
     @property
     def links_key(self) -> str:
-        """The step of the pages that its links lead to; exploring stays where it is."""
+        """The key of the step that its links lead to; exploring stays in its step."""
         level = self.key.removesuffix(LIST_PAGES)
         if self.recipe.page_type is PageType.EXPLORATORY and self.kind is StepKind.FETCH_LINKS:
             return level
@@ -67,9 +67,9 @@ class Step:
 class FollowedLink:
     """A page that follows: `key` is its identity, `position` its place in a list.
 
-    A `is_sibling` belongs to the same list as the page it was found on, and is no deeper.
-    `changed_at` is when it was changed last, by the word of the site; `memory` is what the pages of
-    its list before it have shown.
+    With `is_sibling` it belongs to the same list as the page it was found on, and is no deeper.
+    `changed_at` is when it changed last according to the site; `memory` is what the pages of its
+    list before it have shown.
     """
 
     url: str
@@ -83,7 +83,10 @@ class FollowedLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
-    """What a page leads to; `is_detail` if it holds records, `beyond` counts pages past a limit."""
+    """The pages that follow from a page.
+
+    `is_detail` if the page holds records; `beyond` counts pages past a limit.
+    """
 
     pages: tuple[FollowedLink, ...] = ()
     is_detail: bool = False
@@ -91,13 +94,13 @@ class Followed:
 
 
 def steps_of(recipe: Recipe) -> list[Step]:
-    """Every step of the recipe, parents first; an API has one alone."""
+    """Return every step of the recipe, parents first; an API has only one."""
     kind = StepKind.FETCH_ROOT if recipe.api is None else StepKind.FETCH_VIA_API
     return list(_steps(Step(key=ROOT, kind=kind, parent=None, recipe=recipe)))
 
 
 def root_url(recipe: Recipe, source_url: str) -> str:
-    """Where an extraction begins: at the source, or at its API."""
+    """Return the URL where an extraction starts: the source's, or that of its API."""
     return source_url if recipe.api is None else recipe.api.first_url
 
 
@@ -112,23 +115,24 @@ def _steps(step: Step) -> Iterator[Step]:
         yield from _steps(Step(key=step.links_key, kind=kind, parent=step.key, recipe=level.target))
 
 
-def what_follows(step: Step, page: PageSource) -> Followed:
-    """The pages that follow, each once, never the page itself.
+def follow_page(step: Step, page: PageSource) -> Followed:
+    """Return the pages that follow, each once, never the page itself.
 
-    A page that is the first of its own list goes on as its list's pages do: nobody else would.
+    A page that is the first of its own list is followed as one of that list: no other page would do
+    it.
 
     Raises:
         Permanent: `content_selector` if it matches nothing, `nothing_to_do` if nothing follows,
-            `api_shape` or `api_empty` if an API's answer is not what it should be, or a code of
+            `api_shape` or `api_empty` if an API's response is not as expected, or a code of
             `read_sitemap`.
-        Transient: `not_json` for an API's answer that is none, `truncated` for a sitemap,
+        Transient: `not_json` for an API response that is none, `truncated` for a sitemap,
             `error_page` for a page of a list that reports a failure of its site.
     """
     level = step.recipe
     if level.api is not None:
         following = level.api.following(page.key, page.document())
-        found = [_found(canonical_url(url), step.key, position=at) for url, at in following]
-        return Followed(pages=_each_once(page, found), is_detail=True)
+        next_pages = [_link_to(canonical_url(url), step.key, position=at) for url, at in following]
+        return Followed(pages=_each_once(page, next_pages), is_detail=True)
     if level.page_type is PageType.SITEMAP:
         named = _each_once(page, list(_named(step, page)))
         if not named and step.kind is StepKind.FETCH_ROOT and page.position is None:
@@ -141,28 +145,28 @@ def what_follows(step: Step, page: PageSource) -> Followed:
         return Followed(pages=_each_once(page, listed), beyond=beyond)
     if not level.follows_links:
         return Followed(pages=_each_once(page, listed), is_detail=True, beyond=beyond)
-    found = _each_once(page, listed + linked)
-    if not found:
+    next_pages = _each_once(page, listed + linked)
+    if not next_pages:
         _check_dead_end(step, page)
-    # Exploring knows of no page whether it holds records: each is read.
+    # Any explored page may hold records: each is extracted.
     is_explored = level.page_type is PageType.EXPLORATORY
-    return Followed(pages=found, is_detail=is_explored, beyond=beyond)
+    return Followed(pages=next_pages, is_detail=is_explored, beyond=beyond)
 
 
 def _check_dead_end(step: Step, page: PageSource) -> None:
-    """Raise if a page that leads nowhere should lead on, or says that its site is out of order."""
+    """Raise if a page without links should have some, or reports that its site is out of order."""
     is_explored = step.recipe.page_type is PageType.EXPLORATORY  # which may hold records
     is_list = step.kind is not StepKind.FETCH_ROOT and not is_explored
     if is_list and (phrase := failure_notice(page.text())):
         raise Transient(
-            f"{page.url} leads to no page and says {phrase!r}; it is asked again", code="error_page"
+            f"{page.url} has no links and says {phrase!r}; it will be retried", code="error_page"
         )
     if not _may_lead_nowhere(step):
         raise _nothing_to_do(step.recipe)
 
 
 def _named(step: Step, page: PageSource) -> Iterator[FollowedLink]:
-    """The pages that a sitemap names on its own host; of an index, the sitemaps that go on."""
+    """Yield the pages that a sitemap names on its own host; for an index, its sitemaps."""
     sitemap, pattern = page.sitemap(), step.recipe.link_pattern
     for entry in sitemap.entries:
         url = canonical_or_none(entry.url)
@@ -170,15 +174,15 @@ def _named(step: Step, page: PageSource) -> Iterator[FollowedLink]:
             continue
         if sitemap.is_index:
             depth = (page.position or 0) + 1
-            yield _found(url, step.key, position=depth, is_sibling=True)
+            yield _link_to(url, step.key, position=depth, is_sibling=True)
         elif pattern is None or pattern.find(url) is not None:
-            yield replace(_found(url, step.links_key), changed_at=entry.last_modified)
+            yield replace(_link_to(url, step.links_key), changed_at=entry.last_modified)
 
 
 def _list_pages(
     step: Step, page: PageSource, linked: Sequence[FollowedLink]
 ) -> tuple[list[FollowedLink], int, bool]:
-    """Further pages of the list, how many are past its limit, and whether this page is in it."""
+    """Return the list's further pages, how many exceed its limit, and if this page is in it."""
     match step.recipe.pagination:
         case None:
             return [], 0, True
@@ -186,7 +190,7 @@ def _list_pages(
             if step.kind is StepKind.FETCH_PAGINATED:
                 return [], 0, True
             pages, beyond = _numbered_pages(numbered, step, page)
-            return pages, beyond, any(one.key == page.key for one in pages)
+            return pages, beyond, any(link.key == page.key for link in pages)
         case Chained() as chained:
             return *_next_page(chained, step, page, linked), True
 
@@ -194,19 +198,19 @@ def _list_pages(
 def _numbered_pages(
     numbered: Numbered, step: Step, page: PageSource
 ) -> tuple[list[FollowedLink], int]:
-    """The list by its pattern, as long as its first page says.
+    """Return the list by its pattern, as long as its first page says, and how many exceed it.
 
-    What a page links to may be a part of the list: then the recipe's own count is the least.
+    The page may link to only a part of the list: then the recipe's own count is the minimum.
     """
     count = page.stated_pages() or max(numbered.total_pages, _highest(numbered, page))
-    kept = min(count, numbered.max_pages)
-    urls = [_numbered_url(numbered, index, page) for index in range(kept)]
+    page_count = min(count, numbered.max_pages)
+    urls = [_numbered_url(numbered, index, page) for index in range(page_count)]
     pages = [
-        _found(url, step.pages_key, position=position)
+        _link_to(url, step.pages_key, position=position)
         for position, url in enumerate(urls, start=1)
         if url is not None
     ]
-    return pages, count - kept
+    return pages, count - page_count
 
 
 def _numbered_url(numbered: Numbered, index: int, page: PageSource) -> str | None:
@@ -220,12 +224,12 @@ def _filled(numbered: Numbered, number: str) -> str:
 
 
 def _highest(numbered: Numbered, page: PageSource) -> int:
-    """How many pages the list has by the highest number that the page links to; 0 if to none."""
+    """Return the list's length by the highest number that the page links to; 0 if there is none."""
     template = canonical_or_none(linked_page(page.url, _filled(numbered, _ANY_NUMBER)) or "")
     if template is None:
         return 0
     shape = re.compile(re.escape(template).replace(_ANY_NUMBER, "([0-9]{1,7})"))
-    numbers = [int(found[1]) for link in page.links() if (found := shape.fullmatch(link))]
+    numbers = [int(match[1]) for link in page.links() if (match := shape.fullmatch(link))]
     if not numbers:
         return 0
     highest = max(numbers)
@@ -237,7 +241,7 @@ def _highest(numbered: Numbered, page: PageSource) -> int:
 def _next_page(
     chained: Chained, step: Step, page: PageSource, linked: Sequence[FollowedLink]
 ) -> tuple[list[FollowedLink], int]:
-    """The page after this one, unless the list is as long as it may be, or shows nothing new.
+    """Return the next page, unless the list has reached its limit or shows nothing new.
 
     New is what no page of the list has shown: its links, or the lines of a page of records.
     """
@@ -249,17 +253,18 @@ def _next_page(
     else:
         memory = page.memory.after(page.lines(), least_news=LEAST_NEW_LINES)
     if memory.is_over:
-        log.info("list ends at %s: %d pages without news", page.url, memory.pages_without_news)
+        log.info("list ends: url=%s pages_without_news=%d", page.url, memory.pages_without_news)
         return [], 0
     position = (page.position or 1) + 1
     if position > chained.max_pages:
         return [], 1
     is_sibling = step.kind is StepKind.FETCH_PAGINATED
-    following = _found(url, step.pages_key, position=position, is_sibling=is_sibling)
+    following = _link_to(url, step.pages_key, position=position, is_sibling=is_sibling)
     return [replace(following, memory=memory)], 0
 
 
 def _linked(step: Step, page: PageSource) -> list[FollowedLink]:
+    """Return the pages that the level's selector and pattern find on the page."""
     level, key = step.recipe, step.links_key
     within = level.rendering.content_selector
     if level.link_pattern is not None and level.link_selector is None:
@@ -269,14 +274,14 @@ def _linked(step: Step, page: PageSource) -> list[FollowedLink]:
         if level.link_pattern is not None:
             links = list(_matching(level.link_pattern, links, page))
     if level.page_type is PageType.EXPLORATORY:
-        own = page.host  # and not that of where a redirect led
+        own = page.host  # not the host that a redirect led to
         ours = (f"http://{own}/", f"https://{own}/")  # all links are canonical
         links = [link for link in links if link.startswith(ours)]
     return [_linked_page(link, key) for link in links]
 
 
 def _matching(pattern: LinkPattern, links: Sequence[str], page: PageSource) -> Iterator[str]:
-    """Of the links that a selector chose, those that the pattern finds as well."""
+    """Yield those of the selected links that the pattern finds as well."""
     for link in links:
         part = pattern.find(link)
         if part is not None:
@@ -285,7 +290,7 @@ def _matching(pattern: LinkPattern, links: Sequence[str], page: PageSource) -> I
                 yield url
 
 
-def _found(
+def _link_to(
     url: str, step: str, *, position: int | None = None, is_sibling: bool = False
 ) -> FollowedLink:
     return FollowedLink(
@@ -295,28 +300,28 @@ def _found(
 
 @lru_cache(maxsize=4_096)  # the pages of a site link to the same pages
 def _linked_page(url: str, step: str) -> FollowedLink:
-    return _found(url, step)
+    return _link_to(url, step)
 
 
-def _each_once(page: PageSource, found: Sequence[FollowedLink]) -> tuple[FollowedLink, ...]:
+def _each_once(page: PageSource, links: Sequence[FollowedLink]) -> tuple[FollowedLink, ...]:
     by_key: dict[str, FollowedLink] = {}
-    for one in found:
-        by_key.setdefault(one.key, one)
+    for link in links:
+        by_key.setdefault(link.key, link)
     by_key.pop(page.key, None)
     return tuple(by_key.values())
 
 
 def _may_lead_nowhere(step: Step) -> bool:
-    """The end of a list may be empty, and exploring ends somewhere."""
+    """Whether a page may have no links: the end of a list, or an explored page."""
     is_exploring = step.recipe.page_type is PageType.EXPLORATORY
     return step.kind is StepKind.FETCH_PAGINATED or is_exploring
 
 
 def _nothing_to_do(level: Recipe) -> Permanent:
     rules = [level.link_selector, level.link_pattern and level.link_pattern.text]
-    said = " and ".join(repr(rule) for rule in rules if rule) or "a page of its host"
+    rule_text = " and ".join(repr(rule) for rule in rules if rule) or "a page of its host"
     return Permanent(
-        f"nothing to do: no link of the page matches {said}; the layout changed, or the recipe's"
-        f" rule for {level.page_type} is wrong",
+        f"nothing to do: no link of the page matches {rule_text}; the layout changed, or the"
+        f" recipe's rule for {level.page_type} is wrong",
         code=NOTHING_TO_DO,
     )

@@ -1,4 +1,4 @@
-"""What the pages of one list have shown so far, by which a list that never ends is recognised."""
+"""A fetched page as recipes read it, and the memory that detects lists which never end."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ _BYTES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListMemory:
-    """Digests of what a list has shown, and how many pages in a row have added nothing to it."""
+    """Digests of what a list has shown, and how many pages in a row have added nothing new."""
 
     digests: tuple[bytes, ...] = ()
     pages_without_news: int = 0
 
     @property
     def is_over(self) -> bool:
-        """Whether the list goes on without anything new."""
+        """Whether the list continues without anything new."""
         return self.pages_without_news >= MOST_PAGES_WITHOUT_NEWS
 
     def after(self, content: Iterable[str], *, least_news: int = 1) -> ListMemory:
-        """Return the memory after a page that shows this; fewer than `least_news` are no news."""
+        """Return the memory after a page with this content; below `least_news` nothing is new."""
         digests = dict.fromkeys(map(_digest, content))
         earlier = set(self.digests)
         new = [digest for digest in digests if digest not in earlier]
@@ -63,13 +63,13 @@ class ListMemory:
         )
 
     def to_payload(self) -> dict[str, Any]:
-        """Return it as a task's payload keeps it."""
+        """Return the form that is stored in a task's payload."""
         packed = b64encode(b"".join(self.digests)).decode()
         return {"digests": packed, "pages_without_news": self.pages_without_news}
 
     @classmethod
     def from_payload(cls, payload: Mapping[str, Any]) -> ListMemory:
-        """Return it from a task's payload."""
+        """Return the memory from a task's payload."""
         packed = b64decode(payload["digests"])
         digests = (packed[at : at + _BYTES] for at in range(0, len(packed), _BYTES))
         return cls(digests=tuple(digests), pages_without_news=payload["pages_without_news"])
@@ -86,7 +86,7 @@ _ANCHORS = "a[href], area[href]"
 
 
 def identity(url: str) -> str:
-    """Under what a page is known in a crawl: its canonical URL without a slash at the path's end.
+    """Return the identity of a page in a crawl: its canonical URL without a trailing slash.
 
     No catalogue shows two things under `/a` and `/a/`, and links write both.
     """
@@ -98,16 +98,16 @@ def identity(url: str) -> str:
 
 
 def content_of(tree: LexborHTMLParser, selector: str) -> LexborNode:
-    """The part of the page that holds its content; an error, if it is not there or empty."""
-    found = tree.css_first(selector)
-    if found is None or not (found.text().strip() or found.css_first("a[href], img")):
-        said = "matches nothing" if found is None else "matches an empty element"
+    """Return the element that holds the page's content; raise if it is missing or empty."""
+    node = tree.css_first(selector)
+    if node is None or not (node.text().strip() or node.css_first("a[href], img")):
+        problem = "matches nothing" if node is None else "matches an empty element"
         raise Permanent(
-            f"content_selector {selector!r} {said} on the page: the layout changed, or the"
+            f"content_selector {selector!r} {problem} on the page: the layout changed, or the"
             " recipe is wrong",
             code="content_selector",
         )
-    return found
+    return node
 
 
 class PageSource:
@@ -126,9 +126,9 @@ class PageSource:
         is_restricted: bool = False,
     ) -> None:
         self.url = url
-        asked = canonical_or_none(known_as or url) or url
-        self.key = identity(asked)
-        self.host = host_of(asked)
+        address = canonical_or_none(known_as or url) or url
+        self.key = identity(address)
+        self.host = host_of(address)
         self.position = position
         self.memory = memory or ListMemory()  # of the pages of its list before it
         self._body = body
@@ -138,15 +138,15 @@ class PageSource:
         self._parsed: LexborHTMLParser | None = None
 
     def check_content(self, selector: str | None) -> None:
-        """Raise if the part of the page that holds the content is not there, or empty."""
+        """Raise if the element that holds the content is missing or empty."""
         if selector is not None and not self._is_restricted:
             self._content(selector)
 
     def links(self, selector: str | None = None, *, within: str | None = None) -> Sequence[str]:
-        """The canonical URLs that the page links to, in page order.
+        """Return the canonical URLs that the page links to, in page order.
 
-        With a selector those of the elements that match, or of what is in them; `within` the first
-        element that matches.
+        With a selector only those of matching elements, or inside them; with `within` only those
+        inside the first element that matches it.
         """
         within = None if self._is_restricted else within
         if selector is None and within is None:
@@ -158,69 +158,69 @@ class PageSource:
         return self._targets(chosen)
 
     def matched(self, pattern: LinkPattern, *, within: str | None = None) -> list[str]:
-        """The canonical URLs that the pattern finds in the simplified Markdown, in page order.
+        """Return the canonical URLs that the pattern finds in the Markdown, in page order.
 
-        Then those among what a browser's clicks have discovered, which stand on no page.
+        Links that a browser's clicks discovered come last: they stand on no page.
         """
         within = None if self._is_restricted else within
         text = decode(self._body, self._content_type)
-        # Hardly any page has a base, and to look for it in the tree would be a second parse.
+        # Hardly any page has a base, and finding it in the tree would need a second parse.
         base = base_of(self._tree, self.url) if _BASE.search(text) else self.url
-        found = matched_links(simplified_markdown(text, within=within), pattern, base)
+        urls = matched_links(simplified_markdown(text, within=within), pattern, base)
         if self._is_restricted and self._links:
             on_page = page_links(self._tree, self.url)
             clicked = [pattern.find(link) for link in self._links if link not in on_page]
-            found += filter(None, (canonical_or_none(link) for link in clicked if link))
-        return list(dict.fromkeys(found))
+            urls += filter(None, (canonical_or_none(link) for link in clicked if link))
+        return list(dict.fromkeys(urls))
 
     def text(self) -> str:
-        """Return what a visitor reads on the page."""
+        """Return the text that a visitor reads on the page."""
         return cleaned_text(decode(self._body, self._content_type))
 
     def document(self) -> object:
-        """The page as an API's answer.
+        """Return the page parsed as an API response.
 
         Raises:
-            Transient: it is no JSON, whole or not: a server in trouble answers so.
+            Transient: it is not valid JSON, complete or not: a server in trouble sends such.
         """
         try:
             return json.loads(decode(self._body, self._content_type).lstrip("\ufeff"))
         except (ValueError, RecursionError) as error:
-            said = f"{self.url} sent no JSON ({error}); it is asked again"
-            raise Transient(said[:500], code="not_json") from None
+            message = f"{self.url} sent no JSON ({error}); it will be retried"
+            raise Transient(message[:500], code="not_json") from None
 
     def sitemap(self) -> Sitemap:
-        """The page as a sitemap; its `position` is how many indexes led to it.
+        """Return the page parsed as a sitemap; its `position` is how many indexes led to it.
 
         Raises:
-            Permanent: it is none, or larger or deeper than any is.
-            Transient: it stops early.
+            Permanent: it is no sitemap, or exceeds the limits of size or depth.
+            Transient: it is truncated.
         """
         depth, kind = self.position or 0, self._content_type
         return read_sitemap(self._body, url=self.url, content_type=kind, depth=depth)
 
     def stated_pages(self) -> int | None:
-        """How many pages the list has, if the page says so in words: page 1 of 24."""
+        """Return how many pages the list has, if the page says so in words: page 1 of 24."""
         body = self._tree.body
-        found = _PAGE_OF.search(body.text(separator=" ") if body is not None else "")
-        return int(found[1]) if found else None
+        match = _PAGE_OF.search(body.text(separator=" ") if body is not None else "")
+        return int(match[1]) if match else None
 
     def lines(self) -> set[str]:
         """Return the lines that a visitor sees, without their numbers: those of a clock change."""
         return {_DIGITS.sub("", line) for line in self.text().split("\n")}
 
     def next_url(self, selector: str | None) -> str | None:
-        """Return where the list goes on: by the selector, else by what pages say themselves.
+        """Return the URL of the list's next page: by the selector, else by the page's own markup.
 
-        A pager of mere numbers goes on with the number after the page's own.
+        A pager of mere numbers continues with the number after the page's own.
         """
         if selector is not None:
             return next(iter(self._targets(self._tree.css(selector))), None)
         number = (self.position or 1) + 1
         urls = (
-            canonical_or_none(one.url)
-            for one in following_pages(self._tree, self.url)  # the surest first
-            if one.clue <= Clue.NEXT_TEXT or (one.clue is Clue.NUMBERED and one.number == number)
+            canonical_or_none(link.url)
+            for link in following_pages(self._tree, self.url)  # the most certain first
+            if link.clue <= Clue.NEXT_TEXT or (link.clue is Clue.NUMBERED and link.number == number)
         )
         return next(filter(None, urls), None)
 
@@ -240,5 +240,5 @@ class PageSource:
             anchors = [node] if "href" in node.attrs else node.css(_ANCHORS)
             hrefs |= dict.fromkeys(anchor.attrs.get("href") for anchor in anchors)
         addresses = dict.fromkeys(linked_page(base, href) for href in hrefs)
-        found = (canonical_or_none(address) for address in addresses if address)
-        return list(dict.fromkeys(filter(None, found)))
+        urls = (canonical_or_none(address) for address in addresses if address)
+        return list(dict.fromkeys(filter(None, urls)))

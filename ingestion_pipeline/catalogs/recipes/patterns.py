@@ -1,4 +1,4 @@
-"""Patterns that a recipe gives for link targets: RE2, which no page can make slow."""
+"""Link patterns of recipes, in RE2 so that no page can make them slow, and the text they search."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _LOOK_AROUND = re.compile(r"\(\?(?:<?[=!])")
 
 
 class BadPattern(ValueError):
-    """A pattern that cannot be used; the message has the place and what is wrong there."""
+    """A pattern that cannot be used; the message says where and what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkPattern:
-    """Matches a part of a link's target; with `is_exact` that part alone is the link."""
+    """A pattern for link targets; with `is_exact` only the matched part is the link."""
 
     text: str
     is_exact: bool = False
 
     def checked(self) -> LinkPattern:
-        """The pattern itself.
+        """Return the pattern itself if it is valid.
 
         Raises:
             BadPattern: it is no RE2 pattern.
@@ -42,20 +42,20 @@ class LinkPattern:
         return self
 
     def find(self, target: str) -> str | None:
-        """What of the target is followed; None if it does not match."""
-        found = _compiled(self.text).search(target)
-        if found is None or not found[0]:
+        """Return the part of the target to follow; None if it does not match."""
+        match = _compiled(self.text).search(target)
+        if match is None or not match[0]:
             return None
-        return found[0] if self.is_exact else target
+        return match[0] if self.is_exact else target
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where it matches in a text, from left to right."""
-        return [one.span() for one in _compiled(self.text).finditer(text) if one[0]]
+        """Return where it matches in a text, from left to right."""
+        return [match.span() for match in _compiled(self.text).finditer(text) if match[0]]
 
 
 @lru_cache(maxsize=1_000)
 def _compiled(text: str) -> Any:  # noqa: ANN401 - re2 has no annotations
-    # Only who declares or follows links pays for it; it has no annotations.
+    # Imported only where links are declared or followed.
     re2: Any = import_module("re2")
     options = re2.Options()
     options.log_errors = False
@@ -66,14 +66,14 @@ def _compiled(text: str) -> Any:  # noqa: ANN401 - re2 has no annotations
 
 
 def _explained(text: str, error: Exception) -> str:
-    """RE2 names the part it did not understand; people want to know where it stands."""
+    """Return RE2's error with the place in the pattern, which RE2 itself does not give."""
     raw = error.args[0] if error.args else ""
-    said = raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
-    part = said.rpartition(": ")[2]
+    reason = raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
+    part = reason.rpartition(": ")[2]
     at = text.find(part) if part else -1
     place = f" at character {at + 1}" if at >= 0 else ""
     cure = "; RE2 has no look-ahead or look-behind" if _LOOK_AROUND.search(text) else ""
-    return f"{text[:200]!r} is no RE2 pattern{place}: {said}{cure}"
+    return f"{text[:200]!r} is no RE2 pattern{place}: {reason}{cure}"
 
 
 # What is inside the brackets may hold pairs of its own: /wiki/C_(language), /(S(session))/list
@@ -82,18 +82,18 @@ _LINK = re.compile(rf"\[((?:\\.|[^\[\]\\])*)\]\((<[^<>\n]*>|{_PAIRED})\)")
 _EMPTY_LINES = re.compile(r"\n{3,}")
 _ABSOLUTE = re.compile(r"https?://", re.IGNORECASE)
 _NO_CONTENT = "head > *, link, footer, script, style, template"
-# The converter would write them down, or leave out what they hide; of the others nothing stays.
+# The converter would print these attributes, or omit what they hide; it drops all others itself.
 _DROPPED = ("title", "alt", "style", "hidden", "aria-hidden")
 
 
 def simplified_markdown(html: str, *, within: str | None = None) -> str:
-    """The page with inline links as it writes them; `within` the first element that matches.
+    """Return the page as Markdown with inline links; with `within` only the first matching element.
 
-    Head, comments, `link`, footers, scripts, empty frames and empty boxes are gone, and so is every
-    attribute but `href`. It is pure: the same page gives the same text.
+    Head, comments, `link`, footers, scripts, empty frames and empty boxes are removed, and so is
+    every attribute but `href`. It is pure: the same page gives the same text.
 
     Raises:
-        Permanent: the page is a bomb (see `parse_html`).
+        Permanent: the page is a parser bomb (see `parse_html`).
     """
     tree = parse_html(html)
     _simplify(tree)
@@ -113,7 +113,7 @@ def _simplify(tree: LexborHTMLParser) -> None:
 
 
 def _converted(html: str) -> str:
-    from html_to_markdown import convert  # whoever has no pattern does not pay for it
+    from html_to_markdown import convert  # imported only for recipes with a pattern
 
     content = convert(html, _options()).content or ""
     lines = "\n".join(line.rstrip() for line in content.split("\n"))
@@ -136,7 +136,7 @@ def _options() -> ConversionOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A link's target as it is written, with the places of its target and of the whole link."""
+    """A link's target as it is written, with the positions of the target and of the whole link."""
 
     text: str
     start: int
@@ -145,27 +145,29 @@ class _Target:
 
 
 def matched_links(markdown: str, pattern: LinkPattern, base: str | None) -> list[str]:
-    """The canonical URLs that the pattern finds, in page order, each once.
+    """Return the canonical URLs that the pattern finds, in page order, each once.
 
-    A match inside a link's target means the whole target, or the matched part alone if the pattern
-    is exact; `^` and `$` are the target's ends, which is looked at as it is written and as the
-    absolute URL it means. Elsewhere the matched text is the address itself.
+    A match inside a link's target selects the whole target, or only the matched part if the pattern
+    is exact; `^` and `$` are the ends of the target, which is searched as it is written and as the
+    absolute URL it stands for. Outside of links the matched text is the URL itself.
     """
     targets = list(_targets(markdown))
-    found = [(one.start, link) for one in targets if (link := _followed(one, pattern, base))]
-    found += _elsewhere(markdown, targets, pattern)
-    urls = (canonical_or_none(linked_page(base, link) or "") for _, link in sorted(found))
+    matches = [
+        (target.start, link) for target in targets if (link := _followed(target, pattern, base))
+    ]
+    matches += _text_links(markdown, targets, pattern)
+    urls = (canonical_or_none(linked_page(base, link) or "") for _, link in sorted(matches))
     return list(dict.fromkeys(filter(None, urls)))
 
 
 def _targets(markdown: str) -> Iterator[_Target]:
-    for found in _LINK.finditer(markdown):
-        start, end = found.span(2)
+    for match in _LINK.finditer(markdown):
+        start, end = match.span(2)
         if markdown[start : start + 1] == "<":
             start, end = start + 1, end - 1
-        # The converter escapes what Markdown would read.
+        # The converter escapes characters that have a meaning in Markdown.
         text = re.sub(r"\\([\\()_*\[\]<>#])", r"\1", markdown[start:end])
-        yield _Target(text, start, end, found.start())
+        yield _Target(text, start, end, match.start())
 
 
 def _followed(target: _Target, pattern: LinkPattern, base: str | None) -> str | None:
@@ -176,23 +178,23 @@ def _followed(target: _Target, pattern: LinkPattern, base: str | None) -> str | 
     return part
 
 
-def _elsewhere(
+def _text_links(
     markdown: str, targets: Sequence[_Target], pattern: LinkPattern
 ) -> Iterator[tuple[int, str]]:
-    """Addresses in the text, and links that a match takes in as a whole."""
-    begins, ends = [one.link_start for one in targets], [one.end for one in targets]
+    """Yield URLs in the text, and links that lie completely within a match."""
+    starts, ends = [target.link_start for target in targets], [target.end for target in targets]
     for start, end in pattern.spans(markdown):
-        near = targets[bisect_left(ends, start) : bisect_left(begins, end)]
+        near = targets[bisect_left(ends, start) : bisect_left(starts, end)]
         if not near:
             text = markdown[start:end]
             if _ABSOLUTE.match(text) or _is_path(text):
                 yield start, text
             continue
-        for one in near:
-            if start < one.start and one.end < end and not pattern.is_exact:
-                yield one.start, one.text
+        for target in near:
+            if start < target.start and target.end < end and not pattern.is_exact:
+                yield target.start, target.text
 
 
 def _is_path(text: str) -> bool:
-    """Whether a text without a link is an address; a mere word of a sentence is none."""
+    """Whether a text without a link is a URL; a mere word of a sentence is none."""
     return ("/" in text or "?" in text) and not re.search(r"\s", text)

@@ -1,7 +1,7 @@
-"""A catalogue's recipe as `config.recipe` writes it, checked: every problem at once, by its key.
+"""A catalogue's recipe as `config.recipe` writes it, checked: all problems at once, by key.
 
-A recipe is a level: what kind of page it speaks of, how the list goes on (`pagination`), which
-links are followed (`link_selector`, `link_pattern`), and in `links` the level they lead to.
+A recipe is a level: the type of its pages, how the list continues (`pagination`), which links are
+followed (`link_selector`, `link_pattern`), and in `links` the level they lead to.
 """
 
 from __future__ import annotations
@@ -33,64 +33,64 @@ _SCHOOL = re.compile(r"[A-Za-z0-9_.-]{1,120}")
 
 
 class ApiProvider(StrEnum):
-    """The providers whose API is known."""
+    """The providers whose API is supported."""
 
     COURSEDOG = "coursedog"
 
 
-def api_of(given: ConfigFields | None) -> CoursedogApi | None:
-    """What is asked of which API; every problem goes to the fields."""
-    if given is None:
+def api_of(fields: ConfigFields | None) -> CoursedogApi | None:
+    """Return the API to read; every problem is added to the fields."""
+    if fields is None:
         return None
-    given.refuse_unknown(_API_KEYS)
-    given.choice("provider", ApiProvider)
-    school = given.text("school_id")
-    if school is None and not given.has("school_id"):
-        given.refuse("school_id", "is missing: the school's id in the API's addresses")
+    fields.refuse_unknown(_API_KEYS)
+    fields.choice("provider", ApiProvider)
+    school = fields.text("school_id")
+    if school is None and not fields.has("school_id"):
+        fields.refuse("school_id", "is missing: the school's id in the API's addresses")
     if school is not None and not _SCHOOL.fullmatch(school):
-        given.refuse("school_id", f"{school!r} is no id: letters, digits, _ . and -")
-    catalogs = _catalogs(given)
+        fields.refuse("school_id", f"{school!r} is no id: letters, digits, _ . and -")
+    catalogs = _catalogs(fields)
     return CoursedogApi(
         school_id=school or "?",
         catalog_ids=catalogs or ("?",),
-        api_base=_base(given),
-        effective_from=_day(given, "effective_from"),
-        effective_until=_day(given, "effective_until"),
+        api_base=_base(fields),
+        effective_from=_day(fields, "effective_from"),
+        effective_until=_day(fields, "effective_until"),
     )
 
 
-def _catalogs(given: ConfigFields) -> tuple[str, ...]:
-    raw = given.value("catalog_ids")
+def _catalogs(fields: ConfigFields) -> tuple[str, ...]:
+    raw = fields.value("catalog_ids")
     if raw is None:
-        given.refuse("catalog_ids", "is missing: a list of the catalogues' ids")
+        fields.refuse("catalog_ids", "is missing: a list of the catalogues' ids")
         return ()
     named = cast("list[object]", raw) if isinstance(raw, list) else []
-    ids = [one.strip() for one in named if isinstance(one, str) and one.strip()]
+    ids = [item.strip() for item in named if isinstance(item, str) and item.strip()]
     if len(ids) != len(named) or not 0 < len(ids) <= MAX_CATALOGS:
-        given.refuse("catalog_ids", f"must be a list of 1 to {MAX_CATALOGS} ids")
+        fields.refuse("catalog_ids", f"must be a list of 1 to {MAX_CATALOGS} ids")
         return ()
     return tuple(dict.fromkeys(ids))
 
 
-def _base(given: ConfigFields) -> str:
-    text = given.text("api_base")
+def _base(fields: ConfigFields) -> str:
+    text = fields.text("api_base")
     if text is None:
         return API_BASE
     try:
         return checked_url(text).rstrip("/")
     except BadUrl as error:
-        given.refuse("api_base", str(error))
+        fields.refuse("api_base", str(error))
         return API_BASE
 
 
-def _day(given: ConfigFields, key: str) -> str | None:
-    text = given.text(key)
+def _day(fields: ConfigFields, key: str) -> str | None:
+    text = fields.text(key)
     if text is None:
         return None
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError:
-        given.refuse(key, f"{text!r} is no day; write it as 2026-08-31, in quotes")
+        fields.refuse(key, f"{text!r} is no day; write it as 2026-08-31, in quotes")
         return None
 
 
@@ -101,7 +101,7 @@ MAX_WAIT_SECONDS = 600
 
 
 class PageType(StrEnum):
-    """What a page is for: `DETAIL` and an API's answer hold records, the others lead on.
+    """What a page is for: `DETAIL` and API responses hold records, the others lead on.
 
     An `EXPLORATORY` page leads on, and may hold records.
     """
@@ -135,7 +135,7 @@ class Numbered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chained:
-    """The pages of a list one after the other: by `rel=next` or its like, or by a selector."""
+    """The pages of a list one after the other: by `rel=next` or similar, or by a selector."""
 
     selector: str | None
     max_pages: int = DEFAULT_LIST_PAGES
@@ -164,12 +164,12 @@ class Recipe:
 
     @property
     def leads_on(self) -> bool:
-        """Whether further pages may follow from one of its pages, be they links or a list's."""
+        """Whether further pages may follow from its pages, by links or by pagination."""
         return self.follows_links or self.pagination is not None or self.api is not None
 
     @property
     def target(self) -> Recipe:
-        """The level its links lead to: exploring goes on by the same rules."""
+        """The level its links lead to; exploring continues by the same rules."""
         return self if self.page_type is PageType.EXPLORATORY else cast("Recipe", self.links)
 
 
@@ -192,13 +192,13 @@ _WITH_LINKS = ("link_selector", "link_pattern", "exact_link_match", "links")
 
 
 def config_problems(config: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a catalogue's configuration but for how its records are read."""
+    """Return the problems of a catalogue's configuration, except those of record extraction."""
     problems: list[str] = []
-    given = ConfigFields(config, "config", problems)
-    given.refuse_unknown(CONFIG_KEYS)
+    fields = ConfigFields(config, "config", problems)
+    fields.refuse_unknown(CONFIG_KEYS)
     for key in (RENDER, IGNORE_ROBOTS):
-        given.flag(key)
-    if given.has("recipe"):  # else one is detected
+        fields.flag(key)
+    if fields.has("recipe"):  # else one is detected
         try:
             recipe_of(config)
         except BadRecipe as error:
@@ -207,12 +207,12 @@ def config_problems(config: Mapping[str, Any]) -> list[str]:
 
 
 def is_all_rendered(config: Mapping[str, Any]) -> bool:
-    """Whether a browser is to show every page of the source."""
+    """Whether a browser renders every page of the source."""
     return config.get(RENDER) is True
 
 
 def needs_a_browser(config: Mapping[str, Any]) -> bool:
-    """Whether pages of the source are asked for that only a browser can show."""
+    """Whether the source has pages that only a browser can render."""
     if is_all_rendered(config):
         return True
     try:
@@ -225,10 +225,10 @@ def needs_a_browser(config: Mapping[str, Any]) -> bool:
 
 
 def recipe_of(config: Mapping[str, Any]) -> Recipe:
-    """The recipe of a source's configuration.
+    """Return the recipe of a source's configuration.
 
     Raises:
-        BadRecipe: with every problem there is.
+        BadRecipe: with all problems.
     """
     problems: list[str] = []
     raw = as_mapping(config.get("recipe"))
@@ -242,91 +242,93 @@ def recipe_of(config: Mapping[str, Any]) -> Recipe:
     return recipe
 
 
-def _level(given: ConfigFields, *, level: int, root: ConfigFields | None = None) -> Recipe:
-    given.refuse_unknown(_KEYS)
-    page_type = given.choice("page_type", PageType)
-    pattern = given.pattern("link_pattern", is_exact=given.flag("exact_link_match"))
-    selector = given.selector("link_selector")
-    _check_links(given, page_type)
-    _check_api(given, page_type, level=level)
+def _level(fields: ConfigFields, *, level: int, root: ConfigFields | None = None) -> Recipe:
+    fields.refuse_unknown(_KEYS)
+    page_type = fields.choice("page_type", PageType)
+    pattern = fields.pattern("link_pattern", is_exact=fields.flag("exact_link_match"))
+    selector = fields.selector("link_selector")
+    _check_links(fields, page_type)
+    _check_api(fields, page_type, level=level)
     if page_type is PageType.SITEMAP:
-        _check_sitemap(given, level=level)
-    loading = root or given  # the root's waiting time holds for all levels
-    rendering = _rendering(given, loading)
+        _check_sitemap(fields, level=level)
+    loading = root or fields  # the root's waiting time holds for all levels
+    rendering = _rendering(fields, loading)
     acts = bool(rendering.setup) or rendering.discovery is not None  # only a browser can
-    if acts and given.value(RENDER) is False:
-        given.refuse(RENDER, "setup and click_discovery are done by a browser; remove it")
+    if acts and fields.value(RENDER) is False:
+        fields.refuse(RENDER, "setup and click_discovery are done by a browser; remove it")
     return Recipe(
         page_type=page_type or PageType.DETAIL,
-        pagination=_pagination(given),
+        pagination=_pagination(fields),
         link_selector=selector,
         link_pattern=pattern,
-        links=_target(given, page_type, level=level, root=loading),
-        api=api_of(given.inner("api")),
-        render=given.flag(RENDER) or acts,
+        links=_target(fields, page_type, level=level, root=loading),
+        api=api_of(fields.inner("api")),
+        render=fields.flag(RENDER) or acts,
         rendering=rendering,
     )
 
 
-def _check_links(given: ConfigFields, page_type: PageType | None) -> None:
-    has_rule = given.has("link_selector") or given.has("link_pattern")
+def _check_links(fields: ConfigFields, page_type: PageType | None) -> None:
+    has_rule = fields.has("link_selector") or fields.has("link_pattern")
     match page_type:
         case PageType.DETAIL | PageType.API_REQUEST:
             for key in _WITH_LINKS:
-                given.refuse_key(key, f"{page_type} pages never follow links; remove it")
+                fields.refuse_key(key, f"{page_type} pages never follow links; remove it")
         case PageType.DETAIL_LINKS | PageType.CATEGORY_LINKS if not has_rule:
-            given.refuse("link_selector", "is missing: name it or link_pattern, or both")
+            fields.refuse("link_selector", "is missing: name it or link_pattern, or both")
         case PageType.EXPLORATORY:
-            given.refuse_key("links", "exploring goes on by its own rules; remove it")
+            fields.refuse_key("links", "exploring continues by its own rules; remove it")
         case _:
             pass
-    if given.has("exact_link_match") and not given.has("link_pattern"):
-        given.refuse("exact_link_match", "belongs to link_pattern, which is missing")
+    if fields.has("exact_link_match") and not fields.has("link_pattern"):
+        fields.refuse("exact_link_match", "belongs to link_pattern, which is missing")
 
 
-def _check_sitemap(given: ConfigFields, *, level: int) -> None:
+def _check_sitemap(fields: ConfigFields, *, level: int) -> None:
     if level > 1:
-        given.refuse("page_type", "a sitemap is read at the root alone; no link leads to one")
+        fields.refuse("page_type", "a sitemap is read at the root alone; no link leads to one")
     for key in ("link_selector", "exact_link_match", "pagination", RENDER, *KEYS):
-        given.refuse_key(key, "says how a web page is read, and a sitemap is none; remove it")
+        fields.refuse_key(key, "says how a web page is read, and a sitemap is none; remove it")
 
 
-def _check_api(given: ConfigFields, page_type: PageType | None, *, level: int) -> None:
+def _check_api(fields: ConfigFields, page_type: PageType | None, *, level: int) -> None:
     if page_type is not PageType.API_REQUEST:
-        given.refuse_key("api", "belongs to page_type API_REQUEST; remove it")
+        fields.refuse_key("api", "belongs to page_type API_REQUEST; remove it")
         return
     if level > 1:
-        given.refuse("page_type", "an API is asked at the root alone; no link leads to one")
-    if not given.has("api"):
-        given.refuse("api", "is missing: name provider, school_id and catalog_ids")
+        fields.refuse("page_type", "an API is asked at the root alone; no link leads to one")
+    if not fields.has("api"):
+        fields.refuse("api", "is missing: name provider, school_id and catalog_ids")
     for key in ("pagination", RENDER, *KEYS):
-        given.refuse_key(key, "says how a web page is read, and an API's answer is none; remove it")
+        fields.refuse_key(
+            key, "says how a web page is read, and an API's answer is none; remove it"
+        )
 
 
 def _target(
-    given: ConfigFields, page_type: PageType | None, *, level: int, root: ConfigFields
+    fields: ConfigFields, page_type: PageType | None, *, level: int, root: ConfigFields
 ) -> Recipe | None:
     if level == MAX_LEVELS:
-        given.refuse_key("links", f"a recipe has at most {MAX_LEVELS} levels; remove it")
+        fields.refuse_key("links", f"a recipe has at most {MAX_LEVELS} levels; remove it")
         return None
     if page_type not in _NAMING_LINKS:
         return None
-    inner = given.inner("links")
+    inner = fields.inner("links")
     if inner is None:
         if page_type is PageType.CATEGORY_LINKS:
-            given.refuse("links", "is missing: say what the categories' pages are")
+            fields.refuse("links", "is missing: say what the categories' pages are")
         return Recipe(page_type=PageType.DETAIL)
-    found = _level(inner, level=level + 1, root=root)
-    if page_type is PageType.DETAIL_LINKS and found.page_type is not PageType.DETAIL:
+    target = _level(inner, level=level + 1, root=root)
+    if page_type is PageType.DETAIL_LINKS and target.page_type is not PageType.DETAIL:
         inner.refuse("page_type", "DETAIL_LINKS leads to DETAIL; else write CATEGORY_LINKS above")
-    return found
+    return target
 
 
 _PAGINATION_KEYS = ("url_pattern", "total_pages", "start_page", "limit", "next", "max_pages")
 
 
-def _pagination(given: ConfigFields) -> Pagination | None:
-    inner = given.inner("pagination")
+def _pagination(fields: ConfigFields) -> Pagination | None:
+    inner = fields.inner("pagination")
     if inner is None:
         return None
     inner.refuse_unknown(_PAGINATION_KEYS)
@@ -361,12 +363,12 @@ def _numbered(inner: ConfigFields, max_pages: int) -> Numbered:
     )
 
 
-def _rendering(given: ConfigFields, loading: ConfigFields) -> RenderingOptions:
-    asked = {key: given.value(key) for key in KEYS if given.has(key)}
+def _rendering(fields: ConfigFields, loading: ConfigFields) -> RenderingOptions:
+    options = {key: fields.value(key) for key in KEYS if fields.has(key)}
     if loading.has(_LOAD_WAIT):
-        asked[_LOAD_WAIT] = loading.value(_LOAD_WAIT)
-    given.selector("content_selector")  # it cuts out the content of pages without a browser, too
-    rendering, bad = rendering_of(asked)
-    for one in bad:
-        (loading if one.field == _LOAD_WAIT else given).refuse(one.field, one.message)
+        options[_LOAD_WAIT] = loading.value(_LOAD_WAIT)
+    fields.selector("content_selector")  # it cuts out the content of pages without a browser, too
+    rendering, problems = rendering_of(options)
+    for problem in problems:
+        (loading if problem.field == _LOAD_WAIT else fields).refuse(problem.field, problem.message)
     return rendering or RenderingOptions()

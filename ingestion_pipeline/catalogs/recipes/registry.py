@@ -1,14 +1,14 @@
-"""The recipes of catalogues: written by hand in the configuration, else detected, in `recipes`.
+"""The registry of recipes: written by hand in the configuration, else detected, in `recipes`.
 
 ```
-WAITING ──> IN_PROGRESS ──> SUCCESS: the recipe is followed from now on
+WAITING ──> IN_PROGRESS ──> SUCCESS: the recipe is used from now on
    ^             │
    └─ retried ───┴────────> ERROR, with a reason that people can read
 ```
 
-Of what failed for a passing reason the next poll, or whoever starts an extraction, tries again.
-A detected recipe holds for the URL and the configuration it was detected for; another URL is
-another catalogue. The last good one is kept while it is looked for again.
+After a transient failure the next poll, or whoever starts an extraction, tries again. A detected
+recipe is valid for the URL and the configuration it was detected for; another URL is another
+catalogue. The last good one is kept while detection runs again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MESSAGE_LENGTH = 2_000
 
 
 class RecipeStatus(StrEnum):
-    """How far the detection of a catalogue's recipe is."""
+    """The state of the detection of a catalogue's recipe."""
 
     WAITING = "WAITING"
     IN_PROGRESS = "IN_PROGRESS"
@@ -66,19 +66,21 @@ def is_by_hand(source: Source) -> bool:
 
 
 def fingerprint(source: Source) -> str:
-    """The same as long as a detected recipe holds."""
-    said = json.dumps([source.url, source.config], sort_keys=True, default=str)
-    return hashlib.sha256(said.encode()).hexdigest()
+    """Return a hash of the URL and configuration that a detected recipe is valid for."""
+    text = json.dumps([source.url, source.config], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def detected(connection: Connection, source_ids: Collection[str]) -> dict[str, DetectedRecipe]:
-    """What is known of these sources' recipes; nothing of those that were never looked at."""
+def detected_recipes(
+    connection: Connection, source_ids: Collection[str]
+) -> dict[str, DetectedRecipe]:
+    """Return the recipe rows of these sources; none for those without a detection."""
     query = select(*(recipes.c[name] for name in DetectedRecipe.__dataclass_fields__))
     rows = connection.execute(query.where(recipes.c.source_id.in_(list(source_ids)))).mappings()
-    return {row["source_id"]: _known(dict(row)) for row in rows}
+    return {row["source_id"]: _from_row(dict(row)) for row in rows}
 
 
-def _known(values: dict[str, Any]) -> DetectedRecipe:
+def _from_row(values: dict[str, Any]) -> DetectedRecipe:
     values["status"] = RecipeStatus(values["status"])
     return DetectedRecipe(**values)
 
@@ -86,89 +88,95 @@ def _known(values: dict[str, Any]) -> DetectedRecipe:
 def ready_recipes(
     connection: Connection, sources: Sequence[Source], *, now: datetime
 ) -> dict[str, Mapping[str, Any] | str]:
-    """Each source's recipe as it is written or detected, or why there is none yet.
+    """Return each source's recipe, or the reason why there is none yet.
 
-    What has never been looked for is looked for from now on, and what was not found for a reason
-    that may have passed is looked for once more.
+    Detection is queued for sources without a recipe, and again where it failed for a transient
+    reason.
     """
     ready: dict[str, Mapping[str, Any] | str] = {
-        one.id: one.config[BY_HAND] for one in sources if is_by_hand(one)
+        source.id: source.config[BY_HAND] for source in sources if is_by_hand(source)
     }
-    others = [one for one in sources if one.id not in ready]
+    others = [source for source in sources if source.id not in ready]
     if others:
         ensure_detection(connection, others, now=now)
-        known = detected(connection, [one.id for one in others])
-        hopeful = [one for one in others if one.id in known and _may_have_passed(known[one.id])]
-        if ensure_detection(connection, hopeful, now=now, again=True):
-            known = detected(connection, [one.id for one in others])
-        ready |= {one.id: _usable(one, known.get(one.id)) for one in others}
+        detections = detected_recipes(connection, [source.id for source in others])
+        retryable = [
+            source
+            for source in others
+            if source.id in detections and _may_have_passed(detections[source.id])
+        ]
+        if ensure_detection(connection, retryable, now=now, again=True):
+            detections = detected_recipes(connection, [source.id for source in others])
+        ready |= {source.id: _usable(source, detections.get(source.id)) for source in others}
     return ready
 
 
-def _may_have_passed(known: DetectedRecipe) -> bool:
-    """Whether its detection failed at a host that was down, and not at what the page is."""
-    said = (known.evidence or {}).get("class")
-    return known.status is RecipeStatus.ERROR and said == ErrorClass.TRANSIENT.value
+def _may_have_passed(recipe: DetectedRecipe) -> bool:
+    """Whether its detection failed for a transient reason, such as a host that was down."""
+    error_class = (recipe.evidence or {}).get("class")
+    return recipe.status is RecipeStatus.ERROR and error_class == ErrorClass.TRANSIENT.value
 
 
-def _usable(source: Source, known: DetectedRecipe | None) -> Mapping[str, Any] | str:
-    if known is not None and known.recipe and known.detected_for == fingerprint(source):
-        return known.recipe
-    return f"not crawled: {state_of(known)}"
+def _usable(source: Source, recipe: DetectedRecipe | None) -> Mapping[str, Any] | str:
+    if recipe is not None and recipe.recipe and recipe.detected_for == fingerprint(source):
+        return recipe.recipe
+    return f"not crawled: {state_of(recipe)}"
 
 
-def state_of(known: DetectedRecipe | None) -> str:
-    """How far the detection is, in a sentence for people."""
-    if known is None:
-        return "its recipe was never looked for; enable it, or write config.recipe"
-    said = f": {known.message}" if known.message else ""
-    match known.status:
+def state_of(recipe: DetectedRecipe | None) -> str:
+    """Describe the state of the detection in a sentence for people."""
+    if recipe is None:
+        return "detection of its recipe never ran; enable the source, or write config.recipe"
+    suffix = f": {recipe.message}" if recipe.message else ""
+    match recipe.status:
         case RecipeStatus.WAITING:
-            return f"detection of its recipe is waiting{said}"
+            return f"detection of its recipe is waiting{suffix}"
         case RecipeStatus.IN_PROGRESS:
-            return f"detection of its recipe is in progress{said}"
+            return f"detection of its recipe is in progress{suffix}"
         case RecipeStatus.SUCCESS:
-            return f"its recipe was detected{said}"
+            return f"its recipe was detected{suffix}"
         case RecipeStatus.ERROR:
-            return f"detection of its recipe failed{said}"
+            return f"detection of its recipe failed{suffix}"
 
 
 def recipe_facts(connection: Connection, source: Source) -> dict[str, object]:
-    """A catalogue's recipe, where it comes from, and how far its detection is; else nothing."""
+    """Return a catalogue's recipe, its origin and its detection's state; empty for other kinds."""
     if source.kind is not Kind.CATALOG:
         return {}
     if is_by_hand(source):
         return {"recipe_status": "by hand", "recipe": source.config["recipe"]}
-    known = detected(connection, [source.id]).get(source.id)
+    recipe = detected_recipes(connection, [source.id]).get(source.id)
     return {
-        "recipe_status": known.status.value if known else None,
-        "recipe_message": known.message if known else state_of(known),
-        "recipe": known.recipe if known else None,
+        "recipe_status": recipe.status.value if recipe else None,
+        "recipe_message": recipe.message if recipe else state_of(recipe),
+        "recipe": recipe.recipe if recipe else None,
     }
 
 
 def ensure_detection(
     connection: Connection, sources: Iterable[Source], *, now: datetime, again: bool = False
 ) -> list[str]:
-    """A recipe is looked for wherever one is missing, or `again`; the ids of those sources.
+    """Queue a detection wherever a recipe is missing, or `again`; return the ids of those sources.
 
-    Not where a person wrote one, nor for a source that is disabled.
+    Sources that are disabled or have a recipe written by hand are skipped.
     """
-    wanted = [one for one in sources if _may_be_detected(one)]
-    known = detected(connection, [one.id for one in wanted])
+    candidates = [source for source in sources if _may_be_detected(source)]
+    detections = detected_recipes(connection, [source.id for source in candidates])
     chosen = [
-        one
-        for one in wanted
-        if again or one.id not in known or known[one.id].detected_for != fingerprint(one)
+        source
+        for source in candidates
+        if again
+        or source.id not in detections
+        or detections[source.id].detected_for != fingerprint(source)
     ]
     if chosen:
         _wait(connection, chosen, now=now)
-        insert_tasks(connection, [_task(one, now=now) for one in chosen], now=now)
-    return [one.id for one in chosen]
+        insert_tasks(connection, [_task(source, now=now) for source in chosen], now=now)
+    return [source.id for source in chosen]
 
 
 def ensure_all(connection: Connection, *, now: datetime) -> list[str]:
-    """The same for every catalogue there is."""
+    """Queue a detection for every catalogue without a recipe; return their ids."""
     return ensure_detection(connection, list_sources(connection, kind=Kind.CATALOG), now=now)
 
 
@@ -178,18 +186,18 @@ def _may_be_detected(source: Source) -> bool:
 
 
 def _wait(connection: Connection, chosen: Sequence[Source], *, now: datetime) -> None:
-    """Their rows wait; a recipe for another URL or configuration is forgotten."""
+    """Set their rows to waiting; drop a recipe detected for another URL or configuration."""
     columns = {name: recipes.c[name].type for name in ("source_id", "detected_for")}
-    rows = [(one.id, fingerprint(one)) for one in chosen]
-    given = row_source(connection, columns, rows, "given")
+    rows = [(source.id, fingerprint(source)) for source in chosen]
+    new_rows = row_source(connection, columns, rows, "given")
     moment = literal(now, recipes.c.created_at.type)
     waiting = literal(RecipeStatus.WAITING.value)
     statement = insert_into(connection, recipes).from_select(
         ["source_id", "detected_for", "status", "created_at", "updated_at"],
-        # SQLite takes the ON of a conflict for that of a join, unless a condition stands between.
-        select(given.c.source_id, given.c.detected_for, waiting, moment, moment)
-        .where(given.c.source_id.is_not(None))
-        .order_by(given.c.source_id),
+        # SQLite parses ON CONFLICT as the ON of a join unless a WHERE stands between.
+        select(new_rows.c.source_id, new_rows.c.detected_for, waiting, moment, moment)
+        .where(new_rows.c.source_id.is_not(None))
+        .order_by(new_rows.c.source_id),
     )
     new = statement.excluded.detected_for
     is_same = recipes.c.detected_for == new
@@ -220,8 +228,8 @@ def _task(source: Source, *, now: datetime) -> NewTask:
     )
 
 
-def waits(connection: Connection, *, now: datetime) -> bool:
-    """Whether a detection can be claimed: one indexed question."""
+def has_waiting_detection(connection: Connection, *, now: datetime) -> bool:
+    """Whether a detection can be claimed: one indexed query."""
     is_claimable = or_(
         tasks.c.status == TaskStatus.PENDING.value,
         and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until < now),
@@ -232,7 +240,7 @@ def waits(connection: Connection, *, now: datetime) -> bool:
     return connection.execute(query.limit(1)).first() is not None
 
 
-def mark(
+def mark_recipes(
     connection: Connection,
     source_ids: Collection[str],
     status: RecipeStatus,
@@ -240,7 +248,7 @@ def mark(
     now: datetime,
     **values: Any,  # noqa: ANN401 - columns of the row
 ) -> None:
-    """The rows of these sources say so."""
+    """Update the rows of these sources with the status and the values."""
     lock_rows(connection, recipes.c.source_id, source_ids)
     connection.execute(
         update(recipes)

@@ -1,5 +1,4 @@
-"""The pages of a company's website enter.
+"""Extracts facts, technologies, job boards and a score from the pages of a company's website.
 
-What they state of the company leaves: facts with their evidence, technologies, boards, a score.
-How pages are fetched, and whether a board can be read, does not belong here.
+Fetching pages and probing boards belong to other packages.
 """

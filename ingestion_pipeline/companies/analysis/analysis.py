@@ -1,4 +1,4 @@
-"""What a company says of itself in words: rules for sentences and for parts under a heading."""
+"""Company analysis: parses pages, applies text rules, collects findings and evaluates them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ingestion_pipeline.companies.analysis.facts import (
     company_name,
     embedded_facts,
     head_facts,
+    make_fact,
     places_of,
-    stated,
     technologies_in,
 )
 from ingestion_pipeline.companies.analysis.scoring import (
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser
 
 
-LEAST_PARAGRAPH = 60  # characters; shorter lines are menus, buttons and captions
-MOST_PARAGRAPHS = 4
+MIN_PARAGRAPH_CHARACTERS = 60  # characters; shorter lines are menus, buttons and captions
+MAX_PARAGRAPHS = 4
 
 _NUMBER = r"[0-9]{1,3}(?:[.,\u2019' ][0-9]{3}){1,4}+(?![0-9])|[0-9]++"
 _MANY = (
@@ -57,7 +57,7 @@ _PEOPLE = (
     r"|:innen|\*innen)?(?:nde)?|Mitarbeitende|collaborateurs|salari\u00e9s|empleados|dipendenti"
 )
 _SIZES = (
-    # "250 people" are anybody's; "a team of 250 people" is ours
+    # "250 people" may be anybody; "a team of 250 people" is a head count
     re.compile(
         rf"\b(?:over|more than|about|around|nearly|some|\u00fcber|rund|plus de)?+\s*+({_MANY})"
         rf"\s++(?:[a-z]++\s)?(?:{_PEOPLE})\b"
@@ -72,12 +72,12 @@ _SIZES = (
         re.IGNORECASE,
     ),
 )
-# A word of a name has no dot, so that a name ends with its sentence; "D.C." and "St." have theirs.
+# Words of a name have no dot, so that a name ends with its sentence; except "D.C." and "St.".
 _WORD = r"(?:(?:St|Ft|Mt)\. )?[A-Z\u00c0-\u00de][\w'\u2019-]*+"
 _PLACE = (
     r"((?:the )?(?:(?:[A-Z]\.){2,4}"
     rf"|{_WORD}(?:[ ](?:{_WORD}|of|de|la|am|an der|upon|do|del)(?![\w'\u2019-]))*+)"
-    # behind a comma "Acme builds" is the next thing that is said
+    # after a comma "Acme builds" starts the next clause
     rf"(?:,[ ](?:(?:[A-Z]\.){{2,4}}|{_WORD}(?:[ ]{_WORD})*+)"
     r"(?![ ](?!(?:and|with|where|but|or|since|is|are|has|have|und|mit)\b)[a-z])){0,2})"
 )
@@ -144,38 +144,39 @@ _OFFICE = re.compile(
 
 
 def text_facts(page: CompanyPage) -> Iterator[tuple[str, Fact]]:
-    """The fields that rules find in the page's text, the surest of each first."""
-    for name, value in _found(page):
-        fact = stated(name, value, page=page, rung=FactMethod.TEXT)
+    """Yield the fields that rules find in the page's text, the most reliable value first."""
+    for name, value in _rule_values(page):
+        fact = make_fact(name, value, page=page, method=FactMethod.TEXT)
         if fact is not None and fact.grounding.is_proof:
             yield name, fact
 
 
 def is_remote_first(text: str) -> bool | None:
-    """True where the text says so; None where it does not: silence is no answer."""
-    found = _REMOTE_FIRST.finditer(text)
-    is_said = any(
-        not _NOT_REMOTE.search(text[max(0, one.start() - 40) : one.start()]) for one in found
+    """Return True if the text says that the company is remote first, None if it does not say."""
+    matches = _REMOTE_FIRST.finditer(text)
+    is_stated = any(
+        not _NOT_REMOTE.search(text[max(0, match.start() - 40) : match.start()])
+        for match in matches
     )
-    return True if is_said else None
+    return True if is_stated else None
 
 
 def offices_in(text: str) -> list[str]:
-    """The lines that speak of an office or a seat."""
+    """Return the lines that mention an office or a head office."""
     return [line[:300] for line in text.split("\n") if _OFFICE.search(line)][:50]
 
 
-def _found(page: CompanyPage) -> Iterator[tuple[str, str | int]]:
-    yield from _headed_sentences(page)
+def _rule_values(page: CompanyPage) -> Iterator[tuple[str, str | int]]:
+    yield from _section_values(page)
     text = page.text
     if (mission := _MISSION.search(text)) is not None:
         yield "mission", mission[1].strip()
-    if page.role is Role.CULTURE and (said := _paragraphs(text)):
-        yield "culture", said
-    if page.role is Role.ABOUT and (said := _paragraphs(text)):
-        yield "about", said
+    if page.role is Role.CULTURE and (paragraphs := _paragraphs(text)):
+        yield "culture", paragraphs
+    if page.role is Role.ABOUT and (paragraphs := _paragraphs(text)):
+        yield "about", paragraphs
     for rule in _SIZES:
-        yield from (("size", size) for one in rule.finditer(text) if (size := _size(one)))
+        yield from (("size", size) for match in rule.finditer(text) if (size := _size(match)))
     for rule in _SEATS:
         yield from (("headquarters", match[1]) for match in rule.finditer(text))
     if (industry := _INDUSTRY.search(text)) is not None:
@@ -184,30 +185,34 @@ def _found(page: CompanyPage) -> Iterator[tuple[str, str | int]]:
         yield "founded", int(founded[1])
 
 
-def _headed_sentences(page: CompanyPage) -> Iterator[tuple[str, str]]:
-    """What stands under headings; of the careers page too, where culture is often told."""
+def _section_values(page: CompanyPage) -> Iterator[tuple[str, str]]:
+    """Yield fields from sections with known headings; careers pages often describe the culture."""
     for heading, below in page.headed:
         for name, rule in _HEADINGS.items():
-            is_there = name != "about" or page.role in {Role.ABOUT, Role.HOME}
-            if is_there and rule.fullmatch(heading.strip(" .:!?")) and (said := _paragraphs(below)):
-                yield name, said
+            is_relevant = name != "about" or page.role in {Role.ABOUT, Role.HOME}
+            if (
+                is_relevant
+                and rule.fullmatch(heading.strip(" .:!?"))
+                and (paragraphs := _paragraphs(below))
+            ):
+                yield name, paragraphs
 
 
 def _paragraphs(text: str) -> str | None:
-    """The first lines that are sentences, together; None if there is none."""
-    told = [
+    """Return the first lines that are full sentences, joined; None if there is none."""
+    paragraphs = [
         line
         for line in text.split("\n")
-        if len(line) >= LEAST_PARAGRAPH and not _LEGAL.search(line)
+        if len(line) >= MIN_PARAGRAPH_CHARACTERS and not _LEGAL.search(line)
     ]
-    return "\n".join(told[:MOST_PARAGRAPHS]) or None
+    return "\n".join(paragraphs[:MAX_PARAGRAPHS]) or None
 
 
-def _size(found: re.Match[str]) -> str | None:
-    """The phrase, if its number can be a head count; a year before "employees" is none."""
-    employees = employees_in(found[1])
-    is_year = bool(re.fullmatch(r"(?:19|20)[0-9]{2}", found[1]))
-    return " ".join(found[0].split()) if employees and not is_year else None
+def _size(match: re.Match[str]) -> str | None:
+    """Return the phrase if its number can be a head count; a year before "employees" is not one."""
+    employees = employees_in(match[1])
+    is_year = bool(re.fullmatch(r"(?:19|20)[0-9]{2}", match[1]))
+    return " ".join(match[0].split()) if employees and not is_year else None
 
 
 _ORDER = {Role.ABOUT: 0, Role.HOME: 1, Role.CULTURE: 2, Role.CAREERS: 3}
@@ -215,7 +220,7 @@ _ORDER = {Role.ABOUT: 0, Role.HOME: 1, Role.CULTURE: 2, Role.CAREERS: 3}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What the pages state, before anybody judges it."""
+    """What a company's pages state, before evaluation."""
 
     name: str | None
     website: str
@@ -228,23 +233,23 @@ class Findings:
     notes: tuple[str, ...] = ()
 
     def value(self, name: str) -> Any:  # noqa: ANN401 - text or a year
-        """The field's value; None if nobody states it."""
+        """Return the field's value; None if no page states it."""
         fact = self.facts.get(name)
         return None if fact is None else fact.value
 
     @property
     def missing(self) -> list[str]:
-        """The fields that nobody states."""
+        """Return the fields that no page states."""
         return [name for name in FIELDS if name not in self.facts]
 
     def with_more(self, facts: Facts, *notes: str) -> Findings:
-        """The same with facts for what was missing."""
+        """Return a copy with facts added for missing fields."""
         return replace(self, facts={**facts, **self.facts}, notes=(*self.notes, *notes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
-    """What the findings are worth."""
+class CompanyEvaluation:
+    """Completeness, size, score and quality flags of a company."""
 
     completeness: Completeness
     size_category: str | None
@@ -255,13 +260,17 @@ class Judgement:
     quality: Mapping[str, Any]
 
 
-def find(pages: Sequence[CompanyPage], *, website: str, known_name: str | None = None) -> Findings:
-    """What the pages state of the company; `known_name` is what others call it."""
+def collect_findings(
+    pages: Sequence[CompanyPage], *, website: str, known_name: str | None = None
+) -> Findings:
+    """Return what the pages state about the company; `known_name` overrides the stated name."""
     ordered = sorted(pages, key=lambda page: _ORDER[page.role])
-    said = company_name(sorted(pages, key=lambda page: page.role is not Role.HOME), website)
-    name = known_name or (clean_company_name(said[0]) if said else None)
+    stated_name = company_name(sorted(pages, key=lambda page: page.role is not Role.HOME), website)
+    name = known_name or (clean_company_name(stated_name[0]) if stated_name else None)
     text = "\n".join(page.text for page in ordered)
-    names = [one for one in (name, said[0] if said else None) if one]
+    names = [
+        candidate for candidate in (name, stated_name[0] if stated_name else None) if candidate
+    ]
     offices = [place for page in ordered for place in places_of(page, website)]
     facts = _facts(ordered, website)
     seat = facts.get("headquarters")
@@ -277,8 +286,10 @@ def find(pages: Sequence[CompanyPage], *, website: str, known_name: str | None =
     )
 
 
-def judge(findings: Findings, *, ranks: Mapping[str, int], rules: Company) -> Judgement:
-    """Completeness, size, points and flags, by the settings."""
+def evaluate_company(
+    findings: Findings, *, ranks: Mapping[str, int], rules: Company
+) -> CompanyEvaluation:
+    """Return completeness, size, score and quality flags, computed with the settings."""
     employees = employees_in(findings.value("size"))
     level = completeness(
         name=findings.name,
@@ -287,7 +298,7 @@ def judge(findings: Findings, *, ranks: Mapping[str, int], rules: Company) -> Ju
         culture=findings.value("culture"),
         rules=rules,
     )
-    return Judgement(
+    return CompanyEvaluation(
         completeness=level,
         size_category=size_category(employees, rules),
         employees_low=employees.low if employees else None,
@@ -305,17 +316,19 @@ def judge(findings: Findings, *, ranks: Mapping[str, int], rules: Company) -> Ju
 
 
 def _facts(pages: Iterable[CompanyPage], website: str) -> dict[str, Fact]:
-    """The first fact of each field, by rung and then by page."""
+    """Return the first fact of each field, ordered by extraction method and then by page."""
     pages = list(pages)
-    found: dict[str, Fact] = {}
-    for name, fact in (one for page in pages for one in embedded_facts(page, website)):
-        found.setdefault(name, fact)
-    told = [one for page in pages for one in text_facts(page)]
-    described = [one for page in pages for one in head_facts(page)]
-    # The head is written for search engines: what an about page says to people is better.
-    for name, fact in (*told, *described):
-        found.setdefault(name, fact)
-    return found
+    facts: dict[str, Fact] = {}
+    for name, fact in (
+        named_fact for page in pages for named_fact in embedded_facts(page, website)
+    ):
+        facts.setdefault(name, fact)
+    from_text = [named_fact for page in pages for named_fact in text_facts(page)]
+    from_head = [named_fact for page in pages for named_fact in head_facts(page)]
+    # Meta tags are written for search engines: the visible text is better.
+    for name, fact in (*from_text, *from_head):
+        facts.setdefault(name, fact)
+    return facts
 
 
 def _quality(findings: Findings, level: Completeness) -> dict[str, Any]:
@@ -334,8 +347,8 @@ _MARKDOWN = re.compile(
 )
 
 
-def see_page(html: str, *, url: str, role: Role) -> CompanyPage:
-    """What the page says, shows and leads to.
+def parse_company_page(html: str, *, url: str, role: Role) -> CompanyPage:
+    """Parse the page into text, sections, embedded data, links and feeds.
 
     Raises:
         Permanent: the page is a bomb (see `parse_html`).
@@ -349,14 +362,14 @@ def see_page(html: str, *, url: str, role: Role) -> CompanyPage:
         anchors=tuple(anchors_of(tree, url)),
         embedded_urls=tuple(_embedded_urls(tree, url)),
         script_urls=tuple(_script_urls(tree)),
-        feeds=tuple(one.url for one in feeds_of(tree, url)),
+        feeds=tuple(feed.url for feed in feeds_of(tree, url)),
         text=visible_page(html, url=url).text,
-        headed=tuple(_headed(to_markdown(html, url=url))),
+        headed=tuple(_sections(to_markdown(html, url=url))),
     )
 
 
 def _embedded_urls(tree: LexborHTMLParser, url: str) -> list[str]:
-    """Return what the page embeds, each address once."""
+    """Return the URLs that the page embeds, each once."""
     base = base_of(tree, url)
     urls: dict[str, None] = {}
     for node in tree.css(_SOURCES):
@@ -367,7 +380,7 @@ def _embedded_urls(tree: LexborHTMLParser, url: str) -> list[str]:
 
 
 def _script_urls(tree: LexborHTMLParser) -> list[str]:
-    """Return what inline scripts mention: boards are often put in by a script."""
+    """Return the URLs in inline scripts, which often insert the job board."""
     urls: dict[str, None] = {}
     for script in tree.css("script:not([src])"):
         for match in _IN_SCRIPTS.finditer(script.text()[:MAX_SCRIPT_CHARACTERS]):
@@ -375,21 +388,21 @@ def _script_urls(tree: LexborHTMLParser) -> list[str]:
     return list(urls)[:MAX_ADDRESSES]
 
 
-def _headed(markdown: str) -> Iterator[tuple[str, str]]:
-    """Each heading with the text below it, up to the next heading; first what stands before any."""
+def _sections(markdown: str) -> Iterator[tuple[str, str]]:
+    """Yield each heading with the text below it; text before the first heading comes first."""
     heading, lines = "", list[str]()
     for line in markdown.split("\n"):
-        found = _HEADING.match(line)
-        if found is None:
+        match = _HEADING.match(line)
+        if match is None:
             if plain := _plain(line):
                 lines.append(plain)
             continue
         if heading or lines:
             yield heading, "\n".join(lines)
-        heading, lines = _plain(found[2]), []
+        heading, lines = _plain(match[2]), []
     if heading or lines:
         yield heading, "\n".join(lines)
 
 
 def _plain(line: str) -> str:
-    return " ".join(_MARKDOWN.sub(lambda found: found[1] or "", line).replace("\\", "").split())
+    return " ".join(_MARKDOWN.sub(lambda match: match[1] or "", line).replace("\\", "").split())

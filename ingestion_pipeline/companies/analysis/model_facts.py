@@ -1,4 +1,4 @@
-"""What rules did not find, asked of the cheap model; only what the pages prove is believed."""
+"""Asks the cheap model for fields that rules did not find; accepts only grounded answers."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from ingestion_pipeline.companies.analysis.facts import (
     Fact,
     FactMethod,
     Facts,
-    stated,
+    make_fact,
 )
 from ingestion_pipeline.reading.llm import (
     Answered,
     AnswerSchema,
     Billing,
     ModelClient,
+    ModelTier,
     PageText,
     Prompt,
     Question,
 )
-from ingestion_pipeline.reading.llm import ModelTier as ModelRung
 from ingestion_pipeline.tasks.errors import Resource, Transient
 
 CALL_SITE = "company"
 VERSION = "companies 1"
 MAX_CHARACTERS = 40_000
-LEAST_CHARACTERS = 200  # of all pages together; with less there is nothing to ask about
+MIN_CHARACTERS = 200  # of all pages together; with less a model is not asked
 _TYPES = {name: {"type": ["string", "null"]} for name in FIELDS} | {
     "founded": {"type": ["integer", "null"]}
 }
@@ -60,24 +60,24 @@ async def ask(
     *,
     source_id: str | None,
 ) -> tuple[Facts, list[str]]:
-    """Proved facts for the missing fields, and notes on what was not answered or not proved.
+    """Return grounded facts for the missing fields, and notes on unanswered or ungrounded ones.
 
-    A model that cannot be had now is a note: what rules found is not kept waiting for it.
+    If no model is available now, that is a note: the findings of the rules do not wait for it.
     """
     text = "\n\n".join(page.text for page in pages)[:MAX_CHARACTERS]
-    if len(text) < LEAST_CHARACTERS or not missing:
+    if len(text) < MIN_CHARACTERS or not missing:
         return {}, []
     question = Question(
         prompt=PROMPT, schema=SCHEMA, page=PageText(text=text), extractor_version=VERSION
     )
     billing = Billing(call_site=CALL_SITE, source_id=source_id)
     try:
-        came = await client.ask(question, billing, rungs=(ModelRung.CHEAP,))
+        answer = await client.ask(question, billing, tiers=(ModelTier.CHEAP,))
     except (Resource, Transient) as error:
         return {}, [f"no model: {error.code}"]
-    if not isinstance(came, Answered):
-        return {}, ["no answer of the model"]
-    return _proved(came, pages, missing)
+    if not isinstance(answer, Answered):
+        return {}, ["the model gave no answer"]
+    return _proved(answer, pages, missing)
 
 
 def _proved(
@@ -89,8 +89,10 @@ def _proved(
         value = answer.data.get(name)
         if not isinstance(value, str | int) or isinstance(value, bool):
             continue
-        found = [stated(name, value, page=page, rung=FactMethod.MODEL) for page in pages]
-        proved = next((one for one in found if one is not None and one.grounding.is_proof), None)
+        candidates = [make_fact(name, value, page=page, method=FactMethod.MODEL) for page in pages]
+        proved = next(
+            (fact for fact in candidates if fact is not None and fact.grounding.is_proof), None
+        )
         if proved is not None:
             facts[name] = proved
         else:

@@ -1,4 +1,4 @@
-"""An analysis becomes the company's record, its boards' discoveries and its source's health."""
+"""Writes an analysis: the company's record, discovery tasks for its boards, its source's health."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlalchemy import Connection, RowMapping, update
 from ingestion_pipeline.companies.analysis.boards import FoundBoard
 from ingestion_pipeline.companies.analysis.facts import FIELDS
 from ingestion_pipeline.companies.analysis.scoring import Completeness
-from ingestion_pipeline.companies.board_discovery import standing_source
+from ingestion_pipeline.companies.board_discovery import find_board_source
 from ingestion_pipeline.companies.outcomes import CompanyAnalysed
 from ingestion_pipeline.companies.records import company
 from ingestion_pipeline.companies.states import SOURCE_DISCOVERY, CompanyStatus
@@ -22,87 +22,90 @@ from ingestion_pipeline.store.tables import companies
 from ingestion_pipeline.tasks.queue import Refusal, spawn
 from ingestion_pipeline.tasks.task import NewTask
 
-# What a change of makes news; the rest is how it was found.
-_TOLD = (*FIELDS, "name", "tech_stack", "score", "is_remote_first")
+# Columns whose change is news; the others say how a value was found.
+_NEWS_FIELDS = (*FIELDS, "name", "tech_stack", "score", "is_remote_first")
 
 
 def save_company(
-    connection: Connection, done: CompanyAnalysed, *, now: datetime, settings: Settings
+    connection: Connection, analysed: CompanyAnalysed, *, now: datetime, settings: Settings
 ) -> None:
-    """The record is filled, and each board that is new to us has its discovery.
+    """Update the company's record and spawn a discovery task for each new board.
 
-    Thin data is kept all the same, with its flag; a value that was known and is not found any more
-    stays until another is found.
+    Thin data is stored too, with its flag; a value that is no longer found stays until another is
+    found.
     """
-    lock_polls(connection, [done.source.id])  # before the company: so has whoever polls it
-    before = company(connection, done.company_id)
+    # Polls are locked before the company everywhere.
+    lock_polls(connection, [analysed.source.id])
+    before = company(connection, analysed.company_id)
     if before is None:
         return
     boards = [
-        _board(connection, done, one, before, now=now, settings=settings)
-        for one in done.findings.boards
+        _board(connection, analysed, board, before, now=now, settings=settings)
+        for board in analysed.findings.boards
     ]
-    values = _values(done, before) | {"boards": boards}
+    values = _values(analysed, before) | {"boards": boards}
     connection.execute(
         update(companies)
-        .where(companies.c.id == done.company_id)
+        .where(companies.c.id == analysed.company_id)
         .values(
             **values,
-            status=_status(done).value,
+            status=_status(analysed).value,
             failure=None,
-            tracking_id=done.task.tracking_id,
+            tracking_id=analysed.task.tracking_id,
             analyzed_at=now,
             updated_at=now,
         )
     )
     crawls.complete(
         connection,
-        done.source.id,
-        outcome=summary(done),
+        analysed.source.id,
+        outcome=summary(analysed),
         records=1,
-        has_news=any(values[name] != before[name] for name in _TOLD),
+        has_news=any(values[name] != before[name] for name in _NEWS_FIELDS),
         now=now,
     )
 
 
-def summary(done: CompanyAnalysed) -> str:
-    """What the analysis came to, for people."""
-    found, judged = done.findings, done.judgement
+def summary(analysed: CompanyAnalysed) -> str:
+    """Return a one-line summary of the analysis."""
+    findings, evaluation = analysed.findings, analysed.evaluation
     return (
-        f"{judged.completeness.value}: {len(found.facts)} of {len(FIELDS)} facts on"
-        f" {len(found.pages)} pages, {len(found.boards)} boards, {judged.score.points} points,"
-        f" tier {judged.score.tier}"
+        f"{evaluation.completeness.value}: {len(findings.facts)} of {len(FIELDS)} facts on"
+        f" {len(findings.pages)} pages, {len(findings.boards)} boards,"
+        f" {evaluation.score.points} points, tier {evaluation.score.tier}"
     )
 
 
-def _status(done: CompanyAnalysed) -> CompanyStatus:
-    is_thin = done.judgement.completeness is Completeness.THIN
+def _status(analysed: CompanyAnalysed) -> CompanyStatus:
+    is_thin = analysed.evaluation.completeness is Completeness.THIN
     return CompanyStatus.PENDING if is_thin else CompanyStatus.ACTIVE
 
 
-def _values(done: CompanyAnalysed, before: RowMapping) -> dict[str, Any]:
-    found, judged = done.findings, done.judgement
+def _values(analysed: CompanyAnalysed, before: RowMapping) -> dict[str, Any]:
+    findings, evaluation = analysed.findings, analysed.evaluation
     evidence = dict(before["evidence"] or {}) | {
-        name: fact.as_evidence() for name, fact in found.facts.items()
+        name: fact.as_evidence() for name, fact in findings.facts.items()
     }
-    facts = {name: found.value(name) if name in found.facts else before[name] for name in FIELDS}
-    has_size = "size" in found.facts
+    facts = {
+        name: findings.value(name) if name in findings.facts else before[name] for name in FIELDS
+    }
+    has_size = "size" in findings.facts
     return {
         **facts,
-        "name": found.name or before["name"],
-        "employees_low": judged.employees_low if has_size else before["employees_low"],
-        "employees_high": judged.employees_high if has_size else before["employees_high"],
-        "size_category": judged.size_category if has_size else before["size_category"],
-        "is_remote_first": found.is_remote_first,
-        "tech_stack": {group: list(names) for group, names in found.tech_stack.items()},
-        "score": judged.score.points,
-        "score_parts": dict(judged.score.parts),
-        "tier": judged.score.tier,
-        "scored_as": judged.scored_as,
+        "name": findings.name or before["name"],
+        "employees_low": evaluation.employees_low if has_size else before["employees_low"],
+        "employees_high": evaluation.employees_high if has_size else before["employees_high"],
+        "size_category": evaluation.size_category if has_size else before["size_category"],
+        "is_remote_first": findings.is_remote_first,
+        "tech_stack": {group: list(names) for group, names in findings.tech_stack.items()},
+        "score": evaluation.score.points,
+        "score_parts": dict(evaluation.score.parts),
+        "tier": evaluation.score.tier,
+        "scored_as": evaluation.scored_as,
         "quality": {
-            **judged.quality,
-            "pages": [page.url for page in found.pages],
-            **({"pages_failed": dict(done.failed)} if done.failed else {}),
+            **evaluation.quality,
+            "pages": [page.url for page in findings.pages],
+            **({"pages_failed": dict(analysed.failed)} if analysed.failed else {}),
         },
         "evidence": evidence,
     }
@@ -110,42 +113,46 @@ def _values(done: CompanyAnalysed, before: RowMapping) -> dict[str, Any]:
 
 def _board(
     connection: Connection,
-    done: CompanyAnalysed,
+    analysed: CompanyAnalysed,
     board: FoundBoard,
     before: RowMapping,
     *,
     now: datetime,
     settings: Settings,
 ) -> Mapping[str, Any]:
-    """The board as the record keeps it; what a discovery said of it earlier stays."""
+    """Return the board as stored in the record; the results of an earlier discovery stay."""
     earlier: list[dict[str, Any]] = before["boards"] or []
-    known = next((one for one in earlier if one.get("url") == board.url), None)
-    kept = dict(board.as_dict())
-    if known is not None:
-        kept |= {name: known.get(name) for name in ("confidence", "note", "source_id")}
-    standing = standing_source(
+    previous = next((saved for saved in earlier if saved.get("url") == board.url), None)
+    entry = dict(board.as_dict())
+    if previous is not None:
+        entry |= {name: previous.get(name) for name in ("confidence", "note", "source_id")}
+    source_id = find_board_source(
         connection, platform=board.platform, url=board.url, token=board.token
     )
-    if standing is not None:
-        return kept | {"source_id": standing}
+    if source_id is not None:
+        return entry | {"source_id": source_id}
     if not board.has_reader:
-        return kept
+        return entry
     made = spawn(
-        connection, done.task, _discovery(done, board, now=now), now=now, policy=settings.work
+        connection,
+        analysed.task,
+        _discovery(analysed, board, now=now),
+        now=now,
+        policy=settings.work,
     )
-    return kept | ({"note": f"refused: {made.value}"} if isinstance(made, Refusal) else {})
+    return entry | ({"note": f"refused: {made.value}"} if isinstance(made, Refusal) else {})
 
 
-def _discovery(done: CompanyAnalysed, board: FoundBoard, *, now: datetime) -> NewTask:
+def _discovery(analysed: CompanyAnalysed, board: FoundBoard, *, now: datetime) -> NewTask:
     return NewTask(
         kind=SOURCE_DISCOVERY,
         dedupe_key=board.url,
         not_before=now,
-        source_id=done.source.id,
+        source_id=analysed.source.id,
         url=board.url,
-        shard=done.source.shard,
+        shard=analysed.source.shard,
         payload={
-            "company_id": done.company_id,
+            "company_id": analysed.company_id,
             "platform": board.platform,
             "token": board.token,
         },

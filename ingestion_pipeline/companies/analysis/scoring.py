@@ -1,6 +1,6 @@
-"""What a company's data are worth: size, completeness, points and tier. Pure; numbers by settings.
+"""Company size, completeness, score and tier. Pure functions; numbers come from the settings.
 
-Missing is not bad: what is not stated is null, with a flag, and neither adds nor takes a point.
+What is not stated is null with a flag, and neither adds nor removes points.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 
-from ingestion_pipeline.companies.vocabulary import MACHINE_LEARNING, one_name
+from ingestion_pipeline.companies.vocabulary import MACHINE_LEARNING, canonical_name
 from ingestion_pipeline.settings.systems import Company
 
-POINTS_PER_RANK = 5  # a profile ranks its skills from 1 to 10: two of the best are the cap
-MOST_EMPLOYEES = 10_000_000  # nobody has more; a larger number is no head count
+POINTS_PER_RANK = 5  # skills are ranked 1 to 10: two of rank 10 reach the cap
+MAX_EMPLOYEES = 10_000_000  # a larger number is not a head count
 
 
 class Completeness(StrEnum):
-    """How well a company is known."""
+    """How complete a company's data is."""
 
     THIN = "thin"
     MINIMAL = "minimal"
@@ -29,7 +29,7 @@ class Completeness(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Employees:
-    """How many people work there; `high` None where only "more than" is stated."""
+    """A head count range; `high` is None where only "more than" is stated."""
 
     low: int
     high: int | None
@@ -37,7 +37,7 @@ class Employees:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """The points, what they are made of, and the tier they come to."""
+    """The points, their parts, and the resulting tier."""
 
     points: int
     parts: Mapping[str, int]
@@ -47,7 +47,7 @@ class Score:
 def completeness(
     *, name: str | None, website: str | None, about: str | None, culture: str | None, rules: Company
 ) -> Completeness:
-    """Good, minimal, or thin: more characters than the settings ask for."""
+    """Return the level: texts must be longer than the thresholds of the settings."""
     about_length, culture_length = len(about or ""), len(culture or "")
     if not (name and website):
         return Completeness.THIN
@@ -58,7 +58,7 @@ def completeness(
 
 
 def size_category(employees: Employees | None, rules: Company) -> str | None:
-    """Large, medium or small; None if nobody says how many they are."""
+    """Return large, medium or small; None if the head count is unknown."""
     if employees is None:
         return None
     if employees.low >= rules.large_employees:
@@ -77,17 +77,17 @@ _FEWER = re.compile(r"\b(?:under|up to|fewer than|less than|unter|bis zu)\s*$", 
 
 
 def employees_in(stated: str | None) -> Employees | None:
-    """The head count that a phrase such as "51-200 employees" or "10,000+" states; None if none."""
-    found = _RANGE.search(stated or "")
-    if stated is None or found is None:
+    """Parse a phrase such as "51-200 employees" or "10,000+"; None if it has no head count."""
+    match = _RANGE.search(stated or "")
+    if stated is None or match is None:
         return None
-    low = _whole(found["low"], found["low_k"] or (found["high_k"] if found["to"] else None))
-    high = _whole(found["high"], found["high_k"]) if found["high"] else None
-    if found["more"] is None and high is None:
+    low = _whole(match["low"], match["low_k"] or (match["high_k"] if match["to"] else None))
+    high = _whole(match["high"], match["high_k"]) if match["high"] else None
+    if match["more"] is None and high is None:
         high = low
-    if _FEWER.search(stated[: found.start()]):
+    if _FEWER.search(stated[: match.start()]):
         low = 1
-    if not 0 < low <= MOST_EMPLOYEES or (high is not None and not low <= high <= MOST_EMPLOYEES):
+    if not 0 < low <= MAX_EMPLOYEES or (high is not None and not low <= high <= MAX_EMPLOYEES):
         return None
     return Employees(low=low, high=high)
 
@@ -98,28 +98,28 @@ def _whole(digits: str, thousands: str | None) -> int:
 
 
 def scored_as(ranks: Mapping[str, int], rules: Company) -> str:
-    """Equal where the same company gets the same score."""
+    """Return a hash of ranks and rules: equal hashes give a company equal scores."""
     points = rules.model_dump(mode="json")
-    said = json.dumps([sorted(ranks.items()), points], sort_keys=True)
-    return sha256(said.encode()).hexdigest()
+    serialised = json.dumps([sorted(ranks.items()), points], sort_keys=True)
+    return sha256(serialised.encode()).hexdigest()
 
 
 def rank_points(skills: Mapping[str, int]) -> dict[str, int]:
-    """The points of each skill of a profile, by its rank."""
+    """Return the points of each skill of a profile, by its rank."""
     return {skill: rank * POINTS_PER_RANK for skill, rank in skills.items()}
 
 
 def tech_alignment(
     tech_stack: Mapping[str, Sequence[str]], ranks: Mapping[str, int], *, cap: int
 ) -> int:
-    """The points of the skills that the company works with, together at most `cap`.
+    """Return the points of the skills that the company uses, at most `cap`.
 
-    `ranks` gives the points of each skill of the profile; however each is spelt, it counts once.
+    `ranks` gives the points of each skill of the profile; all spellings of a skill count once.
     """
-    used = {one_name(name) for names in tech_stack.values() for name in names}
+    used = {canonical_name(name) for names in tech_stack.values() for name in names}
     best: dict[str, int] = {}
     for skill, points in ranks.items():
-        best[one_name(skill)] = max(points, best.get(one_name(skill), 0))
+        best[canonical_name(skill)] = max(points, best.get(canonical_name(skill), 0))
     points = sum(points for skill, points in best.items() if skill in used)
     return max(0, min(cap, points))
 
@@ -132,7 +132,7 @@ def score(
     ranks: Mapping[str, int],
     rules: Company,
 ) -> Score:
-    """The points by the settings; only what is stated counts."""
+    """Return the points by the settings; only stated facts count."""
     city = re.compile(rf"(?<!\w){re.escape(rules.bonus_city)}(?!\w)", re.IGNORECASE)
     is_there = bool(rules.bonus_city) and any(city.search(place) for place in places)
     parts = {
@@ -146,6 +146,6 @@ def score(
 
 
 def tier_of(points: int, rules: Company) -> str:
-    """S, A, B, C or D."""
+    """Return the tier: S, A, B, C or D."""
     floors = {"S": rules.tier_s, "A": rules.tier_a, "B": rules.tier_b, "C": rules.tier_c}
     return next((tier for tier, floor in floors.items() if points >= floor), "D")

@@ -1,7 +1,6 @@
-"""Which pages of a company's website are worth a look: by what they are called. Pure.
+"""Chooses the pages of a company's website to fetch, by their names. Pure functions.
 
-The site's own navigation names the real ones, then its sitemap; where neither does, the usual
-addresses are tried.
+Navigation links come first, then the sitemap; if neither names a page, common paths are tried.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser
 
 MAX_ANCHORS = 3_000
-MAX_TEXT = 60  # of a link that names a page; a longer one is a sentence
+MAX_TEXT = 60  # of a link text that names a page; a longer one is a sentence
 MAX_SEGMENTS = 4  # deeper pages are about something else
-LEAST_NAME = 4  # letters; "go" begins too many names
+MIN_NAME_CHARACTERS = 4  # characters; too many names start with "go"
 
 
 class Role(StrEnum):
-    """What a page is for."""
+    """The purpose of a page."""
 
     HOME = "home"
     ABOUT = "about"
@@ -36,7 +35,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteLink:
-    """A link: where it leads, and what it says."""
+    """A link's URL and text."""
 
     url: str
     text: str
@@ -44,14 +43,14 @@ class SiteLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageToFetch:
-    """A page to look at, what for, and what named it: navigation, sitemap or guess."""
+    """A page to fetch, its role, and what named it: navigation, sitemap or guess."""
 
     url: str
     role: Role
     named_by: str
 
 
-# The last segment of a path, or the whole text of a link, without case and marks.
+# The last path segment or the whole link text, in lower case and without punctuation.
 _NAMES: dict[Role, str] = {
     Role.CAREERS: (
         "career careers jobs job-openings job-board open-positions open-roles current-openings"
@@ -78,45 +77,45 @@ _NAMES: dict[Role, str] = {
 _ROLE_OF = {name: role for role, names in _NAMES.items() for name in names.split()}
 _LIFE_AT = re.compile(r"life-at-[a-z0-9-]+|working-at-[a-z0-9-]+")
 _WORK_AT = re.compile(r"(?:careers|jobs|work)-(?:at|bei|with)-[a-z0-9-]+|[a-z0-9]+-careers")
-_ENDING = re.compile(r"\.(?:html?|php|aspx?|jsp)$")
+_EXTENSION = re.compile(r"\.(?:html?|php|aspx?|jsp)$")
 _MARKS = re.compile(r"[^a-z0-9]+")
 _UNLIKE = re.compile(r"[^a-z0-9]")
 _FOLDED = str.maketrans("üöäßéèêàâçñóíáúãõøå", "uoaseeeaacnoiauaooa")
-# The addresses that are tried where a site names none, the usual first.
+# Paths to try if a site links to no such page, most common first.
 GUESSES: dict[Role, tuple[str, ...]] = {
     Role.ABOUT: ("/about", "/about-us", "/company"),
     Role.CAREERS: ("/careers", "/jobs"),
 }
-# How many pages of each role are looked at.
-MOST: dict[Role, int] = {Role.ABOUT: 2, Role.CULTURE: 1, Role.CAREERS: 2}
+# Pages to fetch per role.
+PAGES_PER_ROLE: dict[Role, int] = {Role.ABOUT: 2, Role.CULTURE: 1, Role.CAREERS: 2}
 
 
 def anchors_of(tree: LexborHTMLParser, url: str) -> list[SiteLink]:
-    """Every link of the page to another one, in page order, each address once."""
+    """Return every link of the page to another page, in page order, each URL once."""
     base = base_of(tree, url)
-    found: dict[str, SiteLink] = {}
+    links: dict[str, SiteLink] = {}
     for node in tree.css("a[href], area[href]")[:MAX_ANCHORS]:
         address = linked_page(base, node.attrs.get("href"))
         if address is None:
             continue
-        said = " ".join((node.text() or node.attrs.get("aria-label") or "").split())
-        known = found.get(address)
-        if known is None or (not known.text and said):
-            found[address] = SiteLink(url=address, text=said)
-    return list(found.values())
+        text = " ".join((node.text() or node.attrs.get("aria-label") or "").split())
+        existing = links.get(address)
+        if existing is None or (not existing.text and text):
+            links[address] = SiteLink(url=address, text=text)
+    return list(links.values())
 
 
 def role_of(url: str, text: str = "") -> Role | None:
-    """What the page is for, by the end of its address or the words of its link; None if no word."""
+    """Return the page's role by the end of its path or its link text; None if neither names one."""
     segments = _segments(url)
-    by_path = _role_named(_ENDING.sub("", segments[-1])) if segments else None
+    by_path = _role_named(_EXTENSION.sub("", segments[-1])) if segments else None
     if len(segments) > MAX_SEGMENTS:
         return None
     return by_path or (_role_named(text) if 0 < len(text) <= MAX_TEXT else None)
 
 
 def is_same_site(url: str, home: str) -> bool:
-    """Whether the page is on the company's own host, or on one under it."""
+    """Return whether the page is on the company's host or a subdomain of it."""
     host, own = _host(url), _host(home).removeprefix("www.")
     return bool(own) and (host == own or host.endswith(f".{own}"))
 
@@ -127,42 +126,46 @@ def site_label(home: str) -> str:
 
 
 def is_called_like(name: str, home: str) -> bool:
-    """Return whether the name and the site's own begin alike: "Acme Robotics" at acme.test."""
+    """Return whether name and domain start alike: "Acme Robotics" at acme.test."""
     called, label = plain_name(name), plain_name(site_label(home))
     least = min(len(called), len(label))
-    return least >= LEAST_NAME and called[:least] == label[:least]
+    return least >= MIN_NAME_CHARACTERS and called[:least] == label[:least]
 
 
 def plain_name(text: str) -> str:
-    """Return letters and digits alone, in small letters."""
+    """Return only letters and digits, in lower case."""
     return _UNLIKE.sub("", text.casefold())
 
 
 def named_pages(
-    links: Iterable[SiteLink], *, home: str, named_by: str, known: Iterable[PageToFetch] = ()
+    links: Iterable[SiteLink], *, home: str, named_by: str, existing: Iterable[PageToFetch] = ()
 ) -> list[PageToFetch]:
-    """The pages of the site that the links name, at most as many of each role as are wanted.
+    """Return the pages of the site that the links name, up to the limit for each role.
 
-    Of several of one role the shortest addresses are taken: the page itself, not one below it.
+    If several have the same role, those with the shortest paths are taken: the page itself, not one
+    below it.
     """
-    seen = {_key(home), *(_key(one.url) for one in known)}
-    room = {role: most - sum(one.role is role for one in known) for role, most in MOST.items()}
-    found: list[PageToFetch] = []
+    seen = {_key(home), *(_key(page.url) for page in existing)}
+    room = {
+        role: most - sum(page.role is role for page in existing)
+        for role, most in PAGES_PER_ROLE.items()
+    }
+    matches: list[PageToFetch] = []
     for link in links:
         role = role_of(link.url, link.text)
         if role is None or _key(link.url) in seen or not is_same_site(link.url, home):
             continue
         seen.add(_key(link.url))
-        found.append(PageToFetch(url=link.url, role=role, named_by=named_by))
-    shortest = sorted(found, key=lambda one: len(_segments(one.url)))
+        matches.append(PageToFetch(url=link.url, role=role, named_by=named_by))
+    shortest = sorted(matches, key=lambda page: len(_segments(page.url)))
     taken: list[PageToFetch] = []
     for role, most in room.items():
-        taken += [one for one in shortest if one.role is role][: max(most, 0)]
+        taken += [page for page in shortest if page.role is role][: max(most, 0)]
     return taken
 
 
 def guessed_pages(home: str, role: Role) -> list[PageToFetch]:
-    """The usual addresses of such a page."""
+    """Return the common paths of a page with this role."""
     parts = urlsplit(home)
     origin = f"{parts.scheme}://{parts.netloc}"
     return [
@@ -172,13 +175,13 @@ def guessed_pages(home: str, role: Role) -> list[PageToFetch]:
 
 
 def missing_roles(roles: Iterable[Role]) -> list[Role]:
-    """The roles that have usual addresses, and are not among these."""
+    """Return the roles that have common paths and are not among these."""
     there = set(roles)
     return [role for role in GUESSES if role not in there]
 
 
-def _role_named(said: str) -> Role | None:
-    name = _MARKS.sub("-", unquote(said).casefold().translate(_FOLDED)).strip("-")
+def _role_named(text: str) -> Role | None:
+    name = _MARKS.sub("-", unquote(text).casefold().translate(_FOLDED)).strip("-")
     if name in _ROLE_OF:
         return _ROLE_OF[name]
     if _WORK_AT.fullmatch(name):
@@ -188,7 +191,7 @@ def _role_named(said: str) -> Role | None:
 
 def _segments(url: str) -> list[str]:
     try:
-        return [one for one in urlsplit(url).path.split("/") if one]
+        return [segment for segment in urlsplit(url).path.split("/") if segment]
     except ValueError:
         return []
 

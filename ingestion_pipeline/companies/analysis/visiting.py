@@ -1,6 +1,6 @@
-"""One pass through a company's pages, politely; each page is kept at once, so none is asked twice.
+"""Fetches the pages of one company's website and stores each at once, so none is fetched twice.
 
-What was seen stands in the task's state: whoever goes on after a crash begins with what is there.
+What was fetched is in the task's state: after a crash the next worker continues from there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy.exc import NoResultFound
 
-from ingestion_pipeline.companies.analysis.analysis import see_page
+from ingestion_pipeline.companies.analysis.analysis import parse_company_page
 from ingestion_pipeline.companies.analysis.facts import CompanyPage
 from ingestion_pipeline.companies.analysis.site import (
     PageToFetch,
@@ -38,8 +38,8 @@ from ingestion_pipeline.reading.structured.sitemaps import Sitemap, read_sitemap
 from ingestion_pipeline.reading.text.decoding import decode
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.tasks.errors import (
+    BLOCKED_CODES,
     FORBIDDEN,
-    WALL_CODES,
     Permanent,
     Resource,
     Transient,
@@ -49,15 +49,15 @@ from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline.tasks.worker import set_progress
 from ingestion_pipeline.urls import BadUrl, canonical_url, host_of
 
-FETCHED = "fetched"  # the stage of a task while its pages come in
+FETCHED = "fetched"  # the stage of a task while its pages are fetched
 MAX_SITEMAP_PAGES = 200
 
 
 @dataclass(slots=True)
-class Visits:
-    """The pages of one company, for one claim; `state` is what the task's row knows of them."""
+class CompanyCrawl:
+    """The crawl of one company's pages under one claim; `state` mirrors the task's state."""
 
-    shop: RunContext
+    ctx: RunContext
     visitor: PoliteVisitor
     archive: SnapshotArchive
     host: HostLease
@@ -66,117 +66,116 @@ class Visits:
     state: dict[str, Any]
 
     async def all_pages(self, website: str) -> list[CompanyPage]:
-        """The home page and what it leads to; a home page that cannot be had is an error."""
+        """Return the home page and the pages it leads to; raise if the home page fails."""
         home = await self._needed(PageToFetch(url=website, role=Role.HOME, named_by="source"))
         pages = [home]
-        wanted = named_pages(home.anchors, home=home.url, named_by="navigation")
-        if missing_roles(one.role for one in wanted):
-            listed = await self._sitemap(home.url)
-            links = [SiteLink(url=url, text="") for url in listed]
-            wanted += named_pages(links, home=home.url, named_by="sitemap", known=wanted)
-        for one in wanted:
-            pages += await self._optional(one, home.url)
-        for role in missing_roles(one.role for one in pages):
+        targets = named_pages(home.anchors, home=home.url, named_by="navigation")
+        if missing_roles(page.role for page in targets):
+            sitemap_urls = await self._sitemap(home.url)
+            links = [SiteLink(url=url, text="") for url in sitemap_urls]
+            targets += named_pages(links, home=home.url, named_by="sitemap", existing=targets)
+        for page in targets:
+            pages += await self._optional(page, home.url)
+        for role in missing_roles(page.role for page in pages):
             pages += await self._guessed(role, home.url)
-        pages += await self._deeper(pages, home.url, wanted)
+        pages += await self._deeper(pages, home.url, targets)
         return pages
 
-    async def _needed(self, wanted: PageToFetch) -> CompanyPage:
+    async def _needed(self, target: PageToFetch) -> CompanyPage:
         try:
-            return await self._seen(wanted)
+            return await self._page(target)
         except Resource as error:
-            if error.code == FORBIDDEN:  # it will be so tomorrow
+            if error.code == FORBIDDEN:  # retrying would not help
                 raise Permanent(error.text, code=FORBIDDEN) from error
             raise
 
-    async def _optional(self, wanted: PageToFetch, home: str) -> list[CompanyPage]:
-        """The page, or nothing and a note why: one that is not there is no failure."""
-        if wanted.url in self._failed():
+    async def _optional(self, target: PageToFetch, home: str) -> list[CompanyPage]:
+        """Return the page, or an empty list after recording the failure."""
+        if target.url in self._failed_urls():
             return []
         try:
-            page = await self._seen(wanted)
+            page = await self._page(target)
         except WorkError as error:
-            if not self._may_do_without(error):
+            if not self._is_dispensable(error):
                 raise
-            await self._note(wanted, error)
+            await self._save_failure(target, error)
             return []
-        is_home = _same(page.url, home)
+        is_home = _is_same_page(page.url, home)
         return [] if is_home else [page]
 
-    def _may_do_without(self, error: WorkError) -> bool:
-        """Whether to go on without the page: it is not there, forbidden, or failed to the last."""
+    def _is_dispensable(self, error: WorkError) -> bool:
+        """Return whether to continue without it: missing, forbidden, or out of attempts."""
         if isinstance(error, Permanent):
-            return error.code not in WALL_CODES
+            return error.code not in BLOCKED_CODES
         if isinstance(error, Transient):
-            return self.task.attempts >= self.shop.settings.work.max_attempts
+            return self.task.attempts >= self.ctx.settings.work.max_attempts
         return isinstance(error, Resource) and error.code == FORBIDDEN
 
     async def _guessed(self, role: Role, home: str) -> list[CompanyPage]:
-        for one in guessed_pages(home, role):
-            if found := await self._optional(one, home):
-                return found
+        for target in guessed_pages(home, role):
+            if pages := await self._optional(target, home):
+                return pages
         return []
 
     async def _deeper(
-        self, pages: Sequence[CompanyPage], home: str, known: Sequence[PageToFetch]
+        self, pages: Sequence[CompanyPage], home: str, targets: Sequence[PageToFetch]
     ) -> list[CompanyPage]:
-        """The list of jobs that a page for applicants leads to, if it is a page of its own."""
+        """Return the job list that a careers page links to, if it is a page of its own."""
         careers = [page for page in pages if page.role is Role.CAREERS]
         links = [
-            one
+            link
             for page in careers
-            for one in page.anchors
-            if role_of(one.url, one.text) is Role.CAREERS
+            for link in page.anchors
+            if role_of(link.url, link.text) is Role.CAREERS
         ]
-        asked = [*known, *(PageToFetch(url=one.url, role=one.role, named_by="") for one in pages)]
-        further = named_pages(links, home=home, named_by="careers page", known=asked)[:1]
-        found: list[CompanyPage] = []
-        for one in further:
-            found += await self._optional(one, home)
-        return found
+        fetched = [PageToFetch(url=page.url, role=page.role, named_by="") for page in pages]
+        existing = [*targets, *fetched]
+        deeper = named_pages(links, home=home, named_by="careers page", existing=existing)[:1]
+        found_pages: list[CompanyPage] = []
+        for target in deeper:
+            found_pages += await self._optional(target, home)
+        return found_pages
 
     async def _sitemap(self, home: str) -> list[str]:
-        """The addresses of the sitemap that are called like a page we want; none if it has none."""
+        """Return the sitemap's URLs whose path names a role; empty if there is no sitemap."""
         if "sitemap" not in self.state:
             named = [url for url in await self._read_sitemap(home) if role_of(url)]
             self.state["sitemap"] = named[:MAX_SITEMAP_PAGES]
-            await asyncio.to_thread(self._remember)
+            await asyncio.to_thread(self._save_progress)
         return list(self.state["sitemap"])
 
     async def _read_sitemap(self, home: str) -> list[str]:
         url = f"{home.split('://', 1)[0]}://{host_of(home)}/sitemap.xml"
         try:
-            found = await self._one_sitemap(url)
-            if found.is_index and found.entries:
-                of_pages = [one.url for one in found.entries if "page" in one.url.lower()]
-                inner = (of_pages or [one.url for one in found.entries])[0]
-                found = await self._one_sitemap(inner, depth=1)
+            sitemap = await self._fetch_sitemap(url)
+            if sitemap.is_index and sitemap.entries:
+                of_pages = [entry.url for entry in sitemap.entries if "page" in entry.url.lower()]
+                inner = (of_pages or [entry.url for entry in sitemap.entries])[0]
+                sitemap = await self._fetch_sitemap(inner, depth=1)
         except WorkError as error:
-            if not self._may_do_without(error):
+            if not self._is_dispensable(error):
                 raise
             return []
-        return [] if found.is_index else [one.url for one in found.entries]
+        return [] if sitemap.is_index else [entry.url for entry in sitemap.entries]
 
-    async def _one_sitemap(self, url: str, *, depth: int = 0) -> Sitemap:
+    async def _fetch_sitemap(self, url: str, *, depth: int = 0) -> Sitemap:
         answer = await self._visit(PageVisit(url=url, is_data=True))
         if not isinstance(answer, NewPage):
-            raise Permanent(f"{url} was not sent", code="empty_body")
+            raise Permanent(f"{url} returned no body", code="empty_body")
         return read_sitemap(
             answer.body, url=answer.final_url, content_type=answer.content_type, depth=depth
         )
 
-    # --- one page
-
-    async def _seen(self, wanted: PageToFetch) -> CompanyPage:
-        """The page, from what is kept if this task has had it; else it is asked for and kept."""
-        stored = await asyncio.to_thread(self._had, wanted.url)
+    async def _page(self, target: PageToFetch) -> CompanyPage:
+        """Return the page, from its snapshot if this task has fetched it, else by fetching it."""
+        stored = await asyncio.to_thread(self._load_page, target.url)
         if stored is None:
-            known = await asyncio.to_thread(self._known, wanted.url)
-            answer = await self._visit(PageVisit(url=wanted.url, known=known))
-            kept = await asyncio.to_thread(self._keep, wanted, answer)
-            stored = await asyncio.to_thread(self._stored, int(kept["snapshot"]))
+            known_page = await asyncio.to_thread(self._known_page, target.url)
+            answer = await self._visit(PageVisit(url=target.url, known_page=known_page))
+            entry = await asyncio.to_thread(self._save_page, target, answer)
+            stored = await asyncio.to_thread(self._snapshot_page, int(entry["snapshot"]))
         html = decode(stored.body, stored.content_type)
-        return await asyncio.to_thread(see_page, html, url=stored.url, role=wanted.role)
+        return await asyncio.to_thread(parse_company_page, html, url=stored.url, role=target.role)
 
     async def _visit(self, visit: PageVisit) -> PageAnswer:
         return await self.visitor.visit(
@@ -186,70 +185,72 @@ class Visits:
             own=host_of(self.task.url or self.source.url),
         )
 
-    def _had(self, url: str) -> CrawledPage | None:
-        """The page as this task has got it; None if it has not, or if it was cleared away since."""
-        kept = next((one for one in self._kept() if one["asked"] == url), None)
-        if kept is None:
+    def _load_page(self, url: str) -> CrawledPage | None:
+        """Return the page that this task fetched; None if it did not, or its snapshot is gone."""
+        entry = next((saved for saved in self._page_entries() if saved["asked"] == url), None)
+        if entry is None:
             return None
         try:
-            return self._stored(int(kept["snapshot"]))
+            return self._snapshot_page(int(entry["snapshot"]))
         except (NoResultFound, WorkError):
-            self.state = self.state | {"pages": [one for one in self._kept() if one is not kept]}
+            self.state = self.state | {
+                "pages": [saved for saved in self._page_entries() if saved is not entry]
+            }
             return None
 
-    def _known(self, url: str) -> KnownPage | None:
-        with self.shop.store.read() as connection:
-            return self.archive.known(connection, [url]).get(url)
+    def _known_page(self, url: str) -> KnownPage | None:
+        with self.ctx.store.read() as connection:
+            return self.archive.known_pages(connection, [url]).get(url)
 
-    def _keep(self, wanted: PageToFetch, answer: PageAnswer) -> Mapping[str, Any]:
-        """The page is a snapshot, and the task knows it: both or neither."""
-        now = self.shop.store.now()
+    def _save_page(self, target: PageToFetch, answer: PageAnswer) -> Mapping[str, Any]:
+        """Store the page as a snapshot and in the task's state, in one transaction."""
+        now = self.ctx.store.now()
         is_new = isinstance(answer, NewPage)
         stored = self.archive.store([(self.source.id, answer)], now=now) if is_new else ()
-        with self.shop.store.begin() as connection:
+        with self.ctx.store.begin() as connection:
             if isinstance(answer, NewPage):
                 snapshot = self.archive.keep(connection, stored, now=now)[0]
             else:
                 self.archive.renew(connection, [answer])
-                snapshot = answer.known.snapshot_id
-            kept = {
-                "asked": wanted.url,
-                "role": wanted.role.value,
-                "named_by": wanted.named_by,
+                snapshot = answer.known_page.snapshot_id
+            entry = {
+                "asked": target.url,
+                "role": target.role.value,
+                "named_by": target.named_by,
                 "snapshot": snapshot,
             }
-            self.state = self.state | {"pages": [*self._kept(), kept]}
+            self.state = self.state | {"pages": [*self._page_entries(), entry]}
             set_progress(connection, self.task, stage=FETCHED, state=self.state)
         self.task = replace(self.task, stage=FETCHED, state=self.state)
-        return kept
+        return entry
 
-    async def _note(self, wanted: PageToFetch, error: WorkError) -> None:
+    async def _save_failure(self, target: PageToFetch, error: WorkError) -> None:
         failed = {
-            "asked": wanted.url,
-            "role": wanted.role.value,
-            "named_by": wanted.named_by,
+            "asked": target.url,
+            "role": target.role.value,
+            "named_by": target.named_by,
             "code": error.code,
         }
         self.state = self.state | {"failed": [*self.state.get("failed", ()), failed]}
-        await asyncio.to_thread(self._remember)
+        await asyncio.to_thread(self._save_progress)
 
-    def _remember(self) -> None:
-        with self.shop.store.begin() as connection:
+    def _save_progress(self) -> None:
+        with self.ctx.store.begin() as connection:
             set_progress(connection, self.task, stage=FETCHED, state=self.state)
         self.task = replace(self.task, stage=FETCHED, state=self.state)
 
-    def _stored(self, snapshot_id: int) -> CrawledPage:
+    def _snapshot_page(self, snapshot_id: int) -> CrawledPage:
         return self.archive.stored(KnownPage(snapshot_id=snapshot_id, content_hash=""))
 
-    def _kept(self) -> list[Mapping[str, Any]]:
+    def _page_entries(self) -> list[Mapping[str, Any]]:
         return list(self.state.get("pages", ()))
 
-    def _failed(self) -> set[str]:
-        return {one["asked"] for one in self.state.get("failed", ())}
+    def _failed_urls(self) -> set[str]:
+        return {failure["asked"] for failure in self.state.get("failed", ())}
 
 
-def _same(one: str, other: str) -> bool:
+def _is_same_page(first: str, second: str) -> bool:
     try:
-        return canonical_url(one).rstrip("/") == canonical_url(other).rstrip("/")
+        return canonical_url(first).rstrip("/") == canonical_url(second).rstrip("/")
     except BadUrl:
         return False

@@ -1,5 +1,4 @@
-"""Boards enter, as they are polled: what their answers list.
+"""Ingests polled job boards: postings become listings, deduplicated across boards.
 
-Listings leave as rows, each posting once however many boards list it, with a task to judge each
-that is new or different. What a listing is worth does not belong here.
+Each new or changed listing gets an evaluation task; the evaluation itself is in `matching`.
 """

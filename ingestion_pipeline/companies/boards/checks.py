@@ -1,4 +1,4 @@
-"""What can be wrong with boards although every run succeeded: drops, lost fields, silence."""
+"""Health checks of job boards: drops, lost fields, stale boards, boards with only filtered jobs."""
 
 from __future__ import annotations
 
@@ -14,48 +14,49 @@ from ingestion_pipeline.sources.lookup import list_sources
 from ingestion_pipeline.sources.source import QUARANTINED, SourceStatus
 from ingestion_pipeline.store.tables import job_listings, listing_sources, sources
 
-LOST = "have lost their"  # as quarantine.py words it
-ENOUGH = 5  # judged jobs; of fewer it is no wonder that none fits
+LOST = "have lost their"  # part of the quarantine reason in plan.py
+MIN_EVALUATED = 5  # evaluated jobs; fewer may all be filtered by chance
 
 
 def dropped(connection: Connection) -> list[Finding]:
-    """Boards whose last listing was not believed: empty after full, or a large drop."""
-    return [one for one in _quarantined(connection) if LOST not in one.message]
+    """Return boards whose last poll was quarantined: empty after full, or a large drop."""
+    return [finding for finding in _quarantined(connection) if LOST not in finding.message]
 
 
 def lost_fields(connection: Connection) -> list[Finding]:
-    """Boards whose last listing was not believed since a field of most jobs is gone."""
-    return [one for one in _quarantined(connection) if LOST in one.message]
+    """Return boards whose last poll was quarantined because most jobs lost a field."""
+    return [finding for finding in _quarantined(connection) if LOST in finding.message]
 
 
 def _quarantined(connection: Connection) -> list[Finding]:
     condition = sources.c.last_outcome.startswith(QUARANTINED)
-    found = list_sources(connection, condition, kind=Kind.JOB_BOARD)
-    return [Finding(subject=one.id, message=one.last_outcome or "") for one in found]
+    quarantined = list_sources(connection, condition, kind=Kind.JOB_BOARD)
+    return [Finding(subject=source.id, message=source.last_outcome or "") for source in quarantined]
 
 
 def stale(connection: Connection, *, now: datetime, settings: Settings) -> list[Finding]:
-    """Boards without a successful poll for long, and boards that failures have disabled."""
+    """Return boards without a successful poll for long, and boards disabled after failures."""
     since = now - timedelta(seconds=settings.boards.stale_seconds)
     last = func.coalesce(sources.c.last_success_at, sources.c.created_at)
-    silent = list_sources(
+    overdue = list_sources(
         connection,
         last < since,
         sources.c.status != SourceStatus.DISABLED.value,
         kind=Kind.JOB_BOARD,
     )
-    given_up = list_sources(
+    disabled = list_sources(
         connection,
         sources.c.status == SourceStatus.DISABLED.value,
-        sources.c.status_reason.startswith("disabled"),  # by polling.py: no operator's word
+        sources.c.status_reason.startswith("disabled"),  # prefix of the reasons that polling sets
         kind=Kind.JOB_BOARD,
     )
     return [
         Finding(
-            subject=one.id,
-            message=one.status_reason or f"{_since(one.last_success_at)}; {one.last_outcome}",
+            subject=source.id,
+            message=source.status_reason
+            or f"{_since(source.last_success_at)}; {source.last_outcome}",
         )
-        for one in [*silent, *given_up]
+        for source in [*overdue, *disabled]
     ]
 
 
@@ -64,7 +65,7 @@ def _since(moment: datetime | None) -> str:
 
 
 def all_filtered(connection: Connection) -> list[Finding]:
-    """Boards whose jobs are all filtered: the wrong board, or a filter that is too strict."""
+    """Return boards whose jobs are all filtered: the wrong board, or too strict a filter."""
     links = listing_sources.c
     is_filtered = job_listings.c.verdict == ListingDecision.FILTERED.value
     query = (
@@ -76,13 +77,13 @@ def all_filtered(connection: Connection) -> list[Finding]:
             job_listings.c.verdict.is_not(None),
         )
         .group_by(links.source_id)
-        .having(func.count() >= ENOUGH, func.count().filter(~is_filtered) == 0)
+        .having(func.count() >= MIN_EVALUATED, func.count().filter(~is_filtered) == 0)
         .order_by(links.source_id)
     )
     return [
         Finding(
             subject=source_id,
-            message=f"all {count} judged jobs are filtered: `ingest explain job_listings:ID`",
+            message=f"all {count} evaluated jobs are filtered: `ingest explain job_listings:ID`",
         )
         for source_id, count in connection.execute(query)
     ]

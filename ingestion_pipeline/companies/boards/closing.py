@@ -1,8 +1,8 @@
-"""Boards that nobody asks any more: what only they listed is closed, until they are asked again.
+"""Closes listings of inactive boards and listings past their deadline.
 
-A board that an operator or its file has disabled, or that is removed, is unwatched at once; one
-that failures have disabled, when its last listing is too old to be believed. Whoever enables it
-gets its jobs back with the next poll, as any job that returns.
+A board that an operator or its file has disabled, or that is removed, is inactive at once; one
+disabled by failures becomes inactive when its last poll is stale. After the board is enabled again
+the next poll reopens its jobs like any job that returns.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.tables import LISTED, job_listings, listing_sources, sources
 
 ACTOR = "process_listings"
-REASON = "its board is not asked any more"
-BY_FAILURES = "disabled"  # as polling.py begins its reasons; no operator's word does
+REASON = "its board is no longer polled"
+BY_FAILURES = "disabled"  # prefix of the reasons that polling sets; an operator's reasons differ
 
 
-def is_any_unwatched(connection: Connection, *, now: datetime, settings: Settings) -> bool:
-    """Whether `close_unwatched` would close anything; one question, by few rows."""
-    query = select(sources.c.id).where(_is_unwatched(now, settings)).limit(1)
+def has_inactive_boards(connection: Connection, *, now: datetime, settings: Settings) -> bool:
+    """Return whether `close_inactive_boards` would close anything; reads few rows."""
+    query = select(sources.c.id).where(_is_inactive(now, settings)).limit(1)
     return connection.execute(query).first() is not None
 
 
 def lock_board(connection: Connection, source_id: str) -> None:
-    """Its poll, then listings: to be called before its source is changed in the same transaction.
+    """Lock the board's poll, then listings; call before changing its source in the transaction.
 
-    So has them whoever polls a board; a source comes last, and is not held while these are waited
-    for.
+    Polling locks in the same order. The source comes last, so that it is not held while waiting for
+    the others.
     """
     lock_polls(connection, [source_id])
     rows.lock_listings(connection)
 
 
-def close_unwatched(
+def close_inactive_boards(
     connection: Connection,
     *,
     now: datetime,
@@ -49,33 +49,32 @@ def close_unwatched(
     actor: str = ACTOR,
     only: str | None = None,
 ) -> int:
-    """What only unwatched boards list is closed, its match withdrawn; how many. Audited by board.
+    """Close listings that only inactive boards list, withdraw their matches; return the number.
 
-    `only` is the board that is meant, if not all are.
-
-    Their links are there no more, and their next poll is read in full, whatever it is answered: so
+    `only` restricts this to one board; every board is audited. The boards' links become
+    unavailable, and their next poll is parsed in full even if its response is unchanged: so
     enabling a board brings back what it still lists.
     """
-    if not is_any_unwatched(connection, now=now, settings=settings):
+    if not has_inactive_boards(connection, now=now, settings=settings):
         return 0
     rows.lock_listings(connection)
     columns = (sources.c.id, sources.c.status_reason, sources.c.last_success_at)
-    found = select(*columns).where(_is_unwatched(now, settings)).order_by(sources.c.id)
-    boards = connection.execute(found if only is None else found.where(sources.c.id == only))
+    query = select(*columns).where(_is_inactive(now, settings)).order_by(sources.c.id)
+    boards = connection.execute(query if only is None else query.where(sources.c.id == only))
     return sum(
         _close(connection, board, reason, last or now, now=now, actor=actor)
         for board, reason, last in boards.all()
     )
 
 
-def _is_unwatched(now: datetime, settings: Settings) -> ColumnElement[bool]:
-    believed_since = now - timedelta(seconds=settings.boards.stale_seconds)
+def _is_inactive(now: datetime, settings: Settings) -> ColumnElement[bool]:
+    trusted_since = now - timedelta(seconds=settings.boards.stale_seconds)
     by_hand = ~func.coalesce(sources.c.status_reason, "").startswith(BY_FAILURES)
     return and_(
         sources.c.kind == Kind.JOB_BOARD.value,
         sources.c.status == SourceStatus.DISABLED.value,
         sources.c.record_count > 0,
-        or_(by_hand, func.coalesce(sources.c.last_success_at, now) < believed_since),
+        or_(by_hand, func.coalesce(sources.c.last_success_at, now) < trusted_since),
     )
 
 
@@ -124,14 +123,14 @@ def expired_listings(connection: Connection, *, now: datetime) -> list[int]:
 
 
 def close_expired(connection: Connection, *, now: datetime) -> int:
-    """Close them and withdraw their matches; return how many were closed.
+    """Close listings past their deadline and withdraw their matches; return the number closed.
 
-    One whose board extends its deadline is opened again by the poll that says so.
+    If the board extends the deadline, the poll that reads it reopens the listing.
     """
     if not expired_listings(connection, now=now):
         return 0
     rows.lock_listings(connection)
-    ids = expired_listings(connection, now=now)  # others may have written meanwhile
+    ids = expired_listings(connection, now=now)  # again under the lock: others may have written
     closed = rows.close_listings(connection, ids, reason=EXPIRED, now=now, is_listed=True)
     rows.withdraw_matches(connection, closed, now=now)
     return len(closed)

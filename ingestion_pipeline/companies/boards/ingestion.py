@@ -1,10 +1,10 @@
-"""From boards to rows: listings, their links, what closed, and a task for each to be judged.
+"""Writes polled boards: listings, links, closures and evaluation tasks.
 
-Runs inside the caller's fenced transaction, over many boards at once, by a constant number of
-statements, and writes only what differs: a board that says nothing new leaves `job_listings` and
-`listing_sources` untouched. Newness comes from the insert itself. Whoever writes listings has the
-lock on all of them, so that two boards that deliver one posting at the same moment make one listing
-with two links.
+Runs inside the caller's fenced transaction, over many boards at once, with a constant number of
+statements, and writes only differences: an unchanged board leaves `job_listings` and
+`listing_sources` untouched. Whether a listing is new is decided by the insert itself. Every writer
+of listings holds one lock, so that two boards that deliver one posting at the same moment create
+one listing with two links.
 """
 
 from __future__ import annotations
@@ -22,28 +22,34 @@ from ingestion_pipeline.companies.boards.closing import EXPIRED
 from ingestion_pipeline.companies.boards.plan import (
     BoardListing,
     BoardPlan,
-    ListingPlace,
+    ResolvedListing,
+    listing_resolver,
     reason_to_quarantine,
-    recognition,
     result_of,
 )
 from ingestion_pipeline.companies.boards.posting import Posting, content_hash, quality_of
 from ingestion_pipeline.companies.listing import is_expired
 from ingestion_pipeline.companies.names import fingerprint
 from ingestion_pipeline.companies.states import job_task
-from ingestion_pipeline.engine.polling.protocol import Ingested
+from ingestion_pipeline.engine.polling.protocol import IngestResult
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.bulk import making_rows
 from ingestion_pipeline.store.tables import ACTIVE, tasks
 from ingestion_pipeline.tasks.errors import Transient
-from ingestion_pipeline.tasks.queue import Spawned, Spawning, continue_all, spawn_all, tell_refused
+from ingestion_pipeline.tasks.queue import (
+    SpawnCounts,
+    SpawnRequest,
+    continue_all,
+    log_refusals,
+    spawn_all,
+)
 from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judging:
-    """A listing that its board has just brought, changed or brought back."""
+class ListingToEvaluate:
+    """A listing that its board has just added, changed or reopened."""
 
     parent: Task
     source: Source
@@ -51,13 +57,13 @@ class Judging:
     url: str | None
     is_new: bool
     posted_at: datetime | None = None
-    is_unreported: bool = False  # its match, if it is one, was told to nobody
+    is_unreported: bool = False  # nobody was notified of its match, if it is one
 
     @property
     def is_backlog(self) -> bool:
-        """Whether it is of a first sync, and not posted since the board's last good answer.
+        """Return whether it is part of a first sync and was not posted since the last success.
 
-        A board that moved has its first sync again, but what came meanwhile is news.
+        A board that moved has a first sync again, but postings from the meantime are news.
         """
         if self.source.synced_at is not None:
             return False
@@ -66,25 +72,31 @@ class Judging:
 
 
 def spawn_jobs(
-    connection: Connection, judged: Sequence[Judging], *, now: datetime, settings: Settings
+    connection: Connection,
+    listings: Sequence[ListingToEvaluate],
+    *,
+    now: datetime,
+    settings: Settings,
 ) -> None:
-    """Each has its task.
+    """Create an evaluation task for each listing.
 
-    A new one passes the spawn guard; what changed is judged again in any case, but never twice at
-    a time.
+    New listings pass the spawn guard; changed ones are always evaluated again, with at most one
+    active task each.
     """
-    once = {one.listing_id: one for one in sorted(judged, key=lambda one: one.listing_id)}
-    new = [_spawning(one, now=now) for one in once.values() if one.is_new]
-    again = [_spawning(one, now=now) for one in once.values() if not one.is_new]
-    spawned = spawn_all(connection, new, now=now, policy=settings.work) if new else Spawned()
-    _make_news(connection, [one.child for one in again if one.child.payload.get("is_unreported")])
+    ordered = sorted(listings, key=lambda listing: listing.listing_id)
+    unique = {listing.listing_id: listing for listing in ordered}.values()
+    new = [_spawn_request(listing, now=now) for listing in unique if listing.is_new]
+    again = [_spawn_request(listing, now=now) for listing in unique if not listing.is_new]
+    spawned = spawn_all(connection, new, now=now, policy=settings.work) if new else SpawnCounts()
+    children = [request.child for request in again]
+    _make_news(connection, [task for task in children if task.payload.get("is_unreported")])
     continue_all(connection, again, now=now)
-    if spawned.known or spawned.too_deep:
-        tell_refused(connection, new, now=now, policy=settings.work)
+    if spawned.existing or spawned.too_deep:
+        log_refusals(connection, new, now=now, policy=settings.work)
 
 
 def _make_news(connection: Connection, children: Sequence[NewTask]) -> None:
-    """Let tasks that still wait, as a first sync left them, notify of what has become news."""
+    """Update pending tasks of a first sync so that they notify: the listing has become news."""
     for child in children:
         connection.execute(
             update(tasks)
@@ -98,17 +110,17 @@ def _make_news(connection: Connection, children: Sequence[NewTask]) -> None:
         )
 
 
-def _spawning(one: Judging, *, now: datetime) -> Spawning:
+def _spawn_request(listing: ListingToEvaluate, *, now: datetime) -> SpawnRequest:
     child = job_task(
-        one.listing_id,
-        one.url,
-        one.source.id,
+        listing.listing_id,
+        listing.url,
+        listing.source.id,
         now=now,
-        board_url=one.source.url,
-        is_first_sync=one.is_backlog,
-        is_unreported=one.is_unreported,
+        board_url=listing.source.url,
+        is_first_sync=listing.is_backlog,
+        is_unreported=listing.is_unreported,
     )
-    return Spawning(parent=one.parent, child=child)
+    return SpawnRequest(parent=listing.parent, child=child)
 
 
 GONE = "its board lists it no more"
@@ -117,109 +129,116 @@ GONE = "its board lists it no more"
 @making_rows()
 def ingest_boards(
     connection: Connection, listings: Sequence[BoardListing], *, now: datetime, settings: Settings
-) -> list[Ingested]:
-    """The listings are rows; one result per board, in the order given."""
+) -> list[IngestResult]:
+    """Write the boards' listings; return one result per board, in input order."""
     plans = _plans(connection, listings, settings)
     if any(not plan.is_idle for plan in plans):
         rows.lock_listings(connection)
-        plans = _plans(connection, listings, settings)  # others may have written meanwhile
-        kept = [plan for plan in plans if not plan.is_idle]
-        judged = _write_new(connection, kept, now=now)
-        judged += _write_changes(connection, kept, now=now)
-        judged += _write_returns(connection, kept, now=now)
-        _write_gone(connection, kept, now=now)
-        spawn_jobs(connection, judged, now=now, settings=settings)
+        plans = _plans(
+            connection, listings, settings
+        )  # again under the lock: others may have written
+        active = [plan for plan in plans if not plan.is_idle]
+        to_evaluate = _write_new(connection, active, now=now)
+        to_evaluate += _write_changes(connection, active, now=now)
+        to_evaluate += _write_returns(connection, active, now=now)
+        _write_gone(connection, active, now=now)
+        spawn_jobs(connection, to_evaluate, now=now, settings=settings)
     return [result_of(plan, now=now) for plan in plans]
 
 
 def _plans(
     connection: Connection, listings: Sequence[BoardListing], settings: Settings
 ) -> list[BoardPlan]:
-    known = rows.known_links(connection, [one.source.id for one in listings])
+    links = rows.existing_links(connection, [listing.source.id for listing in listings])
     by_source: dict[str, list[rows.StoredPosting]] = {}
-    for link in known.values():
+    for link in links.values():
         by_source.setdefault(link.source_id, []).append(link)
     return [
-        _plan(one, {link.external_key: link for link in by_source.get(one.source.id, [])}, settings)
-        for one in listings
+        _plan(
+            listing,
+            {link.external_key: link for link in by_source.get(listing.source.id, [])},
+            settings,
+        )
+        for listing in listings
     ]
 
 
 def _plan(
-    listing: BoardListing, known: Mapping[str, rows.StoredPosting], settings: Settings
+    listing: BoardListing, links: Mapping[str, rows.StoredPosting], settings: Settings
 ) -> BoardPlan:
-    """What differs; nothing, if the listing is not to be believed."""
-    plan = BoardPlan(listing=listing, believed_after=settings.boards.missing_before_closed)
-    pairs = [(one, known.get(one.external_key)) for one in listing.postings]
-    standing = [(one, link) for one, link in pairs if link is not None]
-    keys = {one.external_key for one in listing.postings}
-    missing = [one for one in known.values() if one.available and one.external_key not in keys]
+    """Return the differences; none if the listing is quarantined."""
+    plan = BoardPlan(listing=listing, closes_after=settings.boards.missing_before_closed)
+    pairs = [(posting, links.get(posting.external_key)) for posting in listing.postings]
+    linked = [(posting, link) for posting, link in pairs if link is not None]
+    keys = {posting.external_key for posting in listing.postings}
+    missing = [link for link in links.values() if link.available and link.external_key not in keys]
     vanished = missing if listing.is_complete else []
     plan.quarantine = reason_to_quarantine(
         listed=len(listing.postings),
-        known=sum(one.available for one in known.values()),
+        existing=sum(link.available for link in links.values()),
         vanished=len(vanished),
-        stated=[(link.stated, one.stated) for one, link in standing if link.available],
+        stated=[(link.stated, posting.stated) for posting, link in linked if link.available],
         accepts_drop=listing.source.accepts_drop,
         limits=settings.boards,
     )
     if plan.quarantine is None:
         plan.vanished = vanished
-        plan.new = [one for one, link in pairs if link is None]
+        plan.new = [posting for posting, link in pairs if link is None]
         plan.changed = [
-            (one, link)
-            for one, link in standing
-            if link.content_hash != one.content_hash or not link.is_there
+            (posting, link)
+            for posting, link in linked
+            if link.content_hash != posting.content_hash or not link.is_listed
         ]
-        plan.returned = [link for _, link in standing if not link.is_there]
+        plan.returned = [link for _, link in linked if not link.is_listed]
     return plan
 
 
 def _write_new(
     connection: Connection, plans: Sequence[BoardPlan], *, now: datetime
-) -> list[Judging]:
-    """Every new posting has its link; those whose listing is new as well are to be judged."""
-    new = [(plan, one) for plan in plans for one in plan.new]
+) -> list[ListingToEvaluate]:
+    """Insert a link for every new posting; return the listings to evaluate."""
+    new = [(plan, posting) for plan in plans for posting in plan.new]
     if not new:
         return []
     listed = {
-        plan.listing.source.id: {one.external_key for one in plan.listing.postings}
+        plan.listing.source.id: {posting.external_key for posting in plan.listing.postings}
         for plan in plans
     }
-    by_board = [(plan.listing.source.id, one) for plan, one in new]
-    found = recognition(connection, by_board, listed)
-    homes = [found.home_of(source_id, one) for source_id, one in by_board]
-    made = _insert_listings(connection, plans, homes, now=now)
+    by_board = [(plan.listing.source.id, posting) for plan, posting in new]
+    resolver = listing_resolver(connection, by_board, listed)
+    resolved = [resolver.resolve(source_id, posting) for source_id, posting in by_board]
+    created_ids = _insert_listings(connection, plans, resolved, now=now)
     links: list[tuple[Any, ...]] = []
-    judged: list[Judging] = []
-    reopened: list[tuple[int, BoardPlan]] = []
-    for (plan, posting), home in zip(new, homes, strict=True):
-        listing_id = home.candidate.id if home.candidate else made[_own_key(home)]
+    to_evaluate: list[ListingToEvaluate] = []
+    linked: list[tuple[int, BoardPlan]] = []
+    for (plan, posting), target in zip(new, resolved, strict=True):
+        listing_id = target.candidate.id if target.candidate else created_ids[_own_key(target)]
         links.append(_link(listing_id, plan.listing, posting))
-        if home.posting is not None and home.posting.listing is posting.listing:
+        if target.posting is not None and target.posting.listing is posting.listing:
             plan.created += 1
-            judged.append(_judging(plan, listing_id, home.posting))
-        elif home.candidate:
-            reopened.append((listing_id, plan))
+            to_evaluate.append(_new_listing(plan, listing_id, target.posting))
+        elif target.candidate:
+            linked.append((listing_id, plan))
     rows.insert_links(connection, links, now=now)
-    back = set(rows.reopen_listings(connection, [one for one, _ in reopened], now=now))
-    news = _unreported(connection, reopened)
-    stored = rows.stored_listings(connection, back | news.keys())
-    judged += [
-        _judging_of(plan, stored[one]) for one, plan in dict(reopened).items() if one in back
+    reopened = set(rows.reopen_listings(connection, [id_ for id_, _ in linked], now=now))
+    news = _unreported(connection, linked)
+    stored = rows.stored_listings(connection, reopened | news.keys())
+    to_evaluate += [
+        _stored_listing(plan, stored[id_]) for id_, plan in dict(linked).items() if id_ in reopened
     ]
-    judged += [
-        replace(_judging_of(plan, stored[one]), is_unreported=True) for one, plan in news.items()
+    to_evaluate += [
+        replace(_stored_listing(plan, stored[id_]), is_unreported=True)
+        for id_, plan in news.items()
     ]
-    return judged
+    return to_evaluate
 
 
 def _unreported(
     connection: Connection, linked: Sequence[tuple[int, BoardPlan]]
 ) -> dict[int, BoardPlan]:
-    """Return the listings that are news of a board, though another's first sync had them before.
+    """Return listings that are news on this board, though another board's first sync had them.
 
-    Nobody was told of them then. What was there when this board was first read is its backlog.
+    Nobody was notified then. What was listed when this board was first polled is its backlog.
     """
     synced = [(id_, plan) for id_, plan in linked if plan.listing.source.synced_at is not None]
     since = rows.first_syncs(connection, [id_ for id_, _ in synced])
@@ -246,46 +265,46 @@ def _link(listing_id: int, listing: BoardListing, posting: Posting) -> tuple[Any
 def _insert_listings(
     connection: Connection,
     plans: Sequence[BoardPlan],
-    homes: Sequence[ListingPlace],
+    resolved: Sequence[ResolvedListing],
     *,
     now: datetime,
 ) -> dict[str, int]:
-    """The ids of the listings that are new, by their own keys."""
+    """Insert the new listings; return their ids by origin key."""
     by_source = {plan.listing.source.id: plan.listing for plan in plans}
-    wanted = {_own_key(home): home for home in homes if home.candidate is None}
-    given = [_row(key, home, by_source[home.source_id]) for key, home in wanted.items()]
-    made = rows.insert_listings(connection, given, now=now)
-    if len(made) < len(wanted):
-        raise Transient("somebody else has just inserted the same listings", code="listing_race")
-    return made
+    new = {_own_key(target): target for target in resolved if target.candidate is None}
+    new_rows = [_row(key, target, by_source[target.source_id]) for key, target in new.items()]
+    created_ids = rows.insert_listings(connection, new_rows, now=now)
+    if len(created_ids) < len(new):
+        raise Transient("another worker has just inserted the same listings", code="listing_race")
+    return created_ids
 
 
-def _own_key(home: ListingPlace) -> str:
-    """The one name of a new listing: its board and its key there."""
-    key = home.posting.external_key if home.posting else ""
-    return sha256(f"{home.source_id}\n{key}".encode("utf-8", "surrogatepass")).hexdigest()
+def _own_key(target: ResolvedListing) -> str:
+    """Return the origin key of a new listing: a hash of its board and its key there."""
+    key = target.posting.external_key if target.posting else ""
+    return sha256(f"{target.source_id}\n{key}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _row(key: str, home: ListingPlace, listing: BoardListing) -> dict[str, Any]:
-    posting = home.posting
-    assert posting is not None  # noqa: S101 - of a listing that stands there is none
-    said = posting.columns
-    return said | {
-        "source_id": home.source_id,
+def _row(key: str, target: ResolvedListing, listing: BoardListing) -> dict[str, Any]:
+    posting = target.posting
+    assert posting is not None  # noqa: S101 - None only for stored listings
+    columns = posting.columns
+    return columns | {
+        "source_id": target.source_id,
         "company_id": listing.source.company_id,
         "url_key": posting.url_key,
         "fingerprint": posting.fingerprint,
         "origin_key": key,
-        "quality": quality_of(said),
-        "content_hash": content_hash(said),
+        "quality": quality_of(columns),
+        "content_hash": content_hash(columns),
         "tracking_id": listing.task.tracking_id,
         "ingestion_id": listing.ingestion_id,
     }
 
 
-def _judging(plan: BoardPlan, listing_id: int, posting: Posting) -> Judging:
+def _new_listing(plan: BoardPlan, listing_id: int, posting: Posting) -> ListingToEvaluate:
     has_own_url = posting.url_key is not None
-    return Judging(
+    return ListingToEvaluate(
         parent=plan.listing.task,
         source=plan.listing.source,
         listing_id=listing_id,
@@ -295,8 +314,8 @@ def _judging(plan: BoardPlan, listing_id: int, posting: Posting) -> Judging:
     )
 
 
-def _judging_of(plan: BoardPlan, stored: Mapping[str, Any]) -> Judging:
-    return Judging(
+def _stored_listing(plan: BoardPlan, stored: Mapping[str, Any]) -> ListingToEvaluate:
+    return ListingToEvaluate(
         parent=plan.listing.task,
         source=plan.listing.source,
         listing_id=stored["id"],
@@ -307,37 +326,43 @@ def _judging_of(plan: BoardPlan, stored: Mapping[str, Any]) -> Judging:
 
 def _write_changes(
     connection: Connection, plans: Sequence[BoardPlan], *, now: datetime
-) -> list[Judging]:
-    """Links say what their boards say; listings that say something else are to be judged again.
+) -> list[ListingToEvaluate]:
+    """Update changed links; return the listings whose content changed, for evaluation.
 
-    A listing speaks for the board that listed it first, as long as that one lists it; another one
-    only adds what that one does not say.
+    The board that listed a job first is its primary board while it lists it; others only add fields
+    that the primary board does not state.
     """
-    changed = [(plan, one, link) for plan in plans for one, link in plan.changed]
+    changed = [(plan, posting, link) for plan in plans for posting, link in plan.changed]
     stored = rows.stored_listings(connection, {link.listing_id for _, _, link in changed})
     links_of = rows.links_of(connection, stored.keys())
     different: dict[int, dict[str, Any]] = {}
-    judged: dict[int, Judging] = {}
+    to_evaluate: dict[int, ListingToEvaluate] = {}
     for plan, posting, link in changed:
         source = plan.listing.source
         before = different.get(link.listing_id) or stored[link.listing_id]
         first = before["source_id"]
         is_listed = any(on for id_, _, on in links_of.get(link.listing_id, ()) if id_ == first)
-        after = _merged(before, posting, speaks=first == source.id or not is_listed)
+        after = _merged(before, posting, is_primary=first == source.id or not is_listed)
         if after["content_hash"] != before["content_hash"]:
             plan.updated += 1
-            judged[link.listing_id] = _judging_of(plan, stored[link.listing_id])
+            to_evaluate[link.listing_id] = _stored_listing(plan, stored[link.listing_id])
         if after != before:
             different[link.listing_id] = after | {"ingestion_id": plan.listing.ingestion_id}
     links = [
-        (link.id, one.listing.url, one.content_hash, one.stated, plan.listing.ingestion_id)
-        for plan, one, link in changed
+        (
+            link.id,
+            posting.listing.url,
+            posting.content_hash,
+            posting.stated,
+            plan.listing.ingestion_id,
+        )
+        for plan, posting, link in changed
     ]
     rows.update_links(connection, links, now=now)
     rows.update_listings(connection, list(different.values()), now=now)
     extended = [id_ for id_, after in different.items() if _is_extended(after, now=now)]
     rows.reopen_listings(connection, extended, now=now)
-    return list(judged.values())
+    return list(to_evaluate.values())
 
 
 def _is_extended(listing: Mapping[str, Any], *, now: datetime) -> bool:
@@ -346,14 +371,14 @@ def _is_extended(listing: Mapping[str, Any], *, now: datetime) -> bool:
     return was_expired and not is_expired(listing["valid_until"], now=now)
 
 
-def _merged(before: Mapping[str, Any], posting: Posting, *, speaks: bool) -> dict[str, Any]:
-    """The listing with what the board says now; nothing is overwritten by nothing."""
-    said = {name: value for name, value in posting.columns.items() if value is not None}
-    if not speaks:
-        said = {name: value for name, value in said.items() if before[name] is None}
+def _merged(before: Mapping[str, Any], posting: Posting, *, is_primary: bool) -> dict[str, Any]:
+    """Return the listing with the board's current values; None never overwrites a value."""
+    changes = {name: value for name, value in posting.columns.items() if value is not None}
+    if not is_primary:
+        changes = {name: value for name, value in changes.items() if before[name] is None}
     if posting.listing.posted_is_relative and before["posted_at"] is not None:
-        said.pop("posted_at", None)
-    after = {**before, **said}
+        changes.pop("posted_at", None)
+    after = {**before, **changes}
     words = fingerprint(after["title"], after["company_name"], after["description"])
     return after | {
         "fingerprint": words,
@@ -364,20 +389,23 @@ def _merged(before: Mapping[str, Any], posting: Posting, *, speaks: bool) -> dic
 
 def _write_returns(
     connection: Connection, plans: Sequence[BoardPlan], *, now: datetime
-) -> list[Judging]:
-    """What is listed again is open again, and judged again if it had been closed."""
+) -> list[ListingToEvaluate]:
+    """Reopen listings that are listed again; return those that had been closed."""
     by_listing = {link.listing_id: plan for plan in plans for link in plan.returned}
-    back = rows.reopen_listings(connection, by_listing.keys(), now=now)
-    stored = rows.stored_listings(connection, back)
-    return [_judging_of(by_listing[one], stored[one]) for one in sorted(back)]
+    reopened = rows.reopen_listings(connection, by_listing.keys(), now=now)
+    stored = rows.stored_listings(connection, reopened)
+    return [
+        _stored_listing(by_listing[listing_id], stored[listing_id])
+        for listing_id in sorted(reopened)
+    ]
 
 
 def _write_gone(connection: Connection, plans: Sequence[BoardPlan], *, now: datetime) -> None:
-    """Missing once is noted; missing twice is gone, and what no board lists is closed."""
+    """Count postings missing once; withdraw those missing repeatedly, close unlisted jobs."""
     missed = [
-        (link.id, plan.listing.source.last_success_at or now, is_there)
+        (link.id, plan.listing.source.last_success_at or now, is_available)
         for plan in plans
-        for links, is_there in ((plan.missing, True), (plan.gone, False))
+        for links, is_available in ((plan.missing, True), (plan.gone, False))
         for link in links
     ]
     rows.note_missing(connection, missed)

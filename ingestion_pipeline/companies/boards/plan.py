@@ -1,4 +1,4 @@
-"""What is to be written for one board's listing, and what that comes to."""
+"""Plans the writes for one polled board: new, changed and vanished postings, quarantine, result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ingestion_pipeline.companies.boards.posting import WATCHED_FIELDS, Posting,
 from ingestion_pipeline.companies.boards.rows import Candidate, StoredPosting
 from ingestion_pipeline.companies.listing import Listing
 from ingestion_pipeline.companies.names import is_same_place
-from ingestion_pipeline.engine.polling.protocol import Ingested
+from ingestion_pipeline.engine.polling.protocol import IngestResult
 from ingestion_pipeline.reading.structured.items import Reading
 from ingestion_pipeline.settings.systems import Boards
 from ingestion_pipeline.sources import Source
@@ -23,7 +23,7 @@ from ingestion_pipeline.tasks.task import Task
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardListing:
-    """What one poll of a board lists; the same posting twice counts once."""
+    """The postings of one poll of a board, each once."""
 
     task: Task
     source: Source
@@ -42,10 +42,10 @@ class BoardListing:
         *,
         ingestion_id: int | None = None,
     ) -> BoardListing:
-        """The listing a reading states; a part that could not be read makes it incomplete."""
-        found = [posting_of(one, source) for one in reading.records]
-        by_key = {one.external_key: one for one in reversed(found)}
-        is_part_hidden = any(one.hides_record for one in reading.problems)
+        """Return the listing of a reading; an unreadable part makes it incomplete."""
+        postings = [posting_of(record, source) for record in reading.records]
+        by_key = {posting.external_key: posting for posting in reversed(postings)}
+        is_part_hidden = any(problem.hides_record for problem in reading.problems)
         return cls(
             task=task,
             source=source,
@@ -59,10 +59,10 @@ class BoardListing:
 
 @dataclass(slots=True, kw_only=True)
 class BoardPlan:
-    """What differs between a board's listing and what is known of it."""
+    """The differences between a board's listing and its stored postings."""
 
     listing: BoardListing
-    believed_after: int  # complete listings in a row that lack a job
+    closes_after: int  # complete polls in a row without the job
     quarantine: str | None = None
     new: list[Posting] = field(default_factory=list[Posting])
     changed: list[tuple[Posting, StoredPosting]] = field(
@@ -70,53 +70,53 @@ class BoardPlan:
     )
     returned: list[StoredPosting] = field(default_factory=list[StoredPosting])
     vanished: list[StoredPosting] = field(default_factory=list[StoredPosting])
-    created: int = 0  # of the new links, those whose listing is new as well
-    updated: int = 0  # listings that say something else now
+    created: int = 0  # new links whose listing is new as well
+    updated: int = 0  # listings with changed content
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to write."""
+        """Return whether there is nothing to write."""
         if self.quarantine is not None:
             return True
         return not (self.new or self.changed or self.returned or self.vanished)
 
     @property
     def missing(self) -> list[StoredPosting]:
-        """What may be gone."""
-        return [one for one in self.vanished if not self._is_believed(one)]
+        """Return postings that are missing but not yet confirmed as gone."""
+        return [posting for posting in self.vanished if not self._is_confirmed(posting)]
 
     @property
     def gone(self) -> list[StoredPosting]:
-        """What is gone."""
-        return [one for one in self.vanished if self._is_believed(one)]
+        """Return postings that are confirmed as gone."""
+        return [posting for posting in self.vanished if self._is_confirmed(posting)]
 
-    def _is_believed(self, one: StoredPosting) -> bool:
-        # An operator's word is the second listing; without it the second would be quarantined.
+    def _is_confirmed(self, posting: StoredPosting) -> bool:
+        # An operator's approval replaces the second poll, which would be quarantined without it.
         is_certain = self.listing.source.accepts_drop
-        return is_certain or one.missing + 1 >= self.believed_after
+        return is_certain or posting.missing + 1 >= self.closes_after
 
 
-def result_of(plan: BoardPlan, *, now: datetime) -> Ingested:
-    """What the listing came to, for the source's row."""
+def result_of(plan: BoardPlan, *, now: datetime) -> IngestResult:
+    """Return the poll's result for the source's row."""
     source = plan.listing.source
     if plan.quarantine is not None:
-        return Ingested(
+        return IngestResult(
             source_id=source.id,
             outcome=f"{QUARANTINED}: {plan.quarantine}; the last good data stays",
             quarantined=True,
-            is_buried=True,
+            is_dead_lettered=True,
             needs_full_read=source.needs_full_read,
             record_count=source.record_count,
         )
-    back = sum(not one.available for one in plan.returned)
-    return Ingested(
+    back = sum(not posting.available for posting in plan.returned)
+    return IngestResult(
         source_id=source.id,
         outcome=_outcome(plan),
         new=len(plan.new),
         updated=plan.updated + back,
         withdrawn=len(plan.gone),
         newest_at=_newest_at(plan, now=now),
-        published=[one.listing.posted_at for one in plan.new if one.listing.posted_at],
+        published=[posting.listing.posted_at for posting in plan.new if posting.listing.posted_at],
         needs_full_read=bool(plan.missing),
         record_count=source.record_count + len(plan.new) + back - len(plan.gone),
         has_touched=not plan.is_idle,
@@ -128,62 +128,62 @@ def _outcome(plan: BoardPlan) -> str:
         "new": plan.created,
         "duplicate": len(plan.new) - plan.created,
         "updated": plan.updated,
-        "reopened": sum(not one.available for one in plan.returned),
+        "reopened": sum(not posting.available for posting in plan.returned),
         "closed": len(plan.gone),
         "missing once": len(plan.missing),
         "unreadable": plan.listing.problems,
     }
-    said = ", ".join(f"{count} {word}" for word, count in parts.items() if count)
+    changes = ", ".join(f"{count} {word}" for word, count in parts.items() if count)
     first = "" if plan.listing.source.synced_at else "first sync: "
-    found = f"{len(plan.listing.postings)} found"
-    return first + "; ".join([f"{found}, {said or 'nothing new'}", *plan.listing.notes])
+    total = f"{len(plan.listing.postings)} found"
+    return first + "; ".join([f"{total}, {changes or 'nothing new'}", *plan.listing.notes])
 
 
 def _newest_at(plan: BoardPlan, *, now: datetime) -> datetime | None:
-    """When the board last brought something new: by its own dates at the first sync."""
+    """Return when the board last added a job; at the first sync by the postings' own dates."""
     if not plan.new:
         return None
     if plan.listing.source.synced_at is not None:
         return now
-    posted = [one.listing.posted_at for one in plan.new]
+    posted = [posting.listing.posted_at for posting in plan.new]
     return max(now if at is None or at > now else at for at in posted)
 
 
 def reason_to_quarantine(
     *,
     listed: int,
-    known: int,
+    existing: int,
     vanished: int,
     stated: Collection[tuple[str, str]],
     accepts_drop: bool,
     limits: Boards,
 ) -> str | None:
-    """Why a listing is not believed; an operator's word that it is right overrules it.
+    """Return why a listing is not trusted, or None; `accepts_drop` by an operator overrules it.
 
-    `stated` has, for each posting that was known, the letters of its fields before and now.
+    `stated` has, for each existing posting, the codes of its fields before and now.
     """
-    if accepts_drop or known == 0:
+    if accepts_drop or existing == 0:
         return None
     if listed == 0:
-        return f"lists nothing, {known} jobs are known"
-    if vanished >= limits.drop_floor and vanished > known * limits.drop_share:
-        return f"{vanished} of {known} known jobs are missing from it"
+        return f"lists nothing, {existing} jobs are known"
+    if vanished >= limits.drop_floor and vanished > existing * limits.drop_share:
+        return f"{vanished} of {existing} known jobs are missing from it"
     return _lost_field(stated, limits)
 
 
 def _lost_field(stated: Collection[tuple[str, str]], limits: Boards) -> str | None:
-    """A field that most postings had and have no more: it has another name now, or is gone."""
-    for letter, name in WATCHED_FIELDS.items():
-        had = [now for before, now in stated if letter in before]
-        lost = sum(letter not in now for now in had)
+    """Return the field that most postings have lost, renamed or removed by the board."""
+    for code, name in WATCHED_FIELDS.items():
+        had = [now for before, now in stated if code in before]
+        lost = sum(code not in now for now in had)
         if lost and lost > len(had) * limits.lost_field_share:
             return f"{lost} of {len(had)} known jobs have lost their {name}"
     return None
 
 
 @dataclass(slots=True)
-class ListingPlace:
-    """A listing, standing or to be made, and the postings of the boards that are known to be it."""
+class ResolvedListing:
+    """A listing, stored or to be created, and the boards' postings that belong to it."""
 
     candidate: Candidate | None
     posting: Posting | None = None
@@ -192,65 +192,67 @@ class ListingPlace:
 
     @property
     def locations(self) -> list[str]:
-        """Where the job is."""
+        """Return where the job is."""
         stated = self.posting.listing if self.posting is not None else self.candidate
         return _locations(stated) if stated is not None else []
 
 
 @dataclass(slots=True, kw_only=True)
-class Recognition:
-    """The listings that the postings of a batch may be; each answer is remembered for the next.
+class ListingResolver:
+    """Resolver of a batch's postings to listings; each result is remembered for later postings.
 
     `listed` are the keys that each board of the batch lists at this moment.
     """
 
     listed: Mapping[str, set[str]]
-    by_url: dict[str, ListingPlace] = field(default_factory=dict[str, ListingPlace])
-    by_words: dict[str, list[ListingPlace]] = field(default_factory=dict[str, list[ListingPlace]])
+    by_url: dict[str, ResolvedListing] = field(default_factory=dict[str, ResolvedListing])
+    by_words: dict[str, list[ResolvedListing]] = field(
+        default_factory=dict[str, list[ResolvedListing]]
+    )
 
-    def home_of(self, source_id: str, posting: Posting) -> ListingPlace:
-        """The listing that the posting is: by its URL, else by its words on another board."""
-        found = self._same_url(source_id, posting) or self._same_words(source_id, posting)
-        if found is None:
-            found = self._new(source_id, posting)
-        found.links[source_id, posting.external_key] = True
-        return found
+    def resolve(self, source_id: str, posting: Posting) -> ResolvedListing:
+        """Return the posting's listing: by its URL, else by its text on another board."""
+        target = self._same_url(source_id, posting) or self._same_words(source_id, posting)
+        if target is None:
+            target = self._new(source_id, posting)
+        target.links[source_id, posting.external_key] = True
+        return target
 
-    def _same_url(self, source_id: str, posting: Posting) -> ListingPlace | None:
-        """Unless the board lists another posting at this URL: some have one page for all jobs."""
-        found = self.by_url.get(posting.url_key or "")
-        return None if found is None or self._is_listed(found, source_id) else found
+    def _same_url(self, source_id: str, posting: Posting) -> ResolvedListing | None:
+        """Match by URL, unless the board lists another posting there: some use one page."""
+        target = self.by_url.get(posting.url_key or "")
+        return None if target is None or self._is_listed(target, source_id) else target
 
-    def _same_words(self, source_id: str, posting: Posting) -> ListingPlace | None:
-        """Only another board's: on one, a job for two cities is two postings of equal words.
+    def _same_words(self, source_id: str, posting: Posting) -> ResolvedListing | None:
+        """Match by text with another board's posting only: one board lists a job per city.
 
-        Nor where both boards state a place, and not the same.
+        Postings with different stated places do not match.
         """
-        if not posting.is_telling:
+        if not posting.is_distinctive:
             return None
-        homes = [
-            home
-            for home in self.by_words.get(posting.fingerprint, [])
-            if all(linked != source_id for linked, _ in home.links)
+        targets = [
+            target
+            for target in self.by_words.get(posting.fingerprint, [])
+            if all(linked != source_id for linked, _ in target.links)
         ]
         here = _locations(posting.listing)
-        places = [home for home in homes if _is_same_place(here, home.locations)]
-        exact = [home for home in places if here and home.locations[:1] == here[:1]]
+        places = [target for target in targets if _is_same_place(here, target.locations)]
+        exact = [target for target in places if here and target.locations[:1] == here[:1]]
         return next(iter([*exact, *places]), None)
 
-    def _is_listed(self, home: ListingPlace, source_id: str) -> bool:
+    def _is_listed(self, target: ResolvedListing, source_id: str) -> bool:
         keys = self.listed.get(source_id, set[str]())
-        return any(linked == source_id and key in keys for linked, key in home.links)
+        return any(linked == source_id and key in keys for linked, key in target.links)
 
-    def _new(self, source_id: str, posting: Posting) -> ListingPlace:
-        if posting.url_key in self.by_url:  # the address of another posting of this board
+    def _new(self, source_id: str, posting: Posting) -> ResolvedListing:
+        if posting.url_key in self.by_url:  # the URL of another posting of this board
             posting = replace(posting, url_key=None)
-        home = ListingPlace(None, posting, source_id)
+        target = ResolvedListing(None, posting, source_id)
         if posting.url_key:
-            self.by_url[posting.url_key] = home
-        if posting.is_telling:
-            self.by_words.setdefault(posting.fingerprint, []).append(home)
-        return home
+            self.by_url[posting.url_key] = target
+        if posting.is_distinctive:
+            self.by_words.setdefault(posting.fingerprint, []).append(target)
+        return target
 
 
 def _locations(stated: Listing | Candidate) -> list[str]:
@@ -263,21 +265,22 @@ def _is_same_place(here: Sequence[str], there: Sequence[str]) -> bool:
     return any(is_same_place(one_place, other) for one_place in here for other in there)
 
 
-def recognition(
+def listing_resolver(
     connection: Connection, new: Sequence[tuple[str, Posting]], listed: Mapping[str, set[str]]
-) -> Recognition:
-    """What is known of listings that these new postings, each with its board, may be."""
-    known = rows.candidates(
+) -> ListingResolver:
+    """Return a resolver with the stored listings that these new postings may belong to."""
+    candidates = rows.candidates(
         connection,
-        url_keys={one.url_key for _, one in new if one.url_key},
-        fingerprints={one.fingerprint for _, one in new if one.is_telling},
+        url_keys={posting.url_key for _, posting in new if posting.url_key},
+        fingerprints={posting.fingerprint for _, posting in new if posting.is_distinctive},
     )
-    links = rows.links_of(connection, [one.id for one in known])
-    found = Recognition(listed=listed)
-    for one in known:
-        standing = {(source_id, key): on for source_id, key, on in links.get(one.id, [])}
-        home = ListingPlace(one, links=standing)
-        if one.url_key:
-            found.by_url[one.url_key] = home
-        found.by_words.setdefault(one.fingerprint, []).append(home)
-    return found
+    links = rows.links_of(connection, [candidate.id for candidate in candidates])
+    resolver = ListingResolver(listed=listed)
+    for candidate in candidates:
+        listing_links = links.get(candidate.id, [])
+        by_key = {(source_id, key): available for source_id, key, available in listing_links}
+        resolved = ResolvedListing(candidate, links=by_key)
+        if candidate.url_key:
+            resolver.by_url[candidate.url_key] = resolved
+        resolver.by_words.setdefault(candidate.fingerprint, []).append(resolved)
+    return resolver

@@ -1,4 +1,4 @@
-"""A listing with the keys under which it is known: on its board, on the web, and by its words."""
+"""A board's posting with its keys (board, URL, text), content hash, quality and serialisation."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from ingestion_pipeline.reading.structured.items import Problem, Reading
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.tasks.errors import storable
 
-MAX_KEY_CHARACTERS = 200  # an index of PostgreSQL takes no more than 2,700 bytes
-MINIMAL_TEXT = 100  # characters; a listing with no more of a description is thin
-LONG_TEXT = 200  # characters of a description that prove a posting without its company's name
+MAX_KEY_CHARACTERS = 200  # a PostgreSQL index entry has at most 2,700 bytes
+MINIMAL_TEXT = 100  # characters; a listing with a description no longer than this is thin
+LONG_TEXT = 200  # characters of a description that identify a posting without its company's name
 
 _REQUIREMENTS = re.compile(
     r"require|qualification|what you(?:'ll)? (?:bring|need)|you have|you bring|must.have|experience"
@@ -30,18 +30,18 @@ _REQUIREMENTS = re.compile(
     re.IGNORECASE,
 )
 
-# What a judgement looks at: columns of `job_listings`.
-JUDGED = (
+# The columns of `job_listings` that an evaluation reads.
+EVALUATED_COLUMNS = (
     *("title", "company_name", "location", "other_locations", "remote", "description", "salary"),
     *("posted_at", "employment_type"),
 )
-# What must not vanish from most listings of a board at once, by the letter that notes it.
+# Fields that must not vanish from most listings of a board at once, by their code.
 WATCHED_FIELDS = {"t": "title", "u": "url", "d": "description", "l": "location"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posting:
-    """A listing as one board states it; `stated` has a letter for each watched field it has."""
+    """A listing as one board states it; `stated` has a code for each watched field it has."""
 
     listing: Listing
     company: str | None
@@ -52,34 +52,34 @@ class Posting:
     stated: str
 
     @property
-    def is_telling(self) -> bool:
-        """Whether its words alone prove that another board's copy is the same posting."""
+    def is_distinctive(self) -> bool:
+        """Return whether its text alone identifies the same posting on another board."""
         words = self.listing.description or ""
         return len(words) >= LONG_TEXT or bool(words and self.company)
 
     @property
     def columns(self) -> dict[str, Any]:
-        """What it states, as columns of `job_listings`."""
-        one = self.listing
+        """Return what it states as columns of `job_listings`."""
+        listing = self.listing
         return {
             "company_name": self.company,
-            "company_website": one.company_website,
-            "url": one.url,
-            "title": one.title,
-            "location": one.location,
-            "other_locations": list(one.other_locations) or None,
-            "remote": one.remote.value if one.remote else None,
-            "department": one.department,
-            "employment_type": one.employment_type,
-            "description": one.description,
-            "salary": dict(salary_as_dict(one.salary)) if one.salary else None,
-            "posted_at": one.posted_at,
-            "valid_until": one.valid_until,
+            "company_website": listing.company_website,
+            "url": listing.url,
+            "title": listing.title,
+            "location": listing.location,
+            "other_locations": list(listing.other_locations) or None,
+            "remote": listing.remote.value if listing.remote else None,
+            "department": listing.department,
+            "employment_type": listing.employment_type,
+            "description": listing.description,
+            "salary": dict(salary_as_dict(listing.salary)) if listing.salary else None,
+            "posted_at": listing.posted_at,
+            "valid_until": listing.valid_until,
         }
 
 
 def posting_of(listing: Listing, source: Source) -> Posting:
-    """The listing under its keys; a company that it does not name is its board's."""
+    """Return the listing with its keys; a listing without a company belongs to the board's."""
     company = stated_company(listing.company) or source.company_id
     words = fingerprint(listing.title, company, listing.description)
     address = url_key(listing.url) if listing.url else None
@@ -91,35 +91,35 @@ def posting_of(listing: Listing, source: Source) -> Posting:
         url_key=address,
         fingerprint=words,
         content_hash="",
-        stated="".join(letter for letter, text in stated.items() if text),
+        stated="".join(code for code, text in stated.items() if text),
     )
-    said = draft.columns
+    columns = draft.columns
     if listing.posted_is_relative:
-        said["posted_at"] = None  # it moves with every reading
+        columns["posted_at"] = None  # it changes with every poll
     return Posting(
         listing=listing,
         company=company,
         external_key=draft.external_key,
         url_key=address,
         fingerprint=words,
-        content_hash=content_hash(said),
+        content_hash=content_hash(columns),
         stated=draft.stated,
     )
 
 
 def content_hash(columns: Mapping[str, Any]) -> str:
-    """Of what a judgement looks at, from columns of `job_listings`; whoever changes them asks it.
+    """Return the hash of the columns that an evaluation reads; every writer of them calls this.
 
     Equal for equal values, whichever database they came from.
     """
-    said = [columns.get(name) for name in JUDGED]
+    values = [columns.get(name) for name in EVALUATED_COLUMNS]
     if (deadline := columns.get("valid_until")) is not None:
-        said.append(deadline)
-    return sha256(orjson.dumps(said, default=_text, option=orjson.OPT_SORT_KEYS)).hexdigest()
+        values.append(deadline)
+    return sha256(orjson.dumps(values, default=_text, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 class Level(StrEnum):
-    """How well a listing is known."""
+    """How complete a listing is."""
 
     THIN = "thin"
     MINIMAL = "minimal"
@@ -127,11 +127,11 @@ class Level(StrEnum):
 
 
 def quality_of(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """How complete a listing is, from columns of `job_listings`, and what it does not state.
+    """Return the completeness level of a listing's columns and what it does not state.
 
-    Minimal: URL, title, company and a text; good: also place, date, and what is required.
+    Minimal: URL, title, company and a text; good: also place, date, and requirements.
     """
-    wanted = ("url", "company_name", "location", "description", "salary", "posted_at")
+    expected = ("url", "company_name", "location", "description", "salary", "posted_at")
     text = columns.get("description") or ""
     has_text = len(text) > MINIMAL_TEXT
     level = Level.THIN
@@ -139,7 +139,7 @@ def quality_of(columns: Mapping[str, Any]) -> dict[str, Any]:
         level = Level.MINIMAL
         if columns.get("location") and columns.get("posted_at") and _REQUIREMENTS.search(text):
             level = Level.GOOD
-    missing = [name for name in wanted if not columns.get(name)]
+    missing = [name for name in expected if not columns.get(name)]
     return {"level": level.value, "missing": missing}
 
 
@@ -170,7 +170,7 @@ MARK = b'"posted_is_relative"'  # once in every listing
 
 
 def reading_to_bytes(reading: Reading[Listing]) -> bytes:
-    """The reading for the content store."""
+    """Serialise the reading for the content store."""
     return orjson.dumps(
         {
             "is_complete": reading.is_complete,
@@ -182,7 +182,7 @@ def reading_to_bytes(reading: Reading[Listing]) -> bytes:
 
 
 def reading_from_bytes(stored: bytes) -> Reading[Listing]:
-    """The reading that `reading_to_bytes` wrote."""
+    """Deserialise a reading that `reading_to_bytes` wrote."""
     document: dict[str, Any] = orjson.loads(stored)
     return Reading(
         records=[_from_dict(fields) for fields in document["listings"]],

@@ -1,4 +1,4 @@
-"""What became of a board since it was last reported: its funnel, for people and plots."""
+"""Reports on boards and listings: the funnel of a board, filtered lists, details of a listing."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ OTHERWISE = "other"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownListing:
-    """A listing as a report shows it; `is_new` since the last report."""
+class ListingSummary:
+    """A listing in a board's report; `is_new` since the last report."""
 
     title: str
     company: str | None
@@ -38,10 +38,10 @@ class ShownListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardReport:
-    """One board's state, and what happened to it since its last report.
+    """A board's state and the changes since its last report.
 
-    `found` are the jobs that it lists; of them so many are `filtered` (by reason), `skipped`,
-    `matched`, or not judged yet. `duplicate` are those that another board listed before.
+    `found` counts the jobs that it lists; of them so many are `filtered` (by reason), `skipped`,
+    `matched`, or not evaluated yet. `duplicate` are those that another board listed before.
     """
 
     source_id: str
@@ -60,23 +60,23 @@ class BoardReport:
     skipped: int
     matched: int
     waiting: int
-    newest: Sequence[ShownListing]
+    newest: Sequence[ListingSummary]
 
 
 def board_reports(connection: Connection, source_ids: Collection[str]) -> list[BoardReport]:
-    """The report of each of these boards, by a constant number of questions."""
+    """Return the report of each board with a constant number of queries."""
     columns = (
         *("id", "company_id", "name", "url", "tier", "last_outcome", "untold_polls"),
         *("untold_changes", "untold_updated", "untold_withdrawn"),
     )
     query = select(*(sources.c[name] for name in columns)).order_by(sources.c.id)
-    found = connection.execute(query.where(sources.c.id.in_(list(source_ids)))).mappings().all()
+    rows = connection.execute(query.where(sources.c.id.in_(list(source_ids)))).mappings().all()
     counts = _counts(connection, source_ids)
     reasons = _reasons(connection, source_ids)
     newest = _newest(connection, source_ids)
     return [
         _report(row, counts.get(row["id"]), reasons.get(row["id"], {}), newest.get(row["id"], []))
-        for row in found
+        for row in rows
     ]
 
 
@@ -109,7 +109,7 @@ def _counts(connection: Connection, source_ids: Collection[str]) -> dict[str, Ro
 
 
 def _reasons(connection: Connection, source_ids: Collection[str]) -> dict[str, Counter[str]]:
-    """By board, why its jobs were filtered: the first reason of each."""
+    """Return by board the first filter reason of each filtered job, counted."""
     links = listing_sources.c
     query = (
         select(links.source_id, job_listings.c.filter_result)
@@ -120,19 +120,19 @@ def _reasons(connection: Connection, source_ids: Collection[str]) -> dict[str, C
             job_listings.c.verdict == ListingDecision.FILTERED.value,
         )
     )
-    found: dict[str, Counter[str]] = {}
+    by_board: dict[str, Counter[str]] = {}
     for source_id, result in connection.execute(query):
-        found.setdefault(source_id, Counter())[first_reason(result)] += 1
-    return found
+        by_board.setdefault(source_id, Counter())[first_reason(result)] += 1
+    return by_board
 
 
 def first_reason(result: object) -> str:
-    """What the filter names as the reason: a rejection by its name, or strikes."""
-    said = cast("dict[str, Any]", result) if isinstance(result, dict) else {}
-    return str(said.get("rejected_by") or OTHERWISE)[:60]
+    """Return the filter's first reason: the name of the rejection, or strikes."""
+    fields = cast("dict[str, Any]", result) if isinstance(result, dict) else {}
+    return str(fields.get("rejected_by") or OTHERWISE)[:60]
 
 
-def _newest(connection: Connection, source_ids: Collection[str]) -> dict[str, list[ShownListing]]:
+def _newest(connection: Connection, source_ids: Collection[str]) -> dict[str, list[ListingSummary]]:
     links, jobs = listing_sources.c, job_listings.c
     order = (links.first_seen_at.desc(), jobs.posted_at.desc().nulls_last(), jobs.id.desc())
     place = func.row_number().over(partition_by=links.source_id, order_by=order).label("place")
@@ -155,19 +155,19 @@ def _newest(connection: Connection, source_ids: Collection[str]) -> dict[str, li
         .cte("ranked")
     )
     query = select(ranked).where(ranked.c.place <= SHOWN_LISTINGS)
-    found: dict[str, list[ShownListing]] = {}
+    by_board: dict[str, list[ListingSummary]] = {}
     for row in connection.execute(query.order_by(ranked.c.source_id, ranked.c.place)).mappings():
-        shown: dict[str, Any] = {name: row[name] for name in ShownListing.__slots__}
-        shown["is_new"] = bool(shown["is_new"])
-        found.setdefault(row["source_id"], []).append(ShownListing(**shown))
-    return found
+        values: dict[str, Any] = {name: row[name] for name in ListingSummary.__slots__}
+        values["is_new"] = bool(values["is_new"])
+        by_board.setdefault(row["source_id"], []).append(ListingSummary(**values))
+    return by_board
 
 
 def _report(
     row: RowMapping,
     counts: RowMapping | None,
     reasons: Mapping[str, int],
-    newest: Sequence[ShownListing],
+    newest: Sequence[ListingSummary],
 ) -> BoardReport:
     count = dict(counts) if counts else {}
     judged = {verdict: count.get(verdict.value, 0) for verdict in ListingDecision}
@@ -194,7 +194,7 @@ def _report(
 
 _LISTED = ("id", "title", "location", "remote", "status", "verdict", "url", "company_id")
 _TIMES = ("posted_at", "first_seen_at", "closed_at")
-WAITING = "waiting"  # for a verdict
+WAITING = "waiting"  # for an evaluation
 
 
 class UnknownListing(LookupError):
@@ -206,7 +206,7 @@ class UnknownListing(LookupError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListingFilter:
-    """Which listings are meant; all that are not None must hold."""
+    """Conditions on listings; all that are not None must hold."""
 
     source_id: str | None = None
     company: str | None = None
@@ -215,10 +215,10 @@ class ListingFilter:
     words: str | None = None
 
     def conditions(self) -> list[ColumnElement[bool]]:
-        """As SQL; a company is named by its id or a part of its name."""
-        found: list[ColumnElement[bool]] = []
+        """Return the conditions as SQL; a company matches by its id or a part of its name."""
+        conditions: list[ColumnElement[bool]] = []
         if self.source_id is not None:
-            found.append(
+            conditions.append(
                 exists().where(
                     listing_sources.c.listing_id == job_listings.c.id,
                     listing_sources.c.source_id == self.source_id,
@@ -226,23 +226,23 @@ class ListingFilter:
             )
         if self.company is not None:
             is_named = job_listings.c.company_name.icontains(self.company, autoescape=True)
-            found.append(or_(job_listings.c.company_id == self.company, is_named))
+            conditions.append(or_(job_listings.c.company_id == self.company, is_named))
         if self.status is not None:
-            found.append(job_listings.c.status == self.status)
+            conditions.append(job_listings.c.status == self.status)
         if self.verdict == WAITING:
-            found.append(job_listings.c.verdict.is_(None))
+            conditions.append(job_listings.c.verdict.is_(None))
         elif self.verdict is not None:
-            found.append(job_listings.c.verdict == self.verdict)
+            conditions.append(job_listings.c.verdict == self.verdict)
         if self.words is not None:
-            found.append(job_listings.c.title.icontains(self.words, autoescape=True))
-        return found
+            conditions.append(job_listings.c.title.icontains(self.words, autoescape=True))
+        return conditions
 
 
 def list_listings(
-    connection: Connection, wanted: ListingFilter, *, limit: int = 50
+    connection: Connection, listing_filter: ListingFilter, *, limit: int = 50
 ) -> list[dict[str, Any]]:
-    """The newest of those that are meant."""
-    query = _listings().where(*wanted.conditions())
+    """Return the newest listings that match the filter."""
+    query = _listings().where(*listing_filter.conditions())
     order = (job_listings.c.first_seen_at.desc(), job_listings.c.id.desc())
     return [dict(row) for row in connection.execute(query.order_by(*order).limit(limit)).mappings()]
 
@@ -256,14 +256,14 @@ def _listings() -> Select[Any]:
     ).outerjoin(companies, companies.c.id == job_listings.c.company_id)
 
 
-def shown_listing(connection: Connection, listing_id: int) -> Mapping[str, Any]:
-    """All that is stored of a listing, with its links and its match.
+def listing_details(connection: Connection, listing_id: int) -> Mapping[str, Any]:
+    """Return the stored listing with its links and its match.
 
     Raises:
-        UnknownListing: there is none of that id.
+        UnknownListing: there is no listing with that id.
     """
-    found = connection.execute(select(job_listings).where(job_listings.c.id == listing_id))
-    row = found.mappings().one_or_none()
+    result = connection.execute(select(job_listings).where(job_listings.c.id == listing_id))
+    row = result.mappings().one_or_none()
     if row is None:
         raise UnknownListing(listing_id)
     names = ("source_id", "external_id", "url", "available", "first_seen_at", "last_seen_at")
@@ -271,9 +271,9 @@ def shown_listing(connection: Connection, listing_id: int) -> Mapping[str, Any]:
         listing_sources.c.listing_id == listing_id
     )
     match = select(job_matches).where(job_matches.c.listing_id == listing_id)
-    stands = connection.execute(match).mappings().one_or_none()
+    match_row = connection.execute(match).mappings().one_or_none()
     return {
         **row,
-        "links": [dict(one) for one in connection.execute(links.order_by("id")).mappings()],
-        "match": None if stands is None else dict(stands),
+        "links": [dict(link) for link in connection.execute(links.order_by("id")).mappings()],
+        "match": None if match_row is None else dict(match_row),
     }

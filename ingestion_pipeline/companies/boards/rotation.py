@@ -1,8 +1,7 @@
-"""SCRAPE: boards ahead of their schedule, some at a time, until enough jobs match.
+"""SCRAPE tasks: poll boards ahead of their schedule, a few at a time, until enough jobs match.
 
-A task names its boards, or asks for a rotation: those scraped longest ago first. It only makes
-polls due: who polls and who judges are other runs, so it waits for what they find between two
-steps.
+A task names its boards, or requests a rotation: those scraped longest ago first. It only makes
+polls due; other runs poll and evaluate, so it waits for their results between two steps.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ from ingestion_pipeline.tasks.worker import Worker
 
 BOARDS_AT_ONCE = 5
 SCRAPES_AT_ONCE = 20
-LOOK_AGAIN = timedelta(seconds=30)
-PATIENCE = timedelta(hours=1)  # for the polls and judgements of one step
+RECHECK_INTERVAL = timedelta(seconds=30)
+STEP_TIMEOUT = timedelta(hours=1)  # for the polls and evaluations of one step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What a SCRAPE task was asked for; without ids it is a rotation."""
+class ScrapeRequest:
+    """What a SCRAPE task should do; without ids it is a rotation."""
 
     source_ids: Sequence[str] = ()
     target_matches: int | None = None
     max_sources: int | None = None
 
     def payload(self) -> dict[str, Any]:
-        """As the task carries it."""
+        """Return the request as a task payload."""
         return {
             "source_ids": sorted(self.source_ids),
             "target_matches": self.target_matches,
@@ -55,57 +54,59 @@ class Wish:
 
 
 class NotPolled(ValueError):
-    """A source that no scrape reaches."""
+    """A source that a scrape cannot reach."""
 
 
 _UNPOLLED = (SourceStatus.DISABLED, SourceStatus.PENDING_VALIDATION)
 
 
-def ask_scrape(
-    connection: Connection, wish: Wish, *, now: datetime, settings: Settings
+def request_scrape(
+    connection: Connection, request: ScrapeRequest, *, now: datetime, settings: Settings
 ) -> int | Refusal:
-    """A SCRAPE task for it; the same wish that still waits is not made twice.
+    """Enqueue a SCRAPE task; an equal request that is still active is not enqueued twice.
 
     Raises:
         UnknownSource: there is no such source.
-        NotPolled: it is no board, or it is not polled.
+        NotPolled: it is not a board, or it is not polled.
     """
-    known = sources_by_id(connection, wish.source_ids)
-    for source_id in wish.source_ids:
-        if (source := known.get(source_id)) is None:
+    existing = sources_by_id(connection, request.source_ids)
+    for source_id in request.source_ids:
+        if (source := existing.get(source_id)) is None:
             raise UnknownSource(source_id)
         if source.kind is not Kind.JOB_BOARD:
             raise NotPolled(f"{source_id} is no job board, but a source of kind {source.kind}")
         if source.status in _UNPOLLED:
-            said = source.status_reason or source.status.value
-            raise NotPolled(f"{source_id} is not polled ({said}); `ingest sources enable` ends it")
-    payload = wish.payload()
+            reason = source.status_reason or source.status.value
+            raise NotPolled(
+                f"{source_id} is not polled ({reason}); `ingest sources enable` ends it"
+            )
+    payload = request.payload()
     key = sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()
     task = NewTask(kind=SCRAPE, dedupe_key=key, not_before=now, payload=payload)
     return enqueue(connection, task, now=now, policy=settings.work)
 
 
 def run_scrape(connection: Connection, task: Task, *, now: datetime, settings: Settings) -> Move:
-    """One step of a claimed SCRAPE task: what becomes of it, to be applied in this transaction.
+    """Run one step of a claimed SCRAPE task; return the move to apply in this transaction.
 
     Named boards are made due, and that is all. A rotation takes a few, waits until they are polled
-    and their jobs judged, and takes more until enough match, or it has had its share of boards.
+    and their jobs evaluated, and takes more until enough match or the maximum of boards is reached.
     """
-    wish = Wish(
+    request = ScrapeRequest(
         source_ids=tuple(task.payload.get("source_ids") or ()),
         target_matches=task.payload.get("target_matches"),
         max_sources=task.payload.get("max_sources"),
     )
-    if wish.source_ids:
-        due = make_due(connection, wish.source_ids, now=now)
-        return _done(task, {"taken": list(wish.source_ids), "due": due})
+    if request.source_ids:
+        due = make_due(connection, request.source_ids, now=now)
+        return _done(task, {"taken": list(request.source_ids), "due": due})
     state: dict[str, Any] = dict(task.state or {"taken": [], "started_at": now.isoformat()})
     taken: list[str] = list(state["taken"])
     started_at = datetime.fromisoformat(state["started_at"])
     matches = _matches(connection, taken, since=started_at)
     state["matches"] = matches
-    most = wish.max_sources or settings.boards.max_sources
-    target = wish.target_matches or settings.boards.target_matches
+    most = request.max_sources or settings.boards.max_sources
+    target = request.target_matches or settings.boards.target_matches
     if matches >= target or len(taken) >= most:
         return _done(task, state)
     if _is_busy(connection, state, now=now):
@@ -119,7 +120,7 @@ def run_scrape(connection: Connection, task: Task, *, now: datetime, settings: S
 
 
 def drain_scrapes(store: Store, worker: Worker, *, settings: Settings) -> int:
-    """Every SCRAPE task that is due goes a step further; how many."""
+    """Advance every due SCRAPE task by one step; return how many."""
     claimed = worker.claim(ClaimFilter(kind=SCRAPE), limit=SCRAPES_AT_ONCE)
     for task in claimed:
         with store.begin() as connection:
@@ -135,11 +136,11 @@ def _done(task: Task, state: dict[str, Any]) -> Move:
 
 
 def _later(task: Task, state: dict[str, Any], *, now: datetime) -> Move:
-    """It waits for others, which is no attempt of its own."""
+    """Return a move that waits for other runs; it does not count as an attempt."""
     return Move(
         task=task,
         status=TaskStatus.PENDING,
-        not_before=now + LOOK_AGAIN,
+        not_before=now + RECHECK_INTERVAL,
         attempts=0,
         priority=task.priority,
         stage="waiting",
@@ -148,7 +149,7 @@ def _later(task: Task, state: dict[str, Any], *, now: datetime) -> Move:
 
 
 def _oldest(connection: Connection, *, without: Sequence[str], limit: int) -> list[str]:
-    """The boards that were scraped longest ago, or never."""
+    """Return the boards that were scraped longest ago, or never."""
     query = (
         select(sources.c.id)
         .where(
@@ -163,7 +164,7 @@ def _oldest(connection: Connection, *, without: Sequence[str], limit: int) -> li
 
 
 def _matches(connection: Connection, source_ids: Sequence[str], *, since: datetime) -> int:
-    """How many listings of these boards have become matches since then."""
+    """Return how many listings of these boards have become matches since then."""
     is_listed = exists().where(
         listing_sources.c.listing_id == job_matches.c.listing_id,
         listing_sources.c.source_id.in_(list(source_ids)),
@@ -175,12 +176,12 @@ def _matches(connection: Connection, source_ids: Sequence[str], *, since: dateti
 
 
 def _is_busy(connection: Connection, state: dict[str, Any], *, now: datetime) -> bool:
-    """Whether the last step's boards are still to be polled, or their jobs to be judged."""
+    """Return whether the last step's boards are not polled or their jobs not evaluated yet."""
     step: list[str] = state.get("step") or []
     if not step:
         return False
     stepped_at = datetime.fromisoformat(state["stepped_at"])
-    if now - stepped_at > PATIENCE:
+    if now - stepped_at > STEP_TIMEOUT:
         return False
     unpolled = select(sources.c.id).where(
         sources.c.id.in_(step),

@@ -1,4 +1,4 @@
-"""The statements on listings and their links; one function, one statement."""
+"""SQL statements on listings and their links; one statement per function."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from sqlalchemy import (
 )
 
 from ingestion_pipeline.companies.states import ListingStatus
-from ingestion_pipeline.engine.polling.protocol import Placed
+from ingestion_pipeline.engine.polling.protocol import SinglePageSnapshot
 from ingestion_pipeline.store.bulk import row_source
 from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.tables import job_listings, job_matches, listing_sources, sources
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 
 WITHDRAWN = "withdrawn"
-LOCK = 0x1157  # of all who write listings; nobody else may use it
+LOCK = 0x1157  # id of the advisory lock of all writers of listings; reserved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPosting:
-    """A posting of a board that stands already."""
+    """A stored posting of a board: the link between a board and a listing."""
 
     id: int
     listing_id: int
@@ -46,36 +46,36 @@ class StoredPosting:
     available: bool
 
     @property
-    def is_there(self) -> bool:
-        """Whether the last complete listing had it."""
+    def is_listed(self) -> bool:
+        """Return whether the last complete listing had it."""
         return self.available and not self.missing
 
 
 def lock_listings(connection: Connection) -> None:
-    """Nobody else writes listings until the transaction ends.
+    """Take the lock on all listings until the transaction ends.
 
-    Which postings are one is found out by URL and by words together: no single row stands for all
-    that two boards could say at the same moment. On SQLite there is one writer anyway.
+    Postings are matched by URL and by text together: no single row could be locked for all that two
+    boards may deliver at the same moment. SQLite has one writer anyway.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
 
 
-def known_links(
+def existing_links(
     connection: Connection, source_ids: Collection[str]
 ) -> dict[tuple[str, str], StoredPosting]:
-    """All links of these boards, by (source, key)."""
+    """Return all links of these boards, by (source, key)."""
     if not source_ids:
         return {}
     columns = [listing_sources.c[name] for name in StoredPosting.__slots__]
     query = select(*columns).where(listing_sources.c.source_id.in_(list(source_ids)))
     links = [StoredPosting(**row) for row in connection.execute(query).mappings()]
-    return {(one.source_id, one.external_key): one for one in links}
+    return {(link.source_id, link.external_key): link for link in links}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A listing that a new posting may be."""
+    """A stored listing that a new posting may belong to."""
 
     id: int
     url_key: str | None
@@ -87,43 +87,43 @@ class Candidate:
 def candidates(
     connection: Connection, *, url_keys: Collection[str], fingerprints: Collection[str]
 ) -> list[Candidate]:
-    """The listings with one of these URLs or words, oldest first."""
+    """Return the listings with one of these URL keys or fingerprints, oldest first."""
     if not url_keys and not fingerprints:
         return []
     columns = [job_listings.c[name] for name in Candidate.__slots__]
-    by_url = _given(connection, "by_url", url_keys)
-    by_words = _given(connection, "by_words", fingerprints)
+    by_url = _key_rows(connection, "by_url", url_keys)
+    by_words = _key_rows(connection, "by_words", fingerprints)
     same_url = job_listings.c.url_key.in_(select(by_url.c.key))
     same_words = job_listings.c.fingerprint.in_(select(by_words.c.key))
-    # Two questions: joined by OR, neither index would be used.
-    found = [
+    # Two queries: joined by OR, neither index would be used.
+    matches = [
         row
         for condition in (same_url, same_words)
         for row in connection.execute(select(*columns).where(condition)).mappings()
     ]
-    unique = {row["id"]: Candidate(**row) for row in found}
+    unique = {row["id"]: Candidate(**row) for row in matches}
     return [unique[id_] for id_ in sorted(unique)]
 
 
-def _given(connection: Connection, name: str, keys: Collection[str]) -> Any:  # noqa: ANN401 - a CTE
+def _key_rows(connection: Connection, name: str, keys: Collection[str]) -> Any:  # noqa: ANN401 - a CTE
     return row_source(connection, {"key": String(64)}, [(key,) for key in sorted(keys)], name)
 
 
 def links_of(
     connection: Connection, listing_ids: Collection[int]
 ) -> dict[int, list[tuple[str, str, bool]]]:
-    """By listing, its links as (source, key, available)."""
-    found: dict[int, list[tuple[str, str, bool]]] = {}
+    """Return the links of each listing as (source, key, available)."""
+    by_listing: dict[int, list[tuple[str, str, bool]]] = {}
     if not listing_ids:
-        return found
-    given = row_source(connection, {"id": Id}, [(one,) for one in sorted(listing_ids)], "given")
+        return by_listing
+    requested = row_source(connection, {"id": Id}, [(id_,) for id_ in sorted(listing_ids)], "given")
     links = listing_sources.c
     query = select(links.listing_id, links.source_id, links.external_key, links.available).join(
-        given, given.c.id == links.listing_id
+        requested, requested.c.id == links.listing_id
     )
     for listing_id, source_id, key, available in connection.execute(query):
-        found.setdefault(listing_id, []).append((source_id, key, available))
-    return found
+        by_listing.setdefault(listing_id, []).append((source_id, key, available))
+    return by_listing
 
 
 _LISTING: dict[str, Any] = {
@@ -155,16 +155,16 @@ _LISTING: dict[str, Any] = {
 def insert_listings(
     connection: Connection, new: Sequence[Mapping[str, Any]], *, now: datetime
 ) -> dict[str, int]:
-    """The ids of the listings that were not there before, by their `origin_key`."""
+    """Insert listings; return the ids of those that did not exist, by `origin_key`."""
     if not new:
         return {}
-    rows = [[one.get(name) for name in _LISTING] for one in new]
-    given = row_source(connection, _LISTING, rows, "given")
+    rows = [[listing.get(name) for name in _LISTING] for listing in new]
+    new_rows = row_source(connection, _LISTING, rows, "given")
     moment = literal(now, UtcDateTime())
-    found = select(*given.c, literal(ListingStatus.OPEN.value), moment, moment).where(true())
+    selection = select(*new_rows.c, literal(ListingStatus.OPEN.value), moment, moment).where(true())
     statement = (
         insert_into(connection, job_listings)
-        .from_select([*_LISTING, "status", "first_seen_at", "changed_at"], found)
+        .from_select([*_LISTING, "status", "first_seen_at", "changed_at"], selection)
         .on_conflict_do_nothing()
         .returning(job_listings.c.origin_key, job_listings.c.id)
     )
@@ -184,20 +184,20 @@ _LINK: dict[str, Any] = {
 
 
 def insert_links(connection: Connection, new: Sequence[tuple[Any, ...]], *, now: datetime) -> None:
-    """The links stand, first seen now; each is given as the columns of `_LINK`."""
+    """Insert links, first seen now; each is a tuple of the columns of `_LINK`."""
     if not new:
         return
-    given = row_source(connection, _LINK, new, "given")
+    new_rows = row_source(connection, _LINK, new, "given")
     moment = literal(now, UtcDateTime())
-    found = select(*given.c, moment, moment).where(true())  # SQLite wants a WHERE here
+    selection = select(*new_rows.c, moment, moment).where(true())  # SQLite requires a WHERE here
     connection.execute(
         insert_into(connection, listing_sources)
-        .from_select([*_LINK, "first_seen_at", "last_seen_at"], found)
+        .from_select([*_LINK, "first_seen_at", "last_seen_at"], selection)
         .on_conflict_do_nothing(index_elements=["source_id", "external_key"])
     )
 
 
-_SAID = ("url", "content_hash", "stated", "ingestion_id")
+_LINK_VALUES = ("url", "content_hash", "stated", "ingestion_id")
 
 
 def update_links(
@@ -206,35 +206,35 @@ def update_links(
     *,
     now: datetime,
 ) -> None:
-    """The links (id, url, hash, stated, by whom) say what their board says now, and are there."""
+    """Update links (id, url, hash, stated, ingestion id) and mark them available."""
     if not changed:
         return
-    columns = {"id": Id} | {name: _LINK[name] for name in _SAID}
+    columns = {"id": Id} | {name: _LINK[name] for name in _LINK_VALUES}
     rows = sorted(changed, key=lambda row: row[0])
-    given = row_source(connection, columns, rows, "given")
+    updates = row_source(connection, columns, rows, "given")
     connection.execute(
         update(listing_sources)
-        .where(listing_sources.c.id == given.c.id)
+        .where(listing_sources.c.id == updates.c.id)
         .values(
-            {name: given.c[name] for name in _SAID}
+            {name: updates.c[name] for name in _LINK_VALUES}
             | {"missing": 0, "available": True, "last_seen_at": now}
         )
     )
 
 
 def note_missing(connection: Connection, missed: Sequence[tuple[int, datetime, bool]]) -> None:
-    """One complete listing more lacked these links (id, last seen, whether it is still there)."""
+    """Increment the missing count of links (id, last seen, whether still available)."""
     if not missed:
         return
     columns = {"id": Id, "last_seen_at": UtcDateTime(), "available": Boolean()}
-    given = row_source(connection, columns, sorted(missed), "given")
+    updates = row_source(connection, columns, sorted(missed), "given")
     connection.execute(
         update(listing_sources)
-        .where(listing_sources.c.id == given.c.id)
+        .where(listing_sources.c.id == updates.c.id)
         .values(
             missing=listing_sources.c.missing + 1,
-            available=given.c.available,
-            last_seen_at=given.c.last_seen_at,
+            available=updates.c.available,
+            last_seen_at=updates.c.last_seen_at,
         )
     )
 
@@ -243,10 +243,10 @@ def first_syncs(connection: Connection, ids: Collection[int]) -> dict[int, datet
     """Return when each of these open listings came, if it came with its board's first sync."""
     if not ids:
         return {}
-    given = row_source(connection, {"id": Id}, [(id_,) for id_ in sorted(set(ids))], "given")
+    requested = row_source(connection, {"id": Id}, [(id_,) for id_ in sorted(set(ids))], "given")
     query = (
         select(job_listings.c.id, job_listings.c.first_seen_at)
-        .join(given, given.c.id == job_listings.c.id)
+        .join(requested, requested.c.id == job_listings.c.id)
         .join(sources, sources.c.id == job_listings.c.source_id)
         .where(
             job_listings.c.status == ListingStatus.OPEN.value,
@@ -257,11 +257,11 @@ def first_syncs(connection: Connection, ids: Collection[int]) -> dict[int, datet
 
 
 def stored_listings(connection: Connection, ids: Collection[int]) -> dict[int, dict[str, Any]]:
-    """The listings as they stand, by id."""
+    """Return the stored listings by id."""
     if not ids:
         return {}
-    given = row_source(connection, {"id": Id}, [(one,) for one in sorted(ids)], "given")
-    query = select(job_listings).join(given, given.c.id == job_listings.c.id)
+    requested = row_source(connection, {"id": Id}, [(id_,) for id_ in sorted(ids)], "given")
+    query = select(job_listings).join(requested, requested.c.id == job_listings.c.id)
     return {row["id"]: dict(row) for row in connection.execute(query).mappings()}
 
 
@@ -275,29 +275,31 @@ _UPDATED = [
 def update_listings(
     connection: Connection, changed: Sequence[Mapping[str, Any]], *, now: datetime
 ) -> None:
-    """The listings say something else from now on; each is given whole, with its id."""
+    """Update listings; each is a complete row with its id."""
     if not changed:
         return
     columns = {"id": Id} | {name: _LISTING[name] for name in _UPDATED}
-    rows = [[one[name] for name in columns] for one in changed]
-    given = row_source(connection, columns, sorted(rows, key=lambda row: row[0]), "given")
+    rows = [[listing[name] for name in columns] for listing in changed]
+    updates = row_source(connection, columns, sorted(rows, key=lambda row: row[0]), "given")
     connection.execute(
         update(job_listings)
-        .where(job_listings.c.id == given.c.id)
-        .values({name: given.c[name] for name in _UPDATED} | {"changed_at": now})
+        .where(job_listings.c.id == updates.c.id)
+        .values({name: updates.c[name] for name in _UPDATED} | {"changed_at": now})
     )
 
 
-def place_listings(connection: Connection, placed: Sequence[Placed]) -> None:
-    """What these ingestions wrote was read from their snapshots."""
+def place_listings(connection: Connection, placed: Sequence[SinglePageSnapshot]) -> None:
+    """Set the snapshot that each ingestion's listings were parsed from."""
     columns = {"source_id": String(120), "ingestion_id": Id, "snapshot_id": Id}
-    rows = [(one.source_id, one.ingestion_id, one.snapshot_id) for one in placed]
-    given = row_source(connection, columns, rows, "given")
-    # Through the links: they are found by their board, listings are not.
+    rows = [
+        (placement.source_id, placement.ingestion_id, placement.snapshot_id) for placement in placed
+    ]
+    placements = row_source(connection, columns, rows, "given")
+    # Joined through the links: they have an index on the board, listings do not.
     written = (
-        select(listing_sources.c.listing_id, given.c.ingestion_id, given.c.snapshot_id)
-        .join(given, given.c.source_id == listing_sources.c.source_id)
-        .where(listing_sources.c.ingestion_id == given.c.ingestion_id)
+        select(listing_sources.c.listing_id, placements.c.ingestion_id, placements.c.snapshot_id)
+        .join(placements, placements.c.source_id == listing_sources.c.source_id)
+        .where(listing_sources.c.ingestion_id == placements.c.ingestion_id)
         .cte("written")
     )
     connection.execute(
@@ -318,20 +320,20 @@ def close_listings(
     now: datetime,
     is_listed: bool = False,
 ) -> list[int]:
-    """Those of these that no board lists any more are closed, for that reason; which.
+    """Close those listings that no board lists any more; return their ids.
 
     With `is_listed` those that a board still lists are closed, too.
     """
     if not ids:
         return []
-    given = row_source(connection, {"id": Id}, [(one,) for one in sorted(ids)], "given")
+    requested = row_source(connection, {"id": Id}, [(id_,) for id_ in sorted(ids)], "given")
     has_board = exists().where(
         listing_sources.c.listing_id == job_listings.c.id, listing_sources.c.available
     )
     statement = (
         update(job_listings)
         .where(
-            job_listings.c.id.in_(select(given.c.id)),
+            job_listings.c.id.in_(select(requested.c.id)),
             job_listings.c.status == ListingStatus.OPEN.value,
             *(() if is_listed else (~has_board,)),
         )
@@ -342,7 +344,7 @@ def close_listings(
 
 
 def withdraw_matches(connection: Connection, ids: Collection[int], *, now: datetime) -> None:
-    """What was closed is no match any more."""
+    """Withdraw the matches of closed listings."""
     if not ids:
         return
     connection.execute(
@@ -353,14 +355,14 @@ def withdraw_matches(connection: Connection, ids: Collection[int], *, now: datet
 
 
 def reopen_listings(connection: Connection, ids: Collection[int], *, now: datetime) -> list[int]:
-    """Those of these that were closed are open again; which."""
+    """Reopen those listings that were closed; return their ids."""
     if not ids:
         return []
-    given = row_source(connection, {"id": Id}, [(one,) for one in sorted(ids)], "given")
+    requested = row_source(connection, {"id": Id}, [(id_,) for id_ in sorted(ids)], "given")
     statement = (
         update(job_listings)
         .where(
-            job_listings.c.id.in_(select(given.c.id)),
+            job_listings.c.id.in_(select(requested.c.id)),
             job_listings.c.status == ListingStatus.CLOSED.value,
         )
         .values(
@@ -368,7 +370,7 @@ def reopen_listings(connection: Connection, ids: Collection[int], *, now: dateti
             closed_at=None,
             closed_reason=None,
             changed_at=now,
-            # judged anew: its match was withdrawn
+            # to be evaluated again: its match was withdrawn
             judged_as=None,
             verdict=None,
         )

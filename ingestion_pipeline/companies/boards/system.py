@@ -1,4 +1,4 @@
-"""Boards as a polled system: answers by platform, listings as readings, jobs as rows."""
+"""The polled system of job boards: requests by platform, readings, ingestion."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from ingestion_pipeline.companies.boards.plan import BoardListing
 from ingestion_pipeline.companies.boards.posting import MARK, reading_from_bytes, reading_to_bytes
 from ingestion_pipeline.companies.boards.rows import place_listings
 from ingestion_pipeline.companies.platforms import JobBoard, platform
-from ingestion_pipeline.engine.polling.protocol import Ingested, Placed, PolledReading
+from ingestion_pipeline.engine.polling.protocol import (
+    IngestResult,
+    PolledReading,
+    SinglePageSnapshot,
+)
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.pages.visits.page import StoredPage
 from ingestion_pipeline.settings import Settings
@@ -21,31 +25,31 @@ from ingestion_pipeline.sources import Source
 
 
 class BoardSystem:
-    """What job boards bring to polling."""
+    """Job boards as the polling engine sees them."""
 
     may_be_cut = True
 
-    def listing(self, source: Source) -> JobBoard:
-        """The source's board."""
+    def feed(self, source: Source) -> JobBoard:
+        """Return the source's configured board."""
         return platform(source.platform or "").configure(source.url, source.config)
 
-    def reader(self, source: Source) -> str:
-        """Platform, version and configuration."""
+    def parser_version(self, source: Source) -> str:
+        """Return platform, version and configuration as one string."""
         adapter = platform(source.platform or "")
         config = json.dumps(dict(source.config), sort_keys=True)
         return f"{adapter.name}:{adapter.version}:{config}"
 
     def pace(self, source: Source, settings: Settings) -> Pace:  # noqa: ARG002  no platform publishes a rate
-        """Our own floor."""
+        """Return the configured minimum delay."""
         return Pace(delay_seconds=settings.hosts.delay_seconds)
 
     def honours_robots(self, source: Source) -> bool:
-        """All but documented APIs, and where an operator decided otherwise."""
+        """Return False for documented APIs and where an operator decided to ignore robots.txt."""
         return platform(source.platform or "").honours_robots and not source.ignores_robots
 
     def read(self, source: Source, pages: Sequence[StoredPage]) -> bytes:
-        """Every listing the pages state."""
-        reading = self.listing(source).read(
+        """Return every listing of the pages, serialised."""
+        reading = self.feed(source).read(
             [page.body for page in pages],
             content_types=[page.content_type for page in pages],
             urls=[page.url for page in pages],
@@ -54,7 +58,7 @@ class BoardSystem:
         return reading_to_bytes(reading)
 
     def size(self, reading: bytes) -> int:
-        """One row a listing, roughly."""
+        """Return the number of listings, an estimate of the rows to write."""
         return reading.count(MARK)
 
     def ingest(
@@ -64,19 +68,21 @@ class BoardSystem:
         *,
         now: datetime,
         settings: Settings,
-    ) -> Sequence[Ingested]:
-        """Listings, their links, and the tasks that judge them."""
+    ) -> Sequence[IngestResult]:
+        """Write listings, their links, and their evaluation tasks."""
         listings = [
             BoardListing.of(
-                one.task,
-                one.source,
-                reading_from_bytes(one.reading),
-                ingestion_id=one.ingestion_id,
+                polled.task,
+                polled.source,
+                reading_from_bytes(polled.reading),
+                ingestion_id=polled.ingestion_id,
             )
-            for one in readings
+            for polled in readings
         ]
         return ingest_boards(connection, listings, now=now, settings=settings)
 
-    def place(self, connection: Connection, placed: Sequence[Placed]) -> None:
-        """Listings know the body that states them."""
-        place_listings(connection, placed)
+    def link_snapshots(
+        self, connection: Connection, snapshots: Sequence[SinglePageSnapshot]
+    ) -> None:
+        """Set the snapshot that each listing was parsed from."""
+        place_listings(connection, snapshots)

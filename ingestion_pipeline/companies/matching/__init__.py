@@ -1,5 +1,5 @@
-"""Listings enter, each with what its board states; verdicts leave, and matches with their reason.
+"""Evaluates listings against a profile: filter, score, decision, matches and notices.
 
-Filter, score and adjustments are pure functions of a listing, a profile and a moment. Where
-listings come from, and how a company is analysed, does not belong here.
+Filter, score and adjustments are pure functions of a listing, a profile and a moment. Polling of
+boards and analysis of companies belong to other packages.
 """

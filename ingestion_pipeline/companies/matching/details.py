@@ -1,6 +1,7 @@
-"""The cheap model cuts a posting out of its page: it points at words, and the words are the page's.
+"""Reads the rest of a listing from its own page or the platform's API.
 
-It says with which words the description begins and ends; only if both stand on the page is it cut.
+Where the page has no structured data, the cheap model marks the first and last words of the
+description; the text between is cut out only if both appear on the page.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from ingestion_pipeline.sources import Source
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 
 CALL_SITE = "scrape_listing"
-LEAST_DETAIL_CHARACTERS = 100
+MIN_CUT_CHARACTERS = 100
 _FIELDS = ("first_words", "last_words", "company", "location", "salary")
 SCHEMA = AnswerSchema(
     name="listing_detail",
@@ -56,46 +57,46 @@ menus, other jobs or the form to apply. company, location, salary: as the page s
 )
 
 
-class DetailAsker:
-    """Asks the cheap model where on a page the posting is."""
+class DetailExtractor:
+    """Extractor of a posting from its page with the cheap model."""
 
     def __init__(self, client: ModelClient) -> None:
         self._client = client
 
     async def columns(self, text: str, *, source_id: str | None) -> Mapping[str, Any]:
-        """The columns of the listing that the page proves; the whole text if nothing helps."""
+        """Return the listing's columns that the page proves; the whole text if nothing helps."""
         question = Question(
             prompt=PROMPT, schema=SCHEMA, page=PageText(text=text), extractor_version="detail 1"
         )
         billing = Billing(call_site=CALL_SITE, source_id=source_id)
-        answer = await self._client.ask(question, billing, rungs=[ModelTier.CHEAP])
+        answer = await self._client.ask(question, billing, tiers=[ModelTier.CHEAP])
         if not isinstance(answer, Answered):
             return {"description": text}
         return proved_columns(answer.data, text)
 
 
 def proved_columns(answer: Mapping[str, Any], text: str) -> dict[str, Any]:
-    """What of an answer stands in the text."""
+    """Return the parts of an answer that appear in the text, as columns."""
     stated = {"company_name": stated_company(answer["company"]), "location": answer["location"]}
-    found: dict[str, Any] = {
+    columns: dict[str, Any] = {
         column: value for column, value in stated.items() if value and ground(value, text).is_proof
     }
-    found["description"] = _cut(answer, text)
+    columns["description"] = _cut(answer, text)
     if answer["salary"] and ground(answer["salary"], text).is_proof:
         salary = salary_in(answer["salary"])
-        found |= {"salary": dict(salary_as_dict(salary))} if salary else {}
-    return found
+        columns |= {"salary": dict(salary_as_dict(salary))} if salary else {}
+    return columns
 
 
 def _cut(answer: Mapping[str, Any], text: str) -> str:
     first, last = (ground(answer[name], text) for name in ("first_words", "last_words"))
-    if first.start is None or last.end is None or last.end - first.start < LEAST_DETAIL_CHARACTERS:
+    if first.start is None or last.end is None or last.end - first.start < MIN_CUT_CHARACTERS:
         return text
     return text[first.start : last.end]
 
 
-LEAST_CHARACTERS = 100  # a shorter text is no description of a job
-MOST_CHARACTERS = 60_000
+MIN_CHARACTERS = 100  # a shorter text is not a job description
+MAX_CHARACTERS = 60_000
 GONE = frozenset({"http_404", "http_410", "soft_not_found"})
 FORBIDDEN = "blocked_by_robots"
 _PARTS = ("main", "[role=main]", "article")
@@ -103,32 +104,34 @@ _PARTS = ("main", "[role=main]", "article")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detail:
-    """Where the rest of a listing is, and whether its board's own adapter reads it."""
+    """Where the rest of a listing is, and whether its board's own adapter parses it."""
 
     visit: PageVisit
     honours_robots: bool
-    is_the_boards: bool
+    is_from_platform: bool
 
 
 def detail_of(work: ListingWork, source: Source, *, external_id: str | None) -> Detail | None:
-    """The platform's own answer for the listing, else its page; None if it has none of its own."""
+    """Return the platform's API request for the listing, else its page; None if it has neither."""
     listing = work.listing
-    asked = None
+    request = None
     try:
         adapter = platform(source.platform or "")
         board = adapter.configure(source.url, source.config)
         stated = Listing(external_id=external_id, title=listing.title, url=listing.url)
-        asked = board.detail_request(stated)
-        honours = adapter.honours_robots and not source.ignores_robots
-    except ValueError:  # its source is being mended; the page is there all the same
-        honours = True
-    if asked is not None and asked.body is None:
-        visit = PageVisit(url=asked.url, is_data=True)
-        return Detail(visit=visit, honours_robots=honours, is_the_boards=True)
+        request = board.detail_request(stated)
+        honours_robots = adapter.honours_robots and not source.ignores_robots
+    except ValueError:  # a bad source config; the page can still be fetched
+        honours_robots = True
+    if request is not None and request.body is None:
+        visit = PageVisit(url=request.url, is_data=True)
+        return Detail(visit=visit, honours_robots=honours_robots, is_from_platform=True)
     if listing.url is None or not work.has_own_page:
         return None
-    honours = not source.ignores_robots
-    return Detail(visit=PageVisit(url=listing.url), honours_robots=honours, is_the_boards=False)
+    honours_robots = not source.ignores_robots
+    return Detail(
+        visit=PageVisit(url=listing.url), honours_robots=honours_robots, is_from_platform=False
+    )
 
 
 async def read_detail(
@@ -137,27 +140,27 @@ async def read_detail(
     source: Source,
     *,
     now: datetime,
-    asker: DetailAsker | None = None,
+    extractor: DetailExtractor | None = None,
 ) -> Mapping[str, Any]:
-    """The columns that the answer fills; what it does not state is not among them."""
+    """Return the columns that the response fills; fields it does not state are left out."""
     listing = _stated(answer, detail, source, now)
     if listing is not None:
         return _columns(listing)
     text = main_text(decode(answer.body, answer.content_type), url=answer.final_url)
-    if len(text.strip()) < LEAST_CHARACTERS:
+    if len(text.strip()) < MIN_CHARACTERS:
         raise Transient(
             f"{answer.url} has {len(text.strip())} characters of text: no description; it may need"
             " a browser, or a board of another platform",
             code="no_description",
         )
-    if asker is not None:
-        return await asker.columns(text, source_id=source.id)
+    if extractor is not None:
+        return await extractor.columns(text, source_id=source.id)
     return {"description": text}
 
 
 def _stated(answer: NewPage, detail: Detail, source: Source, now: datetime) -> Listing | None:
-    """The posting as the platform or the page states it for machines; None if neither does."""
-    if detail.is_the_boards:
+    """Return the posting as the platform or embedded data states it; None if neither does."""
+    if detail.is_from_platform:
         board = platform(source.platform or "").configure(source.url, source.config)
     else:
         board = jsonld.configure(answer.final_url, {})
@@ -169,12 +172,12 @@ def _stated(answer: NewPage, detail: Detail, source: Source, now: datetime) -> L
             now=now,
         )
     except WorkError as error:
-        if detail.is_the_boards or not isinstance(error, Permanent):
+        if detail.is_from_platform or not isinstance(error, Permanent):
             raise
         return None
-    if len(reading.records) != 1 and not detail.is_the_boards:
-        return None  # a page of many postings: which is ours it does not say
-    return next((one for one in reading.records if one.description), None)
+    if len(reading.records) != 1 and not detail.is_from_platform:
+        return None  # several postings: it is unknown which one is meant
+    return next((record for record in reading.records if record.description), None)
 
 
 def _columns(listing: Listing) -> dict[str, Any]:
@@ -184,23 +187,23 @@ def _columns(listing: Listing) -> dict[str, Any]:
 
 
 def main_text(html: str, *, url: str | None = None) -> str:
-    """The main part of a page as Markdown, or all of it where none is marked.
+    """Return the main part of a page as Markdown, or the whole page if none is marked.
 
     Raises:
         Permanent: the page would take the parser too long; see `parse_html`.
     """
     tree = parse_html(html)
     for selector in _PARTS:
-        found = tree.css(selector)
-        if len(found) == 1 and (part := found[0].html):
+        nodes = tree.css(selector)
+        if len(nodes) == 1 and (part := nodes[0].html):
             text = to_markdown(part, url=url)
-            if len(text.strip()) >= LEAST_CHARACTERS:
-                return text[:MOST_CHARACTERS]
-    return to_markdown(html, url=url)[:MOST_CHARACTERS]
+            if len(text.strip()) >= MIN_CHARACTERS:
+                return text[:MAX_CHARACTERS]
+    return to_markdown(html, url=url)[:MAX_CHARACTERS]
 
 
 def with_detail(work: ListingWork, scraped: Mapping[str, Any]) -> ListingWork:
-    """The work with what its page states, where its list said nothing; it has its data now."""
+    """Return the work with the page's values where its list had none; it has its data now."""
     listing = work.listing
     remote = scraped.get("remote")
     location = scraped.get("location")

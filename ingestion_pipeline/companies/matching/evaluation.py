@@ -1,4 +1,4 @@
-"""The strong model's opinion of a listing: a score by schema, its skills proved by the listing."""
+"""Evaluates listings by rules, or with the strong model's score grounded in the listing."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from ingestion_pipeline.tasks.errors import Resource, classify
 
 CALL_SITE = "match_listing"
 MAX_CHARACTERS = 30_000
-MOST_SKILLS = 30
+MAX_SKILLS = 30
 NOTE_CHARACTERS = 300
 _SKILLS = {
     "type": "array",
-    "maxItems": MOST_SKILLS,
+    "maxItems": MAX_SKILLS,
     "items": {
         "type": "object",
         "properties": {"skill": {"type": "string"}, "quote": {"type": "string"}},
@@ -78,7 +78,7 @@ The candidate:
 
 
 class ModelScorer:
-    """Asks the strong model about listings for one profile."""
+    """Scorer of listings for one profile with the strong model."""
 
     def __init__(self, client: ModelClient, profile: Profile) -> None:
         self._client = client
@@ -90,7 +90,7 @@ class ModelScorer:
         )
 
     async def score(self, listing: ListedJob, *, source_id: str | None) -> BaseScore | None:
-        """The base score; None where the model gives no usable answer.
+        """Return the base score; None if the model gives no usable answer.
 
         Raises:
             Resource: no quota is left, or the server is busy: the listing waits.
@@ -101,11 +101,11 @@ class ModelScorer:
             prompt=self._prompt,
             schema=SCHEMA,
             page=page,
-            # The candidate is part of the question, and prompts are known by their version alone.
+            # The prompt contains the candidate, and prompts are identified by their version alone.
             extractor_version=f"match 1 {self._profile.hash[:16]}",
         )
         billing = Billing(call_site=CALL_SITE, source_id=source_id)
-        answer = await self._client.ask(question, billing, rungs=[ModelTier.STRONG])
+        answer = await self._client.ask(question, billing, tiers=[ModelTier.STRONG])
         match answer:
             case Answered():
                 return self._checked(answer, text)
@@ -117,51 +117,51 @@ class ModelScorer:
         own = {name.lower(): name for name in self._profile.skills}
         matched = list(_proved(data["skills_matched"], text))
         missing = list(_proved(data["skills_missing"], text))
-        kept = [
-            Skill(name=own[one.name.lower()], start=one.start, end=one.end)
-            for one in matched
-            if one.name.lower() in own
+        own_skills = [
+            Skill(name=own[skill.name.lower()], start=skill.start, end=skill.end)
+            for skill in matched
+            if skill.name.lower() in own
         ]
-        lacking = [one for one in missing if one.name.lower() not in own]
-        named = [str(one["skill"]) for key in _LISTS for one in data[key]]
-        proved = {one.name.lower() for one in (*kept, *lacking)}
+        lacking = [skill for skill in missing if skill.name.lower() not in own]
+        named = [str(entry["skill"]) for key in _LISTS for entry in data[key]]
+        proved = {skill.name.lower() for skill in (*own_skills, *lacking)}
         return BaseScore(
             score=int(data["score"]),
             method="model",
             model=answer.model,
-            matched=_each_once(kept),
+            matched=_each_once(own_skills),
             missing=_each_once(lacking),
             notes=" ".join(str(data["summary"]).split())[:NOTE_CHARACTERS],
-            dropped=tuple(one[:80] for one in named if one.lower() not in proved),
+            dropped=tuple(name[:80] for name in named if name.lower() not in proved),
         )
 
 
 _LISTS = ("skills_matched", "skills_missing")
 
 
-def _proved(given: list[Mapping[str, str]], text: str) -> Iterator[Skill]:
-    """Those that stand in the listing themselves, or whose quote does and speaks of them."""
-    for one in given:
-        skill = " ".join(one["skill"].split())[:80]
-        found = ground(skill, text)
-        if not found.is_proof and (quoted := ground(one["quote"], text)).is_proof:
-            found = quoted if _is_said(skill, one["quote"]) else found
-        if skill and found.is_proof:
-            yield Skill(name=skill, start=found.start, end=found.end)
+def _proved(entries: list[Mapping[str, str]], text: str) -> Iterator[Skill]:
+    """Yield the skills that appear in the listing, or whose quote does and mentions them."""
+    for entry in entries:
+        skill = " ".join(entry["skill"].split())[:80]
+        grounding = ground(skill, text)
+        if not grounding.is_proof and (quoted := ground(entry["quote"], text)).is_proof:
+            grounding = quoted if _mentions(skill, entry["quote"]) else grounding
+        if skill and grounding.is_proof:
+            yield Skill(name=skill, start=grounding.start, end=grounding.end)
 
 
-def _is_said(skill: str, quote: str) -> bool:
-    """Whether the quote is about the skill: it has every word of it, in whatever order."""
+def _mentions(skill: str, quote: str) -> bool:
+    """Return whether the quote is about the skill: it has every word of it, in any order."""
     words = re.findall(r"\w{2,}", skill.lower())
     return bool(words) and set(words) <= set(re.findall(r"\w+", quote.lower()))
 
 
 def _each_once(skills: list[Skill]) -> tuple[Skill, ...]:
-    return tuple({one.name.lower(): one for one in reversed(skills)}.values())[::-1]
+    return tuple({skill.name.lower(): skill for skill in reversed(skills)}.values())[::-1]
 
 
 def _page(text: str, listing: ListedJob) -> str:
-    """The words that prove first, so that places in them are places in the listing."""
+    """Return the text first, so that offsets in it are offsets in the listing, then the facts."""
     facts = [f"Company: {listing.company}"] if listing.company else []
     facts += [f"Locations: {'; '.join(listing.locations)}"] if listing.locations else []
     return "\n\n".join([text, "\n".join(facts)]) if facts else text
@@ -179,12 +179,12 @@ def _profile_text(profile: Profile) -> str:
 
 
 NO_PROFILE = "no_profile"
-NO_PROFILE_WAIT = timedelta(hours=1)  # it is due at once when there is one: see `waiting`
+NO_PROFILE_WAIT = timedelta(hours=1)  # due at once when there is one: see `make_due_for_profile`
 UNANALYSED = frozenset({CompanyStatus.PENDING, CompanyStatus.ANALYZING})
 
 
-class Analyst:
-    """Judges listings by one set of rules; with a scorer the strong model is asked."""
+class ListingEvaluator:
+    """Evaluator of listings by one set of rules, and by the strong model if it has a scorer."""
 
     def __init__(
         self,
@@ -201,11 +201,11 @@ class Analyst:
 
     @property
     def is_pure(self) -> bool:
-        """Whether nobody has to be asked."""
+        """Return whether evaluation needs no model."""
         return self._scorer is None
 
-    def judged(self, work: ListingWork) -> Evaluated | NotEvaluated:
-        """The listing with its verdict by rules, or what it waits for."""
+    def evaluate_by_rules(self, work: ListingWork) -> Evaluated | NotEvaluated:
+        """Return the listing with its decision by rules, or what it waits for."""
         try:
             work = self._filtered(work)
             if next_stage(work.state) is ListingStage.SAVE:
@@ -216,10 +216,10 @@ class Analyst:
         except Exception as error:
             return _failed(work, error)
 
-    async def analysed(self, work: ListingWork) -> Evaluated | NotEvaluated:
-        """The same with the model's opinion; rules where it has none."""
+    async def evaluate(self, work: ListingWork) -> Evaluated | NotEvaluated:
+        """Return the listing evaluated with the model's score; by rules if it gives none."""
         if self._scorer is None:
-            return self.judged(work)
+            return self.evaluate_by_rules(work)
         try:
             work = self._filtered(work)
             if next_stage(work.state) is ListingStage.SAVE:
@@ -241,10 +241,10 @@ class Analyst:
         return replace(base, notes="the model gave no usable answer")
 
     def _matched(self, work: ListingWork, base: BaseScore) -> Evaluated:
-        found = match_result(
+        match = match_result(
             work.listing, self._rules.profile, base, self._rules.settings.match, at=work.at
         )
-        return Evaluated(work=replace(work, state=replace(work.state, match=found)))
+        return Evaluated(work=replace(work, state=replace(work.state, match=match)))
 
     def _reason_to_wait(self, work: ListingWork) -> Resource | None:
         if self._lacking is not None:
@@ -253,7 +253,7 @@ class Analyst:
         return self._company_wait(work, self._clock.now())
 
     def _company_wait(self, work: ListingWork, now: datetime) -> Resource | None:
-        """A listing waits for its company's data a few times, if somebody is to bring them."""
+        """Return an error to wait for the company's data, a few times, if an analysis is coming."""
         settings = self._rules.settings.match
         is_new = work.company_status is None and work.company_id is None and company_id_of(work)
         is_coming = work.company_status in UNANALYSED or is_new
@@ -263,9 +263,9 @@ class Analyst:
             or work.company_waits >= settings.company_waits
         ):
             return None
-        said = f"its company is not analysed yet; it waits, {work.company_waits + 1} times by now"
+        message = f"its company is not analysed yet; wait {work.company_waits + 1}"
         until = now + timedelta(seconds=settings.company_wait_seconds)
-        return Resource(said, until=until, code=WAITS_FOR_COMPANY)
+        return Resource(message, until=until, code=WAITS_FOR_COMPANY)
 
 
 def _failed(work: ListingWork, error: Exception) -> NotEvaluated:

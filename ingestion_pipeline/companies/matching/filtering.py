@@ -1,9 +1,9 @@
-"""What speaks against a listing before anything is asked of a model: rejections, then strikes.
+"""Filters listings before a model is asked: rejections first, then strikes.
 
-One rejection is the end, and the first in this order is named: job type, seniority, company,
-keywords, salary, commission only, way of working, deadline, age, forbidden technology. Else
-strikes are added up, and `filter.strike_threshold` of them filter. What a listing does not state
-never counts against it, so that one with no data passes.
+One rejection is final, and the first in this order is named: job type, seniority, company,
+keywords, salary, commission only, work mode, deadline, age, forbidden technology. Otherwise strikes
+are added up, and `filter.strike_threshold` of them filter the listing. What a listing does not
+state never counts against it, so a listing with no data passes.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ingestion_pipeline.urls import BadUrl, host_of
 
 HARD = "rejection"
 STRIKE = "strike"
-LEAST_TYPE_LETTERS = 4  # shorter words mean too much in a description
-NEAR_CHARACTERS = 50  # between a type of job and the word that says it is one
-LONGEST_ROLE_WORD = 12  # "opportunity" and what parts it from the next word
+MIN_TYPE_CHARACTERS = 4  # shorter words are too ambiguous in a description
+NEAR_CHARACTERS = 50  # between a job type and the word that refers to the role
+MAX_ROLE_WORD_CHARACTERS = 12  # "opportunity" and the separator after it
 STRIKES_SALARY = 2
-MOST_YEARS = 25  # more are the company's own
+MAX_YEARS = 25  # more are years of the company's history
 
 _ROLE_WORD = re.compile(
     r"\b(?:role|position|job|employment|opportunity|opening|engagement|assignment|hire|basis)\b",
@@ -44,7 +44,7 @@ _EXPERIENCE = re.compile(r"experience|hands-on|background|expertise", re.IGNOREC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterItem:
-    """One thing that speaks against it; a rejection has no points."""
+    """One rejection or strike; a rejection has no points."""
 
     category: str
     name: str
@@ -55,7 +55,7 @@ class FilterItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterResult:
-    """Whether it passed, and everything that spoke against it."""
+    """Whether the listing passed, and every item against it."""
 
     passed: bool
     strikes: int
@@ -64,33 +64,33 @@ class FilterResult:
 
     @property
     def rejected_by(self) -> str | None:
-        """The name of the rejection, or `strikes`; None if it passed."""
+        """Return the name of the rejection, or `strikes`; None if it passed."""
         if self.passed:
             return None
-        return next((one.name for one in self.items if one.category == HARD), "strikes")
+        return next((item.name for item in self.items if item.category == HARD), "strikes")
 
     def as_dict(self) -> dict[str, Any]:
-        """As it is stored."""
+        """Return the result as it is stored."""
         return {
             "passed": self.passed,
             "strikes": self.strikes,
             "threshold": self.threshold,
             "rejected_by": self.rejected_by,
-            "items": [asdict(one) for one in self.items],
+            "items": [asdict(item) for item in self.items],
         }
 
 
 def filter_listing(
     listing: ListedJob, profile: Profile, limits: Filter, *, at: datetime
 ) -> FilterResult:
-    """What the filter makes of the listing at that moment."""
-    judged = _Evaluated(listing, profile, limits, at)
+    """Return the filter's result for the listing at that moment."""
+    subject = _FilterInput(listing, profile, limits, at)
     for rejects in _REJECTIONS:
-        if (item := rejects(judged)) is not None:
+        if (item := rejects(subject)) is not None:
             return FilterResult(
                 passed=False, strikes=0, threshold=limits.strike_threshold, items=(item,)
             )
-    items = tuple(item for strikes in _STRIKES for item in strikes(judged))
+    items = tuple(item for strikes in _STRIKES for item in strikes(subject))
     total = sum(item.points for item in items)
     return FilterResult(
         passed=total < limits.strike_threshold,
@@ -103,10 +103,10 @@ def filter_listing(
 def stopped(
     profile: Profile, *, title: str, url: str | None, company: str | None
 ) -> FilterItem | None:
-    """Why nothing of the listing is even fetched, by the stop lists; None if it may be."""
+    """Return why the stop lists forbid fetching the listing; None if it may be fetched."""
     stop = profile.stop
-    if found := _company_part(stop.companies, company):
-        return _hard("stop_company", f"the company is on your stop list: {found}", company or "")
+    if name := _company_part(stop.companies, company):
+        return _hard("stop_company", f"the company is on your stop list: {name}", company or "")
     host = _host(url)
     for domain in stop.domains:
         if host == domain or host.endswith(f".{domain}"):
@@ -119,7 +119,7 @@ def stopped(
 
 
 @dataclass(frozen=True, slots=True)
-class _Evaluated:
+class _FilterInput:
     listing: ListedJob
     profile: Profile
     limits: Filter
@@ -134,27 +134,27 @@ def _strike(name: str, reason: str, points: int, detail: str = "") -> FilterItem
     return FilterItem(category=STRIKE, name=name, reason=reason, detail=detail[:200], points=points)
 
 
-def _job_type(judged: _Evaluated) -> FilterItem | None:
-    listing = judged.listing
+def _job_type(subject: _FilterInput) -> FilterItem | None:
+    listing = subject.listing
     stated = Text.of(listing.employment_type.replace("_", " ") if listing.employment_type else None)
-    for word in judged.profile.job_types_unwanted:
+    for word in subject.profile.job_types_unwanted:
         if find(word, listing.title_text):
             return _hard("job_type", f"you do not want {word}; the title says so", listing.title)
         if find(word, stated):
             return _hard("job_type", f"you do not want {word}; the board says so", stated.text)
-        if near := _said_of_the_role(word, listing):
+        if near := _role_context(word, listing):
             return _hard("job_type", f"you do not want {word}; the description says so", near)
     return None
 
 
-def _said_of_the_role(word: str, listing: ListedJob) -> str | None:
-    """The words around, where the description calls the role that."""
-    if len(word) < LEAST_TYPE_LETTERS or not listing.description:
+def _role_context(word: str, listing: ListedJob) -> str | None:
+    """Return the surrounding words where the description uses the word for the role."""
+    if len(word) < MIN_TYPE_CHARACTERS or not listing.description:
         return None
     text = Text.of(listing.description)
     for start, end in places(word, text):
-        first = max(0, start - NEAR_CHARACTERS - LONGEST_ROLE_WORD)
-        around = text.text[first : end + NEAR_CHARACTERS + LONGEST_ROLE_WORD]
+        first = max(0, start - NEAR_CHARACTERS - MAX_ROLE_WORD_CHARACTERS)
+        around = text.text[first : end + NEAR_CHARACTERS + MAX_ROLE_WORD_CHARACTERS]
         for role in _ROLE_WORD.finditer(around):
             gap = max(first + role.start() - end, start - first - role.end())
             if gap <= NEAR_CHARACTERS:
@@ -162,19 +162,19 @@ def _said_of_the_role(word: str, listing: ListedJob) -> str | None:
     return None
 
 
-def _seniority(judged: _Evaluated) -> FilterItem | None:
-    found = first_of(judged.profile.seniority.unwanted, judged.listing.title_text)
-    if found is None:
+def _seniority(subject: _FilterInput) -> FilterItem | None:
+    level = first_of(subject.profile.seniority.unwanted, subject.listing.title_text)
+    if level is None:
         return None
-    return _hard("seniority", f"you do not want {found}", judged.listing.title)
+    return _hard("seniority", f"you do not want {level}", subject.listing.title)
 
 
-def _company(judged: _Evaluated) -> FilterItem | None:
-    found = _company_part(judged.profile.stop.companies, judged.listing.company)
-    if found is None:
+def _company(subject: _FilterInput) -> FilterItem | None:
+    name = _company_part(subject.profile.stop.companies, subject.listing.company)
+    if name is None:
         return None
-    said = f"the company is on your stop list: {found}"
-    return _hard("company", said, judged.listing.company or "")
+    reason = f"the company is on your stop list: {name}"
+    return _hard("company", reason, subject.listing.company or "")
 
 
 def _company_part(names: tuple[str, ...], company: str | None) -> str | None:
@@ -182,31 +182,33 @@ def _company_part(names: tuple[str, ...], company: str | None) -> str | None:
     return next((name for name in names if lower and name.lower() in lower), None)
 
 
-def _keywords(judged: _Evaluated) -> FilterItem | None:
-    for keyword in judged.profile.reject_keywords:
-        if find_phrase(keyword, judged.listing.text):
-            return _hard("keyword", f"it says {keyword!r}", judged.listing.title)
+def _keywords(subject: _FilterInput) -> FilterItem | None:
+    for keyword in subject.profile.reject_keywords:
+        if find_phrase(keyword, subject.listing.text):
+            return _hard("keyword", f"it says {keyword!r}", subject.listing.title)
     return None
 
 
-def _salary_floor(judged: _Evaluated) -> FilterItem | None:
-    best = judged.listing.best_salary(judged.profile.currency)
-    own = judged.profile.salary_floor
-    floor = judged.limits.salary_floor if own is None else own
+def _salary_floor(subject: _FilterInput) -> FilterItem | None:
+    best = subject.listing.best_salary(subject.profile.currency)
+    own = subject.profile.salary_floor
+    floor = subject.limits.salary_floor if own is None else own
     if best is None or best >= floor:
         return None
-    said = f"it pays at most {best:,.0f} a year; your floor is {floor:,}"
-    return _hard("salary", said, str(dict(judged.listing.pay or {})))
+    reason = f"it pays at most {best:,.0f} a year; your floor is {floor:,}"
+    return _hard("salary", reason, str(dict(subject.listing.pay or {})))
 
 
-def _commission(judged: _Evaluated) -> FilterItem | None:
-    lower = judged.listing.text.lower
-    found = next((one for one in judged.profile.commission_phrases if one.lower() in lower), None)
-    return _hard("commission", "it pays commission only", found) if found else None
+def _commission(subject: _FilterInput) -> FilterItem | None:
+    lower = subject.listing.text.lower
+    matched = next(
+        (phrase for phrase in subject.profile.commission_phrases if phrase.lower() in lower), None
+    )
+    return _hard("commission", "it pays commission only", matched) if matched else None
 
 
-def _work_mode(judged: _Evaluated) -> FilterItem | None:
-    listing, modes = judged.listing, judged.profile.work_modes
+def _work_mode(subject: _FilterInput) -> FilterItem | None:
+    listing, modes = subject.listing, subject.profile.work_modes
     mode = listing.work_mode
     if mode is None:
         return None
@@ -220,7 +222,7 @@ def _work_mode(judged: _Evaluated) -> FilterItem | None:
     where = ", ".join(listing.places)
     if allowed is Allowed.NO:
         return _hard("work_mode", f"it is {named}, which you do not want", where)
-    home = judged.profile.home_city
+    home = subject.profile.home_city
     if allowed is Allowed.HOME_CITY and home and listing.places:
         if is_home(home, listing.places):
             return None
@@ -228,26 +230,26 @@ def _work_mode(judged: _Evaluated) -> FilterItem | None:
     return None
 
 
-def _expired(judged: _Evaluated) -> FilterItem | None:
-    deadline = judged.listing.valid_until
-    if deadline is None or not is_expired(deadline, now=judged.at):
+def _expired(subject: _FilterInput) -> FilterItem | None:
+    deadline = subject.listing.valid_until
+    if deadline is None or not is_expired(deadline, now=subject.at):
         return None
     return _hard("expired", f"it could be applied for until {deadline:%Y-%m-%d %H:%M} UTC")
 
 
-def _age(judged: _Evaluated) -> FilterItem | None:
-    age = judged.listing.age_days(judged.at)
-    if age is None or age <= judged.limits.max_age_days:
+def _age(subject: _FilterInput) -> FilterItem | None:
+    age = subject.listing.age_days(subject.at)
+    if age is None or age <= subject.limits.max_age_days:
         return None
-    return _hard("age", f"posted {age:.0f} days ago; at most {judged.limits.max_age_days:g}")
+    return _hard("age", f"posted {age:.0f} days ago; at most {subject.limits.max_age_days:g}")
 
 
-def _forbidden(judged: _Evaluated) -> FilterItem | None:
-    found = first_of(judged.profile.technologies.forbidden, judged.listing.text)
-    return _hard("technology", f"it names {found}, which you forbid") if found else None
+def _forbidden(subject: _FilterInput) -> FilterItem | None:
+    technology = first_of(subject.profile.technologies.forbidden, subject.listing.text)
+    return _hard("technology", f"it names {technology}, which you forbid") if technology else None
 
 
-_REJECTIONS: tuple[Callable[[_Evaluated], FilterItem | None], ...] = (
+_REJECTIONS: tuple[Callable[[_FilterInput], FilterItem | None], ...] = (
     _job_type,
     _seniority,
     _company,
@@ -261,65 +263,71 @@ _REJECTIONS: tuple[Callable[[_Evaluated], FilterItem | None], ...] = (
 )
 
 
-def _low_salary(judged: _Evaluated) -> Iterator[FilterItem]:
-    best, wished = judged.listing.best_salary(judged.profile.currency), judged.limits.strike_salary
-    if best is not None and best < wished:
-        said = f"it pays at most {best:,.0f} a year, less than {wished:,}"
-        yield _strike("salary", said, STRIKES_SALARY)
+def _low_salary(subject: _FilterInput) -> Iterator[FilterItem]:
+    best, threshold = (
+        subject.listing.best_salary(subject.profile.currency),
+        subject.limits.strike_salary,
+    )
+    if best is not None and best < threshold:
+        reason = f"it pays at most {best:,.0f} a year, less than {threshold:,}"
+        yield _strike("salary", reason, STRIKES_SALARY)
 
 
-def _experience(judged: _Evaluated) -> Iterator[FilterItem]:
-    asked, wished = years_asked(judged.listing), judged.limits.strike_experience_years
-    if asked is not None and asked < wished:
-        yield _strike("experience", f"it asks for {asked} years, fewer than {wished}", 1)
+def _experience(subject: _FilterInput) -> Iterator[FilterItem]:
+    years, least = years_required(subject.listing), subject.limits.strike_experience_years
+    if years is not None and years < least:
+        yield _strike("experience", f"it asks for {years} years, fewer than {least}", 1)
 
 
-def years_asked(listing: ListedJob) -> int | None:
-    """The most years of experience that the description asks for; of "3-5" it is 3."""
-    asked = [
-        int(found[1])
-        for found in _YEARS.finditer(listing.description or "")
-        if int(found[1]) <= MOST_YEARS and _EXPERIENCE.search(found[2])
+def years_required(listing: ListedJob) -> int | None:
+    """Return the most years of experience that the description requires; of "3-5" it is 3."""
+    years = [
+        int(match[1])
+        for match in _YEARS.finditer(listing.description or "")
+        if int(match[1]) <= MAX_YEARS and _EXPERIENCE.search(match[2])
     ]
-    return max(asked, default=None)
+    return max(years, default=None)
 
 
-def _level(judged: _Evaluated) -> Iterator[FilterItem]:
-    points: Mapping[str, int] = judged.profile.seniority.strikes
-    if found := first_of(points, judged.listing.title_text):
-        yield _strike("seniority", f"the title says {found}", points[found], judged.listing.title)
+def _level(subject: _FilterInput) -> Iterator[FilterItem]:
+    points: Mapping[str, int] = subject.profile.seniority.strikes
+    if level := first_of(points, subject.listing.title_text):
+        yield _strike("seniority", f"the title says {level}", points[level], subject.listing.title)
 
 
-def _undesired(judged: _Evaluated) -> Iterator[FilterItem]:
-    for name, points in judged.profile.technologies.undesired.items():
-        if find(name, judged.listing.text):
+def _undesired(subject: _FilterInput) -> Iterator[FilterItem]:
+    for name, points in subject.profile.technologies.undesired.items():
+        if find(name, subject.listing.text):
             yield _strike("technology", f"it names {name}", points)
 
 
-def _required(judged: _Evaluated) -> Iterator[FilterItem]:
-    required, listing = judged.profile.technologies.required, judged.listing
+def _required(subject: _FilterInput) -> Iterator[FilterItem]:
+    required, listing = subject.profile.technologies.required, subject.listing
     if required and listing.has_text and first_of(required, listing.text) is None:
         yield _strike("required_technology", f"it names none of {', '.join(required)}", 1)
 
 
-def _short(judged: _Evaluated) -> Iterator[FilterItem]:
-    length, least = len((judged.listing.description or "").strip()), judged.limits.short_description
-    if judged.listing.has_text and length < least:
+def _short(subject: _FilterInput) -> Iterator[FilterItem]:
+    length, least = (
+        len((subject.listing.description or "").strip()),
+        subject.limits.short_description,
+    )
+    if subject.listing.has_text and length < least:
         yield _strike("description", f"its description has {length} characters, not {least}", 1)
 
 
-def _buzzword(judged: _Evaluated) -> Iterator[FilterItem]:
-    if found := first_of(judged.profile.buzzwords, judged.listing.text):
-        yield _strike("buzzword", f"it says {found!r}", 1)
+def _buzzword(subject: _FilterInput) -> Iterator[FilterItem]:
+    if buzzword := first_of(subject.profile.buzzwords, subject.listing.text):
+        yield _strike("buzzword", f"it says {buzzword!r}", 1)
 
 
-def _not_new(judged: _Evaluated) -> Iterator[FilterItem]:
-    age = judged.listing.age_days(judged.at)
-    if age is not None and age > judged.limits.strike_age_days:
+def _not_new(subject: _FilterInput) -> Iterator[FilterItem]:
+    age = subject.listing.age_days(subject.at)
+    if age is not None and age > subject.limits.strike_age_days:
         yield _strike("age", f"posted {age:.1f} days ago", 1)
 
 
-_STRIKES: tuple[Callable[[_Evaluated], Iterator[FilterItem]], ...] = (
+_STRIKES: tuple[Callable[[_FilterInput], Iterator[FilterItem]], ...] = (
     _low_salary,
     _experience,
     _level,

@@ -1,4 +1,4 @@
-"""A listing as it is judged: what its rows state, and nothing else."""
+"""A listing as the evaluation sees it: only what its rows state."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ingestion_pipeline.companies.salary import (
     salary_in_description,
 )
 
-_LEAST_A_YEAR = 10_000  # without a period a smaller amount is for some other time
+_MIN_YEARLY_PAY = 10_000  # without a period a smaller amount is not per year
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListedJob:
-    """What a judgement looks at; `size_category` is the company's, None if nobody knows it."""
+    """The input of an evaluation; `size_category` is the company's, None if unknown."""
 
     title: str
     url: str | None = None
@@ -39,24 +39,24 @@ class ListedJob:
 
     @cached_property
     def title_text(self) -> Text:
-        """The title, for looking up words."""
+        """Return the title, prepared for term lookup."""
         return Text.of(self.title)
 
     @cached_property
     def text(self) -> Text:
-        """Title and description, for looking up words."""
+        """Return title and description, prepared for term lookup."""
         return Text.of(self.title, self.description)
 
     @cached_property
     def work_mode(self) -> Remote | None:
-        """Where the work is done: as the board states it, else as title or description do."""
+        """Return the work mode as the board states it, else as title or description do."""
         if self.remote is not None:
             return self.remote
         return work_mode_in(self.title) or work_mode_in(self.description or "")
 
     @cached_property
     def places(self) -> tuple[str, ...]:
-        """Where the job is: as the board states it, else as title or description do."""
+        """Return the job's places as the board states them, else as title or description do."""
         return self.locations or (
             *places_in_text(self.title),
             *places_in_text(self.description or ""),
@@ -64,7 +64,7 @@ class ListedJob:
 
     @cached_property
     def pay(self) -> Mapping[str, Any] | None:
-        """What it pays: as the board states it, else as the description does."""
+        """Return the pay as the board states it, else as the description does."""
         if self.salary or not self.description:
             return self.salary
         pay = salary_in_description(self.description)
@@ -72,19 +72,19 @@ class ListedJob:
 
     @property
     def has_text(self) -> bool:
-        """Whether there is anything beyond the title to look words up in."""
+        """Return whether there is a description to look terms up in."""
         return bool(self.description and self.description.strip())
 
     def age_days(self, at: datetime) -> float | None:
-        """How old it is then; negative for a date that is yet to come, None if none is stated."""
+        """Return the age at that time; negative for a future date, None if no date is stated."""
         if self.posted_at is None:
             return None
         return (at - self.posted_at).total_seconds() / 86_400
 
     def best_salary(self, currency: str) -> Decimal | None:
-        """The most it pays in a year in that currency; None if it does not say so.
+        """Return the most it pays in a year in that currency; None if it is not stated.
 
-        An amount without a currency is in the reader's; another currency is not compared.
+        An amount without a currency is taken to be in this one; other currencies are not compared.
         """
         stated = self.pay or {}
         if stated.get("currency") not in {None, currency}:
@@ -94,7 +94,7 @@ class ListedJob:
             return None
         period = stated.get("period")
         if period is None:
-            return amount if amount >= _LEAST_A_YEAR else None
+            return amount if amount >= _MIN_YEARLY_PAY else None
         return amount * TIMES_A_YEAR[period] if period in TIMES_A_YEAR else None
 
 

@@ -1,4 +1,4 @@
-"""Where a listing is: in the home city or not, and how many hours away by the clock."""
+"""Locations of listings: home city, time zone distance, and work mode or places in text."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ _DAY_HOURS = 24
 
 
 def is_home(home_city: str | None, locations: Iterable[str]) -> bool:
-    """Whether one of the locations is the home city; "Portland, OR" is not in Maine."""
+    """Return whether a location is the home city; "Portland, OR" is not in Maine."""
     if not home_city:
         return False
     city, _, region = (part.strip() for part in home_city.partition(","))
-    return any(_is_there(city, region, one) for one in locations)
+    return any(_is_in_city(city, region, location) for location in locations)
 
 
-def _is_there(city: str, region: str, location: str) -> bool:
-    found = find(city, Text.of(location))
-    if found is None:
+def _is_in_city(city: str, region: str, location: str) -> bool:
+    span = find(city, Text.of(location))
+    if span is None:
         return False
-    named = re.match(r"\s*[,(]\s*([^,;()|/]+)", location[found[1] :])
+    named = re.match(r"\s*[,(]\s*([^,;()|/]+)", location[span[1] :])
     if named is None or not region:
         return True
-    said, wanted = _region(named[1]), _region(region)
-    return said == wanted or said not in _states().values()
+    stated_region, home_region = _region(named[1]), _region(region)
+    return stated_region == home_region or stated_region not in _states().values()
 
 
 def _region(name: str) -> str:
-    """The state's code, else the name itself; "OR 97201" is OR."""
+    """Return the state's code, else the name itself; "OR 97201" is OR."""
     plain = " ".join(re.sub("[0-9]+", " ", name).lower().split())
     return _states().get(plain, plain)
 
 
 def hours_apart(time_zone: str | None, locations: Iterable[str], *, at: datetime) -> float | None:
-    """The least hours between the zone and those of the locations; None if none is known."""
+    """Return the smallest time difference to a location in hours; None if none is known."""
     if time_zone is None:
         return None
     mine = at.astimezone(ZoneInfo(time_zone)).utcoffset()
-    zones = {zone for one in locations for zone in zones_of(one)}
+    zones = {zone for location in locations for zone in zones_of(location)}
     if mine is None or not zones:
         return None
     apart = [_apart(mine.total_seconds(), zone, at) for zone in zones]
@@ -62,13 +62,13 @@ def _apart(mine: float, zone: str, at: datetime) -> float:
 
 @lru_cache(maxsize=4_096)
 def zones_of(location: str) -> frozenset[str]:
-    """The time zones of a location by city, else by state, else by country; empty if unknown."""
+    """Return a location's time zones by city, else state, else country; empty if unknown."""
     text = Text.of(location)
     for kind in ("abbreviations", "cities", "regions", "countries"):
         names: Mapping[str, str] = _known()[kind]
-        found = frozenset(zone for name, zone in names.items() if _names(name, text))
-        if found:
-            return found
+        zones = frozenset(zone for name, zone in names.items() if _names(name, text))
+        if zones:
+            return zones
     return frozenset()
 
 
@@ -95,13 +95,13 @@ def _known() -> Mapping[str, Any]:
 
 @cache
 def _states() -> Mapping[str, str]:
-    """Code in small letters by name, and by itself."""
+    """Return lower-case state codes by name and by code."""
     codes = {name: code.lower() for name, code in _known()["states"].items()}
     return codes | {code: code for code in codes.values()}
 
 
-MAX_CHARACTERS = 30_000  # of a text that is looked at; the longest of our samples has 20,000
-BEFORE_CHARACTERS = 25  # before "on-site" that may say that it is not the rule
+MAX_CHARACTERS = 30_000  # of a text that are searched; the longest of our samples has 20,000
+BEFORE_CHARACTERS = 25  # before "on-site" that may make it an exception
 _WORDS = (
     *("remote", "site", "office", "hybrid", "person", "anywhere", "from home", "vor ort"),
     *("présentiel", "presencial"),
@@ -184,7 +184,7 @@ _OFFICE = re.compile(r" (?:Office|HQ|Headquarters|Campus|Studio)$")
 
 
 def work_mode_in(text: str) -> Remote | None:
-    """Return the way of working that the text states; None where it states none, or several."""
+    """Return the work mode that the text states; None if it states none or several."""
     text = _lines_with(_WORDS, text)
     if not text:
         return None
@@ -200,7 +200,7 @@ def work_mode_in(text: str) -> Remote | None:
 
 
 def _lines_with(words: tuple[str, ...], text: str) -> str:
-    """Return the lines that have one of the words: the patterns look at these alone."""
+    """Return the lines that have one of the words; patterns are applied only to these."""
     lines = text[:MAX_CHARACTERS].split("\n")
     return "\n".join(line for line in lines if any(word in line.lower() for word in words))
 
@@ -215,7 +215,7 @@ def _is_on_site(text: str) -> bool:
 
 
 def places_in_text(text: str) -> tuple[str, ...]:
-    """Return the places that the text states as those of the job, the surest first."""
+    """Return the places that the text states as the job's, most certain first."""
     text = _lines_with((*_WORDS, *_PLACE_WORDS), text)
     stated = (_OFFICE.sub("", match[1]) for rule in _PLACES for match in rule.finditer(text))
     return tuple(dict.fromkeys(stated))

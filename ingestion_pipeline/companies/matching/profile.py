@@ -1,4 +1,4 @@
-"""What fits whoever looks for work: read from `profile.yaml`, all its mistakes at once."""
+"""The job seeker's profile, read from `profile.yaml`; all mistakes are reported at once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BUZZWORDS = ("rockstar", "rock star", "ninja", "guru", "work hard play hard", "l
 
 
 class Allowed(StrEnum):
-    """Whether a way of working is wanted."""
+    """Whether a work mode is acceptable."""
 
     YES = "yes"
     NO = "no"
@@ -40,7 +40,7 @@ class Allowed(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkModes:
-    """Where one would work; what a listing does not state is never held against it."""
+    """Acceptable work modes; a listing that states none is never rejected for it."""
 
     remote: Allowed = Allowed.YES
     hybrid: Allowed = Allowed.HOME_CITY
@@ -49,7 +49,7 @@ class WorkModes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seniority:
-    """Levels by words of the title: `strikes` has points, and the first that is found counts."""
+    """Levels by words of the title; `strikes` has points, and the first match counts."""
 
     wanted: tuple[str, ...] = ()
     unwanted: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class Seniority:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopLists:
-    """What is not even fetched: parts of companies' names, domains, words of URL and title."""
+    """What is not even fetched: parts of company names, domains, words of URL and title."""
 
     companies: tuple[str, ...] = ()
     domains: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class StopLists:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Technologies:
-    """Without any of `required`: a strike; `undesired` has points; `forbidden` is the end."""
+    """`required`: a strike if none is named; `undesired`: points; `forbidden`: a rejection."""
 
     required: tuple[str, ...] = ()
     undesired: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -76,7 +76,7 @@ class Technologies:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """One person's wishes; ranks of skills are from 1 to 10, points of roles may be negative."""
+    """A job seeker's preferences; skill ranks are 1 to 10, role points may be negative."""
 
     skills: Mapping[str, int] = field(default_factory=dict[str, int])
     home_city: str | None = None
@@ -95,19 +95,19 @@ class Profile:
 
     @cached_property
     def hash(self) -> str:
-        """The same as long as every listing is judged the same; the order of its maps counts."""
+        """Return a hash that changes when evaluations may change; the order of maps counts."""
         return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()
 
 
-# Without a file nobody has said what he wants: only the settings' numbers filter.
-NOBODY = Profile(
+# Used without a file: only the settings' limits filter.
+EMPTY_PROFILE = Profile(
     work_modes=WorkModes(remote=Allowed.YES, hybrid=Allowed.YES, on_site=Allowed.YES),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileProblem:
-    """One mistake, where an editor can jump to it."""
+    """One mistake in the file, with its line and key."""
 
     line: int
     key: str
@@ -116,12 +116,12 @@ class ProfileProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoProfile:
-    """There is no file."""
+    """The file does not exist."""
 
     path: Path
 
     def __str__(self) -> str:
-        """What is missing, and the cure."""
+        """Return what is missing and how to fix it."""
         return (
             f"there is no profile at {self.path}: `ingest profile example > {self.path.name}`"
             " writes one to begin with, or name yours by the setting match.profile"
@@ -130,38 +130,40 @@ class NoProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadProfile:
-    """A file that cannot be used, with all that is wrong with it."""
+    """A file that cannot be used, with all its problems."""
 
     path: Path
     problems: Sequence[ProfileProblem]
 
     def __str__(self) -> str:
-        """A line for each mistake: file:line: key: what is wrong and what is accepted."""
+        """Return a line per problem: file:line: key: what is wrong and what is accepted."""
         name = self.path.name
-        return "\n".join(f"{name}:{one.line}: {one.key}: {one.message}" for one in self.problems)
+        return "\n".join(
+            f"{name}:{problem.line}: {problem.key}: {problem.message}" for problem in self.problems
+        )
 
 
-FoundProfile = Profile | NoProfile | BadProfile
+ProfileResult = Profile | NoProfile | BadProfile
 
 
-def load_profile(path: Path) -> FoundProfile:
-    """The profile, or why there is none; never half of one."""
+def load_profile(path: Path) -> ProfileResult:
+    """Return the complete profile, or why there is none."""
     try:
         body = path.read_bytes()
     except FileNotFoundError:
         return NoProfile(path=path)
     except OSError as error:
-        said = f"{error.strerror or 'not readable'}; make it a file that we may read"
-        return BadProfile(path=path, problems=[ProfileProblem(line=1, key="file", message=said)])
+        message = f"{error.strerror or 'not readable'}; make it a file that we may read"
+        return BadProfile(path=path, problems=[ProfileProblem(line=1, key="file", message=message)])
     if len(body) > MAX_FILE_BYTES:
-        said = f"{len(body)} bytes; a profile has at most {MAX_FILE_BYTES}"
-        return BadProfile(path=path, problems=[ProfileProblem(line=1, key="file", message=said)])
-    found = read_profile(body)
-    return found if isinstance(found, Profile) else BadProfile(path=path, problems=found)
+        message = f"{len(body)} bytes; a profile has at most {MAX_FILE_BYTES}"
+        return BadProfile(path=path, problems=[ProfileProblem(line=1, key="file", message=message)])
+    result = read_profile(body)
+    return result if isinstance(result, Profile) else BadProfile(path=path, problems=result)
 
 
 def example_profile() -> str:
-    """The example that is shipped: every key, with what it means."""
+    """Return the example file: every key with its meaning."""
     return resources.files(__package__ or "").joinpath(EXAMPLE).read_text()
 
 
@@ -172,41 +174,43 @@ MAX_WORD_CHARACTERS = 200
 
 
 def read_profile(body: bytes) -> Profile | list[ProfileProblem]:
-    """The profile that the file states, or everything that is wrong with it."""
+    """Return the profile that the file states, or everything that is wrong with it."""
     try:
         root = compose(body)
         raw: object = None if root is None else construct(root)
     except (yaml.YAMLError, ValueError, TypeError) as error:
         return [_unreadable(error)]
     if root is None or not isinstance(root, yaml.MappingNode) or not isinstance(raw, dict):
-        said = "must hold keys such as skills: and home_city:; `ingest profile example` shows all"
-        return [ProfileProblem(line=1, key="file", message=said)]
+        message = (
+            "must hold keys such as skills: and home_city:; `ingest profile example` shows all"
+        )
+        return [ProfileProblem(line=1, key="file", message=message)]
     reader = _Reader(cast("dict[object, object]", raw), _lines(root))
     profile = reader.profile()
-    return sorted(reader.problems, key=lambda one: one.line) or profile
+    return sorted(reader.problems, key=lambda problem: problem.line) or profile
 
 
 def _unreadable(error: Exception) -> ProfileProblem:
     mark = getattr(error, "problem_mark", None)
-    said = getattr(error, "problem", None) or str(error).partition("\n")[0]
-    message = f"not readable as YAML: {said}; quote what holds : or #"
+    reason = getattr(error, "problem", None) or str(error).partition("\n")[0]
+    message = f"not readable as YAML: {reason}; quote what holds : or #"
     return ProfileProblem(line=mark.line + 1 if mark else 1, key="yaml", message=message)
 
 
 def _lines(node: yaml.Node, path: str = "") -> dict[str, int]:
-    """Where each key stands; a key that stands twice is there with a star."""
-    found: dict[str, int] = {}
+    """Return the line of each key; a repeated key is there with a star."""
+    lines: dict[str, int] = {}
     if not isinstance(node, yaml.MappingNode):
-        return found
+        return lines
     for key, value in cast("list[tuple[yaml.Node, yaml.Node]]", node.value):
         name = f"{path}.{key.value}" if path else str(key.value)
-        found[f"{name}*" if name in found else name] = key.start_mark.line + 1
-        found |= _lines(value, name)
-    return found
+        lines[f"{name}*" if name in lines else name] = key.start_mark.line + 1
+        lines |= _lines(value, name)
+    return lines
 
 
 class _Part:
-    """One map of the file, read key by key; problems go into the list of the whole."""
+    """One map of the file, read key by key; problems go into the shared list."""
 
     def __init__(
         self,
@@ -219,7 +223,7 @@ class _Part:
         self._lines = lines
         self.problems = problems
         self._path = path
-        self._asked: list[str] = []
+        self._read_keys: list[str] = []
 
     def part(self, key: str) -> _Part:
         value = self._value(key)
@@ -245,8 +249,8 @@ class _Part:
         value = self._value(key)
         if value is None or _is_whole(value, allowed):
             return cast("int | None", value)
-        said = f"a whole number from {allowed[0]} to {allowed[-1]}, without commas or k"
-        self.refuse(key, f"{_shown(value)} is none; write {said}")
+        accepted = f"a whole number from {allowed[0]} to {allowed[-1]}, without commas or k"
+        self.refuse(key, f"{_shown(value)} is none; write {accepted}")
         return None
 
     def words(self, key: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -257,11 +261,11 @@ class _Part:
             self.refuse(key, f"{_shown(value)} is no list; write [one, another]")
             return default
         items = cast("list[object]", value)
-        words = [one.strip() for one in items if _is_word(one)]
-        for one in items:
-            if not _is_word(one):
-                said = "each must be a text of at most 200 characters; quote numbers and yes/no"
-                self.refuse(key, f"{_shown(one)}: {said}")
+        words = [item.strip() for item in items if _is_word(item)]
+        for item in items:
+            if not _is_word(item):
+                rule = "each must be a text of at most 200 characters; quote numbers and yes/no"
+                self.refuse(key, f"{_shown(item)}: {rule}")
         return tuple(dict.fromkeys(words))
 
     def points(self, key: str, allowed: range) -> dict[str, int]:
@@ -271,16 +275,16 @@ class _Part:
         if not isinstance(value, dict):
             self.refuse(key, "must be a map, such as `name: 3` indented under it")
             return {}
-        found: dict[str, int] = {}
+        points: dict[str, int] = {}
         for name, number in cast("dict[object, object]", value).items():
             if not _is_word(name):
                 self.refuse(key, f"{_shown(name)} is no text; quote it")
             elif not _is_whole(number, allowed):
-                said = f"a whole number from {allowed[0]} to {allowed[-1]}"
-                self.refuse(f"{key}.{name}", f"{_shown(number)} is none; write {said}")
+                accepted = f"a whole number from {allowed[0]} to {allowed[-1]}"
+                self.refuse(f"{key}.{name}", f"{_shown(number)} is none; write {accepted}")
             else:
-                found[name.strip()] = cast("int", number)
-        return found
+                points[name.strip()] = cast("int", number)
+        return points
 
     def allowed(self, key: str, default: Allowed) -> Allowed:
         value = self._value(key)
@@ -294,12 +298,14 @@ class _Part:
         return default
 
     def finish(self) -> None:
-        """Keys that mean nothing, or that stand twice."""
-        known = ", ".join(self._asked)
+        """Report unknown and repeated keys."""
+        accepted = ", ".join(self._read_keys)
         for key in self._raw:
             name = self._name(str(key))
-            if key not in self._asked:
-                self.refuse(str(key), f"no key of {self._path or 'a profile'}; there are: {known}")
+            if key not in self._read_keys:
+                self.refuse(
+                    str(key), f"no key of {self._path or 'a profile'}; there are: {accepted}"
+                )
             if f"{name}*" in self._lines:
                 self.refuse(str(key), "stands twice; keep one of them")
 
@@ -307,12 +313,12 @@ class _Part:
         return f"{self._path}.{key}" if self._path else key
 
     def _value(self, key: str) -> object:
-        self._asked.append(key)
+        self._read_keys.append(key)
         return self._raw.get(key)
 
 
 class _Reader(_Part):
-    """The file as a whole."""
+    """The whole file."""
 
     def __init__(self, raw: Mapping[object, object], lines: Mapping[str, int]) -> None:
         super().__init__(raw, lines, [])
@@ -346,8 +352,8 @@ class _Reader(_Part):
         name = self.text("time_zone")
         if name is None or name in available_timezones():
             return name
-        said = "is no time zone; write its name, such as America/Los_Angeles or Europe/Berlin"
-        self.refuse("time_zone", f"{_shown(name)} {said}")
+        hint = "is no time zone; write its name, such as America/Los_Angeles or Europe/Berlin"
+        self.refuse("time_zone", f"{_shown(name)} {hint}")
         return None
 
     def _currency(self) -> str:
@@ -365,9 +371,9 @@ class _Reader(_Part):
             strikes=part.points("strikes", range(1, MAX_POINTS + 1)),
         )
         part.finish()
-        both = {one.lower() for one in read.wanted} & {one.lower() for one in read.unwanted}
-        for one in sorted(both):
-            part.refuse("unwanted", f"{one!r} is wanted, too; take it out of one of them")
+        both = {word.lower() for word in read.wanted} & {word.lower() for word in read.unwanted}
+        for word in sorted(both):
+            part.refuse("unwanted", f"{word!r} is wanted, too; take it out of one of them")
         return read
 
     def _work_modes(self) -> WorkModes:
@@ -384,13 +390,13 @@ class _Reader(_Part):
         part = self.part("stop")
         read = StopLists(
             companies=part.words("companies"),
-            domains=tuple(one.lower() for one in part.words("domains")),
+            domains=tuple(domain.lower() for domain in part.words("domains")),
             keywords=part.words("keywords"),
         )
         part.finish()
-        for one in read.domains:
-            if "/" in one or ":" in one or "." not in one:
-                part.refuse("domains", f"{one!r} is no domain; write jobs.example.com")
+        for domain in read.domains:
+            if "/" in domain or ":" in domain or "." not in domain:
+                part.refuse("domains", f"{domain!r} is no domain; write jobs.example.com")
         return read
 
     def _technologies(self) -> Technologies:

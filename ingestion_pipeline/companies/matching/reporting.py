@@ -1,4 +1,4 @@
-"""What became of boards' listings, for the UI and for commands."""
+"""Reports on matches for the UI and the CLI."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ingestion_pipeline.companies.states import ListingDecision, ListingStatus
 from ingestion_pipeline.store.tables import companies, job_listings, job_matches, listing_sources
 
 SHOWN_MATCHES = 20
-LEAST_JUDGED = 5  # fewer listings that were all filtered are an accident
+MIN_EVALUATED = 5  # fewer listings may all be filtered by chance
 BIN_WIDTH = 10  # of the histogram of scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchReport:
-    """A board's open listings by what became of them, and its best matches.
+    """A board's open listings by decision, and its best matches.
 
     `filtered_by` counts the filtered by reason, `scores` the scored by tens.
     """
@@ -37,7 +37,7 @@ class MatchReport:
 
 
 def match_report(connection: Connection, source_id: str) -> MatchReport:
-    """The board as it stands."""
+    """Return the current report of the board."""
     verdicts, reasons, scores = _counted(connection, source_id)
     matched = verdicts[ListingDecision.MATCHED.value]
     return MatchReport(
@@ -56,7 +56,7 @@ def match_report(connection: Connection, source_id: str) -> MatchReport:
 def _counted(
     connection: Connection, source_id: str
 ) -> tuple[Counter[str | None], Counter[str], Counter[int]]:
-    """By verdict, by reason of the filter, by tens of the score; by one look at the board."""
+    """Return counts by decision, by filter reason and by tens of the score, in one query."""
     reason = job_listings.c.filter_result["rejected_by"].as_string()
     score = job_listings.c.match_result["score"].as_integer()
     query = (
@@ -83,7 +83,7 @@ def _counted(
 def list_matches(
     connection: Connection, *, source_id: str | None = None, limit: int = 100
 ) -> list[Mapping[str, Any]]:
-    """The matches that stand, best first, with what people want to know of them."""
+    """Return the current matches, best first."""
     query = _matches().where(job_matches.c.status == NEW)
     if source_id is not None:
         query = query.where(job_matches.c.source_id == source_id)
@@ -94,7 +94,7 @@ def list_matches(
 
 
 def _matches() -> Select[Any]:
-    told = (
+    match_columns = (
         "score",
         "rank_score",
         "priority",
@@ -103,13 +103,13 @@ def _matches() -> Select[Any]:
         "skills_matched",
         "skills_missing",
     )
-    listed = ("title", "url", "location", "posted_at")
+    listing_columns = ("title", "url", "location", "posted_at")
     company = func.coalesce(companies.c.name, job_listings.c.company_name).label("company")
     return (
         select(
             job_matches.c.listing_id,
-            *(job_matches.c[name] for name in told),
-            *(job_listings.c[name] for name in listed),
+            *(job_matches.c[name] for name in match_columns),
+            *(job_listings.c[name] for name in listing_columns),
             company,
             job_matches.c.source_id,
             job_matches.c.created_at,
@@ -120,11 +120,11 @@ def _matches() -> Select[Any]:
 
 
 def explained(connection: Connection, listing_id: int) -> RowMapping:
-    """How a listing was judged, and why; LookupError if there is none of that id."""
+    """Return a listing's evaluation; raise LookupError if there is no such listing."""
     names = ("verdict", "judged_at", "filter_result", "match_result", "quality")
     query = select(*(job_listings.c[name] for name in names))
-    found = connection.execute(query.where(job_listings.c.id == listing_id)).mappings()
-    row = found.one_or_none()
+    result = connection.execute(query.where(job_listings.c.id == listing_id)).mappings()
+    row = result.one_or_none()
     if row is None:
         raise LookupError(
             f"there is no listing {listing_id}; `ingest listings list` shows which there are"

@@ -1,4 +1,4 @@
-"""Listings that wait: for a profile, or to be judged anew because the rules are others now."""
+"""Requeues listings: those that wait for a profile, and those evaluated by other rules."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from ingestion_pipeline.store.types import Id
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask, TaskStatus
 
-REJUDGED_AT_ONCE = 2_000  # the rest follows with the next run
+REQUEUED_AT_ONCE = 2_000  # the rest follows with the next run
 
 
-def wake_for_profile(connection: Connection, *, now: datetime) -> int:
-    """What waits for want of a profile is due; to be called when there is one."""
+def make_due_for_profile(connection: Connection, *, now: datetime) -> int:
+    """Make listings due that wait for a profile; call when there is one."""
     return _make_due(connection, *_waits_for_profile(), now=now)
 
 
 def make_due(connection: Connection, source_ids: Collection[str], *, now: datetime) -> int:
-    """What waits of these boards is due, whatever it waits for."""
+    """Make the waiting listings of these boards due, whatever they wait for."""
     is_theirs = tasks.c.source_id.in_(list(source_ids))
     return _make_due(connection, *_is_pending(), is_theirs, now=now)
 
@@ -44,7 +44,7 @@ def _make_due(
     waiting = (
         select(tasks.c.id)
         .where(*conditions, tasks.c.not_before > now)
-        .with_for_update(skip_locked=True)  # what somebody has is being dealt with
+        .with_for_update(skip_locked=True)  # locked tasks are being worked on
         .cte("waiting")
     )
     statement = update(tasks).where(tasks.c.id.in_(select(waiting.c.id)))
@@ -59,49 +59,50 @@ def _waits_for_profile() -> tuple[ColumnElement[bool] | TextClause, ...]:
     return *_is_pending(), tasks.c.error_code == NO_PROFILE
 
 
-def judge_anew(
+def requeue_outdated(
     connection: Connection,
     rules: Rules,
     *,
     now: datetime,
     source_ids: Collection[str] | None = None,
-    limit: int = REJUDGED_AT_ONCE,
+    limit: int = REQUEUED_AT_ONCE,
 ) -> int:
-    """Open listings that were judged by other rules are to be judged again; how many, at most.
+    """Requeue open listings that were evaluated by other rules; return how many.
 
-    One that is being judged anyway is not asked for twice.
+    At most `limit` are requeued; one with an active task is not requeued twice.
     """
-    if not _has_others(connection, rules):  # by the index; to find the oldest looks at many more
+    # This check uses the index; finding the oldest reads many more rows.
+    if not _has_outdated(connection, rules):
         return 0
-    query = select(job_listings.c.id).where(LISTED, _judged_otherwise(rules)).limit(limit)
+    query = select(job_listings.c.id).where(LISTED, _has_other_rules(rules)).limit(limit)
     if source_ids is not None:
         query = query.where(job_listings.c.source_id.in_(list(source_ids)))
     chosen = connection.execute(query.order_by(job_listings.c.id)).scalars().all()
-    return len(insert_tasks(connection, tasks_again(connection, chosen, now=now), now=now))
+    return len(insert_tasks(connection, evaluation_tasks(connection, chosen, now=now), now=now))
 
 
-def tasks_again(
+def evaluation_tasks(
     connection: Connection, listing_ids: Collection[int], *, now: datetime
 ) -> list[NewTask]:
-    """A task that judges each of these that is open, in the lineage that brought it.
+    """Return an evaluation task for each of these listings that is open, in its lineage.
 
-    What came with its board's first listing stays untold, whatever profile it fits later: that we
-    look at it with other eyes is no news of the board.
+    Listings of a board's first sync stay unreported, whatever profile they fit later: a new profile
+    is not news of the board.
     """
-    given = row_source(connection, {"id": Id}, [(one,) for one in sorted(listing_ids)], "given")
+    requested = row_source(connection, {"id": Id}, [(id_,) for id_ in sorted(listing_ids)], "given")
     names = ("id", "url", "url_key", "source_id", "tracking_id", "first_seen_at")
     query = (
         select(*(job_listings.c[name] for name in names), sources.c.synced_at)
-        .join(given, given.c.id == job_listings.c.id)
+        .join(requested, requested.c.id == job_listings.c.id)
         .outerjoin(sources, sources.c.id == job_listings.c.source_id)
         .where(job_listings.c.status == ListingStatus.OPEN.value)
         .order_by(job_listings.c.id)
     )
-    return [_judged_again(row, now=now) for row in connection.execute(query).mappings()]
+    return [_evaluation_task(row, now=now) for row in connection.execute(query).mappings()]
 
 
-def _judged_again(row: RowMapping, *, now: datetime) -> NewTask:
-    """As its board asks for it: an address that it shares with others is not its own."""
+def _evaluation_task(row: RowMapping, *, now: datetime) -> NewTask:
+    """Return the task as the board would create it: a shared URL is not the listing's own."""
     synced_at: datetime | None = row["synced_at"]
     return job_task(
         row["id"],
@@ -113,15 +114,15 @@ def _judged_again(row: RowMapping, *, now: datetime) -> NewTask:
     )
 
 
-def _judged_otherwise(rules: Rules) -> ColumnElement[bool]:
-    """Before or behind those that were judged by these rules; those never judged are neither."""
+def _has_other_rules(rules: Rules) -> ColumnElement[bool]:
+    """Select listings evaluated by other rules; those never evaluated are not selected."""
     own = rules.judged_as("")
     judged = job_listings.c.judged_as
-    return or_(judged < own, judged >= own[:-1] + ";")  # the letter behind the colon
+    return or_(judged < own, judged >= own[:-1] + ";")  # ";" is the character after ":"
 
 
 def is_work_waiting(connection: Connection, rules: Rules | None, *, now: datetime) -> bool:
-    """Whether a listing is to be judged: due, woken by a profile, or judged by other rules."""
+    """Return whether a listing is due, waits for a profile, or has outdated rules."""
     is_due = select(tasks.c.id).where(
         ACTIVE,
         tasks.c.kind == JOB,
@@ -137,20 +138,20 @@ def is_work_waiting(connection: Connection, rules: Rules | None, *, now: datetim
     sleeping = select(tasks.c.id).where(*_waits_for_profile()).limit(1)
     if connection.execute(sleeping).first() is not None:
         return True
-    return _has_others(connection, rules)
+    return _has_outdated(connection, rules)
 
 
-def _has_others(connection: Connection, rules: Rules) -> bool:
-    others = select(job_listings.c.id).where(LISTED, _judged_otherwise(rules)).limit(1)
+def _has_outdated(connection: Connection, rules: Rules) -> bool:
+    others = select(job_listings.c.id).where(LISTED, _has_other_rules(rules)).limit(1)
     return connection.execute(others).first() is not None
 
 
-def external_ids(connection: Connection, wanted: Sequence[tuple[int, str]]) -> dict[int, str]:
-    """The platform's own id of each of these listings on its first board."""
+def external_ids(connection: Connection, listings: Sequence[tuple[int, str]]) -> dict[int, str]:
+    """Return the platform's own id of each of these listings on its first board."""
     query = select(
         listing_sources.c.listing_id, listing_sources.c.source_id, listing_sources.c.external_id
-    ).where(listing_sources.c.listing_id.in_([listing_id for listing_id, _ in wanted]))
-    boards = dict(wanted)
+    ).where(listing_sources.c.listing_id.in_([listing_id for listing_id, _ in listings]))
+    boards = dict(listings)
     return {
         row.listing_id: row.external_id
         for row in connection.execute(query)

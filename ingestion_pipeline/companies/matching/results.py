@@ -1,7 +1,8 @@
-"""What listings came to, in one fenced transaction: companies, verdicts, matches, notices, tasks.
+"""Writes evaluation results in one fenced transaction: companies, decisions, matches, tasks.
 
-A result counts only if its claim still holds and the listing still says what was judged; one that
-was changed meanwhile is judged again. The number of statements does not grow with the listings.
+A result counts only if its claim still holds and the listing is unchanged since it was claimed; a
+listing changed in between is evaluated again. The number of statements does not grow with the
+number of listings.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.companies.boards.rows import lock_listings
 from ingestion_pipeline.companies.matching.rows import (
+    write_decisions,
     write_failures,
     write_gone,
     write_matches,
     write_progress,
     write_scraped,
-    write_verdicts,
 )
-from ingestion_pipeline.companies.matching.stages import Rules, verdict_of
+from ingestion_pipeline.companies.matching.stages import Rules, decision_of
 from ingestion_pipeline.companies.matching.tasks import (
     Evaluated,
     ListingGone,
@@ -68,11 +69,11 @@ UNANALYSED = ("about", "culture", "mission", "size", "headquarters", "industry",
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identified:
-    """Which company each listing is of, by the listing's id, and which of them are new.
+class IdentifiedCompanies:
+    """The company of each listing, by the listing's id, and which companies are new.
 
-    `unanalysed` are those of which little is known, the new ones among them, each with the key of
-    its website if that is known.
+    `unanalysed` are companies without an analysis, new ones included, each with the key of its
+    website if that is known.
     """
 
     ids: Mapping[int, str]
@@ -81,7 +82,7 @@ class Identified:
 
 
 def company_id_of(work: ListingWork) -> str | None:
-    """As its board's source names the company, else by the name on the listing; None if neither."""
+    """Return the company named by the board's source, else by the listing; None if neither."""
     if work.company_id or work.source_company_id:
         return work.company_id or work.source_company_id
     name = stated_company(work.listing.company)
@@ -89,7 +90,7 @@ def company_id_of(work: ListingWork) -> str | None:
 
 
 def website_of(work: ListingWork) -> str | None:
-    """The company's own site as the listing states it, if it is one that may be visited."""
+    """Return the company's website as the listing states it, if it is a valid URL."""
     stated = work.scraped.get("company_website") or work.company_website
     try:
         return None if stated is None else canonical_url(checked_url(stated))
@@ -97,26 +98,36 @@ def website_of(work: ListingWork) -> str | None:
         return None
 
 
-def identify(connection: Connection, works: Sequence[ListingWork], *, now: datetime) -> Identified:
-    """Every company that a listing names has a row, also if two workers come at the same time."""
-    wanted = {work.id: company_id for work in works if (company_id := company_id_of(work))}
+def identify_companies(
+    connection: Connection, works: Sequence[ListingWork], *, now: datetime
+) -> IdentifiedCompanies:
+    """Ensure a row for every company that a listing names; safe for concurrent workers."""
+    company_ids = {work.id: company_id for work in works if (company_id := company_id_of(work))}
     rows = {
-        wanted[work.id]: _row(work, wanted[work.id], now) for work in works if work.id in wanted
+        company_ids[work.id]: _row(work, company_ids[work.id], now)
+        for work in works
+        if work.id in company_ids
     }
     if not rows:
-        return Identified(ids={}, made=frozenset())
-    known = _known(connection, rows.values())
-    unknown = [row for id_, row in sorted(rows.items()) if id_ not in known]
+        return IdentifiedCompanies(ids={}, made=frozenset())
+    existing = _existing_companies(connection, rows.values())
+    missing = [row for id_, row in sorted(rows.items()) if id_ not in existing]
     made: set[str] = set()
-    if unknown:
-        statement = insert_into(connection, companies).values(unknown).on_conflict_do_nothing()
+    if missing:
+        statement = insert_into(connection, companies).values(missing).on_conflict_do_nothing()
         made = set(connection.execute(statement.returning(companies.c.id)).scalars())
-        if len(made) < len(unknown):
-            known |= _known(connection, [row for row in unknown if row["id"] not in made])
-    ids = {id_: known[name].id if name in known else name for id_, name in wanted.items()}
-    pending = {one.id: one.website_key for one in known.values() if one.is_unanalysed}
+        if len(made) < len(missing):
+            existing |= _existing_companies(
+                connection, [row for row in missing if row["id"] not in made]
+            )
+    ids = {
+        id_: existing[name].id if name in existing else name for id_, name in company_ids.items()
+    }
+    pending = {
+        stored.id: stored.website_key for stored in existing.values() if stored.is_unanalysed
+    }
     pending |= {name: rows[name]["website_key"] for name in made}
-    return Identified(ids=ids, made=frozenset(made), unanalysed=pending)
+    return IdentifiedCompanies(ids=ids, made=frozenset(made), unanalysed=pending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,31 +137,33 @@ class _StoredCompany:
     is_unanalysed: bool
 
 
-def _known(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> dict[str, _StoredCompany]:
-    """By the wanted id the one that stands, which may be another of the same website."""
-    given = list(rows)
-    keys = [row["website_key"] for row in given if row["website_key"]]
+def _existing_companies(
+    connection: Connection, rows: Iterable[Mapping[str, Any]]
+) -> dict[str, _StoredCompany]:
+    """Return the stored company by requested id; it may be another of the same website."""
+    requested = list(rows)
+    keys = [row["website_key"] for row in requested if row["website_key"]]
     query = select(companies.c.id, companies.c.website_key, companies.c.status).where(
-        or_(companies.c.id.in_([row["id"] for row in given]), companies.c.website_key.in_(keys))
+        or_(companies.c.id.in_([row["id"] for row in requested]), companies.c.website_key.in_(keys))
     )
-    found: Sequence[RowMapping] = connection.execute(query).mappings().all()
+    stored_rows: Sequence[RowMapping] = connection.execute(query).mappings().all()
     pending = CompanyStatus.PENDING.value
     by_id = {
         row["id"]: _StoredCompany(row["id"], row["website_key"], row["status"] == pending)
-        for row in found
+        for row in stored_rows
     }
-    by_key = {one.website_key: one for one in by_id.values() if one.website_key}
+    by_key = {stored.website_key: stored for stored in by_id.values() if stored.website_key}
     return {
         row["id"]: by_id[row["id"]] if row["id"] in by_id else by_key[row["website_key"]]
-        for row in given
+        for row in requested
         if row["id"] in by_id or row["website_key"] in by_key
     }
 
 
 def _row(work: ListingWork, company_id: str, now: datetime) -> dict[str, Any]:
-    speaks = _speaks_for(work, company_id)
-    website = website_of(work) if speaks else None
-    name = stated_company(work.listing.company) if speaks else None
+    is_own = _is_own_company(work, company_id)
+    website = website_of(work) if is_own else None
+    name = stated_company(work.listing.company) if is_own else None
     return {
         "id": company_id,
         "name": clean_company_name(name) if name else None,
@@ -165,8 +178,8 @@ def _row(work: ListingWork, company_id: str, now: datetime) -> dict[str, Any]:
     }
 
 
-def _speaks_for(work: ListingWork, company_id: str) -> bool:
-    """Return whether name and website of the listing are those of the company it is filed under.
+def _is_own_company(work: ListingWork, company_id: str) -> bool:
+    """Return whether the listing's name and website are those of its assigned company.
 
     A company's board may list a partner's jobs, whose name and site are not the company's.
     """
@@ -178,18 +191,23 @@ def _speaks_for(work: ListingWork, company_id: str) -> bool:
 def spawn_analyses(
     connection: Connection,
     works: Sequence[ListingWork],
-    found: Identified,
+    identified: IdentifiedCompanies,
     *,
     now: datetime,
     policy: Work,
 ) -> dict[str, int | Refusal]:
-    """A company that nobody has analysed is to be, if its website is known, unless it is under way.
+    """Spawn an analysis for each unanalysed company whose website is known and that has none.
 
-    By id the task, or why there is none. It is a child of the listing's own task: what its lineage
-    has seen is not begun again, so a thin company, its board and its jobs do not run in circles.
+    Return by company id the task, or why there is none. The task is a child of the listing's own
+    task: the spawn guard refuses what its lineage has seen, so that a thin company, its board and
+    its jobs do not run in circles.
     """
-    first = {found.ids[work.id]: work for work in reversed(works) if _is_unanalysed(work, found)}
-    under_way = _under_way(connection, first.keys() - found.made)
+    first = {
+        identified.ids[work.id]: work
+        for work in reversed(works)
+        if _is_unanalysed(work, identified)
+    }
+    under_way = _under_way(connection, first.keys() - identified.made)
     made: dict[str, int | Refusal] = {}
     for company_id, work in sorted(first.items()):
         if company_id in under_way:
@@ -207,20 +225,20 @@ def spawn_analyses(
     return made
 
 
-def _is_unanalysed(work: ListingWork, found: Identified) -> bool:
-    """Whether the listing leads to the site of its company, of which nobody knows anything.
+def _is_unanalysed(work: ListingWork, identified: IdentifiedCompanies) -> bool:
+    """Return whether the listing names the website of its company, which has no analysis.
 
     A board may list the jobs of others: their sites are not its company's.
     """
-    company_id, website = found.ids.get(work.id), website_of(work)
-    if company_id is None or company_id not in found.unanalysed or website is None:
+    company_id, website = identified.ids.get(work.id), website_of(work)
+    if company_id is None or company_id not in identified.unanalysed or website is None:
         return False
-    key = found.unanalysed[company_id]
-    return _speaks_for(work, company_id) if key is None else key == website_key(website)
+    key = identified.unanalysed[company_id]
+    return _is_own_company(work, company_id) if key is None else key == website_key(website)
 
 
 def _under_way(connection: Connection, company_ids: Collection[str]) -> set[str]:
-    """Those of these that somebody analyses, or is about to."""
+    """Return those of these companies that have an active analysis task."""
     if not company_ids:
         return set()
     is_theirs = tasks.c.dedupe_key.in_(list(company_ids))
@@ -240,115 +258,127 @@ STATUSES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListingsPersisted:
-    """What a flush came to, and when what is tried again is due."""
+    """The counts of a flush, and when its retries are due."""
 
     counts: MatchCounts = field(default_factory=MatchCounts)
     again_at: Sequence[datetime] = ()
 
     def __add__(self, other: ListingsPersisted) -> ListingsPersisted:
-        """Both."""
+        """Return the sum of both."""
         return ListingsPersisted(
             counts=self.counts + other.counts, again_at=[*self.again_at, *other.again_at]
         )
 
 
-def write_results(shop: RunContext, rules: Rules, results: Sequence[Result]) -> ListingsPersisted:
-    """Every result takes effect that is still ours.
+def write_results(ctx: RunContext, rules: Rules, results: Sequence[Result]) -> ListingsPersisted:
+    """Write every result whose claim still holds.
 
-    One that cannot be written spoils its transaction: then each is written on its own, so that only
-    the culprit fails.
+    If one result cannot be written, the transaction fails: then each is written on its own, so that
+    only the faulty one fails.
     """
     if not results:
         return ListingsPersisted()
     try:
-        return _commit(shop, rules, results)
+        return _commit(ctx, rules, results)
     except SQLAlchemyError as error:
         if isinstance(classify(error), Fatal):
             raise
-        log.warning("a flush of %d listings failed; one by one now", len(results), exc_info=True)
+        log.warning(
+            "batch write of %d listings failed; writing one by one", len(results), exc_info=True
+        )
     written = ListingsPersisted()
-    for one in results:
-        written += _commit_alone(shop, rules, one)
+    for result in results:
+        written += _commit_alone(ctx, rules, result)
     return written
 
 
-def _commit_alone(shop: RunContext, rules: Rules, one: Result) -> ListingsPersisted:
+def _commit_alone(ctx: RunContext, rules: Rules, result: Result) -> ListingsPersisted:
     try:
-        return _commit(shop, rules, [one])
+        return _commit(ctx, rules, [result])
     except SQLAlchemyError as error:
-        if not isinstance(one, Evaluated) or isinstance(classify(error), Fatal):
+        if not isinstance(result, Evaluated) or isinstance(classify(error), Fatal):
             raise
-        said = f"the verdict on listing {one.work.id} could not be written: {error}"
-        failure = Permanent(said[:2_000], code="not_written")
+        message = f"the decision on listing {result.work.id} could not be written: {error}"
+        failure = Permanent(message[:2_000], code="not_written")
         stack = traceback.format_exc(limit=-20)
-        bare = replace(one.work, scraped={})
-        return _commit(shop, rules, [NotEvaluated(work=bare, error=failure, stack=stack)])
+        bare = replace(result.work, scraped={})
+        return _commit(ctx, rules, [NotEvaluated(work=bare, error=failure, stack=stack)])
 
 
-def _commit(shop: RunContext, rules: Rules, results: Sequence[Result]) -> ListingsPersisted:
+def _commit(ctx: RunContext, rules: Rules, results: Sequence[Result]) -> ListingsPersisted:
     def write(connection: Connection) -> ListingsPersisted:
-        now = shop.store.clock.now(connection)
-        return _Flush(connection, shop, rules, now=now).write(results)
+        now = ctx.store.clock.now(connection)
+        return _Flush(connection, ctx, rules, now=now).write(results)
 
-    return shop.store.write(write)
+    return ctx.store.write(write)
 
 
 class _Flush:
-    """One transaction."""
+    """One transaction that writes results."""
 
     def __init__(
-        self, connection: Connection, shop: RunContext, rules: Rules, *, now: datetime
+        self, connection: Connection, ctx: RunContext, rules: Rules, *, now: datetime
     ) -> None:
         self._connection = connection
-        self._shop = shop
+        self._ctx = ctx
         self._rules = rules
         self._now = now
         self._moves: list[Move] = []
-        self._burials: list[DeadLetterEntry] = []
+        self._dead_letters: list[DeadLetterEntry] = []
         self._again_at: list[datetime] = []
         self._waiting = 0
 
     def write(self, results: Sequence[Result]) -> ListingsPersisted:
-        mine = claims.held(self._connection, [(one.task.id, one.task.fence) for one in results])
-        kept = [one for one in results if one.task.id in mine]
-        rows = self._locked([_listing_id(one) for one in kept])
-        gone = [one.task for one in kept if isinstance(one, ListingGone)]
-        self._moves += [_skipped(one.task, one.why) for one in kept if isinstance(one, ListingGone)]
-        current: list[Evaluated | NotEvaluated] = []
-        pages = {int(one.task.payload["listing_id"]): one.why for one in kept if _is_page_gone(one)}
-        withdrawn = write_gone(self._connection, self._rules, pages, now=self._now)
-        for one in kept:
-            if isinstance(one, ListingGone):
-                continue
-            if self._is_current(one.work, rows.get(one.work.id), gone):
-                current.append(one)
-        found = identify(self._connection, [one.work for one in current], now=self._now)
-        judged = [one.work for one in current if isinstance(one, Evaluated)]
-        counts = self._write_judged(judged, found, rows)
-        counts += self._write_others(
-            [one for one in current if isinstance(one, NotEvaluated)], found
+        held_ids = claims.held(
+            self._connection, [(result.task.id, result.task.fence) for result in results]
         )
-        works = [one.work for one in current]
-        policy = self._shop.settings.work
-        spawn_analyses(self._connection, works, found, now=self._now, policy=policy)
-        add_dead_letters(self._connection, self._burials, now=self._now)
+        held = [result for result in results if result.task.id in held_ids]
+        rows = self._locked([_listing_id(result) for result in held])
+        gone = [result.task for result in held if isinstance(result, ListingGone)]
+        self._moves += [
+            _skipped(result.task, result.why) for result in held if isinstance(result, ListingGone)
+        ]
+        current: list[Evaluated | NotEvaluated] = []
+        pages = {
+            int(result.task.payload["listing_id"]): result.why
+            for result in held
+            if _is_page_gone(result)
+        }
+        withdrawn = write_gone(self._connection, self._rules, pages, now=self._now)
+        for result in held:
+            if isinstance(result, ListingGone):
+                continue
+            if self._is_current(result.work, rows.get(result.work.id), gone):
+                current.append(result)
+        identified = identify_companies(
+            self._connection, [result.work for result in current], now=self._now
+        )
+        evaluated = [result.work for result in current if isinstance(result, Evaluated)]
+        counts = self._write_evaluated(evaluated, identified, rows)
+        counts += self._write_others(
+            [result for result in current if isinstance(result, NotEvaluated)], identified
+        )
+        works = [result.work for result in current]
+        policy = self._ctx.settings.work
+        spawn_analyses(self._connection, works, identified, now=self._now, policy=policy)
+        add_dead_letters(self._connection, self._dead_letters, now=self._now)
         claims.apply(self._connection, self._moves, now=self._now)
         counts += MatchCounts(
             skipped=len(gone),
             withdrawn=withdrawn,
-            failed=len(self._burials),
+            failed=len(self._dead_letters),
             retried=len(self._again_at),
             waiting=self._waiting,
             scraped=sum(bool(work.scraped) for work in works),
-            companies=len(found.made),
-            lost=len(results) - len(kept),
+            companies=len(identified.made),
+            lost=len(results) - len(held),
         )
         return ListingsPersisted(counts=counts, again_at=self._again_at)
 
     def _locked(self, ids: Sequence[int]) -> dict[int, Row[tuple[int, str, str, str | None]]]:
-        """The listings as they stand, before anything is written: in one order, so no deadlock.
+        """Lock the listings before writing, in one order, to avoid deadlocks; return them by id.
 
-        Nor with a board that brings some of them, which writes them step by step.
+        The lock on all listings also excludes a board that writes some of them step by step.
         """
         if not ids:
             return {}
@@ -363,7 +393,7 @@ class _Flush:
         row: Row[tuple[int, str, str, str | None]] | None,
         gone: list[Task],
     ) -> bool:
-        """Whether the listing is as it was judged; else its task is dealt with here."""
+        """Return whether the listing is unchanged; else skip or release its task."""
         if row is None or row.status == ListingStatus.CLOSED.value:
             gone.append(work.task)
             self._moves.append(_skipped(work.task, "the listing was closed meanwhile"))
@@ -375,87 +405,93 @@ class _Flush:
         self._again_at.append(self._now)
         return False
 
-    def _write_judged(
+    def _write_evaluated(
         self,
         works: Sequence[ListingWork],
-        found: Identified,
+        identified: IdentifiedCompanies,
         rows: Mapping[int, Row[tuple[int, str, str, str | None]]],
     ) -> MatchCounts:
-        verdicts = {work.id: verdict_of(work.state) for work in works}
+        verdicts = {work.id: decision_of(work.state) for work in works}
         works = write_scraped(self._connection, works)
-        write_verdicts(self._connection, self._rules, works, found.ids, now=self._now)
+        write_decisions(self._connection, self._rules, works, identified.ids, now=self._now)
         before = {id_ for id_ in verdicts if rows[id_].verdict == ListingDecision.MATCHED.value}
-        new, withdrawn, told = write_matches(
+        new, withdrawn, notified = write_matches(
             self._connection,
             self._rules,
             works,
-            found.ids,
+            identified.ids,
             before=before,
             now=self._now,
-            run_id=self._shop.run_id,
+            run_id=self._ctx.run_id,
         )
         for work in works:
             move = finished(work.task, status=STATUSES[verdicts[work.id]])
-            self._moves.append(replace(move, stage="SAVE", state=None, error=_why(work)))
-        given = list(verdicts.values())
+            self._moves.append(replace(move, stage="SAVE", state=None, error=_skip_reason(work)))
+        decisions = list(verdicts.values())
         return MatchCounts(
-            matched=given.count(ListingDecision.MATCHED),
-            filtered=given.count(ListingDecision.FILTERED),
-            skipped=given.count(ListingDecision.SKIPPED),
+            matched=decisions.count(ListingDecision.MATCHED),
+            filtered=decisions.count(ListingDecision.FILTERED),
+            skipped=decisions.count(ListingDecision.SKIPPED),
             new_matches=new,
             withdrawn=withdrawn,
-            told=told,
+            told=notified,
         )
 
-    def _write_others(self, others: Sequence[NotEvaluated], found: Identified) -> MatchCounts:
-        works = write_scraped(self._connection, [one.work for one in others])
-        write_progress(self._connection, works, found.ids)
-        for one in others:
-            self._decide(one)
-        buried = {one.task.id for one in self._burials}
-        given_up = [work for work in works if work.task.id in buried]
+    def _write_others(
+        self, others: Sequence[NotEvaluated], identified: IdentifiedCompanies
+    ) -> MatchCounts:
+        works = write_scraped(self._connection, [result.work for result in others])
+        write_progress(self._connection, works, identified.ids)
+        for result in others:
+            self._decide(result)
+        failed_ids = {entry.task.id for entry in self._dead_letters}
+        given_up = [work for work in works if work.task.id in failed_ids]
         write_failures(self._connection, self._rules, given_up)
         return MatchCounts()
 
-    def _decide(self, one: NotEvaluated) -> None:
-        """It is tried again, put off, or given up; how far it came stands in its task."""
-        task = replace(one.task, stage=_stage(one), state=_state(one))
-        policy, random = self._shop.settings.work, self._shop.random
-        match after_failure(task, one.error, now=self._now, policy=policy, random=random):
+    def _decide(self, result: NotEvaluated) -> None:
+        """Retry, release or dead-letter the task; its progress is stored in its state."""
+        task = replace(result.task, stage=_stage(result), state=_state(result))
+        policy, random = self._ctx.settings.work, self._ctx.random
+        match after_failure(task, result.error, now=self._now, policy=policy, random=random):
             case Retry(not_before):
                 self._again_at.append(not_before)
-                self._moves.append(retried(task, one.error, not_before=not_before))
+                self._moves.append(retried(task, result.error, not_before=not_before))
             case ReleaseTask(not_before):
                 self._waiting += 1
-                # The engine forgets the stage of what was never tried; here it is where to go on.
-                move = released(task, one.error, not_before=not_before)
+                # `released` clears the stage of a task without attempts; it is needed to resume.
+                move = released(task, result.error, not_before=not_before)
                 self._moves.append(replace(move, stage=task.stage))
             case DeadLetterTask():
-                error = _with_cure(one)
-                self._burials.append(DeadLetterEntry(task=task, error=error, stack=one.stack))
+                error = _with_cure(result)
+                self._dead_letters.append(
+                    DeadLetterEntry(task=task, error=error, stack=result.stack)
+                )
                 self._moves.append(failed(task, error))
 
 
-def _listing_id(one: Result) -> int:
+def _listing_id(result: Result) -> int:
     return (
-        int(one.task.payload.get("listing_id", 0)) if isinstance(one, ListingGone) else one.work.id
+        int(result.task.payload.get("listing_id", 0))
+        if isinstance(result, ListingGone)
+        else result.work.id
     )
 
 
-def _stage(one: NotEvaluated) -> str:
+def _stage(result: NotEvaluated) -> str:
     from ingestion_pipeline.companies.matching.stages import next_stage
 
-    return next_stage(one.work.state).value
+    return next_stage(result.work.state).value
 
 
-def _state(one: NotEvaluated) -> dict[str, object]:
-    state: dict[str, object] = {"has_data": one.work.state.has_data}
-    waits = one.work.company_waits + (one.error.code == WAITS_FOR_COMPANY)
+def _state(result: NotEvaluated) -> dict[str, object]:
+    state: dict[str, object] = {"has_data": result.work.state.has_data}
+    waits = result.work.company_waits + (result.error.code == WAITS_FOR_COMPANY)
     return state | ({"company_waits": waits} if waits else {})
 
 
-def _why(work: ListingWork) -> str | None:
-    """Why it did not become a match, for whoever looks at its task."""
+def _skip_reason(work: ListingWork) -> str | None:
+    """Return why the listing did not become a match, for its task's row."""
     state = work.state
     if state.stop is not None:
         return state.stop.reason
@@ -466,18 +502,18 @@ def _why(work: ListingWork) -> str | None:
     return None
 
 
-def _with_cure(one: NotEvaluated) -> WorkError:
-    tries = f"after {one.task.attempts} of its attempts" if one.task.attempts > 1 else "at once"
-    where = one.work.listing.url or f"listing {one.work.id}"
-    said = (
-        f"given up {tries}: {one.error}. Look at {where}; cure what is named, then"
-        " `ingest dead-letters replay ID` judges it again"
+def _with_cure(result: NotEvaluated) -> WorkError:
+    tries = f"after {result.task.attempts} attempts" if result.task.attempts > 1 else "at once"
+    where = result.work.listing.url or f"listing {result.work.id}"
+    message = (
+        f"failed {tries}: {result.error}. Check {where} and fix the cause, then"
+        " `ingest dead-letters replay ID` evaluates it again"
     )
-    return Permanent(said, code=one.error.code)
+    return Permanent(message, code=result.error.code)
 
 
-def _is_page_gone(one: Result) -> TypeGuard[ListingGone]:
-    return isinstance(one, ListingGone) and one.is_page_gone
+def _is_page_gone(result: Result) -> TypeGuard[ListingGone]:
+    return isinstance(result, ListingGone) and result.is_page_gone
 
 
 def _skipped(task: Task, why: str) -> Move:

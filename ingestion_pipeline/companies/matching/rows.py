@@ -1,4 +1,4 @@
-"""The statements that write verdicts, matches and their notices: one each, however many rows."""
+"""SQL that writes decisions, matches and notices: one statement each for any number of rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 
 from ingestion_pipeline.companies.boards.posting import content_hash, quality_of
-from ingestion_pipeline.companies.matching.stages import Rules, verdict_of
+from ingestion_pipeline.companies.matching.stages import Rules, decision_of
 from ingestion_pipeline.companies.matching.tasks import NOT_SCRAPED, ListingWork, flagged
 from ingestion_pipeline.companies.names import fingerprint
 from ingestion_pipeline.companies.states import ListingDecision
@@ -36,7 +36,7 @@ from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 SNAPSHOT = "detail_snapshot_id"
 NEW, WITHDRAWN = "new", "withdrawn"
 
-_VERDICT = {
+_DECISION = {
     "id": Id,
     "company_id": String(120),
     "verdict": String(10),
@@ -77,7 +77,7 @@ _MATCH = {
 }
 
 
-def write_verdicts(
+def write_decisions(
     connection: Connection,
     rules: Rules,
     works: Sequence[ListingWork],
@@ -85,7 +85,7 @@ def write_verdicts(
     *,
     now: datetime,
 ) -> None:
-    """Each listing says how it was judged, and by which rules."""
+    """Write how each listing was evaluated, and by which rules."""
     _flag_unread(connection, works)
     if not works:
         return
@@ -93,21 +93,21 @@ def write_verdicts(
         (
             work.id,
             company_ids.get(work.id, work.company_id),
-            verdict_of(work.state).value,
+            decision_of(work.state).value,
             rules.judged_as(work.content_hash),
             _filter_result(work),
             None if work.state.match is None else work.state.match.as_dict(),
         )
         for work in works
     ]
-    given = row_source(connection, _VERDICT, rows, "given")
-    values = {name: given.c[name] for name in _VERDICT if name != "id"}
-    statement = update(job_listings).where(job_listings.c.id == given.c.id)
+    updates = row_source(connection, _DECISION, rows, "given")
+    values = {name: updates.c[name] for name in _DECISION if name != "id"}
+    statement = update(job_listings).where(job_listings.c.id == updates.c.id)
     connection.execute(statement.values(values | {"judged_at": now}))
 
 
 def _filter_result(work: ListingWork) -> dict[str, Any] | None:
-    """With the moment of the judgement: another profile judges the same listing as of then."""
+    """Return the filter's result with its moment: later profiles evaluate as of then."""
     state, moment = work.state, work.at.isoformat()
     if state.stop is not None:
         items = [{"category": "stop", "name": state.stop.name, "reason": state.stop.reason}]
@@ -119,45 +119,45 @@ def _filter_result(work: ListingWork) -> dict[str, Any] | None:
 def write_progress(
     connection: Connection, works: Sequence[ListingWork], company_ids: Mapping[int, str]
 ) -> None:
-    """What was found of listings that have no verdict yet is kept, so that it is found once."""
+    """Store what was found about listings without a decision, so that it is found once."""
     _flag_unread(connection, works)
     named = [(work.id, company_ids[work.id]) for work in works if work.id in company_ids]
     if named:
-        given = row_source(connection, {"id": Id, "company_id": String(120)}, named, "given")
-        statement = update(job_listings).where(job_listings.c.id == given.c.id)
-        connection.execute(statement.values(company_id=given.c.company_id))
+        updates = row_source(connection, {"id": Id, "company_id": String(120)}, named, "given")
+        statement = update(job_listings).where(job_listings.c.id == updates.c.id)
+        connection.execute(statement.values(company_id=updates.c.company_id))
 
 
 def write_failures(connection: Connection, rules: Rules, works: Sequence[ListingWork]) -> None:
-    """A listing that was given up says so: its data are not what they might be.
+    """Flag listings whose task failed for good: their data is incomplete.
 
-    One that other rules have judged is not judged anew by these: it waits for an operator.
+    One that other rules have evaluated is not requeued for these rules: it waits for an operator.
     """
     _flag(connection, [work for work in works if not work.state.has_data])
-    settled = job_listings.c.id.in_([work.id for work in works]) & (
+    is_evaluated = job_listings.c.id.in_([work.id for work in works]) & (
         job_listings.c.judged_as.is_not(None)
     )
     if works:
         connection.execute(
-            update(job_listings).where(settled).values(judged_as=_judged_as_now(rules))
+            update(job_listings).where(is_evaluated).values(judged_as=_judged_as_now(rules))
         )
 
 
 def write_gone(
     connection: Connection, rules: Rules, why: Mapping[int, str], *, now: datetime
 ) -> int:
-    """Listings whose own pages are gone are skipped, and are no matches; how many were."""
+    """Skip listings whose own pages are gone and withdraw their matches; return the number."""
     if not why:
         return 0
-    rows = [(id_, _gone(said, now=now)) for id_, said in sorted(why.items())]
-    given = row_source(connection, {"id": Id, "filter_result": Json}, rows, "given")
+    rows = [(id_, _gone(reason, now=now)) for id_, reason in sorted(why.items())]
+    updates = row_source(connection, {"id": Id, "filter_result": Json}, rows, "given")
     connection.execute(
         update(job_listings)
-        .where(job_listings.c.id == given.c.id)
+        .where(job_listings.c.id == updates.c.id)
         .values(
             verdict=ListingDecision.SKIPPED.value,
             judged_as=_judged_as_now(rules),
-            filter_result=given.c.filter_result,
+            filter_result=updates.c.filter_result,
             match_result=null(),
             judged_at=now,
         )
@@ -171,59 +171,59 @@ def _gone(why: str, *, now: datetime) -> dict[str, Any]:
 
 
 def _judged_as_now(rules: Rules) -> ColumnElement[str]:
-    """`Rules.judged_as` of each row's content."""
+    """Return `Rules.judged_as` of each row's content as SQL."""
     own = rules.judged_as("")
     length = len(rules.judged_as("0" * 64)) - len(own)
     return literal(own).concat(func.substr(job_listings.c.content_hash, 1, length))
 
 
 def write_scraped(connection: Connection, works: Sequence[ListingWork]) -> list[ListingWork]:
-    """What the list left out and the listing's own page has; what is there already stays.
+    """Fill columns that the list left out from the listing's own page; existing values stay.
 
-    The works as they are then: what a listing says, its keys and its quality belong together.
+    Return the updated works: content, keys and quality of a listing change together.
     """
     scraped = [work for work in works if work.scraped]
     if scraped:
         columns = {"id": Id, **_SCRAPED}
-        rows = [(one.id, *(one.scraped.get(name) for name in _SCRAPED)) for one in scraped]
-        given = row_source(connection, columns, rows, "given")
-        kept = {name: func.coalesce(job_listings.c[name], given.c[name]) for name in _SCRAPED}
-        statement = update(job_listings).where(job_listings.c.id == given.c.id)
-        connection.execute(statement.values(kept))
-    changed = _write_keys(connection, [one.id for one in scraped])
-    return [replace(one, **changed[one.id]) if one.id in changed else one for one in works]
+        rows = [(work.id, *(work.scraped.get(name) for name in _SCRAPED)) for work in scraped]
+        updates = row_source(connection, columns, rows, "given")
+        values = {name: func.coalesce(job_listings.c[name], updates.c[name]) for name in _SCRAPED}
+        statement = update(job_listings).where(job_listings.c.id == updates.c.id)
+        connection.execute(statement.values(values))
+    changed = _write_keys(connection, [work.id for work in scraped])
+    return [replace(work, **changed[work.id]) if work.id in changed else work for work in works]
 
 
 def _write_keys(connection: Connection, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """The listings' keys and quality follow from what they say; hash and quality by id."""
-    found: dict[int, dict[str, Any]] = {}
+    """Recompute keys and quality of the listings; return hash and quality by id."""
+    changed: dict[int, dict[str, Any]] = {}
     if not ids:
-        return found
+        return changed
     rows: list[tuple[Any, ...]] = []
     query = select(job_listings).where(job_listings.c.id.in_(ids)).order_by(job_listings.c.id)
     for row in map(dict[str, Any], connection.execute(query).mappings()):
         words = fingerprint(row["title"], row["company_name"], row["description"])
         quality = {**row["quality"], **quality_of(row)}
-        found[row["id"]] = {"content_hash": content_hash(row), "quality": quality}
+        changed[row["id"]] = {"content_hash": content_hash(row), "quality": quality}
         rows.append((row["id"], words, content_hash(row), quality))
-    given = row_source(connection, _KEYS, rows, "given")
-    values = {name: given.c[name] for name in _KEYS if name != "id"}
-    connection.execute(update(job_listings).where(job_listings.c.id == given.c.id).values(values))
-    return found
+    updates = row_source(connection, _KEYS, rows, "given")
+    values = {name: updates.c[name] for name in _KEYS if name != "id"}
+    connection.execute(update(job_listings).where(job_listings.c.id == updates.c.id).values(values))
+    return changed
 
 
 def _flag_unread(connection: Connection, works: Sequence[ListingWork]) -> None:
-    unread = [one for one in works if one.state.has_data and not one.listing.has_text]
-    _flag(connection, [one for one in unread if one.listing.url])
+    unread = [work for work in works if work.state.has_data and not work.listing.has_text]
+    _flag(connection, [work for work in unread if work.listing.url])
 
 
 def _flag(connection: Connection, works: Sequence[ListingWork]) -> None:
     rows = [(work.id, flagged(work.quality, NOT_SCRAPED)) for work in works]
     changed = [row for row, work in zip(rows, works, strict=True) if row[1] != work.quality]
     if changed:
-        given = row_source(connection, {"id": Id, "quality": Json}, changed, "given")
-        statement = update(job_listings).where(job_listings.c.id == given.c.id)
-        connection.execute(statement.values(quality=given.c.quality))
+        updates = row_source(connection, {"id": Id, "quality": Json}, changed, "given")
+        statement = update(job_listings).where(job_listings.c.id == updates.c.id)
+        connection.execute(statement.values(quality=updates.c.quality))
 
 
 def write_matches(
@@ -236,24 +236,25 @@ def write_matches(
     now: datetime,
     run_id: str | None = None,
 ) -> tuple[int, int, int]:
-    """How many matches are new, were withdrawn, and are told; `before` were matches until now.
+    """Insert, update and withdraw matches; return how many are new, withdrawn and notified.
 
-    A match is new by its insert. It is told once in its life, and not at all if it came with its
-    board's first listing, unless another board lists it later.
+    `before` are the listings that were matches until now. A match is new by its insert. It is
+    notified once in its life, and not at all if it came with its board's first sync, unless another
+    board lists it later.
     """
-    fitting = [work for work in works if verdict_of(work.state) is ListingDecision.MATCHED]
+    fitting = [work for work in works if decision_of(work.state) is ListingDecision.MATCHED]
     made: set[int] = set()
     if fitting:
         made = _insert(connection, rules, fitting, company_ids, now=now, run_id=run_id)
-        known = [work for work in fitting if work.id not in made]
-        _update(connection, rules, known, company_ids, now=now, run_id=run_id)
-    ended = before - {work.id for work in fitting}
+        existing = [work for work in fitting if work.id not in made]
+        _update(connection, rules, existing, company_ids, now=now, run_id=run_id)
+    withdrawn_ids = before - {work.id for work in fitting}
     new = [work for work in fitting if work.id in made or work.is_unreported]
-    told = [work for work in new if not work.is_first_sync]
-    payloads = {str(work.id): notice_payload(work) for work in told}
+    notified = [work for work in new if not work.is_first_sync]
+    payloads = {str(work.id): notice_payload(work) for work in notified}
     return (
         len(made),
-        withdraw(connection, ended, now=now) if ended else 0,
+        withdraw(connection, withdrawn_ids, now=now) if withdrawn_ids else 0,
         write_notices(connection, JOB_MATCH, payloads, now=now),
     )
 
@@ -265,15 +266,15 @@ def _rows(
     for work in works:
         if (match := work.state.match) is None:
             continue
-        told = match.as_dict()
+        fields = match.as_dict()
         rows.append(
             (
                 work.id,
                 work.source_id,
                 company_ids.get(work.id, work.company_id),
-                *(told[name] for name in ("score", "base_score", "rank_score")),
-                *(told[name] for name in ("priority", "method", "model")),
-                *(told[name] for name in ("adjustments", "skills_matched", "skills_missing")),
+                *(fields[name] for name in ("score", "base_score", "rank_score")),
+                *(fields[name] for name in ("priority", "method", "model")),
+                *(fields[name] for name in ("adjustments", "skills_matched", "skills_missing")),
                 match.reason,
                 dict(match.grounding),
                 rules.judged_as(work.content_hash),
@@ -291,10 +292,10 @@ def _insert(
     now: datetime,
     run_id: str | None,
 ) -> set[int]:
-    given = row_source(connection, _MATCH, _rows(rules, works, company_ids), "given")
+    match_rows = row_source(connection, _MATCH, _rows(rules, works, company_ids), "given")
     extra = {"status": NEW, "run_id": run_id, "created_at": now, "updated_at": now}
     constant = [literal(value, job_matches.c[name].type) for name, value in extra.items()]
-    values = [*given.c, *constant]
+    values = [*match_rows.c, *constant]
     statement = (
         insert_into(connection, job_matches)
         .from_select([*_MATCH, *extra], select(*values).where(true()))
@@ -313,18 +314,18 @@ def _update(
     now: datetime,
     run_id: str | None,
 ) -> None:
-    """A match that stands, or that was withdrawn and fits again."""
+    """Update existing matches, including withdrawn ones that match again."""
     if not works:
         return
-    given = row_source(connection, _MATCH, _rows(rules, works, company_ids), "given")
-    values = {name: given.c[name] for name in _MATCH if name != "listing_id"}
-    statement = update(job_matches).where(job_matches.c.listing_id == given.c.listing_id)
+    match_rows = row_source(connection, _MATCH, _rows(rules, works, company_ids), "given")
+    values = {name: match_rows.c[name] for name in _MATCH if name != "listing_id"}
+    statement = update(job_matches).where(job_matches.c.listing_id == match_rows.c.listing_id)
     written = {"status": NEW, "run_id": run_id, "updated_at": now}
     connection.execute(statement.values(values | written))
 
 
 def withdraw(connection: Connection, listing_ids: Collection[int], *, now: datetime) -> int:
-    """Matches that fit no more, or whose listings are closed, are no matches; how many were."""
+    """Withdraw the matches of these listings; return how many were withdrawn."""
     statement = update(job_matches).where(
         job_matches.c.listing_id.in_(list(listing_ids)), job_matches.c.status != WITHDRAWN
     )
@@ -332,7 +333,7 @@ def withdraw(connection: Connection, listing_ids: Collection[int], *, now: datet
 
 
 def notice_payload(work: ListingWork) -> dict[str, Any]:
-    """What people and programs are told of a match."""
+    """Return the content of a match's notice."""
     listing, match = work.listing, work.state.match
     if match is None:
         raise ValueError(f"listing {work.id} was not scored")

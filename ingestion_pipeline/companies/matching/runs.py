@@ -1,8 +1,8 @@
-"""The loop of one run over listings: claim a batch, judge, write, go on.
+"""A run over listings: claim a batch, evaluate, write, repeat; and the set-up of such a run.
 
-What a list left out is fetched politely, host by host, while others are judged; a model is asked
-by a few at a time. A run holds a bounded number of listings; what it could not get to is given
-back.
+Missing descriptions are fetched politely, host by host, while other listings are evaluated; a few
+model requests run at a time. A run holds a bounded number of listings and releases what it did not
+reach.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.companies.boards.closing import (
     close_expired,
-    close_unwatched,
+    close_inactive_boards,
     expired_listings,
-    is_any_unwatched,
+    has_inactive_boards,
 )
 from ingestion_pipeline.companies.matching.details import (
     FORBIDDEN,
     GONE,
     Detail,
-    DetailAsker,
+    DetailExtractor,
     detail_of,
     read_detail,
     with_detail,
 )
-from ingestion_pipeline.companies.matching.evaluation import Analyst, ModelScorer
+from ingestion_pipeline.companies.matching.evaluation import ListingEvaluator, ModelScorer
 from ingestion_pipeline.companies.matching.profile import (
-    NOBODY,
+    EMPTY_PROFILE,
     BadProfile,
-    FoundProfile,
     NoProfile,
     Profile,
+    ProfileResult,
     load_profile,
 )
 from ingestion_pipeline.companies.matching.requeue import (
     external_ids,
     is_work_waiting,
-    judge_anew,
     make_due,
-    wake_for_profile,
+    make_due_for_profile,
+    requeue_outdated,
 )
 from ingestion_pipeline.companies.matching.results import write_results
 from ingestion_pipeline.companies.matching.rows import SNAPSHOT
@@ -62,7 +62,7 @@ from ingestion_pipeline.companies.matching.tasks import (
 )
 from ingestion_pipeline.companies.states import JOB
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.host_queue import HostVisits
+from ingestion_pipeline.engine.host_queue import HostQueues
 from ingestion_pipeline.engine.time_budget import TimeBudget
 from ingestion_pipeline.pages.content.archive import SnapshotArchive
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
@@ -80,11 +80,11 @@ from ingestion_pipeline.tasks.errors import Fatal, Permanent, Transient, WorkErr
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline.urls import host_of
 
-WAIT_SECONDS = 0.5  # between two looks while hosts are visited
+WAIT_SECONDS = 0.5  # between two checks while hosts are crawled
 
 
 class _Item:
-    """A listing whose own page is to be read."""
+    """A listing whose own page is to be fetched."""
 
     __slots__ = ("detail", "source", "work")
 
@@ -94,47 +94,47 @@ class _Item:
         self.detail = detail
 
 
-class ListingSlice:
-    """One run's judgements, under one worker identity."""
+class ListingRun:
+    """One run's evaluations, under one worker identity."""
 
     def __init__(
         self,
-        shop: RunContext,
+        ctx: RunContext,
         worker: Worker,
         fetcher: HttpFetcher,
         rules: Rules,
-        analyst: Analyst,
+        evaluator: ListingEvaluator,
         *,
         clock: SteadyClock,
-        asker: DetailAsker | None = None,
+        extractor: DetailExtractor | None = None,
         seconds: float | None = None,
     ) -> None:
-        self._shop = shop
+        self._ctx = ctx
         self._worker = worker
         self._rules = rules
-        self._analyst = analyst
-        self._asker = asker
+        self._evaluator = evaluator
+        self._extractor = extractor
         self._clock = clock
-        self._visitor = PoliteVisitor(fetcher, None, clock, shop.settings)
-        self._archive = SnapshotArchive(shop.store, shop.content, shop.run_id)
-        self._hosts = LeasedHosts(shop, worker, fetcher, clock)
-        limit = shop.settings.polling.slice_seconds if seconds is None else seconds
+        self._visitor = PoliteVisitor(fetcher, None, clock, ctx.settings)
+        self._archive = SnapshotArchive(ctx.store, ctx.content, ctx.run_id)
+        self._hosts = LeasedHosts(ctx, worker, fetcher, clock)
+        limit = ctx.settings.polling.slice_seconds if seconds is None else seconds
         self._time = TimeBudget(worker, clock, seconds=limit, network=self._hosts.network)
-        self._turns = asyncio.Semaphore(shop.settings.match.concurrency)
+        self._turns = asyncio.Semaphore(ctx.settings.match.concurrency)
         self._open: dict[int, ListingWork] = {}
         self._results: list[Result] = []
         self._counts = MatchCounts()
-        self.boards: set[str] = set()  # of which listings were judged
-        self._visits: HostVisits[_Item] = HostVisits(
+        self.boards: set[str] = set()  # with evaluated listings
+        self._visits: HostQueues[_Item] = HostQueues(
             self._hosts,
-            concurrency=shop.settings.polling.concurrency,
-            serve=self._serve,
-            leave=lambda item, why: self._leave(item.work, why),
+            concurrency=ctx.settings.polling.concurrency,
+            execute=self._execute,
+            release=lambda item, why: self._release(item.work, why),
             reason_to_stop=self._time.reason_to_stop,
         )
 
     async def run(self, source_ids: Sequence[str] | None = None) -> MatchCounts:
-        """Judge on as long as there is work and time; a fatal error is raised at the end."""
+        """Evaluate while there is work and time; a fatal error is raised at the end."""
         alive = asyncio.create_task(self._worker.keep_alive(self._hosts.renew))
         try:
             await self._drain(source_ids)
@@ -142,7 +142,7 @@ class ListingSlice:
             alive.cancel()
             await self._visits.stop()
             for work in list(self._open.values()):
-                self._leave(work, self._time.stopped())
+                self._release(work, self._time.stopped())
             await self._flush()
         if self._time.fatal is not None:
             raise self._time.fatal
@@ -156,89 +156,91 @@ class ListingSlice:
             await self._flush()
             if not claimed and not self._visits and not await self._time.rest():
                 return
-        while self._visits:  # they leave by themselves, since the time is over
+        while self._visits:  # they stop by themselves, since the time is up
             await self._visits.wait(timeout_seconds=WAIT_SECONDS)
 
     async def _claim(self, source_ids: Sequence[str] | None) -> int:
-        """Claim a batch and judge it; what needs its page waits for its host."""
-        room = self._shop.settings.match.batch_size - len(self._open)
+        """Claim and evaluate a batch; listings without data wait for their host."""
+        room = self._ctx.settings.match.batch_size - len(self._open)
         if room <= 0:
             return 0
         opened = await asyncio.to_thread(self._opened, source_ids, room)
-        self._results += [one for one in opened if isinstance(one, ListingGone)]
-        works = [one for one in opened if isinstance(one, ListingWork)]
-        begun = [one for one in map(self._begun, works) if one is not None]
-        await self._judge_all([one for one in begun if not _is_to_scrape(one)])
-        await self._assign([one for one in begun if _is_to_scrape(one)])
+        self._results += [item for item in opened if isinstance(item, ListingGone)]
+        works = [item for item in opened if isinstance(item, ListingWork)]
+        started = [work for work in map(self._started, works) if work is not None]
+        await self._evaluate_all([work for work in started if not _is_to_scrape(work)])
+        await self._assign([work for work in started if _is_to_scrape(work)])
         return len(opened)
 
     def _opened(
         self, source_ids: Sequence[str] | None, room: int
     ) -> Sequence[ListingWork | ListingGone]:
-        tasks = self._worker.claim_all(_wishes(source_ids, room))
-        with self._shop.store.read() as connection:
-            now = self._shop.store.clock.now(connection)
+        tasks = self._worker.claim_all(_claim_requests(source_ids, room))
+        with self._ctx.store.read() as connection:
+            now = self._ctx.store.clock.now(connection)
             return open_listings(connection, tasks, now=now)
 
-    def _begun(self, work: ListingWork) -> ListingWork | None:
-        """The work in its first state, open from now on; None if its worker dies of it."""
-        if work.task.attempts > self._shop.settings.work.max_attempts:
-            said = f"the worker died {work.task.attempts - 1} times over this listing"
-            self._leave(work, Permanent(said, code="worker_lost"))
+    def _started(self, work: ListingWork) -> ListingWork | None:
+        """Return the work in its initial state; None if it has lost too many workers."""
+        if work.task.attempts > self._ctx.settings.work.max_attempts:
+            message = f"worker lost {work.task.attempts - 1} times on listing {work.id}"
+            self._release(work, Permanent(message, code="worker_lost"))
             return None
         was_read = bool((work.task.state or {}).get("has_data"))
         has_data = work.listing.has_text or work.listing.url is None or was_read
-        begun = replace(work, state=self._rules.begun(work.listing, has_data=has_data))
-        self._open[work.task.id] = begun
-        return begun
+        started = replace(work, state=self._rules.initial_state(work.listing, has_data=has_data))
+        self._open[work.task.id] = started
+        return started
 
-    async def _judge_all(self, works: Sequence[ListingWork]) -> None:
-        if self._analyst.is_pure:
-            results = await asyncio.to_thread(lambda: [self._analyst.judged(one) for one in works])
+    async def _evaluate_all(self, works: Sequence[ListingWork]) -> None:
+        if self._evaluator.is_pure:
+            results = await asyncio.to_thread(
+                lambda: [self._evaluator.evaluate_by_rules(work) for work in works]
+            )
             for result in results:
-                self._settle(result)
+                self._record(result)
             return
-        await asyncio.gather(*(self._judge(one) for one in works))
+        await asyncio.gather(*(self._evaluate(work) for work in works))
 
-    async def _judge(self, work: ListingWork) -> None:
+    async def _evaluate(self, work: ListingWork) -> None:
         async with self._turns:
             if (why := self._time.reason_to_stop()) is not None:
-                self._leave(work, why)
+                self._release(work, why)
                 return
-            self._settle(await self._analyst.analysed(work))
+            self._record(await self._evaluator.evaluate(work))
 
     async def _assign(self, works: Sequence[ListingWork]) -> None:
-        """Each waits for its host's turn; what has nowhere to be read is judged as it is."""
+        """Queue each listing on its host; one without a page is evaluated as it is."""
         if not works:
             return
-        sources, ids = await asyncio.to_thread(self._known, works)
+        sources, ids = await asyncio.to_thread(self._board_sources, works)
         by_host: dict[str, list[_Item]] = {}
         for work in works:
             source = sources.get(work.source_id)
             detail = source and detail_of(work, source, external_id=ids.get(work.id))
             if source is None or not detail:
-                await self._judge(with_detail(work, {}))
+                await self._evaluate(with_detail(work, {}))
             else:
                 item = _Item(work, source, detail)
                 by_host.setdefault(host_of(detail.visit.url), []).append(item)
         await self._visits.assign(by_host, lambda item: item.source)
 
-    def _known(
+    def _board_sources(
         self, works: Sequence[ListingWork]
     ) -> tuple[Mapping[str, Source], Mapping[int, str]]:
-        with self._shop.store.read() as connection:
-            known = sources_by_id(connection, {work.source_id for work in works})
-            return known, external_ids(connection, [(work.id, work.source_id) for work in works])
+        with self._ctx.store.read() as connection:
+            sources = sources_by_id(connection, {work.source_id for work in works})
+            return sources, external_ids(connection, [(work.id, work.source_id) for work in works])
 
-    async def _serve(self, item: _Item, host: HostLease) -> None:
+    async def _execute(self, item: _Item, host: HostLease) -> None:
         try:
             scraped = await self._scraped(item, host)
         except Exception as error:
-            await self._left_out(item, classify(error), traceback.format_exc(limit=-20))
+            await self._page_failed(item, classify(error), traceback.format_exc(limit=-20))
         else:
             work = with_detail(item.work, scraped)
             self._open[work.task.id] = work
-            await self._judge(work)
+            await self._evaluate(work)
 
     async def _scraped(self, item: _Item, host: HostLease) -> Mapping[str, object]:
         answer = await self._visitor.visit(
@@ -248,34 +250,39 @@ class ListingSlice:
             own=host_of(item.detail.visit.url),
         )
         if not isinstance(answer, NewPage):
-            raise Transient(f"{item.detail.visit.url} was not sent", code="empty_body")
+            raise Transient(f"{item.detail.visit.url} returned no body", code="empty_body")
         now = self._clock.now()
-        found = await read_detail(answer, item.detail, item.source, now=now, asker=self._asker)
-        return {**found, SNAPSHOT: await asyncio.to_thread(self._kept, answer, item.source.id)}
+        columns = await read_detail(
+            answer, item.detail, item.source, now=now, extractor=self._extractor
+        )
+        return {
+            **columns,
+            SNAPSHOT: await asyncio.to_thread(self._save_page, answer, item.source.id),
+        }
 
-    def _kept(self, answer: NewPage, source_id: str) -> int:
-        """The page is a snapshot: what the listing says can be looked up there."""
+    def _save_page(self, answer: NewPage, source_id: str) -> int:
+        """Store the page as a snapshot; return the snapshot's id."""
         now = self._clock.now()
         stored = self._archive.store([(source_id, answer)], now=now)
-        with self._shop.store.begin() as connection:
+        with self._ctx.store.begin() as connection:
             return self._archive.keep(connection, stored, now=now)[0]
 
-    async def _left_out(self, item: _Item, error: WorkError, stack: str) -> None:
-        """A page that is gone ends its listing; one that is forbidden is done without."""
+    async def _page_failed(self, item: _Item, error: WorkError, stack: str) -> None:
+        """Skip a listing whose page is gone; evaluate without a page that is forbidden."""
         if error.code in GONE:
             self._open.pop(item.work.task.id, None)
-            said = f"its own page is gone: {error}"
-            gone = ListingGone(task=item.work.task, why=said, is_page_gone=True)
+            reason = f"its own page is gone: {error}"
+            gone = ListingGone(task=item.work.task, why=reason, is_page_gone=True)
             self._results.append(gone)
         elif error.code == FORBIDDEN:
-            await self._judge(with_detail(item.work, {}))
+            await self._evaluate(with_detail(item.work, {}))
         else:
-            self._leave(item.work, error, stack=stack)
+            self._release(item.work, error, stack=stack)
 
-    def _leave(self, work: ListingWork, why: WorkError, *, stack: str | None = None) -> None:
-        self._settle(NotEvaluated(work=work, error=why, stack=stack))
+    def _release(self, work: ListingWork, why: WorkError, *, stack: str | None = None) -> None:
+        self._record(NotEvaluated(work=work, error=why, stack=stack))
 
-    def _settle(self, result: Evaluated | NotEvaluated) -> None:
+    def _record(self, result: Evaluated | NotEvaluated) -> None:
         self._open.pop(result.task.id, None)
         self._results.append(result)
         if isinstance(result, Evaluated):
@@ -285,36 +292,36 @@ class ListingSlice:
 
     async def _flush(self) -> None:
         results, self._results = self._results, []
-        async with self._hosts.letting_go() as left:
+        async with self._hosts.releasing() as left:
             if results:
-                written = await asyncio.to_thread(write_results, self._shop, self._rules, results)
+                written = await asyncio.to_thread(write_results, self._ctx, self._rules, results)
                 self._counts += written.counts
                 self._time.expect(written.again_at)
             if left:
-                await asyncio.to_thread(self._hosts.let_go, left)
+                await asyncio.to_thread(self._hosts.release_in_own_transaction, left)
 
 
 def _is_to_scrape(work: ListingWork) -> bool:
     return next_stage(work.state) is ListingStage.SCRAPE
 
 
-def _wishes(source_ids: Sequence[str] | None, room: int) -> list[tuple[ClaimFilter, int]]:
-    """All that are due, or those of these boards, a share each."""
+def _claim_requests(source_ids: Sequence[str] | None, room: int) -> list[tuple[ClaimFilter, int]]:
+    """Return one claim request for all due listings, or an equal share per board."""
     if source_ids is None:
         return [(ClaimFilter(kind=JOB), room)]
     share = max(1, room // max(1, len(source_ids)))
-    return [(ClaimFilter(kind=JOB, frontier_of=one), share) for one in source_ids]
+    return [(ClaimFilter(kind=JOB, frontier_of=source_id), share) for source_id in source_ids]
 
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MatchedSlice:
-    """What a run over listings came to; `problem` is what is wrong with the profile, if so.
+class MatchRunResult:
+    """The result of a run over listings; `problem` says what is wrong with the profile.
 
-    `boards` are those of which listings were judged, `closed` how many listings were closed since
-    nobody asks their boards any more or their deadline has passed.
+    `boards` are those whose listings were evaluated, `closed` counts listings closed because their
+    boards are inactive or their deadline has passed.
     """
 
     counts: MatchCounts
@@ -325,126 +332,130 @@ class MatchedSlice:
 
 
 def profile_path(settings: Settings) -> Path:
-    """The profile's file; a relative name is one of the working directory."""
+    """Return the profile's path; a relative path is in the working directory."""
     return Path(settings.match.profile).expanduser().absolute()
 
 
-def found_profile(settings: Settings) -> FoundProfile:
-    """The profile that the settings name, or why there is none."""
+def settings_profile(settings: Settings) -> ProfileResult:
+    """Return the profile that the settings name, or why there is none."""
     return load_profile(profile_path(settings))
 
 
 def rules_of(settings: Settings) -> Rules | None:
-    """By what listings are judged now; None without a profile that can be used."""
-    found = found_profile(settings)
-    return Rules(profile=found, settings=settings) if isinstance(found, Profile) else None
+    """Return the current rules; None without a usable profile."""
+    profile = settings_profile(settings)
+    return Rules(profile=profile, settings=settings) if isinstance(profile, Profile) else None
 
 
 def are_listings_waiting(connection: Connection, settings: Settings, *, now: datetime) -> bool:
-    """Whether a run would judge or close anything; with a bad profile none would judge."""
-    if is_any_unwatched(connection, now=now, settings=settings) or expired_listings(
+    """Return whether a run would evaluate or close anything; a bad profile evaluates none."""
+    if has_inactive_boards(connection, now=now, settings=settings) or expired_listings(
         connection, now=now
     ):
         return True
-    found = found_profile(settings)
-    if isinstance(found, BadProfile):
+    profile = settings_profile(settings)
+    if isinstance(profile, BadProfile):
         return False
-    rules = Rules(profile=found, settings=settings) if isinstance(found, Profile) else None
+    rules = Rules(profile=profile, settings=settings) if isinstance(profile, Profile) else None
     return is_work_waiting(connection, rules, now=now)
 
 
 def profile_findings(settings: Settings) -> list[Finding]:
-    """What is wrong with the profile; nothing where there is none."""
-    found = found_profile(settings)
-    if not isinstance(found, BadProfile):
+    """Return the profile's problems; empty if there is no profile."""
+    profile = settings_profile(settings)
+    if not isinstance(profile, BadProfile):
         return []
     return [
-        Finding(subject=f"{found.path.name}:{one.line}", message=f"{one.key}: {one.message}")
-        for one in found.problems
+        Finding(
+            subject=f"{profile.path.name}:{problem.line}",
+            message=f"{problem.key}: {problem.message}",
+        )
+        for problem in profile.problems
     ]
 
 
-async def match_slice(
-    shop: RunContext,
+async def match_listings(
+    ctx: RunContext,
     worker: Worker,
     fetcher: HttpFetcher,
     *,
     source_ids: Sequence[str] | None = None,
     seconds: float | None = None,
-) -> MatchedSlice:
-    """Judge what waits, or the listings of these boards; a bad profile judges nothing.
+) -> MatchRunResult:
+    """Evaluate waiting listings, or those of these boards; a bad profile evaluates nothing.
 
-    What only boards list that nobody asks any more, or whose deadline has passed, is closed before.
+    Listings of inactive boards and listings past their deadline are closed first.
     """
-    closed = await asyncio.to_thread(_close_ended, shop)
-    found = found_profile(shop.settings)
-    if isinstance(found, BadProfile):
-        log.warning("no listing is judged before the profile is mended:\n%s", found)
-        return MatchedSlice(counts=MatchCounts(), problem=str(found), closed=closed)
-    profile = NOBODY if isinstance(found, NoProfile) else found
-    lacking = found if isinstance(found, NoProfile) else None
-    rules = Rules(profile=profile, settings=shop.settings)
-    rejudged = await asyncio.to_thread(_prepare, shop, rules, source_ids, lacking)
-    run = _Run(shop, worker, fetcher, rules, lacking, seconds)
-    if lacking is not None or not shop.settings.has_model:
-        done = await run.judge(source_ids)
+    closed = await asyncio.to_thread(_close_ended, ctx)
+    loaded = settings_profile(ctx.settings)
+    if isinstance(loaded, BadProfile):
+        log.warning("no listings evaluated; fix the profile:\n%s", loaded)
+        return MatchRunResult(counts=MatchCounts(), problem=str(loaded), closed=closed)
+    profile = EMPTY_PROFILE if isinstance(loaded, NoProfile) else loaded
+    lacking = loaded if isinstance(loaded, NoProfile) else None
+    rules = Rules(profile=profile, settings=ctx.settings)
+    rejudged = await asyncio.to_thread(_prepare, ctx, rules, source_ids, lacking)
+    run = _RunSetup(ctx, worker, fetcher, rules, lacking, seconds)
+    if lacking is not None or not ctx.settings.has_model:
+        done = await run.execute(source_ids)
     else:
-        async with ModelClient(shop.store, shop.settings) as client:
-            done = await run.judge(source_ids, client)
-    said = None if lacking is None else str(lacking)
-    return replace(done, rejudged=rejudged, closed=closed, problem=said)
+        async with ModelClient(ctx.store, ctx.settings) as client:
+            done = await run.execute(source_ids, client)
+    problem = None if lacking is None else str(lacking)
+    return replace(done, rejudged=rejudged, closed=closed, problem=problem)
 
 
-def _close_ended(shop: RunContext) -> int:
-    with shop.store.begin() as connection:
-        now = shop.store.clock.now(connection)
-        unwatched = close_unwatched(connection, now=now, settings=shop.settings)
-        return unwatched + close_expired(connection, now=now)
+def _close_ended(ctx: RunContext) -> int:
+    with ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
+        inactive = close_inactive_boards(connection, now=now, settings=ctx.settings)
+        return inactive + close_expired(connection, now=now)
 
 
 def _prepare(
-    shop: RunContext, rules: Rules, source_ids: Sequence[str] | None, lacking: NoProfile | None
+    ctx: RunContext, rules: Rules, source_ids: Sequence[str] | None, lacking: NoProfile | None
 ) -> int:
-    """With a profile, what waited for one is due, and what others judged is to be judged anew.
+    """Make waiting listings due and requeue outdated ones, if there is a profile; return how many.
 
-    Of boards that were asked for by hand everything is due.
+    All listings of boards requested by hand become due.
     """
-    with shop.store.begin() as connection:
-        now = shop.store.clock.now(connection)
+    with ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
         if source_ids is not None:
             make_due(connection, source_ids, now=now)
         if lacking is not None:
             return 0
-        wake_for_profile(connection, now=now)
-    with shop.store.begin() as connection:  # apart: who waits to insert a task holds none
-        now = shop.store.clock.now(connection)
-        return judge_anew(connection, rules, now=now, source_ids=source_ids)
+        make_due_for_profile(connection, now=now)
+    # A second transaction: a transaction that waits to insert a task must hold no other.
+    with ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
+        return requeue_outdated(connection, rules, now=now, source_ids=source_ids)
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    shop: RunContext
+class _RunSetup:
+    ctx: RunContext
     worker: Worker
     fetcher: HttpFetcher
     rules: Rules
     lacking: NoProfile | None
     seconds: float | None
 
-    async def judge(
+    async def execute(
         self, source_ids: Sequence[str] | None, client: ModelClient | None = None
-    ) -> MatchedSlice:
-        clock = SteadyClock(await asyncio.to_thread(self.shop.store.now))
+    ) -> MatchRunResult:
+        clock = SteadyClock(await asyncio.to_thread(self.ctx.store.now))
         scorer = client and ModelScorer(client, self.rules.profile)
-        analyst = Analyst(self.rules, clock=clock, scorer=scorer, lacking=self.lacking)
-        loop = ListingSlice(
-            self.shop,
+        evaluator = ListingEvaluator(self.rules, clock=clock, scorer=scorer, lacking=self.lacking)
+        loop = ListingRun(
+            self.ctx,
             self.worker,
             self.fetcher,
             self.rules,
-            analyst,
+            evaluator,
             clock=clock,
-            asker=client and DetailAsker(client),
+            extractor=client and DetailExtractor(client),
             seconds=self.seconds,
         )
         counts = await loop.run(source_ids)
-        return MatchedSlice(counts=counts, boards=frozenset(loop.boards))
+        return MatchRunResult(counts=counts, boards=frozenset(loop.boards))

@@ -1,10 +1,10 @@
-"""How well a listing fits, from 0 to 100: a base by rules, and adjustments that hold for any base.
+"""Scores listings from 0 to 100: a base score by rules, and adjustments to any base score.
 
 By rules the base is 50 for strength, 30 for coverage and 20 for level, where
 - strength is the ranks of the profile's skills that the listing names, over its three best ranks;
-- coverage is how much of the technologies that the listing names are skills of the profile;
+- coverage is the share of the technologies named in the listing that are skills of the profile;
 - level is 1 for a wanted seniority in the title, 0 where it names another, else a half.
-What the listing has no words for counts a half: it neither helps nor harms.
+Where the listing has no text, a part counts a half: it neither helps nor harms.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ingestion_pipeline.companies.matching.locations import hours_apart, is_home
 from ingestion_pipeline.companies.matching.profile import Profile
 from ingestion_pipeline.companies.matching.terms import find, first_of
 from ingestion_pipeline.companies.states import Priority
-from ingestion_pipeline.companies.vocabulary import ASKED_FOR
+from ingestion_pipeline.companies.vocabulary import REQUIRED_SKILLS
 from ingestion_pipeline.settings.systems import Match
 
-RULES_VERSION = 2  # raise it when the same listing would be judged otherwise: all are judged anew
+RULES_VERSION = 2  # raise it when evaluation changes: all listings are evaluated again
 STRENGTH, COVERAGE, LEVEL = 50, 30, 20
 BEST_SKILLS = 3
 HALF = 0.5
@@ -40,7 +40,7 @@ LEVELS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skill:
-    """A skill, and where the listing's text proves it; no span where it is only said."""
+    """A skill, and its span in the listing's text; without a span if it is not grounded."""
 
     name: str
     start: int | None = None
@@ -49,7 +49,7 @@ class Skill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseScore:
-    """A score before adjustments, and what it rests on; `notes` are for people.
+    """A score before adjustments, and its evidence; `notes` are for people.
 
     `exact` is the score without limit: naming all skills is more than naming the three best.
     """
@@ -66,7 +66,7 @@ class BaseScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adjustment:
-    """Points that are added to a base, with the reason."""
+    """Points added to a base score, with the reason."""
 
     name: str
     points: int
@@ -75,7 +75,7 @@ class Adjustment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchResult:
-    """How well it fits, all in all; `rank_score`, which has no limit, orders equal scores."""
+    """The final score; `rank_score`, which has no limit, orders equal scores."""
 
     score: int
     rank_score: float
@@ -88,7 +88,7 @@ class MatchResult:
     grounding: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def as_dict(self) -> dict[str, Any]:
-        """As it is stored with the listing."""
+        """Return the result as it is stored with the listing."""
         return {
             "score": self.score,
             "base_score": self.base.score,
@@ -99,22 +99,22 @@ class MatchResult:
             "is_match": self.is_match,
             "priority": self.priority.value,
             "reason": self.reason,
-            "adjustments": [asdict(one) for one in self.adjustments],
-            "skills_matched": [one.name for one in self.base.matched],
-            "skills_missing": [one.name for one in self.base.missing],
+            "adjustments": [asdict(adjustment) for adjustment in self.adjustments],
+            "skills_matched": [skill.name for skill in self.base.matched],
+            "skills_missing": [skill.name for skill in self.base.missing],
             "dropped": list(self.base.dropped),
         }
 
 
 def rule_score(listing: ListedJob, profile: Profile) -> BaseScore:
-    """The base score by rules."""
-    matched = _found(profile.skills, listing)
+    """Return the base score by rules."""
+    matched = _mentioned(profile.skills, listing)
     own = {name.lower() for name in profile.skills}
-    spans = {(one.start, one.end) for one in matched}
+    spans = {(skill.start, skill.end) for skill in matched}
     missing = tuple(
-        one
-        for one in _found(ASKED_FOR, listing)
-        if one.name.lower() not in own and (one.start, one.end) not in spans
+        skill
+        for skill in _mentioned(REQUIRED_SKILLS, listing)
+        if skill.name.lower() not in own and (skill.start, skill.end) not in spans
     )
     strength = _strength(matched, profile, listing)
     others = COVERAGE * (
@@ -129,7 +129,7 @@ def rule_score(listing: ListedJob, profile: Profile) -> BaseScore:
     )
 
 
-def _found(names: Mapping[str, int] | tuple[str, ...], listing: ListedJob) -> tuple[Skill, ...]:
+def _mentioned(names: Mapping[str, int] | tuple[str, ...], listing: ListedJob) -> tuple[Skill, ...]:
     places = {name: find(name, listing.text) for name in names}
     return tuple(
         Skill(name=name, start=place[0], end=place[1]) for name, place in places.items() if place
@@ -138,7 +138,7 @@ def _found(names: Mapping[str, int] | tuple[str, ...], listing: ListedJob) -> tu
 
 def _strength(matched: tuple[Skill, ...], profile: Profile, listing: ListedJob) -> float:
     best = sum(sorted(profile.skills.values(), reverse=True)[:BEST_SKILLS])
-    ranks = sum(profile.skills[one.name] for one in matched)
+    ranks = sum(profile.skills[skill.name] for skill in matched)
     strength = ranks / best if best else HALF
     return strength if listing.has_text else max(HALF, strength)
 
@@ -148,10 +148,10 @@ def _coverage(matched: int, missing: int) -> float:
 
 
 def _level(listing: ListedJob, profile: Profile) -> float:
-    wanted = profile.seniority.wanted
-    if not wanted:
+    levels = profile.seniority.wanted
+    if not levels:
         return HALF
-    if first_of(wanted, listing.title_text):
+    if first_of(levels, listing.title_text):
         return 1.0
     return 0.0 if first_of(LEVELS, listing.title_text) else HALF
 
@@ -159,22 +159,22 @@ def _level(listing: ListedJob, profile: Profile) -> float:
 def adjustments(
     listing: ListedJob, profile: Profile, settings: Match, *, at: datetime
 ) -> tuple[Adjustment, ...]:
-    """Home city, freshness, time zone, size of the company, role; none where nothing is known."""
+    """Return adjustments for city, age, time zone, company size and role; none if unknown."""
     is_at_home = is_home(profile.home_city, listing.places)
-    found = [_freshness(listing, at)]
+    changes = [_freshness(listing, at)]
     if is_at_home:
         points, city = settings.home_city_bonus, profile.home_city or ""
-        found.append(Adjustment(name="home_city", points=points, reason=f"in {city}"))
+        changes.append(Adjustment(name="home_city", points=points, reason=f"in {city}"))
     hours = 0.0 if is_at_home else hours_apart(profile.time_zone, listing.places, at=at)
     if hours is not None and profile.time_zone is not None:
-        found.append(_zone(hours))
+        changes.append(_zone(hours))
     if (size := SIZES.get(listing.size_category or "")) is not None:
-        said = f"a {listing.size_category} company"
-        found.append(Adjustment(name="company_size", points=size, reason=said))
+        reason = f"a {listing.size_category} company"
+        changes.append(Adjustment(name="company_size", points=size, reason=reason))
     if role := first_of(profile.roles, listing.title_text):
-        said = f"{role} in the title"
-        found.append(Adjustment(name="role", points=profile.roles[role], reason=said))
-    return tuple(one for one in found if one.points)
+        reason = f"{role} in the title"
+        changes.append(Adjustment(name="role", points=profile.roles[role], reason=reason))
+    return tuple(change for change in changes if change.points)
 
 
 def _freshness(listing: ListedJob, at: datetime) -> Adjustment:
@@ -189,14 +189,14 @@ def _freshness(listing: ListedJob, at: datetime) -> Adjustment:
 
 def _zone(hours: float) -> Adjustment:
     points = next((points for most, points in ZONES if hours < most), FAR)
-    said = "in your time zone" if points > 0 else f"{hours:g} hours away"
-    return Adjustment(name="time_zone", points=points, reason=said)
+    reason = "in your time zone" if points > 0 else f"{hours:g} hours away"
+    return Adjustment(name="time_zone", points=points, reason=reason)
 
 
 def match_result(
     listing: ListedJob, profile: Profile, base: BaseScore, settings: Match, *, at: datetime
 ) -> MatchResult:
-    """The base with its adjustments, clamped, against the threshold that holds there."""
+    """Return the adjusted, clamped score and whether it reaches the threshold."""
     changes = adjustments(listing, profile, settings, at=at)
     points = sum(change.points for change in changes)
     score = clamped(base.score + points)
@@ -213,34 +213,34 @@ def match_result(
         priority=priority_of(score, settings),
         reason=_reason(score, base, changes),
         grounding={
-            one.name: {"start": one.start, "end": one.end}
-            for one in (*base.matched, *base.missing)
-            if one.start is not None
+            skill.name: {"start": skill.start, "end": skill.end}
+            for skill in (*base.matched, *base.missing)
+            if skill.start is not None
         },
     )
 
 
 def clamped(score: int) -> int:
-    """Between 0 and 100."""
+    """Limit the score to 0 to 100."""
     return max(0, min(100, score))
 
 
 def priority_of(score: int, settings: Match) -> Priority:
-    """How soon it is worth a look."""
+    """Return the match's priority."""
     if score >= settings.high_score:
         return Priority.HIGH
     return Priority.MEDIUM if score >= settings.medium_score else Priority.LOW
 
 
 def _reason(score: int, base: BaseScore, changes: tuple[Adjustment, ...]) -> str:
-    """In a few words for people: what fits, what is missing, what moved the score."""
+    """Return a short reason for people: what fits, what is missing, what changed the score."""
     by = "by rules" if base.method == "rules" else f"by {base.model}"
-    fits = ", ".join(one.name for one in base.matched[:5]) or "no skill of yours"
+    fits = ", ".join(skill.name for skill in base.matched[:5]) or "no skill of yours"
     parts = [f"{score} of 100: names {fits}"]
     if base.missing:
-        parts.append("also wants " + ", ".join(one.name for one in base.missing[:4]))
+        parts.append("also wants " + ", ".join(skill.name for skill in base.missing[:4]))
     if changes:
-        parts.append(", ".join(f"{one.reason} {one.points:+d}" for one in changes))
+        parts.append(", ".join(f"{change.reason} {change.points:+d}" for change in changes))
     if base.notes:
         parts.append(base.notes)
     return "; ".join(parts) + f" (base {base.score} {by})"

@@ -1,4 +1,4 @@
-"""From a listing to a verdict: which stage is next, and what each of the pure ones makes of it."""
+"""The stages of a listing's evaluation: which is next, and the rules of the pure ones."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from ingestion_pipeline.settings import Settings
 
 _HALF = 31  # characters of a hash: two of them and a colon fill the column
 
-# Of the settings those that a verdict depends on.
+# The settings that a decision depends on.
 _MATCH = ("min_score", "home_city_score", "high_score", "medium_score", "home_city_bonus")
 
 
 class ListingStage(StrEnum):
-    """What is done next to a listing; all of them in one claim, unless one has to wait."""
+    """The next step for a listing; all run in one claim unless one has to wait."""
 
     SCRAPE = "SCRAPE"
     FILTER = "FILTER"
@@ -37,7 +37,7 @@ class ListingStage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """What is known of a listing so far; the route follows from what is missing."""
+    """The progress of a listing; the next stage follows from what is missing."""
 
     has_data: bool = False
     stop: FilterItem | None = None
@@ -46,9 +46,9 @@ class JobState:
 
 
 def next_stage(state: JobState) -> ListingStage:
-    """No data: SCRAPE; not filtered: FILTER; not scored: ANALYZE; else SAVE.
+    """Return SCRAPE without data, FILTER if not filtered, ANALYZE if not scored, else SAVE.
 
-    What the stop lists or the filter ended goes straight to SAVE.
+    Listings that the stop lists or the filter rejected go straight to SAVE.
     """
     if state.stop is not None:
         return ListingStage.SAVE
@@ -60,8 +60,8 @@ def next_stage(state: JobState) -> ListingStage:
     return ListingStage.SAVE if is_over else ListingStage.ANALYZE
 
 
-def verdict_of(state: JobState) -> ListingDecision:
-    """What a listing came to that has been through its stages."""
+def decision_of(state: JobState) -> ListingDecision:
+    """Return the decision on a listing that has been through its stages."""
     if state.stop is not None:
         return ListingDecision.SKIPPED
     if state.filtered is not None and not state.filtered.passed:
@@ -72,35 +72,35 @@ def verdict_of(state: JobState) -> ListingDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What every listing of a run is judged by."""
+    """The profile and settings that every listing of a run is evaluated by."""
 
     profile: Profile
     settings: Settings
 
     @property
     def hash(self) -> str:
-        """The same as long as the same listing gets the same verdict."""
+        """Return a hash that is equal while the same listing gets the same decision."""
         settings = self.settings
         numbers = [getattr(settings.match, name) for name in _MATCH]
         parts = [RULES_VERSION, self.profile.hash, settings.filter.model_dump(), numbers]
-        said = json.dumps(parts, sort_keys=True)
-        return hashlib.sha256(said.encode()).hexdigest()[:_HALF]
+        serialised = json.dumps(parts, sort_keys=True)
+        return hashlib.sha256(serialised.encode()).hexdigest()[:_HALF]
 
     def judged_as(self, content_hash: str) -> str:
-        """By which rules a listing of this content was judged; those of equal rules begin alike."""
+        """Return the key of these rules and this content; equal rules give equal prefixes."""
         return f"{self.hash}:{content_hash[: _HALF + 1]}"
 
-    def begun(self, listing: ListedJob, *, has_data: bool) -> JobState:
-        """Before anything is fetched: the stop lists."""
+    def initial_state(self, listing: ListedJob, *, has_data: bool) -> JobState:
+        """Return the state before anything is fetched: only the stop lists are applied."""
         stop = stopped(self.profile, title=listing.title, url=listing.url, company=listing.company)
         return JobState(has_data=has_data, stop=stop)
 
     def filtered(self, state: JobState, listing: ListedJob, *, at: datetime) -> JobState:
-        """After FILTER."""
-        found = filter_listing(listing, self.profile, self.settings.filter, at=at)
-        return replace(state, has_data=True, filtered=found)
+        """Return the state after FILTER."""
+        result = filter_listing(listing, self.profile, self.settings.filter, at=at)
+        return replace(state, has_data=True, filtered=result)
 
 
 def same_content(judged_as: str | None, content_hash: str) -> bool:
-    """Whether a listing that was judged then has said the same ever since."""
+    """Return whether the listing's content is unchanged since that evaluation."""
     return judged_as is not None and judged_as.endswith(f":{content_hash[: _HALF + 1]}")

@@ -1,4 +1,4 @@
-"""Listings as work: which are claimed, what is known of them, and what became of them."""
+"""Listings as tasks: loading claimed listings, and the results of their evaluation."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ NOT_SCRAPED = "description_not_read"  # the flag of a listing whose own page cou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListingWork:
-    """A listing that is ours to judge, as it was when it was claimed.
+    """A claimed listing, as it was when it was claimed.
 
-    `at` is the moment of its age: of its first judgement if it has said the same ever since, so
-    that another profile does not make it older. `scraped` are columns that its own page filled;
-    without one its URL is the page of several listings.
+    `at` is the moment that its age is measured at: its first evaluation if its content is unchanged
+    since, so that another profile does not make it older. `scraped` are columns that its own page
+    filled; without `has_own_page` its URL is shared by several listings.
     """
 
     task: Task
@@ -48,35 +48,35 @@ class ListingWork:
 
     @property
     def is_first_sync(self) -> bool:
-        """Whether it came with its board's first listing, of which nobody is told."""
+        """Return whether it came with its board's first sync, which is not notified."""
         return bool(self.task.payload.get("is_first_sync"))
 
     @property
     def is_unreported(self) -> bool:
-        """Whether its match is news, though a board's first listing had it before."""
+        """Return whether its match is news, though a board's first sync had it before."""
         return bool(self.task.payload.get("is_unreported"))
 
     @property
     def company_waits(self) -> int:
-        """How often it has waited for its company."""
+        """Return how often it has waited for its company."""
         return int((self.task.state or {}).get("company_waits", 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluated:
-    """A listing with a verdict."""
+    """A listing with a decision."""
 
     work: ListingWork
 
     @property
     def task(self) -> Task:
-        """The claim."""
+        """Return the claimed task."""
         return self.work.task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotEvaluated:
-    """A listing without one: this time, or for good. What was found of it so far is kept."""
+    """A listing without a decision, for now or for good; its progress is stored."""
 
     work: ListingWork
     error: WorkError
@@ -84,13 +84,13 @@ class NotEvaluated:
 
     @property
     def task(self) -> Task:
-        """The claim."""
+        """Return the claimed task."""
         return self.work.task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListingGone:
-    """Nothing to judge: the listing is closed, was never there, or its own page is gone."""
+    """Nothing to evaluate: the listing is closed or missing, or its own page is gone."""
 
     task: Task
     why: str
@@ -102,7 +102,7 @@ Result = Evaluated | NotEvaluated | ListingGone
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchCounts:
-    """How many listings ended how; `new_matches` were none before, `told` of them are notices.
+    """Listings by result; `new_matches` were none before, `told` counts their notices.
 
     `lost` were taken over by another worker meanwhile.
     """
@@ -121,8 +121,8 @@ class MatchCounts:
     lost: int = 0
 
     def __add__(self, other: MatchCounts) -> MatchCounts:
-        """Counted together."""
-        names = [one.name for one in fields(MatchCounts)]
+        """Return the sums of both."""
+        names = [counter.name for counter in fields(MatchCounts)]
         return MatchCounts(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
@@ -146,7 +146,7 @@ _LISTED = (
 def open_listings(
     connection: Connection, claimed: Sequence[Task], *, now: datetime
 ) -> list[ListingWork | ListingGone]:
-    """What each claim is about, by one question however many there are."""
+    """Load the listing of each claimed task with one query."""
     ids = {int(task.payload.get("listing_id", 0)) for task in claimed}
     query = (
         select(
@@ -168,7 +168,7 @@ def open_listings(
 
 def _opened(task: Task, row: RowMapping | None, *, now: datetime) -> ListingWork | ListingGone:
     if row is None:
-        return ListingGone(task=task, why="the listing is not there any more")
+        return ListingGone(task=task, why="the listing does not exist any more")
     if row["status"] == ListingStatus.CLOSED.value:
         return ListingGone(task=task, why="the listing was closed meanwhile")
     status = row["company_status"]
@@ -187,13 +187,13 @@ def _opened(task: Task, row: RowMapping | None, *, now: datetime) -> ListingWork
 
 
 def listing_of(row: RowMapping) -> ListedJob:
-    """What a judgement looks at, of a row of `job_listings` with its company's size."""
+    """Return the evaluation's input from a `job_listings` row with its company's size."""
     places = (row["location"], *(row["other_locations"] or ()))
     return ListedJob(
         title=row["title"],
         url=row["url"],
         company=row["company_name"],
-        locations=tuple(one for one in places if one),
+        locations=tuple(place for place in places if place),
         remote=None if row["remote"] is None else Remote(row["remote"]),
         description=row["description"],
         employment_type=row["employment_type"],
@@ -213,5 +213,5 @@ def _moment(row: RowMapping, now: datetime) -> datetime:
 
 
 def flagged(quality: Mapping[str, Any], flag: str) -> dict[str, Any]:
-    """The same notes on what is missing, and this one more."""
+    """Return the quality notes with this flag set."""
     return {**quality, flag: True}

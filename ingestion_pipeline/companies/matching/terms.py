@@ -1,7 +1,7 @@
-"""Words of a profile in the words of a listing: whole words only, and no "go" in "go to market".
+"""Finds terms of a profile in a listing: whole words only, and no "go" in "go to market".
 
-A term is looked for as plain text first, which takes a microsecond a page; only where it stands its
-surroundings are looked at.
+A term is searched as plain text first, which takes a microsecond a page; its context is examined
+only where it occurs.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from functools import lru_cache
 
 from ingestion_pipeline.companies.vocabulary import OTHER_NAMES
 
-# Names that are words of every day, too, as is every single letter: they count where the spelling
-# is the name's own and what stands around them is a list, or speaks of the trade.
+# Names that are also everyday words, as is every single letter: they count if the spelling is the
+# name's own and the context is a list or about technology.
 _EVERYDAY = frozenset({"go", "swift", "rust", "dart", "express", "spring", "julia"})
 _LISTED = re.compile(
     r"(?:[,/(;:|&+\u2022]|(?<!\*)\*|^[^\S\n]*+[-\u2013]"
@@ -34,22 +34,22 @@ _TRADE = re.compile(
 )
 _TARGET = re.compile(r"\]\((?:[^()\s]|\([^()\s]*+\))*+\)")
 _JOINED = re.compile(r"[^\s,/;|)*]\w")  # as in C•CURE
-_AROUND = 30  # characters that say whether an everyday word is a name
+_AROUND = 30  # characters of context that show whether an everyday word is a name
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text and its small letters, made once for many terms; targets of links are not words."""
+    """A text and its lower-case form, made once for many terms; link targets are blanked."""
 
     text: str
     lower: str
 
     @classmethod
     def of(cls, *parts: str | None) -> Text:
-        """The parts that are there, a line each."""
+        """Return the non-empty parts, one line each."""
         text = "\n".join(part for part in parts if part)
         lower = text.lower()
-        if len(lower) != len(text):  # a few letters (İ) are two: places would not be the same
+        if len(lower) != len(text):  # some letters (İ) become two: offsets would differ
             lower = text
         if "](" in text:
             lower = _TARGET.sub(lambda link: " " * len(link[0]), lower)
@@ -57,53 +57,51 @@ class Text:
 
 
 def find(term: str, text: Text) -> tuple[int, int] | None:
-    """Where the term or another name of it first stands as a word of its own."""
-    wanted = term.lower()
-    for one in (wanted, *OTHER_NAMES.get(wanted, ())):
-        if _may_hold(one, text) and (found := next(_places(one, text), None)):
-            return found
+    """Return the first span of the term or one of its other names as a whole word."""
+    lowered = term.lower()
+    for name in (lowered, *OTHER_NAMES.get(lowered, ())):
+        if _may_hold(name, text) and (span := next(_places(name, text), None)):
+            return span
     return None
 
 
 def first_of(terms: Iterable[str], text: Text) -> str | None:
-    """The first of the terms, in their own order, that stands in the text."""
+    """Return the first of the terms, in their own order, that is in the text."""
     return next((term for term in terms if find(term, text) is not None), None)
 
 
 def find_phrase(keyword: str, text: Text) -> bool:
-    """Several words as they stand, anywhere; a single word only as a whole word."""
-    wanted = " ".join(keyword.lower().split())
-    return wanted in text.lower if " " in wanted else find(keyword, text) is not None
+    """Return whether the text has the phrase anywhere, or a single word as a whole word."""
+    phrase = " ".join(keyword.lower().split())
+    return phrase in text.lower if " " in phrase else find(keyword, text) is not None
 
 
 def places(term: str, text: Text) -> Iterator[tuple[int, int]]:
-    """Everywhere that the term itself stands as a word of its own."""
-    wanted = term.lower()
-    if _may_hold(wanted, text):
-        yield from _places(wanted, text)
+    """Yield every span of the term itself as a whole word."""
+    lowered = term.lower()
+    if _may_hold(lowered, text):
+        yield from _places(lowered, text)
 
 
-def _may_hold(wanted: str, text: Text) -> bool:
-    """Cheaply; several words may stand on two lines."""
-    return wanted in text.lower or (
-        " " in wanted and all(one in text.lower for one in wanted.split())
-    )
+def _may_hold(term: str, text: Text) -> bool:
+    """Check cheaply whether the text may have the term; words may be on two lines."""
+    return term in text.lower or (" " in term and all(word in text.lower for word in term.split()))
 
 
-def _places(wanted: str, text: Text) -> Iterator[tuple[int, int]]:
-    for found in _pattern(wanted).finditer(text.lower):
-        start, end = found.span()
-        is_everyday = len(wanted) == 1 or wanted in _EVERYDAY
+def _places(term: str, text: Text) -> Iterator[tuple[int, int]]:
+    for match in _pattern(term).finditer(text.lower):
+        start, end = match.span()
+        is_everyday = len(term) == 1 or term in _EVERYDAY
         if not is_everyday or _is_a_name(text.text, start, end):
             yield start, end
 
 
 @lru_cache(maxsize=4_096)
-def _pattern(wanted: str) -> re.Pattern[str]:
-    """Not inside a word; nor "c" in "c++", "java" in "java.script" or "net" in "asp.net"."""
-    before = r"(?<!\w)(?<!\w[.&])" if wanted[:1].isalnum() else ""
-    after = r"(?![\w+#])(?!\.\w|&\w)" if wanted[-1:].isalnum() else r"(?![\w+#])"
-    return re.compile(before + r"\s+".join(map(re.escape, wanted.split())) + after)
+def _pattern(term: str) -> re.Pattern[str]:
+    """Match no part of a word, nor "c" in "c++", "java" in "java.script", "net" in "asp.net"."""
+    before = r"(?<!\w)(?<!\w[.&])" if term[:1].isalnum() else ""
+    after = r"(?![\w+#])(?!\.\w|&\w)" if term[-1:].isalnum() else r"(?![\w+#])"
+    return re.compile(before + r"\s+".join(map(re.escape, term.split())) + after)
 
 
 def _is_a_name(text: str, start: int, end: int) -> bool:

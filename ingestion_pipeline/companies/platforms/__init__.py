@@ -1,7 +1,6 @@
-"""A platform's name enters, or the address and config of a board.
+"""Job platforms by name: each adapter builds requests page by page and parses the responses.
 
-The adapter leaves: what to request, page by page, and how to read the answers into listings.
-Requests are made elsewhere, and what a job is worth does not belong here.
+Adapters make no requests themselves.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ PLATFORMS: Mapping[str, JobPlatform] = MappingProxyType(
 
 
 def platform(name: str) -> JobPlatform:
-    """The platform of that name.
+    """Return the platform of that name.
 
     Raises:
         UnknownPlatform: there is none; the message lists those that exist.
     """
     if name not in PLATFORMS:
-        known = ", ".join(sorted(PLATFORMS))
-        raise UnknownPlatform(f"no job platform is called {name!r}; there are: {known}")
+        names = ", ".join(sorted(PLATFORMS))
+        raise UnknownPlatform(f"no job platform is called {name!r}; there are: {names}")
     return PLATFORMS[name]

@@ -8,9 +8,9 @@ from ingestion_pipeline.companies.listing import Listing, Remote
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
     ListingFields,
-    apart,
     description_of,
     one_line,
+    other_places,
     remote_in,
 )
 from ingestion_pipeline.companies.platforms.json_api import (
@@ -21,7 +21,7 @@ from ingestion_pipeline.companies.platforms.json_api import (
     api_platform,
     page_of,
 )
-from ingestion_pipeline.companies.platforms.protocol import AddressPlace
+from ingestion_pipeline.companies.platforms.protocol import BoardAddress
 from ingestion_pipeline.companies.salary import Salary, salary_in, stated_salary
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.html.links import absolute_link
@@ -29,9 +29,9 @@ from ingestion_pipeline.reading.html.links import absolute_link
 API_BASE = "https://api.ashbyhq.com"
 
 
-def _first(place: AddressPlace) -> Request:
-    token = quote(place.known_token(), safe="")
-    address = f"{place.api_base}/posting-api/job-board/{token}?includeCompensation=true"
+def _first(board: BoardAddress) -> Request:
+    token = quote(board.required_token(), safe="")
+    address = f"{board.api_base}/posting-api/job-board/{token}?includeCompensation=true"
     return Request(url=address, accept=ACCEPT)
 
 
@@ -39,32 +39,32 @@ def _page(document: object) -> ApiPage | None:
     return page_of(document, "jobs")
 
 
-def _listing(item: ListingFields, known: JobContext) -> Listing | None:
+def _listing(item: ListingFields, context: JobContext) -> Listing | None:
     title = one_line(item.value("title"), most=MAX_TITLE_CHARACTERS)
-    url = absolute_link(known.url, item.text("jobUrl", "applyUrl"))
+    url = absolute_link(context.url, item.text("jobUrl", "applyUrl"))
     external_id = item.text("id") or _id_in(url)
     if title is None or external_id is None:
         return None
     location = item.text("location")
-    others = [one.text("location") for one in item.each("secondaryLocations")]
+    others = [place.text("location") for place in item.each("secondaryLocations")]
     return Listing(
         external_id=external_id,
         title=title,
         url=url,
         location=location,
-        posted_at=known.date(item.text("publishedAt", "updatedAt")),
+        posted_at=context.date(item.text("publishedAt", "updatedAt")),
         description=description_of(item.markup("descriptionHtml", "descriptionPlain")),
-        company=known.place.company,
+        company=context.board.company,
         department=item.text("department", "team"),
         employment_type=item.text("employmentType"),
         remote=_remote(item, location),
         salary=_salary(item),
-        other_locations=apart(location, list(filter(None, others))),
+        other_locations=other_places(location, list(filter(None, others))),
     )
 
 
 def _id_in(url: str | None) -> str | None:
-    """The id at the end of a job's address, for answers that state it nowhere else."""
+    """Return the id at the end of a job's URL, for responses that state it nowhere else."""
     return (url or "").removesuffix("/application").rpartition("/")[2] or None
 
 
@@ -76,23 +76,23 @@ def _remote(item: ListingFields, location: str | None) -> Remote | None:
 
 
 def _salary(item: ListingFields) -> Salary | None:
-    """The salary among the parts of the compensation; equity and bonus are others."""
+    """Return the salary among the parts of the compensation; equity and bonus are other parts."""
     for part in item.each("compensation.summaryComponents"):
         if part.text("compensationType") != "Salary":
             continue
-        found = stated_salary(
+        salary = stated_salary(
             part.text("minValue"),
             part.text("maxValue"),
             currency=part.text("currencyCode"),
             period=part.text("interval"),
         )
-        if found:
-            return found
+        if salary:
+            return salary
     summary = item.text("compensation.scrapeableCompensationSalarySummary")
     return salary_in(summary) if summary else None
 
 
-API = JsonApi(wanted="/posting-api/job-board/<token>", first=_first, page=_page, listing=_listing)
+API = JsonApi(endpoint="/posting-api/job-board/<token>", first=_first, page=_page, listing=_listing)
 
 
 PLATFORM = api_platform("ashby", API, api_base=API_BASE)

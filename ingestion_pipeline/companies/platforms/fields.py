@@ -1,4 +1,4 @@
-"""Fields of a listing as APIs state them: of any type, blank, or not there at all."""
+"""Fields of API responses: of any type, blank or missing; text, dates, work mode, descriptions."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ MAX_TITLE_CHARACTERS = 500
 MAX_TEXT_CHARACTERS = 2_000
 MAX_PLACE_CHARACTERS = 500
 MAX_DESCRIPTION_CHARACTERS = 200_000  # the longest of our samples has 20,000
-MAX_MARKUP_CHARACTERS = 1_000_000  # of a description before it is read
+MAX_MARKUP_CHARACTERS = 1_000_000  # of a description before parsing
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _MARKUP = re.compile(r"</?[a-z][a-z0-9]*(?:\s[^<>]*)?/?>", re.IGNORECASE)
 _ESCAPED_MARKUP = re.compile(r"&(?:amp;)?lt;/?[a-z]", re.IGNORECASE)
-MOST_ESCAPES = 2  # once by the board, once more by what stands before it
-# Line ends that were escaped once too often: a backslash and an n before markup or a blank.
+MAX_ESCAPES = 2  # once by the board, once more by a proxy
+# Line ends escaped once too often: a backslash and an n before markup or white space.
 _WRITTEN_LINE_END = re.compile(r"(?:\\r)?\\n(?=\s|<|\\|$)")
 _POSTED = re.compile(r"^(?:job )?posted(?: on)?:?\s+", re.IGNORECASE)
 _AT_LEAST = re.compile(r"(?<=[0-9])\+(?=\s)")
@@ -46,17 +46,17 @@ _REMOTE_WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class ListingFields:
-    """A JSON object that may lack anything; names may be paths such as `location.name`."""
+    """A JSON object that may lack any field; names may be paths such as `location.name`."""
 
     values: Mapping[str, object]
 
     @classmethod
     def of(cls, value: object) -> ListingFields:
-        """The object's fields; none if it is no object."""
+        """Return the object's fields; empty if the value is no object."""
         return cls(cast("Mapping[str, object]", value) if isinstance(value, dict) else {})
 
     def value(self, path: str) -> object:
-        """What stands at the path."""
+        """Return the value at the path."""
         *outer, last = path.split(".")
         fields = self
         for name in outer:
@@ -64,45 +64,45 @@ class ListingFields:
         return fields.values.get(last)
 
     def text(self, *paths: str) -> str | None:
-        """The first text or number that is not blank, as one line."""
+        """Return the first text or number that is not blank, as one line."""
         return next(filter(None, (one_line(self.value(path)) for path in paths)), None)
 
     def markup(self, *paths: str) -> str | None:
-        """The first text that is not blank, as it is."""
+        """Return the first text that is not blank, unchanged."""
         values = (self.value(path) for path in paths)
-        return next((one for one in values if isinstance(one, str) and one.strip()), None)
+        return next((value for value in values if isinstance(value, str) and value.strip()), None)
 
     def is_true(self, path: str) -> bool:
-        """Whether it says yes."""
+        """Return whether the value is true or "true"."""
         return self.value(path) in {True, "true"} if _is_plain(self.value(path)) else False
 
     def each(self, path: str) -> list[ListingFields]:
-        """The objects of a list."""
-        return [one for one in map(ListingFields.of, items_of(self.value(path))) if one.values]
+        """Return the objects of a list."""
+        return [item for item in map(ListingFields.of, items_of(self.value(path))) if item.values]
 
     def texts(self, path: str) -> list[str]:
-        """The texts of a list, or the one that stands there alone."""
-        return list(filter(None, (one_line(one) for one in one_or_more(self.value(path)))))
+        """Return the texts of a list, or a single text as a list."""
+        return list(filter(None, (one_line(item) for item in as_list(self.value(path)))))
 
 
 def list_of(value: object) -> list[object] | None:
-    """The items of a list; None if it is no list."""
+    """Return the items of a list; None if it is no list."""
     return cast("list[object]", value) if isinstance(value, list) else None
 
 
 def items_of(value: object) -> list[object]:
-    """The items of a list; none if it is no list."""
+    """Return the items of a list; empty if it is no list."""
     return list_of(value) or []
 
 
-def one_or_more(value: object) -> list[object]:
-    """The items of a list, or the value that stands there alone."""
+def as_list(value: object) -> list[object]:
+    """Return the items of a list, or a single value as a list."""
     listed = list_of(value)
     return [value] if listed is None else listed
 
 
 def one_line(value: object, *, most: int = MAX_TEXT_CHARACTERS) -> str | None:
-    """Text or number as one line that any database takes; blanks inside stay as they are."""
+    """Return text or number as one line that any database accepts; inner spaces are kept."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = _written(value)
     if not isinstance(value, str):
@@ -118,18 +118,18 @@ def _written(number: float) -> str | None:
 
 
 def description_of(*parts: str | None) -> str | None:
-    """Markup, escaped once, twice or not at all, or plain text as one piece of Markdown.
+    """Return markup (escaped up to twice) or plain text as one Markdown text.
 
-    A part that is too deep or too large to be read is left out.
+    A part that is too deep or too large to be parsed is left out.
     """
-    pieces = (_described(part[:MAX_MARKUP_CHARACTERS]) for part in parts if part and part.strip())
-    text = "\n\n".join(filter(None, pieces))
+    texts = (_described(part[:MAX_MARKUP_CHARACTERS]) for part in parts if part and part.strip())
+    text = "\n\n".join(filter(None, texts))
     return storable(text)[:MAX_DESCRIPTION_CHARACTERS].strip() or None
 
 
 def _described(part: str) -> str:
     part = _WRITTEN_LINE_END.sub("\n", part)
-    for _ in range(MOST_ESCAPES):
+    for _ in range(MAX_ESCAPES):
         if _MARKUP.search(part) or not _ESCAPED_MARKUP.search(part):
             break
         part = unescape(part)
@@ -142,7 +142,7 @@ def _described(part: str) -> str:
 
 
 def date_of(text: str | None, dates: DateReader) -> datetime | None:
-    """The moment; "Posted 30+ Days Ago" is thirty days ago, the latest that it can mean."""
+    """Return the moment; "Posted 30+ Days Ago" is thirty days ago, the latest it can mean."""
     if text is None:
         return None
     stated = _AT_LEAST.sub("", _POSTED.sub("", text[:MAX_CHARACTERS]))
@@ -150,12 +150,12 @@ def date_of(text: str | None, dates: DateReader) -> datetime | None:
 
 
 def is_relative(text: str | None) -> bool:
-    """Whether the moment depends on when the text is read: "yesterday", "3 days ago"."""
+    """Return whether the moment depends on when the text is read: "3 days ago"."""
     return text is not None and date_of(text, DateReader(now=None)) is None
 
 
 def remote_in(*texts: str | None) -> Remote | None:
-    """Where the work is done by the first text that says so."""
+    """Return the work mode of the first text that states one."""
     for text in filter(None, texts):
         for policy, words in _REMOTE_WORDS:
             if words.search(text):
@@ -164,13 +164,13 @@ def remote_in(*texts: str | None) -> Remote | None:
 
 
 def joined(*parts: str | None) -> str | None:
-    """The parts that are there with commas between, each once."""
+    """Return the non-empty parts joined by commas, each once."""
     return ", ".join(dict.fromkeys(filter(None, parts))) or None
 
 
-def apart(first: str | None, others: Sequence[str]) -> tuple[str, ...]:
-    """The others without the first and without repetitions."""
-    return tuple(one for one in dict.fromkeys(others) if one != first)
+def other_places(first: str | None, others: Sequence[str]) -> tuple[str, ...]:
+    """Return the others without the first and without repetitions."""
+    return tuple(other for other in dict.fromkeys(others) if other != first)
 
 
 def _is_plain(value: object) -> bool:

@@ -14,7 +14,7 @@ from ingestion_pipeline.companies.platforms.linked_pages import (
     read_defaults,
     required_fields,
 )
-from ingestion_pipeline.companies.platforms.paging import read_asking
+from ingestion_pipeline.companies.platforms.paging import read_request_builder
 from ingestion_pipeline.companies.platforms.protocol import JobPlatform
 from ingestion_pipeline.companies.platforms.recognition import (
     RecognisedReader,
@@ -34,16 +34,16 @@ from ingestion_pipeline.reading.text.decoding import decode
 from ingestion_pipeline.sources.config_reader import ConfigReader
 from ingestion_pipeline.tasks.errors import Permanent
 
-RECOGNISE = "recognise"  # the key of a config without selectors
+RECOGNISE = "recognise"  # config key for lists without selectors
 JSON_ACCEPT = "application/json, */*;q=0.5"
 HTML_ACCEPT = "text/html, application/xhtml+xml, */*;q=0.5"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenericReader:
-    """Reads pages by paths or selectors; `script` names the data inside a page that is meant.
+    """Reader of pages by paths or selectors; `script` names the data inside a page to use.
 
-    `follows_pager` where the config does not say how the list goes on: the page's own links do.
+    `follows_pager` if the config does not say how to find the next page: the page's own links do.
     """
 
     items: ItemReader
@@ -51,7 +51,7 @@ class GenericReader:
     follows_pager: bool = False
 
     def read(self, body: bytes, *, url: str, content_type: str | None) -> ListedPage:
-        """Every item of the page."""
+        """Return every item of the page."""
         if self.script is not None:
             body, content_type = _state(body, content_type, self.script), None
         page = self.items.read(body, url=url, content_type=content_type)
@@ -65,7 +65,7 @@ class GenericReader:
         )
 
     def next_url(self, body: bytes, *, url: str) -> str | None:
-        """Where the page says that the list goes on."""
+        """Return the URL of the next page, as the page states it."""
         if self.script is not None:
             body = _state(body, None, self.script)
         return (
@@ -76,26 +76,26 @@ class GenericReader:
 
 
 def _state(body: bytes, content_type: str | None, name: str) -> bytes:
-    """What a script of the page was given under that name, as JSON."""
+    """Return the data that a script of the page assigns to that name, as JSON."""
     states = read_embedded(decode(body, content_type)).states
-    found = next((state for state in states if state.name == name), None)
-    if found is None:
-        known = ", ".join(dict.fromkeys(state.name[:60] for state in states[:10])) or "none"
+    match = next((state for state in states if state.name == name), None)
+    if match is None:
+        names = ", ".join(dict.fromkeys(state.name[:60] for state in states[:10])) or "none"
         raise Permanent(
-            f"no script of the page sets {name!r}; the page has: {known}", code="no_items"
+            f"no script of the page sets {name!r}; the page has: {names}", code="no_items"
         )
     try:
-        return orjson.dumps(found.data)
-    except TypeError as error:  # half a character, or a number beyond 64 bits
+        return orjson.dumps(match.data)
+    except TypeError as error:  # a lone surrogate, or a number beyond 64 bits
         raise Permanent(f"the data of {name!r} is no JSON: {error}", code="not_json") from error
 
 
 def configure_json(url: str, config: Mapping[str, object]) -> ListedBoard:
-    """The list at `items`, its listings by `fields`; `script` where it is inside a page."""
+    """Configure the list at `items` and its `fields`; `script` if it is inside a page."""
     reader = ConfigReader("json", config)
     defaults = read_defaults(url, reader, is_window=True)
     fields = reader.text_lists("fields", allowed=FIELDS)
-    asking = read_asking(
+    requests = read_request_builder(
         reader, accept=HTML_ACCEPT if config.get("script") else JSON_ACCEPT, has_cursors=True
     )
     items, following, script = reader.text("items"), reader.text("next"), reader.text("script")
@@ -111,20 +111,20 @@ def configure_json(url: str, config: Mapping[str, object]) -> ListedBoard:
     reader.finish()
     return ListedBoard(
         platform="json",
-        asking=asking,
+        requests=requests,
         defaults=defaults,
         reader=GenericReader(items=json_reader, script=script),
     )
 
 
 def configure_html(url: str, config: Mapping[str, object]) -> ListedBoard:
-    """The elements that `items` selects, their parts by `fields`; or what is surely a list."""
+    """Configure the elements of `items` and their `fields`, or a recognised list."""
     reader = ConfigReader("html", config)
     if reader.flag(RECOGNISE, default=False):
         return _recognising(url, reader)
     defaults = read_defaults(url, reader, is_window=False)
     fields = reader.text_lists("fields", allowed=FIELDS)
-    asking = read_asking(reader, accept=HTML_ACCEPT, has_cursors=False)
+    requests = read_request_builder(reader, accept=HTML_ACCEPT, has_cursors=False)
     items, following = reader.text("items"), reader.text("next")
     if items is None:
         reader.reject(
@@ -143,23 +143,23 @@ def configure_html(url: str, config: Mapping[str, object]) -> ListedBoard:
     reader.finish()
     return ListedBoard(
         platform="html",
-        asking=asking,
+        requests=requests,
         defaults=defaults,
         reader=GenericReader(
-            items=html_reader, follows_pager=following is None and asking.paging is None
+            items=html_reader, follows_pager=following is None and requests.paging is None
         ),
     )
 
 
 def _recognising(url: str, reader: ConfigReader) -> ListedBoard:
-    """A page whose list is found by how it repeats; it has no selectors."""
+    """Configure a page without selectors, whose list is recognised by its repetition."""
     defaults = read_defaults(url, reader, is_window=False)
-    asking = read_asking(reader, accept=HTML_ACCEPT, has_cursors=False)
+    requests = read_request_builder(reader, accept=HTML_ACCEPT, has_cursors=False)
     may_be_empty = reader.flag("may_be_empty", default=False)
     reader.finish()
     return ListedBoard(
         platform="html",
-        asking=asking,
+        requests=requests,
         defaults=defaults,
         reader=RecognisedReader(may_be_empty=may_be_empty),
     )

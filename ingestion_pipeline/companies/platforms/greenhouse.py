@@ -22,7 +22,7 @@ from ingestion_pipeline.companies.platforms.json_api import (
     detail_of,
     page_of,
 )
-from ingestion_pipeline.companies.platforms.protocol import AddressPlace
+from ingestion_pipeline.companies.platforms.protocol import BoardAddress
 from ingestion_pipeline.companies.salary import Salary, stated_salary
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.html.links import absolute_link
@@ -31,9 +31,9 @@ API_BASE = "https://boards-api.greenhouse.io"
 _PLACE_NAMES = ("Location Type", "Workplace Type", "Remote", "Remote Status", "Work Model")
 
 
-def _first(place: AddressPlace) -> Request:
-    token = quote(place.known_token(), safe="")
-    address = f"{place.api_base}/v1/boards/{token}/jobs?content=true&pay_transparency=true"
+def _first(board: BoardAddress) -> Request:
+    token = quote(board.required_token(), safe="")
+    address = f"{board.api_base}/v1/boards/{token}/jobs?content=true&pay_transparency=true"
     return Request(url=address, accept=ACCEPT)
 
 
@@ -44,34 +44,36 @@ def _page(document: object) -> ApiPage | None:
     return page_of(document, "jobs", total="meta.total")
 
 
-def _listing(item: ListingFields, known: JobContext) -> Listing | None:
+def _listing(item: ListingFields, context: JobContext) -> Listing | None:
     title = one_line(item.value("title"), most=MAX_TITLE_CHARACTERS)
     external_id = item.text("id")
     if title is None or external_id is None:
         return None
     location = item.text("location.name")
-    offices = [name for one in item.each("offices") if (name := one.text("location", "name"))]
+    offices = [name for entry in item.each("offices") if (name := entry.text("location", "name"))]
     return Listing(
         external_id=external_id,
         title=title,
-        url=absolute_link(known.url, item.text("absolute_url")),
+        url=absolute_link(context.url, item.text("absolute_url")),
         location=location or next(iter(offices), None),
-        posted_at=known.date(item.text("first_published", "updated_at")),
+        posted_at=context.date(item.text("first_published", "updated_at")),
         description=description_of(item.markup("content")),
-        company=item.text("company_name") or known.place.company,
-        department=next(filter(None, (one.text("name") for one in item.each("departments"))), None),
+        company=item.text("company_name") or context.board.company,
+        department=next(
+            filter(None, (entry.text("name") for entry in item.each("departments"))), None
+        ),
         employment_type=_metadata(item, "Employment Type", "Commitment", "Job Type"),
         remote=remote_in(_metadata(item, *_PLACE_NAMES), location),
         salary=_salary(item),
-        valid_until=known.deadline(item.text("application_deadline")),
+        valid_until=context.deadline(item.text("application_deadline")),
     )
 
 
 def _metadata(item: ListingFields, *names: str) -> str | None:
-    """What the company's own fields say under one of the names."""
-    for one in item.each("metadata"):
-        if one.text("name") in names:
-            return next(iter(one.texts("value")), None)
+    """Return the value of the company's own field with one of the names."""
+    for entry in item.each("metadata"):
+        if entry.text("name") in names:
+            return next(iter(entry.texts("value")), None)
     return None
 
 
@@ -92,7 +94,7 @@ def _whole(cents: str | None) -> str | None:
     return str(Decimal(cents[:15]) / 100) if cents and is_number else None
 
 
-API = JsonApi(wanted="/v1/boards/<token>/jobs", first=_first, page=_page, listing=_listing)
+API = JsonApi(endpoint="/v1/boards/<token>/jobs", first=_first, page=_page, listing=_listing)
 
 
 PLATFORM = api_platform("greenhouse", API, api_base=API_BASE)

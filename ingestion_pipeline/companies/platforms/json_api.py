@@ -1,4 +1,4 @@
-"""What the platforms with a JSON API share: one list in an answer, a listing for each item."""
+"""Shared parts of platforms with a JSON API: one list per response, a listing for each item."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from datetime import datetime
 
 from ingestion_pipeline.companies.listing import Listing
 from ingestion_pipeline.companies.platforms.fields import ListingFields, date_of, list_of
-from ingestion_pipeline.companies.platforms.protocol import AddressPlace, JobPlatform, read_place
+from ingestion_pipeline.companies.platforms.protocol import (
+    BoardAddress,
+    JobPlatform,
+    read_board_address,
+)
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.structured.items import MAX_PROBLEMS, MAX_RECORDS, Problem, Reading
 from ingestion_pipeline.reading.structured.json_items import read_document
@@ -21,7 +25,7 @@ ACCEPT = "application/json"
 
 _ERROR_KEYS = ("error", "errors", "errorCode", "error_code", "errorMessage")
 _STATUS_KEYS = ("status", "httpStatus", "statusCode", "code")
-# Refusals that pass: blocked, time-out, too early, too many requests; the server's own.
+# Transient errors: blocked, time-out, too early, too many requests, server errors.
 _PASSING_STATUS = re.compile(r"403|408|425|429|5[0-9]{2}")
 _PASSING_WORDS = re.compile(
     r"rate.?limit|too many|throttl|time[d ]*.?out|unavailable|temporar|maintenance|try again",
@@ -31,7 +35,7 @@ _PASSING_WORDS = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiPage:
-    """One answer: its items, how many there are in all if it says so, and the whole document."""
+    """One response: its items, the total count if it states one, and the whole document."""
 
     document: ListingFields
     items: Sequence[object]
@@ -41,57 +45,58 @@ class ApiPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobContext:
-    """What is known beside the item: whose board, what is said of all, how to read dates."""
+    """Context of an item: its board, the response document, and how to parse dates."""
 
-    place: AddressPlace
+    board: BoardAddress
     document: ListingFields
     url: str
     dates: DateReader
 
     def date(self, text: str | None) -> datetime | None:
-        """The moment that a text of the answer states, if it has passed."""
+        """Return the moment that a text of the response states, if it has passed."""
         return date_of(text, self.dates)
 
     def deadline(self, text: str | None) -> datetime | None:
-        """The moment that a text states, which may be still to come."""
+        """Return the moment that a text states, which may be in the future."""
         return date_of(text, DateReader(now=None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonApi:
-    """A platform's API: what is asked, where the answer has its items, what an item says.
+    """A platform's API: its requests, where a response has its items, how an item is parsed.
 
-    `page` gives None for an answer that is no listing; `listing` None for an item that is none.
+    `page` returns None for a response that is no list; `listing` None for an item that is no
+    listing.
     """
 
-    wanted: str
-    first: Callable[[AddressPlace], Request]
+    endpoint: str
+    first: Callable[[BoardAddress], Request]
     page: Callable[[object], ApiPage | None]
     listing: Callable[[ListingFields, JobContext], Listing | None]
-    next: Callable[[AddressPlace, Request, ApiPage], Request | None] | None = None
-    detail: Callable[[AddressPlace, Listing], Request | None] | None = None
+    next: Callable[[BoardAddress, Request, ApiPage], Request | None] | None = None
+    detail: Callable[[BoardAddress, Listing], Request | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonBoard:
-    """A board behind a JSON API."""
+    """A board with a JSON API."""
 
-    place: AddressPlace
+    board: BoardAddress
     api: JsonApi
 
     def first_request(self) -> Request:
-        """The first page of the list."""
-        return self.api.first(self.place)
+        """Return the request for the first page of the list."""
+        return self.api.first(self.board)
 
-    def next_request(self, body: bytes, *, asked: Request, url: str = "") -> Request | None:  # noqa: ARG002  pages are asked for by number
-        """The page after this one; None at the end, and where all come at once."""
+    def next_request(self, body: bytes, *, previous: Request, url: str = "") -> Request | None:  # noqa: ARG002  pages are requested by number
+        """Return the request for the next page; None at the end, or if there is one page only."""
         if self.api.next is None:
             return None
-        return self.api.next(self.place, asked, self._page(body, None))
+        return self.api.next(self.board, previous, self._page(body, None))
 
     def detail_request(self, listing: Listing) -> Request | None:
-        """The listing alone, where the list leaves something out."""
-        return self.api.detail(self.place, listing) if self.api.detail else None
+        """Return the request for one listing, if the list leaves something out."""
+        return self.api.detail(self.board, listing) if self.api.detail else None
 
     def read(
         self,
@@ -101,20 +106,20 @@ class JsonBoard:
         urls: Sequence[str] = (),
         now: datetime | None = None,
     ) -> Reading[Listing]:
-        """Every listing, in the order of the pages; what a later page repeats counts once.
+        """Return every listing, in page order; what a later page repeats counts once.
 
-        Complete if nothing was unreadable and as many came as the answers say there are.
+        Complete if nothing was unreadable and there are as many as the stated total.
         """
         pages = [self._page(*pair) for pair in zip(bodies, content_types, strict=True)]
-        where = list(urls) or [self.place.url] * len(pages)
+        where = list(urls) or [self.board.url] * len(pages)
         dates = DateReader(now=now)
         listings: list[Listing] = []
         problems: list[Problem] = []
         for page, url in zip(pages, where, strict=True):
-            known = JobContext(place=self.place, document=page.document, url=url, dates=dates)
-            earlier = {one.external_id for one in listings if one.external_id}
-            found = self._listings(page, known, problems)
-            listings += [one for one in found if one.external_id not in earlier]
+            context = JobContext(board=self.board, document=page.document, url=url, dates=dates)
+            earlier = {listing.external_id for listing in listings if listing.external_id}
+            page_listings = self._listings(page, context, problems)
+            listings += [listing for listing in page_listings if listing.external_id not in earlier]
         total = max((page.total or 0 for page in pages), default=0)
         count = sum(len(page.items) for page in pages)
         is_list = bool(pages) and not any(page.is_detail for page in pages)
@@ -126,44 +131,46 @@ class JsonBoard:
         )
 
     def _is_whole(self, pages: Sequence[ApiPage]) -> bool:
-        """Whether nothing follows the last page: a total may lie, and pages may have been cut."""
+        """Return whether no page follows: totals may be wrong, and pages may have been cut."""
         if self.api.next is None:
             return True
         try:
-            asked: Request | None = self.first_request()
+            request: Request | None = self.first_request()
             for page in pages:
-                asked = self.api.next(self.place, asked, page) if asked else None
-        except BadConfig:  # a saved body, of nobody knows whose board
+                request = self.api.next(self.board, request, page) if request else None
+        except BadConfig:  # a saved body of an unknown board
             return True
-        return asked is None
+        return request is None
 
-    def _listings(self, page: ApiPage, known: JobContext, problems: list[Problem]) -> list[Listing]:
-        found: list[Listing] = []
+    def _listings(
+        self, page: ApiPage, context: JobContext, problems: list[Problem]
+    ) -> list[Listing]:
+        listings: list[Listing] = []
         for position, item in enumerate(page.items[: MAX_RECORDS + 1]):
-            listing = self.api.listing(ListingFields.of(item), known)
+            listing = self.api.listing(ListingFields.of(item), context)
             if listing is not None:
-                found.append(listing)
+                listings.append(listing)
             else:
                 message = "no listing: it has no title or no id; the rest counts"
                 problems.append(Problem(where=f"item {position}", message=message))
-        if page.items and not found:
+        if page.items and not listings:
             raise self._unexpected(f"a list of {len(page.items)} that are no listings")
-        return found
+        return listings
 
     def _page(self, body: bytes, content_type: str | None) -> ApiPage:
         document = read_document(body, content_type)
         page = self.api.page(document)
-        error = api_error(ListingFields.of(document), self.place.platform)
+        error = api_error(ListingFields.of(document), self.board.platform)
         if page is None:
             raise error or self._unexpected(_described(document))
         if error is not None and not page.items:
             raise error
         return page
 
-    def _unexpected(self, found: str) -> Permanent:
+    def _unexpected(self, description: str) -> Permanent:
         return Permanent(
-            f"not a list of {self.place.platform} but {found}; give the answer of"
-            f" {self.api.wanted}, or check the source's address and api_base",
+            f"not a list of {self.board.platform} but {description}; give the answer of"
+            f" {self.api.endpoint}, or check the source's address and api_base",
             code="unexpected_body",
         )
 
@@ -171,19 +178,19 @@ class JsonBoard:
 def api_platform(
     name: str, api: JsonApi, *, api_base: str = "", honours_robots: bool = False
 ) -> JobPlatform:
-    """The platform whose boards are told apart by `board_token` or by their address."""
+    """Return a platform whose boards are identified by `board_token` or by URL."""
 
     def configure(url: str, config: Mapping[str, object]) -> JsonBoard:
         reader = ConfigReader(name, config)
-        place = read_place(reader, url, platform=name, api_base=api_base)
+        board = read_board_address(reader, url, platform=name, api_base=api_base)
         reader.finish()
-        return JsonBoard(place=place, api=api)
+        return JsonBoard(board=board, api=api)
 
     return JobPlatform(name=name, version=2, honours_robots=honours_robots, configure=configure)
 
 
 def page_of(document: object, key: str, *, total: str | None = None) -> ApiPage | None:
-    """The page whose items stand under the key."""
+    """Return the page whose items are under the key."""
     fields = ListingFields.of(document)
     items = list_of(fields.value(key))
     if items is None:
@@ -192,26 +199,26 @@ def page_of(document: object, key: str, *, total: str | None = None) -> ApiPage 
 
 
 def detail_of(item: object) -> ApiPage:
-    """A page that is one listing."""
+    """Return a page of one listing."""
     return ApiPage(document=ListingFields.of(item), items=[item], is_detail=True)
 
 
 def count_of(fields: ListingFields, path: str) -> int | None:
-    """The number of things that stands at the path; None for what can be none."""
+    """Return the count at the path; None if the value is no count."""
     text = fields.text(path) or ""
     return int(text) if re.fullmatch("[0-9]{1,9}", text) else None
 
 
 def api_error(document: ListingFields, platform: str) -> WorkError | None:
-    """The error that an answer is, in its own words; None if it is none."""
-    said = [document.value(key) for key in _ERROR_KEYS if document.value(key)]
+    """Return the error that a response states, in its own words; None if it states none."""
+    errors = [document.value(key) for key in _ERROR_KEYS if document.value(key)]
     failed = document.value("ok") is False or document.value("success") is False
     status = next(filter(None, (document.text(key) for key in _STATUS_KEYS)), "")
     is_status = re.fullmatch("[45][0-9]{2}", status.removeprefix("HTTP_")) is not None
-    if not said and not failed and not is_status:
+    if not errors and not failed and not is_status:
         return None
     words = document.text("message", "error", "errorMessage", "detail", "error.message")
-    detail = words or str(said[0] if said else "no detail given")[:200]
+    detail = words or str(errors[0] if errors else "no detail given")[:200]
     message = f"{platform} answered with an error {status}: {detail}"
     may_pass = _PASSING_STATUS.search(status) or _PASSING_WORDS.search(detail)
     return (Transient if may_pass else Permanent)(message, code="api_error")

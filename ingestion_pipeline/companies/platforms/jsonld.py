@@ -1,4 +1,4 @@
-"""Pages that state their jobs for machines: schema.org/JobPosting, wherever on the page it is."""
+"""Pages with schema.org/JobPosting data, as JSON-LD, microdata or a JSON document."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ingestion_pipeline.companies.platforms.fields import (
     MAX_PLACE_CHARACTERS,
     MAX_TITLE_CHARACTERS,
     ListingFields,
-    apart,
+    as_list,
     date_of,
     description_of,
     joined,
     one_line,
-    one_or_more,
+    other_places,
     remote_in,
 )
 from ingestion_pipeline.companies.platforms.linked_pages import BoardDefaults, read_defaults
@@ -42,28 +42,28 @@ _MARKS = ("@value", "name", "value", "@id")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonLdBoard:
-    """A page, or a document of JSON-LD."""
+    """A page, or a JSON-LD document."""
 
     defaults: BoardDefaults
     may_be_empty: bool
 
     def first_request(self) -> Request:
-        """The page itself."""
+        """Return the request for the page itself."""
         if not self.defaults.requested_url:
             raise BadConfig("a source of jsonld needs an address; without one it reads bodies only")
         return Request(url=self.defaults.requested_url, accept=ACCEPT)
 
-    def next_request(self, body: bytes, *, asked: Request, url: str = "") -> Request | None:
-        """Return the page that the page's own pager leads to; None at the end, and at the limit."""
-        address = _following(body, url or asked.url)
-        if address is None or asked.page >= MAX_PAGES:
+    def next_request(self, body: bytes, *, previous: Request, url: str = "") -> Request | None:
+        """Return the page that the page's own pager links to; None at the end or limit."""
+        address = _following(body, url or previous.url)
+        if address is None or previous.page >= MAX_PAGES:
             return None
-        if asked.page > 1 and not self._postings(decode(body), [], is_first=False):
+        if previous.page > 1 and not self._postings(decode(body), [], is_first=False):
             return None
-        return Request(url=address, accept=ACCEPT, page=asked.page + 1)
+        return Request(url=address, accept=ACCEPT, page=previous.page + 1)
 
     def detail_request(self, listing: Listing) -> Request | None:  # noqa: ARG002  it is all there
-        """None: a posting is stated whole."""
+        """Return None: a posting is complete."""
         return None
 
     def read(
@@ -74,7 +74,7 @@ class JsonLdBoard:
         urls: Sequence[str] = (),
         now: datetime | None = None,
     ) -> Reading[Listing]:
-        """One listing per posting, in page order; what a page states twice counts once."""
+        """Return one listing per posting, in page order; duplicates on a page count once."""
         where = list(urls) or [self.defaults.url] * len(bodies)
         dates = DateReader(now=now, day_first=self.defaults.day_first)
         listings: list[Listing] = []
@@ -85,23 +85,25 @@ class JsonLdBoard:
         ):
             postings = self._postings(decode(body, content_type), problems, is_first=n == 0)
             page_url = url if len(postings) == 1 else None
-            found = [self._listing(ListingFields(one), url, page_url, dates) for one in postings]
-            if found and all(one is None for one in found):
-                raise Permanent(f"none of {len(found)} job postings has a title", code="no_fields")
+            parsed = [
+                self._listing(ListingFields(posting), url, page_url, dates) for posting in postings
+            ]
+            if parsed and all(listing is None for listing in parsed):
+                raise Permanent(f"none of {len(parsed)} job postings has a title", code="no_fields")
             problems += [
                 Problem(where=f"posting {n}", message="it has no title; the rest counts")
-                for n, one in enumerate(found)
-                if one is None
+                for n, listing in enumerate(parsed)
+                if listing is None
             ]
-            listings += [one for one in found if one is not None]
-            is_last_empty = n > 0 and not found
+            listings += [listing for listing in parsed if listing is not None]
+            is_last_empty = n > 0 and not parsed
         return Reading(
             records=list(dict.fromkeys(listings)),
             problems=problems[:MAX_PROBLEMS],
             is_complete=(
                 bool(bodies)
                 and not problems
-                and not is_last_empty  # a page that a link leads to may have failed
+                and not is_last_empty  # a linked page may have failed
                 and not shows_part_of_list(bodies[-1])
                 and _following(bodies[-1], where[-1]) in {None, *where}
                 and self.defaults.holds_all(listings)
@@ -114,48 +116,48 @@ class JsonLdBoard:
         if not text.strip():
             raise Transient("the body is empty; it is fetched again", code="truncated")
         if text.lstrip("\ufeff \t\r\n")[:1] in {"{", "["}:
-            found = list(_stated(text))
+            postings = list(_stated(text))
         else:
             embedded = read_embedded(text)
-            found = list(embedded.things(POSTING))
+            postings = list(embedded.things(POSTING))
             problems += embedded.problems
-        if not found and is_first and not self.may_be_empty:
+        if not postings and is_first and not self.may_be_empty:
             raise _no_posting(problems)
-        return found
+        return postings
 
     def _deadlines(self) -> DateReader:
-        """Return what reads deadlines, which no board states relative to now."""
+        """Return a date reader for deadlines, which no board states relative to now."""
         return DateReader(now=None, day_first=self.defaults.day_first)
 
     def _listing(
         self, item: ListingFields, url: str, page_url: str | None, dates: DateReader
     ) -> Listing | None:
-        title = one_line(_said(item, "title", "name"), most=MAX_TITLE_CHARACTERS)
+        title = one_line(_text(item, "title", "name"), most=MAX_TITLE_CHARACTERS)
         if title is None:
             return None
-        address = absolute_link(url, _said(item, "url", "@id", "sameAs")) or page_url
-        places = [place for one in _listed(item, "jobLocation") if (place := _place(one))]
+        address = absolute_link(url, _text(item, "url", "@id", "sameAs")) or page_url
+        places = [place for entry in _listed(item, "jobLocation") if (place := _place(entry))]
         location = next(iter(places), None)
         return Listing(
-            external_id=_said(item, "identifier") or address,
+            external_id=_text(item, "identifier") or address,
             title=title,
             url=address,
             location=location,
-            posted_at=date_of(_said(item, "datePosted"), dates),
+            posted_at=date_of(_text(item, "datePosted"), dates),
             description=description_of(item.markup("description", "description.@value")),
-            company=_said(item, "hiringOrganization") or self.defaults.company,
-            department=_said(item, "employmentUnit", "occupationalCategory", "industry"),
+            company=_text(item, "hiringOrganization") or self.defaults.company,
+            department=_text(item, "employmentUnit", "occupationalCategory", "industry"),
             employment_type=joined(*item.texts("employmentType")),
             remote=_remote(item, location),
             salary=_salary(item),
-            other_locations=apart(location, places[1:]),
-            valid_until=date_of(_said(item, "validThrough"), self._deadlines()),
+            other_locations=other_places(location, places[1:]),
+            valid_until=date_of(_text(item, "validThrough"), self._deadlines()),
             company_website=_website(item, url),
         )
 
 
 def _following(body: bytes, url: str) -> str | None:
-    """Return the next page of a list; a document of JSON-LD has none."""
+    """Return the next page of a list; a JSON-LD document has none."""
     is_document = body.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in {b"{", b"["}
     return None if is_document else next_page_of(body, url=url)
 
@@ -165,39 +167,39 @@ def _stated(text: str) -> Iterator[Mapping[str, object]]:
         document = read_json(text)
     except BadJson as error:
         raise Permanent(f"neither a page nor JSON-LD: {error}", code="not_json") from error
-    things = things_in(one_or_more(document))
+    things = things_in(as_list(document))
     yield from (thing for thing in things if POSTING in types_of(thing))
 
 
-def _said(item: ListingFields, *names: str) -> str | None:
-    """The first that says anything: text, a number, a list of them, or a thing with a name."""
+def _text(item: ListingFields, *names: str) -> str | None:
+    """Return the first non-empty value: text, a number, a list of them, or a thing with a name."""
     for name in names:
-        for one in _values(item, name):
-            inside = ListingFields.of(one)
+        for value in _values(item, name):
+            inside = ListingFields.of(value)
             marks = ("value", "name", "@id") if name == "identifier" else _MARKS
-            text = inside.text(*marks) if inside.values else one_line(one)
+            text = inside.text(*marks) if inside.values else one_line(value)
             if text:
                 return text
     return None
 
 
 def _values(item: ListingFields, name: str) -> list[object]:
-    return one_or_more(item.values.get(name))
+    return as_list(item.values.get(name))
 
 
 def _listed(item: ListingFields, name: str) -> list[ListingFields]:
-    return [ListingFields.of(one) for one in _values(item, name) if one]
+    return [ListingFields.of(value) for value in _values(item, name) if value]
 
 
 def _place(place: ListingFields) -> str | None:
     address = place.value("address")
     if isinstance(address, str):
         return one_line(address, most=MAX_PLACE_CHARACTERS)
-    fields = ListingFields.of(next(iter(one_or_more(address)), None))
+    fields = ListingFields.of(next(iter(as_list(address)), None))
     stated = (
-        _said(fields, name) for name in ("addressLocality", "addressRegion", "addressCountry")
+        _text(fields, name) for name in ("addressLocality", "addressRegion", "addressCountry")
     )
-    return joined(*stated) or _said(place, "name")
+    return joined(*stated) or _text(place, "name")
 
 
 def _remote(item: ListingFields, location: str | None) -> Remote | None:
@@ -205,26 +207,26 @@ def _remote(item: ListingFields, location: str | None) -> Remote | None:
 
 
 def _website(item: ListingFields, url: str) -> str | None:
-    """The hiring company's own site: `url` before `sameAs`; a profile on a network is none."""
-    found = _listed(item, "hiringOrganization")
-    stated = (_said(one, name) for one in found for name in ("url", "sameAs"))
-    sites = (absolute_link(url, one) for one in stated)
+    """Return the hiring company's website: `url` before `sameAs`, without network profiles."""
+    companies = _listed(item, "hiringOrganization")
+    stated = (_text(company, name) for company in companies for name in ("url", "sameAs"))
+    sites = (absolute_link(url, address) for address in stated)
     return next((site for site in sites if site and not is_profile(site)), None)
 
 
 def _salary(item: ListingFields) -> Salary | None:
-    for one in _listed(item, "baseSalary"):
-        value = ListingFields.of(one.value("value"))
-        inside = value if value.values else one
-        low = _said(inside, "minValue") or _said(inside, "value")
-        found = stated_salary(
+    for entry in _listed(item, "baseSalary"):
+        value = ListingFields.of(entry.value("value"))
+        inside = value if value.values else entry
+        low = _text(inside, "minValue") or _text(inside, "value")
+        salary = stated_salary(
             low,
-            _said(inside, "maxValue"),
-            currency=_said(one, "currency") or _said(inside, "currency"),
-            period=_said(inside, "unitText") or _said(one, "unitText"),
+            _text(inside, "maxValue"),
+            currency=_text(entry, "currency") or _text(inside, "currency"),
+            period=_text(inside, "unitText") or _text(entry, "unitText"),
         )
-        if found:
-            return found
+        if salary:
+            return salary
     return None
 
 
@@ -238,7 +240,7 @@ def _no_posting(problems: Sequence[Problem]) -> Permanent:
 
 
 def configure(url: str, config: Mapping[str, object]) -> JsonLdBoard:
-    """The page at `url`, or at `api_base` if that is set."""
+    """Configure the page at `url`, or at `api_base` if that is set."""
     reader = ConfigReader("jsonld", config)
     defaults = read_defaults(url, reader, is_window=False)
     board = JsonLdBoard(defaults=defaults, may_be_empty=reader.flag("may_be_empty", default=False))

@@ -9,10 +9,10 @@ from ingestion_pipeline.companies.listing import Listing
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
     ListingFields,
-    apart,
     description_of,
     list_of,
     one_line,
+    other_places,
     remote_in,
 )
 from ingestion_pipeline.companies.platforms.json_api import (
@@ -23,7 +23,11 @@ from ingestion_pipeline.companies.platforms.json_api import (
     JsonBoard,
     detail_of,
 )
-from ingestion_pipeline.companies.platforms.protocol import AddressPlace, JobPlatform, read_place
+from ingestion_pipeline.companies.platforms.protocol import (
+    BoardAddress,
+    JobPlatform,
+    read_board_address,
+)
 from ingestion_pipeline.companies.salary import stated_salary
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.html.links import absolute_link
@@ -33,9 +37,9 @@ API_BASE = "https://api.lever.co"
 EU_API_BASE = "https://api.eu.lever.co"
 
 
-def _first(place: AddressPlace) -> Request:
-    token = quote(place.known_token(), safe="")
-    return Request(url=f"{place.api_base}/v0/postings/{token}?mode=json", accept=ACCEPT)
+def _first(board: BoardAddress) -> Request:
+    token = quote(board.required_token(), safe="")
+    return Request(url=f"{board.api_base}/v0/postings/{token}?mode=json", accept=ACCEPT)
 
 
 def _page(document: object) -> ApiPage | None:
@@ -45,7 +49,7 @@ def _page(document: object) -> ApiPage | None:
     return detail_of(document) if fields.text("text") and fields.text("id") else None
 
 
-def _listing(item: ListingFields, known: JobContext) -> Listing | None:
+def _listing(item: ListingFields, context: JobContext) -> Listing | None:
     title = one_line(item.value("text"), most=MAX_TITLE_CHARACTERS)
     external_id = item.text("id")
     if title is None or external_id is None:
@@ -54,11 +58,11 @@ def _listing(item: ListingFields, known: JobContext) -> Listing | None:
     return Listing(
         external_id=external_id,
         title=title,
-        url=absolute_link(known.url, item.text("hostedUrl", "applyUrl")),
+        url=absolute_link(context.url, item.text("hostedUrl", "applyUrl")),
         location=location,
-        posted_at=known.date(item.text("createdAt")),
+        posted_at=context.date(item.text("createdAt")),
         description=_description(item),
-        company=known.place.company,
+        company=context.board.company,
         department=item.text("categories.department", "categories.team"),
         employment_type=item.text("categories.commitment"),
         remote=remote_in(item.text("workplaceType"), location),
@@ -68,30 +72,30 @@ def _listing(item: ListingFields, known: JobContext) -> Listing | None:
             currency=item.text("salaryRange.currency"),
             period=item.text("salaryRange.interval"),
         ),
-        other_locations=apart(location, item.texts("categories.allLocations")),
+        other_locations=other_places(location, item.texts("categories.allLocations")),
     )
 
 
 def _description(item: ListingFields) -> str | None:
-    """Opening, body, lists with their headings, and what is added at the end."""
+    """Return opening, body, lists with their headings, and closing text."""
     lists = (
-        f"<h3>{one.markup('text') or ''}</h3><ul>{one.markup('content') or ''}</ul>"
-        for one in item.each("lists")
+        f"<h3>{section.markup('text') or ''}</h3><ul>{section.markup('content') or ''}</ul>"
+        for section in item.each("lists")
     )
     body = item.markup("description", "descriptionBody", "descriptionPlain")
     return description_of(body, *lists, item.markup("additional", "additionalPlain"))
 
 
-API = JsonApi(wanted="/v0/postings/<token>?mode=json", first=_first, page=_page, listing=_listing)
+API = JsonApi(endpoint="/v0/postings/<token>?mode=json", first=_first, page=_page, listing=_listing)
 
 
 def configure(url: str, config: Mapping[str, object]) -> JsonBoard:
-    """The board that the address or `board_token` names; boards of the EU have an API there."""
+    """Configure the board by its URL or `board_token`; EU boards have an API of their own."""
     reader = ConfigReader("lever", config)
     default = EU_API_BASE if (urlsplit(url).hostname or "").endswith(".eu.lever.co") else API_BASE
-    place = read_place(reader, url, platform="lever", api_base=default)
+    board = read_board_address(reader, url, platform="lever", api_base=default)
     reader.finish()
-    return JsonBoard(place=place, api=API)
+    return JsonBoard(board=board, api=API)
 
 
 PLATFORM = JobPlatform(name="lever", version=2, honours_robots=False, configure=configure)

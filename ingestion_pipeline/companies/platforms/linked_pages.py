@@ -1,4 +1,4 @@
-"""What the boards without an API of their own share: one address, pages that link to the next."""
+"""Shared parts of boards without an API: one URL, pages that link to the next."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ingestion_pipeline.companies.platforms.fields import (
     one_line,
     remote_in,
 )
-from ingestion_pipeline.companies.platforms.paging import MAX_PAGES, Asking
+from ingestion_pipeline.companies.platforms.paging import MAX_PAGES, RequestBuilder
 from ingestion_pipeline.companies.salary import Salary, salary_in, stated_salary
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.html.links import absolute_link
@@ -37,9 +37,9 @@ NO_ITEMS = "no_items"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedPage:
-    """The items of a page, what its links are relative to, and what else is to be said.
+    """The items of a page, the base of its links, its problems and its next page.
 
-    `is_part` where a button loads more of the list, which no link leads to.
+    `is_part` if a button, not a link, loads more of the list.
     """
 
     items: Sequence[Item]
@@ -50,20 +50,20 @@ class ListedPage:
 
 
 class PageReader(Protocol):
-    """Reads one page of a list."""
+    """Reader of one page of a list."""
 
     def read(self, body: bytes, *, url: str, content_type: str | None) -> ListedPage:
-        """Every item of the page that came from `url`, in its order; anything else raises."""
+        """Return every item of the page from `url`, in order; raise for anything else."""
         ...
 
     def next_url(self, body: bytes, *, url: str) -> str | None:
-        """The address of the page after this one."""
+        """Return the URL of the next page."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardDefaults:
-    """What a source's config says of all its listings, and of where they are listed."""
+    """What a source's config states about all its listings, and where they are listed."""
 
     url: str
     requested_url: str
@@ -76,61 +76,61 @@ class BoardDefaults:
     def holds_all(self, listings: Sequence[Listing]) -> bool:
         """Return whether a list that was read to its end has every job there is.
 
-        The config may say so. Else the page of one company has, and a page of several companies'
-        jobs is a window on the newest.
+        The config may say so. Otherwise the page of one company does, and a page with jobs of
+        several companies is a window on the newest.
         """
         if self.is_complete is not None:
             return self.is_complete
-        companies = {company_slug(one.company) for one in listings if one.company}
+        companies = {company_slug(listing.company) for listing in listings if listing.company}
         return self.only_company is None and len(companies) <= 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedBoard:
-    """A list at an address."""
+    """A list of jobs at a URL."""
 
     platform: str
-    asking: Asking
+    requests: RequestBuilder
     defaults: BoardDefaults
     reader: PageReader
 
     def first_request(self) -> Request:
-        """The first page of the list."""
+        """Return the request for the first page of the list."""
         if not self.defaults.requested_url:
             raise BadConfig(
                 f"a source of {self.platform} needs an address; without one it reads saved bodies"
                 " only"
             )
-        return self.asking.first(self.defaults.requested_url)
+        return self.requests.first(self.defaults.requested_url)
 
-    def next_request(self, body: bytes, *, asked: Request, url: str = "") -> Request | None:
-        """The page after this one, by its number or by its link.
+    def next_request(self, body: bytes, *, previous: Request, url: str = "") -> Request | None:
+        """Return the request for the next page, by its number or by its link.
 
-        None after an empty page, at the limit, and if it links to none or to itself.
+        None after an empty page, at the limit, and if it links to no page or to itself.
 
         Raises:
-            Permanent: `foreign_next`; a source's pace is kept for its own host alone.
+            Permanent: `foreign_next`; the rate limit of a source covers its own host only.
         """
-        url = url or asked.url
-        if self.asking.paging is not None:
-            if not self._page(body, url, None, is_first=asked.page == 1).items:
+        url = url or previous.url
+        if self.requests.paging is not None:
+            if not self._page(body, url, None, is_first=previous.page == 1).items:
                 return None
-            return self.asking.numbered(self.defaults.requested_url, body, asked=asked)
+            return self.requests.numbered(self.defaults.requested_url, body, previous=previous)
         address = self.reader.next_url(body, url=url)
-        if address is None or address in {url, asked.url} or asked.page >= MAX_PAGES:
+        if address is None or address in {url, previous.url} or previous.page >= MAX_PAGES:
             return None
-        if asked.page > 1 and not self._page(body, url, None, is_first=False).items:
+        if previous.page > 1 and not self._page(body, url, None, is_first=False).items:
             return None
-        if host_of(address) not in {host_of(url), host_of(asked.url)}:
+        if host_of(address) not in {host_of(url), host_of(previous.url)}:
             raise Permanent(
-                f"the next page is said to be {without_credentials(address)}, on another host;"
-                " add that as a source of its own, or mend next in the config",
+                f"the next page is {without_credentials(address)}, on another host;"
+                " add that as a source of its own, or fix next in the config",
                 code="foreign_next",
             )
-        return self.asking.linked(address, asked=asked)
+        return self.requests.linked(address, previous=previous)
 
     def detail_request(self, listing: Listing) -> Request | None:  # noqa: ARG002  what a page holds is not known
-        """None: what the listing's own page holds is not known."""
+        """Return None: the content of a listing's own page is unknown."""
         return None
 
     def read(
@@ -141,12 +141,12 @@ class ListedBoard:
         urls: Sequence[str] = (),
         now: datetime | None = None,
     ) -> Reading[Listing]:
-        """One listing per item, in the order of the pages; the same item twice counts once."""
+        """Return one listing per item, in page order; the same item twice counts once."""
         where = list(urls) or [self.defaults.requested_url] * len(bodies)
-        asked = zip(bodies, content_types, where, strict=True)
+        responses = zip(bodies, content_types, where, strict=True)
         pages = [
             self._page(body, url, type_, is_first=n == 0)
-            for n, (body, type_, url) in enumerate(asked)
+            for n, (body, type_, url) in enumerate(responses)
         ]
         dates = DateReader(now=now, day_first=self.defaults.day_first)
         listings = [
@@ -155,7 +155,7 @@ class ListedBoard:
         problems = [problem for page in pages for problem in page.problems]
         is_whole = bool(pages) and not problems and self._is_last(pages, bodies, where)
         return Reading(
-            records=[one for one in dict.fromkeys(listings) if self._is_meant(one)],
+            records=[listing for listing in dict.fromkeys(listings) if self._is_meant(listing)],
             problems=problems,
             is_complete=is_whole and self.defaults.holds_all(listings),
         )
@@ -163,7 +163,7 @@ class ListedBoard:
     def _page(
         self, body: bytes, url: str, content_type: str | None, *, is_first: bool
     ) -> ListedPage:
-        """The page; one without items after the first is behind the last."""
+        """Parse the page; a later page without items is past the last one."""
         try:
             return self.reader.read(body, url=url, content_type=content_type)
         except Permanent as error:
@@ -174,11 +174,11 @@ class ListedBoard:
     def _is_last(
         self, pages: Sequence[ListedPage], bodies: Sequence[bytes], urls: Sequence[str]
     ) -> bool:
-        """Whether nothing comes behind these pages; cut off at the limit, something may.
+        """Return whether no page follows these; if cut off at the limit, one may.
 
-        A page that a link leads to and that lists nothing may have failed.
+        A linked page that lists nothing may have failed.
         """
-        paging, last = self.asking.paging, pages[-1]
+        paging, last = self.requests.paging, pages[-1]
         if paging is None:
             has_items = bool(last.items) or len(pages) == 1
             return has_items and not last.is_part and last.next_url in {None, *urls}
@@ -186,9 +186,9 @@ class ListedBoard:
         return not pages[-1].items or is_repeated or len(pages) < paging.max_pages
 
     def _is_meant(self, listing: Listing) -> bool:
-        """Whether it is of the company that an aggregator is watched for."""
-        wanted = self.defaults.only_company
-        return wanted is None or wanted.casefold() in (listing.company or "").casefold()
+        """Return whether it is of the company that an aggregator is polled for."""
+        company = self.defaults.only_company
+        return company is None or company.casefold() in (listing.company or "").casefold()
 
     def _listing(self, item: Item, base_url: str, dates: DateReader) -> Listing:
         location = one_line(item.get("location"))
@@ -212,7 +212,7 @@ class ListedBoard:
 
 
 def _salary(item: Item) -> Salary | None:
-    """What its own fields state, else the words."""
+    """Return the salary from its own fields, else from text."""
     stated = stated_salary(
         item.get("salary_min"),
         item.get("salary_max"),
@@ -224,9 +224,9 @@ def _salary(item: Item) -> Salary | None:
 
 
 def read_defaults(url: str, reader: ConfigReader, *, is_window: bool) -> BoardDefaults:
-    """The keys that these boards have; the list is at `url`, or at `api_base` if that is set.
+    """Read the keys that these boards share; the list is at `url`, or at `api_base` if set.
 
-    `is_window` where a list has the newest jobs alone unless its config says `complete`.
+    `is_window` if a list has only the newest jobs unless its config says `complete`.
     """
     return BoardDefaults(
         url=reader.checked_address("url", url) if url else "",
@@ -240,7 +240,7 @@ def read_defaults(url: str, reader: ConfigReader, *, is_window: bool) -> BoardDe
 
 
 def required_fields(fields: Mapping[str, object], reader: ConfigReader) -> tuple[str, ...]:
-    """What an item must have to be a listing: a title, and its address or its id."""
+    """Return what an item needs to be a listing: a title, and its URL or id."""
     named = next((name for name in ("url", "external_id") if name in fields), None)
     if "title" not in fields or named is None:
         reader.reject("fields", "needed: title, and url or external_id")

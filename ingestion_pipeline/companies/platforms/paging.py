@@ -1,4 +1,4 @@
-"""How a list by config is asked for: its method, its secret, and the pages after the first."""
+"""Requests of configured lists: method, secret, and the pages after the first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGE = "{page}"
 
 
 class PagingKind(StrEnum):
-    """How the next page is named."""
+    """How the next page is addressed."""
 
     PAGE_NUM = "page_num"
     OFFSET = "offset"
@@ -26,7 +26,7 @@ class PagingKind(StrEnum):
     URL_TEMPLATE = "url_template"
 
 
-# By what a page is asked for unless the config says otherwise.
+# Default query parameters by kind.
 _PARAMETERS = {
     PagingKind.PAGE_NUM: "page",
     PagingKind.OFFSET: "offset",
@@ -36,7 +36,7 @@ _PARAMETERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paging:
-    """Where the number, the offset or the cursor of a page goes."""
+    """Where the number, offset or cursor of a page goes."""
 
     kind: PagingKind
     parameter: str = ""
@@ -49,8 +49,8 @@ class Paging:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
-    """What a list's requests have in common, and how they differ from page to page."""
+class RequestBuilder:
+    """Builder of a list's requests, page by page."""
 
     accept: str
     body: Mapping[str, object] | None = None
@@ -58,24 +58,24 @@ class Asking:
     paging: Paging | None = None
 
     def first(self, url: str) -> Request:
-        """The request that begins the list at `url`."""
+        """Return the first request of the list at `url`."""
         return self._page(url, 1, None)
 
-    def linked(self, url: str, *, asked: Request) -> Request:
-        """The request for a page that the one before it links to."""
-        return replace(self._request(url, {}), page=asked.page + 1)
+    def linked(self, url: str, *, previous: Request) -> Request:
+        """Return the request for a page that the previous one links to."""
+        return replace(self._request(url, {}), page=previous.page + 1)
 
-    def numbered(self, url: str, body: bytes, *, asked: Request) -> Request | None:
-        """The request for the page after one that was not empty; None at the limit or the end."""
+    def numbered(self, url: str, body: bytes, *, previous: Request) -> Request | None:
+        """Return the request after a non-empty page; None at the limit or the end."""
         paging = self.paging
-        if paging is None or asked.page >= paging.max_pages:
+        if paging is None or previous.page >= paging.max_pages:
             return None
         following = None
         if paging.cursor is not None:
             following = paging.cursor.follow(read_document(body, None))
             if not isinstance(following, str) or not following:
                 return None
-        return self._page(url, asked.page + 1, following)
+        return self._page(url, previous.page + 1, following)
 
     def _page(self, url: str, page: int, cursor: str | None) -> Request:
         paging = self.paging
@@ -100,26 +100,26 @@ class Asking:
         )
 
     def _request(self, url: str, values: Mapping[str, object]) -> Request:
-        """The values go where the question is: into the body of a POST, else into the address."""
+        """Put the values into the body of a POST, else into the URL."""
         if self.body is not None:
             body = json.dumps({**self.body, **values}).encode()
             return Request(url=url, accept=self.accept, body=body, secret=self.secret)
-        asked = with_parameters(url, values) if values else url
-        return Request(url=asked, accept=self.accept, secret=self.secret)
+        address = with_parameters(url, values) if values else url
+        return Request(url=address, accept=self.accept, secret=self.secret)
 
 
 def with_parameters(url: str, values: Mapping[str, object]) -> str:
-    """The address with these parameters, in place of those of the same names."""
+    """Return the URL with these query parameters replaced or added."""
     parts = urlsplit(url)
-    kept = [
+    existing = [
         pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] not in values
     ]
-    return urlunsplit(parts._replace(query=urlencode([*kept, *values.items()])))
+    return urlunsplit(parts._replace(query=urlencode([*existing, *values.items()])))
 
 
-def read_asking(reader: ConfigReader, *, accept: str, has_cursors: bool) -> Asking:
-    """The keys `body`, `auth` and `pagination`."""
-    return Asking(
+def read_request_builder(reader: ConfigReader, *, accept: str, has_cursors: bool) -> RequestBuilder:
+    """Read the keys `body`, `auth` and `pagination`."""
+    return RequestBuilder(
         accept=accept,
         body=reader.mapping("body"),
         secret=read_secret(reader),
@@ -128,7 +128,7 @@ def read_asking(reader: ConfigReader, *, accept: str, has_cursors: bool) -> Aski
 
 
 def read_secret(reader: ConfigReader) -> Secret | None:
-    """`auth`: in which `place` a secret goes, under which `name`, from which variable `env`."""
+    """Read `auth`: the `place` of a secret, its `name`, and the variable `env` it is from."""
     auth = reader.section("auth")
     if auth is None:
         return None

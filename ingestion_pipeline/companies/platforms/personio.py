@@ -9,14 +9,18 @@ from datetime import datetime
 from ingestion_pipeline.companies.listing import Listing
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
-    apart,
     date_of,
     description_of,
     joined,
     one_line,
+    other_places,
     remote_in,
 )
-from ingestion_pipeline.companies.platforms.protocol import AddressPlace, JobPlatform, read_place
+from ingestion_pipeline.companies.platforms.protocol import (
+    BoardAddress,
+    JobPlatform,
+    read_board_address,
+)
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.html.links import absolute_link
 from ingestion_pipeline.reading.structured.items import MAX_PROBLEMS, MAX_RECORDS, Problem, Reading
@@ -33,20 +37,20 @@ ROOT = "workzag-jobs"
 class PersonioBoard:
     """One career site."""
 
-    place: AddressPlace
+    board: BoardAddress
     language: str | None
 
     def first_request(self) -> Request:
-        """The whole feed, in the language asked for."""
+        """Return the request for the whole feed, in the configured language."""
         query = f"?language={self.language}" if self.language else ""
         return Request(url=f"{self._site()}/xml{query}", accept=ACCEPT)
 
-    def next_request(self, body: bytes, *, asked: Request, url: str = "") -> Request | None:  # noqa: ARG002  all come at once
-        """None: all come at once."""
+    def next_request(self, body: bytes, *, previous: Request, url: str = "") -> Request | None:  # noqa: ARG002  all come at once
+        """Return None: the feed has one page."""
         return None
 
     def detail_request(self, listing: Listing) -> Request | None:  # noqa: ARG002  the feed has it all
-        """None: the feed has it all."""
+        """Return None: the feed is complete."""
         return None
 
     def read(
@@ -57,29 +61,29 @@ class PersonioBoard:
         urls: Sequence[str] = (),  # noqa: ARG002  links are relative to the site's own address
         now: datetime | None = None,
     ) -> Reading[Listing]:
-        """One listing per position, in the order of the feed."""
+        """Return one listing per position, in feed order."""
         roots = [_root(read_xml(*pair)) for pair in zip(bodies, content_types, strict=True)]
         positions = [position for root in roots for position in root.each("position")]
         dates = DateReader(now=now)
-        found = [self._listing(position, dates) for position in positions[: MAX_RECORDS + 1]]
+        listings = [self._listing(position, dates) for position in positions[: MAX_RECORDS + 1]]
         problems = [
             Problem(where=f"position {n}", message="it has no id or no name; the rest counts")
-            for n, listing in enumerate(found)
+            for n, listing in enumerate(listings)
             if listing is None
         ]
-        if found and len(problems) == len(found):
-            raise _unexpected(f"{len(found)} positions without id or name")
+        if listings and len(problems) == len(listings):
+            raise _unexpected(f"{len(listings)} positions without id or name")
         return Reading(
-            records=[listing for listing in found if listing is not None],
+            records=[listing for listing in listings if listing is not None],
             problems=problems[:MAX_PROBLEMS],
             is_complete=bool(roots) and not problems,
         )
 
     def _site(self) -> str:
-        if self.place.api_base:
-            return self.place.api_base
-        token = self.place.known_token()
-        end = "com" if ".personio.com" in self.place.url else "de"
+        if self.board.api_base:
+            return self.board.api_base
+        token = self.board.required_token()
+        end = "com" if ".personio.com" in self.board.url else "de"
         return f"https://{token}.jobs.personio.{end}"
 
     def _listing(self, position: XmlElement, dates: DateReader) -> Listing | None:
@@ -89,7 +93,9 @@ class PersonioBoard:
             return None
         location = one_line(position.text_of("office"))
         extra = (
-            one_line(one.text) for o in position.each("additionalOffices") for one in o.children
+            one_line(office.text)
+            for o in position.each("additionalOffices")
+            for office in o.children
         )
         terms = (one_line(position.text_of(name)) for name in ("employmentType", "schedule"))
         return Listing(
@@ -99,17 +105,17 @@ class PersonioBoard:
             location=location,
             posted_at=date_of(one_line(position.text_of("createdAt")), dates),
             description=_description(position),
-            company=one_line(position.text_of("subcompany")) or self.place.company,
+            company=one_line(position.text_of("subcompany")) or self.board.company,
             department=one_line(position.text_of("department")),
             employment_type=joined(*terms),
             remote=remote_in(location),
-            other_locations=apart(location, list(filter(None, extra))),
+            other_locations=other_places(location, list(filter(None, extra))),
         )
 
     def _url(self, external_id: str) -> str | None:
-        if self.place.token is None and not self.place.url:
+        if self.board.token is None and not self.board.url:
             return None
-        return absolute_link(self.place.url or self._site(), f"/job/{external_id}")
+        return absolute_link(self.board.url or self._site(), f"/job/{external_id}")
 
 
 def _description(position: XmlElement) -> str | None:
@@ -124,23 +130,23 @@ def _root(root: XmlElement) -> XmlElement:
     return root
 
 
-def _unexpected(found: str) -> Permanent:
+def _unexpected(description: str) -> Permanent:
     return Permanent(
-        f"not a list of personio but {found}; give the answer of"
+        f"not a list of personio but {description}; give the answer of"
         " https://<token>.jobs.personio.de/xml, or check the source's address and api_base",
         code="unexpected_body",
     )
 
 
 def configure(url: str, config: Mapping[str, object]) -> PersonioBoard:
-    """The career site that the address or `board_token` names, in a `language` of two letters."""
+    """Configure the site by its URL or `board_token`, in a `language` of two letters."""
     reader = ConfigReader("personio", config)
-    place = read_place(reader, url, platform="personio", api_base="")
+    board = read_board_address(reader, url, platform="personio", api_base="")
     language = reader.text("language")
     if language is not None and not (language.isascii() and language.isalpha()):
         reader.refuse("language", language, "letters such as en or de")
     reader.finish()
-    return PersonioBoard(place=place, language=language)
+    return PersonioBoard(board=board, language=language)
 
 
 PLATFORM = JobPlatform(name="personio", version=2, honours_robots=False, configure=configure)

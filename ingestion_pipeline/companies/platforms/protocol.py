@@ -1,4 +1,4 @@
-"""What a job platform is: how to configure a board of it, and what the board can do without I/O."""
+"""The protocol of job platforms: how a board is configured and what it does without I/O."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ingestion_pipeline.sources.platforms import recognize_platform
 
 
 class JobBoard(Protocol):
-    """A configured board: it says what to ask and reads the answers, and touches no network."""
+    """A configured board: it builds requests and parses responses, without network access."""
 
     def first_request(self) -> Request:
-        """The request that begins a listing; BadConfig if nothing says whose board it is."""
+        """Return the first request of a listing; raise BadConfig if the board is unknown."""
         ...
 
-    def next_request(self, body: bytes, *, asked: Request, url: str = "") -> Request | None:
-        """The request for the page after this one, the answer to `asked` that came from `url`."""
+    def next_request(self, body: bytes, *, previous: Request, url: str = "") -> Request | None:
+        """Return the request after `previous`, whose response came from `url`; None at the end."""
         ...
 
     def detail_request(self, listing: Listing) -> Request | None:
-        """Where the rest of a listing is, which `read` reads, too; None if the list has it all."""
+        """Return the request for a listing's details, for `read`; None if the list has all."""
         ...
 
     def read(
@@ -37,18 +37,18 @@ class JobBoard(Protocol):
         urls: Sequence[str] = (),
         now: datetime | None = None,
     ) -> Reading[Listing]:
-        """Every listing of the pages; a body that is no listing raises, it is never empty.
+        """Return every listing of the pages; raise for a body that is no listing.
 
-        `now` is when they were fetched, and without it a relative date stays unread.
+        `now` is when they were fetched; without it relative dates are not parsed.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPlatform:
-    """A kind of board; `version` changes when the same body would be read otherwise.
+    """A kind of board; `version` changes when the same body would be parsed differently.
 
-    Only a documented API, made for programs, may say that it does not honour robots.txt.
+    Only a documented API, made for programs, may ignore robots.txt.
     """
 
     name: str
@@ -58,8 +58,8 @@ class JobPlatform:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddressPlace:
-    """Whose board it is and where it is asked; `url` is the source's own address, or empty."""
+class BoardAddress:
+    """The board's owner and API base; `url` is the source's own URL, or empty."""
 
     platform: str
     url: str
@@ -67,8 +67,8 @@ class AddressPlace:
     api_base: str
     company: str | None
 
-    def known_token(self) -> str:
-        """The token; BadConfig where neither address nor config names it."""
+    def required_token(self) -> str:
+        """Return the token; raise BadConfig if neither URL nor config names it."""
         if self.token is None:
             raise BadConfig(
                 f"a {self.platform} source needs the token of its board: in its address or as"
@@ -77,13 +77,15 @@ class AddressPlace:
         return self.token
 
 
-def read_place(reader: ConfigReader, url: str, *, platform: str, api_base: str) -> AddressPlace:
-    """The keys that every board of an API has: `board_token`, `api_base` and `company`."""
+def read_board_address(
+    reader: ConfigReader, url: str, *, platform: str, api_base: str
+) -> BoardAddress:
+    """Read the keys that every API board has: `board_token`, `api_base` and `company`."""
     if url:
         reader.checked_address("url", url)
-    found = recognize_platform(url)
-    named = found.token if found is not None and found.name == platform else None
-    return AddressPlace(
+    recognized = recognize_platform(url)
+    named = recognized.token if recognized is not None and recognized.name == platform else None
+    return BoardAddress(
         platform=platform,
         url=url,
         token=reader.text("board_token") or named,

@@ -1,8 +1,8 @@
-"""Lists of jobs on careers pages of any layout: blocks that repeat, each with a link to a job.
+"""Recognises job lists on careers pages of any layout: repeated blocks with a link to a job.
 
-Links are put together by where they stand (tags and classes around them) and where they lead (the
-folder of their address). A group counts as jobs if most of its titles are titles of jobs, or most
-of its addresses say so. What is not sure is not guessed: the page is refused, with what it lacks.
+Links are grouped by position (surrounding tags and classes) and target (the first folder of the
+URL). A group counts as jobs if most of its titles are job titles, or most of its URLs are job URLs.
+Uncertain pages are not guessed: they are rejected with what they lack.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 
-MOST_LINKS = 3_000  # of one page that are looked at
-MOST_UP = 6  # steps from a link to the block that it names
-LEAST_JOBS = 2  # of one link it cannot be told whether it repeats
-ENOUGH = 0.6  # of a group's links must speak for jobs
-LONGEST_TITLE = 150
-LONGEST_PART = 80  # characters of a place or a kind of employment; longer is running text
+MAX_LINKS = 3_000  # of one page that are examined
+MAX_LEVELS_UP = 6  # steps from a link to its block
+MIN_JOBS = 2  # a single link does not show a repetition
+MIN_SHARE = 0.6  # of a group's links must look like jobs
+MAX_TITLE_CHARACTERS = 150
+MAX_PART_CHARACTERS = 80  # characters of a place or a kind of employment; longer is running text
 
 _JOB_TITLE = re.compile(
     r"(?<![a-z])(?=[a-z])(?:engineer|developer|programmer|architect|scientist"
@@ -93,17 +93,17 @@ class _Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecognisedReader:
-    """Reads any page on which jobs are listed; `may_be_empty` where it may list none at times."""
+    """Reader of any page that lists jobs; `may_be_empty` if it may list none at times."""
 
     may_be_empty: bool = False
 
     def read(self, body: bytes, *, url: str, content_type: str | None) -> ListedPage:
-        """The jobs of the page.
+        """Return the jobs of the page.
 
         Raises:
-            Permanent: `no_items`; nothing on the page is surely a list of jobs.
+            Permanent: `no_items`; nothing on the page is certainly a list of jobs.
         """
-        items = recognised(decode(body, content_type), url=url)
+        items = recognised_jobs(decode(body, content_type), url=url)
         if not items and not self.may_be_empty:
             raise Permanent(
                 "no list of jobs is recognised: fewer than two links in one place whose words or"
@@ -117,12 +117,12 @@ class RecognisedReader:
         )
 
     def next_url(self, body: bytes, *, url: str) -> str | None:
-        """Where the page's own pager leads."""
+        """Return the URL that the page's own pager links to."""
         return next_page_of(body, url=url)
 
 
 def next_page_of(body: bytes, *, url: str) -> str | None:
-    """Return the page that follows in the list, as the links of the page say."""
+    """Return the next page of the list, according to the page's links."""
     return next_page(parse_html(decode(body, None)), url)
 
 
@@ -131,30 +131,30 @@ def shows_part_of_list(body: bytes) -> bool:
     return shows_a_part(parse_html(decode(body, None)))
 
 
-def recognised(html: str, *, url: str) -> list[Item]:
-    """The jobs that the page surely lists, in its order, each with title and address; else none."""
+def recognised_jobs(html: str, *, url: str) -> list[Item]:
+    """Return the jobs that the page certainly lists, in order, with title and URL; else none."""
     tree = visible_tree(html)
     for node in tree.css(_ASIDE):
         node.decompose()
     groups = _groups(tree, url)
-    best = max(groups, key=_worth, default=None)
-    if best is None or _worth(best) == 0:
+    best = max(groups, key=_job_count, default=None)
+    if best is None or _job_count(best) == 0:
         return []
     firsts = {link.url: link for link in reversed(best)}
     return [_item(link) for link in dict.fromkeys(firsts[link.url] for link in best)]
 
 
 def _groups(tree: LexborHTMLParser, url: str) -> list[list[_Link]]:
-    found: dict[tuple[str, ...], list[LexborNode]] = {}
-    for node in tree.css("a[href]")[:MOST_LINKS]:
+    groups: dict[tuple[str, ...], list[LexborNode]] = {}
+    for node in tree.css("a[href]")[:MAX_LINKS]:
         address = absolute_link(url, node.attrs.get("href"))
         if address is not None and address.partition("#")[0] != url.partition("#")[0]:
-            found.setdefault((*_around(node), *_folder(address)), []).append(node)
-    return [list(_links(nodes, url)) for nodes in found.values() if len(nodes) >= LEAST_JOBS]
+            groups.setdefault((*_around(node), *_folder(address)), []).append(node)
+    return [list(_links(nodes, url)) for nodes in groups.values() if len(nodes) >= MIN_JOBS]
 
 
 def _around(node: LexborNode) -> Iterator[str]:
-    """Tags and first classes of the link and of what it stands in, a few steps up."""
+    """Yield tags and first classes of the link and its ancestors, a few steps up."""
     for _ in range(4):
         yield f"{node.tag}.{_COUNTED.sub('', (node.attrs.get('class') or '').partition(' ')[0])}"
         if node.parent is None or node.tag == "body":
@@ -163,37 +163,37 @@ def _around(node: LexborNode) -> Iterator[str]:
 
 
 def _folder(address: str) -> tuple[str, str]:
-    """Where it leads: the host, and the first folder."""
+    """Return the host and the first folder of the URL."""
     parts = urlsplit(address)
     first, _, rest = parts.path.strip("/").partition("/")
     return parts.netloc, first if rest else ""
 
 
 def _links(nodes: Sequence[LexborNode], url: str) -> Iterator[_Link]:
-    known = {node.mem_id for node in nodes}
+    node_ids = {node.mem_id for node in nodes}
     for node in nodes:
-        block = _block(node, known)
+        block = _block(node, node_ids)
         title = _title(node, block)
         address = absolute_link(url, node.attrs.get("href"))
         if title is not None and address is not None:
             yield _Link(node=node, block=block, url=address, title=title)
 
 
-def _block(node: LexborNode, known: set[int]) -> LexborNode:
-    """The largest part around the link in which no other link of its group stands."""
+def _block(node: LexborNode, node_ids: set[int]) -> LexborNode:
+    """Return the largest element around the link without another link of its group."""
     block = node
-    for _ in range(MOST_UP):
+    for _ in range(MAX_LEVELS_UP):
         parent = block.parent
         if parent is None or parent.tag in {"body", "html"}:
             break
-        if sum(one.mem_id in known for one in parent.css("a[href]")) > 1:
+        if sum(link.mem_id in node_ids for link in parent.css("a[href]")) > 1:
             break
         block = parent
     return block
 
 
 def _title(node: LexborNode, block: LexborNode) -> str | None:
-    """The heading inside the link, its words, or the heading of its block."""
+    """Return the heading inside the link, its text, or the heading of its block."""
     inner = node.css_first(_HEADINGS)
     outer = block.css_first(_HEADINGS)
     words = clean_text(node.text(separator=" "))
@@ -203,20 +203,20 @@ def _title(node: LexborNode, block: LexborNode) -> str | None:
         words = clean_text(outer.text(separator=" "))
     elif words is not None and node.css_first("div, span, p"):
         words = next(_parts(node), words)
-    if words is None or len(words) > LONGEST_TITLE or _NO_JOB.match(words):
+    if words is None or len(words) > MAX_TITLE_CHARACTERS or _NO_JOB.match(words):
         return None
     return words
 
 
-def _worth(links: Sequence[_Link]) -> int:
-    """How many jobs the group lists; none, unless most of its links speak for it."""
+def _job_count(links: Sequence[_Link]) -> int:
+    """Return how many jobs the group lists; 0 unless most of its links look like jobs."""
     distinct = {link.url: link for link in links}
-    if len(distinct) < LEAST_JOBS or len({link.title for link in links}) < LEAST_JOBS:
+    if len(distinct) < MIN_JOBS or len({link.title for link in links}) < MIN_JOBS:
         return 0
     titles = sum(_JOB_TITLE.search(link.title) is not None for link in distinct.values())
     addresses = sum(_leads_to_a_job(link.url) for link in distinct.values())
-    is_sure = titles >= ENOUGH * len(distinct) or (
-        addresses >= ENOUGH * len(distinct) and titles >= 1
+    is_sure = titles >= MIN_SHARE * len(distinct) or (
+        addresses >= MIN_SHARE * len(distinct) and titles >= 1
     )
     return titles + len(distinct) if is_sure else 0
 
@@ -231,20 +231,20 @@ def _item(link: _Link) -> dict[str, str]:
     seen = {link.title}
     for node in link.block.css("[class], [itemprop], [data-field], time"):
         text = clean_text(node.text(separator=" "))
-        if text is None or len(text) > LONGEST_PART or text in seen:
+        if text is None or len(text) > MAX_PART_CHARACTERS or text in seen:
             continue
         name = _field(node)
         if name is not None and name not in item:
             item[name] = (node.attrs.get("datetime") or text) if node.tag == "time" else text
             seen.add(text)
     for part in _parts(link.block):
-        if _EMPLOYMENT.match(part) and len(part) <= LONGEST_PART:
+        if _EMPLOYMENT.match(part) and len(part) <= MAX_PART_CHARACTERS:
             item.setdefault("employment_type", part)
     return item
 
 
 def _field(node: LexborNode) -> str | None:
-    """What the element says that it holds, by its class or by what it is."""
+    """Return the field that the element holds, by its class or tag."""
     if node.tag == "time":
         return "posted_at"
     marks = " ".join(filter(None, map(node.attrs.get, ("class", "itemprop", "data-field"))))
@@ -254,13 +254,13 @@ def _field(node: LexborNode) -> str | None:
 
 
 def _parts(node: LexborNode) -> Iterator[str]:
-    """The pieces of text in it, in order."""
-    for piece in node.text(separator="\n").split("\n"):
-        if (text := clean_text(piece)) is not None:
+    """Yield the text parts of the element, in order."""
+    for line in node.text(separator="\n").split("\n"):
+        if (text := clean_text(line)) is not None:
             yield text
 
 
-def sampled(items: Sequence[Item], most: int = 3) -> str:
-    """A few titles, for whoever decides whether it is a list of jobs."""
+def sample_titles(items: Sequence[Item], most: int = 3) -> str:
+    """Return a few titles, for a person who decides whether it is a list of jobs."""
     titles = list(Counter(item["title"] for item in items))[:most]
     return ", ".join(repr(title) for title in titles)

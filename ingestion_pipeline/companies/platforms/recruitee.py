@@ -8,10 +8,10 @@ from ingestion_pipeline.companies.listing import Listing, Remote
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
     ListingFields,
-    apart,
     description_of,
     joined,
     one_line,
+    other_places,
     remote_in,
 )
 from ingestion_pipeline.companies.platforms.json_api import (
@@ -23,7 +23,7 @@ from ingestion_pipeline.companies.platforms.json_api import (
     detail_of,
     page_of,
 )
-from ingestion_pipeline.companies.platforms.protocol import AddressPlace
+from ingestion_pipeline.companies.platforms.protocol import BoardAddress
 from ingestion_pipeline.companies.salary import stated_salary
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.html.links import absolute_link
@@ -32,17 +32,17 @@ from ingestion_pipeline.sources.platforms import recognize_platform
 _POLICIES = (("hybrid", Remote.HYBRID), ("remote", Remote.REMOTE), ("on_site", Remote.ON_SITE))
 
 
-def _first(place: AddressPlace) -> Request:
-    base = place.api_base or _own_site(place) or f"https://{place.known_token()}.recruitee.com"
+def _first(board: BoardAddress) -> Request:
+    base = board.api_base or _own_site(board) or f"https://{board.required_token()}.recruitee.com"
     return Request(url=f"{base}/api/offers/", accept=ACCEPT)
 
 
-def _own_site(place: AddressPlace) -> str | None:
-    """The site of a company that has its Recruitee pages under a name of its own."""
-    found = recognize_platform(place.url) if place.token is None else None
-    if found is None or found.name != "recruitee":
+def _own_site(board: BoardAddress) -> str | None:
+    """Return the site of a company that has its Recruitee pages on its own domain."""
+    platform = recognize_platform(board.url) if board.token is None else None
+    if platform is None or platform.name != "recruitee":
         return None
-    parts = urlsplit(place.url)
+    parts = urlsplit(board.url)
     return f"{parts.scheme}://{parts.netloc}"
 
 
@@ -51,22 +51,24 @@ def _page(document: object) -> ApiPage | None:
     return detail_of(offer) if ListingFields.of(offer).values else page_of(document, "offers")
 
 
-def _listing(item: ListingFields, known: JobContext) -> Listing | None:
+def _listing(item: ListingFields, context: JobContext) -> Listing | None:
     title = one_line(item.value("title"), most=MAX_TITLE_CHARACTERS)
     external_id = item.text("id", "slug")
     if title is None or external_id is None:
         return None
     location = item.text("location") or joined(item.text("city"), item.text("country"))
     stated = [joined(o.text("city", "name"), o.text("country")) for o in item.each("locations")]
-    others = [one for one in filter(None, stated) if one.partition(",")[0] not in (location or "")]
+    others = [
+        place for place in filter(None, stated) if place.partition(",")[0] not in (location or "")
+    ]
     return Listing(
         external_id=external_id,
         title=title,
-        url=_url(item, known),
+        url=_url(item, context),
         location=location,
-        posted_at=known.date(item.text("published_at", "created_at")),
+        posted_at=context.date(item.text("published_at", "created_at")),
         description=description_of(item.markup("description"), item.markup("requirements")),
-        company=item.text("company_name") or known.place.company,
+        company=item.text("company_name") or context.board.company,
         department=item.text("department"),
         employment_type=item.text("employment_type_code", "employment_type"),
         remote=next((p for key, p in _POLICIES if item.is_true(key)), None) or remote_in(location),
@@ -76,18 +78,18 @@ def _listing(item: ListingFields, known: JobContext) -> Listing | None:
             currency=item.text("salary.currency"),
             period=item.text("salary.period"),
         ),
-        other_locations=apart(location, others),
-        valid_until=known.deadline(item.text("close_at")),
+        other_locations=other_places(location, others),
+        valid_until=context.deadline(item.text("close_at")),
     )
 
 
-def _url(item: ListingFields, known: JobContext) -> str | None:
+def _url(item: ListingFields, context: JobContext) -> str | None:
     slug = item.text("slug")
-    stated = absolute_link(known.url, item.text("careers_url", "url"))
-    return stated or (absolute_link(known.url, f"/o/{slug}") if slug else None)
+    stated = absolute_link(context.url, item.text("careers_url", "url"))
+    return stated or (absolute_link(context.url, f"/o/{slug}") if slug else None)
 
 
-API = JsonApi(wanted="/api/offers/", first=_first, page=_page, listing=_listing)
+API = JsonApi(endpoint="/api/offers/", first=_first, page=_page, listing=_listing)
 
 
 PLATFORM = api_platform("recruitee", API)

@@ -12,7 +12,7 @@ from ingestion_pipeline.companies.platforms.linked_pages import (
     ListedPage,
     read_defaults,
 )
-from ingestion_pipeline.companies.platforms.paging import Asking, read_secret
+from ingestion_pipeline.companies.platforms.paging import RequestBuilder, read_secret
 from ingestion_pipeline.companies.platforms.protocol import JobPlatform
 from ingestion_pipeline.reading.structured.feeds import FeedEntry, read_feed
 from ingestion_pipeline.reading.structured.items import Item, Problem
@@ -24,21 +24,21 @@ ACCEPT = "application/rss+xml, application/atom+xml, application/xml;q=0.9, */*;
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedReader:
-    """Reads a feed; an entry without a title is a problem.
+    """Reader of a feed; an entry without a title is a problem.
 
-    `fields` are elements of an entry that say more, or say it better, than the usual ones.
+    `fields` name elements of an entry that replace or complete the standard ones.
     """
 
     fields: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
 
     def read(self, body: bytes, *, url: str, content_type: str | None) -> ListedPage:
-        """Every entry that has a title.
+        """Return every entry that has a title.
 
         Raises:
             Permanent: it is no feed (see `read_feed`), or `no_fields`; no entry has a title.
             Transient: `truncated_feed`.
         """
-        elements = [one for names in self.fields.values() for one in names]
+        elements = [name for names in self.fields.values() for name in names]
         reading = read_feed(body, content_type=content_type, elements=elements)
         named = [entry for entry in reading.records if entry.title]
         if reading.records and not named:
@@ -63,7 +63,7 @@ class FeedReader:
         return {**_item(entry), **own}
 
     def next_url(self, body: bytes, *, url: str) -> str | None:  # noqa: ARG002  a feed has one page
-        """None: a feed has one page."""
+        """Return None: a feed has one page."""
         return None
 
 
@@ -84,14 +84,14 @@ def _iso(moment: datetime | None) -> str | None:
 
 
 def configure(url: str, config: Mapping[str, object]) -> ListedBoard:
-    """The feed at `url`, or at `api_base` if that is set; without any it can only read bodies."""
+    """Configure the feed at `url` or `api_base`; without either it only parses bodies."""
     reader = ConfigReader("rss", config)
     defaults = read_defaults(url, reader, is_window=True)
     fields = reader.text_lists("fields", allowed=FIELDS)
-    asking = Asking(accept=ACCEPT, secret=read_secret(reader))
+    requests = RequestBuilder(accept=ACCEPT, secret=read_secret(reader))
     reader.finish()
     return ListedBoard(
-        platform="rss", asking=asking, defaults=defaults, reader=FeedReader(fields=fields)
+        platform="rss", requests=requests, defaults=defaults, reader=FeedReader(fields=fields)
     )
 
 

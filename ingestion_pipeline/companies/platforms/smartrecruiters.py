@@ -23,7 +23,7 @@ from ingestion_pipeline.companies.platforms.json_api import (
     detail_of,
     page_of,
 )
-from ingestion_pipeline.companies.platforms.protocol import AddressPlace
+from ingestion_pipeline.companies.platforms.protocol import BoardAddress
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.html.links import absolute_link
 
@@ -33,33 +33,33 @@ LIMIT = 100  # the API's own maximum
 _SECTIONS = ("companyDescription", "jobDescription", "qualifications", "additionalInformation")
 
 
-def _first(place: AddressPlace) -> Request:
-    return _request(place, offset=0)
+def _first(board: BoardAddress) -> Request:
+    return _request(board, offset=0)
 
 
-def _request(place: AddressPlace, *, offset: int) -> Request:
-    address = f"{_postings(place)}?limit={LIMIT}&offset={offset}"
+def _request(board: BoardAddress, *, offset: int) -> Request:
+    address = f"{_postings(board)}?limit={LIMIT}&offset={offset}"
     return Request(url=address, accept=ACCEPT)
 
 
-def _postings(place: AddressPlace) -> str:
-    return f"{place.api_base}/v1/companies/{quote(place.known_token(), safe='')}/postings"
+def _postings(board: BoardAddress) -> str:
+    return f"{board.api_base}/v1/companies/{quote(board.required_token(), safe='')}/postings"
 
 
-def _next(place: AddressPlace, asked: Request, page: ApiPage) -> Request | None:
-    """By what the answer holds: an empty page is the last, whatever its total says."""
+def _next(board: BoardAddress, request: Request, page: ApiPage) -> Request | None:
+    """Return the next request by what the response holds: an empty page is the last."""
     stated = count_of(page.document, "offset")
-    asked_for = parse_qs(urlsplit(asked.url).query).get("offset", ["0"])[0]
-    offset = stated if stated is not None else int(asked_for) if asked_for.isdigit() else 0
+    requested = parse_qs(urlsplit(request.url).query).get("offset", ["0"])[0]
+    offset = stated if stated is not None else int(requested) if requested.isdigit() else 0
     end = offset + len(page.items)
     if not page.items or page.is_detail or end >= (page.total or 0):
         return None
-    return _request(place, offset=end)
+    return _request(board, offset=end)
 
 
-def _detail(place: AddressPlace, listing: Listing) -> Request | None:
-    """The list has no descriptions; the posting itself has."""
-    address = f"{_postings(place)}/{quote(listing.external_id or '', safe='')}"
+def _detail(board: BoardAddress, listing: Listing) -> Request | None:
+    """Return the request for the posting itself: the list has no descriptions."""
+    address = f"{_postings(board)}/{quote(listing.external_id or '', safe='')}"
     return Request(url=address, accept=ACCEPT) if listing.external_id else None
 
 
@@ -70,7 +70,7 @@ def _page(document: object) -> ApiPage | None:
     return page_of(document, "content", total="totalFound")
 
 
-def _listing(item: ListingFields, known: JobContext) -> Listing | None:
+def _listing(item: ListingFields, context: JobContext) -> Listing | None:
     title = one_line(item.value("name"), most=MAX_TITLE_CHARACTERS)
     external_id = item.text("id", "uuid")
     if title is None or external_id is None:
@@ -81,21 +81,21 @@ def _listing(item: ListingFields, known: JobContext) -> Listing | None:
     return Listing(
         external_id=external_id,
         title=title,
-        url=absolute_link(known.url, item.text("postingUrl")) or _job_page(item, known.place),
+        url=absolute_link(context.url, item.text("postingUrl")) or _job_page(item, context.board),
         location=location,
-        posted_at=known.date(item.text("releasedDate", "createdOn")),
+        posted_at=context.date(item.text("releasedDate", "createdOn")),
         description=description_of(
             *(item.markup(f"jobAd.sections.{name}.text") for name in _SECTIONS)
         ),
-        company=item.text("company.name") or known.place.company,
+        company=item.text("company.name") or context.board.company,
         department=item.text("department.label", "function.label"),
         employment_type=item.text("typeOfEmployment.label"),
         remote=_remote(item, location),
     )
 
 
-def _job_page(item: ListingFields, place: AddressPlace) -> str | None:
-    company = item.text("company.identifier") or place.token
+def _job_page(item: ListingFields, board: BoardAddress) -> str | None:
+    company = item.text("company.identifier") or board.token
     external_id = item.text("id", "uuid") or ""
     return (
         f"{JOB_PAGE}/{quote(company, safe='')}/{quote(external_id, safe='')}" if company else None
@@ -109,7 +109,7 @@ def _remote(item: ListingFields, location: str | None) -> Remote | None:
 
 
 API = JsonApi(
-    wanted="/v1/companies/<token>/postings",
+    endpoint="/v1/companies/<token>/postings",
     first=_first,
     page=_page,
     listing=_listing,

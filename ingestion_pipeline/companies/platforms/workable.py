@@ -1,4 +1,4 @@
-"""Workable: the list that its widget shows on a company's own pages, all at once."""
+"""Workable: the list of the widget for companies' own pages, all at once."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ingestion_pipeline.companies.listing import Listing, Remote
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
     ListingFields,
-    apart,
     description_of,
     joined,
     one_line,
+    other_places,
     remote_in,
 )
 from ingestion_pipeline.companies.platforms.json_api import (
@@ -23,16 +23,16 @@ from ingestion_pipeline.companies.platforms.json_api import (
     detail_of,
     page_of,
 )
-from ingestion_pipeline.companies.platforms.protocol import AddressPlace
+from ingestion_pipeline.companies.platforms.protocol import BoardAddress
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.html.links import absolute_link
 
 API_BASE = "https://apply.workable.com"
 
 
-def _first(place: AddressPlace) -> Request:
-    token = quote(place.known_token(), safe="")
-    address = f"{place.api_base}/api/v1/widget/accounts/{token}?details=true"
+def _first(board: BoardAddress) -> Request:
+    token = quote(board.required_token(), safe="")
+    address = f"{board.api_base}/api/v1/widget/accounts/{token}?details=true"
     return Request(url=address, accept=ACCEPT)
 
 
@@ -43,7 +43,7 @@ def _page(document: object) -> ApiPage | None:
     return page_of(document, "jobs") or page_of(document, "results", total="total")
 
 
-def _listing(item: ListingFields, known: JobContext) -> Listing | None:
+def _listing(item: ListingFields, context: JobContext) -> Listing | None:
     title = one_line(item.value("title"), most=MAX_TITLE_CHARACTERS)
     external_id = item.text("shortcode", "id", "code")
     if title is None or external_id is None:
@@ -53,22 +53,22 @@ def _listing(item: ListingFields, known: JobContext) -> Listing | None:
         or item.text("location.location_str")
         or _place(ListingFields.of(item.value("location")))
     )
-    others = [_place(one) for one in item.each("locations") if not one.is_true("hidden")]
-    stated = absolute_link(known.url, item.text("url", "shortlink", "application_url"))
+    others = [_place(place) for place in item.each("locations") if not place.is_true("hidden")]
+    stated = absolute_link(context.url, item.text("url", "shortlink", "application_url"))
     return Listing(
         external_id=external_id,
         title=title,
         url=stated or f"{API_BASE}/j/{quote(external_id, safe='')}",
         location=location,
-        posted_at=known.date(item.text("published_on", "published", "created_at")),
+        posted_at=context.date(item.text("published_on", "published", "created_at")),
         description=description_of(
             item.markup("description"), item.markup("requirements"), item.markup("benefits")
         ),
-        company=known.document.text("name") or known.place.company,
+        company=context.document.text("name") or context.board.company,
         department=item.text("department") or next(iter(item.texts("department")), None),
         employment_type=item.text("employment_type", "type"),
         remote=_remote(item, location),
-        other_locations=apart(location, list(filter(None, others))),
+        other_locations=other_places(location, list(filter(None, others))),
     )
 
 
@@ -82,7 +82,9 @@ def _remote(item: ListingFields, location: str | None) -> Remote | None:
     return stated or (Remote.REMOTE if is_remote else remote_in(location))
 
 
-API = JsonApi(wanted="/api/v1/widget/accounts/<token>", first=_first, page=_page, listing=_listing)
+API = JsonApi(
+    endpoint="/api/v1/widget/accounts/<token>", first=_first, page=_page, listing=_listing
+)
 
 
 PLATFORM = api_platform("workable", API, api_base=API_BASE)

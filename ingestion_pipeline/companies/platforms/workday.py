@@ -1,7 +1,7 @@
-"""Workday: the answers that its career sites ask for themselves, twenty at a time.
+"""Workday: the API that its career sites use themselves, twenty jobs at a time.
 
-The total is true on the first page at most: later ones say 0, and none says more than 2,000. So a
-full page leads to another whatever its total, and an empty one is the last.
+The total is only right on the first page: later pages say 0, and none says more than 2,000. So a
+full page always leads to another whatever its total, and an empty page is the last.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ingestion_pipeline.companies.listing import Listing
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
     ListingFields,
-    apart,
     description_of,
     is_relative,
     one_line,
+    other_places,
     remote_in,
 )
 from ingestion_pipeline.companies.platforms.json_api import (
@@ -30,7 +30,7 @@ from ingestion_pipeline.companies.platforms.json_api import (
     detail_of,
     page_of,
 )
-from ingestion_pipeline.companies.platforms.protocol import AddressPlace
+from ingestion_pipeline.companies.platforms.protocol import BoardAddress
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.html.links import absolute_link
 from ingestion_pipeline.sources.config_reader import BadConfig
@@ -43,8 +43,8 @@ _JOB = "/job/"
 
 
 def _site(url: str) -> str | None:
-    """The career site that the address names, behind a locale or in front of a job."""
-    segments = [unquote(one) for one in urlsplit(url).path.split("/") if one]
+    """Return the career site that the URL names, after a locale or before a job."""
+    segments = [unquote(segment) for segment in urlsplit(url).path.split("/") if segment]
     if segments[:2] == ["wday", "cxs"]:
         segments = segments[3:]
     if segments and _LOCALE.fullmatch(segments[0]) and len(segments) > 1:
@@ -54,55 +54,55 @@ def _site(url: str) -> str | None:
     return segments[0] if segments and segments[0] not in {"job", "jobs"} else None
 
 
-def _board(place: AddressPlace) -> str:
-    """Where the site's pages are, which the paths of jobs are relative to."""
-    parts = urlsplit(place.url)
+def _board(board: BoardAddress) -> str:
+    """Return the base URL of the site's pages, which job paths are relative to."""
+    parts = urlsplit(board.url)
     origin = f"{parts.scheme}://{parts.netloc}"
     if parts.path.startswith(("/recruiting/", "/wday/")) or "/recruiting/" in parts.path:
-        return f"{origin}/recruiting/{place.token}/{_site(place.url)}"
-    return f"{origin}/{_site(place.url) or ''}".rstrip("/")
+        return f"{origin}/recruiting/{board.token}/{_site(board.url)}"
+    return f"{origin}/{_site(board.url) or ''}".rstrip("/")
 
 
-def _api(place: AddressPlace, path: str) -> str:
-    site = _site(place.url) if place.url else None
+def _api(board: BoardAddress, path: str) -> str:
+    site = _site(board.url) if board.url else None
     if site is None:
         raise BadConfig(
             "a workday source needs the address of its career site, such as"
             " https://<tenant>.wd5.myworkdayjobs.com/<site>"
         )
-    base = place.api_base or "https://" + urlsplit(place.url).netloc
-    return f"{base}/wday/cxs/{quote(place.known_token(), safe='')}/{quote(site, safe='')}{path}"
+    base = board.api_base or "https://" + urlsplit(board.url).netloc
+    return f"{base}/wday/cxs/{quote(board.required_token(), safe='')}/{quote(site, safe='')}{path}"
 
 
-def _first(place: AddressPlace) -> Request:
-    return _request(place, offset=0)
+def _first(board: BoardAddress) -> Request:
+    return _request(board, offset=0)
 
 
-def _request(place: AddressPlace, *, offset: int) -> Request:
-    asked: dict[str, object] = {
+def _request(board: BoardAddress, *, offset: int) -> Request:
+    query: dict[str, object] = {
         "appliedFacets": {},
         "limit": LIMIT,
         "offset": offset,
         "searchText": "",
     }
-    return Request(url=_api(place, "/jobs"), accept=ACCEPT, body=json.dumps(asked).encode())
+    return Request(url=_api(board, "/jobs"), accept=ACCEPT, body=json.dumps(query).encode())
 
 
-def _next(place: AddressPlace, asked: Request, page: ApiPage) -> Request | None:
-    end = _offset(asked) + len(page.items)
+def _next(board: BoardAddress, request: Request, page: ApiPage) -> Request | None:
+    end = _offset(request) + len(page.items)
     is_last = not page.items or (len(page.items) < LIMIT and end >= (page.total or 0))
-    return None if page.is_detail or is_last else _request(place, offset=end)
+    return None if page.is_detail or is_last else _request(board, offset=end)
 
 
-def _offset(asked: Request) -> int:
-    offset: object = json.loads(asked.body or b"{}").get("offset", 0)
+def _offset(request: Request) -> int:
+    offset: object = json.loads(request.body or b"{}").get("offset", 0)
     return offset if isinstance(offset, int) else 0
 
 
-def _detail(place: AddressPlace, listing: Listing) -> Request | None:
-    """The list has no descriptions; the job's own answer has."""
+def _detail(board: BoardAddress, listing: Listing) -> Request | None:
+    """Return the request for the job's own response: the list has no descriptions."""
     _, job, rest = (listing.url or "").partition(_JOB)
-    return Request(url=_api(place, f"{job}{rest}"), accept=ACCEPT) if rest else None
+    return Request(url=_api(board, f"{job}{rest}"), accept=ACCEPT) if rest else None
 
 
 def _page(document: object) -> ApiPage | None:
@@ -113,42 +113,42 @@ def _page(document: object) -> ApiPage | None:
     return page_of(document, "jobPostings", total="total")
 
 
-def _listing(item: ListingFields, known: JobContext) -> Listing | None:
+def _listing(item: ListingFields, context: JobContext) -> Listing | None:
     title = one_line(item.value("title"), most=MAX_TITLE_CHARACTERS)
-    url = _url(item, known)
+    url = _url(item, context)
     external_id = _requisition(item)
     if title is None or external_id is None:
         return None
     location = item.text("locationsText", "location")
     location = None if location and _COUNTED.fullmatch(location) else location
-    started, stated = known.date(item.text("startDate")), item.text("postedOn")
+    started, stated = context.date(item.text("startDate")), item.text("postedOn")
     return Listing(
         external_id=external_id,
         title=title,
         url=url,
         location=location,
-        posted_at=started or known.date(stated),
+        posted_at=started or context.date(stated),
         posted_is_relative=started is None and is_relative(stated),
         description=description_of(item.markup("jobDescription")),
-        company=known.document.text("hiringOrganization.name") or known.place.company,
+        company=context.document.text("hiringOrganization.name") or context.board.company,
         employment_type=item.text("timeType"),
         remote=remote_in(item.text("remoteType"), location),
-        other_locations=apart(location, item.texts("additionalLocations")),
-        valid_until=known.deadline(item.text("endDate")),
+        other_locations=other_places(location, item.texts("additionalLocations")),
+        valid_until=context.deadline(item.text("endDate")),
     )
 
 
-def _url(item: ListingFields, known: JobContext) -> str | None:
-    if stated := absolute_link(known.url, item.text("externalUrl")):
+def _url(item: ListingFields, context: JobContext) -> str | None:
+    if stated := absolute_link(context.url, item.text("externalUrl")):
         return stated
     path = item.text("externalPath")
-    if path is None or not known.place.url:
+    if path is None or not context.board.url:
         return None
-    return absolute_link(known.place.url, _board(known.place) + path)
+    return absolute_link(context.board.url, _board(context.board) + path)
 
 
 def _requisition(item: ListingFields) -> str | None:
-    """The number at the end of the job's address: list and detail have it, and it is unique."""
+    """Return the number at the end of the job's URL: list and detail have it, and it is unique."""
     path = item.text("externalPath", "jobPostingId", "externalUrl") or ""
     _, mark, number = path.rpartition("_")
     fallback = item.text("jobReqId") or next(iter(item.texts("bulletFields")), None)
@@ -156,7 +156,7 @@ def _requisition(item: ListingFields) -> str | None:
 
 
 API = JsonApi(
-    wanted="/wday/cxs/<tenant>/<site>/jobs",
+    endpoint="/wday/cxs/<tenant>/<site>/jobs",
     first=_first,
     page=_page,
     listing=_listing,
@@ -165,5 +165,5 @@ API = JsonApi(
 )
 
 
-# The answers are what the site's own pages ask for, not a documented API: robots.txt governs them.
+# The API of the site's own pages is undocumented: robots.txt applies.
 PLATFORM = api_platform("workday", API, honours_robots=True)

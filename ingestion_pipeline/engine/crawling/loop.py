@@ -1,9 +1,9 @@
-"""The loop of one run over pages: claim a few of each source, visit their hosts, write, go on.
+"""The crawl loop of one run: claim a few pages of each source, fetch host by host, write.
 
-The frontier is in the database. A run holds a bounded number of pages, fairly: of one source or
-host never more than its share, so that a large catalogue starves nobody. What follows from a page
-is written with the page, in one fenced transaction per flush. What could not be got to is given
-back.
+The frontier is in the database. A run holds a bounded number of pages, and of one source or host
+never more than its share, so that a large catalogue does not starve others. What follows from a
+page is written with the page, in one fenced transaction per flush. Pages that were not reached are
+released.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, ParamSpec, TypeVar
 
-from ingestion_pipeline.engine.context import RunContext, fewer_collections
+from ingestion_pipeline.engine.context import RunContext, reduced_gc
 from ingestion_pipeline.engine.crawling.protocol import (
     FETCH_PAGE,
     CrawlCounts,
-    Crawled,
     CrawledSystem,
     CrawlFilter,
+    CrawlResult,
     PageArchive,
     PageDone,
     PageFailed,
@@ -33,18 +33,18 @@ from ingestion_pipeline.engine.crawling.protocol import (
     Visitor,
 )
 from ingestion_pipeline.engine.crawling.results import PageWriter
-from ingestion_pipeline.engine.host_queue import HostVisits
+from ingestion_pipeline.engine.host_queue import HostQueues
 from ingestion_pipeline.engine.time_budget import TimeBudget
 from ingestion_pipeline.pages.content.store import storage_errors_fatal
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
-from ingestion_pipeline.pages.politeness.host_leases import HostLease, LeasedHosts, asked_pause
+from ingestion_pipeline.pages.politeness.host_leases import HostLease, LeasedHosts, requested_pause
 from ingestion_pipeline.pages.visits.page import CrawledPage, NewPage, PageAnswer
 from ingestion_pipeline.pages.visits.polite_visits import LARGE_BYTES
 from ingestion_pipeline.sources import Kind, Source
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.errors import (
-    BOT_WALL,
+    BOT_CHECK,
     Fatal,
     Permanent,
     Resource,
@@ -58,27 +58,27 @@ from ingestion_pipeline.urls import host_of
 P = ParamSpec("P")
 T = TypeVar("T")
 
-FLUSH_AFTER = 250  # pages written in one transaction: what it costs by itself, they share
-FLUSH_BYTES = 16_000_000  # or so much of them, since they wait in memory
-FLUSH_SECONDS = 2.0  # or after this, so that a host that was left is soon free for others
-# A thread that claims or writes and a loop that reads hand the interpreter to each other at each
-# system call, a seventh of what a page takes: meanwhile no page is begun, or not for so long.
+FLUSH_AFTER = 250  # pages written in one transaction, which share its fixed cost
+FLUSH_BYTES = 16_000_000  # or so many bytes, since they wait in memory
+FLUSH_SECONDS = 2.0  # or after this, so that a finished host is soon free for other runs
+# A thread that claims or writes and the event loop switch the interpreter at each system call,
+# which costs a seventh of a page: meanwhile no page is started, for at most this long.
 PAUSE_SECONDS = 0.5
-CLAIM_SECONDS = 1.0  # between two claims while hosts are visited and the last one found no more
-MOST_SOURCES = 200  # asked at a time; the others are longer untouched the next time
+CLAIM_SECONDS = 1.0  # between two claims while hosts are busy and the last claim found no more
+MOST_SOURCES = 200  # considered at a time; the others come first the next time
 
-# What concerns the whole host and not one page of it: until then it is not claimed for.
-_OF_THE_HOST = frozenset(
+# Errors of the whole host and not of one page: until they end, nothing of the host is claimed.
+_HOST_CODES = frozenset(
     {"host_busy", "host_yielded", "rate_limited", "crawl_delay", "robots_unavailable"}
 )
 
 
-class CrawlSlice:
-    """One run's walk through the pages of one kind of source, under one worker identity."""
+class CrawlRun:
+    """The crawl of one run over one kind of source, under one worker identity."""
 
     def __init__(
         self,
-        shop: RunContext,
+        ctx: RunContext,
         worker: Worker,
         fetcher: HttpFetcher,
         *,
@@ -88,14 +88,14 @@ class CrawlSlice:
         clock: SteadyClock,
         seconds: float | None = None,
     ) -> None:
-        self._shop = shop
+        self._ctx = ctx
         self._worker = worker
-        self._system: CrawledSystem = shop.crawlers[kind]
+        self._system: CrawledSystem = ctx.crawlers[kind]
         self._visitor = visitor
         self._archive = archive
         self._clock = clock
-        self._hosts = LeasedHosts(shop, worker, fetcher, clock)
-        limit = shop.settings.polling.slice_seconds if seconds is None else seconds
+        self._hosts = LeasedHosts(ctx, worker, fetcher, clock)
+        limit = ctx.settings.polling.slice_seconds if seconds is None else seconds
         self._time = TimeBudget(worker, clock, seconds=limit, network=self._hosts.network)
         self._claim_at = self._flush_at = time.monotonic()
         self._refill_at = 0  # pages held
@@ -106,135 +106,135 @@ class CrawlSlice:
         self._held: dict[str, datetime] = {}
         self._is_quiet = asyncio.Event()
         self._is_quiet.set()
-        self._walled: set[str] = set()
-        self._writer = PageWriter(shop, self._system, archive, self._hosts)
-        self._visits: HostVisits[PageWork] = HostVisits(
+        self._blocked_sources: set[str] = set()
+        self._writer = PageWriter(ctx, self._system, archive, self._hosts)
+        self._visits: HostQueues[PageWork] = HostQueues(
             self._hosts,
-            concurrency=shop.settings.polling.concurrency,
-            serve=self._visit,
-            leave=self._leave,
+            concurrency=ctx.settings.polling.concurrency,
+            execute=self._visit,
+            release=self._release,
             reason_to_stop=self._time.reason_to_stop,
         )
 
-    async def run(self, wanted: CrawlFilter) -> Crawled:
-        """Walk on as long as there is work and time; a fatal error is raised at the end."""
+    async def run(self, crawl_filter: CrawlFilter) -> CrawlResult:
+        """Crawl as long as there is work and time; a fatal error is raised at the end."""
         alive = asyncio.create_task(self._worker.keep_alive(self._hosts.renew))
         try:
-            with fewer_collections():
-                await self._drain(wanted)
+            with reduced_gc():
+                await self._drain(crawl_filter)
         finally:
             alive.cancel()
             await self._stop_visits()
             await self._flush()
         if self._time.fatal is not None:
             raise self._time.fatal
-        return Crawled(
+        return CrawlResult(
             owner=self._worker.owner, counts=self._counts, is_time_over=self._time.is_over
         )
 
-    async def _drain(self, wanted: CrawlFilter) -> None:
+    async def _drain(self, crawl_filter: CrawlFilter) -> None:
         while True:
-            claimed = await self._claim_more(wanted) if self._may_claim() else 0
+            claimed = await self._claim_more(crawl_filter) if self._may_claim() else 0
             await self._visits.wait(timeout_seconds=1.0)
-            if not self._visits or self._has_much() or time.monotonic() >= self._flush_at:
-                claimed += await self._flush()  # what was written may lead further
+            if not self._visits or self._must_flush() or time.monotonic() >= self._flush_at:
+                claimed += await self._flush()  # the written pages may have links to follow
             if not self._visits and not claimed and not await self._time.rest():
                 return
 
     async def _stop_visits(self) -> None:
-        """Nobody is asked any more; what was not reached is given back, the hosts are left."""
+        """Stop fetching and release the pages that were not reached."""
         await self._visits.stop()
         stopped = self._time.stopped()
         for work in list(self._open.values()):
-            self._leave(work, stopped)
+            self._release(work, stopped)
 
     def _may_claim(self) -> bool:
-        """When half of what was held is done, or after a second; not if there is no room."""
+        """Return whether there is room, and half of the pages are done or a second has passed."""
         is_soon = len(self._open) > self._refill_at and time.monotonic() < self._claim_at
-        has_room = len(self._open) < self._shop.settings.crawl.batch_size
+        has_room = len(self._open) < self._ctx.settings.crawl.batch_size
         return has_room and not (self._visits and is_soon) and self._time.is_left()
 
-    async def _claim_more(self, wanted: CrawlFilter) -> int:
-        """More pages, each in its host's queue; dead and unwanted ones are dealt with at once."""
+    async def _claim_more(self, crawl_filter: CrawlFilter) -> int:
+        """Claim more pages into their host's queue; record lost and missing ones at once."""
         # A copy, since pages are done while another thread claims.
-        opened = await self._in_a_thread(self._claim, wanted, list(self._open.values()))
+        opened = await self._in_a_thread(self._claim, crawl_filter, list(self._open.values()))
         self._claim_at = time.monotonic() + CLAIM_SECONDS
         by_host: dict[str, list[PageWork]] = {}
-        for one in opened:
-            if isinstance(one, PageGone):
-                self._results.append(one)
+        for opened_page in opened:
+            if isinstance(opened_page, PageGone):
+                self._results.append(opened_page)
                 continue
-            self._open[one.task.id] = one
-            if one.task.attempts > self._shop.settings.work.max_attempts:
-                self._leave(one, _worker_lost(one.task))
+            self._open[opened_page.task.id] = opened_page
+            if opened_page.task.attempts > self._ctx.settings.work.max_attempts:
+                self._release(opened_page, _worker_lost(opened_page.task))
             else:
-                by_host.setdefault(host_of(one.visit.url), []).append(one)
+                by_host.setdefault(host_of(opened_page.visit.url), []).append(opened_page)
         self._refill_at = len(self._open) // 2 if opened else -1
         await self._visits.assign(by_host, lambda work: work.source)
         return len(opened)
 
     def _claim(
-        self, wanted: CrawlFilter, held: Sequence[PageWork]
+        self, crawl_filter: CrawlFilter, held: Sequence[PageWork]
     ) -> Sequence[PageWork | PageGone]:
-        with self._shop.store.read() as connection:
-            now = self._shop.store.clock.now(connection)
-            sources = self._system.waiting(connection, wanted, now=now, limit=MOST_SOURCES)
-        wishes = self._wishes(sources, held)
-        tasks = self._worker.claim_all(wishes) if wishes else []
+        with self._ctx.store.read() as connection:
+            now = self._ctx.store.clock.now(connection)
+            sources = self._system.waiting(connection, crawl_filter, now=now, limit=MOST_SOURCES)
+        claim_requests = self._claim_requests(sources, held)
+        tasks = self._worker.claim_all(claim_requests) if claim_requests else []
         if not tasks:
             return []
-        with self._shop.store.begin() as connection:
+        with self._ctx.store.begin() as connection:
             return self._system.open_pages(connection, tasks, archive=self._archive)
 
-    def _wishes(
+    def _claim_requests(
         self, sources: Sequence[Source], held: Sequence[PageWork]
     ) -> list[tuple[ClaimFilter, int]]:
-        """How many pages of each source: all together fit, and none has more than its share."""
-        size = self._shop.settings.crawl.batch_size
-        share = max(1, min(self._shop.settings.crawl.per_source, size // max(len(sources), 1)))
+        """Return how many pages of each source to claim: within the room, and within its share."""
+        size = self._ctx.settings.crawl.batch_size
+        share = max(1, min(self._ctx.settings.crawl.per_source, size // max(len(sources), 1)))
         room, now = size - len(held), self._clock.now()
         held_by = Counter(work.source.id for work in held)
         held_by.update(f"host:{host_of(work.visit.url)}" for work in held)
-        wishes: list[tuple[ClaimFilter, int]] = []
+        claim_requests: list[tuple[ClaimFilter, int]] = []
         for source in sources:
             has = max(held_by[source.id], held_by[f"host:{source.host}"])
             count = min(room, share - has)
-            is_held = source.id in self._walled or self._held.get(source.host, now) > now
+            is_held = source.id in self._blocked_sources or self._held.get(source.host, now) > now
             if count <= 0 or is_held:
                 continue
             held_by[f"host:{source.host}"] += count
             room -= count
-            wishes.append((ClaimFilter(kind=FETCH_PAGE, frontier_of=source.id), count))
-        return wishes
+            claim_requests.append((ClaimFilter(kind=FETCH_PAGE, frontier_of=source.id), count))
+        return claim_requests
 
     async def _visit(self, work: PageWork, host: HostLease) -> None:
         if not self._is_quiet.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(PAUSE_SECONDS):
                     await self._is_quiet.wait()
-        if work.source.id in self._walled:  # whoever put it up is not asked for the rest in hand
+        if work.source.id in self._blocked_sources:  # no further requests to a site that blocks us
             self._open.pop(work.task.id, None)
-            self._results.append(PageGone(task=work.task, why="its source is behind a wall"))
+            self._results.append(PageGone(task=work.task, why="its source blocks robots"))
             return
-        waited, started = host.pacer.waited_seconds, time.monotonic()
+        waited, started = host.rate_limiter.waited_seconds, time.monotonic()
         try:
             answer = await self._visitor.visit(
                 work.visit, host=host, honours_robots=self._system.honours_robots(work)
             )
-            host.pacer.relax()
-            elapsed = time.monotonic() - started - (host.pacer.waited_seconds - waited)
+            host.rate_limiter.reset()
+            elapsed = time.monotonic() - started - (host.rate_limiter.waited_seconds - waited)
             done = await self._done(work, answer, max(elapsed, 0.0))
         except Exception as error:
             failure = classify(error)
-            if (pause := asked_pause(failure, self._clock.now())) is not None:
-                host.pacer.hold_off(pause.total_seconds())
+            if (pause := requested_pause(failure, self._clock.now())) is not None:
+                host.rate_limiter.pause(pause.total_seconds())
             stack = traceback.format_exc(limit=-20)
-            self._settle(PageFailed(work=work, error=failure, stack=stack))
+            self._record(PageFailed(work=work, error=failure, stack=stack))
         else:
-            self._settle(done)
+            self._record(done)
 
     async def _done(self, work: PageWork, answer: PageAnswer, elapsed: float) -> PageDone:
-        """What follows from the page is known; what may take long is done in a thread."""
+        """Return the result with what follows from the page; large pages are parsed in a thread."""
         if isinstance(answer, NewPage) and len(answer.body) <= LARGE_BYTES:
             followed = self._followed(work, answer)
         else:
@@ -249,7 +249,7 @@ class CrawlSlice:
         return self._system.follow(work, page)
 
     def _page(self, work: PageWork, answer: PageAnswer) -> CrawledPage | None:
-        """What can be looked into; an unchanged page is read from the store, if at all."""
+        """Return the page to parse; an unchanged one is read from the store, if at all."""
         if isinstance(answer, NewPage):
             return CrawledPage(
                 url=answer.final_url,
@@ -258,47 +258,47 @@ class CrawlSlice:
                 links=(*answer.links, *answer.discovered),
                 is_rendered=answer.is_rendered,
             )
-        return self._archive.stored(answer.known) if self._system.reads_content(work) else None
+        return self._archive.stored(answer.known_page) if self._system.reads_content(work) else None
 
-    def _leave(self, work: PageWork, why: WorkError) -> None:
-        self._settle(PageFailed(work=work, error=why))
+    def _release(self, work: PageWork, why: WorkError) -> None:
+        self._record(PageFailed(work=work, error=why))
 
-    def _settle(self, result: PageDone | PageFailed) -> None:
+    def _record(self, result: PageDone | PageFailed) -> None:
         self._open.pop(result.task.id, None)
         self._results.append(result)
         self._unwritten_bytes += result.size_bytes if isinstance(result, PageDone) else 0
         error = result.error if isinstance(result, PageFailed) else None
         if isinstance(error, Fatal):
             self._time.fatal = error
-        if error is not None and error.code == BOT_WALL:
-            self._walled.add(result.work.source.id)
+        if error is not None and error.code == BOT_CHECK:
+            self._blocked_sources.add(result.work.source.id)
             self._flush_at = time.monotonic()  # its crawl ends now
             self._visits.nudge()
-        if isinstance(error, Resource) and error.code in _OF_THE_HOST:
+        if isinstance(error, Resource) and error.code in _HOST_CODES:
             host = host_of(result.work.visit.url)
             self._held[host] = max(error.until, self._held.get(host, error.until))
             self._time.expect([self._held[host]])
-        if self._has_much() or self._may_claim():
+        if self._must_flush() or self._may_claim():
             self._visits.nudge()
 
-    async def _in_a_thread(self, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
-        """Done beside the loop, which begins no page until then."""
+    async def _in_a_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run `work` in a thread; the loop starts no page until it is done."""
         self._is_quiet.clear()
         try:
-            return await asyncio.to_thread(work, *given, **named)
+            return await asyncio.to_thread(work, *args, **kwargs)
         finally:
             self._is_quiet.set()
 
-    def _has_much(self) -> bool:
+    def _must_flush(self) -> bool:
         is_large = self._unwritten_bytes >= FLUSH_BYTES
         return is_large or len(self._results) >= FLUSH_AFTER
 
     async def _flush(self) -> int:
-        """Write what has come in, and free the hosts that were left; how many pages that was."""
+        """Write the results so far and release finished hosts; return how many pages there were."""
         self._flush_at = time.monotonic() + FLUSH_SECONDS
-        # Taken here and not in the thread, since visits go on while it writes.
+        # Taken here and not in the thread, since fetching continues while it writes.
         results, self._results, self._unwritten_bytes = self._results, [], 0
-        async with self._hosts.letting_go() as left:
+        async with self._hosts.releasing() as left:
             if not results and not left:
                 return 0
             written = await self._in_a_thread(self._writer.write, results, left)
@@ -309,5 +309,5 @@ class CrawlSlice:
 
 
 def _worker_lost(task: Task) -> Permanent:
-    said = f"the worker died {task.attempts - 1} times over this page; last stage: {task.stage}"
-    return Permanent(said, code="worker_lost")
+    message = f"worker lost {task.attempts - 1} times on this page; last stage: {task.stage}"
+    return Permanent(message, code="worker_lost")

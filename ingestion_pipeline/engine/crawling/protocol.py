@@ -1,4 +1,4 @@
-"""What a system brings to crawling, and what passes between it and the loop: pages, as work."""
+"""The protocol of crawled systems, and the types that pass between them and the crawl loop."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FETCH_PAGE = "fetch_page"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrawlFilter:
-    """Whose pages a run walks through: those of a shard, or of the sources it was asked for."""
+    """Which pages a run crawls: those of a shard, or of the requested sources."""
 
     shard: int | None = None
     shards: int = 1
@@ -40,7 +40,7 @@ class CrawlFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageWork:
-    """A page that is ours to visit; `plan` is the system's own word on it."""
+    """A claimed page to fetch; `plan` belongs to the system."""
 
     task: Task
     source: Source
@@ -50,7 +50,7 @@ class PageWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageDone(Result[PageWork]):
-    """A page that was visited, and what follows from it, in the system's own words."""
+    """A fetched page, and what follows from it, in a type of the system."""
 
     answer: PageAnswer
     followed: Any
@@ -58,23 +58,23 @@ class PageDone(Result[PageWork]):
 
     @property
     def is_new(self) -> bool:
-        """Whether it is to be a snapshot; else the known one still holds."""
+        """Whether it becomes a new snapshot; otherwise the stored one still holds."""
         return isinstance(self.answer, NewPage)
 
     @property
     def size_bytes(self) -> int:
-        """Of what was sent."""
+        """Size of the body that was sent."""
         return len(self.answer.body) if isinstance(self.answer, NewPage) else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageFailed(FailedResult[PageWork]):
-    """A page that was not got."""
+    """A page that could not be fetched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageGone:
-    """A page that nobody wants any more."""
+    """A page that is not needed any more."""
 
     task: Task
     why: str
@@ -85,7 +85,7 @@ PageResult = PageDone | PageFailed | PageGone
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrawlCounts(Counts):
-    """How many visits ended how; `lost` were taken over by another worker meanwhile."""
+    """How many pages ended how; `lost` were claimed by another worker meanwhile."""
 
     new: int = 0
     same: int = 0
@@ -99,17 +99,17 @@ class CrawlCounts(Counts):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageOutcomes:
-    """What a transaction writes of its pages: those got, those that wait again, those given up."""
+    """The pages that a transaction writes: fetched, waiting again, and failed."""
 
     done: Sequence[tuple[PageDone, int]] = ()
     waiting: Sequence[PageFailed] = ()
     failed: Sequence[PageFailed] = ()
 
 
-class KnownPages:
-    """What a run has seen to be in the database already, by walk: most links lead to such pages.
+class KnownPageCache:
+    """Keys of pages that are in the database already, by crawl: most links lead to such pages.
 
-    A hint in front of the database's own word, and so of bounded size: it forgets all at once.
+    A hint in front of the database query, bounded in size: when full it drops everything.
     """
 
     def __init__(self, most: int = 4_000) -> None:
@@ -118,58 +118,60 @@ class KnownPages:
         self._keys: dict[int, set[str]] = {}
 
     def of(self, walk_id: int) -> Collection[str]:
-        """The keys of pages that the walk need not be told of again."""
+        """Return the cached page keys of the crawl."""
         return self._keys.get(walk_id, ())
 
     def add(self, walk_id: int, keys: Collection[str]) -> None:
-        """These were there before the transaction that says so: it may still be rolled back."""
+        """Add keys that existed before the current transaction, which may still be rolled back."""
         if self._count + len(keys) > self._most:
             self._keys.clear()
             self._count = 0
         if len(keys) <= self._most:
-            known = self._keys.setdefault(walk_id, set())
-            before = len(known)
-            known.update(keys)
-            self._count += len(known) - before
+            stored_keys = self._keys.setdefault(walk_id, set())
+            before = len(stored_keys)
+            stored_keys.update(keys)
+            self._count += len(stored_keys) - before
 
 
 class Visitor(Protocol):
-    """Looks at one page, politely; whatever goes wrong leaves as a `WorkError`."""
+    """Fetches one page politely; every failure is a `WorkError`."""
 
     async def visit(self, visit: PageVisit, *, host: HostLease, honours_robots: bool) -> PageAnswer:
-        """The page, or that it is as it was; at the host's pace."""
+        """Return the page, or that it is unchanged, at the host's pace."""
         ...
 
 
 class PageArchive(Protocol):
-    """Where pages are kept; safe to be used from several threads."""
+    """Stores pages and snapshots; safe to use from several threads."""
 
-    def known(self, connection: Connection, urls: Collection[str]) -> Mapping[str, KnownPage]:
-        """What the newest snapshot of each URL left; not those never seen, or lost on disk."""
+    def known_pages(self, connection: Connection, urls: Collection[str]) -> Mapping[str, KnownPage]:
+        """Return the newest snapshot of each URL that has one whose objects are all on disk."""
         ...
 
     def store(self, pages: Sequence[tuple[str, NewPage]], *, now: datetime) -> Sequence[Any]:
-        """Each (source, page) is on disk; the answer is what `keep` takes."""
+        """Write each (source, page) to disk; return what `keep` takes."""
         ...
 
-    def keep(self, connection: Connection, kept: Sequence[Any], *, now: datetime) -> Sequence[int]:
-        """Each is a snapshot; their ids, in the same order."""
+    def keep(
+        self, connection: Connection, stored_pages: Sequence[Any], *, now: datetime
+    ) -> Sequence[int]:
+        """Write a snapshot of each stored page; return the ids in the same order."""
         ...
 
     def renew(self, connection: Connection, pages: Collection[SamePage]) -> None:
-        """What says the same by other validators will be recognised by these."""
+        """Store the new validators of unchanged pages."""
         ...
 
-    def stored(self, known: KnownPage) -> CrawledPage:
-        """The page as it was kept."""
+    def stored(self, known_page: KnownPage) -> CrawledPage:
+        """Return the page as it was stored."""
         ...
 
 
 class DeferredSystem(Protocol):
-    """A kind of source whose poll only begins the work: other runs do it."""
+    """A kind of source whose poll only starts the work: other runs do it."""
 
     def pace(self, source: Source, settings: Settings) -> Pace:
-        """How fast a host may be asked for the source."""
+        """Return how fast a host may be requested for the source."""
         ...
 
     def check(self, source: Source) -> None:
@@ -184,55 +186,55 @@ class DeferredSystem(Protocol):
         now: datetime,
         settings: Settings,
     ) -> Mapping[str, str | Resource]:
-        """Each source's work has begun, unless some is under way; a word for people on each.
+        """Start the work of each source unless some is under way; return a message for each.
 
-        A source that there is no room for has the reason instead: its poll waits, uncounted.
+        A source for which there is no room has the reason instead: its poll waits, uncounted.
         """
         ...
 
 
 class CrawledSystem(DeferredSystem, Protocol):
-    """A kind of source whose pages are walked through."""
+    """A kind of source that is crawled page by page."""
 
     def retries(self, settings: Settings) -> Work:
-        """How often and how soon a page that failed is tried again."""
+        """Return how often and how soon a failed page is tried again."""
         ...
 
     def honours_robots(self, work: PageWork) -> bool:
-        """Whether the host's robots.txt governs the page; not that of a documented API."""
+        """Return whether robots.txt applies to the page; it does not to a documented API."""
         ...
 
     def waiting(
-        self, connection: Connection, wanted: CrawlFilter, *, now: datetime, limit: int
+        self, connection: Connection, crawl_filter: CrawlFilter, *, now: datetime, limit: int
     ) -> Sequence[Source]:
-        """The sources that have pages to be claimed, the longest untouched first."""
+        """Return the sources with claimable pages, the longest untouched first."""
         ...
 
     def open_pages(
         self, connection: Connection, tasks: Sequence[Task], *, archive: PageArchive
     ) -> Sequence[PageWork | PageGone]:
-        """What is to be done with each claimed page; it is in progress from now on."""
+        """Mark each claimed page as in progress; return what is to be done with it."""
         ...
 
     def reads_content(self, work: PageWork) -> bool:
-        """Whether `follow` looks into the page; else an unchanged one is not read again."""
+        """Return whether `follow` parses the page; if not, an unchanged one is not read again."""
         ...
 
     def lock(self, connection: Connection, works: Sequence[PageWork]) -> None:
-        """Nobody ends these pages' walks meanwhile; called before their tasks are locked.
+        """Lock the crawls of these pages; called before their tasks are locked.
 
-        In this order everywhere, so that no two transactions wait for each other.
+        The same order everywhere, so that no two transactions deadlock.
         """
         ...
 
     def without_progress(
         self, connection: Connection, works: Sequence[PageWork], *, since: datetime
     ) -> set[int]:
-        """Of these pages' tasks, those whose walk has got no page of their host since then."""
+        """Return the tasks whose crawl has fetched no page of their host since then."""
         ...
 
     def follow(self, work: PageWork, page: CrawledPage | None) -> Any:  # noqa: ANN401
-        """What follows from the page, pure; a `WorkError` if nothing can."""
+        """Return what follows from the page, without side effects; failures are `WorkError`."""
         ...
 
     def write(
@@ -240,18 +242,18 @@ class CrawledSystem(DeferredSystem, Protocol):
         connection: Connection,
         outcomes: PageOutcomes,
         *,
-        known: KnownPages,
+        page_cache: KnownPageCache,
         now: datetime,
         settings: Settings,
         random: Random,
     ) -> None:
-        """The pages' rows say what became of them; what follows from them waits to be claimed."""
+        """Write the outcomes of the pages, and the tasks that follow from them."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crawled:
-    """What a slice of a crawl came to."""
+class CrawlResult:
+    """The result of one run's crawling."""
 
     owner: str
     counts: CrawlCounts = field(default_factory=CrawlCounts)

@@ -1,4 +1,4 @@
-"""What became of claimed pages, and the one transaction that writes it down, fenced."""
+"""Results of claimed pages, and the fenced transaction that writes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.crawling.protocol import (
     CrawlCounts,
     CrawledSystem,
-    KnownPages,
+    KnownPageCache,
     PageArchive,
     PageDone,
     PageFailed,
@@ -34,60 +34,68 @@ from ingestion_pipeline.tasks.retry import DeadLetterTask, ReleaseTask, Retry, a
 from ingestion_pipeline.tasks.task import Move, TaskStatus, failed, finished, released, retried
 
 FORBIDDEN = "blocked_by_robots"
-_OF_THE_RUN = frozenset({"stopped", "slice_over"})  # neither the page nor its host refused anything
-_SINCE = "put_off_since"  # in a task's state: when it was first put off
+_RUN_CODES = frozenset({"stopped", "slice_over"})  # reasons of the run, not of page or host
+_PUT_OFF_SINCE = "put_off_since"  # in a task's state: when it was first put off
 
 
 def write_pages(
     connection: Connection,
-    shop: RunContext,
+    ctx: RunContext,
     system: CrawledSystem,
     results: Sequence[PageResult],
     stored: Mapping[int, Any],
     *,
     archive: PageArchive,
-    known: KnownPages,
+    page_cache: KnownPageCache,
     now: datetime,
 ) -> tuple[CrawlCounts, list[datetime]]:
-    """Everything that is still ours takes effect, what another worker took meanwhile does not.
+    """Write every result whose claim is still held; those that another worker claimed are lost.
 
-    `stored` is what the archive has of each new page, by its task. The counts, and when those that
-    are tried again are due.
+    `stored` is the stored form of each new page, by task. Return the counts, and when the retried
+    pages are due.
     """
-    system.lock(connection, [one.work for one in results if not isinstance(one, PageGone)])
-    mine = claims.held(connection, [(one.task.id, one.task.fence) for one in results])
-    kept = [one for one in results if one.task.id in mine]
-    done = [one for one in kept if isinstance(one, PageDone)]
-    gone = [one for one in kept if isinstance(one, PageGone)]
-    bad = [one for one in kept if isinstance(one, PageFailed)]
-    hopeless = _root_failed(connection, shop, system, bad, now=now)
-    decided = _Decided(shop, bad, hopeless, policy=system.retries(shop.settings), now=now)
+    system.lock(connection, [result.work for result in results if not isinstance(result, PageGone)])
+    held_ids = claims.held(connection, [(result.task.id, result.task.fence) for result in results])
+    held = [result for result in results if result.task.id in held_ids]
+    done = [result for result in held if isinstance(result, PageDone)]
+    missing = [result for result in held if isinstance(result, PageGone)]
+    failures = [result for result in held if isinstance(result, PageFailed)]
+    abandoned = _out_of_patience(connection, ctx, system, failures, now=now)
+    decisions = _FailureDecisions(
+        ctx, failures, abandoned, policy=system.retries(ctx.settings), now=now
+    )
     outcomes = PageOutcomes(
         done=_with_snapshots(connection, done, stored, archive, now=now),
-        waiting=decided.waiting,
-        failed=[*decided.failed, *decided.left],
+        waiting=decisions.waiting,
+        failed=[*decisions.failed, *decisions.left],
     )
     system.write(
-        connection, outcomes, known=known, now=now, settings=shop.settings, random=shop.random
+        connection,
+        outcomes,
+        page_cache=page_cache,
+        now=now,
+        settings=ctx.settings,
+        random=ctx.random,
     )
-    burials = [
-        DeadLetterEntry(task=one.task, error=one.error, stack=one.stack) for one in decided.failed
+    entries = [
+        DeadLetterEntry(task=result.task, error=result.error, stack=result.stack)
+        for result in decisions.failed
     ]
-    add_dead_letters(connection, burials, now=now)
-    ended = [*(finished(one.task) for one in done), *map(_skipped, gone)]
-    claims.apply(connection, [*ended, *decided.moves], now=now)
-    new = [one for one in done if one.is_new]
+    add_dead_letters(connection, entries, now=now)
+    ended = [*(finished(result.task) for result in done), *map(_skipped, missing)]
+    claims.apply(connection, [*ended, *decisions.moves], now=now)
+    new = [result for result in done if result.is_new]
     counts = CrawlCounts(
         new=len(new),
         same=len(done) - len(new),
-        retried=len(decided.retry_at),
-        given_back=len(decided.waiting) - len(decided.retry_at),
+        retried=len(decisions.retry_at),
+        given_back=len(decisions.waiting) - len(decisions.retry_at),
         failed=len(outcomes.failed),
-        skipped=len(gone),
-        lost=len(results) - len(kept),
-        size_bytes=sum(one.size_bytes for one in new),
+        skipped=len(missing),
+        lost=len(results) - len(held),
+        size_bytes=sum(result.size_bytes for result in new),
     )
-    return counts, decided.retry_at
+    return counts, decisions.retry_at
 
 
 def _with_snapshots(
@@ -98,49 +106,49 @@ def _with_snapshots(
     *,
     now: datetime,
 ) -> list[tuple[PageDone, int]]:
-    new = [one.task.id for one in done if one.is_new]
+    new = [page.task.id for page in done if page.is_new]
     ids = archive.keep(connection, [stored[task_id] for task_id in new], now=now)
     snapshots = dict(zip(new, ids, strict=True))
-    same = {one.task.id: one.answer for one in done if isinstance(one.answer, SamePage)}
+    same = {page.task.id: page.answer for page in done if isinstance(page.answer, SamePage)}
     archive.renew(connection, same.values())
-    snapshots |= {task_id: answer.known.snapshot_id for task_id, answer in same.items()}
-    return [(one, snapshots[one.task.id]) for one in done]
+    snapshots |= {task_id: answer.known_page.snapshot_id for task_id, answer in same.items()}
+    return [(page, snapshots[page.task.id]) for page in done]
 
 
-def _root_failed(
+def _out_of_patience(
     connection: Connection,
-    shop: RunContext,
+    ctx: RunContext,
     system: CrawledSystem,
     pages: Sequence[PageFailed],
     *,
     now: datetime,
 ) -> set[int]:
-    """The tasks that are put off once more after all patience: else a crawl might never end.
+    """Return the tasks that were put off too long; otherwise a crawl might never end.
 
-    The age alone does not tell: a large catalogue on a slow host puts its pages off for weeks.
+    The age alone is not enough: a large catalogue on a slow host puts its pages off for weeks.
     """
-    since = now - timedelta(seconds=shop.settings.crawl.longest_wait_seconds)
-    old = [one.work for one in pages if _is_put_off(one) and _put_off_since(one, now) < since]
+    since = now - timedelta(seconds=ctx.settings.crawl.longest_wait_seconds)
+    old = [page.work for page in pages if _is_put_off(page) and _put_off_since(page, now) < since]
     return system.without_progress(connection, old, since=since) if old else set()
 
 
-def _is_put_off(one: PageFailed) -> bool:
-    return isinstance(one.error, Resource) and one.error.code not in _OF_THE_RUN
+def _is_put_off(page: PageFailed) -> bool:
+    return isinstance(page.error, Resource) and page.error.code not in _RUN_CODES
 
 
-def _put_off_since(one: PageFailed, now: datetime) -> datetime:
-    said = (one.task.state or {}).get(_SINCE)
-    return now if said is None else datetime.fromisoformat(said)
+def _put_off_since(page: PageFailed, now: datetime) -> datetime:
+    put_off_since = (page.task.state or {}).get(_PUT_OFF_SINCE)
+    return now if put_off_since is None else datetime.fromisoformat(put_off_since)
 
 
-class _Decided:
-    """Each failed page is tried again, given back, given up, or left: forbidden, or hopeless."""
+class _FailureDecisions:
+    """Decides for each failed page: retry, release, dead-letter, or abandon it."""
 
     def __init__(
         self,
-        shop: RunContext,
+        ctx: RunContext,
         pages: Sequence[PageFailed],
-        hopeless: Collection[int],
+        abandoned: Collection[int],
         *,
         policy: Work,
         now: datetime,
@@ -150,45 +158,47 @@ class _Decided:
         self.failed: list[PageFailed] = []
         self.left: list[PageFailed] = []
         self.retry_at: list[datetime] = []
-        for one in pages:
-            # What is forbidden will not be allowed during this crawl.
-            if one.error.code == FORBIDDEN or one.task.id in hopeless:
-                self.left.append(one)
-                self.moves.append(_left(one))
+        for page in pages:
+            # A page that robots.txt forbids stays forbidden during this crawl.
+            if page.error.code == FORBIDDEN or page.task.id in abandoned:
+                self.left.append(page)
+                self.moves.append(_abandon(page))
                 continue
-            match after_failure(one.task, one.error, now=now, policy=policy, random=shop.random):
+            match after_failure(page.task, page.error, now=now, policy=policy, random=ctx.random):
                 case Retry(not_before):
-                    self.waiting.append(one)
+                    self.waiting.append(page)
                     self.retry_at.append(not_before)
-                    self.moves.append(retried(one.task, one.error, not_before=not_before))
+                    self.moves.append(retried(page.task, page.error, not_before=not_before))
                 case ReleaseTask(not_before):
-                    self.waiting.append(one)
-                    self.moves.append(_put_off(one, not_before, now=now))
+                    self.waiting.append(page)
+                    self.moves.append(_put_off(page, not_before, now=now))
                 case DeadLetterTask():
-                    self.failed.append(one)
-                    self.moves.append(failed(one.task, one.error))
+                    self.failed.append(page)
+                    self.moves.append(failed(page.task, page.error))
 
 
-def _put_off(one: PageFailed, not_before: datetime, *, now: datetime) -> Move:
-    move = released(one.task, one.error, not_before=not_before)
-    if not _is_put_off(one):
+def _put_off(page: PageFailed, not_before: datetime, *, now: datetime) -> Move:
+    move = released(page.task, page.error, not_before=not_before)
+    if not _is_put_off(page):
         return move
-    return replace(move, state={**(move.state or {}), _SINCE: _put_off_since(one, now).isoformat()})
+    return replace(
+        move, state={**(move.state or {}), _PUT_OFF_SINCE: _put_off_since(page, now).isoformat()}
+    )
 
 
-def _left(one: PageFailed) -> Move:
-    return _explained(finished(one.task, status=TaskStatus.SKIPPED), one.error)
+def _abandon(page: PageFailed) -> Move:
+    return _with_error(finished(page.task, status=TaskStatus.SKIPPED), page.error)
 
 
-def _explained(move: Move, error: WorkError) -> Move:
+def _with_error(move: Move, error: WorkError) -> Move:
     return replace(
         move, error_class=error.error_class.value, error_code=error.code, error=error.text
     )
 
 
-def _skipped(one: PageGone) -> Move:
-    move = finished(one.task, status=TaskStatus.SKIPPED)
-    return replace(move, error_code="page_gone", error=one.why)
+def _skipped(page: PageGone) -> Move:
+    move = finished(page.task, status=TaskStatus.SKIPPED)
+    return replace(move, error_code="page_gone", error=page.why)
 
 
 log = logging.getLogger(__name__)
@@ -196,14 +206,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagesPersisted:
-    """What a flush came to, and when what is tried again is due; a `fatal` error ends the run."""
+    """The result of a flush, and when retried pages are due; a `fatal` error ends the run."""
 
     counts: CrawlCounts = field(default_factory=CrawlCounts)
     again_at: Sequence[datetime] = ()
     fatal: Fatal | None = None
 
     def __add__(self, other: PagesPersisted) -> PagesPersisted:
-        """Both."""
+        """Add the counts and join the rest."""
         return PagesPersisted(
             counts=self.counts + other.counts,
             again_at=[*self.again_at, *other.again_at],
@@ -212,47 +222,49 @@ class PagesPersisted:
 
 
 class PageWriter:
-    """Writes what became of a run's pages, and frees the hosts that it left."""
+    """Writes the results of a run's pages, and releases the hosts that are finished."""
 
     def __init__(
-        self, shop: RunContext, system: CrawledSystem, archive: PageArchive, hosts: LeasedHosts
+        self, ctx: RunContext, system: CrawledSystem, archive: PageArchive, hosts: LeasedHosts
     ) -> None:
-        self._shop = shop
+        self._ctx = ctx
         self._system = system
         self._archive = archive
         self._hosts = hosts
-        self._known = KnownPages()
+        self._page_cache = KnownPageCache()
 
     def write(self, results: Sequence[PageResult], left: Mapping[str, HostLease]) -> PagesPersisted:
-        """Every result takes effect that is still ours, and the hosts are free."""
+        """Write every result whose claim is still held, and release the hosts."""
         try:
             stored = self._stored(results)
         except Fatal as error:
-            # Nothing is lost but the visit: the pages go back, and then the run ends.
-            put_back = [_put_back(one, error) for one in results]
-            return self._commit(put_back, {}, left) + PagesPersisted(fatal=error)
+            # Only the requests are lost: the pages are released, and then the run ends.
+            released_results = [_release_result(result, error) for result in results]
+            return self._commit(released_results, {}, left) + PagesPersisted(fatal=error)
         try:
             return self._commit(results, stored, left)
         except SQLAlchemyError as error:
             if isinstance(classify(error), Fatal):
                 raise
-            log.warning("a flush of %d pages failed; one by one now", len(results), exc_info=True)
-        self._hosts.let_go(left)
+            log.warning(
+                "flush of %d pages failed; retrying one by one", len(results), exc_info=True
+            )
+        self._hosts.release_in_own_transaction(left)
         written = PagesPersisted()
-        for one in results:
-            written += self._commit_alone(one, stored)
+        for result in results:
+            written += self._commit_alone(result, stored)
         return written
 
     def _stored(self, results: Sequence[PageResult]) -> dict[int, Any]:
-        """What the archive has of each new page, by its task."""
+        """Return the stored form of each new page, by task."""
         new = [
-            (one.task.id, one.work.source.id, one.answer)
-            for one in results
-            if isinstance(one, PageDone) and isinstance(one.answer, NewPage)
+            (result.task.id, result.work.source.id, result.answer)
+            for result in results
+            if isinstance(result, PageDone) and isinstance(result.answer, NewPage)
         ]
         pages = [(source, page) for _, source, page in new]
-        kept = self._archive.store(pages, now=self._shop.store.now())
-        return dict(zip((task_id for task_id, _, _ in new), kept, strict=True))
+        stored = self._archive.store(pages, now=self._ctx.store.now())
+        return dict(zip((task_id for task_id, _, _ in new), stored, strict=True))
 
     def _commit(
         self,
@@ -261,34 +273,34 @@ class PageWriter:
         left: Mapping[str, HostLease],
     ) -> PagesPersisted:
         def write(connection: Connection) -> PagesPersisted:
-            now = self._shop.store.clock.now(connection)
-            free = next_allowed_at(left, self._shop.store, connection)
+            now = self._ctx.store.clock.now(connection)
+            free = next_allowed_at(left, self._ctx.store, connection)
             counts, again_at = write_pages(
                 connection,
-                self._shop,
+                self._ctx,
                 self._system,
                 results,
                 stored,
                 archive=self._archive,
-                known=self._known,
+                page_cache=self._page_cache,
                 now=now,
             )
             self._hosts.release(connection, left, free, now=now)
             return PagesPersisted(counts=counts, again_at=again_at)
 
-        return self._shop.store.write(write)
+        return self._ctx.store.write(write)
 
-    def _commit_alone(self, one: PageResult, stored: Mapping[int, Any]) -> PagesPersisted:
+    def _commit_alone(self, result: PageResult, stored: Mapping[int, Any]) -> PagesPersisted:
         try:
-            return self._commit([one], stored, {})
+            return self._commit([result], stored, {})
         except SQLAlchemyError as error:
-            if not isinstance(one, PageDone) or isinstance(classify(error), Fatal):
+            if not isinstance(result, PageDone) or isinstance(classify(error), Fatal):
                 raise
-            said = f"what {one.work.visit.url} leads to could not be written: {error}"
-            failure = Permanent(said[:2_000], code="not_written")
+            message = f"the result of {result.work.visit.url} could not be written: {error}"
+            failure = Permanent(message[:2_000], code="not_written")
             stack = traceback.format_exc(limit=-20)
-            return self._commit([PageFailed(work=one.work, error=failure, stack=stack)], {}, {})
+            return self._commit([PageFailed(work=result.work, error=failure, stack=stack)], {}, {})
 
 
-def _put_back(result: PageResult, error: Fatal) -> PageResult:
+def _release_result(result: PageResult, error: Fatal) -> PageResult:
     return PageFailed(work=result.work, error=error) if isinstance(result, PageDone) else result

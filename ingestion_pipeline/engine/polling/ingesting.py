@@ -1,4 +1,4 @@
-"""A changed listing between its fetch and its rows."""
+"""Parsing and ingesting changed feeds: from a batch of stored pages to rows."""
 
 from __future__ import annotations
 
@@ -15,12 +15,17 @@ from sqlalchemy import Connection, RowMapping, String, delete, insert, select, u
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.protocol import Ingested, Placed, PolledReading, PolledSystem
-from ingestion_pipeline.engine.polling.results import PollCounts, give_back_batch
-from ingestion_pipeline.pages.content.snapshots import PageRef, keep_snapshots
+from ingestion_pipeline.engine.polling.protocol import (
+    IngestResult,
+    PolledReading,
+    PolledSystem,
+    SinglePageSnapshot,
+)
+from ingestion_pipeline.engine.polling.results import PollCounts, release_batch
+from ingestion_pipeline.pages.content.snapshots import PageRef, write_feed_snapshots
 from ingestion_pipeline.pages.content.store import storage_errors_fatal
 from ingestion_pipeline.pages.visits.page import StoredPage
-from ingestion_pipeline.pages.visits.response_class import explained
+from ingestion_pipeline.pages.visits.response_class import explain_failure
 from ingestion_pipeline.sources import Source, poll_results
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.poll_results import PollFailure, PollSuccess
@@ -37,7 +42,7 @@ from ingestion_pipeline.tasks.worker import Worker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchItem:
-    """A changed listing of a batch: still claimed, its pages and later its reading stored."""
+    """A changed feed of a batch: its claimed poll, its stored pages and later its reading."""
 
     batch_id: str
     task: Task
@@ -50,7 +55,7 @@ class BatchItem:
 
 
 def batch_item(row: RowMapping, task: Task, source: Source) -> BatchItem:
-    """The item that a row states."""
+    """Return the item that a row of `batch_items` holds."""
     return BatchItem(
         batch_id=row["batch_id"],
         task=task,
@@ -64,7 +69,7 @@ def batch_item(row: RowMapping, task: Task, source: Source) -> BatchItem:
 
 
 def pages_of(items: Iterable[BatchItem]) -> list[tuple[str, PageRef]]:
-    """Their pages in order, each with its source."""
+    """Return the pages of the items in order, each with its source id."""
     return [(item.source.id, page) for item in items for page in item.pages]
 
 
@@ -88,45 +93,47 @@ class IngestionRow:
 
 
 def new_ingestion_id() -> int:
-    """An id that no other ingestion has; drawn, so that a poll that says nothing costs no row.
+    """Return a random id, so that a poll without changes needs no row.
 
-    (If two should be equal after all, the transaction fails and its listings follow one by one.)
+    (Should two be equal after all, the transaction fails and its feeds are ingested one by one.)
     """
     return uuid4().int >> (128 - _BITS)
 
 
 def polled(item: BatchItem, reading: bytes) -> PolledReading:
-    """What was read of the item, under an id of its own."""
+    """Return the reading of the item under a new ingestion id."""
     return PolledReading(
         task=item.task, source=item.source, reading=reading, ingestion_id=new_ingestion_id()
     )
 
 
 def short_reader(reader: str) -> str:
-    """Platform and version; the configuration behind them has its own place."""
+    """Return platform and version; the configuration is stored elsewhere."""
     return ":".join(reader.split(":", 2)[:2])
 
 
-def keep_lineage(
+def write_lineage(
     connection: Connection,
-    shop: RunContext,
+    ctx: RunContext,
     items: Sequence[BatchItem],
-    polls: Mapping[str, tuple[int, Ingested]],
+    polls: Mapping[str, tuple[int, IngestResult]],
     *,
     now: datetime,
 ) -> None:
-    """What was read has its snapshots, and each poll the row that its records name."""
+    """Write the snapshots of the feeds, and for each poll the row that its records refer to."""
     if not items:
         return
-    kept = iter(keep_snapshots(connection, pages_of(items), now=now, run_id=shop.run_id))
+    snapshot_ids = iter(
+        write_feed_snapshots(connection, pages_of(items), now=now, run_id=ctx.run_id)
+    )
     rows = [
         IngestionRow(
             id=polls[item.source.id][0],
             source_id=item.source.id,
             config_version=item.source.config_version,
-            run_id=shop.run_id,
+            run_id=ctx.run_id,
             reader=short_reader(item.reader),
-            snapshots=[next(kept) for _ in item.pages],
+            snapshots=[next(snapshot_ids) for _ in item.pages],
             outcome=polls[item.source.id][1].outcome,
             tracking_id=item.task.tracking_id,
             fetched_at=item.fetched_at,
@@ -134,14 +141,16 @@ def keep_lineage(
         )
         for item in items
     ]
-    connection.execute(insert(ingestions), [asdict(one) for one in rows])
-    placed = [
-        Placed(source_id=one.source_id, ingestion_id=one.id, snapshot_id=one.snapshots[0])
-        for one in rows
-        if len(one.snapshots) == 1
+    connection.execute(insert(ingestions), [asdict(row) for row in rows])
+    snapshots = [
+        SinglePageSnapshot(
+            source_id=row.source_id, ingestion_id=row.id, snapshot_id=row.snapshots[0]
+        )
+        for row in rows
+        if len(row.snapshots) == 1
     ]
-    if placed:
-        shop.systems[items[0].source.kind].place(connection, placed)
+    if snapshots:
+        ctx.systems[items[0].source.kind].link_snapshots(connection, snapshots)
 
 
 QUARANTINED = "quarantined"
@@ -149,88 +158,92 @@ QUARANTINED = "quarantined"
 
 def dead_letter_feed(
     connection: Connection,
-    shop: RunContext,
+    ctx: RunContext,
     item: BatchItem,
     outcome: str,
     *,
     now: datetime,
 ) -> None:
-    """The poll's dead letter says what is wrong and which snapshots prove it."""
+    """Write a dead letter that states what is wrong and which snapshots show it."""
     pages, task = pages_of([item]), item.task
-    kept = keep_snapshots(connection, pages, now=now, failure=QUARANTINED, run_id=shop.run_id)
-    cure = f"`ingest sources update {task.source_id} --accept-drop` says that it is right"
+    snapshot_ids = write_feed_snapshots(
+        connection, pages, now=now, failure=QUARANTINED, run_id=ctx.run_id
+    )
+    cure = f"`ingest sources update {task.source_id} --accept-drop` accepts it"
     error = Permanent(f"{outcome}; {cure}", code=QUARANTINED)
     add_dead_letters(
-        connection, [DeadLetterEntry(task=task, error=error, evidence={"snapshots": kept})], now=now
+        connection,
+        [DeadLetterEntry(task=task, error=error, evidence={"snapshots": snapshot_ids})],
+        now=now,
     )
 
 
 log = logging.getLogger(__name__)
 
 ROWS_PER_TRANSACTION = 5_000
-REMEMBERED_TOGETHER = 50  # readings; a run that dies in between has read the others for nothing
+READINGS_PER_TRANSACTION = 50  # a run that dies in between loses at most so many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ingestion:
-    """What a batch came to: a result per source that was ingested, and counts of the rest."""
+    """The result of a batch: one result per ingested source, and counts of the others."""
 
-    ingested: Sequence[Ingested] = ()
+    ingested: Sequence[IngestResult] = ()
     counts: PollCounts = field(default_factory=PollCounts)
 
 
-def extract_batch(shop: RunContext, worker: Worker, batch_id: str) -> PollCounts:
-    """Every listing of the batch has its reading, or its poll has failed or was lost."""
+def extract_batch(ctx: RunContext, worker: Worker, batch_id: str) -> PollCounts:
+    """Parse every feed of the batch; a poll whose feed cannot be parsed fails."""
     renewed = time.monotonic()
-    with _given_back_if_fatal(shop, batch_id):
-        items, counts = _load(shop, batch_id)
+    with _released_if_fatal(ctx, batch_id):
+        items, counts = _load(ctx, batch_id)
         read: list[tuple[BatchItem, str]] = []
         for item in items:
             if time.monotonic() - renewed > worker.lease.total_seconds() / 3:
                 worker.renew()
                 renewed = time.monotonic()
             try:
-                read.append((item, _read(shop, item)))
+                read.append((item, _read(ctx, item)))
             except Exception as error:
-                counts += _fail(shop, item, error)
-            if len(read) >= REMEMBERED_TOGETHER:
-                _remember_readings(shop, read)
+                counts += _fail(ctx, item, error)
+            if len(read) >= READINGS_PER_TRANSACTION:
+                _store_readings(ctx, read)
                 read = []
-        _remember_readings(shop, read)
+        _store_readings(ctx, read)
     return counts
 
 
-def ingest_batch(shop: RunContext, worker: Worker, batch_id: str) -> Ingestion:
-    """Every reading of the batch is rows, or its poll has failed, or another worker has it now."""
-    done: list[Ingested] = []
-    with _given_back_if_fatal(shop, batch_id):
-        items, counts = _load(shop, batch_id)
-        sized, failed = _sized(shop, [item for item in items if item.reading is not None])
+def ingest_batch(ctx: RunContext, worker: Worker, batch_id: str) -> Ingestion:
+    """Write every reading of the batch; a poll whose reading cannot be written fails."""
+    done: list[IngestResult] = []
+    with _released_if_fatal(ctx, batch_id):
+        items, counts = _load(ctx, batch_id)
+        sized, failed = _sized(ctx, [item for item in items if item.reading is not None])
         counts += failed
         for chunk in _chunks(sized):
             worker.renew()
-            result = _ingest_together(shop, chunk)
+            result = _ingest_chunk(ctx, chunk)
             done += result.ingested
             counts += result.counts
     return Ingestion(ingested=done, counts=counts)
 
 
 @contextmanager
-def _given_back_if_fatal(shop: RunContext, batch_id: str) -> Generator[None]:
-    """What the end of a run leaves of its batch is nobody's fault, and waits for nobody's lease."""
+def _released_if_fatal(ctx: RunContext, batch_id: str) -> Generator[None]:
+    """Release the rest of the batch if a fatal error ends the run."""
     try:
         yield
     except Exception as error:
         fatal = classify(error)
         if isinstance(fatal, Fatal):
-            with suppress(SQLAlchemyError), shop.store.begin() as connection:
-                give_back_batch(connection, batch_id, fatal, now=shop.store.clock.now(connection))
+            with suppress(SQLAlchemyError), ctx.store.begin() as connection:
+                release_batch(connection, batch_id, fatal, now=ctx.store.clock.now(connection))
         raise
 
 
-def _load(shop: RunContext, batch_id: str) -> tuple[list[BatchItem], PollCounts]:
-    """The items that are still claimed by this run, and how many are not."""
-    with shop.store.read() as connection:
+def _load(ctx: RunContext, batch_id: str) -> tuple[list[BatchItem], PollCounts]:
+    """Return the items whose claims are still held, and the count of those that are lost."""
+    with ctx.store.read() as connection:
         query = select(batch_items).where(batch_items.c.batch_id == batch_id)
         rows = connection.execute(query.order_by(batch_items.c.task_id)).mappings().all()
         tasks = claims.tasks_by_id(connection, [row["task_id"] for row in rows])
@@ -238,88 +251,89 @@ def _load(shop: RunContext, batch_id: str) -> tuple[list[BatchItem], PollCounts]
     items = [
         batch_item(row, tasks[row["task_id"]], sources[row["source_id"]])
         for row in rows
-        # a claim that was lost meanwhile is somebody else's: its listing is fetched again there
+        # a lost claim belongs to another worker, which fetches the feed again
         if row["task_id"] in tasks
         and row["source_id"] in sources
         and tasks[row["task_id"]].fence == row["fence"]
     ]
     if lost := {row["task_id"] for row in rows} - {item.task.id for item in items}:
-        with shop.store.begin() as connection:
+        with ctx.store.begin() as connection:
             _drop_items(connection, batch_id, sorted(lost))
     return items, PollCounts(changed=-len(lost), lost=len(lost))
 
 
-def _read(shop: RunContext, item: BatchItem) -> str:
+def _read(ctx: RunContext, item: BatchItem) -> str:
     with storage_errors_fatal():
         pages = [
             StoredPage(
                 url=page.final_url,
-                body=shop.content.get(page.content_hash),
+                body=ctx.content.get(page.content_hash),
                 content_type=page.content_type,
                 fetched_at=item.fetched_at,
             )
             for page in item.pages
         ]
-    reading = _believed(shop.systems[item.source.kind], item.source, pages)
+    reading = _parse_pages(ctx.systems[item.source.kind], item.source, pages)
     with storage_errors_fatal():
-        return shop.content.put(reading, durably=False)  # the pages are: it is read from them
+        return ctx.content.put(reading, fsync=False)  # it can be parsed again from the stored pages
 
 
-def _believed(system: PolledSystem, source: Source, pages: Sequence[StoredPage]) -> bytes:
-    """What the pages say; a wall, or another thing served instead, is told as what it is."""
+def _parse_pages(system: PolledSystem, source: Source, pages: Sequence[StoredPage]) -> bytes:
+    """Parse the pages; raise a precise error for a blocked page or another wrong response."""
     try:
         reading = system.read(source, pages)
     except WorkError as error:
-        raise explained(pages, error) or error from error
-    # Only one that says nothing is doubted: to look at every listing again would cost a parse.
-    if not system.size(reading) and (refusal := explained(pages, None)) is not None:
+        raise explain_failure(pages, error) or error from error
+    # Only an empty feed is checked: classifying every feed would cost another parse.
+    if not system.size(reading) and (refusal := explain_failure(pages, None)) is not None:
         raise refusal
     return reading
 
 
-def _remember_readings(shop: RunContext, read: Sequence[tuple[BatchItem, str]]) -> None:
-    """The batch knows where its readings are."""
+def _store_readings(ctx: RunContext, read: Sequence[tuple[BatchItem, str]]) -> None:
+    """Store in the batch where its readings are."""
     if not read:
         return
     columns = {"batch_id": String(36), "task_id": Id, "reading": String(64)}
     rows = [(item.batch_id, item.task.id, reading) for item, reading in read]
-    with shop.store.begin() as connection:
+    with ctx.store.begin() as connection:
         claims.set_stage(
             connection, [(item.task.id, item.task.fence) for item, _ in read], "extracted"
         )
-        given = row_source(connection, columns, rows, "given")
+        input_rows = row_source(connection, columns, rows, "given")
         connection.execute(
             update(batch_items)
             .where(
-                batch_items.c.batch_id == given.c.batch_id, batch_items.c.task_id == given.c.task_id
+                batch_items.c.batch_id == input_rows.c.batch_id,
+                batch_items.c.task_id == input_rows.c.task_id,
             )
-            .values(reading=given.c.reading)
+            .values(reading=input_rows.c.reading)
         )
 
 
-def _stored_reading(shop: RunContext, item: BatchItem) -> bytes:
+def _stored_reading(ctx: RunContext, item: BatchItem) -> bytes:
     with storage_errors_fatal():
-        return shop.content.get(item.reading or "")
+        return ctx.content.get(item.reading or "")
 
 
 def _sized(
-    shop: RunContext, items: Sequence[BatchItem]
+    ctx: RunContext, items: Sequence[BatchItem]
 ) -> tuple[list[tuple[BatchItem, int]], PollCounts]:
-    """Each listing with about how many rows it is; one whose reading is damaged has failed."""
+    """Return each feed with about how many rows it is; one with a damaged reading fails."""
     sized: list[tuple[BatchItem, int]] = []
     counts = PollCounts()
-    for item in sorted(items, key=lambda one: (one.source.kind, one.source.id)):
+    for item in sorted(items, key=lambda item: (item.source.kind, item.source.id)):
         try:
-            size = shop.systems[item.source.kind].size(_stored_reading(shop, item))
+            size = ctx.systems[item.source.kind].size(_stored_reading(ctx, item))
         except Exception as error:
-            counts += _fail(shop, item, error)
+            counts += _fail(ctx, item, error)
         else:
             sized.append((item, size))
     return sized, counts
 
 
 def _chunks(sized: Sequence[tuple[BatchItem, int]]) -> Iterable[list[BatchItem]]:
-    """As many listings as make a transaction of bounded size, of one kind, at least one."""
+    """Yield lists of feeds of one kind that make a transaction of bounded size."""
     chunk: list[BatchItem] = []
     rows = 0
     for item, size in sized:
@@ -333,59 +347,62 @@ def _chunks(sized: Sequence[tuple[BatchItem, int]]) -> Iterable[list[BatchItem]]
         yield chunk
 
 
-def _ingest_together(shop: RunContext, items: Sequence[BatchItem]) -> Ingestion:
+def _ingest_chunk(ctx: RunContext, items: Sequence[BatchItem]) -> Ingestion:
     try:
-        return _ingest(shop, items)
+        return _ingest(ctx, items)
     except Exception as error:
         if isinstance(classify(error), Fatal):
             raise
-        # One listing spoils its transaction: each on its own, so that only the culprit fails.
-        log.warning("a batch of %d listings failed; one by one now", len(items), exc_info=True)
-        return _ingest_singly(shop, items)
+        # One feed fails the whole transaction: write each alone, so that only that one fails.
+        log.warning("batch of %d feeds failed; retrying one by one", len(items), exc_info=True)
+        return _ingest_one_by_one(ctx, items)
 
 
-def _ingest(shop: RunContext, items: Sequence[BatchItem]) -> Ingestion:
-    """Rows, sources, tasks and the end of the batch items: one transaction, fenced."""
-    readings = {item.source.id: _stored_reading(shop, item) for item in items}
+def _ingest(ctx: RunContext, items: Sequence[BatchItem]) -> Ingestion:
+    """Write rows, sources and tasks and delete the batch items in one fenced transaction."""
+    readings = {item.source.id: _stored_reading(ctx, item) for item in items}
 
     def write(connection: Connection) -> Ingestion:
-        return _write(connection, shop, items, readings)
+        return _write(connection, ctx, items, readings)
 
-    return shop.store.write(write)
+    return ctx.store.write(write)
 
 
 def _write(
     connection: Connection,
-    shop: RunContext,
+    ctx: RunContext,
     items: Sequence[BatchItem],
     readings: Mapping[str, bytes],
 ) -> Ingestion:
-    now = shop.store.clock.now(connection)
-    mine = claims.held(connection, [(item.task.id, item.task.fence) for item in items])
-    kept = [item for item in items if item.task.id in mine]
-    system = shop.systems[items[0].source.kind]
-    read = [polled(item, readings[item.source.id]) for item in kept]
-    results = system.ingest(connection, read, now=now, settings=shop.settings)
+    now = ctx.store.clock.now(connection)
+    held_ids = claims.held(connection, [(item.task.id, item.task.fence) for item in items])
+    held = [item for item in items if item.task.id in held_ids]
+    system = ctx.systems[items[0].source.kind]
+    polled_readings = [polled(item, readings[item.source.id]) for item in held]
+    results = system.ingest(connection, polled_readings, now=now, settings=ctx.settings)
     by_source = {result.source_id: result for result in results}
-    successes = [_success(item, by_source[item.source.id]) for item in kept]
-    telling = [item for item in kept if by_source[item.source.id].says_something]
-    writing = [item for item in kept if by_source[item.source.id].has_written]
-    by_poll = {one.source.id: (one.ingestion_id, by_source[one.source.id]) for one in read}
-    keep_lineage(connection, shop, writing, by_poll, now=now)
-    for item in telling:
-        if (result := by_source[item.source.id]).is_buried:
-            dead_letter_feed(connection, shop, item, result.outcome, now=now)
-    lock_rows(connection, sources.c.id, [item.source.id for item in kept])
-    poll_results.succeed(connection, successes, now=now, settings=shop.settings, random=shop.random)
+    successes = [_success(item, by_source[item.source.id]) for item in held]
+    changed = [item for item in held if by_source[item.source.id].has_changes]
+    written = [item for item in held if by_source[item.source.id].has_written]
+    by_poll = {
+        polled_reading.source.id: (polled_reading.ingestion_id, by_source[polled_reading.source.id])
+        for polled_reading in polled_readings
+    }
+    write_lineage(connection, ctx, written, by_poll, now=now)
+    for item in changed:
+        if (result := by_source[item.source.id]).is_dead_lettered:
+            dead_letter_feed(connection, ctx, item, result.outcome, now=now)
+    lock_rows(connection, sources.c.id, [item.source.id for item in held])
+    poll_results.succeed(connection, successes, now=now, settings=ctx.settings, random=ctx.random)
     _drop_items(connection, items[0].batch_id, [item.task.id for item in items])
-    lost, same = len(items) - len(kept), len(kept) - len(telling)
+    lost, same = len(items) - len(held), len(held) - len(changed)
     ended = PollCounts(changed=-lost - same, unchanged=same, lost=lost)
     return Ingestion(ingested=list(results), counts=ended)
 
 
-def _success(item: BatchItem, result: Ingested) -> PollSuccess:
+def _success(item: BatchItem, result: IngestResult) -> PollSuccess:
     first = item.pages[0]
-    # Validators speak of the first page only, and a quarantined listing must be seen again.
+    # Validators belong to the first page only, and a quarantined feed must be fetched again.
     is_one_page = len(item.pages) == 1 and not result.quarantined
     return PollSuccess(
         task=item.task,
@@ -394,50 +411,52 @@ def _success(item: BatchItem, result: Ingested) -> PollSuccess:
         etag=first.etag if is_one_page else None,
         last_modified=first.last_modified if is_one_page else None,
         is_read=not result.quarantined,
-        changed=result.says_something and not result.quarantined,
+        changed=result.has_changes and not result.quarantined,
         updated=result.updated,
         withdrawn=result.withdrawn,
         content_hash=item.content_hash,
         reader=item.reader,
         newest_at=result.newest_at,
         published=result.published,
-        # a listing that was not believed has not answered what the last good one left open
+        # a quarantined feed does not replace the full read that the last good one asked for
         needs_full_read=result.needs_full_read
         or (result.quarantined and item.source.needs_full_read),
         record_count=result.record_count,
     )
 
 
-def _ingest_singly(shop: RunContext, items: Sequence[BatchItem]) -> Ingestion:
-    done: list[Ingested] = []
+def _ingest_one_by_one(ctx: RunContext, items: Sequence[BatchItem]) -> Ingestion:
+    done: list[IngestResult] = []
     counts = PollCounts()
     for item in items:
         try:
-            result = _ingest(shop, [item])
+            result = _ingest(ctx, [item])
             done += result.ingested
             counts += result.counts
         except Exception as error:
-            counts += _fail(shop, item, error)
+            counts += _fail(ctx, item, error)
     return Ingestion(ingested=done, counts=counts)
 
 
-def _fail(shop: RunContext, item: BatchItem, error: Exception) -> PollCounts:
-    """The poll has failed as its class decides; a fatal error is raised again."""
+def _fail(ctx: RunContext, item: BatchItem, error: Exception) -> PollCounts:
+    """Fail the poll as the class of the error decides; a fatal error is raised again."""
     failure = PollFailure(
         task=item.task,
         source=item.source,
         error=classify(error),
         stack="".join(traceback.format_exception(error, limit=-20)),
     )
-    with shop.store.begin() as connection:
-        now = shop.store.clock.now(connection)
-        mine = claims.held(connection, [(item.task.id, item.task.fence)])
-        # what could not be read or written, to be looked at
-        code, run_id = failure.error.code, shop.run_id
-        kept = keep_snapshots(connection, pages_of([item]), now=now, failure=code, run_id=run_id)
-        failures = [replace(failure, evidence={"snapshots": kept})] if mine else []
+    with ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
+        held = claims.held(connection, [(item.task.id, item.task.fence)])
+        # keep what could not be parsed or written as evidence
+        code, run_id = failure.error.code, ctx.run_id
+        snapshot_ids = write_feed_snapshots(
+            connection, pages_of([item]), now=now, failure=code, run_id=run_id
+        )
+        failures = [replace(failure, evidence={"snapshots": snapshot_ids})] if held else []
         failed = poll_results.fail(
-            connection, failures, now=now, settings=shop.settings, random=shop.random
+            connection, failures, now=now, settings=ctx.settings, random=ctx.random
         )
         _drop_items(connection, item.batch_id, [item.task.id])
     if isinstance(failure.error, Fatal):
@@ -445,8 +464,8 @@ def _fail(shop: RunContext, item: BatchItem, error: Exception) -> PollCounts:
     return PollCounts(
         changed=-1,
         retried=len(failed.retry_at),
-        given_back=failed.given_back,
-        failed=failed.given_up,
+        given_back=failed.released,
+        failed=failed.dead_lettered,
         lost=1 - len(failures),
     )
 

@@ -1,4 +1,4 @@
-"""A source's whole listing: its first page, and the pages it leads to, or that nothing changed."""
+"""The protocol of polled systems, and fetching a feed: all its pages, or that it is unchanged."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from ingestion_pipeline.urls import without_credentials
 
 
 class Feed(Protocol):
-    """What a configured source can say of its pages, without any network."""
+    """The pages of a configured source, without any network access."""
 
     def first_request(self) -> Request:
-        """Where the listing begins."""
+        """Return the request for the first page of the feed."""
         ...
 
-    def next_request(self, body: bytes, *, asked: Request, url: str = "") -> Request | None:
-        """What follows this page, the answer to `asked` that came from `url` in the end.
+    def next_request(self, body: bytes, *, previous: Request, url: str = "") -> Request | None:
+        """Return the request for the page after this one; None after the last.
 
-        None if it was the last.
+        `body` is the response to `previous`, which came from `url` after redirects.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchState:
-    """What the last ingestion left: by which an unchanged listing is recognised."""
+    """What the last ingestion stored, by which an unchanged feed is recognised."""
 
     content_hash: str | None = None
     etag: str | None = None
@@ -45,16 +45,16 @@ class FetchState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SameListing:
-    """Nothing changed; the validators may have."""
+class UnchangedFeed:
+    """The feed has not changed; its validators may have."""
 
     etag: str | None
     last_modified: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewListing:
-    """Every page of a listing that differs from the known one."""
+class ChangedFeed:
+    """Every page of a feed that differs from the stored one."""
 
     pages: tuple[Fetched, ...]
     content_hash: str
@@ -65,89 +65,94 @@ MISSING = "http_404"
 Fetch = Callable[[Request], Awaitable[Answer]]
 
 
-async def fetch_listing(
-    listing: Feed,
-    known: FetchState,
+async def fetch_feed(
+    feed: Feed,
+    previous_state: FetchState,
     *,
-    reader: str,
+    parser_version: str,
     fetch: Fetch,
     max_pages: int,
     may_be_cut: bool = False,
-) -> SameListing | NewListing:
-    """All pages, or that they are the known ones; `reader` is part of what must be equal.
+) -> UnchangedFeed | ChangedFeed:
+    """Fetch all pages of the feed; unchanged if every page and `parser_version` are equal.
 
-    Only a listing of one page is asked for conditionally: a 304 says nothing about the next page.
-    With `may_be_cut` a listing of too many pages is fetched as far as it is allowed to go: its
-    reader can tell that it is a part; and one that leads back to a page of its own ends there.
+    Only a feed of one page is requested conditionally: a 304 says nothing about the next page. With
+    `may_be_cut` a feed of too many pages is fetched up to the limit, since its parser recognises a
+    partial feed; and a feed that links back to one of its own pages ends there.
     """
-    first = replace(listing.first_request(), etag=known.etag, last_modified=known.last_modified)
+    first = replace(
+        feed.first_request(), etag=previous_state.etag, last_modified=previous_state.last_modified
+    )
     answer = await fetch(first)
     if isinstance(answer, Unchanged):
-        return SameListing(etag=answer.etag, last_modified=answer.last_modified)
-    pages, asked = [answer], first
+        return UnchangedFeed(etag=answer.etag, last_modified=answer.last_modified)
+    pages, request = [answer], first
     requested = {(first.url, first.body)}
-    while (following := _next_request(listing, pages, asked)) is not None:
+    while (following := _next_request(feed, pages, request)) is not None:
         leads_back = (following.url, following.body) in requested
         if may_be_cut and (leads_back or len(pages) >= max_pages):
             break
         requested.add((following.url, following.body))
         if len(pages) >= max_pages:
             raise Permanent(
-                f"{without_credentials(first.url)} leads to more than {max_pages} pages;"
+                f"{without_credentials(first.url)} has more than {max_pages} pages;"
                 " raise the setting fetch.max_pages if that is right",
                 code="too_many_pages",
             )
-        page = await _following(fetch, following)
+        page = await _fetch_next(fetch, following)
         if page is None:
             break
         pages.append(page)
-        asked = following
-    content_hash = listing_hash(pages, reader=reader)
-    if content_hash == known.content_hash:
+        request = following
+    content_hash = feed_hash(pages, parser_version=parser_version)
+    if content_hash == previous_state.content_hash:
         if len(pages) > 1:
-            return SameListing(etag=None, last_modified=None)
-        return SameListing(etag=answer.etag, last_modified=answer.last_modified)
-    return NewListing(pages=tuple(pages), content_hash=content_hash)
+            return UnchangedFeed(etag=None, last_modified=None)
+        return UnchangedFeed(etag=answer.etag, last_modified=answer.last_modified)
+    return ChangedFeed(pages=tuple(pages), content_hash=content_hash)
 
 
-def listing_hash(pages: list[Fetched], *, reader: str) -> str:
-    """Equal iff every page is, and the reader and its configuration are the same."""
-    digest = hashlib.sha256(reader.encode())
+def feed_hash(pages: list[Fetched], *, parser_version: str) -> str:
+    """Return a hash that is equal iff every page and the parser version are equal."""
+    digest = hashlib.sha256(parser_version.encode())
     for page in pages:
         digest.update(hashlib.sha256(page.body).digest())
     return digest.hexdigest()
 
 
-def _next_request(listing: Feed, pages: list[Fetched], asked: Request) -> Request | None:
-    """None also where a server gives its last page again for every number beyond it."""
-    if asked.may_be_missing and pages[-1].body == pages[-2].body:
+def _next_request(feed: Feed, pages: list[Fetched], request: Request) -> Request | None:
+    """Return the next request; None after the last page.
+
+    Some servers repeat the last page for every higher page number: that ends the feed too.
+    """
+    if request.may_be_missing and pages[-1].body == pages[-2].body:
         return None
-    return listing.next_request(pages[-1].body, asked=asked, url=pages[-1].final_url)
+    return feed.next_request(pages[-1].body, previous=request, url=pages[-1].final_url)
 
 
-async def _following(fetch: Fetch, request: Request) -> Fetched | None:
-    """The page, or None where the list ended before it."""
+async def _fetch_next(fetch: Fetch, request: Request) -> Fetched | None:
+    """Return the page; None where the feed ended before it."""
     try:
-        return _whole(await fetch(request), request)
+        return _require_body(await fetch(request), request)
     except Permanent as error:
         if request.may_be_missing and error.code == MISSING:
             return None
         raise
 
 
-def _whole(answer: Answer, request: Request) -> Fetched:
+def _require_body(answer: Answer, request: Request) -> Fetched:
     if isinstance(answer, Unchanged):
-        shown = without_credentials(request.url)
-        raise Permanent(f"{shown} answered 304 to a plain request", code="bad_304")
+        display_url = without_credentials(request.url)
+        raise Permanent(f"{display_url} answered 304 to a plain request", code="bad_304")
     return answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ingested:
-    """What a reading came to for one source; a quarantined one has changed nothing.
+class IngestResult:
+    """The result of ingesting one source; a quarantined one has changed nothing.
 
-    `published` are the dates that its new records state. One that `is_buried` waits in the dead
-    letters, with its body, for somebody to look at it.
+    `published` are the dates of its new records. If `is_dead_lettered`, a dead letter with the body
+    waits for an operator.
     """
 
     source_id: str
@@ -160,26 +165,26 @@ class Ingested:
     published: Sequence[datetime] = ()
     needs_full_read: bool = False
     record_count: int = 0
-    is_buried: bool = False
+    is_dead_lettered: bool = False
     has_touched: bool = False
 
     @property
-    def says_something(self) -> bool:
-        """Whether the listing differed in what it lists, and not only in its bytes."""
-        told = self.new or self.updated or self.withdrawn
-        return bool(told) or self.needs_full_read or self.quarantined
+    def has_changes(self) -> bool:
+        """Whether the records differed, and not only the bytes."""
+        changes = self.new or self.updated or self.withdrawn
+        return bool(changes) or self.needs_full_read or self.quarantined
 
     @property
     def has_written(self) -> bool:
-        """Whether a row may name the poll: it said something, or touched what is nobody's news."""
-        return self.says_something or self.has_touched
+        """Whether rows may refer to the poll: it has changes, or touched rows that are no news."""
+        return self.has_changes or self.has_touched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolledReading:
-    """What a poll read of a source, and the poll itself: what it brings is of its lineage.
+    """What a poll read from a source, and the poll task, whose lineage new tasks join.
 
-    The rows that state it name `ingestion_id`, the row that tells of the poll.
+    The rows written from it refer to `ingestion_id`, the row of the poll.
     """
 
     task: Task
@@ -189,8 +194,8 @@ class PolledReading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
-    """A listing of one page, which is kept."""
+class SinglePageSnapshot:
+    """The stored snapshot of a feed of one page."""
 
     source_id: str
     ingestion_id: int
@@ -198,38 +203,35 @@ class Placed:
 
 
 class PolledSystem(Protocol):
-    """A kind of source that is fetched and ingested by the poll jobs.
-
-    One that `may_be_cut` reads a listing of too many pages as the part that it is.
-    """
+    """A kind of source that is fetched and ingested by the poll jobs."""
 
     @property
     def may_be_cut(self) -> bool:
-        """Whether a part of a listing is better than none."""
+        """Whether a partial feed is better than none: then a feed of too many pages is cut."""
         ...
 
-    def listing(self, source: Source) -> Feed:
-        """The source's pages; a configuration that cannot work raises ValueError."""
+    def feed(self, source: Source) -> Feed:
+        """Return the source's pages; a configuration that cannot work raises ValueError."""
         ...
 
-    def reader(self, source: Source) -> str:
-        """Names platform, version and configuration: another one must read everything again."""
+    def parser_version(self, source: Source) -> str:
+        """Return platform, version and configuration; if it changes, everything is parsed again."""
         ...
 
     def pace(self, source: Source, settings: Settings) -> Pace:
-        """How fast the source's host may be asked."""
+        """Return how fast the source's host may be requested."""
         ...
 
     def honours_robots(self, source: Source) -> bool:
-        """Whether the host's robots.txt governs what is fetched for the source."""
+        """Return whether the host's robots.txt applies to the source."""
         ...
 
     def read(self, source: Source, pages: Sequence[StoredPage]) -> bytes:
-        """What the pages say, serialised for `ingest`; a WorkError if it cannot be believed."""
+        """Parse the pages, serialised for `ingest`; raise a WorkError if they are not plausible."""
         ...
 
     def size(self, reading: bytes) -> int:
-        """About how many rows the reading is, so that transactions stay bounded."""
+        """Return about how many rows the reading is, so that transactions stay bounded."""
         ...
 
     def ingest(
@@ -239,12 +241,14 @@ class PolledSystem(Protocol):
         *,
         now: datetime,
         settings: Settings,
-    ) -> Sequence[Ingested]:
-        """The readings are rows afterwards, in the caller's transaction; one result a source."""
+    ) -> Sequence[IngestResult]:
+        """Write the readings in the caller's transaction; return one result per source."""
         ...
 
-    def place(self, connection: Connection, placed: Sequence[Placed]) -> None:
-        """Rows may name the snapshot they were read from, where a listing is one page."""
+    def link_snapshots(
+        self, connection: Connection, snapshots: Sequence[SinglePageSnapshot]
+    ) -> None:
+        """Link rows to the snapshot they were read from, for feeds of one page."""
         ...
 
 

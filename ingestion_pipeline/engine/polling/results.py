@@ -1,4 +1,4 @@
-"""What became of claimed polls while fetching, and the one transaction that writes it down."""
+"""Results of claimed polls after fetching, and the transaction that writes them."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedPoll:
-    """A poll that is ours to do."""
+    """A poll that this worker has claimed."""
 
     task: Task
     source: Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Missing:
-    """A poll whose source is gone."""
+class MissingSource:
+    """A poll whose source has been deleted."""
 
     task: Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredListing:
-    """A changed listing, stored and waiting to be read."""
+class StoredFeed:
+    """A changed feed, stored and waiting to be parsed."""
 
     task: Task
     source: Source
@@ -53,18 +53,18 @@ class StoredListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deferred:
-    """A poll that begins a walk through the source's pages; other runs do the walking."""
+    """A poll that only starts work on the source; other runs do it."""
 
     task: Task
     source: Source
 
 
-PollResult = PollSuccess | PollFailure | Missing | StoredListing | Deferred
+PollResult = PollSuccess | PollFailure | MissingSource | StoredFeed | Deferred
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollCounts(Counts):
-    """How many polls ended how; `lost` were taken over by another worker meanwhile."""
+    """How many polls ended how; `lost` were claimed by another worker meanwhile."""
 
     changed: int = 0
     unchanged: int = 0
@@ -77,25 +77,25 @@ class PollCounts(Counts):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetching:
-    """What a slice leaves: batches to extract, and what became of the rest."""
+class PollRunResult:
+    """The result of a run's fetching: batches to extract, and counts."""
 
     owner: str
     batch_ids: list[str]
     counts: PollCounts
 
 
-def failure_of(one: ClaimedPoll, error: WorkError) -> PollFailure:
-    """The poll has failed of this."""
-    return PollFailure(task=one.task, source=one.source, error=error)
+def failure_of(poll: ClaimedPoll, error: WorkError) -> PollFailure:
+    """Return the poll's failure with this error."""
+    return PollFailure(task=poll.task, source=poll.source, error=error)
 
 
-def worker_lost(one: ClaimedPoll) -> PollFailure:
-    """The poll has killed its workers: it is given up without being tried again."""
-    deaths = one.task.attempts - 1
-    stage = one.task.stage or "claimed"
-    said = f"the worker died {deaths} times over this poll; last known stage: {stage}"
-    return failure_of(one, Permanent(said, code="worker_lost"))
+def worker_lost(poll: ClaimedPoll) -> PollFailure:
+    """Return the failure of a poll whose workers died: it is given up without another try."""
+    deaths = poll.task.attempts - 1
+    stage = poll.task.stage or "claimed"
+    message = f"worker lost {deaths} times on this poll; last stage: {stage}"
+    return failure_of(poll, Permanent(message, code="worker_lost"))
 
 
 def write_results(
@@ -106,67 +106,71 @@ def write_results(
     now: datetime,
     settings: Settings,
     random: Random,
-    begun_by: Mapping[Kind, DeferredSystem] | None = None,
+    deferred_systems: Mapping[Kind, DeferredSystem] | None = None,
 ) -> tuple[PollCounts, Mapping[str, datetime]]:
-    """Everything that is still ours takes effect, what another worker took meanwhile does not.
+    """Write every result whose claim is still held; those that another worker claimed are lost.
 
-    The counts, and when each source that is retried is due again.
+    Return the counts, and when each source that is retried is due again.
     """
-    mine = claims.held(connection, [(one.task.id, one.task.fence) for one in results])
-    kept = [one for one in results if one.task.id in mine]
-    unchanged = [one for one in kept if isinstance(one, PollSuccess)]
-    failures = [one for one in kept if isinstance(one, PollFailure)]
-    listings = [one for one in kept if isinstance(one, StoredListing)]
-    gone = [one for one in kept if isinstance(one, Missing)]
-    begun = [one for one in kept if isinstance(one, Deferred)]
-    said, refused = _start(connection, begun, begun_by or {}, now=now, settings=settings)
-    failures += refused
-    # All of them before the first is written: whoever reports them has them in one order, too.
-    lock_rows(
-        connection, sources.c.id, [one.source.id for one in kept if not isinstance(one, Missing)]
+    held_ids = claims.held(connection, [(result.task.id, result.task.fence) for result in results])
+    held = [result for result in results if result.task.id in held_ids]
+    unchanged = [result for result in held if isinstance(result, PollSuccess)]
+    failures = [result for result in held if isinstance(result, PollFailure)]
+    feeds = [result for result in held if isinstance(result, StoredFeed)]
+    missing = [result for result in held if isinstance(result, MissingSource)]
+    deferred = [result for result in held if isinstance(result, Deferred)]
+    started, refused = _start_deferred(
+        connection, deferred, deferred_systems or {}, now=now, settings=settings
     )
-    if said:
-        crawls.begin(connection, said, now=now, settings=settings, random=random)
+    failures += refused
+    # All locked before the first write, in the order that reporting uses as well.
+    lock_rows(
+        connection,
+        sources.c.id,
+        [result.source.id for result in held if not isinstance(result, MissingSource)],
+    )
+    if started:
+        crawls.begin(connection, started, now=now, settings=settings, random=random)
     poll_results.succeed(connection, unchanged, now=now, settings=settings, random=random)
     failed = poll_results.fail(connection, failures, now=now, settings=settings, random=random)
-    _keep_listings(connection, listings, batch_id=batch_id, now=now)
-    skipped = [_source_deleted(one.task) for one in gone]
+    _store_batch_items(connection, feeds, batch_id=batch_id, now=now)
+    skipped = [_source_deleted(result.task) for result in missing]
     claims.apply(connection, skipped, now=now)
     counts = PollCounts(
-        changed=len(listings),
+        changed=len(feeds),
         unchanged=len(unchanged),
-        begun=len(begun) - len(refused),
+        begun=len(deferred) - len(refused),
         retried=len(failed.retry_at),
-        given_back=failed.given_back,
-        failed=failed.given_up,
-        skipped=len(gone),
-        lost=len(results) - len(kept),
+        given_back=failed.released,
+        failed=failed.dead_lettered,
+        skipped=len(missing),
+        lost=len(results) - len(held),
     )
     return counts, failed.retry_at
 
 
-def _start(
+def _start_deferred(
     connection: Connection,
     polls: Sequence[Deferred],
-    begun_by: Mapping[Kind, DeferredSystem],
+    deferred_systems: Mapping[Kind, DeferredSystem],
     *,
     now: datetime,
     settings: Settings,
 ) -> tuple[list[tuple[Task, Source, str]], list[PollFailure]]:
-    """What was begun, with a word on each; for the others there was no room."""
-    begun: list[tuple[Task, Source, str]] = []
+    """Start the work of these polls; return those started with a message, and those refused."""
+    started: list[tuple[Task, Source, str]] = []
     refused: list[PollFailure] = []
-    for kind in sorted({one.source.kind for one in polls}):
-        some = [one for one in polls if one.source.kind is kind]
-        wanted = [one.source for one in some]
-        said = begun_by[kind].start(connection, wanted, now=now, settings=settings)
-        for one in some:
-            match said[one.source.id]:
+    for kind in sorted({poll.source.kind for poll in polls}):
+        polls_of_kind = [poll for poll in polls if poll.source.kind is kind]
+        sources = [poll.source for poll in polls_of_kind]
+        outcomes = deferred_systems[kind].start(connection, sources, now=now, settings=settings)
+        for poll in polls_of_kind:
+            match outcomes[poll.source.id]:
                 case Resource() as why:
-                    refused.append(PollFailure(task=one.task, source=one.source, error=why))
+                    refused.append(PollFailure(task=poll.task, source=poll.source, error=why))
                 case str() as word:
-                    begun.append((one.task, one.source, word))
-    return begun, refused
+                    started.append((poll.task, poll.source, word))
+    return started, refused
 
 
 def _source_deleted(task: Task) -> Move:
@@ -177,43 +181,43 @@ def _source_deleted(task: Task) -> Move:
     )
 
 
-def _keep_listings(
-    connection: Connection, listings: Sequence[StoredListing], *, batch_id: str, now: datetime
+def _store_batch_items(
+    connection: Connection, feeds: Sequence[StoredFeed], *, batch_id: str, now: datetime
 ) -> None:
-    """The batch that `extract` will read."""
-    if not listings:
+    """Write the batch that `extract` will read."""
+    if not feeds:
         return
-    ids = [one.task.id for one in listings]
+    ids = [feed.task.id for feed in feeds]
     connection.execute(
-        delete(batch_items).where(batch_items.c.task_id.in_(ids))  # a dead worker's leftovers
+        delete(batch_items).where(batch_items.c.task_id.in_(ids))  # left by a dead worker
     )
     connection.execute(
         insert(batch_items),
         [
             {
                 "batch_id": batch_id,
-                "task_id": one.task.id,
-                "fence": one.task.fence,
-                "source_id": one.source.id,
+                "task_id": feed.task.id,
+                "fence": feed.task.fence,
+                "source_id": feed.source.id,
                 "fetched": {
-                    "content_hash": one.content_hash,
-                    "reader": one.reader,
-                    "pages": [asdict(page) for page in one.pages],
+                    "content_hash": feed.content_hash,
+                    "reader": feed.reader,
+                    "pages": [asdict(page) for page in feed.pages],
                 },
                 "fetched_at": now,
             }
-            for one in listings
+            for feed in feeds
         ],
     )
-    claims.set_stage(connection, [(one.task.id, one.task.fence) for one in listings], "fetched")
+    claims.set_stage(connection, [(feed.task.id, feed.task.fence) for feed in feeds], "fetched")
 
 
-def give_back_batch(connection: Connection, batch_id: str, error: Fatal, *, now: datetime) -> None:
-    """What is left of the batch is claimable at once, and the attempt is not counted."""
+def release_batch(connection: Connection, batch_id: str, error: Fatal, *, now: datetime) -> None:
+    """Make the rest of the batch claimable at once, without counting the attempt."""
     item = (batch_items.c.task_id, batch_items.c.fence)
     rows = connection.execute(select(*item).where(batch_items.c.batch_id == batch_id))
-    mine = claims.held(connection, [(task_id, fence) for task_id, fence in rows])
-    tasks = claims.tasks_by_id(connection, mine)
-    moves = [released(tasks[task_id], error, not_before=now) for task_id in sorted(mine)]
+    held_ids = claims.held(connection, [(task_id, fence) for task_id, fence in rows])
+    tasks = claims.tasks_by_id(connection, held_ids)
+    moves = [released(tasks[task_id], error, not_before=now) for task_id in sorted(held_ids)]
     claims.apply(connection, moves, now=now)
     connection.execute(delete(batch_items).where(batch_items.c.batch_id == batch_id))

@@ -1,8 +1,7 @@
-"""What every published column means: what it is, its unit, and when it is null.
+"""What every published column means: its content, unit, and when it is null.
 
-A name that means the same everywhere is told once, in `shared`; what a table alone has, or means by
-a name of its own, stands with its system and wins. A column that nobody tells of is an error here,
-and not a blank in the catalogue.
+Columns that mean the same everywhere are in `shared`; a table's own are in the module of its system
+and take precedence. A column without a meaning is an error.
 """
 
 from __future__ import annotations
@@ -22,12 +21,11 @@ OWN: Mapping[str, Mapping[str, str]] = {
 
 
 def meaning(export: str, column: str) -> str:
-    """What the column of that export means.
+    """Return what the column of that export means.
 
-    Raises:
-        LookupError: nobody has told; `exports/meanings` is the place.
+    Raises LookupError if `exports/meanings` does not describe it.
     """
-    found = OWN.get(export, {}).get(column) or SHARED.get(column)
-    if found is None:
-        raise LookupError(f"nobody says what {export}.{column} means: exports/meanings does")
-    return found
+    text = OWN.get(export, {}).get(column) or SHARED.get(column)
+    if text is None:
+        raise LookupError(f"no meaning of {export}.{column}: add it to exports/meanings")
+    return text

@@ -1,24 +1,24 @@
-"""Companies, jobs that boards list, and which of them fit."""
+"""Meanings of the columns of companies, listings, their sources and matches."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-_NOT_JUDGED = "null: not judged yet"
+_NOT_EVALUATED = "null: not evaluated yet"
 _UNANALYSED = "null: not stated, or not analysed yet"
 
 MEANINGS: Mapping[str, Mapping[str, str]] = {
     "companies": {
         "id": "slug of the company, as sources and listings name it",
-        "name": "what the company calls itself; null until somebody states it",
-        "website": "address of its home page; null: nobody has named one",
+        "name": "what the company calls itself; null until it is stated",
+        "website": "address of its home page; null: none is known",
         "website_key": "sha256 of the canonical website, by which two mentions are one company;"
         " null: no website is known",
         "source_id": "the source of kind company that it is analysed by; null: it has none",
         "status": "how far its analysis is",
         "about": f"what it does, in its own words; {_UNANALYSED}",
-        "culture": f"how it says to work, in its own words; {_UNANALYSED}",
-        "mission": f"what it says to be there for, in its own words; {_UNANALYSED}",
+        "culture": f"how it describes its work, in its own words; {_UNANALYSED}",
+        "mission": f"its purpose, in its own words; {_UNANALYSED}",
         "size": f"headcount as the page words it; {_UNANALYSED}",
         "employees_low": f"least number of people that `size` means; {_UNANALYSED}",
         "employees_high": f"greatest number of people that `size` means; {_UNANALYSED}",
@@ -33,7 +33,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "score_parts": "what the score is made of, as JSON; null until it is analysed",
         "tier": "grade by the score, S the best; null until it is analysed",
         "scored_as": "hash of the ranks and points that the score is by; null until it is analysed",
-        "discovered_by": "who named it first: a source, a listing or an operator",
+        "discovered_by": "what named it first: a source, a listing or an operator",
         "analyzed_at": "when its pages were last read, UTC; null: never",
     },
     "job_listings": {
@@ -43,7 +43,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "title": "name of the job as listed",
         "location": "place of work as listed; null: not stated",
         "other_locations": "further places of work, as JSON; null: there is one at the most",
-        "remote": "whether one works at home, at times or never; null: not stated",
+        "remote": "remote, hybrid or on site; null: not stated",
         "department": "part of the company as listed; null: not stated",
         "employment_type": "full time, part time and the like, as listed; null: not stated",
         "description": "text of the posting as Markdown; null: neither list nor page has one",
@@ -51,16 +51,16 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "posted_at": "when the board says it was posted, UTC; null: not stated",
         "valid_until": "when the board says it ends, UTC; null: not stated",
         "status": "whether any board still lists it",
-        "verdict": f"what the filter and the score made of it; {_NOT_JUDGED}",
-        "filter_result": f"as JSON: passed or not, strikes, each item with reason; {_NOT_JUDGED}",
+        "verdict": f"decision of the filter and the score; {_NOT_EVALUATED}",
+        "filter_result": f"as JSON: passed or not, strikes, items with reasons; {_NOT_EVALUATED}",
         "match_result": "as JSON: score of 100, adjustments, skills, also of what did not fit;"
-        " null: not judged yet, or filtered",
+        " null: not evaluated yet, or filtered",
         "snapshot_id": "body of the list that states it; null: the list has several pages, or it is"
         " older than lineage",
         "detail_snapshot_id": "body of its own page; null: that was not read",
         "first_seen_at": "when any board was first seen to list it, UTC",
         "changed_at": "when what it says last changed, UTC",
-        "judged_at": f"when it was last filtered or scored, UTC; {_NOT_JUDGED}",
+        "judged_at": f"when it was last filtered or scored, UTC; {_NOT_EVALUATED}",
         "closed_at": "when the last board took it down, UTC; null: it is open",
         "closed_reason": "why no board lists it, for people; null: it is open",
     },
@@ -82,16 +82,16 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "status": "new while it stands, withdrawn once the job no longer fits",
         "score": "how well it fits, 0 to 100, adjustments included",
         "base_score": "how well it fits before the adjustments, 0 to 100",
-        "rank_score": "the score without limits, orders equal scores; null: not kept then",
+        "rank_score": "the score without limits, orders equal scores; null: not recorded then",
         "priority": "how soon to look at it, by the score",
-        "method": "who judged: model or rules",
-        "model": "name of the model that judged; null: rules did",
+        "method": "evaluated by: model or rules",
+        "model": "name of the model that evaluated it; null: rules did",
         "adjustments": "points added and taken away, as JSON, each with its reason",
         "skills_matched": "skills of the profile that the listing names, as JSON",
         "skills_missing": "skills that the listing wants and the profile lacks, as JSON",
         "reason": "why it fits, in a sentence for people",
         "grounding": "as JSON by skill: the span of the listing's text that names it",
-        "run_id": "the Dagster run that judged it last; null: a command did, or it is older than"
+        "run_id": "the Dagster run that evaluated it last; null: a command did, or it is older than"
         " lineage",
         "snapshot_id": "body of the list that states the job; null: the list has several pages, or"
         " it is older than lineage",

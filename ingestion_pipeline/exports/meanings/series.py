@@ -1,4 +1,4 @@
-"""Series, chapters, and which source has which chapter."""
+"""Meanings of the columns of series, chapters and their sources."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "latest_chapter": "highest chapter number that a source has; null: none is numbered",
         "last_chapter_at": "since when that chapter is the latest, UTC: when it was found, or at a"
         " first sync when it was published; null: none is numbered",
-        "merged_into": "the series it turned out to be; whoever names this one means that one;"
-        " null: it stands for itself",
+        "merged_into": "the series it was merged into, which replaces it; null: it was not merged",
     },
     "chapters": {
         "series_id": "the work it belongs to (`series.id`), whatever source has it",
         "key": "what makes it one chapter within its series: its number as a canonical decimal, or"
         " the source's id and its own for one without number",
         "number": "chapter number, exact, such as 10.5; null: the chapter has none",
-        "title": "heading as a source last came to say it; null: none gives one",
+        "title": "title as a source last stated it; null: none does",
         "published_at": "date of publication as a source last stated it, UTC; null: none does",
         "first_detected_at": "when we first saw it on any source, UTC",
         "rejected_at": "when an operator said that there is no such chapter, UTC; null: it counts",
-        "unannounced": "whether followers are told of it once another source lists it: the first"
-        " sync that brought it told nobody",
+        "unannounced": "whether followers are notified once another source lists it: the first"
+        " sync that brought it notified nobody",
         "source_id": f"of the sources that have it, the one that had it first; {_NO_SOURCE}",
     },
     "chapter_sources": {

@@ -1,27 +1,27 @@
-"""Columns that mean the same wherever they stand."""
+"""Meanings of columns that are the same in every table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-_UNKNOWN_POLL = "null: written before lineage was kept, or the poll was cleared away"
+_UNKNOWN_POLL = "null: written before lineage was recorded, or the poll was deleted"
 
 SHARED: Mapping[str, str] = {
     "id": "number of the row, given once and never again; what `ingest explain` takes",
-    "source_id": "the source that it was got from, which is the partition",
+    "source_id": "the source that it comes from, which is the partition",
     "created_at": "when the row was first written, UTC",
-    "updated_at": "when somebody last changed the row, UTC",
-    "modified_at": "when a statement last wrote the row, UTC, by the database's own clock: what"
-    " exports of changes go by; null: not since that is kept",
+    "updated_at": "when the row last changed, UTC",
+    "modified_at": "when a statement last wrote the row, UTC, by the database's own clock: the"
+    " cursor of incremental exports; null: not since that is recorded",
     "tracking_id": "UUID that the work behind it has in logs and tasks",
     "config_version": "which version of the source's configuration it was read by, counted from 1;"
-    " null: begun before versions were kept",
+    " null: started before versions were recorded",
     "ingestion_id": f"the poll that last wrote what it says (`ingestions`); {_UNKNOWN_POLL}",
     "snapshot_ids": f"snapshots of the bodies that it was read from, as JSON; {_UNKNOWN_POLL}",
     "run_id": "the Dagster run that wrote it; null: a command did, or it is older than lineage",
     "fetched_at": f"when the body that states it was fetched, UTC; {_UNKNOWN_POLL}",
     "url": "absolute address of what the row is about; null: the source gives none",
-    "failure": "why the work on it ended badly, for people; null: it did not",
+    "failure": "why the work on it failed, for people; null: it did not",
     "quality": "what is missing or thin in what was read, as JSON by field",
     "evidence": "proof by field, as JSON: page, rung, status, start and end of the span; null:"
     " nothing was read from a page",

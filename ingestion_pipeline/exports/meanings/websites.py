@@ -1,4 +1,4 @@
-"""Businesses, the analyses of their sites, what models answered, rankings by day."""
+"""Meanings of the columns of businesses, analyses, rankings and answers."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "url": "address that was analysed",
         "status": "how far it is",
         "current_step": "the phase that the status is of",
-        "priority": "urgency that it was begun with; a greater number goes first, never below 0",
+        "priority": "urgency that it was started with; greater numbers go first, never below 0",
         "info": "as JSON: what the first phase found or the operator gave; null until then",
         "prompts": "questions that models are asked, as JSON in order; null until they are formed",
         "analysis": "as JSON: scores by provider and in all, competitors, failures; null until it"
         " is scored",
         "progress_percent": "share that is done, in percent",
-        "progress_message": "what it does just now, for people; null: nothing yet",
+        "progress_message": "its current activity, for people; null: nothing yet",
         "is_recurring": "whether the website had been analysed before",
-        "is_manual": "whether the operator, and not the site, says what the business is",
+        "is_manual": "whether the operator, and not the site, describes the business",
         "tracking_id": "UUID that all its tasks have in logs",
         "phase_times": "as JSON by phase: began, ended (UTC), attempts",
         "started_at": "when its first phase began, UTC; null: it waits",
-        "finished_at": "when it ended, well or badly, UTC; null: it goes on",
+        "finished_at": "when it ended, with success or not, UTC; null: it is running",
     },
     "website_rankings": {
-        "business_id": "the business that was looked for (`businesses.id`)",
+        "business_id": "the business that was searched for (`businesses.id`)",
         "day": "calendar day of the ranking, UTC, as text YYYY-MM-DD; one row for each",
         "analysis_id": "last analysis of the day (`website_analyses.id`)",
         "visibility": "share of the answers that mention the business, 0 to 1",
@@ -46,27 +46,27 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "by_provider": "the same figures as JSON by provider",
         "competitors": "how often and how early rivals are mentioned, as JSON",
         "cost_usd": "US dollars of all its replies, refused and empty ones too; null: no price",
-        "source_id": "the website that was analysed; null: the analysis was cleared away",
+        "source_id": "the website that was analysed; null: the analysis was deleted",
         "config_version": "version of the source's configuration, counted from 1; null: the"
-        " analysis was cleared away, or is older than versions",
+        " analysis was deleted, or is older than versions",
     },
     "website_answers": {
         "analysis_id": "the analysis it was asked for (`website_analyses.id`)",
         "prompt_index": "place of the question among the analysis's, counted from 0",
         "prompt": "question as it was asked, word for word",
-        "provider": "whom it was asked, by the name in the settings",
+        "provider": "provider that was asked, by its name in the settings",
         "model": "name of the model that was asked for",
-        "model_version": "what the provider says has answered; null: it does not say, or failed",
+        "model_version": "model version that the provider reports; null: none, or it failed",
         "status": "answered or failed",
         "answer": "words of the model; null: it failed",
         "error": "why there is no answer, for people; null: there is one",
         "input_tokens": "tokens of the question; null: the provider does not say",
         "output_tokens": "tokens of the answer; null: the provider does not say",
-        "cost_usd": "US dollars that it took; null: no price is known",
+        "cost_usd": "its cost in US dollars; null: no price is known",
         "mentions": "as JSON by name: count, rank, positions in the answer; null until scored",
         "run_id": "the Dagster run that asked; null: a command did, or it is older than lineage",
-        "source_id": "the website that was analysed; null: the analysis was cleared away",
+        "source_id": "the website that was analysed; null: the analysis was deleted",
         "config_version": "version of the source's configuration, counted from 1; null: the"
-        " analysis was cleared away, or is older than versions",
+        " analysis was deleted, or is older than versions",
     },
 }

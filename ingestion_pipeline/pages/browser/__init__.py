@@ -1,8 +1,8 @@
-"""Pages that only a browser can show: a URL enters, its DOM leaves as a `Rendered`.
+"""Rendering pages in a browser: a URL goes in, its DOM comes out as a `Rendered`.
 
-Playwright is imported by whoever starts a browser, and by nobody before. Two things stand between
-a page and the network: routes, which know why something is asked for, and a proxy of ours, which
-knows the address. When a page deserves a browser does not belong here.
+Playwright is imported only when a browser is started. Two things stand between a page and the
+network: routes, which know why something is requested, and our proxy, which knows the address.
+Which page needs a browser is decided elsewhere.
 """
 
 from ingestion_pipeline.pages.browser.chromium import NoBrowser, browser_version, find_browser

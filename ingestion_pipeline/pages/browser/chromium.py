@@ -1,4 +1,4 @@
-"""A running Chromium with nothing switched on that talks of its own accord, and its sure end."""
+"""Starting, finding and reliably ending a Chromium without background traffic."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLOSE_SECONDS = 5.0
 ANSWER_SECONDS = 5.0
 
 # On top of playwright's own, which switch off component updates, sync, first run and the like.
-# Names are nobody's business but the proxy's; WebRTC and QUIC would leave by UDP, past it.
+# Names are resolved by the proxy only; WebRTC and QUIC would bypass it over UDP.
 QUIET = (
     "--disable-background-networking",
     "--disable-component-update",
@@ -47,10 +47,10 @@ QUIET = (
 
 
 class Session(Protocol):
-    """Playwright's door to the protocol below it, with the types that it leaves out."""
+    """Playwright's CDP session, with the types that it leaves out."""
 
     async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The answer to one command."""
+        """Return the answer to one command."""
         ...
 
     async def detach(self) -> None:
@@ -58,17 +58,17 @@ class Session(Protocol):
         ...
 
     def on(self, event: str, f: Callable[[dict[str, Any]], None]) -> None:
-        """Call `f` at every event of the name."""
+        """Call `f` for every event of the name."""
         ...
 
 
 class BrowserLost(Exception):
-    """The browser, or the process of one page, ended or fell silent; the page may be innocent."""
+    """The browser, or the process of one page, ended or hangs; the page may not be the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chromium:
-    """One browser, the driver that steers it, and the processes to kill if they do not listen."""
+    """One browser, its playwright driver, and the process ids to kill if they hang."""
 
     playwright: Playwright
     browser: Browser
@@ -76,7 +76,7 @@ class Chromium:
     driver_id: int | None
 
     async def answers(self) -> bool:
-        """Whether the browser still does what it is told."""
+        """Return whether the browser still responds."""
         if not self.browser.is_connected():
             return False
         try:
@@ -84,12 +84,12 @@ class Chromium:
                 session = cast("Session", await self.browser.new_browser_cdp_session())
                 await session.send("Browser.getVersion")
                 await session.detach()
-        except Exception:  # whatever it says, it is no answer
+        except Exception:  # any error means that it does not respond
             return False
         return True
 
     async def aclose(self) -> None:
-        """Browser and driver are gone afterwards, whether they wanted to or not."""
+        """End browser and driver; kill them if they do not end by themselves."""
         is_stopped = False
         try:
             await _in_time(self.browser.close())
@@ -102,14 +102,14 @@ class Chromium:
                     os.kill(self.driver_id, signal.SIGKILL)
 
     def kill(self) -> None:
-        """End the browser's processes at once; nothing happens to one that has ended."""
+        """Kill the browser's processes; nothing happens if it has ended."""
         if self.process_id is not None and _is_leader(self.process_id):
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process_id, signal.SIGKILL)
 
 
 async def start_chromium(program: Path, *, proxy_url: str, sandbox: str) -> Chromium:
-    """A browser whose own traffic ends at the proxy, where only pages have a pass."""
+    """Start a browser whose traffic ends at the proxy, where only pages have credentials."""
     from playwright.async_api import async_playwright
 
     mark = f"--ingestion-browser={secrets.token_hex(8)}"
@@ -133,22 +133,22 @@ async def start_chromium(program: Path, *, proxy_url: str, sandbox: str) -> Chro
 
 
 def has_sandbox(sandbox: str) -> bool:
-    """Whether Chromium shuts its pages in; as root it cannot."""
+    """Return whether Chromium's sandbox is used; as root it cannot be."""
     return sandbox != "off" and os.geteuid() != 0
 
 
 async def _in_time(end: Awaitable[None]) -> bool:
-    """Whether it ended by itself; what does not is killed."""
+    """Return whether it ended in time by itself."""
     try:
         async with asyncio.timeout(CLOSE_SECONDS):
             await end
-    except Exception:  # a lost connection, a driver that has gone: all the same
+    except Exception:  # a lost connection or driver
         return False
     return True
 
 
 def _process_id(mark: str) -> int | None:
-    """The process that was started with `mark`; None where there is no /proc to look in."""
+    """Return the id of the process started with `mark`; None without /proc."""
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             arguments = (folder / "cmdline").read_bytes().split(b"\0")
@@ -158,7 +158,7 @@ def _process_id(mark: str) -> int | None:
 
 
 def _parent_id(process_id: int | None) -> int | None:
-    """Who started the browser: playwright's driver."""
+    """Return the id of the browser's parent, playwright's driver."""
     with suppress(OSError, ValueError):
         return int(Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[1])
     return None
@@ -187,28 +187,28 @@ _PLAYWRIGHTS_PROGRAMS = (
 
 
 class NoBrowser(Exception):
-    """There is no Chromium to use; the message says what to do about it."""
+    """There is no Chromium to use; the message says how to get one."""
 
 
 def find_browser(settings: Settings) -> Path:
-    """The program that the settings name, else playwright's own, else the search path's first."""
+    """Return the configured program, else playwright's own, else the first on the search path."""
     if settings.browser:
-        given = Path(settings.browser)
-        if _is_program(given):
-            return given
+        configured = Path(settings.browser)
+        if _is_program(configured):
+            return configured
         raise NoBrowser(f"INGESTION_BROWSER={settings.browser!r} is not a program; name a Chromium")
     if (own := _playwrights_own()) is not None:
         return own
     for name in NAMES:
-        if found := shutil.which(name):
-            return Path(found)
+        if path := shutil.which(name):
+            return Path(path)
     raise NoBrowser(f"no Chromium was found: {CURE}")
 
 
 def browser_version(program: Path) -> str:
-    """What the program calls itself, such as `Chromium 156.0.1.2`; it is started for that."""
+    """Return the version that the program prints, such as `Chromium 156.0.1.2`."""
     try:
-        done = subprocess.run(  # noqa: S603 - the operator's own browser
+        process = subprocess.run(  # noqa: S603 - the operator's own browser
             [program, "--version"],
             capture_output=True,
             text=True,
@@ -217,29 +217,34 @@ def browser_version(program: Path) -> str:
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise NoBrowser(f"{program} does not start: {error}; {CURE}") from error
-    found = _VERSION.search(done.stdout)
-    if done.returncode != 0 or found is None:
-        said = (done.stderr or done.stdout).strip()[:200]
-        raise NoBrowser(f"{program} does not say its version: {said!r}; {CURE}")
-    return found[0]
+    match = _VERSION.search(process.stdout)
+    if process.returncode != 0 or match is None:
+        output = (process.stderr or process.stdout).strip()[:200]
+        raise NoBrowser(f"{program} does not say its version: {output!r}; {CURE}")
+    return match[0]
 
 
 def _playwrights_own() -> Path | None:
-    """The newest Chromium that `playwright install` has left on this machine."""
+    """Return the newest Chromium that `playwright install` has installed; None if there is none."""
     for folder in _playwrights_folders():
-        found = sorted(folder.glob("chromium-*"), key=_revision, reverse=True)
+        installations = sorted(folder.glob("chromium-*"), key=_revision, reverse=True)
         programs = (
-            one for home in found for name in _PLAYWRIGHTS_PROGRAMS for one in home.glob(name)
+            program
+            for installation in installations
+            for name in _PLAYWRIGHTS_PROGRAMS
+            for program in installation.glob(name)
         )
-        if (own := next((one for one in programs if _is_program(one)), None)) is not None:
+        if (
+            own := next((program for program in programs if _is_program(program)), None)
+        ) is not None:
             return own
     return None
 
 
 def _playwrights_folders() -> list[Path]:
-    given = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")  # noqa: TID251 - playwright's, no setting of ours
-    if given and given != "0":
-        return [Path(given)]
+    configured = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")  # noqa: TID251 - playwright's, no setting of ours
+    if configured and configured != "0":
+        return [Path(configured)]
     try:
         home = Path.home()
     except RuntimeError:  # a user without a home

@@ -1,4 +1,4 @@
-"""The rules for what a page's own window may show: the same as for a page fetched by HTTP."""
+"""Rules for the main document of a rendered page: the same as for a page fetched by HTTP."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ingestion_pipeline.pages.http.fetcher import next_url, wire_url
-from ingestion_pipeline.pages.http.status import DEFAULT_WAITS, Waits, verdict
+from ingestion_pipeline.pages.http.status import DEFAULT_WAITS, Waits, status_error
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline.urls import without_credentials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrowserLimits:
-    """`max_bytes` holds for all that a page loads, on the wire and again after inflating."""
+    """Limits of rendering; `max_bytes` holds for all that a page loads, also after inflating."""
 
     pages: int = 4
     deadline_seconds: float = 60.0
@@ -31,16 +31,16 @@ class BrowserLimits:
 
 
 Check = Callable[[str], None]
-"""Raises a `WorkError` if a page must not lead us to the URL."""
+"""Raises a `WorkError` if a page must not lead to the URL."""
 
 _HTML = frozenset({"", "text/html", "application/xhtml+xml"})
 _NO_BODY = frozenset({204, 205})
 
 
 class Document:
-    """The document in the page's window, from the asked URL through all that it leads to.
+    """The main document of a page, from the requested URL through all that it leads to.
 
-    Redirects, refreshes and scripts count alike; whatever is refused leaves as a `WorkError`.
+    Redirects, refreshes and scripts count alike; every refusal is a `WorkError`.
     """
 
     def __init__(
@@ -51,8 +51,8 @@ class Document:
         check_url: Check | None,
         clock: Callable[[], datetime],
     ) -> None:
-        self.asked = wire_url(url)
-        self.url = self.asked
+        self.requested_url = wire_url(url)
+        self.url = self.requested_url
         self.status_code = 0
         self.navigations = -1
         self._limits = limits
@@ -60,28 +60,28 @@ class Document:
         self._clock = clock
 
     def begin(self) -> None:
-        """The asked URL is opened, for the first time or again."""
-        self.url = self.asked
+        """Reset to the requested URL, before it is opened."""
+        self.url = self.requested_url
         self.navigations = -1
 
     def may_request(self, url: str) -> None:
-        """Refuse a document that must not be asked for."""
+        """Raise if the document must not be requested."""
         self.navigations += 1
         if self.navigations == 0:
             return
         url = next_url(self.url, url)
         if self.navigations > self._limits.max_navigations:
             most = self._limits.max_navigations
-            raise Permanent(f"{self._shown} leads on more than {most} times", code="redirects")
+            raise Permanent(f"{self._shown} redirects more than {most} times", code="redirects")
         if self._check_url is not None:
             self._check_url(url)
         self.url = url
 
     def may_show(self, status: int, headers: Mapping[str, str]) -> None:
-        """Refuse an answer that is no web page; header names are lower case."""
+        """Raise if the response is no web page; header names are lower case."""
         if 300 <= status < 400 and "location" in headers:  # noqa: PLR2004 - it leads on
             return
-        if error := verdict(status, headers, self.url, self._clock(), self._limits.waits):
+        if error := status_error(status, headers, self.url, self._clock(), self._limits.waits):
             raise error
         if status in _NO_BODY:
             raise Permanent(f"{self._shown} answered {status}: there is no page", code="no_page")
@@ -96,14 +96,14 @@ class Document:
         self.status_code = status
 
     def download(self) -> Permanent:
-        """What is to be said of a page that is a download."""
+        """Return the failure of a page that is a download."""
         return Permanent(
             f"{self._shown} is a download, no web page; fetch it without `render: true`",
             code="wrong_type",
         )
 
     def too_large(self, max_bytes: int) -> Permanent:
-        """What is to be said of a page that has no end."""
+        """Return the failure of a page that loads too much."""
         return Permanent(
             f"{self._shown} loads more than {max_bytes} bytes; if that is right,"
             " raise the setting rendering.max_bytes",

@@ -1,8 +1,9 @@
-"""The browser's only way out: a proxy on loopback that connects to checked addresses alone.
+"""The browser's only way to the network: a loopback proxy that connects to checked addresses.
 
-Routes inside the browser do not see what a name resolves to; this does. Each page has a pass of its
-own: without one nothing is forwarded, so other users of the machine gain nothing by the port, and
-with it the bytes of a page are counted and its connections end together.
+Routes inside the browser do not see what a name resolves to; the proxy does. Each page has
+credentials of its own (`Pass`): without them nothing is forwarded, so other users of the machine
+gain nothing from the port. They also let the proxy count the bytes of a page and end its
+connections together.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ _LAST_PORT = 65_535
 
 
 class BadHead(ValueError):
-    """Not a message that a proxy forwards."""
+    """A message that a proxy does not forward."""
 
 
 class Target(NamedTuple):
-    """Where a request wants to go; `host` without brackets."""
+    """Where a request goes to; `host` without brackets."""
 
     host: str
     port: int
@@ -50,28 +51,28 @@ class Head:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """The head that `data` is, blank line included."""
+        """Parse a message head, blank line included."""
         line, *rest = data.decode("latin-1").rstrip("\r\n").split("\r\n")
-        if any(":" not in one or one[0] in " \t:" for one in rest):
+        if any(":" not in header_line or header_line[0] in " \t:" for header_line in rest):
             raise BadHead("a header without a name")
-        pairs = (one.partition(":") for one in rest)
+        pairs = (header_line.partition(":") for header_line in rest)
         return cls(line=line, headers=tuple((name, value.strip()) for name, _, value in pairs))
 
     def header(self, name: str) -> str | None:
-        """The first value under `name`, which is lower case."""
+        """Return the first value of the header `name`, which is lower case."""
         return next((value for key, value in self.headers if key.lower() == name), None)
 
     @property
     def status(self) -> int:
-        """The status code of an answer."""
-        found = _STATUS_LINE.fullmatch(self.line)
-        if found is None:
+        """The status code of a response."""
+        match = _STATUS_LINE.fullmatch(self.line)
+        if match is None:
             raise BadHead("not the status line of HTTP/1")
-        return int(found[1])
+        return int(match[1])
 
     @property
     def body_bytes(self) -> int:
-        """How long a request's body is; a browser knows it beforehand over HTTP/1."""
+        """Length of a request's body; over HTTP/1 a browser knows it beforehand."""
         if self.header("transfer-encoding") is not None:
             raise BadHead("a request of unknown length")
         length = self.header("content-length") or "0"
@@ -81,18 +82,18 @@ class Head:
 
     @property
     def is_tunnel(self) -> bool:
-        """Whether a request asks for a connection of its own: TLS and web sockets do."""
+        """Whether a request asks for a tunnel, as TLS and web sockets do."""
         return self.line.startswith("CONNECT ")
 
     def target(self) -> Target:
-        """Where a request goes to, by its first line; the Host header has no say."""
-        found = _REQUEST_LINE.fullmatch(self.line)
-        if found is None:
+        """Return where a request goes to, by its first line; the Host header is ignored."""
+        match = _REQUEST_LINE.fullmatch(self.line)
+        if match is None:
             raise BadHead("not a request line of HTTP/1")
-        if found[1] == "CONNECT":
-            return _target(found[2])
+        if match[1] == "CONNECT":
+            return _target(match[2])
         try:
-            url = urlsplit(found[2])
+            url = urlsplit(match[2])
         except ValueError:
             raise BadHead("no URL") from None
         if url.scheme != "http" or "@" in url.netloc:
@@ -100,16 +101,16 @@ class Head:
         return _target(url.netloc if _AUTHORITY.fullmatch(url.netloc) else f"{url.netloc}:80")
 
     def forwarded(self) -> bytes:
-        """The request as its server wants it: the path alone, and one exchange per connection."""
+        """Return the request for its server: the path only, and one exchange per connection."""
         method, url, _ = self.line.split(" ")
         parts = urlsplit(url)
         path = url[len(f"{parts.scheme}://{parts.netloc}") :] or "/"
         path = path if path.startswith("/") else f"/{path}"
-        kept = [(k, v) for k, v in self._kept() if k.lower() != "host"]
-        return _wire(f"{method} {path} HTTP/1.1", [("Host", parts.netloc), *kept])
+        headers = [(k, v) for k, v in self._kept() if k.lower() != "host"]
+        return _wire(f"{method} {path} HTTP/1.1", [("Host", parts.netloc), *headers])
 
     def returned(self) -> bytes:
-        """The answer as the browser gets it: it must not reuse the connection."""
+        """Return the response for the browser, which must not reuse the connection."""
         return _wire(self.line, self._kept())
 
     def _kept(self) -> list[tuple[str, str]]:
@@ -119,10 +120,10 @@ class Head:
 
 
 def _target(authority: str) -> Target:
-    found = _AUTHORITY.fullmatch(authority)
-    if found is None or not 0 < int(found[2]) <= _LAST_PORT:
+    match = _AUTHORITY.fullmatch(authority)
+    if match is None or not 0 < int(match[2]) <= _LAST_PORT:
         raise BadHead("no host and port")
-    return Target(found[1].strip("[]").lower(), int(found[2]))
+    return Target(match[1].strip("[]").lower(), int(match[2]))
 
 
 def _wire(line: str, headers: list[tuple[str, str]]) -> bytes:
@@ -134,8 +135,8 @@ LOOPBACK = "127.0.0.1"
 IDLE_SECONDS = 30.0  # a connection on which nothing moves; the page's own deadline ends the rest
 MAX_HEAD_BYTES = 262_144
 MAX_ADDRESSES_TRIED = 4
-_PIECE_BYTES = 65_536
-_INTERIM_ANSWERS = 5  # 100 Continue, 103 Early Hints: more of them is a game
+_CHUNK_BYTES = 65_536
+_INTERIM_ANSWERS = 5  # 100 Continue, 103 Early Hints: more of them is an attack
 
 _NO_PASS = (
     b"HTTP/1.1 407 Proxy Authentication Required\r\n"
@@ -148,7 +149,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Pass:
-    """One page's way through the proxy; `on_too_much` is called when its bytes are used up."""
+    """A page's proxy credentials and byte budget; `on_too_much` is called when it is used up."""
 
     def __init__(
         self,
@@ -161,7 +162,7 @@ class Pass:
         self.password = secrets.token_urlsafe(24)
         self.bytes = 0
         self.is_open = True
-        self.exempt = exempt  # said here, since the proxy serves in tasks of its own
+        self.exempt = exempt  # stored here, since the proxy serves in tasks of its own
         self._failures: dict[Target, WorkError] = {}
         self._max_bytes = max_bytes
         self._on_too_much = on_too_much
@@ -169,36 +170,36 @@ class Pass:
 
     @property
     def authorization(self) -> str:
-        """What the browser sends to the proxy, and the proxy to nobody."""
+        """The header that the browser sends to the proxy only."""
         return "Basic " + base64.b64encode(f"{self.name}:{self.password}".encode()).decode()
 
     def failure(self, host: str, port: int) -> WorkError | None:
-        """Why the last try to reach this host failed; None if it did not."""
+        """Return why the last connection to this host failed; None if it did not."""
         return self._failures.get(Target(host.strip("[]").lower(), port))
 
     def note(self, target: Target, error: WorkError | None) -> None:
-        """Remember how it went with this host."""
+        """Store the result of connecting to this host."""
         if error is None:
             self._failures.pop(target, None)
         else:
             self._failures[target] = error
 
     def count(self, size: int) -> None:
-        """Take `size` bytes from what the page may use; its connections end with the last."""
+        """Count `size` bytes; close every connection once the budget is used up."""
         self.bytes += size
         if self.bytes > self._max_bytes and self.is_open:
             self.close()
             self._on_too_much()
 
     def close(self) -> None:
-        """End every connection; no other one begins."""
+        """Close every connection, and allow no other."""
         self.is_open = False
         for task in self._connections:
             task.cancel()
 
     @contextmanager
     def connection(self) -> Generator[None]:
-        """The running task is a connection of this page while inside."""
+        """Register the current task as a connection of this page while inside."""
         task = asyncio.current_task()
         if task is None or not self.is_open:
             raise ConnectionAbortedError
@@ -222,7 +223,7 @@ class GuardedProxy:
 
     @property
     def url(self) -> str:
-        """Where the browser finds it."""
+        """The proxy's URL for the browser."""
         return f"http://{LOOPBACK}:{self.port}"
 
     async def start(self) -> None:
@@ -233,7 +234,7 @@ class GuardedProxy:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def aclose(self) -> None:
-        """Stop listening, and end every connection."""
+        """Stop listening and close every connection."""
         for entry in self._passes.values():
             entry.close()
         self._passes.clear()
@@ -246,7 +247,7 @@ class GuardedProxy:
 
     @contextmanager
     def admitting(self, entry: Pass) -> Generator[None]:
-        """The pass is good while inside."""
+        """Accept the credentials while inside."""
         self._passes[entry.authorization] = entry
         try:
             yield
@@ -260,7 +261,7 @@ class GuardedProxy:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         try:
-            # Whatever goes wrong with one connection is seen by the browser as its end.
+            # The browser sees any failure of a connection as its end.
             with suppress(OSError, TimeoutError, EOFError, BadHead, asyncio.LimitOverrunError):
                 await self._serve(reader, writer)
         except asyncio.CancelledError:
@@ -281,7 +282,7 @@ class GuardedProxy:
                     far = await self._connect(target)
             except WorkError as error:
                 entry.note(target, error)
-                # A plain request gets no answer, lest it be taken for the site's own.
+                # A plain request gets no response, which would look like the site's own.
                 await _write(writer, _REFUSED if head.is_tunnel else b"")
                 return
             entry.note(target, None)
@@ -294,7 +295,7 @@ class GuardedProxy:
                 far[1].transport.abort()
 
     async def _connect(self, target: Target) -> Streams:
-        """The first checked address that answers; every failure is a `WorkError`."""
+        """Connect to the first checked address that answers; every failure is a `WorkError`."""
         failure: Exception | None = None
         for endpoint in (await self._guard.endpoints(*target))[:MAX_ADDRESSES_TRIED]:
             try:
@@ -309,30 +310,32 @@ class GuardedProxy:
         raise Transient(f"{target.host}: {failure}", code="connection")
 
 
-class _Pulse:
-    """When something last moved on a connection, either way."""
+class _Activity:
+    """When data last moved on a connection, in either direction."""
 
     def __init__(self) -> None:
         self._clock = asyncio.get_running_loop().time
-        self.beat()
+        self.touch()
 
-    def beat(self) -> None:
+    def touch(self) -> None:
         self._at = self._clock()
 
     @property
-    def has_stopped(self) -> bool:
+    def is_idle(self) -> bool:
         return self._clock() - self._at >= IDLE_SECONDS
 
 
 async def _tunnel(_: Head, near: Streams, far: Streams, entry: Pass) -> None:
-    """Bytes both ways, unread, until one side ends."""
+    """Copy bytes both ways until one side ends."""
     await _write(near[1], _CONNECTED)
-    pulse = _Pulse()
-    await _first_ends(_pump(near[0], far[1], entry, pulse), _pump(far[0], near[1], entry, pulse))
+    activity = _Activity()
+    await _until_first_ends(
+        _pump(near[0], far[1], entry, activity), _pump(far[0], near[1], entry, activity)
+    )
 
 
 async def _forward(head: Head, near: Streams, far: Streams, entry: Pass) -> None:
-    """One request and its answer; what the browser says besides goes nowhere."""
+    """Forward one request and its response; further data of the browser are dropped."""
     data, body_bytes = head.forwarded(), head.body_bytes
     entry.count(len(data))
     await _write(far[1], data)
@@ -344,28 +347,28 @@ async def _forward(head: Head, near: Streams, far: Streams, entry: Pass) -> None
     else:
         raise BadHead("no end of interim answers")
     await _write(near[1], answer.returned())
-    pulse = _Pulse()
-    await _first_ends(_pump(far[0], near[1], entry, pulse), _next(near[0], pulse))
+    activity = _Activity()
+    await _until_first_ends(_pump(far[0], near[1], entry, activity), _next(near[0], activity))
 
 
 async def _pump(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, entry: Pass, pulse: _Pulse
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, entry: Pass, activity: _Activity
 ) -> None:
-    while data := await _next(reader, pulse):
-        pulse.beat()
+    while data := await _next(reader, activity):
+        activity.touch()
         entry.count(len(data))
         if not entry.is_open:
             return
         await _write(writer, data)
 
 
-async def _next(reader: asyncio.StreamReader, pulse: _Pulse) -> bytes:
-    """What comes next; nothing at the end, and when the whole connection has stood still."""
+async def _next(reader: asyncio.StreamReader, activity: _Activity) -> bytes:
+    """Return the next bytes; none at the end, or when the whole connection is idle."""
     while True:
         try:
             return await _read(reader)
         except TimeoutError:
-            if pulse.has_stopped:
+            if activity.is_idle:
                 return b""
 
 
@@ -373,7 +376,7 @@ async def _copy(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, entry: Pass, size: int
 ) -> None:
     while size > 0:
-        data = await _read(reader, min(size, _PIECE_BYTES))
+        data = await _read(reader, min(size, _CHUNK_BYTES))
         if not data:
             raise EOFError
         size -= len(data)
@@ -381,8 +384,8 @@ async def _copy(
         await _write(writer, data)
 
 
-async def _first_ends(*both: Coroutine[Any, Any, object]) -> None:
-    tasks = [asyncio.ensure_future(one) for one in both]
+async def _until_first_ends(*coroutines: Coroutine[Any, Any, object]) -> None:
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -396,7 +399,7 @@ async def _read_head(reader: asyncio.StreamReader) -> Head:
         return Head.parse(await reader.readuntil(b"\r\n\r\n"))
 
 
-async def _read(reader: asyncio.StreamReader, size: int = _PIECE_BYTES) -> bytes:
+async def _read(reader: asyncio.StreamReader, size: int = _CHUNK_BYTES) -> bytes:
     async with asyncio.timeout(IDLE_SECONDS):
         return await reader.read(size)
 

@@ -1,4 +1,4 @@
-"""Pages by Chromium: one browser for a run, started by the first page that needs it."""
+"""The renderer: one Chromium for a run, started by the first page that needs it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ingestion_pipeline.pages.browser.chromium import (
 )
 from ingestion_pipeline.pages.browser.document import BrowserLimits, Check
 from ingestion_pipeline.pages.browser.proxy import GuardedProxy
-from ingestion_pipeline.pages.browser.visit import Host, Visit
+from ingestion_pipeline.pages.browser.visit import PageRendering, RenderingContext
 from ingestion_pipeline.pages.http.guard import Guard
 from ingestion_pipeline.pages.visits.rendering import Rendered, RenderingOptions
 from ingestion_pipeline.settings import Settings
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 class BrowserRenderer:
     """Renders pages within one event loop; close it, or use it with `async with`.
 
-    A browser that crashes or falls silent is replaced, and its pages are tried once more.
+    A browser that crashes or hangs is replaced, and its pages are tried once more.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class BrowserRenderer:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Browser, driver and proxy are gone afterwards, even if the closing is cancelled."""
+        """End browser, driver and proxy, even if the closing is cancelled."""
         closing = asyncio.ensure_future(self._close())
         try:
             await asyncio.shield(closing)
@@ -73,7 +73,7 @@ class BrowserRenderer:
     async def render(
         self, url: str, rendering: RenderingOptions, *, check_url: Check | None = None
     ) -> Rendered:
-        """The page after its setup; every failure is a `WorkError`."""
+        """Return the page after its setup; every failure is a `WorkError`."""
         async with self._places:
             for left in reversed(range(_TRIES)):
                 chromium = await self._chromium()
@@ -92,7 +92,7 @@ class BrowserRenderer:
     async def _visit(
         self, chromium: Chromium, url: str, rendering: RenderingOptions, check_url: Check | None
     ) -> Rendered:
-        host = Host(
+        host = RenderingContext(
             chromium=chromium,
             proxy=self._proxy,
             limits=self._limits,
@@ -100,15 +100,15 @@ class BrowserRenderer:
             clock=self._clock,
         )
         try:
-            return await Visit(host, url, rendering, check_url=check_url).run()
+            return await PageRendering(host, url, rendering, check_url=check_url).run()
         except TimeoutError as error:
             if not await chromium.answers():
                 raise BrowserLost("the browser does not answer") from error
-            shown = without_credentials(url)
-            raise Transient(f"{shown} was not shown in time", code="timeout") from error
+            display_url = without_credentials(url)
+            raise Transient(f"{display_url} was not rendered in time", code="timeout") from error
 
     async def _chromium(self) -> Chromium:
-        """The run's browser, started if there is none; all who ask meanwhile get the same one."""
+        """Return the run's browser, started if needed; concurrent callers get the same one."""
         if self._starting is None:
             self._starting = asyncio.ensure_future(self._start())
         starting = self._starting
@@ -148,16 +148,16 @@ class BrowserRenderer:
 
     def _does_not_start(self, program: str, error: Exception) -> Resource:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        said = next((line for line in lines if "sandbox" in line.lower()), lines[0])[:300]
+        reason = next((line for line in lines if "sandbox" in line.lower()), lines[0])[:300]
         return Resource(
-            f"{program} does not start: {said}; `ingest doctor` looks at it, and the setting"
+            f"{program} does not start: {reason}; `ingest doctor` looks at it, and the setting"
             " rendering.sandbox=off helps where a container has no sandbox",
             until=self._clock() + NO_BROWSER_WAIT,
             code="no_browser",
         )
 
     async def _retire(self, chromium: Chromium) -> None:
-        """Close a browser that is of no use; the next page starts another."""
+        """Close an unusable browser; the next page starts another."""
         if self._starting is not None and self._is(self._starting, chromium):
             self._starting = None
             await chromium.aclose()
@@ -171,12 +171,12 @@ class BrowserRenderer:
         starting, self._starting = self._starting, None
         try:
             if starting is not None:
-                with suppress(Exception):  # one that did not start needs no end
+                with suppress(Exception):  # one that did not start needs no closing
                     await (await starting).aclose()
         finally:
             await self._proxy.aclose()
 
 
 def _gave_up(url: str, lost: BrowserLost) -> Transient:
-    shown = without_credentials(url)
-    return Transient(f"{shown}: {lost}, {_TRIES} times", code="browser_crashed")
+    display_url = without_credentials(url)
+    return Transient(f"{display_url}: {lost}, {_TRIES} times", code="browser_crashed")

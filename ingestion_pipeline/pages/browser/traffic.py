@@ -1,4 +1,4 @@
-"""What goes on in one page's context: every request is seen, and most kinds are refused."""
+"""The network traffic of one rendered page: every request is checked, most kinds are refused."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page, Request, Route
 
 SCHEMES = frozenset({"http", "https", "data", "blob", "about"})
-METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST"})  # POST: searches and GraphQL are asked so
+METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST"})  # POST: searches and GraphQL use it
 QUIET_SECONDS = 0.2
 _LOOK_EVERY_SECONDS = 0.02
 _ABORTED = "net::ERR_ABORTED"  # by us, or by the next document
-_NEVER_ENDING = frozenset({"eventsource", "websocket", "ping"})
+_LONG_LIVED = frozenset({"eventsource", "websocket", "ping"})
 
 Break = Callable[[Exception], None]
-"""Ends the visit with an error, once."""
+"""Ends the rendering with an error, once."""
 Fail = Callable[[str], None]
-"""Ends the visit because a document did not come, for a reason in the browser's words."""
+"""Ends the rendering because a document failed to load; takes the browser's reason."""
 
 
 class Traffic:
-    """Routes and listeners of a context with one page; `attach` before anything is opened.
+    """Routes and listeners of a context with one page; call `attach` before opening anything.
 
-    While `led_to` is a list, no document is opened: where the page wanted to go is written down.
+    While `led_to` is a list, no document is opened: its URL is added to the list instead.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Traffic:
         self.led_to: list[str] | None = None
 
     async def attach(self) -> Page:
-        """The context's page, with every guard in place."""
+        """Open the context's page with every guard in place."""
         await self._context.route("**/*", self._route)
         page = self._page = await self._context.new_page()
         page.on("request", self._began)
@@ -70,17 +70,17 @@ class Traffic:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing has been on its way for a moment."""
+        """Whether no request has been open for a moment."""
         now = asyncio.get_running_loop().time()
         return not self._open_requests and now - self._busy_at >= QUIET_SECONDS
 
     async def quiet(self) -> None:
-        """Return when nothing has been on its way for a moment."""
-        while not self.is_quiet:  # noqa: ASYNC110 - quiet is made by time, which no event marks
+        """Return when no request has been open for a moment."""
+        while not self.is_quiet:  # noqa: ASYNC110 - elapsed time has no event
             await asyncio.sleep(_LOOK_EVERY_SECONDS)
 
     async def _watch_documents(self, page: Page) -> None:
-        """Redirects pass no route of playwright's: the protocol below it shows each of them."""
+        """Check every document by the DevTools protocol: playwright's routes miss redirects."""
         session = cast("Session", await self._context.new_cdp_session(page))
         tree = await session.send("Page.getFrameTree")
         window = tree["frameTree"]["frame"]["id"]
@@ -98,18 +98,20 @@ class Traffic:
             {"resourceType": "Document", "requestStage": "Request"},
             {"resourceType": "Document", "requestStage": "Response"},
         ]
-        # Playwright adds client hints that it makes up; without them the user agent stands alone.
+        # Playwright adds invented client hints; this override sends the user agent alone.
         await session.send("Emulation.setUserAgentOverride", {"userAgent": self._user_agent})
         await session.send("Network.enable")
         await session.send("Fetch.enable", {"patterns": stages})
 
     def _judged(self, event: Mapping[str, Any]) -> str | None:
-        """Why the document is refused, in the protocol's words; None if it is not."""
+        """Return why the document is refused, as a protocol error reason; None if it is not."""
         try:
             if "responseErrorReason" in event:
                 return None
             if "responseStatusCode" in event:
-                headers = {one["name"].lower(): one["value"] for one in event["responseHeaders"]}
+                headers = {
+                    header["name"].lower(): header["value"] for header in event["responseHeaders"]
+                }
                 self._document.may_show(event["responseStatusCode"], headers)
             elif self.led_to is not None:
                 self.led_to.append(event["request"]["url"])
@@ -138,7 +140,7 @@ class Traffic:
             await (route.abort("blockedbyclient") if refused else route.continue_())
 
     def _is_of_another_window(self, request: Request) -> bool:
-        """Whether a window that the page opened asks; none of them gets anything."""
+        """Return whether a window that the page opened makes the request; such are refused."""
         try:
             is_ours = request.frame.page == self._page
         except _playwright_error():  # a window that is being opened has no frame yet
@@ -148,7 +150,7 @@ class Traffic:
         return not is_ours
 
     def _began(self, request: Request) -> None:
-        if request.resource_type not in _NEVER_ENDING:
+        if request.resource_type not in _LONG_LIVED:
             self._open_requests.add(request)
         self._busy_at = asyncio.get_running_loop().time()
 
@@ -157,7 +159,7 @@ class Traffic:
         self._busy_at = asyncio.get_running_loop().time()
 
     def _failed(self, request: Request) -> None:
-        """A document that fails leaves an error page of the browser's own, which is no content."""
+        """Fail the rendering if a document fails: the browser's error page is no content."""
         self._ended(request)
         reason = request.failure or ""
         if _ABORTED not in reason and request.is_navigation_request() and self._is_own(request):

@@ -1,4 +1,4 @@
-"""One page in a context of its own, which is gone afterwards: no cookie outlives a page."""
+"""Rendering one page in a browser context of its own, so that no cookie outlives the page."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ JPEG_QUALITY = 70
 _ERROR_PAGE = "chrome-error:"
 _TRIES = 3  # a page that navigates while it is read is read again
 
-# The length instead of the text where it is too much: it would have to cross two pipes first.
+# Returns the length instead of the text if it is too long to transfer.
 _WHOLE = """limit => {
     const root = document.documentElement;
     const html = root ? root.outerHTML : "";
@@ -55,8 +55,8 @@ _HEIGHT = """() => Math.max(
 _log = logging.getLogger(__name__)
 
 
-class Stage:
-    """A page and all that is done with it; failures of playwright's leave as they are."""
+class OpenPage:
+    """An open page and the operations on it; playwright's errors are not converted."""
 
     def __init__(
         self,
@@ -74,13 +74,13 @@ class Stage:
 
     @property
     def shown_url(self) -> str:
-        """The page for messages."""
-        return without_credentials(self._document.asked)
+        """The page's URL for messages."""
+        return without_credentials(self._document.requested_url)
 
     async def show(self) -> None:
-        """Open the page and bring it to where it is read."""
+        """Open the page and execute its setup steps."""
         self._document.begin()
-        await self.page.goto(self._document.asked, wait_until="commit", timeout=0)
+        await self.page.goto(self._document.requested_url, wait_until="commit", timeout=0)
         await self.settle()
         if self._rendering.load_wait_seconds:
             await asyncio.sleep(self._rendering.load_wait_seconds)
@@ -93,7 +93,7 @@ class Stage:
                     await asyncio.sleep(step.seconds)
 
     async def settle(self) -> None:
-        """Return when the page has loaded and is quiet; one that never is, is taken as it is."""
+        """Return when the page has loaded and is quiet, at the latest after the patience limit."""
         await self.page.wait_for_load_state("domcontentloaded", timeout=0)
         with suppress(TimeoutError):
             async with asyncio.timeout(self.limits.patience_seconds):
@@ -104,7 +104,7 @@ class Stage:
                     await self.traffic.quiet()
 
     async def html(self) -> str:
-        """The DOM as it is now, or the part of it that the source asks for."""
+        """Return the DOM as it is now, or the part that the source selects."""
         from playwright.async_api import Error
 
         for left in reversed(range(_TRIES)):
@@ -117,7 +117,7 @@ class Stage:
         raise AssertionError("unreachable")
 
     async def screenshot(self) -> bytes | None:
-        """The page from its top, as JPEG; a page that cannot be pictured is no error."""
+        """Return the page from its top as JPEG; None if that fails."""
         from playwright.async_api import Error
 
         try:
@@ -134,34 +134,34 @@ class Stage:
             return None
 
     async def find(self, selector: str, key: str) -> Locator:
-        """The first element that matches, as soon as there is one."""
+        """Return the first element that matches, as soon as there is one."""
         from playwright.async_api import Error
         from playwright.async_api import TimeoutError as Late
 
-        found = self.page.locator(f"css={selector}").first
+        locator = self.page.locator(f"css={selector}").first
         try:
-            await found.wait_for(state="attached", timeout=self.limits.patience_seconds * 1_000)
+            await locator.wait_for(state="attached", timeout=self.limits.patience_seconds * 1_000)
         except Late:
             raise self.wrong(f"nothing matches {selector!r}", key, "selector") from None
         except Error as error:
             if "selector" not in str(error):
                 raise
             raise self.wrong(f"{selector!r} is no CSS selector", key, "selector") from None
-        return found
+        return locator
 
-    def wrong(self, said: str, key: str, code: str) -> Permanent:
-        """The page is not as the source's config says."""
-        return Permanent(f"{self.shown_url}: {said}; correct {key} in its config", code=code)
+    def wrong(self, problem: str, key: str, code: str) -> Permanent:
+        """Return the failure of a page that does not match the source's config."""
+        return Permanent(f"{self.shown_url}: {problem}; correct {key} in its config", code=code)
 
     async def _click(self, selector: str, key: str) -> None:
         from playwright.async_api import TimeoutError as Late
 
-        found = await self.find(selector, key)
+        locator = await self.find(selector, key)
         try:
-            await found.click(timeout=self.limits.patience_seconds * 1_000)
+            await locator.click(timeout=self.limits.patience_seconds * 1_000)
         except Late:
-            said = f"{selector!r} is there but cannot be clicked: hidden, covered or disabled"
-            raise self.wrong(said, key, "selector") from None
+            problem = f"{selector!r} is there but cannot be clicked: hidden, covered or disabled"
+            raise self.wrong(problem, key, "selector") from None
 
     async def _read(self) -> object:
         if self.page.url.startswith(_ERROR_PAGE):
@@ -188,11 +188,11 @@ class Stage:
 
 
 _KEY = "click_discovery.selector"
-_NOTHING_SECONDS = 1.0  # after a click without any effect; a slower one shows by its requests
+_NOTHING_SECONDS = 1.0  # wait after a click without effect; slower effects have open requests
 _LOOK_EVERY_SECONDS = 0.02
 _CLICK_SECONDS = 2.0
 
-# What a person would take for clickable, innermost first; what is not shown does not count.
+# Elements that look clickable to a person, innermost first; hidden ones do not count.
 _CLICKABLES = """container => {
     const named = "a, button, summary, [role=button], [role=link], [role=tab], [onclick]," +
         " input[type=button], input[type=submit]";
@@ -211,101 +211,103 @@ _CLICKABLES = """container => {
 }"""
 
 
-async def discover(stage: Stage, asked: ClickDiscovery) -> tuple[str, ...]:
-    """Every address that a click inside the container leads to, once, in page order."""
-    start = stage.page.url
-    count = await _count(stage, asked)
-    found: dict[str, None] = {}
-    stage.traffic.led_to = []
+async def discover(open_page: OpenPage, options: ClickDiscovery) -> tuple[str, ...]:
+    """Return every URL that a click inside the container leads to, once, in page order."""
+    start = open_page.page.url
+    count = await _count(open_page, options)
+    urls: dict[str, None] = {}
+    open_page.traffic.led_to = []
     for index in range(count):
-        element = await _clickable(stage, asked, index)
-        if element is None:  # fewer than before: the last click has changed the page
-            await _restore(stage, asked, start, count)
-            element = await _clickable(stage, asked, index)
+        element = await _clickable(open_page, options, index)
+        if element is None:  # fewer than before: the last click changed the page
+            await _restore(open_page, options, start, count)
+            element = await _clickable(open_page, options, index)
         if element is None:
             continue
-        for url in await _click(stage, element, asked.wait_seconds, start):
-            found[url] = None
-        if stage.page.url != start and index + 1 < count:
-            await _restore(stage, asked, start, count)
-    found.pop(start, None)
-    return tuple(found)
+        for url in await _click(open_page, element, options.wait_seconds, start):
+            urls[url] = None
+        if open_page.page.url != start and index + 1 < count:
+            await _restore(open_page, options, start, count)
+    urls.pop(start, None)
+    return tuple(urls)
 
 
-async def _count(stage: Stage, asked: ClickDiscovery) -> int:
-    count = await _count_now(stage, asked)
-    if count > asked.limit:
+async def _count(open_page: OpenPage, options: ClickDiscovery) -> int:
+    count = await _count_now(open_page, options)
+    if count > options.limit:
         raise Permanent(
-            f"{stage.shown_url}: {asked.selector!r} holds {count} clickable elements, more than"
-            f" {asked.limit}; narrow {_KEY}, or raise click_discovery.limit",
+            f"{open_page.shown_url}: {options.selector!r} holds {count} clickable elements, more"
+            f" than {options.limit}; narrow {_KEY}, or raise click_discovery.limit",
             code="too_many_clickables",
         )
     if count == 0:
-        said = f"nothing inside {asked.selector!r} can be clicked"
-        raise stage.wrong(said, _KEY, "selector")
+        problem = f"nothing inside {options.selector!r} can be clicked"
+        raise open_page.wrong(problem, _KEY, "selector")
     return count
 
 
-async def _count_now(stage: Stage, asked: ClickDiscovery) -> int:
-    container = await stage.find(asked.selector, _KEY)
+async def _count_now(open_page: OpenPage, options: ClickDiscovery) -> int:
+    container = await open_page.find(options.selector, _KEY)
     return int(await container.evaluate(f"one => ({_CLICKABLES})(one).length"))
 
 
-async def _clickable(stage: Stage, asked: ClickDiscovery, index: int) -> ElementHandle | None:
-    container = await stage.find(asked.selector, _KEY)
+async def _clickable(
+    open_page: OpenPage, options: ClickDiscovery, index: int
+) -> ElementHandle | None:
+    container = await open_page.find(options.selector, _KEY)
     handle = await container.evaluate_handle(f"(one, index) => ({_CLICKABLES})(one)[index]", index)
     return handle.as_element()
 
 
 async def _click(
-    stage: Stage, element: ElementHandle, wait_seconds: float, start: str
+    open_page: OpenPage, element: ElementHandle, wait_seconds: float, start: str
 ) -> list[str]:
-    """Where the click leads: a document, another window, or another address of this page."""
+    """Return where the click leads: a document, another window, or another URL of this page."""
     from playwright.async_api import Error
 
-    led_to = stage.traffic.led_to = []
+    led_to = open_page.traffic.led_to = []
     try:
         await element.click(timeout=_CLICK_SECONDS * 1_000, no_wait_after=True)
-    except Error:  # covered by something: the page's own listeners hear this one all the same
+    except Error:  # covered by something: a scripted click still reaches the page's listeners
         with suppress(Error):
             await element.evaluate("one => one.click()")
     with suppress(TimeoutError):
         async with asyncio.timeout(wait_seconds):
-            await _something(stage, led_to, start)
-    wanted = [*led_to, stage.page.url]
-    return [url for one in wanted if (url := _usable(start, one)) is not None]
+            await _wait_for_effect(open_page, led_to, start)
+    addresses = [*led_to, open_page.page.url]
+    return [url for address in addresses if (url := _usable(start, address)) is not None]
 
 
-async def _something(stage: Stage, led_to: list[str], start: str) -> None:
-    """Return when the click has led somewhere, or when nothing is on its way that could."""
+async def _wait_for_effect(open_page: OpenPage, led_to: list[str], start: str) -> None:
+    """Return when the click has led somewhere, or when nothing is loading that could."""
     now = asyncio.get_running_loop().time
     since = now()
-    while not led_to and stage.page.url == start:
-        if now() - since >= _NOTHING_SECONDS and stage.traffic.is_quiet:
+    while not led_to and open_page.page.url == start:
+        if now() - since >= _NOTHING_SECONDS and open_page.traffic.is_quiet:
             return
         await asyncio.sleep(_LOOK_EVERY_SECONDS)
 
 
-async def _restore(stage: Stage, asked: ClickDiscovery, start: str, count: int) -> None:
-    """The page as it was before the clicks: by going back, else by opening it again."""
+async def _restore(open_page: OpenPage, options: ClickDiscovery, start: str, count: int) -> None:
+    """Restore the page as it was before the clicks: by going back, else by opening it again."""
     from playwright.async_api import Error
 
-    if stage.page.url != start:
+    if open_page.page.url != start:
         with suppress(Error, TimeoutError):
             async with asyncio.timeout(_CLICK_SECONDS):
-                await stage.page.evaluate("() => history.back()")
-                while stage.page.url != start:  # noqa: ASYNC110 - playwright has no event of it
+                await open_page.page.evaluate("() => history.back()")
+                while open_page.page.url != start:  # noqa: ASYNC110 - playwright has no event for it
                     await asyncio.sleep(_LOOK_EVERY_SECONDS)
-                await stage.traffic.quiet()
-        if stage.page.url == start and await _count_now(stage, asked) == count:
+                await open_page.traffic.quiet()
+        if open_page.page.url == start and await _count_now(open_page, options) == count:
             return
-    stage.traffic.led_to = None
-    await stage.show()
-    stage.traffic.led_to = []
+    open_page.traffic.led_to = None
+    await open_page.show()
+    open_page.traffic.led_to = []
 
 
 def _usable(start: str, url: str) -> str | None:
-    """An address that can be fetched; `mailto:` and the like lead nowhere."""
+    """Return a URL that can be fetched; None for `mailto:` and the like."""
     try:
         wire_url(url)
     except WorkError:
@@ -319,8 +321,8 @@ _LOST = re.compile(r"crash|has been closed|target closed|connection closed", re.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    """Who a page is a guest of, and by which rules."""
+class RenderingContext:
+    """What a rendering needs: browser, proxy, limits, user agent and clock."""
 
     chromium: Chromium
     proxy: GuardedProxy
@@ -329,17 +331,22 @@ class Host:
     clock: Callable[[], datetime]
 
 
-class Visit:
-    """Renders one page once; `BrowserLost` means that another browser may do better."""
+class PageRendering:
+    """Renders one page once; `BrowserLost` means that another browser may succeed."""
 
     def __init__(
-        self, host: Host, url: str, rendering: RenderingOptions, *, check_url: Check | None
+        self,
+        host: RenderingContext,
+        url: str,
+        rendering: RenderingOptions,
+        *,
+        check_url: Check | None,
     ) -> None:
         self._host = host
         self._url = url
         self._rendering = rendering
         self._document = Document(url, host.limits, check_url=check_url, clock=host.clock)
-        own = exempt_hosts()  # the source's; else the page's
+        own = exempt_hosts()  # those of the source; else only the page's host is exempt
         self._pass = Pass(
             max_bytes=host.limits.max_bytes,
             on_too_much=self._too_much,
@@ -348,21 +355,21 @@ class Visit:
         self._broken: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> Rendered:
-        """The page, or why there is none; a `TimeoutError` if it took too long."""
+        """Return the rendered page; raise `TimeoutError` if it took too long."""
         from playwright.async_api import Error
 
         try:
             with self._host.proxy.admitting(self._pass):
                 async with asyncio.timeout(self._allowed_seconds()) as deadline:
-                    return await self._unless_broken(self._guest(deadline))
+                    return await self._unless_broken(self._in_own_context(deadline))
         except Error as error:
             raise self._classified(str(error)) from error
 
     def _allowed_seconds(self) -> float:
-        waits = sum(one.seconds for one in self._rendering.setup if isinstance(one, RenderWait))
+        waits = sum(step.seconds for step in self._rendering.setup if isinstance(step, RenderWait))
         return self._host.limits.deadline_seconds + self._rendering.load_wait_seconds + waits
 
-    async def _guest(self, deadline: asyncio.Timeout) -> Rendered:
+    async def _in_own_context(self, deadline: asyncio.Timeout) -> Rendered:
         context = await self._context()
         try:
             return await self._rendered(context, deadline)
@@ -395,29 +402,29 @@ class Visit:
             user_agent=self._host.user_agent,
         )
         page = await traffic.attach()
-        stage = Stage(page, traffic, self._document, self._rendering, limits)
-        await stage.show()
-        html = await stage.html()
+        open_page = OpenPage(page, traffic, self._document, self._rendering, limits)
+        await open_page.show()
+        html = await open_page.html()
         final_url, status = page.url, self._document.status_code
-        screenshot = await stage.screenshot() if self._rendering.screenshot else None
+        screenshot = await open_page.screenshot() if self._rendering.screenshot else None
         discovered: tuple[str, ...] = ()
         if self._rendering.discovery is not None:
             loop = asyncio.get_running_loop()
             deadline.reschedule(loop.time() + limits.discovery_seconds)
-            discovered = await discover(stage, self._rendering.discovery)
+            discovered = await discover(open_page, self._rendering.discovery)
         fetched = Fetched(
             url=self._url,
             final_url=final_url,
             status_code=status,
             body=html.encode("utf-8", "replace"),
             content_type="text/html; charset=utf-8",
-            etag=None,  # a validator belongs to the bytes of the server, and these are not they
+            etag=None,  # validators belong to the bytes that the server sent
             last_modified=None,
         )
         return Rendered(page=fetched, screenshot=screenshot, discovered=discovered)
 
     async def _unless_broken(self, work: Coroutine[Any, Any, T]) -> T:
-        """The work's result; what breaks the visit wins over the errors that follow from it."""
+        """Return the result of the work; what broke the rendering wins over errors that follow."""
         task = asyncio.ensure_future(work)
         try:
             await asyncio.wait({task, self._broken}, return_when=asyncio.FIRST_COMPLETED)
@@ -435,7 +442,7 @@ class Visit:
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await context.close()
-        except Exception:  # a browser that does not let go of a page is killed
+        except Exception:  # a browser that cannot close a page is killed
             self._host.chromium.kill()
 
     def _break_off(self, error: Exception) -> None:
@@ -445,20 +452,20 @@ class Visit:
     def _too_much(self) -> None:
         self._break_off(self._document.too_large(self._host.limits.max_bytes))
 
-    def _classified(self, said: str) -> Exception:
-        shown = without_credentials(self._url)
-        said = said.partition("\n")[0][:300]
-        net = _NET_ERROR.search(said)
-        if net is None and _LOST.search(said):
-            return BrowserLost(said)
-        if (known := self._proxys_word()) is not None:
-            return known
+    def _classified(self, message: str) -> Exception:
+        display_url = without_credentials(self._url)
+        message = message.partition("\n")[0][:300]
+        net = _NET_ERROR.search(message)
+        if net is None and _LOST.search(message):
+            return BrowserLost(message)
+        if (proxy_error := self._proxy_error()) is not None:
+            return proxy_error
         if net is None:
-            return Transient(f"{shown}: {said}", code="browser")
-        return _net_error(net[1], shown)
+            return Transient(f"{display_url}: {message}", code="browser")
+        return _net_error(net[1], display_url)
 
-    def _proxys_word(self) -> WorkError | None:
-        """Why the proxy did not reach the host of the document; it knows more than the browser."""
+    def _proxy_error(self) -> WorkError | None:
+        """Return why the proxy did not reach the document's host; more precise than the browser."""
         with suppress(ValueError):
             parts = urlsplit(self._document.url)
             port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -466,13 +473,13 @@ class Visit:
         return None
 
 
-def _net_error(name: str, shown: str) -> WorkError:
+def _net_error(name: str, display_url: str) -> WorkError:
     match name:
         case _ if name.startswith("ERR_CERT_"):
-            return Permanent(f"{shown}: {name}; its certificate must be renewed", code="tls")
+            return Permanent(f"{display_url}: {name}; its certificate must be renewed", code="tls")
         case "ERR_UNSAFE_PORT" | "ERR_INVALID_URL" | "ERR_DISALLOWED_URL_SCHEME":
-            return Permanent(f"{shown}: a browser does not open it ({name})", code="bad_url")
+            return Permanent(f"{display_url}: a browser does not open it ({name})", code="bad_url")
         case "ERR_TOO_MANY_REDIRECTS" | "ERR_UNSAFE_REDIRECT":
-            return Permanent(f"{shown}: {name}", code="redirects")
+            return Permanent(f"{display_url}: {name}", code="redirects")
         case _:
-            return Transient(f"{shown}: {name}", code="connection")
+            return Transient(f"{display_url}: {name}", code="connection")

@@ -1,4 +1,4 @@
-"""The pages that were seen: kept as snapshots, known by them at the next visit, read from them."""
+"""The archive of crawled pages: storing them, and finding them as snapshots."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from datetime import datetime
 from sqlalchemy import Connection, RowMapping, select
 
 from ingestion_pipeline.pages.content.snapshots import (
-    KeptPage,
-    keep_pages,
+    SnapshotRow,
     known_pages,
     renew_pages,
     store_pages,
+    write_page_snapshots,
 )
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.pages.visits.page import CrawledPage, KnownPage, NewPage, SamePage
@@ -25,35 +25,37 @@ from ingestion_pipeline.store.tables import snapshots
 
 
 class SnapshotArchive:
-    """Rows of `snapshots`, and their objects in the content store."""
+    """Rows of `snapshots` and their objects in the content store."""
 
     def __init__(self, store: Store, content: ContentStore, run_id: str | None = None) -> None:
         self._store = store
         self._content = content
         self._run_id = run_id
 
-    def known(self, connection: Connection, urls: Collection[str]) -> Mapping[str, KnownPage]:
-        """What the newest snapshot of each URL left; not those never seen, or lost on disk."""
+    def known_pages(self, connection: Connection, urls: Collection[str]) -> Mapping[str, KnownPage]:
+        """Return the newest snapshot of each URL that has one whose objects are all on disk."""
         return known_pages(connection, urls, self._content)
 
-    def store(self, pages: Sequence[tuple[str, NewPage]], *, now: datetime) -> Sequence[KeptPage]:
-        """Every form of every (source, page) is on disk; the answer is what `keep` takes."""
+    def store(
+        self, pages: Sequence[tuple[str, NewPage]], *, now: datetime
+    ) -> Sequence[SnapshotRow]:
+        """Write every form of every (source, page) to disk; return what `keep` takes."""
         return store_pages(self._content, pages, now=now, run_id=self._run_id)
 
     def keep(
-        self, connection: Connection, kept: Sequence[KeptPage], *, now: datetime
+        self, connection: Connection, stored_pages: Sequence[SnapshotRow], *, now: datetime
     ) -> Sequence[int]:
-        """Each is a snapshot; their ids, in the same order."""
-        return keep_pages(connection, kept, now=now)
+        """Write a snapshot of each stored page; return the ids in the same order."""
+        return write_page_snapshots(connection, stored_pages, now=now)
 
     def renew(self, connection: Connection, pages: Collection[SamePage]) -> None:
-        """What says the same by other validators will be recognised by these."""
+        """Store the new validators of unchanged pages."""
         renew_pages(connection, pages)
 
-    def stored(self, known: KnownPage) -> CrawledPage:
-        """The page as it was kept; its links are at hand if the body alone does not tell them."""
+    def stored(self, known_page: KnownPage) -> CrawledPage:
+        """Return the page as stored, with links that clicks discovered if there are any."""
         with self._store.read() as connection:
-            query = select(snapshots).where(snapshots.c.id == known.snapshot_id)
+            query = select(snapshots).where(snapshots.c.id == known_page.snapshot_id)
             row = connection.execute(query).one()
         page = CrawledPage(
             url=row.final_url or row.url,
@@ -81,15 +83,15 @@ _SHOWN = (
 )
 
 
-def dead_letter_snapshots(connection: Connection, letter: RowMapping) -> list[RowMapping]:
-    """Those the letter names; else the newest of its address, which may be older than the failure.
+def dead_letter_snapshots(connection: Connection, dead_letter: RowMapping) -> list[RowMapping]:
+    """Return the snapshots that the dead letter names, else the newest of its URL.
 
-    None where nothing of it was ever stored, or retention has taken it.
+    That one may be older than the failure. None where nothing was stored, or retention deleted it.
     """
-    payload = letter["payload"]
+    payload = dead_letter["payload"]
     query = select(*_SHOWN).order_by(snapshots.c.fetched_at.desc(), snapshots.c.id.desc())
     if named := payload.get("snapshots"):
         return list(connection.execute(query.where(snapshots.c.id.in_(named))).mappings())
-    query = query.where(snapshots.c.source_id == letter["source_id"])
+    query = query.where(snapshots.c.source_id == dead_letter["source_id"])
     query = query.where(snapshots.c.url == payload.get("url")).limit(1)
     return list(connection.execute(query).mappings())

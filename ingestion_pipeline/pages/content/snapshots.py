@@ -1,9 +1,9 @@
-"""Which pages said something: a row per address and content, pointing into the content store.
+"""Snapshots: a row per URL and content, whose objects are in the content store.
 
-Two kinds of rows live here. A *page* (`keep_pages`) is hashed by its cleaned text, and has objects
-for body, text, Markdown and picture. A *listing* (`keep_snapshots`) is hashed by its body, which is
-its only object; its source recognises it by its own hash. Both are one row per URL and content
-hash, however often that content comes back: `fetched_at` is when it last did.
+There are two kinds of rows. A *page* (`write_page_snapshots`) is hashed by its cleaned text, and
+has objects for body, text, Markdown and screenshot. A page of a *feed* (`write_feed_snapshots`) is
+hashed by its body, its only object; its source recognises the feed by a hash of its own. Both are
+one row per URL and content hash, however often that content returns: `fetched_at` is the last time.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _OBJECTS = ("content_hash", *_FORMS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptPage:
+class SnapshotRow:
     """A page whose objects are in the content store, ready to become a row."""
 
     url: str
@@ -92,7 +92,7 @@ _TYPES: Mapping[str, TypeEngine[Any]] = {
     "discovered": Json,
 }
 _COLUMNS: Mapping[str, TypeEngine[Any]] = {
-    one.name: _TYPES.get(one.name, Text()) for one in fields(KeptPage)
+    field.name: _TYPES.get(field.name, Text()) for field in fields(SnapshotRow)
 } | {"url_key": String(64)}
 
 
@@ -102,14 +102,14 @@ def store_pages(
     *,
     now: datetime,
     run_id: str | None = None,
-) -> list[KeptPage]:
-    """Every form of every (source, page) is on disk; a disk that takes no more is `Fatal`."""
+) -> list[SnapshotRow]:
+    """Write every form of every (source, page) to disk; a full disk is `Fatal`."""
     forms = [_forms(page) for _, page in pages]
     with storage_errors_fatal():
-        groups = ([one for one in of_page if one is not None] for of_page in forms)
+        groups = ([form for form in of_page if form is not None] for of_page in forms)
         put = [iter(group) for group in content.put_together(groups)]
     names = [
-        [None if one is None else next(group) for one in of_page]
+        [None if form is None else next(group) for form in of_page]
         for of_page, group in zip(forms, put, strict=True)
     ]
     return [
@@ -119,8 +119,8 @@ def store_pages(
 
 
 def _forms(page: NewPage) -> tuple[bytes | Named | None, ...]:
-    """Body, text, Markdown, picture; the last two only if there are any."""
-    # What was served has been hashed when it came; what a browser made of it has not.
+    """Return body, text, Markdown and screenshot; the last two only if there are any."""
+    # The served body was hashed on arrival; a rendered one was not.
     body = page.body if page.is_rendered else (page.served_hash, page.body)
     return body, page.text, page.markdown or None, page.screenshot or None
 
@@ -132,9 +132,9 @@ def _stored(
     now: datetime,
     source_id: str | None,
     run_id: str | None,
-) -> KeptPage:
+) -> SnapshotRow:
     body_hash, text_hash, markdown_hash, screenshot_hash = names
-    return KeptPage(
+    return SnapshotRow(
         source_id=source_id,
         run_id=run_id,
         url=without_secrets(page.url),
@@ -159,30 +159,34 @@ def _stored(
     )
 
 
-def keep_pages(connection: Connection, pages: Sequence[KeptPage], *, now: datetime) -> list[int]:
-    """Each page has its snapshot, in one statement; the ids, in the order of the pages.
+def write_page_snapshots(
+    connection: Connection, pages: Sequence[SnapshotRow], *, now: datetime
+) -> list[int]:
+    """Write the snapshots of the pages in one statement; return the ids in the same order.
 
-    Content that an address had before gets its row back: it is the newest one again.
+    Content that a URL had before updates its row, which becomes the newest again.
     """
     rows = {_key(page): page for page in pages}
     if not rows:
         return []
     values = [(*_values(page), key[0]) for key, page in rows.items()]
-    given = row_source(connection, _COLUMNS, values, "given")
-    found = select(*given.c, literal(now, UtcDateTime())).where(true())  # SQLite wants a WHERE
+    input_rows = row_source(connection, _COLUMNS, values, "given")
+    # SQLite needs a WHERE before ON CONFLICT.
+    input_query = select(*input_rows.c, literal(now, UtcDateTime())).where(true())
     statement = insert_into(connection, snapshots).from_select(
-        [*_COLUMNS, "fetched_at"], found.order_by(given.c.url_key, given.c.content_hash)
+        [*_COLUMNS, "fetched_at"],
+        input_query.order_by(input_rows.c.url_key, input_rows.c.content_hash),
     )
     renewed = [name for name in (*_COLUMNS, "fetched_at") if name not in _IDENTITY]
-    kept = statement.on_conflict_do_update(
+    upsert = statement.on_conflict_do_update(
         index_elements=["url_key", "content_hash"],
         set_={name: statement.excluded[name] for name in renewed},
     ).returning(snapshots.c.url_key, snapshots.c.content_hash, snapshots.c.id)
-    ids = {(key, content): id_ for key, content, id_ in connection.execute(kept)}
+    ids = {(key, content): id_ for key, content, id_ in connection.execute(upsert)}
     return [ids[_key(page)] for page in pages]
 
 
-def keep_snapshots(
+def write_feed_snapshots(
     connection: Connection,
     pages: Collection[tuple[str, PageRef]],
     *,
@@ -190,9 +194,9 @@ def keep_snapshots(
     failure: str | None = None,
     run_id: str | None = None,
 ) -> list[int]:
-    """Each page of a listing has its snapshot, whose id is told; with `failure` it was not read."""
+    """Write the snapshots of feed pages; return the ids. `failure` marks pages not parsed."""
     listed = [
-        KeptPage(
+        SnapshotRow(
             source_id=source_id,
             served_hash=page.content_hash,
             body_hash=page.content_hash,
@@ -208,17 +212,17 @@ def keep_snapshots(
         )
         for source_id, page in pages
     ]
-    return keep_pages(connection, listed, now=now)
+    return write_page_snapshots(connection, listed, now=now)
 
 
 def known_pages(
     connection: Connection, urls: Collection[str], content: ContentStore
 ) -> dict[str, KnownPage]:
-    """What is known of those of these pages that were kept before: their newest snapshots.
+    """Return the newest snapshots of these URLs, for those that have one.
 
-    A page whose objects are no longer all there is not known: it must be got whole again.
+    A page whose objects are not all on disk is left out: it must be fetched whole again.
     """
-    names = [one.name for one in fields(KnownPage) if one.name != "snapshot_id"]
+    names = [field.name for field in fields(KnownPage) if field.name != "snapshot_id"]
     columns = [snapshots.c[name] for name in (*names, *_FORMS)]
     query = (
         select(snapshots.c.url, snapshots.c.id.label("snapshot_id"), *columns)
@@ -235,7 +239,7 @@ def known_pages(
 
 
 def renew_pages(connection: Connection, pages: Collection[SamePage]) -> int:
-    """Pages that say the same, but by other validators: these are kept. How many there were."""
+    """Store the new validators of unchanged pages; return how many differed."""
     columns = {
         "id": Id,
         "etag": Text(),
@@ -243,40 +247,49 @@ def renew_pages(connection: Connection, pages: Collection[SamePage]) -> int:
         "served_hash": String(64),
         "rendered_at": UtcDateTime(),
     }
-    rows = [(page.known.snapshot_id, *_validators(page)) for page in pages if _is_renewed(page)]
+    rows = [
+        (page.known_page.snapshot_id, *_validators(page)) for page in pages if _is_renewed(page)
+    ]
     if rows:
         lock_rows(connection, snapshots.c.id, [row[0] for row in rows])
-        given = row_source(connection, columns, rows, "given")
+        input_rows = row_source(connection, columns, rows, "given")
         connection.execute(
             update(snapshots)
-            .where(snapshots.c.id == given.c.id)
-            .values({name: given.c[name] for name in columns if name != "id"})
+            .where(snapshots.c.id == input_rows.c.id)
+            .values({name: input_rows.c[name] for name in columns if name != "id"})
         )
     return len(rows)
 
 
 def objects_of_snapshots(connection: Connection) -> set[str | None]:
-    """Every object that some snapshot points at."""
-    kept: set[str | None] = set()
+    """Return the hash of every object that a snapshot refers to."""
+    hashes: set[str | None] = set()
     for name in _OBJECTS:
-        kept |= set(connection.execute(select(snapshots.c[name]).distinct()).scalars())
-    return kept
+        hashes |= set(connection.execute(select(snapshots.c[name]).distinct()).scalars())
+    return hashes
 
 
 def _is_renewed(page: SamePage) -> bool:
-    known = page.known
-    kept = (known.etag, known.last_modified, known.served_hash, known.rendered_at)
-    return _validators(page) != kept
+    known_page = page.known_page
+    stored = (
+        known_page.etag,
+        known_page.last_modified,
+        known_page.served_hash,
+        known_page.rendered_at,
+    )
+    return _validators(page) != stored
 
 
 def _validators(page: SamePage) -> tuple[Any, ...]:
     return page.etag, page.last_modified, page.served_hash, page.rendered_at
 
 
-_values: Callable[[KeptPage], tuple[Any, ...]] = attrgetter(*[one.name for one in fields(KeptPage)])
+_values: Callable[[SnapshotRow], tuple[Any, ...]] = attrgetter(
+    *[field.name for field in fields(SnapshotRow)]
+)
 
 
-def _key(page: KeptPage) -> tuple[str, str]:
+def _key(page: SnapshotRow) -> tuple[str, str]:
     return _url_key(page.url), page.content_hash
 
 

@@ -1,4 +1,4 @@
-"""What a file of the content store looks like inside: one body, or several behind an index."""
+"""The content store: compressed bodies in files named by their SHA-256."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ import zstandard
 
 from ingestion_pipeline.tasks.errors import FATAL_ERRNOS, Fatal, Permanent, Transient
 
-# A file where a folder should be, a limit on the size of files: it would be so for any object. One
-# that alone cannot be read (EACCES, EISDIR, EIO) is its poll's trouble, not the run's.
+# A file where a folder should be, or a limit on file sizes, would fail every object. An object
+# that alone cannot be read (EACCES, EISDIR, EIO) fails its poll, not the run.
 _BROKEN_STORE = FATAL_ERRNOS | {errno.EEXIST, errno.ENOTDIR, errno.EFBIG}
 
 
 @contextmanager
 def storage_errors_fatal() -> Generator[None]:
-    """A disk of ours that is full, read-only or no folder is fatal, never a source's fault."""
+    """Make errors of the disk (full, read-only, no folder) fatal: no source is at fault."""
     try:
         yield
     except OSError as error:
@@ -40,9 +40,9 @@ def storage_errors_fatal() -> Generator[None]:
         raise Fatal(f"the content store does not work: {error}", code="storage") from error
 
 
-_LARGEST = 1 << 30  # nothing larger was ever put; a damaged header may claim it
-# What a file of several bodies begins with, in a frame that zstd skips (RFC 8878, 3.1.2): the hash
-# and the length of each. They are one frame, since the forms of a page have most words in common.
+_LARGEST = 1 << 30  # nothing larger is ever stored; a damaged header may claim it
+# A file of several bodies starts with the hash and length of each, in a frame that zstd skips
+# (RFC 8878, 3.1.2). The bodies are one frame, since the forms of a page share most words.
 _INDEX = struct.Struct("<II")
 _INDEX_MAGIC = 0x184D2A50
 _ENTRY = struct.Struct("<32sQ")
@@ -51,18 +51,18 @@ Named = tuple[str, bytes]  # a body, after its hash
 
 
 def packed_index(group: Sequence[Named]) -> bytes:
-    """What stands before the frame of these bodies."""
+    """Return the index that precedes the frame of these bodies."""
     entries = [_ENTRY.pack(bytes.fromhex(name), len(body)) for name, body in group]
     return _INDEX.pack(_INDEX_MAGIC, len(entries) * _ENTRY.size) + b"".join(entries)
 
 
-def bodies_in(stored: bytes, wanted: Collection[str]) -> Iterator[bytes]:
-    """What a file holds that may be wanted, up to where it is damaged."""
+def bodies_in(stored: bytes, names: Collection[str]) -> Iterator[bytes]:
+    """Yield the bodies of a file that may be among `names`, up to where it is damaged."""
     try:
         if stored.startswith(zstandard.FRAME_HEADER):
             yield from _frames(stored)
         elif stored.startswith(_INDEX_MAGIC.to_bytes(4, "little")):
-            yield from _indexed(stored, wanted)
+            yield from _indexed(stored, names)
         else:  # written by the first releases
             yield zlib.decompress(stored)
     except (zlib.error, zstandard.ZstdError, struct.error):
@@ -77,14 +77,14 @@ def _frames(stored: bytes) -> Iterator[bytes]:
         stored = frame.unused_data
 
 
-def _indexed(stored: bytes, wanted: Collection[str]) -> Iterator[bytes]:
-    """Unpacked as far as the last one that is wanted."""
+def _indexed(stored: bytes, names: Collection[str]) -> Iterator[bytes]:
+    """Yield the requested bodies, unpacking no further than the last of them."""
     _, size = _INDEX.unpack_from(stored)
     first = _INDEX.size + size
     places: list[slice] = []
     start = 0
     for digest, length in _ENTRY.iter_unpack(stored[_INDEX.size : first]):
-        if digest.hex() in wanted:
+        if digest.hex() in names:
             places.append(slice(start, start + length))
         start += length
     frame = stored[first:]
@@ -94,17 +94,17 @@ def _indexed(stored: bytes, wanted: Collection[str]) -> Iterator[bytes]:
         yield from (unpacked[place] for place in places)
 
 
-# From here on one call for the whole file system takes less than one for each file: with 250 files
-# on ext4 a tenth of the CPU time and of the time waited, since the journal is written once.
+# From this number on, one call for the file system is cheaper than one for each file: with 250
+# files on ext4 a tenth of CPU and waiting time, since the journal is written once.
 MANY = 16
-_REPORTS_ERRORS = (5, 8)  # before this Linux `syncfs` said nothing of a write that failed
+_REPORTS_ERRORS = (5, 8)  # before this Linux `syncfs` did not report failed writes
 
 Sync = Callable[[Iterable[str]], None]
-"""Returns when these files or folders are durable; an `OSError` if they cannot be."""
+"""Returns when these files or folders are on disk; raises `OSError` if they cannot be."""
 
 
 def sync_each(paths: Iterable[str]) -> None:
-    """One after the other: files and folders alike."""
+    """Sync one after the other, files and folders alike."""
     for path in paths:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -113,8 +113,8 @@ def sync_each(paths: Iterable[str]) -> None:
             os.close(handle)
 
 
-def sync_all_at_once(root: Path, _: Iterable[str]) -> None:
-    """Everything on the file system of `root`, and so all that was written below it."""
+def sync_file_system(root: Path, _: Iterable[str]) -> None:
+    """Sync the whole file system of `root`, and so everything below it."""
     handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if _libc().syncfs(handle) != 0:
@@ -125,8 +125,8 @@ def sync_all_at_once(root: Path, _: Iterable[str]) -> None:
 
 
 @cache
-def can_sync_all_at_once() -> bool:
-    """Whether this system has such a call that tells of failures."""
+def can_sync_file_system() -> bool:
+    """Return whether this system has a `syncfs` that reports failures."""
     if sys.platform != "linux" or not hasattr(_libc(), "syncfs"):
         return False
     release = re.match(r"([0-9]+)\.([0-9]+)", os.uname().release)
@@ -140,10 +140,10 @@ def _libc() -> ctypes.CDLL:
 
 _NAME = re.compile(r"[0-9a-f]{64}")
 _LEVEL = 1  # of zstd: real pages shrink to 23 %; level 3 takes half again as long for one more
-# Where objects are written first. ext4 takes ten times as long to make a file in a folder of which
-# it has made no other just now; to move one there takes nothing. `prune` looks into it, too.
+# The folder where objects are written first. On ext4 creating a file takes ten times as long in a
+# folder not just used; moving it there costs nothing. `prune` covers this folder, too.
 _NEW = "in"
-_ONE_NAME_ALONE = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+_NO_HARD_LINK = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Written = tuple[str, list[str]]  # where objects were written, and the places where they belong
@@ -154,46 +154,46 @@ class ContentStore:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        # A name that no other store writes to, whatever its process: files are opened by it alone.
+        # A prefix unique to this instance: no other process opens its temporary files.
         self._mark = uuid4().hex
         self._numbers = count()
         self._threads = local()
 
-    def put(self, body: bytes, *, durably: bool = True) -> str:
-        """The body is on disk when this returns; the answer is the SHA-256 of the raw body.
+    def put(self, body: bytes, *, fsync: bool = True) -> str:
+        """Write the body to disk; return the SHA-256 of the raw body.
 
-        What can be made again need not be written durably: after a power cut `get` may miss it.
+        What can be made again may be written without `fsync`: after a power cut `get` may miss it.
         """
-        return self.put_many([body], durably=durably)[0]
+        return self.put_many([body], fsync=fsync)[0]
 
-    def put_many(self, bodies: Iterable[bytes], *, durably: bool = True) -> list[str]:
-        """As `put` for each of them, in that order: all of them are there, or the call raises.
+    def put_many(self, bodies: Iterable[bytes], *, fsync: bool = True) -> list[str]:
+        """Write the bodies as `put` does and return their hashes: all of them, or raise.
 
-        The disk is waited for once all are written, and once more for their names: a tenth of the
-        time of so many `put`. A call that raises leaves no half object, and may leave whole ones.
+        The disk is synced once for all files and once for their names: a tenth of the time of as
+        many `put`. A call that raises leaves no partial object, and may leave whole ones.
         """
-        groups = self.put_together(([body] for body in bodies), durably=durably)
+        groups = self.put_together(([body] for body in bodies), fsync=fsync)
         return [name for (name,) in groups]
 
     def put_together(
-        self, groups: Iterable[Sequence[bytes | Named]], *, durably: bool = True
+        self, groups: Iterable[Sequence[bytes | Named]], *, fsync: bool = True
     ) -> list[list[str]]:
-        """As `put_many`, where the bodies of a group are the forms of one page.
+        """Write groups of bodies, where a group holds the forms of one page, in one file.
 
-        They share a file that has the names of all of them: to make a file is what costs, to name
-        it once more is not. It takes its room until the last of them goes. Whoever has hashed a
-        body already gives its hash with it.
+        The file has a name for each of them: creating a file is expensive, a further name is not.
+        It takes space until the last name is deleted. A caller that has hashed a body already
+        passes the hash with it.
         """
         names: list[list[str]] = []
         written: list[Written] = []
         taken: set[str] = set()
         try:
             for group in groups:
-                named = [_named(one) for one in group]
+                named = [_named(body) for body in group]
                 names.append([name for name, _ in named])
                 if new := self._new_ones(named, taken):
                     written.append(self._write(new))
-            _put_in_place(written, self._disk(len(written)) if durably else None)
+            _move_into_place(written, self._disk(len(written)) if fsync else None)
         except BaseException:
             for temporary, _ in written:
                 with suppress(OSError):
@@ -202,21 +202,21 @@ class ContentStore:
         return names
 
     def get(self, content_hash: str) -> bytes:
-        """The body as it was put; a damaged object is moved aside, so that a `put` can heal it."""
+        """Return the body; a damaged object is moved aside, so that a `put` can replace it."""
         return self.get_together([content_hash])[0]
 
     def get_together(self, names: Sequence[str]) -> list[bytes]:
-        """As `get` for each of them, in that order; what shares a file is read by one look."""
-        found: dict[str, bytes] = {}
+        """Return the bodies in this order; those that share a file are read at once."""
+        bodies: dict[str, bytes] = {}
         for name in names:
-            if name not in found:
-                self._look_for(name, names, found)
-        return [found[name] for name in names]
+            if name not in bodies:
+                self._look_for(name, names, bodies)
+        return [bodies[name] for name in names]
 
-    def _look_for(self, name: str, others: Sequence[str], found: dict[str, bytes]) -> None:
-        """The body is among `found`, and each of the others that its file holds before it or after.
+    def _look_for(self, name: str, others: Sequence[str], bodies: dict[str, bytes]) -> None:
+        """Add the body to `bodies`, and each of the others that its file holds.
 
-        No more of the file is unpacked than it takes for all that are wanted.
+        No more of the file is unpacked than needed for all of them.
         """
         path = self._path(name)
         try:
@@ -227,12 +227,12 @@ class ContentStore:
                 code="content_missing",
             ) from error
         for body in bodies_in(stored, others):
-            held = hashlib.sha256(body).hexdigest()
-            if held in others:
-                found[held] = body
-            if all(one in found for one in others):
+            digest = hashlib.sha256(body).hexdigest()
+            if digest in others:
+                bodies[digest] = body
+            if all(other in bodies for other in others):
                 return
-        if name not in found:
+        if name not in bodies:
             raise _moved_aside(Path(path))
 
     def find(self, content_hash: str) -> bytes | None:
@@ -260,43 +260,47 @@ class ContentStore:
         return _NAME.fullmatch(name) is not None and self.find(name) is not None
 
     def has(self, content_hash: str) -> bool:
-        """Whether there is such an object, damaged or not: nothing is read."""
+        """Return whether the object exists, damaged or not: nothing is read."""
         named = _NAME.fullmatch(content_hash) is not None
         return named and os.path.isfile(self._path(content_hash))  # noqa: PTH113
 
     def prune(
-        self, kept: Collection[str | None], *, older_than_seconds: float, dry_run: bool = False
+        self,
+        referenced: Collection[str | None],
+        *,
+        older_than_seconds: float,
+        dry_run: bool = False,
     ) -> int:
-        """What is not among `kept` and was written longer ago is gone; how many files that was.
+        """Delete objects that are not `referenced` and older; return how many files there were.
 
-        The age protects what a run has just stored and not yet written down, and a put of the same
-        body makes it young again.
+        The age protects what a run has just stored and not yet written to the database; storing the
+        same body again renews it.
         """
         before = time.time() - older_than_seconds
-        gone = 0
+        deleted = 0
         for path in self._root.glob("??/*"):
             name = path.parent.name + path.name
             with suppress(FileNotFoundError):  # another sweep was quicker
-                if name not in kept and path.lstat().st_mtime < before:
+                if name not in referenced and path.lstat().st_mtime < before:
                     if not dry_run:
                         path.unlink()
-                    gone += 1
-        return gone
+                    deleted += 1
+        return deleted
 
     def _new_ones(self, group: Sequence[Named], taken: set[str]) -> list[Named]:
-        """What is not on disk, nor among those that this call has taken; now they are."""
+        """Return the bodies that are neither on disk nor in `taken`, and add them to it."""
         new: list[Named] = []
         for name, body in group:
-            if name not in taken and not _is_made_young(self._path(name)):
+            if name not in taken and not _touch(self._path(name)):
                 new.append((name, body))
             taken.add(name)
         return new
 
     def _write(self, group: Sequence[Named]) -> Written:
-        """One file, not yet synced nor in its places.
+        """Write one temporary file, not yet synced or moved into place.
 
-        Put together and compressed one by one: memory that was just let go is at hand, and new
-        memory costs half as much as the compression.
+        Joined and compressed one by one: reusing memory just freed is cheap, and new memory costs
+        half as much as the compression.
         """
         frame = self._compressor().compress(b"".join([body for _, body in group]))
         data = frame if len(group) == 1 else packed_index(group) + frame
@@ -309,39 +313,39 @@ class ContentStore:
         return temporary, [self._path(name) for name, _ in group]
 
     def _disk(self, count: int) -> Sync:
-        is_worth_it = count >= MANY and can_sync_all_at_once()
-        return partial(sync_all_at_once, self._root) if is_worth_it else sync_each
+        is_cheaper = count >= MANY and can_sync_file_system()
+        return partial(sync_file_system, self._root) if is_cheaper else sync_each
 
     def _compressor(self) -> zstandard.ZstdCompressor:
-        """This thread's own: one cannot be shared, and to make one takes half as long as a page."""
-        found: zstandard.ZstdCompressor | None = getattr(self._threads, "compressor", None)
-        if found is None:
-            found = self._threads.compressor = zstandard.ZstdCompressor(level=_LEVEL)
-        return found
+        """Return this thread's compressor: not shareable, and as costly to make as half a page."""
+        compressor: zstandard.ZstdCompressor | None = getattr(self._threads, "compressor", None)
+        if compressor is None:
+            compressor = self._threads.compressor = zstandard.ZstdCompressor(level=_LEVEL)
+        return compressor
 
     def _path(self, content_hash: str) -> str:
         if not _NAME.fullmatch(content_hash):
             raise Permanent(
-                f"{content_hash[:80]!r} is no content hash: 64 hexadecimal digits are",
+                f"{content_hash[:80]!r} is not a content hash (64 hexadecimal digits)",
                 code="content_name",
             )
         return f"{self._root}/{content_hash[:2]}/{content_hash[2:]}"
 
 
-def _named(one: bytes | Named) -> Named:
-    return one if isinstance(one, tuple) else (hashlib.sha256(one).hexdigest(), one)
+def _named(body: bytes | Named) -> Named:
+    return body if isinstance(body, tuple) else (hashlib.sha256(body).hexdigest(), body)
 
 
-def _is_made_young(path: str) -> bool:
-    """Whether the object is there; then `prune` leaves it alone for a while."""
-    if not os.access(path, os.F_OK):  # most are not: an answer costs less than an error
+def _touch(path: str) -> bool:
+    """Return whether the object exists; renew its age, so that `prune` keeps it for a while."""
+    if not os.access(path, os.F_OK):  # most do not exist: a check costs less than an error
         return False
     try:
         os.utime(path, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    found = Path(path)
-    return found.is_file() and not found.is_symlink()
+    file = Path(path)
+    return file.is_file() and not file.is_symlink()
 
 
 def _write_new(temporary: str, data: bytes) -> None:
@@ -357,13 +361,13 @@ def _write_new(temporary: str, data: bytes) -> None:
         os.close(handle)
 
 
-def _put_in_place(written: Sequence[Written], sync: Sync | None) -> None:
-    """Durable before it has its name, and then its name as well; without `sync` when it comes."""
+def _move_into_place(written: Sequence[Written], sync: Sync | None) -> None:
+    """Sync the files, give them their names and sync those; without `sync` do not wait."""
     if sync is not None:
         sync([temporary for temporary, _ in written])
     for temporary, (*others, path) in written:
         for other in others:
-            _in_its_folder(_give_name, temporary, other)
+            _in_its_folder(_link, temporary, other)
         _in_its_folder(os.replace, temporary, path)
     if sync is not None:
         sync({os.path.dirname(path) for _, paths in written for path in paths})  # noqa: PTH120
@@ -377,14 +381,14 @@ def _in_its_folder(put: Callable[[str, str], None], temporary: str, path: str) -
         put(temporary, path)
 
 
-def _give_name(temporary: str, path: str) -> None:
-    """One name more for the file, or for a copy; whatever has that name makes room."""
+def _link(temporary: str, path: str) -> None:
+    """Give the file one more name, or a copy where that is impossible; replace what has it."""
     try:
         os.link(temporary, path)
     except FileNotFoundError:
         raise
-    except OSError as error:  # the name is taken, or the file system gives a file but one
-        if not isinstance(error, FileExistsError) and error.errno not in _ONE_NAME_ALONE:
+    except OSError as error:  # the name is taken, or the file system has no hard links
+        if not isinstance(error, FileExistsError) and error.errno not in _NO_HARD_LINK:
             raise
         second = f"{temporary}.2"
         _write_new(second, _read(temporary))
@@ -401,7 +405,7 @@ def _read(path: str) -> bytes:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            return b""  # a link: not ours, and so damaged
+            return b""  # a symbolic link is not ours: treat it as damaged
         raise
     with os.fdopen(handle, "rb") as file:
         return file.read()

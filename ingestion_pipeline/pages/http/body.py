@@ -1,4 +1,4 @@
-"""A body is read raw and inflated by us: every cap holds while it grows, not afterwards."""
+"""Reading a response body: inflated by us, so that every limit holds while it grows."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     import zstandard
 
 
-PIECE_BYTES = 65_536
+CHUNK_BYTES = 65_536
 _MAX_MEMBERS = 1000  # block gzip has one per 64 kB; each costs a copy of the chunk
 _ZLIB, _RAW, _GZIP = 15, -15, 31  # zlib's own numbers for the three wrappings
 _ZSTD_WINDOW_BYTES = 8 * 1024 * 1024  # what RFC 8878 asks receivers to support, and browsers do
-# zstandard cannot be told how much to give; four bytes may stand for a block of 128 KiB at the
-# most, so that this much input is never more than 4 MiB of output.
+# zstandard has no limit on its output; four bytes expand to a block of 128 KiB at the most, so
+# that this much input is never more than 4 MiB of output.
 _ZSTD_STEP_BYTES = 128
 _ZSTD_BUFFER_BYTES = 8192
 _FRAME_STARTS = frozenset({0x28, *range(0x50, 0x60)})  # a zstd frame; frames to be skipped
 
 
 class BadStream(Exception):
-    """The bytes are not what the encoding's name says."""
+    """The bytes do not match their Content-Encoding."""
 
 
 @contextmanager
@@ -42,11 +42,11 @@ class Inflater(Protocol):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the stream has come to its own end."""
+        """Whether the stream has reached its end."""
         ...
 
-    def pieces(self, data: bytes) -> Iterator[bytes]:
-        """What the data inflate to, in bounded pieces; `BadStream` if they are something else."""
+    def inflate(self, data: bytes) -> Iterator[bytes]:
+        """Yield the inflated data in bounded chunks; raise `BadStream` if they are invalid."""
         ...
 
 
@@ -63,7 +63,7 @@ class _Zlib:
     def is_complete(self) -> bool:
         return self._inflate is not None and self._inflate.eof
 
-    def pieces(self, data: bytes) -> Iterator[bytes]:
+    def inflate(self, data: bytes) -> Iterator[bytes]:
         if self._inflate is None:
             self._head += data
             if len(self._head) < 2:  # noqa: PLR2004 - the length of a zlib header
@@ -75,12 +75,12 @@ class _Zlib:
                     return  # padding after the end, which browsers ignore too
                 self._next_member()
             with _as_bad_stream(zlib.error):
-                piece = self._inflate.decompress(data, PIECE_BYTES)
+                chunk = self._inflate.decompress(data, CHUNK_BYTES)
             data = self._inflate.unused_data or self._inflate.unconsumed_tail
-            if piece:
-                yield piece
+            if chunk:
+                yield chunk
             # A full piece may leave output inside zlib though all input is consumed.
-            if not data and len(piece) < PIECE_BYTES:
+            if not data and len(chunk) < CHUNK_BYTES:
                 return
 
     def _next_member(self) -> None:
@@ -91,13 +91,13 @@ class _Zlib:
 
 
 def _deflate_kind(head: bytes) -> int:
-    """Servers send `deflate` with and without the zlib header; the header has a checksum."""
+    """Return the format of `deflate`, which servers send with and without the zlib header."""
     is_wrapped = head[0] & 0x0F == 8 and (head[0] * 256 + head[1]) % 31 == 0  # noqa: PLR2004
     return _ZLIB if is_wrapped else _RAW
 
 
 class _BrotliDecompressor(Protocol):
-    """What we use of brotli's own."""
+    """The part of brotli's decompressor that we use."""
 
     def process(self, data: bytes, *, output_buffer_limit: int) -> bytes: ...
     def can_accept_more_data(self) -> bool: ...
@@ -108,33 +108,33 @@ class _Brotli:
     """One brotli stream; its window is 16 MB at the most, larger ones are refused."""
 
     def __init__(self) -> None:
-        brotli: Any = import_module("brotli")  # untyped; only who is sent such bodies pays
+        brotli: Any = import_module("brotli")  # untyped; imported only when needed
         self._error: type[Exception] = brotli.error
         self._inflate: _BrotliDecompressor = brotli.Decompressor()
         self.is_complete = False
 
-    def pieces(self, data: bytes) -> Iterator[bytes]:
+    def inflate(self, data: bytes) -> Iterator[bytes]:
         while not self.is_complete:
-            piece = self._step(data)
-            if piece:
-                yield piece
-            # Until it takes more data it holds output, and wants to be asked with none.
+            chunk = self._step(data)
+            if chunk:
+                yield chunk
+            # Until it accepts more data it holds output, which a call without data returns.
             if self._inflate.can_accept_more_data():
                 return
             data = b""
 
     def _step(self, data: bytes) -> bytes:
         with _as_bad_stream(self._error):
-            piece = self._inflate.process(data, output_buffer_limit=PIECE_BYTES)
+            chunk = self._inflate.process(data, output_buffer_limit=CHUNK_BYTES)
             self.is_complete = self._inflate.is_finished()
-            return piece
+            return chunk
 
 
 class _Zstd:
     """One zstd frame after another."""
 
     def __init__(self) -> None:
-        import zstandard  # only who is sent such bodies pays
+        import zstandard  # imported only when needed
 
         self._error = zstandard.ZstdError
         self._frames = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
@@ -145,7 +145,7 @@ class _Zstd:
     def is_complete(self) -> bool:
         return self._inflate.eof
 
-    def pieces(self, data: bytes) -> Iterator[bytes]:
+    def inflate(self, data: bytes) -> Iterator[bytes]:
         for start in range(0, len(data), _ZSTD_STEP_BYTES):
             rest = data[start : start + _ZSTD_STEP_BYTES]
             while rest:
@@ -153,10 +153,10 @@ class _Zstd:
                     if rest[0] not in _FRAME_STARTS:
                         return  # padding after the end
                     self._inflate = self._next_frame()
-                piece = self._step(rest)
+                chunk = self._step(rest)
                 rest = self._inflate.unused_data
-                if piece:
-                    yield piece
+                if chunk:
+                    yield chunk
 
     def _step(self, data: bytes) -> bytes:
         with _as_bad_stream(self._error):
@@ -179,15 +179,15 @@ INFLATERS: dict[str, Callable[[], Inflater]] = {
 
 ACCEPT_ENCODING = ", ".join(INFLATERS)
 
-# Small pages of one repeated row compress better than 1:100; below this size a bomb harms nobody.
+# Small pages of one repeated row compress better than 1:100; a bomb below this size is harmless.
 _RATIO_FLOOR_BYTES = 262_144
-# What servers write where they mean that there is none.
+# Names that servers send for "no encoding".
 _NO_ENCODING = frozenset({"", "identity", "none", "utf-8", "utf8"})
 _MAX_LAYERS = 3  # two were seen (a proxy that compresses twice); more is an attack
 
 
 class LimitedBody:
-    """Gathers the chunks of one answer; `shown_url` is only for the messages."""
+    """Collects the chunks of one response; `shown_url` is only for the messages."""
 
     def __init__(
         self, content_encoding: str, *, max_bytes: int, max_ratio: int, shown_url: str
@@ -198,10 +198,10 @@ class LimitedBody:
         self._shown_url = shown_url
         self._wire_bytes = 0
         self.inflated_bytes = 0
-        self._pieces: list[bytes] = []
+        self._chunks: list[bytes] = []
 
     def feed(self, chunk: bytes) -> None:
-        """Take one chunk from the wire; raises at the first byte beyond a cap."""
+        """Add one chunk from the wire; raise at the first byte beyond a limit."""
         self._wire_bytes += len(chunk)
         self.expect(self._wire_bytes)
         try:
@@ -220,7 +220,7 @@ class LimitedBody:
             )
 
     def whole(self) -> bytes:
-        """The inflated body; raises when a compressed stream stopped before its end."""
+        """Return the inflated body; raise if a compressed stream stopped before its end."""
         if self._wire_bytes and not all(layer.is_complete for layer in self._layers):
             raise Transient(
                 f"{self._shown_url} sent a compressed body that stops early", code="truncated"
@@ -228,20 +228,20 @@ class LimitedBody:
         return self.so_far()
 
     def so_far(self) -> bytes:
-        """What has been inflated, though more may follow."""
-        return b"".join(self._pieces)
+        """Return what has been inflated so far."""
+        return b"".join(self._chunks)
 
     def _unwrap(self, data: bytes, layers: Sequence[_Layer]) -> None:
         if not layers:
-            self._pieces.append(data)
+            self._chunks.append(data)
             self.inflated_bytes += len(data)
             return
-        for piece in layers[0].pieces(data):
+        for chunk in layers[0].inflate(data):
             self._check_size(layers[0].size)
-            self._unwrap(piece, layers[1:])
+            self._unwrap(chunk, layers[1:])
 
     def _check_size(self, size: int) -> None:
-        # Asked of every layer: an inner one may swallow what an outer one blows up.
+        # Checked for every layer: an inner one may discard what an outer one inflates.
         is_steep = size > max(_RATIO_FLOOR_BYTES, self._max_ratio * self._wire_bytes)
         if is_steep or size > self._max_bytes:
             raise Permanent(
@@ -251,7 +251,7 @@ class LimitedBody:
 
 
 class _Layer:
-    """One Content-Encoding, and how much it has inflated to."""
+    """One Content-Encoding, and how many bytes it has inflated."""
 
     def __init__(self, inflater: Inflater) -> None:
         self._inflater = inflater
@@ -261,14 +261,14 @@ class _Layer:
     def is_complete(self) -> bool:
         return self._inflater.is_complete
 
-    def pieces(self, data: bytes) -> Iterator[bytes]:
-        for piece in self._inflater.pieces(data):
-            self.size += len(piece)
-            yield piece
+    def inflate(self, data: bytes) -> Iterator[bytes]:
+        for chunk in self._inflater.inflate(data):
+            self.size += len(chunk)
+            yield chunk
 
 
 def _layers(content_encoding: str, shown_url: str) -> list[_Layer]:
-    """Outermost first: the header lists encodings in the order in which they were applied."""
+    """Return the layers, outermost first; the header lists encodings in the applied order."""
     named = [part.strip().lower().removeprefix("x-") for part in content_encoding.split(",")]
     names = [name for name in named if name not in _NO_ENCODING]
     if len(names) > _MAX_LAYERS or not INFLATERS.keys() >= set(names):

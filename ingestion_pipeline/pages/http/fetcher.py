@@ -1,4 +1,4 @@
-"""One page by HTTP: conditional, within limits and a deadline, every hop through the guard."""
+"""Fetching one page by HTTP: conditional, within limits and a deadline, every hop guarded."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from ingestion_pipeline.pages.http.request import (
 from ingestion_pipeline.pages.http.secrets import (
     NO_SECRETS,
     Secrets,
-    kept_from_errors,
+    redacted_errors,
     secret_of,
     with_secret,
     without_secret,
 )
-from ingestion_pipeline.pages.http.status import DEFAULT_WAITS, Waits, verdict
+from ingestion_pipeline.pages.http.status import DEFAULT_WAITS, Waits, status_error
 from ingestion_pipeline.pages.visits.response_class import (
-    MAY_BE_A_WALL,
-    WALL_BYTES,
-    wall_by_headers,
-    wall_of,
+    BLOCKED_PAGE_BYTES,
+    MAY_BE_BLOCKED,
+    blocked_header_error,
+    blocked_page_error,
 )
 from ingestion_pipeline.tasks.errors import Permanent, Transient, Unreachable, WorkError
 from ingestion_pipeline.urls import (
@@ -54,19 +54,19 @@ if TYPE_CHECKING:
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _NOT_MODIFIED = 304
 _NOT_SENT = frozenset({"bad_url", "blocked_address", "no_secret"})
-# The body of a refusal is read only to keep the connection, and only when that is cheap.
+# The body of an error response is read only to keep the connection, and only if that is cheap.
 _DRAIN_BYTES = 16_384
 _DRAIN_SECONDS = 0.5
-_WALL_SECONDS = 2.0
+_BLOCKED_PAGE_SECONDS = 2.0
 
 T = TypeVar("T")
 Check = Callable[[str], Awaitable[None] | None]
-"""Raises a `WorkError` if a redirect must not be followed to the URL; may wait until it may be."""
+"""Raises a `WorkError` if a redirect to the URL must not be followed; may wait for its turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchLimits:
-    """What one page may cost; `max_bytes` holds on the wire and again after inflating."""
+    """Limits of one page; `max_bytes` holds on the wire and again after inflating."""
 
     max_bytes: int = 10_000_000
     max_ratio: int = 100
@@ -104,7 +104,7 @@ class HttpFetcher:
         self._limits = limits
         self._secrets = secrets
         self.requests = 0  # sent so far, redirects too
-        self.network: Network | None = None  # a run's, which knows its other hosts
+        self.network: Network | None = None  # shared by the run, knows its other hosts
         self._connections = Connections(
             guard, connect_seconds=limits.connect_seconds, ca_file=ca_file
         )
@@ -116,34 +116,34 @@ class HttpFetcher:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close every connection that was kept."""
+        """Close every open connection."""
         await self._connections.aclose()
 
     async def fetch(
         self, request: Request, *, now: datetime, check_redirect: Check | None = None
     ) -> Answer:
-        """The whole page, or that it is unchanged; every failure is a `WorkError`.
+        """Return the whole page, or that it is unchanged; every failure is a `WorkError`.
 
-        The deadline is wall time over everything: names, connections, headers, redirects, body; not
-        over what `check_redirect` waits for, which is no fault of the server's.
+        The deadline is wall time over everything: names, connections, headers, redirects, body; but
+        not the time that `check_redirect` waits, which is not the server's fault.
         """
 
         async def hop(url: str) -> Answer | _Redirect:
             return await self._hop(url, request, now)
 
-        return await self._in_time(request.url, hop, check_redirect)
+        return await self._fetch_exempt(request.url, hop, check_redirect)
 
     async def fetch_start(
         self, url: str, *, max_bytes: int, max_redirects: int, check_redirect: Check | None = None
     ) -> Start:
-        """What the server says, whatever its status; of a success a little over `max_bytes`."""
+        """Return the response whatever its status; of a success a little over `max_bytes`."""
 
         async def hop(url: str) -> Start | _Redirect:
             return await self._start(url, max_bytes)
 
-        return await self._in_time(url, hop, check_redirect, max_redirects=max_redirects)
+        return await self._fetch_exempt(url, hop, check_redirect, max_redirects=max_redirects)
 
-    async def _in_time(
+    async def _fetch_exempt(
         self,
         url: str,
         hop: Hop[T],
@@ -151,7 +151,7 @@ class HttpFetcher:
         *,
         max_redirects: int | None = None,
     ) -> T:
-        own = exempt_hosts()  # the source's; else an exemption is the first URL's
+        own = exempt_hosts()  # those of the source; else only the first URL is exempt
         with exempt_only(hosts_and_ports([url]) if own is None else own):
             return await self._with_network(url, hop, check, max_redirects=max_redirects)
 
@@ -176,35 +176,41 @@ class HttpFetcher:
             async with asyncio.timeout(seconds) as deadline:
                 return await self._follow(url, hop, check, deadline, most=most)
         except TimeoutError as error:
-            said = f"{without_credentials(url)} was not there after {seconds:g} seconds"
+            message = f"{without_credentials(url)} did not answer within {seconds:g} seconds"
             host = host_of(wire_url(url))
             if self._connections.has_connected(host):
-                raise Transient(said, code="timeout") from error
-            failure = Unreachable(said, code="timeout")
+                raise Transient(message, code="timeout") from error
+            failure = Unreachable(message, code="timeout")
             if self.network is not None:
                 self.network.failed(host, failure)
             raise failure from error
 
     async def _follow(
-        self, asked: str, hop: Hop[T], check: Check | None, deadline: asyncio.Timeout, *, most: int
+        self,
+        requested_url: str,
+        hop: Hop[T],
+        check: Check | None,
+        deadline: asyncio.Timeout,
+        *,
+        most: int,
     ) -> T:
-        url = wire_url(asked)
+        url = wire_url(requested_url)
         seen = {url}
         for _ in range(most + 1):
-            answer = await self._noted(url, hop)
+            answer = await self._hop_with_network(url, hop)
             if not isinstance(answer, _Redirect):
                 return answer
             url = next_url(url, answer.location)
             if url in seen:
-                raise _bad_redirect(asked, f"in a loop, back to {without_credentials(url)}")
+                raise _bad_redirect(requested_url, f"in a loop, back to {without_credentials(url)}")
             if check is not None and (turn := check(url)) is not None:
-                with _put_off(deadline):
+                with _deadline_extended(deadline):
                     await turn
             seen.add(url)
-        raise _bad_redirect(asked, f"more than {most} times")
+        raise _bad_redirect(requested_url, f"more than {most} times")
 
-    async def _noted(self, url: str, hop: Hop[T]) -> T | _Redirect:
-        """Do one hop, and tell the run's network whether its host was reached."""
+    async def _hop_with_network(self, url: str, hop: Hop[T]) -> T | _Redirect:
+        """Execute one hop, and tell the run's network whether its host was reached."""
         try:
             answer = await hop(url)
         except Unreachable as error:
@@ -223,7 +229,7 @@ class HttpFetcher:
         self.requests += 1
         async with self._connections.get(url, self._headers(Request(url=url))) as raw:
             if 200 <= raw.status < 300:  # noqa: PLR2004 - the success class of HTTP
-                # Twice as much may come: what is beyond the first `max_bytes` is cut, no error.
+                # Twice as much may arrive: what is beyond `max_bytes` is cut without an error.
                 body = self._body(url, raw, max_bytes=2 * max_bytes)
                 async for chunk in raw.chunks:
                     body.feed(chunk)
@@ -246,20 +252,20 @@ class HttpFetcher:
     async def _hop(self, url: str, request: Request, now: datetime) -> Answer | _Redirect:
         self.requests += 1
         value = secret_of(request, url, self._secrets, now=now)
-        with kept_from_errors(value):
+        with redacted_errors(value):
             return await self._exchanged(url, request, value, now)
 
     async def _exchanged(
         self, url: str, request: Request, secret: str | None, now: datetime
     ) -> Answer | _Redirect:
         async with self._exchange(url, request, secret) as raw:
-            error = wall_by_headers(url, raw.headers) or verdict(
+            error = blocked_header_error(url, raw.headers) or status_error(
                 raw.status, raw.headers, url, now, self._limits.waits
             )
             if error is None:
                 return without_secret(await self._fetched(url, request, raw), secret)
-            if raw.status in MAY_BE_A_WALL:
-                error = await self._wall(url, raw) or error
+            if raw.status in MAY_BE_BLOCKED:
+                error = await self._blocked_error(url, raw) or error
             await _drain(raw)
         if raw.status in _REDIRECTS and "location" in raw.headers:
             return _Redirect(raw.headers["location"])
@@ -268,7 +274,7 @@ class HttpFetcher:
         raise error
 
     def _exchange(self, url: str, request: Request, secret: str | None) -> Exchange:
-        """A POST stays one where it is redirected: it asks a question and changes nothing."""
+        """Send the request; a POST stays a POST on redirects, since it only queries."""
         is_its_own = _is_its_own(url, request)
         headers = self._headers(request) | conditions(request, is_its_own=is_its_own)
         url, headers = with_secret(url, headers, request.secret, secret)
@@ -293,18 +299,18 @@ class HttpFetcher:
             last_modified=validator(headers.get("last-modified")),
         )
 
-    async def _wall(self, url: str, raw: RawAnswer) -> WorkError | None:
-        """The wall that the body of a refusal shows, if it is one; its beginning is enough."""
+    async def _blocked_error(self, url: str, raw: RawAnswer) -> WorkError | None:
+        """Return the failure if the start of an error body shows a blocked page; else None."""
         body: LimitedBody | None = None
-        with suppress(WorkError, TimeoutError):  # whatever it sends, the refusal stands
-            body = self._body(url, raw, max_bytes=2 * WALL_BYTES)
-            async with asyncio.timeout(_WALL_SECONDS):
+        with suppress(WorkError, TimeoutError):  # whatever it sends, the error stands
+            body = self._body(url, raw, max_bytes=2 * BLOCKED_PAGE_BYTES)
+            async with asyncio.timeout(_BLOCKED_PAGE_SECONDS):
                 async for chunk in raw.chunks:
                     body.feed(chunk)
-                    if body.inflated_bytes > WALL_BYTES:
+                    if body.inflated_bytes > BLOCKED_PAGE_BYTES:
                         break
         seen = b"" if body is None else body.so_far()
-        return await asyncio.to_thread(wall_of, url, raw.status, raw.headers, seen)
+        return await asyncio.to_thread(blocked_page_error, url, raw.status, raw.headers, seen)
 
     def _headers(self, request: Request) -> dict[str, str]:
         return {
@@ -315,8 +321,8 @@ class HttpFetcher:
 
 
 @contextmanager
-def _put_off(deadline: asyncio.Timeout) -> Generator[None]:
-    """By as long as it takes inside."""
+def _deadline_extended(deadline: asyncio.Timeout) -> Generator[None]:
+    """Extend the deadline by the time that is spent inside."""
     now = asyncio.get_running_loop().time
     left_seconds = (deadline.when() or now()) - now()
     deadline.reschedule(None)
@@ -327,12 +333,12 @@ def _put_off(deadline: asyncio.Timeout) -> Generator[None]:
 
 
 def _is_its_own(url: str, request: Request) -> bool:
-    """Whether it is the hop that the request's validators are said of."""
+    """Return whether this is the hop to which the request's validators belong."""
     return url == wire_url(request.validated_url or request.url)
 
 
 def wire_url(url: str) -> str:
-    """The URL as it is asked for; one that cannot be, or that holds a password, is `Permanent`."""
+    """Return the URL as it is sent; one that is invalid or has a password is `Permanent`."""
     try:
         wire = request_url(url)
     except BadUrl as error:
@@ -346,7 +352,7 @@ def wire_url(url: str) -> str:
 
 
 def next_url(url: str, location: str) -> str:
-    """Where `url` leads by naming `location`; never from https to http."""
+    """Return the target of `location` on the page `url`; never from https to http."""
     try:
         joined = urljoin(url, location.strip())
     except ValueError:  # brackets that are no IPv6 address
@@ -378,11 +384,11 @@ async def _drain(raw: RawAnswer) -> None:
 
 
 HopCheck = Callable[[str], None]
-"""Raises a `WorkError` if a page must not be asked for."""
+"""Raises a `WorkError` if a page must not be requested."""
 
 
 class Hops:
-    """Redirects and refreshes of one visit, counted together; each is checked before it is gone."""
+    """Redirects and refreshes of one page, counted together; each is checked first."""
 
     def __init__(self, url: str, most: int, check: HopCheck | None) -> None:
         self._url = url
@@ -393,7 +399,7 @@ class Hops:
         self._reloaded = False
 
     def follow(self, url: str) -> None:
-        """Raise if the visit must not be led there."""
+        """Raise if the page must not lead there."""
         self._left -= 1
         if self._left < 0:
             raise self._refused(f"more than {self._most} times")
@@ -401,15 +407,15 @@ class Hops:
             self._check(url)
 
     def is_reload(self, page: str, target: str) -> bool:
-        """Whether a page only has itself shown again, by another parameter each time.
+        """Return whether a page only reloads itself, with another parameter each time.
 
-        It is led to once, since some say so which page they mean.
+        It is followed once, since some pages select their content this way.
         """
         is_again, self._reloaded = self._reloaded, _place(page) == _place(target)
         return is_again and self._reloaded
 
     def refresh(self, page: str, target: str) -> None:
-        """The same for a refresh, which no transport has looked at yet."""
+        """Check a refresh like a redirect; no transport has checked its scheme yet."""
         self.refreshed = True
         if page.startswith("https:") and not target.startswith("https:"):
             raise self._refused("from https to http")

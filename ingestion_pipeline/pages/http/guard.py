@@ -1,4 +1,4 @@
-"""Which addresses may be connected to: one lookup per name, and every answer must be public."""
+"""The address guard: one lookup per name, and every address must be public."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ Resolver = Callable[[str, int], Awaitable[Sequence[Endpoint]]]
 
 
 async def system_resolver(host: str, port: int) -> Sequence[Endpoint]:
-    """What the operating system answers, in its order; number forms are resolved as well."""
-    if _is_written_out(host):
-        return [Endpoint(host, port)]  # as the system would say, without asking it each time
+    """Return the addresses from the operating system, in its order; also for numeric hosts."""
+    if _is_ip_literal(host):
+        return [Endpoint(host, port)]  # what the system would return, without a lookup
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [Endpoint(str(sockaddr[0]), port) for *_, sockaddr in found]
+    addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [Endpoint(str(sockaddr[0]), port) for *_, sockaddr in addresses]
 
 
-def _is_written_out(host: str) -> bool:
+def _is_ip_literal(host: str) -> bool:
     try:
         return str(ip_address(host)) == host and "%" not in host
     except ValueError:
         return False
 
 
-# The host:port pairs that an exemption holds for in this task; None: for every listed one.
+# The host:port pairs that are exempt in this task; None: every listed one.
 _OWN: ContextVar[frozenset[str] | None] = ContextVar("own_hosts", default=None)
 
 
 @contextmanager
 def exempt_only(hosts: frozenset[str] | None) -> Generator[None]:
-    """Let `INGESTION_ALLOW_HOSTS` hold for these host:port pairs alone."""
+    """Limit `INGESTION_ALLOW_HOSTS` to these host:port pairs inside."""
     token = _OWN.set(hosts)
     try:
         yield
@@ -71,7 +71,7 @@ def exempt_only(hosts: frozenset[str] | None) -> Generator[None]:
 
 
 def exempt_hosts() -> frozenset[str] | None:
-    """Return the host:port pairs that an exemption holds for; None if it holds for all listed."""
+    """Return the host:port pairs that are exempt in this task; None if all listed ones are."""
     return _OWN.get()
 
 
@@ -90,7 +90,7 @@ def _entry_of(url: str) -> str | None:
 
 
 class Guard:
-    """Hands out checked addresses; whoever connects uses these and looks up nothing."""
+    """Returns checked addresses; callers connect to these and look up nothing themselves."""
 
     def __init__(
         self, allow_hosts: frozenset[str] = frozenset(), resolve: Resolver = system_resolver
@@ -99,42 +99,42 @@ class Guard:
         self._resolve = resolve
 
     async def recheck(self, host: str, port: int) -> None:
-        """Refuse a listed host to whoever it is not exempt for, also on a connection kept open."""
+        """Refuse a listed host that is not exempt in this task, also on a kept connection."""
         name = host.strip("[]").rstrip(".").lower()
         if _host_and_port(name, port) in self._allow_hosts and not self._is_allowed(name, port):
             await self.endpoints(host, port)
 
     async def endpoints(self, host: str, port: int) -> Sequence[Endpoint]:
-        """Every address of `host`, after one lookup; if any of them is refused, all are."""
+        """Return every address of `host` after one lookup; if one is refused, all are."""
         name = host.strip("[]").rstrip(".").lower()
         if name in METADATA_HOSTS:
             raise Permanent(
                 f"{host} is a cloud's metadata service and is never fetched; remove the source",
                 code="blocked_address",
             )
-        found = await self._look_up(host, port)
-        if not self._is_allowed(name, port) and not all(e.is_exempt for e in found):
-            _refuse_private(found, name, port)
-        return found
+        endpoints = await self._look_up(host, port)
+        if not self._is_allowed(name, port) and not all(e.is_exempt for e in endpoints):
+            _refuse_private(endpoints, name, port)
+        return endpoints
 
     async def _look_up(self, host: str, port: int) -> Sequence[Endpoint]:
         try:
-            found = await self._resolve(host, port)
+            endpoints = await self._resolve(host, port)
         except (OSError, UnicodeError) as error:  # UnicodeError: a label that no name server takes
             raise Unreachable(
                 f"the name {host} could not be resolved: {error}", code="dns"
             ) from error
-        if not found:
+        if not endpoints:
             raise Unreachable(f"the name {host} has no address", code="dns")
-        return found
+        return endpoints
 
     def _is_allowed(self, name: str, port: int) -> bool:
         entry, own = _host_and_port(name, port), _OWN.get()
         return entry in self._allow_hosts and (own is None or entry in own)
 
 
-def _refuse_private(found: Sequence[Endpoint], name: str, port: int) -> None:
-    refused = next((e.address for e in found if is_refused_address(e.address)), None)
+def _refuse_private(endpoints: Sequence[Endpoint], name: str, port: int) -> None:
+    refused = next((e.address for e in endpoints if is_refused_address(e.address)), None)
     if refused is not None:
         entry = _host_and_port(name, port)
         raise Permanent(

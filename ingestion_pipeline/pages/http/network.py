@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection, func, select
 
-from ingestion_pipeline.sources.scheduling.budget import tune
+from ingestion_pipeline.sources.scheduling.budget import save_measurements
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import ACTIVE, sources, tasks, tunings
 from ingestion_pipeline.tasks.errors import Resource, Unreachable, WorkError
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 NETWORK_DOWN = "network_down"
 DOWN_SINCE = "network_down_since"  # measured value: when the last outage was first noticed
 LEAST_HOSTS = 3  # fewer hosts may well be down together by chance
-RECENT_SECONDS = 60.0  # what happened earlier in a run says nothing of the network now
+RECENT_SECONDS = 60.0  # earlier results of a run say nothing about the network now
 RELEASED_FOR = timedelta(seconds=60)
 LATELY = timedelta(minutes=5)  # released work comes back sooner, and renews it
 OTHER_RUNS = timedelta(minutes=2)
@@ -139,10 +139,10 @@ class Network:
         first = min(self._unreachable[host] for host in unreachable)
         with self._store.read() as connection:
             now = self._store.clock.now(connection)
-            known = _known_outage(connection, now=now)
-            since = known or now - timedelta(seconds=time.monotonic() - first)
+            known_since = _known_outage(connection, now=now)
+            since = known_since or now - timedelta(seconds=time.monotonic() - first)
             succeeded = _succeeded(connection, since=since)
-            if known is not None or count >= LEAST_HOSTS:
+            if known_since is not None or count >= LEAST_HOSTS:
                 # While as many other sources were polled well, these hosts are down and not we.
                 self._is_refuted = succeeded >= count
                 return None if self._is_refuted else since
@@ -179,11 +179,11 @@ class Network:
     def _remember(self, since: datetime) -> None:
         with self._store.begin() as connection:
             now = self._store.clock.now(connection)
-            tune(connection, {DOWN_SINCE: since.timestamp()}, now=now)
+            save_measurements(connection, {DOWN_SINCE: since.timestamp()}, now=now)
 
 
 def _is_on_our_side(error: BaseException | None) -> bool:
-    """Whether the cause names our own side: no route, or a name server that does not answer."""
+    """Return whether the cause is on our side: no route, or a name server that is silent."""
     while error is not None:
         if isinstance(error, socket.gaierror):
             return error.errno == socket.EAI_AGAIN

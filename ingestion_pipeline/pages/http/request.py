@@ -11,7 +11,7 @@ from ingestion_pipeline.urls import without_credentials
 
 
 class SecretPlace(StrEnum):
-    """Where a server wants to see a secret."""
+    """Where a server expects the secret."""
 
     BEARER = "bearer"
     HEADER = "header"
@@ -20,9 +20,9 @@ class SecretPlace(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secret:
-    """A secret by the name of its environment variable; its value is only known on the wire.
+    """A secret by the name of its environment variable; its value is only used on the wire.
 
-    `name` is the header's or the parameter's; a bearer token needs none.
+    `name` is that of the header or parameter; a bearer token needs none.
     """
 
     place: SecretPlace
@@ -34,8 +34,8 @@ class Secret:
 class Request:
     """One GET, or one POST of a JSON `body`; `etag` and `last_modified` make it conditional.
 
-    They are said of one URL: of `validated_url`, or where that is not known of the request's own.
-    `page` is its place in a listing; one that `may_be_missing` ends the listing by a 404.
+    They belong to one URL: `validated_url`, or if that is not known the request's own. `page` is
+    its place in a feed; if `may_be_missing`, a 404 ends the feed.
     """
 
     url: str
@@ -51,7 +51,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """A whole body that arrived inside every limit."""
+    """A whole body that arrived within every limit."""
 
     url: str
     final_url: str
@@ -64,7 +64,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unchanged:
-    """The server says that what we hold is still right (304)."""
+    """The server confirmed that our copy is current (304)."""
 
     url: str
     etag: str | None
@@ -76,7 +76,7 @@ Answer = Fetched | Unchanged
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Any answer, with the beginning of its body if it is a success; lower-case header names."""
+    """Any response, with the start of its body if it is a success; lower-case header names."""
 
     status_code: int
     headers: Mapping[str, str]
@@ -87,23 +87,23 @@ MAX_VALIDATOR_CHARS = 1000  # an ETag that is longer is not kept: the next poll 
 
 
 def conditions(request: Request, *, is_its_own: bool) -> dict[str, str]:
-    """The headers for one hop; `is_its_own` is the one that the validators are said of.
+    """Return the conditional headers for one hop; `is_its_own` if the validators belong to it.
 
-    The date at which one page was changed says nothing of another that a redirect leads to. An ETag
-    names what it stands for: it is asked about elsewhere as well, unless it is known that it came
-    from another hop.
+    The modification date of one page says nothing about another that a redirect leads to. An ETag
+    identifies its content: it is sent to other hops as well, unless it is known to come from
+    another hop.
     """
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     etag, changed_at = validator(request.etag), validator(request.last_modified)
     if etag and (is_its_own or request.validated_url is None):
-        found["If-None-Match"] = etag
+        headers["If-None-Match"] = etag
     if changed_at and is_its_own:
-        found["If-Modified-Since"] = changed_at
-    return found
+        headers["If-Modified-Since"] = changed_at
+    return headers
 
 
 def unchanged(request: Request, headers: Mapping[str, str], *, is_its_own: bool) -> Unchanged:
-    """What a 304 says; a `Transient` where nothing was asked that it could be the answer to."""
+    """Return what a 304 means; `Transient` if the request was not conditional."""
     if not conditions(request, is_its_own=is_its_own):
         raise Transient(
             f"{without_credentials(request.url)} answered 304 to a request without conditions",
@@ -117,7 +117,7 @@ def unchanged(request: Request, headers: Mapping[str, str], *, is_its_own: bool)
 
 
 def validator(value: str | None) -> str | None:
-    """An ETag or date that can be sent back as it came; anything odd is forgotten."""
+    """Return an ETag or date that can be sent back; anything odd is dropped."""
     if value and len(value) <= MAX_VALIDATOR_CHARS and value.isascii() and value.isprintable():
         return value
     return None

@@ -1,7 +1,7 @@
-"""Secrets of requests: read by the name of a variable, seen on the wire and nowhere else.
+"""Secrets of requests: read by the name of a variable, used on the wire and nowhere else.
 
-What is stored, logged or told of a request never holds one: not its URL, not its errors, nor what a
-server repeats of it.
+What is stored, logged or reported of a request never contains one: not its URL, not its errors, nor
+what a server repeats of it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from ingestion_pipeline.urls import host_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secrets:
-    """The secrets that an operator lets out: each variable with the host that it may be sent to.
+    """The secrets that an operator allows: each variable with the host it may be sent to.
 
-    A source only names a variable. Whoever could add a source would else have any variable sent
-    anywhere. `read` is the value of a variable; None if it is not set.
+    A source only names a variable; otherwise anyone who can add a source could send any variable
+    anywhere. `read` returns the value of a variable; None if it is not set.
     """
 
     allowed: Collection[tuple[str, str]] = ()
@@ -33,19 +33,19 @@ class Secrets:
 
 
 NO_SECRETS = Secrets()
-# What this program itself is configured by is nobody else's to send.
+# Our own configuration is never sent.
 OUR_OWN = re.compile(r"(?:INGESTION|OPENAI|DAGSTER|PG|AWS)_?.*|PATH|HOME", re.IGNORECASE)
 VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]{0,99}")
 ASK_AGAIN = timedelta(hours=1)
 
 
 def is_usable(variable: str) -> bool:
-    """Whether a source may name this variable."""
+    """Return whether a source may name this variable."""
     return bool(VARIABLE.fullmatch(variable)) and not OUR_OWN.fullmatch(variable)
 
 
 def secret_of(request: Request, url: str, secrets: Secrets, *, now: datetime) -> str | None:
-    """The value to send to `url`; None without one, and wherever a redirect led to another host.
+    """Return the value to send to `url`; None without one, or if a redirect left the host.
 
     Raises:
         Resource: `no_secret`; the variable is not allowed or not set: no fault of the source.
@@ -74,7 +74,7 @@ def _origin(url: str) -> tuple[str, str]:
 def with_secret(
     url: str, headers: dict[str, str], secret: Secret | None, value: str | None
 ) -> tuple[str, dict[str, str]]:
-    """URL and headers as they go on the wire."""
+    """Return URL and headers with the secret, as they are sent."""
     if secret is None or value is None:
         return url, headers
     match secret.place:
@@ -88,44 +88,46 @@ def with_secret(
 
 
 @contextmanager
-def kept_from_errors(value: str | None) -> Generator[None, None, None]:
-    """An error that would tell the value tells everything else."""
+def redacted_errors(value: str | None) -> Generator[None, None, None]:
+    """Remove the value from the text of errors."""
     try:
         yield
     except WorkError as error:
-        if value is None or not _tells(error, value):
+        if value is None or not _reveals(error, value):
             raise
-        error.args = (_without(str(error), value),)
-        raise error from None  # what it came from tells it, too
+        error.args = (_redact(str(error), value),)
+        raise error from None  # its cause contains the value, too
 
 
 def without_secret(answer: Fetched, value: str | None) -> Fetched:
-    """An answer that repeats the secret says dots in its place; its validators are forgotten."""
+    """Replace the secret in a response by dots; then its validators are dropped."""
     if value is None:
         return answer
-    told = [one for one in (answer.etag, answer.last_modified, answer.content_type) if one]
-    if not any(_holds(text, value) for text in told) and not _holds(answer.body, value):
+    headers = [
+        header for header in (answer.etag, answer.last_modified, answer.content_type) if header
+    ]
+    if not any(_holds(text, value) for text in headers) and not _holds(answer.body, value):
         return answer
     body = answer.body
-    for one in _forms(value):
-        body = body.replace(one.encode(), b"...")
-    kind = answer.content_type and _without(answer.content_type, value)
+    for header in _forms(value):
+        body = body.replace(header.encode(), b"...")
+    kind = answer.content_type and _redact(answer.content_type, value)
     return replace(answer, body=body, content_type=kind, etag=None, last_modified=None)
 
 
 def _forms(value: str) -> tuple[str, ...]:
-    """As it is sent, as it stands in a URL, and as JSON and HTML write it."""
+    """Return the secret as sent, as URL-encoded, and as JSON and HTML write it."""
     written = (value, quote(value, safe=""), quote_plus(value), dumps(value)[1:-1], escape(value))
     return tuple(dict.fromkeys((*written, dumps(value)[1:-1].replace("/", r"\/"))))
 
 
 def _holds(text: str | bytes, value: str) -> bool:
     if isinstance(text, bytes):
-        return any(one.encode() in text for one in _forms(value))
-    return any(one in text for one in _forms(value))
+        return any(form.encode() in text for form in _forms(value))
+    return any(form in text for form in _forms(value))
 
 
-def _tells(error: BaseException | None, value: str) -> bool:
+def _reveals(error: BaseException | None, value: str) -> bool:
     while error is not None:
         if _holds(str(error), value):
             return True
@@ -133,7 +135,7 @@ def _tells(error: BaseException | None, value: str) -> bool:
     return False
 
 
-def _without(text: str, value: str) -> str:
-    for one in _forms(value):
-        text = text.replace(one, "...")
+def _redact(text: str, value: str) -> str:
+    for form in _forms(value):
+        text = text.replace(form, "...")
     return text

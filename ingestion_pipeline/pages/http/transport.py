@@ -1,11 +1,11 @@
-"""The only module that knows the HTTP libraries: httpx's transport interface, on aiohttp's wire.
+"""The HTTP transport, and the only module that knows the HTTP libraries (httpx, aiohttp).
 
-No `httpx.AsyncClient` and no redirects, cookies, environment or decoding of aiohttp's: we want none
-of it. httpx's own pool costs five times as much per page (docs/decisions.md). One small session per
-host, so that what is kept open is bounded.
+It has httpx's transport interface on aiohttp's connections, without `httpx.AsyncClient` and without
+aiohttp's redirects, cookies, environment or decoding. httpx's own pool costs five times as much per
+page (docs/decisions.md). There is one small session per host, so that open connections are bounded.
 
-Every address is checked twice: the guard answers in place of a name server, and no socket is made
-for an address that it did not hand out for this very request.
+Every address is checked twice: the guard replaces the name server, and no socket is opened to an
+address that it did not return for this request.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ingestion_pipeline.pages.http.guard import Endpoint, Guard
 from ingestion_pipeline.tasks.errors import Permanent, Transient, Unreachable, WorkError
 from ingestion_pipeline.urls import host_of, without_credentials
 
-MAX_HOSTS = 256  # sessions kept open: the hosts of a slice come by turns, again and again
+MAX_HOSTS = 256  # sessions kept open: the hosts of a run take turns
 CONNECTIONS_PER_HOST = 4  # politeness allows one or two at a time; the rest is for unspaced APIs
 KEEPALIVE_SECONDS = 20.0  # beyond the longest host delay, below what common servers keep
 MAX_ADDRESSES_TRIED = 4
@@ -43,30 +43,30 @@ _ADDED_BY_AIOHTTP = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]
 OpenSocket = Callable[[AddressInfo], socket.socket]
 
-# What the guard handed out for the request that this task is sending.
+# The addresses that the guard returned for the request of this task.
 _CHECKED: ContextVar[frozenset[tuple[str, int]]] = ContextVar("checked", default=frozenset())
 
 
 def open_socket(info: AddressInfo) -> socket.socket:
-    """Where packets begin to leave."""
+    """Open the socket; replaced in tests."""
     return socket.socket(info[0], info[1], info[2])
 
 
-class _GuardedNames(AbstractResolver):
-    """The guard in place of a name server: one lookup, and only checked addresses come back."""
+class _GuardedResolver(AbstractResolver):
+    """The guard instead of a name server: one lookup, and only checked addresses."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
 
     async def check(self, host: str, port: int) -> list[Endpoint]:
-        """The addresses to try, which from now on are those that this task may connect to."""
+        """Return the addresses to try, the only ones that this task may connect to."""
         _CHECKED.set(frozenset())
-        found = list(await self._guard.endpoints(host, port))[:MAX_ADDRESSES_TRIED]
-        _CHECKED.set(frozenset((each.address, each.port) for each in found))
-        return found
+        endpoints = list(await self._guard.endpoints(host, port))[:MAX_ADDRESSES_TRIED]
+        _CHECKED.set(frozenset((each.address, each.port) for each in endpoints))
+        return endpoints
 
     async def recheck(self, host: str, port: int) -> None:
-        """Refuse a host that is exempt for others; a kept connection asks for no name."""
+        """Refuse a host that is exempt for others only; a kept connection needs no lookup."""
         await self._guard.recheck(host, port)
 
     async def resolve(
@@ -85,11 +85,11 @@ class _GuardedNames(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Connects as aiohttp does, and remembers whether the last try got through."""
+    """Connects as aiohttp does, and stores whether the last attempt succeeded."""
 
     has_connected = False
 
@@ -106,19 +106,19 @@ class _Connector(aiohttp.TCPConnector):
 
 
 class HostTransport(httpx.AsyncBaseTransport):
-    """httpx's transport for one host, over a session of aiohttp's that only sends and receives."""
+    """httpx's transport for one host, over an aiohttp session that only sends and receives."""
 
     def __init__(
         self, guard: Guard, tls: ssl.SSLContext, connect_seconds: float, opened: OpenSocket
     ) -> None:
-        self._names = names = _GuardedNames(guard)
+        self._names = names = _GuardedResolver(guard)
         self.users = 0
         self._connector = connector = _Connector(
             ssl=tls,
             resolver=names,
             use_dns_cache=False,  # each connection is looked up and checked
             happy_eyeballs_delay=None,  # in the order of the answers, one at a time
-            socket_factory=_fenced(opened),
+            socket_factory=_checked_sockets(opened),
             limit=CONNECTIONS_PER_HOST,
             keepalive_timeout=KEEPALIVE_SECONDS,
         )
@@ -132,7 +132,7 @@ class HostTransport(httpx.AsyncBaseTransport):
             max_headers=MAX_HEADERS,
             max_field_size=MAX_HEADER_BYTES,
         )
-        # It would repeat a request by itself, at once: one turn of a host's pace is one request.
+        # aiohttp would repeat a request at once: one turn of a host's pace is one request.
         vars(self._session)["_retry_connection"] = False
 
     @property
@@ -141,7 +141,7 @@ class HostTransport(httpx.AsyncBaseTransport):
         return self._connector.has_connected
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Status and headers are there; the stream is the body as it comes from the wire."""
+        """Return status and headers; the stream is the raw body."""
         response = await self.send(
             request.method, str(request.url), request.headers, request.content or None
         )
@@ -152,17 +152,17 @@ class HostTransport(httpx.AsyncBaseTransport):
     async def send(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
     ) -> aiohttp.ClientResponse:
-        """The same without httpx's objects, which cost as much as the exchange itself."""
+        """Send a request without httpx's objects, which cost as much as the exchange itself."""
         address = URL(url, encoded=True)
         await self._names.recheck(address.raw_host or "", address.port or 0)
-        if _is_literal(address.raw_host or ""):  # aiohttp asks no resolver about these
+        if _is_literal(address.raw_host or ""):  # aiohttp does not resolve these
             await self._names.check(address.raw_host or "", address.port or 0)
         return await self._session.request(
             method, address, headers=headers, data=body, allow_redirects=False
         )
 
     async def aclose(self) -> None:
-        """Close what was kept open."""
+        """Close the open connections."""
         await self._session.close()
 
 
@@ -170,8 +170,8 @@ def _is_literal(host: str) -> bool:
     return ":" in host or host.replace(".", "").isdigit()
 
 
-def _fenced(opened: OpenSocket) -> OpenSocket:
-    """Opens a socket only for an address that the guard handed out for this request."""
+def _checked_sockets(opened: OpenSocket) -> OpenSocket:
+    """Return a socket factory that only opens addresses the guard returned for this request."""
 
     def factory(info: AddressInfo) -> socket.socket:
         address, port = info[4][:2]
@@ -183,7 +183,7 @@ def _fenced(opened: OpenSocket) -> OpenSocket:
 
 
 class _Wire(httpx.AsyncByteStream):
-    """The rest of an answer; a connection whose body was not read to its end is closed."""
+    """The raw body of a response; a connection whose body was not read to its end is closed."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
@@ -197,7 +197,7 @@ class _Wire(httpx.AsyncByteStream):
 
 @dataclass(frozen=True, slots=True)
 class RawAnswer:
-    """Status and headers (lower-case names) have arrived; the body is still on the wire."""
+    """Status and headers (lower-case names); the body is still on the wire."""
 
     status: int
     headers: Mapping[str, str]
@@ -208,7 +208,7 @@ Exchange = AbstractAsyncContextManager[RawAnswer, bool | None]
 
 
 class Connections:
-    """Open connections by host, the longest unused closed first; failures leave as `WorkError`."""
+    """Open connections by host, the longest unused closed first; failures are `WorkError`."""
 
     def __init__(
         self,
@@ -225,11 +225,11 @@ class Connections:
         self._transports: OrderedDict[str, HostTransport] = OrderedDict()
 
     def get(self, url: str, headers: Mapping[str, str]) -> Exchange:
-        """Send one GET; the connection is closed on leaving unless the body was read to its end."""
+        """Send one GET; the connection is closed on exit unless the body was read to its end."""
         return self._exchange("GET", url, headers, None)
 
     def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Exchange:
-        """Send one POST; the connection is closed on leaving as after `get`."""
+        """Send one POST; the connection is closed on exit as after `get`."""
         return self._exchange("POST", url, headers, body)
 
     @asynccontextmanager
@@ -251,12 +251,12 @@ class Connections:
             transport.users -= 1
 
     def has_connected(self, host: str) -> bool:
-        """Whether the last request to the host got a connection."""
+        """Return whether the last request to the host got a connection."""
         transport = self._transports.get(host)
         return transport is not None and transport.has_connected
 
     def _transport(self, host: str) -> HostTransport:
-        """The host's own, which was now used last."""
+        """Return the host's transport, and mark it as used last."""
         transport = self._transports.pop(host, None) or self._new_transport()
         self._transports[host] = transport
         return transport
@@ -279,7 +279,7 @@ class Connections:
 
 @cache
 def _tls(ca_file: Path | None) -> ssl.SSLContext:
-    """Verifies by certifi's authorities or by those of `ca_file`; loading them takes 20 ms."""
+    """Return a TLS context with certifi's authorities or `ca_file`; loading takes 20 ms."""
     if ca_file is None:
         return httpx.create_ssl_context(trust_env=False)
     return ssl.create_default_context(cafile=str(ca_file))
@@ -292,13 +292,13 @@ async def _chunks(response: aiohttp.ClientResponse, url: str) -> AsyncGenerator[
 
 
 def _headers(response: aiohttp.ClientResponse) -> dict[str, str]:
-    """By their names in lower case; what is said more than once is one list."""
+    """Return the headers by lower-case name; repeated ones are joined to a list."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in response.raw_headers:
         name, value = raw_name.decode("latin-1").lower(), _header_text(raw_value)
         if name not in headers:
             headers[name] = value
-        elif name != "location":  # no list: the first is followed, as by browsers
+        elif name != "location":  # not joined: the first is followed, as in browsers
             headers[name] += f", {value}"
     return headers
 
@@ -318,18 +318,18 @@ def _classified(url: str) -> Generator[None, None, None]:
         raise _work_error(error, without_credentials(url)) from error
 
 
-def _work_error(error: Exception, shown: str) -> WorkError:
+def _work_error(error: Exception, display_url: str) -> WorkError:
     if isinstance(error, TimeoutError):
-        return Unreachable(f"{shown}: no connection in time", code="timeout")
+        return Unreachable(f"{display_url}: no connection in time", code="timeout")
     if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(
         error, aiohttp.ClientSSLError
     ):
-        return Unreachable(f"{shown}: {error}", code="connection")
-    return _answer_error(error, shown)
+        return Unreachable(f"{display_url}: {error}", code="connection")
+    return _answer_error(error, display_url)
 
 
-def _answer_error(error: Exception, shown: str) -> WorkError:
-    text = f"{shown}: {str(error) or type(error).__name__}"
+def _answer_error(error: Exception, display_url: str) -> WorkError:
+    text = f"{display_url}: {str(error) or type(error).__name__}"
     match error:
         case httpx.InvalidURL() | aiohttp.InvalidURL():
             return Permanent(text, code="bad_url")

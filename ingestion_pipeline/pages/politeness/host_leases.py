@@ -1,4 +1,4 @@
-"""A redirect that leaves its host: the other host is leased, asked for its rules, and paced too."""
+"""Leases of hosts for one run: pacing, robots.txt, and hosts that redirects lead to."""
 
 from __future__ import annotations
 
@@ -50,70 +50,71 @@ from ingestion_pipeline.tasks.errors import (
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline.urls import BadUrl, host_of, request_url, without_credentials
 
-LONGEST_TURN = timedelta(seconds=5)  # a visit is held up by another host for no longer
+LONGEST_TURN = timedelta(seconds=5)  # how long a redirect may wait for another host
 
-Borrow = Callable[[str], Awaitable["HostLease"]]
-"""The host is ours, or `Resource`: whoever redirects to it is asked again later."""
+AcquireLease = Callable[[str], Awaitable["HostLease"]]
+"""Lease the host, or raise `Resource`: the redirecting page is fetched again later."""
 
 
 class RedirectLeases:
-    """The hosts that the redirects of one visit lead to."""
+    """Leases of the hosts that redirects from one leased host lead to."""
 
     def __init__(
-        self, *, borrow: Borrow, give_back: Callable[[str], None], clock: SteadyClock
+        self, *, acquire: AcquireLease, release: Callable[[str], None], clock: SteadyClock
     ) -> None:
-        self._borrow = borrow
-        self._give_back = give_back
+        self._acquire = acquire
+        self._release_redirect = release
         self._clock = clock
 
     async def follow(self, url: str, *, honours_robots: bool, until: AsyncExitStack) -> None:
-        """Return when the URL may be asked for; its host is kept until the stack is left.
+        """Return when the URL may be requested; its host stays leased until the stack is closed.
 
-        What the stack held is let go first: nobody waits for one host while he keeps another.
+        Earlier leases of the stack are released first: nobody waits for a host while holding
+        another.
         """
         await until.aclose()
-        visited = await until.enter_async_context(self._kept(host_of(url)))
+        lease = await until.enter_async_context(self._held(host_of(url)))
         if honours_robots:
-            await visited.robots.admit(url)
-        wait = timedelta(seconds=visited.pacer.wait_seconds())
+            await lease.robots.admit(url)
+        wait = timedelta(seconds=lease.rate_limiter.wait_seconds())
         if wait > LONGEST_TURN:
             raise self._later(url, wait)
         try:
             async with asyncio.timeout(LONGEST_TURN.total_seconds()):
-                await until.enter_async_context(turn_of(visited, url, clock=self._clock))
+                await until.enter_async_context(host_turn(lease, url, clock=self._clock))
         except TimeoutError:
             raise self._later(url, LONGEST_TURN) from None
 
     def _later(self, url: str, wait: timedelta) -> Resource:
-        said = f"{host_of(url)}, where a redirect leads, wants to be asked later"
-        return Resource(said, until=self._clock.now() + wait, code="host_busy")
+        message = f"{host_of(url)}, the target of a redirect, has no free turn in time"
+        return Resource(message, until=self._clock.now() + wait, code="host_busy")
 
     @asynccontextmanager
-    async def _kept(self, host: str) -> AsyncGenerator[HostLease]:
-        visited = await self._borrow(host)
+    async def _held(self, host: str) -> AsyncGenerator[HostLease]:
+        lease = await self._acquire(host)
         try:
-            yield visited
+            yield lease
         except WorkError as error:
-            if (pause := asked_pause(error, self._clock.now())) is not None:
-                visited.pacer.hold_off(pause.total_seconds())
+            if (pause := requested_pause(error, self._clock.now())) is not None:
+                lease.rate_limiter.pause(pause.total_seconds())
             raise
         finally:
-            self._give_back(host)
+            self._release_redirect(host)
 
 
 @asynccontextmanager
-async def turn_of(visited: HostLease, url: str, *, clock: SteadyClock) -> AsyncGenerator[None]:
-    """The host may be asked, and is asked by no more at a time than its pace has a burst."""
-    async with visited.slots:
-        await await_turn(visited.pacer, url, clock=clock)
+async def host_turn(lease: HostLease, url: str, *, clock: SteadyClock) -> AsyncGenerator[None]:
+    """Wait for the host's turn; at most as many requests run at a time as its pace has a burst."""
+    async with lease.slots:
+        await await_turn(lease.rate_limiter, url, clock=clock)
         try:
             yield
         finally:
-            visited.pacer.done()
+            lease.rate_limiter.done()
 
 
-def asked_pause(failure: WorkError, now: datetime) -> timedelta | None:
-    """How long the host wants to be left alone by everybody; None if it did not say so."""
+def requested_pause(failure: WorkError, now: datetime) -> timedelta | None:
+    """Return how long the host asks everybody to pause; None if it did not."""
     if isinstance(failure, Resource) and failure.code == "rate_limited":
         return failure.until - now
     if isinstance(failure, Transient) and failure.code == "http_503":
@@ -121,118 +122,129 @@ def asked_pause(failure: WorkError, now: datetime) -> timedelta | None:
     return None
 
 
-# What would hinder the page as well is the poll's own failure: a host that is gone for ever must
-# open its breaker one day. So is everything transient; nothing is fetched either way.
-_THE_PAGES_OWN = frozenset({"bad_url", "blocked_address", "tls"})
+# Errors that the page itself would meet are failures of the poll: a host that is gone for good
+# must open its breaker one day. So is everything transient; nothing is fetched either way.
+_PAGE_ERROR_CODES = frozenset({"bad_url", "blocked_address", "tls"})
 
 
 class HostRobots:
-    """The rules of one visited host, by origin; `kept` is what its row said when it was leased."""
+    """The robots.txt rules of one leased host, by origin, starting with those its row stored."""
 
     def __init__(
         self,
-        kept: Mapping[str, Any],
+        stored_rules: Mapping[str, Any],
         *,
         fetcher: HttpFetcher,
-        pacer: RateLimiter,
-        elsewhere: RedirectLeases,
+        rate_limiter: RateLimiter,
+        redirect_leases: RedirectLeases,
         clock: SteadyClock,
         longest_delay_seconds: float,
     ) -> None:
         self._agent = fetcher.user_agent
         self._fetcher = fetcher
-        self._pacer = pacer
-        self._elsewhere = elsewhere
+        self._rate_limiter = rate_limiter
+        self._redirect_leases = redirect_leases
         self._clock = clock
         self._longest_delay_seconds = longest_delay_seconds
-        known = {origin: from_stored(stored, self._agent) for origin, stored in kept.items()}
-        self._known = {origin: rules for origin, rules in known.items() if rules is not None}
-        self._has_news = False
-        self._one_asks = asyncio.Lock()
+        rules_by_origin = {
+            origin: from_stored(stored, self._agent) for origin, stored in stored_rules.items()
+        }
+        self._rules = {
+            origin: rules for origin, rules in rules_by_origin.items() if rules is not None
+        }
+        self._has_changes = False
+        self._fetch_lock = asyncio.Lock()
 
     async def admit(self, url: str) -> None:
-        """The URL may be fetched, at the pace its host asks for; else `Resource` until it may."""
+        """Slow down to the crawl delay; raise `Resource` unless the URL may be fetched."""
         try:
             origin = origin_of(url)
         except BadUrl as error:
             raise Permanent(str(error), code="bad_url") from error
-        async with self._one_asks:
-            rules, is_asked = self._fresh(origin), False
+        async with self._fetch_lock:
+            rules, is_fetched = self._fresh(origin), False
             if rules is None:
-                rules, is_asked = await self._ask(origin), True
-                self._known[origin] = rules
-                self._has_news = True
-        self._pacer.slow_down(self._delay_seconds(rules))
+                rules, is_fetched = await self._fetch_rules(origin), True
+                self._rules[origin] = rules
+                self._has_changes = True
+        self._rate_limiter.slow_down(self._delay_seconds(rules))
         self._check(url, rules)
-        wait = timedelta(seconds=self._pacer.wait_seconds())
-        if is_asked and wait > LONGEST_WAIT:
-            said = f"robots.txt of {host_of(url)} asks for {wait.total_seconds():.0f} seconds"
-            raise Resource(said, until=self._clock.now() + wait, code="crawl_delay")
+        wait = timedelta(seconds=self._rate_limiter.wait_seconds())
+        if is_fetched and wait > LONGEST_WAIT:
+            message = f"robots.txt of {host_of(url)} asks for {wait.total_seconds():.0f} seconds"
+            raise Resource(message, until=self._clock.now() + wait, code="crawl_delay")
 
-    def check_known(self, url: str) -> None:
-        """Raise unless rules that are known allow the URL; those of its host, if not its origin.
+    def check_cached(self, url: str) -> None:
+        """Raise unless cached rules allow the URL; those of its host if its origin has none.
 
-        For whoever cannot wait for a robots.txt: http and https of one host seldom differ in it.
+        For callers that cannot wait for a robots.txt: http and https of one host seldom differ in
+        it.
         """
-        rules = [self._fresh(origin_of(url)) or one for one in self._known.values()]
-        for one in rules:
-            self._check(url, one)
+        rules = [
+            self._fresh(origin_of(url)) or cached_rules for cached_rules in self._rules.values()
+        ]
+        for cached_rules in rules:
+            self._check(url, cached_rules)
 
-    def take_news(self, host: str) -> tuple[dict[str, Any], float | None] | None:
-        """The rules and delay to keep in the host's row; None if it has them already."""
-        if not self._has_news:
+    def take_changes(self, host: str) -> tuple[dict[str, Any], float | None] | None:
+        """Return the rules and delay to store in the host's row; None if they are stored."""
+        if not self._has_changes:
             return None
-        self._has_news = False
-        own = {origin: one for origin, one in self._known.items() if host_of(origin) == host}
-        stored = {origin: as_stored(one, self._agent) for origin, one in own.items()}
+        self._has_changes = False
+        own = {
+            origin: host_rules
+            for origin, host_rules in self._rules.items()
+            if host_of(origin) == host
+        }
+        stored = {origin: as_stored(host_rules, self._agent) for origin, host_rules in own.items()}
         return stored, max(map(self._delay_seconds, own.values()), default=0.0) or None
 
     def _fresh(self, origin: str) -> HostRules | None:
-        rules = self._known.get(origin)
+        rules = self._rules.get(origin)
         return rules if rules is not None and rules.are_fresh(now=self._clock.now()) else None
 
     def _check(self, url: str, rules: HostRules) -> None:
         if rules.is_closed:
-            said = f"{rules.reason}: nothing is fetched from {host_of(url)}"
-            raise Resource(said, until=rules.expires_at, code="robots_unavailable")
+            message = f"{rules.reason}: nothing is fetched from {host_of(url)}"
+            raise Resource(message, until=rules.expires_at, code="robots_unavailable")
         robots = rules.robots
         rule = robots.decisive_rule(self._agent, request_url(url), in_any_order=True)
         if rule is not None and not rule.is_allowed:
-            said = f"robots.txt of {host_of(url)} says {str(rule)[:200]!r}"
+            message = f"robots.txt of {host_of(url)} says {str(rule)[:200]!r}"
             raise Resource(
-                f"{said}: {without_credentials(url)} is not fetched",
+                f"{message}: {without_credentials(url)} is not fetched",
                 until=rules.expires_at,
                 code="blocked_by_robots",
             )
 
     def _delay_seconds(self, rules: HostRules) -> float:
-        wished = rules.robots.delay_seconds(self._agent) or 0.0
-        return min(wished, self._longest_delay_seconds)
+        requested = rules.robots.delay_seconds(self._agent) or 0.0
+        return min(requested, self._longest_delay_seconds)
 
-    async def _ask(self, origin: str) -> HostRules:
+    async def _fetch_rules(self, origin: str) -> HostRules:
         async with AsyncExitStack() as until:
             await until.enter_async_context(self._turn(origin))
-            rules = await self._answer(origin, until)
-        # A copy that expires during the pause which it asks for would never let a page through.
+            rules = await self._request_rules(origin, until)
+        # Rules that expire during the crawl delay they ask for would never admit a page.
         pause = timedelta(seconds=2 * self._delay_seconds(rules))
         return replace(rules, expires_at=max(rules.expires_at, self._clock.now() + pause))
 
     @asynccontextmanager
     async def _turn(self, url: str) -> AsyncGenerator[None]:
-        await await_turn(self._pacer, url, clock=self._clock)
+        await await_turn(self._rate_limiter, url, clock=self._clock)
         try:
             yield
         finally:
-            self._pacer.done()
+            self._rate_limiter.done()
 
-    async def _answer(self, origin: str, until: AsyncExitStack) -> HostRules:
+    async def _request_rules(self, origin: str, until: AsyncExitStack) -> HostRules:
         async def follow(url: str) -> None:
-            """A hop is one more request, of this host or of one that somebody else may visit."""
+            """Wait for the turn of a redirect's host: a hop is one more request."""
             if host_of(url) == host_of(origin):
                 await until.aclose()
                 await until.enter_async_context(self._turn(url))
             else:
-                await self._elsewhere.follow(url, honours_robots=False, until=until)
+                await self._redirect_leases.follow(url, honours_robots=False, until=until)
 
         try:
             start = await self._fetcher.fetch_start(
@@ -243,7 +255,7 @@ class HostRobots:
             )
         except Permanent as error:
             now = self._clock.now()
-            if error.code in _THE_PAGES_OWN:
+            if error.code in _PAGE_ERROR_CODES:
                 raise
             if error.code == "redirects":
                 return rules_of_answer(302, {}, b"", now=now)
@@ -252,7 +264,7 @@ class HostRobots:
 
 
 def origin_of(url: str) -> str:
-    """What one robots.txt rules: scheme and host, with the port where it is not the scheme's."""
+    """Return scheme and host that one robots.txt applies to, with a port other than the default."""
     scheme, _, rest = request_url(url).partition("://")
     return f"{scheme}://{rest.partition('/')[0]}"
 
@@ -262,16 +274,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLease:
-    """A host that is ours: how fast it may be asked, for what, and where it may send us on."""
+    """A host leased by this run: its rate limiter, its robots.txt rules and its redirect leases."""
 
-    pacer: RateLimiter
+    rate_limiter: RateLimiter
     robots: HostRobots
-    elsewhere: RedirectLeases
+    redirect_leases: RedirectLeases
     slots: asyncio.Semaphore
 
 
 class LeaseContext(Protocol):
-    """What a run brings to the leases of its hosts; the engine's `RunContext` is one."""
+    """What the host leases need from a run; the engine's `RunContext` is one."""
 
     @property
     def store(self) -> Store:  # noqa: D102 - as its type says
@@ -282,138 +294,149 @@ class LeaseContext(Protocol):
         ...
 
     def pace(self, source: Source) -> Pace:
-        """Return how fast a host may be asked for the source."""
+        """Return how fast a host may be requested for the source."""
         ...
 
 
 class LeasedHosts:
-    """Which hosts are visited now, and which were left but not yet released."""
+    """The hosts that this run uses (`visited`), and those finished but not released (`left`)."""
 
     def __init__(
-        self, shop: LeaseContext, worker: Worker, fetcher: HttpFetcher, clock: SteadyClock
+        self, ctx: LeaseContext, worker: Worker, fetcher: HttpFetcher, clock: SteadyClock
     ) -> None:
-        self._shop = shop
+        self._ctx = ctx
         self._worker = worker
         self._fetcher = fetcher
         self._clock = clock
         self._yielding: set[str] = set()
         if fetcher.network is None:
             fetcher.network = Network(
-                shop.store,
-                canary=shop.settings.fetch.canary,
-                connect_seconds=shop.settings.fetch.connect_seconds,
+                ctx.store,
+                canary=ctx.settings.fetch.canary,
+                connect_seconds=ctx.settings.fetch.connect_seconds,
             )
         self.network = fetcher.network
         self.visited: dict[str, HostLease] = {}
         self.left: dict[str, HostLease] = {}
-        self._borrowed: dict[str, HostLease] = {}
-        self._borrowers: Counter[str] = Counter()
-        self._letting_go: set[str] = set()
-        self._let_go = asyncio.Condition()
+        self._redirect_hosts: dict[str, HostLease] = {}
+        self._redirect_users: Counter[str] = Counter()
+        self._releasing: set[str] = set()
+        self._released = asyncio.Condition()
 
     @asynccontextmanager
-    async def letting_go(self) -> AsyncGenerator[dict[str, HostLease]]:
-        """The hosts that were left, to be released inside; nobody of this run takes one meanwhile.
+    async def releasing(self) -> AsyncGenerator[dict[str, HostLease]]:
+        """Yield the finished hosts, to be released inside; this run leases none meanwhile.
 
-        He would begin with what the row said before, and lose the lease under his feet.
+        A lease taken meanwhile would start from the old row, and be lost by the release.
         """
         left, self.left = self.left, {}
-        self._letting_go |= left.keys()
+        self._releasing |= left.keys()
         try:
             yield left
         finally:
-            async with self._let_go:
-                self._letting_go -= left.keys()
-                self._let_go.notify_all()
+            async with self._released:
+                self._releasing -= left.keys()
+                self._released.notify_all()
 
-    def known(self, host: str) -> HostLease | None:
-        """The host as this run already has it: there is one pacer for each."""
-        return self.visited.get(host) or self._borrowed.get(host) or self.left.get(host)
+    def existing_lease(self, host: str) -> HostLease | None:
+        """Return the lease this run already has of the host: there is one rate limiter for each."""
+        return self.visited.get(host) or self._redirect_hosts.get(host) or self.left.get(host)
 
-    async def _borrow(self, source: Source, host: str) -> HostLease:
-        """The host is ours as long as a redirect to it takes; `Resource` if it cannot be had."""
-        if (why := self.reason_to_leave(host)) is not None:
-            raise why
-        async with self._let_go:
-            await self._let_go.wait_for(lambda: host not in self._letting_go)
-        visited = self.known(host)
-        if visited is None:
-            # Not at the source's pace: what its platform publishes is said of its own host alone.
+    async def _acquire(self, source: Source, host: str) -> HostLease:
+        """Lease the host for the time of a redirect; raise `Resource` if it cannot be leased."""
+        if (reason := self.reason_to_leave(host)) is not None:
+            raise reason
+        async with self._released:
+            await self._released.wait_for(lambda: host not in self._releasing)
+        host_lease = self.existing_lease(host)
+        if host_lease is None:
+            # Not at the source's pace: a published rate applies to the platform's own host only.
             lease = (await asyncio.to_thread(self.lease, {host: source}, is_its_own=False))[host]
             if isinstance(lease, HostBusy):
-                said = f"{host}, where a redirect leads, is being visited by another run"
-                raise Resource(said, until=lease.until, code="host_busy")
-            visited = self.known(host) or lease  # another visit may have been quicker
-        self.left.pop(host, None)  # else it would be released meanwhile
-        self._borrowed[host] = visited
-        self._borrowers[host] += 1
-        return visited
+                message = f"{host}, the target of a redirect, is leased by another run"
+                raise Resource(message, until=lease.until, code="host_busy")
+            host_lease = self.existing_lease(host) or lease  # another request may have been quicker
+        self.left.pop(host, None)  # or it would be released meanwhile
+        self._redirect_hosts[host] = host_lease
+        self._redirect_users[host] += 1
+        return host_lease
 
-    def _give_back(self, host: str) -> None:
-        self._borrowers[host] -= 1
-        if not self._borrowers[host]:
-            visited = self._borrowed.pop(host)
+    def _release_redirect(self, host: str) -> None:
+        self._redirect_users[host] -= 1
+        if not self._redirect_users[host]:
+            host_lease = self._redirect_hosts.pop(host)
             if host not in self.visited:
-                self.left[host] = visited
+                self.left[host] = host_lease
 
     def lease(
-        self, wanted: Mapping[str, Source], *, is_its_own: bool = True
+        self, sources_by_host: Mapping[str, Source], *, is_its_own: bool = True
     ) -> dict[str, HostLease | HostBusy]:
-        """Each host, at the pace of the source that wants it; or until when another run has it."""
+        """Lease each host at the pace of its source; `HostBusy` for one that another run holds."""
         if is_its_own:
-            for host, source in wanted.items():
+            for host, source in sources_by_host.items():
                 if source.failure_count:
                     self.network.expect_failure(host)
 
         def act(connection: Connection) -> dict[str, Leased | HostBusy]:
-            now = self._shop.store.clock.now(connection)
+            now = self._ctx.store.clock.now(connection)
             return hosts.lease_hosts(
-                connection, wanted.keys(), owner=self._worker.owner, now=now, lease=self._lease
+                connection,
+                sources_by_host.keys(),
+                owner=self._worker.owner,
+                now=now,
+                lease=self._lease,
             )
 
-        leases = self._shop.store.write(act)
+        leases = self._ctx.store.write(act)
         return {
             host: lease
             if isinstance(lease, HostBusy)
-            else self._opened(wanted[host], lease, is_its_own=is_its_own)
+            else self._opened(sources_by_host[host], lease, is_its_own=is_its_own)
             for host, lease in leases.items()
         }
 
     def _opened(self, source: Source, lease: Leased, *, is_its_own: bool) -> HostLease:
-        settings = self._shop.settings
-        pace = self._shop.pace(source)
+        settings = self._ctx.settings
+        pace = self._ctx.pace(source)
         if not is_its_own:
             pace = Pace(delay_seconds=max(pace.delay_seconds, settings.hosts.delay_seconds))
-        pacer = RateLimiter(pace, next_allowed_at=lease.next_allowed_at, now=self._clock.now())
-        elsewhere = RedirectLeases(
-            borrow=partial(self._borrow, source), give_back=self._give_back, clock=self._clock
+        rate_limiter = RateLimiter(
+            pace, next_allowed_at=lease.next_allowed_at, now=self._clock.now()
+        )
+        redirect_leases = RedirectLeases(
+            acquire=partial(self._acquire, source),
+            release=self._release_redirect,
+            clock=self._clock,
         )
         robots = HostRobots(
             lease.robots,
             fetcher=self._fetcher,
-            pacer=pacer,
-            elsewhere=elsewhere,
+            rate_limiter=rate_limiter,
+            redirect_leases=redirect_leases,
             clock=self._clock,
             longest_delay_seconds=settings.hosts.longest_crawl_delay_seconds,
         )
         slots = asyncio.Semaphore(pace.burst)
-        return HostLease(pacer=pacer, robots=robots, elsewhere=elsewhere, slots=slots)
+        return HostLease(
+            rate_limiter=rate_limiter, robots=robots, redirect_leases=redirect_leases, slots=slots
+        )
 
     @property
     def _lease(self) -> timedelta:
         # The heartbeat that renews it comes every third of the worker's lease.
-        wished = timedelta(seconds=self._shop.settings.hosts.lease_seconds)
-        return max(wished, self._worker.lease / 2)
+        configured = timedelta(seconds=self._ctx.settings.hosts.lease_seconds)
+        return max(configured, self._worker.lease / 2)
 
     def renew(self) -> None:
-        """With each heartbeat: the hosts stay ours, unless others have waited long enough."""
-        mine = dict(self._borrowed) | dict(self.visited)  # copies, since this is another thread
-        with self._shop.store.begin() as connection:
-            now = self._shop.store.clock.now(connection)
-            next_allowed = next_allowed_at(mine, self._shop.store, connection)
+        """Renew the hosts with each heartbeat; give up those that others have waited for long."""
+        # Copies: this runs in another thread.
+        mine = dict(self._redirect_hosts) | dict(self.visited)
+        with self._ctx.store.begin() as connection:
+            now = self._ctx.store.clock.now(connection)
+            next_allowed = next_allowed_at(mine, self._ctx.store, connection)
             hosts.lock_hosts(connection, mine)
-            self._keep_robots(connection, mine, now=now)
-            wanted = hosts.renew_hosts(
+            self._store_robots(connection, mine, now=now)
+            waited_for = hosts.renew_hosts(
                 connection,
                 owner=self._worker.owner,
                 now=now,
@@ -421,9 +444,9 @@ class LeasedHosts:
                 next_allowed=next_allowed,
             )
             lost = hosts.lost_hosts(connection, mine, owner=self._worker.owner)
-        patience = timedelta(seconds=self._shop.settings.hosts.yield_after_seconds)
-        waited = {host for host, since in wanted.items() if now - since > patience}
-        ours_still = {host for host in lost if host in self.visited or host in self._borrowed}
+        patience = timedelta(seconds=self._ctx.settings.hosts.yield_after_seconds)
+        waited = {host for host, since in waited_for.items() if now - since > patience}
+        ours_still = {host for host in lost if host in self.visited or host in self._redirect_hosts}
         self._yielding |= waited | ours_still
 
     def release(
@@ -434,43 +457,43 @@ class LeasedHosts:
         *,
         now: datetime,
     ) -> None:
-        """The hosts are free; whoever comes next knows what we know."""
+        """Release the hosts and store their robots.txt rules and next allowed times."""
         hosts.lock_hosts(connection, left)
-        self._keep_robots(connection, left, now=now)
+        self._store_robots(connection, left, now=now)
         hosts.release_hosts(connection, next_allowed, owner=self._worker.owner)
 
-    def let_go(self, left: Mapping[str, HostLease]) -> None:
-        """The same in a transaction of its own; what cannot be released now ends with its lease."""
+    def release_in_own_transaction(self, left: Mapping[str, HostLease]) -> None:
+        """Release the hosts in a separate transaction; if that fails, their leases expire."""
 
         def act(connection: Connection) -> None:
-            now = self._shop.store.clock.now(connection)
-            free = next_allowed_at(left, self._shop.store, connection)
+            now = self._ctx.store.clock.now(connection)
+            free = next_allowed_at(left, self._ctx.store, connection)
             self.release(connection, left, free, now=now)
 
         try:
-            self._shop.store.write(act)
+            self._ctx.store.write(act)
         except SQLAlchemyError as error:
             if isinstance(classify(error), Fatal):
                 raise
-            log.warning("hosts were not released; their leases end", exc_info=True)
+            log.warning("hosts could not be released; their leases will expire", exc_info=True)
 
-    def _keep_robots(
+    def _store_robots(
         self, connection: Connection, mine: Mapping[str, HostLease], *, now: datetime
     ) -> None:
-        news = {host: one.robots.take_news(host) for host, one in mine.items()}
-        told = {host: said for host, said in news.items() if said is not None}
-        hosts.keep_robots(connection, told, owner=self._worker.owner, now=now)
+        changes = {host: host_lease.robots.take_changes(host) for host, host_lease in mine.items()}
+        changed = {host: rules for host, rules in changes.items() if rules is not None}
+        hosts.store_robots(connection, changed, owner=self._worker.owner, now=now)
 
     def reason_to_leave(self, host: str) -> Resource | None:
-        """Why the host is not asked any more in this run, if so."""
+        """Return why this run makes no further requests to the host; None if it may."""
         if host in self._yielding:
-            later = self._clock.now() + timedelta(seconds=self._shop.settings.hosts.lease_seconds)
+            later = self._clock.now() + timedelta(seconds=self._ctx.settings.hosts.lease_seconds)
             return Resource(f"{host} was handed to another run", until=later, code="host_yielded")
         return None
 
     def reason_to_wait(self, host: str) -> Resource | None:
-        """Why the next request to the host is left to a later run, if so."""
-        wait = timedelta(seconds=self.visited[host].pacer.wait_seconds())
+        """Return why the next request to the host is left to a later run; None if it is not."""
+        wait = timedelta(seconds=self.visited[host].rate_limiter.wait_seconds())
         if wait > LONGEST_WAIT:
             until = self._clock.now() + wait
             return Resource(f"{host} asked for a pause", until=until, code="rate_limited")
@@ -480,11 +503,11 @@ class LeasedHosts:
 def next_allowed_at(
     mine: Mapping[str, HostLease], store: Store, connection: Connection
 ) -> dict[str, datetime]:
-    """When each host may be asked next by others: not a moment too early.
+    """Return when others may request each host, never too early.
 
-    The time is asked for afterwards, since a process may be held up in between, and is the latest
-    that it can be: an answer that was on its way for long is old.
+    The time is read afterwards, since the process may be held up in between, and it is the latest
+    possible time: a slow answer of the database is old when it arrives.
     """
-    rests = {host: one.pacer.rest() for host, one in mine.items()}
+    rests = {host: lease.rate_limiter.rest() for host, lease in mine.items()}
     latest = store.clock.latest(connection)
     return {host: latest + rest for host, rest in rests.items()}

@@ -1,8 +1,9 @@
-"""Manners towards a host: one run owns it for a while, keeps its requests apart, and hands it on.
+"""Host leases in the database, the rate limiter of a leased host, and repair of clock steps.
 
-`hosts.next_allowed_at` outlives the lease, so that spacing and Retry-After hold for every worker.
-It is a theoretical arrival time: with a plain delay the next request waits for it; with a published
-rate a burst may run ahead of it.
+One run owns a host for a while, spaces its requests, and hands it on. `hosts.next_allowed_at`
+outlives the lease, so that spacing and Retry-After hold for every worker. It is a theoretical
+arrival time: with a plain delay the next request waits for it; with a published rate a burst may
+run ahead of it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from ingestion_pipeline.urls import host_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How fast a host may be asked: one request each `delay_seconds`, `burst` of them at once."""
+    """How fast a host may be requested: once each `delay_seconds`, `burst` of them at once."""
 
     delay_seconds: float
     burst: int = 1
@@ -50,9 +51,9 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leased:
-    """The host is ours; the first request waits until `next_allowed_at`.
+    """The host is leased; the first request waits until `next_allowed_at`.
 
-    `robots` is what its robots.txt said, by origin, as it was kept.
+    `robots` are the stored robots.txt rules, by origin.
     """
 
     next_allowed_at: datetime | None
@@ -61,47 +62,49 @@ class Leased:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostBusy:
-    """Another run has the host, at the longest until then."""
+    """Another run holds the host, at the longest until `until`."""
 
     until: datetime
 
 
-LONGEST_WAIT = timedelta(seconds=30)  # a host that wants a longer pause is left to a later run
+LONGEST_WAIT = timedelta(seconds=30)  # after a longer pause the host is left to a later run
 
 _ALLOWED = {"host": Text(), "next_allowed_at": UtcDateTime()}
 
 
 def lease_hosts(
-    connection: Connection, wanted: Collection[str], *, owner: str, now: datetime, lease: timedelta
+    connection: Connection, names: Collection[str], *, owner: str, now: datetime, lease: timedelta
 ) -> dict[str, Leased | HostBusy]:
-    """Each host is this owner's until the lease ends; another holder is told that we wait."""
-    if not wanted:
+    """Lease each host to the owner; mark those that another run holds as wanted."""
+    if not names:
         return {}
-    given = row_source(connection, {"host": Text()}, [(host,) for host in sorted(wanted)], "given")
-    missing = select(given.c.host).where(~exists().where(hosts.c.host == given.c.host))
-    row = insert_into(connection, hosts).from_select(["host"], missing.order_by(given.c.host))
+    input_rows = row_source(
+        connection, {"host": Text()}, [(host,) for host in sorted(names)], "given"
+    )
+    missing = select(input_rows.c.host).where(~exists().where(hosts.c.host == input_rows.c.host))
+    row = insert_into(connection, hosts).from_select(["host"], missing.order_by(input_rows.c.host))
     connection.execute(row.on_conflict_do_nothing(index_elements=["host"]))
-    lock_hosts(connection, wanted)
+    lock_hosts(connection, names)
     is_free = or_(
         hosts.c.lease_owner.is_(None), hosts.c.lease_until <= now, hosts.c.lease_owner == owner
     )
     taken = connection.execute(
         update(hosts)
-        .where(hosts.c.host.in_(list(wanted)), is_free)
+        .where(hosts.c.host.in_(list(names)), is_free)
         .values(lease_owner=owner, lease_until=now + lease, leased_at=now, wanted_at=None)
         .returning(hosts.c.host, hosts.c.next_allowed_at, hosts.c.robots)
     )
-    found: dict[str, Leased | HostBusy] = {
+    leased: dict[str, Leased | HostBusy] = {
         host: Leased(next_allowed_at=allowed, robots=robots or {})
         for host, allowed, robots in taken
     }
-    return found | _queue_up(connection, set(wanted) - found.keys(), now=now)
+    return leased | _request_busy_hosts(connection, set(names) - leased.keys(), now=now)
 
 
-def _queue_up(
+def _request_busy_hosts(
     connection: Connection, taken: Collection[str], *, now: datetime
 ) -> dict[str, HostBusy]:
-    """Those who have these hosts see that they are wanted."""
+    """Mark these hosts as wanted; return until when each is leased."""
     if not taken:
         return {}
     rows = connection.execute(
@@ -113,15 +116,15 @@ def _queue_up(
     return {host: HostBusy(until=until) for host, until in rows}
 
 
-def lock_hosts(connection: Connection, wanted: Collection[str]) -> None:
-    """Rows are always locked in one order: two runs that want the same hosts cannot deadlock.
+def lock_hosts(connection: Connection, names: Collection[str]) -> None:
+    """Lock the rows in one order, so that two runs with the same hosts cannot deadlock.
 
-    A transaction that takes several steps locks all its hosts before the first of them: what a
-    later step adds would come out of order.
+    A transaction of several steps locks all its hosts before the first step: those that a later
+    step adds would come out of order.
     """
-    if not wanted:
+    if not names:
         return
-    query = select(hosts.c.host).where(hosts.c.host.in_(list(wanted))).order_by(hosts.c.host)
+    query = select(hosts.c.host).where(hosts.c.host.in_(list(names))).order_by(hosts.c.host)
     connection.execute(query.with_for_update()).all()
 
 
@@ -133,15 +136,15 @@ def renew_hosts(
     lease: timedelta,
     next_allowed: Mapping[str, datetime],
 ) -> dict[str, datetime]:
-    """The owner's hosts last a lease longer; those others wait for, with when they were leased."""
+    """Extend the owner's leases; return the hosts others wait for, with when they were leased."""
     if not next_allowed:
         return {}
     lock_hosts(connection, next_allowed.keys())
-    given = row_source(connection, _ALLOWED, list(next_allowed.items()), "given")
+    input_rows = row_source(connection, _ALLOWED, list(next_allowed.items()), "given")
     statement = (
         update(hosts)
-        .where(hosts.c.host == given.c.host, hosts.c.lease_owner == owner)
-        .values(lease_until=now + lease, next_allowed_at=given.c.next_allowed_at)
+        .where(hosts.c.host == input_rows.c.host, hosts.c.lease_owner == owner)
+        .values(lease_until=now + lease, next_allowed_at=input_rows.c.next_allowed_at)
         .returning(hosts.c.host, hosts.c.leased_at, hosts.c.wanted_at)
     )
     rows = connection.execute(statement).all()
@@ -151,47 +154,49 @@ def renew_hosts(
 def release_hosts(
     connection: Connection, next_allowed: Mapping[str, datetime], *, owner: str
 ) -> None:
-    """The hosts are free; whoever comes next to one waits until the given time."""
+    """Release the hosts; the next request to each waits until its given time."""
     if not next_allowed:
         return
     lock_hosts(connection, next_allowed.keys())
-    given = row_source(connection, _ALLOWED, list(next_allowed.items()), "given")
+    input_rows = row_source(connection, _ALLOWED, list(next_allowed.items()), "given")
     connection.execute(
         update(hosts)
-        .where(hosts.c.host == given.c.host, hosts.c.lease_owner == owner)
-        .values(lease_owner=None, lease_until=None, next_allowed_at=given.c.next_allowed_at)
+        .where(hosts.c.host == input_rows.c.host, hosts.c.lease_owner == owner)
+        .values(lease_owner=None, lease_until=None, next_allowed_at=input_rows.c.next_allowed_at)
     )
 
 
 _ROBOTS = {"host": Text(), "robots": Json, "crawl_delay_seconds": Float()}
 
 
-def keep_robots(
+def store_robots(
     connection: Connection,
-    told: Mapping[str, tuple[Mapping[str, Any], float | None]],
+    rules_by_host: Mapping[str, tuple[Mapping[str, Any], float | None]],
     *,
     owner: str,
     now: datetime,
 ) -> None:
-    """What robots.txt says at each host the owner still has, and the delay it asks for."""
-    if not told:
+    """Store the robots.txt rules and crawl delay of each host that the owner still holds."""
+    if not rules_by_host:
         return
-    lock_hosts(connection, told.keys())
-    rows = [(host, robots, delay_seconds) for host, (robots, delay_seconds) in told.items()]
-    given = row_source(connection, _ROBOTS, rows, "given")
+    lock_hosts(connection, rules_by_host.keys())
+    rows = [
+        (host, robots, delay_seconds) for host, (robots, delay_seconds) in rules_by_host.items()
+    ]
+    input_rows = row_source(connection, _ROBOTS, rows, "given")
     connection.execute(
         update(hosts)
-        .where(hosts.c.host == given.c.host, hosts.c.lease_owner == owner)
+        .where(hosts.c.host == input_rows.c.host, hosts.c.lease_owner == owner)
         .values(
-            robots=given.c.robots,
-            crawl_delay_seconds=given.c.crawl_delay_seconds,
+            robots=input_rows.c.robots,
+            crawl_delay_seconds=input_rows.c.crawl_delay_seconds,
             robots_fetched_at=now,
         )
     )
 
 
 def release_owner(connection: Connection, *, owner: str, now: datetime) -> int:
-    """A dead worker's hosts are free; the spacing it last wrote still holds."""
+    """Release the hosts of a dead worker; the spacing it last wrote still holds."""
     query = select(hosts.c.host).where(hosts.c.lease_owner == owner, hosts.c.lease_until > now)
     held = list(connection.execute(query).scalars())
     lock_hosts(connection, held)
@@ -204,7 +209,7 @@ def release_owner(connection: Connection, *, owner: str, now: datetime) -> int:
 
 
 def lost_hosts(connection: Connection, mine: Collection[str], *, owner: str) -> set[str]:
-    """Of these hosts the ones that are no longer the owner's: it was silent for too long."""
+    """Return those of these hosts that the owner has lost, because its heartbeat was late."""
     query = select(hosts.c.host).where(hosts.c.host.in_(list(mine)), hosts.c.lease_owner == owner)
     return set(mine) - set(connection.execute(query).scalars())
 
@@ -213,7 +218,7 @@ LONGEST_PAUSE_SECONDS = 3_600.0  # unless the host itself asks for more
 
 
 class RateLimiter:
-    """Keeps a leased host's requests apart, by the monotonic clock."""
+    """Spaces the requests to a leased host, by the monotonic clock."""
 
     def __init__(
         self,
@@ -232,12 +237,12 @@ class RateLimiter:
         self._held_until = -math.inf
         self._ended = -math.inf
         self._pauses = 0
-        self.waited_seconds = 0.0  # for turns, in all
+        self.waited_seconds = 0.0  # for turns, in total
 
     async def turn(self, *, patience_seconds: float = math.inf) -> bool:
-        """True when the next request may go out, and it is booked; False if a pause lasts longer.
+        """Wait for the next request and book it; return False if a pause lasts longer.
 
-        A pause that the host asks for while somebody waits for a turn holds for that one as well.
+        A pause that the host asks for meanwhile applies to those who wait already.
         """
         while self._held_until - self._monotonic() <= patience_seconds:
             earliest, held_until, began = self._book(), self._held_until, self._monotonic()
@@ -249,29 +254,29 @@ class RateLimiter:
         return False
 
     def _book(self) -> float:
-        """The moment of the next request; the one after it comes later."""
+        """Return the time of the next request, and move the one after it."""
         delay = self.pace.delay_seconds
         earliest = self._arrival - (self.pace.burst - 1) * delay
         self._arrival = max(self._monotonic(), self._arrival) + delay
         return earliest
 
     def done(self) -> None:
-        """A request has ended; without a burst the delay counts from here."""
+        """Note the end of a request; without a burst the delay counts from here."""
         self._ended = self._monotonic()
         if self.pace.burst == 1:
             self._arrival = max(self._arrival, self._ended + self.pace.delay_seconds)
 
     def slow_down(self, delay_seconds: float) -> None:
-        """From the last request on they are at least so far apart, one by one."""
+        """Space requests by at least this delay from the last one on, without bursts."""
         if delay_seconds > self.pace.delay_seconds:
             self.pace = Pace(delay_seconds=delay_seconds)
             self._arrival = max(self._arrival, self._ended + delay_seconds)
 
-    def hold_off(self, seconds: float) -> None:
-        """The host asked for a pause: nothing goes out before it is over.
+    def pause(self, seconds: float) -> None:
+        """Send nothing for so many seconds, as the host asked.
 
-        A host that asks again and again, without an answer in between, is left alone twice as long
-        each time: one that says "in a second" for ever is not asked every second for ever.
+        Without an answer in between each further pause is twice as long: a host that says "in a
+        second" for ever is not requested every second for ever.
         """
         seconds = min(seconds * 2**self._pauses, max(seconds, LONGEST_PAUSE_SECONDS))
         self._pauses = min(self._pauses + 1, 30)
@@ -279,51 +284,51 @@ class RateLimiter:
         self._arrival = max(self._arrival, self._monotonic() + pause)
         self._held_until = max(self._held_until, self._monotonic() + seconds)
 
-    def relax(self) -> None:
-        """The host has answered: its next pause is a first one again."""
+    def reset(self) -> None:
+        """Start the next pause at its plain length again: the host has answered."""
         self._pauses = 0
 
     def wait_seconds(self) -> float:
-        """How long a request that came now would wait."""
+        """Return how long a request would wait now."""
         ahead = (self.pace.burst - 1) * self.pace.delay_seconds
         return max(self._arrival - ahead - self._monotonic(), 0.0)
 
     def rest(self) -> timedelta:
-        """How long it is until the arrival time."""
+        """Return how long it is until the arrival time."""
         return timedelta(seconds=max(self._arrival - self._monotonic(), 0.0))
 
 
-async def await_turn(pacer: RateLimiter, url: str, *, clock: SteadyClock) -> None:
-    """Return when the URL's host may be asked; `Resource` if it wants a long pause instead."""
-    if not await pacer.turn(patience_seconds=LONGEST_WAIT.total_seconds()):
-        until = clock.now() + timedelta(seconds=pacer.wait_seconds())
+async def await_turn(rate_limiter: RateLimiter, url: str, *, clock: SteadyClock) -> None:
+    """Return when the URL's host may be requested; raise `Resource` if its pause is long."""
+    if not await rate_limiter.turn(patience_seconds=LONGEST_WAIT.total_seconds()):
+        until = clock.now() + timedelta(seconds=rate_limiter.wait_seconds())
         raise Resource(f"{host_of(url)} asked for a pause", until=until, code="rate_limited")
 
 
 log = logging.getLogger(__name__)
 
-TOLERANCE = timedelta(minutes=2)  # clocks of several machines differ, and are set by seconds
+TOLERANCE = timedelta(minutes=2)  # clocks of machines differ and are adjusted by seconds
 
 
 def clock_set_back(connection: Connection, *, now: datetime) -> timedelta | None:
     """Return by how much the newest run or open task is dated ahead of the clock, if it is."""
     queries = (
         select(func.max(runs.c.started_at)),
-        select(func.max(tasks.c.updated_at)).where(ACTIVE),  # no other holds anything up
+        select(func.max(tasks.c.updated_at)).where(ACTIVE),  # ended tasks delay nothing
     )
     newest = [connection.execute(query).scalar() for query in queries]
     ahead = max((at - now for at in newest if at is not None), default=timedelta())
     return ahead if ahead > TOLERANCE else None
 
 
-def mend_clock_step(connection: Connection, *, now: datetime, longest_lease: timedelta) -> int:
+def repair_clock_step(connection: Connection, *, now: datetime, longest_lease: timedelta) -> int:
     """Free leases and make due what was written before the clock was set back; how many tasks."""
     future = now + TOLERANCE
     query = select(runs.c.run_id).where(runs.c.started_at > future).limit(1)
-    if connection.execute(query).first() is None:  # each step of a run asks this
+    if connection.execute(query).first() is None:  # cheap: each step of a run calls this
         return 0
-    mended = _mend_tasks(connection, now=now, unrenewed=future + longest_lease)
-    _mend_hosts(connection, now=now, unrenewed=future + longest_lease)
+    mended = _repair_tasks(connection, now=now, unrenewed=future + longest_lease)
+    _repair_hosts(connection, now=now, unrenewed=future + longest_lease)
     is_over = or_(runs.c.ended_at.is_not(None), runs.c.lease_until > runs.c.started_at)
     connection.execute(
         update(runs)
@@ -334,7 +339,7 @@ def mend_clock_step(connection: Connection, *, now: datetime, longest_lease: tim
     return mended
 
 
-def _mend_tasks(connection: Connection, *, now: datetime, unrenewed: datetime) -> int:
+def _repair_tasks(connection: Connection, *, now: datetime, unrenewed: datetime) -> int:
     is_dated_ahead = tasks.c.updated_at > now + TOLERANCE
     is_waiting = and_(tasks.c.status == TaskStatus.PENDING.value, tasks.c.not_before > now)
     is_held = and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until > unrenewed)
@@ -347,13 +352,13 @@ def _mend_tasks(connection: Connection, *, now: datetime, unrenewed: datetime) -
 
 
 def _changed(connection: Connection, change: Update, *those: ColumnElement[bool]) -> int:
-    """Lock the tasks by id, as everybody does it, and change them."""
+    """Lock the matching tasks by id, the order used everywhere, and change them."""
     locked = select(tasks.c.id).where(ACTIVE, *those).order_by(tasks.c.id).with_for_update()
     ids = locked.cte("locked")
     return connection.execute(change.where(tasks.c.id.in_(select(ids.c.id)))).rowcount
 
 
-def _mend_hosts(connection: Connection, *, now: datetime, unrenewed: datetime) -> None:
+def _repair_hosts(connection: Connection, *, now: datetime, unrenewed: datetime) -> None:
     is_free = or_(hosts.c.lease_owner.is_(None), hosts.c.lease_until > unrenewed)
     query = select(hosts.c.host).where(hosts.c.leased_at > now + TOLERANCE, is_free)
     dated_ahead = list(connection.execute(query).scalars())

@@ -1,4 +1,4 @@
-"""A fetch with manners: the host's rules asked, its pace kept, on every hop of its redirects."""
+"""Fetching at a host's pace and under its robots.txt, on every hop of the redirects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.http.request import Answer, Request
-from ingestion_pipeline.pages.politeness.host_leases import HostLease, HostRobots, turn_of
+from ingestion_pipeline.pages.politeness.host_leases import HostLease, HostRobots, host_turn
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.urls import host_of
 
@@ -17,7 +17,7 @@ Check = Callable[[str], Awaitable[None] | None]
 
 
 class PacedFetch:
-    """Fetches for the visit of the host `own`; whatever leaves it needs the other host's lease."""
+    """Fetches pages of the leased host `own`; a redirect to another host leases that host first."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class PacedFetch:
         now: datetime | None = None,
         check_redirect: Check | None = None,
     ) -> Answer:
-        """The answer, after waiting for our turn; `check_redirect` has the first word on a hop."""
+        """Wait for the host's turn and fetch; `check_redirect` may refuse a hop first."""
         async with AsyncExitStack() as until:
             held = host_of(request.url)
             if held == self._own:
@@ -50,9 +50,9 @@ class PacedFetch:
 
             async def follow(url: str) -> None:
                 nonlocal held
-                if check_redirect is not None and inspect.isawaitable(said := check_redirect(url)):
-                    await said
-                if not held == host_of(url) == self._own:  # each host in its own turn, ours as well
+                if check_redirect is not None and inspect.isawaitable(check := check_redirect(url)):
+                    await check
+                if not held == host_of(url) == self._own:  # each host in its own turn
                     held = host_of(url)
                     await self._leave(url, until)
                 else:  # a hop is one more request of the host
@@ -65,9 +65,9 @@ class PacedFetch:
 
     async def _take_turn(self, url: str, until: AsyncExitStack) -> None:
         if self._robots is not None:
-            await self._robots.admit(url)  # of each hop: another scheme has another robots.txt
-        await until.enter_async_context(turn_of(self._host, url, clock=self._clock))
+            await self._robots.admit(url)  # for each hop: another scheme has another robots.txt
+        await until.enter_async_context(host_turn(self._host, url, clock=self._clock))
 
     async def _leave(self, url: str, until: AsyncExitStack) -> None:
         honours = self._robots is not None
-        await self._host.elsewhere.follow(url, honours_robots=honours, until=until)
+        await self._host.redirect_leases.follow(url, honours_robots=honours, until=until)

@@ -1,4 +1,4 @@
-"""A page that is visited again and again: what is known of it, and what a visit may find."""
+"""Types of a page fetch: what is known of the page, what to fetch, and the two answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ingestion_pipeline.pages.visits.rendering import RenderingOptions
 class CrawledPage:
     """A page whose content is in the store; `url` is where its redirects led.
 
-    `links` are known if the page was just read, or if clicks found some of them; `is_rendered` if a
+    `links` are set if the page was just parsed, or if clicks found some of them; `is_rendered` if a
     browser made the body.
     """
 
@@ -28,7 +28,7 @@ class CrawledPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPage:
-    """A fetched page as the content store gives it back; `url` is where its redirects led."""
+    """A fetched page read from the content store; `url` is where its redirects led."""
 
     url: str
     body: bytes
@@ -38,11 +38,11 @@ class StoredPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownPage:
-    """What the newest snapshot left, by which an unchanged page is recognised.
+    """The newest snapshot of a page, by which an unchanged page is recognised.
 
-    `final_url` is where redirects led, and so what `etag` and `last_modified` are said of.
-    `served_hash` is of the bytes that plain HTTP gave, `content_hash` of the cleaned text,
-    `links_hash` of where it leads, `rendering_hash` of how a browser was told to show it.
+    `final_url` is where redirects led, to which `etag` and `last_modified` belong. `served_hash` is
+    of the bytes that plain HTTP served, `content_hash` of the cleaned text, `links_hash` of its
+    links, `rendering_hash` of the rendering options.
     """
 
     snapshot_id: int
@@ -59,14 +59,14 @@ class KnownPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageVisit:
-    """One page to look at; `render` asks for a browser even if the page is no empty shell.
+    """One page to fetch; `render` asks for a browser even if the page is no empty shell.
 
-    `is_data` is an API's answer or a sitemap: kept as it came, and judged by whoever reads it.
-    `changed_at` is when the page was changed last, by the word of its site.
+    `is_data` marks the response of an API or a sitemap: stored as it came, and checked by its
+    parser. `changed_at` is when the page was last changed according to its site.
     """
 
     url: str
-    known: KnownPage | None = None
+    known_page: KnownPage | None = None
     render: bool = False
     is_data: bool = False
     rendering: RenderingOptions = field(default_factory=RenderingOptions)
@@ -74,19 +74,20 @@ class PageVisit:
 
     @property
     def rendering_hash(self) -> str:
-        """The same as long as a browser is asked for, and told, the same."""
+        """A hash that is equal as long as the rendering options are."""
         return sha256(repr((self.render, self.rendering)).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamePage:
-    """Neither what a reader sees nor where it leads has changed; the validators may have.
+    """Neither text nor links of the page have changed; the validators may have.
 
-    What it is recognised by from now on: `served_hash` and `rendered_at` as in `KnownPage`.
+    `served_hash` and `rendered_at` are the values to recognise it by from now on, as in
+    `KnownPage`.
     """
 
     url: str
-    known: KnownPage
+    known_page: KnownPage
     etag: str | None
     last_modified: str | None
     served_hash: str | None = None
@@ -95,11 +96,11 @@ class SamePage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPage:
-    """A page that says or links something new.
+    """A page whose text or links are new.
 
-    `links` are canonical URLs in page order, those that nobody sees at the end.
-    `body` is what is kept as the page: the served bytes, or the rendered DOM if `is_rendered`.
-    `text` and `markdown` are UTF-8, as they are kept.
+    `links` are canonical URLs in page order, hidden ones last. `body` is what is stored as the
+    page: the served bytes, or the rendered DOM if `is_rendered`. `text` and `markdown` are UTF-8,
+    as stored.
     """
 
     url: str
@@ -122,7 +123,7 @@ class NewPage:
 
     @property
     def links_hash(self) -> str:
-        """Of every address that it leads to."""
+        """A hash of every address it links to."""
         return links_hash((*self.links, *self.discovered))
 
 
@@ -130,20 +131,20 @@ PageAnswer = NewPage | SamePage
 
 
 def links_hash(links: Iterable[str]) -> str:
-    """The same for the same addresses in any order: pages shuffle what they advertise."""
-    said = "\n".join(sorted(set(links)))
-    return sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
+    """Return a hash of the addresses in any order: pages shuffle what they advertise."""
+    text = "\n".join(sorted(set(links)))
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def unless_known(request: Request, known: KnownPage | None) -> Request:
-    """The request for the page unless it is as it was."""
-    if known is None:
+def unless_known(request: Request, known_page: KnownPage | None) -> Request:
+    """Return the request made conditional on the page having changed."""
+    if known_page is None:
         return request
-    # A browser may have been led on by scripts; the validators are of what plain HTTP was led to.
-    validated_url = known.final_url if known.rendered_at is None else None
+    # A browser may have been redirected by scripts; the validators belong to the plain response.
+    validated_url = known_page.final_url if known_page.rendered_at is None else None
     return replace(
         request,
-        etag=known.etag,
-        last_modified=known.last_modified,
+        etag=known_page.etag,
+        last_modified=known_page.last_modified,
         validated_url=validated_url,
     )

@@ -1,4 +1,4 @@
-"""Visits with manners: by HTTP or in a browser, a page is looked at in its host's turn."""
+"""Fetching pages politely, by HTTP or in a browser, and recognising unchanged ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from ingestion_pipeline.pages.http.fetcher import HopCheck, Hops, HttpFetcher
 from ingestion_pipeline.pages.http.request import Answer, Fetched, Request, Unchanged
-from ingestion_pipeline.pages.politeness.host_leases import HostLease, turn_of
+from ingestion_pipeline.pages.politeness.host_leases import HostLease, host_turn
 from ingestion_pipeline.pages.politeness.paced_fetch import PacedFetch
 from ingestion_pipeline.pages.visits.page import (
     KnownPage,
@@ -25,11 +25,11 @@ from ingestion_pipeline.pages.visits.page import (
 from ingestion_pipeline.pages.visits.rendering import Rendered, Renderer, RenderingOptions
 from ingestion_pipeline.pages.visits.response_class import (
     EmptyShell,
+    classify_parsed,
+    classify_raw,
     empty_in_a_browser,
+    error_for,
     needs_browser,
-    parsed_appearance,
-    plain_appearance,
-    refusal_of,
 )
 from ingestion_pipeline.reading.html.links import canonical_or_none
 from ingestion_pipeline.reading.html.visible import VisiblePage, visible_page
@@ -46,26 +46,26 @@ ACCEPT_DATA = "application/json,*/*;q=0.5"
 async def visit_data(
     fetch: PageFetch, visit: PageVisit, *, now: datetime, check_url: Callable[[str], None] | None
 ) -> PageAnswer:
-    """The answer as it came, or that it is the known one; an empty body is a `Transient`."""
-    known = visit.known
-    asked = unless_known(Request(url=visit.url, accept=ACCEPT_DATA), known)
-    answer = await fetch(asked, now=now, check_redirect=check_url)
+    """Return the response as it came, or that it is unchanged; an empty body is `Transient`."""
+    known_page = visit.known_page
+    request = unless_known(Request(url=visit.url, accept=ACCEPT_DATA), known_page)
+    answer = await fetch(request, now=now, check_redirect=check_url)
     if isinstance(answer, Unchanged):
-        if known is None:  # a 304 that nobody asked for
+        if known_page is None:  # a 304 to an unconditional request
             raise Transient(f"{_shown(visit.url)} sent no body", code="empty_body")
-        return _same_data(visit, known, answer, known.served_hash)
+        return _same_data(visit, known_page, answer, known_page.served_hash)
     served_hash = hashlib.sha256(answer.body).hexdigest()
-    if known is not None and served_hash == known.served_hash:
-        return _same_data(visit, known, answer, served_hash)
+    if known_page is not None and served_hash == known_page.served_hash:
+        return _same_data(visit, known_page, answer, served_hash)
     return _new(visit, answer, served_hash)
 
 
 def _same_data(
-    visit: PageVisit, known: KnownPage, answer: Fetched | Unchanged, served_hash: str | None
+    visit: PageVisit, known_page: KnownPage, answer: Fetched | Unchanged, served_hash: str | None
 ) -> SamePage:
     return SamePage(
         url=visit.url,
-        known=known,
+        known_page=known_page,
         etag=answer.etag,
         last_modified=answer.last_modified,
         served_hash=served_hash,
@@ -99,24 +99,24 @@ def _shown(url: str) -> str:
 
 T = TypeVar("T")
 ACCEPT = "text/html,application/xhtml+xml;q=0.9,*/*;q=0.5"
-QUICK_REFRESH_SECONDS = 10  # a longer one reloads a ticker or logs a visitor out: it is no redirect
-SURELY_LATER = timedelta(days=1)  # most sites say the day alone, in a time zone of their own
-LARGE_BYTES = 500_000  # to read more than this would hold up every other visit
+QUICK_REFRESH_SECONDS = 10  # a longer one reloads a ticker or logs out: it is no redirect
+CHANGED_AT_MARGIN = timedelta(days=1)  # most sites state the day only, in their own time zone
+LARGE_BYTES = 500_000  # parsing more than this would block the event loop
 
 
 class PageFetch(Protocol):
-    """`HttpFetcher.fetch`, or the same behind a host's pace."""
+    """`HttpFetcher.fetch`, or the same at a host's pace."""
 
     async def __call__(
         self, request: Request, *, now: datetime, check_redirect: HopCheck | None = None
     ) -> Answer:
-        """The page, or that it is unchanged; every failure is a `WorkError`."""
+        """Return the page, or that it is unchanged; every failure is a `WorkError`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Validators:
-    """What plain HTTP said this time, to be recognised by at the next visit."""
+    """The validators of the plain response, by which the page is recognised next time."""
 
     etag: str | None
     last_modified: str | None
@@ -125,7 +125,7 @@ class _Validators:
 
 @dataclass(frozen=True, slots=True)
 class _Served:
-    """A page that plain HTTP gave and that is not the known one, read."""
+    """A changed page that plain HTTP served, parsed."""
 
     page: Fetched
     read: VisiblePage
@@ -133,7 +133,7 @@ class _Served:
 
 
 class PageVisitor:
-    """Visits pages; what it is led to by redirects and refreshes counts together."""
+    """Fetches pages; redirects and refreshes count against one limit."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class PageVisitor:
 
     @classmethod
     def of(cls, fetch: PageFetch, renderer: Renderer | None, settings: Settings) -> Self:
-        """A visitor as the settings want it."""
+        """Return a visitor configured by the settings."""
         return cls(
             fetch,
             renderer,
@@ -164,89 +164,99 @@ class PageVisitor:
     async def visit(
         self, visit: PageVisit, *, now: datetime, check_url: HopCheck | None = None
     ) -> PageAnswer:
-        """The page if it says something new, else that it does not; all else is a `WorkError`.
+        """Return the page if its text or links are new, else that it is unchanged.
 
-        Walls, pages that say "not found", files and empty shells leave as errors of their own code
-        (see `refusals`); a bot wall is not shown to the browser either.
+        Blocked pages, pages that say "not found", files and empty shells are errors with codes of
+        their own (see `error_for`); a blocked page is not opened in the browser either.
         """
         if visit.is_data:
             return await visit_data(self._fetch, visit, now=now, check_url=check_url)
-        visit = _without_what_was_shown_otherwise(visit)
-        if (known := visit.known) is not None and self._is_as_it_was(visit, known, now=now):
-            validators = _Validators(known.etag, known.last_modified, known.served_hash)
-            return _same(visit, known, validators, rendered_at=known.rendered_at)
-        found = await self._served(visit, Hops(visit.url, self._max_hops, check_url), now=now)
+        visit = _without_other_rendering(visit)
+        if (known_page := visit.known_page) is not None and self._is_as_it_was(
+            visit, known_page, now=now
+        ):
+            validators = _Validators(
+                known_page.etag, known_page.last_modified, known_page.served_hash
+            )
+            return _same(visit, known_page, validators, rendered_at=known_page.rendered_at)
+        served = await self._served(visit, Hops(visit.url, self._max_hops, check_url), now=now)
         shell: EmptyShell | None = None
-        if isinstance(found, _Served):
-            shell = _judged(found.page, found.read)
+        if isinstance(served, _Served):
+            shell = _empty_shell_or_raise(served.page, served.read)
             if shell is None and not visit.render:
-                return await _off_the_loop(len(found.page.body), self._plain, visit, found)
-        elif visit.known is not None and not self._is_to_be_rendered(visit, visit.known, now=now):
-            return _same(visit, visit.known, found, rendered_at=visit.known.rendered_at)
+                return await _run_by_size(len(served.page.body), self._plain, visit, served)
+        elif visit.known_page is not None and not self._is_to_be_rendered(
+            visit, visit.known_page, now=now
+        ):
+            return _same(visit, visit.known_page, served, rendered_at=visit.known_page.rendered_at)
         if self._renderer is None:
             raise needs_browser(visit.url, shell.reason if shell else "it is to be rendered")
-        shown = await self._renderer.render(visit.url, visit.rendering, check_url=check_url)
-        return await self._rendered(visit, found, shown, now=now)
+        rendered = await self._renderer.render(visit.url, visit.rendering, check_url=check_url)
+        return await self._rendered(visit, served, rendered, now=now)
 
     async def _served(
         self, visit: PageVisit, hops: Hops, *, now: datetime
     ) -> _Served | _Validators:
-        """What plain HTTP gives in the end: another page than the known one, or only validators."""
-        known = visit.known
-        asked = unless_known(Request(url=visit.url, accept=ACCEPT), known)
+        """Fetch by plain HTTP; return a changed page, or the validators of an unchanged one."""
+        known_page = visit.known_page
+        request = unless_known(Request(url=visit.url, accept=ACCEPT), known_page)
         while True:
-            answer = await self._fetch(asked, now=now, check_redirect=hops.follow)
+            answer = await self._fetch(request, now=now, check_redirect=hops.follow)
             if isinstance(answer, Unchanged):
                 return _Validators(
-                    answer.etag, answer.last_modified, known.served_hash if known else None
+                    answer.etag,
+                    answer.last_modified,
+                    known_page.served_hash if known_page else None,
                 )
             validators = _validators(answer, hops)
-            if known is not None and validators.served_hash == known.served_hash:
+            if known_page is not None and validators.served_hash == known_page.served_hash:
                 return validators
-            read = await _off_the_loop(len(answer.body), _read, answer)
+            read = await _run_by_size(len(answer.body), _read, answer)
             target = _refresh_target(answer, read)
             if target is None or hops.is_reload(answer.final_url, target):
                 return _Served(answer, read, validators)
             hops.refresh(answer.final_url, target)
-            asked = replace(asked, url=target)
+            request = replace(request, url=target)
 
-    def _is_as_it_was(self, visit: PageVisit, known: KnownPage, *, now: datetime) -> bool:
-        """Whether the site says that the page was not changed since it was got: nobody is asked."""
-        if visit.changed_at is None or known.fetched_at is None:
+    def _is_as_it_was(self, visit: PageVisit, known_page: KnownPage, *, now: datetime) -> bool:
+        """Return whether the site says that the page is unchanged since it was fetched."""
+        if visit.changed_at is None or known_page.fetched_at is None:
             return False
-        is_older = known.fetched_at - visit.changed_at >= SURELY_LATER
-        return is_older and not self._is_to_be_rendered(visit, known, now=now)
+        is_older = known_page.fetched_at - visit.changed_at >= CHANGED_AT_MARGIN
+        return is_older and not self._is_to_be_rendered(visit, known_page, now=now)
 
-    def _is_to_be_rendered(self, visit: PageVisit, known: KnownPage, *, now: datetime) -> bool:
-        """Whether a page whose served bytes are the known ones needs the browser all the same."""
-        if known.rendered_at is None:
+    def _is_to_be_rendered(self, visit: PageVisit, known_page: KnownPage, *, now: datetime) -> bool:
+        """Return whether a page with unchanged served bytes must be rendered all the same."""
+        if known_page.rendered_at is None:
             return visit.render
-        return now - known.rendered_at >= self._render_again
+        return now - known_page.rendered_at >= self._render_again
 
     def _plain(self, visit: PageVisit, served: _Served) -> PageAnswer:
         page = self._new(visit, served.page, served.read, served.validators)
-        if visit.known is not None and _is_same(page, visit.known):
-            return _same(visit, visit.known, served.validators, rendered_at=None)
+        if visit.known_page is not None and _is_same(page, visit.known_page):
+            return _same(visit, visit.known_page, served.validators, rendered_at=None)
         return self._with_markdown(page, served.read)
 
     async def _rendered(
-        self, visit: PageVisit, found: _Served | _Validators, shown: Rendered, *, now: datetime
+        self, visit: PageVisit, served: _Served | _Validators, rendered: Rendered, *, now: datetime
     ) -> PageAnswer:
-        """What the browser shows; its validators are those of plain HTTP."""
-        validators = found.validators if isinstance(found, _Served) else found
-        read = await _off_the_loop(len(shown.page.body), _read, shown.page)
-        if isinstance(seen := _judged(shown.page, read, is_rendered=True), EmptyShell):
-            raise empty_in_a_browser(seen, visit.url)
-        page = self._new(visit, shown.page, read, validators)
-        page = _with_what_the_browser_saw(page, shown, visit)
-        if visit.known is not None and _is_same(page, visit.known):
-            return _same(visit, visit.known, validators, rendered_at=now)
+        """Return the page as rendered; its validators are those of the plain response."""
+        validators = served.validators if isinstance(served, _Served) else served
+        read = await _run_by_size(len(rendered.page.body), _read, rendered.page)
+        if isinstance(
+            shell := _empty_shell_or_raise(rendered.page, read, is_rendered=True), EmptyShell
+        ):
+            raise empty_in_a_browser(shell, visit.url)
+        page = self._new(visit, rendered.page, read, validators)
+        page = _with_rendering(page, rendered, visit)
+        if visit.known_page is not None and _is_same(page, visit.known_page):
+            return _same(visit, visit.known_page, validators, rendered_at=now)
         return self._with_markdown(page, read)
 
     def _new(
         self, visit: PageVisit, page: Fetched, read: VisiblePage, validators: _Validators
     ) -> NewPage:
-        """The page without its Markdown, which is made only if it turns out to be new."""
+        """Return the page without its Markdown, which is made only if the page is new."""
         canonical = read.way.canonical_url
         return NewPage(
             url=visit.url,
@@ -270,8 +280,8 @@ class PageVisitor:
         return replace(page, markdown=read.utf8_markdown())
 
 
-async def _off_the_loop(size: int, work: Callable[..., T], *arguments: object) -> T:
-    """Done here, or in a thread if there is much of it."""
+async def _run_by_size(size: int, work: Callable[..., T], *arguments: object) -> T:
+    """Run the work here, or in a thread if the input is large."""
     if size > LARGE_BYTES:
         return await asyncio.to_thread(work, *arguments)
     return work(*arguments)
@@ -279,19 +289,24 @@ async def _off_the_loop(size: int, work: Callable[..., T], *arguments: object) -
 
 def _read(page: Fetched) -> VisiblePage:
     if not page.body.strip(b"\0\t\n\r "):
-        shown = without_credentials(page.final_url)
-        raise Transient(f"{shown} sent an empty body", code="empty_body")
+        display_url = without_credentials(page.final_url)
+        raise Transient(f"{display_url} sent an empty body", code="empty_body")
     headers = {"content-type": page.content_type} if page.content_type else {}
-    seen = plain_appearance(headers, page.body)
-    if seen is not None and (refusal := refusal_of(seen, page.final_url)) is not None:
-        raise refusal
+    response_class = classify_raw(headers, page.body)
+    if (
+        response_class is not None
+        and (error := error_for(response_class, page.final_url)) is not None
+    ):
+        raise error
     html, utf8 = decoded(page.body, page.content_type)
     return visible_page(html, url=page.final_url, utf8=utf8)
 
 
-def _judged(page: Fetched, read: VisiblePage, *, is_rendered: bool = False) -> EmptyShell | None:
-    """An empty shell, or nothing to say of it; whatever else is no content is raised."""
-    seen = parsed_appearance(
+def _empty_shell_or_raise(
+    page: Fetched, read: VisiblePage, *, is_rendered: bool = False
+) -> EmptyShell | None:
+    """Return the empty shell that the page is, or None; raise if it is no content otherwise."""
+    response_class = classify_parsed(
         page.final_url,
         page.status_code,
         read.html,
@@ -299,16 +314,16 @@ def _judged(page: Fetched, read: VisiblePage, *, is_rendered: bool = False) -> E
         utf8=read.utf8,
         is_rendered=is_rendered,
     )
-    if isinstance(seen, EmptyShell):
-        return seen
-    if (refusal := refusal_of(seen, page.final_url)) is not None:
-        raise refusal
+    if isinstance(response_class, EmptyShell):
+        return response_class
+    if (error := error_for(response_class, page.final_url)) is not None:
+        raise error
     return None
 
 
 def _validators(page: Fetched, hops: Hops) -> _Validators:
     served_hash = hashlib.sha256(page.body).hexdigest()
-    # Behind a refresh they are another page's: the one that was asked for would answer 304 to them.
+    # After a refresh they belong to another page: the requested one would answer 304 to them.
     if hops.refreshed:
         return _Validators(None, None, served_hash)
     return _Validators(page.etag, page.last_modified, served_hash)
@@ -323,11 +338,15 @@ def _refresh_target(page: Fetched, read: VisiblePage) -> str | None:
 
 
 def _same(
-    visit: PageVisit, known: KnownPage, validators: _Validators, *, rendered_at: datetime | None
+    visit: PageVisit,
+    known_page: KnownPage,
+    validators: _Validators,
+    *,
+    rendered_at: datetime | None,
 ) -> SamePage:
     return SamePage(
         url=visit.url,
-        known=known,
+        known_page=known_page,
         etag=validators.etag,
         last_modified=validators.last_modified,
         served_hash=validators.served_hash,
@@ -335,32 +354,36 @@ def _same(
     )
 
 
-def _with_what_the_browser_saw(page: NewPage, shown: Rendered, visit: PageVisit) -> NewPage:
+def _with_rendering(page: NewPage, rendered: Rendered, visit: PageVisit) -> NewPage:
     return replace(
         page,
         is_rendered=True,
         rendering_hash=visit.rendering_hash,
-        screenshot=shown.screenshot,
-        discovered=tuple(dict.fromkeys(filter(None, map(canonical_or_none, shown.discovered)))),
+        screenshot=rendered.screenshot,
+        discovered=tuple(dict.fromkeys(filter(None, map(canonical_or_none, rendered.discovered)))),
     )
 
 
-def _without_what_was_shown_otherwise(visit: PageVisit) -> PageVisit:
-    """What another recipe made the browser show says nothing of what this one would."""
-    known = visit.known
-    if known is None or known.rendered_at is None or known.rendering_hash == visit.rendering_hash:
+def _without_other_rendering(visit: PageVisit) -> PageVisit:
+    """Drop the known page if it was rendered with other options, since it cannot be compared."""
+    known_page = visit.known_page
+    if (
+        known_page is None
+        or known_page.rendered_at is None
+        or known_page.rendering_hash == visit.rendering_hash
+    ):
         return visit
-    return replace(visit, known=None)
+    return replace(visit, known_page=None)
 
 
-def _is_same(page: NewPage, known: KnownPage) -> bool:
-    """Whether the stored page still serves: it says this, leads there and was made in this way."""
-    found = (page.content_hash, page.links_hash, page.rendering_hash)
-    return found == (known.content_hash, known.links_hash, known.rendering_hash)
+def _is_same(page: NewPage, known_page: KnownPage) -> bool:
+    """Return whether the stored page has the same content, links and rendering options."""
+    hashes = (page.content_hash, page.links_hash, page.rendering_hash)
+    return hashes == (known_page.content_hash, known_page.links_hash, known_page.rendering_hash)
 
 
 def _is_same_site(canonical: str | None, url: str) -> bool:
-    """Whether the address is of the same host, but for a leading www: others are not believed."""
+    """Return whether the canonical URL is on the same host, but for a leading www."""
     if canonical is None or canonical == url:
         return canonical == url
     there, here = urlsplit(canonical), urlsplit(url)
@@ -373,7 +396,7 @@ def _bare(host: str | None) -> str:
 
 
 class PoliteVisitor:
-    """Visits for a crawl; without a renderer, pages that need a browser are refused."""
+    """Fetches pages for a crawl; without a renderer, pages that need a browser are refused."""
 
     def __init__(
         self,
@@ -390,25 +413,25 @@ class PoliteVisitor:
     async def visit(
         self, visit: PageVisit, *, host: HostLease, honours_robots: bool, own: str | None = None
     ) -> PageAnswer:
-        """The page, or that it is as it was; at the host's pace.
+        """Return the page, or that it is unchanged, at the host's pace.
 
-        `own` is the host's name where the page may be another's: then that one is borrowed.
+        `own` is the leased host, if the page may be on another one, which is then leased as well.
         """
         own = own or host_of(visit.url)
         robots = host.robots if honours_robots else None
         fetch = PacedFetch(self._fetcher, own, host, robots, self._clock)
-        renderer = self._renderer and _InTurn(self._renderer, own, host, self._clock)
+        renderer = self._renderer and _PoliteRenderer(self._renderer, own, host, self._clock)
         visitor = PageVisitor.of(fetch, renderer, self._settings)
 
         def check_url(url: str) -> None:
             if robots is not None and host_of(url) == own:
-                robots.check_known(url)
+                robots.check_cached(url)
 
         return await visitor.visit(visit, now=self._clock.now(), check_url=check_url)
 
 
-class _InTurn:
-    """A browser that opens a page of one host when it is the host's turn, and no other's."""
+class _PoliteRenderer:
+    """A renderer that opens pages of one host in the host's turn, and of no other host."""
 
     def __init__(self, renderer: Renderer, own: str, host: HostLease, clock: SteadyClock) -> None:
         self._renderer = renderer
@@ -427,11 +450,11 @@ class _InTurn:
             if host_of(document) != self._own:
                 raise Permanent(
                     f"{url} leads to {host_of(document)} in the browser; name a page of that host"
-                    " if it is meant",
+                    " if you want that one",
                     code="leads_elsewhere",
                 )
             if check_url is not None:
                 check_url(document)
 
-        async with turn_of(self._host, url, clock=self._clock):
+        async with host_turn(self._host, url, clock=self._clock):
             return await self._renderer.render(url, rendering, check_url=check)

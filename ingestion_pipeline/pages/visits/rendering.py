@@ -1,4 +1,4 @@
-"""How a page is made to show itself in a browser, and what the browser then holds."""
+"""Rendering options of a page, their parsing from a config, and the rendered page."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ingestion_pipeline.sources.definition import BadField
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Click:
-    """Click the first element that matches."""
+    """Click the first matching element."""
 
     selector: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderWait:
-    """Let the page work for a while."""
+    """Wait for so many seconds."""
 
     seconds: float
 
@@ -29,7 +29,7 @@ SetupStep = Click | RenderWait
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClickDiscovery:
-    """Click everything clickable inside `selector`, to learn where it leads.
+    """Click everything clickable inside `selector`, to find where it leads.
 
     More clickable elements than `limit` are an error: half of a catalogue looks like a whole one.
     """
@@ -41,7 +41,7 @@ class ClickDiscovery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderingOptions:
-    """What is done once the page has loaded, in this order; nothing by default."""
+    """The steps after the page has loaded, in this order; none by default."""
 
     load_wait_seconds: float = 0.0
     setup: tuple[SetupStep, ...] = ()
@@ -52,7 +52,7 @@ class RenderingOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendered:
-    """The page as a person would see it: its DOM as UTF-8 HTML, and a picture of it."""
+    """A rendered page: its DOM as UTF-8 HTML, and a screenshot."""
 
     page: Fetched
     screenshot: bytes | None = None
@@ -60,7 +60,7 @@ class Rendered:
 
 
 class Renderer(Protocol):
-    """A browser: whatever it cannot show leaves as a classified `WorkError`."""
+    """A browser; every failure is a classified `WorkError`."""
 
     async def render(
         self,
@@ -69,12 +69,12 @@ class Renderer(Protocol):
         *,
         check_url: Callable[[str], None] | None = None,
     ) -> Rendered:
-        """The page after its setup; `check_url` has a say in every document it is led to."""
+        """Return the page after its setup; `check_url` may refuse every document it leads to."""
         ...
 
 
 KEYS = ("setup", "load_wait_seconds", "content_selector", "click_discovery", "screenshot")
-"""The keys that are read here; whoever owns the rest of a config knows the others."""
+"""The config keys that are parsed here; the other keys belong to the caller."""
 
 LONGEST_WAIT_SECONDS = 600.0
 MOST_STEPS = 100
@@ -85,7 +85,7 @@ MOST_SELECTOR_CHARS = 1_000
 
 
 def rendering_of(config: Mapping[str, Any]) -> tuple[RenderingOptions | None, list[BadField]]:
-    """What the config asks of a browser, or all that is wrong with it; other keys are ignored."""
+    """Return the rendering options of the config, or all its problems; other keys are ignored."""
     bad: list[BadField] = []
     rendering = RenderingOptions(
         setup=_setup(config.get("setup"), bad),
@@ -103,14 +103,14 @@ def rendering_of(config: Mapping[str, Any]) -> tuple[RenderingOptions | None, li
     return (None, bad) if bad else (rendering, [])
 
 
-def _setup(given: object, bad: list[BadField]) -> tuple[SetupStep, ...]:
-    if given is None:
+def _setup(value: object, bad: list[BadField]) -> tuple[SetupStep, ...]:
+    if value is None:
         return ()
-    if not isinstance(given, list):
-        said = 'must be a list of steps: [{click: "SELECTOR"}, {wait_seconds: 2}]'
-        bad.append(BadField("setup", said))
+    if not isinstance(value, list):
+        problem = 'must be a list of steps: [{click: "SELECTOR"}, {wait_seconds: 2}]'
+        bad.append(BadField("setup", problem))
         return ()
-    steps = cast("list[object]", given)
+    steps = cast("list[object]", value)
     if len(steps) > MOST_STEPS:
         bad.append(BadField("setup", f"has {len(steps)} steps; {MOST_STEPS} are the most"))
         return ()
@@ -118,35 +118,35 @@ def _setup(given: object, bad: list[BadField]) -> tuple[SetupStep, ...]:
     return tuple(step for step in made if step is not None)
 
 
-def _step(given: object, key: str, bad: list[BadField]) -> SetupStep | None:
-    match cast("dict[str, object]", given):  # whatever it is, the last case takes it
+def _step(value: object, key: str, bad: list[BadField]) -> SetupStep | None:
+    match cast("dict[str, object]", value):  # whatever it is, the last case takes it
         case {"click": selector, **rest} if not rest:
             return Click(selector=_selector(selector, f"{key}.click", bad))
         case {"wait_seconds": seconds, **rest} if not rest:
             name = f"{key}.wait_seconds"
             return RenderWait(seconds=_seconds(seconds, name, LONGEST_WAIT_SECONDS, bad))
         case _:
-            said = 'must be one step, {click: "SELECTOR"} or {wait_seconds: 2}'
-            bad.append(BadField(key, said))
+            problem = 'must be one step, {click: "SELECTOR"} or {wait_seconds: 2}'
+            bad.append(BadField(key, problem))
             return None
 
 
-def _discovery(given: object, bad: list[BadField]) -> ClickDiscovery | None:
-    if given is None:
+def _discovery(value: object, bad: list[BadField]) -> ClickDiscovery | None:
+    if value is None:
         return None
-    if not isinstance(given, dict):
-        said = f"must be a mapping of {', '.join(DISCOVERY_KEYS)}"
-        bad.append(BadField("click_discovery", said))
+    if not isinstance(value, dict):
+        problem = f"must be a mapping of {', '.join(DISCOVERY_KEYS)}"
+        bad.append(BadField("click_discovery", problem))
         return None
-    asked = cast("dict[str, object]", given)
-    for key in asked.keys() - set(DISCOVERY_KEYS):
-        said = f"unknown key; there are: {', '.join(DISCOVERY_KEYS)}"
-        bad.append(BadField(f"click_discovery.{key}", said))
+    options = cast("dict[str, object]", value)
+    for key in options.keys() - set(DISCOVERY_KEYS):
+        problem = f"unknown key; there are: {', '.join(DISCOVERY_KEYS)}"
+        bad.append(BadField(f"click_discovery.{key}", problem))
     return ClickDiscovery(
-        selector=_selector(asked.get("selector"), "click_discovery.selector", bad),
-        limit=_limit(asked.get("limit", ClickDiscovery(selector="").limit), bad),
+        selector=_selector(options.get("selector"), "click_discovery.selector", bad),
+        limit=_limit(options.get("limit", ClickDiscovery(selector="").limit), bad),
         wait_seconds=_seconds(
-            asked.get("wait_seconds", ClickDiscovery(selector="").wait_seconds),
+            options.get("wait_seconds", ClickDiscovery(selector="").wait_seconds),
             "click_discovery.wait_seconds",
             LONGEST_CLICK_SECONDS,
             bad,
@@ -154,48 +154,48 @@ def _discovery(given: object, bad: list[BadField]) -> ClickDiscovery | None:
     )
 
 
-def _limit(given: object, bad: list[BadField]) -> int:
-    if isinstance(given, int) and not isinstance(given, bool) and 0 < given <= MOST_CLICKABLES:
-        return given
-    said = f"must be a whole number from 1 to {MOST_CLICKABLES}, not {_shown(given)}"
-    bad.append(BadField("click_discovery.limit", said))
+def _limit(value: object, bad: list[BadField]) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST_CLICKABLES:
+        return value
+    problem = f"must be a whole number from 1 to {MOST_CLICKABLES}, not {_shown(value)}"
+    bad.append(BadField("click_discovery.limit", problem))
     return 1
 
 
 def _seconds(
-    given: object, key: str, most: float, bad: list[BadField], *, least: float | None = None
+    value: object, key: str, most: float, bad: list[BadField], *, least: float | None = None
 ) -> float:
-    """A time; more than nothing unless `least` allows that."""
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        is_enough = given > 0 if least is None else given >= least
-        if is_enough and given <= most:
-            return float(given)
+    """Return a number of seconds; above 0 unless `least` allows it."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        is_enough = value > 0 if least is None else value >= least
+        if is_enough and value <= most:
+            return float(value)
     beyond = "above 0" if least is None else f"from {least:g}"
-    bad.append(BadField(key, f"must be seconds {beyond} to {most:g}, not {_shown(given)}"))
+    bad.append(BadField(key, f"must be seconds {beyond} to {most:g}, not {_shown(value)}"))
     return 0.0
 
 
-def _optional_selector(given: object, bad: list[BadField]) -> str | None:
-    return None if given is None else _selector(given, "content_selector", bad)
+def _optional_selector(value: object, bad: list[BadField]) -> str | None:
+    return None if value is None else _selector(value, "content_selector", bad)
 
 
-def _selector(given: object, key: str, bad: list[BadField]) -> str:
-    """A CSS selector; whether it is one, only a browser can say."""
-    if isinstance(given, str) and given.strip() and len(given) <= MOST_SELECTOR_CHARS:
-        return given.strip()
-    said = f'must be a CSS selector such as "#list", at most {MOST_SELECTOR_CHARS} characters'
-    bad.append(BadField(key, f"{said}, not {_shown(given)}"))
+def _selector(value: object, key: str, bad: list[BadField]) -> str:
+    """Return a CSS selector; only a browser can tell whether it is valid."""
+    if isinstance(value, str) and value.strip() and len(value) <= MOST_SELECTOR_CHARS:
+        return value.strip()
+    problem = f'must be a CSS selector such as "#list", at most {MOST_SELECTOR_CHARS} characters'
+    bad.append(BadField(key, f"{problem}, not {_shown(value)}"))
     return ""
 
 
-def _flag(given: object, bad: list[BadField]) -> bool:
-    if isinstance(given, bool):
-        return given
-    bad.append(BadField("screenshot", f"must be true or false, not {_shown(given)}"))
+def _flag(value: object, bad: list[BadField]) -> bool:
+    if isinstance(value, bool):
+        return value
+    bad.append(BadField("screenshot", f"must be true or false, not {_shown(value)}"))
     return False
 
 
-def _shown(given: object) -> str:
-    if isinstance(given, list):
+def _shown(value: object) -> str:
+    if isinstance(value, list):
         return "a list"
-    return repr(given)[:130]
+    return repr(value)[:130]

@@ -1,7 +1,7 @@
-"""What an answer really is, whatever its status says: content, or one of the things served instead.
+"""Classification of responses, whatever their status: content, or something served instead.
 
-Careful by design: a page that is misjudged is a page that is lost, so each verdict needs a clear
-sign, and those by words alone need a page with next to nothing else on it.
+Careful by design: a misclassified page is a lost page. Each class needs a clear sign, and classes
+by words alone need a page with next to nothing else on it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A page like any other."""
+    """An ordinary page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,37 +37,37 @@ class SoftNotFound:
 
 @dataclass(frozen=True, slots=True)
 class LoginPage:
-    """A form for a name and a password where the page should be."""
+    """A login form where the page should be."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class BlockedPage:
-    """A check whether we are a person; it is never evaded."""
+    """A check whether the visitor is a person; it is never evaded."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class EmptyShell:
-    """A page whose content only JavaScript brings: it needs a browser."""
+    """A page whose content needs JavaScript, and so a browser."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class WrongType:
-    """Something that is no web page, whatever its label; `media_type` is what it is."""
+    """Something that is no web page, whatever its label; `media_type` is the real type."""
 
     reason: str
     media_type: str
 
 
-Appearance = Content | SoftNotFound | LoginPage | BlockedPage | EmptyShell | WrongType
+ResponseClass = Content | SoftNotFound | LoginPage | BlockedPage | EmptyShell | WrongType
 
-_LITTLE_TEXT = 1_500  # characters; walls and error pages of real sites have 50 to 900
-_NO_TEXT = 200  # what a shell may say: "Loading", a name, a line about cookies
+_LITTLE_TEXT = 1_500  # characters; blocked and error pages of real sites have 50 to 900
+_NO_TEXT = 200  # characters of a shell: "Loading", a name, a line about cookies
 
 _MAGIC = (
     (b"%PDF-", "application/pdf"),
@@ -100,7 +100,7 @@ _NO_PAGE = re.compile(
     r"|application/(?:pdf|zip|gzip|msword|octet-stream|x-tar|vnd\.)"
 )
 
-_WALL_TITLE = re.compile(
+_BLOCKED_TITLE = re.compile(
     r"just a moment\W*|attention required\W.*cloudflare|access denied|are you (?:a robot|human)\W*"
     r"|(?:security|robot|human|bot|browser) (?:check|verification)"
     r"|verif(?:y|ying) you are (?:a )?human"
@@ -108,12 +108,12 @@ _WALL_TITLE = re.compile(
     r"|(?:please )?(?:enable|turn) javascript and cookies to continue|request unsuccessful\W.*",
     re.IGNORECASE,
 )
-_WALL_SCRIPT = re.compile(
+_BLOCKED_SCRIPT = re.compile(
     r"/cdn-cgi/challenge-platform/h/|cf[-_]chl[-_]|_Incapsula_Resource|captcha-delivery\.com"
     r"|px-captcha|/_sec/cp_challenge|AwsWafIntegration|awswaf\.com|ddos-guard\.net"
     r"|(?:google\.com/recaptcha|hcaptcha\.com/1|challenges\.cloudflare\.com/turnstile)"
 )
-_WALL_WORDS = re.compile(
+_BLOCKED_WORDS = re.compile(
     r"verif\w{1,12} (?:that )?you(?:'re| are) (?:a |not a )?(?:human|robot|bot)|unusual traffic"
     r"|checking (?:if the site connection is secure|your browser)"
     r"|complete the (?:captcha|security check)"
@@ -155,7 +155,7 @@ _LOADING = re.compile(
 _MARKUP = re.compile("<[a-z!]", re.IGNORECASE)
 _SCRIPT = re.compile(r"<script[\s>/]", re.IGNORECASE)
 _NOSCRIPT = re.compile(r"<noscript\b[^<>]*+>([^<]*+(?:<(?!/noscript)[^<]*+)*+)", re.IGNORECASE)
-# In a `noscript` it is about the page; in the text it may be about what is taught or looked for.
+# In a `noscript` it is about the page; in the text it may be about a course or a job.
 _SAYS_IT_NEEDS_SCRIPT = re.compile(
     r"(?:enable|turn on|activate|allow) (?:\w+ ){0,3}javascript"
     r"|javascript (?:is|must be|has to be|needs to be|(?:seems|appears) to be) (?:\w+ ){0,2}"
@@ -171,34 +171,34 @@ _NEEDS_SCRIPT = re.compile(
 )
 
 
-def appearance_of(
+def classify_response(
     url: str, status: int, headers: Mapping[str, str], body: bytes, *, text: str | None = None
-) -> Appearance:
-    """What came under `url`; header names are lower case, `text` is the cleaned text if at hand.
+) -> ResponseClass:
+    """Classify a response; header names are lower case, `text` is the cleaned text if known.
 
     Raises:
         Permanent: the body is a bomb (see `parse_html`).
     """
     content_type = headers.get("content-type")
-    if seen := plain_appearance(headers, body):
-        return seen
+    if response_class := classify_raw(headers, body):
+        return response_class
     html = decode(body, content_type)
     if text is not None and len(text) > _LITTLE_TEXT:
         return Content()
     tree = visible_tree(html)
-    return parsed_appearance(url, status, html, tree, utf8=utf8_text(body_html(tree)))
+    return classify_parsed(url, status, html, tree, utf8=utf8_text(body_html(tree)))
 
 
-def plain_appearance(headers: Mapping[str, str], body: bytes) -> WrongType | BlockedPage | None:
-    """What first bytes and headers tell, before anything is decoded; None if they tell nothing."""
+def classify_raw(headers: Mapping[str, str], body: bytes) -> WrongType | BlockedPage | None:
+    """Classify by first bytes and headers, before decoding; None if they are not enough."""
     content_type = headers.get("content-type")
     if media_type := _other_type(body, content_type):
         return WrongType(f"labelled {content_type or 'nothing'}, it is {media_type}", media_type)
-    reason = _wall_headers(headers)
+    reason = _blocked_header(headers)
     return BlockedPage(reason) if reason else None
 
 
-def parsed_appearance(
+def classify_parsed(
     url: str,
     status: int,
     html: str,
@@ -206,25 +206,27 @@ def parsed_appearance(
     *,
     utf8: bytes,
     is_rendered: bool = False,
-) -> Appearance:
-    """What a page is whose cleaned tree and `utf8_text` are at hand; nothing is parsed again.
+) -> ResponseClass:
+    """Classify a page by its cleaned tree and `utf8_text`, without parsing it again.
 
-    Of a page that a browser has shown, short text is all that there is: it may be a short record.
+    For a rendered page, short text is all that there is: it may be a short record.
     """
-    # No character takes more than four bytes: most pages need not be made characters of.
+    # No character takes more than four bytes: most pages need not be decoded.
     if len(utf8) > 4 * _LITTLE_TEXT:
         return Content()
     text = utf8.decode()
     if len(text) > _LITTLE_TEXT or not _MARKUP.search(html):
         return Content()
-    sight = _Sight(url, status, html, text, tree)
-    looks = (*_LOOKS, _nothing_shown if is_rendered else _empty_shell)
-    return next((seen for look in looks if (seen := look(sight))), Content())
+    signals = _PageSignals(url, status, html, text, tree)
+    checks = (*_CHECKS, _empty_when_rendered if is_rendered else _empty_shell)
+    return next(
+        (response_class for check in checks if (response_class := check(signals))), Content()
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Sight:
-    """A page with little text, for a closer look; scripts and hidden parts are out of its tree."""
+class _PageSignals:
+    """What is checked of a page with little text; its tree has no scripts and hidden parts."""
 
     url: str
     status: int
@@ -238,15 +240,15 @@ class _Sight:
 
     @property
     def headline(self) -> str:
-        found = self.tree.css_first("h1")
-        return clean_text(found.text()) or "" if found else ""
+        heading = self.tree.css_first("h1")
+        return clean_text(heading.text()) or "" if heading else ""
 
 
 def _other_type(body: bytes, content_type: str | None) -> str | None:
-    """The media type of what is plainly no page, by its first bytes, else by its label."""
+    """Return the media type of what is clearly no page, by its first bytes, else by its label."""
     start = body[:16].lstrip(b"\r\n\t ")
-    if start[:1] != b"<" and (found := _by_first_bytes(start, body)):
-        return found
+    if start[:1] != b"<" and (media_type := _by_first_bytes(start, body)):
+        return media_type
     label = (content_type or "").partition(";")[0].strip().lower()
     if not _NO_PAGE.match(label):
         return None
@@ -255,8 +257,8 @@ def _other_type(body: bytes, content_type: str | None) -> str | None:
 
 
 def _by_first_bytes(start: bytes, body: bytes) -> str | None:
-    if found := next((name for magic, name in _MAGIC if start.startswith(magic)), None):
-        return found
+    if media_type := next((name for magic, name in _MAGIC if start.startswith(magic)), None):
+        return media_type
     if body[:4] == b"RIFF" and body[8:12] in {b"WEBP", b"WAVE", b"AVI "}:
         return "image/webp" if body[8:12] == b"WEBP" else "audio/wav"
     if body[4:8] == b"ftyp":
@@ -264,7 +266,7 @@ def _by_first_bytes(start: bytes, body: bytes) -> str | None:
     return None
 
 
-def _wall_headers(headers: Mapping[str, str]) -> str | None:
+def _blocked_header(headers: Mapping[str, str]) -> str | None:
     if headers.get("cf-mitigated", "").lower() == "challenge":
         return "the header cf-mitigated says: challenge"
     action = headers.get("x-amzn-waf-action", "").lower()
@@ -275,58 +277,58 @@ def _wall_headers(headers: Mapping[str, str]) -> str | None:
     )
 
 
-def _bot_wall(sight: _Sight) -> BlockedPage | None:
-    title = sight.title.strip()
-    is_titled = bool(_WALL_TITLE.fullmatch(title))
-    words = _WALL_WORDS.search(sight.text)
-    script = _WALL_SCRIPT.search(sight.html)
-    if is_titled and (script or words or sight.status in {403, 429, 503}):
+def _blocked_page(signals: _PageSignals) -> BlockedPage | None:
+    title = signals.title.strip()
+    is_titled = bool(_BLOCKED_TITLE.fullmatch(title))
+    words = _BLOCKED_WORDS.search(signals.text)
+    script = _BLOCKED_SCRIPT.search(signals.html)
+    if is_titled and (script or words or signals.status in {403, 429, 503}):
         return BlockedPage(f"its title is {title[:80]!r}")
-    if words and (script or sight.status in {403, 429, 503}):
+    if words and (script or signals.status in {403, 429, 503}):
         return BlockedPage(f"it says {clean_text(words[0])!r}")
     return None
 
 
-def _login_wall(sight: _Sight) -> LoginPage | None:
-    if sight.tree.css_first("input[type='password' i]") is None:
+def _login_page(signals: _PageSignals) -> LoginPage | None:
+    if signals.tree.css_first("input[type='password' i]") is None:
         return None
-    if sight.status in {401, 403}:
-        return LoginPage(f"it answered {sight.status}, and asks for a password")
-    if _LOGIN_PATH.search(_path(sight.url)):
+    if signals.status in {401, 403}:
+        return LoginPage(f"it answered {signals.status}, and asks for a password")
+    if _LOGIN_PATH.search(_path(signals.url)):
         return LoginPage("its address is that of a login, and it asks for a password")
-    said = next((t for t in (sight.title, sight.headline) if _LOGIN_WORDS.search(t)), None)
-    return LoginPage(f"it asks for a password under {said[:80]!r}") if said else None
+    heading = next((t for t in (signals.title, signals.headline) if _LOGIN_WORDS.search(t)), None)
+    return LoginPage(f"it asks for a password under {heading[:80]!r}") if heading else None
 
 
-def _soft_not_found(sight: _Sight) -> SoftNotFound | None:
-    for said in (sight.title, sight.headline):
-        parts = [part.strip() for part in _SEPARATOR.split(said)]
+def _soft_not_found(signals: _PageSignals) -> SoftNotFound | None:
+    for heading in (signals.title, signals.headline):
+        parts = [part.strip() for part in _SEPARATOR.split(heading)]
         if any(part and _NOT_FOUND.fullmatch(part) for part in parts):
-            return SoftNotFound(f"it says {said[:80]!r}")
+            return SoftNotFound(f"it says {heading[:80]!r}")
     return None
 
 
-def _empty_shell(sight: _Sight) -> EmptyShell | None:
-    if len(sight.text) > _NO_TEXT or not _SCRIPT.search(sight.html):
+def _empty_shell(signals: _PageSignals) -> EmptyShell | None:
+    if len(signals.text) > _NO_TEXT or not _SCRIPT.search(signals.html):
         return None
-    root = sight.tree.css_first(_SHELL_ROOT)
+    root = signals.tree.css_first(_SHELL_ROOT)
     if root is not None and len((root.text() or "").strip()) < _NO_TEXT // 4:
         return EmptyShell(f"its {root.tag} {root.id or ''} waits for a script to fill it")
-    hint = _NEEDS_SCRIPT.search(" ".join(_NOSCRIPT.findall(sight.html)))
-    if found := hint or _SAYS_IT_NEEDS_SCRIPT.search(sight.text):
-        return EmptyShell(f"it says {clean_text(found[0])!r}")
+    hint = _NEEDS_SCRIPT.search(" ".join(_NOSCRIPT.findall(signals.html)))
+    if match := hint or _SAYS_IT_NEEDS_SCRIPT.search(signals.text):
+        return EmptyShell(f"it says {clean_text(match[0])!r}")
     return None
 
 
-def _nothing_shown(sight: _Sight) -> EmptyShell | None:
-    if all(_LOADING.fullmatch(line) for line in sight.text.splitlines()):
-        return EmptyShell(f"it shows {sight.text[:80]!r}")
+def _empty_when_rendered(signals: _PageSignals) -> EmptyShell | None:
+    if all(_LOADING.fullmatch(line) for line in signals.text.splitlines()):
+        return EmptyShell(f"it shows {signals.text[:80]!r}")
     return None
 
 
-_LOOKS: tuple[Callable[[_Sight], Appearance | None], ...] = (
-    _bot_wall,
-    _login_wall,
+_CHECKS: tuple[Callable[[_PageSignals], ResponseClass | None], ...] = (
+    _blocked_page,
+    _login_page,
     _soft_not_found,
 )
 
@@ -338,36 +340,40 @@ def _path(url: str) -> str:
         return ""
 
 
-MAY_BE_A_WALL = frozenset({401, 403, 503})  # 429 is a matter of pace, whatever its page says
-WALL_BYTES = 65_536  # of a refusal's body; walls of real sites have 2 to 30 kB
+MAY_BE_BLOCKED = frozenset({401, 403, 503})  # 429 is rate limiting, whatever its page says
+BLOCKED_PAGE_BYTES = 65_536  # read of an error body; blocked pages of real sites have 2 to 30 kB
 
 
-def refusal_of(seen: Appearance, url: str) -> Permanent | None:
-    """The failure that this appearance is; None for content."""
-    shown = without_credentials(url)
-    match seen:
+def error_for(response_class: ResponseClass, url: str) -> Permanent | None:
+    """Return the failure for this response class; None for content."""
+    display_url = without_credentials(url)
+    match response_class:
         case Content():
             return None
         case SoftNotFound(reason):
-            return Permanent(f"{shown} says there is no such page: {reason}", code="soft_not_found")
+            return Permanent(
+                f"{display_url} says there is no such page: {reason}", code="soft_not_found"
+            )
         case LoginPage(reason):
             return Permanent(
-                f"{shown} wants a login: {reason}; nothing behind it is fetched", code="login_wall"
+                f"{display_url} requires a login: {reason}; nothing behind it is fetched",
+                code="login_wall",
             )
         case BlockedPage(reason):
             return Permanent(
-                f"{shown} keeps robots out: {reason}; ask its owner for a way in", code="bot_wall"
+                f"{display_url} keeps robots out: {reason}; ask its owner for a way in",
+                code="bot_wall",
             )
         case EmptyShell(reason):
             return needs_browser(url, reason)
         case WrongType(reason):
-            return Permanent(f"{shown} is no web page: {reason}", code="wrong_type")
+            return Permanent(f"{display_url} is no web page: {reason}", code="wrong_type")
         case _:
-            assert_never(seen)
+            assert_never(response_class)
 
 
 def needs_browser(url: str, reason: str) -> Permanent:
-    """There is no browser to show the page with, or nothing that would use one."""
+    """Return the failure of a page that needs a browser where there is none."""
     return Permanent(
         f"{without_credentials(url)} needs a browser: {reason}; `ingest doctor` says whether there"
         " is one and how to get it",
@@ -375,42 +381,50 @@ def needs_browser(url: str, reason: str) -> Permanent:
     )
 
 
-def empty_in_a_browser(seen: EmptyShell, url: str) -> Permanent:
-    """The browser has shown the page, and there was still nothing."""
+def empty_in_a_browser(shell: EmptyShell, url: str) -> Permanent:
+    """Return the failure of a page that is empty even in the browser."""
     return Permanent(
-        f"{without_credentials(url)} stays empty even in a browser: {seen.reason};"
-        " give it a longer load wait, or a step that makes it show itself",
+        f"{without_credentials(url)} stays empty even in a browser: {shell.reason};"
+        " raise load_wait_seconds, or add a setup step that makes it render",
         code="empty_shell",
     )
 
 
-def wall_of(url: str, status: int, headers: Mapping[str, str], body: bytes) -> Permanent | None:
-    """The wall that a refused request met, if it was one and not a plain refusal."""
+def blocked_page_error(
+    url: str, status: int, headers: Mapping[str, str], body: bytes
+) -> Permanent | None:
+    """Return the failure if an error response is a blocked or login page; None otherwise."""
     try:
-        seen = appearance_of(url, status, headers, body)
-    except WorkError:  # a bomb: whatever it is, the refusal stands
+        response_class = classify_response(url, status, headers, body)
+    except WorkError:  # a bomb: the original error stands
         return None
-    return refusal_of(seen, url) if isinstance(seen, BlockedPage | LoginPage) else None
+    return (
+        error_for(response_class, url)
+        if isinstance(response_class, BlockedPage | LoginPage)
+        else None
+    )
 
 
-def wall_by_headers(url: str, headers: Mapping[str, str]) -> Permanent | None:
-    """The wall that names itself in a header, whatever the status."""
-    seen = plain_appearance(headers, b"")
-    return refusal_of(seen, url) if isinstance(seen, BlockedPage) else None
+def blocked_header_error(url: str, headers: Mapping[str, str]) -> Permanent | None:
+    """Return the failure if a header marks a blocked page, whatever the status; None otherwise."""
+    response_class = classify_raw(headers, b"")
+    return error_for(response_class, url) if isinstance(response_class, BlockedPage) else None
 
 
-def explained(pages: Sequence[StoredPage], error: WorkError | None) -> WorkError | None:
-    """Why pages could not be read, or held nothing, if one of them is a thing served instead.
+def explain_failure(pages: Sequence[StoredPage], error: WorkError | None) -> WorkError | None:
+    """Return a precise error if one of the unreadable or empty pages is something else.
 
-    Asked only then: a page with records is content, whatever else it looks like.
+    Called only then: a page with records is content, whatever else it looks like.
     """
     for page in pages:
         headers = {"content-type": page.content_type} if page.content_type else {}
         try:
-            refusal = refusal_of(appearance_of(page.url, 200, headers, page.body), page.url)
+            page_error = error_for(classify_response(page.url, 200, headers, page.body), page.url)
         except WorkError:
             continue
-        if refusal is not None:
-            said = f"{refusal.text}; as a list: {error.text}" if error else refusal.text
-            return Permanent(said, code=refusal.code)
+        if page_error is not None:
+            message = (
+                f"{page_error.text}; parsing failed: {error.text}" if error else page_error.text
+            )
+            return Permanent(message, code=page_error.code)
     return error

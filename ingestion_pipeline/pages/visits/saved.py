@@ -1,11 +1,19 @@
-"""What is made of a saved web page: no network, no database."""
+"""Parsing a saved web page for `ingest read`, without network or database."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from ingestion_pipeline.pages.visits.response_class import Content, WrongType, appearance_of
+from ingestion_pipeline.pages.visits.response_class import (
+    BlockedPage,
+    Content,
+    EmptyShell,
+    LoginPage,
+    SoftNotFound,
+    WrongType,
+    classify_response,
+)
 from ingestion_pipeline.reading.html.visible import WebPage, read_page
 from ingestion_pipeline.reading.structured.items import Problem, Reading, SavedBody, SavedReading
 from ingestion_pipeline.reading.text.decoding import decode
@@ -13,9 +21,17 @@ from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.tasks.errors import Permanent, Transient
 from ingestion_pipeline.urls import checked_url
 
+# The codes of doubtful pages, part of the output of `ingest read`.
+_CODES = {
+    SoftNotFound: "soft_not_found",
+    LoginPage: "login_wall",
+    BlockedPage: "bot_wall",
+    EmptyShell: "empty_shell",
+}
+
 
 class NoPageConfig(ValueError):
-    """A config was given to a reader that has none."""
+    """A config was passed to a parser that takes none."""
 
 
 def read_saved(
@@ -24,7 +40,7 @@ def read_saved(
     saved: SavedBody,
     config: Mapping[str, Any],
 ) -> SavedReading:
-    """The page as one record, and what is wrong with it; a bad URL or config raises ValueError."""
+    """Return the page as one record, with problems; a bad URL or config raises ValueError."""
     if config:
         raise NoPageConfig(f"{platform} takes no config; remove {', '.join(sorted(config))}")
     if saved.url:
@@ -33,7 +49,7 @@ def read_saved(
 
 
 def page_as_dict(page: WebPage) -> dict[str, Any]:
-    """The page in plain values, as `ingest read` shows it."""
+    """Return the page in plain values, as `ingest read` prints it."""
     return {
         "title": page.title,
         "canonical_url": page.canonical_url,
@@ -48,17 +64,15 @@ def _reading(saved: SavedBody) -> Reading[WebPage]:
     if not saved.body.strip(b"\0\t\n\r "):
         raise Transient("the body is empty; fetch the page again", code="empty_body")
     page = read_page(decode(saved.body), url=saved.url or None)
-    seen = appearance_of(saved.url, 200, {}, saved.body, text=page.text)
-    if isinstance(seen, WrongType):
-        raise Permanent(f"{seen.reason}; only web pages are read", code="not_html")
-    if isinstance(seen, Content):
+    response_class = classify_response(saved.url, 200, {}, saved.body, text=page.text)
+    if isinstance(response_class, WrongType):
+        raise Permanent(f"{response_class.reason}; only web pages are read", code="not_html")
+    if isinstance(response_class, Content):
         return Reading(records=[page])
-    doubt = Problem(where="body", message=seen.reason, code=_slug(seen), hides_record=False)
-    return Reading(records=[page], problems=[doubt])
-
-
-def _slug(seen: object) -> str:
-    name = type(seen).__name__
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip(
-        "_"
+    problem = Problem(
+        where="body",
+        message=response_class.reason,
+        code=_CODES[type(response_class)],
+        hides_record=False,
     )
+    return Reading(records=[page], problems=[problem])

@@ -1,4 +1,4 @@
-"""Whether a text proves a value, and where: the evidence that is kept with every field."""
+"""Grounding: whether a text proves a value, and the span that does."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _FRACTIONS = frozenset("¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞⅟�
 
 @dataclass(frozen=True, slots=True)
 class NormalForm:
-    """A normal form; each of its characters knows where it stood, and where words begin."""
+    """A normalised text; each character knows its offset in the original and word boundaries."""
 
     text: str
     offsets: array[int]
@@ -56,15 +56,15 @@ class NormalForm:
 
     @classmethod
     def of(cls, text: str) -> NormalForm:
-        """The normal form of the text, of Markdown's links without their targets."""
+        """Return the normal form of the text, with Markdown's links without their targets."""
         return _Folding().fold(text, list(_seen_parts(text)))
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """Where in the stored text the characters from `start` to `end` stand."""
+        """Return the span of the stored text for the characters from `start` to `end`."""
         return self.offsets[start], max(self.offsets[start:end]) + 1
 
     def is_boundary(self, position: int) -> bool:
-        """Whether a word may begin or end there."""
+        """Return whether a word may begin or end there."""
         if position in {0, len(self.text)} or self.breaks[position]:
             return True
         before, after = self.text[position - 1], self.text[position]
@@ -73,7 +73,7 @@ class NormalForm:
         return bool(_UNSPACED.match(before) or _UNSPACED.match(after))
 
     def words(self) -> Iterator[tuple[int, int]]:
-        """Where each word begins and ends; in scripts without blanks each character is one."""
+        """Yield start and end of each word; in scripts without blanks each character is one."""
         starts = [place for place, is_break in enumerate(self.breaks) if is_break]
         for start, end in zip(starts, [*starts[1:], len(self.text)], strict=False):
             if not _UNSPACED.search(self.text, start, end):
@@ -85,10 +85,10 @@ class NormalForm:
 
 
 class _Folding:
-    """What is gathered while a text is folded."""
+    """The state while a text is folded."""
 
     def __init__(self) -> None:
-        self._pieces: list[str] = []
+        self._parts: list[str] = []
         self._offsets: array[int] = array("I")
         self._breaks = bytearray()
         self._last = ""
@@ -107,7 +107,7 @@ class _Folding:
                     self._add(folded, range(run.start(), run.end()))
                 else:
                     self._add_characters(run[0], run.start())
-        return NormalForm("".join(self._pieces), self._offsets, self._breaks)
+        return NormalForm("".join(self._parts), self._offsets, self._breaks)
 
     def _add_sign(self, word: str, offset: int) -> None:
         self._is_apart = True
@@ -127,23 +127,23 @@ class _Folding:
                 self._is_apart = True
                 self._add(part, [offset] * len(part))
 
-    def _add(self, piece: str, offsets: range | list[int]) -> None:
-        if not piece:
+    def _add(self, text: str, offsets: range | list[int]) -> None:
+        if not text:
             return
-        if self._is_apart and self._last.isdecimal() and piece[0].isdecimal():
-            self._pieces.append(" ")
+        if self._is_apart and self._last.isdecimal() and text[0].isdecimal():
+            self._parts.append(" ")
             self._offsets.append(offsets[0])
             self._breaks.append(1)
-        self._pieces.append(piece)
+        self._parts.append(text)
         self._offsets.extend(offsets)
         self._breaks.append(self._is_apart)
-        self._breaks.extend(bytes(len(piece) - 1))
-        self._last = piece[-1]
+        self._breaks.extend(bytes(len(text) - 1))
+        self._last = text[-1]
         self._is_apart = False
 
 
 def _is_plain(folded: str) -> bool:
-    """Whether each character stands for itself."""
+    """Return whether each character stands for itself."""
     if folded.isascii():
         return True
     is_normal = folded.isalnum() and unicodedata.is_normalized("NFKD", folded)
@@ -151,24 +151,24 @@ def _is_plain(folded: str) -> bool:
 
 
 def _in_order(run: str, start: int) -> list[tuple[int, str]]:
-    """The characters with their offsets; marks on one letter in the order that Unicode gives."""
-    found = list(enumerate(run, start))
+    """Return the characters with their offsets; marks on one letter in canonical order."""
+    characters = list(enumerate(run, start))
     position = 0
-    while position < len(found):
+    while position < len(characters):
         end = position
-        while end < len(found) and unicodedata.combining(found[end][1]):
+        while end < len(characters) and unicodedata.combining(characters[end][1]):
             end += 1
         if end - position > 1:
-            found[position:end] = sorted(
-                found[position:end], key=lambda one: unicodedata.combining(one[1])
+            characters[position:end] = sorted(
+                characters[position:end], key=lambda entry: unicodedata.combining(entry[1])
             )
         position = max(end, position + 1)
-    return found
+    return characters
 
 
 @lru_cache(maxsize=20_000)
 def _folded(character: str) -> str | None:
-    """The character in normal form; None if it keeps words apart, empty if it means nothing."""
+    """Return the folded character; None if it separates words, empty if it means nothing."""
     if character in _POINTS:
         return ""
     category = unicodedata.category(character)
@@ -177,12 +177,12 @@ def _folded(character: str) -> str | None:
     if category in {"Cf", "Cs"} or "\ufe00" <= character <= "\ufe0f":
         return ""
     decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", character).casefold())
-    kept = "".join(_kept(one) for one in decomposed)
-    is_mark_alone = kept[:1] == " " and all(unicodedata.combining(one) for one in kept[1:])
-    return kept if kept.strip() and not is_mark_alone else None
+    folded = "".join(_folded_part(mark) for mark in decomposed)
+    is_mark_alone = folded[:1] == " " and all(unicodedata.combining(mark) for mark in folded[1:])
+    return folded if folded.strip() and not is_mark_alone else None
 
 
-def _kept(character: str) -> str:
+def _folded_part(character: str) -> str:
     if character.isdecimal():
         return str(unicodedata.decimal(character))
     if character in _POINTS:
@@ -238,7 +238,7 @@ class Grounding:
 
     @property
     def is_proof(self) -> bool:
-        """Whether the value may leave the house."""
+        """Return whether the value may be published."""
         return self.status in PROVED
 
 
@@ -248,7 +248,7 @@ BY_SOURCE = Grounding(Status.SOURCE)
 
 
 def ground(value: Value, text: str) -> Grounding:
-    """What in the text proves the value: its words, nearly its words, or the same number or day.
+    """Return what in the text proves the value: its words, similar words, the same number or day.
 
     A value without letters and digits, a truth value and None are never proved by a text.
     """
@@ -257,18 +257,18 @@ def ground(value: Value, text: str) -> Grounding:
 
 @lru_cache(maxsize=4)
 def _evidence(text: str) -> Evidence:
-    """A page is asked for many values, one after the other: what was prepared is kept."""
+    """Return the prepared text, cached: a page is asked for many values one after the other."""
     return Evidence(text)
 
 
 class Evidence:
-    """A stored text, prepared to be asked for many values."""
+    """A stored text, prepared for grounding many values."""
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     def ground(self, value: Value) -> Grounding:
-        """What in the text proves the value; see `ground`."""
+        """Return what in the text proves the value; see `ground`."""
         match value:
             case None | bool():
                 return UNVERIFIABLE
@@ -281,18 +281,18 @@ class Evidence:
                 return self._ground_number(Decimal(str(value))) if is_number else UNVERIFIABLE
 
     def _ground_text(self, value: str) -> Grounding:
-        wanted = NormalForm.of(value)
-        if not wanted.text:
+        form = NormalForm.of(value)
+        if not form.text:
             return UNVERIFIABLE
         if (number := stated_number(value, self._numbers.style)) is not None:
             return self._ground_number(number)
         if _ADDRESS.fullmatch(value):
             return self._ground_address(value)
-        if (found := self._exact(wanted)) is not None:
-            return found
+        if (grounding := self._exact(form)) is not None:
+            return grounding
         if (day := stated_date(value)) is not None:
             return self._ground_date(day)
-        return self._fuzzy(wanted) or ABSENT
+        return self._fuzzy(form) or ABSENT
 
     def _ground_number(self, value: Decimal) -> Grounding:
         span = self._numbers.find(value)
@@ -309,23 +309,23 @@ class Evidence:
         return Grounding(Status.EXACT if is_literal else Status.VALUE, *span)
 
     def _ground_address(self, value: str) -> Grounding:
-        """Addresses stand in the targets of links, too, and are written in one way only."""
+        """Ground an address: it may stand in the target of a link, in one spelling only."""
         for start in _occurrences(value, self._text):
             end = start + len(value)
             if not re.match(r"[\w/?&=%-]|[.:][\w]", self._text[end : end + 2]):
                 return Grounding(Status.EXACT, start, end)
         return ABSENT
 
-    def _exact(self, wanted: NormalForm) -> Grounding | None:
+    def _exact(self, value: NormalForm) -> Grounding | None:
         form = self._form
-        for start in _occurrences(wanted.text, form.text):
-            end = start + len(wanted.text)
+        for start in _occurrences(value.text, form.text):
+            end = start + len(value.text)
             if self._stands_alone(start, end):
                 return Grounding(Status.EXACT, *form.span(start, end))
         return None
 
     def _stands_alone(self, start: int, end: int) -> bool:
-        """Whether it is no part of a longer word or number."""
+        """Return whether the span is no part of a longer word or number."""
         form = self._form
         if not (form.is_boundary(start) and form.is_boundary(end)):
             return False
@@ -334,27 +334,27 @@ class Evidence:
         goes_on = form.text[end - 1].isdecimal() and _is_point(self._text, span[1])
         return not (begins_decimal or goes_on)
 
-    def _fuzzy(self, wanted: NormalForm) -> Grounding | None:
+    def _fuzzy(self, value: NormalForm) -> Grounding | None:
         from rapidfuzz.distance import Levenshtein
 
-        length = len(wanted.text)
+        length = len(value.text)
         if not LEAST_FUZZY_CHARACTERS <= length <= MOST_FUZZY_CHARACTERS:
             return None
-        firm = Counter(filter(None, _firm_words(wanted)))
+        firm = Counter(filter(None, _firm_words(value)))
         best, best_score = None, LEAST_SIMILARITY
-        for first, last in self._windows(wanted):
+        for first, last in self._windows(value):
             start, end = self._words[first][0], self._words[last][1]
             there = self._form.text[start:end]
-            score = Levenshtein.normalized_similarity(wanted.text, there, score_cutoff=best_score)
+            score = Levenshtein.normalized_similarity(value.text, there, score_cutoff=best_score)
             is_better = score > best_score or (score == best_score and best is None)
             if is_better and firm == Counter(filter(None, self._firm_words[first : last + 1])):
                 best, best_score = (start, end), score
         return Grounding(Status.FUZZY, *self._form.span(*best)) if best else None
 
-    def _windows(self, wanted: NormalForm) -> Iterator[tuple[int, int]]:
-        """The first and last of the words that may be the wanted ones, the likeliest first."""
-        words = list(wanted.words())
-        places = [self._places(wanted.text[start:end], len(words)) for start, end in words]
+    def _windows(self, value: NormalForm) -> Iterator[tuple[int, int]]:
+        """Yield first and last word of each window that may be the value, the likeliest first."""
+        words = list(value.words())
+        places = [self._places(value.text[start:end], len(words)) for start, end in words]
         votes: Counter[int] = Counter()
         for position in _voters(places):
             for place in places[position]:
@@ -371,7 +371,7 @@ class Evidence:
             yield first, min(first + count, len(self._words)) - 1
 
     def _places(self, word: str, word_count: int) -> list[int]:
-        """Where the word stands, as the number of the word; misspelt if little else is known."""
+        """Return the positions of the word; similar words too if the value has few words."""
         places = self._positions.get(word)
         if places is not None or word_count > SIMILAR_WORDS_UP_TO:
             return places or []
@@ -380,7 +380,7 @@ class Evidence:
         similar = process.extract(
             word, self._positions.keys(), scorer=fuzz.ratio, score_cutoff=MISSPELT_FROM, limit=5
         )
-        return [place for found in similar for place in self._positions[found[0]]]
+        return [place for candidate in similar for place in self._positions[candidate[0]]]
 
     @cached_property
     def _form(self) -> NormalForm:
@@ -425,15 +425,15 @@ def _firm_words(form: NormalForm) -> list[str]:
     return [word if _FIRM.fullmatch(word) else "" for word in words]
 
 
-def _occurrences(wanted: str, text: str) -> Iterator[int]:
-    start = text.find(wanted)
+def _occurrences(value: str, text: str) -> Iterator[int]:
+    start = text.find(value)
     while start >= 0:
         yield start
-        start = text.find(wanted, start + 1)
+        start = text.find(value, start + 1)
 
 
 def _is_point(text: str, position: int) -> bool:
-    """Whether a decimal point stands there, between two digits."""
+    """Return whether a decimal point stands there, between two digits."""
     return (
         0 < position < len(text) - 1
         and text[position] in ".,"

@@ -1,7 +1,7 @@
-"""Where a stored body states a value: the path in JSON, or the span in the text. Pure.
+"""Locate values in a stored body: the path in JSON, or the span in the text. Pure.
 
-A record is found by its anchors first (its own id, its URL), its values then near them: that
-another record says "Oslo", too, proves nothing.
+A record is found by its anchors first (its own id, its URL), its values then near them: the same
+value in another record proves nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WORDS = 12  # characters that a part of a long text needs to be told by
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundPlace:
-    """Where it stands: `path` in JSON, else from `start` to `end`; `of` names what these count.
+    """The place of a value: `path` in JSON, else `start` to `end`; `of` names what these count.
 
     Found `by` its value, the quote is the original wording of what was normalised.
     """
@@ -53,7 +53,7 @@ class LocatedBody:
 
 
 def body_of(body: bytes, content_type: str | None) -> LocatedBody:
-    """The body, decoded; JSON if that is what it is."""
+    """Return the decoded body, as a document if it is JSON."""
     text = decode(body, content_type)
     if text.lstrip()[:1] in ("{", "["):
         try:
@@ -70,9 +70,9 @@ def locate(
     *,
     now: datetime | None = None,
 ) -> dict[str, FoundPlace | None]:
-    """Each value's place in the record that the anchors name; None where it is not stated so.
+    """Return each value's place in the record that the anchors name; None where it is not stated.
 
-    A record that no anchor is found of is not there: all its values are None. A date that is worded
+    Without any anchor the record is absent: all its values are None. A date that is worded
     otherwise is found by its value; `now`, when the body was fetched, is what "2 days ago" means.
     """
     values = {name: _as_number(value) for name, value in values.items()}
@@ -83,15 +83,15 @@ def locate(
         return {name: _in_json(record, value, now) for name, value in values.items()}
     text = body.text
     words = [re.compile(rf"(?<!\w){re.escape(anchor)}(?!\w)") for anchor in anchors if anchor]
-    found = [place for one in words for place in [one.search(text)] if place]
-    if not found:
+    matches = [place for pattern in words for place in [pattern.search(text)] if place]
+    if not matches:
         return dict.fromkeys(values)
-    centre = found[0].start()
+    centre = matches[0].start()
     return {name: _in_text(text, value, centre, now) for name, value in values.items()}
 
 
 def _as_number(value: object) -> object:
-    """A number however it was stored: as a word of its own, not as a part of another one."""
+    """Return a number however it was stored, to be matched as a word of its own."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number or (isinstance(value, str) and _DIGITS.fullmatch(value)):
         return Decimal(str(value)).normalize()
@@ -102,23 +102,23 @@ _Record = tuple[str, object]  # path, value
 
 
 def _record(document: object, anchors: Sequence[str]) -> _Record | None:
-    """The innermost object that states an anchor itself, or just beneath it."""
+    """Return the innermost object that states an anchor itself, or just beneath it."""
     for anchor in anchors:
         for path, value in _walk("$", document):
             if isinstance(value, str | int) and not isinstance(value, bool):
-                said = str(value)
-                if said == anchor or (len(anchor) >= _WORDS and anchor in said):
+                text = str(value)
+                if text == anchor or (len(anchor) >= _WORDS and anchor in text):
                     return _owner(document, path)
     return None
 
 
 def _owner(document: object, path: str) -> _Record:
-    """The object of the list that the path leads through last; else the document."""
+    """Return the object of the innermost list on the path; else the document."""
     end = path.rfind("]")
     if end < 0:
         return "$", document
     at = path[: end + 1]
-    return next((one for one in _walk("$", document) if one[0] == at), ("$", document))
+    return next((entry for entry in _walk("$", document) if entry[0] == at), ("$", document))
 
 
 def _walk(path: str, value: object) -> Iterator[_Record]:
@@ -138,13 +138,13 @@ def _in_json(record: _Record, value: object, now: datetime | None) -> FoundPlace
         if isinstance(inner, str | int | float | Decimal) and not isinstance(inner, bool)
     ]
     for spelled in _spellings(value):
-        for path, said in scalars:
-            if said == spelled:
-                return FoundPlace(quote=said[:QUOTED], of="body", path=path)
+        for path, text in scalars:
+            if text == spelled:
+                return FoundPlace(quote=text[:QUOTED], of="body", path=path)
     for spelled in _spellings(value):
-        for path, said in scalars:
-            if (span := _within(_plain(said), spelled, value)) is not None:
-                quote = _plain(said)[slice(*span)][:QUOTED]
+        for path, text in scalars:
+            if (span := _within(_plain(text), spelled, value)) is not None:
+                quote = _plain(text)[slice(*span)][:QUOTED]
                 return FoundPlace(quote=quote, of="value", path=path, start=span[0], end=span[1])
     if isinstance(value, datetime):
         return _date_in_json(scalars, value, now)
@@ -154,12 +154,12 @@ def _in_json(record: _Record, value: object, now: datetime | None) -> FoundPlace
 def _date_in_json(
     scalars: Sequence[tuple[str, str]], value: datetime, now: datetime | None
 ) -> FoundPlace | None:
-    """A text that is nothing else than that date, in whatever words; else one within a text."""
-    for path, said in scalars:
-        if len(said) <= MOST_CHARACTERS and means(said, value, now=now):
-            return FoundPlace(quote=said, of="body", path=path, by=BY_VALUE)
-    for path, said in scalars:
-        plain = _plain(said)[:_SEARCHED]
+    """Return a text that is only that date, in whatever words; else one that contains it."""
+    for path, text in scalars:
+        if len(text) <= MOST_CHARACTERS and means(text, value, now=now):
+            return FoundPlace(quote=text, of="body", path=path, by=BY_VALUE)
+    for path, text in scalars:
+        plain = _plain(text)[:_SEARCHED]
         if (span := find_date(plain, value, now=now)) is not None:
             quote = plain[slice(*span)]
             start, end = span
@@ -169,7 +169,7 @@ def _date_in_json(
 
 def _within(text: str, spelled: str, value: object) -> tuple[int, int] | None:
     if isinstance(value, Decimal):
-        spans = [found.span() for one in _numbers(spelled) if (found := one.search(text))]
+        spans = [match.span() for pattern in _numbers(spelled) if (match := pattern.search(text))]
         return spans[0] if spans else None
     at = text.find(_plain(spelled))
     return (at, at + len(_plain(spelled))) if spelled and at >= 0 else None
@@ -178,8 +178,8 @@ def _within(text: str, spelled: str, value: object) -> tuple[int, int] | None:
 def _in_text(text: str, value: object, centre: int, now: datetime | None) -> FoundPlace | None:
     for spelled in _spellings(value):
         numbers = _numbers(spelled) if isinstance(value, Decimal) else [None]
-        spans = (_nearest(text, spelled, centre, one) for one in numbers)
-        if (span := next((one for one in spans if one), None)) is not None:
+        spans = (_nearest(text, spelled, centre, item) for item in numbers)
+        if (span := next((item for item in spans if item), None)) is not None:
             quote = text[slice(*span)][:QUOTED]
             return FoundPlace(quote=quote, of="body", start=span[0], end=span[1])
     plain = _plain(text)
@@ -191,7 +191,7 @@ def _in_text(text: str, value: object, centre: int, now: datetime | None) -> Fou
 
 
 def _date_near(text: str, value: datetime, centre: int, now: datetime | None) -> FoundPlace | None:
-    """That date behind the record's anchor, else before it."""
+    """Return the place of that date behind the record's anchor, else before it."""
     for begin, end in ((centre, centre + _SEARCHED), (max(centre - _SEARCHED, 0), centre)):
         if (span := find_date(text[begin:end], value, now=now)) is not None:
             start, stop = begin + span[0], begin + span[1]
@@ -204,26 +204,26 @@ def _nearest(
 ) -> tuple[int, int] | None:
     if not spelled:
         return None
-    looked = pattern or re.compile(re.escape(spelled))
-    spans = [found.span() for found in looked.finditer(text)]
+    searched = pattern or re.compile(re.escape(spelled))
+    spans = [match.span() for match in searched.finditer(text)]
     return min(spans, key=lambda span: abs(span[0] - centre), default=None)
 
 
 def _numbers(spelled: str) -> list[re.Pattern[str]]:
-    """The number as a word of its own, else within one; whatever zeros stand around it."""
+    """Return patterns for the number as a word of its own, else within one; zeros are ignored."""
     zeros = rf"0*{re.escape(spelled)}(?:\.0+)?"
     return [re.compile(rf"(?<![\w.]){zeros}(?!\w)"), re.compile(rf"(?<![\d.]){zeros}(?!\d)")]
 
 
 def _plain(text: str) -> str:
-    """As people see it: entities resolved, tags and repeated blanks gone."""
+    """Return the text as people see it: entities resolved, tags and repeated blanks removed."""
     if "<" in text or "&" in text:
         text = _TAGS.sub(" ", unescape(unescape(text)))
     return " ".join(text.split())
 
 
 def _spellings(value: object) -> list[str]:
-    """How a body may word the value, the likeliest first."""
+    """Return how a body may word the value, the likeliest first."""
     match value:
         case None:
             return []
@@ -242,16 +242,16 @@ def _spellings(value: object) -> list[str]:
 def _texts(value: str) -> list[str]:
     whole = [value, escape(value), escape(value, quote=False)]
     parts = [part.strip() for part in _MARKS.split(value)]
-    telling = [part for part in parts if len(part) >= _WORDS]
-    return [*dict.fromkeys(whole), *telling[:5]]
+    long_parts = [part for part in parts if len(part) >= _WORDS]
+    return [*dict.fromkeys(whole), *long_parts[:5]]
 
 
 def _addresses(value: str) -> list[str]:
     parts = urlsplit(value)
     inside = f"{parts.path}?{parts.query}" if parts.query else parts.path
     last = parts.path.rstrip("/").rpartition("/")[2]
-    said = [value, escape(value), inside, inside.lstrip("/"), last]
-    return [one for one in dict.fromkeys(said) if len(one) > 1]
+    spellings = [value, escape(value), inside, inside.lstrip("/"), last]
+    return [spelling for spelling in dict.fromkeys(spellings) if len(spelling) > 1]
 
 
 def _times(value: datetime) -> list[str]:

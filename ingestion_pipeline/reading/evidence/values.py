@@ -1,4 +1,4 @@
-"""Numbers as texts write them, by value: 1,234.50 is 1.234,50, and the 3 in 13 or 3.5 is none."""
+"""Find numbers and dates in texts by value: 1,234.50 is 1.234,50; the 3 in 13 or 3.5 is none."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _GROUPED = re.compile(r"[0-9]{1,3}(?:([.,])[0-9]{3})(?:\1[0-9]{3})*")
 
 
 class Style(Enum):
-    """Which sign stands before the decimals."""
+    """Which sign precedes the decimals."""
 
     POINT = "."
     COMMA = ","
@@ -41,45 +41,45 @@ class Style(Enum):
 
 
 class NumberFinder:
-    """The numbers of a text, each where it stands first."""
+    """The numbers of a text, each with its first span."""
 
     def __init__(self, text: str) -> None:
         plain = plain_digits(text)
-        others = [found.span() for found in _NO_NUMBERS.finditer(plain)]
-        found = [one for one in _numbers(plain) if not _is_inside(one[0], others)]
-        self.style = _style(written for _, written, _ in found)
+        others = [numbers.span() for numbers in _NO_NUMBERS.finditer(plain)]
+        numbers = [number for number in _numbers(plain) if not _is_inside(number[0], others)]
+        self.style = _style(written for _, written, _ in numbers)
         self._spans: dict[Decimal, tuple[int, int]] = {}
-        for span, written, sign in found:
+        for span, written, sign in numbers:
             value = number_of(written, self.style)
             if value is not None:
                 self._spans.setdefault(-value if sign else value, span)
 
     def find(self, value: Decimal) -> tuple[int, int] | None:
-        """Where a number of that value stands."""
+        """Return the span of a number of that value."""
         return self._spans.get(value)
 
 
 def stated_number(text: str, style: Style) -> Decimal | None:
-    """The number that the text is, if it is nothing else; a code such as 007 is none."""
-    found = _ONE_NUMBER.fullmatch(plain_digits(text).strip())
-    if found is None:
+    """Return the number if the text is nothing else; a code such as 007 is none."""
+    match = _ONE_NUMBER.fullmatch(plain_digits(text).strip())
+    if match is None:
         return None
-    written = found[2].rstrip(f" {_JOINERS}")
+    written = match[2].rstrip(f" {_JOINERS}")
     if re.match(r"0[0-9]", written):
         return None
     if " " in written and not _SPACED.fullmatch(written):
         return None
     value = number_of(written.replace(" ", ""), style)
-    return -value if value is not None and found[1] == "-" else value
+    return -value if value is not None and match[1] == "-" else value
 
 
 def plain_digits(text: str) -> str:
-    """The text, as long as it was, with the digits of every script as 0 to 9."""
+    """Return the text, of the same length, with the digits of every script as 0 to 9."""
     return text if text.isascii() else _NOT_ASCII.sub(_plain, text)
 
 
 def number_of(written: str, style: Style) -> Decimal | None:
-    """The value; where one sign may be either, the text's style decides, else the English one."""
+    """Return the value; an ambiguous sign is read by the text's style, else as in English."""
     written = re.sub(f"[{_JOINERS}]", "", written)
     if len(written) > MOST_DIGITS:
         return None
@@ -91,7 +91,7 @@ def number_of(written: str, style: Style) -> Decimal | None:
 
 
 def _decimal_sign(written: str, style: Style) -> str | None:
-    """The sign before the decimals; any if there are none, None if it is no number."""
+    """Return the sign before the decimals; any if there are none, None if it is no number."""
     clear = _clear_style(written)
     if clear is not Style.UNKNOWN:
         return clear.value
@@ -104,7 +104,7 @@ def _decimal_sign(written: str, style: Style) -> str | None:
 
 
 def _clear_style(written: str) -> Style:
-    """The style of a number that can be read in one way only."""
+    """Return the style of a number that can be read in one way only."""
     points, commas = written.count("."), written.count(",")
     if _INDIAN.fullmatch(written):
         return Style.POINT
@@ -125,7 +125,7 @@ def _is_grouped(written: str, style: Style) -> bool:
 
 
 def _style(numbers: Iterator[str]) -> Style:
-    """What the numbers that are clear say for those that are not."""
+    """Return the style that the unambiguous numbers agree on."""
     balance = 0
     for written in numbers:
         clear = _clear_style(written)
@@ -134,17 +134,17 @@ def _style(numbers: Iterator[str]) -> Style:
 
 
 def _numbers(text: str) -> Iterator[tuple[tuple[int, int], str, bool]]:
-    """Each number with its span, as it is written, and whether a minus stands before it."""
-    for found in (*_NUMBER.finditer(text), *_SPACED.finditer(text)):
-        start, end = found.span()
+    """Yield each number with its span, as it is written, and whether a minus precedes it."""
+    for match in (*_NUMBER.finditer(text), *_SPACED.finditer(text)):
+        start, end = match.span()
         if not _stands_alone(text, start, end):
             continue
         has_minus = start > 0 and text[start - 1] == "-" and not _is_word(text, start - 2)
-        yield (start - has_minus, end), found[0].replace(" ", ""), has_minus
+        yield (start - has_minus, end), match[0].replace(" ", ""), has_minus
 
 
 def _stands_alone(text: str, start: int, end: int) -> bool:
-    """Whether it is no part of a name, a time, a fraction, a version or a larger number."""
+    """Return whether it is no part of a name, a time, a fraction, a version or a number."""
     before, after = text[start - 1 : start], text[end : end + 2]
     if before and (_glues(before) or (before in ".,:/" and _is_digit(text, start - 2))):
         return False
@@ -154,7 +154,7 @@ def _stands_alone(text: str, start: int, end: int) -> bool:
 
 
 def _glues(character: str) -> bool:
-    """Whether a number after it is part of a name: A3, but not 第3."""
+    """Return whether a number after it is part of a name: A3, but not 第3."""
     return (
         character.isdecimal() or (character.isalpha() and character < "\u0e00") or character in "_"
     )
@@ -173,8 +173,8 @@ def _is_inside(span: tuple[int, int], others: list[tuple[int, int]]) -> bool:
     return place >= 0 and span[0] < others[place][1]
 
 
-def _plain(found: re.Match[str]) -> str:
-    character = found[0]
+def _plain(match: re.Match[str]) -> str:
+    character = match[0]
     if character.isdecimal():
         return str(unicodedata.decimal(character))
     return _SIGNS.get(character, character)
@@ -210,46 +210,46 @@ Span = tuple[int, int]
 
 
 class DateFinder:
-    """The days of a text."""
+    """The dates of a text."""
 
     def __init__(self, text: str) -> None:
         self._text = plain_digits(text)
         self._numeric = list(_numeric(self._text))
 
     def find(self, value: date) -> Span | None:
-        """Where the text states that day; a moment is proved by its day."""
+        """Return where the text states that day; a moment is proved by its day."""
         days = _days(value)
-        numeric = next((span for span, meant in self._numeric if meant & days), None)
+        numeric = next((span for span, readings in self._numeric if readings & days), None)
         return numeric or self._in_words(days)
 
     def _in_words(self, days: set[date]) -> Span | None:
         years = {str(day.year) for day in days}
         numbers = {number for day in days for number in (str(day.day), f"{day.day:02}")}
-        asked: set[str] = set()
-        for found in _IN_WORDS.finditer(self._text):
-            stated = re.findall("[0-9]+", found[0])
-            if not (years & set(stated) and numbers & set(stated)) or found[0] in asked:
+        tried: set[str] = set()
+        for match in _IN_WORDS.finditer(self._text):
+            stated = re.findall("[0-9]+", match[0])
+            if not (years & set(stated) and numbers & set(stated)) or match[0] in tried:
                 continue
-            asked.add(found[0])
-            moment = read_date(found[0], now=None)
+            tried.add(match[0])
+            moment = read_date(match[0], now=None)
             if moment and moment.date() in days:
-                return found.span()
-            if len(asked) > MOST_IN_WORDS:
+                return match.span()
+            if len(tried) > MOST_IN_WORDS:
                 break
         return None
 
 
 def find_date(text: str, value: datetime, *, now: datetime | None) -> Span | None:
-    """Where the text states the day of that moment, or how long before `now` it was."""
+    """Return where the text states the day of that moment, or how long before `now` it was."""
     if (span := DateFinder(text).find(value)) is not None:
         return span
-    found = (one for one in _AGO.finditer(text) if means(one[0], value, now=now))
-    first = next(found, None)
+    matches = (match for match in _AGO.finditer(text) if means(match[0], value, now=now))
+    first = next(matches, None)
     return first.span() if first else None
 
 
 def means(text: str, value: datetime, *, now: datetime | None) -> bool:
-    """Whether the text, read as a date, is that moment, or its day where it states no more."""
+    """Return whether the text, read as a date, is that moment, or its day if it states no more."""
     if not _MAY_BE_SAID.search(text):
         return False
     moment = read_date(text, now=now)
@@ -261,14 +261,14 @@ def means(text: str, value: datetime, *, now: datetime | None) -> bool:
 
 
 def stated_date(text: str) -> date | None:
-    """The day that the text is, if it is nothing else and can be read in one way."""
+    """Return the day if the text is nothing else and can be read in one way."""
     text = plain_digits(text).strip()
     if len(text) > MOST_CHARACTERS or not _MAY_BE_DATE.search(text):
         return None
-    for _, meant in _numeric(text):
+    for _, readings in _numeric(text):
         is_all = _ISO.fullmatch(text) or _NUMBERS.fullmatch(text)
         if is_all:
-            return next(iter(meant)) if len(meant) == 1 else None
+            return next(iter(readings)) if len(readings) == 1 else None
     if _IN_WORDS.fullmatch(text):
         moment = read_date(text, now=None)
         return moment.date() if moment else None
@@ -283,7 +283,7 @@ def _moment(text: str) -> date | None:
 
 
 def _days(value: date) -> set[date]:
-    """The day itself; of a moment with zone also the day it is in Greenwich."""
+    """Return the day itself; of a moment with zone also its day in UTC."""
     if not isinstance(value, datetime):
         return {value}
     days = {value.date()}
@@ -291,21 +291,21 @@ def _days(value: date) -> set[date]:
 
 
 def _numeric(text: str) -> Iterator[tuple[Span, set[date]]]:
-    """Each day in figures and what it may mean; the clear ones of a text decide the others."""
-    for found in _ISO.finditer(text):
-        yield found.span(), _dates((int(found[1]), int(found[2]), int(found[3])))
+    """Yield each numeric date with its readings; unambiguous ones of a text decide the others."""
+    for match in _ISO.finditer(text):
+        yield match.span(), _dates((int(match[1]), int(match[2]), int(match[3])))
     written = list(_NUMBERS.finditer(text))
-    day_first = any(int(one[1]) > _MONTHS for one in written)
-    month_first = any(int(one[3]) > _MONTHS for one in written)
-    for found in written:
-        first, second, year = int(found[1]), int(found[3]), _full_year(found[4])
+    day_first = any(int(candidate[1]) > _MONTHS for candidate in written)
+    month_first = any(int(candidate[3]) > _MONTHS for candidate in written)
+    for match in written:
+        first, second, year = int(match[1]), int(match[3]), _full_year(match[4])
         by_day, by_month = (year, second, first), (year, first, second)
-        if found[2] != "/" or (day_first and not month_first):
-            yield found.span(), _dates(by_day) or _dates(by_month)
+        if match[2] != "/" or (day_first and not month_first):
+            yield match.span(), _dates(by_day) or _dates(by_month)
         elif month_first and not day_first:
-            yield found.span(), _dates(by_month)
+            yield match.span(), _dates(by_month)
         else:
-            yield found.span(), _dates(by_day, by_month)
+            yield match.span(), _dates(by_day, by_month)
 
 
 def _full_year(written: str) -> int:
@@ -316,10 +316,10 @@ def _full_year(written: str) -> int:
 
 
 def _dates(*candidates: tuple[int, int, int]) -> set[date]:
-    found: set[date] = set()
+    dates: set[date] = set()
     for candidate in candidates:
         try:
-            found.add(date(*candidate))
+            dates.add(date(*candidate))
         except ValueError:
             continue
-    return found
+    return dates

@@ -1,7 +1,7 @@
-"""What a visitor of a page can see: its text, and its tree without what is hidden.
+"""The visible part of a page: its text, and its tree without hidden elements.
 
-Hidden is what an element says of itself (`hidden`, `aria-hidden`, its style) and what a style sheet
-in the page hides for good (see `styles`).
+Hidden is what an element's attributes hide (`hidden`, `aria-hidden`, its style) and what a style
+sheet in the page hides for good.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DEEPEST = 8  # conditions inside of one another
 
 
 class Hiding(Enum):
-    """How far declarations hide: all that is inside, or but for what has a style of its own."""
+    """How far declarations hide: everything inside, or all but what has a style of its own."""
 
     ALL = "all"
     OWN_TEXT = "own text"
@@ -84,7 +84,7 @@ _WHOLE_PAGE = re.compile(r"\*$|(?:html|body|main)\b", re.IGNORECASE)
 
 
 class StyleRule(NamedTuple):
-    """What a style sheet says of what its selectors match; on every screen, or on some alone."""
+    """A rule of a style sheet; `is_always` if it applies to every screen."""
 
     selectors: str
     declarations: str
@@ -92,45 +92,51 @@ class StyleRule(NamedTuple):
 
 
 def hiding(style: str) -> Hiding | None:
-    """How declarations keep an element from being seen; None if they do not."""
+    """Return how declarations hide an element; None if they do not."""
     if not _MAY_HIDE.search(style):
         return None
-    said = _normal(style)
-    if _hides_all(said):
+    declarations = _normal(style)
+    if _hides_all(declarations):
         return Hiding.ALL
-    return Hiding.OWN_TEXT if _hides_own_text(said) else None
+    return Hiding.OWN_TEXT if _hides_own_text(declarations) else None
 
 
 def shows(style: str) -> bool:
-    """Whether declarations show an element that others hide."""
+    """Return whether declarations show an element that others hide."""
     return bool(_SHOWN.search(_normal(style)))
 
 
 def is_for_screens(media: str) -> bool:
-    """Whether what an attribute `media` says holds on every screen."""
+    """Return whether the attribute `media` applies to every screen."""
     return _MEDIA_OF_SCREENS.fullmatch(media) is not None
 
 
 def hiding_selectors(sheets: str) -> tuple[tuple[str, Hiding], ...]:
-    """What the style sheets of a page hide and none of their rules shows again, by CSS."""
-    # The pages of a site share their style sheet: to read it took as long as to parse the page.
+    """Return the selectors that a page's style sheets hide and none of their rules shows."""
+    # Cached: the pages of a site share their style sheet, and reading it took as long as parsing.
     read = _selectors_of_site if len(sheets) <= _KEPT_SHEET_CHARACTERS else _selectors_in
     return read(sheets)
 
 
-def _hides_all(said: str) -> bool:
-    is_clipped = _CLIPPED.search(said) and _NO_SIZE.search(said) and not _GROWS.search(said)
+def _hides_all(declarations: str) -> bool:
+    is_clipped = (
+        _CLIPPED.search(declarations)
+        and _NO_SIZE.search(declarations)
+        and not _GROWS.search(declarations)
+    )
     return bool(
-        _HIDES.search(said) or is_clipped or (_PLACED.search(said) and _OFF_SCREEN.search(said))
+        _HIDES.search(declarations)
+        or is_clipped
+        or (_PLACED.search(declarations) and _OFF_SCREEN.search(declarations))
     )
 
 
-def _hides_own_text(said: str) -> bool:
-    """What is inside may be shown all the same: it may have a size, or a colour, of its own."""
-    if _HIDING_DECLARATIONS.search(said) or _TINY.search(said):
+def _hides_own_text(declarations: str) -> bool:
+    """Return whether only own text is hidden: elements inside may have their own size or colour."""
+    if _HIDING_DECLARATIONS.search(declarations) or _TINY.search(declarations):
         return True
-    ink, paper = _INK.search(said), _PAPER.search(said)
-    if ink is None or "background-clip:text" in said:
+    ink, paper = _INK.search(declarations), _PAPER.search(declarations)
+    if ink is None or "background-clip:text" in declarations:
         return False
     is_its_paper = paper is not None and ink[1] == paper[1] and ink[1] not in {"inherit", "unset"}
     return is_its_paper or ink[1] == "transparent"
@@ -138,7 +144,7 @@ def _hides_own_text(said: str) -> bool:
 
 def _normal(style: str) -> str:
     if "\\" in style:
-        style = _ESCAPE.sub(lambda found: _character(found[1]), style)
+        style = _ESCAPE.sub(lambda match: _character(match[1]), style)
     return _BLANKS.sub("", _without_css_comments(style).lower())
 
 
@@ -149,29 +155,31 @@ def _character(number: str | None) -> str:
 
 def _without_css_comments(css: str) -> str:
     first, *others = css.split("/*")
-    return "".join([first, *(one.partition("*/")[2] for one in others)]) if others else css
+    return "".join([first, *(part.partition("*/")[2] for part in others)]) if others else css
 
 
 def _selectors_in(sheets: str) -> tuple[tuple[str, Hiding], ...]:
     if not _MAY_HIDE.search(sheets):
         return ()
     rules = list(_rules(_without_css_comments(sheets).replace("<!--", "").replace("-->", "")))
-    showing = [one.selectors for one in rules if shows(one.declarations)]
-    shown = {name for one in showing for name in (*_MARKS.findall(one), *_SHEET_TAGS.findall(one))}
-    found: dict[str, Hiding] = {}
-    for one in rules:
-        if one.is_always and (how := hiding(one.declarations)) is not None:
-            for selector in map(str.strip, one.selectors.split(",")):
-                if _is_plain(selector) and not _is_shown_again(selector, shown):
-                    found.setdefault(_of_the_body(selector), how)
-    return tuple(islice(found.items(), MAX_SELECTORS))
+    showing = [rule.selectors for rule in rules if shows(rule.declarations)]
+    shown_names = {
+        name for rule in showing for name in (*_MARKS.findall(rule), *_SHEET_TAGS.findall(rule))
+    }
+    hiding_by_selector: dict[str, Hiding] = {}
+    for rule in rules:
+        if rule.is_always and (how := hiding(rule.declarations)) is not None:
+            for selector in map(str.strip, rule.selectors.split(",")):
+                if _is_plain(selector) and not _is_shown_again(selector, shown_names):
+                    hiding_by_selector.setdefault(_of_the_body(selector), how)
+    return tuple(islice(hiding_by_selector.items(), MAX_SELECTORS))
 
 
 _selectors_of_site = lru_cache(maxsize=64)(_selectors_in)  # six megabytes at the most
 
 
 def _rules(css: str) -> Iterator[StyleRule]:
-    """Every rule, in one pass; what is in none, or inside of another rule, is passed over."""
+    """Yield every rule, in one pass; nested rules and text outside of rules are skipped."""
     start = 0
     around: list[str | None] = []  # the heads of what is open; None: nothing in it is a rule
     for token in _TOKEN.finditer(css):
@@ -199,10 +207,10 @@ def _is_plain(selector: str) -> bool:
     return last is not None and not _WHOLE_PAGE.match(last[1])
 
 
-def _is_shown_again(selector: str, shown: set[str]) -> bool:
-    """Whether a rule shows anything of that name, or a script does once it runs."""
+def _is_shown_again(selector: str, shown_names: set[str]) -> bool:
+    """Return whether a rule shows anything of that name, or a script may once it runs."""
     names = _MARKS.findall(selector) or _SHEET_TAGS.findall(selector)
-    return "cloak" in selector or not shown.isdisjoint(names)
+    return "cloak" in selector or not shown_names.isdisjoint(names)
 
 
 def _of_the_body(selector: str) -> str:
@@ -215,7 +223,7 @@ _NO_TEXT = frozenset(
     | {"audio", "video", "map", "noembed", "noframes", "xmp", "datalist", "dialog"}
 )
 _FEW = 30
-# One walk for all of them. Half of what it costs are the names, and most of these no page has.
+# One traversal for all of them. Half of its cost are the names, and most pages have few.
 _OFTEN_THERE = ("script", "style", "noscript", "svg", "iframe")
 SELDOM_THERE = tuple(sorted(_NO_TEXT.difference(_OFTEN_THERE)))
 OFTEN_UNSEEN = ", ".join((*_OFTEN_THERE, "body [hidden]", "body [aria-hidden]", "body [style]"))
@@ -236,8 +244,8 @@ _REFERRED_TO = {b"lt": b"<", b"gt": b">", b"amp": b"&"}
 _TOUCHING = b"</span><"
 _BEGINS_ANOTHER = re.compile(rb"(?:span|time|strong|a|b)\b")
 _ENDS_A_WORD = re.compile(r"\w\w")
-# Characters that nobody sees and that carry words past a reader: tags, marks of direction, joints
-# without width. The joiners of Persian words and of emoji stay.
+# Invisible characters that can hide text: tags, direction marks, joiners
+# of zero width. The joiners of Persian words and of emoji stay.
 _INVISIBLE = re.compile(
     "[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\U000e0000-\U000e01ef]"
     "|[\ufe00-\ufe0f]{2,}"
@@ -248,7 +256,7 @@ _PLAIN = bytes([ord("\n"), *range(32, 127)])  # what a line of English is made o
 
 
 def cleaned_text(html: str) -> str:
-    """The text that a visitor sees, one line for each block, without a word of scripts or markup.
+    """Return the text that a visitor sees, one line for each block, without scripts or markup.
 
     Raises:
         Permanent: the page is a bomb (see `parse_html`).
@@ -257,7 +265,7 @@ def cleaned_text(html: str) -> str:
 
 
 def visible_tree(html: str) -> LexborHTMLParser:
-    """The tree without scripts and what is hidden; where all is hidden, with that."""
+    """Return the tree without scripts and hidden elements; with them if all is hidden."""
     tree = parse_html(html)
     remove_unseen(tree)
     if not has_text(tree):
@@ -267,14 +275,14 @@ def visible_tree(html: str) -> LexborHTMLParser:
 
 
 def remove_unseen(
-    tree: LexborHTMLParser, found: Sequence[LexborNode] | None = None
+    tree: LexborHTMLParser, candidates: Sequence[LexborNode] | None = None
 ) -> list[str | None]:
     """Take out of the tree what no visitor sees; the addresses of the links in it, if not of more.
 
-    `found` is what `MAY_BE_UNSEEN` finds, if that was looked for already, or `OFTEN_UNSEEN` on a
+    `candidates` is what `MAY_BE_UNSEEN` matches, if queried already, or `OFTEN_UNSEEN` on a
     page that has nothing else.
     """
-    nodes = tree.css(MAY_BE_UNSEEN) if found is None else found
+    nodes = tree.css(MAY_BE_UNSEEN) if candidates is None else candidates
     by_style_sheet = hiding_selectors(_sheets(nodes))
     hrefs = _remove(tree, [node for node in nodes if _has_no_text(node) or _is_hidden(node)])
     for selector, how in by_style_sheet:
@@ -284,31 +292,31 @@ def remove_unseen(
 
 
 def has_text(tree: LexborHTMLParser) -> bool:
-    """Whether anything is left to read."""
+    """Return whether any text is left."""
     return tree.body is not None and bool(tree.body.text().strip())
 
 
 def visible_text(tree: LexborHTMLParser) -> str:
-    """The text of a tree that was cleaned, one line for each block."""
+    """Return the text of a cleaned tree, one line for each block."""
     return utf8_text(body_html(tree)).decode()
 
 
 def fragment_text(html: str) -> str:
-    """The text of a piece of a cleaned tree, one line for each block."""
+    """Return the text of a part of a cleaned tree, one line for each block."""
     return utf8_text(_apart(html.encode())).decode()
 
 
 def body_html(tree: LexborHTMLParser) -> bytes:
-    """The body as HTML without comments, words kept apart that only a style sheet keeps apart.
+    """Return the body as HTML without comments, with blanks where only a style separates words.
 
-    In UTF-8, in which patterns are quicker, and in which its text is hashed and kept.
+    In UTF-8, in which patterns are quicker, and in which its text is hashed and stored.
     """
     html = tree.body.html if tree.body is not None else None
     return _apart((html or "").encode())
 
 
 def utf8_text(html: bytes) -> bytes:
-    """The text of what `body_html` gave, one line for each block."""
+    """Return the text of the result of `body_html`, one line for each block."""
     # A line end in the markup is a blank, and so are the common ones that are no space.
     one_line = html.replace(b"\n", b" ").replace(b"\t", b" ")
     parts = _TAGS.split(_INLINE_TAG.sub(b"", _NO_BREAK.sub(b" ", one_line)))
@@ -316,50 +324,50 @@ def utf8_text(html: bytes) -> bytes:
     if not is_printable_utf8(text):
         return readable(_without_references(b"\n".join(parts)).decode()).encode()
     # Printable means that a space is the only white space; no line begins or ends with one.
-    pieces = text.split(b"  ")
-    single = b" ".join([kept for piece in pieces if (kept := piece.lstrip(b" "))])
+    runs = text.split(b"  ")
+    single = b" ".join([stripped for run in runs if (stripped := run.lstrip(b" "))])
     return _without_references(single)
 
 
 def _without_references(text: bytes) -> bytes:
-    """The characters themselves that the parser writes as references; there are no others."""
-    return _REFERENCE.sub(lambda found: _REFERRED_TO[found[1]], text)
+    """Replace the references that the parser writes by their characters; there are no others."""
+    return _REFERENCE.sub(lambda match: _REFERRED_TO[match[1]], text)
 
 
 def _apart(html: bytes) -> bytes:
     first, *others = (html := _without_comments(html)).split(_TOUCHING)
     if not others:
         return html
-    pieces = [first]
+    parts = [first]
     for before, after in pairwise([first, *others]):
         are_two = _BEGINS_ANOTHER.match(after) and _ENDS_A_WORD.search(_end(before))
-        pieces += (b"</span> <" if are_two else _TOUCHING, after)
-    return b"".join(pieces)
+        parts += (b"</span> <" if are_two else _TOUCHING, after)
+    return b"".join(parts)
 
 
 def _without_comments(html: bytes) -> bytes:
-    """The HTML without comments; `<p <!-- note -->` has none, but attributes of odd names."""
-    kept: list[bytes] = []
+    """Remove comments; `<p <!-- note -->` has none, but attributes of odd names."""
+    parts: list[bytes] = []
     copied = 0
-    for found in _COMMENT.finditer(html):
-        start = found.start() - 1
+    for match in _COMMENT.finditer(html):
+        start = match.start() - 1
         is_in_a_tag = html.rfind(b"<", copied, start) > html.rfind(b">", copied, start)
         if start < copied or is_in_a_tag:  # or inside of the last comment
             continue
-        if (end := html.find(b"-->", found.end())) < 0:  # plain text: the parser ends the others
+        if (end := html.find(b"-->", match.end())) < 0:  # plain text: the parser ends the others
             break
-        kept.append(html[copied:start])
+        parts.append(html[copied:start])
         copied = end + len(b"-->")
-    return b"".join([*kept, html[copied:]]) if kept else html
+    return b"".join([*parts, html[copied:]]) if parts else html
 
 
 def _end(html: bytes) -> str:
-    """The last two characters; they have four bytes at the most."""
+    """Return the last two characters; they have four bytes at the most."""
     return html[-8:].decode("utf-8", "ignore")[-2:]
 
 
 def readable(text: str) -> str:
-    """The text without characters that nobody sees, blanks and blank lines reduced to one."""
+    """Return the text without invisible characters, with single blanks and no blank lines."""
     text = text.replace("\xa0", " ").replace("\t", " ")  # blanks as well, and the common ones
     is_printable = is_printable_utf8(text.encode("utf-8", "surrogatepass"))
     if not is_printable:
@@ -377,7 +385,7 @@ def readable(text: str) -> str:
 
 
 def is_printable_utf8(text: bytes) -> bool:
-    """Whether each line is: then it has neither odd blanks nor characters that nobody sees."""
+    """Return whether every line is printable: no odd blanks, no invisible characters."""
     # To delete ASCII is quick, and leaves next to nothing of most pages to look through.
     rest = text.translate(None, _PLAIN)
     if any(rest.find(start) >= 0 for start in _VARIATIONS):
@@ -386,7 +394,7 @@ def is_printable_utf8(text: bytes) -> bool:
 
 
 def without_invisible(text: str) -> str:
-    """The text without NUL and characters that nobody sees."""
+    """Return the text without NUL and invisible characters."""
     text = text.replace("\0", "")
     # To delete ASCII is quick, and leaves next to nothing of most pages to look through.
     rest = b"" if text.isascii() else text.encode("utf-8", "surrogatepass").translate(None, _ASCII)
@@ -401,17 +409,18 @@ def _has_no_text(node: LexborNode) -> bool:
 
 
 def _is_hidden(node: LexborNode) -> bool:
-    said = node.attrs
-    if (style := said.get("style")) and _is_kept_from_sight(node, hiding(style)):
+    attributes = node.attrs
+    if (style := attributes.get("style")) and _is_kept_from_sight(node, hiding(style)):
         return True
-    is_hidden = "hidden" in said and said.get("hidden") != "until-found"
-    return is_hidden or (said.get("aria-hidden") or "").strip().lower() == "true"
+    is_hidden = "hidden" in attributes and attributes.get("hidden") != "until-found"
+    return is_hidden or (attributes.get("aria-hidden") or "").strip().lower() == "true"
 
 
 def _is_kept_from_sight(node: LexborNode, how: Hiding | None) -> bool:
-    """Whether all that is inside is, too; a class or a style in there may show it."""
+    """Return whether everything inside is hidden too; a class or style inside may show it."""
     return how is Hiding.ALL or (
-        how is Hiding.OWN_TEXT and all(one == node for one in node.css("[class], [style]"))
+        how is Hiding.OWN_TEXT
+        and all(descendant == node for descendant in node.css("[class], [style]"))
     )
 
 
@@ -421,29 +430,29 @@ def _is_hidden_by_sheet(node: LexborNode, how: Hiding) -> bool:
 
 
 def _may_hold_elements(node: LexborNode) -> bool:
-    """Most scripts and styles hold one text; in a formula they may hold anything."""
+    """Return whether a node may hold elements: most scripts and styles hold one text."""
     first = node.first_child
     return first is not None and not (first.is_text_node and first.next is None)
 
 
 def _remove(tree: LexborHTMLParser, nodes: Sequence[LexborNode]) -> list[str | None]:
-    """Out of the tree; the addresses of the links that went with them."""
+    """Remove the nodes from the tree; return the addresses of the links inside them."""
     within = [node for node in nodes if node.tag == "a" or _may_hold_elements(node)]
-    # One look at all of the page takes as long as a look at each of some thirty icons.
-    looked_at = within if len(within) <= _FEW else [tree]
-    hrefs = [link.attrs.get("href") for place in looked_at for link in place.css("a[href]")]
-    for node in reversed(nodes):  # what is inside goes first: no node goes twice
+    # One query of the whole page takes as long as queries of some thirty icons.
+    places = within if len(within) <= _FEW else [tree]
+    hrefs = [link.attrs.get("href") for place in places for link in place.css("a[href]")]
+    for node in reversed(nodes):  # inner nodes first: no node is removed twice
         node.decompose()
     return hrefs
 
 
 def _sheets(nodes: Iterable[LexborNode]) -> str:
-    """The style sheets that hold on every screen, with scripts."""
+    """Return the style sheets that apply to every screen, with scripts enabled."""
     return "\n".join([node.text() for node in nodes if node.tag == "style" and _is_applied(node)])
 
 
 def _is_applied(node: LexborNode) -> bool:
-    said = node.attrs
-    is_css = (said.get("type") or "text/css").strip().lower() == "text/css"
+    attributes = node.attrs
+    is_css = (attributes.get("type") or "text/css").strip().lower() == "text/css"
     is_for_others = node.parent is not None and node.parent.tag == "noscript"
-    return is_css and not is_for_others and is_for_screens(said.get("media") or "")
+    return is_css and not is_for_others and is_for_screens(attributes.get("media") or "")

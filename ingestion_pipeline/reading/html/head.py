@@ -1,4 +1,4 @@
-"""What a page says of itself: title, language, its address, its feeds, where it sends visitors."""
+"""Read a page's head: title, language, canonical address, feeds, refresh, and phrases about it."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _FEED_TYPES = frozenset(
 )
 _CANONICAL = "link[rel~='canonical' i][href]"
 _REFRESHING = "meta[http-equiv='refresh' i][content]"
-SAYS_THE_WAY = f"base[href], {_CANONICAL}, {_REFRESHING}"
+ADDRESS_SELECTOR = f"base[href], {_CANONICAL}, {_REFRESHING}"
 _LANGUAGE = re.compile(r"([A-Za-z]{2,3})(?:[-_]([A-Za-z]{4}))?(?:[-_]([A-Za-z]{2}|[0-9]{3}))?\b")
 _REFRESH = re.compile(
     r"\s*([0-9]{1,9})(?:\.[0-9.]*)?\s*(?:[;,\s]\s*(?:url\s*=\s*)?(?:\"([^\"]*)|'([^']*)|(.*)))?",
     re.IGNORECASE | re.DOTALL,
 )
-# What a template leaves behind when nobody filled it in.
+# Leftovers of templates that were not filled in.
 _PLACEHOLDER = re.compile(
     r"\{\{|\$\{|\[%|<%|%7B%7B|%24%7B|\[\[|/(?:undefined|null|none|nan)(?:[/?]|$)",
     re.IGNORECASE,
@@ -52,15 +52,15 @@ _FRONT_PAGE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """A page that sends its visitor on after some seconds; without URL it loads itself again."""
+    """A redirect by `meta refresh` after some seconds; without URL the page reloads."""
 
     seconds: int
     url: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """Where a page says it is, where it sends its visitor, what its links are relative to."""
+class PageAddresses:
+    """The page's stated address, its redirect, and the base of its links."""
 
     base: str | None
     canonical_url: str | None
@@ -77,7 +77,7 @@ class FeedLink:
 
 
 def title_of(tree: LexborHTMLParser) -> str | None:
-    """The title as a browser shows it, else the one given to those who share the page."""
+    """Return the title as a browser shows it, else the one for sharing the page."""
     for node in tree.css("title"):
         is_drawing = node.parent is not None and node.parent.tag == "svg"
         if not is_drawing and (title := clean_text(node.text())):
@@ -88,31 +88,31 @@ def title_of(tree: LexborHTMLParser) -> str | None:
 
 
 def language_of(tree: LexborHTMLParser) -> str | None:
-    """The language the page claims, as `en`, `pt-BR` or `zh-Hant-TW`."""
-    return next((found for said in _languages(tree) if (found := _language(said))), None)
+    """Return the language the page claims, as `en`, `pt-BR` or `zh-Hant-TW`."""
+    return next((language for stated in _languages(tree) if (language := _language(stated))), None)
 
 
 def canonical_of(tree: LexborHTMLParser, url: str | None) -> str | None:
-    """The address the page calls its own: the first that can be one, in canonical form.
+    """Return the page's stated address: the first usable one, in canonical form.
 
-    Placeholders are not, nor is the front page, which a careless template gives as the address of
-    every page.
+    Placeholders are skipped, and so is the front page, which careless templates state as the
+    address of every page.
     """
     return _canonical(tree.css(_CANONICAL), base_of(tree, url), url)
 
 
 def refresh_of(tree: LexborHTMLParser, url: str | None) -> Refresh | None:
-    """Where `meta refresh` sends a visitor; what stands in `noscript` sends nobody."""
+    """Return where `meta refresh` redirects to; one inside `noscript` is ignored."""
     return _refresh(tree.css(_REFRESHING), base_of(tree, url))
 
 
-def way_in(found: Iterable[LexborNode], url: str | None) -> Way:
-    """What the page says of addresses: in the elements that `SAYS_THE_WAY` finds."""
+def page_addresses(elements: Iterable[LexborNode], url: str | None) -> PageAddresses:
+    """Return the page's addresses from the elements that `ADDRESS_SELECTOR` matches."""
     nodes: dict[str | None, list[LexborNode]] = {}
-    for node in found:
+    for node in elements:
         nodes.setdefault(node.tag, []).append(node)
     base = stated_base(url, (node.attrs.get("href") for node in nodes.get("base", ()))) or url
-    return Way(
+    return PageAddresses(
         base=base,
         canonical_url=_canonical(nodes.get("link", ()), base, url),
         refresh=_refresh(nodes.get("meta", ()), base),
@@ -132,18 +132,18 @@ def _canonical(nodes: Iterable[LexborNode], base: str | None, url: str | None) -
 
 def _refresh(nodes: Iterable[LexborNode], base: str | None) -> Refresh | None:
     for node in nodes:
-        said = _REFRESH.match(node.attrs.get("content") or "")
-        if said is None or _is_inside(node, "noscript"):
+        match = _REFRESH.match(node.attrs.get("content") or "")
+        if match is None or _is_inside(node, "noscript"):
             continue
-        target = (said[2] or said[3] or said[4] or "").strip()
+        target = (match[2] or match[3] or match[4] or "").strip()
         address = linked_page(base, target)
         if address or not target:
-            return Refresh(int(said[1]), address)
+            return Refresh(int(match[1]), address)
     return None
 
 
 def feeds_of(tree: LexborHTMLParser, url: str | None) -> list[FeedLink]:
-    """The RSS, Atom and JSON feeds that the page names, each once."""
+    """Return the RSS, Atom and JSON feeds that the page names, each once."""
     base = base_of(tree, url)
     feeds: dict[str, FeedLink] = {}
     for node in tree.css("link[rel~='alternate' i][type][href]"):
@@ -156,10 +156,10 @@ def feeds_of(tree: LexborHTMLParser, url: str | None) -> list[FeedLink]:
 
 
 def feeds_named(html: str, *, most: int = 3) -> list[str]:
-    """The addresses of the first feeds that the page names, as it writes them."""
+    """Return the addresses of the first feeds that the page names, as written."""
     try:
         tree = parse_html(html)
-    except Permanent:  # a bomb: it is no page with feeds
+    except Permanent:  # a decompression or nesting bomb: no page with feeds
         return []
     nodes = tree.css("link[rel~='alternate' i][type][href]")
     hrefs = [node.attrs.get("href") for node in nodes if _media_type(node) in _FEED_TYPES]
@@ -179,17 +179,17 @@ def _languages(tree: LexborHTMLParser) -> Iterator[str]:
             yield node.attrs.get("content") or ""
 
 
-def _language(said: str) -> str | None:
-    found = _LANGUAGE.match(said.strip())
-    if found is None:
+def _language(stated: str) -> str | None:
+    match = _LANGUAGE.match(stated.strip())
+    if match is None:
         return None
-    primary, script, region = found.groups()
+    primary, script, region = match.groups()
     parts = [primary.lower(), (script or "").title(), (region or "").upper()]
     return "-".join(part for part in parts if part)
 
 
 def _is_careless(canonical: str, url: str | None) -> bool:
-    """Whether the address was left over from a template: nobody's host, or the front page's."""
+    """Return whether the address is a template's leftover: no real host, or the front page's."""
     there = urlsplit(canonical)
     try:
         here = urlsplit(url or "")

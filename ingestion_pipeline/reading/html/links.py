@@ -1,4 +1,4 @@
-"""Links as pages write them: relative, with a base of the page's own, or no address at all."""
+"""Resolve the links of a page: relative, with a base of the page's own, or no address at all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser
 
 
-LEADS_ON = "a[href], area[href]"
+LINK_SELECTOR = "a[href], area[href]"
 _C0_AND_SPACE = "".join(map(chr, range(33)))
 _LINE_ENDS_AND_TABS = re.compile(r"[\n\r\t]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -45,7 +45,7 @@ _PLAIN_BASE = re.compile(r"(https?://[\w.:-]++)((?:/[\w~-][\w~.-]*+(?=/))*+)/[\w
 
 
 def absolute_link(base: str | None, link: str | None) -> str | None:
-    """The link as a web address, with its fragment.
+    """Return the link as a web address, with its fragment.
 
     None for what a browser would not fetch (scripts, mail, data), and for a place on the same page.
     """
@@ -55,7 +55,7 @@ def absolute_link(base: str | None, link: str | None) -> str | None:
 
 
 def linked_page(base: str | None, link: str | None) -> str | None:
-    """The page that the link leads to: its address without the place on it."""
+    """Return the address of the linked page, without the fragment."""
     link = (link or "").partition("#")[0].strip(_C0_AND_SPACE)
     if not link or len(link) > MAX_URL_CHARS:
         return None
@@ -70,7 +70,7 @@ def linked_page(base: str | None, link: str | None) -> str | None:
 
 
 def absolute_links(links: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], str | None]:
-    """Each (base, link) with its address, without its fragment unless that tells two apart."""
+    """Return each (base, link) with its address; the fragment only if it distinguishes two."""
     whole = {pair: absolute_link(*pair) for pair in links}
     pages = {address: address.partition("#")[0] for address in whole.values() if address}
     shared = Counter(pages.values())
@@ -81,23 +81,23 @@ def absolute_links(links: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str],
 
 
 def stated_base(url: str | None, hrefs: Iterable[str | None]) -> str | None:
-    """What the page at `url` says its links are relative to: its first `base` that can be one."""
+    """Return the base of links that the page at `url` states: its first usable `base`."""
     return next(filter(None, (linked_page(url, href) for href in hrefs)), None)
 
 
 def base_of(tree: LexborHTMLParser, url: str | None) -> str | None:
-    """What relative addresses are relative to: the page's `base`, else its own URL."""
+    """Return the base of relative addresses: the page's `base`, else its own URL."""
     return stated_base(url, (node.attrs.get("href") for node in tree.css("base[href]"))) or url
 
 
 def origin_of(base: str | None) -> str:
-    """Scheme and host of a web address as it is written; nothing where it is none."""
-    found = _ORIGIN.match(base or "")
-    return found[0] if found else ""
+    """Return scheme and host of a web address as written; empty if it is none."""
+    match = _ORIGIN.match(base or "")
+    return match[0] if match else ""
 
 
 def page_links(tree: LexborHTMLParser, url: str | None) -> dict[str, str]:
-    """Each page that is linked to: its canonical URL, and the address as the page gives it.
+    """Return each linked page: its canonical URL, and the address as the page gives it.
 
     Only http and https; fragments are no pages of their own. Without the page's own URL relative
     links lead nowhere.
@@ -106,8 +106,8 @@ def page_links(tree: LexborHTMLParser, url: str | None) -> dict[str, str]:
 
 
 def links_from(tree: LexborHTMLParser, base: str | None) -> dict[str, str]:
-    """The same, where what links are relative to is known."""
-    hrefs = dict.fromkeys([node.attrs.get("href") for node in tree.css(LEADS_ON)])
+    """Return the linked pages, with a known base."""
+    hrefs = dict.fromkeys([node.attrs.get("href") for node in tree.css(LINK_SELECTOR)])
     origin = origin_of(base)
     canonical_origin = _canonical_origin(origin) if origin else None
     links: dict[str, str] = {}
@@ -123,21 +123,21 @@ def links_from(tree: LexborHTMLParser, base: str | None) -> dict[str, str]:
                 links[canonical] = origin + href.partition("#")[0]
             continue
         address = linked_page(base, href)
-        if address and (found := canonical_or_none(address)):
-            links.setdefault(found, address)
+        if address and (canonical_address := canonical_or_none(address)):
+            links.setdefault(canonical_address, address)
     return links
 
 
 def folder_of(base: str) -> str:
-    """All of the address that tells where a relative path leads to; nothing if that is not sure."""
+    """Return the part of the address that decides relative paths; empty if that is not certain."""
     has_path = "?" not in base and base.count("/") > 2  # noqa: PLR2004 - two are before the host
     return base[: base.rindex("/") + 1] if has_path else ""
 
 
 def canonical_or_none(address: str) -> str | None:
-    """The canonical URL; None where the address is none, or too long once it is escaped."""
-    if found := _PLAIN.fullmatch(address):
-        origin, path, query = found.groups()
+    """Return the canonical URL; None if the address is none, or too long once escaped."""
+    if match := _PLAIN.fullmatch(address):
+        origin, path, query = match.groups()
         canonical = _canonical_origin(origin)
         return canonical and canonical + path + (_plain_query(query) if query else "")
     try:
@@ -156,7 +156,7 @@ def _canonical_origin(origin: str) -> str | None:
 
 
 def _plain_query(query: str) -> str:
-    """As `canonical_url` does it, for a query without anything to escape."""
+    """Return the query as `canonical_url` does, for a query without anything to escape."""
     parts = without_secret_pairs(query).split("&")
     pairs = [pair for pair in parts if pair and not selects_nothing(pair)]
     return "?" + "&".join(sorted(pairs, key=_name)) if pairs else ""

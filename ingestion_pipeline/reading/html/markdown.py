@@ -1,4 +1,4 @@
-"""A page as Markdown: what a visitor sees, with its links, for people and for models."""
+"""Convert a page to Markdown: its visible content with links, for people and for models."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _REMEMBERED_BYTES = 200
 _MOST_REMEMBERED = 8_192  # some megabytes
 
 
-class Lead(NamedTuple):
-    """Where a link leads: the canonical URL of a page, and the attribute that says so to a reader.
+class LinkTarget(NamedTuple):
+    """The target of a link: the canonical URL of a page, and the attribute for the converter.
 
-    The first is None for what is no page of the web, the second empty for what leads nowhere.
+    The first is None for what is no web page, the second empty for what has no target.
     """
 
     page: str | None
@@ -54,28 +54,28 @@ class Lead(NamedTuple):
 
 
 class _Memory:
-    """What links lead to, by the site or folder whose pages they are written on."""
+    """A cache of link targets, by the site or folder whose pages contain them."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._count = 0
-        self._places: dict[str, dict[bytes, Lead]] = {}
+        self._places: dict[str, dict[bytes, LinkTarget]] = {}
 
-    def of(self, place: str) -> dict[bytes, Lead]:
-        """What is known; it may be forgotten, but is never wrong."""
-        if (known := self._places.get(place)) is None:
+    def of(self, place: str) -> dict[bytes, LinkTarget]:
+        """Return the cached targets of a place; they may be dropped, but are never wrong."""
+        if (targets := self._places.get(place)) is None:
             self._make_room()
-            known = self._places[place] = {}
-        return known
+            targets = self._places[place] = {}
+        return targets
 
-    def keep(self, place: str, written: bytes, lead: Lead) -> Lead:
-        """Known from now on."""
+    def keep(self, place: str, written: bytes, target: LinkTarget) -> LinkTarget:
+        """Cache the target."""
         self._make_room()
-        self.of(place)[written] = lead
-        return lead
+        self.of(place)[written] = target
+        return target
 
     def _make_room(self) -> None:
-        """For one more. When it is full, all of it is let go: the next pages bring it back."""
+        """Make room for one more; when full, everything is dropped."""
         if self._count >= self._most:
             self._places, self._count = {}, 0
         self._count += 1
@@ -86,44 +86,46 @@ _memory = _Memory(_MOST_REMEMBERED)
 
 
 class LinkedHtml:
-    """What `body_html` gave.
+    """The result of `body_html`, split at its links.
 
-    `pieces` are by fours: what is before a link's tag, the tag up to its address, the address, the
-    rest of the tag; the last one is what follows. `leads` are of the links, in that order.
+    `parts` come in fours: what precedes a link's tag, the tag up to its address, the address, the
+    rest of the tag; the last one is what follows. `targets` are of the links, in that order.
     """
 
-    __slots__ = ("_base", "_folder", "_known", "_origin", "_whole", "leads", "pieces")
+    __slots__ = ("_base", "_folder", "_known", "_origin", "_whole", "parts", "targets")
 
     def __init__(self, html: bytes, base: str | None) -> None:
         self._base = base
         self._origin = f"{origin}/" if (origin := origin_of(base)) else _FROM_EVERYWHERE
         self._folder = folder_of(base or "")
         self._known, self._whole = _memory.of(self._origin), _memory.of(_FROM_EVERYWHERE)
-        self.pieces = _LINK.split(html)
-        self.leads = self._leads(self.pieces[2::4])
+        self.parts = _LINK.split(html)
+        self.targets = self._targets(self.parts[2::4])
 
     def pages(self, others: Iterable[str | None] = ()) -> tuple[str, ...]:
-        """The pages that it leads to, each once in the order of the page, then those of `others`.
+        """Return the linked pages, each once in the order of the page, then those of `others`.
 
-        They are the addresses of links that are not in the HTML.
+        `others` are the addresses of links that are not in the HTML.
         """
         written = [(href or "").replace("&", "&amp;").encode() for href in others]
-        leads = [*self.leads, *self._leads(written)]
-        return tuple(filter(None, dict.fromkeys([lead.page for lead in leads])))
+        targets = [*self.targets, *self._targets(written)]
+        return tuple(filter(None, dict.fromkeys([lead.page for lead in targets])))
 
-    def _leads(self, written: Iterable[bytes]) -> list[Lead]:
-        known, whole = self._known, self._whole
-        return [known.get(one) or whole.get(one) or self._lead(one) for one in written]
+    def _targets(self, written: Iterable[bytes]) -> list[LinkTarget]:
+        of_origin, whole = self._known, self._whole
+        return [of_origin.get(href) or whole.get(href) or self._target(href) for href in written]
 
-    def _lead(self, written: bytes) -> Lead:
-        """What a page leads to is remembered without its places: they are many, and seldom met."""
+    def _target(self, written: bytes) -> LinkTarget:
+        """Return the target; cached without its fragment: those are many and seldom repeat."""
         page, mark, place = written.partition(b"#")
         if page and mark and _PLAIN_PLACE.fullmatch(place):
             lead = self._known.get(page) or self._whole.get(page) or self._remembered(page)
-            return Lead(lead.page, lead.attribute and b'%b#%b"' % (lead.attribute[:-1], place))
+            return LinkTarget(
+                lead.page, lead.attribute and b'%b#%b"' % (lead.attribute[:-1], place)
+            )
         return self._remembered(written)
 
-    def _remembered(self, written: bytes) -> Lead:
+    def _remembered(self, written: bytes) -> LinkTarget:
         href = unescape(written.decode())
         if len(written) <= _REMEMBERED_BYTES:
             if self._origin and _ROOTED.match(written):
@@ -134,8 +136,8 @@ class LinkedHtml:
                 # The root's folder is written like the site: what its pages lead to by such a
                 # link is not what every page of the site does.
                 place = f"folder {self._folder}"
-                known = _memory.of(place).get(written)
-                return known or _memory.keep(place, written, _new(self._folder, href))
+                remembered = _memory.of(place).get(written)
+                return remembered or _memory.keep(place, written, _new(self._folder, href))
         if written.startswith(b"../") and written.find(b"#") < 0:
             address = linked_page(self._base, href) or ""
             # Others are remembered by where they lead, since each page is at another place.
@@ -144,20 +146,20 @@ class LinkedHtml:
         return _new(self._base, href)
 
 
-def _new(base: str | None, href: str) -> Lead:
+def _new(base: str | None, href: str) -> LinkTarget:
     if (address := linked_page(base, href)) is None:
-        return Lead(None, _attribute(_kept(href.replace("\xa0", " ").strip(), base)))
+        return LinkTarget(None, _attribute(_other_target(href.replace("\xa0", " ").strip(), base)))
     place = href.partition("#")[2]
     target = f"{address}#{place}" if place else address
-    return Lead(canonical_or_none(address), _attribute(target.replace("\xa0", " ").strip()))
+    return LinkTarget(canonical_or_none(address), _attribute(target.replace("\xa0", " ").strip()))
 
 
 def _attribute(target: str | None) -> bytes:
     return b"" if target is None else f' href="{escape(target)}"'.encode()
 
 
-def _kept(href: str, base: str | None) -> str | None:
-    """What leads to no page of the web, but somewhere; None for scripts, data and the like."""
+def _other_target(href: str, base: str | None) -> str | None:
+    """Return a target that is no web page (mail, phone); None for scripts, data and the like."""
     if href.lower().startswith(_KEPT_SCHEMES):
         return href
     return None if base or _SCHEME.match(href) else href
@@ -222,7 +224,7 @@ _LONG_DASHES = re.compile(b"-{4,}")
 
 
 def to_markdown(html: str, *, url: str | None = None) -> str:
-    """The page's visible content as Markdown; links are absolute where the page's URL is given.
+    """Return the visible content as Markdown; links are absolute if the page's URL is given.
 
     Raises:
         Permanent: the page is a bomb (see `parse_html`).
@@ -231,16 +233,16 @@ def to_markdown(html: str, *, url: str | None = None) -> str:
 
 
 def markdown_of(tree: LexborHTMLParser, *, url: str | None = None) -> str:
-    """The Markdown of a cleaned tree."""
+    """Return the Markdown of a cleaned tree."""
     html = body_html(tree)
     body = LinkedHtml(html, base_of(tree, url))
     return utf8_markdown(body, text=utf8_text(html)).decode()
 
 
 def utf8_markdown(body: LinkedHtml, *, text: bytes) -> bytes:
-    """The Markdown of a page whose `utf8_text` is at hand.
+    """Return the Markdown of a page whose `utf8_text` is available.
 
-    What the converter loses is not lost: then the plain text stands for the Markdown. So it does
+    If the converter loses text, the plain text is returned instead. So it is
     for Markdown that is many times larger than the page.
     """
     converted = _converted(_prepared(body))
@@ -248,35 +250,35 @@ def utf8_markdown(body: LinkedHtml, *, text: bytes) -> bytes:
         return text
     if len(converted) >= _LEAST_SHARE * len(text):
         return converted
-    letters = len(text) - text.count(b" ") - text.count(b"\n")
-    return converted if len(converted) >= _LEAST_SHARE * letters else text
+    letter_count = len(text) - text.count(b" ") - text.count(b"\n")
+    return converted if len(converted) >= _LEAST_SHARE * letter_count else text
 
 
 def _most_kept(body: LinkedHtml) -> int:
-    """Of the page as it was written: a long `base` makes each of its links long."""
-    return _MOST_TIMES * sum(map(len, body.pieces)) + _MORE_BYTES
+    """Return the largest accepted size, by the page as written: a long `base` lengthens links."""
+    return _MOST_TIMES * sum(map(len, body.parts)) + _MORE_BYTES
 
 
 def _prepared(body: LinkedHtml) -> bytes:
-    """What the converter is given: whole addresses; an image in a link is its description."""
-    pieces = body.pieces.copy()
-    pieces[2::4] = [lead.attribute for lead in body.leads]
+    """Return the converter's input: absolute addresses; an image in a link is its description."""
+    parts = body.parts.copy()
+    parts[2::4] = [target.attribute for target in body.targets]
     for place, bare in (1, b"<a"), (3, b""):
-        pieces[place::4] = [
-            one if one == bare or one.find(b" title=") < 0 else _TITLE.sub(b"", one, count=1)
-            for one in pieces[place::4]
+        parts[place::4] = [
+            part if part == bare or part.find(b" title=") < 0 else _TITLE.sub(b"", part, count=1)
+            for part in parts[place::4]
         ]
     # To ask whether bytes are in bytes is slow: Python asks first whether they are a number.
-    pieces[4::4] = [one if one.find(b"<img") < 0 else _described(one) for one in pieces[4::4]]
-    pieces[4::4] = [one if len(one) < _LONG_LABEL else _shortened(one) for one in pieces[4::4]]
-    if pieces[0].find(b"<img") >= 0:
-        pieces[0] = _described(pieces[0], is_in_link=False)
-    html = _CONTROL.sub(b" ", _NO_BREAK.sub(b" ", b"".join(pieces)))
+    parts[4::4] = [part if part.find(b"<img") < 0 else _described(part) for part in parts[4::4]]
+    parts[4::4] = [part if len(part) < _LONG_LABEL else _shortened(part) for part in parts[4::4]]
+    if parts[0].find(b"<img") >= 0:
+        parts[0] = _described(parts[0], is_in_link=False)
+    html = _CONTROL.sub(b" ", _NO_BREAK.sub(b" ", b"".join(parts)))
     return _STYLED.sub(rb"\1", html) if _HIDING_STYLE.search(html) else html
 
 
 def _shortened(html: bytes) -> bytes:
-    """The label of a link with one line end for many: the converter looks at each again."""
+    """Return the label of a link with single line ends: the converter rescans each."""
     label, end, rest = html.partition(b"</a")
     if label.count(b"\n") > _MANY_LINES:
         label = _LINE_ENDS.sub(b"\n", label)
@@ -284,18 +286,18 @@ def _shortened(html: bytes) -> bytes:
 
 
 def _described(html: bytes, *, is_in_link: bool = True) -> bytes:
-    """Images in links as their descriptions; others are left to the converter, which skips them."""
+    """Replace images in links by their descriptions; the converter skips the others."""
     if is_in_link and html.startswith(b"><img ") and html.rfind(b"<img") == 1:
         # Most are the first in their link, and alone. No attribute holds a bracket.
-        found = _ALT.search(html, 0, end := html.index(b">", 1))
-        return b">%b%b" % (found[1], html[end + 1 :]) if found else html
+        match = _ALT.search(html, 0, end := html.index(b">", 1))
+        return b">%b%b" % (match[1], html[end + 1 :]) if match else html
 
     def replaced(tag: re.Match[bytes]) -> bytes:
         nonlocal is_in_link
         name, attributes = tag.groups()
         if name == b"img":
-            found = _ALT.search(attributes) if is_in_link else None
-            return found[1] if found else tag[0]
+            match = _ALT.search(attributes) if is_in_link else None
+            return match[1] if match else tag[0]
         is_in_link = name == b"a"
         return tag[0]
 
@@ -303,7 +305,7 @@ def _described(html: bytes, *, is_in_link: bool = True) -> bytes:
 
 
 def _converted(html: bytes) -> bytes:
-    """What the converter makes of it, tidied; nothing where it fails or would write too much."""
+    """Return the converter's output, tidied; empty where it fails or would write too much."""
     # Its Python side makes the options anew for each call, a twentieth of what a page takes.
     from html_to_markdown._html_to_markdown import convert
 
@@ -322,7 +324,7 @@ def _converted(html: bytes) -> bytes:
 
 
 def _options_for(html: bytes) -> ConversionOptions | None:
-    """The quick way if it is harmless, or else the slow one; None if neither is.
+    """Return the fast options if they are safe, else the slow ones; None if neither is.
 
     The quick way pads the columns of tables. Both write a mark for each level of quotes and lists
     in each line, and build what is quoted anew at each level.
@@ -341,19 +343,19 @@ def _options_for(html: bytes) -> ConversionOptions | None:
 
 
 def _depth(html: bytes, name: bytes) -> int:
-    """How many elements of that name are inside of one another, at most."""
+    """Return how deep elements of that name are nested."""
     depth = deepest = 0
     end = b"</%b>" % name
-    for piece in html.split(b"<%b" % name)[1:]:
-        if piece.startswith((b">", b" ")):  # others have a longer name
+    for part in html.split(b"<%b" % name)[1:]:
+        if part.startswith((b">", b" ")):  # others have a longer name
             depth += 1
             deepest = max(deepest, depth)
-        depth -= piece.count(end)
+        depth -= part.count(end)
     return deepest
 
 
 def _filled(html: bytes) -> int:
-    """How large the cells can be that each row is given to have as many as the longest one."""
+    """Return how large the cells can be that pad each row to the longest one."""
     rows = html.split(b"<tr")[1:]
     counts = [row.count(b"<td") + row.count(b"<th") + _spanned(row) for row in rows]
     widest = min(max(counts, default=0), _MOST_COLUMNS)
@@ -361,14 +363,14 @@ def _filled(html: bytes) -> int:
 
 
 def _spanned(html: bytes) -> int:
-    """The columns that its cells have in addition to their own."""
+    """Return the columns that its cells span in addition to their own."""
     if html.find(b" colspan=") < 0:
         return 0
     return sum(min(int(columns[:5]), _MOST_COLUMNS) for columns in _COLUMNS.findall(html))
 
 
 def _padding(html: bytes) -> int:
-    """How large the tables can be if each column is as wide as its widest cell.
+    """Return how large the tables can be if each column is as wide as its widest cell.
 
     A table in a table is not padded, so that each one ends before the next.
     """
@@ -394,31 +396,31 @@ def _utf8(content: str | None) -> bytes:
 
 
 def _compact(markdown: bytes) -> bytes:
-    """Tables without what makes their columns equally wide, which may be most of a page."""
+    """Remove the padding that aligns the columns of tables, which may be most of a page."""
     markdown = b"\n" + markdown
-    kept: list[bytes] = []
+    parts: list[bytes] = []
     copied = place = 0
     while dashes := _DASHES.search(markdown, place):
         # The line before the dashes has the names.
         line = markdown.rfind(b"\n", copied, dashes.start())
         start = markdown.rfind(b"\n", copied, max(line, 0))
-        found = _TABLE.match(markdown, start) if start >= 0 else None
-        if found:
-            kept += (markdown[copied:start], _compact_table(found))
-            copied = place = found.end()
+        table = _TABLE.match(markdown, start) if start >= 0 else None
+        if table:
+            parts += (markdown[copied:start], _compact_table(table))
+            copied = place = table.end()
         elif (place := markdown.find(b"\n", dashes.end())) < 0:  # a line is looked at once
             break
-    return b"".join([*kept, markdown[copied:]]) if kept else markdown
+    return b"".join([*parts, markdown[copied:]]) if parts else markdown
 
 
-def _compact_table(found: re.Match[bytes]) -> bytes:
-    names, _, dashes, rows = found.groups()
+def _compact_table(table: re.Match[bytes]) -> bytes:
+    names, _, dashes, rows = table.groups()
     padded = b"\n" + names + _LONG_DASHES.sub(b"---", dashes) + rows
     return _PADDED_EMPTY.sub(b"|  ", _PADDED.sub(b" |", padded))
 
 
 def _tidy(markdown: bytes) -> bytes:
-    """Without characters that nobody sees, blanks at the end of a line, and many empty lines."""
+    """Remove invisible characters, blanks at the end of lines, and repeated empty lines."""
     if not is_printable_utf8(markdown):
         lines = without_invisible(markdown.decode()).split("\n")
         markdown = "\n".join([line.rstrip() for line in lines]).encode()
@@ -431,7 +433,7 @@ def _tidy(markdown: bytes) -> bytes:
 
 @cache
 def _options() -> ConversionOptions:
-    """The quick way: half of the time, and the same words; what it does not know takes the slow."""
+    """Return the fast options: half of the time, and the same words."""
     from html_to_markdown._html_to_markdown import TierStrategy
 
     return _with(tier_strategy=TierStrategy.TIER1)

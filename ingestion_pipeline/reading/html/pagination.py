@@ -1,4 +1,4 @@
-"""Which links of a page lead to further pages of the same list, the surest first."""
+"""Find the links of a page that lead to further pages of the same list, the surest first."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Clue(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageLink:
-    """A further page; `pattern` has {page_num} or {offset} where its URL tells the number."""
+    """A further page; `pattern` has {page_num} or {offset} in place of the number in its URL."""
 
     url: str
     clue: Clue
@@ -67,13 +67,13 @@ class PageLink:
 
 
 def following_pages(tree: LexborHTMLParser, url: str | None) -> list[PageLink]:
-    """The further pages of the list, each once with its best clue, the surest first.
+    """Return the further pages of the list, each once with its best clue, the surest first.
 
     Only on the page's own host, and never the page itself; without session ids. A calendar's days
     are numbers too: a numbered link counts if its address has a page number, or if it stands in a
     pager.
     """
-    found: dict[str, PageLink] = {}
+    links: dict[str, PageLink] = {}
     own = without_session_ids((url or "").partition("#")[0])
     base = base_of(tree, url)
     for node, clue, number in _clued(tree):
@@ -81,9 +81,9 @@ def following_pages(tree: LexborHTMLParser, url: str | None) -> list[PageLink]:
         if not address or address == own or not _is_same_host(address, url):
             continue
         link = _page_link(address, clue, number)
-        if link and (address not in found or link.clue < found[address].clue):
-            found[address] = link
-    return sorted(_repeated(found.values()), key=_rank)
+        if link and (address not in links or link.clue < links[address].clue):
+            links[address] = link
+    return sorted(_repeated(links.values()), key=_rank)
 
 
 def next_page(tree: LexborHTMLParser, url: str) -> str | None:
@@ -115,11 +115,11 @@ def _page_behind(tree: LexborHTMLParser, url: str) -> str | None:
     here, base, candidates = _value(url) or 0, base_of(tree, url), list[tuple[int, str]]()
     for node in tree.css("a[href]"):
         address = without_session_ids(linked_page(base, node.attrs.get("href")) or "")
-        found = _numbered(address)
-        if found is None or not _is_same_host(address, url):
+        match = _numbered(address)
+        if match is None or not _is_same_host(address, url):
             continue
-        value, steps = int(found[1]), {1} if _value(url) is not None else {1, 2}
-        is_near = value - here in steps or (found.re is _OFFSET and value > here)
+        value, steps = int(match[1]), {1} if _value(url) is not None else {1, 2}
+        is_near = value - here in steps or (match.re is _OFFSET and value > here)
         if is_near and address != url and _without_number(address) == _without_number(url):
             candidates.append((value, address))
     return min(candidates)[1] if candidates else None
@@ -127,10 +127,10 @@ def _page_behind(tree: LexborHTMLParser, url: str) -> str | None:
 
 def _without_number(address: str) -> str:
     """Return path and query without the number of the page."""
-    found = _numbered(address)
-    if found is None:
+    match = _numbered(address)
+    if match is None:
         return address.rstrip("/?&")
-    return (address[: found.start()] + address[found.end() :]).rstrip("/?&")
+    return (address[: match.start()] + address[match.end() :]).rstrip("/?&")
 
 
 def shows_a_part(tree: LexborHTMLParser) -> bool:
@@ -143,20 +143,20 @@ def shows_a_part(tree: LexborHTMLParser) -> bool:
 
 
 def _value(address: str) -> int | None:
-    told = _numbered(address)
-    return int(told[1]) if told else None
+    match = _numbered(address)
+    return int(match[1]) if match else None
 
 
 def _clued(tree: LexborHTMLParser) -> Iterator[tuple[LexborNode, Clue, int | None]]:
     for node in tree.css("link[rel~='next' i][href], a[rel~='next' i][href]"):
         yield node, Clue.REL_NEXT, None
     for node in tree.css("a[href]"):
-        said = clean_text(node.text()) or ""
-        label = clean_text(node.attrs.get("aria-label") or node.attrs.get("title")) or said
-        if number := _NUMBER.fullmatch(said) or _NUMBER.fullmatch(label):
+        text = clean_text(node.text()) or ""
+        label = clean_text(node.attrs.get("aria-label") or node.attrs.get("title")) or text
+        if number := _NUMBER.fullmatch(text) or _NUMBER.fullmatch(label):
             if _is_in_pager(node) or _numbered(node.attrs.get("href") or ""):
                 yield node, Clue.NUMBERED, int(number[1])
-        elif _is_next(said or label, node):
+        elif _is_next(text or label, node):
             yield node, Clue.NEXT_TEXT, None
         elif _numbered(node.attrs.get("href") or ""):
             yield node, Clue.QUERY, None
@@ -172,21 +172,21 @@ def _numbered(address: str) -> re.Match[str] | None:
 
 
 def _page_link(address: str, clue: Clue, number: int | None) -> PageLink | None:
-    told = _numbered(address)
-    if told is None:
+    match = _numbered(address)
+    if match is None:
         return PageLink(url=address, clue=clue, number=number, pattern=None)
-    is_page = told.re is _PAGE_NUMBER
+    is_page = match.re is _PAGE_NUMBER
     placeholder = "{page_num}" if is_page else "{offset}"
-    pattern = address[: told.start(1)] + placeholder + address[told.end(1) :]
-    shown = int(told[1]) if number is None and is_page else number
-    return PageLink(url=address, clue=clue, number=shown, pattern=pattern)
+    pattern = address[: match.start(1)] + placeholder + address[match.end(1) :]
+    page_number = int(match[1]) if number is None and is_page else number
+    return PageLink(url=address, clue=clue, number=page_number, pattern=pattern)
 
 
 def _repeated(links: Iterable[PageLink]) -> list[PageLink]:
-    """The links without those that only their address speaks for, unless several agree."""
-    known = list(links)
-    patterns = Counter(link.pattern for link in known)
-    return [one for one in known if one.clue < Clue.QUERY or patterns[one.pattern] > 1]
+    """Return the links without those whose only clue is their address, unless several agree."""
+    candidates = list(links)
+    patterns = Counter(link.pattern for link in candidates)
+    return [link for link in candidates if link.clue < Clue.QUERY or patterns[link.pattern] > 1]
 
 
 def _rank(link: PageLink) -> tuple[int, int]:
@@ -199,8 +199,8 @@ def _is_in_pager(node: LexborNode) -> bool:
         if parent is None or not parent.is_element_node:
             return False
         attributes, parent = parent.attrs, parent.parent
-        said = f"{attributes.get('class')} {attributes.get('id')} {attributes.get('aria-label')}"
-        if _PAGER.search(said):
+        names = f"{attributes.get('class')} {attributes.get('id')} {attributes.get('aria-label')}"
+        if _PAGER.search(names):
             return True
     return False
 

@@ -1,4 +1,4 @@
-"""How deep a document is, judged by its tags alone, before any parser gets it."""
+"""Parse HTML safely: estimate depth and cost by the tags alone before the parser runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def named(words: str) -> frozenset[str]:
-    """The names of elements, written one after another."""
+    """Return the names of elements, split at blanks."""
     return frozenset(words.split())
 
 
@@ -53,8 +53,8 @@ BLOCKS = named(
 END_PARAGRAPH = BLOCKS | named("dd dt hr li p")
 MAY_END_PARAGRAPH = named("form plaintext search table xmp")
 REPLACES = {"dd": ("dd", "dt"), "dt": ("dd", "dt"), "li": ("li",)}
-MAX_LOOKED_THROUGH = 20
-LOOKED_THROUGH = ("address", "div", "p")  # by an item, for the one before
+MAX_SCANNED = 20
+SCANNED_TAGS = ("address", "div", "p")  # by an item, for the one before
 HEADINGS = named("h2 h3 h4 h5 h6")  # each end tag ends any of them
 # They end one of these that nothing else is open in.
 REPLACES_LAST = {"h1": ("h1",), "optgroup": ("option",), "option": ("option",)}
@@ -68,9 +68,11 @@ END_FOREIGN = (FORMATTING - {"a", "font"}) | named(
 # HTML again, within SVG and MathML.
 ISLANDS = named("annotation-xml desc foreignobject mi mn mo ms mtext title")
 # No end tag reaches across these.
-WALLS = ISLANDS | named("applet caption marquee object select table td template th")
+SCOPE_BOUNDARIES = ISLANDS | named("applet caption marquee object select table td template th")
 SCOPED = named("button dd dt li p")
-SPECIAL = BLOCKS | TABLE_PARTS | WALLS | SCOPED | {"form"}  # an item does not look beyond these
+SPECIAL = (
+    BLOCKS | TABLE_PARTS | SCOPE_BOUNDARIES | SCOPED | {"form"}
+)  # an item does not look beyond these
 # Closed by another end tag than their own, they still keep earlier formatting from being closed.
 _MARKERS = named("applet marquee object template")
 _PLAIN = named("optgroup option rp rt")  # the end tag of what is around ends them
@@ -109,7 +111,7 @@ class OpenElements:
 
 
 class UnclosedFormatting:
-    """The formatting that a parser opens anew in each block until its end tag comes."""
+    """The formatting elements that a parser reopens in each block until they are closed."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -120,7 +122,7 @@ class UnclosedFormatting:
         self._rebuilt = 0
 
     def open(self, name: str, attributes: str, *, now: int) -> None:
-        """Note one that was opened `now`; the parser repeats no more than three that are alike."""
+        """Record one that was opened `now`; the parser repeats at most three equal ones."""
         alike = name, attributes
         self._open[name].append((now, attributes))
         self._kept[alike].append(now)
@@ -136,13 +138,13 @@ class UnclosedFormatting:
         if not self._open[name]:
             return
         opened_at, attributes = self._open[name][-1]
-        kept = self._kept[name, attributes]
-        is_kept = bool(kept) and kept[-1] == opened_at
+        repeated_at = self._kept[name, attributes]
+        is_kept = bool(repeated_at) and repeated_at[-1] == opened_at
         if opened_at <= (since if is_kept else block_since):
             return
         self._open[name].pop()
         if is_kept:
-            kept.pop()
+            repeated_at.pop()
         self._alike[name, attributes] -= 1
         self._repeated -= self._alike[name, attributes] < _SAME_FORMATTING
         self.count -= 1
@@ -154,7 +156,7 @@ class UnclosedFormatting:
                 self.close(name, since=since, block_since=since)
 
     def rebuild(self) -> None:
-        """Note that text follows a new block or the end of one.
+        """Record that text follows a new block or the end of one.
 
         Raises:
             Permanent: `too_deep`.
@@ -169,7 +171,7 @@ def _last_alike() -> deque[int]:
 
 
 class OpenTags:
-    """What a browser's parser has open after the tags so far, or more than that, never less.
+    """The elements that a browser's parser has open after the tags so far, or more, never fewer.
 
     An end tag closes something here only if it surely does so there. Where that is in doubt, what
     the parser may have closed stays open until something around it is closed.
@@ -181,7 +183,7 @@ class OpenTags:
         self._places: defaultdict[str, list[int]] = defaultdict(list)
         self._levels: list[int] = []
         self._solid: list[int] = []  # all but the inline ones
-        self._walls: list[int] = []
+        self._boundaries: list[int] = []
         self._foreign: list[tuple[int, bool | None]] = []  # False: HTML again; None: perhaps
         self._doubtful = range(0)
         self._closed_count = 0
@@ -193,7 +195,7 @@ class OpenTags:
         self._options = self._option_pairs = 0  # of the list; with each before it, of all lists
 
     def _close_formatting(self, name: str) -> None:
-        since = max(self._times[self._walls[-1]] if self._walls else -1, self._marked_at)
+        since = max(self._times[self._boundaries[-1]] if self._boundaries else -1, self._marked_at)
         block_since = self._times[self._solid[-1]] if self._solid else -1
         self._formatting.close(name, since=since, block_since=max(since, block_since))
 
@@ -202,7 +204,7 @@ class OpenTags:
         places = self._places[name]
         if not places:
             return
-        stop = self._walls[-1] if self._walls else -1
+        stop = self._boundaries[-1] if self._boundaries else -1
         for other in _STOPS.get(name, ()):
             stop = max(stop, self._places[other][-1] if self._places[other] else -1)
         if places[-1] > stop:
@@ -235,8 +237,8 @@ class OpenTags:
         self._places[name].append(place)
         if name not in INLINE:
             self._solid.append(place)
-        if name in WALLS:
-            self._walls.append(place)
+        if name in SCOPE_BOUNDARIES:
+            self._boundaries.append(place)
         if name in FOREIGN or (self._foreign and name in ISLANDS):
             self._foreign.append((place, True if name in FOREIGN else None))
         if name in _LOOSE:
@@ -251,7 +253,7 @@ class OpenTags:
             refuse_depth(f"leaves more than {MAX_LOOSE} elements open")
 
     def _doubt(self, place: int) -> None:
-        """Note that the parser may have closed what is open from that place on."""
+        """Record that the parser may have closed what is open from that place on."""
         start = min(place, self._doubtful.start) if self._doubtful else place
         self._doubtful = range(start, len(self._names))
 
@@ -284,7 +286,7 @@ class OpenTags:
 
     def _drop(self, name: str, place: int) -> None:
         self._places[name].pop()
-        for places in (self._solid, self._levels, self._walls):
+        for places in (self._solid, self._levels, self._boundaries):
             if places and places[-1] == place:
                 places.pop()
         if self._foreign and self._foreign[-1][0] == place:
@@ -337,7 +339,7 @@ _RAW = frozenset({"iframe", "noembed", "noframes", "script", "style", "textarea"
 
 
 def parse_html(text: str, *, utf8: bytes | None = None) -> LexborHTMLParser:
-    """The tree that browsers make of the text; `utf8` is the same, if it is at hand.
+    """Return the tree that browsers build of the text; `utf8` is the same, if available.
 
     Raises:
         Permanent: `too_large`, `too_deep` or `too_many_attributes`; no page needs that.
@@ -358,8 +360,8 @@ def refuse_bombs(text: str) -> None:
 
 def _refuse_more(count: int, most: int, what: str) -> None:
     if count > most:
-        said = f"the page has {count} {what}, more than {most}; it is not read"
-        raise Permanent(said, code="too_large")
+        message = f"the page has {count} {what}, more than {most}; it is not read"
+        raise Permanent(message, code="too_large")
 
 
 def _is_harmless(text: str) -> bool:
@@ -374,7 +376,7 @@ def _is_harmless(text: str) -> bool:
 
 
 def _may_rebuild_much(text: str, tag_count: int) -> bool:
-    """Whether the tags can open formatting, and blocks that repeat it, often enough to matter."""
+    """Return whether formatting may be reopened in blocks often enough to matter."""
     formatting_count = len(_FORMATTING.findall(text)) + _BARE_FORMATTING
     if formatting_count * tag_count <= MAX_REBUILT:
         return False
@@ -382,7 +384,7 @@ def _may_rebuild_much(text: str, tag_count: int) -> bool:
 
 
 def _long_tags(text: str) -> Iterator[tuple[int, int]]:
-    """Each `<` that no other follows for long, and where one does.
+    """Yield each `<` that no other follows for long, and where one does.
 
     Such a stretch covers a whole step: no character of the others is looked at one by one.
     """
@@ -435,21 +437,21 @@ def _checked_attributes(name: str, attributes: str, once_count: int) -> int:
     The parser gives the attributes of every `<body>` to the first.
     """
     if name in ONCE:
-        once_count += _pieces(attributes)
+        once_count += _token_count(attributes)
         _refuse_many_attributes(once_count)
     elif len(attributes) > 2 * MAX_ATTRIBUTES:
-        _refuse_many_attributes(_pieces(attributes))
+        _refuse_many_attributes(_token_count(attributes))
     return once_count
 
 
-def _pieces(attributes: str) -> int:
-    """Count what attributes are made of; one has at most its name, a lone `=` and its value."""
+def _token_count(attributes: str) -> int:
+    """Count the tokens of attributes; one has at most its name, a lone `=` and its value."""
     bare, quoted = _QUOTED.subn(" ", attributes)
     return quoted + len(bare.replace("/", " ").split())
 
 
-def _refuse_many_attributes(piece_count: int) -> None:
-    if piece_count > 3 * MAX_ATTRIBUTES:
+def _refuse_many_attributes(token_count: int) -> None:
+    if token_count > 3 * MAX_ATTRIBUTES:
         raise Permanent(
             f"an element of the page has more than {MAX_ATTRIBUTES} attributes; it is not read",
             code="too_many_attributes",
@@ -457,13 +459,13 @@ def _refuse_many_attributes(piece_count: int) -> None:
 
 
 def _after_comment(text: str, position: int) -> int:
-    found = _COMMENT_END.search(text, position)
-    return found.end() if found else len(text)
+    match = _COMMENT_END.search(text, position)
+    return match.end() if match else len(text)
 
 
 def _after_raw(text: str, name: str, position: int) -> int:
-    found = re.compile(rf"</{name}(?=[ \t\n\r\f/>])", re.IGNORECASE).search(text, position)
-    return found.end() if found else len(text)
+    match = re.compile(rf"</{name}(?=[ \t\n\r\f/>])", re.IGNORECASE).search(text, position)
+    return match.end() if match else len(text)
 
 
 class HtmlTags(OpenTags):
@@ -471,7 +473,7 @@ class HtmlTags(OpenTags):
 
     @property
     def has_foreign(self) -> bool:
-        """Whether an SVG picture or a formula may be open."""
+        """Return whether SVG or MathML may be open."""
         return bool(self._foreign)
 
     def open(self, name: str, attributes: str) -> None:
@@ -523,8 +525,8 @@ class HtmlTags(OpenTags):
             return
         elif name in BLOCKS or name in SCOPED:
             self._close_scoped(name)
-        elif name in WALLS or name in FOREIGN:
-            self._close_wall(name, self._places[name][-1])
+        elif name in SCOPE_BOUNDARIES or name in FOREIGN:
+            self._close_boundary(name, self._places[name][-1])
         else:
             self._close_other(self._places[name][-1])
 
@@ -545,7 +547,7 @@ class HtmlTags(OpenTags):
             self._push(name)
 
     def _may_be_foreign(self, name: str) -> bool:
-        """Whether a start tag of that name may be one of SVG or MathML."""
+        """Return whether a start tag of that name may be one of SVG or MathML."""
         place, is_foreign = self._foreign[-1]
         if name in END_FOREIGN:
             if is_foreign:
@@ -556,7 +558,7 @@ class HtmlTags(OpenTags):
         return is_foreign is not False
 
     def _is_in_foreign(self, name: str) -> bool:
-        """Whether that formatting is a link of an SVG picture; else its end may end the picture."""
+        """Return whether that formatting is a link inside SVG; else its end may end the SVG."""
         if not self._foreign:
             return False
         place, is_foreign = self._foreign[-1]
@@ -572,7 +574,7 @@ class HtmlTags(OpenTags):
         self._foreign[-1] = (place, False)
         self._doubt(place)
 
-    def _close_wall(self, name: str, place: int) -> None:
+    def _close_boundary(self, name: str, place: int) -> None:
         if name == "table":
             templates = self._places["template"]
             is_sure = not templates or templates[-1] < place
@@ -581,7 +583,7 @@ class HtmlTags(OpenTags):
         elif name in ISLANDS:
             is_sure = place == len(self._names) - 1
         else:
-            is_sure = place == self._walls[-1]
+            is_sure = place == self._boundaries[-1]
         if is_sure:
             self._close_at(name, place)
         else:
@@ -604,7 +606,7 @@ class HtmlTags(OpenTags):
             self._end_cell(table + 1)
 
     def _sure_table(self) -> int:
-        """Where the table is that the next row or cell belongs to; -1 if there may be none."""
+        """Return the table that the next row or cell belongs to; -1 if there may be none."""
         place = self._levels[-1] if self._levels else -1
         is_sure = place >= 0 and self._names[place] == "table" and place not in self._doubtful
         return place if is_sure else -1
@@ -614,9 +616,9 @@ class HtmlTags(OpenTags):
 
     def _end_cell(self, place: int) -> None:
         """Close the cell at that place, or after it, and with it the formatting within."""
-        wall = self._walls[-1]
-        if wall >= place and self._names[wall] in CELLS:
-            self._formatting.close_all(since=self._times[wall])
+        boundary = self._boundaries[-1]
+        if boundary >= place and self._names[boundary] in CELLS:
+            self._formatting.close_all(since=self._times[boundary])
         self._pop_to(place)
 
     def _end_implied(self, name: str) -> None:
@@ -638,14 +640,14 @@ class HtmlTags(OpenTags):
             self._replace_last(REPLACES_LAST[name])
 
     def _end_item(self, replaced: tuple[str, ...]) -> None:
-        for place in reversed(self._solid[-MAX_LOOKED_THROUGH:]):
+        for place in reversed(self._solid[-MAX_SCANNED:]):
             name = self._names[place]
             if name in replaced:
                 self._close_at(name, place)
                 return
             if place in self._doubtful or name not in SPECIAL:
                 break
-            if name not in LOOKED_THROUGH:
+            if name not in SCANNED_TAGS:
                 return
         self._doubt_all(replaced)
 

@@ -1,4 +1,4 @@
-"""A page as its visitor sees it, from one parse: where it leads, and its text."""
+"""A page as its visitor sees it, from one parse: addresses, links, text and Markdown."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from ingestion_pipeline.reading.html.cleaning import (
     visible_tree,
 )
 from ingestion_pipeline.reading.html.head import (
-    SAYS_THE_WAY,
+    ADDRESS_SELECTOR,
     FeedLink,
+    PageAddresses,
     Refresh,
-    Way,
     canonical_of,
     feeds_of,
     language_of,
+    page_addresses,
     refresh_of,
     title_of,
-    way_in,
 )
 from ingestion_pipeline.reading.html.links import base_of, links_from, page_links
 from ingestion_pipeline.reading.html.markdown import LinkedHtml, to_markdown, utf8_markdown
@@ -41,20 +41,20 @@ if TYPE_CHECKING:
 
 # Links are read from the HTML that the parser writes, where they are found in a third of the time;
 # but for those of maps, and on a page that ends in plain text.
-_OFTEN = f"{OFTEN_UNSEEN}, {SAYS_THE_WAY}"
-_ALL = f"{MAY_BE_UNSEEN}, {SAYS_THE_WAY}, area[href], plaintext"
+_OFTEN = f"{OFTEN_UNSEEN}, {ADDRESS_SELECTOR}"
+_ALL = f"{MAY_BE_UNSEEN}, {ADDRESS_SELECTOR}, area[href], plaintext"
 _SELDOM = "|".join((*SELDOM_THERE, "area", "plaintext"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisiblePage:
-    """`tree` and `body` are without what nobody sees; `utf8` is the text as it is hashed and kept.
+    """`tree` and `body` are without hidden elements; `utf8` is the text as hashed and stored.
 
     `links` are canonical URLs in page order, those that nobody sees at the end.
     """
 
     html: str
-    way: Way
+    way: PageAddresses
     links: tuple[str, ...]
     body: LinkedHtml
     utf8: bytes
@@ -66,26 +66,26 @@ class VisiblePage:
         return self.utf8.decode()
 
     def utf8_markdown(self) -> bytes:
-        """The page as Markdown, as it is kept."""
+        """Return the page as Markdown, as it is stored."""
         return utf8_markdown(self.body, text=self.utf8)
 
 
 def visible_page(html: str, *, url: str, utf8: bytes | None = None) -> VisiblePage:
-    """What a visit asks of a page; less than `read_page`, and in a third of its time.
+    """Return what a crawl needs of a page; less than `read_page`, in a third of its time.
 
-    `utf8` is the HTML again, if it is at hand.
+    `utf8` is the same HTML in UTF-8, if available.
 
     Raises:
         Permanent: the page is a bomb (see `parse_html`).
     """
     tree = parse_html(html, utf8=utf8)
-    found = tree.css(_ALL if utf8 is None or _seldom().search(utf8) else _OFTEN)
-    way = way_in(found, url)
-    others = [node.attrs.get("href") for node in found if node.tag == "area"]
-    is_read_from_html = all(node.tag != "plaintext" for node in found)
-    others += remove_unseen(tree, found)
+    elements = tree.css(_ALL if utf8 is None or _seldom().search(utf8) else _OFTEN)
+    way = page_addresses(elements, url)
+    others = [node.attrs.get("href") for node in elements if node.tag == "area"]
+    is_read_from_html = all(node.tag != "plaintext" for node in elements)
+    others += remove_unseen(tree, elements)
     body = body_html(tree)
-    if not (text := utf8_text(body)):  # all is hidden, or there is none: worth a second parse
+    if not (text := utf8_text(body)):  # all is hidden, or there is no text: parse again
         tree = visible_tree(html)
         body = body_html(tree)
         text = utf8_text(body)
@@ -103,7 +103,7 @@ def visible_page(html: str, *, url: str, utf8: bytes | None = None) -> VisiblePa
 
 @cache
 def _seldom() -> Any:  # noqa: ANN401 - re2 has no types
-    """Finds the tags in HTML that only the longer look would find in its tree."""
+    """Return a pattern for tags in HTML that only the longer selector would match."""
     re2: Any = import_module("re2")
     return re2.compile(f"(?i)<(?:{_SELDOM})".encode())
 
@@ -114,7 +114,7 @@ def _all_links(html: str, base: str | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebPage:
-    """What a page states; `links` are canonical URLs in page order."""
+    """The contents of a page; `links` are canonical URLs in page order."""
 
     title: str | None
     canonical_url: str | None
@@ -128,7 +128,7 @@ class WebPage:
 
 
 def read_page(html: str, *, url: str | None = None) -> WebPage:
-    """Everything the page states, from one parse; relative addresses need the page's `url`.
+    """Read everything the page states, from one parse; relative addresses need its `url`.
 
     Raises:
         Permanent: the page is a bomb (see `parse_html`).

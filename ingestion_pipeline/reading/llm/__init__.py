@@ -1,8 +1,7 @@
-"""Questions about a page enter; answers by schema leave, paid for at most once.
+"""Language models: ask questions about a page, return answers by schema, pay at most once.
 
-A question is asked of the configured language model only where no answer is kept, under budgets,
-and with every request in the ledger. What a page's values are worth (grounding), and what becomes
-of them, does not belong here.
+The configured model is called only if no answer is cached, under budgets, and with every request in
+the ledger. Grounding the values of an answer, and using them, does not belong here.
 """
 
 from ingestion_pipeline.reading.llm.budgets import Billing

@@ -1,7 +1,7 @@
-"""Budgets: one counter per extraction, source and day, and month; checked and raised as one.
+"""Budgets: one counter per extraction, source and day, and month; checked and raised together.
 
 A counter holds settled costs and open reserves, so a crash between the two leaves the reserve
-counted, and the cost of a check does not grow with the calls that were made.
+counted, and the cost of a check does not grow with the number of calls.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PLACES = 9  # as prices are rounded: sums stay exact where SQLite adds them as d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Billing:
-    """For whom a call is made: it stands in the ledger, and its budgets bear the cost.
+    """Who pays for a call: recorded in the ledger, and charged to these budgets.
 
     `provider` is one of several that are compared: it has a budget of its own for the month.
     """
@@ -62,74 +62,74 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrun:
-    """The counter that does not hold the amount, and what it holds."""
+    """The counter that has no room for the amount, and what it holds."""
 
     scope: Scope
     held_usd: Decimal
 
 
 def scopes(billing: Billing, settings: Settings, *, now: datetime) -> tuple[Scope, ...]:
-    """The counters of a call, the extraction's first if it has one."""
+    """Return the counters of a call, the extraction's first if it has one."""
     day, month = _next_day(now), _next_month(now)
-    found: list[Scope] = []
+    result: list[Scope] = []
     if billing.extraction_id is not None:
         name = f"extraction {billing.extraction_id}"
         key = f"extraction:{billing.extraction_id}"
-        found.append(Scope(key=key, name=name, limit_usd=settings.extraction_budget))
+        result.append(Scope(key=key, name=name, limit_usd=settings.extraction_budget))
     if billing.source_id is not None:
         key = f"day:{now.astimezone(UTC):%Y-%m-%d}:{billing.source_id}"
         limit = limit_usd(settings.models.source_day_usd)
         name = f"source {billing.source_id} today"
-        found.append(Scope(key=key, name=name, limit_usd=limit, until=day))
+        result.append(Scope(key=key, name=name, limit_usd=limit, until=day))
     if billing.provider is not None:
         key = f"provider:{now.astimezone(UTC):%Y-%m}:{billing.provider}"
         name = f"provider {billing.provider} this month"
-        found.append(Scope(key=key, name=name, limit_usd=billing.provider_budget_usd, until=month))
+        result.append(Scope(key=key, name=name, limit_usd=billing.provider_budget_usd, until=month))
     key = f"month:{now.astimezone(UTC):%Y-%m}"
-    found.append(Scope(key=key, name="this month", limit_usd=settings.month_budget, until=month))
-    return tuple(found)
+    result.append(Scope(key=key, name="this month", limit_usd=settings.month_budget, until=month))
+    return tuple(result)
 
 
 def reserve(
-    connection: Connection, wanted: Sequence[Scope], amount: Decimal, *, now: datetime
+    connection: Connection, requested: Sequence[Scope], amount: Decimal, *, now: datetime
 ) -> Overrun | None:
-    """Every counter is raised by `amount`, or none is: then the first that does not hold it."""
-    _create(connection, wanted, now)
-    locked = _locked(wanted)
+    """Raise every counter by `amount`, or none; return the first that has no room for it."""
+    _create(connection, requested, now)
+    locked = _locked(requested)
     too_much = [
-        and_(locked.c.scope == one.key, locked.c.held_usd > one.limit_usd - amount)
-        for one in wanted
-        if one.limit_usd is not None
+        and_(locked.c.scope == scope.key, locked.c.held_usd > scope.limit_usd - amount)
+        for scope in requested
+        if scope.limit_usd is not None
     ]
     fits = ~exists(select(locked.c.scope).where(or_(false(), *too_much)))
     if _raise(connection, locked, amount, fits, now):
         return None
-    held = _held(connection, wanted)
-    limited = [(one, one.limit_usd) for one in wanted if one.limit_usd is not None]
-    full = next(one for one, limit in limited if held[one.key] > limit - amount)
+    held = _held(connection, requested)
+    limited = [(scope, scope.limit_usd) for scope in requested if scope.limit_usd is not None]
+    full = next(scope for scope, limit in limited if held[scope.key] > limit - amount)
     return Overrun(scope=full, held_usd=held[full.key])
 
 
 def correct(
-    connection: Connection, wanted: Sequence[Scope], amount: Decimal, *, now: datetime
+    connection: Connection, requested: Sequence[Scope], amount: Decimal, *, now: datetime
 ) -> None:
-    """Every counter is changed by `amount`, whatever the limits say: it has happened."""
+    """Change every counter by `amount`, whatever the limits: the cost has occurred."""
     if amount:
-        _raise(connection, _locked(wanted), amount, true(), now)
+        _raise(connection, _locked(requested), amount, true(), now)
 
 
-def _create(connection: Connection, wanted: Sequence[Scope], now: datetime) -> None:
+def _create(connection: Connection, requested: Sequence[Scope], now: datetime) -> None:
     # In one order everywhere, so that two calls never wait for each other.
     rows = [
         {"scope": key, "held_usd": Decimal(0), "updated_at": now}
-        for key in sorted(one.key for one in wanted)
+        for key in sorted(scope.key for scope in requested)
     ]
     statement = insert_into(connection, spending).values(rows)
     connection.execute(statement.on_conflict_do_nothing(index_elements=["scope"]))
 
 
-def _locked(wanted: Sequence[Scope]) -> CTE:
-    keys = [one.key for one in wanted]
+def _locked(requested: Sequence[Scope]) -> CTE:
+    keys = [scope.key for scope in requested]
     query = select(spending.c.scope, spending.c.held_usd).where(spending.c.scope.in_(keys))
     return query.order_by(spending.c.scope).with_for_update().cte("locked")
 
@@ -137,7 +137,7 @@ def _locked(wanted: Sequence[Scope]) -> CTE:
 def _raise(
     connection: Connection, locked: CTE, amount: Decimal, fits: ColumnElement[bool], now: datetime
 ) -> bool:
-    """Whether the counters were raised: one statement that locks, looks and writes."""
+    """Raise the counters; return whether they were: one statement locks, checks and writes."""
     statement = (
         update(spending)
         .where(spending.c.scope.in_(select(locked.c.scope)), fits)
@@ -147,8 +147,8 @@ def _raise(
     return bool(connection.execute(statement).all())
 
 
-def _held(connection: Connection, wanted: Sequence[Scope]) -> dict[str, Decimal]:
-    keys = [one.key for one in wanted]
+def _held(connection: Connection, requested: Sequence[Scope]) -> dict[str, Decimal]:
+    keys = [scope.key for scope in requested]
     query = select(spending.c.scope, spending.c.held_usd).where(spending.c.scope.in_(keys))
     return {row.scope: row.held_usd for row in connection.execute(query)}
 
@@ -174,20 +174,20 @@ _warned: set[str] = set()
 
 
 def estimated_usage(*, input_bytes: int, output_tokens: int) -> Usage:
-    """What a call of this size takes, counted without a tokenizer; rather too much."""
+    """Return the tokens of a call of this size, without a tokenizer; rather too many."""
     tokens = -(-input_bytes // BYTES_PER_TOKEN)
     return Usage(input_tokens=tokens, output_tokens=output_tokens, is_estimated=True)
 
 
 def known_price(model: str, prices: Mapping[str, Price]) -> Price | None:
-    """The model's price, that of a dated release by the name before its date."""
+    """Return the model's price; a dated release has that of the name before its date."""
     return prices.get(model) or prices.get(_DATED.sub("", model))
 
 
 def price_of(model: str, prices: Mapping[str, Price]) -> Price | None:
-    """The model's price; None if there is none, with one warning."""
-    found = known_price(model, prices)
-    if found is None and model not in _warned:
+    """Return the model's price; None if there is none, with one warning."""
+    price = known_price(model, prices)
+    if price is None and model not in _warned:
         _warned.add(model)
         log.warning(
             "no price is known for model %s: its tokens are counted, its cost is not, and no budget"
@@ -195,11 +195,11 @@ def price_of(model: str, prices: Mapping[str, Price]) -> Price | None:
             model,
             model,
         )
-    return found
+    return price
 
 
 def cost_usd(usage: Usage, price: Price) -> Decimal:
-    """Dollars for the tokens, to the billionth."""
+    """Return dollars for the tokens, to the billionth."""
     cached = min(usage.cached_input_tokens, usage.input_tokens)
     total = (
         (usage.input_tokens - cached) * price.input_usd

@@ -1,8 +1,8 @@
-"""Asking a model: kept answers first, then the cheap model, then the strong one.
+"""The model client: cached answers first, then the cheap model, then the strong one.
 
-Each rung is asked once, and once more with the problems if its answer breaks the schema. Every
-request is booked before it is sent. What is nobody's fault is raised as `Resource` (no model, no
-money until a date, the server is busy), what may pass as `Transient`.
+Each model is asked once, and once more with the problems if its answer breaks the schema. Every
+request is recorded in the ledger before it is sent. What is nobody's fault is raised as `Resource`
+(no model, no budget until a date, the server is busy), what may pass as `Transient`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from ingestion_pipeline.reading.llm.ledger import (
     Ledger,
     NewCall,
     Reserved,
-    keep_answer,
-    kept_answers,
+    cache_answer,
+    cached_answers,
 )
 from ingestion_pipeline.reading.llm.outcomes import (
     Answer,
@@ -54,22 +54,29 @@ from ingestion_pipeline.reading.llm.schema import NotJson, parsed_object
 from ingestion_pipeline.reading.llm.server import (
     Deadline,
     ModelServer,
-    Patience,
+    RetryTimer,
     as_error,
     deadline,
 )
-from ingestion_pipeline.reading.llm.wire import Bad, Denied, Exchange, Said, ServerBusy, Unsupported
+from ingestion_pipeline.reading.llm.wire import (
+    BadModelRequest,
+    Denied,
+    Exchange,
+    ServerBusy,
+    ServerReply,
+    Unsupported,
+)
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.errors import Resource, Transient
 
-ASKED_TIMES = 2  # of one model: once, and once more with what was wrong
-CLOSING_SECONDS = 0.2  # kept back from the deadline, to write down how it ended
+ASKED_TIMES = 2  # per model: once, and once more with the problems
+CLOSING_SECONDS = 0.2  # reserved before the deadline, to record the outcome
 LEAST_SECONDS = 0.05  # for a request that has waited for its reserve
 
 
 class ModelTier(StrEnum):
-    """Which model is asked."""
+    """Which configured model is asked."""
 
     CHEAP = "cheap"
     STRONG = "strong"
@@ -89,7 +96,7 @@ class _Asking:
 
 
 class ModelClient:
-    """Asks the configured model; use it with `async with`, one for many questions at a time."""
+    """A client of the configured model; use it with `async with`, for many questions at a time."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
@@ -110,15 +117,15 @@ class ModelClient:
         await self._server.close()
 
     async def ask(
-        self, question: Question, billing: Billing, *, rungs: Sequence[ModelTier] = BOTH
+        self, question: Question, billing: Billing, *, tiers: Sequence[ModelTier] = BOTH
     ) -> Answer:
-        """The answer of the first rung that gives one; the same question costs once.
+        """Return the answer of the first tier that gives one; the same question costs once.
 
         Raises:
             Resource: no model is configured, a budget's period is used up, the server is busy.
             Transient: no answer in time, or one that is not of the protocol.
         """
-        models = list(dict.fromkeys(self._model(rung) for rung in rungs))
+        models = list(dict.fromkeys(self._model(tier) for tier in tiers))
         until = deadline(self._settings)
         async with self._turn(question.cache_key(models[0])):
             return await self._ask(question, billing, models, until)
@@ -126,8 +133,8 @@ class ModelClient:
     async def _ask(
         self, question: Question, billing: Billing, models: Sequence[str], until: Deadline
     ) -> Answer:
-        if kept := await asyncio.to_thread(self._kept, question, billing, models):
-            return kept
+        if cached := await asyncio.to_thread(self._cached, question, billing, models):
+            return cached
         if not self._settings.has_model:
             raise self._postponed(
                 "no model configured: set OPENAI_API_KEY or OPENAI_BASE_URL", "no_model"
@@ -143,7 +150,7 @@ class ModelClient:
     async def _ask_model(
         self, asking: _Asking, tries: list[NoAnswer]
     ) -> Answered | OverBudget | None:
-        """The model's answer, or None with what it said instead added to `tries`."""
+        """Return the model's answer, or None with its failed outcomes added to `tries`."""
         talk = conversation(asking.question)
         for _ in range(ASKED_TIMES):
             outcome = await self._request(asking, talk)
@@ -154,8 +161,8 @@ class ModelClient:
                     return outcome
                 case Empty() | Malformed() | Violated():
                     tries.append(outcome)
-                    said = "" if isinstance(outcome, Empty) else outcome.text
-                    talk = talk.after(said, outcome.problems)
+                    text = "" if isinstance(outcome, Empty) else outcome.text
+                    talk = talk.after(text, outcome.problems)
                 case AnswerRefused() | CutOff() | Rejected():
                     tries.append(outcome)
                     return None
@@ -166,49 +173,49 @@ class ModelClient:
     async def _request(
         self, asking: _Asking, talk: Conversation
     ) -> Answered | NoAnswer | OverBudget:
-        """What the model says, after as many attempts and ways of asking as the server needs."""
-        patience = Patience(self._settings, asking.until)
-        asked = await self._server.format()
+        """Send the request, with as many attempts and answer formats as the server needs."""
+        patience = RetryTimer(self._settings, asking.until)
+        answer_format = await self._server.format()
         while True:
-            came = await self._call(asking, talk, asked)
-            match came:
+            response = await self._call(asking, talk, answer_format)
+            match response:
                 case ServerBusy():
-                    if not await patience.wait(came):
+                    if not await patience.wait(response):
                         base_url = self._server.base_url
                         raise await asyncio.to_thread(
-                            as_error, came, self._store, self._settings, base_url
+                            as_error, response, self._store, self._settings, base_url
                         )
                 case Unsupported():
-                    looser = await self._server.learn(asked, came.message)
+                    looser = await self._server.learn(answer_format, response.message)
                     if looser is None:
-                        return Rejected(model=asking.model, usage=Usage(), message=came.message)
-                    asked = looser
-                case Bad():
-                    return Rejected(model=asking.model, usage=Usage(), message=came.message)
+                        return Rejected(model=asking.model, usage=Usage(), message=response.message)
+                    answer_format = looser
+                case BadModelRequest():
+                    return Rejected(model=asking.model, usage=Usage(), message=response.message)
                 case Denied():
                     cure = "look at OPENAI_API_KEY, OPENAI_BASE_URL and the models' names"
                     raise self._postponed(
-                        f"{self._server.base_url}: {came.message}; {cure}", came.code
+                        f"{self._server.base_url}: {response.message}; {cure}", response.code
                     )
                 case _:
-                    return came
+                    return response
 
     async def _call(
-        self, asking: _Asking, talk: Conversation, asked: AnswerFormat
-    ) -> Answered | NoAnswer | OverBudget | ServerBusy | Unsupported | Bad | Denied:
+        self, asking: _Asking, talk: Conversation, answer_format: AnswerFormat
+    ) -> Answered | NoAnswer | OverBudget | ServerBusy | Unsupported | BadModelRequest | Denied:
         """Reserve, send and settle one request; its answer is stored with its cost."""
         seconds = asking.until.seconds_left - CLOSING_SECONDS
         if seconds <= 0:
             raise Transient("no time is left to ask a model", code="model_timeout")
         question = asking.question
         request = arguments(
-            asked,
+            answer_format,
             talk,
             question.schema,
             max_output_tokens=self._max_output(question),
             kept_apart_by=asking.billing.source_id,
         )
-        call = self._new_call(asking, talk, asked)
+        call = self._new_call(asking, talk, answer_format)
         # At most half of the time is spent on the wait: a call without time is paid for nothing.
         reserved = await self._ledger.reserve_in_turn(call, seconds=seconds / 2)
         if isinstance(reserved, OverBudget):
@@ -217,28 +224,34 @@ class ModelClient:
         request |= {"model": asking.model}
         seconds = max(asking.until.seconds_left - CLOSING_SECONDS, LEAST_SECONDS)
         async with self._ledger.settling_if_cancelled(reserved):
-            came = await wire.exchange(self._server.client(), asked, request, seconds)
+            response = await wire.exchange(self._server.client(), answer_format, request, seconds)
         latency_ms = round((time.monotonic() - began) * 1000)
-        return await asyncio.to_thread(self._book, asking, asked, reserved, came, latency_ms)
+        return await asyncio.to_thread(
+            self._book, asking, answer_format, reserved, response, latency_ms
+        )
 
     def _book(
         self,
         asking: _Asking,
-        asked: AnswerFormat,
+        answer_format: AnswerFormat,
         reserved: Reserved,
-        came: Exchange,
+        response: Exchange,
         latency_ms: int,
-    ) -> Answered | NoAnswer | ServerBusy | Unsupported | Bad | Denied:
-        if not isinstance(came, Said):
-            is_charged = isinstance(came, ServerBusy | Bad) and came.may_be_charged
-            self._ledger.fail(reserved, came.code, may_be_charged=is_charged, latency_ms=latency_ms)
-            return came
-        usage = came.usage or _guessed(reserved.estimate, came)
-        outcome = judged(came, asking.question, asking.model, asked, usage)
+    ) -> Answered | NoAnswer | ServerBusy | Unsupported | BadModelRequest | Denied:
+        if not isinstance(response, ServerReply):
+            is_charged = (
+                isinstance(response, ServerBusy | BadModelRequest) and response.may_be_charged
+            )
+            self._ledger.fail(
+                reserved, response.code, may_be_charged=is_charged, latency_ms=latency_ms
+            )
+            return response
+        usage = response.usage or _estimated_reply_usage(reserved.estimate, response)
+        outcome = classify_reply(response, asking.question, asking.model, answer_format, usage)
 
         def store_answer(connection: Connection) -> None:
             if isinstance(outcome, Answered):
-                self._keep(connection, asking, outcome)
+                self._cache_answer(connection, asking, outcome)
 
         self._ledger.settle(
             reserved, usage, outcome.code, latency_ms=latency_ms, store_answer=store_answer
@@ -246,16 +259,20 @@ class ModelClient:
         return outcome
 
     def _turn(self, key: str) -> asyncio.Lock:
-        """Who asks the same at the same time waits, and finds the answer kept."""
+        """Return the lock of a question: a concurrent equal question waits, and finds it cached."""
         return self._turns.setdefault(key, asyncio.Lock())
 
-    def _new_call(self, asking: _Asking, talk: Conversation, asked: AnswerFormat) -> NewCall:
+    def _new_call(
+        self, asking: _Asking, talk: Conversation, answer_format: AnswerFormat
+    ) -> NewCall:
         schema_bytes = len(asking.question.schema.as_text().encode())
         estimate = estimated_usage(
             input_bytes=talk.size_bytes + schema_bytes,
             output_tokens=self._max_output(asking.question),
         )
-        return self._entry(asking.question, asking.billing, asking.model, asked.value, estimate)
+        return self._entry(
+            asking.question, asking.billing, asking.model, answer_format.value, estimate
+        )
 
     def _entry(
         self, question: Question, billing: Billing, model: str, way: str, estimate: Usage
@@ -270,20 +287,22 @@ class ModelClient:
             estimate=estimate,
         )
 
-    def _kept(self, question: Question, billing: Billing, models: Sequence[str]) -> Answered | None:
-        """The answer that one of the models gave before, checked against the page as it is now."""
+    def _cached(
+        self, question: Question, billing: Billing, models: Sequence[str]
+    ) -> Answered | None:
+        """Return a cached answer of one of the models, checked against the current page."""
         with self._store.read() as connection:
-            found = kept_answers(connection, [question.cache_key(model) for model in models])
+            stored = cached_answers(connection, [question.cache_key(model) for model in models])
         for model in models:
-            answer = found.get(question.cache_key(model))
+            answer = stored.get(question.cache_key(model))
             if answer is not None:
                 self._ledger.note_cached(self._entry(question, billing, model, CACHE, Usage()))
-                kept = Answered(model=model, usage=Usage(), data=answer, is_cached=True)
-                return _checked(kept, question, ())
+                cached = Answered(model=model, usage=Usage(), data=answer, is_cached=True)
+                return _checked(cached, question, ())
         return None
 
-    def _keep(self, connection: Connection, asking: _Asking, outcome: Answered) -> None:
-        keep_answer(
+    def _cache_answer(self, connection: Connection, asking: _Asking, outcome: Answered) -> None:
+        cache_answer(
             connection,
             asking.question.cache_key(asking.model),
             outcome.data,
@@ -292,14 +311,14 @@ class ModelClient:
             now=self._store.clock.now(connection),
         )
 
-    def _model(self, rung: ModelTier) -> str:
-        match rung:
+    def _model(self, tier: ModelTier) -> str:
+        match tier:
             case ModelTier.CHEAP:
                 return self._settings.model_cheap
             case ModelTier.STRONG:
                 return self._settings.model_strong
             case _:
-                assert_never(rung)
+                assert_never(tier)
 
     def _max_output(self, question: Question) -> int:
         return question.max_output_tokens or self._settings.models.max_output_tokens
@@ -309,22 +328,22 @@ class ModelClient:
         return Resource(message, until=self._store.now() + pause, code=code)
 
 
-def judged(
-    said: Said, question: Question, model: str, asked: AnswerFormat, usage: Usage
+def classify_reply(
+    reply: ServerReply, question: Question, model: str, answer_format: AnswerFormat, usage: Usage
 ) -> Answered | NoAnswer:
-    """What an answer of the server is worth."""
-    if said.refusal is not None:
-        return AnswerRefused(model=model, usage=usage, said=said.refusal)
-    if said.is_cut:
+    """Return the outcome of a server's reply: answered, refused, cut off, malformed, ..."""
+    if reply.refusal is not None:
+        return AnswerRefused(model=model, usage=usage, message=reply.refusal)
+    if reply.is_cut:
         return CutOff(model=model, usage=usage)
-    if not said.text.strip():
+    if not reply.text.strip():
         return Empty(model=model, usage=usage)
     try:
-        data = parsed_object(said.text, may_chat=asked is AnswerFormat.CHAT_PLAIN)
+        data = parsed_object(reply.text, may_chat=answer_format is AnswerFormat.CHAT_PLAIN)
     except NotJson as error:
-        return Malformed(model=model, usage=usage, text=said.text, problem=str(error))
+        return Malformed(model=model, usage=usage, text=reply.text, problem=str(error))
     if problems := question.schema.problems(data):
-        return Violated(model=model, usage=usage, text=said.text, problems=problems)
+        return Violated(model=model, usage=usage, text=reply.text, problems=problems)
     return Answered(model=model, usage=usage, data=data)
 
 
@@ -333,8 +352,8 @@ def _checked(outcome: Answered, question: Question, tries: Sequence[NoAnswer]) -
     return replace(outcome, data=data, dropped=dropped, before=tuple(tries))
 
 
-def _guessed(estimate: Usage, said: Said) -> Usage:
-    """The tokens of an answer whose server does not count them."""
-    words = said.text + (said.refusal or "")
+def _estimated_reply_usage(estimate: Usage, reply: ServerReply) -> Usage:
+    """Return the tokens of a reply whose server does not count them."""
+    words = reply.text + (reply.refusal or "")
     written = estimated_usage(input_bytes=len(words.encode()), output_tokens=0).input_tokens
     return replace(estimate, output_tokens=max(written, 1))

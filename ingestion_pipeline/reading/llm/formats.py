@@ -1,4 +1,4 @@
-"""Ways to ask for an answer by schema, from the strictest down, and which a server takes."""
+"""Answer formats, from the strictest down, and which one a server supports."""
 
 from __future__ import annotations
 
@@ -46,45 +46,45 @@ class AnswerFormat(StrEnum):
 
     @property
     def looser(self) -> AnswerFormat | None:
-        """The next one down, None after the last."""
+        """Return the next looser format, None after the last."""
         order = list(AnswerFormat)
         return next(iter(order[order.index(self) + 1 :]), None)
 
 
 def arguments(
-    asked: AnswerFormat,
+    answer_format: AnswerFormat,
     conversation: Conversation,
     schema: AnswerSchema,
     *,
     max_output_tokens: int,
     kept_apart_by: str | None,
 ) -> dict[str, Any]:
-    """What the client's `create` takes, but for the model: no tools, no stream, nothing stored.
+    """Return the arguments of the client's `create` but for the model: no tools, stream or storage.
 
-    Questions that are `kept_apart_by` the same name share what the provider remembers of them.
+    Questions with the same `kept_apart_by` share the provider's prompt cache.
     """
     turns = [{"role": turn.role, "content": turn.text} for turn in conversation.turns]
     strict = {"name": schema.name, "schema": dict(schema.schema), "strict": True}
-    if asked is AnswerFormat.RESPONSES:
-        known = {"prompt_cache_key": _short(kept_apart_by)} if kept_apart_by else {}
+    if answer_format is AnswerFormat.RESPONSES:
+        cache_argument = {"prompt_cache_key": _short(kept_apart_by)} if kept_apart_by else {}
         return {
             "instructions": conversation.instructions,
             "input": turns,
             "text": {"format": {"type": "json_schema", **strict}},
             "max_output_tokens": max_output_tokens,
             "store": False,
-            **known,
+            **cache_argument,
         }
-    told = conversation.instructions
-    if asked is not AnswerFormat.CHAT_SCHEMA:
-        told = f"{told}\n\n{_IN_WORDS}\n{schema.as_text()}"
-    messages = [{"role": "system", "content": told}, *turns]
-    wanted: dict[str, Any] = {"messages": messages, "max_tokens": max_output_tokens}
-    if asked is AnswerFormat.CHAT_SCHEMA:
-        wanted["response_format"] = {"type": "json_schema", "json_schema": strict}
-    if asked is AnswerFormat.CHAT_OBJECT:
-        wanted["response_format"] = {"type": "json_object"}
-    return wanted
+    instructions = conversation.instructions
+    if answer_format is not AnswerFormat.CHAT_SCHEMA:
+        instructions = f"{instructions}\n\n{_IN_WORDS}\n{schema.as_text()}"
+    messages = [{"role": "system", "content": instructions}, *turns]
+    request: dict[str, Any] = {"messages": messages, "max_tokens": max_output_tokens}
+    if answer_format is AnswerFormat.CHAT_SCHEMA:
+        request["response_format"] = {"type": "json_schema", "json_schema": strict}
+    if answer_format is AnswerFormat.CHAT_OBJECT:
+        request["response_format"] = {"type": "json_object"}
+    return request
 
 
 def _short(name: str) -> str:
@@ -93,32 +93,32 @@ def _short(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:CACHE_KEY_CHARS]
 
 
-def is_unsupported(asked: AnswerFormat, status: int, said: str) -> bool:
-    """Whether a refusal is about the format; being busy never is, nor is a schema that is wrong."""
-    if asked is AnswerFormat.CHAT_PLAIN or status not in _REFUSALS | _NO_SUCH_WAY:
+def is_unsupported(answer_format: AnswerFormat, status: int, message: str) -> bool:
+    """Return whether a refusal is about the format; not a busy server, nor a wrong schema."""
+    if answer_format is AnswerFormat.CHAT_PLAIN or status not in _REFUSALS | _NO_SUCH_WAY:
         return False
-    if _BAD_SCHEMA.search(said):
+    if _BAD_SCHEMA.search(message):
         return False
-    if asked is AnswerFormat.RESPONSES:
-        no_such_way = status in _NO_SUCH_WAY and "model" not in said.lower()
-        return no_such_way or bool(_ABOUT_FORMAT.search(said) or _ABOUT_ARGUMENT.search(said))
-    return bool(_ABOUT_FORMAT.search(said))
+    if answer_format is AnswerFormat.RESPONSES:
+        no_such_way = status in _NO_SUCH_WAY and "model" not in message.lower()
+        return no_such_way or bool(_ABOUT_FORMAT.search(message) or _ABOUT_ARGUMENT.search(message))
+    return bool(_ABOUT_FORMAT.search(message))
 
 
 def known_format(connection: Connection, base_url: str, *, now: datetime) -> AnswerFormat:
-    """The strictest format that the server is not known to refuse."""
+    """Return the strictest format that the server is not known to refuse."""
     query = select(model_endpoints.c.format).where(
         model_endpoints.c.base_url == base_url,
         model_endpoints.c.learned_at > now - FORGOTTEN_AFTER,
     )
-    found = connection.execute(query).scalar()
-    return AnswerFormat.RESPONSES if found is None else AnswerFormat(found)
+    stored = connection.execute(query).scalar()
+    return AnswerFormat.RESPONSES if stored is None else AnswerFormat(stored)
 
 
 def remember_format(
     connection: Connection, base_url: str, taken: AnswerFormat, *, reason: str, now: datetime
 ) -> None:
-    """The next run begins with `taken` at this server."""
+    """Store that the next run starts with `taken` at this server."""
     row = {"format": taken.value, "reason": reason, "learned_at": now}
     statement = insert_into(connection, model_endpoints).values(base_url=base_url, **row)
     connection.execute(statement.on_conflict_do_update(index_elements=["base_url"], set_=row))

@@ -1,8 +1,8 @@
-"""The ledger: one row for each request to a model, there before it is sent.
+"""The ledger: one row for each request to a model, written before it is sent; and cached answers.
 
-A row is `reserved` with its expected cost, then `settled` with what was used or `failed` with what
-that cost; a worker that dies in between leaves its reserve counted. `cached` rows cost nothing.
-A reserve is not spending: while reserves in flight are what fills a budget, a call waits.
+A row is `reserved` with its expected cost, then `settled` with its usage or `failed` with what that
+cost; a worker that dies in between leaves its reserve counted. `cached` rows cost nothing.
+A reserve is not spending: while reserves in flight fill a budget, a call waits.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from ingestion_pipeline.store.types import ExactDecimal
 from ingestion_pipeline.tasks.errors import Resource
 
 CACHE = "cache"
-CACHED = "cached"  # a row for an answer that was kept
+CACHED = "cached"  # a row for an answer from the cache
 FIRST_OUTPUT_TOKENS = 1_000  # expected of an answer before one of its kind was seen
 LATEST_SHARE = 0.2  # of an answer in what is expected of the next
-WAIT_SECONDS = 0.25  # between two looks at a budget that is full of reserves
-RESERVED_WAIT = timedelta(seconds=10)  # of work whose call did not come to its turn
+WAIT_SECONDS = 0.25  # between two checks of a budget that is full of reserves
+RESERVED_WAIT = timedelta(seconds=10)  # of a task whose call got no turn
 IN_FLIGHT_SLACK_SECONDS = 30  # after its deadline a call that is still reserved has lost its worker
 
 StoreAnswer = Callable[[Connection], None]  # writes an answer with the cost that was paid for it
-CheckClaim = Callable[[Connection], None]  # raises if another worker has the work by now
+CheckClaim = Callable[[Connection], None]  # raises if another worker has claimed the task by now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCall:
-    """A request about to be sent; with `check_claim` only while its work is still ours."""
+    """A request about to be sent; with `check_claim` only while its task is still claimed."""
 
     billing: Billing
     provider: str
@@ -76,7 +76,7 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostLine:
-    """What one call site has taken from one model."""
+    """The costs of one call site with one model."""
 
     call_site: str
     model: str
@@ -88,7 +88,7 @@ class CostLine:
 
 
 class Ledger:
-    """Books calls in the store under the budgets and prices of the settings."""
+    """Records calls in the store under the budgets and prices of the settings."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
@@ -196,14 +196,14 @@ class Ledger:
         return self._close(reserved, usage, "failed", outcome, latency_ms)
 
     def note_cached(self, call: NewCall) -> None:
-        """A row for an answer that was kept: nothing was asked, nothing is paid."""
+        """Record an answer from the cache: nothing was sent, nothing is paid."""
         with self._store.begin() as connection:
             now = self._store.clock.now(connection)
             _insert(connection, call, "cached", now, cost_usd=Decimal(0), settled_at=now)
 
     @property
     def _longest_call(self) -> timedelta:
-        """How long a call may be in flight; what is reserved for longer has lost its worker."""
+        """Return how long a call may be in flight; an older reserve has lost its worker."""
         settings = self._settings
         longest = max(settings.models.deadline_seconds, settings.website.answer_seconds)
         return timedelta(seconds=longest + IN_FLIGHT_SLACK_SECONDS)
@@ -246,12 +246,12 @@ class Ledger:
 
 
 def costs(connection: Connection, *, extraction_id: int) -> Sequence[CostLine]:
-    """What an extraction has cost, by call site and model; `open_usd` is not settled yet."""
+    """Return what an extraction has cost, by call site and model; `open_usd` is not settled yet."""
     return costs_of(connection, [extraction_id]).get(extraction_id, [])
 
 
 def costs_of(connection: Connection, extraction_ids: Collection[int]) -> dict[int, list[CostLine]]:
-    """What each of these extractions has cost, as `costs`; none for one that asked no model."""
+    """Return what each of these extractions has cost; none for one without model calls."""
     calls = model_calls.c
     is_open = calls.status == "reserved"
     query = (
@@ -269,7 +269,7 @@ def costs_of(connection: Connection, extraction_ids: Collection[int]) -> dict[in
         .group_by(calls.extraction_id, calls.call_site, calls.model)
         .order_by(calls.call_site, calls.model)
     )
-    found: dict[int, list[CostLine]] = {}
+    lines: dict[int, list[CostLine]] = {}
     for row in connection.execute(query):
         line = CostLine(
             call_site=row.call_site,
@@ -280,12 +280,12 @@ def costs_of(connection: Connection, extraction_ids: Collection[int]) -> dict[in
             cost_usd=row.cost_usd or Decimal(0),
             open_usd=row.open_usd or Decimal(0),
         )
-        found.setdefault(row.extraction_id, []).append(line)
-    return found
+        lines.setdefault(row.extraction_id, []).append(line)
+    return lines
 
 
 def saved_calls(connection: Connection, extraction_ids: Collection[int]) -> dict[int, int]:
-    """How many questions of each extraction were answered by what had been kept."""
+    """Return how many questions of each extraction were answered from the cache."""
     calls = model_calls.c
     query = (
         select(calls.extraction_id, func.count().label("calls"))
@@ -323,7 +323,7 @@ def _refusal(billing: Billing, overrun: budgets.Overrun, amount: Decimal) -> Ove
     if scope.until is not None:
         raise Resource(
             f"the model budget for {scope.name} is used up: {overrun.held_usd} of {limit} dollars,"
-            f" and one more call may take {amount}; it goes on at {scope.until:%Y-%m-%d %H:%M} UTC",
+            f" and one more call may take {amount}; it resumes at {scope.until:%Y-%m-%d %H:%M} UTC",
             until=scope.until,
             code="model_budget",
         )
@@ -367,14 +367,14 @@ def _insert(
     ).scalar_one()
 
 
-def kept_answers(connection: Connection, keys: Sequence[str]) -> dict[str, dict[str, object]]:
-    """The answers under those keys, as the models gave them."""
+def cached_answers(connection: Connection, keys: Sequence[str]) -> dict[str, dict[str, object]]:
+    """Return the cached answers of those keys, as the models gave them."""
     query = select(model_answers.c.cache_key, model_answers.c.answer)
     rows = connection.execute(query.where(model_answers.c.cache_key.in_(keys)))
     return {row.cache_key: row.answer for row in rows}
 
 
-def keep_answer(
+def cache_answer(
     connection: Connection,
     key: str,
     answer: Mapping[str, object],
@@ -383,7 +383,7 @@ def keep_answer(
     prompt_version: str,
     now: datetime,
 ) -> None:
-    """The answer is there afterwards; of two at the same time the first stays."""
+    """Store the answer; of two at the same time the first stays."""
     statement = insert_into(connection, model_answers).values(
         cache_key=key,
         model=model,

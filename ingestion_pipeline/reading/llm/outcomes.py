@@ -1,4 +1,4 @@
-"""What asking a model comes to: closed types, each with the tokens it took."""
+"""The outcomes of asking a model: closed types, each with its token usage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ingestion_pipeline.tasks.errors import Permanent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens of one call; cached ones are part of the input. Estimated if the server is silent."""
+    """Tokens of one call; cached ones are part of the input. Estimated if not counted."""
 
     input_tokens: int = 0
     cached_input_tokens: int = 0
@@ -31,22 +31,22 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRefused:
-    """The model will not; the same model would not the next time either."""
+    """The model refused; the same model would refuse the next time too."""
 
     code: ClassVar[str] = "refused"
     model: str
     usage: Usage
-    said: str = ""
+    message: str = ""
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """For people: what it said."""
-        return (f"it refused: {self.said}",)
+        """Return the refusal, for people."""
+        return (f"it refused: {self.message}",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutOff:
-    """The answer ended at the limit of tokens; asked again it would end there again."""
+    """The answer ended at the token limit; a repeated call would end there again."""
 
     code: ClassVar[str] = "cut_off"
     model: str
@@ -54,13 +54,13 @@ class CutOff:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """For people: where it ended."""
+        """Return where it ended, for people."""
         return (f"it was cut off after {self.usage.output_tokens} tokens",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Empty:
-    """An answer without a word."""
+    """An answer without text."""
 
     code: ClassVar[str] = "empty"
     model: str
@@ -68,13 +68,13 @@ class Empty:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """For the model, when it is asked again."""
+        """Return the problem for the model, for the second request."""
         return ("it was empty",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Malformed:
-    """Words that are no JSON object."""
+    """Text that is no JSON object."""
 
     code: ClassVar[str] = "malformed"
     model: str
@@ -84,13 +84,13 @@ class Malformed:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """For the model, when it is asked again."""
+        """Return the problem for the model, for the second request."""
         return (f"it is not JSON: {self.problem}",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violated:
-    """An object of another form than the schema's."""
+    """An object that breaks the schema."""
 
     code: ClassVar[str] = "violated"
     model: str
@@ -101,7 +101,7 @@ class Violated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """The server took the question for a bad one (too long, say) and answered nothing."""
+    """The server rejected the request (too long, say) and answered nothing."""
 
     code: ClassVar[str] = "rejected"
     model: str
@@ -110,7 +110,7 @@ class Rejected:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """For people: what the server said."""
+        """Return the server's message, for people."""
         return (self.message,)
 
 
@@ -121,7 +121,7 @@ NoAnswer = AnswerRefused | CutOff | Empty | Malformed | Violated | Rejected
 class Answered:
     """An object of the schema; values with URLs that the page lacks are null, and named.
 
-    `before` is what was said before it, by this model or a cheaper one.
+    `before` are the failed outcomes before it, by this model or a cheaper one.
     """
 
     code: ClassVar[str] = "answered"
@@ -134,31 +134,33 @@ class Answered:
 
     @property
     def whole_usage(self) -> Usage:
-        """Tokens of all calls that led here."""
-        return sum((one.usage for one in self.before), self.usage)
+        """Return the tokens of all calls that led here."""
+        return sum((outcome.usage for outcome in self.before), self.usage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unanswered:
-    """Every rung was tried; what each said, in order."""
+    """Every tier was tried; the outcome of each, in order."""
 
     tries: tuple[NoAnswer, ...]
 
     @property
     def usage(self) -> Usage:
-        """Tokens of all calls."""
-        return sum((one.usage for one in self.tries), Usage())
+        """Return the tokens of all calls."""
+        return sum((outcome.usage for outcome in self.tries), Usage())
 
     def as_error(self) -> Permanent:
-        """The failure for a dead letter; its code is that of the last word."""
+        """Return the failure for a dead letter; its code is that of the last outcome."""
         last = self.tries[-1]
-        said = "; ".join(last.problems)
-        return Permanent(f"{last.model} gave no usable answer: {said}", code=f"model_{last.code}")
+        problems = "; ".join(last.problems)
+        return Permanent(
+            f"{last.model} gave no usable answer: {problems}", code=f"model_{last.code}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverBudget:
-    """The extraction's budget does not hold one more call; the caller cancels the extraction."""
+    """The extraction's budget has no room for one more call; the caller cancels the extraction."""
 
     extraction_id: int
     limit_usd: Decimal

@@ -1,4 +1,4 @@
-"""The form an answer must have: a JSON schema in the strict subset, and our own check of answers.
+"""Answer schemas: JSON schemas in the strict subset, and our own check of answers.
 
 Strict means what servers enforce: every property required (what may be missing may be null), no
 other properties. A keyword that is not checked here is refused where the schema is made, so that no
@@ -28,12 +28,12 @@ Node = Mapping[str, Any]
 
 
 class BadSchema(ValueError):
-    """Not a schema that a server takes strictly; the message names the place and the cure."""
+    """A schema that servers do not accept as strict; the message names the place and the cure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerSchema:
-    """What an answer must look like; `name` is told to the server."""
+    """The required form of an answer; `name` is sent to the server."""
 
     name: str
     schema: Node
@@ -51,17 +51,17 @@ class AnswerSchema:
         object.__setattr__(self, "hash", hashlib.sha256(self.as_text().encode()).hexdigest())
 
     def as_text(self) -> str:
-        """The schema as JSON, the same for every order of its keys."""
+        """Return the schema as JSON, the same for every order of its keys."""
         return json.dumps(self.schema, sort_keys=True, ensure_ascii=False)
 
     def problems(self, answer: object) -> tuple[str, ...]:
-        """Where the answer breaks the schema, without a word of its values; empty if nowhere."""
-        found = _violations(answer, self.schema, "$", self.schema.get("$defs", {}), MAX_DEPTH)
-        return tuple(problem for problem, _ in zip(found, range(NAMED_PROBLEMS), strict=False))
+        """Return where the answer breaks the schema, without its values; empty if nowhere."""
+        violations = _violations(answer, self.schema, "$", self.schema.get("$defs", {}), MAX_DEPTH)
+        return tuple(problem for problem, _ in zip(violations, range(NAMED_PROBLEMS), strict=False))
 
 
 def _unstrict(node: object, path: str, definitions: Node) -> Iterator[str]:
-    """What a server that is strict would refuse in a schema."""
+    """Yield what a strict server would refuse in a schema."""
     if not isinstance(node, Mapping):
         yield f"{path} is not a schema"
         return
@@ -106,8 +106,8 @@ def _parts(schema: Node, path: str) -> Iterator[tuple[object, str]]:
 
 
 def _types(schema: Node) -> Sequence[object]:
-    found = schema.get("type", ())
-    return [found] if isinstance(found, str) else list(found)
+    types = schema.get("type", ())
+    return [types] if isinstance(types, str) else list(types)
 
 
 def _defined(schema: Node, definitions: Node) -> Node | None:
@@ -139,9 +139,9 @@ def _violations(
 def _none_of(
     value: object, schema: Node, path: str, definitions: Node, depth: int
 ) -> Iterator[str]:
-    """That the value is none of those listed; of choices, the problems of the closest."""
+    """Yield that the value is none of those listed; of choices, the problems of the closest."""
     choices = schema.get("anyOf", ())
-    tried = [list(_violations(value, one, path, definitions, depth - 1)) for one in choices]
+    tried = [list(_violations(value, choice, path, definitions, depth - 1)) for choice in choices]
     if tried and all(tried):
         yield from min(tried, key=len)
     if "enum" in schema and not _is_among(value, schema["enum"]):
@@ -184,7 +184,7 @@ def _out_of_bounds(value: float, schema: Node, path: str) -> Iterator[str]:
 
 def _is_among(value: object, allowed: Sequence[object]) -> bool:
     # To Python 1 is True; to JSON it is not.
-    return any(type(value) is type(one) and value == one for one in allowed)
+    return any(type(value) is type(candidate) and value == candidate for candidate in allowed)
 
 
 def _is_number(value: object) -> bool:
@@ -212,11 +212,11 @@ _WRAPPED = re.compile(r"[^{}]*?(\{.*\})[^{}]*", re.DOTALL)
 
 
 class NotJson(ValueError):
-    """What was written is no JSON object; the message says where it ends to be one."""
+    """The text is no JSON object; the message says where it breaks."""
 
 
 def parsed_object(text: str, *, may_chat: bool = False) -> dict[str, object]:
-    """The JSON object that `text` is; with `may_chat` there may be words before and after it.
+    """Return the JSON object of `text`; with `may_chat` text before and after it is ignored.
 
     Text in it is fit for every database: without NUL, without half characters.
     """
@@ -226,7 +226,7 @@ def parsed_object(text: str, *, may_chat: bool = False) -> dict[str, object]:
     elif may_chat and (wrapped := _WRAPPED.fullmatch(body)):
         body = wrapped[1]
     try:
-        found: object = json.loads(
+        document: object = json.loads(
             body,
             object_pairs_hook=_without_repeats,
             parse_constant=_refuse_constant,
@@ -236,9 +236,9 @@ def parsed_object(text: str, *, may_chat: bool = False) -> dict[str, object]:
         raise NotJson("it is nested too deeply") from None
     except ValueError as error:
         raise NotJson(_where(error)) from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise NotJson("it must be one JSON object")
-    return cast("dict[str, object]", found)
+    return cast("dict[str, object]", document)
 
 
 def _where(error: ValueError) -> str:
@@ -248,10 +248,10 @@ def _where(error: ValueError) -> str:
 
 
 def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = {storable(name): _fit(value) for name, value in pairs}
-    if len(found) < len(pairs):
+    fields = {storable(name): _fit(value) for name, value in pairs}
+    if len(fields) < len(pairs):
         raise ValueError("a field is there twice")  # which of them would be meant?
-    return found
+    return fields
 
 
 def _fit(value: object) -> object:

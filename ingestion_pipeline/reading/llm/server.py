@@ -1,4 +1,4 @@
-"""A model's server as we know it: its client, the way it wants to be asked, and how to retry."""
+"""The model's server: its client, the answer format it supports, deadlines and retries."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LEASE_SHARE = 0.75  # a question ends before the lease of the work that asks it
-PAUSE = timedelta(minutes=5)  # after attempts in vain at a server that names no time
+PAUSE = timedelta(minutes=5)  # after failed attempts at a server that names no time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadline:
-    """A moment by the monotonic clock, which no change of the wall clock moves."""
+    """A moment of the monotonic clock, which no change of the system clock moves."""
 
     at: float
 
     @property
     def seconds_left(self) -> float:
-        """Negative when it is over."""
+        """Return the seconds left; negative when it is over."""
         return self.at - time.monotonic()
 
 
 def deadline(settings: Settings) -> Deadline:
-    """When one question, begun now, must be done."""
+    """Return when a question that starts now must be done."""
     lease = settings.work.lease_seconds * LEASE_SHARE
     return Deadline(at=time.monotonic() + min(settings.models.deadline_seconds, lease))
 
 
 def shown_base_url(settings: Settings) -> str:
-    """The server's address as it stands in the ledger and in messages."""
+    """Return the server's address for the ledger and for messages."""
     return without_credentials(settings.openai_base_url or wire.OPENAI).rstrip("/")
 
 
 class ModelServer:
-    """The configured server; its client is opened by the first request and closed by `close`."""
+    """The configured server; the first request opens its client, `close` closes it."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
@@ -62,7 +62,7 @@ class ModelServer:
         self.base_url = shown_base_url(settings)
 
     def client(self) -> openai.AsyncOpenAI:
-        """The client, open."""
+        """Return the open client."""
         if self._client is None:
             key = self._settings.openai_api_key.get_secret_value()
             self._client = wire.open_client(key, self._settings.openai_base_url)
@@ -75,19 +75,19 @@ class ModelServer:
             self._client = None
 
     async def format(self) -> AnswerFormat:
-        """The strictest way of asking that this server is not known to refuse."""
+        """Return the strictest format that this server is not known to refuse."""
         if self._format is None:
             self._format = await asyncio.to_thread(self._known_format)
         return self._format
 
     async def learn(self, refused: AnswerFormat, reason: str) -> AnswerFormat | None:
-        """The looser way, remembered for this and the next run; None if there is none."""
+        """Return the looser format, stored for this and the next run; None if there is none."""
         looser = refused.looser
         if looser is None:
             return None
         if self._format in {None, refused}:  # else another call has learnt more meanwhile
             self._format = looser
-            log.info("%s does not take %s, asked by %s from now on", self.base_url, refused, looser)
+            log.info("%s does not support %s; using %s from now on", self.base_url, refused, looser)
             await asyncio.to_thread(self._remember, looser, reason)
         return self._format
 
@@ -102,8 +102,8 @@ class ModelServer:
             remember_format(connection, self.base_url, taken, reason=reason, now=now)
 
 
-class Patience:
-    """The attempts at one request: how long to wait for the next, and when to give up."""
+class RetryTimer:
+    """The attempts at one request: how long to wait for the next, and when to stop."""
 
     def __init__(self, settings: Settings, until: Deadline) -> None:
         self._settings = settings
@@ -111,7 +111,7 @@ class Patience:
         self._attempts = 0
 
     async def wait(self, trouble: ServerBusy) -> bool:
-        """Whether another attempt is worth it, after having waited for it."""
+        """Wait for the next attempt; return False if there is none."""
         self._attempts += 1
         pause = self._pause(trouble)
         is_over = pause >= self._until.seconds_left
@@ -128,7 +128,7 @@ class Patience:
 
 
 def as_error(trouble: ServerBusy, store: Store, settings: Settings, base_url: str) -> WorkError:
-    """What is raised when patience is over: a trouble of all postpones, a question's own counts."""
+    """Return the error after the last attempt: shared trouble is `Resource`, else `Transient`."""
     text = f"{base_url}: {trouble.message}"
     if not trouble.is_shared:
         return Transient(text, code=f"model_{trouble.code}", retry_after=trouble.wait)

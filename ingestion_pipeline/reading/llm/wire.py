@@ -1,4 +1,4 @@
-"""One request to a model's server through the openai client, and what came back, told apart.
+"""One request to a model's server through the openai client, and the classified reply.
 
 The client is the only part that knows the protocol's transport; the body is read here and not by
 `.parse()`, whose errors lose the usage. Its own retries are off: it would sleep as long as a server
@@ -37,8 +37,8 @@ _KEY = re.compile(r"\b(sk|key|Bearer)[-_ ][\w*.-]{6,}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """An answer of the server; `usage` is None where it does not say."""
+class ServerReply:
+    """A reply of the server; `usage` is None if it reports none."""
 
     text: str
     refusal: str | None
@@ -49,7 +49,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsupported:
-    """The server does not know this way of asking."""
+    """The server does not support this answer format."""
 
     code: str
     message: str
@@ -57,18 +57,18 @@ class Unsupported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerBusy:
-    """May pass: worth another attempt after `wait`, or a pause of our own."""
+    """A failure that may pass: another attempt is possible after `wait`, or our own pause."""
 
     code: str
     message: str
     wait: timedelta | None = None
     may_be_charged: bool = False
-    is_shared: bool = True  # everybody's trouble (busy, down), or perhaps this question's own
+    is_shared: bool = True  # of all requests (busy, down), or perhaps of this one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bad:
-    """The server takes this request for a bad one, or its answer is; no repetition helps."""
+class BadModelRequest:
+    """A request that the server rejects, or a reply that is unusable; no repetition helps."""
 
     code: str
     message: str
@@ -77,13 +77,13 @@ class Bad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denied:
-    """The key, the model's name or the account: an operator has to act."""
+    """The key, the model's name or the account is refused: an operator has to act."""
 
     code: str
     message: str
 
 
-Exchange = Said | Unsupported | ServerBusy | Bad | Denied
+Exchange = ServerReply | Unsupported | ServerBusy | BadModelRequest | Denied
 
 
 def open_client(
@@ -112,7 +112,7 @@ def _capped_client() -> Callable[..., httpx2.AsyncClient]:
     import openai
 
     class CappedClient(openai.DefaultAsyncHttpxClient):
-        """Reads every body itself, decoded, up to a limit."""
+        """A client that reads every decoded body up to a limit."""
 
         def __init__(self, max_bytes: int, **options: Any) -> None:  # noqa: ANN401
             super().__init__(**options)
@@ -125,7 +125,7 @@ def _capped_client() -> Callable[..., httpx2.AsyncClient]:
             stream: bool = False,
             **options: Any,  # noqa: ANN401
         ) -> httpx2.Response:
-            del stream  # an answer is read whole, whoever asks
+            del stream  # a reply is always read whole
             response = await super().send(request, stream=True, **options)
             body = bytearray()
             try:
@@ -147,24 +147,27 @@ def _capped_client() -> Callable[..., httpx2.AsyncClient]:
 
 @cache
 def _trusted() -> ssl.SSLContext:
-    """The certificates that the client trusts anyway; to read them takes a tenth of a second."""
+    """Return the certificates that the client trusts, cached: loading takes a tenth of a second."""
     import httpx2
 
     return httpx2.create_ssl_context()
 
 
 class _TooLong(ValueError):
-    """The answer has more bytes than it may have."""
+    """The reply has more bytes than allowed."""
 
 
 async def exchange(
-    client: openai.AsyncOpenAI, asked: AnswerFormat, request: Mapping[str, Any], seconds: float
+    client: openai.AsyncOpenAI,
+    answer_format: AnswerFormat,
+    request: Mapping[str, Any],
+    seconds: float,
 ) -> Exchange:
-    """Send once and wait that long at the most; whatever happens is told, and nothing is raised."""
+    """Send once and wait at most that long; every outcome is returned, and nothing is raised."""
     import httpx2
     import openai
 
-    way = client.responses if asked is AnswerFormat.RESPONSES else client.chat.completions
+    way = client.responses if answer_format is AnswerFormat.RESPONSES else client.chat.completions
     create = cast("Any", way.with_raw_response.create)
     try:
         async with asyncio.timeout(seconds):
@@ -177,38 +180,38 @@ async def exchange(
             is_shared=False,
         )
     except openai.APIStatusError as error:
-        return _refused(asked, error, client.api_key)
+        return _refused(answer_format, error, client.api_key)
     except _TooLong as error:
-        return Bad(code="too_long", message=str(error), may_be_charged=True)
+        return BadModelRequest(code="too_long", message=str(error), may_be_charged=True)
     except (openai.OpenAIError, httpx2.HTTPError, ValueError) as error:
         is_unsent = isinstance(error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout)
-        said = _safe(f"{type(error).__name__}: {error}", client.api_key)
-        return ServerBusy(code="unreachable", message=said, may_be_charged=not is_unsent)
-    return read_body(asked, body)
+        message = _safe(f"{type(error).__name__}: {error}", client.api_key)
+        return ServerBusy(code="unreachable", message=message, may_be_charged=not is_unsent)
+    return read_body(answer_format, body)
 
 
-def read_body(asked: AnswerFormat, body: str) -> Exchange:
-    """What a body with status 200 says."""
+def read_body(answer_format: AnswerFormat, body: str) -> Exchange:
+    """Return the reply of a body with status 200."""
     try:
-        found: object = json.loads(body)
+        parsed: object = json.loads(body)
     except (ValueError, RecursionError):
-        found = None
-    if isinstance(found, dict):
-        document = cast("dict[str, Any]", found)
-        is_chat = asked is not AnswerFormat.RESPONSES
-        said = _read_chat(document) if is_chat else _read_response(document)
-        if said is not None:
-            return said
+        parsed = None
+    if isinstance(parsed, dict):
+        document = cast("dict[str, Any]", parsed)
+        is_chat = answer_format is not AnswerFormat.RESPONSES
+        reply = _read_chat(document) if is_chat else _read_response(document)
+        if reply is not None:
+            return reply
     message = f"its answer is not of the protocol: {body[:80]!r}"
     return ServerBusy(code="garbled", message=message, may_be_charged=True, is_shared=False)
 
 
-def _read_response(found: dict[str, Any]) -> Exchange | None:
-    output = found.get("output")
-    if found.get("status") == "failed":
-        error = _mapping(found.get("error"))
-        said = str(error.get("message"))[:MESSAGE_CHARS]
-        return ServerBusy(code="failed", message=said, is_shared=False)
+def _read_response(document: dict[str, Any]) -> Exchange | None:
+    output = document.get("output")
+    if document.get("status") == "failed":
+        error = _mapping(document.get("error"))
+        message = str(error.get("message"))[:MESSAGE_CHARS]
+        return ServerBusy(code="failed", message=message, is_shared=False)
     if not isinstance(output, list):
         return None
     parts = [
@@ -218,21 +221,21 @@ def _read_response(found: dict[str, Any]) -> Exchange | None:
     ]
     refusals = [str(part.get("refusal")) for part in parts if part.get("type") == "refusal"]
     texts = [str(part.get("text") or "") for part in parts if part.get("type") == "output_text"]
-    why = _mapping(found.get("incomplete_details")).get("reason")
+    why = _mapping(document.get("incomplete_details")).get("reason")
     if why == "content_filter":
         refusals.append("content filter")
     text = "".join(texts)
-    return Said(
+    return ServerReply(
         text=text,
         refusal=refusals[0][:MESSAGE_CHARS] if refusals else None,
-        is_cut=found.get("status") == "incomplete",
-        usage=_usage(_mapping(found.get("usage")), text, "input", "output"),
-        model=_named(found),
+        is_cut=document.get("status") == "incomplete",
+        usage=_usage(_mapping(document.get("usage")), text, "input", "output"),
+        model=_named(document),
     )
 
 
-def _read_chat(found: dict[str, Any]) -> Exchange | None:
-    choices = _list(found.get("choices"))
+def _read_chat(document: dict[str, Any]) -> Exchange | None:
+    choices = _list(document.get("choices"))
     if not choices:
         return None
     choice = _mapping(choices[0])
@@ -240,24 +243,24 @@ def _read_chat(found: dict[str, Any]) -> Exchange | None:
     why, content = choice.get("finish_reason"), message.get("content")
     text = content if isinstance(content, str) else ""
     refusal = message.get("refusal") or ("content filter" if why == "content_filter" else None)
-    return Said(
+    return ServerReply(
         text=text,
         refusal=None if refusal is None else str(refusal)[:MESSAGE_CHARS],
         is_cut=why == "length",
-        usage=_usage(_mapping(found.get("usage")), text, "prompt", "completion"),
-        model=_named(found),
+        usage=_usage(_mapping(document.get("usage")), text, "prompt", "completion"),
+        model=_named(document),
     )
 
 
-def _named(found: Mapping[str, Any]) -> str | None:
-    model = found.get("model")
+def _named(document: Mapping[str, Any]) -> str | None:
+    model = document.get("model")
     return model[:MESSAGE_CHARS] if isinstance(model, str) and model else None
 
 
-def _usage(found: Mapping[str, Any], text: str, read: str, written: str) -> Usage | None:
-    """The tokens that the server counted; None if it did not, or counted none for words."""
-    counted = found.get(f"{read}_tokens"), found.get(f"{written}_tokens")
-    cached = _mapping(found.get(f"{read}_tokens_details")).get("cached_tokens")
+def _usage(counts: Mapping[str, Any], text: str, read: str, written: str) -> Usage | None:
+    """Return the tokens that the server counted; None if it did not, or counted none for text."""
+    counted = counts.get(f"{read}_tokens"), counts.get(f"{written}_tokens")
+    cached = _mapping(counts.get(f"{read}_tokens_details")).get("cached_tokens")
     match counted:
         case (int(inputs), int(outputs)) if inputs >= 0 and (outputs > 0 or not text):
             saved = cached if isinstance(cached, int) and cached > 0 else 0
@@ -268,36 +271,36 @@ def _usage(found: Mapping[str, Any], text: str, read: str, written: str) -> Usag
             return None
 
 
-def _refused(asked: AnswerFormat, error: openai.APIStatusError, key: str) -> Exchange:
+def _refused(answer_format: AnswerFormat, error: openai.APIStatusError, key: str) -> Exchange:
     status = error.status_code
     # The message alone is shown; code, type and parameter help to tell refusals apart.
-    said = _safe(f"{status}: {_words(error)}", key)
-    known = f"{said} {error.code or ''} {error.type or ''} {error.param or ''}"
+    message = _safe(f"{status}: {_words(error)}", key)
+    details = f"{message} {error.code or ''} {error.type or ''} {error.param or ''}"
     code = f"http_{status}"
     if 300 <= status < 400:  # noqa: PLR2004
         where = _safe(error.response.headers.get("location") or "nowhere", key)
         cure = "give the address where the server is"
         return Denied(code=code, message=f"{status}: it redirects to {where}; {cure}")
-    if status == 429 and _NO_MONEY.search(known):  # noqa: PLR2004
-        return Denied(code="model_quota", message=said)
-    if is_unsupported(asked, status, known):
-        return Unsupported(code=code, message=said)
+    if status == 429 and _NO_MONEY.search(details):  # noqa: PLR2004
+        return Denied(code="model_quota", message=message)
+    if is_unsupported(answer_format, status, details):
+        return Unsupported(code=code, message=message)
     if status in {401, 403, 404}:
-        return Denied(code=code, message=said)
+        return Denied(code=code, message=message)
     if status in _BUSY or status >= 500:  # noqa: PLR2004
         wait = wait_asked_for(error.response.headers)
         # A server that is down says so with 502 to 504; a 500 may be about this one question.
-        return ServerBusy(code=code, message=said, wait=wait, is_shared=status != 500)  # noqa: PLR2004
-    return Bad(code=code, message=said)
+        return ServerBusy(code=code, message=message, wait=wait, is_shared=status != 500)  # noqa: PLR2004
+    return BadModelRequest(code=code, message=message)
 
 
 def _words(error: openai.APIStatusError) -> str:
-    found = _mapping(error.body).get("message")
-    return str(found) if found else error.message
+    message = _mapping(error.body).get("message")
+    return str(message) if message else error.message
 
 
 def wait_asked_for(headers: Mapping[str, str]) -> timedelta | None:
-    """What the server asks for, in milliseconds, seconds or as a date; None if it is no time."""
+    """Return the wait that the server asks for, in milliseconds, seconds or as a date; or None."""
     finer = (headers.get("retry-after-ms") or "").strip()
     if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", finer):
         return timedelta(milliseconds=float(finer))
@@ -306,9 +309,9 @@ def wait_asked_for(headers: Mapping[str, str]) -> timedelta | None:
 
 
 def _safe(text: str, key: str) -> str:
-    """The text without the key, which some servers repeat, and not too long."""
-    shown = text.replace(key, "...") if key not in {"", "none"} else text
-    return _KEY.sub("...", shown)[:MESSAGE_CHARS]
+    """Return the text without the key, which some servers repeat, and not too long."""
+    without_key = text.replace(key, "...") if key not in {"", "none"} else text
+    return _KEY.sub("...", without_key)[:MESSAGE_CHARS]
 
 
 def _mapping(value: object) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a page says to machines: JSON-LD, microdata, the state of its scripts, and meta tags.
+"""Machine-readable data of a page: JSON-LD, microdata, the state of its scripts, and meta tags.
 
 A thing is a mapping in the form of JSON-LD, whichever way the page wrote it.
 """
@@ -30,7 +30,7 @@ _UNSEEN = frozenset({"script", "style", "template", "noscript"})
 
 
 def microdata_of(tree: LexborHTMLParser) -> Iterator[dict[str, object]]:
-    """Every item of the page that is no property of another."""
+    """Yield every item of the page that is no property of another."""
     for node in tree.css("[itemscope]")[:MAX_ITEMS]:
         if "itemprop" not in node.attrs:
             yield _item(tree, node, 0)
@@ -52,7 +52,7 @@ def _item(tree: LexborHTMLParser, node: LexborNode, depth: int) -> dict[str, obj
 
 
 def _properties(tree: LexborHTMLParser, node: LexborNode) -> Iterator[LexborNode]:
-    """The elements with a property of the item: its own, then those it refers to."""
+    """Yield the elements with a property of the item: its own, then those it refers to."""
     yield from _below(node)
     for identity in (node.attrs.get("itemref") or "").split()[:MAX_MICRODATA_DEPTH]:
         referred = tree.css_first(f'[id="{_quoted(identity)}"]')
@@ -65,7 +65,7 @@ def _properties(tree: LexborHTMLParser, node: LexborNode) -> Iterator[LexborNode
 
 
 def _below(node: LexborNode) -> Iterator[LexborNode]:
-    """The properties inside the element, but none of items inside it."""
+    """Yield the properties inside the element, but none of items inside it."""
     waiting = _children(node)
     while waiting:
         child = waiting.pop()
@@ -76,7 +76,7 @@ def _below(node: LexborNode) -> Iterator[LexborNode]:
 
 
 def _children(node: LexborNode) -> list[LexborNode]:
-    """Its elements, last first."""
+    """Return its elements, last first."""
     return [child for child in node.iter() if child.is_element_node][::-1]
 
 
@@ -99,25 +99,25 @@ def _value(tree: LexborHTMLParser, node: LexborNode, depth: int) -> object:
 
 
 def _text(node: LexborNode) -> str:
-    pieces: list[str] = []
+    parts: list[str] = []
     for child in node.traverse(include_text=True):
         parent = child.parent
         if child.tag == "-text" and (parent is None or parent.tag not in _UNSEEN):
-            pieces.append(child.text_content or "")
+            parts.append(child.text_content or "")
         elif child.tag in {"br", "p", "div", "li"}:
-            pieces.append(" ")
-    return "".join(pieces)
+            parts.append(" ")
+    return "".join(parts)
 
 
 def _add(item: dict[str, object], name: str, value: object) -> None:
     if name not in item:
         item[name] = value
         return
-    known = item[name]
-    if isinstance(known, list):
-        known.append(value)  # pyright: ignore[reportUnknownMemberType]  a list of whatever came
+    existing = item[name]
+    if isinstance(existing, list):
+        existing.append(value)  # pyright: ignore[reportUnknownMemberType]  a list of whatever came
     else:
-        item[name] = [known, value]
+        item[name] = [existing, value]
 
 
 def _quoted(text: str) -> str:
@@ -143,7 +143,7 @@ Thing = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptState:
-    """Data that a script was given: the name it has on the page, and its value."""
+    """Data of a script: the name it has on the page, and its value."""
 
     name: str
     data: object
@@ -151,7 +151,7 @@ class ScriptState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedData:
-    """All that a page says to machines, in page order; what could not be read is a problem."""
+    """All machine-readable data of a page, in page order; broken parts are problems."""
 
     json_ld: tuple[Thing, ...] = ()
     microdata: tuple[Thing, ...] = ()
@@ -160,22 +160,22 @@ class EmbeddedData:
     problems: tuple[Problem, ...] = ()
 
     def things(self, *types: str) -> Iterator[Thing]:
-        """Every thing of one of the schema.org types, however deep; all of them without types."""
+        """Yield every thing of one of the schema.org types, however deep; without types, all."""
         for thing in things_in([*self.json_ld, *self.microdata]):
             if not types or types_of(thing) & set(types):
                 yield thing
 
     def meta_content(self, *names: str) -> str | None:
-        """The first content that is not blank, of the first of the names that has any."""
+        """Return the first content that is not blank, of the first name that has any."""
         for name in names:
-            found = (content for said, content in self.meta if said == name and content)
-            if content := next(found, None):
+            contents = (content for key, content in self.meta if key == name and content)
+            if content := next(contents, None):
                 return content
         return None
 
 
 def read_embedded(html: str) -> EmbeddedData:
-    """What the page says to machines; whatever is broken in it is a problem, never an error.
+    """Read the page's machine-readable data; broken parts are problems, never errors.
 
     Raises:
         Permanent: the page is a bomb (see `parse_html`).
@@ -184,7 +184,7 @@ def read_embedded(html: str) -> EmbeddedData:
 
 
 def embedded_of(tree: LexborHTMLParser) -> EmbeddedData:
-    """The same of a tree that was not cleaned: scripts are still in it."""
+    """Read the data of a tree that was not cleaned: scripts are still in it."""
     problems: list[Problem] = []
     return EmbeddedData(
         json_ld=tuple(_json_ld(tree, problems)),
@@ -196,7 +196,7 @@ def embedded_of(tree: LexborHTMLParser) -> EmbeddedData:
 
 
 def things_in(values: Iterable[object]) -> Iterator[Thing]:
-    """Every mapping with a type among the values and inside them, outer ones first."""
+    """Yield every mapping with a type among the values and inside them, outer ones first."""
     waiting: list[tuple[object, int]] = [(value, 0) for value in reversed(list(values))]
     count = 0
     while waiting and count < MAX_THINGS:
@@ -212,14 +212,14 @@ def things_in(values: Iterable[object]) -> Iterator[Thing]:
         else:
             continue
         if depth < MAX_DEPTH:
-            waiting.extend((one, depth + 1) for one in reversed(inside))
+            waiting.extend((child, depth + 1) for child in reversed(inside))
 
 
 def types_of(thing: Thing) -> set[str]:
-    """The short names of its types: `Course` for `http://schema.org/Course`."""
+    """Return the short names of its types: `Course` for `http://schema.org/Course`."""
     types = thing.get("@type")
     listed = cast("list[object]", types) if isinstance(types, list) else [types]
-    return {_SCHEMA.sub("", one) for one in listed if isinstance(one, str)}
+    return {_SCHEMA.sub("", name) for name in listed if isinstance(name, str)}
 
 
 def _json_ld(tree: LexborHTMLParser, problems: list[Problem]) -> Iterator[Thing]:
@@ -236,7 +236,7 @@ def _json_ld(tree: LexborHTMLParser, problems: list[Problem]) -> Iterator[Thing]
             problems.append(Problem(where=where, message=str(error), code="bad_json_ld"))
             continue
         listed = cast("list[object]", value) if isinstance(value, list) else [value]
-        yield from (cast("Thing", one) for one in listed if isinstance(one, dict))
+        yield from (cast("Thing", item) for item in listed if isinstance(item, dict))
 
 
 def _states(tree: LexborHTMLParser) -> Iterator[ScriptState]:
@@ -262,13 +262,13 @@ def _whole(name: str, text: str) -> Iterator[ScriptState]:
 
 
 def _assigned(script: str) -> Iterator[ScriptState]:
-    """Objects and lists that a script gives a name; what is a program is passed over."""
+    """Yield objects and lists that a script assigns to a name; code is skipped."""
     position = 0
     for _ in range(MAX_ASSIGNMENTS):
-        found = _ASSIGNED.search(script, position)
-        if found is None:
+        match = _ASSIGNED.search(script, position)
+        if match is None:
             return
-        position = found.end()
+        position = match.end()
         try:
             data, position = read_value(script, position)
         except BadJson:
@@ -279,7 +279,7 @@ def _assigned(script: str) -> Iterator[ScriptState]:
             except (ValueError, RecursionError):
                 continue
         if data and isinstance(data, dict | list):
-            yield ScriptState(name=found[1], data=cast("object", data))
+            yield ScriptState(name=match[1], data=cast("object", data))
 
 
 def _meta(tree: LexborHTMLParser) -> Iterator[tuple[str, str]]:

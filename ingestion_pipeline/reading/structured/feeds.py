@@ -1,7 +1,7 @@
-"""RSS and Atom: the entries a feed states, from bytes that are neither trusted nor half believed.
+"""RSS and Atom: read the entries of a feed from untrusted bytes.
 
-The body is decoded and looked over here, so that feedparser gets plain UTF-8 that begins with the
-root element: no document type, no entity, no path that it could take for a file to open.
+The body is decoded and checked here, so that feedparser gets plain UTF-8 that begins with the root
+element: no document type, no entity, no path that it could take for a file to open.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ class FeedEntry:
 def read_feed(
     body: bytes, *, content_type: str | None = None, elements: Collection[str] = ()
 ) -> Reading[FeedEntry]:
-    """Every entry of the feed, in its order; a feed is a window, so never a complete listing.
+    """Read every entry of the feed, in its order; a feed is a window, never complete.
 
     Each with the text of its own `elements`, named as in the feed: `job:company`, `region`.
 
     Raises:
         Permanent: `not_a_feed`, `xml_entity` or `too_deep`; the same body can never be read.
-        Transient: `truncated_feed`; half a feed is not believed.
+        Transient: `truncated_feed`; half a feed is not accepted.
     """
     text = decode(body, content_type)
     text = text[_root_position(text) :]
@@ -90,7 +90,7 @@ _Fields = Mapping[str, object]
 
 
 def _root_position(text: str) -> int:
-    """Where the feed's root element begins; what may stand before it is left out."""
+    """Return where the feed's root element begins; what may precede it is dropped."""
     position, is_html = 0, False
     while opening := _PROLOG.match(text, position):
         skipped, declaration, root = opening.groups()
@@ -113,7 +113,7 @@ def _refuse_root(text: str, name: str, *, is_html: bool) -> None:
 
 
 def _end_of_html_doctype(text: str, opening: re.Match[str]) -> int:
-    """Where the harmless line at the head of HTML pages ends; other declarations are refused."""
+    """Return where the harmless doctype of HTML ends; other declarations are refused."""
     html = _HTML_DOCTYPE.match(text, opening.end())
     if html is None or opening[2].lower() != "doctype":
         raise _entity_refused()
@@ -153,7 +153,7 @@ def _checked(text: str) -> str:
 
 
 class _LongFields:
-    """Names and dates with more text than any has; feedparser's patterns for them are quadratic."""
+    """A check for overlong names and dates; feedparser's patterns for them are quadratic."""
 
     def __init__(self) -> None:
         self._spans: list[tuple[int, int]] = []
@@ -189,7 +189,7 @@ class _LongFields:
 
 
 class _Terms:
-    """How many categories an entry has, or the feed itself; a list has one for each comma."""
+    """A count of categories, by entry or of the feed; a list has one for each comma."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -202,7 +202,7 @@ class _Terms:
         Raises:
             Permanent: `too_deep`; one entry has too many, or one tag too many attributes.
         """
-        if self._open_lists:  # what is before may be a CDATA, and a comma may be `&#44;`
+        if self._open_lists:  # what precedes may be a CDATA, and a comma may be `&#44;`
             place = self._counted_to, tag.start()
             self._add(self._text.count(",", *place) + self._text.count("&", *place))
         self._counted_to = tag.end()
@@ -242,7 +242,7 @@ def _closes_root(tag: re.Match[str], elements: OpenElements) -> bool:
 
 
 def _parse(text: str) -> _Fields:
-    """What feedparser makes of the text; the only place that knows it."""
+    """Parse the text with feedparser; the only place that uses it."""
     import feedparser  # pyright: ignore[reportMissingTypeStubs]  it ships none
 
     stream = io.BytesIO((_DECLARATION + _CHARACTER.sub(_stated, text)).encode("utf-8"))
@@ -265,7 +265,7 @@ def _parse(text: str) -> _Fields:
 
 
 def _stated(reference: re.Match[str]) -> str:
-    """The character reference as it stands if XML allows it, else the replacement character."""
+    """Return the character reference if XML allows it, else the replacement character."""
     decimal, hexadecimal = reference.groups()
     code = int(decimal or hexadecimal or "0", 10 if decimal else 16)
     return reference[0] if any(code in codes for codes in _XML_CODES) else "\ufffd"
@@ -294,7 +294,7 @@ def _entry(entry: _Fields, elements: Collection[str]) -> FeedEntry:
 
 
 def _element(entry: _Fields, name: str) -> str | None:
-    """The text of an element; feedparser writes a prefix with an underscore, content as a list."""
+    """Return the text of an element; feedparser joins prefixes by `_`, and content is a list."""
     prefix, _, rest = name.lower().rpartition(":")
     if name.lower() in {"content:encoded", "content"}:
         parts = cast("list[_Fields]", entry.get("content") or [])
@@ -328,9 +328,9 @@ def _categories(entry: _Fields) -> tuple[str, ...]:
     return tuple(dict.fromkeys(term for term in terms if term))
 
 
-def _too_many(found: str) -> Permanent:
+def _too_many(excess: str) -> Permanent:
     return Permanent(
-        f"the body has {found}; no feed needs them, so it is not read", code="too_deep"
+        f"the body has {excess}; no feed needs them, so it is not read", code="too_deep"
     )
 
 

@@ -1,7 +1,8 @@
-"""HTML by CSS selectors that a source's config gives: `li.row`, `a`, `a@href`, `@data-id`.
+"""Read HTML items by CSS selectors of a source's config: `li.row`, `a`, `a@href`, `@data-id`.
 
-A field's selector looks inside the item and gives the text of the first match that has any; `@name`
-at its end gives an attribute instead, and alone it means the item's own. Scripts are no text.
+A field's selector searches inside the item and returns the text of the first match that has any;
+`@name` at its end returns an attribute instead, and alone it means the item's own. Scripts are no
+text.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ _VISIBLE = "descendant::text()[not(parent::script or parent::style or ancestor::
 
 
 class Element(Protocol):
-    """What is asked of an element of lxml, which has no annotations of its own."""
+    """The interface of an lxml element that we use; lxml has no annotations."""
 
     tag: str
     text: str | None
 
     def get(self, key: str) -> str | None:
-        """The attribute of that name."""
+        """Return the attribute of that name."""
         ...
 
     def __len__(self) -> int: ...
@@ -61,20 +62,20 @@ class FieldSelector:
 
     @classmethod
     def of(cls, text: str) -> FieldSelector:
-        """The selector that the text writes.
+        """Parse the selector.
 
         Raises:
             BadSelector: it is no CSS.
         """
-        found = _ATTRIBUTE.fullmatch(text.strip())
-        css, attribute = (found[1].strip(), found[2]) if found else (text.strip(), None)
+        match = _ATTRIBUTE.fullmatch(text.strip())
+        css, attribute = (match[1].strip(), match[2]) if match else (text.strip(), None)
         try:
             return cls(checked_css(css) if css else "", attribute)
         except BadSelector as error:
             raise BadSelector(f"{text[:MAX_SELECTOR_CHARACTERS]!r}: {error}") from error
 
     def find(self, item: Element) -> str | None:
-        """The first text that is not blank; None if there is none."""
+        """Return the first text that is not blank; None if there is none."""
         matches = _finder(self.css)(item) if self.css else [item]
         texts = (clean_text(self._text(match)) for match in matches)
         return next((text[:MAX_TEXT_CHARACTERS] for text in texts if text), None)
@@ -87,14 +88,14 @@ class FieldSelector:
 
 @dataclass(frozen=True, slots=True)
 class HtmlPage:
-    """A page, parsed once for whoever asks something of it."""
+    """A page, parsed once for several queries."""
 
     text: str
     root: Element
 
     @classmethod
     def of(cls, body: bytes, content_type: str | None = None) -> HtmlPage:
-        """The page that the body holds.
+        """Parse the page of the body.
 
         Raises:
             Permanent: `not_html`, `too_large`, `too_deep` or `too_many_attributes`.
@@ -104,16 +105,16 @@ class HtmlPage:
         return cls(text, _parsed(text))
 
     def has(self, css: str) -> bool:
-        """Whether anything on the page matches."""
+        """Return whether anything on the page matches."""
         return bool(_finder(css)(self.root))
 
     def base_url(self, url: str) -> str:
-        """What the page's links are relative to: its `base` if it has one, else where it was."""
+        """Return the base of the page's links: its `base` if it has one, else its URL."""
         bases = cast("list[Element]", _finder("base[href]")(self.root))
         return stated_base(url, (base.get("href") for base in bases)) or url
 
     def described(self) -> str:
-        """What the page says it is, for people who expected another one."""
+        """Return the page's title and text, for people who expected another page."""
         title = FieldSelector("title", None).find(self.root) or "none"
         heading = FieldSelector("h1", None).find(self.root)
         headed = f", headed {heading[:100]!r}" if heading else ""
@@ -122,7 +123,7 @@ class HtmlPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HtmlReader:
-    """Which elements are items, and where in an item its fields: the first that is set."""
+    """Selectors of items, and of the fields in an item: the first match that is set."""
 
     items: str
     fields: Mapping[str, Sequence[FieldSelector]]
@@ -131,7 +132,7 @@ class HtmlReader:
     may_be_empty: bool = False
 
     def read(self, body: bytes, *, url: str = "", content_type: str | None = None) -> ItemPage:
-        """Every item of the page; a page without any is an error unless it may be empty.
+        """Read every item of the page; none is an error unless it may be empty.
 
         Raises:
             Permanent: `no_items` or `no_fields`; or there is no such page (see `HtmlPage.of`).
@@ -140,9 +141,9 @@ class HtmlReader:
         return self.read_page(HtmlPage.of(body, content_type), url=url)
 
     def read_page(self, page: HtmlPage, *, url: str) -> ItemPage:
-        """The same of a page that is parsed already."""
-        found = _finder(self.items)(page.root)
-        elements = [element for element in found if not isinstance(element, str)]
+        """Read every item of a parsed page."""
+        matches = _finder(self.items)(page.root)
+        elements = [element for element in matches if not isinstance(element, str)]
         if not elements and not self.may_be_empty:
             raise self._no_items(page)
         items = [self._item(element) for element in elements[: MAX_RECORDS + 1]]
@@ -154,24 +155,24 @@ class HtmlReader:
         )
 
     def next_url(self, body: bytes, *, url: str) -> str | None:
-        """Where the first element leads that `next` matches."""
+        """Return the target of the first element that `next` matches."""
         return self.next_url_of(HtmlPage.of(body), url=url) if self.next else None
 
     def next_url_of(self, page: HtmlPage, *, url: str) -> str | None:
-        """The same of a page that is parsed already."""
+        """Return the target of `next` on a parsed page."""
         if self.next is None:
             return None
         link = FieldSelector(self.next, "href").find(page.root)
         return linked_page(page.base_url(url), link)
 
     def _item(self, element: Element) -> Item:
-        known: dict[FieldSelector, str | None] = {}  # fields often share a selector
+        values: dict[FieldSelector, str | None] = {}  # fields often share a selector
         item: dict[str, str] = {}
         for name, selectors in self.fields.items():
             for selector in selectors:
-                if selector not in known:
-                    known[selector] = selector.find(element)
-                if text := known[selector]:
+                if selector not in values:
+                    values[selector] = selector.find(element)
+                if text := values[selector]:
                     item[name] = text
                     break
         return item
@@ -185,24 +186,24 @@ class HtmlReader:
 
 
 def checked_css(css: str) -> str:
-    """The selector itself.
+    """Return the selector if it can be used.
 
     Raises:
         BadSelector: it is no CSS, or too long to be meant.
     """
-    shown = css[:MAX_SELECTOR_CHARACTERS]
+    excerpt = css[:MAX_SELECTOR_CHARACTERS]
     if len(css) > MAX_SELECTOR_CHARACTERS:
-        raise BadSelector(f"{shown!r}... has more than {MAX_SELECTOR_CHARACTERS} characters")
+        raise BadSelector(f"{excerpt!r}... has more than {MAX_SELECTOR_CHARACTERS} characters")
     try:
         _finder(css)
     except Exception as error:  # cssselect raises SyntaxError, RuntimeError; lxml ValueError
-        raise BadSelector(f"{shown!r} is no CSS selector: {error}") from error
+        raise BadSelector(f"{excerpt!r} is no CSS selector: {error}") from error
     return css
 
 
 @lru_cache(maxsize=1_000)
 def _finder(css: str) -> Callable[[Element], list[Element | str]]:
-    """What finds the selector's matches in an element, compiled once for all sources."""
+    """Return a function that finds the selector's matches, compiled once for all sources."""
     from parsel import css2xpath
 
     return _compiled(css2xpath(css))
@@ -222,7 +223,7 @@ def _visible_text(element: Element) -> str:
 
 
 def _parsed(text: str) -> Element:
-    """The tree of all the text: where the parser would give up, nothing is read."""
+    """Return the tree of the whole text; if the parser would give up, nothing is read."""
     from lxml.etree import HTMLParser, fromstring  # pyright: ignore  lxml has no annotations
 
     # huge_tree is 2,048 levels instead of 256: pages forget to close what is inline
@@ -236,7 +237,7 @@ def _parsed(text: str) -> Element:
 
 
 def _checked_text(body: bytes, content_type: str | None) -> str:
-    """The page's text, if it is worth parsing and safe to."""
+    """Return the page's text, if it is safe to parse."""
     if len(body) > MAX_BYTES:
         raise Permanent(
             f"the page has {len(body)} bytes, more than {MAX_BYTES}; it is not read",
@@ -253,7 +254,7 @@ def _checked_text(body: bytes, content_type: str | None) -> str:
 
 
 def _cut_off(text: str) -> list[Problem]:
-    """A problem if the page opens `html` and never closes it: it may have been cut off."""
+    """Return a problem if the page opens `html` and never closes it: it may be cut off."""
     if not re.search(r"<html[\s>]", text, re.IGNORECASE) or re.search(
         r"</(?:html|body)\s*>", text, re.IGNORECASE
     ):

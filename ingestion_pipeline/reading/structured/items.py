@@ -1,4 +1,4 @@
-"""What the generic readers share: an item is fields as text, and at least one of them names it."""
+"""Types that the readers of items share: problems, readings, pages of items, saved bodies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ingestion_pipeline.tasks.errors import Permanent, WorkError
 
 Record = TypeVar("Record")
 
-# Of one listing; the largest real ones have some thousand. Readers stop behind the first that is
+# Of one feed; the largest real ones have some thousand. Readers stop after the first that is
 # too many, and `Reading` keeps no more.
 MAX_RECORDS = 50_000
 TOO_MANY = "too_many_records"
@@ -22,7 +22,7 @@ class Problem:
     """A part that could not be read; the rest of the body still counts.
 
     `hides_record` unless the part was a detail of a record that was read all the same; `code` names
-    those that are told apart by programs.
+    those that programs distinguish.
     """
 
     where: str
@@ -33,9 +33,9 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading(Generic[Record]):
-    """Every record the body states, in its order; `is_complete` if what it lacks is not there.
+    """Every record of the body, in its order; `is_complete` if a record it lacks does not exist.
 
-    `notes` are for people: how it was read, where that was not asked for.
+    `notes` are for people: how it was read, where the config did not say so.
     """
 
     records: Sequence[Record]
@@ -54,14 +54,14 @@ class Reading(Generic[Record]):
         object.__setattr__(self, "is_complete", False)
 
 
-MAX_PROBLEMS = 50  # as many as anyone reads; a wrong path makes one for every item
+MAX_PROBLEMS = 50  # enough for people; a wrong path makes one for every item
 
 Item = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemPage:
-    """The items of one page, what its links are relative to, and the page that follows it."""
+    """The items of one page, the base of its links, and the page that follows it."""
 
     reading: Reading[Item]
     base_url: str
@@ -69,27 +69,29 @@ class ItemPage:
 
 
 class ItemReader(Protocol):
-    """Reads the items of a page by paths or selectors that a source's config gives."""
+    """A reader of a page's items by paths or selectors of a source's config."""
 
     def read(self, body: bytes, *, url: str, content_type: str | None = None) -> ItemPage:
-        """Every item of the page that came from `url`, in its order; anything else raises."""
+        """Read every item of the page that came from `url`, in its order; anything else raises."""
         ...
 
     def next_url(self, body: bytes, *, url: str) -> str | None:
-        """The address of the page after this one, without the cost of reading its items."""
+        """Return the address of the following page, without the cost of reading its items."""
         ...
 
 
 def named_items(items: Sequence[Item], required: Sequence[str], *, cure: str) -> Reading[Item]:
-    """The items that have every required field, and a problem for each that has not.
+    """Return the items that have every required field, and a problem for each that has not.
 
     Raises:
-        Permanent: `no_fields`; not one item has them, so the fields are looked for in vain.
+        Permanent: `no_fields`; not one item has them, so the fields are wrong.
     """
-    kept = [item for item in items if all(name in item for name in required)]
-    if items and not kept:
-        wanted = ", ".join(required)
-        raise Permanent(f"none of {len(items)} items has {wanted}; {cure}", code="no_fields")
+    complete = [item for item in items if all(name in item for name in required)]
+    if items and not complete:
+        names_required = ", ".join(required)
+        raise Permanent(
+            f"none of {len(items)} items has {names_required}; {cure}", code="no_fields"
+        )
     lacking = [
         (position, [name for name in required if name not in item])
         for position, item in enumerate(items)
@@ -99,7 +101,7 @@ def named_items(items: Sequence[Item], required: Sequence[str], *, cure: str) ->
         for position, names in lacking
         if names
     ]
-    return Reading(records=kept, problems=problems[:MAX_PROBLEMS])
+    return Reading(records=complete, problems=problems[:MAX_PROBLEMS])
 
 
 SavedRecord = TypeVar("SavedRecord")
@@ -128,14 +130,17 @@ class SavedReading:
         read: Callable[[], Reading[SavedRecord]],
         as_dict: Callable[[SavedRecord], Mapping[str, Any]],
     ) -> SavedReading:
-        """What the reader says, or why it refused."""
+        """Return the reader's result, or why it refused."""
         try:
             reading = read()
         except WorkError as error:
             return cls(records=[], problems=[_problem("body", error.text, code=error.code)])
         return cls(
             records=[as_dict(record) for record in reading.records],
-            problems=[_problem(one.where, one.message, code=one.code) for one in reading.problems],
+            problems=[
+                _problem(problem.where, problem.message, code=problem.code)
+                for problem in reading.problems
+            ],
             notes=reading.notes,
         )
 

@@ -1,4 +1,4 @@
-"""JSON by paths that a source's config gives: `data.list`, `attributes.title`, `links[0].url`.
+"""Read JSON items by paths of a source's config: `data.list`, `attributes.title`, `links[0].url`.
 
 A path is keys with dots between them and positions in brackets; the empty path is the value itself.
 """
@@ -31,14 +31,14 @@ class BadJsonPath(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class JsonPath:
-    """A way from a JSON value to one inside it."""
+    """A path from a JSON value to one inside it."""
 
     text: str
     steps: tuple[Step, ...]
 
     @classmethod
     def of(cls, text: str) -> JsonPath:
-        """The path that the text writes.
+        """Parse the path.
 
         Raises:
             BadPath: it is not of the form `a.b[0].c`.
@@ -58,7 +58,7 @@ class JsonPath:
         return cls(text, tuple(steps))
 
     def follow(self, value: object) -> object:
-        """The value at the path's end; None where the path leads nowhere."""
+        """Return the value at the path's end; None if the path does not exist."""
         for step in self.steps:
             value = _inside(value, step)
         return value
@@ -66,7 +66,7 @@ class JsonPath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonReader:
-    """Where the items of a document are, and where in an item its fields: the first that is set."""
+    """Paths of the items, and of the fields in an item: the first that is set."""
 
     items: JsonPath
     fields: Mapping[str, Sequence[JsonPath]]
@@ -74,11 +74,11 @@ class JsonReader:
     next: JsonPath | None = None
 
     def read(self, body: bytes, *, url: str = "", content_type: str | None = None) -> ItemPage:
-        """Every item of the document; an empty list is an empty listing.
+        """Read every item of the document; an empty list is an empty feed.
 
         Raises:
             Permanent: `not_json`, `no_items` or `no_fields`; paths and document do not fit.
-            Transient: `truncated`; half a document is not believed.
+            Transient: `truncated`; half a document is not accepted.
         """
         document = read_document(body, content_type)
         values = self._values(document)
@@ -88,7 +88,7 @@ class JsonReader:
         return ItemPage(reading=reading, base_url=url, next_url=self._next_url(document, url))
 
     def next_url(self, body: bytes, *, url: str) -> str | None:
-        """The address at the path `next`; None if it is null, absent or no web address."""
+        """Return the address at the path `next`; None if it is null, absent or no web address."""
         return self._next_url(read_document(body, None), url) if self.next else None
 
     def _next_url(self, document: object, url: str) -> str | None:
@@ -106,11 +106,11 @@ class JsonReader:
         )
 
     def _item(self, value: object) -> Item:
-        found = {
+        values = {
             name: next(filter(None, (_text(path.follow(value)) for path in paths)), None)
             for name, paths in self.fields.items()
         }
-        return {name: text for name, text in found.items() if text is not None}
+        return {name: text for name, text in values.items() if text is not None}
 
 
 def _inside(value: object, step: Step) -> object:
@@ -121,11 +121,11 @@ def _inside(value: object, step: Step) -> object:
 
 
 def read_document(body: bytes, content_type: str | None) -> object:
-    """The document, its numbers as they are written: 1.10 stays 1.10.
+    """Parse the document, with numbers as they are written: 1.10 stays 1.10.
 
     Raises:
         Permanent: `not_json`; it is something else, or nested beyond reason.
-        Transient: `truncated`; half a document is not believed.
+        Transient: `truncated`; half a document is not accepted.
     """
     text = decode(body, content_type).lstrip("\ufeff")
     try:
@@ -146,7 +146,7 @@ def read_document(body: bytes, content_type: str | None) -> object:
 
 
 def _is_cut_off(text: str, error: json.JSONDecodeError) -> bool:
-    """Whether the text is the beginning of JSON, and wrong only in that it ends."""
+    """Return whether the text is the beginning of JSON, and wrong only in that it ends."""
     if not text:
         return True
     is_json = text[0] in "{[" and not error.msg.startswith("Extra data")
@@ -162,7 +162,7 @@ def _text(value: object) -> str | None:
 
 
 def _shape(value: object) -> str:
-    """What a value is, for people who look for the right path."""
+    """Return a description of a value, for people who look for the right path."""
     if isinstance(value, dict):
         keys = [key[:40] for key in list(cast("dict[str, object]", value))[:MAX_KEYS_SHOWN]]
         return f"the keys {keys}"

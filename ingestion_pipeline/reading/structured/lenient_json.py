@@ -1,6 +1,6 @@
-"""JSON as pages ship it: in comments, with trailing commas, half of it JavaScript, or cut off.
+"""Lenient JSON as pages ship it: in comments, with trailing commas, half JavaScript, or cut off.
 
-What is JSON is read as JSON; the rest by a reader that forgives, within caps on size and depth.
+Valid JSON is read as JSON; the rest by a lenient parser, within caps on size and depth.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class BadJson(ValueError):
 
 
 def read_json(text: str) -> object:
-    """The value that the text holds, forgiven what pages get wrong.
+    """Parse the value of the text, tolerating what pages get wrong.
 
     Raises:
         BadJson: it is no JSON, too long or too deep.
@@ -67,7 +67,7 @@ def _without_tail(text: str) -> str:
 
 
 def read_value(text: str, position: int) -> tuple[object, int]:
-    """The value that begins at the position, and where it ends; for JSON inside a script.
+    """Parse the value at the position; return it and where it ends; for JSON inside a script.
 
     Raises:
         BadJson: there is none.
@@ -84,11 +84,11 @@ def read_value(text: str, position: int) -> tuple[object, int]:
 
 
 def _nothing(_word: str) -> None:
-    """NaN and Infinity are no values."""
+    """Return None: NaN and Infinity are no values."""
 
 
 def _number(text: str) -> float | None:
-    """Its value; a number of more digits than Python reads is none."""
+    """Return the value; a number of more digits than Python reads is none."""
     try:
         return int(text) if text.lstrip("+-").isdecimal() else float(text)
     except ValueError:
@@ -96,7 +96,7 @@ def _number(text: str) -> float | None:
 
 
 class _Forgiving:
-    """Reads JSON, JSON5 and plain data of JavaScript; an end that is missing is taken as there."""
+    """A parser of JSON, JSON5 and plain JavaScript data; a missing end is tolerated."""
 
     def __init__(self, text: str, position: int) -> None:
         self._text = text
@@ -116,14 +116,14 @@ class _Forgiving:
                 return self._word()
 
     def _next(self) -> str:
-        """The next sign that means something; empty at the end."""
+        """Return the next significant character; empty at the end."""
         blank = _BLANKS.match(self._text, self.position)
         self.position = blank.end() if blank else self.position
         return self._text[self.position : self.position + 1]
 
     def _object(self, depth: int) -> dict[str, object]:
         self.position += 1
-        found: dict[str, object] = {}
+        members: dict[str, object] = {}
         while (sign := self._next()) not in {"}", ""}:
             if sign == ",":
                 self.position += 1
@@ -134,20 +134,20 @@ class _Forgiving:
                     break
                 raise self._broken("a colon")
             self.position += 1
-            found[key] = self.value(depth + 1)
+            members[key] = self.value(depth + 1)
         self.position += 1
-        return found
+        return members
 
     def _array(self, depth: int) -> list[object]:
         self.position += 1
-        found: list[object] = []
+        elements: list[object] = []
         while (sign := self._next()) not in {"]", ""}:
             if sign == ",":
                 self.position += 1
                 continue
-            found.append(self.value(depth + 1))
+            elements.append(self.value(depth + 1))
         self.position += 1
-        return found
+        return elements
 
     def _key(self) -> str:
         word = _WORD.match(self._text, self.position) or _NUMBER.match(self._text, self.position)
@@ -157,22 +157,22 @@ class _Forgiving:
         return word[0]
 
     def _string(self, quote: str) -> str:
-        pieces: list[str] = []
+        parts: list[str] = []
         self.position += 1
         while self.position < len(self._text):
             plain = _PLAIN[quote].match(self._text, self.position)
             if plain is not None:
-                pieces.append(plain[0])
+                parts.append(plain[0])
                 self.position = plain.end()
             if self._text[self.position : self.position + 1] == "\\":
-                pieces.append(self._escaped())
+                parts.append(self._escaped())
                 continue
             self.position += 1
             # A quote in the middle of a sentence was meant as one: nobody escaped it.
             if quote != '"' or _AFTER_STRING.match(self._text, self.position):
                 break
-            pieces.append(quote)
-        return "".join(pieces)
+            parts.append(quote)
+        return "".join(parts)
 
     def _escaped(self) -> str:
         sign = self._text[self.position + 1 : self.position + 2]
@@ -193,6 +193,6 @@ class _Forgiving:
         self.position = word.end()
         return _WORDS[word[0]]
 
-    def _broken(self, wanted: str) -> BadJson:
+    def _broken(self, expected: str) -> BadJson:
         there = self._text[self.position : self.position + 20]
-        return BadJson(f"at character {self.position} {wanted} was expected, not {there!r}")
+        return BadJson(f"at character {self.position} {expected} was expected, not {there!r}")

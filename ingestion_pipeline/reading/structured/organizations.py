@@ -1,7 +1,7 @@
-"""What one schema.org/Organization states of itself, as text: name, place, trade, size, year.
+"""Facts about organizations: what a page and its schema.org data state: name, place, size, year.
 
-The values may be texts, numbers, lists or things of their own; what is not stated is None. Which
-organization a page is of, and what a fact is worth, is decided by who asks.
+The values may be texts, numbers, lists or nested things; what is not stated is None. The caller
+decides which organization a page belongs to, and what a fact is worth.
 """
 
 from __future__ import annotations
@@ -91,46 +91,48 @@ def is_profile(url: str) -> bool:
 
 
 def stated_name(thing: Thing) -> str | None:
-    """What it is called; a name has a letter or a digit."""
+    """Return its name; a name has a letter or a digit."""
     return _named(thing.get("name"))
 
 
 def stated_legal_name(thing: Thing) -> str | None:
-    """What it is called before the law."""
+    """Return its legal name."""
     return _named(thing.get("legalName"))
 
 
 def stated_description(thing: Thing) -> str | None:
-    """What it says of itself, as it is written, which may be markup."""
-    said = thing.get("description")
-    said = _inside(said).get("@value", said)
-    return said if isinstance(said, str) and said.strip() else None
+    """Return its description as written, which may be markup."""
+    description = thing.get("description")
+    description = _inside(description).get("@value", description)
+    return description if isinstance(description, str) and description.strip() else None
 
 
 def stated_industry(thing: Thing) -> str | None:
-    """Its industry in words."""
+    """Return its industry in words."""
     return stated_text(thing.get("industry"))
 
 
 def trade_of(thing: Thing) -> str | None:
-    """Its trade, if its type names one: `RealEstateAgent` is "Real Estate Agent"."""
+    """Return its trade, if its type names one: `RealEstateAgent` is "Real Estate Agent"."""
     types = types_of(thing) & set(TRADE_TYPES)
     return _WORD_STARTS.sub(" ", sorted(types)[0]) if types else None
 
 
 def stated_seat(thing: Thing) -> str | None:
-    """Where it is."""
+    """Return its location."""
     return place_of(thing.get("address")) or place_of(thing.get("location"))
 
 
 def stated_places(thing: Thing) -> list[str]:
-    """Where it and its parts are."""
+    """Return its locations and those of its parts."""
     names = ("address", "location", "subOrganization", "department")
-    return [place for name in names for one in listed(thing.get(name)) if (place := place_of(one))]
+    return [
+        place for name in names for value in listed(thing.get(name)) if (place := place_of(value))
+    ]
 
 
 def place_of(address: object) -> str | None:
-    """A town with its region and country, as one line; of several the first."""
+    """Return a town with its region and country, as one line; of several the first."""
     if isinstance(address, list):
         return next(filter(None, map(place_of, cast("list[object]", address))), None)
     if isinstance(address, str):
@@ -143,32 +145,32 @@ def place_of(address: object) -> str | None:
 
 
 def address_line(text: str | None) -> str | None:
-    """An address of several lines as one."""
+    """Return an address of several lines as one."""
     line = ", ".join(part.strip(" ,") for part in (text or "").splitlines() if part.strip(" ,"))
     return line[:MAX_CHARACTERS] or None
 
 
 def stated_head_count(thing: Thing) -> str | None:
-    """How many work there: a number, a range such as `51-200` or `500+`, or words."""
+    """Return the number of employees: a number, a range such as `51-200` or `500+`, or words."""
     for value in listed(thing.get("numberOfEmployees")):
         inside = _inside(value)
         low, high = stated_text(inside.get("minValue")), stated_text(inside.get("maxValue"))
-        said = stated_text(inside.get("value")) if inside else stated_text(value)
-        if said is None and (low or high):
-            said = f"{low or 1}-{high}" if high else f"{low}+"
-        if said is not None:
-            return said
+        head_count = stated_text(inside.get("value")) if inside else stated_text(value)
+        if head_count is None and (low or high):
+            head_count = f"{low or 1}-{high}" if high else f"{low}+"
+        if head_count is not None:
+            return head_count
     return None
 
 
 def founding_year(thing: Thing) -> int | None:
-    """The year in which it was founded."""
-    found = _YEAR.search(stated_text(thing.get("foundingDate")) or "")
-    return int(found[1]) if found else None
+    """Return the year in which it was founded."""
+    match = _YEAR.search(stated_text(thing.get("foundingDate")) or "")
+    return int(match[1]) if match else None
 
 
 def stated_text(value: object) -> str | None:
-    """Text or number as one line; of a list the first, of a thing its value or its name."""
+    """Return text or number as one line; of a list the first, of a thing its value or name."""
     if isinstance(value, list):
         return next(filter(None, map(stated_text, cast("list[object]", value))), None)
     if isinstance(value, Mapping):
@@ -176,12 +178,12 @@ def stated_text(value: object) -> str | None:
         return stated_text(inside.get("@value")) or stated_text(inside.get("name"))
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = _written(value)
-    found = clean_text(without_references(value)) if isinstance(value, str) else None
-    return found[:MAX_CHARACTERS] if found else None
+    text = clean_text(without_references(value)) if isinstance(value, str) else None
+    return text[:MAX_CHARACTERS] if text else None
 
 
 def listed(value: object) -> list[object]:
-    """The values of a list, or the one that stands there alone."""
+    """Return the values of a list, or the single value as a list."""
     return cast("list[object]", value) if isinstance(value, list) else [value]
 
 
@@ -193,8 +195,8 @@ def _written(number: float) -> str | None:
 
 
 def _named(value: object) -> str | None:
-    found = stated_text(value)
-    return found if found and any(one.isalnum() for one in found) else None
+    name = stated_text(value)
+    return name if name and any(character.isalnum() for character in name) else None
 
 
 def _inside(value: object) -> Mapping[str, object]:
@@ -226,7 +228,7 @@ _AFTER_COPYRIGHT = re.compile(
 
 
 class Stated(StrEnum):
-    """Where a fact was stated, the most believable first."""
+    """Where a fact was stated, the most trustworthy first."""
 
     JSON_LD = "json_ld"
     MICRODATA = "microdata"
@@ -237,7 +239,7 @@ class Stated(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrganizationFacts:
-    """What one page states; `stated` says where, by the field's name."""
+    """The facts of one page; `stated` says where, by the field's name."""
 
     name: str | None = None
     legal_name: str | None = None
@@ -256,7 +258,7 @@ class OrganizationFacts:
 
 
 def organization_facts(html: str) -> OrganizationFacts:
-    """Everything the page says of its organization.
+    """Return everything the page states about its organization.
 
     Raises:
         Permanent: the page is a bomb (see `parse_html`).
@@ -295,7 +297,7 @@ def organization_facts(html: str) -> OrganizationFacts:
 
 
 class _Gathered:
-    """The first of each fact that was found, and where."""
+    """The first value of each fact, and where it was stated."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
@@ -322,36 +324,36 @@ class _Gathered:
         self.take("industry", stated_industry(thing) or trade_of(thing), place)
         self.take_keywords(_texts(thing.get("knowsAbout")) or _keywords(thing), place)
         self.other_names += _texts(thing.get("alternateName"))
-        self.same_as += [one for one in _texts(thing.get("sameAs")) if "://" in one]
+        self.same_as += [link for link in _texts(thing.get("sameAs")) if "://" in link]
 
     def texts(self) -> dict[str, str]:
         return self._texts
 
 
 def title_parts(title: str | None) -> tuple[str, ...]:
-    """A title taken apart where titles put a site's name: `Acme | Tools` is two parts."""
+    """Split a title where titles put a site's name: `Acme | Tools` is two parts."""
     parts = (part.strip() for part in _TITLE_PARTS.split(title or ""))
     return tuple(part[:MAX_NAME_CHARACTERS] for part in parts if part)
 
 
 def copyright_name(text: str) -> str | None:
-    """Who says at the foot of the page that it is theirs."""
-    found = list(_COPYRIGHT.finditer(text[-_FOOT:]))
-    if not found:
+    """Return the name in the copyright notice at the foot of the page."""
+    matches = list(_COPYRIGHT.finditer(text[-_FOOT:]))
+    if not matches:
         return None
-    said = _AFTER_COPYRIGHT.sub("", found[-1][1]).strip(" .,;:-–—")
-    return said if any(one.isalpha() for one in said) else None
+    name = _AFTER_COPYRIGHT.sub("", matches[-1][1]).strip(" .,;:-–—")
+    return name if any(character.isalpha() for character in name) else None
 
 
 def _organizations(embedded: EmbeddedData) -> Iterator[tuple[Thing, Stated]]:
-    """The organizations that the page is of, before those that it only mentions."""
-    wanted = {*ORGANIZATION_TYPES, "Brand"}
+    """Yield the organizations that the page belongs to, before those that it only mentions."""
+    accepted_types = {*ORGANIZATION_TYPES, "Brand"}
     for things, place in (
         (embedded.json_ld, Stated.JSON_LD),
         (embedded.microdata, Stated.MICRODATA),
     ):
-        found = [thing for thing in _outer(things) if types_of(thing) & wanted]
-        yield from ((thing, place) for thing in sorted(found, key=_is_vague))
+        organizations = [thing for thing in _outer(things) if types_of(thing) & accepted_types]
+        yield from ((thing, place) for thing in sorted(organizations, key=_is_vague))
     for site in embedded.things("WebSite", "WebPage"):
         publisher = site.get("publisher")
         if isinstance(publisher, Mapping):
@@ -359,13 +361,15 @@ def _organizations(embedded: EmbeddedData) -> Iterator[tuple[Thing, Stated]]:
 
 
 def _outer(things: Iterable[Thing]) -> Iterator[Thing]:
-    """The things of the page, and those of its graph; what is inside an article is another's."""
+    """Yield the things of the page and of its graph; those inside an article belong to others."""
     for thing in things:
         yield thing
         graph = thing.get("@graph")
         if isinstance(graph, list):
             yield from (
-                cast("Thing", one) for one in cast("list[object]", graph) if isinstance(one, dict)
+                cast("Thing", node)
+                for node in cast("list[object]", graph)
+                if isinstance(node, dict)
             )
 
 
@@ -375,10 +379,10 @@ def _is_vague(thing: Thing) -> bool:
 
 def _take_meta(gathered: _Gathered, embedded: EmbeddedData) -> None:
     names = ("og:site_name", "application-name", "apple-mobile-web-app-title")
-    said = stated_name({"name": embedded.meta_content(*names)})
-    gathered.take("name", said, Stated.META)
-    told = embedded.meta_content("description", "Description", "og:description")
-    gathered.take("description", _description(told), Stated.META)
+    name = stated_name({"name": embedded.meta_content(*names)})
+    gathered.take("name", name, Stated.META)
+    description = embedded.meta_content("description", "Description", "og:description")
+    gathered.take("description", _description(description), Stated.META)
     place = embedded.meta_content("geo.placename", "og:locality", "business:contact_data:locality")
     gathered.take("location", stated_text(place), Stated.META)
     trade = embedded.meta_content("category", "classification", "industry")
@@ -388,19 +392,19 @@ def _take_meta(gathered: _Gathered, embedded: EmbeddedData) -> None:
 
 
 def _keywords(thing: Thing) -> list[str]:
-    said = thing.get("keywords")
-    return stated_keywords(said) if isinstance(said, str) else _texts(said)
+    keywords = thing.get("keywords")
+    return stated_keywords(keywords) if isinstance(keywords, str) else _texts(keywords)
 
 
 def _description(value: object) -> str | None:
-    found = clean_text(value) if isinstance(value, str) else None
-    if not found or len(found) < _LEAST_DESCRIPTION:
+    text = clean_text(value) if isinstance(value, str) else None
+    if not text or len(text) < _LEAST_DESCRIPTION:
         return None
-    return found[:MAX_DESCRIPTION_CHARACTERS]
+    return text[:MAX_DESCRIPTION_CHARACTERS]
 
 
 def _texts(value: object) -> list[str]:
-    return [found for one in listed(value) if (found := stated_text(one))][:MAX_LINKS]
+    return [text for item in listed(value) if (text := stated_text(item))][:MAX_LINKS]
 
 
 def _first_paragraph(tree: LexborHTMLParser) -> str | None:

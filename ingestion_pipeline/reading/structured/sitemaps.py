@@ -1,7 +1,7 @@
-"""Sitemaps: the pages a site names itself, with the time of their last change.
+"""Sitemaps, and small XML documents: the pages a site lists, with the time of their last change.
 
-Read by patterns, not by an XML parser: a sitemap needs none, and what it does not need cannot be
-attacked. A document type is refused all the same.
+Sitemaps are read by patterns, not by an XML parser: a sitemap needs none, and what is not used
+cannot be attacked. A document type is refused all the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_ENTRIES = 50_000  # sitemaps.org, protocol
 MAX_INDEX_DEPTH = 2  # the protocol allows one index over sitemaps; some sites nest one more
 MAX_MEMBERS = 1_000  # of a gzip file; tools that write many make one of each 64 kB or more
 
-_PIECE_BYTES = 65_536
+_CHUNK_BYTES = 65_536
 _GZIP = b"\x1f\x8b"
 _PROLOG = re.compile(r"\s*<(?:(\?)|(!--)|(!)|(?:([\w.-]+):)?([\w.-]+))")
 _ASIDE = re.compile(r"<!(?:--|\[CDATA\[)")
@@ -41,14 +41,14 @@ class SitemapEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sitemap:
-    """What a sitemap lists; of an index, the sitemaps that are to be read next."""
+    """The entries of a sitemap; of an index, the sitemaps to read next."""
 
     is_index: bool
     entries: tuple[SitemapEntry, ...]
     problems: tuple[Problem, ...] = ()
 
     def changed_since(self, moment: datetime) -> tuple[SitemapEntry, ...]:
-        """The entries that may be new since then: changed later, or without a word of when."""
+        """Return the entries that may be new since then: changed later, or without a date."""
         return tuple(
             entry
             for entry in self.entries
@@ -59,7 +59,7 @@ class Sitemap:
 def read_sitemap(
     body: bytes, *, url: str, content_type: str | None = None, depth: int = 0
 ) -> Sitemap:
-    """The sitemap at `url`, plain or gzipped; `depth` is how many indexes led to it.
+    """Read the sitemap at `url`, plain or gzipped; `depth` is how many indexes led to it.
 
     Raises:
         Permanent: `not_a_sitemap`, `xml_entity`, `too_large`, `decompression_bomb` or
@@ -87,7 +87,7 @@ def read_sitemap(
 
 
 def _inflated(body: bytes) -> bytes:
-    """All members of the gzip file, one after the other; what follows the last is left out."""
+    """Return all members of the gzip file, joined; what follows the last is dropped."""
     whole = b""
     for _ in range(MAX_MEMBERS):
         member, body = _member(body, room=MAX_BYTES - len(whole))
@@ -100,19 +100,19 @@ def _inflated(body: bytes) -> bytes:
 
 
 def _member(body: bytes, *, room: int) -> tuple[bytes, bytes]:
-    """What the first member inflates to, and what follows it."""
+    """Return the inflated first member, and what follows it."""
     inflate = zlib.decompressobj(31)
     whole = bytearray()
     try:
-        piece = inflate.decompress(body, _PIECE_BYTES)
-        while piece:
-            whole += piece
+        chunk = inflate.decompress(body, _CHUNK_BYTES)
+        while chunk:
+            whole += chunk
             if len(whole) > room:
                 raise Permanent(
                     f"the sitemap inflates to more than {MAX_BYTES} bytes",
                     code="decompression_bomb",
                 )
-            piece = inflate.decompress(inflate.unconsumed_tail, _PIECE_BYTES)
+            chunk = inflate.decompress(inflate.unconsumed_tail, _CHUNK_BYTES)
     except zlib.error as error:
         raise Permanent(
             f"the sitemap is no gzip after all: {error}", code="not_a_sitemap"
@@ -123,10 +123,10 @@ def _member(body: bytes, *, room: int) -> tuple[bytes, bytes]:
 
 
 def _root(text: str) -> tuple[str, str] | None:
-    """Prefix and name of the root element; None if the text is no markup."""
+    """Return prefix and name of the root element; None if the text is no markup."""
     position = 0
-    while found := _PROLOG.match(text, position):
-        declaration, _, refused, prefix, name = found.groups()
+    while match := _PROLOG.match(text, position):
+        declaration, _, refused, prefix, name = match.groups()
         if refused:
             raise Permanent(
                 "the sitemap declares a document type or an entity, which none needs and attacks"
@@ -136,7 +136,7 @@ def _root(text: str) -> tuple[str, str] | None:
         if name:
             return f"{prefix}:" if prefix else "", name.lower()
         end = "?>" if declaration else "-->"
-        close = text.find(end, found.end())
+        close = text.find(end, match.end())
         position = len(text) if close < 0 else close + len(end)
     if text.lstrip()[:1] == "<":
         raise _not_a_sitemap("markup that breaks off")
@@ -144,17 +144,17 @@ def _root(text: str) -> tuple[str, str] | None:
 
 
 def _without_comments(text: str) -> str:
-    """The markup alone; a comment that is never closed is all of the rest, as for any parser."""
-    kept: list[str] = []
+    """Remove comments; one that is never closed extends to the end, as for any parser."""
+    parts: list[str] = []
     copied = position = 0
-    while found := _ASIDE.search(text, position):
-        is_comment = found[0] == "<!--"
-        close = text.find("-->" if is_comment else "]]>", found.end())
+    while match := _ASIDE.search(text, position):
+        is_comment = match[0] == "<!--"
+        close = text.find("-->" if is_comment else "]]>", match.end())
         position = len(text) if close < 0 else close + len("-->")
         if is_comment:
-            kept.append(text[copied : found.start()])
+            parts.append(text[copied : match.start()])
             copied = position
-    return "".join([*kept, text[copied:]])
+    return "".join([*parts, text[copied:]])
 
 
 def _read(text: str, prefix: str, url: str, *, is_index: bool) -> Sitemap:
@@ -164,10 +164,10 @@ def _read(text: str, prefix: str, url: str, *, is_index: bool) -> Sitemap:
     entries: dict[str, SitemapEntry] = {}
     problems: list[Problem] = []
     for block in _blocks(text, re.compile(rf"</{mark}{item}\s*>", re.IGNORECASE)):
-        if (found := loc.search(block)) is None:
+        if (location := loc.search(block)) is None:
             problems.append(Problem(where=f"<{item}>", message="it has no <loc>"))
             continue
-        stated = unescape(found[1] or found[2] or "").strip()
+        stated = unescape(location[1] or location[2] or "").strip()
         if (address := linked_page(url, stated)) is None:
             problems.append(Problem(where=f"<{item}>", message=f"{stated[:200]!r} is no address"))
             continue
@@ -191,27 +191,29 @@ def _field(mark: str, name: str) -> re.Pattern[str]:
 
 
 def _blocks(text: str, end: re.Pattern[str]) -> Iterator[str]:
-    """What stands before each end tag: one entry each; what follows the last is none."""
+    """Yield what precedes each end tag: one entry each; what follows the last is none."""
     position = 0
-    for found in end.finditer(text):
-        yield text[position : found.start()]
-        position = found.end()
+    for match in end.finditer(text):
+        yield text[position : match.start()]
+        position = match.end()
 
 
 def _plain(text: str, url: str) -> Sitemap:
-    """A sitemap in plain text: one address in each line, and nothing else."""
+    """Read a sitemap in plain text: one address in each line, and nothing else."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines or not all(line.startswith(("http://", "https://")) for line in lines):
         raise _not_a_sitemap(
             "an empty body" if not lines else f"text that begins {lines[0][:60]!r}"
         )
-    found = dict.fromkeys(filter(None, (linked_page(url, line) for line in lines[:MAX_ENTRIES])))
-    entries = tuple(SitemapEntry(url=address, last_modified=None) for address in found)
+    addresses = dict.fromkeys(
+        filter(None, (linked_page(url, line) for line in lines[:MAX_ENTRIES]))
+    )
+    entries = tuple(SitemapEntry(url=address, last_modified=None) for address in addresses)
     return Sitemap(is_index=False, entries=entries)
 
 
 def _moment(stated: str) -> datetime | None:
-    """A W3C date: a year, a month, a day or a moment; None if it is none."""
+    """Parse a W3C date: a year, a month, a day or a moment; None if it is none."""
     try:
         if short := _DAY.fullmatch(stated):
             return datetime(int(short[1]), int(short[2] or 1), 1, tzinfo=UTC)
@@ -221,9 +223,10 @@ def _moment(stated: str) -> datetime | None:
         return None
 
 
-def _not_a_sitemap(found: str) -> Permanent:
+def _not_a_sitemap(content: str) -> Permanent:
     return Permanent(
-        f"not a sitemap but {found}; robots.txt names the sitemaps of a site", code="not_a_sitemap"
+        f"not a sitemap but {content}; robots.txt names the sitemaps of a site",
+        code="not_a_sitemap",
     )
 
 
@@ -252,21 +255,21 @@ class XmlElement:
     attributes: dict[str, str] = field(default_factory=dict[str, str])
 
     def each(self, name: str) -> Iterator[XmlElement]:
-        """The children of that name."""
+        """Return the children of that name."""
         return (child for child in self.children if child.name == name)
 
     def text_of(self, name: str) -> str | None:
-        """The text of the first child of that name that has any."""
+        """Return the text of the first child of that name that has any."""
         texts = (child.text.strip() for child in self.each(name))
         return next(filter(None, texts), None)
 
 
 def read_xml(body: bytes, content_type: str | None = None) -> XmlElement:
-    """The root element of the document.
+    """Return the root element of the document.
 
     Raises:
         Permanent: `not_xml`, `xml_entity` or `too_deep`; the same body can never be read.
-        Transient: `truncated`; half a document is not believed.
+        Transient: `truncated`; half a document is not accepted.
     """
     text = decode(body, content_type).lstrip("\ufeff \t\r\n")
     tree = _Tree()
@@ -289,7 +292,7 @@ def read_xml(body: bytes, content_type: str | None = None) -> XmlElement:
 
 
 class _Tree:
-    """Grows while the parser reports elements."""
+    """A tree under construction, fed by the parser's events."""
 
     def __init__(self) -> None:
         self.root: XmlElement | None = None
@@ -322,8 +325,8 @@ class _Tree:
         self._open.append((element, []))
 
     def _end(self, _name: str) -> None:
-        element, pieces = self._open.pop()
-        element.text = "".join(pieces)
+        element, parts = self._open.pop()
+        element.text = "".join(parts)
 
     def _text(self, text: str) -> None:
         self._open[-1][1].append(text)

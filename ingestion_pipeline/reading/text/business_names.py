@@ -1,7 +1,7 @@
-"""What a business is called: without the article before its name and its legal form after it.
+"""Business names without the article before them and the legal form after them.
 
 Legal forms of some fifty countries, written with and without their dots, before the name where the
-language puts them there. What is left is never empty: a name that is nothing else stays whole.
+language puts them there. The result is never empty: a name that is nothing else stays whole.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ def _alternatives(forms: str) -> str:
 
 
 def _spelling(form: str) -> str:
-    """The form with its dots written or left out, and blanks where there are some or none."""
-    found = "".join(_piece(character) for character in form)
-    return found if form.endswith((".", ")")) else found + r"\.?"
+    """Return a pattern of the form, with dots and blanks optional."""
+    pattern = "".join(_character_pattern(character) for character in form)
+    return pattern if form.endswith((".", ")")) else pattern + r"\.?"
 
 
-def _piece(character: str) -> str:
+def _character_pattern(character: str) -> str:
     if character == ".":
         return r"\.?\s?"
     return r"\s*" if character == " " else re.escape(character)
@@ -83,13 +83,13 @@ _AROUND_NAME = re.compile(rf"^(?:{_CJK})\s*+|(?:(?<!\s)\s++)?+(?:{_CJK})$")
 
 
 def bare_name(name: str, *, language: str | None = None) -> str:
-    """The name as people say it: no legal form, no article of English or of `language`."""
+    """Return the name as people say it: no legal form, no article of English or of `language`."""
     whole = _trimmed(unicodedata.normalize("NFC", name))[:MAX_NAME_CHARACTERS]
     return without_legal_form(_without_article(whole, language))
 
 
 def without_legal_form(name: str) -> str:
-    """The name without what the law adds to it, before or behind; an article stays."""
+    """Return the name without its legal form, before or behind; an article stays."""
     while (shorter := _without_form(name)) != name:
         name = shorter
     return name
@@ -104,7 +104,7 @@ def _without_form(name: str) -> str:
 
 
 def _is_part(pattern: re.Pattern[str], name: str, left: str) -> bool:
-    """Whether what looks like a form belongs to the name: Pizza Company, As Good As New."""
+    """Return whether what looks like a form belongs to the name: Pizza Company, As Good As New."""
     if pattern is _BEFORE_NAME:
         return name.startswith(("As ", "as "))
     is_one_word = len(left.split()) < _LEAST_LEFT and "," not in name
@@ -120,7 +120,7 @@ def _without_article(name: str, language: str | None) -> str:
 
 
 def _trimmed(name: str) -> str:
-    """Blanks reduced to one; quotes around the whole, and signs at its ends, left out."""
-    found = " ".join(name.split()).strip(" ,;:|–—-®™©")
-    inner = found.strip(_QUOTES)
-    return inner if inner and (found[0] in _QUOTES) == (found[-1] in _QUOTES) else found
+    """Return the name with single blanks, without surrounding quotes and punctuation."""
+    trimmed = " ".join(name.split()).strip(" ,;:|–—-®™©")
+    inner = trimmed.strip(_QUOTES)
+    return inner if inner and (trimmed[0] in _QUOTES) == (trimmed[-1] in _QUOTES) else trimmed

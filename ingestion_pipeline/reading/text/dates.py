@@ -1,7 +1,7 @@
-"""Dates as pages write them: ISO, seconds or milliseconds since 1970, or words of many languages.
+"""Parse dates as pages write them: ISO, Unix seconds or milliseconds, or words in many languages.
 
 The forms that most pages use are read here, in microseconds; dateparser, which needs milliseconds,
-is asked for the rest.
+reads the rest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 MAX_CHARACTERS = 100  # the longest date that people write has 40
-MAX_UNREAD = 20  # of one page; then the field holds something else, and is worth no more time
+MAX_UNREAD = 20  # of one page; beyond that the field holds something else
 MAX_AHEAD = timedelta(days=1)  # clocks and time zones differ by no more
 FIRST_YEAR = 1900  # earlier ones are the zero of somebody's database
 
@@ -44,7 +44,7 @@ _BASE = datetime(2000, 6, 15, 12, 30, 30, 718_281)  # noqa: DTZ001  dateparser's
 
 
 class DateReader:
-    """Reads the dates of one page or list: each text once, and a hopeless field not to its end."""
+    """Reads the dates of one page or list: each text once, and few texts that are no dates."""
 
     def __init__(self, *, now: datetime | None, day_first: bool = False) -> None:
         self._now = now
@@ -53,33 +53,33 @@ class DateReader:
         self._unread_count = 0
 
     def read(self, text: str) -> datetime | None:
-        """What `read_date` says; after many texts that are no dates only the plain forms are."""
+        """Return `read_date`; after many texts that are no dates only plain forms are tried."""
         if text not in self._known:
             in_words = self._unread_count < MAX_UNREAD
-            found = read_date(text, now=self._now, day_first=self._day_first, in_words=in_words)
-            self._known[text] = found
-            self._unread_count += found is None
+            moment = read_date(text, now=self._now, day_first=self._day_first, in_words=in_words)
+            self._known[text] = moment
+            self._unread_count += moment is None
         return self._known[text]
 
 
 def read_date(
     text: str, *, now: datetime | None, day_first: bool = False, in_words: bool = True
 ) -> datetime | None:
-    """The moment in UTC; None if it cannot be told, lies in the future, or needs an absent `now`.
+    """Return the moment in UTC; None if unreadable, in the future, or relative without `now`.
 
-    A relative date is cut to its unit ("2 days ago" is a day), so that a later look says the same.
-    02/10/2014 is in February unless `day_first`.
+    A relative date is cut to its unit ("2 days ago" is a day), so that a later fetch gives the
+    same. 02/10/2014 is in February unless `day_first`.
     """
     text = " ".join(text[:MAX_CHARACTERS].split())
     try:
-        found = _plain(text, day_first=day_first) or _relative(text.lower(), now)
-        if found is None and in_words and _SOME_DATE.search(text):
-            found = _in_words(text, now)
+        moment = _plain(text, day_first=day_first) or _relative(text.lower(), now)
+        if moment is None and in_words and _SOME_DATE.search(text):
+            moment = _in_words(text, now)
     except (ValueError, OverflowError, OSError):
         return None
-    if found is None or found.year < FIRST_YEAR or (now and found > now + MAX_AHEAD):
+    if moment is None or moment.year < FIRST_YEAR or (now and moment > now + MAX_AHEAD):
         return None
-    return found
+    return moment
 
 
 def _plain(text: str, *, day_first: bool) -> datetime | None:
@@ -102,26 +102,28 @@ def _epoch(text: str) -> datetime | None:
 
 
 def _numbers(text: str, *, day_first: bool) -> datetime | None:
-    if found := _YEAR_FIRST.fullmatch(text):
-        return datetime(int(found[1]), int(found[3]), int(found[4]), tzinfo=UTC)
-    if not (found := _YEAR_LAST.fullmatch(text)):
+    if match := _YEAR_FIRST.fullmatch(text):
+        return datetime(int(match[1]), int(match[3]), int(match[4]), tzinfo=UTC)
+    if not (match := _YEAR_LAST.fullmatch(text)):
         return None
-    first, second = int(found[1]), int(found[3])
+    first, second = int(match[1]), int(match[3])
     # only a slash may stand between month and day in that order, and no year has a month 13
-    is_day_first = day_first or found[2] != "/" or first > len(_MONTHS)
+    is_day_first = day_first or match[2] != "/" or first > len(_MONTHS)
     month, day = (second, first) if is_day_first else (first, second)
-    return datetime(int(found[4]), month, day, tzinfo=UTC)
+    return datetime(int(match[4]), month, day, tzinfo=UTC)
 
 
 def _english(text: str) -> datetime | None:
     text = text.lower()
-    if found := _MONTH_FIRST.fullmatch(text):
-        name, day, year = found.groups()
-    elif found := _DAY_FIRST.fullmatch(text):
-        day, name, year = found.groups()
+    if match := _MONTH_FIRST.fullmatch(text):
+        name, day, year = match.groups()
+    elif match := _DAY_FIRST.fullmatch(text):
+        day, name, year = match.groups()
     else:
         return None
-    month = next((n for n, one in enumerate(_MONTHS, 1) if one.startswith(name)), None)
+    month = next(
+        (n for n, month_name in enumerate(_MONTHS, 1) if month_name.startswith(name)), None
+    )
     return datetime(int(year), month, int(day), tzinfo=UTC) if month else None
 
 
@@ -130,9 +132,9 @@ def _relative(text: str, now: datetime | None) -> datetime | None:
         return None
     if (days := _WORDS.get(text)) is not None:
         return _cut(_utc(now) - days).replace(hour=0, minute=0)
-    if not (found := _AGO.fullmatch(text)):
+    if not (match := _AGO.fullmatch(text)):
         return None
-    count, unit = int(found[1]) if found[1].isdigit() else 1, found[2]
+    count, unit = int(match[1]) if match[1].isdigit() else 1, match[2]
     if unit in {"month", "mo", "year", "yr", "y"}:
         return _months_before(_utc(now), count if unit.startswith("mo") else 12 * count)
     name = "minutes" if unit == "min" else _UNITS[unit[0]]
@@ -140,13 +142,13 @@ def _relative(text: str, now: datetime | None) -> datetime | None:
 
 
 def _months_before(now: datetime, count: int) -> datetime:
-    """The same day that many months earlier, at most the 28th, which every month has."""
+    """Return the same day that many months earlier, at most the 28th, which every month has."""
     years, month = divmod(now.month - 1 - count, 12)
     return datetime(now.year + years, month + 1, min(now.day, 28), tzinfo=UTC)
 
 
 def _since(now: datetime, passed: timedelta) -> datetime:
-    """The moment that lies so far back, cut to the unit in which that was said."""
+    """Return the moment that long ago, truncated to the stated unit."""
     moment = _cut(now - passed)
     if passed < timedelta(hours=1):
         return moment
@@ -155,21 +157,21 @@ def _since(now: datetime, passed: timedelta) -> datetime:
 
 
 def _in_words(text: str, now: datetime | None) -> datetime | None:
-    found = _worded(text)
-    if found is None or isinstance(found, datetime):
-        return found
+    parsed = _worded(text)
+    if parsed is None or isinstance(parsed, datetime):
+        return parsed
     if now is None:
         return None
-    if isinstance(found, timedelta):
-        return _since(_utc(now), found)
-    month, day = found
+    if isinstance(parsed, timedelta):
+        return _since(_utc(now), parsed)
+    month, day = parsed
     date = datetime(now.year, month, day, tzinfo=UTC)
     return date if date <= now + MAX_AHEAD else date.replace(year=now.year - 1)
 
 
 @lru_cache(maxsize=2_000)
 def _worded(text: str) -> datetime | timedelta | tuple[int, int] | None:
-    """What dateparser makes of the words: a moment, how long ago, or month and day of some year.
+    """Parse with dateparser: a moment, how long ago, or month and day of some year.
 
     The only place that knows it.
     """
@@ -182,13 +184,13 @@ def _worded(text: str) -> datetime | timedelta | tuple[int, int] | None:
         "PREFER_DATES_FROM": "past",
         "REQUIRE_PARTS": ["day", "month"],
     }
-    found = dateparser.parse(text, languages=list(LANGUAGES), settings=settings)  # pyright: ignore[reportUnknownMemberType, reportArgumentType]  its annotations are partial
-    if found is None:
+    parsed = dateparser.parse(text, languages=list(LANGUAGES), settings=settings)  # pyright: ignore[reportUnknownMemberType, reportArgumentType]  its annotations are partial
+    if parsed is None:
         return None
-    if found.microsecond == _BASE.microsecond:
-        return _utc(_BASE) - _utc(found)
-    has_year = str(found.year) in text or found.year not in {_BASE.year, _BASE.year - 1}
-    return _utc(found) if has_year else (found.month, found.day)
+    if parsed.microsecond == _BASE.microsecond:
+        return _utc(_BASE) - _utc(parsed)
+    has_year = str(parsed.year) in text or parsed.year not in {_BASE.year, _BASE.year - 1}
+    return _utc(parsed) if has_year else (parsed.month, parsed.day)
 
 
 def _cut(moment: datetime) -> datetime:

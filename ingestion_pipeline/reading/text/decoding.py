@@ -1,7 +1,7 @@
-"""The encoding of a body that declares none and is not UTF-8, by how its bytes are spread.
+"""Decode bodies: the declared encoding, and a guess for those that declare none and are not UTF-8.
 
-Only scripts whose bytes cannot be mistaken for western letters: those come in ones between ASCII,
-the letters of these scripts in runs.
+The guess covers only scripts whose bytes cannot be mistaken for western letters: those come singly
+between ASCII, the letters of these scripts in runs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import codecs
 import re
 from html import unescape
 
-_LOOKED_AT = 200_000  # bytes
+_SAMPLE_BYTES = 200_000  # bytes
 _FEWEST = 12  # bytes beyond ASCII; fewer prove nothing
 _SHORTEST_RUN = 3.0  # bytes on average; western text has 1.1
 
@@ -21,8 +21,8 @@ _BIG5 = re.compile(rb"[\xa4-\xc6][\x40-\x7e\xa1-\xfe]")
 
 
 def guessed_encoding(body: bytes) -> str | None:
-    """The codec that the bytes speak for clearly; None where they do not."""
-    head = body[:_LOOKED_AT]
+    """Return the codec that the bytes clearly indicate; None if there is none."""
+    head = body[:_SAMPLE_BYTES]
     runs = _RUNS.findall(head)
     high = b"".join(runs)
     if len(high) < _FEWEST:
@@ -39,7 +39,7 @@ def _share(data: bytes, low: int, top: int) -> float:
 
 
 def _cyrillic(high: bytes) -> str | None:
-    """Running text is nine parts lower case; the two alphabets have theirs in different halves."""
+    """Distinguish Cyrillic alphabets: nine tenths of text is lower case, in different halves."""
     if _share(high, 0xC0, 0xFF) < 0.9:  # noqa: PLR2004 - letters, and a few signs
         return None
     lower_1251 = _share(high, 0xE0, 0xFF)
@@ -49,7 +49,7 @@ def _cyrillic(high: bytes) -> str | None:
 
 
 def _of_pairs(runs: list[bytes], high: bytes) -> str | None:
-    """EUC-JP, EUC-KR or GB 2312: runs of even length, told apart by their first bytes."""
+    """Distinguish EUC-JP, EUC-KR and GB 2312 by their first bytes; runs have even length."""
     leads = b"".join(lead for run in runs for lead in _PAIRS.findall(run))
     if 2 * len(leads) < 0.95 * len(high):
         return None
@@ -61,7 +61,7 @@ def _of_pairs(runs: list[bytes], high: bytes) -> str | None:
 
 
 def _big5(head: bytes, high: bytes) -> str | None:
-    """Common characters begin with A4 to C6; their second byte may be ASCII."""
+    """Recognise Big5: common characters begin with A4 to C6; their second byte may be ASCII."""
     common = sum(1 + (pair[1] > 0x7F) for pair in _BIG5.findall(head))  # noqa: PLR2004 - ASCII's end
     return "big5hkscs" if common > 0.8 * len(high) else None
 
@@ -160,12 +160,12 @@ MAX_ESCAPES = 4  # times that a text was escaped on its way through APIs and fee
 
 
 def decode(body: bytes, content_type: str | None = None) -> str:
-    """The body's text, without NUL or lone surrogates; bytes that mean nothing become U+FFFD."""
+    """Return the body's text, without NUL or lone surrogates; undecodable bytes become U+FFFD."""
     return decoded(body, content_type)[0]
 
 
 def decoded(body: bytes, content_type: str | None = None) -> tuple[str, bytes]:
-    """The same, and its UTF-8: most often the body itself."""
+    """Return the body's text, and its UTF-8: most often the body itself."""
     # None of the codecs allowed here makes a lone surrogate out of bytes.
     declared = _by_its_bytes(body) or _declared(body, content_type) or "utf-8"
     text = _utf8_text(body) if declared == "utf-8" else None  # most are, and need no second look
@@ -178,7 +178,7 @@ def decoded(body: bytes, content_type: str | None = None) -> tuple[str, bytes]:
 
 
 def clean_text(text: str | None) -> str | None:
-    """One line that any database can store, or None where nothing but white space is left."""
+    """Return one line that any database can store, or None if only white space is left."""
     if text is None:
         return None
     if not text.isprintable():
@@ -198,15 +198,15 @@ def without_references(text: str) -> str:
 
 
 def encoding_of(body: bytes, content_type: str | None = None) -> str:
-    """The Python codec that reads the body best; one is always found."""
-    found = _by_its_bytes(body)
-    return found or _believed(_declared(body, content_type), body)
+    """Return the Python codec that reads the body best; there is always one."""
+    encoding = _by_its_bytes(body)
+    return encoding or _chosen_encoding(_declared(body, content_type), body)
 
 
 def declared_encoding(body: bytes) -> str | None:
-    """What the XML declaration or the first usable `meta` of the document says, if anything."""
+    """Return the encoding of the XML declaration or the first usable `meta`, if any."""
     head = body[:HEAD_BYTES]
-    if (found := _XML_DECLARATION.match(head)) and (codec := _codec(found[1].decode("latin-1"))):
+    if (match := _XML_DECLARATION.match(head)) and (codec := _codec(match[1].decode("latin-1"))):
         return _readable_as_ascii(codec)
     return _meta_encoding(head.decode("latin-1"))
 
@@ -220,11 +220,11 @@ def _declared(body: bytes, content_type: str | None) -> str | None:
     return _header_encoding(content_type) or declared_encoding(body)
 
 
-def _believed(declared: str | None, body: bytes) -> str:
+def _chosen_encoding(declared: str | None, body: bytes) -> str:
     if declared is None or declared == "utf-8":
         return "utf-8" if _is_mostly_utf8(body) else guessed_encoding(body) or FALLBACK
     if declared.startswith("utf-16") and 0 not in body:
-        return _believed(None, body)
+        return _chosen_encoding(None, body)
     # Text of one of these encodings is next to never good UTF-8 by chance, unless very short.
     chance = 3 if declared in _MULTI_BYTE else 0
     return "utf-8" if _lead_count(body) > chance and _utf8_text(body) is not None else declared
@@ -238,7 +238,7 @@ def _utf8_text(body: bytes) -> str | None:
 
 
 def _is_mostly_utf8(body: bytes) -> bool:
-    """Whether the body is UTF-8, but for a few bytes: a bad quotation, an end that was cut off."""
+    """Return whether the body is UTF-8 but for a few bytes: a bad quotation, a cut-off end."""
     if _utf8_text(body) is not None:
         return True
     bad = body.decode("utf-8", errors="replace").count("\ufffd")
@@ -246,12 +246,12 @@ def _is_mostly_utf8(body: bytes) -> bool:
 
 
 def _lead_count(body: bytes) -> int:
-    """How many characters beyond ASCII the body has if it is UTF-8."""
+    """Return how many characters beyond ASCII the body has if it is UTF-8."""
     return len(body.translate(None, _NON_LEADS))
 
 
 def _utf16_without_mark(body: bytes) -> str | None:
-    """UTF-16 by its NULs: markup is mostly ASCII, so every second byte of a page's head is 0."""
+    """Recognise UTF-16 by its NULs: markup is mostly ASCII, so every second byte is 0."""
     head = body[: min(1024, len(body) // 2 * 2)]
     even, odd = head[::2].count(0), head[1::2].count(0)
     most = max(len(head) // 5, 2)  # 40 % of the characters
@@ -261,12 +261,12 @@ def _utf16_without_mark(body: bytes) -> str | None:
 
 
 def _header_encoding(content_type: str | None) -> str | None:
-    found = _CHARSET.search(content_type or "")
-    return _codec(found[1] or found[2] or found[3] or "") if found else None
+    match = _CHARSET.search(content_type or "")
+    return _codec(match[1] or match[2] or match[3] or "") if match else None
 
 
 def _codec(label: str) -> str | None:
-    """The codec for a label as browsers understand it; None for a label they do not know."""
+    """Return the codec for a label as browsers understand it; None for an unknown label."""
     label = label.strip().lower()
     if not re.fullmatch(r"[a-z0-9_:.-]{1,40}", label):
         return None
@@ -279,12 +279,12 @@ def _codec(label: str) -> str | None:
 
 
 def _readable_as_ascii(codec: str) -> str:
-    """A declaration that could be read as ASCII is no UTF-16, whatever it says."""
+    """Return the codec unless it is UTF-16: a declaration readable as ASCII is not UTF-16."""
     return "utf-8" if codec.startswith("utf-16") else codec
 
 
 def _meta_encoding(head: str) -> str | None:
-    """The first encoding that a `meta` names, found as browsers do before they parse."""
+    """Return the first encoding that a `meta` names, found as browsers do before they parse."""
     position = 0
     while tag := _TAG.search(head, position):
         if tag[1]:
@@ -301,12 +301,12 @@ def _meta_encoding(head: str) -> str | None:
 
 
 def _attributes(head: str, position: int) -> tuple[dict[str, str], int]:
-    """A tag's attributes and where the tag ends; -1 if it never does."""
+    """Return a tag's attributes and where the tag ends; -1 if it never does."""
     attributes: dict[str, str] = {}
-    while found := _ATTRIBUTE.match(head, position):
-        value = found[2] or found[3] or found[4] or ""
-        attributes.setdefault(found[1].lower(), value)
-        position = found.end()
+    while match := _ATTRIBUTE.match(head, position):
+        value = match[2] or match[3] or match[4] or ""
+        attributes.setdefault(match[1].lower(), value)
+        position = match.end()
     return attributes, head.find(">", position)
 
 

@@ -1,4 +1,4 @@
-"""Whether a page says something new: a hash over its text without the date of the day.
+"""Content fingerprints: a hash over a page's text without the date of the day.
 
 Only what a page says of itself is left out: "as of", "last updated", "today is", a copyright year,
 a clock. A date that stands for anything else is content, and so is every other number.
@@ -148,17 +148,17 @@ _BEFORE, _LONGEST = 48, 400
 
 
 def content_hash(text: str) -> str:
-    """Equal for two texts that say the same, whatever the day and the case; sha256 in hex."""
+    """Return a hash that is equal for equal content, whatever the day and the case; sha256 hex."""
     return clean_content_hash(_in_one_spelling(text))
 
 
 def clean_content_hash(text: bytes) -> str:
-    """The same of a text as `utf8_text` gives it: its blanks need no second look."""
+    """Return the hash of a text from `utf8_text`, whose blanks are normalised already."""
     return hashlib.sha256(_without_the_day(text)).hexdigest()
 
 
 def without_the_day(text: str) -> str:
-    """The text in lower case and one spelling of blanks, without the date of the day."""
+    """Return the text in lower case with single blanks, without the date of the day."""
     return _without_the_day(_in_one_spelling(text)).decode()
 
 
@@ -169,77 +169,79 @@ def _in_one_spelling(text: str) -> bytes:
 
 
 def _without_the_day(text: bytes) -> bytes:
-    """In bytes, where what a page may say of the day is found far quicker than in characters."""
-    whole = said = b"\n" + _lower(text)
-    seen = _seen(said)
+    """Remove the date of the day, in bytes: much quicker than in characters."""
+    whole = lowered = b"\n" + _lower(text)
+    seen = _mentions(lowered)
     words = {word for _, word in seen}
     starts = [place + word.startswith(b"\n") for place, word in seen if word not in _NAMES_OWNER]
-    said = _without(_dated(), said, starts, longest=_LONGEST)
+    lowered = _without(_dated(), lowered, starts, longest=_LONGEST)
     if not words.isdisjoint(_TIMED):
-        said = _TIMING.sub(r"\1", said.decode()).encode()
+        lowered = _TIMING.sub(r"\1", lowered.decode()).encode()
     if not words.isdisjoint(_NAMES_OWNER):
-        # In a text that is no longer whole they are no longer where they were.
-        said = _without_years(said, _owners(said, seen if said is whole else _seen(said)))
-    return said[1:]
+        # In a shortened text their positions have changed.
+        lowered = _without_years(
+            lowered, _owners(lowered, seen if lowered is whole else _mentions(lowered))
+        )
+    return lowered[1:]
 
 
-def _without_years(said: bytes, owners: Sequence[tuple[int, bytes]]) -> bytes:
-    """The text without the years that stand before or after these names of an owner."""
-    years = _years_before([place for place, word in owners if word in _MARKS], said)
-    return _without(_COPYRIGHT, said, sorted([*years, *(place for place, _ in owners)]))
+def _without_years(text: bytes, owners: Sequence[tuple[int, bytes]]) -> bytes:
+    """Remove the years that stand before or after these names of an owner."""
+    years = _years_before([place for place, word in owners if word in _MARKS], text)
+    return _without(_COPYRIGHT, text, sorted([*years, *(place for place, _ in owners)]))
 
 
-def _owners(said: bytes, seen: Iterable[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-    """Those that name an owner; after an (a) or (b), a (c) is the third of a list."""
-    owners = [one for one in seen if one[1] in _NAMES_OWNER]
-    if all(word != b"(c)" for _, word in owners) or not (first := _LISTED.search(said)):
+def _owners(text: bytes, seen: Iterable[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+    """Return the mentions of an owner; after an (a) or (b), a (c) is the third of a list."""
+    owners = [mention for mention in seen if mention[1] in _NAMES_OWNER]
+    if all(word != b"(c)" for _, word in owners) or not (first := _LISTED.search(text)):
         return owners
-    return [one for one in owners if one[1] != b"(c)" or one[0] < first.start()]
+    return [mention for mention in owners if mention[1] != b"(c)" or mention[0] < first.start()]
 
 
-def _lower(said: bytes) -> bytes:
-    """In lower case: most letters are ASCII, and most others have none."""
-    others = said.translate(None, _ASCII).decode()
-    return said.lower() if others.lower() == others else said.decode().lower().encode()
+def _lower(text: bytes) -> bytes:
+    """Return the text in lower case: most letters are ASCII, and most others have no case."""
+    others = text.translate(None, _ASCII).decode()
+    return text.lower() if others.lower() == others else text.decode().lower().encode()
 
 
 def _without(
-    pattern: re.Pattern[str], said: bytes, places: Iterable[int], *, longest: int = 100
+    pattern: re.Pattern[str], text: bytes, places: Iterable[int], *, longest: int = 100
 ) -> bytes:
-    """The text without what follows the group, wherever the pattern matches at a place."""
-    kept: list[bytes] = []
+    """Remove what follows the group, wherever the pattern matches at a place."""
+    parts: list[bytes] = []
     position = 0
     for place in places:
         if place < position:
             continue
         # What a window cuts in two, at its edges, is a character that no pattern looks at.
-        before = said[max(place - _BEFORE, 0) : place].decode("utf-8", "ignore")
-        window = before + said[place : place + longest].decode("utf-8", "ignore")
-        if found := pattern.match(window, len(before)):
-            kept.append(said[position : place + len(found[found.lastindex or 0].encode())])
-            position = place + len(found[0].encode())
-    return b"".join([*kept, said[position:]]) if kept else said
+        before = text[max(place - _BEFORE, 0) : place].decode("utf-8", "ignore")
+        window = before + text[place : place + longest].decode("utf-8", "ignore")
+        if match := pattern.match(window, len(before)):
+            parts.append(text[position : place + len(match[match.lastindex or 0].encode())])
+            position = place + len(match[0].encode())
+    return b"".join([*parts, text[position:]]) if parts else text
 
 
-def _seen(said: bytes) -> list[tuple[int, bytes]]:
-    """Every word that may speak of the day, and where it is."""
-    spans = [found.span() for found in _speaks().finditer(said)]
-    return [(start, said[start:end]) for start, end in spans]
+def _mentions(text: bytes) -> list[tuple[int, bytes]]:
+    """Return every word that may refer to the day, and its position."""
+    spans = [match.span() for match in _speaks().finditer(text)]
+    return [(start, text[start:end]) for start, end in spans]
 
 
-def _years_before(marks: Sequence[int], said: bytes) -> list[int]:
-    """The years that a mark may follow, each once however many marks are near."""
+def _years_before(marks: Sequence[int], text: bytes) -> list[int]:
+    """Return the years that a mark may follow, each once however many marks are near."""
     return [
         year.start()
         for last, place in pairwise([0, *marks])
-        if said[place - 2 : place].strip().isdigit()
-        for year in _YEAR_IN_BYTES.finditer(said, max(place - _YEARS_LENGTH, last), place)
+        if text[place - 2 : place].strip().isdigit()
+        for year in _YEAR_IN_BYTES.finditer(text, max(place - _YEARS_LENGTH, last), place)
     ]
 
 
 @cache
 def _dated() -> re.Pattern[str]:
-    """Made when it is needed: that takes as long as to import all of this room."""
+    """Compile on first use: it takes as long as importing the whole package."""
     return re.compile(_DATED, re.MULTILINE)
 
 
@@ -250,13 +252,13 @@ def _speaks() -> Any:  # noqa: ANN401 - re2 has no types
 
 
 class QuickCheck:
-    """A pattern in re2's syntax, in small letters, to be found in a folded text."""
+    """A pattern in re2's syntax, in lower case, for a folded text."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
 
     def sees(self, text: str) -> bool:
-        """Whether the pattern stands anywhere in the text, in whatever case."""
+        """Return whether the pattern occurs in the text, in whatever case."""
         return self._compiled.search(folded(text).encode("utf-8", "replace")) is not None
 
     @cached_property
@@ -266,7 +268,7 @@ class QuickCheck:
 
 
 def folded(text: str) -> str:
-    """The text in small letters: what `re` takes for the same letter is the same here."""
+    """Return the text in lower case, with equal letters as `re` defines them."""
     if text.isascii():
         return text.lower()
     return text.replace("\u0130", "i").replace("\u0131", "i").casefold()

@@ -1,4 +1,4 @@
-"""What a text is about, and in which language: by the words that stand in it and their number."""
+"""Language and keywords of a text, by its words and their frequency."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from types import MappingProxyType
 # ruff: noqa: RUF001 - the letters of other scripts are meant
 
 
-LOOKED_AT = 20_000  # characters; a language is known long before
+SAMPLE_CHARACTERS = 20_000  # characters; a language is known long before
 MOST_KEYWORDS = 5
 LEAST_STOP_WORDS = 3  # in a text: fewer may be names
 MAX_KEYWORD_CHARACTERS = 60
 _HEADING_WEIGHT = 4
-_LEAST_LETTERS = 4
+_LEAST_CHARACTERS = 4
 _LEAST_TIMES = 2
 
 _WORDS = {
@@ -78,26 +78,26 @@ _SPLIT_KEYWORDS = re.compile(r"[,;|、，；]")
 
 
 def guessed_language(text: str) -> str | None:
-    """The language that a text is written in, by its script, else by its small words."""
-    head = text[:LOOKED_AT]
-    letters = max(sum(one.isalpha() for one in head), 1)
+    """Return the language of a text, by its script, else by its stop words."""
+    head = text[:SAMPLE_CHARACTERS]
+    letter_count = max(sum(character.isalpha() for character in head), 1)
     for language, script in _SCRIPTS:
-        if len(script.findall(head)) / letters > _SCRIPT_SHARE:
+        if len(script.findall(head)) / letter_count > _SCRIPT_SHARE:
             return language
     words = Counter(word.lower() for word in _WORD.findall(head))
     counts = {
         language: sum(words[word] for word in stop_words)
         for language, stop_words in STOP_WORDS.items()
     }
-    language = max(counts, key=lambda one: counts[one])
+    language = max(counts, key=lambda name: counts[name])
     return language if counts[language] >= LEAST_STOP_WORDS else None
 
 
 def stated_keywords(content: str | None) -> list[str]:
-    """The keywords of a meta tag, as written, each once."""
+    """Return the keywords of a meta tag, as written, each once."""
     parts = (" ".join(part.split()) for part in _SPLIT_KEYWORDS.split(content or ""))
-    kept = {part.lower(): part for part in parts if 1 < len(part) <= MAX_KEYWORD_CHARACTERS}
-    return list(kept.values())
+    unique = {part.lower(): part for part in parts if 1 < len(part) <= MAX_KEYWORD_CHARACTERS}
+    return list(unique.values())
 
 
 def frequent_words(
@@ -108,39 +108,42 @@ def frequent_words(
     without: Iterable[str] = (),
     most: int = MOST_KEYWORDS,
 ) -> list[str]:
-    """The words that a text uses most, one in a heading counted four times; no small words.
+    """Return the most frequent words without stop words; those in headings count four times.
 
     A pair of words that stands together at least half as often as the commoner one comes as a pair.
     """
     primary = (language or "").partition("-")[0].lower()
-    unwanted = STOP_WORDS.get(primary, STOP_WORDS["en"]) | _EVERYWHERE | {*without}
+    excluded = STOP_WORDS.get(primary, STOP_WORDS["en"]) | _EVERYWHERE | {*without}
     counts: Counter[str] = Counter()
     pairs: Counter[tuple[str, str]] = Counter()
-    for passage, weight in [(text[:LOOKED_AT], 1), *((one, _HEADING_WEIGHT) for one in headings)]:
+    for passage, weight in [
+        (text[:SAMPLE_CHARACTERS], 1),
+        *((heading, _HEADING_WEIGHT) for heading in headings),
+    ]:
         for line in passage.lower().splitlines():
             words = _WORD.findall(line)
             counts.update({word: weight * times for word, times in Counter(words).items()})
             for pair in pairwise(words):
                 pairs[pair] += weight
-    telling = {word: n for word, n in counts.items() if _is_telling(word, unwanted)}
-    return _joined(Counter(telling), pairs)[:most]
+    significant = {word: n for word, n in counts.items() if _is_significant(word, excluded)}
+    return _joined(Counter(significant), pairs)[:most]
 
 
-def _is_telling(word: str, unwanted: frozenset[str] | set[str]) -> bool:
-    return word not in unwanted and (len(word) >= _LEAST_LETTERS or not word.isascii())
+def _is_significant(word: str, excluded: frozenset[str] | set[str]) -> bool:
+    return word not in excluded and (len(word) >= _LEAST_CHARACTERS or not word.isascii())
 
 
 def _joined(counts: Counter[str], pairs: Counter[tuple[str, str]]) -> list[str]:
-    """The words by number, those that belong together as one."""
-    found: list[str] = []
+    """Return the words by frequency, pairs that belong together as one."""
+    phrases: list[str] = []
     used: set[str] = set()
-    for word, count in sorted(counts.items(), key=lambda one: (-one[1], one[0])):
+    for word, count in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])):
         if word in used or count < _LEAST_TIMES:
             continue
         partner = _partner(word, counts, pairs)
         used |= {word, *(partner or ())}
-        found.append(" ".join(partner) if partner else word)
-    return found
+        phrases.append(" ".join(partner) if partner else word)
+    return phrases
 
 
 def _partner(
@@ -149,8 +152,8 @@ def _partner(
     candidates = [
         (number, pair)
         for pair, number in pairs.items()
-        if word in pair and number >= _LEAST_TIMES and all(one in counts for one in pair)
+        if word in pair and number >= _LEAST_TIMES and all(member in counts for member in pair)
     ]
     number, pair = max(candidates, default=(0, ("", "")))
-    commoner = max(counts[one] for one in pair)
+    commoner = max(counts[member] for member in pair)
     return pair if number and 2 * number >= commoner and pair[0] != pair[1] else None

@@ -1,8 +1,4 @@
-"""A platform's name enters, or the address and config of a source.
-
-The adapter leaves: what to request, page by page, and how to read the answers into releases.
-Requests are made elsewhere, and what a chapter is does not depend on where it was listed.
-"""
+"""Adapters of chapter platforms, by name: which pages to request, and how to parse releases."""
 
 from __future__ import annotations
 
@@ -32,12 +28,12 @@ PLATFORMS: Mapping[str, SeriesPlatform] = MappingProxyType(
 
 
 def platform(name: str) -> SeriesPlatform:
-    """The platform of that name.
+    """Return the platform of that name.
 
     Raises:
         UnknownPlatform: there is none; the message lists those that exist.
     """
     if name not in PLATFORMS:
-        known = ", ".join(sorted(PLATFORMS))
-        raise UnknownPlatform(f"no series platform is called {name!r}; there are: {known}")
+        names = ", ".join(sorted(PLATFORMS))
+        raise UnknownPlatform(f"no series platform is called {name!r}; there are: {names}")
     return PLATFORMS[name]

@@ -1,4 +1,4 @@
-"""What the platforms `json` and `html` share: items of a generic reader become releases."""
+"""Shared part of the platforms `json` and `html`: items of a generic reader become releases."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline.urls import host_of, without_credentials
 
-# The first of these that is configured is what an item must have to be a chapter.
+# An item must have the first of these that is configured, else it is no chapter.
 NAMING_FIELDS = ("url", "source_chapter_id", "number", "label", "title")
 FIELDS = (*NAMING_FIELDS, "language", "scanlation_group", "volume", "published_at")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseDefaults:
-    """What a source's config says of all its releases, and of where they are listed."""
+    """The defaults that a source's config sets for all its releases, and its addresses."""
 
     url: str
     requested_url: str
@@ -35,14 +35,14 @@ class ReleaseDefaults:
 
     @property
     def day_first(self) -> bool:
-        """Whether 02/10/2014 is in October, as it is wherever people do not write English."""
+        """Return whether 02/10/2014 is in October, as in every language but English."""
         language = (self.language or "en").lower()
         return language.partition("-")[0] != "en"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedFeed:
-    """A list of chapters; a window on the newest unless its config says it holds them all."""
+    """A list of chapters; a window on the newest unless its config says it is complete."""
 
     platform: str
     accept: str
@@ -50,7 +50,7 @@ class ListedFeed:
     reader: ItemReader
 
     def first_request(self) -> Request:
-        """The first page of the list."""
+        """Return the request of the first page."""
         if not self.defaults.requested_url:
             raise BadConfig(
                 f"a source of {self.platform} needs an address; without one it reads saved bodies"
@@ -62,23 +62,23 @@ class ListedFeed:
         self,
         body: bytes,
         *,
-        asked: Request | None = None,  # noqa: ARG002  where it was answered says more
+        previous: Request | None = None,  # noqa: ARG002  where it was answered says more
         url: str = "",
     ) -> Request | None:
-        """The page that this one links to; None if it links to none.
+        """Return the request of the page that this one links to; None if there is none.
 
         Raises:
-            Permanent: `foreign_next`; a source's pace is kept for its own host alone.
+            Permanent: `foreign_next`; a source is rate limited for its own host only.
         """
         url = url or self.defaults.requested_url
         address = self.reader.next_url(body, url=url)
         if address is None:
             return None
-        # a list that was redirected goes on where it was redirected to
+        # a list that was redirected may continue on the host it was redirected to
         if host_of(address) not in {host_of(url), host_of(self.defaults.requested_url)}:
             raise Permanent(
-                f"the next page is said to be {without_credentials(address)}, on another host;"
-                " add that as a source of its own, or mend next in the config",
+                f"the next page {without_credentials(address)} is on another host;"
+                " add it as a source of its own, or fix next in the config",
                 code="foreign_next",
             )
         return Request(url=address, accept=self.accept)
@@ -91,9 +91,9 @@ class ListedFeed:
         urls: Sequence[str] = (),
         now: datetime | None = None,
     ) -> Reading[Release]:
-        """One release per item, in the order of the pages; a repeated one counts once."""
-        asked = zip(bodies, content_types, self._urls(bodies, urls), strict=True)
-        pages = [self.reader.read(body, url=url, content_type=type_) for body, type_, url in asked]
+        """Return one release per item, in the order of the pages, without duplicates."""
+        inputs = zip(bodies, content_types, self._urls(bodies, urls), strict=True)
+        pages = [self.reader.read(body, url=url, content_type=type_) for body, type_, url in inputs]
         located = [(item, self._base_url(page)) for page in pages for item in page.reading.records]
         links = absolute_links((base, item["url"]) for item, base in located if "url" in item)
         items = [
@@ -118,9 +118,9 @@ class ListedFeed:
         return urls or [self.defaults.requested_url] * len(bodies)
 
     def _base_url(self, page: ItemPage) -> str:
-        """What links are relative to; those of a list elsewhere belong to the site all the same."""
-        is_elsewhere = self.defaults.requested_url != self.defaults.url
-        return self.defaults.url if is_elsewhere else page.base_url
+        """Return the base of relative links: the site, also where the list is elsewhere."""
+        is_relocated = self.defaults.requested_url != self.defaults.url
+        return self.defaults.url if is_relocated else page.base_url
 
     def _release(self, item: Item, dates: DateReader) -> Release:
         date = item.get("published_at")
@@ -141,7 +141,7 @@ class ListedFeed:
 
 
 def read_defaults(url: str, reader: ConfigReader) -> ReleaseDefaults:
-    """The keys that both platforms have; the list is at `url`, or at `api_base` if that is set."""
+    """Read the keys that both platforms have; the list is at `api_base`, else at `url`."""
     return ReleaseDefaults(
         url=reader.checked_address("url", url) if url else "",
         requested_url=reader.address("api_base", default=url) or url,
@@ -153,15 +153,15 @@ def read_defaults(url: str, reader: ConfigReader) -> ReleaseDefaults:
 
 
 def naming_field(fields: Sequence[str], reader: ConfigReader) -> tuple[str, ...]:
-    """The field without which an item is no chapter; refused if none is configured."""
-    found = next((name for name in NAMING_FIELDS if name in fields), None)
-    if found is None:
+    """Return the field that every chapter must have; reject the config if none is configured."""
+    field_name = next((name for name in NAMING_FIELDS if name in fields), None)
+    if field_name is None:
         reader.reject("fields", f"needed: at least one of {', '.join(NAMING_FIELDS)}")
-    return (found,) if found else ()
+    return (field_name,) if field_name else ()
 
 
 def _identity(item: Item) -> tuple[str | None, ...]:
-    """What makes two items one: everything but the date, which a first mention often lacks."""
+    """Return all fields but the date, which a first mention often lacks."""
     return tuple(item.get(name) for name in FIELDS if name != "published_at")
 
 
@@ -171,13 +171,13 @@ def _with_address(item: Item, address: str | None) -> Item:
 
 
 def _unread_dates(items: Sequence[Item], dates: DateReader, now: datetime | None) -> list[Problem]:
-    """One problem for all dates that say nothing to us; it does not make a list incomplete."""
-    given = [item["published_at"] for item in items if "published_at" in item]
-    unread = [date for date in given if dates.read(date) is None]
+    """Return one problem for all dates that cannot be parsed; the list stays complete."""
+    stated = [item["published_at"] for item in items if "published_at" in item]
+    unread = [date for date in stated if dates.read(date) is None]
     if not unread:
         return []
     message = (
-        f"{len(unread)} of {len(given)} dates cannot be read or lie in the future, the first is"
+        f"{len(unread)} of {len(stated)} dates cannot be read or lie in the future, the first is"
         f" {unread[0][:60]!r}"
     )
     if now is None:
@@ -186,7 +186,7 @@ def _unread_dates(items: Sequence[Item], dates: DateReader, now: datetime | None
 
 
 def _dead_links(links: Mapping[tuple[str, str], str | None]) -> list[Problem]:
-    """One problem for all links that are no web address; the chapters count without them."""
+    """Return one problem for all links that are no web address; the chapters still count."""
     dead = [link for (_, link), address in links.items() if address is None]
     if not dead:
         return []

@@ -1,4 +1,4 @@
-"""Any HTML list of chapters as a source of a series: by selectors, or by the name of a theme."""
+"""Platform `html`: any HTML list of chapters, by selectors or by the name of a theme."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ingestion_pipeline.tasks.errors import Permanent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Theme:
-    """Selectors as a source's config would give them; `marks` match on its series pages alone."""
+    """The selectors of a site theme; `marks` match on its series pages only."""
 
     marks: str
     items: str
@@ -117,7 +117,7 @@ THEMES: Mapping[str, Theme] = MappingProxyType(
     }
 )
 
-# What marks the page of one chapter in these layouts: people give its address by mistake.
+# Matches the page of one chapter in these layouts: people give its address by mistake.
 CHAPTER_PAGE = "#imgholder, #ci, .reading-content, #readerarea, .container-chapter-reader"
 
 
@@ -126,12 +126,12 @@ EXAMPLE = '{"items": "li.chapter", "fields": {"label": "a", "url": "a@href"}}'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThemedReader:
-    """Reads a page by the first theme that it bears the marks of, and says which that was."""
+    """Parses a page by the first theme whose marks it has, and notes which one."""
 
     readers: Mapping[str, HtmlReader]
 
     def read(self, body: bytes, *, url: str = "", content_type: str | None = None) -> ItemPage:
-        """Every item of the page.
+        """Return every item of the page.
 
         Raises:
             Permanent: `no_theme`, or what the theme's reader raises.
@@ -139,12 +139,14 @@ class ThemedReader:
         """
         page = HtmlPage.of(body, content_type)
         name, reader = self._chosen(page)
-        found = reader.read_page(page, url=url)
-        reading = replace(found.reading, notes=[*found.reading.notes, f"read as theme {name}"])
-        return replace(found, reading=reading)
+        page_items = reader.read_page(page, url=url)
+        reading = replace(
+            page_items.reading, notes=[*page_items.reading.notes, f"read as theme {name}"]
+        )
+        return replace(page_items, reading=reading)
 
     def next_url(self, body: bytes, *, url: str) -> str | None:
-        """Where the page's theme says that the list goes on."""
+        """Return the address of the next page by the page's theme."""
         if all(reader.next is None for reader in self.readers.values()):
             return None
         page = HtmlPage.of(body)
@@ -160,13 +162,13 @@ class ThemedReader:
 
 
 def _no_theme(page: HtmlPage) -> Permanent:
-    found, cure = f"a page that fits no known theme ({page.described()})", ""
+    description, cure = f"a page that fits no known theme ({page.described()})", ""
     if page.has(CHAPTER_PAGE):
-        found = f"the page of one chapter ({page.described()})"
+        description = f"the page of one chapter ({page.described()})"
         cure = "give the address of the series; or "
     return Permanent(
-        f"not a list of chapters but {found}; {cure}name a theme ({', '.join(THEMES)}) or say where"
-        f" the chapters are, in the config: {EXAMPLE}",
+        f"not a list of chapters but {description}; {cure}name a theme ({', '.join(THEMES)}) or"
+        f" say where the chapters are, in the config: {EXAMPLE}",
         code="no_theme",
     )
 
@@ -176,9 +178,9 @@ NO_THEME = Theme(marks="", items="", fields={})
 
 
 def configure(url: str, config: Mapping[str, object]) -> ListedFeed:
-    """The elements that `items` selects as releases; a theme fills in what is left out.
+    """Build the feed from `items` and `fields`; a theme fills in what is left out.
 
-    Without items, fields and theme each page is read by the theme whose marks it bears.
+    Without items, fields and theme each page is parsed by the theme whose marks it has.
     """
     reader = ConfigReader("html", config)
     defaults = read_defaults(url, reader)

@@ -1,4 +1,4 @@
-"""Any JSON list of chapters as a source of a series: the config says where everything is."""
+"""Platform `json`: any JSON list of chapters, described by the source's config."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACCEPT = "application/json, */*;q=0.5"
 
 
 def configure(url: str, config: Mapping[str, object]) -> ListedFeed:
-    """The list at `items`, its releases by `fields`; all that is wrong is said at once."""
+    """Build the feed from `items` and `fields`; all problems of the config are raised at once."""
     reader = ConfigReader("json", config)
     defaults = read_defaults(url, reader)
     fields = reader.text_lists("fields", allowed=FIELDS)

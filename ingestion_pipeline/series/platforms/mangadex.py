@@ -1,6 +1,6 @@
-"""MangaDex, API v5: the feed of one manga, page by page, to its end.
+"""Platform `mangadex`, API v5: the feed of one manga, page by page, to its end.
 
-Documentation: https://api.mangadex.org/docs. Chapters are asked for in the order in which they
+Documentation: https://api.mangadex.org/docs. Chapters are requested in the order in which they
 were created: what is added while we page comes last, so no page skips or repeats a chapter.
 """
 
@@ -25,7 +25,7 @@ from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 
 CHAPTER_PAGE = "https://mangadex.org/chapter/"
 
-# Refusals that pass: blocked, proxy, time-out, too early, too many requests.
+# Temporary refusals: blocked, proxy, time-out, too early, too many requests.
 _PASSING_STATUSES = frozenset({403, 407, 408, 425, 429})
 
 _Fields = Mapping[str, object]
@@ -33,7 +33,7 @@ _Fields = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MangadexUpload:
-    """A chapter as MangaDex holds it: one release, hosted there or elsewhere."""
+    """A chapter of MangaDex: one release, hosted there or on another site."""
 
     chapter_id: str
     is_external: bool
@@ -42,7 +42,7 @@ class MangadexUpload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedPage:
-    """A slice of a feed; `end` is the offset of the slice that follows."""
+    """A page of a feed; `end` is the offset of the next page."""
 
     offset: int
     end: int
@@ -52,7 +52,7 @@ class FeedPage:
 
 
 def read_page(body: bytes, content_type: str | None) -> FeedPage:
-    """The page that the body holds.
+    """Parse one page of a feed.
 
     Raises:
         Permanent: `unexpected_body` for anything else, `api_error` for an error that stays.
@@ -92,7 +92,7 @@ def _answer(text: str) -> _Fields:
 
 
 def _is_cut_off(text: str, error: json.JSONDecodeError) -> bool:
-    """Whether the text is the beginning of JSON, and wrong only in that it ends."""
+    """Return whether the text is JSON that only breaks off too early."""
     if not text:
         return True
     is_json = text[0] in "{[" and not error.msg.startswith("Extra data")
@@ -100,16 +100,16 @@ def _is_cut_off(text: str, error: json.JSONDecodeError) -> bool:
     return is_json and (at_end or error.msg.startswith("Unterminated string"))
 
 
-def _unexpected(found: str) -> Permanent:
+def _unexpected(description: str) -> Permanent:
     return Permanent(
-        f"not a page of a MangaDex feed but {found}; give the answer of /manga/<id>/feed, or check"
-        " the source's address and api_base",
+        f"not a page of a MangaDex feed but {description}; give the answer of /manga/<id>/feed, or"
+        " check the source's address and api_base",
         code="unexpected_body",
     )
 
 
 def _described(answer: _Fields) -> str:
-    """What the API answered instead, in the API's own words."""
+    """Describe what the API answered instead, in the API's terms."""
     if "baseUrl" in answer and "chapter" in answer:
         return "the addresses of one chapter's images (/at-home/server)"
     if answer.get("response") == "entity":
@@ -170,7 +170,7 @@ def _upload(item: _Fields) -> MangadexUpload | None:
 
 
 def _title(attributes: _Fields, *, is_numbered: bool) -> str | None:
-    """The title; a label that is no number is kept in it, since nothing else would."""
+    """Return the title; a label that is no number is prepended, so that it is not lost."""
     title, label = _text(attributes, "title"), _text(attributes, "chapter")
     if is_numbered or label is None or label == title:
         return title
@@ -236,7 +236,7 @@ _IN_ADDRESS = re.compile(r"/(?:manga|title)/([0-9A-Za-z-]{1,64})(?=[/?#]|$)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MangaDexFeed:
-    """The chapters of one manga, in the languages and ratings asked for."""
+    """The chapters of one manga, in the configured languages and ratings."""
 
     manga_id: str | None
     api_base: str
@@ -246,17 +246,17 @@ class MangaDexFeed:
     include_external: bool
 
     def first_request(self) -> Request:
-        """The first page of the listing."""
+        """Return the request of the first page."""
         return self._page_request(offset=0)
 
     def next_request(
         self,
         body: bytes,
         *,
-        asked: Request | None = None,  # noqa: ARG002  the answer says which part it is
+        previous: Request | None = None,  # noqa: ARG002  the answer says which part it is
         url: str = "",  # noqa: ARG002  pages are asked for by offset
     ) -> Request | None:
-        """The page after this one; None at the end, and where the API lists no further."""
+        """Return the request of the next page; None at the end, and at the API's limit."""
         page = read_page(body, None)
         if page.end >= page.total or page.end + self.limit > MAX_LISTED:
             return None
@@ -270,7 +270,7 @@ class MangaDexFeed:
         urls: Sequence[str] = (),  # noqa: ARG002  no link here is relative
         now: datetime | None = None,  # noqa: ARG002  no date here is relative
     ) -> Reading[Release]:
-        """Every release of the pages; complete if they reach the total that all of them state."""
+        """Return every release; complete if the pages reach the total that all of them state."""
         pairs = zip(bodies, content_types, strict=True)
         pages = sorted((read_page(*pair) for pair in pairs), key=lambda page: page.offset)
         uploads = {upload.chapter_id: upload for page in pages for upload in page.uploads}
@@ -309,7 +309,7 @@ class MangaDexFeed:
         return is_language and (self.include_external or not upload.is_external)
 
     def _unlisted(self, pages: Sequence[FeedPage]) -> list[Problem]:
-        """A problem if the API has more than it lists, since paging can then never be complete."""
+        """Return a problem if the API has more chapters than it lists."""
         end, total = max(((page.end, page.total) for page in pages), default=(0, 0))
         if end >= total or end + self.limit <= MAX_LISTED:
             return []
@@ -323,7 +323,7 @@ def _part_of_a_feed(pages: Sequence[FeedPage], count: int) -> list[str]:
 
 
 def _is_contiguous(pages: Sequence[FeedPage]) -> bool:
-    """Whether the pages follow each other from the first to the total that every one states."""
+    """Return whether the pages cover the feed without gap, with one total."""
     expected = 0
     for page in pages:
         if page.offset != expected or page.total != pages[0].total:
@@ -333,9 +333,9 @@ def _is_contiguous(pages: Sequence[FeedPage]) -> bool:
 
 
 def configure(url: str, config: Mapping[str, object]) -> MangaDexFeed:
-    """The feed of the manga that the address or `manga_id` names.
+    """Build the feed of the manga that the address or `manga_id` names.
 
-    Without address and `manga_id` it can read saved bodies and request nothing.
+    Without address and `manga_id` it parses saved bodies and requests nothing.
     """
     reader = ConfigReader("mangadex", config)
     api_base = (reader.address("api_base") or API_BASE).rstrip("/")
@@ -356,17 +356,17 @@ def configure(url: str, config: Mapping[str, object]) -> MangaDexFeed:
 def _manga_id(url: str, reader: ConfigReader, *, is_public_api: bool) -> str | None:
     accepted = "the UUID of a manga" if is_public_api else "an id of letters, digits and hyphens"
     pattern = _UUID if is_public_api else _ID
-    if given := reader.text("manga_id"):
-        if not pattern.fullmatch(given):
-            reader.refuse("manga_id", given, accepted)
-        return given
+    if configured_id := reader.text("manga_id"):
+        if not pattern.fullmatch(configured_id):
+            reader.refuse("manga_id", configured_id, accepted)
+        return configured_id
     if not url:
         return None
-    found = _IN_ADDRESS.search(reader.checked_address("url", url))
-    if found is None or not pattern.fullmatch(found[1]):
+    match = _IN_ADDRESS.search(reader.checked_address("url", url))
+    if match is None or not pattern.fullmatch(match[1]):
         reader.refuse("url", url, f"an address with /title/ or /manga/ and {accepted}")
         return None
-    return found[1]
+    return match[1]
 
 
 PLATFORM = SeriesPlatform(

@@ -1,4 +1,4 @@
-"""What a platform is: how to configure a source of it, and what the source can do without I/O."""
+"""The protocol of a platform adapter: how to configure a source, what to request, how to parse."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from ingestion_pipeline.series.chapter import Release
 
 
 class SeriesFeed(Protocol):
-    """A configured source: it says what to ask and reads the answers, and touches no network."""
+    """A configured source: it builds requests and parses responses, without I/O."""
 
     def first_request(self) -> Request:
-        """The request that begins a listing."""
+        """Return the request of the first page."""
         ...
 
     def next_request(
-        self, body: bytes, *, asked: Request | None = None, url: str = ""
+        self, body: bytes, *, previous: Request | None = None, url: str = ""
     ) -> Request | None:
-        """The request for the page after this one, which came from `url`; None after the last."""
+        """Return the request of the page after this one; None after the last.
+
+        The body is the response to `previous` and came from `url`.
+        """
         ...
 
     def read(
@@ -33,17 +36,17 @@ class SeriesFeed(Protocol):
         urls: Sequence[str] = (),
         now: datetime | None = None,
     ) -> Reading[Release]:
-        """Every release of the pages; a body that is no listing raises, it is never empty.
+        """Return every release of the pages; raise for a body that is no listing.
 
-        `urls` are where they came from in the end, by default the source's address; `now` is when
-        they were fetched, and without it a relative date stays unread.
+        `urls` are the final addresses of the pages, by default the source's address; `now` is when
+        they were fetched, and without it relative dates are not parsed.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """A limit that a platform publishes, kept as a token bucket."""
+    """A request rate that a platform publishes, kept as a token bucket."""
 
     per_second: float
     burst: int
@@ -51,10 +54,10 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesPlatform:
-    """A kind of source; `version` changes when the same body would be read otherwise.
+    """A kind of source; `version` changes when the same body would be parsed differently.
 
-    Only a documented API, made for programs and fetched at its published rate, may say that it does
-    not honour robots.txt.
+    Only a documented API, made for programs and fetched at its published rate, may set
+    `honours_robots` to False.
     """
 
     name: str

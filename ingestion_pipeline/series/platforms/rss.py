@@ -1,4 +1,4 @@
-"""RSS and Atom feeds as sources of a series: numbers come from the titles of the entries."""
+"""Platform `rss`: RSS and Atom feeds; numbers come from the titles of the entries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ACCEPT = "application/rss+xml, application/atom+xml, application/xml;q=0.9, */*;
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RssFeed:
-    """One feed; it is a window on the newest chapters unless its config says it holds them all."""
+    """One feed; a window on the newest chapters unless its config says it is complete."""
 
     url: str
     requested_url: str
@@ -31,7 +31,7 @@ class RssFeed:
     is_complete: bool
 
     def first_request(self) -> Request:
-        """The feed itself."""
+        """Return the request of the feed."""
         if not self.requested_url:
             raise BadConfig(
                 "an rss source needs an address; without one it reads saved bodies only"
@@ -42,10 +42,10 @@ class RssFeed:
         self,
         body: bytes,  # noqa: ARG002  a feed has one page
         *,
-        asked: Request | None = None,  # noqa: ARG002
+        previous: Request | None = None,  # noqa: ARG002
         url: str = "",  # noqa: ARG002
     ) -> Request | None:
-        """None: a feed has one page."""
+        """Return None: a feed has one page."""
         return None
 
     def read(
@@ -56,7 +56,7 @@ class RssFeed:
         urls: Sequence[str] = (),  # noqa: ARG002  links are relative to the source's own address
         now: datetime | None = None,  # noqa: ARG002  no date here is relative
     ) -> Reading[Release]:
-        """One release per entry, in feed order."""
+        """Return one release per entry, in feed order."""
         releases: list[Release] = []
         problems: list[Problem] = []
         for body, content_type in zip(bodies, content_types, strict=True):
@@ -81,7 +81,7 @@ class RssFeed:
 
 
 def configure(url: str, config: Mapping[str, object]) -> RssFeed:
-    """The feed at `url`, or at `api_base` if that is set; without any it can only read bodies."""
+    """Build the feed at `api_base`, else at `url`; without either it only parses saved bodies."""
     reader = ConfigReader("rss", config)
     feed = RssFeed(
         url=reader.checked_address("url", url) if url else "",

@@ -1,4 +1,4 @@
-"""What is found by measuring and kept for the next one who asks: a few numbers by name."""
+"""The polling budget: request costs and usual change rates, measured and stored by name."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.tables import sources, tunings
 
 
-def tuned(connection: Connection) -> dict[str, float]:
-    """All of them."""
+def load_measurements(connection: Connection) -> dict[str, float]:
+    """Return every measurement by name."""
     query = select(tunings.c.name, tunings.c.value)
     return {name: value for name, value in connection.execute(query)}  # noqa: C416 - rows to a dict
 
 
-def tune(connection: Connection, values: Mapping[str, float], *, now: datetime) -> None:
-    """These are what was measured last; the others stay."""
+def save_measurements(
+    connection: Connection, values: Mapping[str, float], *, now: datetime
+) -> None:
+    """Store these measurements; others stay unchanged."""
     for name, value in sorted(values.items()):
         statement = insert_into(connection, tunings).values(name=name, value=value, updated_at=now)
         connection.execute(
@@ -32,85 +34,87 @@ def tune(connection: Connection, values: Mapping[str, float], *, now: datetime) 
         )
 
 
-PLANS_PER_STEP = 4.0  # a price moves all the way in as long as the plans take to be made anew
+PLANS_PER_STEP = 4.0  # a cost adjusts fully in the time in which all checks are planned again
 LARGEST_STEP = 2.0
-ENOUGH = 20  # estimates of a platform that make a prior for the others
+ENOUGH = 20  # estimates of a platform that suffice for a prior
 
 
 @dataclass(frozen=True, slots=True)
 class PollingBudget:
-    """The prices of requests and the usual rates of change, as they are at this moment."""
+    """The current costs of requests and the usual rates of change."""
 
     values: Mapping[str, float]
     settings: Settings
 
-    def price(self, kind: Kind) -> float:
-        """Seconds of expected delay that a request is worth."""
-        return self.values.get(f"price:{kind.value}") or first_price(kind, self.settings)
+    def request_cost(self, kind: Kind) -> float:
+        """Return the seconds of expected delay that justify one request."""
+        return self.values.get(f"price:{kind.value}") or initial_request_cost(kind, self.settings)
 
     def prior_rate(self, kind: Kind, platform: str | None) -> float:
-        """Changes a second of a source nobody knows: as its platform's, else as the settings'."""
+        """Return changes a second of a new source: its platform's rate, else by the settings."""
         per_day = self.values.get(f"rate:{kind.value}:{platform}")
         return per_day / DAY if per_day else prior_rate(kind, self.settings)
 
 
-def market(connection: Connection, settings: Settings) -> PollingBudget:
-    """What is known at this moment."""
-    return PollingBudget(tuned(connection) if settings.polling.adaptive else {}, settings)
+def current_budget(connection: Connection, settings: Settings) -> PollingBudget:
+    """Return the budget of this moment; without adaptive polling, that of the settings."""
+    return PollingBudget(
+        load_measurements(connection) if settings.polling.adaptive else {}, settings
+    )
 
 
 def prior_rate(kind: Kind, settings: Settings) -> float:
-    """Changes a second, by the settings."""
+    """Return changes a second, by the settings."""
     return 1 / (settings.prior_days(kind.value) * DAY)
 
 
-def first_price(kind: Kind, settings: Settings) -> float:
-    """Before anything is measured: an average source is checked between HOT's and WARM's pace."""
-    hot, warm = (settings.interval_seconds(kind.value, one) for one in (Tier.HOT, Tier.WARM))
+def initial_request_cost(kind: Kind, settings: Settings) -> float:
+    """Return the cost before any measurement: between the pace of HOT and WARM on average."""
+    hot, warm = (settings.interval_seconds(kind.value, tier) for tier in (Tier.HOT, Tier.WARM))
     return prior_rate(kind, settings) * hot * warm / 2
 
 
-def adjusted(
-    price: float, *, planned: float, budget: float, sources: int, elapsed: timedelta
+def adjusted_request_cost(
+    cost: float, *, planned: float, budget: float, sources: int, elapsed: timedelta
 ) -> float:
-    """The price that brings the checks a day from what is planned to the budget, step by step."""
+    """Return the cost moved one step towards where planned checks a day meet the budget."""
     if planned <= 0 or budget <= 0:
-        return price
+        return cost
     mean_wait = sources / planned * DAY
     part = min(elapsed.total_seconds() / (PLANS_PER_STEP * mean_wait), 1.0)
     step = (planned / budget) ** (2 * part)
-    return price * min(max(step, 1 / LARGEST_STEP), LARGEST_STEP)
+    return cost * min(max(step, 1 / LARGEST_STEP), LARGEST_STEP)
 
 
-def adjust_prices(connection: Connection, settings: Settings, now: datetime) -> int:
-    """Prices and usual rates follow what the sources plan; how many there are."""
-    values = _prices(connection, settings, now) | _rates(connection)
-    tune(connection, values, now=now)
+def adjust_request_costs(connection: Connection, settings: Settings, now: datetime) -> int:
+    """Update request costs and usual rates from what the sources plan; return how many."""
+    values = _request_costs(connection, settings, now) | _rates(connection)
+    save_measurements(connection, values, now=now)
     return len(values)
 
 
-def _prices(connection: Connection, settings: Settings, now: datetime) -> dict[str, float]:
+def _request_costs(connection: Connection, settings: Settings, now: datetime) -> dict[str, float]:
     query = (
         select(sources.c.kind, sources.c.tier, func.count(), func.sum(sources.c.checks_per_day))
         .where(sources.c.checks_per_day.is_not(None), sources.c.status == SourceStatus.ACTIVE.value)
         .group_by(sources.c.kind, sources.c.tier)
     )
-    found: dict[Kind, tuple[int, float, float]] = {}
+    by_kind: dict[Kind, tuple[int, float, float]] = {}
     for kind, tier, count, planned in connection.execute(query):
         budget = count * DAY / settings.interval_seconds(kind, tier)
-        before = found.get(Kind(kind), (0, 0.0, 0.0))
-        found[Kind(kind)] = before[0] + count, before[1] + planned, before[2] + budget
+        before = by_kind.get(Kind(kind), (0, 0.0, 0.0))
+        by_kind[Kind(kind)] = before[0] + count, before[1] + planned, before[2] + budget
     moments = _last_times(connection)
-    known = market(connection, settings)
+    current = current_budget(connection, settings)
     return {
-        f"price:{kind.value}": adjusted(
-            known.price(kind),
+        f"price:{kind.value}": adjusted_request_cost(
+            current.request_cost(kind),
             planned=planned,
             budget=budget * settings.polling.budget_share,
             sources=count,
             elapsed=now - moments.get(f"price:{kind.value}", now - timedelta(minutes=5)),
         )
-        for kind, (count, planned, budget) in found.items()
+        for kind, (count, planned, budget) in by_kind.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""What is due: one indexed query for a tick, whatever the number of sources."""
+"""Due polls: indexed queries per tick, shards of runs, measured pace, and the ingestion backlog."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 def due_shards(connection: Connection, tier: Tier, *, now: datetime, shards: int) -> list[int]:
-    """The shards of the tier that have a source due."""
+    """Return the shards of the tier that have a source due."""
     query = _due_polls(now, shards).where(tasks.c.priority == tier.priority)
     return [shard for _, shard in _shards(connection, query)]
 
 
 def due_counts(connection: Connection, tier: Tier, *, now: datetime) -> dict[int, int]:
-    """How many sources of the tier are due, by the hash of their host."""
+    """Return how many sources of the tier are due, by the hash of their host."""
     query = (
         select(tasks.c.shard, func.count())
         .where(
@@ -45,9 +45,9 @@ def due_counts(connection: Connection, tier: Tier, *, now: datetime) -> dict[int
 
 
 def age_polls(connection: Connection, settings: Settings, now: datetime) -> int:
-    """Polls that have been due for long are served like WARM, then like HOT ones; how many moved.
+    """Raise the priority of polls that have long been due, one tier at a time; return how many.
 
-    None waits for ever. However often it is asked, a poll moves up once for each such time.
+    No poll starves. However often this runs, a poll moves up once for each such time.
     """
     patience = timedelta(seconds=settings.polling.aged_seconds)
     is_cold = and_(tasks.c.priority == Tier.COLD.priority, tasks.c.not_before < now - patience)
@@ -60,7 +60,7 @@ def age_polls(connection: Connection, settings: Settings, now: datetime) -> int:
             or_(is_cold, is_warm),
             tasks.c.status == TaskStatus.PENDING.value,
         )
-        .with_for_update(skip_locked=True)  # whoever has one is about to poll it, or to move it
+        .with_for_update(skip_locked=True)  # a locked one is about to be polled or moved
         .cte("aged")
     )
     statement = update(tasks).where(tasks.c.id.in_(select(aged.c.id)))
@@ -70,11 +70,11 @@ def age_polls(connection: Connection, settings: Settings, now: datetime) -> int:
 def unscheduled_shards(
     connection: Connection, *, now: datetime, shards: int
 ) -> list[tuple[Tier, int]]:
-    """Where polls are due that should not wait for their tier's tick.
+    """Return the shards with due polls that should not wait for their tier's tick.
 
-    Retries and what dead workers held, what was given back (a busy host, a pause that is over), and
-    what an operator asked for. The others are due all the time, a few every minute: for them the
-    tick is soon enough.
+    Retries and claims of lost workers, released polls (a busy host, a pause that is over), and
+    polls that an operator requested. Others become due all the time, a few every minute: for them
+    the tick is soon enough.
     """
     is_waited_for = or_(
         tasks.c.attempts > 0,
@@ -85,7 +85,7 @@ def unscheduled_shards(
 
 
 def new_shards(connection: Connection, *, now: datetime, shards: int) -> list[tuple[Tier, int]]:
-    """The shards of sources that wait for their first poll."""
+    """Return the shards of sources that wait for their first poll."""
     query = (
         select(tasks.c.priority, tasks.c.shard % shards)
         .join(sources, sources.c.id == tasks.c.source_id)
@@ -101,8 +101,8 @@ def new_shards(connection: Connection, *, now: datetime, shards: int) -> list[tu
     return _shards(connection, query)
 
 
-def census(connection: Connection) -> tuple[int, int, datetime | None]:
-    """How many sources there are, how many of them disabled, and when the newest was added."""
+def source_counts(connection: Connection) -> tuple[int, int, datetime | None]:
+    """Return the number of sources, of disabled ones, and when the newest was added."""
     query = select(
         func.count(),
         func.count().filter(sources.c.status == SourceStatus.DISABLED.value),
@@ -129,47 +129,47 @@ def _claimable(now: datetime) -> ColumnElement[bool]:
 
 def _shards(connection: Connection, query: Select[Any, Any]) -> list[tuple[Tier, int]]:
     by_priority = {tier.priority: tier for tier in Tier}
-    found: list[tuple[int, int]] = [(row[0], row[1]) for row in connection.execute(query)]
-    return [(by_priority[priority], shard) for priority, shard in sorted(found)]
+    rows: list[tuple[int, int]] = [(row[0], row[1]) for row in connection.execute(query)]
+    return [(by_priority[priority], shard) for priority, shard in sorted(rows)]
 
 
 FIRST_PACE = 20.0  # sources a second, before one was measured: half of what a small machine does
-FEWEST = 50  # sources of a run; fewer are not worth its start
-MEMORY = 0.7  # of the pace that was known, when another is measured
+FEWEST = 50  # fewest sources of a run; fewer do not justify its start
+MEMORY = 0.7  # weight of the previous pace against a new measurement
 PACE = "pace:"
 MEASURED_FROM = 20  # sources; a run of fewer measures its own start
 
 
 def run_size(pace: float | None, limits: Polling) -> int:
-    """How many sources a run gets through in its time, at the pace of the last ones."""
+    """Return how many sources a run can poll in its time, at the measured pace."""
     return max(ceil((pace or FIRST_PACE) * limits.run_seconds), FEWEST)
 
 
 def known_pace(tunings: Mapping[str, float], tier: str | None) -> float | None:
-    """The pace of the tier's last runs; without a tier, or before it had one, the best of all."""
+    """Return the pace of the tier's last runs; without a tier or measurement, the best of all."""
     own = None if tier is None else tunings.get(pace_name(tier))
     paces = (value for name, value in tunings.items() if name.startswith(PACE))
     return max(paces, default=None) if own is None else own
 
 
 def claim_size(pace: float | None, limits: Polling) -> int:
-    """How many a run holds at a time: no more than it gets through in its time."""
+    """Return how many polls a run claims at a time: no more than it can finish in its time."""
     return min(run_size(pace, limits), limits.batch_size)
 
 
 def shard_count(due: int, *, pace: float | None, limits: Polling) -> int:
-    """How many runs share what is due: as many as keep each to its time, within the settings."""
-    wanted = ceil(due / run_size(pace, limits))
-    return min(max(wanted, limits.shards), max(limits.most_shards, limits.shards))
+    """Return how many runs share the due polls, so that each ends in time, within the settings."""
+    needed = ceil(due / run_size(pace, limits))
+    return min(max(needed, limits.shards), max(limits.most_shards, limits.shards))
 
 
 def shards_of(due: Mapping[int, int], shards: int) -> list[int]:
-    """The shards that have work, of the due sources counted by the hash of their host."""
+    """Return the shards that have work, of the due sources counted by the hash of their host."""
     return sorted({hashed % shards for hashed in due})
 
 
 def measured_pace(before: float | None, *, polls: int, seconds: float) -> float | None:
-    """The pace with what a run has shown; too little of it shows nothing."""
+    """Return the pace updated by a run; a run that is too small leaves it unchanged."""
     if polls < MEASURED_FROM or seconds <= 0:
         return before
     now = polls / seconds
@@ -177,17 +177,17 @@ def measured_pace(before: float | None, *, polls: int, seconds: float) -> float 
 
 
 def pace_name(tier: str) -> str:
-    """Under which a tier's pace is kept."""
+    """Return the name under which a tier's pace is stored."""
     return f"{PACE}{tier}"
 
 
-# What polls and walks leave to be read or judged; pages that wait to be fetched are none of it.
+# Tasks that ingest what polls and crawls fetched; pages that wait to be fetched do not count.
 INGESTING = ("extract_page", "job")
 
 
 @dataclass(frozen=True, slots=True)
 class IngestionBacklog:
-    """More waits to be ingested than the settings allow."""
+    """A backlog of fetched feeds above the limit of the settings."""
 
     waiting: int
     limit: int
@@ -195,23 +195,24 @@ class IngestionBacklog:
     def __str__(self) -> str:
         return (
             f"polling is paused: {self.waiting:,} or more readings wait to be ingested"
-            f" (polling.backlog_limit {self.limit:,}); it goes on when there are fewer"
+            f" (polling.backlog_limit {self.limit:,}); it resumes when there are fewer"
         )
 
 
 def backlog(
     connection: Connection, *, now: datetime, limit: int, kinds: Sequence[str] = INGESTING
 ) -> IngestionBacklog | None:
-    """What holds polling up; None if nothing does. It counts no further than it must.
+    """Return the backlog that pauses polling, or None; it counts no further than it must.
 
-    What waits for something else, a model or a budget, is not counted: it would wait for ever.
+    Tasks that wait for something else, a model or a budget, are not counted: they might wait for
+    ever.
     """
     fetched = select(batch_items.c.task_id).limit(limit + 1).subquery()
     waiting = connection.execute(select(func.count()).select_from(fetched)).scalar_one()
     for kind in kinds:
         if waiting > limit:
             break
-        some = select(tasks.c.id).where(FRONTIER, tasks.c.kind == kind, tasks.c.not_before <= now)
-        rest = some.limit(limit + 1 - waiting).subquery()
+        due = select(tasks.c.id).where(FRONTIER, tasks.c.kind == kind, tasks.c.not_before <= now)
+        rest = due.limit(limit + 1 - waiting).subquery()
         waiting += connection.execute(select(func.count()).select_from(rest)).scalar_one()
     return IngestionBacklog(waiting, limit) if waiting > limit else None

@@ -1,10 +1,10 @@
-"""When to look again: as soon as the delay that is expected by then is worth a request. Pure.
+"""When to check next: as soon as the expected delay is worth a request. Pure.
 
-A change that happens now and is found later was delayed by so much. What is expected of the delay
-grows while nobody looks: by the changes expected, times the time they have been waiting. A request
-has a price, in seconds of such delay; where the expected delay reaches it, the source is checked.
-That spends every request where it saves most: at a constant rate of change the interval is the
-square root of twice the price by the rate, and before a release that is due it is short.
+A change that happens now and is found later is delayed by that time. The expected delay grows until
+the next check: by the expected changes, times the time they have been waiting. A request has a cost
+in seconds of such delay; where the expected delay reaches it, the source is checked. That spends
+every request where it saves most: at a constant rate of change the interval is the square root of
+twice the cost divided by the rate, and it is short before a release that is due.
 """
 
 from __future__ import annotations
@@ -24,19 +24,21 @@ from ingestion_pipeline.sources.scheduling.change_model import (
     next_edge,
 )
 
-LEAST_MEAN = 0.25  # a bin without a likely hour is not blown up by more than four
+LEAST_MEAN = 0.25  # limits the scaling of a bin without a likely hour to four
 
 
 @dataclass(frozen=True, slots=True)
 class NextCheck:
-    """When to look, and how long the next wait would be if the rate of that moment stayed."""
+    """The time of the next check, and the following interval if the rate at that time stayed."""
 
     at: float
     spacing: float
 
 
-def next_check(ahead: Outlook, *, now: float, price: float, least: float, most: float) -> NextCheck:
-    """The moment at which the expected delay has reached the price, within the bounds."""
+def next_check(
+    ahead: Outlook, *, now: float, request_cost: float, least: float, most: float
+) -> NextCheck:
+    """Return the moment at which the expected delay reaches the request cost, within the bounds."""
     end = now + most
     at, delay, expected, rate = now, 0.0, 0.0, 0.0
     calendar = _Calendar(ahead)
@@ -45,22 +47,24 @@ def next_check(ahead: Outlook, *, now: float, price: float, least: float, most: 
         until = min(until, end)
         span = until - at
         grown = delay + expected * span + rate * span * span / 2
-        if grown >= price:
-            at += _wait(price - delay, expected, rate)
+        if grown >= request_cost:
+            at += _wait(request_cost - delay, expected, rate)
             break
         delay, expected, at = grown, expected + rate * span, until
-    return NextCheck(at=max(at, now + least), spacing=sqrt(2 * price / rate) if rate > 0 else most)
+    return NextCheck(
+        at=max(at, now + least), spacing=sqrt(2 * request_cost / rate) if rate > 0 else most
+    )
 
 
 def _wait(missing: float, expected: float, rate: float) -> float:
-    """The time t with expected * t + rate * t * t / 2 = missing."""
+    """Return the time t with expected * t + rate * t * t / 2 = missing."""
     if rate <= 0:
         return missing / expected
     return (sqrt(expected * expected + 2 * rate * missing) - expected) / rate
 
 
 class _Calendar:
-    """The rate of change at a moment, by the time it was quiet and by the hour of the week."""
+    """The rate of change at a moment, by the length of the quiet time and the hour of the week."""
 
     def __init__(self, ahead: Outlook) -> None:
         self._ahead = ahead
@@ -69,7 +73,7 @@ class _Calendar:
         self._means: dict[int, float] = {}
 
     def rate(self, at: float) -> tuple[float, float]:
-        """Changes a second, and until when it stays so."""
+        """Return changes a second, and until when the rate stays so."""
         ahead = self._ahead
         age = max(at - ahead.last_at, 0.0)
         until = ahead.last_at + next_edge(age)
@@ -82,7 +86,7 @@ class _Calendar:
         return rate * weight, min(until, next_hour)
 
     def _mean(self, place: int) -> float:
-        """The mean weight of a bin's hours: what is expected of it is spread, not multiplied."""
+        """Return the mean weight of a bin's hours: its rate is spread over them, not multiplied."""
         if place not in self._means:
             start, end = bin_bounds(place)
             a, b = self._ahead.last_at + start, self._ahead.last_at + end

@@ -1,13 +1,13 @@
-"""When a source is checked next, in which tier, and when it is left alone. Pure.
+"""Tiers, intervals and the circuit breaker: when a source is checked next. Pure.
 
-A tier follows the last *new record*, not the last poll: a healthy source that says nothing new
-cools down (HOT for a day, WARM for a week, then COLD), unless many follow it. A source whose tier
-is pinned is checked at that tier's interval. One that finds its own is checked when a change is
-expected (`next_check.py`): of one that nobody knows yet, as of others of its kind and platform.
+A tier follows the last *new record*, not the last poll: a healthy source without new records cools
+down (HOT for a day, WARM for a week, then COLD), unless it has many followers. A source with a
+pinned tier is checked at that tier's interval. Any other is checked when a change is expected
+(`next_check.py`); a source without a history uses the rates of its kind and platform.
 
-A failed poll (all its attempts used up, one strike) moves the next check out; five in a row open
-the breaker: one probe after 24 hours, and only a success closes it. A rate limit is never a strike;
-it does not come here at all.
+A failed poll (all its attempts used up, one strike) delays the next check; five in a row open the
+breaker: one probe after 24 hours, and only a success closes it. A rate limit is never a strike and
+is not handled here.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from ingestion_pipeline.sources.scheduling.change_model import DAY, ChangeModel,
 from ingestion_pipeline.sources.scheduling.next_check import NextCheck, next_check
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus, Tier
 
-_OUR_WORDS = ("disabled, ", "disabled after ")  # how a reason begins that no operator gave
-# Whose changes are learned: an analysis of a website or a company is repeated, not watched.
+_SYSTEM_PREFIXES = (
+    "disabled, ",
+    "disabled after ",
+)  # of reasons that no operator gave
+# Kinds with a change model: an analysis of a website or a company is repeated, not watched.
 ADAPTIVE = frozenset({Kind.SERIES, Kind.JOB_BOARD, Kind.CATALOG})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollState:
-    """What a poll makes of a source: written to its row together with the poll's results."""
+    """The state of a source after a poll, written to its row with the poll's results."""
 
     tier: Tier
     status: SourceStatus
@@ -41,16 +44,16 @@ class PollState:
 
     @property
     def priority(self) -> int:
-        """Of its poll: as its tier's, or as that of one that is checked so closely at its time."""
+        """Return the priority of its poll: its tier's, or that of its urgency if higher."""
         return min(self.tier.priority, (self.urgency or self.tier).priority)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Habits:
-    """What is known of a source's changes, and what a request is worth at this moment."""
+class SchedulingInputs:
+    """The change model of a source, and the current cost of a request."""
 
-    rhythm: ChangeModel
-    price: float
+    change_model: ChangeModel
+    request_cost: float
     prior_rate: float
 
 
@@ -61,58 +64,62 @@ def after_success(
     now: datetime,
     settings: Settings,
     random: Random,
-    readers: int = 0,
-    habits: Habits | None = None,
+    followers: int = 0,
+    inputs: SchedulingInputs | None = None,
 ) -> PollState:
-    """The failures are forgotten, the breaker closes, the tier follows the last new record."""
+    """Return the state after a success: failures reset, breaker closed, tier recomputed."""
     newest = last_new_at or source.created_at
     tier = (
         source.tier
         if source.tier_pinned
-        else tier_for(newest, now=now, settings=settings, readers=readers)
+        else tier_for(newest, now=now, settings=settings, followers=followers)
     )
-    standing = PollState(
+    state = PollState(
         tier=tier,
         status=SourceStatus.ACTIVE,
         status_reason=None,
         failure_count=0,
         next_check_at=now + _jittered(_interval(source.kind, tier, settings), settings, random),
     )
-    if habits is None or not is_adaptive(source, habits.rhythm, settings):
-        return standing
-    is_popular = readers > settings.tiers.hot_readers
-    return _expecting(source, standing, habits, now, settings, random, is_popular=is_popular)
+    if inputs is None or not is_adaptive(source, inputs.change_model, settings):
+        return state
+    is_popular = followers > settings.tiers.hot_readers
+    return _at_expected_change(source, state, inputs, now, settings, random, is_popular=is_popular)
 
 
-def is_adaptive(source: Source, rhythm: ChangeModel, settings: Settings) -> bool:
-    """Whether its changes decide when it is checked, and not its tier alone."""
+def is_adaptive(source: Source, model: ChangeModel, settings: Settings) -> bool:
+    """Return whether its change model decides when it is checked, not its tier alone."""
     limits = settings.polling
     is_free = limits.adaptive and source.kind in ADAPTIVE and not source.tier_pinned
-    return is_free and rhythm.changes >= limits.adaptive_gaps
+    return is_free and model.changes >= limits.adaptive_gaps
 
 
-def _expecting(
+def _at_expected_change(
     source: Source,
-    standing: PollState,
-    habits: Habits,
+    state: PollState,
+    inputs: SchedulingInputs,
     now: datetime,
     settings: Settings,
     random: Random,
     *,
     is_popular: bool,
 ) -> PollState:
-    """The same, but checked when a change is expected: at the latest as HOT, if many follow it."""
+    """Return the state with the check at the expected change; at most HOT's interval if popular."""
     at, since = now.timestamp(), source.created_at.timestamp()
-    ahead = outlook(habits.rhythm, now=at, since=since, prior_rate=habits.prior_rate)
+    ahead = outlook(inputs.change_model, now=at, since=since, prior_rate=inputs.prior_rate)
     hot, warm, cold = (settings.interval_seconds(source.kind.value, tier.value) for tier in Tier)
     limits = settings.polling
     least, most = hot * limits.shortest_share, cold * limits.longest_share
     check = next_check(
-        ahead, now=at, price=habits.price, least=least, most=hot if is_popular else most
+        ahead,
+        now=at,
+        request_cost=inputs.request_cost,
+        least=least,
+        most=hot if is_popular else most,
     )
     wait = _moved(check, at, least, limits.jitter_share, random)
     return replace(
-        standing,
+        state,
         next_check_at=now + timedelta(seconds=wait),
         urgency=_urgency(check.spacing, hot, warm, cold),
         changes_per_day=ahead.rate * DAY,
@@ -121,9 +128,9 @@ def _expecting(
 
 
 def _moved(check: NextCheck, now: float, least: float, share: float, random: Random) -> float:
-    """Seconds until the check, moved a little: by a share of the wait, or of the next if shorter.
+    """Return the seconds until the check with jitter: a share of the wait, or of the next one.
 
-    What is expected on Friday at six must not be looked for half a day off.
+    What is expected on Friday at six must not be checked half a day off.
     """
     wait = check.at - now
     slack = share * min(wait, max(check.spacing, least))
@@ -131,7 +138,7 @@ def _moved(check: NextCheck, now: float, least: float, share: float, random: Ran
 
 
 def _urgency(spacing: float, hot: float, warm: float, cold: float) -> Tier:
-    """The tier whose interval is nearest to how closely the source is checked then."""
+    """Return the tier whose interval is nearest to the spacing of checks at that time."""
     if spacing * spacing <= hot * warm:
         return Tier.HOT
     return Tier.WARM if spacing * spacing <= warm * cold else Tier.COLD
@@ -140,7 +147,7 @@ def _urgency(spacing: float, hot: float, warm: float, cold: float) -> Tier:
 def after_failure(
     source: Source, *, now: datetime, settings: Settings, random: Random
 ) -> PollState:
-    """One strike more; the breaker opens, or stays open, at the limit."""
+    """Return the state after one more strike; at the limit the breaker opens, or stays open."""
     failures = source.failure_count + 1
     if failures >= settings.breaker.failures:
         return _open(source, failures, now=now, settings=settings, random=random)
@@ -155,15 +162,15 @@ def after_failure(
     )
 
 
-def after_wall(source: Source, why: str, *, now: datetime, settings: Settings) -> PollState:
-    """Left alone until somebody enables it: a wall is never evaded, and asking again is no use.
+def after_blocked_page(source: Source, why: str, *, now: datetime, settings: Settings) -> PollState:
+    """Return the disabled state: a block is never evaded, and repeating the request is no use.
 
-    It is no strike: what counts failures begins where it stood.
+    It is no strike: the failure count stays as it was.
     """
     return PollState(
         tier=source.tier,
         status=SourceStatus.DISABLED,
-        status_reason=f"{_OUR_WORDS[0]}{why}; `ingest sources enable` ends it",
+        status_reason=f"{_SYSTEM_PREFIXES[0]}{why}; `ingest sources enable` ends it",
         failure_count=source.failure_count,
         next_check_at=now + _interval(source.kind, source.tier, settings),
     )
@@ -178,7 +185,8 @@ def _open(
         tier=source.tier if source.tier_pinned else Tier.COLD,
         status=SourceStatus.DISABLED if is_board else SourceStatus.OPEN,
         status_reason=(
-            f"{_OUR_WORDS[1]}{failures} failed polls in a row; `ingest sources enable` ends it"
+            f"{_SYSTEM_PREFIXES[1]}{failures} failed polls in a row;"
+            " `ingest sources enable` ends it"
             if is_board
             else f"breaker open after {failures} failed polls in a row; one probe at the next check"
         ),
@@ -188,16 +196,18 @@ def _open(
     )
 
 
-def is_disabled_by_us(reason: str | None) -> bool:
-    """Whether failures or a wall disabled the source: an operator's reason begins with a name."""
-    return reason is not None and reason.startswith(_OUR_WORDS)
+def is_disabled_by_system(reason: str | None) -> bool:
+    """Return whether failures or a block disabled it: an operator's reason begins with a name."""
+    return reason is not None and reason.startswith(_SYSTEM_PREFIXES)
 
 
-def tier_for(last_new_at: datetime, *, now: datetime, settings: Settings, readers: int = 0) -> Tier:
-    """HOT, WARM or COLD by the age of the last new record; HOT if many follow it."""
+def tier_for(
+    last_new_at: datetime, *, now: datetime, settings: Settings, followers: int = 0
+) -> Tier:
+    """Return HOT, WARM or COLD by the age of the last new record; HOT if many follow it."""
     age = now - last_new_at
     hot_for = timedelta(seconds=settings.tiers.hot_for_seconds)
-    if age <= hot_for or readers > settings.tiers.hot_readers:
+    if age <= hot_for or followers > settings.tiers.hot_readers:
         return Tier.HOT
     if age <= hot_for + timedelta(seconds=settings.tiers.warm_for_seconds):
         return Tier.WARM
@@ -205,7 +215,7 @@ def tier_for(last_new_at: datetime, *, now: datetime, settings: Settings, reader
 
 
 def is_stale(source: Source, *, now: datetime, settings: Settings) -> bool:
-    """Whether several checks in a row should have succeeded by now and none did."""
+    """Return whether several checks in a row should have succeeded by now and none did."""
     if source.status in {SourceStatus.DISABLED, SourceStatus.PENDING_VALIDATION}:
         return False
     since = source.last_success_at or source.created_at
@@ -216,7 +226,7 @@ def is_stale(source: Source, *, now: datetime, settings: Settings) -> bool:
 
 
 def interval(kind: Kind, tier: Tier, settings: Settings) -> timedelta:
-    """How long such a source waits for its next check."""
+    """Return how long such a source waits for its next check."""
     return _interval(kind, tier, settings)
 
 

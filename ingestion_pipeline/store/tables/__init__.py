@@ -1,6 +1,6 @@
-"""The tables, in the order of the data's way; alembic's migrations create exactly these.
+"""The tables, in the order of the data's path; alembic's migrations create exactly these.
 
-Columns, keys and indexes are stated here; a statement on them does not belong here.
+Columns, keys and indexes are stated here; statements on them do not belong here.
 """
 
 from ingestion_pipeline.store.tables.catalogs import (

@@ -1,4 +1,4 @@
-"""Catalogues: recipes, extractions with their steps and pages, datasets and their items."""
+"""Tables of catalogues: recipes, extractions with their steps and pages, datasets and items."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sqlalchemy import (
 from ingestion_pipeline.store.tables.metadata import metadata
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime, modified_at
 
-# The same words stand in the partial indexes and in the statements that want them: SQLite uses a
+# The same condition is in the partial indexes and in the statements that use them: SQLite uses a
 # partial index only if the query repeats its condition literally.
 CRAWLING = text("status IN ('WAITING', 'IN_PROGRESS')")
 

@@ -1,4 +1,4 @@
-"""What was fetched, and from whom: hosts and snapshots."""
+"""Tables of fetching: hosts and snapshots."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ snapshots = Table(
     Column("content_type", Text),
     Column("size_bytes", Integer, nullable=False),
     Column("status_code", Integer, nullable=False),
-    Column("fetched_at", UtcDateTime, nullable=False),  # when the address last came to say this
+    Column("fetched_at", UtcDateTime, nullable=False),  # when the content last changed
     Column("etag", Text),
     Column("last_modified", Text),
     Column("final_url", Text),

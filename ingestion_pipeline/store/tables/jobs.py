@@ -1,4 +1,4 @@
-"""Companies and jobs: who hires, what is listed and where, and what fits a profile."""
+"""Tables of companies and jobs: companies, listings, matches and profiles."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sqlalchemy import (
 from ingestion_pipeline.store.tables.metadata import metadata
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime, modified_at
 
-# The same words stand in the partial index and in the statements that want it: SQLite uses a
+# The same condition is in the partial index and in the statements that use it: SQLite uses a
 # partial index only if the query repeats its condition literally.
 LISTED = text("status = 'open'")
 

@@ -1,4 +1,4 @@
-"""The one collection of tables, and how constraints are named in it."""
+"""The shared metadata of all tables, and the naming of constraints."""
 
 from __future__ import annotations
 

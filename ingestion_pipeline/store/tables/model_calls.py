@@ -1,4 +1,4 @@
-"""What language models were asked, what that cost, and what they said."""
+"""Tables of language models: calls and their costs, spending, cached answers, endpoints."""
 
 from __future__ import annotations
 

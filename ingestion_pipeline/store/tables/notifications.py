@@ -1,4 +1,4 @@
-"""Who is told what: the outbox, recipients, follows and notices."""
+"""Tables of notifications: outbox, recipients, follows and notices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sqlalchemy import (
 from ingestion_pipeline.store.tables.metadata import metadata
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 
-# The same words stand in the partial indexes and in the statements that want them: SQLite uses a
+# The same condition is in the partial indexes and in the statements that use them: SQLite uses a
 # partial index only if the query repeats its condition literally.
 UNSENT = text("status = 'pending'")
 GIVEN_UP = text("status = 'failed'")

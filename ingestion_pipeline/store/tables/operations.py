@@ -1,4 +1,4 @@
-"""The operator's own: settings, the audit log, what was told of sources, signs of life."""
+"""Tables of operations: settings, audit log, reported health, heartbeats."""
 
 from __future__ import annotations
 

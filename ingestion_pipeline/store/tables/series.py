@@ -1,4 +1,4 @@
-"""Series and their chapters, and where each chapter is."""
+"""Tables of series: series, their chapters, and the sources of each chapter."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ chapters = Table(
         Boolean,
         nullable=False,
         server_default=text("false"),
-        comment="a silent sync added it to a series that had chapters: news once a source adds it",
+        comment="a silent sync added it to a series that had chapters: news once listed",
     ),
     modified_at(),
     UniqueConstraint("series_id", "key"),

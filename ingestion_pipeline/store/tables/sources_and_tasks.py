@@ -1,4 +1,4 @@
-"""What is watched and worked on: sources, tasks, batches, dead letters, runs."""
+"""Tables of sources and work: sources, tasks, batches, dead letters, runs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from sqlalchemy import (
 from ingestion_pipeline.store.tables.metadata import metadata
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime, modified_at
 
-# The same words stand in the partial indexes and in the statements that want them: SQLite uses a
+# The same condition is in the partial indexes and in the statements that use them: SQLite uses a
 # partial index only if the query repeats its condition literally.
 ACTIVE = text("ended_at IS NULL")
 ENDED = text("ended_at IS NOT NULL")
 OPEN = text("replayed_at IS NULL AND discarded_at IS NULL")
 SPAWNED = text("parent_id IS NOT NULL")
 OF_A_SOURCE = text("source_id IS NOT NULL")
-# Polls are taken by tier and there is one of each source: what is taken by source is the rest.
+# Polls are claimed by tier and there is one per source; other tasks are claimed by source.
 FRONTIER = text("ended_at IS NULL AND kind <> 'poll'")
 
 _ENDED_AT = "CASE WHEN status NOT IN ('PENDING', 'PROCESSING') THEN updated_at END"
@@ -64,7 +64,7 @@ sources = Table(
     Column("untold_changes", Integer, nullable=False, server_default="0"),
     Column("untold_updated", Integer, nullable=False, server_default="0"),
     Column("untold_withdrawn", Integer, nullable=False, server_default="0"),
-    # Of all times, for who looks at what polls were worth: they only ever grow.
+    # Totals since the source was added; they only ever grow.
     Column("poll_count", Integer, nullable=False, server_default="0", comment="polls that ended"),
     Column("change_count", Integer, nullable=False, server_default="0", comment="that found news"),
     Column("strike_count", Integer, nullable=False, server_default="0", comment="that failed"),
@@ -248,8 +248,8 @@ source_versions = Table(
     Column("since", UtcDateTime, nullable=False),
 )
 
-# A row for each poll that had something to say. Its id is drawn before anything is written, so
-# that the rows of the same transaction can name it, and a poll that says nothing writes none.
+# A row for each poll with results. Its id is drawn before anything is written, so
+# that the rows of the same transaction can name it, and a poll without results writes none.
 ingestions = Table(
     "ingestions",
     metadata,

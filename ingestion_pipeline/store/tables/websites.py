@@ -1,4 +1,4 @@
-"""Websites: businesses, the analyses of their sites, what models answered, and rankings by day."""
+"""Tables of websites: businesses, analyses, model answers, and rankings by day."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sqlalchemy import (
 from ingestion_pipeline.store.tables.metadata import metadata
 from ingestion_pipeline.store.types import ExactDecimal, Id, Json, UtcDateTime, modified_at
 
-# The same words stand in the partial index and in the statements that want it: SQLite uses a
+# The same condition is in the partial index and in the statements that use it: SQLite uses a
 # partial index only if the query repeats its condition literally.
 UNFINISHED = text("finished_at IS NULL")
 

@@ -1,7 +1,4 @@
-"""Names enter, and the answers that may hold them; where they are named leaves.
-
-Pure throughout. What a mention is worth does not belong here.
-"""
+"""Search for the mentions of names in answers. Pure; scoring a mention is done elsewhere."""
 
 from ingestion_pipeline.websites.naming.mentions import (
     Mention,

@@ -1,18 +1,19 @@
-"""Where an answer names a business: word for word first, by likeness only if nowhere.
+"""Search for the mentions of a business in an answer: exact matches, else similar words.
 
-The rules, in the order in which a place is judged:
+The rules, in the order in which they are applied:
 
-1. The business' own host is a mention wherever it stands, also in a link or an address for mail;
-   its name as part of another's host or address is none.
-2. A name stands alone: it is no part of a longer word (see `scripts` for what that means where
-   words have no blanks between them), and not of a longer name of somebody else (`others`).
+1. The business' own host is a mention wherever it is, also in a link or a mail address; its name
+   as part of another host or address is none.
+2. A name must stand alone: it is no part of a longer word (see `is_word_boundary` for scripts
+   without blanks between words), and not of a longer name of another business (`others`).
 3. Case, width, marks, ligatures, hyphens and blanks inside the name do not matter. Exceptions:
-   a name of up to three letters is taken only as written or in capitals, a name with humps that is
-   written apart (`You Tube`) only with a capital, a plain word by the rules of `context`.
-4. Possessives and the endings that Slavic and Finnic languages give a name belong to it.
-5. If nothing is found: a word of the same first letter, written with a capital, that differs by one
-   slip of the pen (two from ten letters on), and is as like the name as the threshold says. Plain
-   words and names of fewer than six letters are never guessed, nor is a plural or somebody else.
+   a name of up to three letters is matched only as written or in capitals, a camel-case name that
+   is written apart (`You Tube`) only with a capital, a plain word by the rules of `is_meant`.
+4. Possessives and the suffixes that Slavic and Finnic languages add to a name belong to it.
+5. If nothing is found: a word of the same first letter, written with a capital, that differs by
+   one typing error (two from ten letters on), and is as similar to the name as the threshold.
+   Plain words and names of fewer than six letters are never matched so, nor is a plural or the
+   name of another business.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from ingestion_pipeline.websites.naming.names import (
     OPEN_SCRIPTS,
     Form,
     Names,
-    parts,
+    is_word_boundary,
     script_of,
 )
 
@@ -43,7 +44,7 @@ from ingestion_pipeline.websites.naming.names import (
 _LIST_MARK = re.compile(
     r"\s*(?:#{1,6}\s+)?(?:[-*+•‣–]\s+|\d{1,3}[.)]\s+|\(\d{1,3}\)\s+)?(?<=\s)[*_]{0,2}"
 )
-_MARK = r"\"'“”‘’«»()\[\]*_>#"  # what may stand between two sentences, besides blanks
+_MARK = r"\"'“”‘’«»()\[\]*_>#"  # what may be between two sentences, besides blanks
 _SENTENCE_END = re.compile(
     rf"(?:^|[.!?:;…。！？]|(?<![{_MARK}\s])(?:[{_MARK}]|[^\S\n])*+\n)[{_MARK}\s]*+$"
 )
@@ -64,13 +65,13 @@ _LONGEST_HEADING = 300  # characters on either side
 
 
 def has_capitals(written: str) -> bool:
-    """Whether every word of it begins with a capital; scripts without capitals have them all."""
+    """Return whether every word begins with a capital; scripts without capitals always do."""
     words = _CONTEXT_WORD.findall(written) or [written]
     return all(not word[0].islower() for word in words)
 
 
 def is_meant(text: str, start: int, end: int, language: str | None) -> bool:
-    """Whether the plain word from `start` to `end` is a name there; see the module's rule."""
+    """Return whether the plain word from `start` to `end` is used as a name there."""
     if not has_capitals(text[start:end]):
         return False
     following = _NEXT_WORD.match(text, end)
@@ -85,7 +86,7 @@ def is_meant(text: str, start: int, end: int, language: str | None) -> bool:
 
 
 def _capital_tells(text: str, start: int, end: int, language: str | None) -> bool:
-    """Whether its capital is more than what the place, or the language, gives every word."""
+    """Return whether its capital is due neither to its place nor to the language."""
     if _has_capital_nouns(language) and not text[start:end].isupper():
         return False
     is_first = _SENTENCE_END.search(text, max(0, start - 200), start) is not None
@@ -98,12 +99,12 @@ def _has_capital_nouns(language: str | None) -> bool:
 
 
 def _is_one_of_names(text: str, end: int) -> bool:
-    """Whether another name follows, a dash, or nothing, as in `Slack, Zoom and Teams`."""
+    """Return whether another name, a dash or nothing follows: `Slack, Zoom and Teams`."""
     return bool(_ANOTHER_NAME.match(text, end) or _NOTHING_MORE.match(text, end))
 
 
 def _is_heading(text: str, start: int, end: int) -> bool:
-    """Whether all other words of its line have capitals, too."""
+    """Return whether all other words of its line have capitals, too."""
     before = text[max(0, start - _LONGEST_HEADING) : start].rpartition("\n")[2]
     after = text[end : end + _LONGEST_HEADING].partition("\n")[0]
     line = f"{before} {after}"
@@ -112,7 +113,7 @@ def _is_heading(text: str, start: int, end: int) -> bool:
 
 
 def _is_entry(text: str, start: int) -> bool:
-    """Whether it is the first word of an entry of a list."""
+    """Return whether it is the first word of a list entry."""
     line_start = text.rfind("\n", max(0, start - _LONGEST_MARK), start) + 1
     is_near = line_start > 0 or start <= _LONGEST_MARK
     return is_near and _LIST_MARK.fullmatch(text, line_start, start) is not None
@@ -138,8 +139,8 @@ LEAST_FUZZY_LETTERS = 6
 TWO_SLIPS_FROM = 10  # letters
 DEFAULT_THRESHOLD = 88.0
 MAX_TEXT = 30_000  # characters; a thousand tokens are some five thousand
-_LONGEST = 400  # characters of a name or a host with what may stand inside it
-_ENDINGS = (
+_LONGEST = 400  # characters of a name or a host with what may be inside it
+_TOP_LEVEL_DOMAINS = (
     "com net org info biz io ai co app dev so me tv gg xyz shop store online cloud tech uk us ca au"
     " nz ie de at ch fr be nl lu es pt it gr pl cz sk hu ro bg si hr rs dk se no fi is ee lv lt ua"
     " by ru kz tr il ae sa in pk bd lk th vn id my sg ph hk tw cn jp kr br ar cl mx za eg ma ng ke"
@@ -147,7 +148,7 @@ _ENDINGS = (
 )
 _HOST = re.compile(
     r"(?<![\w.-])(?:(?<!\+)[\w.+-]++@)?+((?:[\w-]++\.)+(?:"
-    + "|".join(_ENDINGS.split())
+    + "|".join(_TOP_LEVEL_DOMAINS.split())
     + r"))(?![\w-])"
 )
 _WORD = re.compile(r"[^\W_]+")
@@ -155,7 +156,7 @@ _WORD = re.compile(r"[^\W_]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mention:
-    """One place: where it stands in the answer, and whether it was found word for word."""
+    """One mention: where it is in the answer, and whether it was found word for word."""
 
     start: int
     end: int
@@ -165,7 +166,7 @@ class Mention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mentions:
-    """All places of one answer, in order."""
+    """All mentions in one answer, in order."""
 
     places: tuple[Mention, ...] = ()
 
@@ -174,27 +175,27 @@ class Mentions:
 
     @property
     def count(self) -> int:
-        """How often it is named."""
+        """Return the number of mentions."""
         return len(self.places)
 
     @property
     def position(self) -> int | None:
-        """Characters before the first mention."""
+        """Return the number of characters before the first mention."""
         return self.places[0].start if self.places else None
 
     @property
     def rank(self) -> int | None:
-        """1 to 5, by how early it is named; None where it is not."""
+        """Return 1 to 5, by how early it is mentioned; None where it is not."""
         return None if self.position is None else rank_at(self.position)
 
     @property
     def is_exact(self) -> bool:
-        """Whether the name stands there, and not only something like it."""
+        """Return whether the name itself was found, and not only something similar."""
         return any(place.is_exact for place in self.places)
 
 
 def rank_at(position: int) -> int:
-    """1 within the first 50 characters, 2 within 150, 3 within 300, 4 within 500, else 5."""
+    """Return 1 within the first 50 characters, 2 within 150, 3 within 300, 4 within 500, else 5."""
     return next(
         (rank for rank, limit in enumerate(RANK_LIMITS, 1) if position < limit),
         len(RANK_LIMITS) + 1,
@@ -209,7 +210,7 @@ def find_mentions(
     others: Sequence[Names] = (),
     threshold: float = DEFAULT_THRESHOLD,
 ) -> Mentions:
-    """Every place where the answer names the business; see the module for the rules."""
+    """Return every mention of the business in the answer; see the module for the rules."""
     return mentions_of_all(answer, (names, *others), language=language, threshold=threshold)[0]
 
 
@@ -220,32 +221,38 @@ def mentions_of_all(
     language: str | None = None,
     threshold: float = DEFAULT_THRESHOLD,
 ) -> list[Mentions]:
-    """The same for several businesses at once, each with all others as its `others`."""
+    """Return the mentions of several businesses, each with all others as its `others`."""
     text = _Answer(answer[:MAX_TEXT], language)
     exact = [text.exact(names) for names in everybody]
-    found: list[Mentions] = []
+    results: list[Mentions] = []
     for number, names in enumerate(everybody):
         rivals = (*exact[:number], *exact[number + 1 :])
         taken = sorted(span for other in rivals for span in other)
-        spans = [one for one in exact[number] if not _is_inside_longer(one, taken)]
+        spans = [
+            candidate for candidate in exact[number] if not _is_inside_longer(candidate, taken)
+        ]
         is_exact = bool(spans)
         if not spans:
-            spans = [one for one in text.alike(names, threshold) if not any(_around(one, taken))]
+            spans = [
+                candidate
+                for candidate in text.alike(names, threshold)
+                if not any(_around(candidate, taken))
+            ]
         places = tuple(text.mention(span, is_exact=is_exact) for span in spans)
-        found.append(Mentions(places=places))
-    return found
+        results.append(Mentions(places=places))
+    return results
 
 
 _Span = tuple[int, int]
 
 
 class _Answer:
-    """An answer prepared to be asked for several names; spans are of the folded text."""
+    """An answer prepared for the search of several names; spans are of the folded text."""
 
     def __init__(self, answer: str, language: str | None) -> None:
         self._folded: Folded = fold(answer)
         self._language = language
-        self._hosts = [(one.span(), one[1]) for one in _HOST.finditer(self._folded.text)]
+        self._hosts = [(match.span(), match[1]) for match in _HOST.finditer(self._folded.text)]
         self._host_spans = [span for span, _ in self._hosts]
         self._words: list[_Span] | None = None
 
@@ -254,21 +261,21 @@ class _Answer:
         return Mention(start=start, end=end, text=self._folded.source[start:end], is_exact=is_exact)
 
     def exact(self, names: Names) -> list[_Span]:
-        """Where one of the names stands, in order; of places that overlap the longer one."""
-        found = [span for span, host in self._hosts if _is_own(host, names.hosts)]
+        """Return the spans of the names, in order; of overlapping ones the longer."""
+        spans = [span for span, host in self._hosts if _is_own(host, names.hosts)]
         for form in names.forms(self._language):
-            found += self._places(form)
-        return _apart(found)
+            spans += self._places(form)
+        return _non_overlapping(spans)
 
     def alike(self, names: Names, threshold: float) -> list[_Span]:
-        """Where something stands that is one of the names but for a slip."""
-        found = [
+        """Return the spans of words that differ from a name by a slip."""
+        spans = [
             span
             for form in names.forms(self._language)
             for span in self._similar(form, threshold)
             if not self._is_in_host(span)
         ]
-        return _apart(found)
+        return _non_overlapping(spans)
 
     def _places(self, form: Form) -> Iterator[_Span]:
         text = self._folded.text
@@ -282,7 +289,7 @@ class _Answer:
             elif form.is_common and has_capitals(self._folded.written(*match.span(1))):
                 unsure.append(match.span(1))
         yield from sure
-        # One place that is beyond doubt vouches for those at the beginning of a sentence.
+        # One certain mention confirms those at the beginning of a sentence.
         if sure:
             yield from unsure
 
@@ -293,7 +300,7 @@ class _Answer:
             return False
         if after == "_" and text[end + 1 : end + 2].isalnum():
             return False
-        return parts(before, text[start]) and parts(text[end - 1], after)
+        return is_word_boundary(before, text[start]) and is_word_boundary(text[end - 1], after)
 
     def _is_in_host(self, span: _Span) -> bool:
         return any(
@@ -330,12 +337,12 @@ class _Answer:
 
     def _windows(self, words: int) -> Iterator[tuple[_Span, str]]:
         if self._words is None:
-            self._words = [one.span() for one in _WORD.finditer(self._folded.text)]
-        found = self._words
-        for first in range(len(found) - words + 1):
-            window = found[first : first + words]
-            joined = "".join(self._folded.text[slice(*one)] for one in window)
-            is_close = all(second[0] - one[1] == 1 for one, second in pairwise(window))
+            self._words = [match.span() for match in _WORD.finditer(self._folded.text)]
+        word_spans = self._words
+        for first in range(len(word_spans) - words + 1):
+            window = word_spans[first : first + words]
+            joined = "".join(self._folded.text[slice(*span)] for span in window)
+            is_close = all(right[0] - left[1] == 1 for left, right in pairwise(window))
             if is_close:
                 yield (window[0][0], window[-1][1]), joined
 
@@ -345,36 +352,36 @@ def _is_own(host: str, hosts: Sequence[str]) -> bool:
 
 
 def _is_open(letters: str) -> bool:
-    return any(script_of(one) in OPEN_SCRIPTS | {"katakana", "hangul"} for one in letters)
+    return any(script_of(letter) in OPEN_SCRIPTS | {"katakana", "hangul"} for letter in letters)
 
 
 def _likeness(candidate: str, letters: str) -> float:
-    """In percent of the letters that they share; two that changed places are the same letters."""
+    """Return the similarity in percent; transposed letters count as equal."""
     from rapidfuzz import fuzz
 
     return 100.0 if sorted(candidate) == sorted(letters) else fuzz.ratio(candidate, letters)
 
 
 def _digits(text: str) -> str:
-    return "".join(one for one in text if one.isdigit())
+    return "".join(character for character in text if character.isdigit())
 
 
-def _apart(spans: Sequence[_Span]) -> list[_Span]:
-    """In order, none inside or across another: of two that overlap, the longer."""
-    kept: list[_Span] = []
-    for span in sorted(set(spans), key=lambda one: (one[0], -one[1])):
-        if not kept or kept[-1][1] <= span[0]:
-            kept.append(span)
-        elif span[1] - span[0] > kept[-1][1] - kept[-1][0]:
-            kept[-1] = span
-    return kept
+def _non_overlapping(spans: Sequence[_Span]) -> list[_Span]:
+    """Return the spans in order; of two that overlap, the longer."""
+    chosen: list[_Span] = []
+    for span in sorted(set(spans), key=lambda candidate: (candidate[0], -candidate[1])):
+        if not chosen or chosen[-1][1] <= span[0]:
+            chosen.append(span)
+        elif span[1] - span[0] > chosen[-1][1] - chosen[-1][0]:
+            chosen[-1] = span
+    return chosen
 
 
 def _around(span: _Span, ordered: Sequence[_Span]) -> Iterator[_Span]:
-    """Those of the ordered spans that share a character with the span."""
+    """Return those of the ordered spans that overlap the span."""
     first = bisect_left(ordered, (span[0] - _LONGEST, 0))
     last = bisect_left(ordered, (span[1], 0))
-    return (one for one in ordered[first:last] if one[1] > span[0])
+    return (other for other in ordered[first:last] if other[1] > span[0])
 
 
 def _is_inside_longer(span: _Span, ordered: Sequence[_Span]) -> bool:

@@ -37,14 +37,14 @@ _BLOCKS = (
     ("arabic", 0x0600, 0x06FF),
     ("arabic", 0x0750, 0x077F),
 )
-_MIDDLE_DOTS = "\u30fb\u30a0"  # in the block of katakana, and yet between words
+_MIDDLE_DOTS = "\u30fb\u30a0"  # in the katakana block, but between words
 
-# Small words that Korean writes at the end of a name, the longer ones first.
+# Korean particles at the end of a name, the longer ones first.
 _KOREAN = (
     "에서는 으로는 이라는 입니다 에서 에게 으로 보다 처럼 까지 부터 이나 이며 이고 라는 하고 에는"
     " 과의 와의 은 는 이 가 을 를 의 에 와 과 도 로 만"
 )
-_ENDINGS_AFTER_CONSONANT = {
+_SUFFIXES_AFTER_CONSONANT = {
     "cyrillic": "а у ом е ы и ов ам ами ах ем ой ою ю я",
     "pl": "u a owi em iem ie ów om ami ach y",
     "cs": "u a ovi em e ů ům ech y",
@@ -57,7 +57,7 @@ _ENDINGS_AFTER_CONSONANT = {
     "nl": "s",
     "et": "i is ist ile il ilt",
 }
-_ENDINGS_AFTER_VOWEL = {
+_SUFFIXES_AFTER_VOWEL = {
     "fi": "n a an en on ssa sta lla lle lta ksi na ssä stä llä lle ltä nä ä",
     "hu": "nak nek ban ben ról ről hoz hez nál nél val vel t",
     "et": "s st le l lt",
@@ -67,7 +67,7 @@ _ENDINGS_AFTER_VOWEL = {
     "no": "s",
     "nl": "s",
 }
-# Nominative endings that give way to others: (as it ends, what may stand there instead).
+# Nominative endings that are replaced: (ending, its replacements).
 _CHANGED = {
     "cyrillic": (
         ("ия", "ии ию ией"),
@@ -89,7 +89,7 @@ _LEAST_STEM = 3
 
 
 def script_of(character: str) -> str:
-    """The script of a letter; digits and marks are of every script, the rest of none."""
+    """Return the script of a letter; digits have their own, other characters none."""
     return _script(character)
 
 
@@ -109,9 +109,9 @@ def _script(character: str) -> str:
     return "digit" if category == "N" else ""
 
 
-def parts(before: str, after: str) -> bool:
-    """Whether a word may end between the two characters, either of which may be missing."""
-    left, right = (script_of(one) if one else "" for one in (before, after))
+def is_word_boundary(before: str, after: str) -> bool:
+    """Return whether a word may end between the two characters; either may be missing."""
+    left, right = (script_of(character) if character else "" for character in (before, after))
     if not left or not right:
         return True
     if unicodedata.category(after)[0] == "M":
@@ -125,16 +125,16 @@ def parts(before: str, after: str) -> bool:
 
 @lru_cache(maxsize=1_000)
 def inflected(word: str, language: str | None) -> tuple[str, ...]:
-    """The folded word with the ends that its script or the language of the text gives it."""
-    found: list[str] = []
+    """Return the folded word with the suffixes that its script or the text's language adds."""
+    forms: list[str] = []
     for group in _groups(word, language):
-        found += _regular(word, group)
-        found += _changed(word, group)
-    return tuple(dict.fromkeys(folded for one in found if (folded := folded_name(one)) != word))
+        forms += _regular(word, group)
+        forms += _changed(word, group)
+    return tuple(dict.fromkeys(folded for form in forms if (folded := folded_name(form)) != word))
 
 
 def glued(word: str) -> tuple[str, str]:
-    """Patterns of what may be written together with the word, before and after it."""
+    """Return patterns of what may be attached to the word, before and after it."""
     script = script_of(word[-1:] or " ")
     if script == "hangul":
         return "", "(?:" + "|".join(_KOREAN.split()) + ")?"
@@ -157,10 +157,10 @@ def _regular(word: str, group: str) -> list[str]:
     if len(word) <= _LEAST_STEM:
         return []
     is_vowel = word[-1] in "aeiouyаеиоуыэюя"
-    table = _ENDINGS_AFTER_VOWEL if is_vowel else _ENDINGS_AFTER_CONSONANT
-    if word[-1] in "ьй" or (is_vowel and group not in _ENDINGS_AFTER_VOWEL):
+    table = _SUFFIXES_AFTER_VOWEL if is_vowel else _SUFFIXES_AFTER_CONSONANT
+    if word[-1] in "ьй" or (is_vowel and group not in _SUFFIXES_AFTER_VOWEL):
         return []
-    return [word + ending for ending in table.get(group, "").split()]
+    return [word + suffix for suffix in table.get(group, "").split()]
 
 
 def _changed(word: str, group: str) -> list[str]:
@@ -241,7 +241,7 @@ dom dym gwiazda kropka lato mleko morze orzel plus slonce wisla zabka
 
 COMMON_WORDS = frozenset(folded_name(word) for word in (_ENGLISH + _OTHERS).split())
 
-# What may follow a name at the beginning of a sentence, and seldom follows a plain word there.
+# Words that often follow a name at the beginning of a sentence, but seldom a plain word.
 _VERBS = """
     is was has had offers offered provides sells makes made says said helps lets allows claims
     announced launched introduced remains operates also does doesn isn can inc ltd llc gmbh ag corp
@@ -249,15 +249,15 @@ _VERBS = """
     è ha offre é tem oferece vende is heeft biedt to ma oferuje это предлагает имеет
 """
 AFTER_A_NAME = frozenset(_VERBS.split())
-# Nouns that name the kind of thing right after it: `the Target app`.
+# Nouns after a name that say what kind of thing it is: `the Target app`.
 _CUES = (
     "app apps store stores website site platform software tool brand company retailer service suite"
     " account subscription plan team ceo cfo founder inc ltd llc gmbh ag corp"
 )
 KIND_AFTER_A_NAME = frozenset(_CUES.split())
-# Languages that write every noun with a capital: there it proves nothing.
+# Languages that capitalise every noun, where a capital proves nothing.
 CAPITAL_NOUNS = frozenset({"de", "lb"})
-# With these after it a capital is another name's, or a plain word's: Amazon rainforest.
+# Words after which the capital belongs to another name or a plain word: Amazon rainforest.
 _OF_OTHERS = """
     audience audiences basin cider county effect forest fruit group groups juice juices jungle
     market markets pie pies rainforest river sauce script scripts tree trees zeit
@@ -265,7 +265,7 @@ _OF_OTHERS = """
 NOT_A_NAME_BEFORE = frozenset(_OF_OTHERS.split())
 
 
-SHORT = 3  # letters of a Latin name that is taken only as it is written: SAP, not sap
+SHORT = 3  # letters of a Latin name that is matched only as written: SAP, not sap
 MAX_ALIASES = 30
 # Letters, digits, and the marks that belong to letters of the scripts that need them.
 _TOKEN = re.compile(
@@ -274,7 +274,7 @@ _TOKEN = re.compile(
 )
 _HOST = re.compile(r"(?:[\w-]+\.)+[a-z]{2,}")  # Booking.com is a name and a host
 _HUMP = re.compile(r"(?<=[a-zà-ÿ])(?=[A-ZÀ-Þ])")
-# What stands for `&` in answers of other languages.
+# Equivalents of `&` in answers of other languages.
 _AND = r"\s?(?:&|\+|and|und|et|y|e|i|en|og|och|ja|и)\s?"
 # Second-level names under which countries register businesses.
 _REGISTRY = frozenset({"co", "com", "net", "org", "ac", "gov", "edu", "or", "ne", "go", "ltd"})
@@ -283,7 +283,7 @@ _TWO_LETTERS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """One name: how it is written, the pattern that finds it, and what it must be judged by."""
+    """One name: how it is written, the pattern that finds it, and how it must be checked."""
 
     written: str
     folded: str
@@ -296,7 +296,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """A business' name, its other names, and the hosts that are its own."""
+    """A business' name, its other names, and its own hosts."""
 
     name: str
     aliases: tuple[str, ...] = ()
@@ -307,18 +307,26 @@ class Names:
 
     @classmethod
     def of(cls, name: str, *, aliases: Iterable[str] = (), url: str | None = None) -> Names:
-        """All names of a business: given, without legal form, spelt out, and of its domain."""
+        """Return all names of a business: given, without legal form, spelt out, of its domain."""
         host = own_host(url)
-        given = [name, bare_name(name), *aliases, *(bare_name(one) for one in aliases)]
-        given += [spelt_out(one) for one in given]
+        spellings = [
+            name,
+            bare_name(name),
+            *aliases,
+            *(bare_name(spelling) for spelling in aliases),
+        ]
+        spellings += [spelt_out(spelling) for spelling in spellings]
         label = domain_label(host) if host else ""
         if label and folded_name(label) not in COMMON_WORDS and len(label) > _TWO_LETTERS:
-            given.append(label)
+            spellings.append(label)
         unique: dict[str, str] = {}
-        for one in given:
-            if (key := "".join(folded_name(one).split())) and _TOKEN.search(key):
-                unique.setdefault(key, one.strip())
-        hosts = [host or "", *(one for one in map(folded_name, given) if _HOST.fullmatch(one))]
+        for spelling in spellings:
+            if (key := "".join(folded_name(spelling).split())) and _TOKEN.search(key):
+                unique.setdefault(key, spelling.strip())
+        hosts = [
+            host or "",
+            *(spelling for spelling in map(folded_name, spellings) if _HOST.fullmatch(spelling)),
+        ]
         return cls(
             name=name,
             aliases=tuple(unique.values())[:MAX_ALIASES],
@@ -326,16 +334,16 @@ class Names:
         )
 
     def forms(self, language: str | None) -> tuple[Form, ...]:
-        """Every name as a pattern for a text of that language, the longest first."""
+        """Return every name as a pattern for a text of that language, longest first."""
         if language not in self._forms:
-            made = (_form(one, language) for one in dict.fromkeys((self.name, *self.aliases)))
-            found = [form for form in made if form is not None]
-            self._forms[language] = tuple(sorted(found, key=lambda one: -len(one.folded)))
+            made = (_form(name, language) for name in dict.fromkeys((self.name, *self.aliases)))
+            forms = [form for form in made if form is not None]
+            self._forms[language] = tuple(sorted(forms, key=lambda form: -len(form.folded)))
         return self._forms[language]
 
 
 def own_host(url: str | None) -> str | None:
-    """The host of a website without port and `www`; None where there is no URL."""
+    """Return the host of a website without port and `www`; None without a valid URL."""
     if not url:
         return None
     try:
@@ -346,7 +354,7 @@ def own_host(url: str | None) -> str | None:
 
 
 def domain_label(host: str) -> str:
-    """The part of a host that names its owner: `acme` of `shop.acme.co.uk`."""
+    """Return the part of a host that names its owner: `acme` of `shop.acme.co.uk`."""
     labels = host.removeprefix("www.").split(".")
     if len(labels) == 1 or all(label.isdigit() for label in labels):
         return ""
@@ -364,7 +372,7 @@ def _form(name: str, language: str | None) -> Form | None:
     if not folded or not tokens:
         return None
     letters = "".join(folded_name(token) for token, _ in tokens)
-    is_latin = all(script_of(one) in {"latin", "digit"} for one in letters)
+    is_latin = all(script_of(letter) in {"latin", "digit"} for letter in letters)
     return Form(
         written=name.strip(),
         folded=folded,
@@ -377,31 +385,31 @@ def _form(name: str, language: str | None) -> Form | None:
 
 
 def _tokens(name: str) -> Sequence[tuple[str, str]]:
-    """The words of a name, each with what stands before it; a hump begins a word of its own."""
-    found: list[tuple[str, str]] = []
+    """Return the words of a name, each with what precedes it; camel case is split."""
+    tokens: list[tuple[str, str]] = []
     position = 0
     for match in _TOKEN.finditer(name):
         if not folded_name(match[0]):
             continue
-        gap = name[position : match.start()] if found else ""
+        gap = name[position : match.start()] if tokens else ""
         humps = _HUMP.split(match[0]) if len(match[0]) > SHORT else [match[0]]
-        found.append((humps[0], gap))
-        found += [(part, "^") for part in humps[1:]]
+        tokens.append((humps[0], gap))
+        tokens += [(part, "^") for part in humps[1:]]
         position = match.end()
-    return found
+    return tokens
 
 
 def _pattern(tokens: Sequence[tuple[str, str]], folded: str, language: str | None) -> str:
-    pieces: list[str] = []
+    segments: list[str] = []
     for number, (token, gap) in enumerate(tokens):
         is_last = number == len(tokens) - 1
         word = folded_name(token)
         if number:
-            pieces.append(_gap(gap, _is_tiny(tokens)))
-        pieces.append(_ended(word, language) if is_last else re.escape(word))
+            segments.append(_gap(gap, _is_tiny(tokens)))
+        segments.append(_ended(word, language) if is_last else re.escape(word))
     before, after = glued(folded_name(tokens[-1][0]))
     plus = r"(?:\s?\+|\splus\b)" if folded.endswith("+") else ""
-    return f"{before}({''.join(pieces)}){plus}{after}"
+    return f"{before}({''.join(segments)}){plus}{after}"
 
 
 def _ended(word: str, language: str | None) -> str:
@@ -409,13 +417,13 @@ def _ended(word: str, language: str | None) -> str:
     return f"(?:{'|'.join(map(re.escape, (*ends, word)))})" if ends else re.escape(word)
 
 
-def _gap(gap: str, is_tiny: bool) -> str:  # noqa: FBT001 - of one pattern, by its maker alone
-    """What may stand between two words of a name, by what stands there in the name."""
+def _gap(gap: str, is_tiny: bool) -> str:  # noqa: FBT001 - private, with one caller
+    """Return the pattern of what may be between two words, by what is there in the name."""
     if "&" in gap or "+" in gap:
         return _AND
     if gap.strip() == "." or "'" in folded_name(gap):
         return r"[.']?"
-    # Of names in single letters a blank would find any two words: `e on` is not E.ON.
+    # In names of single letters a blank would match any two words: `e on` is not E.ON.
     return r"[-./]?" if is_tiny else r"(?:\s-\s|[®™]\s|[-\s_/'·•®™])?"
 
 

@@ -1,4 +1,4 @@
-"""The work on analyses: begun by polls, claimed phase by phase, written down under their claims.
+"""Runs of analyses: started by polls, claimed phase by phase, written under their claims.
 
-What a phase does is not known here: that is `information`, `prompts` and `analysis`.
+What a phase does is in `information`, `prompts` and `analysis`.
 """

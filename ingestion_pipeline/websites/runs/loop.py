@@ -1,13 +1,13 @@
-"""The loop of one run over analyses: claim where a slot is free, do the phase, write, go on.
+"""The loop of one run over analyses: claim where a slot is free, execute the phase, write.
 
 ```
- cycle: website-analysis ─ prompt-forming ─ model-analysis     at most so many of each at a time
-            claim only into a free slot ─> do ─> write ─> slot free, the next phase claimable
+ cycle: website-analysis ─ prompt-forming ─ model-analysis     a limited number of each at a time
+            claim only into a free slot ─> execute ─> write ─> slot free, next phase claimable
 ```
 
-Waiting costs nothing: what no slot is free for is not claimed, so it has no lease that could end.
-What has lost all its workers but the last is served alone: if it kills that one, too, nobody else
-loses an attempt by it.
+Waiting costs nothing: a task without a free slot is not claimed, so no lease can expire. A task
+that has lost all its workers but the last is executed alone: if it kills that one, too, no other
+task loses an attempt.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.host_queue import HostVisits
+from ingestion_pipeline.engine.host_queue import HostQueues
 from ingestion_pipeline.engine.time_budget import TimeBudget
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.politeness.host_leases import HostLease, LeasedHosts
@@ -54,7 +54,7 @@ from ingestion_pipeline.websites.analysis import (
 from ingestion_pipeline.websites.information import information
 from ingestion_pipeline.websites.prompts import prompts_for
 from ingestion_pipeline.websites.provider_pool import ProviderPool
-from ingestion_pipeline.websites.rows import keep_answers
+from ingestion_pipeline.websites.rows import store_answers
 from ingestion_pipeline.websites.runs.results import PhasesPersisted, set_progress, write_result
 from ingestion_pipeline.websites.runs.starting import queue_sizes
 from ingestion_pipeline.websites.runs.tasks import (
@@ -63,7 +63,7 @@ from ingestion_pipeline.websites.runs.tasks import (
     PhaseDone,
     PhaseNotDone,
     PhaseResult,
-    PutOff,
+    PostponedPhase,
     open_phases,
 )
 from ingestion_pipeline.websites.states import (
@@ -82,9 +82,9 @@ from ingestion_pipeline.websites.states import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseTools:
-    """What a run does phases with; `model` is None where none is configured."""
+    """The services of a run; `model` is None where none is configured."""
 
-    shop: RunContext
+    ctx: RunContext
     visitor: PoliteVisitor
     pool: ProviderPool
     clock: SteadyClock
@@ -92,15 +92,15 @@ class PhaseTools:
 
 
 class PhaseWork:
-    """Whoever claims a phase has it done here; what goes wrong unforeseen is raised."""
+    """Executes the phases; unexpected errors are raised."""
 
     def __init__(self, tools: PhaseTools) -> None:
         self._tools = tools
-        self._shop = tools.shop
-        self._settings = tools.shop.settings.website
+        self._ctx = tools.ctx
+        self._settings = tools.ctx.settings.website
 
     async def do(self, item: ClaimedPhase, host: HostLease | None = None) -> PhaseResult:
-        """The phase of the claim; the first one reads pages while their host is ours."""
+        """Execute the claimed phase; the first one fetches pages under its host's lease."""
         outcome: InformationOutcome | PromptsOutcome | AnalysisOutcome
         if item.task.kind == WEBSITE_INFO:
             outcome = await self._informed(item, host)
@@ -118,7 +118,7 @@ class PhaseWork:
             visit=self._visit(item.source, host),
             settings=self._settings,
             model=self._tools.model,
-            given=item.given,
+            config=item.config,
             source_id=item.source.id,
         )
 
@@ -127,16 +127,16 @@ class PhaseWork:
             item.business,
             settings=self._settings,
             model=self._tools.model,
-            own=item.given.prompts,
+            own=item.config.prompts,
             source_id=item.source.id,
         )
 
     def _visit(self, source: Source, host: HostLease | None) -> Visit:
-        """Looks at pages of the website at its host's pace; other hosts are borrowed."""
+        """Return a function that fetches pages of the website under its host's lease."""
 
         async def visit(url: str) -> FetchedPage:
             if host is None:
-                raise ValueError(f"the host of {url} is not ours")
+                raise ValueError(f"no lease on the host of {url}")
             try:
                 answer = await self._tools.visitor.visit(
                     PageVisit(url=url),
@@ -145,75 +145,77 @@ class PhaseWork:
                     own=source.host,
                 )
             except Resource as error:
-                if error.code == FORBIDDEN:  # it will be so tomorrow
+                if error.code == FORBIDDEN:  # a retry would not change it
                     raise Permanent(error.text, code=FORBIDDEN) from error
                 raise
             if not isinstance(answer, NewPage):
-                raise Transient(f"{url} was not sent", code="empty_body")
+                raise Transient(f"{url} has no content", code="empty_body")
             return await asyncio.to_thread(FetchedPage.of, answer)
 
         return visit
 
     async def _analysed(self, item: ClaimedPhase) -> AnalysisOutcome:
-        def keep(connection: Connection, answer: ProviderAnswer) -> None:
-            self._keep(connection, item, answer)
+        def store_answer(connection: Connection, answer: ProviderAnswer) -> None:
+            self._store_answer(connection, item, answer)
 
         def check_claim(connection: Connection) -> None:
             _check_claim(connection, item)
 
-        async def tell(done: int, providers: int) -> None:
-            await asyncio.to_thread(self._tell, item, done, providers)
+        async def report_progress(done: int, providers: int) -> None:
+            await asyncio.to_thread(self._report_progress, item, done, providers)
 
         work = AnalysisWork(
             business=item.business,
             prompts=item.prompts,
-            known=item.known,
+            previous_answers=item.previous_answers,
             source_id=item.source.id,
         )
         tools = AnalysisTools(
-            store=self._shop.store,
+            store=self._ctx.store,
             pool=self._tools.pool,
-            settings=self._shop.settings,
+            settings=self._ctx.settings,
             model=self._tools.model,
         )
         return await analyse(
             work,
             tools,
             now=self._tools.clock.now(),
-            keep=keep,
+            store_answer=store_answer,
             check_claim=check_claim,
-            tell=tell,
+            report_progress=report_progress,
         )
 
-    def _keep(self, connection: Connection, item: ClaimedPhase, answer: ProviderAnswer) -> None:
+    def _store_answer(
+        self, connection: Connection, item: ClaimedPhase, answer: ProviderAnswer
+    ) -> None:
         _check_claim(connection, item)
-        now, run_id = self._shop.store.clock.now(connection), self._shop.run_id
-        keep_answers(connection, item.analysis_id, [answer], now=now, run_id=run_id)
+        now, run_id = self._ctx.store.clock.now(connection), self._ctx.run_id
+        store_answers(connection, item.analysis_id, [answer], now=now, run_id=run_id)
 
-    def _tell(self, item: ClaimedPhase, done: int, providers: int) -> None:
-        with self._shop.store.begin() as connection:
-            now = self._shop.store.clock.now(connection)
+    def _report_progress(self, item: ClaimedPhase, done: int, providers: int) -> None:
+        with self._ctx.store.begin() as connection:
+            now = self._ctx.store.clock.now(connection)
             message = f"{done} of {providers} providers are done"
             set_progress(connection, item, asking_percent(done, providers), message, now=now)
 
 
 def _check_claim(connection: Connection, item: ClaimedPhase) -> None:
-    """Raise unless the phase is still this worker's, and keep others from it until the end."""
+    """Raise unless this worker still has the claim; lock it until the transaction ends."""
     if not claims.held(connection, [(item.task.id, item.task.fence)]):
-        raise LostClaim(f"task {item.task.id} is another worker's now; nothing is asked or kept")
+        raise LostClaim(f"task {item.task.id} is another worker's now; nothing was sent or stored")
 
 
 log = logging.getLogger(__name__)
 
-WAIT_SECONDS = 1.0  # after that, what became claimable elsewhere is looked for
+WAIT_SECONDS = 1.0  # then claim again: other runs may have made tasks claimable
 
 
-class AnalysisSlice:
+class AnalysisRun:
     """One run's part of the analyses, under one worker identity."""
 
     def __init__(
         self,
-        shop: RunContext,
+        ctx: RunContext,
         worker: Worker,
         fetcher: HttpFetcher,
         work: PhaseWork,
@@ -222,24 +224,24 @@ class AnalysisSlice:
         source_ids: Collection[str] | None = None,
     ) -> None:
         self.counts: Counter[str] = Counter()
-        self._shop = shop
+        self._ctx = ctx
         self._worker = worker
         self._work = work
         self._clock = clock
         self._source_ids = source_ids
-        self._hosts = LeasedHosts(shop, worker, fetcher, clock)
+        self._hosts = LeasedHosts(ctx, worker, fetcher, clock)
         self._time = TimeBudget(
-            worker, clock, seconds=shop.settings.polling.slice_seconds, network=self._hosts.network
+            worker, clock, seconds=ctx.settings.polling.slice_seconds, network=self._hosts.network
         )
         self._open: dict[int, ClaimedPhase] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
-        self._is_alone = False  # until nothing is at work
-        self._visits: HostVisits[ClaimedPhase] = HostVisits(
+        self._is_alone = False  # until nothing is running
+        self._visits: HostQueues[ClaimedPhase] = HostQueues(
             self._hosts,
-            concurrency=shop.settings.website.slots,
-            serve=self._serve,
-            leave=self._leave,
+            concurrency=ctx.settings.website.slots,
+            execute=self._serve,
+            release=self._release,
             reason_to_stop=self._time.reason_to_stop,
         )
 
@@ -260,14 +262,14 @@ class AnalysisSlice:
             self._ended.clear()
             claimed = await self._claim_more() if self._may_claim() else 0
             if claimed or self._ended.is_set():
-                continue  # another cycle: slots are free, or what ended meanwhile has a next phase
+                continue  # slots are free, or a phase that ended has a next one
             if self._open or self._running or self._visits:
                 await self._wait()
             elif not await self._time.rest():
                 return
 
     async def _wait(self) -> None:
-        """Return when a phase has ended, or after a while."""
+        """Return when a phase has ended, or after `WAIT_SECONDS`."""
         if self._visits:
             await self._visits.wait(timeout_seconds=WAIT_SECONDS)
         else:
@@ -276,10 +278,10 @@ class AnalysisSlice:
         await self._release_hosts()
 
     async def _stop(self) -> None:
-        """Nothing is asked any more; what was not finished is given back, the hosts are left."""
+        """Cancel what is running, release unfinished claims, and release the hosts."""
         await self._visits.stop()
-        for one in self._running:
-            one.cancel()
+        for running in self._running:
+            running.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
         stopped = self._time.stopped()
         for item in list(self._open.values()):
@@ -289,23 +291,23 @@ class AnalysisSlice:
     # --- claiming
 
     async def _claim_more(self) -> int:
-        """A few more of each phase that has a free slot, each begun; how many that were."""
+        """Claim and start more phases where slots are free; return how many."""
         opened = await asyncio.to_thread(self._claim, self._free_slots())
         served, put_off = self._chosen(opened)
         by_host: dict[str, list[ClaimedPhase]] = {}
-        for one in put_off:
-            await self._end(PutOff(task=one.task))
-        for one in served:
-            if isinstance(one, NoLongerNeeded):
-                await self._end(one)
+        for phase in put_off:
+            await self._end(PostponedPhase(task=phase.task))
+        for phase in served:
+            if isinstance(phase, NoLongerNeeded):
+                await self._end(phase)
                 continue
-            self._open[one.task.id] = one
-            if one.task.attempts > self._shop.settings.work.max_attempts:
-                await self._end(PhaseNotDone(item=one, error=_worker_lost(one)))
-            elif one.host is not None:
-                by_host.setdefault(one.host, []).append(one)
+            self._open[phase.task.id] = phase
+            if phase.task.attempts > self._ctx.settings.work.max_attempts:
+                await self._end(PhaseNotDone(item=phase, error=_worker_lost(phase)))
+            elif phase.host is not None:
+                by_host.setdefault(phase.host, []).append(phase)
             else:
-                self._start(one)
+                self._start(phase)
         if by_host:
             await self._visits.assign(by_host, lambda item: item.source)
         return len(opened)
@@ -313,26 +315,28 @@ class AnalysisSlice:
     def _chosen(
         self, opened: Sequence[ClaimedPhase | NoLongerNeeded]
     ) -> tuple[Sequence[ClaimedPhase | NoLongerNeeded], Sequence[ClaimedPhase | NoLongerNeeded]]:
-        """What is served now, and what is put off because something is to be served alone."""
-        last = self._shop.settings.work.max_attempts
+        """Return what to execute now, and what to postpone because one task must run alone."""
+        last = self._ctx.settings.work.max_attempts
         suspects = [
-            one
-            for one in opened
-            if isinstance(one, ClaimedPhase) and one.has_killed and one.task.attempts == last
+            item
+            for item in opened
+            if isinstance(item, ClaimedPhase)
+            and item.lost_its_worker
+            and item.task.attempts == last
         ]
         if not suspects:
             return opened, ()
         self._is_alone = True
         if self._open:
-            return [one for one in opened if one not in suspects], suspects
-        return suspects[:1], [one for one in opened if one is not suspects[0]]
+            return [item for item in opened if item not in suspects], suspects
+        return suspects[:1], [item for item in opened if item is not suspects[0]]
 
     def _may_claim(self) -> bool:
         self._is_alone = self._is_alone and bool(self._open)
         return self._time.is_left() and not self._is_alone
 
     def _free_slots(self) -> dict[str, int]:
-        limits = self._shop.settings.website
+        limits = self._ctx.settings.website
         busy = Counter(item.task.kind for item in self._open.values())
         return {
             phase.kind: min(limits.slots - busy[phase.kind], limits.claimed_at_once)
@@ -340,54 +344,54 @@ class AnalysisSlice:
         }
 
     def _claim(self, free: Mapping[str, int]) -> Sequence[ClaimedPhase | NoLongerNeeded]:
-        """In the order of phases; of one whose next queue is full nothing, so that none is lost."""
-        with self._shop.store.read() as connection:
+        """Claim in the order of the phases; nothing from a phase whose next queue is full."""
+        with self._ctx.store.read() as connection:
             sizes = queue_sizes(connection)
-        limit = self._shop.settings.website.queue_limit
-        wishes: list[tuple[ClaimFilter, int]] = []
+        limit = self._ctx.settings.website.queue_limit
+        claim_requests: list[tuple[ClaimFilter, int]] = []
         for phase in PHASES:
             after = BY_STATUS.get(phase.after)
             room = limit if after is None else limit - sizes.get(after.kind, 0)
             most = min(free[phase.kind], room)
             if most > 0 and sizes.get(phase.kind):
-                wishes.append((ClaimFilter(kind=phase.kind, due_of=self._source_ids), most))
-        tasks = self._worker.claim_all(wishes) if wishes else []
+                claim_requests.append((ClaimFilter(kind=phase.kind, due_of=self._source_ids), most))
+        tasks = self._worker.claim_all(claim_requests) if claim_requests else []
         if not tasks:
             return []
-        with self._shop.store.begin() as connection:
-            return open_phases(connection, tasks, now=self._shop.store.clock.now(connection))
+        with self._ctx.store.begin() as connection:
+            return open_phases(connection, tasks, now=self._ctx.store.clock.now(connection))
 
     def _start(self, item: ClaimedPhase) -> None:
         task = asyncio.create_task(self._serve(item))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    # --- doing and writing
+    # --- executing and writing
 
     async def _serve(self, item: ClaimedPhase, host: HostLease | None = None) -> None:
         try:
             result = await self._work.do(item, host)
         except LostClaim:
-            self._lose(item)
+            self._count_lost(item)
             return
         except Exception as error:
             stack = traceback.format_exc(limit=-20)
             result = PhaseNotDone(item=item, error=classify(error), stack=stack)
         await self._end(result)
 
-    def _leave(self, item: ClaimedPhase, why: WorkError) -> None:
-        """It was not begun; written at once, in a task of its own."""
+    def _release(self, item: ClaimedPhase, why: WorkError) -> None:
+        """Release a phase that was not started, in a task of its own."""
         task = asyncio.create_task(self._end(PhaseNotDone(item=item, error=why)))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    def _lose(self, item: ClaimedPhase) -> None:
-        """It is another worker's, and so is its end."""
+    def _count_lost(self, item: ClaimedPhase) -> None:
+        """Count a phase that another worker has now, and free its slot."""
         self.counts["lost"] += 1
         self._free(item.task.id)
 
     async def _end(self, result: PhaseResult) -> None:
-        """Written, and its slot is free."""
+        """Write the result and free the slot."""
         if isinstance(result, PhaseNotDone) and isinstance(result.error, Fatal):
             self._time.fatal = result.error
         try:
@@ -401,8 +405,8 @@ class AnalysisSlice:
         self._free(result.task.id)
 
     async def _unwritten(self, result: PhaseResult, error: WorkError) -> None:
-        """What cannot be written has failed; if that cannot be written either, its lease ends."""
-        log.warning("what a phase came to could not be written", exc_info=True)
+        """Fail a phase whose result cannot be written; else its lease expires."""
+        log.warning("phase result not written", exc_info=True)
         if isinstance(error, Fatal):
             self._time.fatal = error
             return
@@ -414,12 +418,12 @@ class AnalysisSlice:
 
     def _write(self, result: PhaseResult) -> PhasesPersisted:
         def write(connection: Connection) -> PhasesPersisted:
-            now = self._shop.store.clock.now(connection)
+            now = self._ctx.store.clock.now(connection)
             return write_result(
-                connection, result, now=now, settings=self._shop.settings, random=self._shop.random
+                connection, result, now=now, settings=self._ctx.settings, random=self._ctx.random
             )
 
-        return self._shop.store.write(write)
+        return self._ctx.store.write(write)
 
     def _count(self, written: PhasesPersisted) -> None:
         self.counts[written.word] += 1
@@ -432,11 +436,11 @@ class AnalysisSlice:
         self._visits.nudge()
 
     async def _release_hosts(self) -> None:
-        async with self._hosts.letting_go() as left:
+        async with self._hosts.releasing() as left:
             if left:
-                await asyncio.to_thread(self._hosts.let_go, left)
+                await asyncio.to_thread(self._hosts.release_in_own_transaction, left)
 
 
 def _worker_lost(item: ClaimedPhase) -> Permanent:
-    said = f"the worker died {item.task.attempts - 1} times over this phase"
-    return Permanent(said, code="worker_lost")
+    message = f"worker lost {item.task.attempts - 1} times in this phase"
+    return Permanent(message, code="worker_lost")

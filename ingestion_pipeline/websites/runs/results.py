@@ -1,8 +1,8 @@
-"""How a phase ends: one transaction that checks the claim, moves the analysis on, and its task.
+"""Results of phases: one transaction that checks the claim and updates analysis and task.
 
 ```
  done ──> analysis: next status ─> task SUCCESS ─> task of the next phase, claimable at once
- not  ──> retried after a backoff │ given back, uncounted │ given up: analysis failed, dead letter
+ not  ──> retried after a backoff │ released, uncounted │ given up: analysis failed, dead letter
 ```
 """
 
@@ -18,14 +18,14 @@ from sqlalchemy import Connection, select, update
 
 from ingestion_pipeline.settings import Settings, Work
 from ingestion_pipeline.sources import crawls
-from ingestion_pipeline.sources.crawls import FailedWalk
+from ingestion_pipeline.sources.crawls import FailedCrawl
 from ingestion_pipeline.sources.poll_tasks import lock_polls
 from ingestion_pipeline.store.tables import website_analyses, website_rankings
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import LostClaim
 from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters
-from ingestion_pipeline.tasks.errors import FORBIDDEN, WALL_CODES, WorkError, storable
-from ingestion_pipeline.tasks.queue import Spawning, continue_all
+from ingestion_pipeline.tasks.errors import BLOCKED_CODES, FORBIDDEN, WorkError, storable
+from ingestion_pipeline.tasks.queue import SpawnRequest, continue_all
 from ingestion_pipeline.tasks.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
 from ingestion_pipeline.tasks.task import (
     Move,
@@ -39,7 +39,7 @@ from ingestion_pipeline.tasks.task import (
 from ingestion_pipeline.websites.analysis import WebsiteAnalysed
 from ingestion_pipeline.websites.rows import (
     RankedAnalysis,
-    keep_mentions,
+    store_mentions,
     upsert_business,
     upsert_ranking,
 )
@@ -49,7 +49,7 @@ from ingestion_pipeline.websites.runs.tasks import (
     PhaseDone,
     PhaseNotDone,
     PhaseResult,
-    PutOff,
+    PostponedPhase,
 )
 from ingestion_pipeline.websites.states import (
     BY_KIND,
@@ -69,7 +69,7 @@ LOWEST = task_priority(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhasesPersisted:
-    """What became of the task, in a word that is counted; when it is due again, if it is."""
+    """Result of the task, as a word that is counted, and when it is due again, if it is."""
 
     word: str
     again_at: datetime | None = None
@@ -83,20 +83,20 @@ def write_result(
     settings: Settings,
     random: Random,
 ) -> PhasesPersisted:
-    """Everything that the result means is written, or `LostClaim` and nothing is."""
+    """Write everything that follows from the result; raise `LostClaim` and write nothing."""
     task = result.task
     if not claims.held(connection, [(task.id, task.fence)]):
-        raise LostClaim(f"task {task.id} is another worker's now; nothing is kept")
+        raise LostClaim(f"task {task.id} is another worker's now; nothing was stored")
     if isinstance(result, PhaseDone | PhaseNotDone):
-        lock_polls(connection, [result.item.source.id])  # before the analysis, as who polls it
+        lock_polls(connection, [result.item.source.id])  # before the analysis, as polls do
     match result:
         case PhaseDone():
             return _done(connection, result, now=now)
         case PhaseNotDone():
             return _not_done(connection, result, now=now, settings=settings, random=random)
         case NoLongerNeeded():
-            return _unwanted(connection, result, now=now)
-        case PutOff():
+            return _skip(connection, result, now=now)
+        case PostponedPhase():
             claims.apply(connection, [released(task, None, not_before=now)], now=now)
             return PhasesPersisted(word="put_off")
 
@@ -104,9 +104,9 @@ def write_result(
 def set_progress(
     connection: Connection, item: ClaimedPhase, percent: int, message: str, *, now: datetime
 ) -> None:
-    """The analysis says how far it is; `LostClaim` if it is another worker's now."""
+    """Write the progress of the analysis; raise `LostClaim` if another worker has it."""
     if not claims.held(connection, [(item.task.id, item.task.fence)]):
-        raise LostClaim(f"task {item.task.id} is another worker's now; nothing is kept")
+        raise LostClaim(f"task {item.task.id} is another worker's now; nothing was stored")
     connection.execute(
         update(website_analyses)
         .where(website_analyses.c.id == item.analysis_id)
@@ -115,18 +115,18 @@ def set_progress(
 
 
 def phase_policy(settings: Settings) -> Work:
-    """How phases are retried: as all work is, with a longer first wait."""
+    """Return the retry policy of phases: the common one, with a longer first wait."""
     base = settings.website.backoff_base_seconds
     return settings.work.model_copy(update={"backoff_base_seconds": base})
 
 
-# --- it came to something
+# --- success
 
 
 def _done(connection: Connection, done: PhaseDone, *, now: datetime) -> PhasesPersisted:
     item = done.item
     phase, after = item.phase, BY_STATUS.get(item.phase.after)
-    kept = _kept(connection, done, now=now)
+    columns = _phase_columns(connection, done, now=now)
     moved = connection.execute(
         update(website_analyses)
         .where(
@@ -142,7 +142,7 @@ def _done(connection: Connection, done: PhaseDone, *, now: datetime) -> PhasesPe
             finished_at=None if after else now,
             failure=None,
             updated_at=now,
-            **kept,
+            **columns,
         )
     ).rowcount
     if not moved:
@@ -153,37 +153,37 @@ def _done(connection: Connection, done: PhaseDone, *, now: datetime) -> PhasesPe
     return PhasesPersisted(word=f"{phase.kind}_done")
 
 
-def _kept(connection: Connection, done: PhaseDone, *, now: datetime) -> dict[str, Any]:
-    """The columns that the phase fills, its other rows being written."""
+def _phase_columns(connection: Connection, done: PhaseDone, *, now: datetime) -> dict[str, Any]:
+    """Write the phase's rows; return the columns of the analysis that it fills."""
     item = done.item
     match done.outcome:
-        case Informed() as found:
-            kept = {
-                **found.business.as_json(),
-                "pages": list(found.pages),
+        case Informed() as informed:
+            info = {
+                **informed.business.as_json(),
+                "pages": list(informed.pages),
                 "problems": [
-                    {"where": one.where, "code": one.code, "message": one.message}
-                    for one in found.problems
+                    {"where": problem.where, "code": problem.code, "message": problem.message}
+                    for problem in informed.problems
                 ],
             }
             return {
-                "info": kept,
-                "business_id": upsert_business(connection, found.business, now=now),
+                "info": info,
+                "business_id": upsert_business(connection, informed.business, now=now),
             }
         case Prompted() as formed:
             return {"prompts": formed.as_json()}
         case WebsiteAnalysed() as analysed:
             _rank(connection, item, analysed, now=now)
-            return {"analysis": _in_numbers(analysed)}
+            return {"analysis": _analysis_json(analysed)}
 
 
 def _rank(
     connection: Connection, item: ClaimedPhase, analysed: WebsiteAnalysed, *, now: datetime
 ) -> None:
-    """Answers, the ranking of the day and the source say what was found."""
+    """Write the mentions, the ranking of the day and the source's result."""
     if item.business_id is None:
         raise ValueError(f"analysis {item.analysis_id} has no business")
-    keep_mentions(connection, item.analysis_id, analysed)
+    store_mentions(connection, item.analysis_id, analysed)
     overall = analysed.ranking.overall
     before = _last_ranking(connection, item.business_id)
     ranked = RankedAnalysis(business_id=item.business_id, analysis_id=item.analysis_id)
@@ -210,7 +210,7 @@ def _last_ranking(connection: Connection, business_id: int) -> tuple[float, int]
     return None if row is None else (row.visibility, row.score)
 
 
-def _in_numbers(analysed: WebsiteAnalysed) -> dict[str, Any]:
+def _analysis_json(analysed: WebsiteAnalysed) -> dict[str, Any]:
     ranking = analysed.ranking
     return {
         "overall": ranking.overall.as_json(),
@@ -222,7 +222,7 @@ def _in_numbers(analysed: WebsiteAnalysed) -> dict[str, Any]:
     }
 
 
-def _next_task(item: ClaimedPhase, phase: Phase, *, now: datetime) -> Spawning:
+def _next_task(item: ClaimedPhase, phase: Phase, *, now: datetime) -> SpawnRequest:
     child = NewTask(
         kind=phase.kind,
         dedupe_key=dedupe_key(item.analysis_id),
@@ -233,7 +233,7 @@ def _next_task(item: ClaimedPhase, phase: Phase, *, now: datetime) -> Spawning:
         url=item.url,
         payload={"analysis": item.analysis_id},
     )
-    return Spawning(parent=item.task, child=child)
+    return SpawnRequest(parent=item.task, child=child)
 
 
 def _priority(item: ClaimedPhase, *, retries: int, now: datetime) -> int:
@@ -253,74 +253,88 @@ def _ended_times(item: ClaimedPhase, now: datetime) -> dict[str, Any]:
     return {**item.times, item.phase.queue: {**times, "ended": now.isoformat()}}
 
 
-# --- it did not
+# --- failure
 
 
 def _not_done(
-    connection: Connection, one: PhaseNotDone, *, now: datetime, settings: Settings, random: Random
+    connection: Connection,
+    result: PhaseNotDone,
+    *,
+    now: datetime,
+    settings: Settings,
+    random: Random,
 ) -> PhasesPersisted:
-    item, policy = one.item, phase_policy(settings)
-    match after_failure(one.task, one.error, now=now, policy=policy, random=random):
+    item, policy = result.item, phase_policy(settings)
+    match after_failure(result.task, result.error, now=now, policy=policy, random=random):
         case Retry(not_before):
-            attempts = f"attempt {one.task.attempts} of {policy.max_attempts}"
-            _wait(connection, one, f"{attempts} failed: {one.error.text}", now=now)
-            lower = _priority(item, retries=one.task.attempts, now=now)
-            move = replace(retried(one.task, one.error, not_before=not_before), priority=lower)
+            attempts = f"attempt {result.task.attempts} of {policy.max_attempts}"
+            _wait(connection, result, f"{attempts} failed: {result.error.text}", now=now)
+            lower = _priority(item, retries=result.task.attempts, now=now)
+            move = replace(
+                retried(result.task, result.error, not_before=not_before), priority=lower
+            )
             written = PhasesPersisted(word="retried", again_at=not_before)
         case ReleaseTask(not_before):
-            _wait(connection, one, f"waits: {one.error.text}", now=now)
-            move = released(one.task, one.error, not_before=not_before)
-            move = replace(move, priority=min(one.task.priority + 1, LOWEST))
+            _wait(connection, result, f"waits: {result.error.text}", now=now)
+            move = released(result.task, result.error, not_before=not_before)
+            move = replace(move, priority=min(result.task.priority + 1, LOWEST))
             written = PhasesPersisted(word="given_back", again_at=not_before)
         case DeadLetterTask():
-            _give_up(connection, one, now=now, settings=settings, random=random)
-            move, written = _given_up(one)
-    claims.apply(connection, [replace(move, stage=None)], now=now)  # its worker has not died
+            _give_up(connection, result, now=now, settings=settings, random=random)
+            move, written = _given_up_move(result)
+    claims.apply(connection, [replace(move, stage=None)], now=now)  # its worker was not lost
     return written
 
 
-def _wait(connection: Connection, one: PhaseNotDone, message: str, *, now: datetime) -> None:
+def _wait(connection: Connection, result: PhaseNotDone, message: str, *, now: datetime) -> None:
     connection.execute(
         update(website_analyses)
-        .where(website_analyses.c.id == one.item.analysis_id)
+        .where(website_analyses.c.id == result.item.analysis_id)
         .values(progress_message=storable(message[:2_000]), updated_at=now)
     )
 
 
 def _give_up(
-    connection: Connection, one: PhaseNotDone, *, now: datetime, settings: Settings, random: Random
+    connection: Connection,
+    result: PhaseNotDone,
+    *,
+    now: datetime,
+    settings: Settings,
+    random: Random,
 ) -> None:
-    """The analysis has failed, with the reason; its source bears a strike if its site is why.
+    """Fail the analysis with the reason; the source gets a strike if its site is the cause.
 
-    What robots.txt forbids is no failure of anybody: no dead letter, no strike.
+    What robots.txt forbids is not a failure: no dead letter, no strike.
     """
-    item, error = one.item, one.error
+    item, error = result.item, result.error
     why = f"{item.phase.queue}: {error.text}"
     _fail(connection, item.analysis_id, why, now=now, phase=item.phase)
     is_forbidden = error.code == FORBIDDEN
     if not is_forbidden:
         add_dead_letters(
-            connection, [DeadLetterEntry(task=one.task, error=error, stack=one.stack)], now=now
+            connection,
+            [DeadLetterEntry(task=result.task, error=error, stack=result.stack)],
+            now=now,
         )
-    walk = FailedWalk(
+    walk = FailedCrawl(
         source_id=item.source.id,
         outcome=f"{item.phase.queue} failed ({error.code}): {error.text}",
         error_class=error.error_class.value,
         is_strike=item.task.kind == WEBSITE_INFO and not is_forbidden,
-        wall=_wall(error),
+        blocked_reason=_block_reason(error),
     )
     crawls.fail(connection, walk, now=now, settings=settings, random=random)
 
 
-def _given_up(one: PhaseNotDone) -> tuple[Move, PhasesPersisted]:
-    move = failed(one.task, one.error)
-    if one.error.code == FORBIDDEN:
+def _given_up_move(result: PhaseNotDone) -> tuple[Move, PhasesPersisted]:
+    move = failed(result.task, result.error)
+    if result.error.code == FORBIDDEN:
         return replace(move, status=TaskStatus.SKIPPED), PhasesPersisted(word="forbidden")
     return move, PhasesPersisted(word="failed")
 
 
-def _wall(error: WorkError) -> str | None:
-    if error.code not in WALL_CODES:
+def _block_reason(error: WorkError) -> str | None:
+    if error.code not in BLOCKED_CODES:
         return None
     return f"behind a {error.code.replace('_', ' ')}: {error.text}"
 
@@ -345,12 +359,14 @@ def _fail(
     )
 
 
-def _unwanted(connection: Connection, one: NoLongerNeeded, *, now: datetime) -> PhasesPersisted:
-    """The task is skipped; an analysis in its phase, which has no other, does not wait for ever."""
-    analysis_id: int = one.task.payload.get("analysis", 0)
-    _fail(connection, analysis_id, one.why, now=now, phase=BY_KIND[one.task.kind])
+def _skip(connection: Connection, result: NoLongerNeeded, *, now: datetime) -> PhasesPersisted:
+    """Skip the task; fail an analysis that is in its phase, since it has no other task."""
+    analysis_id: int = result.task.payload.get("analysis", 0)
+    _fail(connection, analysis_id, result.why, now=now, phase=BY_KIND[result.task.kind])
     move: Move = replace(
-        finished(one.task, status=TaskStatus.SKIPPED), error_code="unwanted", error=one.why[:500]
+        finished(result.task, status=TaskStatus.SKIPPED),
+        error_code="unwanted",
+        error=result.why[:500],
     )
     claims.apply(connection, [move], now=now)
     return PhasesPersisted(word="unwanted")

@@ -1,9 +1,10 @@
-"""Analyses begin: a row, and the task of its first phase; or there is no room for them."""
+"""Start of analyses: the row and the task of its first phase, if the queue has room."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from operator import attrgetter
 from uuid import uuid4
 
 from sqlalchemy import Connection, func, insert, select, update
@@ -18,7 +19,7 @@ from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline.tasks.queue import Refusal
 from ingestion_pipeline.tasks.task import TaskStatus
 from ingestion_pipeline.websites.business import home_url
-from ingestion_pipeline.websites.source_config import given_of
+from ingestion_pipeline.websites.source_config import parse_website_config
 from ingestion_pipeline.websites.states import (
     PHASES,
     AnalysisStatus,
@@ -33,27 +34,30 @@ FULL_WAIT = timedelta(minutes=1)  # until there may be room again
 FIRST = PHASES[0]
 
 
-class NoWebsite(ValueError):
-    """Only a website has analyses."""
+class NotAWebsite(ValueError):
+    """The source is not a website; only websites have analyses."""
 
 
-def begin(
+def start_analyses(
     connection: Connection, sources: Sequence[Source], *, now: datetime, settings: Settings
 ) -> Mapping[str, str | Resource]:
-    """Each source has an analysis under way, as far as there is room; a word for people on each."""
-    said: dict[str, str | Resource] = dict(_under_way(connection, [one.id for one in sources]))
-    known = _analysed_before(connection, [one.id for one in sources])
+    """Start an analysis of each source, as far as there is room; return a message for each."""
+    source_ids = [source.id for source in sources]
+    outcomes: dict[str, str | Resource] = dict(_running(connection, source_ids))
+    analysed_before = _analysed_before(connection, source_ids)
     limit = settings.website.queue_limit
     room = limit - queue_sizes(connection).get(FIRST.kind, 0)
-    new = [source for source in sources if source.id not in said]
-    for source in sorted(new[: max(room, 0)], key=lambda one: one.id):  # in one order, whoever asks
-        id_ = _begin(connection, source, is_recurring=source.id in known, now=now)
-        said[source.id] = f"analysis {id_} begun" if id_ else "an analysis goes on"
-    return said | {one.id: _full(FIRST, limit, now) for one in new[max(room, 0) :]}
+    new = [source for source in sources if source.id not in outcomes]
+    for source in sorted(new[: max(room, 0)], key=attrgetter("id")):  # the lock order
+        id_ = _start_analysis(
+            connection, source, is_recurring=source.id in analysed_before, now=now
+        )
+        outcomes[source.id] = f"analysis {id_} started" if id_ else "an analysis is running"
+    return outcomes | {source.id: _full(FIRST, limit, now) for source in new[max(room, 0) :]}
 
 
 def queue_sizes(connection: Connection) -> dict[str, int]:
-    """How many tasks of each phase wait or are at work."""
+    """Return how many tasks of each phase are waiting or running."""
     query = (
         select(tasks.c.kind, func.count())
         .where(ACTIVE, tasks.c.kind.in_(KINDS))
@@ -63,16 +67,16 @@ def queue_sizes(connection: Connection) -> dict[str, int]:
 
 
 def _full(phase: Phase, limit: int, now: datetime) -> Resource:
-    said = f"{Refusal.QUEUE_FULL.value}: {limit:,} analyses wait in {phase.queue} already"
-    return Resource(said, until=now + FULL_WAIT, code=Refusal.QUEUE_FULL.value)
+    message = f"{Refusal.QUEUE_FULL.value}: {limit:,} analyses are waiting in {phase.queue}"
+    return Resource(message, until=now + FULL_WAIT, code=Refusal.QUEUE_FULL.value)
 
 
-def _under_way(connection: Connection, source_ids: Collection[str]) -> dict[str, str]:
+def _running(connection: Connection, source_ids: Collection[str]) -> dict[str, str]:
     query = select(
         website_analyses.c.source_id, website_analyses.c.id, website_analyses.c.status
     ).where(UNFINISHED, website_analyses.c.source_id.in_(list(source_ids)))
     return {
-        source_id: f"analysis {id_} goes on: {status}"
+        source_id: f"analysis {id_} is running: {status}"
         for source_id, id_, status in connection.execute(query)
     }
 
@@ -85,11 +89,11 @@ def _analysed_before(connection: Connection, source_ids: Collection[str]) -> set
     return set(connection.execute(query.distinct()).scalars())
 
 
-def _begin(
+def _start_analysis(
     connection: Connection, source: Source, *, is_recurring: bool, now: datetime
 ) -> int | None:
-    """The new analysis' id; None if another process was first."""
-    is_manual = given_of(source.config)[0].is_manual
+    """Insert the analysis and its first task; None if another process was first."""
+    is_manual = parse_website_config(source.config)[0].is_manual
     flags = {"is_recurring": is_recurring, "is_manual": is_manual}
     priority = analysis_priority(created_at=now, now=now, **flags)
     tracking_id = str(uuid4())
@@ -146,36 +150,38 @@ def _enqueue_first(
     )
 
 
-def ask_for(shop: RunContext, source_ids: Collection[str]) -> dict[str, str]:
-    """Each source is analysed now, due or not, which counts as its poll; in a word for people.
+def request_analyses(ctx: RunContext, source_ids: Collection[str]) -> dict[str, str]:
+    """Analyse each source now, due or not; it counts as its poll. Return a message for each.
 
     Raises:
-        Resource: there is no room; nothing was begun.
+        Resource: there is no room; nothing was started.
     """
-    with shop.store.begin() as connection:
-        now = shop.store.clock.now(connection)
-        known = sources_by_id(connection, source_ids)
-        for missing in set(source_ids) - known.keys():
+    with ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
+        sources = sources_by_id(connection, source_ids)
+        for missing in set(source_ids) - sources.keys():
             raise UnknownSource(missing)
-        _refuse_others(known.values())
-        polls = crawls.claim_polls(connection, source_ids, now=now, settings=shop.settings)
-        said = begin(connection, list(known.values()), now=now, settings=shop.settings)
+        _check_kinds(sources.values())
+        polls = crawls.claim_polls(connection, source_ids, now=now, settings=ctx.settings)
+        outcomes = start_analyses(
+            connection, list(sources.values()), now=now, settings=ctx.settings
+        )
         make_due(connection, source_ids, now=now)
         words: dict[str, str] = {}
-        for source_id, word in said.items():
+        for source_id, word in outcomes.items():
             if isinstance(word, Resource):
                 raise word
             words[source_id] = word
-        begun = [(polls[key], known[key], words[key]) for key in sorted(polls)]
-        crawls.begin(connection, begun, now=now, settings=shop.settings, random=shop.random)
+        started = [(polls[key], sources[key], words[key]) for key in sorted(polls)]
+        crawls.begin(connection, started, now=now, settings=ctx.settings, random=ctx.random)
     return words
 
 
-def _refuse_others(found: Iterable[Source]) -> None:
-    for one in found:
-        if one.kind is not Kind.WEBSITE:
-            raise NoWebsite(
-                f"{one.id} is of the kind {one.kind}, and only websites are analysed;"
+def _check_kinds(sources: Iterable[Source]) -> None:
+    for source in sources:
+        if source.kind is not Kind.WEBSITE:
+            raise NotAWebsite(
+                f"{source.id} is of the kind {source.kind}, and only websites are analysed;"
                 " `ingest sources list --kind website` shows them"
             )
 
@@ -187,7 +193,7 @@ def make_due(
     now: datetime,
     code: str | None = None,
 ) -> int:
-    """What waits of these sources' analyses is due now; all that waits for the reason `code`."""
+    """Make waiting tasks due now: of these sources, and those that wait for the reason `code`."""
     narrowed = [
         *([] if source_ids is None else [tasks.c.source_id.in_(list(source_ids))]),
         *([] if code is None else [tasks.c.error_code == code]),
@@ -201,7 +207,7 @@ def make_due(
             tasks.c.not_before > now,
             *narrowed,
         )
-        .with_for_update(skip_locked=True)  # what somebody has is being dealt with
+        .with_for_update(skip_locked=True)  # a locked task is being changed by its worker
         .cte("later")
     )
     is_later = tasks.c.id.in_(select(later.c.id))

@@ -1,4 +1,4 @@
-"""Websites as polling sees them: a poll begins an analysis, other runs do it."""
+"""Websites in the engine: polls start analyses, runs execute them, dead letters are requeued."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ from ingestion_pipeline.tasks.errors import Permanent, Resource
 from ingestion_pipeline.tasks.task import TaskStatus
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline.websites.provider_pool import ProviderPool, configured_providers
-from ingestion_pipeline.websites.runs.loop import AnalysisSlice, PhaseTools, PhaseWork
-from ingestion_pipeline.websites.runs.starting import KINDS, begin, make_due
-from ingestion_pipeline.websites.source_config import given_of
+from ingestion_pipeline.websites.runs.loop import AnalysisRun, PhaseTools, PhaseWork
+from ingestion_pipeline.websites.runs.starting import KINDS, make_due, start_analyses
+from ingestion_pipeline.websites.source_config import parse_website_config
 from ingestion_pipeline.websites.states import BY_KIND, AnalysisStatus
 
 
 class WebsiteSystem:
-    """What websites bring to polling."""
+    """The deferred system of the kind `website`: a poll starts an analysis."""
 
     def pace(self, source: Source, settings: Settings) -> Pace:  # noqa: ARG002 - the protocol
-        """Our own floor; robots.txt may ask for more."""
+        """Return our own floor; robots.txt may ask for more."""
         return Pace(delay_seconds=settings.hosts.delay_seconds)
 
     def check(self, source: Source) -> None:
-        """Raise ValueError if what an operator says of the website cannot be understood."""
-        _, bad = given_of(source.config)
+        """Raise ValueError if the source's config is invalid."""
+        _, bad = parse_website_config(source.config)
         if bad:
-            raise ValueError("; ".join(f"{one.field}: {one.message}" for one in bad))
+            raise ValueError("; ".join(f"{problem.field}: {problem.message}" for problem in bad))
 
     def start(
         self,
@@ -65,21 +65,21 @@ class WebsiteSystem:
         now: datetime,
         settings: Settings,
     ) -> Mapping[str, str | Resource]:
-        """Each source has an analysis under way, as far as there is room."""
-        return begin(connection, sources, now=now, settings=settings)
+        """Start an analysis of each source, as far as the queue has room."""
+        return start_analyses(connection, sources, now=now, settings=settings)
 
 
-MOST = 200  # at a time; the others are polled by a run, as all sources are
+MOST = 200  # at a time; the others are started by a poll run
 
 
-def begin_first(shop: RunContext) -> int:
-    """New websites have an analysis under way; how many began.
+def start_first_analyses(ctx: RunContext) -> int:
+    """Start the analyses of new websites; return how many.
 
     As a poll does it, but claimed and written in one transaction: a run of its own would take
     longer to start than the analysis takes.
     """
-    with shop.store.begin() as connection:
-        now = shop.store.clock.now(connection)
+    with ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
         ids = _unpolled(connection)
         if not ids:
             return 0
@@ -88,19 +88,21 @@ def begin_first(shop: RunContext) -> int:
             ClaimFilter(kind=POLL, due_of=ids),
             owner=str(uuid4()),
             now=now,
-            lease=timedelta(seconds=shop.settings.work.lease_seconds),
+            lease=timedelta(seconds=ctx.settings.work.lease_seconds),
             limit=MOST,
         )
-        known = sources_by_id(connection, ids)
-        claimed = [ClaimedPoll(task=task, source=known[task.source_id or ""]) for task in polls]
+        sources_of_polls = sources_by_id(connection, ids)
+        claimed = [
+            ClaimedPoll(task=task, source=sources_of_polls[task.source_id or ""]) for task in polls
+        ]
         counts, _ = write_results(
             connection,
-            [_result(shop, one) for one in claimed],
+            [_result(ctx, poll) for poll in claimed],
             batch_id="",  # there are no listings
             now=now,
-            settings=shop.settings,
-            random=shop.random,
-            begun_by=shop.begun,
+            settings=ctx.settings,
+            random=ctx.random,
+            deferred_systems=ctx.deferred,
         )
     return counts.begun
 
@@ -112,56 +114,56 @@ def _unpolled(connection: Connection) -> list[str]:
     return list(connection.execute(query.order_by(sources.c.created_at).limit(MOST)).scalars())
 
 
-def _result(shop: RunContext, one: ClaimedPoll) -> PollResult:
+def _result(ctx: RunContext, poll: ClaimedPoll) -> PollResult:
     try:
-        shop.begun[one.source.kind].check(one.source)
+        ctx.deferred[poll.source.kind].check(poll.source)
     except ValueError as error:
-        return failure_of(one, Permanent(str(error), code="bad_config"))
-    return Deferred(task=one.task, source=one.source)
+        return failure_of(poll, Permanent(str(error), code="bad_config"))
+    return Deferred(task=poll.task, source=poll.source)
 
 
 NO_PROVIDER = "no_provider"
 
 
-async def website_slice(
-    shop: RunContext,
+async def run_analyses(
+    ctx: RunContext,
     worker: Worker,
     fetcher: HttpFetcher,
     *,
     source_ids: Collection[str] | None = None,
     renderer: Renderer | None = None,
 ) -> Counter[str]:
-    """One run's part of the analyses; how many phases ended how.
+    """Execute due phases of analyses in this run; return counts by result.
 
     Raises:
-        BadSetting: the providers are not written as they must be.
+        BadSetting: the setting of the providers is invalid.
     """
-    providers = configured_providers(shop.settings)
+    providers = configured_providers(ctx.settings)
     if providers:
-        await asyncio.to_thread(_wake, shop)
-    clock = SteadyClock(await asyncio.to_thread(shop.store.now))
+        await asyncio.to_thread(_wake_waiting, ctx)
+    clock = SteadyClock(await asyncio.to_thread(ctx.store.now))
     async with AsyncExitStack() as stack:
-        pool = await stack.enter_async_context(ProviderPool(shop.store, shop.settings, providers))
+        pool = await stack.enter_async_context(ProviderPool(ctx.store, ctx.settings, providers))
         model = None
-        if shop.settings.has_model:
-            model = await stack.enter_async_context(ModelClient(shop.store, shop.settings))
-        visitor = PoliteVisitor(fetcher, renderer, clock, shop.settings)
-        tools = PhaseTools(shop=shop, visitor=visitor, pool=pool, clock=clock, model=model)
+        if ctx.settings.has_model:
+            model = await stack.enter_async_context(ModelClient(ctx.store, ctx.settings))
+        visitor = PoliteVisitor(fetcher, renderer, clock, ctx.settings)
+        tools = PhaseTools(ctx=ctx, visitor=visitor, pool=pool, clock=clock, model=model)
         work = PhaseWork(tools)
-        return await AnalysisSlice(
-            shop, worker, fetcher, work, clock=clock, source_ids=source_ids
+        return await AnalysisRun(
+            ctx, worker, fetcher, work, clock=clock, source_ids=source_ids
         ).run()
 
 
-def _wake(shop: RunContext) -> None:
-    """What waits for want of a provider is due, now that there is one."""
-    with shop.store.begin() as connection:
-        now = shop.store.clock.now(connection)
+def _wake_waiting(ctx: RunContext) -> None:
+    """Make analyses due that waited because no provider was configured."""
+    with ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
         make_due(connection, None, now=now, code=NO_PROVIDER)
 
 
 def is_work_waiting(connection: Connection, *, now: datetime) -> bool:
-    """Whether a phase of an analysis can be claimed now."""
+    """Return whether a phase of an analysis can be claimed now."""
     claimable = (tasks.c.status == TaskStatus.PENDING.value) | (tasks.c.lease_until < now)
     query = select(
         exists().where(ACTIVE, tasks.c.kind.in_(KINDS), tasks.c.not_before <= now, claimable)
@@ -169,14 +171,16 @@ def is_work_waiting(connection: Connection, *, now: datetime) -> bool:
     return bool(connection.execute(query).scalar_one())
 
 
-GONE = "its analysis is no longer kept"
-NEWER = "a newer analysis of the website is under way"
+GONE = "its analysis was deleted"
+NEWER = "a newer analysis of the website is running"
 
 
-def requeue_phase(connection: Connection, letter: RowMapping, now: datetime) -> str:
-    """Analysis and task wait again; not if another analysis of the source is under way."""
-    phase, id_ = BY_KIND[letter["task_kind"]], letter["payload"].get("analysis", 0)
-    lock_rows(connection, tasks.c.id, [letter["task_id"]])  # before the analysis, as its worker
+def requeue_phase(connection: Connection, dead_letter: RowMapping, now: datetime) -> str:
+    """Requeue the dead letter's task and its analysis, unless a newer analysis is running."""
+    phase, id_ = BY_KIND[dead_letter["task_kind"]], dead_letter["payload"].get("analysis", 0)
+    lock_rows(
+        connection, tasks.c.id, [dead_letter["task_id"]]
+    )  # before the analysis, as its worker does
     query = select(website_analyses.c.source_id, website_analyses.c.status)
     row = connection.execute(
         query.where(website_analyses.c.id == id_).with_for_update()
@@ -190,7 +194,7 @@ def requeue_phase(connection: Connection, letter: RowMapping, now: datetime) -> 
         return NEWER
     if row.status not in {AnalysisStatus.FAILED.value, phase.status.value}:
         return f"its analysis is {row.status}"
-    outcome = requeue_task(connection, letter, now)
+    outcome = requeue_task(connection, dead_letter, now)
     if outcome == "queued":
         connection.execute(
             update(website_analyses)

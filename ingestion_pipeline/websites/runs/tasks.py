@@ -1,4 +1,4 @@
-"""Claimed tasks as work: which analysis, in which phase, and what the phases before it left."""
+"""Claimed tasks of analyses, with what the phases before them stored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ingestion_pipeline.urls import host_of
 from ingestion_pipeline.websites.analysis import ProviderAnswer, WebsiteAnalysed
 from ingestion_pipeline.websites.business import Business
 from ingestion_pipeline.websites.rows import answers_of
-from ingestion_pipeline.websites.source_config import Given, given_of
+from ingestion_pipeline.websites.source_config import WebsiteConfig, parse_website_config
 from ingestion_pipeline.websites.states import (
     BY_KIND,
     STARTED_PERCENT,
@@ -32,12 +32,13 @@ from ingestion_pipeline.websites.states import (
     PromptedBy,
 )
 
-BEGUN = "begun"  # the stage of a task from its claim to its end: one that is found so was left
+# The stage of a task while a worker has it; found at a claim, it was left by a lost worker.
+STARTED = "begun"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedPhase:
-    """A phase of an analysis that is ours to do; `known` are answers of an attempt before."""
+    """A claimed phase of an analysis, with the answers of an earlier attempt."""
 
     task: Task
     source: Source
@@ -50,28 +51,28 @@ class ClaimedPhase:
     is_manual: bool
     info: Mapping[str, Any] | None
     prompts: tuple[AskedPrompt, ...]
-    known: Sequence[ProviderAnswer]
+    previous_answers: Sequence[ProviderAnswer]
     times: Mapping[str, Any]
 
     @property
-    def has_killed(self) -> bool:
-        """Whether its last worker died over it, or over a neighbour."""
-        return self.task.stage == BEGUN
+    def lost_its_worker(self) -> bool:
+        """Return whether its last worker died while it was running."""
+        return self.task.stage == STARTED
 
     @property
-    def given(self) -> Given:
-        """What the operator says of the website."""
-        return given_of(self.source.config)[0]
+    def config(self) -> WebsiteConfig:
+        """Return the operator's config of the website."""
+        return parse_website_config(self.source.config)[0]
 
     @property
     def host(self) -> str | None:
-        """Whose pages it reads; None if it reads none."""
-        is_read = self.task.kind == WEBSITE_INFO and not self.given.is_manual
+        """Return the host whose pages it fetches; None if it fetches none."""
+        is_read = self.task.kind == WEBSITE_INFO and not self.config.is_manual
         return host_of(self.url) if is_read else None
 
     @property
     def business(self) -> Business:
-        """What the first phase found."""
+        """Return the result of the first phase."""
         if self.info is None:
             raise ValueError(f"analysis {self.analysis_id} has no information yet")
         return Business.from_json(self.info)
@@ -79,20 +80,20 @@ class ClaimedPhase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseDone:
-    """A phase that came to something."""
+    """A phase that succeeded."""
 
     item: ClaimedPhase
     outcome: Informed | Prompted | WebsiteAnalysed
 
     @property
     def task(self) -> Task:
-        """The claim."""
+        """Return the claimed task."""
         return self.item.task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseNotDone:
-    """A phase that did not."""
+    """A phase that failed."""
 
     item: ClaimedPhase
     error: WorkError
@@ -100,54 +101,54 @@ class PhaseNotDone:
 
     @property
     def task(self) -> Task:
-        """The claim."""
+        """Return the claimed task."""
         return self.item.task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoLongerNeeded:
-    """A task that nobody needs: its analysis has ended or is elsewhere, or its source is off."""
+    """A task that is not needed: its analysis ended or moved on, or its source is disabled."""
 
     task: Task
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PutOff:
-    """A claim that is given back as it was: something else must be served alone."""
+class PostponedPhase:
+    """A claim that is released unchanged: another task must run alone."""
 
     task: Task
 
 
-PhaseResult = PhaseDone | PhaseNotDone | NoLongerNeeded | PutOff
+PhaseResult = PhaseDone | PhaseNotDone | NoLongerNeeded | PostponedPhase
 
 
 def open_phases(
     connection: Connection, claimed: Sequence[Task], *, now: datetime
 ) -> list[ClaimedPhase | NoLongerNeeded]:
-    """What is to be done with each; an analysis whose phase begins says so.
+    """Return the phase of each claimed task, and mark its analysis as started.
 
-    What was lost since it was claimed is left out: it is another worker's to say.
+    Tasks that were lost since they were claimed are left out: another worker has them.
     """
     mine = claims.held(connection, [(task.id, task.fence) for task in claimed])
     ours = [task for task in claimed if task.id in mine]
     ids = [task.payload.get("analysis", 0) for task in ours]
     query = select(website_analyses).where(website_analyses.c.id.in_(ids))
     rows = {row["id"]: row for row in connection.execute(query).mappings()}
-    known = sources_by_id(connection, {task.source_id or "" for task in ours})
+    sources = sources_by_id(connection, {task.source_id or "" for task in ours})
     opened = [
-        _opened(connection, task, rows.get(id_), known.get(task.source_id or ""), now=now)
+        _open_phase(connection, task, rows.get(id_), sources.get(task.source_id or ""), now=now)
         for task, id_ in zip(ours, ids, strict=True)
     ]
-    begun = [one for one in opened if isinstance(one, ClaimedPhase)]
-    for one in begun:
-        _say_begun(connection, one, now=now)
-    if begun:
-        claims.set_stage(connection, [(one.task.id, one.task.fence) for one in begun], BEGUN)
+    phases = [item for item in opened if isinstance(item, ClaimedPhase)]
+    for item in phases:
+        _record_start(connection, item, now=now)
+    if phases:
+        claims.set_stage(connection, [(item.task.id, item.task.fence) for item in phases], STARTED)
     return opened
 
 
-def _opened(
+def _open_phase(
     connection: Connection,
     task: Task,
     row: RowMapping | None,
@@ -157,12 +158,12 @@ def _opened(
 ) -> ClaimedPhase | NoLongerNeeded:
     phase = BY_KIND[task.kind]
     if row is None or source is None:
-        return NoLongerNeeded(task=task, why="its analysis or its source is gone")
+        return NoLongerNeeded(task=task, why="its analysis or its source was deleted")
     if row["status"] != phase.status.value:
         return NoLongerNeeded(task=task, why=f"its analysis is {row['status']}")
     if source.status is SourceStatus.DISABLED:
         return NoLongerNeeded(task=task, why=f"{source.id} is disabled: {source.status_reason}")
-    prompts = tuple(_prompt(one) for one in row["prompts"] or ())
+    prompts = tuple(_prompt(prompt) for prompt in row["prompts"] or ())
     taken = ("business_id", "url", "created_at", "is_recurring", "is_manual", "info")
     return ClaimedPhase(
         task=task,
@@ -170,37 +171,39 @@ def _opened(
         phase=phase,
         analysis_id=row["id"],
         prompts=prompts,
-        known=_known(connection, task, row["id"], prompts),
+        previous_answers=_previous_answers(connection, task, row["id"], prompts),
         times=_times(row["phase_times"], phase, task, now),
         **{name: row[name] for name in taken},
     )
 
 
-def _known(
+def _previous_answers(
     connection: Connection, task: Task, analysis_id: int, prompts: Sequence[AskedPrompt]
 ) -> Sequence[ProviderAnswer]:
     if task.kind != WEBSITE_ANALYSIS:
         return ()
-    direct = frozenset(number for number, one in enumerate(prompts) if one.is_direct)
+    direct = frozenset(number for number, prompt in enumerate(prompts) if prompt.is_direct)
     return answers_of(connection, analysis_id, direct=direct)
 
 
-def _prompt(kept: Mapping[str, Any]) -> AskedPrompt:
-    return AskedPrompt(text=kept["text"], is_direct=kept["is_direct"], by=PromptedBy(kept["by"]))
+def _prompt(stored: Mapping[str, Any]) -> AskedPrompt:
+    return AskedPrompt(
+        text=stored["text"], is_direct=stored["is_direct"], by=PromptedBy(stored["by"])
+    )
 
 
-def _times(kept: Mapping[str, Any], phase: Phase, task: Task, now: datetime) -> dict[str, Any]:
-    """When the phase could have begun and when it did; of several attempts the last."""
+def _times(stored: Mapping[str, Any], phase: Phase, task: Task, now: datetime) -> dict[str, Any]:
+    """Return when the phase could have started and when it did; of several attempts the last."""
     since = max(task.created_at, task.not_before)
     began = {
         "claimable": since.isoformat(),
         "began": now.isoformat(),
         "attempts": task.attempts,
     }
-    return {**kept, phase.queue: began}
+    return {**stored, phase.queue: began}
 
 
-def _say_begun(connection: Connection, item: ClaimedPhase, *, now: datetime) -> None:
+def _record_start(connection: Connection, item: ClaimedPhase, *, now: datetime) -> None:
     started = func.coalesce(website_analyses.c.started_at, now)
     values: dict[str, Any] = {
         "started_at": started,

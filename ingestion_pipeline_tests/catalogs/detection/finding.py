@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from ingestion_pipeline.catalogs.detection.runs import DetectionCounts, detect_slice
+from ingestion_pipeline.catalogs.detection.runs import DetectionCounts, run_detection
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import Store
@@ -26,11 +26,11 @@ def serve(web: FakeWeb, site: Mapping[str, str]) -> None:
     web.routes |= dict(site)
 
 
-def detect(shop: RunContext, web: FakeWeb) -> DetectionCounts:
+def detect(ctx: RunContext, web: FakeWeb) -> DetectionCounts:
     async def run() -> DetectionCounts:
-        worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds)
-        async with a_fetcher(shop.settings, web.port) as fetcher:
-            return await detect_slice(shop, worker, fetcher)
+        worker = Worker(ctx.store, lease_seconds=ctx.settings.work.lease_seconds)
+        async with a_fetcher(ctx.settings, web.port) as fetcher:
+            return await run_detection(ctx, worker, fetcher)
 
     return asyncio.run(run())
 

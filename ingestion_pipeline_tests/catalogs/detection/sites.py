@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from ingestion_pipeline.catalogs.detection.page_analysis import PageAnalysis, look_at
+from ingestion_pipeline.catalogs.detection.page_analysis import PageAnalysis, analyze_page
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, entity_type
 from ingestion_pipeline.tasks.errors import Permanent
 
@@ -221,7 +221,7 @@ class SavedLook:
         if path not in self.site and path not in known and f"{path}/" not in self.site:
             raise Permanent(f"{url} answered 404", code="http_404")
         html = self.site.get(path) or self.site.get(known.get(path, "")) or self.site[f"{path}/"]
-        return look_at(html, url, kind=self.kind or entity_type(self.entity))
+        return analyze_page(html, url, kind=self.kind or entity_type(self.entity))
 
     async def data(self, url: str) -> object:
         self.asked.append(url)

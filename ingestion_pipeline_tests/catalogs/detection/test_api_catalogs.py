@@ -31,69 +31,69 @@ def api_routes(count: int) -> dict[str, Any]:
 
 
 def test_a_vendors_api_is_found_and_read_to_its_reported_length(
-    shop: RunContext, web: FakeWeb
+    ctx: RunContext, web: FakeWeb
 ) -> None:
     """Whose robots.txt does not govern it: it is an API, and not a page."""
     web.routes |= api_routes(45)
     web.routes["api.test/robots.txt"] = Reply(b"User-agent: *\nDisallow: /")
-    given_sources(shop.store, a_found_catalog("/", api_base="http://api.test/api"))
+    given_sources(ctx.store, a_found_catalog("/", api_base="http://api.test/api"))
 
-    detect(shop, web)
-    crawl_all(shop, web.port)
+    detect(ctx, web)
+    crawl_all(ctx, web.port)
 
-    assert recipe_row(shop.store).recipe["page_type"] == "API_REQUEST"
-    assert [row.kind for row in rows(shop.store, extractions)] == ["api"]
-    assert [(one.status, one.step) for one in found_pages(shop.store)] == [("SUCCESS", "root")] * 3
+    assert recipe_row(ctx.store).recipe["page_type"] == "API_REQUEST"
+    assert [row.kind for row in rows(ctx.store, extractions)] == ["api"]
+    assert [(one.status, one.step) for one in found_pages(ctx.store)] == [("SUCCESS", "root")] * 3
 
 
 def test_an_api_that_was_read_is_complete_with_an_item_for_each_course_and_told_once(
-    shop: RunContext, web: FakeWeb
+    ctx: RunContext, web: FakeWeb
 ) -> None:
     web.routes |= api_routes(45)
-    given_sources(shop.store, a_found_catalog("/", api_base="http://api.test/api"))
-    detect(shop, web)
+    given_sources(ctx.store, a_found_catalog("/", api_base="http://api.test/api"))
+    detect(ctx, web)
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
-    items = rows(shop.store, data_items)
+    items = rows(ctx.store, data_items)
     assert len({row.item_key for row in items}) == len(items) == 45
     assert {one["status"] for row in items for one in row.grounding.values()} == {"source"}
-    assert [row.item_count for row in rows(shop.store, pages)] == [20, 20, 5]
-    assert all(row.reading_at and row.read_at for row in rows(shop.store, pages))
-    [extraction] = rows(shop.store, extractions)
+    assert [row.item_count for row in rows(ctx.store, pages)] == [20, 20, 5]
+    assert all(row.reading_at and row.read_at for row in rows(ctx.store, pages))
+    [extraction] = rows(ctx.store, extractions)
     assert (extraction.status, extraction.summary["items"]) == ("COMPLETE", 45)
     assert extraction.summary["cost"]["usd"] == "0"
-    ends = [row for row in rows(shop.store, outbox) if row.subject_kind == "extraction"]
+    ends = [row for row in rows(ctx.store, outbox) if row.subject_kind == "extraction"]
     assert [row.payload["status"] for row in ends] == ["COMPLETE"]
 
 
-def test_an_unchanged_api_still_leads_to_its_further_pages(shop: RunContext, web: FakeWeb) -> None:
+def test_an_unchanged_api_still_leads_to_its_further_pages(ctx: RunContext, web: FakeWeb) -> None:
     web.routes |= api_routes(45)
-    given_sources(shop.store, a_found_catalog("/", api_base="http://api.test/api"))
-    detect(shop, web)
+    given_sources(ctx.store, a_found_catalog("/", api_base="http://api.test/api"))
+    detect(ctx, web)
 
-    first = crawl_all(shop, web.port)
-    again = crawl_all(shop, web.port)
+    first = crawl_all(ctx, web.port)
+    again = crawl_all(ctx, web.port)
 
     assert (first.new, again.new, again.same) == (3, 0, 3)
 
 
 def test_an_api_that_breaks_off_is_an_error_after_its_attempts(
-    shop: RunContext, web: FakeWeb
+    ctx: RunContext, web: FakeWeb
 ) -> None:
     web.routes |= api_routes(45)
     broken = f"{API}?catalogId=c1&limit=20&orderBy=code&skip=20"
     web.routes[broken] = '{"listLength": 45, "data": [{'
-    given_sources(shop.store, a_found_catalog("/", api_base="http://api.test/api"))
-    detect(shop, web)
+    given_sources(ctx.store, a_found_catalog("/", api_base="http://api.test/api"))
+    detect(ctx, web)
 
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
-    [bad] = [one for one in found_pages(shop.store) if one.status == "ERROR"]
+    [bad] = [one for one in found_pages(ctx.store) if one.status == "ERROR"]
     assert bad.failure is not None
     assert bad.failure["code"] == "not_json"
     assert len([path for path in web.paths if path == broken]) == 3
-    [extraction] = rows(shop.store, extractions)
+    [extraction] = rows(ctx.store, extractions)
     assert (extraction.status, extraction.failure["code"]) == ("CANCELLED", "not_json")
-    ends = [row for row in rows(shop.store, outbox) if row.subject_kind == "extraction"]
+    ends = [row for row in rows(ctx.store, outbox) if row.subject_kind == "extraction"]
     assert len(ends) == 1

@@ -16,10 +16,10 @@ from ingestion_pipeline.catalogs.detection.model_votes import (
     checked_pagination,
     checked_pattern,
 )
-from ingestion_pipeline.catalogs.detection.page_analysis import look_at
+from ingestion_pipeline.catalogs.detection.page_analysis import analyze_page
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
 from ingestion_pipeline.catalogs.recipes.patterns import simplified_markdown
-from ingestion_pipeline.demo.model_server import Asked, Say, ScriptedModel
+from ingestion_pipeline.demo.model_server import ModelRequest, Say, ScriptedModel
 from ingestion_pipeline.reading.llm import ModelClient
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.settings.systems import Detection
@@ -38,10 +38,10 @@ class Voting:
     def __init__(self, **votes: Sequence[Mapping[str, Any]]) -> None:
         self._left = {name: list(answers) for name, answers in votes.items()}
 
-    def __call__(self, asked: Asked) -> Say:
+    def __call__(self, asked: ModelRequest) -> Say:
         keys = set(asked.schema["properties"])
         name = next(one for one, key in KEYS.items() if key in keys)
-        if name == "page_type" and "Badge for" in asked.told:
+        if name == "page_type" and "Badge for" in asked.text:
             return Say(text=json.dumps({"page_type": "DETAIL"}))
         left = self._left[name]
         return Say(text=json.dumps(left.pop(0) if len(left) > 1 else left[0]))
@@ -89,14 +89,14 @@ ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def detect(
     store: Store,
     settings: Settings,
-    script: Callable[[Asked], Say],
+    script: Callable[[ModelRequest], Say],
     site: Mapping[str, str] | None = None,
     detection: Detection = FEW,
 ) -> tuple[FoundRecipe, ScriptedModel]:
     async def run(configured: Settings) -> FoundRecipe:
         async with ModelClient(store, configured) as client:
             detective = RecipeDetector(
-                look=SavedLook(site or badges(), entity=BADGE),
+                fetcher=SavedLook(site or badges(), entity=BADGE),
                 settings=detection,
                 entity=BADGE,
                 voters=ModelVoters(client, detection, source_id="catalog:x", entity=BADGE),
@@ -121,7 +121,7 @@ def test_where_rules_are_not_sure_a_model_decides(store: Store, settings: Settin
     }
     assert "DETAIL_LINKS 8, CATEGORY_LINKS 1, DETAIL 1 of 10" in found.message
     asked = 10 + 2 + 3 + 10  # the page, its list, its links, and the page of a sample
-    assert len(model.asked) == len(rows(store, model_calls)) == asked
+    assert len(model.requests) == len(rows(store, model_calls)) == asked
 
 
 @ON_SQLITE
@@ -133,7 +133,7 @@ def test_a_vote_that_decides_nothing_is_detail_links_with_a_word_on_it(
     found, _ = detect(store, settings, script)
 
     assert found.recipe["page_type"] == "DETAIL_LINKS"
-    assert "that decided nothing: it is taken for DETAIL_LINKS" in found.message
+    assert "no majority: DETAIL_LINKS is assumed" in found.message
 
 
 @ON_SQLITE
@@ -143,7 +143,7 @@ def test_a_pattern_that_does_not_find_its_own_examples_is_no_vote(
     invented = {"pattern": "/badge/[a-z]+", "examples": ["/badge/astronaut"]}
     script = Voting(page_type=kinds("L"), pagination=[NO_LIST], links=[invented])
 
-    with pytest.raises(NotDetected, match=r"votes on the links of .* decided nothing"):
+    with pytest.raises(NotDetected, match=r"votes on the links of .* have no majority"):
         detect(store, settings, script)
 
 
@@ -195,9 +195,9 @@ def badges_by_trade() -> dict[str, str]:
     return site
 
 
-def votes_of_the_page_at_hand(asked: Asked) -> Say:
+def votes_of_the_page_at_hand(asked: ModelRequest) -> Say:
     """As a model sees it: the pattern of a trade's badges names the trade."""
-    trade = next((name for name in TRADES if f"The trade of {name}" in asked.told), None)
+    trade = next((name for name in TRADES if f"The trade of {name}" in asked.text), None)
     answers: dict[str, dict[str, Any]] = {
         "counts": NO_LIST,
         "page_type": {"page_type": "DETAIL_LINKS" if trade else "CATEGORY_LINKS"},
@@ -206,7 +206,7 @@ def votes_of_the_page_at_hand(asked: Asked) -> Say:
     if trade:
         examples = [f"/{trade}/{one}" for one in TRADES[trade]]
         answers["pattern"] = {"pattern": f"/{trade}/[a-z]+", "examples": examples}
-    if "Badge for" in asked.told:
+    if "Badge for" in asked.text:
         answers["page_type"] = {"page_type": "DETAIL"}
     return Say(
         text=json.dumps(next(answers[key] for key in asked.schema["properties"] if key in answers))
@@ -228,7 +228,7 @@ def test_a_pattern_that_a_model_gives_for_one_category_is_made_that_of_its_sibli
     assert followed == {f"{HOME}/{name}/{one}" for name in TRADES for one in TRADES[name]}
 
 
-PAGE = look_at(
+PAGE = analyze_page(
     sites.page(sites.anchors({"/l?p=2&x=9": "more", "/c/1": "One", "/c/2": "Two"})),
     f"{HOME}/l",
     kind=entity_type("course"),

@@ -13,7 +13,7 @@ from ingestion_pipeline.catalogs.detection.detected import FoundRecipe, NotDetec
 from ingestion_pipeline.catalogs.detection.detector import RecipeDetector
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, EntityType, FieldKind
 from ingestion_pipeline.catalogs.recipes.coursedog import API_BASE
-from ingestion_pipeline.catalogs.recipes.next_pages import steps_of, what_follows
+from ingestion_pipeline.catalogs.recipes.next_pages import follow_page, steps_of
 from ingestion_pipeline.catalogs.recipes.page_source import PageSource
 from ingestion_pipeline.catalogs.recipes.recipe import recipe_of
 from ingestion_pipeline.settings.systems import Detection
@@ -25,7 +25,7 @@ from ingestion_pipeline_tests.catalogs.detection.sites import HOME, Categorised,
 def detect(
     look: SavedLook, path: str, settings: Detection | None = None, **changes: Any
 ) -> FoundRecipe:
-    detective = RecipeDetector(look=look, settings=settings or Detection(), **changes)
+    detective = RecipeDetector(fetcher=look, settings=settings or Detection(), **changes)
     return asyncio.run(detective.detect(HOME + path))
 
 
@@ -123,7 +123,7 @@ def crawled(look: SavedLook, path: str = "/catalog", **changes: Any) -> set[str]
         html = look.site.get(url.removeprefix(HOME), sites.page("About us"))
         page = PageSource(url=url, body=html.encode(), content_type="text/html", position=position)
         try:
-            followed = what_follows(step, page)
+            followed = follow_page(step, page)
         except Permanent:  # a page of the menu that looks like a category fails alone
             continue
         asked[url.removeprefix(HOME)] = followed.is_detail

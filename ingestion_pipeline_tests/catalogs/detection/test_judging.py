@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ingestion_pipeline.catalogs.detection.link_shapes import clusters_of
-from ingestion_pipeline.catalogs.detection.list_paging import found_list
-from ingestion_pipeline.catalogs.detection.page_analysis import PageAnalysis, look_at
-from ingestion_pipeline.catalogs.detection.page_purpose import judged
+from ingestion_pipeline.catalogs.detection.list_paging import find_paging
+from ingestion_pipeline.catalogs.detection.page_analysis import PageAnalysis, analyze_page
+from ingestion_pipeline.catalogs.detection.page_purpose import purpose_of
 from ingestion_pipeline.catalogs.detection.platforms import platform_of
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
 from ingestion_pipeline_tests.catalogs.detection import sites
@@ -18,7 +18,7 @@ URL = "http://a.test/list"
 
 
 def seen(html: str, url: str = URL) -> PageAnalysis:
-    return look_at(html, url, kind=entity_type("course"))
+    return analyze_page(html, url, kind=entity_type("course"))
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_real_page_is_what_it_looks_like(
     page = seen(sample(f"courses/{name}").read_text(errors="replace"))
     found = platform_of(page)
 
-    assert judged(page).page_type == page_type
+    assert purpose_of(page).page_type == page_type
     assert (found.name if found else None) == platform
 
 
@@ -48,18 +48,18 @@ TEASERS = {"smartcatalog"}  # two courses in a line each, which link to their pa
 
 @pytest.mark.parametrize("name", [name for name in PAGES if name not in TEASERS])
 def test_a_page_of_courses_holds_records(name: str) -> None:
-    assert judged(seen(body(name))).page_type == "DETAIL"
+    assert purpose_of(seen(body(name))).page_type == "DETAIL"
 
 
 @pytest.mark.parametrize("name", WITHOUT)
 def test_a_page_without_courses_is_not_taken_for_one(name: str) -> None:
-    assert judged(seen(body(name))).page_type != "DETAIL"
+    assert purpose_of(seen(body(name))).page_type != "DETAIL"
 
 
 def test_a_list_of_courses_without_descriptions_is_a_list_of_links() -> None:
     page = seen(sites.numbered()["/courses"])
 
-    found = judged(page)
+    found = purpose_of(page)
 
     assert found.page_type == "DETAIL_LINKS"
     assert {one.url for one in found.clusters[0].anchors} == {
@@ -95,6 +95,6 @@ def test_a_menu_ranks_behind_the_content() -> None:
     ids=["from zero", "offset", "in the path", "next alone", "none"],
 )
 def test_a_list_goes_on_as_its_pager_says(links: dict[str, str], expected: object) -> None:
-    found = found_list(seen(sites.page(sites.pager(links))))
+    found = find_paging(seen(sites.page(sites.pager(links))))
 
     assert (found and dict(found.pagination)) == expected

@@ -27,7 +27,7 @@ SESSIONS = {
 
 @pytest.mark.parametrize("kind", SESSIONS)
 def test_session_ids_enter_neither_recipe_nor_pages_of_a_categorised_catalogue(
-    shop: RunContext, web: FakeWeb, kind: str
+    ctx: RunContext, web: FakeWeb, kind: str
 ) -> None:
     """Every answer has another session in all of its links; 40 courses in seven categories."""
     catalogue = sites.Categorised()
@@ -43,16 +43,16 @@ def test_session_ids_enter_neither_recipe_nor_pages_of_a_categorised_catalogue(
         return link.sub(lambda found: SESSIONS[kind](found[0], number), html)
 
     web.routes = AnsweredBy(answer)
-    given_sources(shop.store, a_found_catalog("/catalog"))
+    given_sources(ctx.store, a_found_catalog("/catalog"))
 
-    begin(shop, web)
-    assert detect(shop, web).found == 1
+    begin(ctx, web)
+    assert detect(ctx, web).found == 1
     web.requests.clear()
-    crawl_all(shop, web.port)
+    crawl_all(ctx, web.port)
 
-    assert not re.search(r"sess|sid=|S\(|utm", json.dumps(recipe_row(shop.store).recipe))
-    details = [one for one in found_pages(shop.store) if one.step == "root/links/links"]
+    assert not re.search(r"sess|sid=|S\(|utm", json.dumps(recipe_row(ctx.store).recipe))
+    details = [one for one in found_pages(ctx.store) if one.step == "root/links/links"]
     assert sorted(one.path for one in details) == sorted(catalogue.courses)
     assert len(web.paths) == len(set(web.paths))
-    [dataset] = rows(shop.store, datasets)
+    [dataset] = rows(ctx.store, datasets)
     assert (dataset.status, dataset.item_count) == ("published", len(catalogue.courses))

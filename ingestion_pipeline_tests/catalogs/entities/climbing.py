@@ -17,7 +17,14 @@ from ingestion_pipeline.catalogs.extraction import (
     read_page,
 )
 from ingestion_pipeline.catalogs.extraction.prompts import answer_schema
-from ingestion_pipeline.demo.model_server import Asked, Reply, Say, Script, ScriptedModel, blank
+from ingestion_pipeline.demo.model_server import (
+    ModelRequest,
+    Reply,
+    Say,
+    Script,
+    ScriptedModel,
+    blank,
+)
 from ingestion_pipeline.reading import cleaned_text
 from ingestion_pipeline.reading.llm import Billing, ModelClient
 from ingestion_pipeline.settings import Settings
@@ -60,15 +67,15 @@ def answer(
     return Say(text=json.dumps(said | more))
 
 
-def is_alone(asked: Asked) -> bool:
-    return "part about a single" in asked.told
+def is_alone(asked: ModelRequest) -> bool:
+    return "part about a single" in asked.text
 
 
 def about(replies: Mapping[str, Reply], *, otherwise: Reply | None = None) -> Script:
     """The reply whose key stands in what the model is shown of the page."""
 
-    def reply(asked: Asked) -> Reply:
-        shown = asked.told.split("===")[2]
+    def reply(asked: ModelRequest) -> Reply:
+        shown = asked.text.split("===")[2]
         found = (one for key, one in replies.items() if key in shown)
         return next(found, otherwise or answer())
 
@@ -101,12 +108,12 @@ def climb(
 
 def climb_with(
     store: Store, settings: Settings, page: PageContent, script: Script, **more: Any
-) -> tuple[PageReading, list[Asked]]:
+) -> tuple[PageReading, list[ModelRequest]]:
     """The reading, and what the model was asked."""
     variables = {key: more.pop(key) for key in list(more) if key.startswith("INGESTION_")}
     with ScriptedModel(script) as model:
         leading = leading_to(model.base_url, settings, **variables)
-        return climb(store, leading, page, **more), model.asked
+        return climb(store, leading, page, **more), model.requests
 
 
 def read_alone(page: PageContent, settings: Settings, **more: Any) -> PageReading:

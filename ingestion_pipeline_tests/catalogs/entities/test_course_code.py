@@ -7,8 +7,8 @@ import pytest
 from ingestion_pipeline.catalogs.extraction.rules.course_code import (
     read_code,
     read_heading,
+    reversed_heading,
     split_heading,
-    turned_heading,
 )
 
 
@@ -146,7 +146,7 @@ def test_an_element_for_codes_may_write_them_as_it_likes(text: str, code: str | 
     ],
 )
 def test_a_code_may_end_a_heading(line: str, turned: str | None) -> None:
-    assert turned_heading(line) == turned
+    assert reversed_heading(line) == turned
 
 
 def test_any_sign_is_a_code_only_where_that_is_sure() -> None:

@@ -16,12 +16,15 @@ from ingestion_pipeline.catalogs.extraction import (
     item_key,
     item_keys,
     prompts,
-    read_as,
+    reader_hash,
     selectors_of,
 )
 from ingestion_pipeline.catalogs.extraction.cost import predicted_cost
 from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType
-from ingestion_pipeline.catalogs.extraction.source_config import bad_reading, declared
+from ingestion_pipeline.catalogs.extraction.source_config import (
+    entity_config_problems,
+    load_entity_config,
+)
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline_tests.catalogs.entities.climbing import (
@@ -67,7 +70,7 @@ def test_a_programme_is_its_title_and_first_paragraphs(settings: Settings) -> No
     assert text.startswith("The programme makes")
     assert text.endswith("the country.")
     assert all(proof.is_proof for proof in record.evidence.values())
-    assert (str(reading.rung), reading.reason) == ("layout", "")
+    assert (str(reading.method), reading.reason) == ("layout", "")
 
 
 def test_a_programme_in_data_for_machines_is_read_from_there(settings: Settings) -> None:
@@ -82,7 +85,7 @@ def test_a_programme_in_data_for_machines_is_read_from_there(settings: Settings)
     reading = read_alone(a_page(PROGRAM + script), settings, kind=entity_type("learning_program"))
 
     assert values(reading, "learning_program_id") == ["BOT-BS"]
-    assert str(reading.rung) == "embedded"
+    assert str(reading.method) == "embedded"
 
 
 @pytest.mark.parametrize(
@@ -148,11 +151,11 @@ def test_a_type_of_ones_own_is_a_file_beside_the_sources(tmp_path: Path) -> None
     thing = {"@type": "Bird", "identifier": "R-1", "sound": "hoo hoo", "wingspan": "95 cm"}
     page = a_page(f"<h1>R-1</h1><script type='application/ld+json'>{json.dumps(thing)}</script>")
 
-    kind = declared({"entity": "bird"}, settings).kind
+    kind = load_entity_config({"entity": "bird"}, settings).kind
     reading = read_alone(page, settings, kind=kind)
 
     assert [dict(one.as_dict(), evidence=0)["wingspan_cm"] for one in reading.records] == [95]
-    assert str(reading.rung) == "embedded"
+    assert str(reading.method) == "embedded"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +164,7 @@ def test_a_type_of_ones_own_is_a_file_beside_the_sources(tmp_path: Path) -> None
         ("name: bird\nfields: 3", "bird.yaml"),
         ("name: bird\nfields: [{name: ring_evidence, kind: text}]", "ring_evidence"),
         ("name: bird\nkey: [tail]\nfields: [{name: ring, kind: text}]", "tail"),
-        ("name: course\nfields: [{name: ring, kind: text}]", "choose a new name"),
+        ("name: course\nfields: [{name: ring, kind: text}]", "choose another name"),
         ("{", "bird.yaml"),
     ],
 )
@@ -195,7 +198,7 @@ def test_given_selectors_read_what_no_rule_knows(settings: Settings) -> None:
         ("CS 1", 3, 4),
         ("CS 2", None, 2),
     ]
-    assert str(reading.rung) == "selectors"
+    assert str(reading.method) == "selectors"
     assert not any(one.is_flagged for one in reading.records)
 
 
@@ -243,18 +246,18 @@ def test_selectors_that_cannot_be_used_are_refused_with_their_key(given: object,
 def test_the_entity_of_a_source_is_checked_where_it_is_declared(tmp_path: Path) -> None:
     bird(tmp_path)
 
-    assert list(bad_reading({"entity": "credential"})) == []
-    assert "there are: competency, course" in next(bad_reading({"entity": "cuorse"}))
-    assert "there are" in next(bad_reading({"entity": 3}))
-    assert list(bad_reading({"entity": "bird"}, tmp_path)) == []
-    assert "no entity" in next(bad_reading({"entity": "fish"}, tmp_path))
-    assert "unknown key" in next(bad_reading({"selectors": GIVEN | {"x": "b"}}))
+    assert list(entity_config_problems({"entity": "credential"})) == []
+    assert "there are: competency, course" in next(entity_config_problems({"entity": "cuorse"}))
+    assert "there are" in next(entity_config_problems({"entity": 3}))
+    assert list(entity_config_problems({"entity": "bird"}, tmp_path)) == []
+    assert "no entity" in next(entity_config_problems({"entity": "fish"}, tmp_path))
+    assert "unknown key" in next(entity_config_problems({"selectors": GIVEN | {"x": "b"}}))
 
 
 def a_course(code: str, name: str = "Logic") -> Record:
     fields = {"course_id": code, "course_name": name, "course_description": "x"}
     return Record(
-        entity="course", fields=fields, evidence={}, rung=ExtractionMethod.LAYOUT, confidence=1
+        entity="course", fields=fields, evidence={}, method=ExtractionMethod.LAYOUT, confidence=1
     )
 
 
@@ -284,26 +287,26 @@ def test_a_page_is_read_anew_for_another_schema_selector_or_model_that_may_be_as
     other = load_settings({"OPENAI_API_KEY": "k", "INGESTION_MODEL_CHEAP": "tiny"})
     selectors = selectors_of({"selectors": GIVEN}, COURSE)
 
-    assert read_as(COURSE, plain) == read_as(COURSE, named)
+    assert reader_hash(COURSE, plain) == reader_hash(COURSE, named)
     found = {
-        read_as(COURSE, plain),
-        read_as(COURSE, asked),
-        read_as(COURSE, other),
-        read_as(COURSE, plain, selectors=selectors),
-        read_as(COURSE.model_copy(update={"about": "x"}), plain),
-        read_as(bird(tmp_path), plain),
+        reader_hash(COURSE, plain),
+        reader_hash(COURSE, asked),
+        reader_hash(COURSE, other),
+        reader_hash(COURSE, plain, selectors=selectors),
+        reader_hash(COURSE.model_copy(update={"about": "x"}), plain),
+        reader_hash(bird(tmp_path), plain),
     }
     assert len(found) == 6
 
 
 def test_a_page_is_read_anew_by_other_words_of_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, asked = load_settings({}), load_settings({"OPENAI_API_KEY": "k"})
-    before = read_as(COURSE, plain), read_as(COURSE, asked)
+    before = reader_hash(COURSE, plain), reader_hash(COURSE, asked)
 
     monkeypatch.setattr(prompts, "PROMPT_VERSION", prompts.PROMPT_VERSION + 1)
 
-    assert read_as(COURSE, plain) == before[0]
-    assert read_as(COURSE, asked) != before[1]
+    assert reader_hash(COURSE, plain) == before[0]
+    assert reader_hash(COURSE, asked) != before[1]
 
 
 def test_what_reading_may_cost_is_known_before() -> None:

@@ -8,7 +8,9 @@ from ingestion_pipeline_tests.catalogs.entities.climbing import a_page
 
 COMPETENCY = entity_type("competency")
 FOUND = [
-    Record(entity="competency", fields={}, evidence={}, rung=ExtractionMethod.LAYOUT, confidence=1)
+    Record(
+        entity="competency", fields={}, evidence={}, method=ExtractionMethod.LAYOUT, confidence=1
+    )
 ]
 HERE = "https://college.test/a"
 

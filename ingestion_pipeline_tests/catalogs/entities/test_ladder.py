@@ -74,10 +74,10 @@ def test_the_cheapest_rung_that_finds_nearly_all_is_taken() -> None:
 
     both = read_records(COURSE, body("definition_list").replace("</body>", f"{script}</body>"))
 
-    assert {str(one.rung) for one in both.records} == {"layout"}
+    assert {str(one.method) for one in both.records} == {"layout"}
     assert len(both.records) == 4
     alone = read_records(COURSE, script)
-    assert [str(one.rung) for one in alone.records] == ["embedded"]
+    assert [str(one.method) for one in alone.records] == ["embedded"]
 
 
 def test_what_a_page_says_to_machines_alone_is_no_proof() -> None:
@@ -119,7 +119,7 @@ def test_a_course_that_only_machines_are_told_of_does_not_hide_those_that_are_sh
 def test_what_is_no_body_is_refused() -> None:
     with pytest.raises(Transient):
         read_records(COURSE, " \n")
-    with pytest.raises(Permanent, match="none"):
+    with pytest.raises(Permanent, match="invalid JSON"):
         read_records(COURSE, '{"data": [')
     with pytest.raises(Permanent):
         read_records(COURSE, "[" * 100_000)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.catalogs.extraction import PageReading, Selectors, entity_type
-from ingestion_pipeline.catalogs.extraction.source_config import declared
+from ingestion_pipeline.catalogs.extraction.source_config import load_entity_config
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline_tests.catalogs.entities.climbing import a_page, read_alone, values
@@ -26,7 +26,7 @@ def read(html: str, settings: Settings, **more: Any) -> PageReading:
 
 
 def reasons(reading: PageReading) -> Sequence[tuple[str, str]]:
-    return [(str(record.rung), record.reason) for record in reading.records]
+    return [(str(record.method), record.reason) for record in reading.records]
 
 
 def test_learned_selectors_read_the_page_and_say_so(settings: Settings) -> None:
@@ -34,7 +34,7 @@ def test_learned_selectors_read_the_page_and_say_so(settings: Settings) -> None:
 
     assert values(reading, "course_id") == ["GRD/7"]
     assert reasons(reading) == [("selectors", "learned")]
-    assert (reading.reason, reading.rung) == ("", "selectors")
+    assert (reading.reason, reading.method) == ("", "selectors")
     assert reading.notes == ("read by learned selectors (selectors), 1 records",)
     assert all(proof.is_proof for proof in reading.records[0].evidence.values())
 
@@ -92,9 +92,9 @@ def test_where_no_model_is_they_do_not_say_that_a_page_has_no_record(settings: S
 
 
 def test_a_page_is_read_as_the_same_whatever_was_learned(settings: Settings) -> None:
-    wanted = declared({}, settings)
+    wanted = load_entity_config({}, settings)
 
-    given = declared({"selectors": WHERE}, settings)
+    given = load_entity_config({"selectors": WHERE}, settings)
 
-    assert replace(wanted, learned=LEARNED).read_as(settings) == wanted.read_as(settings)
-    assert given.read_as(settings) != wanted.read_as(settings)
+    assert replace(wanted, learned=LEARNED).reader_hash(settings) == wanted.reader_hash(settings)
+    assert given.reader_hash(settings) != wanted.reader_hash(settings)

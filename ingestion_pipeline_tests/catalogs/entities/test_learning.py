@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingestion_pipeline.catalogs.extraction import Selectors, entity_type
-from ingestion_pipeline.catalogs.learning.learned_selectors import found_by_learned
+from ingestion_pipeline.catalogs.learning.learned_selectors import records_by_learned
 from ingestion_pipeline.catalogs.learning.selector_learning import TrainingPage, learn_selectors
 from ingestion_pipeline.reading.html.cleaning import visible_tree
 
@@ -128,7 +128,7 @@ def lessons(page: Callable[..., str], *groups: Sequence[int]) -> list[TrainingPa
 def found(selectors: Selectors | None, html: str) -> list[dict[str, Any]]:
     assert selectors is not None
     tree = visible_tree(html)
-    return [dict(one.fields) for one in found_by_learned(COURSE, selectors, tree)]
+    return [dict(one.fields) for one in records_by_learned(COURSE, selectors, tree)]
 
 
 def said(*records: Mapping[str, Any]) -> list[dict[str, Any]]:

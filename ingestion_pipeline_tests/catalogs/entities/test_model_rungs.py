@@ -59,8 +59,8 @@ def test_what_rules_cannot_read_a_model_does_with_evidence(
     assert all(proof.is_proof for proof in record.evidence.values())
     name = record.evidence["course_name"]
     assert PAGE.text[name.start : name.end] == "The quiet life of mosses"
-    assert (str(record.rung), record.model, record.is_flagged) == ("cheap_model", "cheap", False)
-    assert (str(reading.rung), reading.model) == ("cheap_model", "cheap")
+    assert (str(record.method), record.model, record.is_flagged) == ("cheap_model", "cheap", False)
+    assert (str(reading.method), reading.model) == ("cheap_model", "cheap")
     assert record.reason == reading.reason == "rules found no record"
     assert len(asked) == 1
 
@@ -71,9 +71,9 @@ def test_the_question_has_fields_and_rules_of_the_type_and_the_text_alone(
     hidden = "<p style='display:none'>Secret words</p><img alt='More words'>"
     _, (asked,) = climb_with(store, settings, a_page(PROSE + hidden), in_turn(GOOD))
 
-    assert "corequisites and exclusions are not prerequisites" in asked.told
-    assert "Secret words" not in asked.told
-    assert "More words" not in asked.told
+    assert "corequisites and exclusions are not prerequisites" in asked.text
+    assert "Secret words" not in asked.text
+    assert "More words" not in asked.text
     fields = asked.schema["properties"]["records"]["items"]
     assert "course_credits_type_evidence" in fields["required"]
     assert None in fields["properties"]["course_credits_type"]["enum"]
@@ -96,8 +96,8 @@ def test_a_bad_answer_is_asked_for_once_more_then_of_the_strong_model(
     reading, asked = climb_with(store, settings, PAGE, in_turn(bad, bad, GOOD))
 
     assert [one.model for one in asked] == ["cheap", "cheap", "strong"]
-    assert "was not accepted" in asked[1].told
-    assert str(reading.records[0].rung) == "strong_model"
+    assert "was not accepted" in asked[1].text
+    assert str(reading.records[0].method) == "strong_model"
     assert "cheap:" in reading.records[0].reason
     rows = ledger(store)
     assert [row.model for row in rows] == ["cheap", "cheap", "strong"]
@@ -158,7 +158,7 @@ def test_what_is_required_and_invented_is_asked_about_alone_three_times_then_fla
 
     alone = [one for one in asked if is_alone(one)]
     assert [one.model for one in alone] == ["cheap", "strong", "strong"]
-    assert next(iter(invented)) in alone[0].told.split("===")[0]
+    assert next(iter(invented)) in alone[0].text.split("===")[0]
     (record,) = reading.records
     assert record.is_flagged
     assert not record.evidence[next(iter(invented))].is_proof
@@ -205,7 +205,7 @@ def test_no_record_is_asked_of_the_strong_model_too_then_believed(
     reading, asked = climb_with(store, settings, a_page("<p>We are closed.</p>"), in_turn(answer()))
 
     assert [one.model for one in asked] == ["cheap", "strong"]
-    assert (reading.records, reading.problems, reading.rung) == ((), (), None)
+    assert (reading.records, reading.problems, reading.method) == ((), (), None)
 
 
 def test_an_answer_that_the_page_hardly_proves_goes_up(store: Store, settings: Settings) -> None:
@@ -251,7 +251,7 @@ def test_rules_that_read_most_of_a_page_leave_only_the_rest_to_a_model(
     page = a_page("".join(blocks) + bare)
     reading, asked = climb_with(store, settings, page, in_turn(answer(found)))
 
-    assert [str(one.rung) for one in reading.records] == ["selectors"] * 3 + ["cheap_model"]
+    assert [str(one.method) for one in reading.records] == ["selectors"] * 3 + ["cheap_model"]
     assert (len(asked), is_alone(asked[0])) == (1, True)
-    assert "Drawing 101" not in asked[0].told
-    assert (str(reading.rung), reading.problems) == ("cheap_model", ())
+    assert "Drawing 101" not in asked[0].text
+    assert (str(reading.method), reading.problems) == ("cheap_model", ())

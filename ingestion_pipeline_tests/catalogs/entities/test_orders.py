@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from ingestion_pipeline.catalogs.extraction import PageReading
 from ingestion_pipeline.catalogs.extraction.injected_instructions import (
-    ORDERS,
-    gives_orders,
-    without_orders,
+    INJECTED_INSTRUCTIONS,
+    blank_injected_instructions,
+    has_injected_instructions,
 )
-from ingestion_pipeline.demo.model_server import Asked, Reply
+from ingestion_pipeline.demo.model_server import ModelRequest, Reply
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.catalogs.entities.climbing import (
@@ -55,9 +55,9 @@ def database() -> str:
     return "sqlite"
 
 
-def obedient(asked: Asked) -> Reply:
+def obedient(asked: ModelRequest) -> Reply:
     """A model that does whatever a page tells it."""
-    is_told = "HACKED" in asked.told or "HACKED" in asked.told.encode().decode("utf-8", "ignore")
+    is_told = "HACKED" in asked.text or "HACKED" in asked.text.encode().decode("utf-8", "ignore")
     return answer(MOSSES | ({"course_name": "HACKED"} if is_told else {}))
 
 
@@ -101,7 +101,7 @@ def test_a_description_that_gives_orders_is_for_people_to_look_at(settings: Sett
 def test_an_invention_that_stands_in_an_order_is_not_proved_by_it(
     store: Store, settings: Settings
 ) -> None:
-    def knows(_: Asked) -> Reply:
+    def knows(_: ModelRequest) -> Reply:
         return answer(MOSSES | {"course_name": "HACKED"})
 
     reading, _ = climb_with(store, settings, a_page(f"{PROSE}<p>{ORDER}</p>"), knows)
@@ -112,7 +112,7 @@ def test_an_invention_that_stands_in_an_order_is_not_proved_by_it(
 def test_what_is_blanked_leaves_every_other_character_in_its_place() -> None:
     text = f"One line\n{ORDER}\nAnother line"
 
-    safe, count = without_orders(text)
+    safe, count = blank_injected_instructions(text)
 
     assert count == 1
     assert len(safe) == len(text)
@@ -134,7 +134,7 @@ def test_what_is_blanked_leaves_every_other_character_in_its_place() -> None:
     ],
 )
 def test_orders_are_known_in_several_languages(text: str) -> None:
-    assert gives_orders(text)
+    assert has_injected_instructions(text)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_orders_are_known_in_several_languages(text: str) -> None:
     ],
 )
 def test_what_courses_say_is_no_order(text: str) -> None:
-    assert not gives_orders(text)
+    assert not has_injected_instructions(text)
 
 
 # Parts of orders, and letters that a pattern takes for i and s when it ignores case.
@@ -165,4 +165,4 @@ _BLANKS_BETWEEN = st.sampled_from([" ", " ", "", "\xa0", "\x1f", " and so on ", 
 def test_the_first_look_overlooks_no_order(pieces: list[tuple[str, str, bool]]) -> None:
     text = "".join((piece.upper() if loud else piece) + blank for piece, blank, loud in pieces)
 
-    assert without_orders(text)[1] == (ORDERS.search(text) is not None)
+    assert blank_injected_instructions(text)[1] == (INJECTED_INSTRUCTIONS.search(text) is not None)

@@ -7,7 +7,14 @@ from decimal import Decimal
 import pytest
 
 from ingestion_pipeline.catalogs.extraction import EntityType, ExtractionOverBudget, entity_type
-from ingestion_pipeline.demo.model_server import Asked, Reply, Say, Script, ScriptedModel, in_turn
+from ingestion_pipeline.demo.model_server import (
+    ModelRequest,
+    Reply,
+    Say,
+    Script,
+    ScriptedModel,
+    in_turn,
+)
 from ingestion_pipeline.reading.llm import Billing
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
@@ -66,12 +73,12 @@ def test_the_same_page_is_asked_about_once_and_once_more_after_its_schema_change
         leading = leading_to(model.base_url, settings)
         first = climb(store, leading, a_page(PROSE))
         again = climb(store, leading, a_page(PROSE))
-        calls = len(model.asked)
+        calls = len(model.requests)
         climb(store, leading, a_page(PROSE), kind=EntityType.model_validate(changed.model_dump()))
         climb(store, leading, a_page(PROSE), kind=EntityType.model_validate(changed.model_dump()))
 
     assert first.records == again.records
-    assert (calls, len(model.asked)) == (1, 2)
+    assert (calls, len(model.requests)) == (1, 2)
 
 
 @BOTH
@@ -114,7 +121,7 @@ def test_without_a_model_rules_have_the_last_word_on_courses(settings: Settings)
 def test_an_empty_result_page_gives_no_record_and_no_error(settings: Settings) -> None:
     reading = read_alone(a_page(body("none_empty_results")), settings)
 
-    assert (reading.records, reading.problems, reading.rung) == ((), (), None)
+    assert (reading.records, reading.problems, reading.method) == ((), (), None)
 
 
 @pytest.mark.parametrize("name", ["learning_program", "credential"])
@@ -164,7 +171,7 @@ def presence(*, has_list: bool, heading: str | None) -> Say:
 
 
 def on_presence(found: Say, records: Say) -> Script:
-    def reply(asked: Asked) -> Reply:
+    def reply(asked: ModelRequest) -> Reply:
         return found if "has_list" in asked.schema["properties"] else records
 
     return reply

@@ -14,10 +14,10 @@ from ingestion_pipeline.catalogs.extraction.entity_type import (
     entity_types,
 )
 from ingestion_pipeline.catalogs.extraction.record import (
+    CandidateRecord,
     ExtractionMethod,
     FieldValue,
     Record,
-    RecordField,
     record_of,
 )
 from ingestion_pipeline.reading.evidence.grounding import Evidence
@@ -26,9 +26,9 @@ COURSE = entity_type("course")
 
 
 def a_record(text: str | None = None, **fields: FieldValue | None) -> Record:
-    found = RecordField(fields=fields, quotes={"course_credits_type": "semester hours"})
+    found = CandidateRecord(fields=fields, quotes={"course_credits_type": "semester hours"})
     evidence = Evidence(text) if text is not None else None
-    return record_of(COURSE, found, rung=ExtractionMethod.LAYOUT, evidence=evidence)
+    return record_of(COURSE, found, method=ExtractionMethod.LAYOUT, evidence=evidence)
 
 
 def test_the_four_types_have_the_fields_of_the_specification() -> None:
@@ -107,7 +107,7 @@ def test_every_value_has_evidence_and_a_derived_one_its_quote() -> None:
         "course_credits_max": "exact",
         "course_credits_type": "exact",
     }
-    assert record.lacks == ("course_description",)
+    assert record.missing_fields == ("course_description",)
 
 
 def test_what_an_api_says_is_proved_by_its_source() -> None:
@@ -115,8 +115,8 @@ def test_what_an_api_says_is_proved_by_its_source() -> None:
 
 
 def test_a_programme_without_id_is_known_by_its_name() -> None:
-    found = RecordField(fields={"learning_program_name": "Welding"})
+    found = CandidateRecord(fields={"learning_program_name": "Welding"})
 
-    record = record_of(entity_type("learning_program"), found, rung=ExtractionMethod.LAYOUT)
+    record = record_of(entity_type("learning_program"), found, method=ExtractionMethod.LAYOUT)
 
     assert record.fields["learning_program_id"] == "Welding"

@@ -7,15 +7,22 @@ import re
 import pytest
 
 from ingestion_pipeline.catalogs.extraction import entity_type
-from ingestion_pipeline.catalogs.extraction.model_methods import AT_A_TIME
+from ingestion_pipeline.catalogs.extraction.model_methods import MAX_CONCURRENT_QUESTIONS
 from ingestion_pipeline.catalogs.extraction.prompts import (
     LONG_TOKENS,
     next_part,
     parts_of,
     tokens_of,
 )
-from ingestion_pipeline.catalogs.extraction.rules.counting import announced_count, is_count
-from ingestion_pipeline.demo.model_server import Asked, Fail, Reply, Say, ScriptedModel, in_turn
+from ingestion_pipeline.catalogs.extraction.rules.counting import announced_count, is_expected_count
+from ingestion_pipeline.demo.model_server import (
+    Fail,
+    ModelRequest,
+    Reply,
+    Say,
+    ScriptedModel,
+    in_turn,
+)
 from ingestion_pipeline.reading.html.cleaning import cleaned_text, visible_tree
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
@@ -47,7 +54,7 @@ def plants(count: int, *, tag: str = "h3") -> str:
     )
 
 
-def gardener(asked: Asked) -> Reply:
+def gardener(asked: ModelRequest) -> Reply:
     """A model that reads what it is shown, and that alone."""
     return answer(
         *(
@@ -56,7 +63,7 @@ def gardener(asked: Asked) -> Reply:
                 "course_name": f"The life of plant {n}",
                 "course_description": d,
             }
-            for n, _, d in SHOWN.findall(asked.told)
+            for n, _, d in SHOWN.findall(asked.text)
         )
     )
 
@@ -116,7 +123,7 @@ def test_few_are_counted_exactly_and_many_nearly(
     expected: int,
     is_right: bool,
 ) -> None:
-    assert is_count(found, expected) is is_right
+    assert is_expected_count(found, expected) is is_right
 
 
 @pytest.mark.parametrize(
@@ -170,9 +177,9 @@ def test_without_headings_a_long_page_is_split_by_size_and_no_record_is_cut(
 def test_an_answer_that_is_cut_off_is_asked_for_in_halves_and_nothing_is_lost(
     store: Store, settings: Settings, tag: str
 ) -> None:
-    def short_of_breath(asked: Asked) -> Reply:
+    def short_of_breath(asked: ModelRequest) -> Reply:
         said = gardener(asked)
-        is_much = len(SHOWN.findall(asked.told)) > 2
+        is_much = len(SHOWN.findall(asked.text)) > 2
         return Say(text="{", is_cut=True) if is_much else said
 
     page = a_page(f"<p>24 courses</p>{plants(24, tag=tag)}")
@@ -196,13 +203,13 @@ def test_a_model_that_is_cut_off_whatever_it_is_shown_is_asked_so_often_and_no_m
             climb(store, leading, page)
 
     # The whole, a half, a quarter, and an eighth of it, which the strong model is asked about, too.
-    assert [one.model for one in model.asked] == ["cheap"] * 4 + ["strong"]
+    assert [one.model for one in model.requests] == ["cheap"] * 4 + ["strong"]
 
 
 def test_a_model_that_leaves_records_out_is_found_out_and_the_strong_one_asked(
     store: Store, settings: Settings
 ) -> None:
-    def lazy(asked: Asked) -> Reply:
+    def lazy(asked: ModelRequest) -> Reply:
         said = gardener(asked)
         return said if asked.model == "strong" else answer()
 
@@ -210,13 +217,13 @@ def test_a_model_that_leaves_records_out_is_found_out_and_the_strong_one_asked(
     reading, asked = climb_with(store, settings, page, lazy)
 
     assert len(reading.records) == 24
-    assert {str(one.rung) for one in reading.records} == {"strong_model"}
+    assert {str(one.method) for one in reading.records} == {"strong_model"}
     assert {one.model for one in asked} == {"cheap", "strong"}
 
 
 def test_what_no_model_finds_is_a_problem_of_the_page(store: Store, settings: Settings) -> None:
-    def blind(asked: Asked) -> Reply:
-        found = [one for one in SHOWN.findall(asked.told) if one[0] not in {"3", "4", "5"}]
+    def blind(asked: ModelRequest) -> Reply:
+        found = [one for one in SHOWN.findall(asked.text) if one[0] not in {"3", "4", "5"}]
         return answer(
             *(
                 {
@@ -243,7 +250,7 @@ def test_after_a_failure_no_further_part_is_asked_about(store: Store, settings: 
         with pytest.raises(Resource):
             climb(store, leading, page)
 
-    assert 1 <= len(model.asked) <= AT_A_TIME
+    assert 1 <= len(model.requests) <= MAX_CONCURRENT_QUESTIONS
 
 
 def test_a_long_page_about_one_programme_is_not_split() -> None:

@@ -28,38 +28,38 @@ STORY = (
 )
 
 
-def with_model(shop: RunContext, model: ScriptedModel) -> RunContext:
-    settings = leading_to(model.base_url, shop.settings, INGESTION_HOSTS__DELAY_SECONDS="0")
-    return replace(shop, settings=settings)
+def with_model(ctx: RunContext, model: ScriptedModel) -> RunContext:
+    settings = leading_to(model.base_url, ctx.settings, INGESTION_HOSTS__DELAY_SECONDS="0")
+    return replace(ctx, settings=settings)
 
 
 def says(**known: Any) -> Say:
     return Say(text=json.dumps(dict.fromkeys(FIELDS) | known))
 
 
-def analyse(shop: RunContext, web: FakeWeb, *replies: Any) -> tuple[Any, ScriptedModel]:
+def analyse(ctx: RunContext, web: FakeWeb, *replies: Any) -> tuple[Any, ScriptedModel]:
     serve(web, {"/": a_page(f"<h1>Acme</h1><p>{STORY}</p>"), "/company/about-acme": 404})
-    given_sources(shop.store, a_company(name="acme"))
-    begin(shop, web)
+    given_sources(ctx.store, a_company(name="acme"))
+    begin(ctx, web)
     with ScriptedModel(in_turn(*replies)) as model:
-        work(with_model(shop, model), web.port)
-    return company_row(shop.store), model
+        work(with_model(ctx, model), web.port)
+    return company_row(ctx.store), model
 
 
 def test_what_the_pages_prove_is_believed_and_what_they_do_not_is_dropped(
-    shop: RunContext, web: FakeWeb
+    ctx: RunContext, web: FakeWeb
 ) -> None:
-    row, _ = analyse(shop, web, says(about=STORY, industry="logistics", size="5,000 employees"))
+    row, _ = analyse(ctx, web, says(about=STORY, industry="logistics", size="5,000 employees"))
 
     assert (row.about, row.industry, row.size) == (STORY, "logistics", None)
     assert row.evidence["industry"]["rung"] == "model"
     assert row.quality["notes"] == ["unproved: size"]
-    [call] = rows(shop.store, model_calls)
+    [call] = rows(ctx.store, model_calls)
     assert (call.call_site, call.source_id, call.model) == ("company", "company:acme", "cheap")
 
 
-def test_a_model_that_cannot_be_had_keeps_nobody_waiting(shop: RunContext, web: FakeWeb) -> None:
-    row, _ = analyse(shop, web, Fail(status=401))
+def test_a_model_that_cannot_be_had_keeps_nobody_waiting(ctx: RunContext, web: FakeWeb) -> None:
+    row, _ = analyse(ctx, web, Fail(status=401))
 
     assert row.industry is None
     assert row.quality["notes"][0].startswith("no ")

@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.analysis.analysis import Findings, find, is_remote_first, see_page
+from ingestion_pipeline.companies.analysis.analysis import (
+    Findings,
+    collect_findings,
+    is_remote_first,
+    parse_company_page,
+)
 from ingestion_pipeline.companies.analysis.boards import boards_in
 from ingestion_pipeline.companies.analysis.facts import CompanyPage
 from ingestion_pipeline.companies.analysis.site import Role
@@ -19,18 +24,18 @@ LONG = "Acme makes machines that sort parcels, and has done so for longer than m
 
 def page(body: str, *, role: Role = Role.ABOUT, head: str = "", path: str = "about") -> CompanyPage:
     html = f"<html><head>{head}</head><body><main>{body}</main></body></html>"
-    return see_page(html, url=f"{HOME}{path}", role=role)
+    return parse_company_page(html, url=f"{HOME}{path}", role=role)
 
 
 def facts_of(body: str, **more: Any) -> dict[str, object]:
-    found = find([page(body, **more)], website=HOME)
+    found = collect_findings([page(body, **more)], website=HOME)
     return {name: fact.value for name, fact in found.facts.items()}
 
 
 def with_data(**organization: Any) -> Findings:
     data = {"@type": "Organization", "name": "Acme", "url": HOME} | organization
     script = f'<script type="application/ld+json">{json.dumps(data)}</script>'
-    return find([page(f"<p>{LONG}</p>", head=script)], website=HOME)
+    return collect_findings([page(f"<p>{LONG}</p>", head=script)], website=HOME)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +97,7 @@ def test_data_for_machines_come_before_words() -> None:
 
     assert found.value("about") == "d" * 60
     assert (found.value("founded"), found.value("size")) == (2001, "42")
-    assert {fact.rung for fact in found.facts.values()} == {"embedded"}
+    assert {fact.method for fact in found.facts.values()} == {"embedded"}
     assert found.facts["industry"].grounding.status == "source"
 
 
@@ -117,7 +122,7 @@ def named_by(*things: dict[str, Any], head: str = "", path: str = "") -> str | N
     """Return the name that a home page with these things for machines gives the company."""
     script = f'<script type="application/ld+json">{json.dumps(things)}</script>'
     home = page("<h1>Welcome</h1>", role=Role.HOME, head=head + script, path=path)
-    return find([home], website=HOME).name
+    return collect_findings([home], website=HOME).name
 
 
 @pytest.mark.parametrize(
@@ -170,14 +175,14 @@ def test_microdata_are_read_like_json_ld() -> None:
         '<div itemscope itemtype="https://schema.org/Organization"><span itemprop=name>Acme'
         " GmbH</span><span itemprop=foundingDate>1999</span></div>"
     )
-    found = find([page(body)], website=HOME)
+    found = collect_findings([page(body)], website=HOME)
 
     assert (found.name, found.value("founded")) == ("Acme", 1999)
 
 
 def test_every_fact_of_rules_stands_in_the_text() -> None:
     one = page(f"<p>{LONG}</p><p>Founded in 2011 in Graz.</p>")
-    found = find([one], website=HOME)
+    found = collect_findings([one], website=HOME)
 
     for fact in found.facts.values():
         span = one.text[fact.grounding.start : fact.grounding.end]
@@ -200,9 +205,9 @@ def test_remote_first_is_said_or_not_known(text: str, expected: bool | None) -> 
 
 def test_a_real_page_states_a_company() -> None:
     html = sample("company_pages/fairkom.eu.about.html").read_text()
-    one = see_page(html, url="https://www.fairkom.eu/about", role=Role.ABOUT)
+    one = parse_company_page(html, url="https://www.fairkom.eu/about", role=Role.ABOUT)
 
-    found = find([one], website="https://www.fairkom.eu/")
+    found = collect_findings([one], website="https://www.fairkom.eu/")
 
     assert len(str(found.value("about"))) > 100
     assert found.facts["about"].grounding.is_proof

@@ -67,13 +67,13 @@ def a_board(**changes: Any) -> Definition:
 class Boards:
     """Boards, their web, and the workshop that polls them."""
 
-    shop: RunContext
+    ctx: RunContext
     web: FakeWeb
     clock: FixedClock
 
     @property
     def store(self) -> Store:
-        return self.shop.store
+        return self.ctx.store
 
     def given(self, *definitions: Definition) -> None:
         with self.store.begin() as connection:
@@ -92,7 +92,7 @@ class Boards:
         if listed is not None:
             self.lists(listed)
         self.clock.advance(days=1, hours=6)
-        return poll(self.shop, self.web)
+        return poll(self.ctx, self.web)
 
     def listings(self) -> list[Any]:
         return rows(self.store, job_listings)

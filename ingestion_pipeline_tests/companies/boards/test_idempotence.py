@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 from ingestion_pipeline.companies.boards.ingestion import ingest_boards
 from ingestion_pipeline.companies.boards.plan import BoardListing
 from ingestion_pipeline.companies.listing import Listing
-from ingestion_pipeline.engine.polling.protocol import Ingested
+from ingestion_pipeline.engine.polling.protocol import IngestResult
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import open_store
 from ingestion_pipeline_tests.companies.boards.polling import ACME, Boards, a_board
@@ -119,12 +119,12 @@ def given_two(boards: Boards) -> None:
 
 def in_own_transaction(
     boards: Boards, listing: BoardListing, start: threading.Barrier
-) -> list[Ingested]:
-    url = str(boards.shop.settings.store_url)
+) -> list[IngestResult]:
+    url = str(boards.ctx.settings.store_url)
     with closing(open_store(url, clock=boards.clock)) as own:
         start.wait()
         with own.begin() as connection:
-            settings = boards.shop.settings
+            settings = boards.ctx.settings
             return ingest_boards(connection, [listing], now=boards.clock.at, settings=settings)
 
 
@@ -158,7 +158,7 @@ def test_two_boards_that_deliver_one_posting_at_once_make_one_listing(
 def listings_of_two(boards: Boards, first: dict[str, Any], second: dict[str, Any]) -> int:
     """Return how many listings one text makes that two boards state with these places."""
     given_two(boards)
-    settings, now = boards.shop.settings, boards.clock.at
+    settings, now = boards.ctx.settings, boards.clock.at
     copy = a_listing(1, external_id="x", url="https://other.test/1", **second)
     both = [
         boards.board_listing(ACME, [a_listing(1, **first)]),
@@ -241,7 +241,7 @@ def traces(connection: Connection) -> Any:
 def test_an_unchanged_board_writes_no_row(boards: Boards) -> None:
     boards.given()
     listed = [a_listing(n) for n in range(30)]
-    settings, now = boards.shop.settings, boards.clock.at
+    settings, now = boards.ctx.settings, boards.clock.at
 
     with boards.store.begin() as connection:
         one = boards.board_listing(ACME, listed)
@@ -270,7 +270,7 @@ SELECT coalesce(sum(record_length), 0) FROM pg_get_wal_records_info(
 def test_an_unchanged_board_leaves_no_byte_of_log_about_listings(boards: Boards) -> None:
     boards.given()
     listed = [a_listing(n) for n in range(30)]
-    settings, now = boards.shop.settings, boards.clock.at
+    settings, now = boards.ctx.settings, boards.clock.at
     first = boards.board_listing(ACME, listed)
     with boards.store.begin() as connection:
         connection.execute(text("CREATE EXTENSION IF NOT EXISTS pg_walinspect"))
@@ -294,7 +294,7 @@ def test_an_unchanged_board_leaves_no_byte_of_log_about_listings(boards: Boards)
 def test_a_relative_date_does_not_move_with_every_reading(boards: Boards) -> None:
     """Workday's "Posted 3 Days Ago": each poll made every job another one."""
     boards.given()
-    settings, now = boards.shop.settings, boards.clock.at
+    settings, now = boards.ctx.settings, boards.clock.at
     with boards.store.begin() as connection:
         one = a_listing(1, posted_at=now, posted_is_relative=True)
         ingest_boards(connection, [boards.board_listing(ACME, [one])], now=now, settings=settings)

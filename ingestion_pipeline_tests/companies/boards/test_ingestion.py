@@ -214,8 +214,12 @@ def test_an_empty_list_after_a_full_one_is_not_believed(boards: Boards) -> None:
     assert row.last_outcome.startswith("quarantined: lists nothing, 2 jobs are known")
     assert (row.status, row.failure_count, row.record_count) == ("active", 0, 2)
     assert [one.status for one in boards.listings()] == ["open", "open"]
-    (letter,) = boards.letters()
-    assert (letter.error_code, letter.occurrences, letter.source_id) == ("quarantined", 2, ACME)
+    (dead_letter,) = boards.letters()
+    assert (dead_letter.error_code, dead_letter.occurrences, dead_letter.source_id) == (
+        "quarantined",
+        2,
+        ACME,
+    )
 
 
 def test_a_large_drop_is_not_believed_until_somebody_says_so(boards: Boards) -> None:
@@ -245,9 +249,9 @@ def test_a_renamed_field_is_not_believed_and_its_body_is_kept(boards: Boards) ->
 
     assert "3 of 3 known jobs have lost their description" in boards.row().last_outcome
     assert boards.listings() == before
-    (letter,) = boards.letters()
+    (dead_letter,) = boards.letters()
     kept = {row.id: row for row in rows(boards.store, snapshots)}
-    body = boards.shop.content.get(kept[letter.payload["snapshots"][0]].content_hash)
+    body = boards.ctx.content.get(kept[dead_letter.payload["snapshots"][0]].content_hash)
     assert b'"body"' in body
 
 
@@ -257,9 +261,9 @@ def test_fields_that_all_have_another_name_fail_the_poll_and_keep_the_body(board
 
     boards.poll([{"key": 1, "name": "Engineer"}])
 
-    (letter,) = boards.letters()
-    assert letter.error_code == "unexpected_body"
-    assert letter.payload["snapshots"]
+    (dead_letter,) = boards.letters()
+    assert dead_letter.error_code == "unexpected_body"
+    assert dead_letter.payload["snapshots"]
     assert (boards.row().failure_count, boards.listings()[0].status) == (1, "open")
 
 
@@ -341,13 +345,13 @@ def test_a_refused_spawn_is_in_the_audit_log(boards: Boards) -> None:
     boards.given()
     deep = boards.board_listing(ACME, [])
     parent = replace(deep.task, spawn_depth=10)
-    from ingestion_pipeline.companies.boards.ingestion import Judging, spawn_jobs
+    from ingestion_pipeline.companies.boards.ingestion import ListingToEvaluate, spawn_jobs
 
     with boards.store.begin() as connection:
-        one = Judging(
+        one = ListingToEvaluate(
             parent=parent, source=boards.source(), listing_id=1, url="https://a.test/1", is_new=True
         )
-        spawn_jobs(connection, [one], now=boards.clock.at, settings=boards.shop.settings)
+        spawn_jobs(connection, [one], now=boards.clock.at, settings=boards.ctx.settings)
         query = select(audit_log).where(audit_log.c.action == "spawn.refused")
         (told,) = connection.execute(query).all()
 

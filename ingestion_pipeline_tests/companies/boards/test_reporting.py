@@ -83,7 +83,7 @@ def test_a_drop_and_a_lost_field_are_different_findings(boards: Boards) -> None:
 def test_a_board_is_stale_after_two_weeks_without_success(boards: Boards) -> None:
     boards.given()
     boards.poll(jobs(1))
-    settings = boards.shop.settings
+    settings = boards.ctx.settings
 
     def stale_after(days: int) -> int:
         now = boards.clock.at + timedelta(days=days)
@@ -100,7 +100,7 @@ def test_a_board_that_failures_disabled_is_a_finding(boards: Boards) -> None:
         boards.poll()
 
     with boards.store.read() as connection:
-        (found,) = checks.stale(connection, now=boards.clock.at, settings=boards.shop.settings)
+        (found,) = checks.stale(connection, now=boards.clock.at, settings=boards.ctx.settings)
     assert "5 failed polls" in found.message
 
 

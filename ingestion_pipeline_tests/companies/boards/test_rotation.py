@@ -10,8 +10,8 @@ from sqlalchemy import insert, update
 
 from ingestion_pipeline.companies.boards.rotation import (
     BOARDS_AT_ONCE,
-    Wish,
-    ask_scrape,
+    ScrapeRequest,
+    request_scrape,
     run_scrape,
 )
 from ingestion_pipeline.sources.lookup import UnknownSource
@@ -44,9 +44,9 @@ def given_boards(boards: Boards) -> None:
             )
 
 
-def ask(boards: Boards, wish: Wish) -> int | Refusal:
+def ask(boards: Boards, wish: ScrapeRequest) -> int | Refusal:
     with boards.store.begin() as connection:
-        return ask_scrape(connection, wish, now=boards.clock.at, settings=boards.shop.settings)
+        return request_scrape(connection, wish, now=boards.clock.at, settings=boards.ctx.settings)
 
 
 def step(boards: Boards) -> Any:
@@ -58,7 +58,7 @@ def step(boards: Boards) -> Any:
         claimed = claims.claim(
             connection, wanted, owner="w", limit=1, now=now, lease=timedelta(minutes=5)
         )
-        move = run_scrape(connection, claimed[0], now=now, settings=boards.shop.settings)
+        move = run_scrape(connection, claimed[0], now=now, settings=boards.ctx.settings)
         claims.apply(connection, [move], now=now)
     return move
 
@@ -71,7 +71,7 @@ def due(boards: Boards) -> set[str]:
 def test_named_boards_are_due_now(boards: Boards) -> None:
     given_boards(boards)
 
-    assert isinstance(ask(boards, Wish(source_ids=BOARDS[:2])), int)
+    assert isinstance(ask(boards, ScrapeRequest(source_ids=BOARDS[:2])), int)
     move = step(boards)
 
     assert (move.status, due(boards)) == (TaskStatus.SUCCESS, set(BOARDS[:2]))
@@ -79,7 +79,7 @@ def test_named_boards_are_due_now(boards: Boards) -> None:
 
 def test_a_rotation_takes_those_scraped_longest_ago_a_few_at_a_time(boards: Boards) -> None:
     given_boards(boards)
-    ask(boards, Wish(max_sources=7))
+    ask(boards, ScrapeRequest(max_sources=7))
 
     assert step(boards).status is TaskStatus.PENDING
     assert due(boards) == set(BOARDS[-BOARDS_AT_ONCE:])
@@ -93,7 +93,7 @@ def test_a_rotation_takes_those_scraped_longest_ago_a_few_at_a_time(boards: Boar
 
 def test_a_rotation_ends_when_enough_jobs_match(boards: Boards) -> None:
     boards.given()
-    ask(boards, Wish(target_matches=1))
+    ask(boards, ScrapeRequest(target_matches=1))
     step(boards)
     boards.poll(jobs(1))
     match = a_match(boards.listings()[0].id) | {"created_at": boards.clock.at}
@@ -109,8 +109,8 @@ def test_a_rotation_ends_when_enough_jobs_match(boards: Boards) -> None:
 def test_the_same_wish_waits_once_and_a_stranger_is_refused(boards: Boards) -> None:
     boards.given()
 
-    assert isinstance(ask(boards, Wish()), int)
-    assert ask(boards, Wish()) is Refusal.ACTIVE_DUPLICATE
-    assert isinstance(ask(boards, Wish(max_sources=3)), int)
+    assert isinstance(ask(boards, ScrapeRequest()), int)
+    assert ask(boards, ScrapeRequest()) is Refusal.ACTIVE_DUPLICATE
+    assert isinstance(ask(boards, ScrapeRequest(max_sources=3)), int)
     with pytest.raises(UnknownSource, match="job_board:none"):
-        ask(boards, Wish(source_ids=["job_board:none"]))
+        ask(boards, ScrapeRequest(source_ids=["job_board:none"]))

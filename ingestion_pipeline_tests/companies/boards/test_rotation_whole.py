@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.boards.rotation import Wish, drain_scrapes
+from ingestion_pipeline.companies.boards.rotation import ScrapeRequest, drain_scrapes
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import tasks
@@ -17,7 +17,7 @@ from ingestion_pipeline_tests.companies.boards.polling import Boards, a_job
 from ingestion_pipeline_tests.companies.boards.test_rotation import BOARDS, ask, given_boards
 from ingestion_pipeline_tests.companies.matching.listings import GOOD, PROFILE, Listings
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import a_shop, poll, rows, settings_of
+from ingestion_pipeline_tests.pollers import a_run_context, poll, rows, settings_of
 
 FITTING = ("b4", "b1")  # of b7 ... b0, as they come
 
@@ -29,7 +29,7 @@ def boards(store: Store, clock: FixedClock, settings: Settings, tmp_path: Path) 
     profile.write_text(PROFILE)
     wished = settings_of(settings.home, settings.database_url, match__profile=str(profile))
     with FakeWeb({"/robots.txt": 404}) as web:
-        found = Boards(a_shop(store, wished), web, clock)
+        found = Boards(a_run_context(store, wished), web, clock)
         given_boards(found)
         for n, one in enumerate(BOARDS):
             found.lists([a_posting(n, one[10:], clock)], token=one[10:])
@@ -50,14 +50,14 @@ def a_posting(number: int, token: str, clock: FixedClock) -> dict[str, Any]:
 
 def rounds(boards: Boards, tmp_path: Path) -> tuple[list[set[str]], Any]:
     """Runs of the three jobs until the rotation has ended: boards asked in each, and its task."""
-    judge = Listings(shop=boards.shop, profile=tmp_path / "profile.yaml", port=boards.web.port)
+    judge = Listings(ctx=boards.ctx, profile=tmp_path / "profile.yaml", port=boards.web.port)
     asked: list[set[str]] = []
     for _ in range(6):
         boards.clock.advance(minutes=1)
         worker = Worker(boards.store, lease_seconds=300)
-        drain_scrapes(boards.store, worker, settings=boards.shop.settings)
+        drain_scrapes(boards.store, worker, settings=boards.ctx.settings)
         before = len(boards.web.requests)
-        poll(boards.shop, boards.web)
+        poll(boards.ctx, boards.web)
         judge.run()
         paths = [
             one.path.split("/")[3] for one in boards.web.requests[before:] if "/v1/" in one.path
@@ -72,7 +72,7 @@ def rounds(boards: Boards, tmp_path: Path) -> tuple[list[set[str]], Any]:
 def test_a_rotation_goes_on_from_the_oldest_until_enough_match(
     boards: Boards, tmp_path: Path
 ) -> None:
-    ask(boards, Wish(target_matches=2, max_sources=8))
+    ask(boards, ScrapeRequest(target_matches=2, max_sources=8))
 
     asked, scrape = rounds(boards, tmp_path)
 
@@ -81,7 +81,7 @@ def test_a_rotation_goes_on_from_the_oldest_until_enough_match(
 
 
 def test_a_rotation_ends_at_the_match_that_was_wanted(boards: Boards, tmp_path: Path) -> None:
-    ask(boards, Wish(target_matches=1, max_sources=8))
+    ask(boards, ScrapeRequest(target_matches=1, max_sources=8))
 
     asked, scrape = rounds(boards, tmp_path)
 
@@ -90,7 +90,7 @@ def test_a_rotation_ends_at_the_match_that_was_wanted(boards: Boards, tmp_path: 
 
 
 def test_a_rotation_takes_no_more_boards_than_it_may(boards: Boards, tmp_path: Path) -> None:
-    ask(boards, Wish(target_matches=5, max_sources=2))
+    ask(boards, ScrapeRequest(target_matches=5, max_sources=2))
 
     asked, scrape = rounds(boards, tmp_path)
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from sqlalchemy import insert
 
-from ingestion_pipeline.companies.boards.closing import close_unwatched, is_any_unwatched
+from ingestion_pipeline.companies.boards.closing import close_inactive_boards, has_inactive_boards
 from ingestion_pipeline.sources.registry import disable, enable, remove
 from ingestion_pipeline.store.tables import audit_log, job_matches
 from ingestion_pipeline_tests.companies.boards.polling import ACME, Boards, a_board, jobs
@@ -18,12 +18,12 @@ OTHER = "job_board:other"
 
 def close(boards: Boards) -> int:
     with boards.store.begin() as connection:
-        return close_unwatched(connection, now=boards.clock.at, settings=boards.shop.settings)
+        return close_inactive_boards(connection, now=boards.clock.at, settings=boards.ctx.settings)
 
 
 def waits(boards: Boards) -> bool:
     with boards.store.read() as connection:
-        return is_any_unwatched(connection, now=boards.clock.at, settings=boards.shop.settings)
+        return has_inactive_boards(connection, now=boards.clock.at, settings=boards.ctx.settings)
 
 
 def switch_off(boards: Boards, source_id: str = ACME) -> None:
@@ -48,7 +48,7 @@ def test_jobs_of_a_board_that_an_operator_disables_are_closed_with_a_reason(
     assert (waits(boards), close(boards)) == (True, 2)
 
     assert standing(boards) == ["closed", "closed"]
-    assert boards.listings()[0].closed_reason == f"its board is not asked any more: {ACME}"
+    assert boards.listings()[0].closed_reason == f"its board is no longer polled: {ACME}"
     assert [one.status for one in rows(boards.store, job_matches)] == ["withdrawn"]
     told = [one for one in rows(boards.store, audit_log) if one.action == "board.unwatched"]
     assert [(one.subject, one.detail) for one in told] == [

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import update
 
-from ingestion_pipeline.companies.board_discovery import standing_source
+from ingestion_pipeline.companies.board_discovery import find_board_source
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import enable
@@ -40,91 +40,91 @@ BOARD_ID = "job_board:greenhouse-acme"
 POSTING = {"@type": "JobPosting", "title": "Sorter", "url": "http://acme.test/jobs/1"}
 
 
-def discover(shop: RunContext, web: FakeWeb, answer: object, **site: object) -> None:
+def discover(ctx: RunContext, web: FakeWeb, answer: object, **site: object) -> None:
     serve(web, a_site() | site)
     serve(web, {API: answer}, host="api.test")
-    given_sources(shop.store, a_company())
-    begin(shop, web)
-    work(shop, web.port)
+    given_sources(ctx.store, a_company())
+    begin(ctx, web)
+    work(ctx, web.port)
 
 
-def test_a_board_without_jobs_is_a_board(shop: RunContext, web: FakeWeb) -> None:
-    discover(shop, web, a_board())
+def test_a_board_without_jobs_is_a_board(ctx: RunContext, web: FakeWeb) -> None:
+    discover(ctx, web, a_board())
 
-    assert source_row(shop.store, BOARD_ID).status == "active"
+    assert source_row(ctx.store, BOARD_ID).status == "active"
 
 
 @pytest.mark.parametrize("answer", [404, "<html>moved</html>", '{"error": 1}'])
 def test_a_board_that_does_not_answer_as_its_pattern_says_waits_for_approval(
-    shop: RunContext, web: FakeWeb, answer: object
+    ctx: RunContext, web: FakeWeb, answer: object
 ) -> None:
-    discover(shop, web, answer)
+    discover(ctx, web, answer)
 
-    board = source_row(shop.store, BOARD_ID)
+    board = source_row(ctx.store, BOARD_ID)
     assert board.status == "pending_validation"
     assert "ingest sources enable" in board.status_reason
-    [poll] = [one for one in tasks_of(shop.store, "poll") if one.source_id == BOARD_ID]
+    [poll] = [one for one in tasks_of(ctx.store, "poll") if one.source_id == BOARD_ID]
     assert poll.status == "SKIPPED"
-    [kept] = company_row(shop.store).boards
+    [kept] = company_row(ctx.store).boards
     assert (kept["confidence"], kept["source_id"]) == ("medium", BOARD_ID)
 
 
-def test_what_waits_says_so_and_is_not_called_late(shop: RunContext, web: FakeWeb) -> None:
-    discover(shop, web, 404)
-    with shop.store.read() as connection:
+def test_what_waits_says_so_and_is_not_called_late(ctx: RunContext, web: FakeWeb) -> None:
+    discover(ctx, web, 404)
+    with ctx.store.read() as connection:
         board = sources_by_id(connection, [BOARD_ID])[BOARD_ID]
-    later = shop.store.now() + timedelta(days=300)
+    later = ctx.store.now() + timedelta(days=300)
 
     said = reason(board, None, now=later, max_attempts=3)
     assert said.startswith("waits for approval, confidence medium")
-    assert not is_stale(board, now=later, settings=shop.settings)
+    assert not is_stale(board, now=later, settings=ctx.settings)
 
 
 def test_what_is_approved_is_polled_in_the_lineage_that_found_it(
-    shop: RunContext, web: FakeWeb
+    ctx: RunContext, web: FakeWeb
 ) -> None:
-    discover(shop, web, 404)
-    with shop.store.begin() as connection:
-        now = shop.store.clock.now(connection)
+    discover(ctx, web, 404)
+    with ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
         enable(connection, BOARD_ID, actor="someone", now=now)
 
-    [poll] = [one for one in tasks_of(shop.store, "poll") if one.source_id == BOARD_ID]
-    [discovery] = tasks_of(shop.store, "source_discovery")
-    assert source_row(shop.store, BOARD_ID).status == "active"
+    [poll] = [one for one in tasks_of(ctx.store, "poll") if one.source_id == BOARD_ID]
+    [discovery] = tasks_of(ctx.store, "source_discovery")
+    assert source_row(ctx.store, BOARD_ID).status == "active"
     assert (poll.status, poll.parent_id) == ("PENDING", discovery.id)
     assert poll.tracking_id == discovery.tracking_id
 
 
-def test_a_probe_that_may_pass_is_tried_again(shop: RunContext, web: FakeWeb) -> None:
-    discover(shop, web, [500, a_board("Sorter")])
+def test_a_probe_that_may_pass_is_tried_again(ctx: RunContext, web: FakeWeb) -> None:
+    discover(ctx, web, [500, a_board("Sorter")])
 
-    assert source_row(shop.store, BOARD_ID).status == "active"
+    assert source_row(ctx.store, BOARD_ID).status == "active"
 
 
 def test_a_probe_that_never_passes_is_a_dead_letter_and_no_source(
-    shop: RunContext, web: FakeWeb
+    ctx: RunContext, web: FakeWeb
 ) -> None:
-    discover(shop, web, 500)
+    discover(ctx, web, 500)
 
-    assert [row.id for row in rows(shop.store, sources)] == ["company:acme"]
-    assert [one.task_kind for one in rows(shop.store, dead_letters)] == ["source_discovery"]
-    assert "http_500" in company_row(shop.store).boards[0]["note"]
-    assert source_row(shop.store, "company:acme").failure_count == 0
+    assert [row.id for row in rows(ctx.store, sources)] == ["company:acme"]
+    assert [one.task_kind for one in rows(ctx.store, dead_letters)] == ["source_discovery"]
+    assert "http_500" in company_row(ctx.store).boards[0]["note"]
+    assert source_row(ctx.store, "company:acme").failure_count == 0
 
 
-def test_a_page_of_its_own_that_states_jobs_waits_as_jsonld(shop: RunContext, web: FakeWeb) -> None:
+def test_a_page_of_its_own_that_states_jobs_waits_as_jsonld(ctx: RunContext, web: FakeWeb) -> None:
     data = f'<script type="application/ld+json">{json.dumps(POSTING)}</script>'
     page = a_page("<h1>Careers</h1><p>Sorter</p>", head=data)
 
-    discover(shop, web, 404, **{"/team/careers": page})
+    discover(ctx, web, 404, **{"/team/careers": page})
 
-    board = source_row(shop.store, "job_board:acme")
+    board = source_row(ctx.store, "job_board:acme")
     assert (board.platform, board.status) == ("jsonld", "pending_validation")
-    assert company_row(shop.store).boards[0]["confidence"] == "low"
+    assert company_row(ctx.store).boards[0]["confidence"] == "low"
 
 
 def test_a_page_of_its_own_whose_layout_shows_jobs_waits_with_what_was_seen(
-    shop: RunContext, web: FakeWeb
+    ctx: RunContext, web: FakeWeb
 ) -> None:
     listed = "".join(
         f"<li><a href='/jobs/{n}'>{title}</a></li>"
@@ -132,31 +132,31 @@ def test_a_page_of_its_own_whose_layout_shows_jobs_waits_with_what_was_seen(
     )
     page = a_page(f"<h1>Careers</h1><ul>{listed}</ul>")
 
-    discover(shop, web, 404, **{"/team/careers": page})
+    discover(ctx, web, 404, **{"/team/careers": page})
 
-    board = source_row(shop.store, "job_board:acme")
+    board = source_row(ctx.store, "job_board:acme")
     assert (board.platform, board.config, board.status) == (
         "html",
         {"recognise": True},
         "pending_validation",
     )
-    assert "2 jobs recognised by its layout: 'Sorting Engineer'" in board.status_reason
+    assert "2 jobs recognised by layout: 'Sorting Engineer'" in board.status_reason
 
 
-def test_a_page_of_its_own_without_data_says_what_it_needs(shop: RunContext, web: FakeWeb) -> None:
+def test_a_page_of_its_own_without_data_says_what_it_needs(ctx: RunContext, web: FakeWeb) -> None:
     serve(web, a_site(board=None))
-    given_sources(shop.store, a_company())
-    begin(shop, web)
+    given_sources(ctx.store, a_company())
+    begin(ctx, web)
 
-    work(shop, web.port)
+    work(ctx, web.port)
 
-    board = source_row(shop.store, "job_board:acme")
+    board = source_row(ctx.store, "job_board:acme")
     assert (board.platform, board.url) == ("html", "http://acme.test/team/careers")
     assert "`items` and `fields`" in board.status_reason
 
 
 def test_a_board_that_has_a_source_gets_no_discovery_and_no_second_one(
-    shop: RunContext, web: FakeWeb
+    ctx: RunContext, web: FakeWeb
 ) -> None:
     mine = Definition(
         id="job_board:mine",
@@ -165,17 +165,17 @@ def test_a_board_that_has_a_source_gets_no_discovery_and_no_second_one(
         platform="greenhouse",
         enabled=False,
     )
-    given_sources(shop.store, mine)
+    given_sources(ctx.store, mine)
 
-    discover(shop, web, a_board("Sorter"))
+    discover(ctx, web, a_board("Sorter"))
 
-    assert tasks_of(shop.store, "source_discovery") == []
-    assert {row.id for row in rows(shop.store, sources)} == {"company:acme", "job_board:mine"}
-    assert company_row(shop.store).boards[0]["source_id"] == "job_board:mine"
+    assert tasks_of(ctx.store, "source_discovery") == []
+    assert {row.id for row in rows(ctx.store, sources)} == {"company:acme", "job_board:mine"}
+    assert company_row(ctx.store).boards[0]["source_id"] == "job_board:mine"
 
 
 def test_a_page_of_its_own_that_has_a_source_gets_no_second_one(
-    shop: RunContext, web: FakeWeb
+    ctx: RunContext, web: FakeWeb
 ) -> None:
     """A careers page has no token: it is known by its address."""
     mine = Definition(
@@ -186,17 +186,17 @@ def test_a_page_of_its_own_that_has_a_source_gets_no_second_one(
         enabled=False,
     )
     serve(web, a_site(board=None))
-    given_sources(shop.store, mine, a_company())
-    begin(shop, web)
+    given_sources(ctx.store, mine, a_company())
+    begin(ctx, web)
 
-    work(shop, web.port)
+    work(ctx, web.port)
 
-    assert tasks_of(shop.store, "source_discovery") == []
-    assert {row.id for row in rows(shop.store, sources)} == {"company:acme", "job_board:mine"}
-    assert company_row(shop.store).boards[0]["source_id"] == "job_board:mine"
+    assert tasks_of(ctx.store, "source_discovery") == []
+    assert {row.id for row in rows(ctx.store, sources)} == {"company:acme", "job_board:mine"}
+    assert company_row(ctx.store).boards[0]["source_id"] == "job_board:mine"
 
 
-def given_own_source(shop: RunContext) -> None:
+def given_own_source(ctx: RunContext) -> None:
     """An operator declares the board that a discovery is about."""
     mine = Definition(
         id="job_board:mine",
@@ -205,52 +205,52 @@ def given_own_source(shop: RunContext) -> None:
         platform="greenhouse",
         enabled=False,
     )
-    given_sources(shop.store, mine)
+    given_sources(ctx.store, mine)
 
 
 def test_a_board_that_got_a_source_while_its_discovery_waited_is_not_asked(
-    shop: RunContext, web: FakeWeb
+    ctx: RunContext, web: FakeWeb
 ) -> None:
     serve(web, {API: a_board("Sorter")}, host="api.test")
-    given_sources(shop.store, a_company())
+    given_sources(ctx.store, a_company())
     discovery = NewTask(
         kind="source_discovery",
         dedupe_key=BOARD,
-        not_before=shop.store.now(),
+        not_before=ctx.store.now(),
         source_id="company:acme",
         url=BOARD,
         payload={"company_id": "acme", "platform": "greenhouse", "token": "acme"},
     )
-    with shop.store.begin() as connection:
-        insert_tasks(connection, [discovery], now=shop.store.clock.now(connection))
-    given_own_source(shop)
+    with ctx.store.begin() as connection:
+        insert_tasks(connection, [discovery], now=ctx.store.clock.now(connection))
+    given_own_source(ctx)
 
-    work(shop, web.port)
+    work(ctx, web.port)
 
-    [task] = tasks_of(shop.store, "source_discovery")
+    [task] = tasks_of(ctx.store, "source_discovery")
     assert (task.status, task.error) == ("SKIPPED", "job_board:mine is its source")
     assert API not in web.paths
-    assert BOARD_ID not in {row.id for row in rows(shop.store, sources)}
+    assert BOARD_ID not in {row.id for row in rows(ctx.store, sources)}
 
 
 def test_a_board_that_got_a_source_while_it_was_asked_gets_no_second_one(
-    shop: RunContext, web: FakeWeb
+    ctx: RunContext, web: FakeWeb
 ) -> None:
     async def declare_and_answer(writer: StreamWriter) -> None:
-        await asyncio.to_thread(given_own_source, shop)
+        await asyncio.to_thread(given_own_source, ctx)
         body = a_board("Sorter").encode()
         head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
         writer.write(f"{head}\r\nConnection: close\r\n\r\n".encode() + body)
         await writer.drain()
 
-    discover(shop, web, declare_and_answer)
+    discover(ctx, web, declare_and_answer)
 
-    assert {row.id for row in rows(shop.store, sources)} == {"company:acme", "job_board:mine"}
-    assert company_row(shop.store).boards[0]["source_id"] == "job_board:mine"
-    assert [one.source_id for one in tasks_of(shop.store, "poll")] == ["company:acme"]
+    assert {row.id for row in rows(ctx.store, sources)} == {"company:acme", "job_board:mine"}
+    assert company_row(ctx.store).boards[0]["source_id"] == "job_board:mine"
+    assert [one.source_id for one in tasks_of(ctx.store, "poll")] == ["company:acme"]
 
 
-def test_a_strangers_token_that_holds_ours_is_another_board(shop: RunContext) -> None:
+def test_a_strangers_token_that_holds_ours_is_another_board(ctx: RunContext) -> None:
     """The origin looked for the token inside addresses, and matched strangers."""
     strange = Definition(
         id="job_board:other",
@@ -259,9 +259,9 @@ def test_a_strangers_token_that_holds_ours_is_another_board(shop: RunContext) ->
         platform="greenhouse",
         enabled=False,
     )
-    given_sources(shop.store, strange)
-    with shop.store.read() as connection:
-        found = standing_source(
+    given_sources(ctx.store, strange)
+    with ctx.store.read() as connection:
+        found = find_board_source(
             connection,
             platform="greenhouse",
             url="https://boards.greenhouse.io/acme",
@@ -271,26 +271,26 @@ def test_a_strangers_token_that_holds_ours_is_another_board(shop: RunContext) ->
     assert found is None
 
 
-def test_a_board_forbidden_by_robots_is_not_asked_and_waits(shop: RunContext, web: FakeWeb) -> None:
+def test_a_board_forbidden_by_robots_is_not_asked_and_waits(ctx: RunContext, web: FakeWeb) -> None:
     web.routes["acme.test/robots.txt"] = Reply(b"User-agent: *\nDisallow: /feeds")
     feed = '<p><a href="/feeds/jobs.rss">Jobs feed</a></p>'
 
-    discover(shop, web, 404, **{"/team/careers": a_page(f"<h1>Careers</h1>{feed}")})
+    discover(ctx, web, 404, **{"/team/careers": a_page(f"<h1>Careers</h1>{feed}")})
 
-    board = next(row for row in rows(shop.store, sources) if row.kind == "job_board")
+    board = next(row for row in rows(ctx.store, sources) if row.kind == "job_board")
     assert (board.platform, board.status) == ("rss", "pending_validation")
     assert "blocked_by_robots" in board.status_reason
     assert "/feeds/jobs.rss" not in web.paths
 
 
 def test_a_file_that_declares_it_disabled_does_not_undo_an_approval(
-    shop: RunContext, web: FakeWeb
+    ctx: RunContext, web: FakeWeb
 ) -> None:
-    discover(shop, web, 404)
-    with shop.store.begin() as connection:
+    discover(ctx, web, 404)
+    with ctx.store.begin() as connection:
         connection.execute(
             update(sources).where(sources.c.id == BOARD_ID).values(next_check_at=None)
         )
-        enable(connection, BOARD_ID, actor="someone", now=shop.store.clock.now(connection))
+        enable(connection, BOARD_ID, actor="someone", now=ctx.store.clock.now(connection))
 
-    assert source_row(shop.store, BOARD_ID).status_reason is None
+    assert source_row(ctx.store, BOARD_ID).status_reason is None

@@ -14,7 +14,7 @@ from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.companies.matching.listings import PROFILE, Listings, Unhurried
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import GoingClock, a_shop, settings_of
+from ingestion_pipeline_tests.pollers import GoingClock, a_run_context, settings_of
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def some(store: Store, database_url: str, tmp_path: Path, now: datetime, web: Fa
     profile.write_text(PROFILE)
     settings = settings_of(tmp_path / "home", database_url, match__profile=str(profile))
     systems: dict[Kind, Any] = {Kind.JOB_BOARD: cast("Any", Unhurried())}
-    shop = replace(a_shop(store, settings), systems=systems)
-    made = Listings(shop=shop, profile=profile, port=web.port)
+    ctx = replace(a_run_context(store, settings), systems=systems)
+    made = Listings(ctx=ctx, profile=profile, port=web.port)
     made.board()
     return made

@@ -14,7 +14,7 @@ from sqlalchemy import Table, insert, select, update
 
 from ingestion_pipeline.companies.matching.listed_job import ListedJob
 from ingestion_pipeline.companies.matching.profile import Profile, Seniority, Technologies
-from ingestion_pipeline.companies.matching.runs import MatchedSlice, match_slice
+from ingestion_pipeline.companies.matching.runs import MatchRunResult, match_listings
 from ingestion_pipeline.companies.states import job_task
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages.politeness.hosts import Pace
@@ -77,7 +77,7 @@ class Unhurried:
 class Listings:
     """A store with a board, its listings, and the file that says what fits."""
 
-    shop: RunContext
+    ctx: RunContext
     profile: Path
     port: int = 1
 
@@ -88,7 +88,7 @@ class Listings:
             "url": "http://jobs.test/",
             "platform": "jsonld",
         }
-        given_sources(self.shop.store, Definition(**(values | changes)))
+        given_sources(self.ctx.store, Definition(**(values | changes)))
 
     def wishes(self, text: str) -> None:
         self.profile.write_text(text)
@@ -96,8 +96,8 @@ class Listings:
     def add(self, *, payload: Mapping[str, Any] | None = None, **changes: Any) -> int:
         """One open listing with its task; its id."""
         values = a_row(**changes)
-        with self.shop.store.begin() as connection:
-            now = self.shop.store.clock.now(connection)
+        with self.ctx.store.begin() as connection:
+            now = self.ctx.store.clock.now(connection)
             made = insert(job_listings).values(values).returning(job_listings.c.id)
             id_ = connection.execute(made).scalar_one()
             link = {
@@ -119,25 +119,27 @@ class Listings:
     def ask_again(self, id_: int, *, is_unreported: bool = False) -> None:
         """As a board does whose listing has changed."""
         row = self.row(job_listings, id_)
-        with self.shop.store.begin() as connection:
-            now = self.shop.store.clock.now(connection)
+        with self.ctx.store.begin() as connection:
+            now = self.ctx.store.clock.now(connection)
             task = job_task(id_, row.url, row.source_id, now=now, is_unreported=is_unreported)
             insert_tasks(connection, [task], now=now)
 
     def change(self, table: Table, id_: int, **values: Any) -> None:
-        with self.shop.store.begin() as connection:
+        with self.ctx.store.begin() as connection:
             connection.execute(update(table).where(table.c.id == id_).values(values))
 
-    def run(self, source_ids: Sequence[str] | None = None, **more: Any) -> MatchedSlice:
+    def run(self, source_ids: Sequence[str] | None = None, **more: Any) -> MatchRunResult:
         return asyncio.run(self.run_async(source_ids, **more))
 
-    async def run_async(self, source_ids: Sequence[str] | None = None, **more: Any) -> MatchedSlice:
-        worker = Worker(self.shop.store, lease_seconds=self.shop.settings.work.lease_seconds)
-        async with a_fetcher(self.shop.settings, self.port) as fetcher:
-            return await match_slice(self.shop, worker, fetcher, source_ids=source_ids, **more)
+    async def run_async(
+        self, source_ids: Sequence[str] | None = None, **more: Any
+    ) -> MatchRunResult:
+        worker = Worker(self.ctx.store, lease_seconds=self.ctx.settings.work.lease_seconds)
+        async with a_fetcher(self.ctx.settings, self.port) as fetcher:
+            return await match_listings(self.ctx, worker, fetcher, source_ids=source_ids, **more)
 
     def rows(self, table: Table) -> list[Any]:
-        with self.shop.store.read() as connection:
+        with self.ctx.store.read() as connection:
             return list(connection.execute(select(table).order_by(*table.primary_key)))
 
     def row(self, table: Table, id_: int) -> Any:

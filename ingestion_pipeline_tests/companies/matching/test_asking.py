@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.demo.model_server import Asked, Fail, Reply, Say, ScriptedModel
+from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Reply, Say, ScriptedModel
 from ingestion_pipeline.store.tables import job_listings, job_matches, model_calls, tasks
 from ingestion_pipeline_tests.companies.matching.listings import PROFILE, Listings
 from ingestion_pipeline_tests.companies.matching.test_scraping import PLAIN
@@ -34,7 +34,7 @@ ANSWER: dict[str, Any] = {
 def model_of(some: Listings, reply: Reply | None = None) -> ScriptedModel:
     """A model that always says this; the workshop is configured to ask it."""
 
-    def script(asked: Asked) -> Reply:
+    def script(asked: ModelRequest) -> Reply:
         name = asked.form["name"]
         answers: Mapping[str, Any] = {
             "listing_match": ANSWER,
@@ -48,9 +48,9 @@ def model_of(some: Listings, reply: Reply | None = None) -> ScriptedModel:
 def run(some: Listings, model: ScriptedModel) -> Any:
     with model:
         settings = leading_to(
-            model.base_url, some.shop.settings, INGESTION_MATCH__PROFILE=str(some.profile)
+            model.base_url, some.ctx.settings, INGESTION_MATCH__PROFILE=str(some.profile)
         )
-        some.shop = replace(some.shop, settings=settings)
+        some.ctx = replace(some.ctx, settings=settings)
         return some.run()
 
 
@@ -88,7 +88,7 @@ def test_what_the_filter_rejects_is_never_asked_about(some: Listings) -> None:
 
     run(some, model)
 
-    assert model.asked == []
+    assert model.requests == []
 
 
 def test_the_model_is_told_the_profile_and_asked_anew_for_another(some: Listings) -> None:
@@ -99,8 +99,8 @@ def test_the_model_is_told_the_profile_and_asked_anew_for_another(some: Listings
 
     run(some, second)
 
-    assert "Python 10, PostgreSQL 9, Go 7" in first.asked[0].told
-    assert "Go 2" in second.asked[0].told
+    assert "Python 10, PostgreSQL 9, Go 7" in first.requests[0].text
+    assert "Go 2" in second.requests[0].text
 
 
 def test_without_a_usable_answer_the_rules_score_and_say_so(some: Listings) -> None:

@@ -96,7 +96,7 @@ def test_a_partners_job_on_the_companys_board_does_not_name_the_company(some: Li
 def test_a_listing_waits_for_its_company_three_times_and_then_goes_on(some: Listings) -> None:
     some.add(company_website=SITE)
     waiting: list[tuple[int, str | None]] = []
-    clock = some.shop.store.clock
+    clock = some.ctx.store.clock
     assert isinstance(clock, GoingClock)
 
     for _ in range(4):
@@ -112,9 +112,9 @@ def test_a_listing_waits_for_its_company_three_times_and_then_goes_on(some: List
 def test_once_its_company_is_analysed_a_listing_waits_no_more(some: Listings) -> None:
     some.add(company_website=SITE)
     some.run()
-    with some.shop.store.begin() as connection:
+    with some.ctx.store.begin() as connection:
         connection.execute(companies.update().values(status="active", size_category="large"))
-    clock = some.shop.store.clock
+    clock = some.ctx.store.clock
     assert isinstance(clock, GoingClock)
     clock.advance(minutes=2)
 
@@ -131,8 +131,8 @@ def test_a_company_that_its_lineage_has_seen_is_refused_and_the_refusal_can_be_r
 ) -> None:
     """A job that leads to its company, whose board led to the job: the circle ends here."""
     some.add(company_website=SITE)
-    with some.shop.store.begin() as connection:
-        now = some.shop.store.clock.now(connection)
+    with some.ctx.store.begin() as connection:
+        now = some.ctx.store.clock.now(connection)
         root = NewTask(kind=COMPANY, dedupe_key="nw", not_before=now, url=SITE)
         [root_id] = insert_tasks(connection, [root], now=now)
         of = connection.execute(
@@ -169,9 +169,9 @@ def test_a_thin_company_whose_board_led_to_the_job_is_not_analysed_in_circles(
 ) -> None:
     some.add(url="http://jobs.test/1", company_website=SITE)
     some.run()
-    with some.shop.store.begin() as connection:
+    with some.ctx.store.begin() as connection:
         connection.execute(tasks.update().where(tasks.c.kind == COMPANY).values(status="SKIPPED"))
-    clock = some.shop.store.clock
+    clock = some.ctx.store.clock
     assert isinstance(clock, GoingClock)
 
     for _ in range(3):  # it waits for its company each time
@@ -188,7 +188,7 @@ def test_the_site_of_another_company_is_not_the_boards_own(some: Listings) -> No
     listed: dict[str, Any] = {"source_id": "job_board:other", "company_name": "Acme GmbH"}
     some.add(url="http://other.test/1", company_website=SITE, **listed)
     some.run()
-    with some.shop.store.begin() as connection:
+    with some.ctx.store.begin() as connection:
         connection.execute(tasks.update().where(tasks.c.kind == COMPANY).values(status="SKIPPED"))
     some.add(url="http://other.test/2", company_website="https://southwind.test/", **listed)
 

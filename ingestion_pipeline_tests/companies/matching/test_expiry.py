@@ -21,14 +21,14 @@ MIDNIGHT = NOON.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def waits(some: Listings) -> bool:
-    with some.shop.store.read() as connection:
-        now = some.shop.store.clock.now(connection)
-        return are_listings_waiting(connection, some.shop.settings, now=now)
+    with some.ctx.store.read() as connection:
+        now = some.ctx.store.clock.now(connection)
+        return are_listings_waiting(connection, some.ctx.settings, now=now)
 
 
 def now_of(some: Listings) -> datetime:
-    with some.shop.store.read() as connection:
-        return some.shop.store.clock.now(connection)
+    with some.ctx.store.read() as connection:
+        return some.ctx.store.clock.now(connection)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_listing_that_ended_is_closed_and_neither_matched_nor_told(some: Listi
 def test_a_match_is_withdrawn_when_its_listing_ends(some: Listings) -> None:
     id_ = some.add(valid_until=now_of(some) + timedelta(days=2, hours=1))
     some.run()
-    clock = some.shop.store.clock
+    clock = some.ctx.store.clock
     assert isinstance(clock, GoingClock)
     before = (waits(some), [match.status for match in some.rows(job_matches)])
 

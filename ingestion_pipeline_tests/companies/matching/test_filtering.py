@@ -12,11 +12,11 @@ from ingestion_pipeline.companies.matching.filtering import (
     FilterResult,
     filter_listing,
     stopped,
-    years_asked,
+    years_required,
 )
 from ingestion_pipeline.companies.matching.listed_job import ListedJob
 from ingestion_pipeline.companies.matching.profile import (
-    NOBODY,
+    EMPTY_PROFILE,
     Profile,
     Seniority,
     StopLists,
@@ -206,7 +206,7 @@ def test_every_undesired_technology_counts_and_only_the_first_buzzword() -> None
     ],
 )
 def test_the_years_that_are_asked_for(text: str | None, years: int | None) -> None:
-    assert years_asked(a_listing(description=text)) == years
+    assert years_required(a_listing(description=text)) == years
 
 
 @pytest.mark.parametrize(
@@ -235,8 +235,8 @@ def test_stop_lists_look_at_company_domain_url_and_title(
 def test_without_a_profile_only_the_numbers_of_the_settings_filter() -> None:
     plain = a_listing(remote=Remote.ON_SITE, title="Junior Contract Engineer")
 
-    assert filtered(plain, NOBODY).passed
-    assert filtered(a_listing(salary=salary(50_000)), NOBODY).rejected_by == "salary"
+    assert filtered(plain, EMPTY_PROFILE).passed
+    assert filtered(a_listing(salary=salary(50_000)), EMPTY_PROFILE).rejected_by == "salary"
 
 
 def test_a_result_is_stored_item_by_item() -> None:

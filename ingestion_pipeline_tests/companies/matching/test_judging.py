@@ -12,9 +12,9 @@ from ingestion_pipeline.companies.matching.stages import (
     JobState,
     ListingStage,
     Rules,
+    decision_of,
     next_stage,
     same_content,
-    verdict_of,
 )
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline_tests.builders import NOON
@@ -47,7 +47,7 @@ def test_the_next_stage_is_what_is_missing(
 ) -> None:
     assert next_stage(state) is stage
     if verdict is not None:
-        assert verdict_of(state) == verdict
+        assert decision_of(state) == verdict
 
 
 def test_other_rules_or_another_content_is_another_judgement() -> None:

@@ -30,7 +30,14 @@ from ingestion_pipeline_tests.companies.matching.listings import (
     a_row,
 )
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import Job, a_shop, rows, settings_of, slowly, wait_until
+from ingestion_pipeline_tests.pollers import (
+    Job,
+    a_run_context,
+    rows,
+    settings_of,
+    slowly,
+    wait_until,
+)
 from ingestion_pipeline_tests.processes import PATIENCE_SECONDS, Child
 
 pytestmark = pytest.mark.slow
@@ -47,10 +54,10 @@ def store(database_url: str) -> Iterator[Store]:
 
 def judge_all(job: Job, profile: Path) -> None:
     """What a run of `process_listings` does, until nothing waits."""
-    with job.shop() as opened:
+    with job.ctx() as opened:
         settings = settings_of(job.home, job.url, match__profile=str(profile), **job.changes)
-        shop = replace(opened, settings=settings, systems={Kind.JOB_BOARD: Unhurried()})  # pyright: ignore[reportArgumentType]
-        some = Listings(shop=shop, profile=profile, port=job.port)
+        ctx = replace(opened, settings=settings, systems={Kind.JOB_BOARD: Unhurried()})  # pyright: ignore[reportArgumentType]
+        some = Listings(ctx=ctx, profile=profile, port=job.port)
         deadline = time.monotonic() + PATIENCE_SECONDS
         while _unjudged(some) and time.monotonic() < deadline:
             asyncio.run(some.run_async())
@@ -87,8 +94,8 @@ def test_a_run_that_is_killed_in_the_middle_loses_and_doubles_nothing(
 
 def given(store: Store, profile: Path, web: FakeWeb) -> None:
     home = profile.parent / "home"
-    shop = a_shop(store, settings_of(home, "sqlite://"))
-    some = Listings(shop=shop, profile=profile, port=web.port)
+    ctx = a_run_context(store, settings_of(home, "sqlite://"))
+    some = Listings(ctx=ctx, profile=profile, port=web.port)
     some.board()
     now = store.now()
     for number in range(COUNT):

@@ -36,7 +36,7 @@ def statuses(some: Listings) -> dict[str, str]:
 
 
 def the_rules(some: Listings) -> Rules:
-    rules = rules_of(some.shop.settings)
+    rules = rules_of(some.ctx.settings)
     assert rules is not None
     return rules
 
@@ -77,7 +77,7 @@ def test_matches_of_one_score_are_listed_best_first(some: Listings) -> None:
 
     some.run()
 
-    with some.shop.store.read() as connection:
+    with some.ctx.store.read() as connection:
         listed = list_matches(connection)
     assert {match["score"] for match in listed} == {100}
     assert [match["listing_id"] for match in listed] == [ids["five"], ids["four"], ids["three"]]
@@ -145,7 +145,7 @@ def test_a_match_of_a_first_sync_is_told_once_when_another_board_comes_to_list_i
 
 
 def test_many_listings_go_through_in_batches_and_nothing_is_doubled(some: Listings) -> None:
-    some.shop = changed(some.shop, match__profile=str(some.profile), match__batch_size="20")
+    some.ctx = changed(some.ctx, match__profile=str(some.profile), match__batch_size="20")
     for number in range(50):
         some.add(url=f"http://jobs.test/{number}", title=f"Senior Python Engineer {number}")
 
@@ -195,14 +195,14 @@ def test_with_a_bad_profile_nothing_is_judged_and_all_mistakes_are_named(some: L
 def test_a_verdict_on_what_a_listing_said_before_does_not_count(some: Listings) -> None:
     """A board that changes a listing while it is judged cannot make a second task of it."""
     id_ = some.add()
-    worker = Worker(some.shop.store, lease_seconds=60)
+    worker = Worker(some.ctx.store, lease_seconds=60)
     claimed = worker.claim(ClaimFilter(kind=JOB), limit=9)
-    with some.shop.store.read() as connection:
+    with some.ctx.store.read() as connection:
         [work] = open_listings(connection, claimed, now=NOON)
     some.change(job_listings, id_, content_hash="changed", salary=CHEAP)
 
     rules = the_rules(some)
-    written = write_results(some.shop, rules, [Evaluated(work=work)])  # pyright: ignore[reportArgumentType]
+    written = write_results(some.ctx, rules, [Evaluated(work=work)])  # pyright: ignore[reportArgumentType]
     counts = some.run().counts
 
     assert written.counts.retried == 1
@@ -212,14 +212,14 @@ def test_a_verdict_on_what_a_listing_said_before_does_not_count(some: Listings) 
 
 def test_whoever_lost_the_claim_writes_nothing(some: Listings) -> None:
     some.add()
-    worker = Worker(some.shop.store, lease_seconds=60)
+    worker = Worker(some.ctx.store, lease_seconds=60)
     [task] = worker.claim(ClaimFilter(kind=JOB), limit=9)
-    with some.shop.store.read() as connection:
+    with some.ctx.store.read() as connection:
         [work] = open_listings(connection, [task], now=NOON)
-    with some.shop.store.begin() as connection:
+    with some.ctx.store.begin() as connection:
         connection.execute(tasks.update().where(tasks.c.id == task.id).values(fence=task.fence + 1))
 
-    written = write_results(some.shop, the_rules(some), [Evaluated(work=work)])  # pyright: ignore[reportArgumentType]
+    written = write_results(some.ctx, the_rules(some), [Evaluated(work=work)])  # pyright: ignore[reportArgumentType]
 
     assert written.counts.lost == 1
     assert (some.rows(job_matches), some.rows(companies)) == ([], [])
@@ -228,19 +228,19 @@ def test_whoever_lost_the_claim_writes_nothing(some: Listings) -> None:
 def test_the_third_failure_is_the_last_and_its_letter_names_the_cure(some: Listings) -> None:
     some.add()
     for attempt in range(1, 4):
-        worker = Worker(some.shop.store, lease_seconds=60)
+        worker = Worker(some.ctx.store, lease_seconds=60)
         claimed = worker.claim(ClaimFilter(kind=JOB, source_ids=[BOARD]), limit=9)
-        with some.shop.store.read() as connection:
+        with some.ctx.store.read() as connection:
             [work] = open_listings(connection, claimed, now=NOON)
         error = Transient(f"it broke, time {attempt}", code="broke")
         failed = NotEvaluated(work=work, error=error)  # pyright: ignore[reportArgumentType]
-        write_results(some.shop, the_rules(some), [failed])
+        write_results(some.ctx, the_rules(some), [failed])
 
     assert statuses(some) == {"http://jobs.test/1": "FAILED"}
-    [letter] = some.rows(dead_letters)
-    assert (letter.attempts, letter.error_code) == (3, "broke")
-    assert "it broke, time 3" in letter.error
-    assert "ingest dead-letters replay" in letter.error
+    [dead_letter] = some.rows(dead_letters)
+    assert (dead_letter.attempts, dead_letter.error_code) == (3, "broke")
+    assert "it broke, time 3" in dead_letter.error
+    assert "ingest dead-letters replay" in dead_letter.error
 
 
 def test_one_board_can_be_judged_by_hand_whatever_its_listings_wait_for(some: Listings) -> None:
@@ -248,12 +248,12 @@ def test_one_board_can_be_judged_by_hand_whatever_its_listings_wait_for(some: Li
     some.add(url="http://jobs.test/1")
     some.add(url="http://other.test/1", source_id="job_board:other")
     later = NOON + timedelta(hours=5)
-    with some.shop.store.begin() as connection:
+    with some.ctx.store.begin() as connection:
         connection.execute(tasks.update().where(tasks.c.kind == JOB).values(not_before=later))
 
     done = some.run([BOARD])
 
     assert (done.counts.matched, done.boards) == (1, {BOARD})
-    with some.shop.store.read() as connection:
+    with some.ctx.store.read() as connection:
         query = select(job_listings.c.source_id).where(job_listings.c.verdict.is_not(None))
         assert list(connection.execute(query).scalars()) == [BOARD]

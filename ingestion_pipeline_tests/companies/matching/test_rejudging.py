@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from sqlalchemy import update
 
-from ingestion_pipeline.companies.matching.requeue import is_work_waiting, judge_anew
+from ingestion_pipeline.companies.matching.requeue import is_work_waiting, requeue_outdated
 from ingestion_pipeline.companies.matching.runs import rules_of
 from ingestion_pipeline.store.tables import (
     dead_letters,
@@ -25,9 +25,9 @@ PAINTING = "You paint and you draw: Painting and Drawing are what you have done 
 
 
 def waits(some: Listings) -> bool:
-    with some.shop.store.read() as connection:
-        now = some.shop.store.clock.now(connection)
-        return is_work_waiting(connection, rules_of(some.shop.settings), now=now)
+    with some.ctx.store.read() as connection:
+        now = some.ctx.store.clock.now(connection)
+        return is_work_waiting(connection, rules_of(some.ctx.settings), now=now)
 
 
 def standing(some: Listings) -> dict[int, str]:
@@ -75,7 +75,7 @@ def test_a_job_of_a_first_listing_stays_untold_when_another_profile_makes_it_fit
     later = some.add(url="http://jobs.test/2", title="Staff Painter", description=PAINTING)
     synced_at = some.row(job_listings, first).first_seen_at
     some.change(job_listings, later, first_seen_at=synced_at + timedelta(hours=1))
-    with some.shop.store.begin() as connection:
+    with some.ctx.store.begin() as connection:
         connection.execute(update(sources).values(synced_at=synced_at))
     some.run()
 
@@ -101,7 +101,7 @@ def test_a_listing_that_is_judged_anew_stays_in_its_lineage(some: Listings) -> N
 def test_a_profile_changed_weeks_later_does_not_make_a_listing_older(some: Listings) -> None:
     id_ = some.add()
     some.run()
-    clock = some.shop.store.clock
+    clock = some.ctx.store.clock
     assert isinstance(clock, GoingClock)
     clock.advance(days=20)
 
@@ -129,13 +129,13 @@ def test_closed_listings_are_left_alone_and_the_number_of_the_others_is_bounded(
     some.run()
     some.change(job_listings, ids[0], status="closed")
     some.wishes(PAINTER)
-    rules = rules_of(some.shop.settings)
+    rules = rules_of(some.ctx.settings)
     assert rules is not None
 
-    with some.shop.store.begin() as connection:
-        now = some.shop.store.clock.now(connection)
-        first = judge_anew(connection, rules, now=now, limit=3)
-        second = judge_anew(connection, rules, now=now)
+    with some.ctx.store.begin() as connection:
+        now = some.ctx.store.clock.now(connection)
+        first = requeue_outdated(connection, rules, now=now, limit=3)
+        second = requeue_outdated(connection, rules, now=now)
 
     assert (first, second) == (3, 1)
 

@@ -25,10 +25,10 @@ def given_up(some: Listings, web: FakeWeb) -> int:
 
 
 def replayed(some: Listings) -> str:
-    [letter] = some.rows(dead_letters)
-    with some.shop.store.begin() as connection:
-        now = some.shop.store.clock.now(connection)
-        return replay(connection, letter.id, actor="test", now=now)
+    [dead_letter] = some.rows(dead_letters)
+    with some.ctx.store.begin() as connection:
+        now = some.ctx.store.clock.now(connection)
+        return replay(connection, dead_letter.id, actor="test", now=now)
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
@@ -36,7 +36,7 @@ def test_a_replayed_listing_is_judged_also_if_its_task_was_cleared_away(
     some: Listings, given_up: int, is_kept: bool
 ) -> None:
     if not is_kept:
-        with some.shop.store.begin() as connection:
+        with some.ctx.store.begin() as connection:
             connection.execute(delete(tasks).where(tasks.c.kind == JOB))
 
     said = replayed(some)

@@ -73,7 +73,7 @@ def test_the_page_that_was_read_is_kept_as_a_snapshot_of_its_board(
     [snapshot] = some.rows(snapshots)
     assert some.row(job_listings, id_).detail_snapshot_id == snapshot.id
     assert (snapshot.url, snapshot.source_id) == ("http://jobs.test/1", BOARD)
-    assert some.shop.content.get(snapshot.body_hash).decode() == PLAIN
+    assert some.ctx.content.get(snapshot.body_hash).decode() == PLAIN
 
 
 def test_a_page_without_data_for_machines_gives_its_main_part(some: Listings, web: FakeWeb) -> None:
@@ -148,10 +148,10 @@ def test_a_page_that_fails_three_times_is_a_dead_letter_and_flagged(
 
     assert (counts.failed, counts.retried) == (1, 2)
     assert (job(some).status, job(some).stage) == ("FAILED", "SCRAPE")
-    [letter] = some.rows(dead_letters)
-    assert letter.error_code == "http_500"
-    assert "http://jobs.test/1" in letter.error
-    assert "ingest dead-letters replay" in letter.error
+    [dead_letter] = some.rows(dead_letters)
+    assert dead_letter.error_code == "http_500"
+    assert "http://jobs.test/1" in dead_letter.error
+    assert "ingest dead-letters replay" in dead_letter.error
     listing = some.row(job_listings, id_)
     assert (listing.verdict, listing.quality) == (None, {"description_not_read": True})
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.companies.platforms import BadConfig, JobBoard, platform
-from ingestion_pipeline.engine.polling.protocol import FetchState, NewListing, fetch_listing
+from ingestion_pipeline.engine.polling.protocol import ChangedFeed, FetchState, fetch_feed
 from ingestion_pipeline.pages.http.request import Answer, Fetched, Request, Secret, SecretPlace
 from ingestion_pipeline.tasks.errors import Permanent
 
@@ -47,9 +47,11 @@ def fetched(board: JobBoard, *bodies: bytes, most: int = 50) -> tuple[list[Reque
         )
 
     found = asyncio.run(
-        fetch_listing(board, FetchState(), reader="r", fetch=fetch, max_pages=most, may_be_cut=True)
+        fetch_feed(
+            board, FetchState(), parser_version="r", fetch=fetch, max_pages=most, may_be_cut=True
+        )
     )
-    assert isinstance(found, NewListing)
+    assert isinstance(found, ChangedFeed)
     return asked, list(found.pages)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ingestion_pipeline.companies.platforms import BadConfig, platform
-from ingestion_pipeline.companies.platforms.recognition import recognised
+from ingestion_pipeline.companies.platforms.recognition import recognised_jobs
 from ingestion_pipeline.tasks.errors import Permanent
 
 URL = "https://acme.test/careers"
@@ -53,14 +53,14 @@ WHOLE = "".join(
     ids=["cards", "rows", "links"],
 )
 def test_jobs_are_recognised_by_blocks_that_repeat(body: str, titles: list[str], last: str) -> None:
-    found = recognised(page(body), url=URL)
+    found = recognised_jobs(page(body), url=URL)
 
     assert [one["title"] for one in found] == titles
     assert found[-1]["url"] == last
 
 
 def test_a_block_tells_its_place_and_employment() -> None:
-    first = recognised(page(CARDS), url=URL)[0]
+    first = recognised_jobs(page(CARDS), url=URL)[0]
 
     assert (first["location"], first["employment_type"]) == ("Oslo", "Full-time")
 
@@ -84,7 +84,7 @@ def test_a_block_tells_its_place_and_employment() -> None:
 def test_what_is_not_surely_a_list_of_jobs_is_refused_and_never_empty(body: str) -> None:
     board = platform("html").configure(URL, {"recognise": True})
 
-    assert recognised(page(body), url=URL) == []
+    assert recognised_jobs(page(body), url=URL) == []
     with pytest.raises(Permanent, match="no list of jobs is recognised"):
         board.read([page(body).encode()], content_types=["text/html"])
 

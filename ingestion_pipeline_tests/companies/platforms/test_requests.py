@@ -94,7 +94,7 @@ def test_a_token_may_be_given_apart_and_is_escaped() -> None:
 def test_workday_is_asked_by_post_and_on_by_offset() -> None:
     workday = board("workday")
     first = workday.first_request()
-    second = workday.next_request(workday_page(20, 45), asked=first)
+    second = workday.next_request(workday_page(20, 45), previous=first)
 
     assert (asked_body(first)["offset"], asked_body(first)["limit"]) == (0, 20)
     assert asked_body(second)["offset"] == 20
@@ -114,7 +114,7 @@ def test_workday_is_asked_by_post_and_on_by_offset() -> None:
 )
 def test_workdays_total_is_not_believed(count: int, total: int, following: int | None) -> None:
     workday = board("workday")
-    request = workday.next_request(workday_page(count, total), asked=workday.first_request())
+    request = workday.next_request(workday_page(count, total), previous=workday.first_request())
 
     assert (asked_body(request)["offset"] if request else None) == following
 
@@ -134,18 +134,18 @@ def test_what_a_later_page_repeats_counts_once() -> None:
 def test_smartrecruiters_goes_on_until_its_total() -> None:
     smart = board("smartrecruiters")
     first = smart.first_request()
-    second = smart.next_request(body("smartrecruiters.json"), asked=first)
+    second = smart.next_request(body("smartrecruiters.json"), previous=first)
 
     assert second is not None
     assert second.url.endswith("?limit=100&offset=2")
     empty = b'{"offset": 2, "limit": 100, "totalFound": 3, "content": []}'
-    assert smart.next_request(empty, asked=second) is None
+    assert smart.next_request(empty, previous=second) is None
 
 
 def test_a_list_by_config_goes_on_where_it_links_to_on_its_own_host() -> None:
     configured = board("json")
-    request = configured.next_request(body("list.json"), asked=configured.first_request())
-    html = board("html").next_request(body("list.html"), asked=Request(url=URLS["html"]))
+    request = configured.next_request(body("list.json"), previous=configured.first_request())
+    html = board("html").next_request(body("list.html"), previous=Request(url=URLS["html"]))
 
     assert request is not None
     assert request.url == "https://a.test/api/jobs?page=2"
@@ -153,13 +153,13 @@ def test_a_list_by_config_goes_on_where_it_links_to_on_its_own_host() -> None:
     assert html.url == "https://a.test/careers/?page=2"
     away = b'{"data": {"results": []}, "links": {"next": "https://b.test/"}}'
     with pytest.raises(Permanent, match=r"b\.test.*another host"):
-        configured.next_request(away, asked=configured.first_request())
+        configured.next_request(away, previous=configured.first_request())
 
 
 def test_a_page_that_links_to_itself_is_the_last() -> None:
     page = body("list.html").replace(b"?page=2", b"")
 
-    assert board("html").next_request(page, asked=Request(url=URLS["html"])) is None
+    assert board("html").next_request(page, previous=Request(url=URLS["html"])) is None
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_where_the_list_has_it_all_nothing_more_is_asked(name: str) -> None:
     reading = configured.read([body(file)], content_types=[None], now=NOW)
 
     assert configured.detail_request(reading.records[0]) is None
-    assert configured.next_request(body(file), asked=configured.first_request()) is None
+    assert configured.next_request(body(file), previous=configured.first_request()) is None
 
 
 @pytest.mark.parametrize(

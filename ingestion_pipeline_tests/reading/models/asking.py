@@ -80,13 +80,13 @@ def ask(
     settings: Settings,
     question: Question | None = None,
     billing: Billing = BILLING,
-    rungs: Sequence[ModelTier] = tuple(ModelTier),
+    tiers: Sequence[ModelTier] = tuple(ModelTier),
 ) -> Answer:
     """One question by a client of its own, as a run would ask it."""
 
     async def asked() -> Answer:
         async with ModelClient(store, settings) as client:
-            return await client.ask(question or a_question(), billing, rungs=rungs)
+            return await client.ask(question or a_question(), billing, tiers=tiers)
 
     return asyncio.run(asked())
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.demo.model_server import Asked, Reply, ScriptedModel, in_turn
+from ingestion_pipeline.demo.model_server import ModelRequest, Reply, ScriptedModel, in_turn
 from ingestion_pipeline.reading.llm import Answered, Billing, Usage, budgets
 from ingestion_pipeline.reading.llm.budgets import Overrun, Scope
 from ingestion_pipeline.reading.llm.ledger import Ledger, Reserved
@@ -53,7 +53,7 @@ def test_of_twenty_workers_with_a_budget_for_five_calls_five_reach_the_model(
         with ThreadPoolExecutor(20) as pool:
             ends = list(pool.map(work, range(20)))
 
-        assert len(model.asked) == 1 + 5
+        assert len(model.requests) == 1 + 5
         assert ends.count(Answered) == 5
         assert ends.count(datetime(2026, 5, 1, tzinfo=UTC)) == 15
         assert held(store)["month:2026-04"] == Decimal(budget)
@@ -61,9 +61,9 @@ def test_of_twenty_workers_with_a_budget_for_five_calls_five_reach_the_model(
         assert end_of(lambda: ask(store, there, a_question("Page xx"), BILLING)) is Answered
 
 
-def end_of(asked: Callable[[], object]) -> object:
+def end_of(requested: Callable[[], object]) -> object:
     try:
-        return type(asked())
+        return type(requested())
     except Resource as error:
         return error.until
 
@@ -93,24 +93,24 @@ def test_reserves_and_settlements_at_the_same_time_lose_nothing_and_never_lock_e
 
 @pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
 def test_who_waits_for_another_reserve_sees_it(store: Store, now: datetime) -> None:
-    wanted = [Scope(key="month:x", name="this month", limit_usd=Decimal(1), until=now)]
-    found: list[Overrun | None] = []
+    scopes = [Scope(key="month:x", name="this month", limit_usd=Decimal(1), until=now)]
+    result: list[Overrun | None] = []
 
     def second() -> None:
         with store.begin() as connection:
-            found.append(budgets.reserve(connection, wanted, Decimal("0.6"), now=now))
+            result.append(budgets.reserve(connection, scopes, Decimal("0.6"), now=now))
 
     with store.begin() as connection:
-        assert budgets.reserve(connection, wanted, Decimal("0.1"), now=now) is None
+        assert budgets.reserve(connection, scopes, Decimal("0.1"), now=now) is None
     with store.begin() as connection:
-        assert budgets.reserve(connection, wanted, Decimal("0.6"), now=now) is None
+        assert budgets.reserve(connection, scopes, Decimal("0.6"), now=now) is None
         waiting = threading.Thread(target=second)
         waiting.start()
         waiting.join(0.3)
         assert waiting.is_alive()
     waiting.join(10)
 
-    assert [one and one.held_usd for one in found] == [Decimal("0.7")]
+    assert [item and item.held_usd for item in result] == [Decimal("0.7")]
     assert held(store) == {"month:x": Decimal("0.7")}
 
 
@@ -120,7 +120,7 @@ def test_a_worker_killed_while_the_model_thinks_leaves_its_reserve_counted(
 ) -> None:
     came, release = threading.Event(), threading.Event()
 
-    def script(_: Asked) -> Reply:
+    def script(_: ModelRequest) -> Reply:
         came.set()
         release.wait(30)
         return says()

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.demo.model_server import (
-    Asked,
     Fail,
     Garble,
+    ModelRequest,
     Reply,
     Say,
     ScriptedModel,
@@ -73,7 +73,7 @@ def test_an_answer_by_schema_is_the_answer(store: Store, settings: Settings) -> 
 
     assert isinstance(answer, Answered)
     assert (answer.data, answer.model, answer.before) == (GOOD, "cheap", ())
-    assert [one.path for one in model.asked] == ["/v1/responses"]
+    assert [request.path for request in model.requests] == ["/v1/responses"]
 
 
 def test_the_server_is_asked_strictly_without_tools_or_stream(
@@ -81,17 +81,17 @@ def test_the_server_is_asked_strictly_without_tools_or_stream(
 ) -> None:
     _, model = asked_of(store, settings, says(), OPENAI_API_KEY="the-key")
 
-    asked = model.asked[0]
-    assert asked.form["strict"] is True
-    assert asked.schema["required"] == ["title", "credits", "kind", "url"]
-    assert {"tools", "stream", "temperature"} & asked.body.keys() == set()
-    assert (asked.body["store"], asked.body["max_output_tokens"]) == (False, 100)
-    assert asked.body["prompt_cache_key"] == "catalog:a"
-    assert asked.headers["authorization"] == "Bearer the-key"
+    request = model.requests[0]
+    assert request.form["strict"] is True
+    assert request.schema["required"] == ["title", "credits", "kind", "url"]
+    assert {"tools", "stream", "temperature"} & request.body.keys() == set()
+    assert (request.body["store"], request.body["max_output_tokens"]) == (False, 100)
+    assert request.body["prompt_cache_key"] == "catalog:a"
+    assert request.headers["authorization"] == "Bearer the-key"
 
 
 @pytest.mark.parametrize(
-    ("bad", "kind", "told"),
+    ("bad", "kind", "reported"),
     [
         pytest.param(MISSING, Violated, "$.kind is missing", id="missing field"),
         pytest.param(EXTRA, Violated, "$ may not have 'price'", id="extra field"),
@@ -101,14 +101,14 @@ def test_the_server_is_asked_strictly_without_tools_or_stream(
     ],
 )
 def test_a_bad_answer_is_asked_for_again_once_with_the_error_then_of_the_strong_model(
-    store: Store, settings: Settings, bad: Say, kind: type[NoAnswer], told: str
+    store: Store, settings: Settings, bad: Say, kind: type[NoAnswer], reported: str
 ) -> None:
     answer, model = asked_of(store, settings, bad, bad, says())
 
     assert isinstance(answer, Answered)
-    assert [type(one) for one in answer.before] == [kind, kind]
-    assert [one.model for one in model.asked] == ["cheap", "cheap", "strong"]
-    assert [told in one.told for one in model.asked] == [False, True, False]
+    assert [type(request) for request in answer.before] == [kind, kind]
+    assert [request.model for request in model.requests] == ["cheap", "cheap", "strong"]
+    assert [reported in request.text for request in model.requests] == [False, True, False]
     assert [row.outcome for row in ledger(store)] == [kind.code, kind.code, "answered"]
     assert all(row.cost_usd > 0 for row in ledger(store))
 
@@ -127,8 +127,8 @@ def test_what_the_same_model_would_do_again_goes_up_at_once(
     answer, model = asked_of(store, settings, bad, says())
 
     assert isinstance(answer, Answered)
-    assert [type(one) for one in answer.before] == [kind]
-    assert [one.model for one in model.asked] == ["cheap", "strong"]
+    assert [type(request) for request in answer.before] == [kind]
+    assert [request.model for request in model.requests] == ["cheap", "strong"]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_where_no_rung_answers_the_failure_has_its_class_and_every_call_its_row(
     answer, model = asked_of(store, settings, bad)
 
     assert isinstance(answer, Unanswered)
-    assert (len(answer.tries), len(model.asked), len(ledger(store))) == (calls, calls, calls)
+    assert (len(answer.tries), len(model.requests), len(ledger(store))) == (calls, calls, calls)
     error = answer.as_error()
     assert isinstance(error, Permanent)
     assert error.code == code
@@ -161,9 +161,9 @@ def test_an_answer_that_is_mended_needs_no_strong_model(store: Store, settings: 
 
     assert isinstance(answer, Answered)
     assert answer.model == "cheap"
-    first, second = model.asked
-    assert second.told.startswith(first.told)
-    assert "seminar" in second.told  # its own words, as a turn of its own
+    first, second = model.requests
+    assert second.text.startswith(first.text)
+    assert "seminar" in second.text  # its own words, as a turn of its own
     assert answer.whole_usage.output_tokens == sum(row.output_tokens for row in ledger(store))
 
 
@@ -171,20 +171,20 @@ def test_json_in_a_fence_is_json(store: Store, settings: Settings) -> None:
     answer, model = asked_of(store, settings, Say(text=f"```json\n{says().text}\n```"))
 
     assert isinstance(answer, Answered)
-    assert (answer.data, len(model.asked)) == (GOOD, 1)
+    assert (answer.data, len(model.requests)) == (GOOD, 1)
 
 
 def test_one_rung_can_be_asked_alone(store: Store, settings: Settings) -> None:
     with ScriptedModel(in_turn(says())) as model:
-        ask(store, leading_to(model.base_url, settings), rungs=[ModelTier.STRONG])
+        ask(store, leading_to(model.base_url, settings), tiers=[ModelTier.STRONG])
 
-    assert [one.model for one in model.asked] == ["strong"]
+    assert [request.model for request in model.requests] == ["strong"]
 
 
 def test_one_model_for_both_rungs_is_asked_as_one(store: Store, settings: Settings) -> None:
     _, model = asked_of(store, settings, EXTRA, INGESTION_MODEL_STRONG="cheap")
 
-    assert [one.model for one in model.asked] == ["cheap", "cheap"]
+    assert [request.model for request in model.requests] == ["cheap", "cheap"]
 
 
 def test_without_a_model_the_work_waits_and_nothing_is_booked(
@@ -213,7 +213,7 @@ def test_what_an_operator_must_mend_postpones_and_is_never_tried_again(
     with ScriptedModel(in_turn(fail)) as model, pytest.raises(Resource) as caught:
         ask(store, leading_to(model.base_url, settings, OPENAI_API_KEY="geheim-123"))
 
-    assert len(model.asked) == 1
+    assert len(model.requests) == 1
     assert "look at OPENAI_API_KEY, OPENAI_BASE_URL" in str(caught.value)
     assert "geheim" not in str(caught.value)
 
@@ -224,7 +224,7 @@ def test_an_account_without_money_is_not_asked_again(store: Store, settings: Set
     with ScriptedModel(in_turn(fail)) as model, pytest.raises(Resource) as caught:
         ask(store, leading_to(model.base_url, settings))
 
-    assert (caught.value.code, len(model.asked)) == ("model_quota", 1)
+    assert (caught.value.code, len(model.requests)) == ("model_quota", 1)
 
 
 def test_a_retry_after_beyond_the_deadline_postpones_at_once(
@@ -235,7 +235,7 @@ def test_a_retry_after_beyond_the_deadline_postpones_at_once(
     with ScriptedModel(in_turn(fail)) as model, pytest.raises(Resource) as caught:
         ask(store, leading_to(model.base_url, settings))
 
-    assert len(model.asked) == 1
+    assert len(model.requests) == 1
     assert (caught.value.until - clock.at).total_seconds() == 600
 
 
@@ -257,7 +257,7 @@ def test_a_body_that_is_not_of_the_protocol_is_tried_again_and_booked_as_it_may_
     with ScriptedModel(in_turn(Garble(body=body))) as model, pytest.raises(Transient) as caught:
         ask(store, leading_to(model.base_url, settings, INGESTION_MODELS__MAX_ATTEMPTS="2"))
 
-    assert (caught.value.code, len(model.asked)) == ("model_garbled", 2)
+    assert (caught.value.code, len(model.requests)) == ("model_garbled", 2)
     assert [(row.status, row.outcome) for row in ledger(store)] == [("failed", "garbled")] * 2
     assert all(row.cost_usd == row.reserved_usd for row in ledger(store))
 
@@ -266,7 +266,7 @@ def test_a_body_that_is_not_of_the_protocol_is_tried_again_and_booked_as_it_may_
 def test_a_redirect_is_not_followed_and_the_page_goes_nowhere_else(
     store: Store, settings: Settings, status: int
 ) -> None:
-    def redirect(_: Asked) -> Reply:
+    def redirect(_: ModelRequest) -> Reply:
         return Fail(status=status, headers={"Location": f"{inside.base_url}/responses"})
 
     with (
@@ -276,7 +276,7 @@ def test_a_redirect_is_not_followed_and_the_page_goes_nowhere_else(
     ):
         ask(store, leading_to(model.base_url, settings))
 
-    assert inside.asked == []
+    assert inside.requests == []
     assert [row.outcome for row in ledger(store)] == [f"http_{status}"]
     assert [row.cost_usd for row in ledger(store)] == [0]
 
@@ -295,7 +295,7 @@ def test_of_an_answer_without_end_no_more_is_read_than_its_limit(
 ) -> None:
     once = {"INGESTION_MODELS__MAX_ATTEMPTS": "1"}
     with ScriptedModel(in_turn(reply)) as model, suppress(Transient):
-        ask(store, leading_to(model.base_url, settings, **once), rungs=(ModelTier.CHEAP,))
+        ask(store, leading_to(model.base_url, settings, **once), tiers=(ModelTier.CHEAP,))
 
     [row] = ledger(store)
     assert (row.outcome, row.cost_usd) == (outcome, row.reserved_usd)
@@ -307,7 +307,7 @@ def test_a_compressed_answer_counts_as_long_as_it_is(store: Store, settings: Set
     with FakeWeb({"/v1/responses": served}) as web:
         tracemalloc.start()
         ask(
-            store, leading_to(f"http://127.0.0.1:{web.port}/v1", settings), rungs=(ModelTier.CHEAP,)
+            store, leading_to(f"http://127.0.0.1:{web.port}/v1", settings), tiers=(ModelTier.CHEAP,)
         )
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
@@ -345,7 +345,7 @@ def test_a_url_that_the_page_does_not_have_is_dropped_and_named(
 
     assert isinstance(answer, Answered)
     assert answer.data["url"] is None
-    assert [(one.path, one.url) for one in answer.dropped] == [("$.url", "https://evil.test/x")]
+    assert [(item.path, item.url) for item in answer.dropped] == [("$.url", "https://evil.test/x")]
 
 
 def test_a_question_of_another_page_is_another_question(store: Store, settings: Settings) -> None:
@@ -354,7 +354,7 @@ def test_a_question_of_another_page_is_another_question(store: Store, settings: 
         ask(store, there)
         ask(store, there, a_question("Chemistry 102"))
 
-    assert len(model.asked) == 2
+    assert len(model.requests) == 2
 
 
 def test_many_questions_at_a_time_share_one_client_and_equal_ones_one_answer(
@@ -364,13 +364,13 @@ def test_many_questions_at_a_time_share_one_client_and_equal_ones_one_answer(
 
     async def ask_all(there: Settings) -> list[object]:
         async with ModelClient(store, there) as client:
-            return await asyncio.gather(*(client.ask(one, BILLING) for one in questions))
+            return await asyncio.gather(*(client.ask(item, BILLING) for item in questions))
 
     with ScriptedModel(in_turn(says(GOOD | {"url": None})), without=["responses"]) as model:
         answers = asyncio.run(ask_all(leading_to(model.base_url, settings)))
 
-    assert {type(one) for one in answers} == {Answered}
-    assert sum(one.path == "/v1/chat/completions" for one in model.asked) == 5
+    assert {type(item) for item in answers} == {Answered}
+    assert sum(item.path == "/v1/chat/completions" for item in model.requests) == 5
     assert [row.status for row in ledger(store)].count("cached") == 5
 
 

@@ -47,19 +47,19 @@ def test_what_stands_on_the_page_stays(value: str) -> None:
     ],
 )
 def test_what_does_not_is_null_and_named(value: str) -> None:
-    kept, dropped = without_strange_urls({"x": {"y": value}, "z": 1}, PAGE)
+    stored, dropped = without_strange_urls({"x": {"y": value}, "z": 1}, PAGE)
 
-    assert kept == {"x": {"y": None}, "z": 1}
-    assert [one.path for one in dropped] == ["$.x.y"]
+    assert stored == {"x": {"y": None}, "z": 1}
+    assert [item.path for item in dropped] == ["$.x.y"]
 
 
 def test_an_item_of_a_list_goes_and_a_null_that_was_there_stays() -> None:
-    kept, dropped = without_strange_urls(
+    stored, dropped = without_strange_urls(
         {"x": [None, "https://evil.test/", "https://a.test/relative"]}, PAGE
     )
 
-    assert kept == {"x": [None, "https://a.test/relative"]}
-    assert [one.path for one in dropped] == ["$.x[1]"]
+    assert stored == {"x": [None, "https://a.test/relative"]}
+    assert [item.path for item in dropped] == ["$.x[1]"]
 
 
 def test_a_password_in_a_url_is_not_kept_for_the_record() -> None:

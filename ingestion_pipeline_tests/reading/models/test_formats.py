@@ -85,12 +85,17 @@ def test_in_words_the_schema_is_told_and_the_answer_taken_from_among_them(
         answer = ask(store, leading_to(model.base_url, settings))
 
     assert isinstance(answer, Answered)
-    assert [COURSE.as_text() in one.told for one in model.asked] == [False, False, True, True]
-    assert "max_tokens" in model.asked[-1].body
+    assert [COURSE.as_text() in request.text for request in model.requests] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    assert "max_tokens" in model.requests[-1].body
 
 
 @pytest.mark.parametrize(
-    ("status", "said", "is_sign"),
+    ("status", "message", "is_sign"),
     [
         (400, "response_format json_schema is not supported", True),
         (500, "Input should be 'text' or 'json_object'", True),
@@ -107,10 +112,10 @@ def test_in_words_the_schema_is_told_and_the_answer_taken_from_among_them(
     ],
 )
 def test_only_a_refusal_of_the_form_is_taken_for_one(
-    status: int, said: str, *, is_sign: bool
+    status: int, message: str, *, is_sign: bool
 ) -> None:
-    assert is_unsupported(AnswerFormat.RESPONSES, status, said) is is_sign
-    assert not is_unsupported(AnswerFormat.CHAT_PLAIN, status, said)
+    assert is_unsupported(AnswerFormat.RESPONSES, status, message) is is_sign
+    assert not is_unsupported(AnswerFormat.CHAT_PLAIN, status, message)
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
@@ -164,6 +169,6 @@ def test_a_schema_that_the_server_calls_wrong_is_not_asked_for_in_other_words(
 def test_the_time_that_a_server_asks_for_is_read(
     headers: dict[str, str], seconds: float | None
 ) -> None:
-    asked = wait_asked_for(headers)
+    wait = wait_asked_for(headers)
 
-    assert asked == (None if seconds is None else timedelta(seconds=seconds))
+    assert wait == (None if seconds is None else timedelta(seconds=seconds))

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.demo.model_server import Asked, Fail, Reply, ScriptedModel, in_turn
+from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Reply, ScriptedModel, in_turn
 from ingestion_pipeline.reading.llm import (
     Answered,
     Billing,
@@ -49,7 +49,7 @@ def test_a_call_is_booked_before_it_is_sent_and_settled_by_what_was_used(
 ) -> None:
     during: list[object] = []
 
-    def script(_: Asked) -> Reply:
+    def script(_: ModelRequest) -> Reply:
         during.extend((row.status, row.reserved_usd, row.cost_usd) for row in ledger(store))
         during.append(held(store)[MONTH])
         return says(cached_tokens=40)
@@ -77,7 +77,7 @@ def test_a_call_that_is_cancelled_is_settled_at_once_at_its_expected_cost(
 ) -> None:
     came, release = threading.Event(), threading.Event()
 
-    def script(_: Asked) -> Reply:
+    def script(_: ModelRequest) -> Reply:
         came.set()
         release.wait(10)
         return says()
@@ -108,7 +108,7 @@ def test_an_extraction_over_its_budget_is_told_apart_and_nothing_is_sent(
     assert isinstance(answer, OverBudget)
     assert (answer.extraction_id, answer.limit_usd) == (7, Decimal("0.0001"))
     assert "raise INGESTION_MODEL_BUDGET_USD" in str(answer)
-    assert model.asked == []
+    assert model.requests == []
     assert ledger(store) == []
     assert set(held(store).values()) == {Decimal(0)}
 
@@ -128,13 +128,13 @@ def test_a_period_over_its_budget_postpones_to_the_next_and_goes_on_then(
         ask(store, there)
         with pytest.raises(Resource) as caught:
             ask(store, there, a_question("Another page"))
-        assert len(model.asked) == 1
+        assert len(model.requests) == 1
 
         clock.at = caught.value.until
         ask(store, there, a_question("Another page"))
 
     assert (caught.value.until, caught.value.code) == (until, "model_budget")
-    assert len(model.asked) == 2
+    assert len(model.requests) == 2
 
 
 def test_the_last_second_of_a_year_leads_to_the_next(
@@ -192,7 +192,7 @@ def test_a_call_waits_while_reserves_in_flight_fill_the_budget(
 ) -> None:
     first_came, may_answer = threading.Event(), threading.Event()
 
-    def script(_: Asked) -> Reply:
+    def script(_: ModelRequest) -> Reply:
         if not first_came.is_set():
             first_came.set()
             may_answer.wait(30)
@@ -209,7 +209,7 @@ def test_a_call_waits_while_reserves_in_flight_fill_the_budget(
             assert isinstance(
                 await asyncio.to_thread(other.reserve, a_call(output_tokens=300)), InFlight
             )
-            assert len(model.asked) == 1
+            assert len(model.requests) == 1
             may_answer.set()
         return [first.result(), second.result()]
 
@@ -265,7 +265,7 @@ def test_a_model_without_a_price_is_named_once_and_its_tokens_counted(
         for text in ("one page", "another page"):
             ask(store, there, a_question(text))
 
-    assert [one.getMessage().partition(":")[0] for one in caplog.records] == [
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
         "no price is known for model cheap"
     ]
     rows = ledger(store)
@@ -288,7 +288,7 @@ def test_the_same_question_is_paid_for_once_and_audited_as_cached(
         there = leading_to(model.base_url, settings)
         first, second = ask(store, there), ask(store, there)
 
-    assert len(model.asked) == 1
+    assert len(model.requests) == 1
     assert isinstance(first, Answered)
     assert isinstance(second, Answered)
     assert (first.is_cached, second.is_cached) == (False, True)
@@ -306,7 +306,7 @@ def test_the_strong_models_answer_is_kept_too_and_the_cheap_one_not_asked_in_vai
         ask(store, there)
         again = ask(store, there)
 
-    assert len(model.asked) == 3
+    assert len(model.requests) == 3
     assert isinstance(again, Answered)
     assert (again.is_cached, again.model) == (True, "strong")
 
@@ -336,12 +336,12 @@ def test_what_cost_an_extraction_is_told_by_call_site_and_model(
     with store.read() as connection:
         lines = costs(connection, extraction_id=7)
 
-    assert [(one.call_site, one.model, one.calls) for one in lines] == [
+    assert [(line.call_site, line.model, line.calls) for line in lines] == [
         ("extract", "cheap", 3),
         ("extract", "strong", 1),
     ]
     paid = {row.model: Decimal(0) for row in ledger(store)}
     for row in ledger(store):
         paid[row.model] += row.cost_usd or 0 if row.extraction_id == 7 else 0
-    assert {one.model: one.cost_usd for one in lines} == paid
-    assert [one.open_usd > 0 for one in lines] == [True, False]
+    assert {line.model: line.cost_usd for line in lines} == paid
+    assert [line.open_usd > 0 for line in lines] == [True, False]

@@ -47,6 +47,6 @@ def test_anything_else_is_named(text: str, problem: str) -> None:
 
 
 def test_text_is_fit_for_every_database() -> None:
-    found = parsed_object('{"a\\u0000": ["b\\u0000", {"c": "\\ud800"}]}')
+    result = parsed_object('{"a\\u0000": ["b\\u0000", {"c": "\\ud800"}]}')
 
-    assert found == {"a\ufffd": ["b\ufffd", {"c": "?"}]}
+    assert result == {"a\ufffd": ["b\ufffd", {"c": "?"}]}

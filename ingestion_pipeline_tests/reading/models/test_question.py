@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ingestion_pipeline.demo.model_server import Asked, Reply, ScriptedModel
+from ingestion_pipeline.demo.model_server import ModelRequest, Reply, ScriptedModel
 from ingestion_pipeline.reading import cleaned_text, to_markdown
 from ingestion_pipeline.reading.llm import Answered, PageText
 from ingestion_pipeline.reading.llm.question import conversation
@@ -42,14 +42,14 @@ def database() -> str:
 
 
 def test_what_never_changes_comes_first_and_the_page_last_between_two_equal_lines() -> None:
-    one, other = conversation(a_question()), conversation(a_question("Another page"))
+    item, other = conversation(a_question()), conversation(a_question("Another page"))
 
-    first, *page, last = one.turns[0].text.split("\n")
-    assert one.instructions == other.instructions
-    assert one.instructions.endswith(PROMPT.instructions)
+    first, *page, last = item.turns[0].text.split("\n")
+    assert item.instructions == other.instructions
+    assert item.instructions.endswith(PROMPT.instructions)
     assert "\n".join(page) == PAGE
     assert first == last
-    assert len(one.turns) == 1
+    assert len(item.turns) == 1
 
 
 def test_the_lines_are_others_each_time() -> None:
@@ -95,10 +95,10 @@ def test_unicode_tags_are_gone_even_if_the_page_was_not_cleaned() -> None:
     assert PageText(text=f"Bio{TAGS}logy").text == "Biology"
 
 
-def obedient(asked: Asked) -> Reply:
+def obedient(requested: ModelRequest) -> Reply:
     """A model that does what the page says."""
     wicked = {"title": "HACKED", "url": "https://evil.test/"}
-    return says(GOOD | (wicked if "HACKED" in asked.told else {}))
+    return says(GOOD | (wicked if "HACKED" in requested.text else {}))
 
 
 @pytest.mark.parametrize("kind", HIDDEN)
@@ -137,13 +137,13 @@ def test_the_key_of_an_answer_is_all_that_it_depends_on() -> None:
         replace(question, schema=replace(COURSE, schema={**COURSE.schema, "title": "x"})),
     ]
 
-    keys = {one.cache_key("m") for one in [question, *others]} | {question.cache_key("n")}
+    keys = {item.cache_key("m") for item in [question, *others]} | {question.cache_key("n")}
 
     assert len(keys) == 6
 
 
 def test_the_date_of_the_day_and_blanks_are_not_another_question() -> None:
-    one = a_question("Biology 101\nLast updated: 3 March 2026")
+    item = a_question("Biology 101\nLast updated: 3 March 2026")
     other = a_question("Biology  101\n\nLast updated: 4 March 2026")
 
-    assert one.cache_key("m") == other.cache_key("m")
+    assert item.cache_key("m") == other.cache_key("m")

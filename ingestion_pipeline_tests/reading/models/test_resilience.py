@@ -32,7 +32,7 @@ def there(llmock: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> S
 
 
 def statuses(llmock: Any) -> list[int]:
-    return [one.status for one in llmock.requests]
+    return [request.status for request in llmock.requests]
 
 
 def booked(store: Store) -> list[int]:
@@ -145,7 +145,10 @@ def test_a_400_is_not_repeated(store: Store, there: Settings, llmock: Any) -> No
     answer = ask(store, there)
 
     assert isinstance(answer, Unanswered)
-    assert [(one.model, one.status) for one in llmock.requests] == [("cheap", 400), ("strong", 400)]
+    assert [(request.model, request.status) for request in llmock.requests] == [
+        ("cheap", 400),
+        ("strong", 400),
+    ]
     assert booked(store) == [400, 400]
     llmock.assert_resilient(strict=True)
 

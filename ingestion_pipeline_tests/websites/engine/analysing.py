@@ -15,7 +15,7 @@ from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import tasks, website_analyses, website_answers
 from ingestion_pipeline.tasks.worker import Worker
-from ingestion_pipeline.websites.runs.system import website_slice
+from ingestion_pipeline.websites.runs.system import run_analyses
 from ingestion_pipeline.websites.states import AnalysisStatus
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import Job, a_fetcher, fetch_async, rows
@@ -50,13 +50,13 @@ def a_website(name: str = "acme", **changes: Any) -> Definition:
     return Definition(**(values | changes))
 
 
-def poll(shop: RunContext, web: FakeWeb) -> None:
+def poll(ctx: RunContext, web: FakeWeb) -> None:
     """The polls that are due begin their analyses."""
-    asyncio.run(fetch_async(shop, web.port))
+    asyncio.run(fetch_async(ctx, web.port))
 
 
 def work(
-    shop: RunContext,
+    ctx: RunContext,
     port: int,
     source_ids: Collection[str] | None = None,
     owner: str | None = None,
@@ -65,10 +65,10 @@ def work(
     """One run over what waits."""
 
     async def run() -> Counter[str]:
-        worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds, owner=owner)
-        async with a_fetcher(shop.settings, port) as fetcher:
-            return await website_slice(
-                shop, worker, fetcher, source_ids=source_ids, renderer=renderer
+        worker = Worker(ctx.store, lease_seconds=ctx.settings.work.lease_seconds, owner=owner)
+        async with a_fetcher(ctx.settings, port) as fetcher:
+            return await run_analyses(
+                ctx, worker, fetcher, source_ids=source_ids, renderer=renderer
             )
 
     return asyncio.run(run())
@@ -97,11 +97,11 @@ def phase_tasks(store: Store, kind: str | None = None) -> list[Any]:
 def work_job(job: Job, seconds: float = 60) -> int:
     """In a process of its own: work until every analysis has ended; how many phases it did."""
     deadline, done = time.monotonic() + seconds, 0
-    with job.shop() as shop:
+    with job.ctx() as ctx:
         while time.monotonic() < deadline:
-            counts = work(shop, job.port)
+            counts = work(ctx, job.port)
             done += sum(count for word, count in counts.items() if word.endswith("_done"))
-            if all(AnalysisStatus(status).is_final for status in statuses(shop.store)):
+            if all(AnalysisStatus(status).is_final for status in statuses(ctx.store)):
                 return done
             time.sleep(0.05)
     return done

@@ -12,7 +12,7 @@ from ingestion_pipeline.demo.model_server import ScriptedModel
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import GoingClock, a_shop, settings_of
+from ingestion_pipeline_tests.pollers import GoingClock, a_run_context, settings_of
 from ingestion_pipeline_tests.websites.asking import says
 from ingestion_pipeline_tests.websites.engine.analysing import SMALL, provided
 
@@ -36,6 +36,6 @@ def provider() -> Iterator[ScriptedModel]:
 
 
 @pytest.fixture
-def shop(store: Store, database_url: str, tmp_path: Path, provider: ScriptedModel) -> RunContext:
+def ctx(store: Store, database_url: str, tmp_path: Path, provider: ScriptedModel) -> RunContext:
     changes = provided(one=provider.base_url)
-    return a_shop(store, settings_of(tmp_path / "home", database_url, **changes))
+    return a_run_context(store, settings_of(tmp_path / "home", database_url, **changes))

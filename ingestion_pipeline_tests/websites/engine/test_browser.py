@@ -12,28 +12,28 @@ from ingestion_pipeline_tests.websites.sites import ACME
 
 
 def test_a_page_that_is_empty_without_a_browser_is_read_with_one(
-    shop: RunContext, web: FakeWeb
+    ctx: RunContext, web: FakeWeb
 ) -> None:
     web.routes |= ACME | {"/": SHELL}
     browser = FakeBrowser([ACME["/"] + "<p>Invoices that bakeries like. " * 40])
-    given_sources(shop.store, a_website())
-    poll(shop, web)
+    given_sources(ctx.store, a_website())
+    poll(ctx, web)
 
-    work(shop, web.port, renderer=browser)
+    work(ctx, web.port, renderer=browser)
 
-    found = analysis(shop.store)
+    found = analysis(ctx.store)
     assert (found.status, found.info["name"]) == ("completed", "Acme Tools")
     assert [url for url, _ in browser.asked] == ["http://acme.test/"]  # the others need none
     assert len(found.info["pages"]) == 4
 
 
-def test_without_a_browser_the_reason_names_what_is_missing(shop: RunContext, web: FakeWeb) -> None:
+def test_without_a_browser_the_reason_names_what_is_missing(ctx: RunContext, web: FakeWeb) -> None:
     web.routes["/"] = SHELL
-    given_sources(shop.store, a_website())
-    poll(shop, web)
+    given_sources(ctx.store, a_website())
+    poll(ctx, web)
 
-    work(shop, web.port)
+    work(ctx, web.port)
 
-    [letter] = rows(shop.store, dead_letters)
-    assert (letter.error_code, analysis(shop.store).status) == ("needs_browser", "failed")
-    assert "browser" in analysis(shop.store).failure
+    [dead_letter] = rows(ctx.store, dead_letters)
+    assert (dead_letter.error_code, analysis(ctx.store).status) == ("needs_browser", "failed")
+    assert "browser" in analysis(ctx.store).failure

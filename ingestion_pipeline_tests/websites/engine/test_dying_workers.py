@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from ingestion_pipeline.demo.model_server import Asked, Fail, Say, ScriptedModel
+from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as Said
 from ingestion_pipeline.registry import replay
 from ingestion_pipeline.store import Store, open_store
@@ -64,8 +64,8 @@ def a_job(url: str, folder: Path, web: FakeWeb, provider: str, **changes: str) -
 def begun(store: Store, web: FakeWeb, job: Job, *names: str, **changes: Any) -> None:
     """Each of these websites has an analysis."""
     given_sources(store, *(a_website(name, **changes) for name in names))
-    with replace(job, changes={}).shop() as shop:  # a lease of a second may end a slow poll
-        poll(shop, web)
+    with replace(job, changes={}).ctx() as ctx:  # a lease of a second may end a slow poll
+        poll(ctx, web)
 
 
 def end_leases(store: Store) -> None:
@@ -110,15 +110,15 @@ class CountingProvider:
         self._seconds = seconds
         self._lock = threading.Lock()
 
-    def __call__(self, asked: Asked) -> Said:
+    def __call__(self, asked: ModelRequest) -> Said:
         with self._lock:
-            self.calls[asked.told] += 1
-        is_stored = (website_answers.c.prompt == asked.told) & (
+            self.calls[asked.text] += 1
+        is_stored = (website_answers.c.prompt == asked.text) & (
             website_answers.c.status == "answered"
         )
         with self._store.read() as connection:
             if connection.execute(select(website_answers.c.id).where(is_stored)).first():
-                self.paid_again.append(asked.told)
+                self.paid_again.append(asked.text)
         time.sleep(self._seconds)  # so that kills find something at work
         return Say(text="Acme Tools.")
 
@@ -150,8 +150,8 @@ def assert_a_kill_loop_loses_nothing(
     }
     definitions = [a_website(name, config={"prompts": own}) for name, own in prompts.items()]
     given_sources(store, *definitions)
-    with replace(job, changes={}).shop() as shop:  # a lease of a second may end a slow poll
-        poll(shop, web)
+    with replace(job, changes={}).ctx() as ctx:  # a lease of a second may end a slow poll
+        poll(ctx, web)
 
     killed = kill_now_and_then(job, **loop)
 
@@ -211,7 +211,7 @@ def test_an_answer_is_stored_before_its_sentiment_is_known_and_never_paid_twice(
     prompts = ["Who bakes?", "Who bakes best?", "Who bakes rye?"]
     is_asked, may_answer = threading.Event(), threading.Event()
 
-    def sentiment(_: Asked) -> Said:
+    def sentiment(_: ModelRequest) -> Said:
         is_asked.set()
         may_answer.wait(60)
         return Say(text='{"sentiment": "positive", "quote": "Acme is the best baker"}')
@@ -232,7 +232,7 @@ def test_an_answer_is_stored_before_its_sentiment_is_known_and_never_paid_twice(
         end_leases(store)
         assert Child(work_job, job).result() == 1
 
-    assert sorted(asked.told for asked in provider.asked) == sorted(prompts)
+    assert sorted(asked.text for asked in provider.requests) == sorted(prompts)
     assert analysis(store).analysis["sentiments"] == {"positive": len(prompts)}
 
 
@@ -243,15 +243,15 @@ def test_a_worker_that_was_stopped_past_its_lease_writes_nothing_when_it_goes_on
     asked_late: list[str] = []
     is_asked, may_answer = threading.Event(), threading.Event()
 
-    def answer(asked: Asked) -> Said:
+    def answer(asked: ModelRequest) -> Said:
         """The sleeper is answered late; who takes over gets no answer to the second prompt."""
         if len(asked_late) < len(prompts):
-            asked_late.append(asked.told)
+            asked_late.append(asked.text)
             if len(asked_late) == len(prompts):
                 is_asked.set()
             may_answer.wait(60)
             return Say(text="Acme, too late.")
-        return Say(text="Acme.") if asked.told == prompts[0] else Fail(status=400)
+        return Say(text="Acme.") if asked.text == prompts[0] else Fail(status=400)
 
     with ScriptedModel(answer) as model:
         job = a_job(database_url, tmp_path, web, model.base_url, work__lease_seconds="30")
@@ -282,8 +282,8 @@ def test_a_worker_that_was_stopped_past_its_lease_writes_nothing_while_another_h
     calls: list[str] = []
     first_may_answer, second_may_answer = threading.Event(), threading.Event()
 
-    def answer(asked: Asked) -> Said:
-        calls.append(asked.told)
+    def answer(asked: ModelRequest) -> Said:
+        calls.append(asked.text)
         if len(calls) <= len(prompts):
             first_may_answer.wait(60)
             return Say(text="Acme, too late.")
@@ -346,7 +346,7 @@ def test_a_site_that_kills_its_worker_is_a_dead_letter_after_three_claims(
         "website:one": "completed",
         "website:two": "completed",
     }
-    [letter] = rows(store, dead_letters)
-    assert (letter.source_id, letter.error_code) == ("website:poison", "worker_lost")
-    assert "died 3 times" in letter.error
+    [dead_letter] = rows(store, dead_letters)
+    assert (dead_letter.source_id, dead_letter.error_code) == ("website:poison", "worker_lost")
+    assert "worker lost 3 times" in dead_letter.error
     wait_until(lambda: all(task.status != "PROCESSING" for task in phase_tasks(store)))

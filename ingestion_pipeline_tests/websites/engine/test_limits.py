@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from ingestion_pipeline.demo.model_server import Asked, Say, ScriptedModel
+from ingestion_pipeline.demo.model_server import ModelRequest, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as Said
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import open_store
@@ -22,7 +22,7 @@ from ingestion_pipeline.websites.states import PHASES
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import (
     GoingClock,
-    a_shop,
+    a_run_context,
     changed,
     given_sources,
     rows,
@@ -49,7 +49,7 @@ class Crowd:
         self._now = 0
         self._lock = threading.Lock()
 
-    def __call__(self, asked: Asked) -> Said:
+    def __call__(self, asked: ModelRequest) -> Said:
         with self._lock:
             self._now += 1
             self.most = max(self.most, self._now)
@@ -64,113 +64,113 @@ def own(prompt: str = "Who bakes?") -> dict[str, object]:
 
 
 def test_waiting_for_a_slot_costs_no_attempt_and_is_never_called_stuck(
-    shop: RunContext, web: FakeWeb
+    ctx: RunContext, web: FakeWeb
 ) -> None:
     crowd = Crowd(0.1)
     long_calls: list[str] = []
     stuck: list[int] = []
 
-    def longer_than_a_lease(asked: Asked) -> Said:
+    def longer_than_a_lease(asked: ModelRequest) -> Said:
         if len(long_calls) < 10:
-            long_calls.append(asked.told)
+            long_calls.append(asked.text)
             # A claim would renew the leases, too: the phases before are done, and no slot is free.
-            wait_until(lambda: set(statuses(shop.store)) <= {"model-analysis", "completed"})
+            wait_until(lambda: set(statuses(ctx.store)) <= {"model-analysis", "completed"})
             time.sleep(2.6)  # the long phase itself; only heartbeats keep its claim
-            with shop.store.read() as connection:
-                now = shop.store.clock.now(connection)
+            with ctx.store.read() as connection:
+                now = ctx.store.clock.now(connection)
                 stuck.extend(phase.lost for phase in phase_metrics(connection, now=now))
         return crowd(asked)
 
     with ScriptedModel(longer_than_a_lease) as model:
         changes = provided(one=model.base_url) | {"website__answer_seconds": "60"}
-        long = changed(shop, **changes, work__lease_seconds="2")
-        given_sources(shop.store, *(a_website(f"w{n}", config=own()) for n in range(31)))
+        long = changed(ctx, **changes, work__lease_seconds="2")
+        given_sources(ctx.store, *(a_website(f"w{n}", config=own()) for n in range(31)))
         poll(long, web)
         counts = work(long, web.port)
 
     assert counts["website_analysis_done"] == 31
     assert set(counts) == {"website_info_done", "website_prompts_done", "website_analysis_done"}
-    assert statuses(shop.store) == {"completed": 31}
-    assert {(task.attempts, task.fence) for task in phase_tasks(shop.store)} == {(1, 1)}
+    assert statuses(ctx.store) == {"completed": 31}
+    assert {(task.attempts, task.fence) for task in phase_tasks(ctx.store)} == {(1, 1)}
     assert 2 <= crowd.most <= 10
     assert (len(stuck), set(stuck)) == (30, {0})
 
 
 def test_two_schedulers_at_once_do_each_phase_once(
-    shop: RunContext, web: FakeWeb, database_url: str, provider: ScriptedModel
+    ctx: RunContext, web: FakeWeb, database_url: str, provider: ScriptedModel
 ) -> None:
-    given_sources(shop.store, *(a_website(f"w{n}") for n in range(12)))
-    poll(shop, web)
-    with closing(open_store(database_url, clock=shop.store.clock)) as second:
-        pair = [shop, a_shop(second, shop.settings)]
+    given_sources(ctx.store, *(a_website(f"w{n}") for n in range(12)))
+    poll(ctx, web)
+    with closing(open_store(database_url, clock=ctx.store.clock)) as second:
+        pair = [ctx, a_run_context(second, ctx.settings)]
         with ThreadPoolExecutor(2) as pool:
             both = list(pool.map(lambda one: work(one, web.port), pair))
 
     assert sum(sum(counts.values()) for counts in both) == 36
-    assert {task.fence for task in phase_tasks(shop.store)} == {1}
-    assert len(provider.asked) == 24
-    assert set(answer_pairs(shop.store).values()) == {1}
+    assert {task.fence for task in phase_tasks(ctx.store)} == {1}
+    assert len(provider.requests) == 24
+    assert set(answer_pairs(ctx.store).values()) == {1}
 
 
 def test_a_full_queue_refuses_with_the_reason_and_nothing_is_counted_or_lost(
-    shop: RunContext, web: FakeWeb, clock: GoingClock
+    ctx: RunContext, web: FakeWeb, clock: GoingClock
 ) -> None:
-    narrow = changed(shop, **provided(one="http://127.0.0.1:9"), website__queue_limit="2")
-    given_sources(shop.store, *(a_website(f"w{n}", config=own()) for n in range(5)))
+    narrow = changed(ctx, **provided(one="http://127.0.0.1:9"), website__queue_limit="2")
+    given_sources(ctx.store, *(a_website(f"w{n}", config=own()) for n in range(5)))
     poll(narrow, web)
 
-    assert statuses(shop.store) == {"not-started": 2}
-    refused = [row for row in rows(shop.store, tasks) if row.error_code == "queue_full"]
+    assert statuses(ctx.store) == {"not-started": 2}
+    refused = [row for row in rows(ctx.store, tasks) if row.error_code == "queue_full"]
     assert len(refused) == 3
     assert {(row.status, row.attempts) for row in refused} == {("PENDING", 0)}
-    assert refused[0].error == "queue_full: 2 analyses wait in website-analysis already"
-    assert source_row(shop.store, refused[0].source_id).failure_count == 0
+    assert refused[0].error == "queue_full: 2 analyses are waiting in website-analysis"
+    assert source_row(ctx.store, refused[0].source_id).failure_count == 0
 
     for _ in range(2):
-        work(shop, web.port)
+        work(ctx, web.port)
         clock.advance(minutes=2)
         poll(narrow, web)
-    work(shop, web.port)
-    assert statuses(shop.store) == {"completed": 5}
+    work(ctx, web.port)
+    assert statuses(ctx.store) == {"completed": 5}
 
 
 def test_a_phase_waits_while_the_queue_after_it_is_full(
-    shop: RunContext, web: FakeWeb, clock: GoingClock
+    ctx: RunContext, web: FakeWeb, clock: GoingClock
 ) -> None:
-    nobody = changed(shop, website__providers="", website__queue_limit="2")
-    given_sources(shop.store, *(a_website(f"w{n}", config=own()) for n in range(2)))
+    nobody = changed(ctx, website__providers="", website__queue_limit="2")
+    given_sources(ctx.store, *(a_website(f"w{n}", config=own()) for n in range(2)))
     poll(nobody, web)
     work(nobody, web.port)
-    given_sources(shop.store, *(a_website(f"x{n}", config=own()) for n in range(2)))
+    given_sources(ctx.store, *(a_website(f"x{n}", config=own()) for n in range(2)))
     poll(nobody, web)
     work(nobody, web.port)
 
-    assert statuses(shop.store) == {"model-analysis": 2, "prompt-forming": 2}
-    waiting = phase_tasks(shop.store, "website_prompts")[2:]
+    assert statuses(ctx.store) == {"model-analysis": 2, "prompt-forming": 2}
+    waiting = phase_tasks(ctx.store, "website_prompts")[2:]
     assert {(row.status, row.attempts) for row in waiting} == {("PENDING", 0)}
 
 
 def test_the_higher_priority_goes_first_and_within_it_the_older(
-    shop: RunContext, web: FakeWeb, provider: ScriptedModel, clock: GoingClock
+    ctx: RunContext, web: FakeWeb, provider: ScriptedModel, clock: GoingClock
 ) -> None:
-    one_by_one = changed(shop, **provided(one=provider.base_url), website__slots="1")
+    one_by_one = changed(ctx, **provided(one=provider.base_url), website__slots="1")
     for name in ("first", "second"):
-        given_sources(shop.store, a_website(name, config={"prompts": [f"Is it {name}?"]}))
+        given_sources(ctx.store, a_website(name, config={"prompts": [f"Is it {name}?"]}))
         poll(one_by_one, web)
         clock.advance(seconds=1)
-    given_sources(shop.store, a_website("manual", config=own("Is it manual?")))
+    given_sources(ctx.store, a_website("manual", config=own("Is it manual?")))
     poll(one_by_one, web)
     work(one_by_one, web.port)
 
-    asked = [one.told for one in provider.asked]
+    asked = [one.text for one in provider.requests]
     assert asked == ["Is it manual?", "Is it first?", "Is it second?"]
 
 
-def test_so_many_are_at_work_at_once_and_no_more(shop: RunContext, web: FakeWeb) -> None:
+def test_so_many_are_at_work_at_once_and_no_more(ctx: RunContext, web: FakeWeb) -> None:
     crowd = Crowd(0.1)
     with ScriptedModel(crowd) as model:
-        given_sources(shop.store, *(a_website(f"w{n}", config=own()) for n in range(6)))
-        limited = changed(shop, **provided(one=model.base_url), website__slots="2")
+        given_sources(ctx.store, *(a_website(f"w{n}", config=own()) for n in range(6)))
+        limited = changed(ctx, **provided(one=model.base_url), website__slots="2")
         poll(limited, web)
         work(limited, web.port)
 
@@ -178,16 +178,16 @@ def test_so_many_are_at_work_at_once_and_no_more(shop: RunContext, web: FakeWeb)
 
 
 def test_a_cycle_claims_at_most_three_of_a_phase_and_only_into_free_slots(
-    shop: RunContext, web: FakeWeb
+    ctx: RunContext, web: FakeWeb
 ) -> None:
-    given_sources(shop.store, *(a_website(f"w{n}", config=own()) for n in range(8)))
-    poll(shop, web)
-    work(shop, web.port)
+    given_sources(ctx.store, *(a_website(f"w{n}", config=own()) for n in range(8)))
+    poll(ctx, web)
+    work(ctx, web.port)
 
     # What one cycle claims begins at one moment.
     cycles = Counter(
         (queue, times["began"])
-        for row in rows(shop.store, website_analyses)
+        for row in rows(ctx.store, website_analyses)
         for queue, times in row.phase_times.items()
     )
     first = [count for (queue, _), count in sorted(cycles.items()) if queue == "website-analysis"]
@@ -195,23 +195,23 @@ def test_a_cycle_claims_at_most_three_of_a_phase_and_only_into_free_slots(
     assert max(cycles.values()) == 3
 
 
-def given_work_in_each_phase(shop: RunContext, web: FakeWeb, count: int) -> None:
+def given_work_in_each_phase(ctx: RunContext, web: FakeWeb, count: int) -> None:
     """So many analyses wait in each phase."""
-    nobody = changed(shop, website__providers="", website__queue_limit=str(count))
+    nobody = changed(ctx, website__providers="", website__queue_limit=str(count))
     for name in ("last", "middle", "first"):
-        given_sources(shop.store, *(a_website(f"{name}{n}", config=own()) for n in range(count)))
+        given_sources(ctx.store, *(a_website(f"{name}{n}", config=own()) for n in range(count)))
         poll(nobody, web)
         if name != "first":
             work(nobody, web.port)
     waiting = {"model-analysis": count, "prompt-forming": count, "not-started": count}
-    assert statuses(shop.store) == waiting
+    assert statuses(ctx.store) == waiting
 
 
 def test_a_cycle_claims_three_of_each_phase_and_not_three_in_all(
-    shop: RunContext, web: FakeWeb, provider: ScriptedModel
+    ctx: RunContext, web: FakeWeb, provider: ScriptedModel
 ) -> None:
-    given_work_in_each_phase(shop, web, 4)
-    work(shop, web.port)
+    given_work_in_each_phase(ctx, web, 4)
+    work(ctx, web.port)
 
     # Of each the phase in which it waited; what one cycle claims begins at one moment.
     began = Counter(
@@ -221,33 +221,33 @@ def test_a_cycle_claims_three_of_each_phase_and_not_three_in_all(
             ("middle", "prompt-forming"),
             ("last", "model-analysis"),
         )
-        for row in rows(shop.store, website_analyses)
+        for row in rows(ctx.store, website_analyses)
         if row.source_id.startswith(f"website:{name}")
     )
     first = min(moment for moment, _ in began)
     assert [began[first, phase.queue] for phase in PHASES] == [3, 3, 3]
 
 
-def test_each_phase_has_slots_of_its_own(shop: RunContext, web: FakeWeb) -> None:
-    def answer(_: Asked) -> Said:
+def test_each_phase_has_slots_of_its_own(ctx: RunContext, web: FakeWeb) -> None:
+    def answer(_: ModelRequest) -> Said:
         """While the only slot of the last phase is taken, the phases before go on."""
-        wait_until(lambda: set(statuses(shop.store)) <= {"model-analysis", "completed"})
+        wait_until(lambda: set(statuses(ctx.store)) <= {"model-analysis", "completed"})
         return Say(text="Acme.")
 
     with ScriptedModel(answer) as model:
-        given_sources(shop.store, *(a_website(f"w{n}", config=own()) for n in range(4)))
+        given_sources(ctx.store, *(a_website(f"w{n}", config=own()) for n in range(4)))
         changes = provided(one=model.base_url) | {"website__answer_seconds": "20"}
-        one_each = changed(shop, **changes, website__slots="1")
+        one_each = changed(ctx, **changes, website__slots="1")
         poll(one_each, web)
         counts = work(one_each, web.port)
 
     assert counts["website_analysis_done"] == 4
-    assert {task.attempts for task in phase_tasks(shop.store)} == {1}
+    assert {task.attempts for task in phase_tasks(ctx.store)} == {1}
 
 
 @pytest.mark.parametrize("database", ["sqlite"])  # PostgreSQL's statements are prepared
-def test_a_cycle_claims_in_the_order_of_phases(shop: RunContext, web: FakeWeb) -> None:
-    given_work_in_each_phase(shop, web, 2)
+def test_a_cycle_claims_in_the_order_of_phases(ctx: RunContext, web: FakeWeb) -> None:
+    given_work_in_each_phase(ctx, web, 2)
     kinds = [phase.kind for phase in PHASES]
     claimed: list[str] = []
 
@@ -258,7 +258,7 @@ def test_a_cycle_claims_in_the_order_of_phases(shop: RunContext, web: FakeWeb) -
             values = given.values() if isinstance(given, dict) else given
             claimed.extend(value for value in values if value in kinds)
 
-    event.listen(shop.store.engine, "before_cursor_execute", note)
-    work(shop, web.port)
+    event.listen(ctx.store.engine, "before_cursor_execute", note)
+    work(ctx, web.port)
 
     assert claimed[:3] == kinds

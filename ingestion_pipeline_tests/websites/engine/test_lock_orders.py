@@ -31,10 +31,10 @@ def test_a_letter_that_is_replayed_waits_for_its_task_without_holding_the_analys
         id_ = connection.execute(made).scalar_one()
         new = NewTask(kind=FIRST.kind, dedupe_key="1", not_before=now)
         [task_id] = insert_tasks(connection, [new], now=now)
-    letter = {"task_id": task_id, "task_kind": FIRST.kind, "payload": {"analysis": id_}}
+    dead_letter = {"task_id": task_id, "task_kind": FIRST.kind, "payload": {"analysis": id_}}
 
     def replay(connection: Connection) -> None:
-        assert requeue_phase(connection, cast("Any", letter), now) == "queued"
+        assert requeue_phase(connection, cast("Any", dead_letter), now) == "queued"
 
     held = select(tasks.c.id).where(tasks.c.id == task_id)
     among = select(website_analyses.c.id)

@@ -106,15 +106,15 @@ def test_old_answers_and_analyses_go_and_the_last_of_each_website_and_its_histor
 
 
 def test_what_a_dead_letter_may_revive_is_kept(aged: Store) -> None:
-    letter: dict[str, Any] = {
+    dead_letter: dict[str, Any] = {
         "task_id": 1,
         "task_kind": "website_analysis",
         "source_id": "website:acme",
     }
-    letter |= {"payload": {}, "tracking_id": "t", "attempts": 3, "failed_at": OLD}
+    dead_letter |= {"payload": {}, "tracking_id": "t", "attempts": 3, "failed_at": OLD}
     why = {"error_class": "transient", "error_code": "down", "error": "down"}
     with aged.begin() as connection:
-        connection.execute(insert(dead_letters).values(**letter, **why))
+        connection.execute(insert(dead_letters).values(**dead_letter, **why))
 
     assert swept(aged) == (2, 1)
     assert kept(aged) == ({2, 3, 4, 5, 6}, {2, 3, 4, 5})

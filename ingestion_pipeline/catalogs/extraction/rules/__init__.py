@@ -1,1 +1,1 @@
-"""Rules that find records: layout, labels, tables, embedded data, API answers."""
+"""Extraction rules for layouts, labels, tables, embedded data and API answers."""

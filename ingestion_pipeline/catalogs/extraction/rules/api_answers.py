@@ -1,4 +1,4 @@
-"""Courses of an API or an XML file that no shape knows, by the names of their parts."""
+"""Extract courses from JSON and XML documents, by known API shapes or by key names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import cast
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from ingestion_pipeline.catalogs.extraction.record import RecordField
+from ingestion_pipeline.catalogs.extraction.record import CandidateRecord
 from ingestion_pipeline.catalogs.extraction.rules.course_code import CODE, is_subject, is_title
 from ingestion_pipeline.catalogs.extraction.rules.course_parts import (
     read_parts,
@@ -26,9 +26,9 @@ from ingestion_pipeline.reading.structured.sitemaps import XmlElement, read_xml
 from ingestion_pipeline.reading.text.decoding import without_references
 from ingestion_pipeline.tasks.errors import Permanent, Transient
 
-MAX_SUBJECT_CHARACTERS = 12  # beyond that it is a department's name
+MAX_SUBJECT_CHARACTERS = 12  # a longer text is a department's name
 
-# Goods have a code, a name and a description, too.
+# Required in some key: products have a code, a name and a description, too.
 _OF_COURSES = re.compile(r"course|credit|unit|subject|subj|prereq|ects|module|catalog")
 _SIGNS = re.compile(r"[^a-z0-9]+")
 _NUMBER = re.compile(r"[A-Z]{0,2}[0-9]{1,5}[A-Z]{0,3}", re.IGNORECASE)
@@ -36,7 +36,7 @@ _SUBJECT = re.compile(r"[A-Z][A-Z&/ .-]*", re.IGNORECASE)
 
 
 class ItemNames(BaseModel):
-    """The names of each part, in the order in which they are tried."""
+    """The key names of each part of a course, in the order in which they are tried."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -53,15 +53,15 @@ class ItemNames(BaseModel):
 
 @lru_cache(maxsize=1)
 def item_names() -> ItemNames:
-    """The names that are known."""
+    """Return the known key names."""
     file = resources.files("ingestion_pipeline.catalogs.extraction") / "layouts" / "api_names.yaml"
     return ItemNames.model_validate(yaml.safe_load(file.read_text()))
 
 
 def named_items(items: Iterable[Item]) -> list[Item]:
-    """The items that are courses by their parts' names, each with our names for those parts.
+    """Return the items that are courses by their key names, with our names for the keys.
 
-    A course has a code and a title, and says what it is about or what it counts.
+    A course has a code and a title, and a description or credits.
     """
     return [named for item in items if (named := _named(item)) is not None]
 
@@ -84,14 +84,15 @@ def _named(item: Item) -> Item | None:
 
 
 def _named_code(values: Item, names: ItemNames) -> str | None:
-    """A whole code, or a subject and a number."""
+    """Return a whole code, or a subject and a number."""
     for name in names.code:
         text = values.get(name)
         whole = " ".join(text.split()) if isinstance(text, str) else ""
         if CODE.fullmatch(whole) and is_subject(whole):
             return whole
-    subject = next((one for name in names.subject if (one := _subject(values.get(name)))), None)
-    number = next((one for name in names.number if (one := _named_number(values.get(name)))), None)
+    subjects = (_subject(values.get(name)) for name in names.subject)
+    numbers = (_named_number(values.get(name)) for name in names.number)
+    subject, number = next(filter(None, subjects), None), next(filter(None, numbers), None)
     return f"{subject} {number}" if subject and number else None
 
 
@@ -113,7 +114,7 @@ def _first(values: Item, names: tuple[str, ...]) -> object:
 
 
 def xml_items(root: XmlElement) -> list[Item]:
-    """Every element that has others in it, as an object of their texts and of its attributes."""
+    """Return every element with children as an object of their texts and of its attributes."""
     waiting, items = [root], list[Item]()
     while waiting:
         element = waiting.pop()
@@ -134,7 +135,7 @@ _XML = re.compile(r"\ufeff?\s*<\?xml[^>]*>\s*(?:<!--.*?-->\s*)*<(?!html|rss|feed
 
 
 class ApiShape(BaseModel):
-    """The keys that tell an API's items, and where in an item the parts of a course are."""
+    """The keys that identify an API's items, and the paths to the parts of a course."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -167,49 +168,49 @@ _NAMED = ApiShape(
 
 @lru_cache(maxsize=1)
 def api_shapes() -> tuple[ApiShape, ...]:
-    """The shapes that are known, in the order in which they are tried."""
+    """Return the known shapes, in the order in which they are tried."""
     file = resources.files("ingestion_pipeline.catalogs.extraction") / "layouts" / "apis.yaml"
     return TypeAdapter(tuple[ApiShape, ...]).validate_python(yaml.safe_load(file.read_text()))
 
 
-def courses_by_api(document: object) -> tuple[str, list[RecordField]]:
-    """The courses of the answer and the name of its shape; items of no known shape are none.
+def courses_by_api(document: object) -> tuple[str, list[CandidateRecord]]:
+    """Return the name of the document's shape and its courses; items of no known shape are skipped.
 
-    Where no shape finds a description, the names of the items' parts may tell more.
+    Where no shape finds a description, the key names are tried as well.
     """
     items = list(_items(document))
-    shaped = next(_by_shapes(items), ("", list[RecordField]()))
-    if any(one.fields.get("course_description") for one in shaped[1]):
+    shaped = next(_by_shapes(items), ("", list[CandidateRecord]()))
+    if any(course.fields.get("course_description") for course in shaped[1]):
         return shaped
     named = _by_names(named_items(items))
-    says_more = any(one.fields.get("course_description") for one in named)
+    says_more = any(course.fields.get("course_description") for course in named)
     return ("names", named) if says_more or (named and not shaped[1]) else shaped
 
 
-def courses_by_xml(body: str) -> list[RecordField]:
-    """The courses of an XML document that is no page, by the names of their parts."""
+def courses_by_xml(body: str) -> list[CandidateRecord]:
+    """Return the courses of an XML document that is no web page, by key names."""
     if not _XML.match(body):
         return []
     try:
         root = read_xml(body.encode())
-    except (Permanent, Transient):  # a page that only begins like one
+    except (Permanent, Transient):  # HTML that only begins like XML
         return []
     return _by_names(named_items(xml_items(root)))
 
 
-def _by_shapes(items: Sequence[Item]) -> Iterator[tuple[str, list[RecordField]]]:
+def _by_shapes(items: Sequence[Item]) -> Iterator[tuple[str, list[CandidateRecord]]]:
     for shape in api_shapes():
         fitting = [item for item in items if all(mark in item for mark in shape.marks)]
-        if found := [one for item in fitting if (one := _course(item, shape))]:
-            yield shape.name, found
+        if courses := [course for item in fitting if (course := _course(item, shape))]:
+            yield shape.name, courses
 
 
-def _by_names(items: Sequence[Item]) -> list[RecordField]:
-    return [one for item in items if (one := _course(item, _NAMED))]
+def _by_names(items: Sequence[Item]) -> list[CandidateRecord]:
+    return [course for item in items if (course := _course(item, _NAMED))]
 
 
 def _items(document: object) -> Iterator[Item]:
-    """Every object of the document, outer ones first."""
+    """Yield every object of the document, outer ones first."""
     waiting: list[tuple[object, int]] = [(document, 0)]
     count = 0
     while waiting and count < MAX_ITEMS:
@@ -223,16 +224,16 @@ def _items(document: object) -> Iterator[Item]:
         elif isinstance(value, list):
             inside = cast("list[object]", value)
         if depth < MAX_DEPTH:
-            waiting.extend((one, depth + 1) for one in reversed(inside))
+            waiting.extend((child, depth + 1) for child in reversed(inside))
 
 
-def _course(item: Item, shape: ApiShape) -> RecordField | None:
+def _course(item: Item, shape: ApiShape) -> CandidateRecord | None:
     code, title = _code(item, shape), _text(item, shape.title)
     if not code or not title or len(title) > MAX_NAME_CHARACTERS:
         return None
     parts = read_parts((_text(item, shape.description) or "").split("\n"))
     stated = _credits(item, shape) or parts.credits
-    return RecordField(
+    return CandidateRecord(
         fields={
             "course_id": code,
             "course_name": " ".join(title.split()),
@@ -275,7 +276,7 @@ def _number(item: Item, paths: tuple[str, ...]) -> Decimal | None:
 
 
 def _text(item: Item, paths: tuple[str, ...]) -> str | None:
-    """The text of the first path that has any, without the markup that APIs leave in it."""
+    """Return the text of the first path that has any, without the markup that APIs leave in it."""
     for path in paths:
         value = JsonPath.of(path).follow(item)
         if isinstance(value, int) and not isinstance(value, bool):

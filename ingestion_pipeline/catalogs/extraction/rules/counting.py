@@ -1,4 +1,4 @@
-"""How many records a page says it has, and whether as many were found."""
+"""Read how many records a page announces, and locate the evidence of each record."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
-from ingestion_pipeline.catalogs.extraction.record import Prover, RecordField
+from ingestion_pipeline.catalogs.extraction.record import CandidateRecord, Prover
 from ingestion_pipeline.reading.evidence.grounding import (
     ABSENT,
     BY_SOURCE,
@@ -25,32 +25,32 @@ TOLERANCE = 0.1
 MOST_ANNOUNCED = 100_000
 _NUMBER = r"([0-9]{1,3}(?:[,.][0-9]{3})+|[0-9]{1,6})"
 # "Showing 1-20 of 42 courses": on this page there are 20.
-_SHOWN = re.compile(
+_SHOWN_RANGE = re.compile(
     r"\b(?:showing|displaying|results?|records?)\s+([0-9]{1,6})\s*(?:-|\u2013|\u2014|to)\s*([0-9]{1,6})"
     r"(?:\s+(?:of|from)\b|\s|$)",
     re.IGNORECASE,
 )
-_MAY_SHOW = QuickCheck(r"(?:showing|displaying|results?|records?)[^a-z0-9]+[0-9]")
+_MAY_SHOW_RANGE = QuickCheck(r"(?:showing|displaying|results?|records?)[^a-z0-9]+[0-9]")
 
 
-def is_count(found: int, expected: int) -> bool:
-    """Whether so many are as many as expected: exactly if they are few, else nearly."""
+def is_expected_count(count: int, expected: int) -> bool:
+    """Return whether the count is as expected: exactly if they are few, else nearly."""
     if expected <= EXACT_UP_TO:
-        return found == expected
-    return abs(found - expected) <= expected * TOLERANCE
+        return count == expected
+    return abs(count - expected) <= expected * TOLERANCE
 
 
 def announced_count(
     kind: EntityType, text: str, html: str | None = None, url: str | None = None
 ) -> int | None:
-    """How many records the page says that it holds; None if it does not, or tells several numbers.
+    """Return how many records the page says it has; None if it does not, or is ambiguous.
 
-    Where the page links to more of the list, the number is that of the whole list.
+    None as well where the page links to more of the list: the number is that of the whole list.
     """
-    if _MAY_SHOW.sees(text):
-        shown = {(int(one[1]), int(one[2])) for one in _SHOWN.finditer(text)}
-        if len(shown) == 1:
-            first, last = shown.pop()
+    if _MAY_SHOW_RANGE.sees(text):
+        ranges = {(int(match[1]), int(match[2])) for match in _SHOWN_RANGE.finditer(text)}
+        if len(ranges) == 1:
+            first, last = ranges.pop()
             return last - first + 1 if 0 < first <= last else None
     number = _stated_count(kind.announced_as, text)
     if number is None or (html is not None and any(following_pages(parse_html(html), url))):
@@ -59,19 +59,19 @@ def announced_count(
 
 
 def _stated_count(words: tuple[str, ...], text: str) -> int | None:
-    """The one number that stands before one of the words; None if there are several."""
+    """Return the one number before one of the words; None if there are several."""
     if not words:
         return None
-    may_say, said = _saying(words)
-    if not may_say.sees(text):
+    quick_check, pattern = _count_patterns(words)
+    if not quick_check.sees(text):
         return None
-    numbers = {int(re.sub(r"[,.]", "", one[1])) for one in said.finditer(text)}
+    numbers = {int(re.sub(r"[,.]", "", match[1])) for match in pattern.finditer(text)}
     number = numbers.pop() if len(numbers) == 1 else None
     return number if number and number <= MOST_ANNOUNCED else None
 
 
 @cache
-def _saying(words: tuple[str, ...]) -> tuple[QuickCheck, re.Pattern[str]]:
+def _count_patterns(words: tuple[str, ...]) -> tuple[QuickCheck, re.Pattern[str]]:
     either = "|".join(re.escape(folded(word)) for word in words)
     any_word = "|".join(re.escape(word) for word in words)
     return QuickCheck(rf"[0-9][^a-z0-9]+(?:{either})"), re.compile(
@@ -81,12 +81,12 @@ def _saying(words: tuple[str, ...]) -> tuple[QuickCheck, re.Pattern[str]]:
     )
 
 
-LEAST_SHOWN_WORDS = 60  # a page with fewer is a frame whose content comes by script
-NEAR_CHARACTERS = 200  # between a course's code and its title; credits may stand there
+MIN_SHOWN_WORDS = 60  # a page with fewer is a shell whose content a script loads
+NEAR_CHARACTERS = 200  # between a course's code and its title; credits may be there
 
 
 class PlacedEvidence:
-    """A page's text, asked first where the record stands."""
+    """Evidence of a page's text, searched first where the record is."""
 
     def __init__(self, page: Evidence, text: str, start: int, end: int) -> None:
         self._page = page
@@ -94,16 +94,16 @@ class PlacedEvidence:
         self._start = start
 
     def ground(self, value: Value) -> Grounding:
-        """What proves the value, near the record if anything does."""
+        """Return the evidence of the value, near the record if there is any."""
         near = self._near.ground(value)
         return _shifted(near, self._start) if near.is_proof else self._page.ground(value)
 
 
 class SectionEvidence:
-    """A part of a page that a model read, asked for what it says of one record.
+    """Evidence of a part of a page that a model read, for one record.
 
-    A number is proved by the record's own section alone: another record has the same ones. Spans
-    are those of the whole page.
+    A number is proved by the record's own section alone: another record may have the same one.
+    Spans are those of the whole page.
     """
 
     def __init__(self, text: str, span: tuple[int, int], part: tuple[int, int]) -> None:
@@ -111,7 +111,7 @@ class SectionEvidence:
         self._starts = span[0], part[0]
 
     def ground(self, value: Value) -> Grounding:
-        """What proves the value in the section, or words anywhere in the part."""
+        """Return the evidence of the value in the section; for text, anywhere in the part."""
         near = self._own.ground(value)
         if near.is_proof or not isinstance(value, str):
             return _shifted(near, self._starts[0])
@@ -119,37 +119,43 @@ class SectionEvidence:
 
 
 class EmbeddedEvidence:
-    """What a page shows, asked for what it says to machines.
+    """Evidence of a page's visible text for its embedded data.
 
-    A record that the page shows by name is believed on its source's word; one that nobody sees is
-    not, unless the page shows nothing at all and is drawn by scripts.
+    A record whose name the page shows is trusted; an invisible one is not, unless the page shows
+    nothing at all and is rendered by scripts.
     """
 
-    def __init__(self, page: Evidence, *, is_believed: bool) -> None:
+    def __init__(self, page: Evidence, *, is_trusted: bool) -> None:
         self._page = page
-        self._otherwise = BY_SOURCE if is_believed else ABSENT
+        self._otherwise = BY_SOURCE if is_trusted else ABSENT
 
     def ground(self, value: Value) -> Grounding:
-        """What proves the value on the page, else the word of the source."""
-        shown = self._page.ground(value)
-        return shown if shown.is_proof else self._otherwise
+        """Return the evidence of the value on the page, else whether the source is trusted."""
+        grounding = self._page.ground(value)
+        return grounding if grounding.is_proof else self._otherwise
 
 
-def embedded(kind: EntityType, found: Sequence[RecordField], text: str) -> list[Prover]:
-    """The evidence for records that the page states for machines."""
+def embedded_evidence(
+    kind: EntityType, candidates: Sequence[CandidateRecord], text: str
+) -> list[Prover]:
+    """Return the evidence of each record of embedded data."""
     page = Evidence(text)
-    is_shell = len(text.split()) < LEAST_SHOWN_WORDS
+    is_shell = len(text.split()) < MIN_SHOWN_WORDS
     name = kind.name_field
     return [
-        EmbeddedEvidence(page, is_believed=is_shell or page.ground(one.fields.get(name)).is_proof)
-        for one in found
+        EmbeddedEvidence(
+            page, is_trusted=is_shell or page.ground(candidate.fields.get(name)).is_proof
+        )
+        for candidate in candidates
     ]
 
 
-def placed(kind: EntityType, found: Sequence[RecordField], text: str) -> list[Prover]:
-    """The evidence for each record, in page order: from its first line to the next one's."""
+def placed_evidence(
+    kind: EntityType, candidates: Sequence[CandidateRecord], text: str
+) -> list[Prover]:
+    """Return the evidence of each record, in page order: from its first line to the next one's."""
     page = Evidence(text)
-    starts = _starts(kind, found, text)
+    starts = _starts(kind, candidates, text)
     evidence: list[Prover] = []
     for place, start in enumerate(starts):
         if start is None:
@@ -160,42 +166,42 @@ def placed(kind: EntityType, found: Sequence[RecordField], text: str) -> list[Pr
     return evidence
 
 
-def sections(
-    kind: EntityType, found: Sequence[RecordField], text: str, part: tuple[int, int]
+def record_sections(
+    kind: EntityType, candidates: Sequence[CandidateRecord], text: str, part: tuple[int, int]
 ) -> list[tuple[int, int]]:
-    """Where in a part of the text each record stands: up to the next, or the whole part."""
-    starts = _starts(kind, found, text[slice(*part)])
+    """Return each record's span in a part of the text: up to the next, or the whole part."""
+    starts = _starts(kind, candidates, text[slice(*part)])
     spans: list[tuple[int, int]] = []
     for place, start in enumerate(starts):
         if start is None:
             spans.append(part)
             continue
-        later = (one for one in starts[place + 1 :] if one is not None)
+        later = (other for other in starts[place + 1 :] if other is not None)
         end = next(later, part[1] - part[0])
         spans.append((part[0] + start, part[0] + end))
     return spans
 
 
-def _shifted(found: Grounding, start: int) -> Grounding:
-    if found.start is None or found.end is None:
-        return found
-    return replace(found, start=found.start + start, end=found.end + start)
+def _shifted(grounding: Grounding, start: int) -> Grounding:
+    if grounding.start is None or grounding.end is None:
+        return grounding
+    return replace(grounding, start=grounding.start + start, end=grounding.end + start)
 
 
-def _starts(kind: EntityType, found: Sequence[RecordField], text: str) -> list[int | None]:
+def _starts(kind: EntityType, candidates: Sequence[CandidateRecord], text: str) -> list[int | None]:
     starts: list[int | None] = []
     after = 0
-    for one in found:
-        start = _first_line(kind, one, text, after)
+    for candidate in candidates:
+        start = _first_line(kind, candidate, text, after)
         starts.append(start)
         after = after if start is None else start + 1
     return starts
 
 
-def _first_line(kind: EntityType, found: RecordField, text: str, after: int) -> int | None:
-    """Where the record begins: at its code with its name close by, whichever comes first."""
-    name = str(found.fields.get(kind.name_field))
-    code = str(found.fields.get(kind.key_fields[0]) or name)
+def _first_line(kind: EntityType, candidate: CandidateRecord, text: str, after: int) -> int | None:
+    """Return where the record begins: at its code or its name, if both are close together."""
+    name = str(candidate.fields.get(kind.name_field))
+    code = str(candidate.fields.get(kind.key_fields[0]) or name)
     start = text.find(code, after)
     while start >= 0:
         if name in text[start : start + len(code) + NEAR_CHARACTERS + len(name)]:

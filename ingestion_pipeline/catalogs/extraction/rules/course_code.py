@@ -1,4 +1,4 @@
-"""Course codes and the line that a course begins with: CS 101 Introduction to Computing (3)."""
+"""Parse course codes and the first line of a course: CS 101 Introduction to Computing (3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ingestion_pipeline.catalogs.extraction.rules.vocabulary import names_subjec
 
 MAX_TITLE_CHARACTERS = 200
 MAX_TITLE_WORDS = 25
-LEAST_REST_WORDS = 4  # fewer say when a course is given, not what it is about
+MIN_REST_WORDS = 4  # fewer words say when a course is offered, not what it is about
 
 # COMP SCI 400, CIS*1500, MATH& 151, BUS-A 100, EN.601.226, I&C SCI 31, A&EP 110
 _SUBJECT = r"(?<![A-Z])[A-Z][A-Z&_]{0,9}(?:[ /-](?:[A-Z&]{1,9})){0,3}"
@@ -40,7 +40,7 @@ _CODE_LAST = re.compile(
     rf"(?P<title>.{{3,150}}?)(?: ?[(\[] ?(?P<code>{_ONE}) ?[)\]]"
     rf"|(?: [-\u2013\u2014|/]|:|,) (?P<bare>{_ONE}))"
 )
-# Modern Languages 210: only with a sign after it, or with credits, is it more than a phrase.
+# Modern Languages 210: a code only with punctuation after it, or with credits; else a phrase.
 _WORDED_CODE = re.compile(
     r"[A-Z][a-z]{1,14}(?: (?:[A-Z][a-z]{1,14}|and|of|&)){0,3}"
     r" [0-9]{2,4}[A-Za-z]?(?:/[A-Z])?(?![\w%])"
@@ -64,7 +64,7 @@ _KIND_OF_TITLE = re.compile(  # Postgraduate Course: Stories of Place (LLLG07031
 _BETWEEN = re.compile(r"^[\s.:|,;*†‡·•\u2013\u2014-]+")
 _HOURS = re.compile(
     r"(?:(?<!\s)\s++)?+\([0-9]{1,2}(?:[-:,][0-9]{1,2}){1,3}\)$"
-)  # of lectures and laboratory
+)  # lecture and laboratory hours
 _AT_END = re.compile(r"(?<![\s,:;|*†‡·•\u2013\u2014-])[\s,:;|*†‡·•\u2013\u2014-]++$")
 _STOP = re.compile(r"(?<![A-Z]\.[A-Z])(?<!\.\.)\.$")
 _LONE_STOP = re.compile(r"^[^.]*[a-z]{4}\.$")  # of a whole word; Intro to Comp. Sci. has its own
@@ -74,8 +74,8 @@ _TITLE_START = re.compile(
 )
 _TERM = re.compile(r"(?:SP|FL|FA|SU|WI|AU|WN|SS|WS) ?20[0-9]{2}")  # FL2020
 _COUNT = re.compile(r"[0-9]{1,2}\.(?:0{2,4}|250?|50{1,2}|750?)")
-_LETTER = re.compile(r"[^\W\d_]")
-# What goes on like a sentence about a course is no title.
+_ALPHABETIC = re.compile(r"[^\W\d_]")
+# A text that continues like a sentence about a course is no title.
 _SENTENCE = re.compile(
     r"(?:is|are|was|were|will|may|must|should|can|has|have|or|and|with|in|to|at|as|from|for|by|if|on"
     r"|only|does|minimum|grade|concurrently|through|required|course|courses)\b"
@@ -84,7 +84,7 @@ _SENTENCE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heading:
-    """The line a course begins with; `title` is empty where it stands elsewhere."""
+    """The first line of a course; `title` is empty where another line has it."""
 
     code: str
     title: str
@@ -92,7 +92,7 @@ class Heading:
 
 
 def read_heading(line: str) -> Heading | None:
-    """What a line says that begins with a course code; None if it says something else."""
+    """Parse a line that begins with a course code; None if it is something else."""
     line = _KIND.sub("", _MARKS.sub("", " ".join(line.split())))
     code = CODE.match(line)
     is_worded = code is None
@@ -112,63 +112,63 @@ def read_heading(line: str) -> Heading | None:
     return Heading(code=clean_code(code[0]), title=title, credits=stated)
 
 
-def turned_heading(line: str) -> str | None:
-    """A heading that ends with its code, Botany (BIO 101) or Botany - BIO 101, turned round."""
-    found = _CODE_LAST.fullmatch(" ".join(line.split()))
-    if found is None or not is_title(found["title"]) or read_heading(line):
+def reversed_heading(line: str) -> str | None:
+    """Return a heading that ends with its code turned round: Botany (BIO 101), Botany - BIO 101."""
+    match = _CODE_LAST.fullmatch(" ".join(line.split()))
+    if match is None or not is_title(match["title"]) or read_heading(line):
         return None
-    if part_named(found["title"]):  # Prerequisite: BIO 101
+    if part_named(match["title"]):  # Prerequisite: BIO 101
         return None
-    title = _KIND_OF_TITLE.sub("", found["title"])
-    turned = f"{found['code'] or found['bare']} {title}"
+    title = _KIND_OF_TITLE.sub("", match["title"])
+    turned = f"{match['code'] or match['bare']} {title}"
     return turned if read_heading(turned) else None
 
 
 def split_heading(line: str) -> tuple[str, str] | None:
-    """Code, title and credits, and the text after them, of a line that holds them all."""
+    """Split a line into code, title and credits, and the text after them; None if it lacks one."""
     if not CODE.match(line):
         return None
     for end in credit_ends(line[:MAX_TITLE_CHARACTERS]):
         heading, rest = read_heading(line[:end]), line[end:].lstrip(" .:;\u2013\u2014-")
-        if heading and heading.title and heading.credits and len(rest.split()) >= LEAST_REST_WORDS:
+        if heading and heading.title and heading.credits and len(rest.split()) >= MIN_REST_WORDS:
             return line[:end], rest
     return None
 
 
 def read_code(text: str, *, is_sure: bool = False) -> str | None:
-    """The code that an element made for codes holds, in capitals or not.
+    """Return the code in an element made for codes, in capitals or not.
 
-    Where that is sure, any sign with figures in it is one: 61411, 2026/K-17.
+    With `is_sure`, any token with three digits counts: 61411, 2026/K-17.
     """
     text = _MARKS.sub("", " ".join(text.split())).rstrip(" .:-\u2013\u2014|")
-    found = CODE.match(text) or _LOOSE_CODE.match(text)
-    if found and found.end() >= len(text) - 1:
-        return clean_code(found[0])
+    match = CODE.match(text) or _LOOSE_CODE.match(text)
+    if match and match.end() >= len(text) - 1:
+        return clean_code(match[0])
     return text if is_sure and _SIGN.fullmatch(text) else None
 
 
 def clean_code(code: str) -> str:
-    """The code as it is written, blanks reduced to one."""
+    """Return the code as it is written, with single blanks."""
     return " ".join(code.split()).rstrip(".:- ")
 
 
 def clean_title(text: str, *, has_stop: bool = True) -> str:
-    """The title without the signs that part it from code and credits, a full stop among them."""
+    """Return the title without separators from code and credits, and without a full stop."""
     text = _HOURS.sub("", _AT_END.sub("", _BETWEEN.sub("", text)).strip())
     return text[:-1].rstrip() if has_stop and _STOP.search(text) else text
 
 
 def is_title(text: str) -> bool:
-    """Whether the text can be a course's title; none at all can."""
+    """Return whether the text can be a course's title; an empty one can."""
     if not text:
         return True
     is_short = len(text) <= MAX_TITLE_CHARACTERS and len(text.split()) <= MAX_TITLE_WORDS
-    is_worded = is_short and bool(_LETTER.search(text))  # 001 numbers a section
+    is_worded = is_short and bool(_ALPHABETIC.search(text))  # 001 numbers a section
     return is_worded and bool(_TITLE_START.match(text)) and not _SENTENCE.match(text)
 
 
 def is_subject(code: str) -> bool:
-    """Whether what stands before the number may name a subject."""
+    """Return whether the letters before the number may name a subject."""
     if _TERM.fullmatch(code):
         return False
     words = re.match(r"[A-Z&]+(?:[ /-][A-Z&]+)*", code)

@@ -1,4 +1,4 @@
-"""The text under a course's first line, told apart: description, prerequisites, credits."""
+"""Split the text below a course's first line into description, prerequisites and credits."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ingestion_pipeline.catalogs.extraction.rules.vocabulary import CoursePart, 
 
 MAX_LABEL_CHARACTERS = 60
 MAX_CREDIT_LINE_CHARACTERS = 120  # a longer line that mentions credits is part of the description
-LEAST_PROSE_WORDS = 8
+MIN_PROSE_WORDS = 8
 MAX_UNNAMED_LABEL_WORDS = 6
 MAX_FACT_WORDS = 6
-UNNAMED = "\ue000"  # begins a line whose label no list of words knows; its value follows
+UNNAMED = "\ue000"  # marks a line with an unknown label; its value follows
 
 _LABELLED = re.compile(
     rf"([^:\uff1a.\n]{{1,{MAX_LABEL_CHARACTERS}}}?)\s*[:\uff1a]\s*(.*)", re.DOTALL
@@ -32,7 +32,7 @@ _NO_COLON = re.compile(
     r"(pre-?\s?(?:requisites?|reqs?)(?:\(s\))?)[.,;\u2013\u2014-]?\s+(?=\S)(.*)",
     re.IGNORECASE | re.DOTALL,
 )
-# In the middle of a paragraph a label has a colon, or is the one word that nobody misreads.
+# In the middle of a paragraph a label has a colon, or is the one unambiguous word.
 _INSIDE = re.compile(
     r"(?<=[.;!?)\]])\s+(?="
     r"(?:pre-?\s?(?:requisites?|reqs?\.?)(?:\(s\))?(?:\s*(?:/|and|or|&)\s*co-?requisites?(?:\(s\))?)?"
@@ -42,7 +42,7 @@ _INSIDE = re.compile(
     r"|(?:pre|co)-?requisites?(?:\(s\))?\.?\s+[A-Z0-9(])",
     re.IGNORECASE,
 )
-# Where a sentence ends and a label may begin; `part_named` decides.
+# The end of a sentence where a label may begin; `part_named` decides.
 _LABEL_INSIDE = re.compile(
     rf"(?<=[.;!?)\]])\s(?=([^\W\d_][^:.;!?]{{1,{MAX_LABEL_CHARACTERS - 1}}}):)"
 )
@@ -60,7 +60,7 @@ _OF_PREREQUISITES = re.compile(
     r"|or higher|credits? (?:of|in)|required|department)\b",
     re.IGNORECASE,
 )
-# Campus: North. A fact of the course beside its description, by whatever name.
+# Campus: North. A fact of the course beside its description, with any label.
 _FACT = re.compile(
     r"[^\W\d_][\w()/&'\u2019-]*(?: [\w()/&'\u2019-]+){0,3}(?: \[[^\]]{1,20}\])? ?: \S.*[^.!?\])]"
 )
@@ -77,45 +77,45 @@ _HOURS_LINE = re.compile(
 
 @dataclass(slots=True)
 class Parts:
-    """What the lines of a course say, gathered."""
+    """The parts of a course, collected line by line."""
 
     description: list[str] = field(default_factory=list[str])
     prerequisites: list[str] = field(default_factory=list[str])
     credits: Credits | None = None
     title: str | None = None
     code: str | None = None
-    before: list[str] = field(default_factory=list[str])  # what stood above the description's label
+    before: list[str] = field(default_factory=list[str])  # lines above the description's label
     _unnamed: list[list[str]] = field(default_factory=list[list[str]])
-    _early: int = 0  # lines of the description that stood above the credits
+    _early: int = 0  # lines of the description above the credits
     _label: CoursePart | None = None
-    _has_value: bool = False  # the label that is open
+    _has_value: bool = False  # whether the current label has its value
     _is_open: bool = True
-    _is_minimum: bool = False  # the credits that are known
+    _is_minimum: bool = False  # whether the credits so far are a minimum
 
     def text(self) -> str | None:
-        """The description as one paragraph."""
+        """Return the description as one paragraph."""
         return " ".join(self._described()).strip() or None
 
     def _described(self) -> list[str]:
         late = self.description[self._early :]
-        if self._early and any(map(is_prose, late)):  # above the credits stood a college's name
+        if self._early and any(map(is_prose, late)):  # above the credits was a college's name
             return late
         return self.description or self._prose_by_other_names() or self.before
 
     def _prose_by_other_names(self) -> list[str]:
-        """What is longest of all that unknown labels announce, if it is prose."""
+        """Return the prose under the unknown label with the longest line."""
         groups = [[line for line in group if is_prose(line)] for group in self._unnamed]
         lengths = [max(map(len, group), default=0) for group in groups]
         return groups[lengths.index(max(lengths))] if groups else []
 
     def required_before(self) -> str | None:
-        """The prerequisites; None if the course says that there are none."""
+        """Return the prerequisites; None if the course says that there are none."""
         stated = " ".join(self.prerequisites).strip(" ;,.-\u2013\u2014:")
         whole = " ".join(self.prerequisites).strip(" ;,-\u2013\u2014:")
         return None if not stated or _NOTHING.fullmatch(stated) else whole
 
     def read(self, line: str) -> None:
-        """Take in the next line."""
+        """Add the next line."""
         if not line or (is_noise(line) and not line.startswith(UNNAMED)):
             return
         part, rest = label_of(line)
@@ -134,7 +134,7 @@ class Parts:
             self._unlabelled(line)
 
     def _below(self, part: CoursePart, line: str) -> None:
-        """Take in a line under a label; prose under a fact that has its value is a description."""
+        """Add a line under a label; prose below a fact that has its value is a description."""
         is_fact = part in {CoursePart.OTHER, CoursePart.UNNAMED} and self._has_value
         is_described = is_fact and not self.description and is_prose(line)
         self._add(CoursePart.DESCRIPTION if is_described else part, line)
@@ -142,7 +142,7 @@ class Parts:
         self._has_value = self._has_value or (is_value and not is_prose(line))
 
     def _count(self, stated: Credits, line: str) -> None:
-        """Take in credits; a maximum in a line of its own belongs to the minimum before it."""
+        """Add credits; a maximum on its own line belongs to the minimum before it."""
         which = _LIMIT.fullmatch(line)
         if which and which["which"].lower() == "max" and self._is_minimum and self.credits:
             self.credits = limited(self.credits, stated)
@@ -150,7 +150,7 @@ class Parts:
         self._is_minimum = which is not None and which["which"].lower() == "min"
 
     def _begin(self, part: CoursePart, rest: str) -> None:
-        if part is CoursePart.DESCRIPTION:  # what stood before was something else
+        if part is CoursePart.DESCRIPTION:  # the lines before were something else
             self.before, self.description, self._early = self.description, [], 0
         elif part is CoursePart.UNNAMED:
             self._unnamed.append([])
@@ -211,16 +211,16 @@ class Parts:
 
 
 def read_parts(lines: Iterable[str]) -> Parts:
-    """What the lines under a course's first line say."""
+    """Return the parts in the lines below a course's first line."""
     parts = Parts()
     for line in lines:
-        for piece in _pieces(line):
-            parts.read(piece)
+        for segment in _segments(line):
+            parts.read(segment)
     return parts
 
 
 def stated_prerequisites(text: str | None) -> str | None:
-    """What an element or key made for prerequisites says, without the label it may repeat."""
+    """Return the text of an element or key for prerequisites, without a repeated label."""
     if text is None:
         return None
     line = " ".join(text.split())
@@ -228,9 +228,9 @@ def stated_prerequisites(text: str | None) -> str | None:
 
 
 def labelled_text(line: Line) -> str:
-    """The line's text; a label that is only set in bold gets its colon.
+    """Return the line's text; a label that is only bold gets a colon.
 
-    What looks like a label and is none that we know becomes an unnamed one.
+    An unknown label is marked as `UNNAMED`.
     """
     lead, rest = line.lead, line.rest
     if line.is_term and not (lead and rest):
@@ -250,18 +250,18 @@ def labelled_text(line: Line) -> str:
 
 
 def part_text(line: Line) -> str:
-    """The same; a heading that no list of words knows begins a part of its own, too."""
+    """Return the labelled text; an unknown heading is marked as `UNNAMED`, too."""
     text = labelled_text(line)
     return UNNAMED if line.is_heading and label_of(text)[0] is None else text
 
 
 def _is_known(text: str) -> bool:
-    """Whether the line says by itself what it is about."""
+    """Return whether the line has a known label or credits."""
     return label_of(text)[0] is not None or read_credits(text) is not None
 
 
 def label_of(line: str) -> tuple[CoursePart | None, str]:
-    """What the line announces and what it says of it; None where it is just a line."""
+    """Return the part that the line's label names, and the rest of the line; None without label."""
     if line.startswith(UNNAMED):
         return CoursePart.UNNAMED, line.removeprefix(UNNAMED).strip()
     bare = line.strip(" :.*\uff1a").strip()
@@ -270,22 +270,22 @@ def label_of(line: str) -> tuple[CoursePart | None, str]:
     labelled = _LABELLED.fullmatch(line)
     if labelled and (part := part_named(labelled[1].strip(" *-\u2013\u2014•"))):
         return part, labelled[2].strip()
-    if found := _NO_COLON.fullmatch(line):
-        return CoursePart.PREREQUISITES, found[2].strip()
+    if prerequisites := _NO_COLON.fullmatch(line):
+        return CoursePart.PREREQUISITES, prerequisites[2].strip()
     return None, line
 
 
-def _pieces(line: str) -> Iterator[str]:
-    """The line, cut where a label stands inside it."""
-    fields = [one.strip() for one in line.split(" | ")]
-    is_row = len(fields) > 1 and sum(":" in one for one in fields) * 2 >= len(fields)
+def _segments(line: str) -> Iterator[str]:
+    """Split the line where a label is inside it."""
+    fields = [field_.strip() for field_ in line.split(" | ")]
+    is_row = len(fields) > 1 and sum(":" in field_ for field_ in fields) * 2 >= len(fields)
     for text in fields if is_row else [line]:
-        for piece in _INSIDE.split(text):
-            yield from _cut_at_prerequisites(piece)
+        for segment in _INSIDE.split(text):
+            yield from _cut_at_prerequisites(segment)
 
 
 def _cut_at_prerequisites(text: str) -> Iterator[str]:
-    """Cut the text before each label for prerequisites, of any language."""
+    """Split the text before each label for prerequisites, of any language."""
     start = 0
     for match in _LABEL_INSIDE.finditer(text):
         if part_named(match[1].strip()) is CoursePart.PREREQUISITES:
@@ -295,7 +295,7 @@ def _cut_at_prerequisites(text: str) -> Iterator[str]:
 
 
 def length_in_words(text: str) -> int:
-    """How many words the text has; of a script without blanks, two signs are one."""
+    """Return the number of words; in a script without blanks, two characters count as one."""
     words = len(text.split())
     return words if text.isascii() else words + len(_UNSPACED.findall(text)) // 2
 
@@ -305,5 +305,5 @@ def _is_fact(line: str) -> bool:
 
 
 def is_prose(line: str) -> bool:
-    """Whether the line is long enough for a sentence, and ends like one."""
-    return line.rstrip().endswith(_ENDS) and length_in_words(line) >= LEAST_PROSE_WORDS
+    """Return whether the line is long enough for a sentence, and ends like one."""
+    return line.rstrip().endswith(_ENDS) and length_in_words(line) >= MIN_PROSE_WORDS

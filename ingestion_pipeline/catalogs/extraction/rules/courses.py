@@ -1,4 +1,4 @@
-"""A course put together from its first line and what its other lines say."""
+"""Build course records from their first line and body, and check that they form a catalogue."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from ingestion_pipeline.catalogs.extraction.record import RecordField
+from ingestion_pipeline.catalogs.extraction.record import CandidateRecord
 from ingestion_pipeline.catalogs.extraction.rules.course_code import (
     Heading,
     clean_title,
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from selectolax.lexbor import LexborNode
 
 
-LEAST_DESCRIPTION_WORDS = 3
+MIN_DESCRIPTION_WORDS = 3
 MAX_CODE_CHARACTERS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slots:
-    """What elements made for it say of a course; None where a layout has no such element."""
+    """Texts of elements made for a part of a course; None where a layout has no such element."""
 
     code: str | None = None
     title: str | None = None
@@ -45,12 +45,12 @@ class Slots:
     prerequisites: str | None = None
 
 
-def course_found(
+def build_course(
     slots: Slots, lines: Iterable[str], *, confidence: float, otherwise: Credits | None = None
-) -> RecordField | None:
-    """The course that slots and lines describe; None if they name none.
+) -> CandidateRecord | None:
+    """Return the course that slots and lines describe; None if they name none.
 
-    `otherwise` are credits that the description mentions, for want of better ones.
+    `otherwise` are credits that the description mentions, used if there are no others.
     """
     rest = list(lines)
     parts = read_parts(rest)
@@ -62,11 +62,11 @@ def course_found(
         title, below = _title_below(parts)
     description = slots.description or parts.text()
     stated = slots.credits or heading.credits or parts.credits or below or otherwise
-    return RecordField(
+    return CandidateRecord(
         fields={
             "course_id": heading.code,
             "course_name": title or None,
-            "course_description": _real(description),
+            "course_description": _if_long_enough(description),
             "course_prerequisites": slots.prerequisites or parts.required_before(),
             **credit_fields(stated),
         },
@@ -76,9 +76,9 @@ def course_found(
 
 
 def _title_below(parts: Parts) -> tuple[str | None, Credits | None]:
-    """The title where it stands in the line after the code's, and the credits at its end.
+    """Return the title on the line after the code, and the credits at its end.
 
-    The description goes without it.
+    It is removed from the description.
     """
     lines = parts.before or parts.description
     if not lines or lines[0].endswith(".") or not is_title(lines[0]):
@@ -88,7 +88,7 @@ def _title_below(parts: Parts) -> tuple[str | None, Credits | None]:
 
 
 def credit_fields(stated: Credits | None) -> dict[str, str | bool | Decimal | None]:
-    """The fields of a course that say what it counts."""
+    """Return the credit fields of a course."""
     if stated is None:
         return {}
     return {
@@ -101,7 +101,7 @@ def credit_fields(stated: Credits | None) -> dict[str, str | bool | Decimal | No
 
 
 def credit_quotes(stated: Credits | None) -> dict[str, str]:
-    """The words that prove what is concluded from them and does not stand on the page."""
+    """Return the words that prove inferred values, which are not on the page themselves."""
     if stated is None:
         return {}
     concluded = {"course_non_credit": stated.quote, "course_credits_type": stated.quote}
@@ -123,43 +123,43 @@ def _heading(slots: Slots, parts: Parts) -> Heading | None:
     return read
 
 
-def _real(description: str | None) -> str | None:
+def _if_long_enough(description: str | None) -> str | None:
     if description is None:
         return None
     is_sentence = description.endswith(".") and " " in description
-    is_long = length_in_words(description) >= LEAST_DESCRIPTION_WORDS
+    is_long = length_in_words(description) >= MIN_DESCRIPTION_WORDS
     return description if is_sentence or is_long else None
 
 
-ENOUGH_COURSES = 20  # to see how the page sets its courses
+ENOUGH_COURSES = 20  # enough to recognize the layout of the page's courses
 
 _Kind = tuple[str | None, str | None]
 
 
 def own_lines(courses: Sequence[Sequence[Line]]) -> list[Line]:
-    """The lines of the last course that are set as those of the others are.
+    """Return the lines of the last course that have the same layout as those of the others.
 
-    A course that stands alone is compared with itself: what is outside the element around its
-    first line and its first prose, and has no label, is not its own.
+    A single course is compared with itself: a line is dropped if it is outside the element around
+    the first line and the first prose, and has no label.
     """
     *others, last = courses
     if len(last) <= 1:
         return list(last)
-    return _set_alike(others[:ENOUGH_COURSES], last) if others else _in_one_element(last)
+    return _lines_set_alike(others[:ENOUGH_COURSES], last) if others else _in_one_element(last)
 
 
-def _set_alike(others: Sequence[Sequence[Line]], last: Sequence[Line]) -> list[Line]:
+def _lines_set_alike(others: Sequence[Sequence[Line]], last: Sequence[Line]) -> list[Line]:
     starts = [_path(course[0]) for course in (*others, last)]
     depth = _shared(starts)
     shared = starts[0][depth - 1].mem_id if depth else None
-    known = {_kind(line, depth, shared) for course in others for line in course}
-    kept: list[Line] = []
+    known_kinds = {_kind(line, depth, shared) for course in others for line in course}
+    own: list[Line] = []
     for line in last:
         kind = _kind(line, depth, shared)
-        if kept and (kind is None or kind not in known):
+        if own and (kind is None or kind not in known_kinds):
             break
-        kept.append(line)
-    return kept
+        own.append(line)
+    return own
 
 
 def _in_one_element(last: Sequence[Line]) -> list[Line]:
@@ -177,7 +177,7 @@ def _is_in(line: Line, around: int | None) -> bool:
 
 
 def _kind(line: Line, depth: int, shared: int | None) -> _Kind | None:
-    """What the line stands in, of the children of the element around all courses; None: none."""
+    """Return tag and class of the line's ancestor below the shared element; None if outside it."""
     path = _path(line)
     if shared is None or len(path) < depth or path[depth - 1].mem_id != shared:
         return None
@@ -185,7 +185,7 @@ def _kind(line: Line, depth: int, shared: int | None) -> _Kind | None:
 
 
 def _shared(paths: Sequence[Sequence[LexborNode]]) -> int:
-    """How many elements all paths have in common, from the page's root on."""
+    """Return how many elements all paths have in common, from the page's root on."""
     levels = zip(*paths, strict=False)
     same = [len({node.mem_id for node in level}) == 1 for level in levels]
     return next((depth for depth, is_same in enumerate(same) if not is_same), len(same))
@@ -202,44 +202,46 @@ def _upwards(line: Line) -> Iterator[LexborNode]:
         node = node.parent
 
 
-LEAST_CATALOGUE_WORDS = 6  # fewer describe a course that states something else of itself
-# So many of them must be described, and state credits or prerequisites, or it is no catalogue.
-LEAST_STATED_SHARE = 0.5
-LEAST_DESCRIBED_SHARE = 0.5
+MIN_CATALOGUE_WORDS = 6  # fewer suffice for a course with credits or prerequisites
+# Shares of courses with a description, and with credits or prerequisites, that make a catalogue.
+MIN_STATED_SHARE = 0.5
+MIN_DESCRIBED_SHARE = 0.5
 # Or nearly all of several are described at length: some catalogues state credits elsewhere.
 SEVERAL = 4
 LENGTH_WORDS = 15
-LEAST_LONG_SHARE = 0.8
+MIN_LONG_SHARE = 0.8
 
 
-def is_catalogue(found: Sequence[RecordField]) -> bool:
-    """Whether most of them are described, and most of those state something of a course."""
-    described = [one for one in found if _is_described(one)]
-    if not described or len(described) < LEAST_DESCRIBED_SHARE * len(found):
+def is_catalogue(courses: Sequence[CandidateRecord]) -> bool:
+    """Return whether most courses are described, and most of those have other facts."""
+    described = [course for course in courses if _is_described(course)]
+    if not described or len(described) < MIN_DESCRIBED_SHARE * len(courses):
         return False
-    stated = sum(_states_something(one) for one in described)
-    return stated >= LEAST_STATED_SHARE * len(described) or _is_long(found)
+    stated = sum(_states_something(course) for course in described)
+    return stated >= MIN_STATED_SHARE * len(described) or _is_long(courses)
 
 
-def is_first_described_alone(found: Sequence[RecordField]) -> bool:
-    """Whether the first is described and states something, and the others are only named."""
-    is_any_other = any(_is_described(one, 1) or _states_something(one) for one in found[1:])
-    return is_catalogue(found[:1]) and not is_any_other
+def is_first_described_alone(courses: Sequence[CandidateRecord]) -> bool:
+    """Return whether only the first has a description and facts, and the others only names."""
+    is_any_other = any(
+        _is_described(course, 1) or _states_something(course) for course in courses[1:]
+    )
+    return is_catalogue(courses[:1]) and not is_any_other
 
 
-def _is_long(found: Sequence[RecordField]) -> bool:
-    long = sum(_is_described(one, LENGTH_WORDS) for one in found)
-    codes = {one.fields["course_id"] for one in found}
-    return len(codes) == len(found) >= SEVERAL and long >= LEAST_LONG_SHARE * len(found)
+def _is_long(courses: Sequence[CandidateRecord]) -> bool:
+    long = sum(_is_described(course, LENGTH_WORDS) for course in courses)
+    codes = {course.fields["course_id"] for course in courses}
+    return len(codes) == len(courses) >= SEVERAL and long >= MIN_LONG_SHARE * len(courses)
 
 
-def _is_described(found: RecordField, least: int | None = None) -> bool:
-    text = found.fields.get("course_description")
+def _is_described(course: CandidateRecord, least: int | None = None) -> bool:
+    text = course.fields.get("course_description")
     if least is None:
-        least = 1 if _states_something(found) else LEAST_CATALOGUE_WORDS
+        least = 1 if _states_something(course) else MIN_CATALOGUE_WORDS
     return isinstance(text, str) and length_in_words(text) >= least
 
 
-def _states_something(found: RecordField) -> bool:
+def _states_something(course: CandidateRecord) -> bool:
     names = ("course_credits_min", "course_credits_max", "course_ceu_credits", "course_non_credit")
-    return any(found.fields.get(name) is not None for name in (*names, "course_prerequisites"))
+    return any(course.fields.get(name) is not None for name in (*names, "course_prerequisites"))

@@ -1,4 +1,4 @@
-"""Credits as catalogues write them: 3 cr., (3-0-3), 1 TO 3, 3.000 Credit hours, 9.6 CEUs."""
+"""Parse credits as catalogues write them: 3 cr., (3-0-3), 1 TO 3, 3.000 Credit hours, 9.6 CEUs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from decimal import Decimal
 
 MAX_CREDITS = 60  # a year of study in Europe; more is the sum of a programme
 MAX_TRAILING_CHARACTERS = 60
-MAX_AFTER_CREDITS = 1_000  # of a heading: hours, terms; each credit looks at all that follows
+MAX_AFTER_CREDITS = 1_000  # characters of hours and terms; each match scans all that follows
 MAX_BEFORE_UNIT = 40
 MAX_UNITS = 400  # Chicago counts a course as 100 units
 
-# A comma counts as a point where half the world writes one: 7,5 and not 1,2.
+# A decimal comma counts where the fraction is a usual one: 7,5 and not 1,2.
 _N = r"[0-9]{1,3}(?:\.[0-9]{1,3}|,(?:0|00|5|50|25|75)(?![0-9]))?"
 _TO = r"\s*+(?:-|\u2013|\u2014|/|\bto\b|\bor\b|,)\s*+"
 _RANGE = rf"(?P<low>{_N})(?:{_TO}(?P<high>{_N}))?"
@@ -50,7 +50,7 @@ _BARE = re.compile(rf"[(\[]\s*{_RANGE}-?\s*[)\]]\s*\.?$", re.IGNORECASE)  # (4-)
 # CSE 142 First Programs (4) NSc, RSN: what a course counts for, in capitals after the credits.
 _MARKS = r"(?-i:(?=.{0,60}[A-Z&]{2})(?:[ ,/]{1,4}[A-Z][A-Za-z&]{1,4}){1,6})"
 _BEFORE_MARKS = re.compile(rf"[(\[]\s*{_RANGE}\s*[)\]]{_MARKS}\s*$")
-# (1-5, max. 15): of all that a student takes of it; ([1-5]-, max. 5) goes on for terms.
+# (1-5, max. 15): max. is over all repetitions; ([1-5]-, max. 5) continues over terms.
 _WITH_MOST = re.compile(
     rf"\([(\[]?\s*{_RANGE}\s*[)\]]?-?\s*[,;]\s*max(?:\.|imum)?\s*(?:of\s*)?{_N}[^()]{{0,20}}\)"
     rf"(?:{_MARKS})?\s*$",
@@ -86,7 +86,7 @@ _LEADING_BARE = re.compile(
     re.IGNORECASE,
 )
 _CLOSED = re.compile(r"[^()\[\]]{0,30}[)\]]|\.?")
-_FIRST_SIGNS = frozenset("([0123456789cCuUsSqQtT")  # of what `leading_credits` takes
+_FIRST_SIGNS = frozenset("([0123456789cCuUsSqQtT")  # of texts that `leading_credits` matches
 _TRAILING = re.compile(rf"(?<=[.!?)])\s+\(?{_RANGE}\s*(?P<unit>{_UNIT})\)?\.?$", re.IGNORECASE)
 # Credit Hours: 3.00. Who draws maps; Cr. 3. (3-0). Who draws maps; Credits 3. 3 Lecture Hours. Who
 _LED = re.compile(
@@ -122,7 +122,7 @@ _TYPES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credits:
-    """What a course counts: a range or one value, and the words that say so."""
+    """Credits of a course: a range or one value, and the words that state them."""
 
     low: Decimal | None = None
     high: Decimal | None = None
@@ -134,79 +134,81 @@ class Credits:
 
 
 def heading_credits(text: str) -> tuple[Credits | None, str]:
-    """The credits at the end of a course's first line, and the line without them."""
-    if (first := _AT_START.match(text)) and (found := read_credits(first[0])):
-        return found, text[first.end() :]
-    if (first := _BARE_AT_START.match(text)) and (found := _range(first, first[0].strip())):
-        return found, text[first.end() :]
+    """Return the credits at the end of a course's first line, and the line without them."""
+    if (first := _AT_START.match(text)) and (credits_ := read_credits(first[0])):
+        return credits_, text[first.end() :]
+    if (first := _BARE_AT_START.match(text)) and (credits_ := _range(first, first[0].strip())):
+        return credits_, text[first.end() :]
     text = _TAIL.sub("", text)
-    stated = [one for pattern in (_STATED, _CEU, _LABELLED) for one in pattern.finditer(text)]
-    stated = [one for one in stated if _is_at_end(text, one)]
-    found = read_credits(text[min(one.start() for one in stated) :]) if stated else None
-    if found is not None:
-        return found, _HOURS_BEFORE.sub("", _without(text, min(one.start() for one in stated)))
+    stated = [match for pattern in (_STATED, _CEU, _LABELLED) for match in pattern.finditer(text)]
+    stated = [match for match in stated if _is_at_end(text, match)]
+    credits_ = read_credits(text[min(match.start() for match in stated) :]) if stated else None
+    if credits_ is not None:
+        return credits_, _HOURS_BEFORE.sub(
+            "", _without(text, min(match.start() for match in stated))
+        )
     for pattern in _AT_THE_END:
-        at_end = next((one for one in pattern.finditer(text) if _is_at_end(text, one)), None)
-        found = _unnamed(at_end) if at_end else None
-        if at_end and found:
-            return found, _HOURS_BEFORE.sub("", _without(text, at_end.start()))
+        at_end = next((match for match in pattern.finditer(text) if _is_at_end(text, match)), None)
+        credits_ = _unnamed(at_end) if at_end else None
+        if at_end and credits_:
+            return credits_, _HOURS_BEFORE.sub("", _without(text, at_end.start()))
     if (stated_none := _NON_CREDIT.search(text)) and _is_at_end(text, stated_none):
         return Credits(non_credit=True, quote=stated_none[0]), _without(text, stated_none.start())
     return None, _VARIES.sub("", text)
 
 
 def read_credits(text: str) -> Credits | None:
-    """The credits that a line or a slot for credits states with their unit; None if none."""
+    """Return the credits that a text states with their unit; None if there are none."""
     ceu = _CEU.search(text)
     rest = _CEU.sub(" ", text)
-    found = next((one for one in _stated(rest)), None)
-    if triple := _SUMMED.search(rest) or (found is None and _TRIPLE.fullmatch(rest.strip())):
-        found = _unnamed(triple)
+    stated = next(iter(_stated(rest)), None)
+    if triple := _SUMMED.search(rest) or (stated is None and _TRIPLE.fullmatch(rest.strip())):
+        stated = _unnamed(triple)
     non_credit = _NON_CREDIT.search(text)
-    if not (ceu or found or non_credit):
+    if not (ceu or stated or non_credit):
         return None
     return Credits(
-        low=found.low if found else None,
-        high=found.high if found else None,
+        low=stated.low if stated else None,
+        high=stated.high if stated else None,
         ceu=_number(ceu["a"] or ceu["b"]) if ceu else None,
         non_credit=bool(non_credit),
-        kind=None if non_credit else found.kind if found else None,
-        quote=non_credit[0] if non_credit else found.quote if found else ceu[0] if ceu else "",
-        is_sum=found is not None and found.is_sum,
+        kind=None if non_credit else stated.kind if stated else None,
+        quote=non_credit[0] if non_credit else stated.quote if stated else ceu[0] if ceu else "",
+        is_sum=stated is not None and stated.is_sum,
     )
 
 
 def leading_credits(text: str) -> tuple[Credits, str] | None:
-    """The credits that a paragraph begins with, and the rest of it: (3 cr.) Who draws maps."""
+    """Return the credits at the start of a paragraph, and the rest: (3 cr.) Who draws maps."""
     if text[:1] not in _FIRST_SIGNS:
         return None
     first = _LEADING.match(text) or _LED.match(text) or _LEADING_BARE.match(text)
-    found = _range(first, first[0].strip(" ().[]"), unit=first["unit"] or "") if first else None
-    return (found, text[first.end() :]) if first and found else None
+    credits_ = _range(first, first[0].strip(" ().[]"), unit=first["unit"] or "") if first else None
+    return (credits_, text[first.end() :]) if first and credits_ else None
 
 
 def trailing_credits(text: str) -> Credits | None:
-    """The credits that a paragraph ends with, as a sentence of their own: ... graphs. 3 credits."""
+    """Return the credits that end a paragraph as their own sentence: ... graphs. 3 credits."""
     last = _TRAILING.search(text, max(0, len(text) - MAX_TRAILING_CHARACTERS))
     return _range(last, last[0].strip(" ()."), unit=last["unit"]) if last else None
 
 
 def limited(least: Credits, most: Credits) -> Credits:
-    """The range from one to the other, where a page states each in a line of its own."""
+    """Return the range from one to the other, where a page states each on its own line."""
     high = most.high or most.low
     is_range = least.low is not None and high is not None and least.low < high
     return replace(least, high=high) if is_range else least
 
 
 def credit_ends(text: str) -> list[int]:
-    """Where credits end that the text states, with the bracket around them."""
-    found = [one for pattern in (_STATED, _IN_BRACKETS) for one in pattern.finditer(text)]
-    ends = {end.end() for one in found if (end := _CLOSED.match(text, one.end()))}
+    """Return the end positions of credits in the text, with the bracket around them."""
+    matches = [match for pattern in (_STATED, _IN_BRACKETS) for match in pattern.finditer(text)]
+    ends = {end.end() for match in matches if (end := _CLOSED.match(text, match.end()))}
     return sorted(ends)
 
 
 def slot_credits(text: str) -> Credits | None:
-    """The same of an element or column made for credits, where a bare number is enough."""
+    """Return the credits of an element or column for credits, where a bare number is enough."""
     bare = re.fullmatch(rf"\s*+[(\[]?+\s*+{_RANGE}\s*+[)\]]?\s*+\.?\s*+", text, re.IGNORECASE)
     if bare:
         return _range(bare, text.strip())
@@ -216,27 +218,24 @@ def slot_credits(text: str) -> Credits | None:
 
 
 def _stated(text: str) -> list[Credits]:
-    found = [*_STATED.finditer(text), *_LABELLED.finditer(text)]
-    found = [one for one in found if not _is_other_hours(text, one.start("unit"))]
-    ranges = [_range(one, one[0], unit=one["unit"]) for one in sorted(found, key=_start)]
-    return [one for one in ranges if one]
+    matches = [*_STATED.finditer(text), *_LABELLED.finditer(text)]
+    matches = [match for match in matches if not _is_other_hours(text, match.start("unit"))]
+    matches.sort(key=lambda match: match.start())
+    ranges = [_range(match, match[0], unit=match["unit"]) for match in matches]
+    return [credits_ for credits_ in ranges if credits_]
 
 
 def _is_other_hours(text: str, unit_start: int) -> bool:
-    """Whether the word before the unit says that these are no credits."""
+    """Return whether the word before the unit says that these are no credits."""
     return bool(_NOT_CREDITS.search(text, max(0, unit_start - MAX_BEFORE_UNIT), unit_start))
-
-
-def _start(found: re.Match[str]) -> int:
-    return found.start()
 
 
 def _number(text: str) -> Decimal:
     return Decimal(text.replace(",", "."))
 
 
-def _range(found: re.Match[str], quote: str, *, unit: str = "") -> Credits | None:
-    low, high = _number(found["low"]), _number(found["high"]) if found["high"] else None
+def _range(match: re.Match[str], quote: str, *, unit: str = "") -> Credits | None:
+    low, high = _number(match["low"]), _number(match["high"]) if match["high"] else None
     most = MAX_UNITS if unit.lower().startswith("unit") else MAX_CREDITS
     if low > most or (high is not None and not low <= high <= most):
         return None
@@ -244,34 +243,34 @@ def _range(found: re.Match[str], quote: str, *, unit: str = "") -> Credits | Non
     return Credits(low=low, high=high, kind=kind, quote=" ".join(quote.split()))
 
 
-def _unnamed(found: re.Match[str]) -> Credits | None:
-    if "c" not in found.re.groupindex:
-        return _range(found, found[0])
-    parts = [_number(found[name]) for name in ("a", "b", "c")]
-    is_sum = found.re is _SUMMED or bool(found["unit"])
+def _unnamed(match: re.Match[str]) -> Credits | None:
+    if "c" not in match.re.groupindex:
+        return _range(match, match[0])
+    parts = [_number(match[name]) for name in ("a", "b", "c")]
+    is_sum = match.re is _SUMMED or bool(match["unit"])
     value = sum(parts, Decimal(0)) if is_sum else parts[2]
     if value > MAX_CREDITS:
         return None
-    return Credits(low=value, quote=found[0].strip(), is_sum=is_sum)
+    return Credits(low=value, quote=match[0].strip(), is_sum=is_sum)
 
 
 def _first_number(text: str) -> Credits | None:
-    found = re.match(rf"\s*+[(\[]?+\s*+{_RANGE}(?![\w%])", text, re.IGNORECASE)
-    return _range(found, found[0]) if found else None
+    match = re.match(rf"\s*+[(\[]?+\s*+{_RANGE}(?![\w%])", text, re.IGNORECASE)
+    return _range(match, match[0]) if match else None
 
 
-def _is_at_end(text: str, found: re.Match[str]) -> bool:
-    """Whether nothing but more of the kind follows: hours, terms in brackets, a full stop."""
-    if len(text) - found.end() > MAX_AFTER_CREDITS:
+def _is_at_end(text: str, match: re.Match[str]) -> bool:
+    """Return whether only hours, terms in brackets or punctuation follow the match."""
+    if len(text) - match.end() > MAX_AFTER_CREDITS:
         return False
-    rest = text[found.end() :]
+    rest = text[match.end() :]
     rest = re.sub(r"\([^()]*\)|\[[^\[\]]*\]", "", rest)
     rest = _CEU.sub("", _STATED.sub("", rest))
     return bool(re.fullmatch(r"[\s.,;:|)\]/+*-]*(?:\s[A-Z]{1,3}\b[.,/]?){0,3}\s*", rest))
 
 
 def _without(text: str, end: int) -> str:
-    """The text before the credits, without the bracket that opened for them."""
+    """Return the text before the credits, without the bracket that opened for them."""
     before = text[:end]
     if not _opens(before):
         return before

@@ -1,4 +1,4 @@
-"""Records that a page states for machines, by the schema.org types that a schema file names."""
+"""Extract records from embedded schema.org data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from decimal import Decimal, InvalidOperation
 from typing import assert_never, cast
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, EntityType, FieldKind
-from ingestion_pipeline.catalogs.extraction.record import MAX_PAGE_RECORDS, FieldValue, RecordField
+from ingestion_pipeline.catalogs.extraction.record import (
+    MAX_PAGE_RECORDS,
+    CandidateRecord,
+    FieldValue,
+)
 from ingestion_pipeline.catalogs.extraction.rules.course_parts import stated_prerequisites
 from ingestion_pipeline.catalogs.extraction.rules.courses import credit_fields, credit_quotes
 from ingestion_pipeline.catalogs.extraction.rules.credits import slot_credits
@@ -21,28 +25,28 @@ _NUMBER = re.compile(r"[0-9]{1,9}(?:[.,][0-9]{1,4})?")
 _YES, _NO = frozenset({"true", "yes", "1"}), frozenset({"false", "no", "0"})
 
 
-def things_by_embedded(kind: EntityType, data: EmbeddedData) -> list[RecordField]:
-    """The things that have a name; each once."""
+def things_by_embedded(kind: EntityType, data: EmbeddedData) -> list[CandidateRecord]:
+    """Return the things of the type's schema.org types that have a name; each once."""
     if kind.embedded is None:
         return []
-    found: dict[object, RecordField] = {}
+    unique: dict[object, CandidateRecord] = {}
     for thing in data.things(*kind.embedded.types):
-        one = _found(kind, kind.embedded.fields, thing)
-        if len(found) <= MAX_PAGE_RECORDS and one.fields.get(kind.name_field):
-            found.setdefault(tuple(one.fields.items()), one)
-    return list(found.values())
+        candidate = _candidate(kind, kind.embedded.fields, thing)
+        if len(unique) <= MAX_PAGE_RECORDS and candidate.fields.get(kind.name_field):
+            unique.setdefault(tuple(candidate.fields.items()), candidate)
+    return list(unique.values())
 
 
 def value_of(kind: EntityType, field: EntityField, text: str) -> FieldValue | None:
-    """What words in a place made for the field say of it; None if it cannot hold them."""
+    """Return the field's value in a text made for it; None if the field cannot hold it."""
     match field.kind:
         case FieldKind.TEXT | FieldKind.LANGUAGE:
             return text
         case FieldKind.NUMBER:
             return _number(text)
         case FieldKind.FLAG:
-            said = text.strip().casefold()
-            return said in _YES if said in _YES | _NO else None
+            word = text.strip().casefold()
+            return word in _YES if word in _YES | _NO else None
         case FieldKind.CHOICE:
             named = choice_by_name(text, field.choices)
             titled = kind.titled
@@ -53,30 +57,34 @@ def value_of(kind: EntityType, field: EntityField, text: str) -> FieldValue | No
             assert_never(field.kind)
 
 
-def _found(kind: EntityType, fields: Mapping[str, Iterable[str]], thing: Thing) -> RecordField:
-    said = {
+def _candidate(
+    kind: EntityType, fields: Mapping[str, Iterable[str]], thing: Thing
+) -> CandidateRecord:
+    texts = {
         name: text
         for name, properties in fields.items()
-        if (text := next((one for key in properties if (one := _text(thing.get(key)))), None))
+        if (text := next((value for key in properties if (value := _text(thing.get(key)))), None))
     }
-    return RecordField(
-        fields={name: value_of(kind, kind.field(name), text) for name, text in said.items()},
-        quotes={name: text for name, text in said.items() if kind.field(name).derived},
+    return CandidateRecord(
+        fields={name: value_of(kind, kind.field(name), text) for name, text in texts.items()},
+        quotes={name: text for name, text in texts.items() if kind.field(name).derived},
     )
 
 
 def _number(text: str) -> Decimal | None:
-    found = _NUMBER.search(text)
+    match = _NUMBER.search(text)
     try:
-        return Decimal(found[0].replace(",", ".")) if found else None
+        return Decimal(match[0].replace(",", ".")) if match else None
     except InvalidOperation:
         return None
 
 
 def _text(value: object) -> str | None:
-    """The value as text: of several the first, of a thing its value or name."""
+    """Return the value as text: the first of a list, the value or name of a thing."""
     if isinstance(value, list):
-        return next((text for one in cast("list[object]", value) if (text := _text(one))), None)
+        return next(
+            (text for element in cast("list[object]", value) if (text := _text(element))), None
+        )
     if isinstance(value, Mapping):
         thing = cast("Thing", value)
         return next((text for key in ("value", "name") if (text := _text(thing.get(key)))), None)
@@ -85,22 +93,22 @@ def _text(value: object) -> str | None:
     return cleaned_text(str(value)) or None
 
 
-def courses_by_embedded(data: EmbeddedData) -> list[RecordField]:
-    """The courses in JSON-LD and microdata that have a code and a name."""
-    found: dict[object, RecordField] = {}
+def courses_by_embedded(data: EmbeddedData) -> list[CandidateRecord]:
+    """Return the courses in JSON-LD and microdata that have a code and a name."""
+    unique: dict[object, CandidateRecord] = {}
     for thing in data.things("Course"):
-        if len(found) <= MAX_PAGE_RECORDS and (one := _course(thing)):
-            found.setdefault((one.fields["course_id"], one.fields["course_name"]), one)
-    return list(found.values())
+        if len(unique) <= MAX_PAGE_RECORDS and (course := _course(thing)):
+            unique.setdefault((course.fields["course_id"], course.fields["course_name"]), course)
+    return list(unique.values())
 
 
-def _course(thing: Thing) -> RecordField | None:
+def _course(thing: Thing) -> CandidateRecord | None:
     code, name = _course_text(thing.get("courseCode")), _course_text(thing.get("name"))
     if not code or not name:
         return None
     stated = _course_text(thing.get("numberOfCredits"))
     credits_ = slot_credits(stated) if stated else None
-    return RecordField(
+    return CandidateRecord(
         fields={
             "course_id": code,
             "course_name": name.removeprefix(code).lstrip(" :.\u2013\u2014-") or name,
@@ -115,9 +123,11 @@ def _course(thing: Thing) -> RecordField | None:
 
 
 def _course_text(value: object) -> str | None:
-    """The value as text: of several the first, of a thing its name or number."""
+    """Return the value as text: a list joined by commas, the value or name of a thing."""
     if isinstance(value, list):
-        listed = [text for one in cast("list[object]", value) if (text := _course_text(one))]
+        listed = [
+            text for element in cast("list[object]", value) if (text := _course_text(element))
+        ]
         return ", ".join(listed) or None
     if isinstance(value, Mapping):
         thing = cast("Thing", value)

@@ -1,4 +1,4 @@
-"""Courses by labels: Course code, Credits, Description, each with its value beside or below it."""
+"""Extract records by labels, page titles, lists under headings, and tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from ingestion_pipeline.catalogs.extraction.entity_type import (
     ListedRule,
     Titled,
 )
-from ingestion_pipeline.catalogs.extraction.record import MAX_PAGE_RECORDS, FieldValue, RecordField
+from ingestion_pipeline.catalogs.extraction.record import (
+    MAX_PAGE_RECORDS,
+    CandidateRecord,
+    FieldValue,
+)
 from ingestion_pipeline.catalogs.extraction.rules.course_code import (
     is_title,
     read_code,
@@ -31,7 +35,7 @@ from ingestion_pipeline.catalogs.extraction.rules.course_parts import (
 )
 from ingestion_pipeline.catalogs.extraction.rules.courses import (
     Slots,
-    course_found,
+    build_course,
     is_catalogue,
     own_lines,
 )
@@ -51,7 +55,7 @@ if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 
-MAX_LABELLED_CHARACTERS = 200  # a label with a code, a title or credits; a description may go on
+MAX_LABELLED_CHARACTERS = 200  # of a label with its code, title or credits
 MAX_BODY_LINES = 150  # of one course; what follows is another part of the page
 LABELLED_CONFIDENCE = 0.8
 
@@ -62,7 +66,7 @@ _OPENING = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Label:
-    """A line that says what it, or the next one, is about."""
+    """A line that names a part of a course, whose value is in it or on the next line."""
 
     place: int
     part: CoursePart
@@ -72,21 +76,21 @@ class Label:
 
 def courses_by_labels(
     lines: Sequence[Line], labels: Sequence[Label], *, any_sign: bool = False
-) -> list[RecordField]:
-    """The courses whose codes stand under a label for codes; none where that is no catalogue.
+) -> list[CandidateRecord]:
+    """Return the courses with a code under a label for codes; none if they form no catalogue.
 
-    With `any_sign` what stands there counts for a code whatever it looks like: 61411.
+    With `any_sign` any text under the label counts as a code: 61411.
     """
-    codes = {one.place: code for one in labels if (code := _code(one, any_sign=any_sign))}
+    codes = {label.place: code for label in labels if (code := _code(label, any_sign=any_sign))}
     if not codes:
         return []
     blocks = _blocks(lines, _starts(labels, len(codes)))
-    found = [one for block in blocks if (one := _course(lines, block, labels, codes))]
-    return found if is_catalogue(found) else []
+    courses = [course for block in blocks if (course := _course(lines, block, labels, codes))]
+    return courses if is_catalogue(courses) else []
 
 
 def labels_of(lines: Sequence[Line]) -> Iterator[Label]:
-    """The labels for what makes a course, in page order."""
+    """Yield the labels of a course's main parts, in page order."""
     for place, line in enumerate(lines):
         text = labelled_text(line)
         part, rest = label_of(text[:MAX_LABELLED_CHARACTERS])
@@ -103,26 +107,26 @@ def _code(label: Label, *, any_sign: bool) -> str | None:
 
 
 def _starts(labels: Sequence[Label], count: int) -> list[int]:
-    """Where the courses begin: at the first label that recurs as often as their codes."""
-    counts = Counter(one.name for one in labels)
-    first = next((one.name for one in labels if counts[one.name] == count), None)
-    return [one.place for one in labels if one.name == first]
+    """Return where the courses begin: at the first label that is as frequent as their codes."""
+    counts = Counter(label.name for label in labels)
+    first = next((label.name for label in labels if counts[label.name] == count), None)
+    return [label.place for label in labels if label.name == first]
 
 
 def _blocks(lines: Sequence[Line], starts: Sequence[int]) -> Iterator[tuple[int | None, range]]:
-    """The place of each course's title, if one stands above its labels, and those of its lines."""
+    """Yield each course's title position, if above its labels, and the range of its lines."""
     titles = [
         _title_above(lines, start, starts[number - 1] if number else -1)
         for number, start in enumerate(starts)
     ]
     for number, start in enumerate(starts):
         ends = [*titles[number + 1 : number + 2], *starts[number + 1 : number + 2], len(lines)]
-        end = next(one for one in ends if one is not None)
+        end = next(candidate for candidate in ends if candidate is not None)
         yield titles[number], range(start, min(end, start + MAX_BODY_LINES))
 
 
 def _title_above(lines: Sequence[Line], start: int, after: int) -> int | None:
-    """The nearest heading above that may name a course; for want of one, a line in bold."""
+    """Return the nearest heading above that may name a course; else a line in bold."""
     above = range(start - 1, after, -1)
     headings = (place for place in above if lines[place].is_heading)
     bold = (place for place in above[:3] if lines[place].lead == lines[place].text)
@@ -140,32 +144,34 @@ def _course(
     block: tuple[int | None, range],
     labels: Sequence[Label],
     codes: dict[int, str],
-) -> RecordField | None:
+) -> CandidateRecord | None:
     title, places = block
     code = next((codes[place] for place in places if place in codes), None)
     if code is None:
         return None
-    has_title = any(one.part is CoursePart.TITLE and one.place in places for one in labels)
+    has_title = any(label.part is CoursePart.TITLE and label.place in places for label in labels)
     heading = lines[title].text if title is not None and not has_title else None
     above = lines[title + 1 : places.start] if title is not None else ()
     prose = [line.text for line in above if is_prose(line.text)]
     body = [part_text(line) for line in own_lines([lines[places.start : places.stop]])]
-    found = course_found(
+    course = build_course(
         Slots(code=code, heading=heading), prose + body, confidence=LABELLED_CONFIDENCE
     )
-    return found if found is not None and found.fields.get("course_name") else None
+    return course if course is not None and course.fields.get("course_name") else None
 
 
 TITLED_CONFIDENCE = 0.7
 MAX_TITLE_WORDS = 20
-LEAST_TITLE_WORDS = 2  # "Programs" is a list's title
-LEAST_PARAGRAPH_WORDS = 8
+MIN_TITLE_WORDS = 2  # "Programs" is a list's title
+MIN_PARAGRAPH_WORDS = 8
 FIRST_PARAGRAPHS = 3
 ASIDE = "nav, header nav, footer, aside, [role=navigation], [role=contentinfo], .breadcrumb"
 
 
-def thing_by_title(kind: EntityType, tree: LexborHTMLParser, url: str | None) -> list[RecordField]:
-    """The one thing that the page is about, if that is evident; the tree is a cleaned one."""
+def thing_by_title(
+    kind: EntityType, tree: LexborHTMLParser, url: str | None
+) -> list[CandidateRecord]:
+    """Return the one entity that the page is about, if evident; the tree is a cleaned one."""
     titled = kind.titled
     for node in tree.css(ASIDE):
         node.decompose()
@@ -174,7 +180,7 @@ def thing_by_title(kind: EntityType, tree: LexborHTMLParser, url: str | None) ->
         return []
     title = headings[0]
     words = len(title.split())
-    if not LEAST_TITLE_WORDS <= words <= MAX_TITLE_WORDS or not _is_evident(titled, title, url):
+    if not MIN_TITLE_WORDS <= words <= MAX_TITLE_WORDS or not _is_evident(titled, title, url):
         return []
     text = _first_paragraphs(list(lines_of(tree.body)), title)
     chosen = choice_by_phrase(title, titled.choices)
@@ -182,9 +188,9 @@ def thing_by_title(kind: EntityType, tree: LexborHTMLParser, url: str | None) ->
         return []
     fields = {titled.name: title, titled.text: text}
     if titled.choice is None:
-        return [RecordField(fields=fields, confidence=TITLED_CONFIDENCE)]
+        return [CandidateRecord(fields=fields, confidence=TITLED_CONFIDENCE)]
     return [
-        RecordField(
+        CandidateRecord(
             fields=fields | {titled.choice: chosen},
             quotes={titled.choice: title},
             confidence=TITLED_CONFIDENCE,
@@ -193,74 +199,77 @@ def thing_by_title(kind: EntityType, tree: LexborHTMLParser, url: str | None) ->
 
 
 def _is_evident(titled: Titled, title: str, url: str | None) -> bool:
-    phrases = [*titled.phrases, *(one for found in titled.choices.values() for one in found)]
+    phrases = [
+        *titled.phrases,
+        *(phrase for choice_phrases in titled.choices.values() for phrase in choice_phrases),
+    ]
     folders = urlsplit(url or "").path.casefold().strip("/").split("/")[:-1]
     return has_phrase(title, phrases) or bool(set(folders) & set(titled.paths))
 
 
 def _first_paragraphs(lines: list[Line], title: str) -> str | None:
-    """Prose between the title and the next heading; its first paragraphs."""
+    """Return the first paragraphs of prose between the title and the next heading."""
     start = next((number for number, line in enumerate(lines) if line.text == title), None)
     if start is None:
         return None
-    found: list[str] = []
+    paragraphs: list[str] = []
     for line in lines[start + 1 :]:
-        if line.is_heading and found:
+        if line.is_heading and paragraphs:
             break
-        if not line.is_heading and len(line.text.split()) >= LEAST_PARAGRAPH_WORDS:
-            found.append(line.text)
-        if len(found) == FIRST_PARAGRAPHS:
+        if not line.is_heading and len(line.text.split()) >= MIN_PARAGRAPH_WORDS:
+            paragraphs.append(line.text)
+        if len(paragraphs) == FIRST_PARAGRAPHS:
             break
-    return "\n".join(found) or None
+    return "\n".join(paragraphs) or None
 
 
 LISTED_CONFIDENCE = 0.8
 MAX_HEADING_WORDS = 12
-LEAST_ITEM_WORDS = 3
+MIN_ITEM_WORDS = 3
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6", "dt", "summary", "caption", "legend"})
-_LOOKED_AT = "h1, h2, h3, h4, h5, h6, dt, summary, caption, legend, p, strong, b, li"
+_LIST_CONTEXT = "h1, h2, h3, h4, h5, h6, dt, summary, caption, legend, p, strong, b, li"
 
 
-def items_by_list(kind: EntityType, tree: LexborHTMLParser) -> list[RecordField]:
-    """The items of every list made for the entity; the tree is a cleaned one."""
+def items_by_list(kind: EntityType, tree: LexborHTMLParser) -> list[CandidateRecord]:
+    """Return the items of every list made for the entity; the tree is a cleaned one."""
     listed = kind.listed
     if listed is None:
         return []
     language = language_of(tree)
     for node in tree.css(ASIDE):
         node.decompose()
-    found: dict[str, RecordField] = {}
+    items: dict[str, CandidateRecord] = {}
     choice, heading = None, ""
-    for node in tree.css(_LOOKED_AT):
+    for node in tree.css(_LIST_CONTEXT):
         text = _own_text(node)
         if node.tag == "li":
-            if choice and len(found) <= MAX_PAGE_RECORDS and _is_item(node, text):
+            if choice and len(items) <= MAX_PAGE_RECORDS and _is_item(node, text):
                 item = _item(kind, listed, text, choice, heading, language)
-                found.setdefault(text, item)
+                items.setdefault(text, item)
         elif _is_heading(node, text):
             choice, heading = choice_by_phrase(text, listed.under), text
-    return list(found.values())
+    return list(items.values())
 
 
 def has_list(kind: EntityType, tree: LexborHTMLParser) -> bool:
-    """Whether the page has a list made for the entity."""
+    """Return whether the page has a list made for the entity."""
     return bool(items_by_list(kind, tree))
 
 
 def _item(
     kind: EntityType, listed: ListedRule, text: str, choice: str, heading: str, language: str | None
-) -> RecordField:
+) -> CandidateRecord:
     fields: dict[str, FieldValue | None] = {listed.field: text, listed.choice: choice}
     quotes = {listed.choice: heading}
     for field in kind.fields:
         if field.kind is FieldKind.LANGUAGE and language:
-            # the page says which it is, and the item's words are in it
+            # the page declares its language, and the item's text is in it
             fields[field.name], quotes[field.name] = language.split("-")[0].lower(), text
-    return RecordField(fields=fields, quotes=quotes, confidence=LISTED_CONFIDENCE)
+    return CandidateRecord(fields=fields, quotes=quotes, confidence=LISTED_CONFIDENCE)
 
 
 def _is_heading(node: LexborNode, text: str) -> bool:
-    """Headings, and short lines that lead to a list: in bold, or with a colon at their end."""
+    """Return whether it is a heading, or a short line in bold or with a colon at its end."""
     if not text or (node.tag not in _HEADINGS and len(text.split()) > MAX_HEADING_WORDS):
         return False
     if node.tag in _HEADINGS:
@@ -271,11 +280,11 @@ def _is_heading(node: LexborNode, text: str) -> bool:
 
 def _is_item(node: LexborNode, text: str) -> bool:
     is_link = any(_own_text(link) == text for link in node.css("a"))
-    return len(text.split()) >= LEAST_ITEM_WORDS and not is_link
+    return len(text.split()) >= MIN_ITEM_WORDS and not is_link
 
 
 def _own_text(node: LexborNode) -> str:
-    """The element's text without that of lists inside it."""
+    """Return the element's text without that of lists inside it."""
     html = node.html or ""
     for inner in node.css("ul, ol"):
         html = html.replace(inner.html or "", " ", 1)
@@ -283,7 +292,7 @@ def _own_text(node: LexborNode) -> str:
 
 
 TABLE_CONFIDENCE = 0.85
-LEAST_DESCRIBED_SHARE = 0.5  # of its rows; a programme's table has a remark here and there
+MIN_DESCRIBED_SHARE = 0.5  # of its rows; a programme's table has a remark here and there
 
 _COLUMNS = {
     "code": re.compile(
@@ -310,15 +319,15 @@ _NAMED = {
 }
 
 
-def courses_by_table(tree: LexborHTMLParser) -> list[RecordField]:
-    """The courses of every table that has codes and descriptions; the tree is a cleaned one.
+def courses_by_table(tree: LexborHTMLParser) -> list[CandidateRecord]:
+    """Return the courses of every table with codes and descriptions; the tree is a cleaned one.
 
-    A table without descriptions lists what a programme asks for, and describes no course.
+    A table without descriptions lists the requirements of a programme, not courses.
     """
-    return [found for table in tree.css("table") for found in _courses(table)]
+    return [course for table in tree.css("table") for course in _courses(table)]
 
 
-def _courses(table: LexborNode) -> Iterator[RecordField]:
+def _courses(table: LexborNode) -> Iterator[CandidateRecord]:
     rows = [_cells(row) for row in table.css("tr")[: MAX_PAGE_RECORDS + 2]]
     columns = _columns(rows)
     if columns is None:
@@ -334,12 +343,12 @@ def _courses(table: LexborNode) -> Iterator[RecordField]:
         if "description" not in places and position < len(rows) and len(rows[position]) == 1:
             below = rows[position][0]
             position += 1
-        if found := _course_of_row(cells, places, below):
-            yield found
+        if course := _course_of_row(cells, places, below):
+            yield course
 
 
 def _columns(rows: list[list[str]]) -> tuple[int, dict[str, int]] | None:
-    """Where the rows of courses begin and which column is which."""
+    """Return the first row of courses, and the column of each part."""
     for number, cells in enumerate(rows[:3]):
         places: dict[str, int] = {}
         for place, text in enumerate(cells):
@@ -353,20 +362,20 @@ def _columns(rows: list[list[str]]) -> tuple[int, dict[str, int]] | None:
 
 
 def _describes_below(rows: list[list[str]]) -> bool:
-    """Whether most rows of a course have one below them that describes it."""
+    """Return whether most rows of a course are followed by a row that describes it."""
     whole = [len(row) == 1 for row in rows]
     described = sum(is_below and not is_above for is_above, is_below in pairwise(whole))
-    return described >= LEAST_DESCRIBED_SHARE * (len(rows) - sum(whole))
+    return described >= MIN_DESCRIBED_SHARE * (len(rows) - sum(whole))
 
 
 def _column(text: str) -> str | None:
-    named = next((one for one, pattern in _COLUMNS.items() if pattern.fullmatch(text)), None)
+    named = next((name for name, pattern in _COLUMNS.items() if pattern.fullmatch(text)), None)
     return named or _NAMED.get(part_named(text) or CoursePart.OTHER)
 
 
 def _course_of_row(
     cells: list[str], places: dict[str, int], below: str | None
-) -> RecordField | None:
+) -> CandidateRecord | None:
     stated = {name: cells[place] for name, place in places.items() if place < len(cells)}
     description = stated.get("description") or below
     code = stated.get("code", "")
@@ -381,8 +390,8 @@ def _course_of_row(
         credits=slot_credits(credit_text) if credit_text else None,
         prerequisites=stated_prerequisites(stated.get("prerequisites")),
     )
-    found = course_found(slots, [description], confidence=TABLE_CONFIDENCE)
-    return found if found and found.fields.get("course_name") else None
+    course = build_course(slots, [description], confidence=TABLE_CONFIDENCE)
+    return course if course and course.fields.get("course_name") else None
 
 
 def _cells(row: LexborNode) -> list[str]:

@@ -1,4 +1,4 @@
-"""Courses by layout alone: a line that begins with a course code, and the lines under it."""
+"""Extract courses by layout alone: a line that begins with a course code and the lines below."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ingestion_pipeline.catalogs.extraction.record import MAX_PAGE_RECORDS, RecordField
+from ingestion_pipeline.catalogs.extraction.record import MAX_PAGE_RECORDS, CandidateRecord
 from ingestion_pipeline.catalogs.extraction.rules.course_code import (
     Heading,
     is_title,
     read_heading,
+    reversed_heading,
     split_heading,
-    turned_heading,
 )
 from ingestion_pipeline.catalogs.extraction.rules.course_parts import label_of, labelled_text
 from ingestion_pipeline.catalogs.extraction.rules.courses import (
     Slots,
-    course_found,
+    build_course,
     is_catalogue,
     is_first_described_alone,
     own_lines,
@@ -32,22 +32,22 @@ _FIGURE = re.compile("[0-9]")
 
 @dataclass(slots=True)
 class _Course:
-    """A course as its lines are gathered, the one that it begins with among them.
+    """A course while its lines are collected, its first line among them.
 
-    Where that is no more than a code, the title may stand `above` it, or below it as a heading.
+    Where that is only a code, the title may stand `above` it, or below it as a heading.
     """
 
     heading: str
     lines: list[Line]
-    rest: str = ""  # what else the first line says
+    rest: str = ""  # text after the heading on the first line
     has_title: bool = True
     above: str | None = None
     has_heading_below: bool = False
     title: str | None = None
 
 
-def courses_by_layout(lines: Sequence[Line]) -> list[RecordField]:
-    """The courses that repeated lines show; none where the page does not look like a catalogue."""
+def courses_by_layout(lines: Sequence[Line]) -> list[CandidateRecord]:
+    """Return the courses of repeated lines; none if the page does not look like a catalogue."""
     courses = _split(lines)
     _give_titles(courses)
     if courses:
@@ -57,12 +57,12 @@ def courses_by_layout(lines: Sequence[Line]) -> list[RecordField]:
     return records if is_catalogue(records) else _catalogues_by_form(pairs)
 
 
-def _catalogues_by_form(pairs: Sequence[tuple[_Course, RecordField]]) -> list[RecordField]:
-    """Return the courses of each form that makes a catalogue by itself.
+def _catalogues_by_form(pairs: Sequence[tuple[_Course, CandidateRecord]]) -> list[CandidateRecord]:
+    """Return the courses of each form that is a catalogue by itself.
 
-    A page about one course may list others beside it, which it sets in another way, or only names.
+    A page about one course may list others beside it, with another layout, or only their names.
     """
-    forms: dict[object, list[RecordField]] = {}
+    forms: dict[object, list[CandidateRecord]] = {}
     for course, record in pairs:
         forms.setdefault(_form(course.lines[0]), []).append(record)
     catalogues = [record for group in forms.values() if is_catalogue(group) for record in group]
@@ -71,7 +71,7 @@ def _catalogues_by_form(pairs: Sequence[tuple[_Course, RecordField]]) -> list[Re
 
 
 def _form(line: Line) -> tuple[str | None, str | None, bool]:
-    """Return how the page sets a line: by which element, of which class, as a heading or not."""
+    """Return the line's form: its element, its class, and whether it is a heading."""
     node = line.node
     return (node.tag, node.attrs.get("class"), line.is_heading) if node else (None, None, False)
 
@@ -81,7 +81,7 @@ def _split(lines: Sequence[Line]) -> list[_Course]:
     is_open = is_list = False
     last: Line | None = None
     for line in lines:
-        course, last, above = _begun(line), line, last
+        course, last, above = _course_start(line), line, last
         is_marked = line.is_heading or bool(line.lead)
         if course is not None and (is_marked or not is_list or _is_set_alike(line, courses)):
             if len(courses) > MAX_PAGE_RECORDS:
@@ -101,7 +101,7 @@ def _split(lines: Sequence[Line]) -> list[_Course]:
 
 
 def _is_set_alike(line: Line, courses: Sequence[_Course]) -> bool:
-    """Whether the page sets the line as it did the beginning of the last course, by a class."""
+    """Return whether the line has the tag and class of the last course's first line."""
     if not courses or line.node is None or courses[-1].lines[0].node is None:
         return False
     before = courses[-1].lines[0].node
@@ -115,7 +115,7 @@ def _is_heading_below(line: Line, course: _Course) -> bool:
 
 
 def _title_above(line: Line | None) -> str | None:
-    """The line's text if it is set like a title and may name a course."""
+    """Return the line's text if it is formatted like a title and may name a course."""
     if line is None or not (line.is_heading or line.lead == line.text) or line.is_term:
         return None
     is_section = names_section(line.text) or label_of(line.text)[0] is not None
@@ -123,9 +123,9 @@ def _title_above(line: Line | None) -> str | None:
 
 
 def _give_titles(courses: Sequence[_Course]) -> None:
-    """Give codes that stand alone the titles over them, where every one of them has one.
+    """Give codes without title the titles above them, where every one of them has one.
 
-    A page's own title stands over the first course, too: one course with a heading below its code
+    A page's own title stands above the first course, too: one course with a heading below its code
     is enough to tell that titles stand there.
     """
     alone = [number for number, course in enumerate(courses) if not course.has_title]
@@ -133,13 +133,13 @@ def _give_titles(courses: Sequence[_Course]) -> None:
         return
     for number in alone:
         course, before = courses[number], courses[number - 1].lines if number else []
-        if len(before) > 1 and before[-1].text == course.above:  # bold alone ends no course
+        if len(before) > 1 and before[-1].text == course.above:  # bold ended no course
             before.pop()
         course.title = course.above
 
 
 def _ends(line: Line, course: _Course) -> bool:
-    """Whether another part of the page begins with the line."""
+    """Return whether another part of the page begins with the line."""
     is_title = (
         line.is_heading
         and label_of(line.text)[0] is None
@@ -149,19 +149,19 @@ def _ends(line: Line, course: _Course) -> bool:
 
 
 def _opens_list(line: Line) -> bool:
-    """Whether courses below the line are those that another one asks for."""
+    """Return whether courses below the line are requirements of another one."""
     part, rest = label_of(line.text)
     is_label = part in {CoursePart.PREREQUISITES, CoursePart.OTHER} and not rest
     return is_label and not names_section(line.text)  # Course offerings
 
 
-def _begun(line: Line) -> _Course | None:
-    """The course that the line begins, with what else the line says; None if it begins none."""
+def _course_start(line: Line) -> _Course | None:
+    """Return the course that the line begins, with the rest of the line; None if it begins none."""
     if not _FIGURE.search(line.text) or _is_labelled(line):
         return None
     if line.lead and line.lead != line.text and _names(read_heading(line.lead)):
         return _Course(line.lead, [line], rest=line.rest.lstrip(" .:\u2013\u2014-"))
-    if line.is_heading and (turned := turned_heading(line.text)):
+    if line.is_heading and (turned := reversed_heading(line.text)):
         return _Course(turned, [line])
     heading = read_heading(line.text)
     has_credits = heading is not None and heading.credits is not None
@@ -188,10 +188,10 @@ def _is_short(heading: Heading) -> bool:
     return bool(heading.title) and not heading.title.rstrip().endswith((".", ",", ";"))
 
 
-def _read(course: _Course) -> RecordField | None:
+def _read(course: _Course) -> CandidateRecord | None:
     slots = Slots(heading=course.heading, title=course.title)
-    found = course_found(slots, _body(course), confidence=CONFIDENCE)
-    return found if found is not None and found.fields.get("course_name") else None
+    record = build_course(slots, _body(course), confidence=CONFIDENCE)
+    return record if record is not None and record.fields.get("course_name") else None
 
 
 def _body(course: _Course) -> list[str]:

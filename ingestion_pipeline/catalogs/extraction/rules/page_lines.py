@@ -1,4 +1,4 @@
-"""A page as lines: one for each block that holds text, with what marks it as a heading."""
+"""Split a page into lines, one for each block of text, with marks of headings and labels."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 MAX_LINES = 200_000
 MAX_TERM_CHARACTERS = 60
-MAX_CELLS = 200  # of a row of labels and values; more are another layout
-LEAST_NAMED_ROWS = 2  # pairs of elements whose first is a known label, to take all alike for rows
+MAX_CELLS = 200  # per row of labels and values; more mean another layout
+MIN_NAMED_ROWS = 2  # pairs with a known label, so that all such pairs count as rows
 
 _ASIDE = (
     "nav, header:not(main header), footer, aside, [role=navigation], [role=banner],"
@@ -41,15 +41,15 @@ _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 _TERMS = frozenset({"dt", "th"})
 _VERBATIM = frozenset({"pre", "listing", "plaintext"})
 _TOUCHING = frozenset({"span", "time", "strong", "a", "b", "em", "i"})
-_WHOLE = re.compile(r"(?:\w\w|[.:;,)])$")  # single letters are an effect
+_WHOLE = re.compile(r"(?:\w\w|[.:;,)])$")  # single letters are a text effect
 _MARKS = _BOLD | _TERMS | _VERBATIM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line of a page; `lead` is as much of it as is set in bold at its beginning.
+    """A line of a page; `lead` is its bold beginning.
 
-    `is_term` if it names what the next line says: `<dt>Credits</dt><dd>3</dd>`.
+    `is_term` if it labels the next line: `<dt>Credits</dt><dd>3</dd>`.
     """
 
     text: str
@@ -60,13 +60,13 @@ class Line:
 
     @property
     def rest(self) -> str:
-        """What follows the bold beginning."""
+        """The text after the bold beginning."""
         return self.text.removeprefix(self.lead).strip()
 
 
 @dataclass(slots=True)
 class _Gathering:
-    pieces: list[str]
+    texts: list[str]
     lead: list[str]
     is_lead: bool
     is_heading: bool
@@ -76,7 +76,7 @@ class _Gathering:
 
 @dataclass(slots=True)
 class _Depths:
-    """In how many elements of a kind a text stands."""
+    """How many elements of each kind are open around a text."""
 
     bold: int = 0
     heading: int = 0
@@ -84,7 +84,7 @@ class _Depths:
     verbatim: int = 0
 
     def change(self, tag: str, by: int, *, is_term: bool, is_bold: bool) -> None:
-        """Go into an element, or out of it."""
+        """Enter an element, or leave it."""
         self.bold += by * (is_bold or tag in _BOLD)
         self.heading += by * (tag in _HEADINGS)
         self.term += by * (is_term or tag in _TERMS)
@@ -92,7 +92,7 @@ class _Depths:
 
 
 def content_lines(tree: LexborHTMLParser) -> list[Line]:
-    """The lines of a cleaned page that are neither navigation nor footer; the tree loses those."""
+    """Return a cleaned page's lines without navigation and footer, which the tree loses."""
     for node in tree.css(_ASIDE):
         node.decompose()
     if tree.body is None:
@@ -102,16 +102,16 @@ def content_lines(tree: LexborHTMLParser) -> list[Line]:
 
 
 def _terms(tree: LexborHTMLParser) -> Set[int]:
-    """Nodes that name what follows them: by their class, or first of a row of two cells."""
+    """Return nodes that label what follows: by their class, or first of a row of two cells."""
     named = {node.mem_id for node in tree.css("[class*='label' i]:not(:has(*))")}
     rows = (cell for row in tree.css("tr") if (cell := _term(row)) is not None)
     return named | {cell.mem_id for cell in chain(rows, _terms_without_table(tree))}
 
 
 def _terms_without_table(tree: LexborHTMLParser) -> Iterator[LexborNode]:
-    """Yield the first of each pair of elements that is set as pairs with known labels are.
+    """Yield the first of each pair of elements that is laid out like pairs with known labels.
 
-    Of bold words before a text, only those that do not say by themselves that they are a label.
+    Of bold words before a text, only those that are not labels by themselves.
     """
     pairs: dict[object, list[LexborNode]] = {}
     leads: dict[object, list[LexborNode]] = {}
@@ -130,13 +130,13 @@ def _terms_without_table(tree: LexborHTMLParser) -> Iterator[LexborNode]:
 
 
 def _are_labels(terms: Sequence[LexborNode]) -> bool:
-    return sum(map(_is_label, terms)) >= LEAST_NAMED_ROWS
+    return sum(map(_is_label, terms)) >= MIN_NAMED_ROWS
 
 
 def _terms_in_turns(row: LexborNode) -> list[LexborNode]:
-    """Return every second element of a row of labels and values that take turns."""
+    """Return every second element of a row in which labels and values alternate."""
     cells = [node for node in islice(row.iter(), MAX_CELLS) if node.is_element_node]
-    is_even = len(cells) >= 2 * LEAST_NAMED_ROWS and len(cells) % 2 == 0
+    is_even = len(cells) >= 2 * MIN_NAMED_ROWS and len(cells) % 2 == 0
     if not is_even or len({cell.tag for cell in cells}) > 1:
         return []
     has_labels_alone = not any(_is_label(cell) for cell in cells[1::2])
@@ -157,7 +157,7 @@ def _term(row: LexborNode) -> LexborNode | None:
 
 
 def _bold_term(row: LexborNode) -> LexborNode | None:
-    """Return the bold words that a row of text begins with, if they are short and name no code."""
+    """Return the bold start of a row of text, if it is short and has no digits."""
     elements = list(islice((node for node in row.iter() if node.is_element_node), 2))
     name = elements[0] if len(elements) == 1 and elements[0].tag in {"b", "strong"} else None
     if name is None or not row.text().lstrip().startswith(words := name.text().strip()):
@@ -173,10 +173,10 @@ def lines_of(
     terms: Set[int] = frozenset(),
     bold: Set[int] = frozenset(),
 ) -> Iterator[Line]:
-    """The lines of a cleaned element, in page order, but not those of the nodes named by id.
+    """Yield the lines of a cleaned element, in page order, except those of the nodes in `without`.
 
-    `terms` are the ids of nodes that name what follows them, beside `dt` and `th`; `bold` those of
-    nodes that a style sets in bold.
+    `terms` are the ids of nodes that label what follows them, besides `dt` and `th`; `bold` those
+    of nodes that a style makes bold.
     """
     line = _Gathering([], [], is_lead=True, is_heading=False, is_term=False)
     depths = _Depths(verbatim=_is_plain_text(root))
@@ -206,13 +206,13 @@ def lines_of(
 
 
 def _is_plain_text(root: LexborNode) -> bool:
-    """Whether a page is nothing but text, whose line ends are all that there is of layout."""
+    """Return whether a page is only text, whose line ends are its only layout."""
     is_page = root.tag == "body"
     return is_page and all(child.tag == "-text" for child in root.iter(include_text=True))
 
 
 def _read(line: _Gathering, node: LexborNode, depths: _Depths) -> Iterator[Line]:
-    """Take in a text; where line ends count, the lines that it finishes."""
+    """Add a text; where line ends count, yield the lines that it finishes."""
     text, around = node.text_content or "", node.parent
     first, *others = text.split("\n") if depths.verbatim else [text]
     _gather(line, first, around, depths)
@@ -222,7 +222,7 @@ def _read(line: _Gathering, node: LexborNode, depths: _Depths) -> Iterator[Line]
 
 
 def _gather(line: _Gathering, text: str, around: LexborNode | None, depths: _Depths) -> None:
-    line.pieces.append(text)
+    line.texts.append(text)
     if not text.strip():
         line.lead.append(text if line.is_lead else "")
         return
@@ -235,13 +235,13 @@ def _gather(line: _Gathering, text: str, around: LexborNode | None, depths: _Dep
 
 
 def _part_from_next(line: _Gathering, node: LexborNode) -> None:
-    """Set a blank between elements that only a style sheet keeps apart, as in the page's text."""
-    if line.pieces and _WHOLE.search(line.pieces[-1]) and (after := node.next) is not None:
-        line.pieces.append(" " if after.tag in _TOUCHING else "")
+    """Add a blank between elements that only a style sheet separates, as in the page's text."""
+    if line.texts and _WHOLE.search(line.texts[-1]) and (after := node.next) is not None:
+        line.texts.append(" " if after.tag in _TOUCHING else "")
 
 
 def _finished(line: _Gathering) -> Iterator[Line]:
-    text = readable("".join(line.pieces).replace("\n", " ")) if line.pieces else ""
+    text = readable("".join(line.texts).replace("\n", " ")) if line.texts else ""
     if text:
         lead = readable("".join(line.lead).replace("\n", " "))
         yield Line(
@@ -251,5 +251,5 @@ def _finished(line: _Gathering) -> Iterator[Line]:
             is_term=line.is_term,
             node=line.node,
         )
-    line.pieces, line.lead, line.is_lead, line.node = [], [], True, None
+    line.texts, line.lead, line.is_lead, line.node = [], [], True, None
     line.is_heading = line.is_term = False

@@ -1,4 +1,4 @@
-"""Courses by the layouts of known vendors, which are data: `layouts/vendors.yaml`."""
+"""Extract courses by the layouts of known vendors in `layouts/vendors.yaml`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from ingestion_pipeline.catalogs.extraction.record import RecordField
+from ingestion_pipeline.catalogs.extraction.record import CandidateRecord
 from ingestion_pipeline.catalogs.extraction.rules.course_code import read_heading
 from ingestion_pipeline.catalogs.extraction.rules.course_parts import (
     Parts,
@@ -20,7 +20,7 @@ from ingestion_pipeline.catalogs.extraction.rules.course_parts import (
     read_parts,
     stated_prerequisites,
 )
-from ingestion_pipeline.catalogs.extraction.rules.courses import Slots, course_found
+from ingestion_pipeline.catalogs.extraction.rules.courses import Slots, build_course
 from ingestion_pipeline.catalogs.extraction.rules.credits import slot_credits
 from ingestion_pipeline.catalogs.extraction.rules.page_lines import lines_of
 from ingestion_pipeline.reading.html.cleaning import fragment_text
@@ -34,7 +34,7 @@ CONFIDENCE = 0.95
 
 
 class VendorLayout(BaseModel):
-    """Where on a vendor's pages the parts of a course are."""
+    """The selectors of the parts of a course on a vendor's pages."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -51,37 +51,37 @@ class VendorLayout(BaseModel):
 
 @lru_cache(maxsize=1)
 def vendor_layouts() -> tuple[VendorLayout, ...]:
-    """The layouts that are known, in the order in which they are tried."""
+    """Return the known layouts, in the order in which they are tried."""
     file = resources.files("ingestion_pipeline.catalogs.extraction") / "layouts" / "vendors.yaml"
     return TypeAdapter(tuple[VendorLayout, ...]).validate_python(yaml.safe_load(file.read_text()))
 
 
-def courses_by_vendor(tree: LexborHTMLParser) -> tuple[str, list[RecordField]]:
-    """The courses of the layout that finds most, and its name; the tree is a cleaned one."""
-    best: tuple[str, list[RecordField]] = "", []
+def courses_by_vendor(tree: LexborHTMLParser) -> tuple[str, list[CandidateRecord]]:
+    """Return the name and the courses of the layout that finds most; the tree is a cleaned one."""
+    best: tuple[str, list[CandidateRecord]] = "", []
     for layout in vendor_layouts():
-        found = list(_courses(tree, layout))
-        if _complete(found) > _complete(best[1]) or (found and not best[1]):
-            best = layout.name, found
+        courses = list(_courses(tree, layout))
+        if _complete(courses) > _complete(best[1]) or (courses and not best[1]):
+            best = layout.name, courses
     return best
 
 
-def _complete(found: list[RecordField]) -> int:
-    return sum(bool(one.fields.get("course_description")) for one in found)
+def _complete(courses: list[CandidateRecord]) -> int:
+    return sum(bool(course.fields.get("course_description")) for course in courses)
 
 
-def _courses(tree: LexborHTMLParser, layout: VendorLayout) -> Iterator[RecordField]:
+def _courses(tree: LexborHTMLParser, layout: VendorLayout) -> Iterator[CandidateRecord]:
     if layout.block is None:
         yield from _by_sequence(tree, layout)
         return
     for block in _innermost(tree.css(layout.block)[:MAX_BLOCKS]):
-        found = _by_block(block, layout)
-        if found is not None:
-            yield found
+        course = _by_block(block, layout)
+        if course is not None:
+            yield course
 
 
 def _innermost(blocks: list[LexborNode]) -> list[LexborNode]:
-    """Blocks without those around others: a page-wide one holds no single course."""
+    """Return the blocks that contain no other: a page-wide one is no single course."""
     outer = {parent for block in blocks for parent in _ancestors(block)}
     return [block for block in blocks if block.mem_id not in outer]
 
@@ -93,7 +93,7 @@ def _ancestors(node: LexborNode) -> Iterator[int]:
         parent = parent.parent
 
 
-def _by_sequence(tree: LexborHTMLParser, layout: VendorLayout) -> Iterator[RecordField]:
+def _by_sequence(tree: LexborHTMLParser, layout: VendorLayout) -> Iterator[CandidateRecord]:
     heading, lines = None, list[str]()
     headings = {node.mem_id for node in tree.css(", ".join(layout.heading))}
     both = f"{', '.join(layout.heading)}, {layout.body}"
@@ -106,14 +106,14 @@ def _by_sequence(tree: LexborHTMLParser, layout: VendorLayout) -> Iterator[Recor
     yield from _finished(heading, lines)
 
 
-def _finished(heading: str | None, lines: list[str]) -> Iterator[RecordField]:
+def _finished(heading: str | None, lines: list[str]) -> Iterator[CandidateRecord]:
     if heading is not None:
-        found = course_found(Slots(heading=heading), lines, confidence=CONFIDENCE)
-        if found is not None:
-            yield found
+        course = build_course(Slots(heading=heading), lines, confidence=CONFIDENCE)
+        if course is not None:
+            yield course
 
 
-def _by_block(block: LexborNode, layout: VendorLayout) -> RecordField | None:
+def _by_block(block: LexborNode, layout: VendorLayout) -> CandidateRecord | None:
     used: set[int] = set()
     heading = _heading(block, layout, used)
     credit_text = _first(block, layout.credits, used)
@@ -129,11 +129,11 @@ def _by_block(block: LexborNode, layout: VendorLayout) -> RecordField | None:
         prerequisites=stated_prerequisites(before) or described.required_before(),
     )
     lines = [part_text(line) for line in lines_of(block, without=used)]
-    return course_found(slots, lines, confidence=CONFIDENCE, otherwise=described.credits)
+    return build_course(slots, lines, confidence=CONFIDENCE, otherwise=described.credits)
 
 
 def _heading(block: LexborNode, layout: VendorLayout, used: set[int]) -> str | None:
-    """The first heading that begins with a code, else the first that there is."""
+    """Return the first heading that begins with a code, else the first that there is."""
     nodes = [node for css in layout.heading for node in block.css(css)]
     named = next((node for node in nodes if read_heading(_text(node))), None)
     chosen = named or next((node for node in nodes if _text(node)), None)
@@ -153,7 +153,7 @@ def _first(block: LexborNode, selectors: tuple[str, ...], used: set[int]) -> str
 
 
 def _description(block: LexborNode, layout: VendorLayout, used: set[int]) -> Parts:
-    """What the element for descriptions says, prerequisites and credits among it."""
+    """Return the parts in the element for descriptions, prerequisites and credits included."""
     for css in layout.description:
         for node in block.css(css):
             if node.mem_id in used:

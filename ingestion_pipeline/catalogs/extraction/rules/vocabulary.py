@@ -1,4 +1,4 @@
-"""The words by which catalogues name a course's parts, which are data: `layouts/words.yaml`."""
+"""Recognize the words for a course's parts, from `layouts/words.yaml`, and choices by phrase."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class CoursePart(Enum):
-    """What a label announces."""
+    """The part of a course that a label names."""
 
     DESCRIPTION = "description"
     PREREQUISITES = "prerequisites"
@@ -21,7 +21,7 @@ class CoursePart(Enum):
     TITLE = "title"
     CODE = "code"
     OTHER = "other"
-    UNNAMED = "unnamed"  # a label by its looks, and in no list of words
+    UNNAMED = "unnamed"  # formatted like a label, and in no word list
 
 
 class _Labels(BaseModel):
@@ -42,22 +42,22 @@ class _Words(BaseModel):
 
 @lru_cache(maxsize=4_096)  # a catalogue has few labels, and many of each
 def part_named(label: str) -> CoursePart | None:
-    """What the label announces; None if it is none."""
+    """Return the part that the label names; None if it is no label."""
     return next((part for part, pattern in _patterns() if pattern.fullmatch(label)), None)
 
 
 def is_noise(line: str) -> bool:
-    """Whether the line belongs to the page and not to a course."""
+    """Return whether the line belongs to the page and not to a course."""
     return _noise().fullmatch(line) is not None
 
 
 def names_section(line: str) -> bool:
-    """Whether the line is the title of a page or of a part of it, and of no course."""
+    """Return whether the line is the title of a page or section, and not of a course."""
     return _sections().fullmatch(line.strip(" :.")) is not None
 
 
 def names_subject(words: Sequence[str]) -> bool:
-    """Whether the words before a number may name a subject."""
+    """Return whether the words before a number may name a subject."""
     return _words().no_subjects.isdisjoint(words)
 
 
@@ -87,7 +87,7 @@ def _whole(labels: Sequence[str]) -> re.Pattern[str]:
 
 
 def _any_of(patterns: Sequence[str], *, before: str = "") -> re.Pattern[str]:
-    """Match any of the patterns at the start of a text."""
+    """Compile a pattern that matches any of the patterns at the start of a text."""
     choices = "|".join(f"(?:{pattern})" for pattern in patterns)
     return re.compile(rf"\A{before}(?:{choices})", re.IGNORECASE)
 
@@ -97,40 +97,40 @@ _PARTS = re.compile(r"[A-Z][a-z]+")  # of a choice's name: BachelorDegree
 
 
 def words_of(text: str) -> str:
-    """The words alone, between single blanks, one before and one after."""
-    # B.S. and Ph.D. are written with stops, and are one word each.
-    joined = re.sub(r"\b((?:\w{1,2}\.){2,})", lambda found: found[1].replace(".", ""), text)
+    """Return the lower-case words, separated and surrounded by single blanks."""
+    # B.S. and Ph.D. are one word each.
+    joined = re.sub(r"\b((?:\w{1,2}\.){2,})", lambda match: match[1].replace(".", ""), text)
     return f" {' '.join(_WORDS.findall(joined.casefold()))} "
 
 
 def has_phrase(text: str, phrases: Iterable[str]) -> bool:
-    """Whether one of the phrases stands in the text."""
+    """Return whether one of the phrases is in the text."""
     words = words_of(text)
     return any(words_of(phrase) in words for phrase in phrases)
 
 
 def choice_by_phrase(text: str, choices: Mapping[str, Iterable[str]]) -> str | None:
-    """The first choice of which a phrase stands in the text."""
+    """Return the first choice with a phrase in the text."""
     words = words_of(text)
-    found = (
+    matches = (
         choice
         for choice, phrases in choices.items()
         if any(words_of(phrase) in words for phrase in phrases)
     )
-    return next(found, None)
+    return next(matches, None)
 
 
 def choice_by_name(text: str, choices: Iterable[str]) -> str | None:
-    """The choice that is written like the text: Bachelor Degree is BachelorDegree."""
-    wanted = words_of(text).replace(" ", "")
-    return next((choice for choice in choices if choice.casefold() == wanted), None)
+    """Return the choice whose name is the text: Bachelor Degree is BachelorDegree."""
+    name = words_of(text).replace(" ", "")
+    return next((choice for choice in choices if choice.casefold() == name), None)
 
 
 def choice_in_words(text: str, choices: Iterable[str]) -> str | None:
-    """The one choice whose name of several words is in the text: "3 semester hours"."""
+    """Return the one choice whose name of several words is in the text: "3 semester hours"."""
     words = words_of(text)
-    found = [choice for choice in choices if _is_named(choice, words)]
-    return found[0] if len(found) == 1 else None
+    matches = [choice for choice in choices if _is_named(choice, words)]
+    return matches[0] if len(matches) == 1 else None
 
 
 def _is_named(choice: str, words: str) -> bool:

@@ -1,26 +1,26 @@
-"""Which tables keep their rows, and why; all others have a sweep in `keeping`.
+"""The tables whose rows are kept, and why; all others have a sweep in `retention`.
 
-Whoever adds a table that grows says here why it may, or gives it a sweep: a test asks.
+A new table that grows needs an entry here or a sweep: a test checks it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-_PUBLISHED = "what the house is there for: published records"
+_PUBLISHED = "published records, the purpose of the pipeline"
 _PER_SOURCE = "one row for each source, or less"
 
-STAYS: Mapping[str, str] = {
+RETAINED_TABLES: Mapping[str, str] = {
     "series": _PUBLISHED,
     "chapters": _PUBLISHED,
     "chapter_sources": _PUBLISHED,
     "companies": _PUBLISHED,
-    "job_listings": f"{_PUBLISHED}; a closed one is known again when it returns",
-    "listing_sources": f"{_PUBLISHED}; a closed one is known again when it returns",
+    "job_listings": f"{_PUBLISHED}; a closed one is recognised when it returns",
+    "listing_sources": f"{_PUBLISHED}; a closed one is recognised when it returns",
     "job_matches": f"{_PUBLISHED}; one at the most for each listing",
     "businesses": _PUBLISHED,
     "website_rankings": "histories are drawn from them; one row a day for each business",
-    "sources": "they are removed by disabling: their ids are partitions for ever",
+    "sources": "removed by disabling only: their ids are permanent partitions",
     "source_versions": "lineage names them; one row for each change of a configuration",
     "source_health": _PER_SOURCE,
     "source_words": _PER_SOURCE,
@@ -30,10 +30,10 @@ STAYS: Mapping[str, str] = {
     "recipients": "the operator's own",
     "follows": "the operator's own",
     "settings": "the operator's own; one row for each setting",
-    "audit_log": "who did what is to be found however long ago it was; few lines a day",
+    "audit_log": "must be available however old; few rows a day",
     "export_cursors": "one row for each export and folder",
     "task_totals": "one row for each kind of task and way to end",
     "tunings": "one row for each figure that is measured",
-    "pulses": "one row for each who gives a sign of life",
+    "pulses": "one row for each heartbeat",
     "model_endpoints": "one row for each server of models",
 }
