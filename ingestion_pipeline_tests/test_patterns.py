@@ -212,7 +212,11 @@ def made_by_functions() -> Iterator[Used]:
                 yield Used(evaluated(module, call), where, frozenset({by}))
     for where, build in BUILT.items():
         for pattern in build():
-            yield Used(pattern, where, frozenset({"match"} if "boards" in where else {"finditer"}))
+            yield Used(
+                pattern,
+                where,
+                frozenset({"match"} if "platforms._shape" in where else {"finditer"}),
+            )
 
 
 def one_of(items: list[tuple[Any, Any]]) -> str:
