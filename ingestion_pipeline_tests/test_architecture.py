@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -140,7 +139,7 @@ def test_the_docstring_of_each_package_says_what_belongs_in_it(room: str) -> Non
     sentences = [part for part in docstring.replace("\n", " ").split(". ") if part.strip()]
 
     assert len(sentences) >= 2, docstring
-    assert re.search(r"\b(?:belongs?|not|never|no|decided|live)\b", docstring), "where does it end?"
+    assert "belong" in docstring or "decides nothing" in docstring or "is not" in docstring
 
 
 def test_a_test_file_stays_readable() -> None:

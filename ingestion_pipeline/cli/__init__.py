@@ -2,6 +2,7 @@
 
 Commands read arguments, files and the environment, print tables or JSON, and exit with 0, 1 or 2.
 They contain no business rules and no SQL: each calls the functions that the jobs call.
+Business rules and SQL do not belong here.
 """
 
 try:

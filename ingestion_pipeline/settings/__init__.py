@@ -5,6 +5,7 @@ Its name in the table is `group.name`; its variable is `INGESTION_GROUP__NAME` (
 two keep the names of its own client, `OPENAI_API_KEY` and `OPENAI_BASE_URL`). What is needed to
 reach the table (`INGESTION_DATABASE_URL`, `INGESTION_HOME`, ...) comes from the environment alone,
 which no other package reads.
+What a setting decides belongs to the package that reads it.
 """
 
 from ingestion_pipeline.settings.groups import Ingest, Notices, Work
