@@ -158,7 +158,8 @@ def assert_a_kill_loop_loses_nothing(
     assert killed >= loop["seconds"] / loop["every"] / 3
     failed = {row.source_id for row in rows(store, website_analyses) if row.status == "failed"}
     assert given_up(store) == dict.fromkeys(failed, "worker_lost")
-    assert {row.attempts for row in rows(store, dead_letters)} <= {4}  # claimed after three deaths
+    # Claimed after three deaths; once more for each worker killed before it recorded that.
+    assert all(row.attempts >= 4 for row in rows(store, dead_letters))
     replay_all(store)
     Child(work_job, job).result()
     assert statuses(store) == {"completed": count}
