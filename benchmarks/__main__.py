@@ -18,10 +18,7 @@ from benchmarks.figure import Skipped
 from benchmarks.registry import POSTGRESQL, SQLITE, Benchmark, named
 from benchmarks.table import Line, as_json, head, place_of_json, row, summary
 
-DATABASES: dict[str, Callable[[], AbstractContextManager[Database | None]]] = {
-    SQLITE: sqlite,
-    POSTGRESQL: postgresql,
-}
+DATABASES: dict[str, Callable[[], AbstractContextManager[Database | None]]] = {SQLITE: sqlite, POSTGRESQL: postgresql}
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -67,10 +67,7 @@ def _against_pgqueuer(database: Database, batch: int, sizes: Sizes) -> Iterator[
     if why := pgqueuer_peer.reason_to_skip():
         yield Skipped(claim, database.name, why)
         return
-    peers = {
-        "pgqueuer's worker": pgqueuer_peer.worker,
-        "pgqueuer's statements, no worker": pgqueuer_peer.statements,
-    }
+    peers = {"pgqueuer's worker": pgqueuer_peer.worker, "pgqueuer's statements, no worker": pgqueuer_peer.statements}
     ours: list[Cost] = []
     theirs: dict[str, list[Cost]] = {name: [] for name in peers}
     for _ in range(sizes.rounds):
@@ -105,9 +102,7 @@ def in_batches(store: Store, *, batch: int) -> tuple[int, int]:
     while True:
         with store.begin() as connection:
             now = store.clock.now(connection)
-            mine = claims.claim(
-                connection, ClaimFilter(kind=KIND), owner=owner, now=now, lease=LEASE, limit=batch
-            )
+            mine = claims.claim(connection, ClaimFilter(kind=KIND), owner=owner, now=now, lease=LEASE, limit=batch)
         if not mine:
             return done, 0
         with store.begin() as connection:
@@ -152,10 +147,7 @@ def _together(database: Database, workers: int, count: int, work: Work) -> Cost:
     database.store.close()  # a connection must not be inherited
     context = multiprocessing.get_context("fork")
     start, results = context.Barrier(workers + 1), context.SimpleQueue()
-    crew = [
-        context.Process(target=_worker, args=(database.url, work, start, results))
-        for _ in range(workers)
-    ]
+    crew = [context.Process(target=_worker, args=(database.url, work, start, results)) for _ in range(workers)]
     for one in crew:
         one.start()
     server = database.meter.server_seconds()

@@ -83,19 +83,12 @@ BARE = Crawler(
 )
 PEERS = (
     Crawler(name="Scrapy, LinkExtractor", module="scrapy_peer", needs=("scrapy",), bar=4.0),
-    Crawler(
-        name="Scrapy, links compared first", module="scrapy_peer", option="seen", needs=("scrapy",)
-    ),
+    Crawler(name="Scrapy, links compared first", module="scrapy_peer", option="seen", needs=("scrapy",)),
     BARE,
 )
 # 96 packages and 0.9 GB, from scipy to a second browser driver: not for the environment we test in.
-CRAWL4AI = Crawler(
-    name="Crawl4AI over HTTP", module="crawl4ai_peer", environment="crawl4ai==0.9.5", bar=8.0
-)
-WITH_MARKDOWN = (
-    CRAWL4AI,
-    replace(CRAWL4AI, name="Crawl4AI, nothing kept", option="unkept", bar=None),
-)
+CRAWL4AI = Crawler(name="Crawl4AI over HTTP", module="crawl4ai_peer", environment="crawl4ai==0.9.5", bar=8.0)
+WITH_MARKDOWN = (CRAWL4AI, replace(CRAWL4AI, name="Crawl4AI, nothing kept", option="unkept", bar=None))
 
 
 def measure(database: Database, sizes: Sizes | None = None) -> Iterator[Figure | Flat | Skipped]:
@@ -120,12 +113,7 @@ def peak_bytes(pages: int, hosts: int = 10) -> int:
 
 
 def _against(
-    peers: tuple[Crawler, ...],
-    sizes: Sizes,
-    database: Database,
-    *,
-    pages: int,
-    markdown: bool = False,
+    peers: tuple[Crawler, ...], sizes: Sizes, database: Database, *, pages: int, markdown: bool = False
 ) -> Iterator[Figure | Skipped]:
     claim = f"{OURS.name}, Markdown" if markdown else OURS.name
     able: list[Crawler] = []
@@ -171,13 +159,7 @@ def check_links(crawled: dict[Crawler, list[Crawled]]) -> None:
 
 
 def run(
-    crawler: Crawler,
-    port: int,
-    pages: int,
-    hosts: int,
-    database: Database | None = None,
-    *,
-    markdown: bool = False,
+    crawler: Crawler, port: int, pages: int, hosts: int, database: Database | None = None, *, markdown: bool = False
 ) -> Crawled:
     """What the crawler says of the whole site, once the site has confirmed it.
 
@@ -205,9 +187,7 @@ def _another(database: Database | None) -> str | None:
 def _crawled(crawler: Crawler, job: Job) -> Crawled:
     command = [crawler.python(), "-m", f"benchmarks.crawlers.{crawler.module}"]
     command += [as_argument(job), *([crawler.option] if crawler.option else [])]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
     if done.returncode:
         raise RuntimeError(f"{crawler.name} failed:\n{done.stderr[-2_000:]}")
     return Crawled(**json.loads(done.stdout.splitlines()[-1]))
@@ -249,11 +229,7 @@ def _served(port: int) -> dict[str, int]:
 
 
 def _cost(crawled: Crawled) -> Cost:
-    return Cost(
-        items=crawled.pages,
-        wall_seconds=crawled.wall_seconds,
-        cpu_seconds=crawled.cpu_seconds,
-    )
+    return Cost(items=crawled.pages, wall_seconds=crawled.wall_seconds, cpu_seconds=crawled.cpu_seconds)
 
 
 def _per_thousand(cost: Cost) -> str:

@@ -33,10 +33,7 @@ def kept_folder() -> Path:
 
 
 def wait_for_quiet(
-    cpu_seconds_a_file: Callable[[], float],
-    *,
-    patience_seconds: float,
-    pause: Callable[[float], None] = time.sleep,
+    cpu_seconds_a_file: Callable[[], float], *, patience_seconds: float, pause: Callable[[float], None] = time.sleep
 ) -> bool:
     """Return when a file costs no more than it should, or after so long: then False."""
     waited_seconds = 0.0

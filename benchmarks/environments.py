@@ -29,9 +29,7 @@ def python_with(requirement: str) -> Path:
 
 def _run(*command: str) -> None:
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise NoEnvironment(f"not installed within {PATIENCE_SECONDS} seconds") from error
     if done.returncode:

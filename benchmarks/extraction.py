@@ -37,15 +37,7 @@ from ingestion_pipeline.sources import Definition, Kind
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import (
-    crawl_steps,
-    data_items,
-    datasets,
-    extractions,
-    pages,
-    snapshots,
-    tasks,
-)
+from ingestion_pipeline.store.tables import crawl_steps, data_items, datasets, extractions, pages, snapshots, tasks
 from ingestion_pipeline.tasks.worker import Worker
 
 PAGES = 1_000
@@ -151,9 +143,7 @@ def _check(found: int, bodies: list[bytes]) -> None:
         raise RuntimeError(f"{found} records of {2 * len(bodies)} were found")
 
 
-def given_downloaded(
-    store: Store, content: ContentStore, source_id: str, bodies: list[bytes]
-) -> None:
+def given_downloaded(store: Store, content: ContentStore, source_id: str, bodies: list[bytes]) -> None:
     """A catalogue whose detail pages are downloaded, each with its task, as a crawl leaves it."""
     extraction_id, step_id = _given_extraction(store, source_id)
     forms = [(body, cleaned_text(decode(body, "text/html")).encode()) for body in bodies]
@@ -222,9 +212,7 @@ def _given_extraction(store: Store, source_id: str) -> tuple[int, int]:
     with store.begin() as connection:
         now = store.clock.now(connection)
         register(connection, [definition], now=now)
-        start_extractions(
-            connection, list(sources_by_id(connection, [source_id]).values()), now=now
-        )
+        start_extractions(connection, list(sources_by_id(connection, [source_id]).values()), now=now)
         of_source = extractions.c.source_id == source_id
         extraction_id = connection.execute(select(extractions.c.id).where(of_source)).scalar_one()
         is_root = pages.c.extraction_id == extraction_id

@@ -122,17 +122,11 @@ class Meter:
         """What `work` takes for as many items as it says."""
         cpu, started = self.cpu_seconds(), time.perf_counter()
         items = work()
-        return Cost(
-            items=items,
-            wall_seconds=time.perf_counter() - started,
-            cpu_seconds=self.cpu_seconds() - cpu,
-        )
+        return Cost(items=items, wall_seconds=time.perf_counter() - started, cpu_seconds=self.cpu_seconds() - cpu)
 
     def cpu_seconds(self) -> float:
         """So far, of all of them."""
-        usages = (
-            resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-        )
+        usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
         ours = sum(usage.ru_utime + usage.ru_stime for usage in usages)
         return ours + self.server_seconds()
 

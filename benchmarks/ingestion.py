@@ -38,11 +38,7 @@ _number = count(1)
 
 
 def measure(
-    database: Database,
-    *,
-    chapters: int = CHAPTERS,
-    row_by_row: int = ROW_BY_ROW,
-    rounds: int = ROUNDS,
+    database: Database, *, chapters: int = CHAPTERS, row_by_row: int = ROW_BY_ROW, rounds: int = ROUNDS
 ) -> Iterator[Figure]:
     """Two figures against a bulk loader, two against a mapper that goes row by row."""
     bulk, name = loaders.bulk_loader(database.store)
@@ -60,9 +56,7 @@ def _figure(database: Database, claim: str, peer: str, ours: Cost, theirs: Cost)
     return Figure(claim=claim, database=database.name, peer=peer, ours=ours, theirs=theirs)
 
 
-def _in_turn(
-    database: Database, peer: Way, listed: Sequence[Release], rounds: int
-) -> tuple[list[Cost], list[Cost]]:
+def _in_turn(database: Database, peer: Way, listed: Sequence[Release], rounds: int) -> tuple[list[Cost], list[Cost]]:
     """Ours and the peer's, a round each, so that both meet the same neighbours on the machine."""
     measured: dict[Way, list[list[Cost]]] = {ingest: [], peer: []}
     for way in (ingest, peer):  # caches of statements and pages are warm in the rounds that count
@@ -70,9 +64,7 @@ def _in_turn(
     for _ in range(rounds):
         for way, costs in measured.items():
             costs.append(_twice(database, way, listed))
-    ours, theirs = (
-        [middle(list(both)) for both in zip(*costs, strict=True)] for costs in measured.values()
-    )
+    ours, theirs = ([middle(list(both)) for both in zip(*costs, strict=True)] for costs in measured.values())
     return ours, theirs
 
 
@@ -81,9 +73,7 @@ def _twice(database: Database, way: Way, listed: Sequence[Release]) -> list[Cost
     name = f"series-{next(_number)}"
     store = database.store
     with store.begin() as connection:
-        definition = Definition(
-            id=f"series:{name}", kind=Kind.SERIES, url="https://bench.test/", series=name
-        )
+        definition = Definition(id=f"series:{name}", kind=Kind.SERIES, url="https://bench.test/", series=name)
         register(connection, [definition], now=store.clock.now(connection))
     return [database.meter.cost(partial(_counted, way, store, name, listed)) for _ in range(2)]
 

@@ -200,10 +200,7 @@ def given_listings(store: Store, listings: int) -> None:
         rows = [a_row(number, now=now, of=of) for number in range(listings)]
         made = insert(job_listings).returning(job_listings.c.id, sort_by_parameter_order=True)
         ids = connection.execute(made, rows).scalars().all()
-        connection.execute(
-            insert(tasks),
-            [_task(id_, row, now=now) for id_, row in zip(ids, rows, strict=True)],
-        )
+        connection.execute(insert(tasks), [_task(id_, row, now=now) for id_, row in zip(ids, rows, strict=True)])
 
 
 def _task(listing_id: int, row: dict[str, Any], *, now: datetime) -> dict[str, Any]:
@@ -235,8 +232,5 @@ def given_judged(store: Store, settings: Settings, listings: int) -> None:
         for start in range(0, listings, 5_000):
             numbers = range(start, min(start + 5_000, listings))
             rows = [a_row(number, now=now, of=of) for number in numbers]
-            judged = [
-                row | {"verdict": "skipped", "judged_as": rules.judged_as(row["content_hash"])}
-                for row in rows
-            ]
+            judged = [row | {"verdict": "skipped", "judged_as": rules.judged_as(row["content_hash"])} for row in rows]
             connection.execute(insert(job_listings), judged)

@@ -14,10 +14,7 @@ from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.store import Store, tables
 from ingestion_pipeline.store.types import utc_text
 
-STAGED = (
-    "key, number, title, published_at, url, source_chapter_id, volume, language, scanlation_group,"
-    " releases"
-)
+STAGED = "key, number, title, published_at, url, source_chapter_id, volume, language, scanlation_group, releases"
 
 STAGE = """CREATE TEMPORARY TABLE staged (
   key text, number numeric, title text, published_at {time}, url text, source_chapter_id text,

@@ -82,9 +82,7 @@ async def _cost(database: Database, drain: Drain, count: int, batch: int) -> Cos
     import asyncpg
 
     url = make_url(database.url)
-    connection = await asyncpg.connect(
-        user=url.username, database=url.database, host=url.query["host"]
-    )
+    connection = await asyncpg.connect(user=url.username, database=url.database, host=url.query["host"])
     try:
         queries = _queries(connection)
         if not await queries.has_table("pgqueuer"):

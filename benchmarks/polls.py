@@ -39,12 +39,7 @@ LEFT_OUT = re.compile(r"INGESTION|PYTHONDONTWRITEBYTECODE$")
 TOO_FEW = "no limit: a run's start and its events weigh more than so few polls"
 CONFIG = {
     "items": "chapters",
-    "fields": {
-        "number": ["number"],
-        "title": ["title"],
-        "url": ["url"],
-        "source_chapter_id": ["id"],
-    },
+    "fields": {"number": ["number"], "title": ["title"], "url": ["url"], "source_chapter_id": ["id"]},
 }
 
 

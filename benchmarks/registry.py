@@ -10,17 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from benchmarks import (
-    asset_page,
-    claims,
-    crawl,
-    exports,
-    extraction,
-    ingestion,
-    listings,
-    polls,
-    scale,
-)
+from benchmarks import asset_page, claims, crawl, exports, extraction, ingestion, listings, polls, scale
 from benchmarks.database import Database
 from benchmarks.polling import delays
 from benchmarks.table import Measured
@@ -69,22 +59,13 @@ ALL = (
         quick=partial(exports.measure, sizes=exports.Sizes(items=10_000, few=5_000, rounds=1)),
         quick_databases=(SQLITE,),
     ),
-    Benchmark(
-        name="extraction",
-        full=extraction.measure,
-        quick=partial(extraction.measure, pages=300, rounds=3),
-    ),
-    Benchmark(
-        name="ingestion",
-        full=ingestion.measure,
-        quick=partial(ingestion.measure, row_by_row=200, rounds=5),
-    ),
+    Benchmark(name="extraction", full=extraction.measure, quick=partial(extraction.measure, pages=300, rounds=3)),
+    Benchmark(name="ingestion", full=ingestion.measure, quick=partial(ingestion.measure, row_by_row=200, rounds=5)),
     Benchmark(
         name="listings",
         full=listings.measure,
         quick=partial(
-            listings.measure,
-            sizes=listings.Sizes(listings=1_000, few=2_000, stored=(1_000, 10_000), rounds=1),
+            listings.measure, sizes=listings.Sizes(listings=1_000, few=2_000, stored=(1_000, 10_000), rounds=1)
         ),
     ),
     Benchmark(
@@ -94,19 +75,11 @@ ALL = (
         databases=(SQLITE,),
         quick_databases=(SQLITE,),
     ),
-    Benchmark(
-        name="polls",
-        full=polls.measure,
-        quick=partial(polls.measure, count=500),
-        quick_databases=(SQLITE,),
-    ),
+    Benchmark(name="polls", full=polls.measure, quick=partial(polls.measure, count=500), quick_databases=(SQLITE,)),
     Benchmark(
         name="scale",
         full=scale.measure,
-        quick=partial(
-            scale.measure,
-            sizes=scale.Sizes(sources=(200, 1_000, 5_000), with_chapters=(200, 1_000)),
-        ),
+        quick=partial(scale.measure, sizes=scale.Sizes(sources=(200, 1_000, 5_000), with_chapters=(200, 1_000))),
     ),
 )
 

@@ -73,9 +73,7 @@ def measure(database: Database, sizes: Sizes | None = None) -> Iterator[Line]:
         yield _growth(database, compared(among, database.meter, rounds=sizes.rounds))
 
 
-def _line(
-    name: str, database: Database, seconds: Mapping[int, float], *, bar: float | None = None
-) -> Line:
+def _line(name: str, database: Database, seconds: Mapping[int, float], *, bar: float | None = None) -> Line:
     """The ratio is the seconds with the most there is."""
     sizes = ", ".join(f"{n:,}: {one * 1_000:,.1f}" for n, one in seconds.items())
     return Line(

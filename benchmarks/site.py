@@ -22,12 +22,7 @@ CHANGED_EVERY = 50
 @cache
 def _listing(source: int, chapters: int) -> bytes:
     listed = [
-        {
-            "number": str(n),
-            "title": f"Chapter {n}",
-            "url": f"/source/{source}/{n}",
-            "id": f"{source}-{n}",
-        }
+        {"number": str(n), "title": f"Chapter {n}", "url": f"/source/{source}/{n}", "id": f"{source}-{n}"}
         for n in range(chapters, 0, -1)
     ]
     return json.dumps({"chapters": listed}).encode()
@@ -66,9 +61,7 @@ class Site(asyncio.Protocol):
         if etag in head:  # nothing but If-None-Match repeats it
             return b"HTTP/1.1 304 Not Modified\r\netag: " + etag + b"\r\n\r\n"
         body = _listing(source, chapters)
-        said = (
-            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\netag: %b\r\ncontent-length: %d"
-        )
+        said = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\netag: %b\r\ncontent-length: %d"
         return said % (etag, len(body)) + b"\r\n\r\n" + body
 
 

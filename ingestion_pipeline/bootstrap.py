@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import (
-    AbstractAsyncContextManager,
-    asynccontextmanager,
-    contextmanager,
-    nullcontext,
-)
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from datetime import datetime, timedelta
 
 from ingestion_pipeline.catalogs.extraction.page_reader import PipelineReader, Reader
 from ingestion_pipeline.demo.host_names import demo_resolver, published_port, published_providers
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.notices.channels import (
-    AppriseChannel,
-    Channels,
-    WebhookChannel,
-    WebhookLimits,
-)
+from ingestion_pipeline.notices.channels import AppriseChannel, Channels, WebhookChannel, WebhookLimits
 from ingestion_pipeline.pages.browser import BrowserLimits, BrowserRenderer, NoBrowser, find_browser
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.pages.http.fetcher import FetchLimits, HttpFetcher

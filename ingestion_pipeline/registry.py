@@ -36,15 +36,9 @@ from ingestion_pipeline.websites.runs.starting import KINDS
 from ingestion_pipeline.websites.runs.system import WebsiteSystem, requeue_phase
 from ingestion_pipeline.websites.source_config import parse_website_config
 
-POLLED: dict[Kind, PolledSystem] = {
-    Kind.SERIES: SeriesSystem(),
-    Kind.JOB_BOARD: BoardSystem(),
-}
+POLLED: dict[Kind, PolledSystem] = {Kind.SERIES: SeriesSystem(), Kind.JOB_BOARD: BoardSystem()}
 CRAWLED: dict[Kind, CrawledSystem] = {Kind.CATALOG: CatalogSystem()}
-DEFERRED: dict[Kind, DeferredSystem] = {
-    Kind.COMPANY: CompanySystem(),
-    Kind.WEBSITE: WebsiteSystem(),
-}
+DEFERRED: dict[Kind, DeferredSystem] = {Kind.COMPANY: CompanySystem(), Kind.WEBSITE: WebsiteSystem()}
 # Requeue functions of tasks that need more than their own row, by the task's kind.
 REQUEUE_BY_KIND: dict[str, dead_letters.Requeue] = {
     DELIVER: requeue_messages,
@@ -144,9 +138,7 @@ def _catalog_problems(config: Mapping[str, Any], entities: Path | None) -> Itera
     yield from entity_config_problems(config, entities)
 
 
-def declared(
-    connection: Connection, source_ids: Iterable[str], *, now: datetime, again: bool = False
-) -> list[str]:
+def declared(connection: Connection, source_ids: Iterable[str], *, now: datetime, again: bool = False) -> list[str]:
     """Start what the systems do for declared or changed sources; return the ids concerned.
 
     A catalogue without a recipe gets one detected; with `again` also one that has a recipe or whose

@@ -7,14 +7,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from ipaddress import (
-    AddressValueError,
-    IPv4Address,
-    IPv4Network,
-    IPv6Address,
-    IPv6Network,
-    ip_address,
-)
+from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -55,15 +48,12 @@ _LEAST_SESSION_CHARS = 6
 _CERTAIN_SESSION = re.compile(r"\A(?=[a-z]*+[0-9])[0-9a-z]{16,}+\Z", re.IGNORECASE)
 # In a path: after a semicolon, as Java writes it, or as a folder of its own, as ASP.NET does.
 _PATH_SESSION = re.compile(
-    r";(?:jsessionid|phpsessid|sessionid|sid)=[^/;]*|/\((?:[A-Z]\([0-9A-Za-z_-]{16,64}\))+\)(?=/)",
-    re.IGNORECASE,
+    r";(?:jsessionid|phpsessid|sessionid|sid)=[^/;]*|/\((?:[A-Z]\([0-9A-Za-z_-]{16,64}\))+\)(?=/)", re.IGNORECASE
 )
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _C0_AND_SPACE = "".join(map(chr, range(33)))
-_URL = re.compile(
-    r"(https?):[/\\]{2}([^/\\?#]*)([^?#]*)(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE | re.DOTALL
-)
+_URL = re.compile(r"(https?):[/\\]{2}([^/\\?#]*)([^?#]*)(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE | re.DOTALL)
 _UNRESERVED = r"A-Za-z0-9\-._~"
 _ESCAPE = "%[0-9A-Fa-f]{2}"
 _PATH_ODDITY = re.compile(rf"{_ESCAPE}|[^{_UNRESERVED}!$&'()*+,;=:@/]")
@@ -193,22 +183,14 @@ def checked_url(url: str) -> str:
     """Return `url` if it can be a source's address; else raise `BadUrl` with problem and cure."""
     safe = without_credentials(url)
     if len(url) > MAX_URL_CHARS:
-        raise BadUrl(
-            f"URL {safe!r} has {len(url)} characters; shorten it to {MAX_URL_CHARS} or fewer"
-        )
+        raise BadUrl(f"URL {safe!r} has {len(url)} characters; shorten it to {MAX_URL_CHARS} or fewer")
     if " " in url or not url.isprintable():  # of all blanks only this one is printable
-        raise BadUrl(
-            f"URL {safe!r} holds a space or control character; remove it or write it as %20"
-        )
+        raise BadUrl(f"URL {safe!r} holds a space or control character; remove it or write it as %20")
     _split(url)
     if has_credentials(url):
-        raise BadUrl(
-            f"URL {safe!r} was given with a user name or password; remove the part before the @"
-        )
+        raise BadUrl(f"URL {safe!r} was given with a user name or password; remove the part before the @")
     if (escaped := len(canonical_url(url))) > MAX_URL_CHARS:
-        raise BadUrl(
-            f"URL {safe!r} has {escaped} characters once escaped; shorten it to {MAX_URL_CHARS}"
-        )
+        raise BadUrl(f"URL {safe!r} has {escaped} characters once escaped; shorten it to {MAX_URL_CHARS}")
     return url
 
 
@@ -219,9 +201,7 @@ def _split(url: str) -> _Parts:
         text = text.replace(invisible, "")
     match = _URL.fullmatch(text)
     if match is None:
-        raise BadUrl(
-            f"{without_credentials(text)!r} is no web address; it must begin with http:// or https://"
-        )
+        raise BadUrl(f"{without_credentials(text)!r} is no web address; it must begin with http:// or https://")
     scheme, authority, path, query = match[1].lower(), match[2], match[3], match[4] or ""
     try:
         host, port = _host_and_port(authority.rpartition("@")[2], scheme)
@@ -394,9 +374,7 @@ _REFUSED_V4 = _networks(
 # fec0::/10, ff00::/8 and 64:ff9b:1::/48.
 _GLOBAL_V6 = IPv6Network("2000::/3")
 # Protocol assignments with Teredo, documentation (two), 6to4, which embeds IPv4 and is dead.
-_REFUSED_V6 = tuple(
-    IPv6Network(part) for part in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")
-)
+_REFUSED_V6 = tuple(IPv6Network(part) for part in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"))
 _NAT64 = IPv6Network("64:ff9b::/96")
 
 

@@ -178,9 +178,7 @@ def database_url(request: pytest.FixtureRequest, database: str, tmp_path: Path) 
 
 
 @pytest.fixture
-def empty_database_url(
-    request: pytest.FixtureRequest, database: str, tmp_path: Path
-) -> Iterator[str]:
+def empty_database_url(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> Iterator[str]:
     """The URL of a database that nobody has opened yet; on SQLite not even a file."""
     if database == "sqlite":
         yield f"sqlite:///{tmp_path / 'home' / 'ingestion.db'}"

@@ -30,9 +30,7 @@ EVERYTHING = CrawlFilter()
 OPEN = {"WAITING", "IN_PROGRESS", "DOWNLOADED"}
 
 
-def a_catalog(
-    recipe: Mapping[str, Any] = LINKS, *, name: str = "shop", **changes: Any
-) -> Definition:
+def a_catalog(recipe: Mapping[str, Any] = LINKS, *, name: str = "shop", **changes: Any) -> Definition:
     """A catalogue at a.test, with its recipe."""
     values: dict[str, Any] = {
         "id": f"catalog:{name}",
@@ -55,9 +53,7 @@ def begin(ctx: RunContext, web: FakeWeb) -> None:
     asyncio.run(fetch_async(ctx, web.port))
 
 
-def fetch_pages(
-    ctx: RunContext, web: FakeWeb, crawl_filter: CrawlFilter = EVERYTHING
-) -> CrawlResult:
+def fetch_pages(ctx: RunContext, web: FakeWeb, crawl_filter: CrawlFilter = EVERYTHING) -> CrawlResult:
     """One run over what waits to be fetched; nothing is read."""
 
     async def run() -> CrawlResult:
@@ -68,9 +64,7 @@ def fetch_pages(
     return asyncio.run(run())
 
 
-def read_pages(
-    ctx: RunContext, crawl_filter: CrawlFilter = EVERYTHING, reader: Reader | None = None
-) -> ReadCounts:
+def read_pages(ctx: RunContext, crawl_filter: CrawlFilter = EVERYTHING, reader: Reader | None = None) -> ReadCounts:
     """One run over what waits to be read."""
 
     async def run() -> ReadCounts:

@@ -12,25 +12,12 @@ import pytest
 from sqlalchemy import Table, insert, select, update
 
 from ingestion_pipeline.catalogs.datasets.completion import update_completions
-from ingestion_pipeline.catalogs.datasets.finishing import (
-    COMPLETE,
-    Ended,
-    FinishReason,
-    finish_extractions,
-)
+from ingestion_pipeline.catalogs.datasets.finishing import COMPLETE, Ended, FinishReason, finish_extractions
 from ingestion_pipeline.catalogs.operations import control
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
-from ingestion_pipeline.store.tables import (
-    crawl_steps,
-    data_items,
-    datasets,
-    extractions,
-    pages,
-    snapshots,
-    tasks,
-)
+from ingestion_pipeline.store.tables import crawl_steps, data_items, datasets, extractions, pages, snapshots, tasks
 from ingestion_pipeline_tests.crawlers import SHOP, a_catalog
 from ingestion_pipeline_tests.pollers import a_run_context, given_sources
 
@@ -70,10 +57,7 @@ class Extracting:
         }
         id_ = self.insert(extractions, values | more)
         step = {"extraction_id": id_, "created_at": now}
-        first = self.insert(
-            crawl_steps,
-            {**step, "kind": "FETCH_ROOT", "key": "root", "page_type": "DETAIL_LINKS"},
-        )
+        first = self.insert(crawl_steps, {**step, "kind": "FETCH_ROOT", "key": "root", "page_type": "DETAIL_LINKS"})
         second = {"kind": "FETCH_LINKS", "key": "root/links", "page_type": "DETAIL"}
         links = self.insert(crawl_steps, {**step, **second, "parent_id": first})
         self.page(id_, first, "/", root, page_type="DETAIL_LINKS")
@@ -168,11 +152,7 @@ class Extracting:
     def end(self, id_: int, ending: FinishReason = COMPLETE) -> list[Ended]:
         with self.ctx.store.begin() as connection:
             return finish_extractions(
-                connection,
-                {id_: ending},
-                now=self.clock.at,
-                settings=self.ctx.settings,
-                random=Random(7),
+                connection, {id_: ending}, now=self.clock.at, settings=self.ctx.settings, random=Random(7)
             )
 
     def look(self, **later: float) -> list[Ended]:
@@ -186,12 +166,7 @@ class Extracting:
     def cancel(self, id_: int) -> Ended:
         with self.ctx.store.begin() as connection:
             return control.cancel(
-                connection,
-                id_,
-                actor="ann",
-                now=self.clock.at,
-                settings=self.ctx.settings,
-                random=Random(7),
+                connection, id_, actor="ann", now=self.clock.at, settings=self.ctx.settings, random=Random(7)
             )
 
     def act(self, action: Any, id_: int, **more: Any) -> Any:
@@ -209,11 +184,7 @@ class Extracting:
         return {
             item.version: (
                 item.status,
-                sorted(
-                    row.item_key
-                    for row in self.rows(data_items, dataset_id=item.id)
-                    if not row.is_repeat
-                ),
+                sorted(row.item_key for row in self.rows(data_items, dataset_id=item.id) if not row.is_repeat),
             )
             for item in self.rows(datasets)
         }

@@ -57,10 +57,7 @@ class FakeWeb:
     """
 
     def __init__(
-        self,
-        routes: Mapping[str, WebAnswer | Sequence[WebAnswer]] | None = None,
-        *,
-        tls: ssl.SSLContext | None = None,
+        self, routes: Mapping[str, WebAnswer | Sequence[WebAnswer]] | None = None, *, tls: ssl.SSLContext | None = None
     ) -> None:
         self.routes = dict(routes or {})
         self.requests: list[Asked] = []

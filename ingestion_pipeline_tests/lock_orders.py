@@ -19,15 +19,11 @@ ON_POSTGRES = pytest.mark.parametrize(
 Act = Callable[[Connection], object]
 
 
-def locked_meanwhile(
-    store: Store, act: Act, *, held: Select[Any] | Executable, among: Select[Any]
-) -> list[Any]:
+def locked_meanwhile(store: Store, act: Act, *, held: Select[Any] | Executable, among: Select[Any]) -> list[Any]:
     """What of `among` the transaction has locked while it waits for what another one holds."""
     with ThreadPoolExecutor(1) as pool:
         with store.begin() as other:
-            other.execute(
-                held.with_for_update(key_share=True) if isinstance(held, Select) else held
-            )
+            other.execute(held.with_for_update(key_share=True) if isinstance(held, Select) else held)
             waiting = pool.submit(in_transaction, store, act)
             wait_until_blocked(store)
             every = list(other.execute(among).scalars())

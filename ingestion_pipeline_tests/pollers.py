@@ -115,9 +115,7 @@ def names_of(port: int) -> Resolver:
 
 
 def a_fetcher(settings: Settings, port: int) -> HttpFetcher:
-    limits = FetchLimits(
-        max_bytes=settings.fetch.max_bytes, deadline_seconds=settings.fetch.deadline_seconds
-    )
+    limits = FetchLimits(max_bytes=settings.fetch.max_bytes, deadline_seconds=settings.fetch.deadline_seconds)
     return HttpFetcher("tests", limits, Guard(settings.allowed_hosts, names_of(port)))
 
 
@@ -129,9 +127,7 @@ async def fetch_async(
         return worker, await PollRun(ctx, worker, fetcher).run(claim_filter)
 
 
-def fetch(
-    ctx: RunContext, web: FakeWeb, claim_filter: ClaimFilter = POLLS
-) -> tuple[Worker, PollRunResult]:
+def fetch(ctx: RunContext, web: FakeWeb, claim_filter: ClaimFilter = POLLS) -> tuple[Worker, PollRunResult]:
     """The first part of a run."""
     return asyncio.run(fetch_async(ctx, web.port, claim_filter))
 
@@ -156,8 +152,7 @@ def poll(ctx: RunContext, web: FakeWeb, claim_filter: ClaimFilter = POLLS) -> Po
 def a_feed(*numbers: int, note: str = "") -> bytes:
     """An RSS feed of these chapters, newest first as feeds have it."""
     items = "".join(
-        f"<item><title>Chapter {number}{note}</title><guid>c{number}</guid>"
-        f"<link>http://a.test/c/{number}</link></item>"
+        f"<item><title>Chapter {number}{note}</title><guid>c{number}</guid><link>http://a.test/c/{number}</link></item>"
         for number in sorted(numbers, reverse=True)
     )
     return f'<rss version="2.0"><channel><title>S</title>{items}</channel></rss>'.encode()

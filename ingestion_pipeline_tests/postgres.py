@@ -33,8 +33,7 @@ SELECT string_agg(name, ',' ORDER BY name) FROM (
 
 # A test fills a few of them: to truncate all took twice as long.
 NOT_EMPTY = " UNION ALL ".join(
-    f"SELECT '{table.name}' WHERE EXISTS (SELECT 1 FROM {table.name})"
-    for table in metadata.sorted_tables
+    f"SELECT '{table.name}' WHERE EXISTS (SELECT 1 FROM {table.name})" for table in metadata.sorted_tables
 )
 FROM_ONE_AGAIN = """
 SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, 1, false)
@@ -144,9 +143,7 @@ class PostgresServer:
         self._execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
     def _execute(self, statement: str) -> None:
-        engine = create_engine(
-            self.url("postgres"), poolclass=NullPool, isolation_level="AUTOCOMMIT"
-        )
+        engine = create_engine(self.url("postgres"), poolclass=NullPool, isolation_level="AUTOCOMMIT")
         with engine.connect() as connection:
             connection.execute(text(statement))
 
@@ -190,9 +187,7 @@ def find_binaries() -> Path | None:
     """The folder of `initdb` and `pg_ctl`, the newest version first."""
     on_path = shutil.which("initdb")
     versions = sorted(
-        Path("/usr/lib/postgresql").glob("*/bin/initdb"),
-        key=lambda file: float(file.parent.parent.name),
-        reverse=True,
+        Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda file: float(file.parent.parent.name), reverse=True
     )
     result = [Path(on_path).resolve()] if on_path else versions
     return result[0].parent if result else None

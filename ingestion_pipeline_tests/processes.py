@@ -60,9 +60,7 @@ class Child:
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
         self._pipe, theirs = CLEAN.Pipe()
         surroundings = dict(os.environ)
-        self._process = CLEAN.Process(
-            target=_answer, args=(theirs, surroundings, function, arguments), daemon=True
-        )
+        self._process = CLEAN.Process(target=_answer, args=(theirs, surroundings, function, arguments), daemon=True)
         self._process.start()
         theirs.close()
 
@@ -112,12 +110,7 @@ class Child:
         return self._process.pid
 
 
-def _answer(
-    pipe: Pipe,
-    surroundings: dict[str, str],
-    function: Callable[..., Any],
-    arguments: tuple[Any, ...],
-) -> None:
+def _answer(pipe: Pipe, surroundings: dict[str, str], function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     os.environ.clear()
     os.environ.update(surroundings)
     try:
@@ -219,16 +212,9 @@ def finish(store: Store, done: list[Task]) -> None:
         _write_effects(connection, done, now)
 
 
-def _write_effects(
-    connection: Connection, done: list[Task], now: datetime, *, note: str = ""
-) -> None:
+def _write_effects(connection: Connection, done: list[Task], now: datetime, *, note: str = "") -> None:
     rows = [
-        {
-            "subject_kind": "done",
-            "subject_id": task.dedupe_key + note,
-            "payload": {},
-            "created_at": now,
-        }
+        {"subject_kind": "done", "subject_id": task.dedupe_key + note, "payload": {}, "created_at": now}
         for task in done
     ]
     connection.execute(insert(outbox), rows)

@@ -46,9 +46,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 def offenders(what: Callable[[Path], object]) -> dict[str, object]:
     """What is wrong with each module, by its path; nothing is wrong where it says nothing."""
-    return {
-        str(module.relative_to(PACKAGE)): result for module in MODULES if (result := what(module))
-    }
+    return {str(module.relative_to(PACKAGE)): result for module in MODULES if (result := what(module))}
 
 
 @cache
@@ -114,15 +112,9 @@ def test_only_orchestration_and_definitions_know_dagster() -> None:
 def test_no_function_is_longer_than_sixty_lines() -> None:
     def long(module: Path) -> list[str]:
         functions = [
-            node
-            for node in ast.walk(tree(module))
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            node for node in ast.walk(tree(module)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         ]
-        return [
-            function.name
-            for function in functions
-            if (function.end_lineno or 0) - function.lineno + 1 > 60
-        ]
+        return [function.name for function in functions if (function.end_lineno or 0) - function.lineno + 1 > 60]
 
     assert offenders(lambda module: "migrations" not in module.parts and long(module)) == {}
 
@@ -131,9 +123,7 @@ def test_no_module_is_a_drawer() -> None:
     assert [module for module in MODULES if module.stem in DRAWERS] == []
 
 
-@pytest.mark.parametrize(
-    "room", [room for room in ROOMS if (PACKAGE / room).is_dir()], ids=lambda room: room
-)
+@pytest.mark.parametrize("room", [room for room in ROOMS if (PACKAGE / room).is_dir()], ids=lambda room: room)
 def test_the_docstring_of_each_package_says_what_belongs_in_it(room: str) -> None:
     docstring = ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text())) or ""
     sentences = [part for part in docstring.replace("\n", " ").split(". ") if part.strip()]
@@ -150,9 +140,7 @@ def test_a_test_file_stays_readable() -> None:
 
 
 def test_importing_a_room_loads_no_dagster() -> None:
-    rooms = ", ".join(
-        f"ingestion_pipeline.{room}" for room in ROOMS if room not in MAY_KNOW_DAGSTER
-    )
+    rooms = ", ".join(f"ingestion_pipeline.{room}" for room in ROOMS if room not in MAY_KNOW_DAGSTER)
     code = f"import sys, {rooms}; sys.exit('dagster' in sys.modules)"
 
     done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
@@ -161,21 +149,10 @@ def test_importing_a_room_loads_no_dagster() -> None:
 
 
 def test_importing_the_definitions_loads_nothing_heavy() -> None:
-    heavy = {
-        "pandas",
-        "pyarrow",
-        "openai",
-        "playwright",
-        "httpx",
-        "feedparser",
-        "alembic",
-        "parsel",
-    }
+    heavy = {"pandas", "pyarrow", "openai", "playwright", "httpx", "feedparser", "alembic", "parsel"}
     heavy |= {"apprise", "selectolax", "html_to_markdown", "re2"}
     code = f"import sys, ingestion_pipeline.definitions; print(*({heavy!r} & set(sys.modules)))"
 
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True)
 
     assert done.stdout.split() == []

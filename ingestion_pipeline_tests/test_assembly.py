@@ -50,10 +50,7 @@ def test_while_the_demo_runs_its_providers_are_asked_where_nobody_configured_oth
     shutil.copy(sqlite_template, tmp_path / "ingestion.db")
     environment = {"INGESTION_HOME": str(tmp_path), **variables}
 
-    with (
-        DemoSite(tmp_path, providers={"almanac": "http://127.0.0.1:1/v1"}),
-        open_run_context(environment) as ctx,
-    ):
+    with DemoSite(tmp_path, providers={"almanac": "http://127.0.0.1:1/v1"}), open_run_context(environment) as ctx:
         listed = json.loads(ctx.settings.website.providers or "[]")
 
     assert [item["name"] for item in listed] == expected

@@ -73,10 +73,7 @@ def test_every_page_is_reached_from_the_front_pages(is_small: bool) -> None:
 @pytest.mark.soak
 def test_ours_crawls_the_whole_site_and_finds_the_same_links_with_markdown() -> None:
     with crawl.site(pages=30, hosts=3) as port:
-        crawled = [
-            crawl.run(crawl.OURS, port, 30, 3, markdown=markdown_flag)
-            for markdown_flag in (False, True)
-        ]
+        crawled = [crawl.run(crawl.OURS, port, 30, 3, markdown=markdown_flag) for markdown_flag in (False, True)]
 
     assert [item.pages for item in crawled] == [30, 30]
     assert crawled[0].links == crawled[1].links > 30 * 5
@@ -85,9 +82,7 @@ def test_ours_crawls_the_whole_site_and_finds_the_same_links_with_markdown() -> 
 
 @pytest.mark.slow
 def test_each_peer_is_measured_or_says_how_to_get_it() -> None:
-    sizes = crawl.Sizes(
-        pages=20, pages_with_markdown=0, hosts=2, rounds=1, small_pages=(), patience_seconds=0
-    )
+    sizes = crawl.Sizes(pages=20, pages_with_markdown=0, hosts=2, rounds=1, small_pages=(), patience_seconds=0)
     with sqlite() as database:
         lines = list(crawl.measure(database, sizes))
 
@@ -108,9 +103,7 @@ def test_a_disk_is_waited_for_until_a_file_is_cheap(capsys: pytest.CaptureFixtur
     ]
 
 
-def test_a_disk_is_waited_for_no_longer_than_patience_lasts(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_disk_is_waited_for_no_longer_than_patience_lasts(capsys: pytest.CaptureFixture[str]) -> None:
     pauses: list[float] = []
 
     assert not wait_for_quiet(lambda: 0.0008, patience_seconds=10, pause=pauses.append)
@@ -134,12 +127,8 @@ def a_crawl(*, pages: int = 30, links: int = 300) -> crawl.Crawled:
     return crawl.Crawled(pages=pages, links=links, wall_seconds=1, cpu_seconds=1, peak_bytes=1)
 
 
-@pytest.mark.parametrize(
-    ("pages", "served", "requests"), [(29, 30, 30), (30, 29, 30), (30, 30, 31)]
-)
-def test_a_page_left_out_or_fetched_twice_is_no_measurement(
-    pages: int, served: int, requests: int
-) -> None:
+@pytest.mark.parametrize(("pages", "served", "requests"), [(29, 30, 30), (30, 29, 30), (30, 30, 31)])
+def test_a_page_left_out_or_fetched_twice_is_no_measurement(pages: int, served: int, requests: int) -> None:
     tally = {"pages": served, "requests": requests}
 
     with pytest.raises(RuntimeError, match="of 30 pages, served"):

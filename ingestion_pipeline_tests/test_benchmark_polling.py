@@ -40,9 +40,7 @@ moments = st.lists(st.integers(0, 500).map(float), min_size=1, max_size=5)
 
 
 @given(sources=st.lists(moments, min_size=1, max_size=3), data=st.data())
-def test_nobody_is_less_late_than_who_knows_every_change(
-    sources: list[Changes], data: st.DataObject
-) -> None:
+def test_nobody_is_less_late_than_who_knows_every_change(sources: list[Changes], data: st.DataObject) -> None:
     total = sum(map(len, sources))
     requests = data.draw(st.integers(len(sources), total))
 

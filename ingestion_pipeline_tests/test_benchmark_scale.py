@@ -22,9 +22,7 @@ def test_everything_is_asked_at_every_size(sqlite_template: Path, tmp_path: Path
         return f"sqlite:///{copy(sqlite_template, tmp_path / name)}"
 
     with closing(open_store(another("bench"))) as store:
-        database = Database(
-            name="SQLite", url="", store=store, meter=Meter(), folder=tmp_path, another=another
-        )
+        database = Database(name="SQLite", url="", store=store, meter=Meter(), folder=tmp_path, another=another)
         sizes = scale.Sizes(sources=(2, 3), with_chapters=(2, 3), rounds=1)
         lines = [item.line() for item in scale.measure(database, sizes)]
 
@@ -36,9 +34,7 @@ def test_everything_is_asked_at_every_size(sqlite_template: Path, tmp_path: Path
     assert "300: " in lines[-1].peer
 
 
-def test_the_chapters_that_a_listing_is_compared_with_are_there_and_their_indexes_too(
-    store: Store,
-) -> None:
+def test_the_chapters_that_a_listing_is_compared_with_are_there_and_their_indexes_too(store: Store) -> None:
     names = [history.series_name(number) for number in range(2)]
     before = inspect(store.engine).get_indexes("chapter_sources")
     with store.begin() as connection:

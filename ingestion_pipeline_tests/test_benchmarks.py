@@ -71,9 +71,7 @@ def test_the_table_as_json_has_every_line_and_what_was_not_measured() -> None:
         Flat(claim="memory", database="SQLite", peaks=peaks).line(),
         Skipped("crawl", "SQLite", "it does not install").line(),
     ]
-    written = json.loads(
-        as_json(result, now=datetime(2026, 1, 1, tzinfo=UTC), quick=True, seconds=3)
-    )
+    written = json.loads(as_json(result, now=datetime(2026, 1, 1, tzinfo=UTC), quick=True, seconds=3))
 
     assert [(item["claim"], item["ratio"], item["met"]) for item in written["lines"]] == [
         ("claim", 1.0, "yes"),

@@ -70,15 +70,7 @@ def poll_until_done(ctx: RunContext, web: FakeWeb, clock: GoingClock) -> None:
 
 def forget(store: Store) -> None:
     with store.begin() as connection:
-        for table in (
-            outbox,
-            chapter_sources,
-            chapters,
-            ingestions,
-            tasks,
-            source_versions,
-            sources,
-        ):
+        for table in (outbox, chapter_sources, chapters, ingestions, tasks, source_versions, sources):
             connection.execute(table.delete())
 
 

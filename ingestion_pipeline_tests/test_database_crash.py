@@ -33,9 +33,7 @@ def lines(file: Path) -> list[tuple[float, str]]:
     """When each source was acknowledged."""
     if not file.exists():
         return []
-    pairs = [
-        line.split() for line in file.read_text().splitlines(keepends=True) if line[-1] == "\n"
-    ]
+    pairs = [line.split() for line in file.read_text().splitlines(keepends=True) if line[-1] == "\n"]
     return [(float(at), source_id) for at, source_id in pairs]
 
 

@@ -10,11 +10,7 @@ import pytest
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 TEXT = (ROOT / "docs" / "features.md").read_text()
-ROWS = [
-    line
-    for line in TEXT.splitlines()
-    if re.match(r"\| ([ABCDT]\d\d|[AB]-\d|[45]\.\d+|1c|2c|trap|\d+ )", line)
-]
+ROWS = [line for line in TEXT.splitlines() if re.match(r"\| ([ABCDT]\d\d|[AB]-\d|[45]\.\d+|1c|2c|trap|\d+ )", line)]
 
 
 def quoted(row: str) -> list[str]:
@@ -34,9 +30,7 @@ def test_every_module_and_test_of_a_row_exists(row: str) -> None:
         assert not function or f"def {function}(" in path.read_text(), name
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in ROWS if "| built |" in row], ids=lambda row: row[2:6]
-)
+@pytest.mark.parametrize("row", [row for row in ROWS if "| built |" in row], ids=lambda row: row[2:6])
 def test_what_is_built_is_proved(row: str) -> None:
     assert any(is_test(name) for name in quoted(row))
     assert any(not is_test(name) for name in quoted(row))
@@ -64,8 +58,6 @@ def test_every_promise_of_the_websites_has_a_row() -> None:
     assert {f"B{number:02}" for number in range(1, 25)} <= result
 
 
-@pytest.mark.parametrize(
-    "page", [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("*/*.md"))], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("*/*.md"))], ids=lambda page: page.name)
 def test_a_page_holds_no_mark_of_an_unfinished_merge(page: Path) -> None:
     assert not re.findall("^(?:<{7}|>{7}|={7}$)", page.read_text(), re.MULTILINE)

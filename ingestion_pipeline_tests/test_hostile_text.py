@@ -101,10 +101,7 @@ def test_the_author_and_date_of_an_ordinary_entry_are_kept() -> None:
     assert read.published_at is not None
 
 
-@pytest.mark.parametrize(
-    "field",
-    ["datePosted", "validThrough", "description", "title", "employmentType", "industry"],
-)
+@pytest.mark.parametrize("field", ["datePosted", "validThrough", "description", "title", "employmentType", "industry"])
 def test_a_field_of_a_job_posting_is_read_in_time(field: str, text: str) -> None:
     posting = {"@type": "JobPosting", "title": "Cook", field: text}
 
@@ -151,9 +148,7 @@ def test_embedded_json_is_read_in_time(text: str) -> None:
             read_json('{"name": "' + text)
 
 
-@pytest.mark.parametrize(
-    "tail", ["", ";", " ; ", "-->", "//]]>", "/* ]]> */", "]]>;\n// --->", ";;\n"]
-)
+@pytest.mark.parametrize("tail", ["", ";", " ; ", "-->", "//]]>", "/* ]]> */", "]]>;\n// --->", ";;\n"])
 def test_what_ends_a_script_is_no_part_of_its_json(tail: str) -> None:
     assert read_json('{"name": "Acme"}' + tail) == {"name": "Acme"}
 

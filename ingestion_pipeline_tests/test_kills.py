@@ -34,9 +34,7 @@ from ingestion_pipeline_tests.pollers import Job, a_feed, given_sources, rows, s
 from ingestion_pipeline_tests.processes import Child, stop_outside_a_transaction
 
 pytestmark = pytest.mark.slow
-ON_POSTGRES = pytest.mark.parametrize(
-    "database", [pytest.param("postgres", marks=pytest.mark.postgres)]
-)
+ON_POSTGRES = pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
 SHORT_LEASES = {"work__lease_seconds": "2", "hosts__lease_seconds": "2"}
 LONGER_LEASES = {"work__lease_seconds": "6", "hosts__lease_seconds": "2"}
 PER_SERIES = 2  # so many sources deliver the same chapter
@@ -60,13 +58,7 @@ def job(database_url: str, tmp_path: Path, web: FakeWeb) -> Job:
     return a_job(database_url, tmp_path, web)
 
 
-def a_job(
-    url: str,
-    folder: Path,
-    web: FakeWeb,
-    changes: Mapping[str, str] = SHORT_LEASES,
-    days_off: int = 0,
-) -> Job:
+def a_job(url: str, folder: Path, web: FakeWeb, changes: Mapping[str, str] = SHORT_LEASES, days_off: int = 0) -> Job:
     home = folder / "home"
     return Job(url=url, home=home, port=web.port, changes=changes, days_off=days_off)
 
@@ -120,9 +112,7 @@ def test_two_pollers_at_once_ask_each_source_once(
     assert_one_effect_each(store, 60)
 
 
-def test_what_a_killed_worker_had_in_hand_is_finished_by_another(
-    store: Store, web: FakeWeb, job: Job
-) -> None:
+def test_what_a_killed_worker_had_in_hand_is_finished_by_another(store: Store, web: FakeWeb, job: Job) -> None:
     given_polls(store, web, 40, seconds=0.15)
     victim = Child(pollers.poll_until_done, job)
     wait_until(lambda: len(web.requests) >= 15)
@@ -185,9 +175,7 @@ def test_workers_whose_clocks_are_days_apart_agree_on_what_is_due(
     store: Store, web: FakeWeb, database_url: str, tmp_path: Path
 ) -> None:
     given_polls(store, web, 40, seconds=0.05)
-    ahead, behind = (
-        a_job(database_url, tmp_path, web, LONGER_LEASES, days_off=days) for days in (1, -1)
-    )
+    ahead, behind = (a_job(database_url, tmp_path, web, LONGER_LEASES, days_off=days) for days in (1, -1))
 
     pair = [Child(pollers.poll_until_done, job) for job in (ahead, behind)]
     assert sum(child.result() for child in pair) == 40

@@ -24,9 +24,7 @@ def lines(captured: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
     return [json.loads(line) for line in captured.readouterr().err.splitlines()]
 
 
-def test_a_line_says_of_which_run_source_and_lineage_it_is(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_line_says_of_which_run_source_and_lineage_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     configure("INFO", "json")
     configure("INFO", "json")  # a second store of the same process adds no second line
     with logging_for(run="r-1", job="poll_hot"):
@@ -45,16 +43,12 @@ def test_a_line_says_of_which_run_source_and_lineage_it_is(
     assert "secret" not in json.dumps(bad)
 
 
-def test_an_error_is_told_by_its_class_and_frames_not_by_its_words(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_error_is_told_by_its_class_and_frames_not_by_its_words(capsys: pytest.CaptureFixture[str]) -> None:
     configure("INFO", "json")
     try:
         int("Authorization: canary")
     except ValueError:
-        logging.getLogger(f"{OURS}.pages").warning(
-            "no\nluck", exc_info=True, extra=about(source="s", nothing=None)
-        )
+        logging.getLogger(f"{OURS}.pages").warning("no\nluck", exc_info=True, extra=about(source="s", nothing=None))
 
     [line] = lines(capsys)
 

@@ -54,32 +54,25 @@ Examples = Callable[[], list[re.Pattern[str]]]
 # Patterns that are made while the program runs, by the function that makes them: a set as it makes
 # them, or the fixed part around a text that is escaped.
 BUILT: Mapping[str, Examples] = {
-    "catalogs.extraction.rules.counting._count_patterns": lambda: [
-        counting._count_patterns(("courses", "Kurse"))[1]
-    ],
+    "catalogs.extraction.rules.counting._count_patterns": lambda: [counting._count_patterns(("courses", "Kurse"))[1]],
     "catalogs.extraction.rules.vocabulary._any_of": lambda: [
         vocabulary._noise(),
         vocabulary._sections(),
         *(pattern for _, pattern in vocabulary._patterns()),
     ],
-    "catalogs.recipes.next_pages._highest": lambda: [
-        re.compile(r"https://a\.test/\?page=([0-9]{1,7})")
-    ],
+    "catalogs.recipes.next_pages._highest": lambda: [re.compile(r"https://a\.test/\?page=([0-9]{1,7})")],
     "companies.analysis.scoring.score": lambda: [re.compile(r"(?<!\w)Berlin(?!\w)", re.IGNORECASE)],
     "companies.matching.terms._pattern": lambda: [
         terms._pattern(term) for term in ("go", "c++", "machine learning", ".net", "head of sales")
     ],
     "exports.contracts.holds": list,  # of our own rows, not of strangers' text
     "reading.text.business_names._without_article": lambda: [
-        re.compile(rf"^(?:{articles})\s+(?=\S{{2}})", re.IGNORECASE)
-        for articles in business_names._ARTICLES.values()
+        re.compile(rf"^(?:{articles})\s+(?=\S{{2}})", re.IGNORECASE) for articles in business_names._ARTICLES.values()
     ],
     "reading.evidence.locating.locate": lambda: [re.compile(r"(?<!\w)anchor(?!\w)")],
     "reading.evidence.locating._nearest": lambda: [re.compile(r"spelled")],
     "reading.evidence.locating._numbers": lambda: locating._numbers("5"),
-    "reading.html.parsing._after_raw": lambda: [
-        re.compile(r"</script(?=[ \t\n\r\f/>])", re.IGNORECASE)
-    ],
+    "reading.html.parsing._after_raw": lambda: [re.compile(r"</script(?=[ \t\n\r\f/>])", re.IGNORECASE)],
     "reading.structured.sitemaps._read": lambda: [
         re.compile(r"</url\s*>", re.IGNORECASE),
         re.compile(r"</(?:urlset|sitemapindex)\s*>\s*\Z", re.IGNORECASE),
@@ -92,9 +85,7 @@ BUILT: Mapping[str, Examples] = {
         shape.host for shapes in platforms._shapes().by_domain.values() for shape in shapes
     ],
     "websites.naming.names._form": lambda: [
-        form.pattern
-        for name in ("Acme & Sons Ltd", "Booking.com", "O'Reilly")
-        if (form := names._form(name, "en"))
+        form.pattern for name in ("Acme & Sons Ltd", "Booking.com", "O'Reilly") if (form := names._form(name, "en"))
     ],
 }
 OTHER_FUNCTIONS = {"escape", "purge", "error", "Pattern", "Match"}
@@ -167,9 +158,7 @@ def methods_of(module: str, name: str) -> frozenset[str]:
     attributes, others = uses()
     key = scoped(module, name)
     methods = {"match", "fullmatch"}
-    by = {
-        item if item in methods else "finditer" for item in attributes[key] - {"pattern", "groups"}
-    }
+    by = {item if item in methods else "finditer" for item in attributes[key] - {"pattern", "groups"}}
     return frozenset(by) if by and not others[key] else frozenset({"finditer"})
 
 
@@ -189,8 +178,7 @@ def evaluated(module: ModuleType, call: ast.Call) -> re.Pattern[Any]:
     flags = [item for item in call.args[1:] if "re." in ast.unparse(item)]
     flags += [item.value for item in call.keywords if item.arg == "flags"]
     values = [
-        eval(compile(ast.Expression(item), "a pattern", "eval"), vars(module))
-        for item in (call.args[0], *flags[:1])
+        eval(compile(ast.Expression(item), "a pattern", "eval"), vars(module)) for item in (call.args[0], *flags[:1])
     ]
     return re.compile(*values)
 
@@ -212,20 +200,14 @@ def made_by_functions() -> Iterator[Used]:
                 yield Used(evaluated(module, call), where, frozenset({by}))
     for where, build in BUILT.items():
         for pattern in build():
-            yield Used(
-                pattern,
-                where,
-                frozenset({"match"} if "platforms._shape" in where else {"finditer"}),
-            )
+            yield Used(pattern, where, frozenset({"match"} if "platforms._shape" in where else {"finditer"}))
 
 
 def one_of(items: list[tuple[Any, Any]]) -> str:
     """A character that a set of the pattern holds."""
     examples = {ops.CATEGORY_SPACE: " ", ops.CATEGORY_DIGIT: "1", ops.CATEGORY_WORD: "a"}
     inner = "".join(
-        chr(value if op is ops.LITERAL else value[0])
-        for op, value in items
-        if op in (ops.LITERAL, ops.RANGE)
+        chr(value if op is ops.LITERAL else value[0]) for op, value in items if op in (ops.LITERAL, ops.RANGE)
     )
     inner += "".join(examples.get(value, "-") for op, value in items if op is ops.CATEGORY)
     if items[0][0] is not ops.NEGATE:
@@ -263,9 +245,7 @@ def shapes(pattern: re.Pattern[Any]) -> Iterator[tuple[str, str, str]]:
     """What the texts are made of: a beginning, a piece that is repeated, an end."""
     written = cast("Any", pattern.pattern)
     pieces: list[str] = []
-    example(
-        parser.parse(written.decode("latin-1") if isinstance(written, bytes) else written), pieces
-    )
+    example(parser.parse(written.decode("latin-1") if isinstance(written, bytes) else written), pieces)
     own = list(dict.fromkeys(filter(None, pieces)))[:PATTERN_PIECES]
     for piece in dict.fromkeys((*own, *PIECES)):
         yield "", piece, ""

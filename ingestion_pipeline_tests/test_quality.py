@@ -36,12 +36,7 @@ def required_before(course: Course, label: str) -> str:
 
 
 def parts(course: Course) -> tuple[str, str, str, str]:
-    text = (
-        course["course_id"],
-        course["course_name"],
-        credits_of(course),
-        course["course_description"],
-    )
+    text = (course["course_id"], course["course_name"], credits_of(course), course["course_description"])
     code, name, credit, description = map(escape, text)
     return code, name, credit, description
 
@@ -122,10 +117,7 @@ def course(code: str, name: str, text: str, credit: str, before: str | None = No
 @cache
 def courseleaf_texts() -> list[Course]:
     rows = json.loads(sample("courses/courseleaf/odu_cs_extracted.json").read_text())
-    return [
-        course(row["number"], row["title"], row["description"], row["credits"], row["prereqs"])
-        for row in rows
-    ]
+    return [course(row["number"], row["title"], row["description"], row["credits"], row["prereqs"]) for row in rows]
 
 
 @cache
@@ -164,9 +156,7 @@ def test_pages_in_the_layouts_of_vendors_are_read_right() -> None:
 
 def banner_reference(html: str) -> list[Course]:
     """The listing read by a single expression: it knows this page and no other."""
-    rows = re.findall(
-        r'class="nttitle"[^>]*>(.*?)</td>.*?class="ntdefault">(.*?)</td>', html, re.DOTALL
-    )
+    rows = re.findall(r'class="nttitle"[^>]*>(.*?)</td>.*?class="ntdefault">(.*?)</td>', html, re.DOTALL)
     result: list[Course] = []
     for heading, text in rows:
         code, _, name = unescape(re.sub("<[^>]+>", "", heading)).strip().partition(" - ")

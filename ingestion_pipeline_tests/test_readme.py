@@ -41,9 +41,7 @@ def clone(tmp_path: Path) -> Path:
         if entry.name not in {".git", ".ingestion", "sources"}:
             (tmp_path / entry.name).symlink_to(entry)
     (tmp_path / "sources").mkdir()
-    (tmp_path / "sources" / "example.yaml").write_bytes(
-        (ROOT / "sources" / "example.yaml").read_bytes()
-    )
+    (tmp_path / "sources" / "example.yaml").write_bytes((ROOT / "sources" / "example.yaml").read_bytes())
     (tmp_path / "feed.xml").write_text(FEED)
     (tmp_path / "jobs.json").write_text('{"jobs": []}')
     (tmp_path / "page.html").write_text("<title>Mine</title><p>My <a href=/x>page</a>")

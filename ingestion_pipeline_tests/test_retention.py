@@ -85,9 +85,7 @@ def test_finished_tasks_go_after_an_hour_and_failed_ones_after_a_week(ctx: RunCo
     counts = swept(ctx).counts
 
     assert (counts["finished_tasks"], counts["failed_tasks"]) == (3, 1)
-    assert left(ctx, tasks.c.dedupe_key) == {
-        *("good hour", "bad hour", "bad over", "bad week", "waits")
-    }
+    assert left(ctx, tasks.c.dedupe_key) == {*("good hour", "bad hour", "bad over", "bad week", "waits")}
 
 
 def test_failed_tasks_of_catalogues_go_after_five_days(ctx: RunContext) -> None:
@@ -115,9 +113,7 @@ def test_no_more_than_so_many_are_kept_and_the_newest_are(ctx: RunContext) -> No
     assert remaining == {"FILTERED 0", "FILTERED 1", "FAILED 0"}
 
 
-def test_a_thousand_finished_and_five_thousand_failed_tasks_are_kept_at_the_most(
-    ctx: RunContext,
-) -> None:
+def test_a_thousand_finished_and_five_thousand_failed_tasks_are_kept_at_the_most(ctx: RunContext) -> None:
     many = [
         a_new_task(kind=status.lower(), dedupe_key=str(number))
         for status, count in (("SUCCESS", 1_003), ("FAILED", 5_002))
@@ -191,12 +187,7 @@ def test_only_replayed_dead_letters_go(ctx: RunContext) -> None:
 
 
 def given_snapshot(
-    ctx: RunContext,
-    page: str,
-    digest: str,
-    age: timedelta,
-    source: str | None = "series:a",
-    **more: Any,
+    ctx: RunContext, page: str, digest: str, age: timedelta, source: str | None = "series:a", **more: Any
 ) -> None:
     row: dict[str, Any] = {
         "source_id": source,
@@ -229,9 +220,7 @@ def test_of_every_page_the_newest_snapshot_is_kept(ctx: RunContext) -> None:
     }
 
 
-def test_only_so_many_snapshots_are_kept_and_the_last_good_one_in_any_case(
-    ctx: RunContext,
-) -> None:
+def test_only_so_many_snapshots_are_kept_and_the_last_good_one_in_any_case(ctx: RunContext) -> None:
     given_snapshot(ctx, "/1", "older", 29 * DAY)
     given_snapshot(ctx, "/1", "last good", 28 * DAY)
     for number in range(4):
@@ -283,12 +272,7 @@ def test_heartbeats_of_ended_runs_go_after_a_week(ctx: RunContext) -> None:
 def given_source(ctx: RunContext, name: str, tier: str, *, quiet: timedelta, **row: Any) -> None:
     """A source whose last new record is that old, polled this very moment."""
     definition = a_definition(id=f"series:{name}", tier=Tier(tier) if "pin" in name else None)
-    values = {
-        "tier": tier,
-        "last_new_at": NOON - quiet,
-        "last_success_at": NOON,
-        "next_check_at": NOON + HOUR,
-    }
+    values = {"tier": tier, "last_new_at": NOON - quiet, "last_success_at": NOON, "next_check_at": NOON + HOUR}
     with ctx.store.begin() as connection:
         registry.register(connection, [definition], now=NOON - 900 * DAY)
         mine = update(sources).where(sources.c.id == definition.id)
@@ -403,9 +387,7 @@ def test_content_that_nothing_points_at_is_pruned(ctx: RunContext, tmp_path: Pat
         ctx.content.get(lost)
 
 
-@pytest.mark.parametrize(
-    "database", [pytest.param("postgres", marks=pytest.mark.postgres)], ids=["postgres"]
-)
+@pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)], ids=["postgres"])
 def test_cooling_waits_for_an_operator_and_neither_deadlocks(ctx: RunContext) -> None:
     given_source(ctx, "hot", "hot", quiet=2 * DAY)
 

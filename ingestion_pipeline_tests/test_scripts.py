@@ -70,9 +70,7 @@ def test_a_dagster_home_that_was_set_is_made_and_otherwise_left_alone(checkout: 
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])  # HUP: its terminal was closed
-def test_dev_leaves_no_process_behind_when_it_is_told_to_stop(
-    checkout: Path, how: signal.Signals
-) -> None:
+def test_dev_leaves_no_process_behind_when_it_is_told_to_stop(checkout: Path, how: signal.Signals) -> None:
     # By env: a shell cannot trap what it was started to ignore, as `nohup make test` has it.
     line = ["env", "--default-signal", "sh", ".ci/with-dagster-home", "sh", ".ci/dev"]
     with subprocess.Popen(line, cwd=checkout, stdout=subprocess.PIPE, text=True) as dev:

@@ -31,9 +31,7 @@ from ingestion_pipeline.store.tables import settings as settings_table
         pytest.param({}, {}, 2, id="default"),
         pytest.param({}, {"polling.shards": "3"}, 3, id="table"),
         pytest.param({"INGESTION_POLLING__SHARDS": "4"}, {}, 4, id="environment"),
-        pytest.param(
-            {"INGESTION_POLLING__SHARDS": "4"}, {"polling.shards": "3"}, 4, id="environment first"
-        ),
+        pytest.param({"INGESTION_POLLING__SHARDS": "4"}, {"polling.shards": "3"}, 4, id="environment first"),
         pytest.param({"INGESTION_POLLING__SHARDS": ""}, {"polling.shards": "3"}, 3, id="empty"),
     ],
 )
@@ -71,9 +69,7 @@ def test_one_setting_of_a_group_leaves_the_others_alone() -> None:
         ("INGESTION_MODELS__PRICES", "m=1/2", "'m=1/2' is not model=input/cached input/output"),
     ],
 )
-def test_a_bad_value_is_named_with_its_variable_and_what_is_accepted(
-    variable: str, value: str, accepted: str
-) -> None:
+def test_a_bad_value_is_named_with_its_variable_and_what_is_accepted(variable: str, value: str, accepted: str) -> None:
     with pytest.raises(BadSetting) as caught:
         load_settings({variable: value})
 
@@ -117,9 +113,7 @@ def test_a_wrong_list_of_secrets_is_refused_without_being_repeated(wrong: str) -
 
 def test_every_setting_is_read_by_something() -> None:
     package = Path(ingestion_pipeline.__file__).parent
-    code = "\n".join(
-        path.read_text() for path in package.rglob("*.py") if path.parent != package / "settings"
-    )
+    code = "\n".join(path.read_text() for path in package.rglob("*.py") if path.parent != package / "settings")
     computed = {
         "database_url",
         "allow_hosts",
@@ -144,12 +138,7 @@ def test_a_groups_variable_has_two_underscores() -> None:
 
 
 def test_a_variable_that_nothing_reads_is_found() -> None:
-    environment = {
-        "INGESTION_POLLING__SHARD": "1",
-        "INGESTION_HOME": "x",
-        "INGESTION_SAMPLES": "x",
-        "PATH": "x",
-    }
+    environment = {"INGESTION_POLLING__SHARD": "1", "INGESTION_HOME": "x", "INGESTION_SAMPLES": "x", "PATH": "x"}
 
     assert unknown_variables(environment) == ["INGESTION_POLLING__SHARD"]
 
@@ -193,18 +182,14 @@ def test_services_are_parted_by_a_comma_or_a_blank_and_never_shown() -> None:
 
 
 def test_limits_are_dollars_or_none_and_prices_a_table() -> None:
-    settings = load_settings(
-        {"INGESTION_MODEL_BUDGET_MONTH_USD": "0.5", "INGESTION_MODEL_BUDGET_USD": "none"}
-    )
+    settings = load_settings({"INGESTION_MODEL_BUDGET_MONTH_USD": "0.5", "INGESTION_MODEL_BUDGET_USD": "none"})
 
     assert (settings.month_budget, settings.extraction_budget) == (Decimal("0.5"), None)
     assert load_settings({}).extraction_budget == 50
     assert load_settings({}).month_budget is None
     table = price_table(" a/b:c = 1.5 / 0 /2 ,, d=1/2/3,")
     assert list(table) == ["a/b:c", "d"]
-    assert table["a/b:c"] == Price(
-        input_usd=Decimal("1.5"), cached_input_usd=Decimal(0), output_usd=Decimal(2)
-    )
+    assert table["a/b:c"] == Price(input_usd=Decimal("1.5"), cached_input_usd=Decimal(0), output_usd=Decimal(2))
 
 
 def test_a_key_is_never_shown_nor_a_password_in_a_bad_address() -> None:
@@ -228,9 +213,7 @@ def test_the_table_holds_only_settings_of_a_group(key: str) -> None:
         check_override(key, "1")
 
 
-@pytest.mark.parametrize(
-    ("key", "name"), [("work.max_attempts", "int"), ("polling.jitter_share", "float")]
-)
+@pytest.mark.parametrize(("key", "name"), [("work.max_attempts", "int"), ("polling.jitter_share", "float")])
 def test_a_setting_knows_its_type(key: str, name: str) -> None:
     assert value_type(key) == name
 

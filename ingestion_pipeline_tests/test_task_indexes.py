@@ -25,9 +25,7 @@ LEASE = timedelta(minutes=5)
 POLLS = ClaimFilter(kind="poll")
 FRONTIER = ClaimFilter(kind="fetch_page", frontier_of="catalog:1")
 READINGS = ClaimFilter(kind="extract_page", frontier_of="catalog:1")
-ON_POSTGRES = pytest.mark.parametrize(
-    "database", [pytest.param("postgres", marks=pytest.mark.postgres)]
-)
+ON_POSTGRES = pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
 
 
 # Polls, half of them due; every tenth row is a page that waits to be fetched, every tenth one that
@@ -120,16 +118,10 @@ def test_a_statement_finds_its_rows_by_the_index(store: Store, index: str) -> No
 
 @pytest.mark.parametrize(
     ("claim_filter", "index"),
-    [
-        (POLLS, "ix_tasks_due"),
-        (FRONTIER, "ix_tasks_frontier"),
-        (READINGS, "ix_tasks_frontier"),
-    ],
+    [(POLLS, "ix_tasks_due"), (FRONTIER, "ix_tasks_frontier"), (READINGS, "ix_tasks_frontier")],
     ids=["polls", "a frontier", "pages to be read"],
 )
-def test_due_tasks_are_taken_in_the_order_of_their_index(
-    store: Store, claim_filter: ClaimFilter, index: str
-) -> None:
+def test_due_tasks_are_taken_in_the_order_of_their_index(store: Store, claim_filter: ClaimFilter, index: str) -> None:
     """A frontier of 100,000 pages must not be sorted for each claim."""
     plan = plans(store, lambda connection: claim(connection, claim_filter))
 

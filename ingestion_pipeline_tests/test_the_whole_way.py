@@ -77,9 +77,7 @@ def test_one_source_file_becomes_rows(house: House, site: DemoSite) -> None:
 
 
 @pytest.mark.slow
-def test_a_job_runs_without_a_dagster_home_and_leaves_nothing_behind(
-    house: House, site: DemoSite, desk: Path
-) -> None:
+def test_a_job_runs_without_a_dagster_home_and_leaves_nothing_behind(house: House, site: DemoSite, desk: Path) -> None:
     house.add_demo(LIGHTHOUSE)
 
     done = job("poll_hot", desk=desk, environment=variables(house))

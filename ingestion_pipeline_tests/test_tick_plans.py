@@ -83,9 +83,7 @@ ASKED: dict[str, Callable[[Connection], object]] = {
     "a tick: what is due": lambda c: due.due_counts(c, Tier.HOT, now=NOON),
     "a tick: whether ingestion lags": lambda c: backlog(c, now=NOON, limit=50_000),
     "pending_work: retries": lambda c: due.unscheduled_shards(c, now=NOON, shards=2),
-    "pending_work: pages": lambda c: waiting_sources(
-        c, CrawlFilter(), now=NOON, limit=10_000, kinds=KINDS
-    ),
+    "pending_work: pages": lambda c: waiting_sources(c, CrawlFilter(), now=NOON, limit=10_000, kinds=KINDS),
     "pending_work: recipes": lambda c: has_waiting_detection(c, now=NOON),
     "pending_work: companies": lambda c: is_company_waiting(c, now=NOON),
     "pending_work: scores": lambda c: is_scoring_due(c, Settings()),

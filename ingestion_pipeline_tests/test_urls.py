@@ -30,16 +30,12 @@ SAMPLES = Path(os.environ.get("INGESTION_SAMPLES") or ROOT.parent / "shared" / "
 urls = st.builds(
     "{}://{}{}/{}?{}#{}".format,
     st.sampled_from(["http", "HTTPS", "https"]),
-    st.sampled_from(
-        ["a.test", "A.Test.", "bücher.example", "[::1]", "127.0.0.1", "☃.net", "u:p@h"]
-    ),
+    st.sampled_from(["a.test", "A.Test.", "bücher.example", "[::1]", "127.0.0.1", "☃.net", "u:p@h"]),
     st.sampled_from(["", ":80", ":443", ":0080", ":8080", ":"]),
     st.text(st.sampled_from("ab/.%2eE41\\~ é|"), max_size=20) | st.text(max_size=10),
-    st.lists(
-        st.sampled_from(
-            ["b=2", "a=1", "a=0", "", "utm_x=1", "sid=a1b2c3d4", "%%34%31", "a%3D", "fbclid"]
-        )
-    ).map("&".join),
+    st.lists(st.sampled_from(["b=2", "a=1", "a=0", "", "utm_x=1", "sid=a1b2c3d4", "%%34%31", "a%3D", "fbclid"])).map(
+        "&".join
+    ),
     st.text(max_size=5),
 )
 
@@ -152,9 +148,7 @@ def test_a_term_a_talk_or_a_section_selects_a_page(url: str) -> None:
 
 
 def test_on_the_wire_no_parameter_is_lost_or_moved() -> None:
-    assert request_url("http://A.test/a%7e?b=é&a=1&utm_x=2#f") == (
-        "http://a.test/a%7e?b=%C3%A9&a=1&utm_x=2"
-    )
+    assert request_url("http://A.test/a%7e?b=é&a=1&utm_x=2#f") == ("http://a.test/a%7e?b=%C3%A9&a=1&utm_x=2")
 
 
 NO_WEB_ADDRESS = [
@@ -192,9 +186,7 @@ def test_a_password_is_noticed_and_never_echoed(url: str) -> None:
 
 
 def test_a_secret_parameter_is_not_shown() -> None:
-    assert without_credentials("http://a.test/?q=1&api_key=hunter2&z=2#f") == (
-        "http://a.test/?q=1&api_key=...&z=2#f"
-    )
+    assert without_credentials("http://a.test/?q=1&api_key=hunter2&z=2#f") == ("http://a.test/?q=1&api_key=...&z=2#f")
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,7 @@ PATIENCE_SECONDS = 600
 
 
 def completed(line: Sequence[str | Path], **where: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        line, check=False, capture_output=True, text=True, timeout=PATIENCE_SECONDS, **where
-    )
+    return subprocess.run(line, check=False, capture_output=True, text=True, timeout=PATIENCE_SECONDS, **where)
 
 
 def succeed_with_one_of(*lines: Sequence[str | Path]) -> None:
@@ -61,8 +59,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python, options = folder / "bin/python", ["install", "-q", "-c", ROOT / "constraints.txt"]
     succeed_with_one_of(
-        [BIN / "uv", "pip", *options, "--python", python, wheel],
-        [BIN / "pip", "--python", python, *options, wheel],
+        [BIN / "uv", "pip", *options, "--python", python, wheel], [BIN / "pip", "--python", python, *options, wheel]
     )
     return folder
 

@@ -34,10 +34,7 @@ POLLS = ("poll_hot", "poll_warm", "poll_cold")
 PATHS = {
     "series": ("series:lighthouse-feed", POLLS),
     "catalog": ("catalog:harbour", (*POLLS, "crawl_catalogs", "complete_extractions")),
-    "company": (
-        "company:driftwood",
-        ("poll_hot", "process_companies", "poll_warm", "process_listings"),
-    ),
+    "company": ("company:driftwood", ("poll_hot", "process_companies", "poll_warm", "process_listings")),
     "website": ("website:saltmarsh", (*POLLS, "analyze_websites")),
 }
 

@@ -25,9 +25,7 @@ async def bare(job: Job) -> Seen:
     """Each page is fetched, stored and read for its links."""
     compress = zstandard.ZstdCompressor(level=1).compress
     connector = TCPConnector(
-        limit=job.connections,
-        limit_per_host=job.connections_per_host,
-        resolver=SiteResolver(job.port),
+        limit=job.connections, limit_per_host=job.connections_per_host, resolver=SiteResolver(job.port)
     )
     async with ClientSession(connector=connector) as session:
 
@@ -51,11 +49,7 @@ def _write(folder: Path, body: bytes, compressed: bytes) -> None:
 def _links(body: bytes, url: str) -> set[str]:
     """Equal hrefs are one before they are joined: most of a page's links are there twice."""
     hrefs = {node.attributes.get("href") for node in LexborHTMLParser(body).css("a[href]")}
-    return {
-        without_tracking(urljoin(url, href))
-        for href in hrefs
-        if href and not href.startswith(NOT_FOLLOWED)
-    }
+    return {without_tracking(urljoin(url, href)) for href in hrefs if href and not href.startswith(NOT_FOLLOWED)}
 
 
 if __name__ == "__main__":

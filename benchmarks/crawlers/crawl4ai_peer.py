@@ -39,9 +39,7 @@ class SiteStrategy(AsyncHTTPCrawlerStrategy):
                 resolver=SiteResolver(self._job.port),
             )
             self._session = ClientSession(
-                headers=dict(self._BASE_HEADERS),
-                connector=connector,
-                timeout=ClientTimeout(total=self.DEFAULT_TIMEOUT),
+                headers=dict(self._BASE_HEADERS), connector=connector, timeout=ClientTimeout(total=self.DEFAULT_TIMEOUT)
             )
 
 
@@ -49,9 +47,7 @@ async def crawl4ai(job: Job, *, is_kept: bool) -> Seen:
     """Each page is fetched, cleaned and made into Markdown, with its links beside it."""
     cache = CacheMode.WRITE_ONLY if is_kept else CacheMode.BYPASS
     config = CrawlerRunConfig(cache_mode=cache, verbose=False)
-    crawler = AsyncWebCrawler(
-        crawler_strategy=SiteStrategy(job), config=BrowserConfig(verbose=False)
-    )
+    crawler = AsyncWebCrawler(crawler_strategy=SiteStrategy(job), config=BrowserConfig(verbose=False))
     async with crawler:
 
         async def visit(url: str) -> set[str]:

@@ -94,13 +94,7 @@ def _source_ids(job: Job) -> list[str]:
 
 def _register(store: Store, job: Job) -> None:
     found = [
-        Definition(
-            id=source_id,
-            kind=Kind.CATALOG,
-            url=url,
-            platform="catalog",
-            config={"recipe": RECIPE},
-        )
+        Definition(id=source_id, kind=Kind.CATALOG, url=url, platform="catalog", config={"recipe": RECIPE})
         for source_id, url in zip(_source_ids(job), job.starts, strict=True)
     ]
     with store.begin() as connection:

@@ -93,9 +93,7 @@ def _page(site: Site, host: int, number: int) -> str:
     links = _Links(site, host, number, dice)
     cards = "\n".join(_card(links, dice) for _ in range(20))
     story = "\n".join(_paragraph(links, dice) for _ in range(18))
-    aside = "\n".join(
-        f'<li><a href="{links.next()}">{_phrase(dice, 4)}</a></li>' for _ in range(12)
-    )
+    aside = "\n".join(f'<li><a href="{links.next()}">{_phrase(dice, 4)}</a></li>' for _ in range(12))
     title = _phrase(dice, 6)
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title} &ndash; Bench {host}</title>
@@ -132,8 +130,7 @@ def _navigation(site: Site, host: int) -> str:
     size = site.pages_of(host)
     paths = [path_of(number % size) for number in range(1, 17)]
     return "".join(
-        f'<li class="item"><a href="{path}" data-track="nav">Part {n}</a></li>'
-        for n, path in enumerate(paths)
+        f'<li class="item"><a href="{path}" data-track="nav">Part {n}</a></li>' for n, path in enumerate(paths)
     )
 
 
@@ -158,8 +155,7 @@ def _paragraph(links: _Links, dice: random.Random) -> str:
 
 def _table(dice: random.Random) -> str:
     rows = "".join(
-        f"<tr><td>{_phrase(dice, 3)}</td><td>{dice.randrange(999)}</td>"
-        f"<td>{_phrase(dice, 2)}</td></tr>"
+        f"<tr><td>{_phrase(dice, 3)}</td><td>{dice.randrange(999)}</td><td>{_phrase(dice, 2)}</td></tr>"
         for _ in range(16)
     )
     return f"<table><thead><tr><th>What</th><th>Seats</th><th>Where</th></tr></thead>{rows}</table>"
@@ -172,10 +168,7 @@ def _phrase(dice: random.Random, count: int) -> str:
 
 def _state(dice: random.Random) -> str:
     """What a front end leaves in a page for itself."""
-    entries = [
-        {"id": dice.randrange(10**9), "slug": _phrase(dice, 2), "flags": {"new": n % 2 == 0}}
-        for n in range(40)
-    ]
+    entries = [{"id": dice.randrange(10**9), "slug": _phrase(dice, 2), "flags": {"new": n % 2 == 0}} for n in range(40)]
     return json.dumps({"route": "item", "entries": entries})
 
 
@@ -199,8 +192,7 @@ def _words() -> list[str]:
 @cache
 def _style() -> str:
     return "\n".join(
-        f".c{n} {{ margin: {n}px auto; padding: .{n}rem 1rem;"
-        f" color: #{n * 4321:06x}; display: flex }}"
+        f".c{n} {{ margin: {n}px auto; padding: .{n}rem 1rem; color: #{n * 4321:06x}; display: flex }}"
         for n in range(45)
     )
 
@@ -208,6 +200,5 @@ def _style() -> str:
 @cache
 def _script() -> str:
     return "\n".join(
-        f'document.querySelectorAll(".c{n}").forEach(e => e.addEventListener("click", t{n}));'
-        for n in range(45)
+        f'document.querySelectorAll(".c{n}").forEach(e => e.addEventListener("click", t{n}));' for n in range(45)
     )

@@ -42,9 +42,7 @@ class SiteSpider(Spider):
     pages = links = 0
 
     async def start(self) -> AsyncIterator[Request]:
-        self.extractor = LinkExtractor(
-            allow_domains=[SUFFIX.strip(".")], process_value=without_tracking
-        )
+        self.extractor = LinkExtractor(allow_domains=[SUFFIX.strip(".")], process_value=without_tracking)
         self.seen = set(self.starts)
         for url in self.starts:
             yield Request(url)

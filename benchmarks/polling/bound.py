@@ -43,11 +43,7 @@ def _spent(changes: Sequence[float], price: float) -> tuple[float, int]:
         last = changes[end - 1] - changes[0]
         best.append(
             min(
-                (
-                    best[start][0] + price + wait,
-                    best[start][1] + 1,
-                    best[start][2] + wait,
-                )
+                (best[start][0] + price + wait, best[start][1] + 1, best[start][2] + wait)
                 for start in range(end)
                 for wait in [(end - start) * last - (sums[end] - sums[start])]
             )

@@ -39,12 +39,7 @@ class Delay:
 
 
 def compare(
-    histories: Sequence[History],
-    *,
-    days: float,
-    settings: Settings,
-    rules: Sequence[str] = ALL,
-    near: float = NEAR,
+    histories: Sequence[History], *, days: float, settings: Settings, rules: Sequence[str] = ALL, near: float = NEAR
 ) -> dict[str, Delay]:
     """The delay of each rule, by name; the tiers' comes first and sets the budget."""
     tiers = replay(histories, lambda _: Product(settings, START), days=days)
@@ -55,15 +50,11 @@ def compare(
             found[name] = _bound(histories, budget=tiers.requests, days=days)
             continue
         knob, first, power = knobs[name]
-        found[name] = _fitted(
-            histories, knob, first, power, budget=tiers.requests, days=days, near=near
-        )
+        found[name] = _fitted(histories, knob, first, power, budget=tiers.requests, days=days, near=near)
     return found
 
 
-def _knobs(
-    per_source: float, days: float, settings: Settings
-) -> Mapping[str, tuple[Knob, float, float]]:
+def _knobs(per_source: float, days: float, settings: Settings) -> Mapping[str, tuple[Knob, float, float]]:
     """Each rule, where its knob stands first, and by which power of it requests become fewer."""
     mean_wait = days * (1 - WARM_UP) * DAY / per_source
     price = initial_request_cost(Kind.SERIES, settings)
@@ -76,11 +67,7 @@ def _knobs(
         "proportional": (lambda one, scale: Every(gap(one) * scale), 0.02, 1.0),
         "mihon": (lambda _, scale: Mihon(scale, START), 0.02, 1.0),
         "ours": (lambda _, knob: Product(settings, START, knob), price, 0.5),
-        "rhythm known": (
-            lambda one, knob: Product(settings, START, knob, _whole(one)),
-            price,
-            0.5,
-        ),
+        "rhythm known": (lambda one, knob: Product(settings, START, knob, _whole(one)), price, 0.5),
     }
 
 
@@ -97,14 +84,7 @@ def _whole(history: History) -> ChangeModel:
 
 
 def _fitted(
-    histories: Sequence[History],
-    knob: Knob,
-    value: float,
-    power: float,
-    *,
-    budget: int,
-    days: float,
-    near: float,
+    histories: Sequence[History], knob: Knob, value: float, power: float, *, budget: int, days: float, near: float
 ) -> Delay:
     result = replay(histories, lambda one: knob(one, value), days=days)
     for _ in range(MOST_TRIES - 1):
@@ -118,6 +98,4 @@ def _fitted(
 
 def _delay(result: Replayed, budget: int) -> Delay:
     share = result.requests / budget
-    return Delay(
-        mean=result.mean / 60 * share, p90=result.p90 / 60 * share, requests=result.requests
-    )
+    return Delay(mean=result.mean / 60 * share, p90=result.p90 / 60 * share, requests=result.requests)

@@ -40,9 +40,7 @@ def measure(database: Database, sizes: Sizes | None = None) -> Iterator[Line | S
         yield from _lines(f"recorded releases {one}", [history], days, bars={})
 
 
-def _lines(
-    name: str, histories: list[History], days: float, *, bars: dict[str, float]
-) -> Iterator[Line]:
+def _lines(name: str, histories: list[History], days: float, *, bars: dict[str, float]) -> Iterator[Line]:
     found = compare(histories, days=days, settings=load_settings({}))
     ours = found.pop("ours")
     for peer, theirs in found.items():

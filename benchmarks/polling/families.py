@@ -103,9 +103,7 @@ FAMILIES: Mapping[str, Draw] = {
 def synthetic(name: str, *, count: int, days: float, seed: int = 7) -> list[History]:
     """So many histories of a family; half of them state their dates."""
     random = Random(f"{name}:{seed}")
-    return [
-        History(FAMILIES[name](random, days), states_dates=one % 2 == 0) for one in range(count)
-    ]
+    return [History(FAMILIES[name](random, days), states_dates=one % 2 == 0) for one in range(count)]
 
 
 NO_SAMPLES = "INGESTION_SAMPLES names no folder with manga/mangadex"
@@ -117,10 +115,7 @@ def recorded() -> list[tuple[History, float]]:
     found: list[tuple[History, float]] = []
     for path in sorted(folder.glob("feed_*.json")):
         document = json.loads(path.read_bytes())
-        dates = sorted(
-            datetime.fromisoformat(one["attributes"]["readableAt"]).timestamp()
-            for one in document["data"]
-        )
+        dates = sorted(datetime.fromisoformat(one["attributes"]["readableAt"]).timestamp() for one in document["data"])
         days = (dates[-1] - dates[0]) / DAY + 60
         found.append((History([at - dates[0] + START for at in dates], states_dates=True), days))
     return found

@@ -47,11 +47,7 @@ class Product:
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        begun: float,
-        price: float | None = None,
-        known: ChangeModel | None = None,
+        self, settings: Settings, begun: float, price: float | None = None, known: ChangeModel | None = None
     ) -> None:
         self._settings, self._price = settings, price
         self._source = a_source(begun)
@@ -82,9 +78,7 @@ class Product:
             self._rhythm = with_changes(self._rhythm, changes)
         elif found:
             self._rhythm = replace(self._rhythm, last_at=found[-1])
-        return SchedulingInputs(
-            change_model=self._rhythm, request_cost=self._price or 0.0, prior_rate=self._prior_rate
-        )
+        return SchedulingInputs(change_model=self._rhythm, request_cost=self._price or 0.0, prior_rate=self._prior_rate)
 
 
 class Every:

@@ -15,29 +15,16 @@ from ingestion_pipeline.catalogs.recipes.next_pages import ROOT, Step, root_url,
 from ingestion_pipeline.catalogs.recipes.page_source import identity
 from ingestion_pipeline.catalogs.recipes.recipe import recipe_of
 from ingestion_pipeline.catalogs.recipes.registry import ready_recipes
-from ingestion_pipeline.catalogs.states import (
-    UNFINISHED_PAGES,
-    ExtractionKind,
-    ExtractionStatus,
-    PageStatus,
-)
+from ingestion_pipeline.catalogs.states import UNFINISHED_PAGES, ExtractionKind, ExtractionStatus, PageStatus
 from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.inserts import insert_into
-from ingestion_pipeline.store.tables import (
-    CRAWLING,
-    crawl_steps,
-    extractions,
-    pages,
-    tasks,
-)
+from ingestion_pipeline.store.tables import CRAWLING, crawl_steps, extractions, pages, tasks
 from ingestion_pipeline.tasks.task import TaskStatus
 from ingestion_pipeline.urls import canonical_url, host_of
 
 
-def start_extractions(
-    connection: Connection, sources: Sequence[Source], *, now: datetime
-) -> dict[str, str]:
+def start_extractions(connection: Connection, sources: Sequence[Source], *, now: datetime) -> dict[str, str]:
     """Ensure that each source has a running extraction with a root page; return a message for each.
 
     Raises:
@@ -48,9 +35,7 @@ def start_extractions(
         source_id: f"extraction {id_} is already running: {waiting} pages waiting"
         for source_id, (id_, waiting) in active.items()
     }
-    ready = ready_recipes(
-        connection, [source for source in sources if source.id not in active], now=now
-    )
+    ready = ready_recipes(connection, [source for source in sources if source.id not in active], now=now)
     for source in sorted(sources, key=lambda source: source.id):  # one lock order for all callers
         match ready.get(source.id):
             case None:  # it is active
@@ -59,9 +44,7 @@ def start_extractions(
                 outcomes[source.id] = why
             case raw:
                 id_ = _start(connection, source, raw, now=now)
-                outcomes[source.id] = (
-                    f"extraction {id_} started" if id_ else "an extraction is already running"
-                )
+                outcomes[source.id] = f"extraction {id_} started" if id_ else "an extraction is already running"
     return outcomes
 
 
@@ -78,9 +61,7 @@ def _active(connection: Connection, source_ids: Collection[str]) -> dict[str, tu
     return {source_id: (id_, count) for source_id, id_, count in connection.execute(query)}
 
 
-def _start(
-    connection: Connection, source: Source, raw: Mapping[str, Any], *, now: datetime
-) -> int | None:
+def _start(connection: Connection, source: Source, raw: Mapping[str, Any], *, now: datetime) -> int | None:
     """Insert an extraction with its root page; return its id, None if another process was first."""
     recipe = recipe_of({"recipe": raw})
     tracking_id, entity = str(uuid4()), entity_name(source.config)

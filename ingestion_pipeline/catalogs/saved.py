@@ -38,17 +38,12 @@ def read_saved(
     ValueError.
     """
     if unknown := sorted(config.keys() - {"selectors"}):
-        raise NoCatalogConfig(
-            f"{platform} takes no config but selectors; remove {', '.join(unknown)}"
-        )
+        raise NoCatalogConfig(f"{platform} takes no config but selectors; remove {', '.join(unknown)}")
     if saved.url:
         checked_url(saved.url)
     record_type = entity_type(entity or COURSE, folder=entities)
     request = _ReadRequest(
-        kind=record_type,
-        url=saved.url,
-        selectors=selectors_of(config, record_type),
-        only_embedded=platform == "jsonld",
+        kind=record_type, url=saved.url, selectors=selectors_of(config, record_type), only_embedded=platform == "jsonld"
     )
     return SavedReading.of(lambda: _read(request, decode(saved.body)), Record.as_dict)
 
@@ -63,9 +58,5 @@ class _ReadRequest:
 
 def _read(request: _ReadRequest, body: str) -> Reading[Record]:
     return read_records(
-        request.kind,
-        body,
-        only_embedded=request.only_embedded,
-        url=request.url,
-        selectors=request.selectors,
+        request.kind, body, only_embedded=request.only_embedded, url=request.url, selectors=request.selectors
     )

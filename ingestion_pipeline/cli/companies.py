@@ -6,14 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import (
-    Column,
-    distance,
-    echo,
-    print_facts,
-    print_json,
-    print_table,
-)
+from ingestion_pipeline.cli.output import Column, distance, echo, print_facts, print_json, print_table
 from ingestion_pipeline.cli.session import json_option, opened
 
 if TYPE_CHECKING:
@@ -107,9 +100,7 @@ def _facts(report: CompanyReport) -> dict[str, object]:
     facts["data"] = f"{quality.get('level', 'not analysed yet')}; missing: " + (
         ", ".join(quality.get("missing", ())) or "nothing"
     )
-    facts["tasks"] = "; ".join(
-        f"{task['kind']} {task['id']} {task['status']}" for task in report.tasks
-    )
+    facts["tasks"] = "; ".join(f"{task['kind']} {task['id']} {task['status']}" for task in report.tasks)
     return facts
 
 
@@ -127,7 +118,4 @@ def _print_boards(boards: Sequence[Mapping[str, Any]]) -> None:
 
 def _print_refusals(refusals: Sequence[Mapping[str, Any]]) -> None:
     for refusal in refusals:
-        echo(
-            f"refused: {refusal['kind']} {refusal['url']} by task {refusal['parent']}:"
-            f" {refusal['reason']}"
-        )
+        echo(f"refused: {refusal['kind']} {refusal['url']} by task {refusal['parent']}: {refusal['reason']}")

@@ -38,9 +38,7 @@ class_option = click.option(
     help="Only those of this error class.",
 )
 source_option = click.option("--source", "source_id", metavar="ID", help="Only those of a source.")
-dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Show what would happen; change nothing."
-)
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would happen; change nothing.")
 ids_argument = click.argument("dead_letter_ids", metavar="[ID]...", type=int, nargs=-1)
 
 
@@ -55,14 +53,7 @@ def dead_letters() -> None:
 @click.option("--grouped", is_flag=True, help="One line for each class, source and error.")
 @click.option("--decided", "--replayed", is_flag=True, help="Also those replayed or discarded.")
 @json_option
-def list_(
-    *,
-    error_class: str | None,
-    source_id: str | None,
-    grouped: bool,
-    decided: bool,
-    as_json: bool,
-) -> None:
+def list_(*, error_class: str | None, source_id: str | None, grouped: bool, decided: bool, as_json: bool) -> None:
     """Show open dead letters, newest first."""
     from ingestion_pipeline.tasks.dead_letters import dead_letter_groups, list_dead_letters
 
@@ -85,9 +76,7 @@ def list_(
 
 
 def _listed(dead_letter: RowMapping) -> dict[str, Any]:
-    return {
-        str(key): value for key, value in dead_letter.items() if key not in {"stack", "payload"}
-    }
+    return {str(key): value for key, value in dead_letter.items() if key not in {"stack", "payload"}}
 
 
 def _print_dead_letters(dead_letters: Sequence[RowMapping]) -> None:
@@ -124,9 +113,7 @@ def _print_groups(groups: Sequence[RowMapping], *, as_json: bool) -> None:
     numbers = [Column(name, is_number=True) for name in ("letters", "times", "newest")]
     columns = [Column("class"), Column("source"), Column("error"), *numbers, Column("failed at")]
     keys = ("error_class", "source_id", "error_code", "letters", "occurrences", "newest")
-    rows = [
-        [*(group[key] for key in keys), f"{group['failed_at']:%Y-%m-%d %H:%M}"] for group in groups
-    ]
+    rows = [[*(group[key] for key in keys), f"{group['failed_at']:%Y-%m-%d %H:%M}"] for group in groups]
     print_table(columns, rows)
     echo("\n`ingest dead-letters replay --class C --source ID` queues a group again (times: UTC)")
 
@@ -148,9 +135,7 @@ def show(*, dead_letter_id: int, body: bool, as_json: bool) -> None:
     if body:
         _print_body(settings, dead_letter_id, snapshots)
         return
-    facts = {str(key): value for key, value in dead_letter.items()} | {
-        "state": state_of(dead_letter)
-    }
+    facts = {str(key): value for key, value in dead_letter.items()} | {"state": state_of(dead_letter)}
     if as_json:
         print_json(facts | {"snapshots": [dict(snapshot) for snapshot in snapshots]})
         return
@@ -159,10 +144,7 @@ def show(*, dead_letter_id: int, body: bool, as_json: bool) -> None:
     for snapshot in snapshots:
         kind = snapshot["content_type"] or "no content type"
         summary = f"answered {snapshot['status_code']}, {snapshot['size_bytes']} bytes, {kind}"
-        echo(
-            f"\nsnapshot {snapshot['id']} of {cell(snapshot['fetched_at'])}: {summary}"
-            f"\n  {snapshot['url']}"
-        )
+        echo(f"\nsnapshot {snapshot['id']} of {cell(snapshot['fetched_at'])}: {summary}\n  {snapshot['url']}")
     if snapshots:
         echo(f"  `ingest dead-letters show {dead_letter_id} --body` prints it")
     if stack:
@@ -192,13 +174,7 @@ def _print_body(settings: Settings, dead_letter_id: int, snapshots: Sequence[Row
 @class_option
 @source_option
 @dry_run_option
-def replay(
-    *,
-    dead_letter_ids: tuple[int, ...],
-    error_class: str | None,
-    source_id: str | None,
-    dry_run: bool,
-) -> None:
+def replay(*, dead_letter_ids: tuple[int, ...], error_class: str | None, source_id: str | None, dry_run: bool) -> None:
     """Queue failed work again.
 
     By ids, or all open dead letters of an error class or a source.
@@ -218,9 +194,7 @@ def replay(
         would_be = "would be " if dry_run and outcome.outcome == "queued" else ""
         echo(f"{outcome.dead_letter_id}: {would_be}{outcome.outcome}")
     left = sum(not outcome.runs_again for outcome in outcomes)
-    echo(
-        f"{len(outcomes) - left} {'to replay' if dry_run else 'replayed'}, {left} left as they are"
-    )
+    echo(f"{len(outcomes) - left} {'to replay' if dry_run else 'replayed'}, {left} left as they are")
     if left:
         raise click.exceptions.Exit(1)
 
@@ -232,12 +206,7 @@ def replay(
 @click.option("--reason", required=True, help="Why they need no attention; stored with them.")
 @dry_run_option
 def discard(
-    *,
-    dead_letter_ids: tuple[int, ...],
-    error_class: str | None,
-    source_id: str | None,
-    reason: str,
-    dry_run: bool,
+    *, dead_letter_ids: tuple[int, ...], error_class: str | None, source_id: str | None, reason: str, dry_run: bool
 ) -> None:
     """Close dead letters that need no attention.
 
@@ -257,20 +226,12 @@ def discard(
             if dry_run:
                 connection.rollback()
     left = len(set(chosen)) - len(closed)
-    echo(
-        f"{len(closed)} {'to discard' if dry_run else 'discarded'}, {left} left: not open any more"
-    )
+    echo(f"{len(closed)} {'to discard' if dry_run else 'discarded'}, {left} left: not open any more")
 
 
-def _ids(
-    store: Store, dead_letter_ids: Sequence[int], error_class: str | None, source_id: str | None
-) -> Sequence[int]:
+def _ids(store: Store, dead_letter_ids: Sequence[int], error_class: str | None, source_id: str | None) -> Sequence[int]:
     """Return the dead letters the command selects; each exists."""
-    from ingestion_pipeline.tasks.dead_letters import (
-        UnknownDeadLetter,
-        check_dead_letters,
-        open_ids,
-    )
+    from ingestion_pipeline.tasks.dead_letters import UnknownDeadLetter, check_dead_letters, open_ids
 
     if bool(dead_letter_ids) == bool(error_class or source_id):
         raise CommandRefused("select dead letters: either ids, or --class and/or --source")
@@ -284,9 +245,7 @@ def _ids(
     return ids
 
 
-def _chosen(
-    connection: Connection, error_class: str | None, source_id: str | None
-) -> DeadLetterFilter:
+def _chosen(connection: Connection, error_class: str | None, source_id: str | None) -> DeadLetterFilter:
     from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
     from ingestion_pipeline.tasks.dead_letters import DeadLetterFilter
 

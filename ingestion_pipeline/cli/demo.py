@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ingestion_pipeline.cli.demo_catalogs import (
-    is_waiting,
-    print_catalogs,
-    print_datasets,
-    print_unusual_pages,
-)
+from ingestion_pipeline.cli.demo_catalogs import is_waiting, print_catalogs, print_datasets, print_unusual_pages
 from ingestion_pipeline.cli.demo_summary import (
     approve,
     boards_of,
@@ -108,10 +103,7 @@ def demo_file() -> SourceFile:
     first, *others = demo_files()
     return replace(
         first,
-        definitions=(
-            *first.definitions,
-            *(definition for file in others for definition in file.definitions),
-        ),
+        definitions=(*first.definitions, *(definition for file in others for definition in file.definitions)),
         problems=(*first.problems, *(problem for file in others for problem in file.problems)),
     )
 
@@ -254,17 +246,12 @@ def _host_names() -> list[str]:
     from urllib.parse import urlsplit
 
     declared = demo_file()
-    urls = [
-        *(entry.url for entry in declared.definitions),
-        *(entry.address for entry in declared.recipients),
-    ]
+    urls = [*(entry.url for entry in declared.definitions), *(entry.address for entry in declared.recipients)]
     return sorted({urlsplit(url).netloc for url in urls})
 
 
 @demo.command()
-@click.option(
-    "--model", is_flag=True, help="Use the demo's language model where rules cannot extract."
-)
+@click.option("--model", is_flag=True, help="Use the demo's language model where rules cannot extract.")
 def run(*, model: bool) -> None:
     """Run every job once and print the results.
 
@@ -318,10 +305,7 @@ def _run() -> bool:
             now = store.clock.now(connection)
             print_jobs(connection, _ids(Kind.COMPANY), since=started, now=now)
             echo("")
-            watched = [
-                *(definition.id for definition in declared.definitions),
-                *_boards(connection),
-            ]
+            watched = [*(definition.id for definition in declared.definitions), *_boards(connection)]
             print_health(connection, settings, watched, now=now)
             echo("")
             print_followers(connection, declared.recipients, since=started, now=now)
@@ -439,13 +423,9 @@ def mutate() -> None:
     home = _home()
     changed = state.mutate(state.read_state(home))
     state.write_state(home, changed)
-    summary = (
-        "new chapters of The Lighthouse Keeper and The Clockmaker's Map, and new courses so far"
-    )
+    summary = "new chapters of The Lighthouse Keeper and The Clockmaker's Map, and new courses so far"
     echo(f"{summary}: {changed.new_chapters} each;")
-    echo(
-        "a course of each catalogue has other credits; Driftwood Systems has a new job, pays better"
-    )
+    echo("a course of each catalogue has other credits; Driftwood Systems has a new job, pays better")
     echo("for another and has filled a third; a provider names competitors before the businesses;")
     echo(f"`{program()} demo run` shows all of it")
 

@@ -58,11 +58,7 @@ def print_catalogs(connection: Connection, source_ids: Sequence[str], *, since: 
 
     by_id = sources_by_id(connection, source_ids)
     seen = visited_pages(connection, source_ids, since=since)
-    columns = [
-        Column("catalogue"),
-        *(Column(name, is_number=True) for name in NUMBERS),
-        Column("crawl"),
-    ]
+    columns = [Column("catalogue"), *(Column(name, is_number=True) for name in NUMBERS), Column("crawl")]
     sources = [by_id[source_id] for source_id in source_ids if source_id in by_id]
     unread = _sources_with_unread_pages(connection, source_ids)
     print_table(columns, [_row(source, seen, unread) for source in sources])
@@ -94,10 +90,7 @@ def _sources_with_unread_pages(connection: Connection, source_ids: Collection[st
     query = (
         select(extractions.c.source_id)
         .join(pages, pages.c.extraction_id == extractions.c.id)
-        .where(
-            extractions.c.id.in_(last_extractions(source_ids)),
-            pages.c.status == PageStatus.DOWNLOADED.value,
-        )
+        .where(extractions.c.id.in_(last_extractions(source_ids)), pages.c.status == PageStatus.DOWNLOADED.value)
     )
     return set(connection.execute(query).scalars())
 
@@ -138,9 +131,7 @@ def browser_note(seen: Sequence[DemoPage]) -> str:
     return ""
 
 
-def visited_pages(
-    connection: Connection, source_ids: Sequence[str], *, since: datetime
-) -> list[DemoPage]:
+def visited_pages(connection: Connection, source_ids: Sequence[str], *, since: datetime) -> list[DemoPage]:
     """Return the pages of each source's last extraction that were visited since then."""
     from sqlalchemy import exists, select
 

@@ -45,13 +45,7 @@ def print_summary(connection: Connection, source_ids: Sequence[str], *, since: d
         Column("details", is_flexible=True),
     ]
     rows = [
-        [
-            poll.source.id,
-            poll.source.tier,
-            poll.result,
-            poll.new,
-            shortened(poll.source.last_outcome or "", 200),
-        ]
+        [poll.source.id, poll.source.tier, poll.result, poll.new, shortened(poll.source.last_outcome or "", 200)]
         for poll in polled
     ]
     print_table(columns, rows)
@@ -85,9 +79,7 @@ def poll_result(source: Source, *, since: datetime) -> str:
     return "unchanged" if source.last_outcome == "unchanged" else "quarantined"
 
 
-def _polled(
-    connection: Connection, source_ids: Sequence[str], *, since: datetime
-) -> list[PolledSource]:
+def _polled(connection: Connection, source_ids: Sequence[str], *, since: datetime) -> list[PolledSource]:
     from sqlalchemy import func, select
 
     from ingestion_pipeline.sources.lookup import sources_by_id
@@ -101,9 +93,7 @@ def _polled(
     new = {row.source_id: row.records for row in connection.execute(query)}
     by_id = sources_by_id(connection, source_ids)
     return [
-        PolledSource(
-            source=source, result=poll_result(source, since=since), new=new.get(source.id, 0)
-        )
+        PolledSource(source=source, result=poll_result(source, since=since), new=new.get(source.id, 0))
         for source in (by_id[source_id] for source_id in source_ids if source_id in by_id)
     ]
 
@@ -142,9 +132,7 @@ def record_changes(store: Store, settings: Settings) -> None:
         record_health_changes(connection, settings, store.clock.now(connection))
 
 
-def print_health(
-    connection: Connection, settings: Settings, source_ids: Collection[str], *, now: datetime
-) -> None:
+def print_health(connection: Connection, settings: Settings, source_ids: Collection[str], *, now: datetime) -> None:
     """Print the unhealthy sources, when that was reported, and how many have each health."""
     from ingestion_pipeline.cli.output import distance
     from ingestion_pipeline.operations.health import source_statuses
@@ -153,12 +141,7 @@ def print_health(
     statuses = source_statuses(connection, settings, now=now, ids=source_ids)
     unwell = [status for status in statuses if status.health in UNHEALTHY]
     if unwell:
-        columns = [
-            Column("source"),
-            Column("health"),
-            Column("reported"),
-            Column("why", is_flexible=True),
-        ]
+        columns = [Column("source"), Column("health"), Column("reported"), Column("why", is_flexible=True)]
         print_table(
             columns,
             [
@@ -179,9 +162,7 @@ def print_health(
 NUMBERS = ("new", "sent", "messages", "waiting", "failed")
 
 
-def print_followers(
-    connection: Connection, followers: Sequence[Recipient], *, since: datetime, now: datetime
-) -> None:
+def print_followers(connection: Connection, followers: Sequence[Recipient], *, since: datetime, now: datetime) -> None:
     """Print one line per follower: what this run sent, and what waits for how long."""
     counts = _counts(connection, since=since)
     due = _due(connection)
@@ -200,11 +181,7 @@ def print_followers(
 
 
 def describe_received(
-    before: Mapping[str, Inbox],
-    after: Mapping[str, Inbox],
-    *,
-    otherwise: str,
-    besides: Collection[str] = (),
+    before: Mapping[str, Inbox], after: Mapping[str, Inbox], *, otherwise: str, besides: Collection[str] = ()
 ) -> str:
     """Return what the webhooks received since `before`, message by message.
 
@@ -267,9 +244,7 @@ def _counts(connection: Connection, *, since: datetime) -> dict[str, dict[str, i
         func.count().filter(GIVEN_UP),
     ]
     query = select(notices.c.recipient, *columns).group_by(notices.c.recipient)
-    return {
-        row[0]: dict(zip(NUMBERS, row[1:], strict=True)) for row in connection.execute(query).all()
-    }
+    return {row[0]: dict(zip(NUMBERS, row[1:], strict=True)) for row in connection.execute(query).all()}
 
 
 def _due(connection: Connection) -> dict[str, datetime]:
@@ -325,9 +300,7 @@ def boards_of(connection: Connection, company_sources: Sequence[str]) -> list[So
     from ingestion_pipeline.store.tables import sources
 
     named = sources.c.company_id.in_([source_id.partition(":")[2] for source_id in company_sources])
-    return sorted(
-        list_sources(connection, named, kind=Kind.JOB_BOARD), key=lambda source: source.id
-    )
+    return sorted(list_sources(connection, named, kind=Kind.JOB_BOARD), key=lambda source: source.id)
 
 
 def approve(connection: Connection, company_sources: Sequence[str], *, now: datetime) -> list[str]:
@@ -335,9 +308,7 @@ def approve(connection: Connection, company_sources: Sequence[str], *, now: date
     from ingestion_pipeline.sources import SourceStatus, registry
 
     waiting = [
-        board
-        for board in boards_of(connection, company_sources)
-        if board.status is SourceStatus.PENDING_VALIDATION
+        board for board in boards_of(connection, company_sources) if board.status is SourceStatus.PENDING_VALIDATION
     ]
     for board in waiting:
         registry.enable(connection, board.id, actor="demo", reason="the demo approves it", now=now)
@@ -350,9 +321,7 @@ def _why(source: Source) -> str:
     return (source.status_reason or "").partition(";")[0]
 
 
-def print_jobs(
-    connection: Connection, company_sources: Sequence[str], *, since: datetime, now: datetime
-) -> None:
+def print_jobs(connection: Connection, company_sources: Sequence[str], *, since: datetime, now: datetime) -> None:
     """Print companies, boards, listings that did not match, and refused tasks."""
     _print_companies(connection, company_sources)
     boards = boards_of(connection, company_sources)
@@ -372,18 +341,10 @@ def _print_companies(connection: Connection, company_sources: Sequence[str]) -> 
     from ingestion_pipeline.store.tables import companies
 
     names = ("source_id", "quality", "tier", "score", "boards")
-    query = select(*(companies.c[name] for name in names)).where(
-        companies.c.source_id.in_(list(company_sources))
-    )
+    query = select(*(companies.c[name] for name in names)).where(companies.c.source_id.in_(list(company_sources)))
     companies_found = connection.execute(query.order_by(companies.c.source_id)).mappings()
     rows = [
-        [
-            row["source_id"],
-            row["quality"].get("level"),
-            row["tier"],
-            row["score"],
-            _board_list(row["boards"]),
-        ]
+        [row["source_id"], row["quality"].get("level"), row["tier"], row["score"], _board_list(row["boards"])]
         for row in companies_found
     ]
     columns = [

@@ -48,9 +48,7 @@ def doctor(*, offline: bool, as_json: bool) -> None:
             Column("found", is_flexible=True),
             Column("cure", is_flexible=True),
         ]
-        print_table(
-            columns, [[result.name, result.state, result.found, result.cure] for result in results]
-        )
+        print_table(columns, [[result.name, result.state, result.found, result.cure] for result in results])
         echo("\n" + ", ".join(f"{count} {state}" for state, count in counts.items()))
     if counts["failed"]:
         raise click.exceptions.Exit(1)
@@ -97,12 +95,7 @@ def _files(folder: Path) -> list[SourceFile] | None:
 
 
 def _browser(settings: Settings) -> DoctorCheck:
-    from ingestion_pipeline.pages.browser.chromium import (
-        CURE,
-        NoBrowser,
-        browser_version,
-        find_browser,
-    )
+    from ingestion_pipeline.pages.browser.chromium import CURE, NoBrowser, browser_version, find_browser
 
     try:
         program = find_browser(settings)
@@ -125,9 +118,7 @@ def _rendered(settings: Settings, sources: Sequence[Source]) -> DoctorCheck:
 
     catalogues = (source for source in sources if source.kind is Kind.CATALOG)
     wanting = [
-        source.id
-        for source in catalogues
-        if source.status.value != "disabled" and needs_a_browser(source.config)
+        source.id for source in catalogues if source.status.value != "disabled" and needs_a_browser(source.config)
     ]
     try:
         find_browser(settings)
@@ -136,9 +127,7 @@ def _rendered(settings: Settings, sources: Sequence[Source]) -> DoctorCheck:
     return checks.rendered(wanting, has_browser=True, cure=CURE)
 
 
-def _database(
-    settings: Settings, variables: Mapping[str, str], files: list[SourceFile]
-) -> Generator[DoctorCheck]:
+def _database(settings: Settings, variables: Mapping[str, str], files: list[SourceFile]) -> Generator[DoctorCheck]:
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import SQLAlchemyError
 

@@ -84,9 +84,7 @@ def model(base_url: str, models: Sequence[str], prices: Mapping[str, Price]) -> 
     if not unpriced:
         return ok("model", f"{summary} at {base_url}")
     cure = f"`ingest settings set models.prices` with {unpriced[0]}=input/cached input/output"
-    return warning(
-        "model", f"{summary} at {base_url}: calls without a price are not limited by a budget", cure
-    )
+    return warning("model", f"{summary} at {base_url}: calls without a price are not limited by a budget", cure)
 
 
 def _price(price: Price | None) -> str:
@@ -98,9 +96,7 @@ def _price(price: Price | None) -> str:
 def home(path: Path, *, is_writable: bool, free_bytes: int) -> DoctorCheck:
     """Check the folder of database, snapshots and exports."""
     if not is_writable:
-        return failed(
-            "home", f"{path} cannot be written", "set INGESTION_HOME, or change its owner"
-        )
+        return failed("home", f"{path} cannot be written", "set INGESTION_HOME, or change its owner")
     free = f"{path}, {free_bytes / 1e9:.1f} GB free"
     if free_bytes < LEAST_FREE_BYTES:
         return failed("home", free, f"make room: under {LEAST_FREE_BYTES // 10**6} MB work stops")
@@ -174,11 +170,7 @@ def user_agent(sources: Iterable[Source], *, is_default: bool) -> DoctorCheck:
     """Check that polled sites can contact us; the demo's site is ours."""
     from ingestion_pipeline.demo.host_names import is_demo_name
 
-    polled = [
-        source.id
-        for source in sources
-        if source.status.value != "disabled" and not is_demo_name(source.host)
-    ]
+    polled = [source.id for source in sources if source.status.value != "disabled" and not is_demo_name(source.host)]
     if not is_default or not polled:
         return ok("user agent", "the default" if is_default else "names you")
     cure = "set INGESTION_USER_AGENT with a way to reach you"
@@ -219,9 +211,7 @@ def lost_runs(run_ids: Sequence[str]) -> DoctorCheck:
     return warning("runs", f"{len(run_ids)} lost: {_named(run_ids)}", cure)
 
 
-def daemon(
-    newest: datetime | None, *, due: int, now: datetime, max_gap: timedelta = MAX_DAEMON_GAP
-) -> DoctorCheck:
+def daemon(newest: datetime | None, *, due: int, now: datetime, max_gap: timedelta = MAX_DAEMON_GAP) -> DoctorCheck:
     """Check that the daemon ticks, or at least that runs start, while work is due."""
     last = "no run yet" if newest is None else f"last sign of life {newest:%Y-%m-%d %H:%M:%S} UTC"
     is_stale = newest is None or now - newest > max_gap
@@ -247,9 +237,7 @@ def content(damaged: Sequence[str], checked: int) -> DoctorCheck:
         "check the disk; pages are fetched again when they are next read, older content"
         " can only be restored from a backup"
     )
-    return warning(
-        "content store", f"{len(damaged)} of {checked} objects are damaged: {_named(damaged)}", cure
-    )
+    return warning("content store", f"{len(damaged)} of {checked} objects are damaged: {_named(damaged)}", cure)
 
 
 def clock(database: datetime, process: datetime, ahead: timedelta | None) -> DoctorCheck:
@@ -334,9 +322,7 @@ def allow_list(allowed: Iterable[str], sources: Iterable[Source]) -> DoctorCheck
     if not exempt:
         return ok("allow list", "empty: no private address is fetched")
     polled = {urlsplit(source.url).hostname for source in sources}
-    unused = [
-        entry for entry in exempt if entry.rpartition(":")[0].strip("[]").lower() not in polled
-    ]
+    unused = [entry for entry in exempt if entry.rpartition(":")[0].strip("[]").lower() not in polled]
     if unused:
         cure = "take them out of INGESTION_ALLOW_HOSTS: any site that redirects there gets through"
         return warning("allow list", f"no source is at {', '.join(unused)}", cure)

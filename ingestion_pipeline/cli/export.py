@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ingestion_pipeline.cli.output import (
-    Column,
-    CommandRefused,
-    cell,
-    echo,
-    print_facts,
-    print_json,
-    print_table,
-)
+from ingestion_pipeline.cli.output import Column, CommandRefused, cell, echo, print_facts, print_json, print_table
 from ingestion_pipeline.cli.session import environment, json_option, opened
 
 if TYPE_CHECKING:
@@ -41,29 +33,19 @@ READERS = {
 @click.option("--source", "source_id", metavar="ID", help="Rows of this source alone.")
 @click.option("--version", type=click.IntRange(min=1), help="This dataset, published or not.")
 @click.option("--dataset", "dataset_id", type=int, metavar="ID", help="A dataset by its id.")
-@click.option(
-    "--to", "form", type=click.Choice(FORMATS), help="Default: the suffix of --out, else parquet."
-)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="A file, or a folder; else INGESTION_HOME/exports.",
-)
+@click.option("--to", "form", type=click.Choice(FORMATS), help="Default: the suffix of --out, else parquet.")
+@click.option("--out", type=click.Path(path_type=Path), help="A file, or a folder; else INGESTION_HOME/exports.")
 @click.option("--evidence", is_flag=True, help="Also columns with the evidence of each field.")
 @click.option("--with-flagged", is_flag=True, help="Also items that lack proof, and repeats.")
 @click.option(
-    "--since-last",
-    is_flag=True,
-    help="Only changes since the last export, into a new file in the folder --out.",
+    "--since-last", is_flag=True, help="Only changes since the last export, into a new file in the folder --out."
 )
 @click.option(
     "--cursor",
     type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f"]),
     help="Changes since this moment (UTC); no cursor is stored.",
 )
-@click.option(
-    "--columns", is_flag=True, help="Show the columns and what each means; write nothing."
-)
+@click.option("--columns", is_flag=True, help="Show the columns and what each means; write nothing.")
 @json_option
 def export(  # noqa: PLR0913 - one for each option
     *,
@@ -132,21 +114,15 @@ def _print_columns(request: ExportRequest, *, as_json: bool) -> None:
         print_table(columns, [list(description.values()) for description in descriptions])
 
 
-def _export_changes(
-    request: ExportRequest, form: Format, out: Path | None, *, since_last: bool, as_json: bool
-) -> None:
+def _export_changes(request: ExportRequest, form: Format, out: Path | None, *, since_last: bool, as_json: bool) -> None:
     from ingestion_pipeline.exports.changes import export_changes
 
     if since_last and request.since is not None:
         raise CommandRefused("--since-last and --cursor exclude each other: use one of them")
     if request.version is not None or request.dataset_id is not None:
-        raise CommandRefused(
-            "changes of a version cannot be exported: leave out --version and --dataset"
-        )
+        raise CommandRefused("changes of a version cannot be exported: leave out --version and --dataset")
     if out is not None and not out.is_dir():
-        raise CommandRefused(
-            f"--out {out} is no folder; changes go to new files in one: make it first"
-        )
+        raise CommandRefused(f"--out {out} is no folder; changes go to new files in one: make it first")
     with opened() as (settings, store):
         folder = out or make_folder(settings.home / "exports")
         done = export_changes(store, request, form, folder, since_last=since_last)
@@ -185,9 +161,7 @@ def make_folder(folder: Path) -> Path:
     try:
         return private_folder(folder)
     except OSError as error:
-        raise CommandRefused(
-            f"cannot make the folder {folder}: {error.strerror}; use --out"
-        ) from error
+        raise CommandRefused(f"cannot make the folder {folder}: {error.strerror}; use --out") from error
 
 
 def _facts(exported: ExportResult, name: str) -> dict[str, object]:
@@ -215,9 +189,6 @@ def query(exported: ExportResult) -> str:
 
 def _print(exported: ExportResult) -> None:
     facts: dict[str, object] = {"file": exported.path, "rows": exported.rows}
-    facts |= {
-        dataset.source_id: f"version {dataset.version}, {dataset.status}"
-        for dataset in exported.datasets[:20]
-    }
+    facts |= {dataset.source_id: f"version {dataset.version}, {dataset.status}" for dataset in exported.datasets[:20]}
     print_facts(facts)
     echo(f"\n{query(exported)}")

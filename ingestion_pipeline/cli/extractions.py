@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import (
-    Column,
-    counted,
-    distance,
-    echo,
-    print_facts,
-    print_json,
-    print_table,
-)
+from ingestion_pipeline.cli.output import Column, counted, distance, echo, print_facts, print_json, print_table
 from ingestion_pipeline.cli.session import actor, environment, json_option, opened
 
 if TYPE_CHECKING:
@@ -24,10 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 STATES = ("WAITING", "IN_PROGRESS", "COMPLETE", "STALE", "CANCELLED")
-PAGE_STATES = (
-    *("WAITING", "IN_PROGRESS", "DOWNLOADED"),
-    *("SUCCESS", "EXTRACTED_NO_DATA", "ERROR"),
-)
+PAGE_STATES = (*("WAITING", "IN_PROGRESS", "DOWNLOADED"), *("SUCCESS", "EXTRACTED_NO_DATA", "ERROR"))
 id_argument = click.argument("extraction_id", metavar="ID", type=int)
 
 
@@ -100,9 +89,7 @@ def _print_reasons(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print under the table why extractions are incomplete or held back."""
     newest = _newest_crawls(rows)
     reasons = {
-        f"{row['id']} {row['source_id']}": why
-        for row in rows
-        if (why := _why(row, newest.get(row["source_id"], 0)))
+        f"{row['id']} {row['source_id']}": why for row in rows if (why := _why(row, newest.get(row["source_id"], 0)))
     }
     if reasons:
         echo("")
@@ -128,10 +115,7 @@ def _why(row: Mapping[str, Any], newest: int) -> str:
     summary: dict[str, Any] = row["summary"] or {}
     if kept_items := summary.get("kept"):
         cure = f"`ingest extractions retry {row['id']}` fetches them again"
-        return (
-            f"{counted(kept_items, 'item')} kept from earlier pages that now failed;"
-            f" {after or cure}"
-        )
+        return f"{counted(kept_items, 'item')} kept from earlier pages that now failed; {after or cure}"
     waiting: list[dict[str, Any]] = row["waiting"]
     empty: list[dict[str, Any]] = row["no_data"]
     messages = [f"{counted(each['pages'], 'page')} waiting: {each['why']}" for each in waiting]
@@ -199,9 +183,7 @@ def cancel(*, extraction_id: int, reason: str, as_json: bool) -> None:
         )
     facts = {"extraction": ended.id, "source": ended.source_id, "status": ended.status.value}
     cure = f"`ingest extractions resume {ended.id}` continues it"
-    _print(
-        facts, f"extraction {ended.id} of {ended.source_id} is cancelled; {cure}", as_json=as_json
-    )
+    _print(facts, f"extraction {ended.id} of {ended.source_id} is cancelled; {cure}", as_json=as_json)
 
 
 @extractions.command()
@@ -238,9 +220,7 @@ def _requeue(extraction_id: int, action: str, *, as_json: bool) -> None:
 @extractions.command()
 @id_argument
 @click.option("--dry-run", is_flag=True, help="Only show pages, model calls and cost.")
-@click.option(
-    "--publish", is_flag=True, help="Publish it even if a later crawl's dataset is published."
-)
+@click.option("--publish", is_flag=True, help="Publish it even if a later crawl's dataset is published.")
 @json_option
 def rerun(*, extraction_id: int, dry_run: bool, publish: bool, as_json: bool) -> None:
     """Extract the stored pages again into a new dataset.
@@ -254,14 +234,8 @@ def rerun(*, extraction_id: int, dry_run: bool, publish: bool, as_json: bool) ->
     with open_run_context(environment()) as ctx:
         if dry_run:
             with ctx.store.read() as connection:
-                prediction = rerun.predict_rerun(
-                    connection, extraction_id, settings=ctx.settings, content=ctx.content
-                )
-            cost = (
-                "no price is known"
-                if prediction.cost_usd is None
-                else f"{prediction.cost_usd:f} dollars"
-            )
+                prediction = rerun.predict_rerun(connection, extraction_id, settings=ctx.settings, content=ctx.content)
+            cost = "no price is known" if prediction.cost_usd is None else f"{prediction.cost_usd:f} dollars"
             calls = f"{counted(prediction.calls, 'model call')} at most"
             summary = f"{counted(prediction.pages, 'stored page')}, {calls}, {cost}"
             note = f" ({prediction.note})" if prediction.note else ""

@@ -6,14 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import (
-    Column,
-    distance,
-    echo,
-    print_facts,
-    print_json,
-    print_table,
-)
+from ingestion_pipeline.cli.output import Column, distance, echo, print_facts, print_json, print_table
 from ingestion_pipeline.cli.session import json_option, opened
 
 if TYPE_CHECKING:
@@ -26,14 +19,7 @@ MOST_SHOWN = 1_000  # characters of a description; --json has all of it
 _FACTS = (
     *("title", "company_name", "url", "location", "remote", "department", "employment_type"),
     *("salary", "posted_at", "valid_until", "status", "closed_at", "closed_reason", "verdict"),
-    *(
-        "judged_at",
-        "snapshot_id",
-        "detail_snapshot_id",
-        "tracking_id",
-        "first_seen_at",
-        "changed_at",
-    ),
+    *("judged_at", "snapshot_id", "detail_snapshot_id", "tracking_id", "first_seen_at", "changed_at"),
 )
 
 
@@ -103,21 +89,14 @@ def show(*, listing_id: int, as_json: bool) -> None:
         print_json(row)
         return
     print_facts({name.replace("_", " "): row[name] for name in _FACTS if row[name] is not None})
-    columns = [
-        Column("board"),
-        Column("external id"),
-        Column("listed"),
-        Column("url", is_flexible=True),
-    ]
+    columns = [Column("board"), Column("external id"), Column("listed"), Column("url", is_flexible=True)]
     echo("")
     print_table(columns, [_link(link) for link in row["links"]])
     if row["match"] is not None:
         echo(f"\nmatch ({row['match']['status']}): {row['match']['reason']}")
     if row["description"]:
         echo(f"\n{row['description'][:MOST_SHOWN]}")
-    echo(
-        f"\n`ingest explain job_listings:{listing_id}` shows how and by which text it was evaluated"
-    )
+    echo(f"\n`ingest explain job_listings:{listing_id}` shows how and by which text it was evaluated")
 
 
 def _link(link: Mapping[str, Any]) -> list[object]:

@@ -17,10 +17,7 @@ from ingestion_pipeline.cli.output import CommandFailed, CommandRefused, Interru
 
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "init": ("ingest init",),
-    "companies list": (
-        "ingest companies list --tier S",
-        "ingest companies list --status active --json",
-    ),
+    "companies list": ("ingest companies list --tier S", "ingest companies list --status active --json"),
     "companies show": ("ingest companies show company:acme",),
     "dead-letters discard": (
         "ingest dead-letters discard 7 --reason 'the page is gone for good'",
@@ -30,14 +27,8 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "ingest dead-letters list --grouped",
         "ingest dead-letters list --class transient --source series:solo",
     ),
-    "dead-letters replay": (
-        "ingest dead-letters replay --class transient --dry-run",
-        "ingest dead-letters replay 7 8",
-    ),
-    "dead-letters show": (
-        "ingest dead-letters show 7",
-        "ingest dead-letters show 7 --body > body.html",
-    ),
+    "dead-letters replay": ("ingest dead-letters replay --class transient --dry-run", "ingest dead-letters replay 7 8"),
+    "dead-letters show": ("ingest dead-letters show 7", "ingest dead-letters show 7 --body > body.html"),
     "demo break": ("ingest demo break", "ingest demo break --repair"),
     "demo mutate": ("ingest demo mutate",),
     "demo run": ("ingest demo run", "ingest demo run --model"),
@@ -99,8 +90,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "settings unset": ("ingest settings unset hosts.delay_seconds",),
     "sources add": (
         "ingest sources add https://a.example/feed.xml --id series:solo --kind series",
-        "ingest sources add https://boards.greenhouse.io/acme --id job_board:acme"
-        " --kind job_board --tier hot",
+        "ingest sources add https://boards.greenhouse.io/acme --id job_board:acme --kind job_board --tier hot",
         "ingest sources add acme.example --kind website",
     ),
     "sources disable": ("ingest sources disable series:solo --reason 'moved'",),
@@ -121,10 +111,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "ingest status --fail-on daemon --fail-on sources",
     ),
     "websites list": ("ingest websites list", "ingest websites list --status failed --json"),
-    "websites show": (
-        "ingest websites show website:acme",
-        "ingest websites show website:acme --json",
-    ),
+    "websites show": ("ingest websites show website:acme", "ingest websites show website:acme --json"),
 }
 
 

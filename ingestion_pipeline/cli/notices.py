@@ -20,11 +20,7 @@ def notices() -> None:
 
 
 @notices.command("list")
-@click.option(
-    "--status",
-    type=click.Choice(["pending", "sent", "failed", "muted"]),
-    help="Only those in this state.",
-)
+@click.option("--status", type=click.Choice(["pending", "sent", "failed", "muted"]), help="Only those in this state.")
 @click.option("--recipient", metavar="ID", help="Only those for this recipient.")
 @json_option
 def list_(*, status: str | None, recipient: str | None, as_json: bool) -> None:

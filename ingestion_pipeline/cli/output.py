@@ -36,9 +36,7 @@ class Column:
     is_number: bool = False
 
 
-def table_lines(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int, rule: str = "─"
-) -> list[str]:
+def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int, rule: str = "─") -> list[str]:
     """Return heading, rule and rows, at most `width` terminal columns wide; nothing is cut.
 
     A flexible column that the others leave no room is printed beneath its row.
@@ -55,21 +53,14 @@ def table_lines(
     return _stacked(columns, rows, beneath, width=width, rule=rule)
 
 
-def _grid(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], widths: Sequence[int], rule: str
-) -> list[str]:
+def _grid(columns: Sequence[Column], rows: Sequence[Sequence[str]], widths: Sequence[int], rule: str) -> list[str]:
     heading = _row([column.name for column in columns], columns, widths)
     body = [line for row in rows for line in _row(row, columns, widths)]
     return [*heading, rule * (sum(widths) + len(GAP) * (len(widths) - 1)), *body]
 
 
 def _stacked(
-    columns: Sequence[Column],
-    rows: Sequence[Sequence[str]],
-    beneath: Sequence[int],
-    *,
-    width: int,
-    rule: str,
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], beneath: Sequence[int], *, width: int, rule: str
 ) -> list[str]:
     """Return the table without the columns `beneath`.
 
@@ -79,9 +70,7 @@ def _stacked(
     shown_columns = [columns[place] for place in inline]
     cells = [[row[place] for place in inline] for row in rows]
     widths = _fitted(
-        shown_columns,
-        [_natural(*column_cells) for column_cells in _by_column(shown_columns, cells)],
-        width,
+        shown_columns, [_natural(*column_cells) for column_cells in _by_column(shown_columns, cells)], width
     )
     lines = _grid(shown_columns, (), widths, rule)
     for row, held in zip(rows, cells, strict=True):
@@ -92,9 +81,7 @@ def _stacked(
     return lines
 
 
-def _by_column(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]]
-) -> Iterator[tuple[Column, list[str]]]:
+def _by_column(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator[tuple[Column, list[str]]]:
     for place, column in enumerate(columns):
         yield column, [row[place] for row in rows]
 
@@ -213,9 +200,7 @@ class Interrupted(CommandFailed):
     """An interruption by Ctrl-C; exit code 1."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "stopped by Ctrl-C: nothing is half-written; run the command again to continue"
-        )
+        super().__init__("stopped by Ctrl-C: nothing is half-written; run the command again to continue")
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the message on its own line, beneath the terminal's `^C`."""

@@ -23,25 +23,13 @@ KINDS = [kind.value for kind in Kind]
 # Formats that do not determine the kind: --kind is required.
 FORMATS = ("rss", "json", "html")
 COLUMNS = {
-    Kind.SERIES: (
-        "number",
-        "volume",
-        "title",
-        "language",
-        "scanlation_group",
-        "published_at",
-        "url",
-    ),
+    Kind.SERIES: ("number", "volume", "title", "language", "scanlation_group", "published_at", "url"),
     Kind.CATALOG: ("course_id", "course_name", "course_credits_min", "course_credits_max", "rung"),
     Kind.WEBSITE: ("title", "canonical_url", "language", "links"),
     Kind.JOB_BOARD: ("external_id", "title", "location", "remote", "posted_at", "url"),
 }
 # Kinds with a reader for saved bodies besides those of polled platforms.
-SAVED_ONLY = {
-    Kind.WEBSITE: ("page",),
-    Kind.COMPANY: ("page",),
-    Kind.CATALOG: ("page", "catalog", "jsonld"),
-}
+SAVED_ONLY = {Kind.WEBSITE: ("page",), Kind.COMPANY: ("page",), Kind.CATALOG: ("page", "catalog", "jsonld")}
 FLEXIBLE = {"title", "url", "scanlation_group", "canonical_url", "course_name", "location"}
 # A JSON-LD page that contains this is read as a job board.
 JOB_POSTING = b"JobPosting"
@@ -99,16 +87,12 @@ def kind_for(platform: str, kind: Kind | None) -> Kind:
     """Return the kind to parse: the requested one if the platform has it, else its default."""
     from ingestion_pipeline.sources.platforms import READERS
 
-    polled = [
-        (candidate, names) for candidate, names in READERS.items() if candidate not in SAVED_ONLY
-    ]
+    polled = [(candidate, names) for candidate, names in READERS.items() if candidate not in SAVED_ONLY]
     readers = [*SAVED_ONLY.items(), *polled]
     kinds = [candidate for candidate, names in readers if platform in names]
     if not kinds:
         names_known = sorted({name for _, names in readers for name in names})
-        raise CommandRefused(
-            f"no reader is called {platform!r}; there are: {', '.join(names_known)}"
-        )
+        raise CommandRefused(f"no reader is called {platform!r}; there are: {', '.join(names_known)}")
     if kind is None and platform in FORMATS:
         raise CommandRefused(f"{platform} can hold any kind: add --kind {'|'.join(kinds)}")
     if kind is not None and kind not in kinds:

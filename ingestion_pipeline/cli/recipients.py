@@ -6,15 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import (
-    Column,
-    CommandFailed,
-    CommandRefused,
-    distance,
-    echo,
-    print_json,
-    print_table,
-)
+from ingestion_pipeline.cli.output import Column, CommandFailed, CommandRefused, distance, echo, print_json, print_table
 from ingestion_pipeline.cli.session import actor, json_option, opened
 from ingestion_pipeline.sources.recipients import Mode
 
@@ -105,9 +97,7 @@ def secret(*, recipient_id: str, secret: str | None) -> None:
     _refuse(bad_secret(secret) if secret is not None else [])
     with opened() as (_, store), store.begin() as connection:
         now = store.clock.now(connection)
-        made = registry.change_secret(
-            connection, recipient_id, actor=actor(), now=now, secret=secret
-        )
+        made = registry.change_secret(connection, recipient_id, actor=actor(), now=now, secret=secret)
     echo(f"{recipient_id} has a new key from the next message on")
     if secret is None:
         _print_secret(made)
@@ -215,9 +205,7 @@ def follow(*, recipient_id: str, series_id: str, mode: str | None, language: str
 
     _refuse(bad_language(language))
     requested = Follow(
-        series=series_id,
-        mode=Mode(mode) if mode else None,
-        language=language.lower() if language else None,
+        series=series_id, mode=Mode(mode) if mode else None, language=language.lower() if language else None
     )
     with opened() as (_, store), store.begin() as connection:
         now = store.clock.now(connection)

@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import (
-    Column,
-    distance,
-    echo,
-    print_facts,
-    print_json,
-    print_table,
-)
+from ingestion_pipeline.cli.output import Column, distance, echo, print_facts, print_json, print_table
 from ingestion_pipeline.cli.session import actor, json_option, opened
 
 if TYPE_CHECKING:
@@ -197,9 +190,7 @@ def withdraw(*, series_id: str, number: str, reason: str | None) -> None:
 
     with opened() as (_, store), store.begin() as connection:
         now = store.clock.now(connection)
-        judged = withdraw_chapter(
-            connection, series_id, number, reason=reason, actor=actor(), now=now
-        )
+        judged = withdraw_chapter(connection, series_id, number, reason=reason, actor=actor(), now=now)
     if judged.is_changed:
         echo(f"chapter {judged.key} of {series_id} is withdrawn; {judged.notices} notices muted")
     else:

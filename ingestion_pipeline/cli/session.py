@@ -144,9 +144,7 @@ class JsonObject(click.ParamType[dict[str, Any]]):
 
     name = "JSON"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> dict[str, Any]:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
         """Return the parsed object; refuse anything else with its position."""
         if isinstance(value, dict):
             return cast("dict[str, Any]", value)
@@ -164,9 +162,7 @@ class MomentType(click.ParamType[datetime]):
 
     name = "ISO"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> datetime:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         """Return the moment in UTC; refuse anything else."""
         if isinstance(value, datetime):
             return value

@@ -7,13 +7,7 @@ from collections.abc import Mapping
 import click
 
 from ingestion_pipeline.cli.output import Column, CommandRefused, echo, print_json, print_table
-from ingestion_pipeline.cli.session import (
-    actor,
-    environment,
-    json_option,
-    opened_store,
-    shown_database,
-)
+from ingestion_pipeline.cli.session import actor, environment, json_option, opened_store, shown_database
 
 
 @click.group()
@@ -41,14 +35,10 @@ def list_(*, as_json: bool) -> None:
         Column("from"),
         Column("meaning", is_flexible=True),
     ]
-    print_table(
-        columns, [[row[key] for key in ("key", "value", "from", "meaning")] for row in rows]
-    )
+    print_table(columns, [[row[key] for key in ("key", "value", "from", "meaning")] for row in rows])
 
 
-def setting_rows(
-    variables_set: Mapping[str, str], table: Mapping[str, str]
-) -> list[dict[str, str]]:
+def setting_rows(variables_set: Mapping[str, str], table: Mapping[str, str]) -> list[dict[str, str]]:
     """Return every setting, and unknown rows of the table; never fail over a bad value."""
     from ingestion_pipeline.settings import setting_fields, variables
 
@@ -59,20 +49,12 @@ def setting_rows(
     ]
     unknown = sorted(table.keys() - variable_of.keys())
     cure = "no such setting: `ingest settings unset` removes it"
-    rows += [
-        {"key": key, "value": table[key], "from": "table", "variable": "", "meaning": cure}
-        for key in unknown
-    ]
+    rows += [{"key": key, "value": table[key], "from": "table", "variable": "", "meaning": cure} for key in unknown]
     return rows
 
 
 def _row(
-    key: str,
-    variable: str,
-    default: str,
-    meaning: str,
-    variables_set: Mapping[str, str],
-    table: Mapping[str, str],
+    key: str, variable: str, default: str, meaning: str, variables_set: Mapping[str, str], table: Mapping[str, str]
 ) -> dict[str, str]:
     if text := variables_set.get(variable, ""):
         value, origin = text, "environment"
@@ -98,9 +80,7 @@ def set_(*, key: str, value: str) -> None:
 
     variable = {key: variable for variable, key in variables().items()}.get(key, "")
     if variable and "." not in key:
-        raise CommandRefused(
-            f"{key} is needed to find the table: set {variable} in the environment"
-        )
+        raise CommandRefused(f"{key} is needed to find the table: set {variable} in the environment")
     with opened_store() as store, store.begin() as connection:
         set_override(connection, key, value, actor=actor(), now=store.clock.now(connection))
     echo(f"{key} is {value} from the next run on")

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 @config_option
 @click.option("--name")
 @click.option("--series", metavar="ID")
-@click.option(
-    "--accept-drop", is_flag=True, help="Accept its next listing, however much it has lost."
-)
+@click.option("--accept-drop", is_flag=True, help="Accept its next listing, however much it has lost.")
 @click.option("--detect", is_flag=True, help="Detect a catalogue's recipe again.")
 def update(*, source_id: str, accept_drop: bool, detect: bool, **options: Any) -> None:  # noqa: ANN401
     """Change a source that was added by hand.
@@ -59,9 +57,7 @@ def update(*, source_id: str, accept_drop: bool, detect: bool, **options: Any) -
     echo(f"{source_id}: {'; '.join(messages)}")
 
 
-def _detect_recipe(
-    connection: Connection, source_id: str, now: datetime, *, again: bool
-) -> list[str]:
+def _detect_recipe(connection: Connection, source_id: str, now: datetime, *, again: bool) -> list[str]:
     """Queue recipe detection and return the message about it, if any."""
     from ingestion_pipeline.registry import declared
     from ingestion_pipeline.store.audit import audit
@@ -75,9 +71,7 @@ def _detect_recipe(
     return []
 
 
-def _redeclare(
-    connection: Connection, source: Source, changes: dict[str, Any], now: datetime
-) -> str:
+def _redeclare(connection: Connection, source: Source, changes: dict[str, Any], now: datetime) -> str:
     from ingestion_pipeline.sources.operator_changes import declaration, redeclare
 
     raw = declaration(source) | {key: value or None for key, value in changes.items()}
@@ -111,28 +105,18 @@ def _is_tier_pinned_by_file(source: Source, folder: Path) -> bool:
 @click.argument("source_ids", metavar="[ID]...", nargs=-1)
 @click.option("--target-matches", type=click.IntRange(min=1), help="A rotation ends after so many.")
 @click.option("--max-sources", type=click.IntRange(min=1), help="Boards it takes at most.")
-def scrape(
-    *, source_ids: tuple[str, ...], target_matches: int | None, max_sources: int | None
-) -> None:
+def scrape(*, source_ids: tuple[str, ...], target_matches: int | None, max_sources: int | None) -> None:
     """Scrape job boards now: these, or in rotation.
 
     Without an ID those scraped longest ago come first, a few at a time, until enough jobs match.
     """
-    from ingestion_pipeline.companies.boards.rotation import (
-        NotPolled,
-        ScrapeRequest,
-        request_scrape,
-    )
+    from ingestion_pipeline.companies.boards.rotation import NotPolled, ScrapeRequest, request_scrape
     from ingestion_pipeline.store.audit import audit
     from ingestion_pipeline.tasks.queue import Refusal
 
     if source_ids and (target_matches or max_sources):
-        raise CommandRefused(
-            "--target-matches and --max-sources belong to a rotation; name no board"
-        )
-    request = ScrapeRequest(
-        source_ids=source_ids, target_matches=target_matches, max_sources=max_sources
-    )
+        raise CommandRefused("--target-matches and --max-sources belong to a rotation; name no board")
+    request = ScrapeRequest(source_ids=source_ids, target_matches=target_matches, max_sources=max_sources)
     with opened() as (settings, store), store.begin() as connection:
         now = store.clock.now(connection)
         try:
@@ -142,12 +126,7 @@ def scrape(
         if isinstance(made, Refusal):
             raise CommandRefused(f"not queued again ({made.value}): the same request still waits")
         audit(
-            connection,
-            actor=actor(),
-            action="boards.scrape",
-            subject=f"task:{made}",
-            now=now,
-            detail=request.payload(),
+            connection, actor=actor(), action="boards.scrape", subject=f"task:{made}", now=now, detail=request.payload()
         )
     what = f"{len(source_ids)} boards" if source_ids else "a rotation of boards"
     echo(f"queued {what}; `make dev` or the job process_companies runs it")

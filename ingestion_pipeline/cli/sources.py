@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import (
-    Column,
-    CommandRefused,
-    distance,
-    echo,
-    print_facts,
-    print_json,
-    print_table,
-)
+from ingestion_pipeline.cli.output import Column, CommandRefused, distance, echo, print_facts, print_json, print_table
 from ingestion_pipeline.cli.session import actor, config_option, json_option, opened
 from ingestion_pipeline.cli.status import status_row
 from ingestion_pipeline.sources.source import Kind
@@ -51,9 +43,7 @@ def add(**options: Any) -> None:  # noqa: ANN401 - one option per key of a decla
     from ingestion_pipeline.registry import declared
     from ingestion_pipeline.sources.registry import add as add_source
 
-    definition = checked(
-        _named({key: value for key, value in options.items() if value is not None})
-    )
+    definition = checked(_named({key: value for key, value in options.items() if value is not None}))
     with opened() as (_, store), store.begin() as connection:
         now = store.clock.now(connection)
         add_source(connection, definition, actor=actor(), now=now)
@@ -189,9 +179,7 @@ def show(*, source_id: str, as_json: bool) -> None:
         now, watched = store.clock.now(connection), watched_source(connection, source_id)
         if watched is None:
             raise UnknownSource(source_id)
-        dead_letters = list_dead_letters(
-            connection, DeadLetterFilter(source_id=source_id), decided=True, limit=3
-        )
+        dead_letters = list_dead_letters(connection, DeadLetterFilter(source_id=source_id), decided=True, limit=3)
         home = series_assignments(connection, [source_id])[source_id]
         expected = expectation(watched.source, current_budget(connection, settings), now=now)
         crawl = expected | recipe_facts(connection, watched.source)
@@ -211,10 +199,7 @@ def show(*, source_id: str, as_json: bool) -> None:
     print_facts(facts | {f"poll {key}": value for key, value in (poll or {}).items()})
     for dead_letter in dead:
         state = f"{state_of(dead_letter)}, {dead_letter['failed_at']:%Y-%m-%d %H:%M}"
-        echo(
-            f"\ndead letter {dead_letter['id']} ({state})"
-            f"\n  {dead_letter['error_code']}: {dead_letter['error']}"
-        )
+        echo(f"\ndead letter {dead_letter['id']} ({state})\n  {dead_letter['error_code']}: {dead_letter['error']}")
 
 
 @sources.command("import")
@@ -235,9 +220,7 @@ def import_(*, path: Path | None) -> None:
         echo(str(problem), is_error=True)
     if problems:
         bad = sum(bool(file.problems) for file in files)
-        raise CommandRefused(
-            f"{bad} of {len(files)} files have mistakes; nothing of them was imported"
-        )
+        raise CommandRefused(f"{bad} of {len(files)} files have mistakes; nothing of them was imported")
 
 
 def _read(path: Path, folder: Path) -> list[SourceFile]:
@@ -253,9 +236,7 @@ def _read(path: Path, folder: Path) -> list[SourceFile]:
         return files
     if path.exists():
         return [read_file(path, check=definition_check(folder))]
-    raise CommandRefused(
-        f"{path}: no such file or folder; INGESTION_SOURCES names the sources folder"
-    )
+    raise CommandRefused(f"{path}: no such file or folder; INGESTION_SOURCES names the sources folder")
 
 
 def _register(store: Store, file: SourceFile) -> str:
@@ -269,14 +250,7 @@ def _register(store: Store, file: SourceFile) -> str:
         counts = asdict(register(connection, file.definitions, now=now, actor=actor()))
         declared(connection, [definition.id for definition in file.definitions], now=now)
         recipients = declare(connection, file.recipients, now=now)
-        audit(
-            connection,
-            actor=actor(),
-            action="sources.import",
-            subject=file.path,
-            now=now,
-            detail=counts,
-        )
+        audit(connection, actor=actor(), action="sources.import", subject=file.path, now=now, detail=counts)
     summary = ", ".join(f"{count} {word}" for word, count in counts.items())
     return summary + (f"; recipients: {as_counts(recipients)}" if file.recipients else "")
 
@@ -318,9 +292,7 @@ def disable(*, source_id: str, reason: str) -> None:
         now = store.clock.now(connection)
         lock_board(connection, source_id)
         registry.disable(connection, source_id, actor=actor(), reason=reason, now=now)
-        closed = close_inactive_boards(
-            connection, now=now, settings=settings, actor=actor(), only=source_id
-        )
+        closed = close_inactive_boards(connection, now=now, settings=settings, actor=actor(), only=source_id)
     echo(f"{source_id} is disabled; `ingest sources enable {source_id}` enables it again")
     _print_closed_listings(closed)
 
@@ -336,9 +308,7 @@ def remove(*, source_id: str) -> None:
         now = store.clock.now(connection)
         lock_board(connection, source_id)
         registry.remove(connection, source_id, actor=actor(), now=now)
-        closed = close_inactive_boards(
-            connection, now=now, settings=settings, actor=actor(), only=source_id
-        )
+        closed = close_inactive_boards(connection, now=now, settings=settings, actor=actor(), only=source_id)
     echo(f"{source_id} is removed: never polled again, though a file may still declare it")
     echo("its rows stay; the sensor `new_sources` drops its partition; `enable` brings it back")
     _print_closed_listings(closed)

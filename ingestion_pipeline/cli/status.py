@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import (
-    Column,
-    CommandFailed,
-    distance,
-    echo,
-    print_json,
-    print_table,
-    shortened,
-)
+from ingestion_pipeline.cli.output import Column, CommandFailed, distance, echo, print_json, print_table, shortened
 from ingestion_pipeline.cli.session import json_option, opened
 
 if TYPE_CHECKING:
@@ -57,11 +49,7 @@ def status(*, as_json: bool, workers: bool, everything: bool, fail_on: Sequence[
 
 def _collect(*, limit: int | None) -> dict[str, Any]:
     """Return everything that is shown, under stable keys; at most `limit` sources, the worst."""
-    from ingestion_pipeline.operations.alerts import (
-        is_heartbeat_overdue,
-        last_heartbeat,
-        month_budget,
-    )
+    from ingestion_pipeline.operations.alerts import is_heartbeat_overdue, last_heartbeat, month_budget
     from ingestion_pipeline.operations.health import as_row, reported, source_statuses
     from ingestion_pipeline.operations.queues import backlog as behind
     from ingestion_pipeline.operations.queues import queues
@@ -86,14 +74,10 @@ def _collect(*, limit: int | None) -> dict[str, Any]:
             "health": Counter(status.health.value for status in statuses),
             "totals": asdict(totals(connection, now=now)),
             "waiting_hosts": [
-                {"host": host, "wanted_since": since}
-                for host, since in waiting_hosts(connection, now=now)
+                {"host": host, "wanted_since": since} for host, since in waiting_hosts(connection, now=now)
             ],
             "website_phases": [asdict(phase) for phase in phase_metrics(connection, now=now)],
-            "daemon": {
-                "last_tick_at": last_tick,
-                "is_silent": is_heartbeat_overdue(last_tick, settings, now=now),
-            },
+            "daemon": {"last_tick_at": last_tick, "is_silent": is_heartbeat_overdue(last_tick, settings, now=now)},
             "budget": asdict(budget) | {"percent": budget.percent},
             "polling_paused": str(held_up) if held_up else None,
         }
@@ -134,15 +118,8 @@ def _print_phases(phases: list[dict[str, Any]]) -> None:
     if not any(phase[name] for phase in phases for name in numbers):
         return
     names = (*numbers, "success_rate", "waiting_seconds", "processing_seconds")
-    headings = {
-        "success_rate": "success",
-        "waiting_seconds": "wait s",
-        "processing_seconds": "work s",
-    }
-    columns = [
-        Column("phase"),
-        *(Column(headings.get(phase, phase), is_number=True) for phase in names),
-    ]
+    headings = {"success_rate": "success", "waiting_seconds": "wait s", "processing_seconds": "work s"}
+    columns = [Column("phase"), *(Column(headings.get(phase, phase), is_number=True) for phase in names)]
     echo("")
     print_table(columns, [[phase["queue"], *(phase[name] for name in names)] for phase in phases])
 

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import (
-    Column,
-    distance,
-    echo,
-    print_facts,
-    print_json,
-    print_table,
-    shortened,
-)
+from ingestion_pipeline.cli.output import Column, distance, echo, print_facts, print_json, print_table, shortened
 from ingestion_pipeline.cli.session import json_option, opened
 
 if TYPE_CHECKING:
@@ -38,9 +30,7 @@ COLUMNS = (
 
 def print_visibility(rows: Sequence[tuple[str, VisibilityRow]]) -> None:
     """Print one line per business and provider; answers received of answers requested."""
-    print_table(
-        [Column("business"), *COLUMNS], [[name, *visibility_cells(row)] for name, row in rows]
-    )
+    print_table([Column("business"), *COLUMNS], [[name, *visibility_cells(row)] for name, row in rows])
 
 
 def visibility_cells(row: VisibilityRow) -> list[object]:
@@ -56,14 +46,7 @@ def visibility_cells(row: VisibilityRow) -> list[object]:
     ]
 
 
-STATES = (
-    "never-analysed",
-    "not-started",
-    "prompt-forming",
-    "model-analysis",
-    "completed",
-    "failed",
-)
+STATES = ("never-analysed", "not-started", "prompt-forming", "model-analysis", "completed", "failed")
 MOST_SHOWN = 300  # characters of a text; --json has all of it
 DAYS_SHOWN = 14  # of the history; --json has all of it
 
@@ -191,8 +174,7 @@ def _info(info: Mapping[str, Any]) -> dict[str, object]:
 def _print_prompts(report: AnalysisReport) -> None:
     echo("")
     rows = [
-        [number, prompt["by"], prompt["is_direct"], prompt["text"]]
-        for number, prompt in enumerate(report.prompts, 1)
+        [number, prompt["by"], prompt["is_direct"], prompt["text"]] for number, prompt in enumerate(report.prompts, 1)
     ]
     columns = [Column("nr", is_number=True), Column("by"), Column("direct")]
     print_table([*columns, Column("prompt", is_flexible=True)], rows)
@@ -221,9 +203,7 @@ def _print_history(history: Sequence[RankedDay]) -> None:
 
 
 def _shares(by_provider: Mapping[str, Mapping[str, Any]]) -> str:
-    return ", ".join(
-        f"{name} {_percent(ranking['visibility'])}" for name, ranking in by_provider.items()
-    )
+    return ", ".join(f"{name} {_percent(ranking['visibility'])}" for name, ranking in by_provider.items())
 
 
 def _percent(share: float | None) -> str | None:

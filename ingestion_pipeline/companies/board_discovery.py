@@ -122,12 +122,7 @@ def _read(probe: Probe, answer: Answer, *, now: datetime) -> ProbeResult:
     if probe.board is None:
         return _generic(probe, answer)
     try:
-        reading = probe.board.read(
-            [answer.body],
-            content_types=[answer.content_type],
-            urls=[answer.final_url],
-            now=now,
-        )
+        reading = probe.board.read([answer.body], content_types=[answer.content_type], urls=[answer.final_url], now=now)
     except BadConfig as error:
         raise Permanent(str(error), code="bad_config") from error
     count = len(reading.records)
@@ -148,18 +143,13 @@ def _generic(probe: Probe, answer: Fetched) -> ProbeResult:
     if postings:
         details = f"the company's own page with {postings} JobPosting items"
         return ProbeResult(
-            platform="jsonld",
-            config=probe.config or {"may_be_empty": True},
-            confidence=Confidence.LOW,
-            details=details,
+            platform="jsonld", config=probe.config or {"may_be_empty": True}, confidence=Confidence.LOW, details=details
         )
     config = probe.config
     jobs = [] if config else recognised_jobs(html, url=answer.final_url)
     if jobs:
         config = {RECOGNISE: True}
-        details = (
-            f"the company's own page; {len(jobs)} jobs recognised by layout: {sample_titles(jobs)}"
-        )
+        details = f"the company's own page; {len(jobs)} jobs recognised by layout: {sample_titles(jobs)}"
     else:
         details = (
             "the company's own page, without a recognised list of jobs; it needs `items` and"
@@ -178,9 +168,7 @@ def _unsure(probe: Probe, code: str, text: str) -> ProbeResult:
     )
 
 
-def find_board_source(
-    connection: Connection, *, platform: str, url: str, token: str | None
-) -> str | None:
+def find_board_source(connection: Connection, *, platform: str, url: str, token: str | None) -> str | None:
     """Return the id of the source with this board token or this URL; None if there is none.
 
     Tokens are compared whole: a search for the token inside URLs matches boards of other companies.
@@ -215,9 +203,7 @@ _ODD = re.compile(r"[^a-z0-9._-]+")
 MAX_NAME = 90
 
 
-def save_board(
-    connection: Connection, probed: Probed, *, now: datetime, settings: Settings
-) -> str | None:
+def save_board(connection: Connection, probed: Probed, *, now: datetime, settings: Settings) -> str | None:
     """Register the board as a source and return its id.
 
     Return None if it has a source already, or if the spawn guard refuses its poll. The poll is a
@@ -226,21 +212,14 @@ def save_board(
     platform = recognize_platform(probed.url)
     is_same = platform is not None and platform.name == probed.platform
     token = platform.token if platform is not None and is_same else None
-    existing_id = find_board_source(
-        connection, platform=probed.platform, url=probed.url, token=token
-    )
+    existing_id = find_board_source(connection, platform=probed.platform, url=probed.url, token=token)
     if existing_id is not None:
         note_board(connection, probed, source_id=existing_id, now=now)
         return None
     source_id = _free_id(connection, probed, token)
     is_sure = probed.confidence is Confidence.HIGH
     made = spawn(
-        connection,
-        probed.task,
-        _poll(source_id, probed.url, now=now),
-        now=now,
-        policy=settings.work,
-        is_permanent=True,
+        connection, probed.task, _poll(source_id, probed.url, now=now), now=now, policy=settings.work, is_permanent=True
     )
     if isinstance(made, Refusal):
         note_board(connection, probed, source_id=None, now=now, note=f"refused: {made.value}")
@@ -282,9 +261,7 @@ def _definition(
     )
 
 
-def _set_provenance(
-    connection: Connection, probed: Probed, source_id: str, *, is_sure: bool, now: datetime
-) -> None:
+def _set_provenance(connection: Connection, probed: Probed, source_id: str, *, is_sure: bool, now: datetime) -> None:
     """Set the source's lineage; a source below high confidence waits for approval."""
     values: dict[str, Any] = {"tracking_id": probed.task.tracking_id}
     if not is_sure:
@@ -323,29 +300,15 @@ def _free_id(connection: Connection, probed: Probed, token: str | None) -> str:
 
 
 def note_board(
-    connection: Connection,
-    probed: Probed,
-    *,
-    source_id: str | None,
-    now: datetime,
-    note: str | None = None,
+    connection: Connection, probed: Probed, *, source_id: str | None, now: datetime, note: str | None = None
 ) -> None:
     """Record the outcome of the discovery in the company's record."""
-    changes = {
-        "confidence": probed.confidence.value,
-        "source_id": source_id,
-        "note": note or probed.details,
-    }
+    changes = {"confidence": probed.confidence.value, "source_id": source_id, "note": note or probed.details}
     change_board(connection, probed.company_id, probed.task, changes, now=now)
 
 
 def change_board(
-    connection: Connection,
-    company_id: str | None,
-    task: Task,
-    changes: Mapping[str, Any],
-    *,
-    now: datetime,
+    connection: Connection, company_id: str | None, task: Task, changes: Mapping[str, Any], *, now: datetime
 ) -> None:
     """Update the board with the task's URL in the company's record."""
     row = company(connection, company_id) if company_id else None
@@ -353,6 +316,4 @@ def change_board(
         return
     existing: list[dict[str, Any]] = row["boards"] or []
     boards = [{**board, **changes} if board.get("url") == task.url else board for board in existing]
-    connection.execute(
-        update(companies).where(companies.c.id == row["id"]).values(boards=boards, updated_at=now)
-    )
+    connection.execute(update(companies).where(companies.c.id == row["id"]).values(boards=boards, updated_at=now))

@@ -17,9 +17,7 @@ from ingestion_pipeline.store.tables import companies, sources
 
 def thin(connection: Connection) -> list[Finding]:
     """Return companies whose pages state too little."""
-    query = select(companies.c.id, companies.c.website, companies.c.quality).where(
-        companies.c.analyzed_at.is_not(None)
-    )
+    query = select(companies.c.id, companies.c.website, companies.c.quality).where(companies.c.analyzed_at.is_not(None))
     analysed = connection.execute(query.order_by(companies.c.id))
     return [
         Finding(subject=row.id, message=f"{row.website} lacks {', '.join(row.quality['missing'])}")

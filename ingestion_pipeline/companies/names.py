@@ -20,8 +20,7 @@ _HIRING_END = re.compile(
     re.IGNORECASE,
 )
 _HIRING_START = re.compile(
-    r"^\s*(?:careers?|jobs?|open (?:positions|roles)|work|karriere)\s+(?:at|bei|with)\s+",
-    re.IGNORECASE,
+    r"^\s*(?:careers?|jobs?|open (?:positions|roles)|work|karriere)\s+(?:at|bei|with)\s+", re.IGNORECASE
 )
 _TRAILING = " \t,;|:-\u2013\u2014"
 # Placeholders that people put into a required field, in lower case and without punctuation.
@@ -56,9 +55,7 @@ _ANY_COMPANY = re.compile(
     r"|entreprise|empresa|azienda|name|hiring|the|our)\b"
 )
 _PLACE_PARTS = re.compile(r"[,;/|()\u2022\u2013\u2014]|\s(?:-|or|and|oder|und|ou)\s")
-_WORK_MODES = re.compile(
-    r"\b(?:remote|hybrid|on-?site|on site|in-?office|anywhere|worldwide|home ?office)\b"
-)
+_WORK_MODES = re.compile(r"\b(?:remote|hybrid|on-?site|on site|in-?office|anywhere|worldwide|home ?office)\b")
 _MAX_CODE_CHARACTERS = 3  # letters of OR, DE or USA; longer parts of a place are names
 # Codes of countries with a letter that the English name lacks.
 _FOREIGN_CODES = {

@@ -105,21 +105,13 @@ def ensure_company(
 
 
 def _complete(
-    connection: Connection,
-    row: RowMapping,
-    *,
-    name: str | None,
-    website: str | None,
-    key: str | None,
-    now: datetime,
+    connection: Connection, row: RowMapping, *, name: str | None, website: str | None, key: str | None, now: datetime
 ) -> None:
     """Fill the record's missing values; existing values stay."""
     stated = {"name": name, "website": website if key else None, "website_key": key}
     news = {column: value for column, value in stated.items() if value and row[column] is None}
     if news:
-        connection.execute(
-            update(companies).where(companies.c.id == row["id"]).values(**news, updated_at=now)
-        )
+        connection.execute(update(companies).where(companies.c.id == row["id"]).values(**news, updated_at=now))
 
 
 def company(connection: Connection, company_id: str) -> RowMapping | None:
@@ -142,9 +134,7 @@ def _key_or_none(website: str | None) -> str | None:
         return None
 
 
-def ensure_source(
-    connection: Connection, company_id: str, *, now: datetime, settings: Settings
-) -> Source | None:
+def ensure_source(connection: Connection, company_id: str, *, now: datetime, settings: Settings) -> Source | None:
     """Return the company's source of kind `company`, created if needed; None without a website.
 
     An existing source for the same website is used, whatever its id. A new one is first checked at
@@ -157,9 +147,7 @@ def ensure_source(
     if source is None:
         source = _new_source(connection, row, now=now, settings=settings)
     if row["source_id"] != source.id:
-        connection.execute(
-            update(companies).where(companies.c.id == company_id).values(source_id=source.id)
-        )
+        connection.execute(update(companies).where(companies.c.id == company_id).values(source_id=source.id))
     return source
 
 
@@ -178,27 +166,18 @@ def _existing_source(connection: Connection, row: RowMapping) -> Source | None:
     return same[0] if same else None
 
 
-def _new_source(
-    connection: Connection, row: RowMapping, *, now: datetime, settings: Settings
-) -> Source:
+def _new_source(connection: Connection, row: RowMapping, *, now: datetime, settings: Settings) -> Source:
     source_id = f"company:{row['id']}"
     if sources_by_id(connection, [source_id]):  # taken by another website
         source_id = f"{source_id}-{row['website_key'][:8]}"
     definition = Definition(
-        id=source_id,
-        kind=Kind.COMPANY,
-        url=row["website"],
-        name=row["name"],
-        platform=PLATFORM,
-        company=row["id"],
+        id=source_id, kind=Kind.COMPANY, url=row["website"], name=row["name"], platform=PLATFORM, company=row["id"]
     )
     register(connection, [definition], now=now)
     later = now + timedelta(seconds=settings.interval_seconds(Kind.COMPANY.value, Tier.WARM.value))
     connection.execute(update(sources).where(sources.c.id == source_id).values(next_check_at=later))
     connection.execute(
-        update(tasks)
-        .where(tasks.c.kind == POLL, tasks.c.source_id == source_id)
-        .values(not_before=later)
+        update(tasks).where(tasks.c.kind == POLL, tasks.c.source_id == source_id).values(not_before=later)
     )
     return sources_by_id(connection, [source_id])[source_id]
 

@@ -18,17 +18,7 @@ from ingestion_pipeline.tasks.queue import REFUSED, lineage_of
 from ingestion_pipeline.tasks.task import TaskStatus
 
 MAX_LISTED = 1_000
-_LISTED = (
-    "id",
-    "name",
-    "website",
-    "status",
-    "tier",
-    "score",
-    "analyzed_at",
-    "source_id",
-    "quality",
-)
+_LISTED = ("id", "name", "website", "status", "tier", "score", "analyzed_at", "source_id", "quality")
 
 
 class UnknownCompany(LookupError):
@@ -54,9 +44,7 @@ class CompanyReport:
         return Counter(str(fact["rung"]) for fact in evidence.values())
 
 
-def sources_in_progress(
-    connection: Connection, source_ids: Collection[str], *, now: datetime
-) -> list[str]:
+def sources_in_progress(connection: Connection, source_ids: Collection[str], *, now: datetime) -> list[str]:
     """Return those of these sources whose company a worker is analysing now."""
     query = select(tasks.c.source_id).where(
         tasks.c.kind == COMPANY,
@@ -90,16 +78,10 @@ def company_report(connection: Connection, company_id: str) -> CompanyReport:
 
 
 def analysed_since(
-    connection: Connection,
-    *,
-    since: datetime,
-    source_ids: Collection[str] | None = None,
-    limit: int,
+    connection: Connection, *, since: datetime, source_ids: Collection[str] | None = None, limit: int
 ) -> list[CompanyReport]:
     """Return the companies with a source that were analysed since then."""
-    query = select(companies).where(
-        companies.c.source_id.is_not(None), companies.c.analyzed_at >= since
-    )
+    query = select(companies).where(companies.c.source_id.is_not(None), companies.c.analyzed_at >= since)
     if source_ids is not None:
         query = query.where(companies.c.source_id.in_(list(source_ids)))
     rows = connection.execute(query.order_by(companies.c.id).limit(limit)).mappings().all()
@@ -120,17 +102,14 @@ def _refusals(connection: Connection, tracking_id: str) -> list[dict[str, Any]]:
     query = select(audit_log.c.at, audit_log.c.detail).where(
         audit_log.c.subject == lineage_of(tracking_id), audit_log.c.action == REFUSED
     )
-    return [
-        {"at": at, **detail} for at, detail in connection.execute(query.order_by(audit_log.c.at))
-    ]
+    return [{"at": at, **detail} for at, detail in connection.execute(query.order_by(audit_log.c.at))]
 
 
 def _tasks(connection: Connection, source_id: str | None) -> list[dict[str, Any]]:
     """Return the newest analyses and discoveries of the company's source."""
     names = ("id", "kind", "url", "status", "attempts", "stage", "error")
     query = select(*(tasks.c[name] for name in names)).where(
-        tasks.c.source_id == source_id,
-        tasks.c.kind.in_([COMPANY, SOURCE_DISCOVERY]),
+        tasks.c.source_id == source_id, tasks.c.kind.in_([COMPANY, SOURCE_DISCOVERY])
     )
     rows = connection.execute(query.order_by(tasks.c.id.desc()).limit(20)).mappings()
     return [dict(row) for row in rows]

@@ -9,17 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Integer,
-    RowMapping,
-    String,
-    and_,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import ColumnElement, Connection, Integer, RowMapping, String, and_, or_, select, update
 
 from ingestion_pipeline.companies.analysis.scoring import Score, rank_points, score, scored_as
 from ingestion_pipeline.companies.matching.profile import Profile
@@ -64,11 +54,7 @@ def rescore(connection: Connection, settings: Settings, *, now: datetime) -> int
         update(companies)
         .where(companies.c.id == updates.c.id)
         .values(
-            score=updates.c.score,
-            tier=updates.c.tier,
-            score_parts=updates.c.score_parts,
-            scored_as=own,
-            updated_at=now,
+            score=updates.c.score, tier=updates.c.tier, score_parts=updates.c.score_parts, scored_as=own, updated_at=now
         )
     )
     return len(scores)

@@ -25,21 +25,9 @@ from ingestion_pipeline.companies.board_discovery import (
     probe_of,
     save_board,
 )
-from ingestion_pipeline.companies.outcomes import (
-    CompanyAnalysed,
-    NotDone,
-    NotNeeded,
-    Outcome,
-    Probed,
-)
+from ingestion_pipeline.companies.outcomes import CompanyAnalysed, NotDone, NotNeeded, Outcome, Probed
 from ingestion_pipeline.companies.records import company, ensure_company, ensure_source
-from ingestion_pipeline.companies.states import (
-    COMPANY,
-    SCRAPE,
-    SOURCE_DISCOVERY,
-    CompanyStatus,
-    Confidence,
-)
+from ingestion_pipeline.companies.states import COMPANY, SCRAPE, SOURCE_DISCOVERY, CompanyStatus, Confidence
 from ingestion_pipeline.companies.system import board_config
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.host_queue import HostTaskLoop
@@ -60,24 +48,9 @@ from ingestion_pipeline.store.tables import ACTIVE, companies, tasks
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
 from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters
-from ingestion_pipeline.tasks.errors import (
-    BLOCKED_CODES,
-    FORBIDDEN,
-    Fatal,
-    Permanent,
-    WorkError,
-    classify,
-)
+from ingestion_pipeline.tasks.errors import BLOCKED_CODES, FORBIDDEN, Fatal, Permanent, WorkError, classify
 from ingestion_pipeline.tasks.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
-from ingestion_pipeline.tasks.task import (
-    Move,
-    Task,
-    TaskStatus,
-    failed,
-    finished,
-    released,
-    retried,
-)
+from ingestion_pipeline.tasks.task import Move, Task, TaskStatus, failed, finished, released, retried
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline.urls import host_of
 
@@ -105,9 +78,7 @@ def write_outcome(
         case NotNeeded():
             move, written = _not_needed(connection, outcome, now=now)
         case NotDone():
-            move, written = _not_done(
-                connection, outcome, now=now, settings=settings, random=random
-            )
+            move, written = _not_done(connection, outcome, now=now, settings=settings, random=random)
     claims.apply(connection, [move], now=now)
     return written
 
@@ -135,26 +106,17 @@ def _probed(
     return _ended(probed.task, TaskStatus.SUCCESS, details), TasksPersisted(outcome=counted)
 
 
-def _not_needed(
-    connection: Connection, outcome: NotNeeded, *, now: datetime
-) -> tuple[Move, TasksPersisted]:
+def _not_needed(connection: Connection, outcome: NotNeeded, *, now: datetime) -> tuple[Move, TasksPersisted]:
     """Finish a task without work; a company that is known well is a success of its source."""
     if outcome.task.kind == COMPANY and outcome.source_id is not None:
         source = sources_by_id(connection, [outcome.source_id])[outcome.source_id]
         lock_polls(connection, [outcome.source_id])
         crawls.complete(
-            connection,
-            outcome.source_id,
-            outcome=outcome.why,
-            records=source.record_count,
-            has_news=False,
-            now=now,
+            connection, outcome.source_id, outcome=outcome.why, records=source.record_count, has_news=False, now=now
         )
     if outcome.task.kind == SOURCE_DISCOVERY:
         company_id = outcome.task.payload.get("company_id")
-        change_board(
-            connection, company_id, outcome.task, {"source_id": outcome.source_id}, now=now
-        )
+        change_board(connection, company_id, outcome.task, {"source_id": outcome.source_id}, now=now)
     return _ended(outcome.task, TaskStatus.SKIPPED, outcome.why), TasksPersisted(outcome="needless")
 
 
@@ -168,9 +130,7 @@ def _not_done(
             return move, TasksPersisted(outcome="retried", again_at=not_before)
         case ReleaseTask(not_before):
             _wait(connection, outcome, now=now)
-            return released(outcome.task, outcome.error, not_before=not_before), TasksPersisted(
-                outcome="given_back"
-            )
+            return released(outcome.task, outcome.error, not_before=not_before), TasksPersisted(outcome="given_back")
         case DeadLetterTask():
             _give_up(connection, outcome, now=now, settings=settings, random=random)
             move = failed(outcome.task, outcome.error)
@@ -185,20 +145,14 @@ def _wait(connection: Connection, outcome: NotDone, *, now: datetime) -> None:
         _mark(connection, outcome, now=now, is_final=False)
 
 
-def _give_up(
-    connection: Connection, outcome: NotDone, *, now: datetime, settings: Settings, random: Random
-) -> None:
+def _give_up(connection: Connection, outcome: NotDone, *, now: datetime, settings: Settings, random: Random) -> None:
     is_forbidden = outcome.error.code == FORBIDDEN  # by robots.txt: no dead letter, no strike
     if not is_forbidden:
         add_dead_letters(
-            connection,
-            [DeadLetterEntry(task=outcome.task, error=outcome.error, stack=outcome.stack)],
-            now=now,
+            connection, [DeadLetterEntry(task=outcome.task, error=outcome.error, stack=outcome.stack)], now=now
         )
     if outcome.task.kind != COMPANY:
-        changes = {
-            "note": f"its discovery failed ({outcome.error.code}): {outcome.error.text[:300]}"
-        }
+        changes = {"note": f"its discovery failed ({outcome.error.code}): {outcome.error.text[:300]}"}
         company_id = outcome.task.payload.get("company_id")
         change_board(connection, company_id, outcome.task, changes, now=now)
         return
@@ -214,9 +168,7 @@ def _give_up(
         outcome=f"{outcome.error.code}: {outcome.error.text}",
         error_class=outcome.error.error_class.value,
         is_strike=not is_forbidden,
-        blocked_reason=f"behind a {outcome.error.code.replace('_', ' ')}: {outcome.error.text}"
-        if is_blocked
-        else None,
+        blocked_reason=f"behind a {outcome.error.code.replace('_', ' ')}: {outcome.error.text}" if is_blocked else None,
     )
     crawls.fail(connection, crawl, now=now, settings=settings, random=random)
 
@@ -239,9 +191,7 @@ def _mark(connection: Connection, outcome: NotDone, *, now: datetime, is_final: 
     was = CompanyStatus.ACTIVE if is_known else CompanyStatus.PENDING
     status = CompanyStatus.FAILED if is_final and row["score"] is None else was
     values: dict[str, Any] = {"status": status.value, "failure": outcome.error.text}
-    connection.execute(
-        update(companies).where(companies.c.id == row["id"]).values(**values, updated_at=now)
-    )
+    connection.execute(update(companies).where(companies.c.id == row["id"]).values(**values, updated_at=now))
 
 
 def _ended(task: Task, status: TaskStatus, details: str, *, code: str | None = None) -> Move:
@@ -345,19 +295,13 @@ class CompanyTaskHandler:
         if is_first:
             return [ClaimFilter(kind=kind, source_ids=ids) for kind in KINDS]
         few = sorted(ids)[:MAX_REQUESTED]
-        return [
-            ClaimFilter(kind=kind, frontier_of=source_id) for source_id in few for kind in KINDS
-        ]
+        return [ClaimFilter(kind=kind, frontier_of=source_id) for source_id in few for kind in KINDS]
 
-    def _opened(
-        self, connection: Connection, task: Task, *, now: datetime
-    ) -> CompanyWork | Outcome:
+    def _opened(self, connection: Connection, task: Task, *, now: datetime) -> CompanyWork | Outcome:
         company_id = task.payload.get("company_id")
         if task.attempts > self._ctx.settings.work.max_attempts:
             message = f"worker lost {task.attempts - 1} times on {task.url or task.dedupe_key}"
-            return NotDone(
-                task=task, company_id=company_id, error=Permanent(message, code="worker_lost")
-            )
+            return NotDone(task=task, company_id=company_id, error=Permanent(message, code="worker_lost"))
         if task.url is None:
             return NotDone(task=task, error=Permanent("the task has no URL", code="no_url"))
         try:
@@ -394,9 +338,7 @@ class CompanyTaskHandler:
             .where(companies.c.id == company_id)
             .values(status=CompanyStatus.ANALYZING.value, tracking_id=task.tracking_id)
         )
-        return CompanyWork(
-            task=task, source=source, company_id=company_id, website=website, name=row["name"]
-        )
+        return CompanyWork(task=task, source=source, company_id=company_id, website=website, name=row["name"])
 
     def _is_known_well(self, row: RowMapping, now: datetime) -> bool:
         fresh = timedelta(seconds=self._ctx.settings.company.fresh_seconds)
@@ -418,9 +360,7 @@ class CompanyTaskHandler:
             return NotNeeded(task=task, why=f"{source.id} is disabled; nothing is fetched for it")
         probe = probe_of(platform, url, board_config(source, platform))
         company_id = task.payload.get("company_id") or ""
-        return CompanyWork(
-            task=task, source=source, company_id=company_id, website=url, name=None, probe=probe
-        )
+        return CompanyWork(task=task, source=source, company_id=company_id, website=url, name=None, probe=probe)
 
     async def execute(self, item: CompanyWork, host: HostLease) -> Outcome:
         """Crawl and analyse a company's pages, or request a board's first page."""
@@ -440,9 +380,7 @@ class CompanyTaskHandler:
             pages = await visits.all_pages(item.website)
         finally:
             item.task = visits.task  # what was fetched so far, for the next attempt
-        findings = await asyncio.to_thread(
-            collect_findings, pages, website=item.website, known_name=item.name
-        )
+        findings = await asyncio.to_thread(collect_findings, pages, website=item.website, known_name=item.name)
         if self._client is not None and findings.missing:
             facts, notes = await model_facts.ask(
                 self._client, findings.pages, findings.missing, source_id=item.source.id
@@ -482,13 +420,7 @@ class CompanyTaskHandler:
 
     def failed(self, item: CompanyWork, error: WorkError, stack: str | None) -> Outcome:
         """Return the outcome of failed work."""
-        return NotDone(
-            task=item.task,
-            company_id=item.company_id or None,
-            source=item.source,
-            error=error,
-            stack=stack,
-        )
+        return NotDone(task=item.task, company_id=item.company_id or None, source=item.source, error=error, stack=stack)
 
     def unwritten(self, ended: Outcome, error: WorkError) -> Outcome:
         """Return the outcome of work whose result could not be written."""
@@ -496,9 +428,7 @@ class CompanyTaskHandler:
 
     def write(self, connection: Connection, ended: Outcome, *, now: datetime) -> datetime | None:
         """Write the outcome in the caller's transaction; return when the task is due again."""
-        written = write_outcome(
-            connection, ended, now=now, settings=self._ctx.settings, random=self._ctx.random
-        )
+        written = write_outcome(connection, ended, now=now, settings=self._ctx.settings, random=self._ctx.random)
         self.counts[written.outcome] += 1
         return written.again_at
 
@@ -519,13 +449,7 @@ async def run_companies(
     clock = SteadyClock(await asyncio.to_thread(ctx.store.now))
     visitor = PoliteVisitor(fetcher, renderer, clock, ctx.settings)
     handler = CompanyTaskHandler(
-        ctx,
-        worker,
-        fetcher,
-        visitor=visitor,
-        clock=clock,
-        ranks=ranks or {},
-        source_ids=source_ids,
+        ctx, worker, fetcher, visitor=visitor, clock=clock, ranks=ranks or {}, source_ids=source_ids
     )
     work: HostTaskLoop[CompanyWork, Outcome] = HostTaskLoop(
         ctx, worker, fetcher, handler, clock=clock, concurrency=ctx.settings.company.concurrency
@@ -542,9 +466,5 @@ async def run_companies(
 def is_work_waiting(connection: Connection, *, now: datetime) -> bool:
     """Return whether a company, a board or a rotation can be claimed now."""
     claimable = (tasks.c.status == TaskStatus.PENDING.value) | (tasks.c.lease_until < now)
-    query = select(
-        exists().where(
-            ACTIVE, tasks.c.kind.in_((*KINDS, SCRAPE)), tasks.c.not_before <= now, claimable
-        )
-    )
+    query = select(exists().where(ACTIVE, tasks.c.kind.in_((*KINDS, SCRAPE)), tasks.c.not_before <= now, claimable))
     return bool(connection.execute(query).scalar_one())

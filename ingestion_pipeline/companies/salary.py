@@ -36,8 +36,7 @@ _AMOUNT = re.compile(
     re.IGNORECASE,
 )
 _BETWEEN = re.compile(
-    r"[^\w]*(?:[-\u2013\u2014]|\b(?:to|bis|and)\b)[^\w]*(?:[A-Z]{1,3}(?=[\s$])[^\w]*)?",
-    re.IGNORECASE,
+    r"[^\w]*(?:[-\u2013\u2014]|\b(?:to|bis|and)\b)[^\w]*(?:[A-Z]{1,3}(?=[\s$])[^\w]*)?", re.IGNORECASE
 )
 _UP_TO = re.compile(r"(?:up to|max(?:imum)?\.?|bis zu|jusqu'à)[^\w]*$", re.IGNORECASE)
 _PENSION = re.compile(r"\b40[13]\s?\(?[kb]\)?", re.IGNORECASE)  # American plans, not amounts
@@ -175,9 +174,7 @@ def _after_dash(text: str, position: int) -> int:
     return dash.end() if dash else len(text)
 
 
-def _salary(
-    first: Decimal | None, last: Decimal | None, *, currency: str | None, period: str | None
-) -> Salary | None:
+def _salary(first: Decimal | None, last: Decimal | None, *, currency: str | None, period: str | None) -> Salary | None:
     if first is None and last is None:
         return None
     if first is not None and last is not None and first > last:

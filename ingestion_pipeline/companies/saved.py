@@ -20,6 +20,5 @@ def read_saved(
     """Return the body's listings and problems; raise ValueError for a bad config."""
     board = platform_named(platform).configure(saved.url, config)
     return SavedReading.of(
-        lambda: board.read([saved.body], content_types=[None], now=saved.fetched_at),
-        listing_as_dict,
+        lambda: board.read([saved.body], content_types=[None], now=saved.fetched_at), listing_as_dict
     )

@@ -9,11 +9,7 @@ from typing import Any, cast
 from sqlalchemy import Connection, select
 
 from ingestion_pipeline.companies.platforms import PLATFORMS
-from ingestion_pipeline.companies.records import (
-    analysis_task,
-    company_id_of,
-    ensure_company,
-)
+from ingestion_pipeline.companies.records import analysis_task, company_id_of, ensure_company
 from ingestion_pipeline.companies.states import COMPANY
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.settings import Settings
@@ -55,11 +51,7 @@ class CompanySystem:
 
 
 def start_analyses(
-    connection: Connection,
-    sources: Sequence[Source],
-    *,
-    now: datetime,
-    is_asked: bool = False,
+    connection: Connection, sources: Sequence[Source], *, now: datetime, is_asked: bool = False
 ) -> dict[str, str]:
     """Enqueue an analysis of each company; return a message for each source.
 
@@ -83,9 +75,7 @@ def start_analyses(
         if not made and is_asked:
             _ask(connection, company_id)
         messages[source.id] = (
-            f"analysis {made[0]} of {company_id} started"
-            if made
-            else f"an analysis of {company_id} is already active"
+            f"analysis {made[0]} of {company_id} started" if made else f"an analysis of {company_id} is already active"
         )
     return messages
 

@@ -43,12 +43,7 @@ def _technology(
     is_required_skill: bool = True,
 ) -> Technology:
     return Technology(
-        name=name,
-        group=group,
-        pattern=pattern,
-        as_word=as_word,
-        also=also,
-        is_required_skill=is_required_skill,
+        name=name, group=group, pattern=pattern, as_word=as_word, also=also, is_required_skill=is_required_skill
     )
 
 
@@ -61,13 +56,7 @@ _STACK = (
     _technology("Rust", LANGUAGES, "[Rr]ust[Ll]ang", as_word="Rust"),
     _technology("Ruby", LANGUAGES, "Ruby on Rails", as_word="Ruby"),
     _technology("C++", LANGUAGES, r"[Cc]\+\+(?:[0-9]{2})?"),
-    _technology(
-        "React",
-        FRONTEND,
-        r"[Rr]eact(?:\.?[Jj][Ss])|React Native",
-        *("react.js", "reactjs"),
-        as_word="React",
-    ),
+    _technology("React", FRONTEND, r"[Rr]eact(?:\.?[Jj][Ss])|React Native", *("react.js", "reactjs"), as_word="React"),
     _technology("Vue", FRONTEND, r"Vue(?:\.?[Jj][Ss])?", "vue.js", "vuejs"),
     _technology("Angular", FRONTEND, r"Angular(?:JS|\.js)", as_word="Angular"),
     _technology("Svelte", FRONTEND, "Svelte(?:Kit|JS)", as_word="Svelte"),
@@ -96,35 +85,23 @@ _LEARNING = (
         is_required_skill=False,
     ),
     _technology(
-        "deep learning",
-        MACHINE_LEARNING,
-        "[Dd]eep[- ][Ll]earning|[Nn]eural [Nn]etworks?",
-        is_required_skill=False,
+        "deep learning", MACHINE_LEARNING, "[Dd]eep[- ][Ll]earning|[Nn]eural [Nn]etworks?", is_required_skill=False
     ),
-    _technology(
-        "language models",
-        MACHINE_LEARNING,
-        "LLMs?|[Ll]arge [Ll]anguage [Mm]odels?",
-        is_required_skill=False,
-    ),
+    _technology("language models", MACHINE_LEARNING, "LLMs?|[Ll]arge [Ll]anguage [Mm]odels?", is_required_skill=False),
     _technology(
         "natural language processing",
         MACHINE_LEARNING,
         "NLP|[Nn]atural [Ll]anguage [Pp]rocessing",
         is_required_skill=False,
     ),
-    _technology(
-        "computer vision", MACHINE_LEARNING, "[Cc]omputer [Vv]ision", is_required_skill=False
-    ),
+    _technology("computer vision", MACHINE_LEARNING, "[Cc]omputer [Vv]ision", is_required_skill=False),
     _technology("TensorFlow", MACHINE_LEARNING, "[Tt]ensor[Ff]low"),
     _technology("PyTorch", MACHINE_LEARNING, "[Pp]y[Tt]orch"),
 )
 _OTHERS = (
     *map(_technology, ("C#", "PHP", "Scala", "Kotlin", "Swift", "Elixir", "R", "Django", "Flask")),
     *map(_technology, ("FastAPI", "Rails", "Spring Boot", ".NET", "Elasticsearch", "Cassandra")),
-    *map(
-        _technology, ("Snowflake", "BigQuery", "Databricks", "Kafka", "Spark", "Airflow", "Dagster")
-    ),
+    *map(_technology, ("Snowflake", "BigQuery", "Databricks", "Kafka", "Spark", "Airflow", "Dagster")),
     *map(_technology, ("dbt", "Terraform", "Ansible", "GraphQL", "gRPC")),
     _technology("Node.js", None, None, "nodejs", "node js"),
     _technology("CI/CD", None, None, "ci / cd"),
@@ -136,9 +113,7 @@ STACK: Mapping[str, Technology] = MappingProxyType(
     {technology.name.lower(): technology for technology in VOCABULARY if technology.group}
 )
 # Skills that listings require; those a profile lacks count as missing.
-REQUIRED_SKILLS = tuple(
-    technology.name for technology in VOCABULARY if technology.is_required_skill
-)
+REQUIRED_SKILLS = tuple(technology.name for technology in VOCABULARY if technology.is_required_skill)
 
 
 # Other names to search for, by lower-case name.

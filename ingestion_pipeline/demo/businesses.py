@@ -100,10 +100,6 @@ def _stated(business: Business) -> dict[str, object]:
         "name": _REGISTERED[business.url],
         "description": business.description,
         "industry": business.industry,
-        "address": {
-            "@type": "PostalAddress",
-            "addressLocality": place,
-            "addressCountry": country,
-        },
+        "address": {"@type": "PostalAddress", "addressLocality": place, "addressCountry": country},
         "knowsAbout": list(business.keywords),
     }

@@ -13,23 +13,8 @@ from dataclasses import replace
 from functools import cache
 from html import escape
 
-from ingestion_pipeline.demo.content import (
-    HTML,
-    DemoContent,
-    error_page,
-    html_page,
-    moved,
-    plain,
-    text_page,
-)
-from ingestion_pipeline.demo.courses import (
-    OUTCOMES_PATH,
-    PATIENCE,
-    WEAVING,
-    Course,
-    courses,
-    outcomes,
-)
+from ingestion_pipeline.demo.content import HTML, DemoContent, error_page, html_page, moved, plain, text_page
+from ingestion_pipeline.demo.courses import OUTCOMES_PATH, PATIENCE, WEAVING, Course, courses, outcomes
 from ingestion_pipeline.demo.state import DemoState
 
 COLLEGE_HOST = "catalog.demo.test"
@@ -110,12 +95,8 @@ def _course_list(listed: Sequence[Course], number: str) -> DemoContent:
     start = starts[int(number) - 1]
     rows = [_row(course) for course in listed[start : start + COURSES_ON_A_PAGE]]
     if int(number) == len(starts):
-        rows.append(
-            f'<li class="course"><a href="{ARCHIVE_PATH}1962">The catalogue of 1962</a></li>'
-        )
-    pages = " ".join(
-        f'<a href="/courses?page={page + 1}">{page + 1}</a>' for page in range(len(starts))
-    )
+        rows.append(f'<li class="course"><a href="{ARCHIVE_PATH}1962">The catalogue of 1962</a></li>')
+    pages = " ".join(f'<a href="/courses?page={page + 1}">{page + 1}</a>' for page in range(len(starts)))
     body = f"<h1>Courses</h1><ul>{''.join(rows)}</ul><nav>{pages}</nav>"
     return _html("Courses, Harbour College", body)
 

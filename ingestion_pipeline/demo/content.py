@@ -116,9 +116,7 @@ def overloaded() -> DemoContent:
 
 def plain(status_code: int, text: str) -> DemoContent:
     """Return a plain text response."""
-    return DemoContent(
-        body=f"{text}\n".encode(), content_type="text/plain; charset=utf-8", status_code=status_code
-    )
+    return DemoContent(body=f"{text}\n".encode(), content_type="text/plain; charset=utf-8", status_code=status_code)
 
 
 def json_page(document: object, status_code: int = 200) -> DemoContent:

@@ -9,14 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
-from ingestion_pipeline.demo.content import (
-    DemoContent,
-    Query,
-    html_page,
-    int_parameter,
-    json_page,
-    plain,
-)
+from ingestion_pipeline.demo.content import DemoContent, Query, html_page, int_parameter, json_page, plain
 from ingestion_pipeline.demo.courses import Course, mutated
 from ingestion_pipeline.demo.state import DemoState
 

@@ -105,10 +105,7 @@ COURSES = (
     ),
 )
 WEAVING = Course(
-    code="EVE 10",
-    title="Weaving",
-    credits="0",
-    description="Warp and weft on Tuesday evenings. Not for credit.",
+    code="EVE 10", title="Weaving", credits="0", description="Warp and weft on Tuesday evenings. Not for credit."
 )
 PATIENCE = Course(
     code="EVE 20",
@@ -128,10 +125,7 @@ def courses(state: DemoState) -> Sequence[Course]:
 def mutated(shipped: Sequence[Course], state: DemoState, *, changes: str) -> list[Course]:
     """Return the courses with one more for each mutation, and other credits for one."""
     count = state.new_chapters
-    changed = [
-        _with_more_credits(course, count) if course.code == changes else course
-        for course in shipped
-    ]
+    changed = [_with_more_credits(course, count) if course.code == changes else course for course in shipped]
     return [*changed, *(_added(number) for number in range(1, count + 1))]
 
 

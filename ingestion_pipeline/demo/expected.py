@@ -51,9 +51,7 @@ def expected(state: DemoState, *, has_browser: bool) -> Mapping[str, Expected]:
         "catalog:lantern": _lantern(state),
         "catalog:meadow": _each_on_a_page(len(meadow_courses(state))),
         "catalog:harbour-outcomes": Expected(
-            items=sum(len(programme.learned) for programme in PROGRAMMES),
-            pages=len(PROGRAMMES),
-            flagged=len(INVENTED),
+            items=sum(len(programme.learned) for programme in PROGRAMMES), pages=len(PROGRAMMES), flagged=len(INVENTED)
         ),
     }
 
@@ -71,9 +69,7 @@ def _harbour(state: DemoState, *, has_browser: bool) -> Expected:
 
 def _tidewater(state: DemoState) -> Expected:
     count = len(tidewater_courses(state))
-    starts = [
-        start for start in range(0, count, LIMIT) if not (state.is_broken and start == LOST_OFFSET)
-    ]
+    starts = [start for start in range(0, count, LIMIT) if not (state.is_broken and start == LOST_OFFSET)]
     return Expected(items=sum(min(LIMIT, count - start) for start in starts), pages=len(starts))
 
 
@@ -100,9 +96,7 @@ class ExpectedJobs:
         return self.filtered + self.skipped + self.matched
 
 
-def expected_jobs(
-    state: DemoState, *, is_removal_confirmed: bool = True
-) -> dict[str, ExpectedJobs]:
+def expected_jobs(state: DemoState, *, is_removal_confirmed: bool = True) -> dict[str, ExpectedJobs]:
     """Return the decisions by board; a removal is confirmed by a second listing without it."""
     listed = list(driftwood_openings(state))
     if not is_removal_confirmed:
@@ -117,12 +111,7 @@ def expected_jobs(
 def _count_outcomes(listed: Sequence[Opening], repeats: int = 0) -> ExpectedJobs:
     matched = sum(opening.outcome in PRIORITIES for opening in listed)
     skipped = sum(opening.outcome == SKIPPED for opening in listed)
-    return ExpectedJobs(
-        filtered=len(listed) - matched - skipped,
-        skipped=skipped,
-        matched=matched,
-        repeats=repeats,
-    )
+    return ExpectedJobs(filtered=len(listed) - matched - skipped, skipped=skipped, matched=matched, repeats=repeats)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,9 +129,7 @@ class ExpectedVisibility:
         return self.mentioned / self.answered
 
 
-def expected_visibility(
-    state: DemoState, *, prompts: int = 7
-) -> dict[tuple[str, str], ExpectedVisibility]:
+def expected_visibility(state: DemoState, *, prompts: int = 7) -> dict[tuple[str, str], ExpectedVisibility]:
     """Return by source and provider; without a model the questions come from templates."""
     return {
         (source_id, name): _count_mentions(business, speaker, state, prompts)
@@ -151,18 +138,12 @@ def expected_visibility(
     }
 
 
-def _count_mentions(
-    business: Business, speaker: Speaker, state: DemoState, prompts: int
-) -> ExpectedVisibility:
+def _count_mentions(business: Business, speaker: Speaker, state: DemoState, prompts: int) -> ExpectedVisibility:
     questions = [prompt.text for prompt in choose_prompts(business, (), count=prompts)]
-    answers = [
-        answer for answer in (speaker(text, state) for text in questions) if answer is not None
-    ]
+    answers = [answer for answer in (speaker(text, state) for text in questions) if answer is not None]
     return ExpectedVisibility(
         questions=len(questions),
         answered=len(answers),
         mentioned=sum(business.name in answer.names for answer in answers),
-        competitors={
-            name: sum(name in answer.names for answer in answers) for name in business.competitors
-        },
+        competitors={name: sum(name in answer.names for answer in answers) for name in business.competitors},
     )

@@ -41,9 +41,7 @@ class Inbox:
 class Receiver:
     """The handler for `hooks.demo.test/FOLLOWER`; `secret_of` returns the followers' keys."""
 
-    def __init__(
-        self, home: Path, secret_of: SecretOf, *, now: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, home: Path, secret_of: SecretOf, *, now: Callable[[], float] = time.time) -> None:
         self._home = home
         self._secret_of = secret_of
         self._now = now

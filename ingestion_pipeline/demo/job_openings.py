@@ -45,10 +45,7 @@ class Opening:
 
 
 _SHARED = Opening(
-    id=102,
-    title="Senior Data Engineer",
-    outcome=HIGH,
-    text="Pipelines in Python on PostgreSQL and Kubernetes.",
+    id=102, title="Senior Data Engineer", outcome=HIGH, text="Pipelines in Python on PostgreSQL and Kubernetes."
 )
 _DRIFTWOOD = (
     Opening(
@@ -97,12 +94,7 @@ _DRIFTWOOD = (
         text="Python for the length of one winter.",
         kind="Contract",
     ),
-    Opening(
-        id=109,
-        title="Junior Python Engineer",
-        outcome="seniority",
-        text="Python from the beginning.",
-    ),
+    Opening(id=109, title="Junior Python Engineer", outcome="seniority", text="Python from the beginning."),
     Opening(
         id=110,
         title="Senior Naval Engineer",
@@ -158,12 +150,7 @@ _KESTREL = (
         text="Go and Python for small robots, PostgreSQL for what they have seen.",
         location="Portland, OR",
     ),
-    Opening(
-        id=202,
-        title="Robotics Intern",
-        outcome="seniority",
-        text="Python, and a screwdriver.",
-    ),
+    Opening(id=202, title="Robotics Intern", outcome="seniority", text="Python, and a screwdriver."),
 )
 ADDED = Opening(
     id=117,
@@ -180,9 +167,7 @@ def driftwood_openings(state: DemoState) -> Sequence[Opening]:
     if not state.new_chapters:
         return _DRIFTWOOD
     changed = [
-        _paid_better(opening) if opening.id == CHANGED else opening
-        for opening in _DRIFTWOOD
-        if opening.id != GONE
+        _paid_better(opening) if opening.id == CHANGED else opening for opening in _DRIFTWOOD if opening.id != GONE
     ]
     return [*changed, ADDED]
 

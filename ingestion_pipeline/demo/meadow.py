@@ -55,24 +55,15 @@ def _list(courses: Sequence[Course], number: int | None) -> DemoContent:
         f'<li><a href="{_path(course)}">{escape(f"{course.code} {course.title}")}</a></li>'
         for course in courses[start : start + COURSES_ON_A_PAGE]
     )
-    pages = "".join(
-        f'<li><a href="{LIST_PATH}?page={page}">{page}</a></li>'
-        for page in range(1, len(starts) + 1)
-    )
+    pages = "".join(f'<li><a href="{LIST_PATH}?page={page}">{page}</a></li>' for page in range(1, len(starts) + 1))
     body = f'<h1>Programme</h1><ul>{rows}</ul><nav><ul class="pages">{pages}</ul></nav>'
     return _html("Programme of Meadow School", body)
 
 
 def _detail(course: Course) -> DemoContent:
     title = escape(f"{course.code} {course.title}")
-    facts = {
-        "Credits": course.credits,
-        "Description": course.description,
-        "Prerequisites": course.prerequisites,
-    }
-    rows = "".join(
-        f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in facts.items() if value
-    )
+    facts = {"Credits": course.credits, "Description": course.description, "Prerequisites": course.prerequisites}
+    rows = "".join(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in facts.items() if value)
     return _html(title, f"<h1>{title}</h1><dl>{rows}</dl>")
 
 

@@ -10,14 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from ingestion_pipeline.demo.courses import PROGRAMMES, TIDAL_BIOLOGY, Programme
-from ingestion_pipeline.demo.job_openings import (
-    HIGH,
-    LOW,
-    MEDIUM,
-    Opening,
-    driftwood_openings,
-    kestrel_openings,
-)
+from ingestion_pipeline.demo.job_openings import HIGH, LOW, MEDIUM, Opening, driftwood_openings, kestrel_openings
 from ingestion_pipeline.demo.model_server import ModelRequest, Reply, Say, blank
 from ingestion_pipeline.demo.state import DemoState, mutate
 
@@ -97,9 +90,7 @@ class _Answer:
     def __init__(self, page: Programme, text: str, schema: Node) -> None:
         self._title = page.title
         self._sentences = _sentences(page)
-        self._asked_about = next(
-            (sentence for sentence in INVENTED if sentence in text), page.learned[0]
-        )
+        self._asked_about = next((sentence for sentence in INVENTED if sentence in text), page.learned[0])
         self._definitions = cast("Node", schema.get("$defs", {}))
 
     def of(self, schema: Node) -> Any:  # noqa: ANN401 - as the schema has it
@@ -109,10 +100,7 @@ class _Answer:
             return self._record(fields, self._asked_about)
         match _kind(schema):
             case "object":
-                return {
-                    name: self._title if name in QUOTES else self.of(inner)
-                    for name, inner in fields.items()
-                }
+                return {name: self._title if name in QUOTES else self.of(inner) for name, inner in fields.items()}
             case "array":
                 return self._records(cast("Node", schema.get("items", {})))
             case kind:

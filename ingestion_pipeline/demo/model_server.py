@@ -55,9 +55,7 @@ class ModelRequest:
     @property
     def text(self) -> str:
         """Return all text of the request, in order."""
-        turns = cast(
-            "Sequence[Mapping[str, Any]]", self.body.get("input", self.body.get("messages"))
-        )
+        turns = cast("Sequence[Mapping[str, Any]]", self.body.get("input", self.body.get("messages")))
         texts = [str(self.body.get("instructions", "")), *(str(turn["content"]) for turn in turns)]
         return "\n".join(text for text in texts if text)
 
@@ -152,12 +150,7 @@ class ScriptedModel:
     """
 
     def __init__(
-        self,
-        script: Script,
-        *,
-        port: int = 0,
-        without: Collection[str] = (),
-        refusal_status: int = 400,
+        self, script: Script, *, port: int = 0, without: Collection[str] = (), refusal_status: int = 400
     ) -> None:
         self.port = port
         self._script = script
@@ -190,10 +183,7 @@ class ScriptedModel:
         return self
 
     def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self._running.close()
 
@@ -209,8 +199,7 @@ class ScriptedModel:
         if request.needs == "responses":
             return Fail(status=404, message="Not Found")
         return Fail(
-            status=self._refusal_status,
-            message="response_format.type: Input should be 'text' or 'json_object'",
+            status=self._refusal_status, message="response_format.type: Input should be 'text' or 'json_object'"
         )
 
 

@@ -22,8 +22,7 @@ ALMANAC, WEATHERCOCK = "almanac", "weathercock"
 SETTING = "INGESTION_WEBSITE__PROVIDERS"
 # Invented prices, to show what a dataset or an analysis would cost.
 DEMO_PRICES = (
-    "demo-cheap=0.25/0.025/2, demo-strong=1.25/0.125/10,"
-    " demo-almanac=1.25/0.125/10, demo-weathercock=0.25/0.025/2"
+    "demo-cheap=0.25/0.025/2, demo-strong=1.25/0.125/10, demo-almanac=1.25/0.125/10, demo-weathercock=0.25/0.025/2"
 )
 NOBODY = "I do not know of anybody who does that."
 
@@ -80,10 +79,7 @@ SPEAKERS: Mapping[str, Speaker] = {ALMANAC: almanac, WEATHERCOCK: weathercock}
 def demo_providers(home: Path) -> Generator[dict[str, ScriptedModel]]:
     """Run both on loopback during the block, with the state of the site in `home`."""
     with ExitStack() as stack:
-        yield {
-            name: stack.enter_context(ScriptedModel(_script(speaker, home)))
-            for name, speaker in SPEAKERS.items()
-        }
+        yield {name: stack.enter_context(ScriptedModel(_script(speaker, home))) for name, speaker in SPEAKERS.items()}
 
 
 def addresses(running: Mapping[str, ScriptedModel]) -> dict[str, str]:
@@ -95,10 +91,7 @@ def provider_setting(base_urls: Mapping[str, str]) -> str:
     """Return the setting for these providers; they need no key and serve the demo only."""
     host = DEMO_SUFFIX.removeprefix(".")
     return json.dumps(
-        [
-            {"name": name, "base_url": url, "model": f"demo-{name}", "host": host}
-            for name, url in base_urls.items()
-        ]
+        [{"name": name, "base_url": url, "model": f"demo-{name}", "host": host} for name, url in base_urls.items()]
     )
 
 
@@ -127,10 +120,7 @@ def _business_in_question(question: str, state: DemoState) -> Business | None:
         (
             business
             for business in candidates
-            if any(
-                word and word in question
-                for word in (business.name, business.industry, *business.keywords)
-            )
+            if any(word and word in question for word in (business.name, business.industry, *business.keywords))
         ),
         None,
     )

@@ -136,9 +136,7 @@ def clockmaker_chapters(state: DemoState) -> list[DemoChapter]:
 def lighthouse_uploads(state: DemoState) -> list[DemoUpload]:
     """Return every release of The Lighthouse Keeper, oldest first; most have two or three."""
     chapters = lighthouse_chapters(state)
-    oneshot = DemoChapter(
-        number=None, title="Before the Light", published_at=chapters[0].published_at - WEEK
-    )
+    oneshot = DemoChapter(number=None, title="Before the Light", published_at=chapters[0].published_at - WEEK)
     uploads = [_upload(LIGHTHOUSE_ID, oneshot)]
     for chapter in chapters:
         uploads += _lighthouse_uploads_of(chapter)
@@ -193,19 +191,10 @@ def _lighthouse_uploads_of(chapter: DemoChapter) -> list[DemoUpload]:
 
 
 def _upload(
-    manga_id: str,
-    chapter: DemoChapter,
-    *,
-    language: str = "en",
-    group: str = HARBOUR,
-    late: timedelta = timedelta(0),
+    manga_id: str, chapter: DemoChapter, *, language: str = "en", group: str = HARBOUR, late: timedelta = timedelta(0)
 ) -> DemoUpload:
     return DemoUpload(
-        manga_id=manga_id,
-        chapter=chapter,
-        language=language,
-        group=group,
-        uploaded_at=chapter.published_at + late,
+        manga_id=manga_id, chapter=chapter, language=language, group=group, uploaded_at=chapter.published_at + late
     )
 
 

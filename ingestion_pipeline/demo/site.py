@@ -21,15 +21,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
-from ingestion_pipeline.demo import (
-    businesses,
-    college,
-    content,
-    coursedog,
-    job_openings,
-    meadow,
-    tidewater,
-)
+from ingestion_pipeline.demo import businesses, college, content, coursedog, job_openings, meadow, tidewater
 from ingestion_pipeline.demo.content import DemoContent, plain
 from ingestion_pipeline.demo.hooks import HOOKS_HOST, MAX_MESSAGE_BYTES, Receiver, SecretOf
 from ingestion_pipeline.demo.host_names import LOOPBACK, publish, withdraw
@@ -147,10 +139,7 @@ class DemoSite:
         return self
 
     def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self._running.close()
 
@@ -218,9 +207,7 @@ def is_unchanged(page: DemoContent, headers: Message) -> bool:
     if page.last_modified is None:
         return False
     if tags := headers.get("If-None-Match"):
-        return tags.strip() == "*" or page.etag in [
-            tag.strip().removeprefix("W/") for tag in tags.split(",")
-        ]
+        return tags.strip() == "*" or page.etag in [tag.strip().removeprefix("W/") for tag in tags.split(",")]
     since = parsedate_tz(headers.get("If-Modified-Since", ""))
     return since is not None and mktime_tz(since) >= page.last_modified.timestamp()
 
@@ -241,11 +228,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = CLIENT_TIMEOUT_SECONDS
 
     def __init__(
-        self,
-        site: DemoSite,
-        request: socket.socket,
-        address: tuple[str, int],
-        server: socketserver.BaseServer,
+        self, site: DemoSite, request: socket.socket, address: tuple[str, int], server: socketserver.BaseServer
     ) -> None:
         self._site = site
         super().__init__(request, address, server)  # answers the request, then returns
@@ -288,9 +271,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_head(page.status_code, page, body_length=len(page.body))
         self.wfile.write(page.body)
 
-    def _send_head(
-        self, status_code: int, page: DemoContent, *, body_length: int | None = None
-    ) -> None:
+    def _send_head(self, status_code: int, page: DemoContent, *, body_length: int | None = None) -> None:
         self.send_response(status_code)
         if page.last_modified is not None:
             self.send_header("ETag", page.etag)

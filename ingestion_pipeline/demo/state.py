@@ -59,9 +59,7 @@ def read_state(home: Path) -> DemoState:
     except FileNotFoundError:
         return DemoState()
     except ValueError as error:
-        raise DemoStateError(
-            f"{path} does not hold a demo state ({error}); delete it to restart the demo"
-        ) from error
+        raise DemoStateError(f"{path} does not hold a demo state ({error}); delete it to restart the demo") from error
 
 
 def write_state(home: Path, state: DemoState) -> None:

@@ -63,8 +63,7 @@ def _list(courses: Sequence[Course], offset: int, limit: int) -> DemoContent:
     entries = "".join(_entry(course) for course in courses[offset : offset + limit])
     starts = range(0, len(courses), limit)
     pages = " ".join(
-        f'<a href="{LIST_PATH}?offset={start}&amp;limit={limit}">{start // limit + 1}</a>'
-        for start in starts
+        f'<a href="{LIST_PATH}?offset={start}&amp;limit={limit}">{start // limit + 1}</a>' for start in starts
     )
     body = f"<h1>All courses</h1>{entries or '<p>Nothing is listed here.</p>'}<nav>{pages}</nav>"
     return html_page("Courses, Tidewater Institute", body, footer="Tidewater Institute")

@@ -34,9 +34,7 @@ class RunContext:
     content: ContentStore
     systems: Systems
     crawlers: Mapping[Kind, CrawledSystem] = field(default_factory=dict["Kind", "CrawledSystem"])
-    deferred_systems: Mapping[Kind, DeferredSystem] = field(
-        default_factory=dict["Kind", "DeferredSystem"]
-    )
+    deferred_systems: Mapping[Kind, DeferredSystem] = field(default_factory=dict["Kind", "DeferredSystem"])
     random: Random = field(default_factory=Random)
     run_id: str | None = None
 

@@ -63,9 +63,7 @@ class HostQueues(Generic[Item]):
         """Return how many hosts are being processed or wait for a free place."""
         return len(self._visits)
 
-    async def assign(
-        self, items: Mapping[str, Sequence[Item]], source_of: Callable[[Item], Source]
-    ) -> None:
+    async def assign(self, items: Mapping[str, Sequence[Item]], source_of: Callable[[Item], Source]) -> None:
         """Add each item to its host's queue; release those of a host that another run holds.
 
         A host is leased at the pace of the source of its first item.
@@ -99,9 +97,7 @@ class HostQueues(Generic[Item]):
         nudge = asyncio.create_task(self._nudged.wait())
         try:
             done, _ = await asyncio.wait(
-                {nudge, *self._visits},
-                timeout=timeout_seconds,
-                return_when=asyncio.FIRST_COMPLETED,
+                {nudge, *self._visits}, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED
             )
         finally:
             nudge.cancel()
@@ -234,9 +230,7 @@ class HostTaskLoop(Generic[HostItem, Ended]):
         self._clock = clock
         self._handler = handler
         self._hosts = LeasedHosts(ctx, worker, fetcher, clock)
-        self._time = TimeBudget(
-            worker, clock, seconds=ctx.settings.polling.slice_seconds, network=self._hosts.network
-        )
+        self._time = TimeBudget(worker, clock, seconds=ctx.settings.polling.slice_seconds, network=self._hosts.network)
         self._ended: list[Ended] = []
         self._open: dict[int, HostItem] = {}
         self._visits: HostQueues[HostItem] = HostQueues(
@@ -318,9 +312,7 @@ class HostTaskLoop(Generic[HostItem, Ended]):
 
     def _write_one(self, result: Ended) -> None:
         def write(connection: Connection) -> datetime | None:
-            return self._handler.write(
-                connection, result, now=self._ctx.store.clock.now(connection)
-            )
+            return self._handler.write(connection, result, now=self._ctx.store.clock.now(connection))
 
         with suppress(LostClaim):
             again_at = self._ctx.store.write(write)

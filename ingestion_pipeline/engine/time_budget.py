@@ -17,9 +17,7 @@ from ingestion_pipeline.tasks.worker import Worker
 class TimeBudget:
     """Starts when it is made; a fatal error, a network outage or an old heartbeat ends it early."""
 
-    def __init__(
-        self, worker: Worker, clock: SteadyClock, *, seconds: float, network: Network | None = None
-    ) -> None:
+    def __init__(self, worker: Worker, clock: SteadyClock, *, seconds: float, network: Network | None = None) -> None:
         self.fatal: Fatal | None = None
         self._worker = worker
         self._clock = clock
@@ -49,9 +47,7 @@ class TimeBudget:
         """Return the error with which work that was not started is released."""
         if self._network is not None and self._is_network_down:
             return self._network.released(self._clock.now())
-        return Resource(
-            "the run's time budget was used up", until=self._clock.now(), code="slice_over"
-        )
+        return Resource("the run's time budget was used up", until=self._clock.now(), code="slice_over")
 
     def stopped(self) -> Resource:
         """Return the error with which unfinished work is released when the run ends."""

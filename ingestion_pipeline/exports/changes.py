@@ -24,8 +24,7 @@ from ingestion_pipeline.store.tables import export_cursors
 from ingestion_pipeline.store.types import Moment
 
 _OLDEST_OPEN = text(
-    "SELECT min(xact_start) FROM pg_stat_activity"
-    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    "SELECT min(xact_start) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 )
 
 
@@ -118,12 +117,7 @@ def _save_cursor(store: Store, name: str, folder: Path, until: datetime, *, rows
     """Store where the next export begins; two at once both exported up to their own moment."""
     with store.begin() as connection:
         statement = insert_into(connection, export_cursors).values(
-            name=name,
-            destination=str(folder),
-            since=until,
-            files=int(rows > 0),
-            rows=rows,
-            updated_at=Moment(),
+            name=name, destination=str(folder), since=until, files=int(rows > 0), rows=rows, updated_at=Moment()
         )
         cursor, excluded = export_cursors.c, statement.excluded
         connection.execute(

@@ -13,12 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from ingestion_pipeline.catalogs.states import DatasetStatus, PageStatus
-from ingestion_pipeline.companies.states import (
-    CompanyStatus,
-    ListingDecision,
-    ListingStatus,
-    Priority,
-)
+from ingestion_pipeline.companies.states import CompanyStatus, ListingDecision, ListingStatus, Priority
 from ingestion_pipeline.exports.columns import ColumnType, ExportColumn
 from ingestion_pipeline.exports.exporting import BATCH_ROWS
 from ingestion_pipeline.exports.meanings import meaning
@@ -74,9 +69,7 @@ class Contract:
 
     asset: str
     export: str
-    rules: Mapping[str, Sequence[ContractRule]] = field(
-        default_factory=dict[str, Sequence[ContractRule]]
-    )
+    rules: Mapping[str, Sequence[ContractRule]] = field(default_factory=dict[str, Sequence[ContractRule]])
 
     own: Sequence[ExportColumn] = ()
 
@@ -86,10 +79,7 @@ class Contract:
 
     def describe(self, column: str) -> str:
         """Return what the column means, and its rules."""
-        parts = [
-            meaning(self.export, column),
-            *(rule.requirement for rule in self.rules.get(column, ())),
-        ]
+        parts = [meaning(self.export, column), *(rule.requirement for rule in self.rules.get(column, ()))]
         return "; ".join(parts)
 
     def all_rules(self) -> dict[str, Sequence[ContractRule]]:
@@ -130,10 +120,7 @@ _HEALTH_NAMES = (
 )
 _HEALTH = tuple(
     ExportColumn(
-        name=name,
-        holds=next(
-            (holds for holds, names in _HEALTH_HOLDS.items() if name in names), ColumnType.TEXT
-        ),
+        name=name, holds=next((holds for holds, names in _HEALTH_HOLDS.items() if name in names), ColumnType.TEXT)
     )
     for name in _HEALTH_NAMES
 )
@@ -146,35 +133,20 @@ CONTRACTS: Mapping[str, Contract] = {
         Contract(
             asset="sources",
             export="sources",
-            rules={
-                "url": [_ADDRESS],
-                "tier": [_among(*Tier)],
-                "status": [_among(*SourceStatus)],
-            },
+            rules={"url": [_ADDRESS], "tier": [_among(*Tier)], "status": [_among(*SourceStatus)]},
         ),
         Contract(
             asset="chapters",
             export="chapter_sources",
-            rules={
-                "chapter_id": [_needed("the chapter is gone; `ingest series` moves links")],
-                "url": [_ADDRESS],
-            },
+            rules={"chapter_id": [_needed("the chapter is gone; `ingest series` moves links")], "url": [_ADDRESS]},
         ),
-        Contract(
-            asset="pages",
-            export="pages",
-            rules={"url": [_ADDRESS], "status": [_among(*PageStatus)]},
-        ),
+        Contract(asset="pages", export="pages", rules={"url": [_ADDRESS], "status": [_among(*PageStatus)]}),
         Contract(
             asset="datasets",
             export="datasets",
             rules={
                 "version": [
-                    ContractRule(
-                        requirement="from 1 on",
-                        cure="delete the dataset",
-                        between=(1, float("inf")),
-                    )
+                    ContractRule(requirement="from 1 on", cure="delete the dataset", between=(1, float("inf")))
                 ],
                 "status": [_among(*DatasetStatus)],
                 "item_count": [_COUNT],
@@ -205,11 +177,7 @@ CONTRACTS: Mapping[str, Contract] = {
             export="job_matches",
             rules={
                 "score": [
-                    ContractRule(
-                        requirement="0 to 100",
-                        cure="evaluate it again: touch the profile",
-                        between=(0, 100),
-                    )
+                    ContractRule(requirement="0 to 100", cure="evaluate it again: touch the profile", between=(0, 100))
                 ],
                 "priority": [_among(*Priority)],
                 "reason": [_needed("evaluate it again: touch the profile")],
@@ -223,11 +191,7 @@ CONTRACTS: Mapping[str, Contract] = {
         Contract(
             asset="website_prompts",
             export="website_analyses",
-            rules={
-                "progress_percent": [
-                    ContractRule(requirement="0 to 100", cure=_REANALYSE, between=(0, 100))
-                ]
-            },
+            rules={"progress_percent": [ContractRule(requirement="0 to 100", cure=_REANALYSE, between=(0, 100))]},
         ),
         Contract(
             asset="website_analysis",
@@ -260,9 +224,7 @@ CONTRACTS: Mapping[str, Contract] = {
                 "failure_count": [_COUNT],
                 "record_count": [_COUNT],
                 "changes_per_day": [_COUNT],
-                "change_confidence": [
-                    ContractRule(requirement="0 to 1", cure=_SHOW_SOURCE, between=(0, 1))
-                ],
+                "change_confidence": [ContractRule(requirement="0 to 1", cure=_SHOW_SOURCE, between=(0, 1))],
                 "cost_30d_usd": [_COUNT],
             },
             own=_HEALTH,
@@ -301,21 +263,13 @@ def contract_findings(
     return findings(contract, _cases(store, contract, source_ids, most))
 
 
-def _cases(
-    store: Store, contract: Contract, source_ids: Sequence[str] | None, most: int | None
-) -> Iterator[Case]:
+def _cases(store: Store, contract: Contract, source_ids: Sequence[str] | None, most: int | None) -> Iterator[Case]:
     from ingestion_pipeline.exports.frames import to_frame
 
     columns = contract.columns()
     with store.read() as connection:
         for source_id in source_ids if source_ids is not None else [None]:
-            batches = table_rows(
-                connection,
-                contract.export,
-                source_id=source_id,
-                batch_rows=BATCH_ROWS,
-                newest=most,
-            )
+            batches = table_rows(connection, contract.export, source_id=source_id, batch_rows=BATCH_ROWS, newest=most)
             for batch in batches:
                 yield from cases_in(to_frame(columns, iter([batch])), contract)
 

@@ -41,9 +41,7 @@ def chosen_datasets(connection: Connection, request: ExportRequest) -> list[Data
 
     Raises NothingPublished, UnknownDataset or UnknownSource if there is none.
     """
-    if request.source_id and request.source_id not in sources_by_id(
-        connection, [request.source_id]
-    ):
+    if request.source_id and request.source_id not in sources_by_id(connection, [request.source_id]):
         raise UnknownSource(request.source_id)
     statement = _datasets_statement(request)
     if request.dataset_id is not None:
@@ -66,9 +64,7 @@ def newest_published() -> Select[Any]:
     is_outdated = (
         select(newer.c.id)
         .where(
-            newer.c.source_id == datasets.c.source_id,
-            newer.c.status == PUBLISHED,
-            newer.c.version > datasets.c.version,
+            newer.c.source_id == datasets.c.source_id, newer.c.status == PUBLISHED, newer.c.version > datasets.c.version
         )
         .exists()
     )
@@ -114,9 +110,7 @@ def _nothing_found_error(connection: Connection, request: ExportRequest) -> Look
     if request.dataset_id is not None:
         return UnknownDataset(f"dataset {request.dataset_id} holds no {what}{whose}; {there_is}")
     if request.version is not None:
-        return UnknownDataset(
-            f"there is no version {request.version} with {what}{whose}; {there_is}"
-        )
+        return UnknownDataset(f"there is no version {request.version} with {what}{whose}; {there_is}")
     return NothingPublished(f"no {what}{whose} are published yet; {there_is}")
 
 
@@ -124,10 +118,7 @@ def _describe_available(connection: Connection, request: ExportRequest) -> str:
     """Return what an operator can do instead: other versions, or running extractions."""
     existing = _read(connection, _datasets_statement(request))
     if existing:
-        versions = [
-            f"version {dataset.version} of {dataset.source_id} is {dataset.status}"
-            for dataset in existing
-        ]
+        versions = [f"version {dataset.version} of {dataset.source_id} is {dataset.status}" for dataset in existing]
         more = ", ..." if len(existing) > NAMED_AT_MOST else ""
         listed = f"{', '.join(versions[:NAMED_AT_MOST])}{more}"
         return f"{listed}; --source ID --version N exports one anyway"
@@ -136,9 +127,7 @@ def _describe_available(connection: Connection, request: ExportRequest) -> str:
         running = running.where(extractions.c.entity_type == request.name)
     if request.source_id is not None:
         running = running.where(extractions.c.source_id == request.source_id)
-    counts = [
-        f"{count} {status}" for status, count in connection.execute(running.order_by("status"))
-    ]
+    counts = [f"{count} {status}" for status, count in connection.execute(running.order_by("status"))]
     if counts:
         more = "`ingest extractions list` shows what they wait for"
         return f"extractions: {', '.join(counts)}; {more}"

@@ -15,13 +15,7 @@ from ingestion_pipeline.companies.matching.reporting import explained
 from ingestion_pipeline.companies.matching.terms import Text
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.reading.evidence.grounding import PROVED
-from ingestion_pipeline.reading.evidence.locating import (
-    QUOTED,
-    FoundPlace,
-    LocatedBody,
-    body_of,
-    locate,
-)
+from ingestion_pipeline.reading.evidence.locating import QUOTED, FoundPlace, LocatedBody, body_of, locate
 from ingestion_pipeline.store import tables
 
 BEFORE = "written before lineage was recorded; its next change records it"
@@ -127,9 +121,7 @@ def _newest_snapshots(connection: Connection, source_id: str) -> list[int]:
     return list(connection.execute(query).scalars())
 
 
-def hops_of(
-    connection: Connection, content: ContentStore, origin: RowOrigin, snapshot_id: int | None
-) -> list[Hop]:
+def hops_of(connection: Connection, content: ContentStore, origin: RowOrigin, snapshot_id: int | None) -> list[Hop]:
     """Return the hops from the snapshot to the configuration."""
     row = snapshot_row(connection, snapshot_id) if snapshot_id is not None else None
     return [
@@ -203,9 +195,7 @@ def _configuration(connection: Connection, origin: RowOrigin) -> Hop:
     )
     row = connection.execute(query).mappings().one_or_none()
     if row is None:
-        return Hop(
-            name=name, is_known=False, said=f"there is no source {origin.source_id} any more"
-        )
+        return Hop(name=name, is_known=False, said=f"there is no source {origin.source_id} any more")
     facts = {"source": origin.source_id, **{column: row[column] for column in ("version", "since")}}
     facts |= {column: row[column] for column in ("url", "platform", "config")}
     details = "as it is now" if row["version"] == current else f"it is at version {current} now"
@@ -278,14 +268,10 @@ def _chapter_source(connection: Connection, content: ContentStore, row_id: int) 
         "scanlation_group": row["scanlation_group"],
         "published_at": _moment(first.get("published_at")),
     }
-    anchors = [
-        anchor for anchor in (row["source_chapter_id"], row["url"], first.get("title")) if anchor
-    ]
+    anchors = [anchor for anchor in (row["source_chapter_id"], row["url"], first.get("title")) if anchor]
     origin = origin_by_poll(connection, row["source_id"], row["ingestion_id"])
     facts = {"source_id": row["source_id"], "link": row_id, "available": row["available"]}
-    return _values_in_body(
-        connection, content, f"chapter_sources:{row_id}", facts, origin, anchors, values
-    )
+    return _values_in_body(connection, content, f"chapter_sources:{row_id}", facts, origin, anchors, values)
 
 
 def _listing(connection: Connection, content: ContentStore, row_id: int) -> Lineage:
@@ -293,9 +279,7 @@ def _listing(connection: Connection, content: ContentStore, row_id: int) -> Line
     if row is None:
         raise _missing("job_listings", row_id)
     links = tables.listing_sources
-    query = select(links.c.external_id).where(
-        links.c.listing_id == row_id, links.c.source_id == row["source_id"]
-    )
+    query = select(links.c.external_id).where(links.c.listing_id == row_id, links.c.source_id == row["source_id"])
     own = [text for text in connection.execute(query).scalars() if text]
     names = ("title", "url", "location", "department", "employment_type", "posted_at")
     values = {name: row[name] for name in (*names, "company_name", "description")}
@@ -312,11 +296,7 @@ def _listing(connection: Connection, content: ContentStore, row_id: int) -> Line
 
 
 def _with_detail(
-    connection: Connection,
-    content: ContentStore,
-    lineage: Lineage,
-    snapshot_id: int,
-    anchors: Sequence[str],
+    connection: Connection, content: ContentStore, lineage: Lineage, snapshot_id: int, anchors: Sequence[str]
 ) -> Lineage:
     """Return the lineage with values located on the job's own page where the list has none."""
     row = snapshot_row(connection, snapshot_id)
@@ -325,11 +305,7 @@ def _with_detail(
     located = locate(body, anchors, values, now=_fetched(row)) if body is not None else {}
     places = {name: place for name, place in located.items() if place is not None}
     fields = [
-        Field(
-            name=field.name,
-            value=field.value,
-            place={**_place_facts(places[field.name]), "snapshot": snapshot_id},
-        )
+        Field(name=field.name, value=field.value, place={**_place_facts(places[field.name]), "snapshot": snapshot_id})
         if field.name in places
         else field
         for field in lineage.fields
@@ -361,9 +337,7 @@ def _match(connection: Connection, content: ContentStore, row_id: int) -> Lineag
     facts = {name: row[name] for name in ("listing_id", "status", "score", "priority", "method")}
     listing = row_of(connection, tables.job_listings, row["listing_id"])
     text = "" if listing is None else Text.of(listing["title"], listing["description"]).text
-    skills = [
-        _skill(name, evidence, text) for name, evidence in dict(row["grounding"] or {}).items()
-    ]
+    skills = [_skill(name, evidence, text) for name, evidence in dict(row["grounding"] or {}).items()]
     return Lineage(
         row=f"job_matches:{row_id}",
         facts=facts,
@@ -376,9 +350,7 @@ def _match(connection: Connection, content: ContentStore, row_id: int) -> Lineag
 def _skill(name: str, evidence: Mapping[str, Any], text: str) -> Field:
     """Return where the listing's title and description name the skill."""
     quote = text[evidence["start"] : evidence["end"]][:QUOTED]
-    return Field(
-        name=f"skill {name}", value=name, place={**evidence, "of": "listing", "quote": quote}
-    )
+    return Field(name=f"skill {name}", value=name, place={**evidence, "of": "listing", "quote": quote})
 
 
 def _item(connection: Connection, content: ContentStore, row_id: int) -> Lineage:
@@ -392,11 +364,7 @@ def _item(connection: Connection, content: ContentStore, row_id: int) -> Lineage
         raise _missing("data_items", row_id)
     origin = RowOrigin(
         source_id=extraction["source_id"],
-        snapshot_ids=[
-            snapshot_id
-            for snapshot_id in [row["snapshot_id"] or page["snapshot_id"]]
-            if snapshot_id
-        ],
+        snapshot_ids=[snapshot_id for snapshot_id in [row["snapshot_id"] or page["snapshot_id"]] if snapshot_id],
         run_id=page["run_id"],
         config_version=extraction["config_version"],
         is_kept=extraction["config_version"] is not None,
@@ -437,11 +405,7 @@ def _item_fields(
 
 
 def _grounded(
-    name: str,
-    value: object,
-    evidence: Mapping[str, Any],
-    text: str | None,
-    place_found: FoundPlace | None,
+    name: str, value: object, evidence: Mapping[str, Any], text: str | None, place_found: FoundPlace | None
 ) -> Field:
     status = str(evidence.get("status", "none"))
     start, end = evidence.get("start"), evidence.get("end")
@@ -449,9 +413,7 @@ def _grounded(
         place = {"of": "text", "start": start, "end": end, "quote": text[start:end][:QUOTED]}
         return Field(name=name, value=value, place={"evidence": status, **place})
     if place_found is not None and status in {str(status) for status in PROVED}:
-        return Field(
-            name=name, value=value, place={"evidence": status, **_place_facts(place_found)}
-        )
+        return Field(name=name, value=value, place={"evidence": status, **_place_facts(place_found)})
     return Field(name=name, value=value, why=f"evidence: {status}")
 
 

@@ -132,10 +132,7 @@ def export_published(
     exported: list[ExportResult] = []
     for dataset in datasets:
         newest = ExportRequest(
-            name=dataset.entity_type,
-            source_id=dataset.source_id,
-            evidence=evidence,
-            entities=entities,
+            name=dataset.entity_type, source_id=dataset.source_id, evidence=evidence, entities=entities
         )
         request = replace(newest, version=dataset.version)
         exported.append(export(store, request, form, folder / file_name(newest, form)))
@@ -146,10 +143,7 @@ def _published(connection: Connection, source_ids: Sequence[str]) -> list[Datase
     from ingestion_pipeline.exports.datasets import NothingPublished
 
     if source_ids:
-        each = [
-            ExportRequest(name=ITEMS, source_id=source_id)
-            for source_id in dict.fromkeys(source_ids)
-        ]
+        each = [ExportRequest(name=ITEMS, source_id=source_id) for source_id in dict.fromkeys(source_ids)]
         return [dataset for request in each for dataset in chosen_datasets(connection, request)]
     try:
         return chosen_datasets(connection, ExportRequest(name=ITEMS))
@@ -195,8 +189,7 @@ def describe_columns(request: ExportRequest) -> list[ColumnDescription]:
         fields = {column.name: column for name in names for column in kinds[name].fields}
         means = {column.name: _describe_item_column(column.name, fields) for column in columns}
     return [
-        ColumnDescription(name=column.name, holds=column.holds.value, meaning=means[column.name])
-        for column in columns
+        ColumnDescription(name=column.name, holds=column.holds.value, meaning=means[column.name]) for column in columns
     ]
 
 

@@ -17,14 +17,7 @@ from uuid import uuid4
 
 import orjson
 
-from ingestion_pipeline.exports.columns import (
-    Batches,
-    ColumnType,
-    ExportColumn,
-    Row,
-    json_text,
-    shortest,
-)
+from ingestion_pipeline.exports.columns import Batches, ColumnType, ExportColumn, Row, json_text, shortest
 from ingestion_pipeline.exports.frames import write_parquet
 from ingestion_pipeline.pages.content.store import sync_each
 
@@ -60,11 +53,7 @@ def private_folder(folder: Path) -> Path:
 def _remove_abandoned(target: Path) -> None:
     prefix = f".{target.name}."
     with os.scandir(target.parent) as entries:
-        parts = [
-            entry
-            for entry in entries
-            if entry.name.startswith(prefix) and entry.name.endswith(".part")
-        ]
+        parts = [entry for entry in entries if entry.name.startswith(prefix) and entry.name.endswith(".part")]
     for entry in parts:
         with suppress(OSError):  # removed by another process
             if time.time() - entry.stat().st_mtime > ABANDONED_SECONDS:
@@ -106,10 +95,7 @@ def _write_csv(file: Path, columns: Sequence[ExportColumn], batches: Batches) ->
         writer.writerow(column.name for column in columns)
         for batch in batches:
             writer.writerows(
-                [
-                    "" if value is None else cell(value)
-                    for cell, value in zip(as_cell, row, strict=True)
-                ]
+                ["" if value is None else cell(value) for cell, value in zip(as_cell, row, strict=True)]
                 for row in batch
             )
             rows += len(batch)
@@ -151,9 +137,7 @@ def _write_jsonl(file: Path, columns: Sequence[ExportColumn], batches: Batches) 
 
 def _line(names: Sequence[str], row: Row) -> bytes:
     return orjson.dumps(
-        dict(zip(names, row, strict=True)),
-        default=_plain,
-        option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS,
+        dict(zip(names, row, strict=True)), default=_plain, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
     )
 
 

@@ -110,9 +110,7 @@ def _analyses(ids: _Ids, run_id: str) -> Written:  # noqa: ARG001 - one row for 
 
 
 def _rankings(ids: _Ids, run_id: str) -> Written:  # noqa: ARG001 - one row for each source
-    business = select(website_analyses.c.business_id).where(
-        website_analyses.c.id.in_(last_of(website_analyses, ids))
-    )
+    business = select(website_analyses.c.business_id).where(website_analyses.c.id.in_(last_of(website_analyses, ids)))
     is_of_last = website_rankings.c.analysis_id.in_(last_of(website_analyses, ids))
     return website_rankings, [website_rankings.c.business_id.in_(business), is_of_last]
 
@@ -133,13 +131,9 @@ ITEMS = Contract(asset="datasets", export="data_items")
 AT_ONCE = 200  # items that are in memory
 
 _RERUN = "`ingest extractions rerun ID` extracts the stored pages again"
-_TYPE = ContractRule(
-    requirement="of a known type", cure="restore its schema file, or extract again"
-)
+_TYPE = ContractRule(requirement="of a known type", cure="restore its schema file, or extract again")
 _REQUIRED = ContractRule(requirement="stated and proved: the type requires it", cure=_RERUN)
-_KIND = ContractRule(
-    requirement="of its field's kind", cure=f"the schema has changed since; {_RERUN}"
-)
+_KIND = ContractRule(requirement="of its field's kind", cure=f"the schema has changed since; {_RERUN}")
 _EVIDENCE = ContractRule(requirement="stated with its evidence", cure=_RERUN)
 _UNIQUE = ContractRule(requirement="unique in its dataset", cure=_RERUN)
 _STATUSES = frozenset(str(status) for status in Status)
@@ -161,10 +155,7 @@ def item_findings(
 
 
 def _cases(
-    connection: Connection,
-    source_ids: Sequence[str] | None,
-    most: int | None,
-    entities: Path | None,
+    connection: Connection, source_ids: Sequence[str] | None, most: int | None, entities: Path | None
 ) -> Iterator[Case]:
     query = select(datasets.c.id, datasets.c.entity_type, datasets.c.source_id).where(
         datasets.c.id.in_(newest_published())
@@ -188,12 +179,7 @@ def _cases(
 
 
 def run_item_findings(
-    connection: Connection,
-    source_ids: Sequence[str],
-    *,
-    run_id: str | None,
-    most: int,
-    entities: Path | None = None,
+    connection: Connection, source_ids: Sequence[str], *, run_id: str | None, most: int, entities: Path | None = None
 ) -> list[Finding]:
     """Return the broken rules in at most `most` items the run read, published or not.
 
@@ -221,9 +207,7 @@ def _written_cases(
                 yield from cases_of_item(kind, str(item.id), item.data, item.grounding)
 
 
-def _written(
-    connection: Connection, source_ids: Sequence[str], run_id: str, most: int
-) -> Iterator[Any]:
+def _written(connection: Connection, source_ids: Sequence[str], run_id: str, most: int) -> Iterator[Any]:
     """Yield the items on pages of the last extractions that this run was the last to read."""
     names = ("id", "entity_type", "data", "grounding")
     query = (
@@ -269,21 +253,13 @@ def _items(connection: Connection, dataset_id: int, most: int | None) -> Iterato
 def _repeated(connection: Connection, dataset_id: int) -> Iterator[Case]:
     """Yield keys that occur twice; the database counts, no key is held in memory."""
     key = data_items.c.item_key
-    query = (
-        select(func.min(data_items.c.id), key)
-        .where(*_published(dataset_id))
-        .group_by(key)
-        .having(func.count() > 1)
-    )
+    query = select(func.min(data_items.c.id), key).where(*_published(dataset_id)).group_by(key).having(func.count() > 1)
     for id_, item_key in connection.execute(query.execution_options(yield_per=AT_ONCE)):
         yield Case("item_key", _UNIQUE, str(id_), str(item_key))
 
 
 def cases_of_item(
-    kind: EntityType,
-    item_id: str,
-    data: Mapping[str, Any],
-    grounding: Mapping[str, Mapping[str, Any]],
+    kind: EntityType, item_id: str, data: Mapping[str, Any], grounding: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Case]:
     """Yield the broken rules of one item, field by field."""
     for field in kind.fields:

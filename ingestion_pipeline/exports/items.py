@@ -15,12 +15,7 @@ import orjson
 from sqlalchemy import Connection, Row, Select, Text, case, cast, false, func, select, true
 from sqlalchemy.sql.elements import ColumnElement
 
-from ingestion_pipeline.catalogs.extraction.entity_type import (
-    EntityField,
-    EntityType,
-    FieldKind,
-    SingleGoesToMax,
-)
+from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, EntityType, FieldKind, SingleGoesToMax
 from ingestion_pipeline.exports.columns import Batches, ColumnType, ExportColumn, exact
 from ingestion_pipeline.exports.datasets import Dataset
 from ingestion_pipeline.exports.request import ITEMS, ExportRequest
@@ -85,11 +80,7 @@ class ExportValues:
 
 
 def export_values(
-    fields: Iterable[EntityField],
-    data: Mapping[str, Any],
-    grounding: Mapping[str, Evidence],
-    *,
-    review: bool,
+    fields: Iterable[EntityField], data: Mapping[str, Any], grounding: Mapping[str, Evidence], *, review: bool
 ) -> ExportValues:
     """Return the values to export: those that a text or the source itself proves.
 
@@ -212,8 +203,7 @@ def item_columns(request: ExportRequest, datasets: Sequence[Dataset]) -> list[Ex
             fields[field.name] = ExportColumn(name=field.name)
     head = [ExportColumn(name="row_type")] if request.name in HEADINGS else []
     own = chain.from_iterable(
-        [column, *_evidence_columns(column.name)] if request.evidence else [column]
-        for column in fields.values()
+        [column, *_evidence_columns(column.name)] if request.evidence else [column] for column in fields.values()
     )
     return [*head, *own, *_PROOF, *(_REVIEW if request.with_flagged else ()), *_LINEAGE]
 
@@ -248,9 +238,7 @@ def _mixed(columns: Sequence[ExportColumn], kind: EntityType) -> list[int]:
     """Return the places of columns that are text because two types differ about them."""
     own = {field.name: _HELD.get(field.kind, ColumnType.TEXT) for field in kind.fields}
     return [
-        place
-        for place, column in enumerate(columns)
-        if column.name in own and own[column.name] is not column.holds
+        place for place, column in enumerate(columns) if column.name in own and own[column.name] is not column.holds
     ]
 
 
@@ -322,9 +310,7 @@ def _ids(connection: Connection, request: ExportRequest, dataset: Dataset, kind:
     in_review = request.with_flagged and kind.field(field).required
     stated_id = data_items.c.data[field].as_string()
     stated = select(stated_id).where(
-        _exported_items(request, dataset),
-        stated_id.is_not(None),
-        true() if in_review else _is_proved(field),
+        _exported_items(request, dataset), stated_id.is_not(None), true() if in_review else _is_proved(field)
     )
     counted = stated.group_by(stated_id).having(func.count() > 1)
     repeated = {str(value) for value in connection.scalars(counted)}

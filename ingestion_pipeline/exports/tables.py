@@ -41,9 +41,7 @@ def _plain(column: ColumnElement[Any]) -> ColumnElement[Any]:
 
 # A source's configuration may hold what only its reader should see: headers, tokens, cookies.
 _PRIVATE = frozenset({"config", "etag", "last_modified", "reader", "content_hash"})
-_UNREPORTED = frozenset(
-    column.name for column in tables.sources.columns if column.name.startswith("untold_")
-)
+_UNREPORTED = frozenset(column.name for column in tables.sources.columns if column.name.startswith("untold_"))
 
 _polls = tables.ingestions
 _POLLED: Origin = (
@@ -75,17 +73,12 @@ _matches = tables.job_matches.outerjoin(
     tables.job_listings, tables.job_listings.c.id == tables.job_matches.c.listing_id
 ).outerjoin(_polls, _polls.c.id == tables.job_listings.c.ingestion_id)
 _answers = tables.website_answers.outerjoin(
-    tables.website_analyses,
-    tables.website_analyses.c.id == tables.website_answers.c.analysis_id,
+    tables.website_analyses, tables.website_analyses.c.id == tables.website_answers.c.analysis_id
 )
 _rankings = tables.website_rankings.outerjoin(
-    tables.website_analyses,
-    tables.website_analyses.c.id == tables.website_rankings.c.analysis_id,
+    tables.website_analyses, tables.website_analyses.c.id == tables.website_rankings.c.analysis_id
 )
-_of_analysis: Origin = (
-    tables.website_analyses.c.source_id,
-    tables.website_analyses.c.config_version,
-)
+_of_analysis: Origin = (tables.website_analyses.c.source_id, tables.website_analyses.c.config_version)
 
 
 def _from_poll(table: Table) -> FromClause:
@@ -93,14 +86,10 @@ def _from_poll(table: Table) -> FromClause:
 
 
 TABLES: Mapping[str, TableExport] = {
-    "sources": TableExport(
-        table=tables.sources, without=_PRIVATE | _UNREPORTED, source_id=tables.sources.c.id
-    ),
+    "sources": TableExport(table=tables.sources, without=_PRIVATE | _UNREPORTED, source_id=tables.sources.c.id),
     "series": TableExport(table=tables.series),
     "chapters": TableExport(
-        table=tables.chapters,
-        rows=_chapters,
-        origin=(_link.c.source_id, _link.c.ingestion_id, *_POLLED),
+        table=tables.chapters, rows=_chapters, origin=(_link.c.source_id, _link.c.ingestion_id, *_POLLED)
     ),
     "chapter_sources": TableExport(
         table=tables.chapter_sources,
@@ -110,9 +99,7 @@ TABLES: Mapping[str, TableExport] = {
         origin=_POLLED,
     ),
     "extractions": TableExport(
-        table=tables.extractions,
-        without=frozenset({"recipe"}),
-        source_id=tables.extractions.c.source_id,
+        table=tables.extractions, without=frozenset({"recipe"}), source_id=tables.extractions.c.source_id
     ),
     "pages": TableExport(
         table=tables.pages,
@@ -149,9 +136,7 @@ TABLES: Mapping[str, TableExport] = {
         ),
     ),
     "businesses": TableExport(table=tables.businesses, without=frozenset({"url_key"})),
-    "website_analyses": TableExport(
-        table=tables.website_analyses, source_id=tables.website_analyses.c.source_id
-    ),
+    "website_analyses": TableExport(table=tables.website_analyses, source_id=tables.website_analyses.c.source_id),
     "website_rankings": TableExport(
         table=tables.website_rankings,
         source_id=tables.website_analyses.c.source_id,
@@ -159,10 +144,7 @@ TABLES: Mapping[str, TableExport] = {
         origin=_of_analysis,
     ),
     "website_answers": TableExport(
-        table=tables.website_answers,
-        source_id=tables.website_analyses.c.source_id,
-        rows=_answers,
-        origin=_of_analysis,
+        table=tables.website_answers, source_id=tables.website_analyses.c.source_id, rows=_answers, origin=_of_analysis
     ),
 }
 
@@ -201,11 +183,7 @@ def table_rows(
     if newest is not None:
         statement = statement.order_by(None).order_by(*_last_first(name)).limit(newest)
     statement = statement.execution_options(yield_per=batch_rows)
-    numbers = [
-        place
-        for place, column in enumerate(table_columns(name))
-        if column.holds is ColumnType.DECIMAL
-    ]
+    numbers = [place for place, column in enumerate(table_columns(name)) if column.holds is ColumnType.DECIMAL]
     for batch in connection.execute(statement).partitions():
         yield [_with_numbers(row, numbers) for row in batch] if numbers else list(batch)
 

@@ -77,9 +77,7 @@ class AppriseChannel:
             else:
                 problems.append(problem)
         if problems:
-            summary = (
-                f"{len(problems)} of {len(urls)} services did not accept it: {'; '.join(problems)}"
-            )
+            summary = f"{len(problems)} of {len(urls)} services did not accept it: {'; '.join(problems)}"
             raise PartlySent(summary, reached=list(done))
         return f"accepted by {len(urls)} of your services"
 
@@ -112,9 +110,7 @@ def _notify(url: str, message: Message) -> str | None:
     service: Any = apprise.Apprise()
     if not service.add(url):
         return f"{_redacted(url)}: Apprise does not understand the URL"
-    taken = service.notify(
-        title=message.title, body=message.text, body_format=apprise.NotifyFormat.TEXT
-    )
+    taken = service.notify(title=message.title, body=message.text, body_format=apprise.NotifyFormat.TEXT)
     return None if taken else f"{_redacted(url)}: {_without_secrets(lines, url) or 'not accepted'}"
 
 
@@ -204,18 +200,12 @@ class WebhookLimits:
 class WebhookChannel:
     """Channel that posts messages within one event loop; close it after use."""
 
-    def __init__(
-        self, user_agent: str, limits: WebhookLimits, guard: Guard, *, ca_file: Path | None = None
-    ) -> None:
-        from ingestion_pipeline.pages.http.transport import (
-            Connections,  # imported late: it imports httpx
-        )
+    def __init__(self, user_agent: str, limits: WebhookLimits, guard: Guard, *, ca_file: Path | None = None) -> None:
+        from ingestion_pipeline.pages.http.transport import Connections  # imported late: it imports httpx
 
         self._user_agent = user_agent
         self._limits = limits
-        self._connections = Connections(
-            guard, connect_seconds=limits.connect_seconds, ca_file=ca_file
-        )
+        self._connections = Connections(guard, connect_seconds=limits.connect_seconds, ca_file=ca_file)
 
     async def aclose(self) -> None:
         """Close every open connection."""
@@ -279,9 +269,7 @@ def _delivery_error(error: WorkError, status: int, url: str) -> WorkError:
     """Return the error with the cure that fits a recipient's address."""
     redacted_url = without_credentials(url)
     if status in _REDIRECTS:
-        message = (
-            f"{redacted_url} answered {status}; redirects are not followed, give the final address"
-        )
+        message = f"{redacted_url} answered {status}; redirects are not followed, give the final address"
         return Permanent(message, code=error.code)
     if status == _GONE:
         message = f"{redacted_url} answered 410 (gone); `ingest recipients remove` removes it"
@@ -307,12 +295,7 @@ class Channel(Protocol):
     """Sends a message; every failure is a `WorkError`, whose class says whether to retry."""
 
     async def send(
-        self,
-        to: Addressee,
-        message: Message,
-        *,
-        now: datetime,
-        state: Mapping[str, object] | None = None,
+        self, to: Addressee, message: Message, *, now: datetime, state: Mapping[str, object] | None = None
     ) -> str:
         """Send the message; return the receiver's response in words."""
         ...
@@ -332,12 +315,7 @@ class Channels:
         await self._webhooks.aclose()
 
     async def send(
-        self,
-        to: Addressee,
-        message: Message,
-        *,
-        now: datetime,
-        state: Mapping[str, object] | None = None,
+        self, to: Addressee, message: Message, *, now: datetime, state: Mapping[str, object] | None = None
     ) -> str:
         """Send by the channel of the address; `state` is what an earlier attempt left."""
         channel: Channel = self._webhooks if is_webhook(to.address) else self._services

@@ -80,9 +80,7 @@ class Deliverer:
     ) -> None:
         self._store = store
         self._limits = settings.notices
-        self._work: Work = settings.work.model_copy(
-            update={"max_attempts": settings.notices.max_attempts}
-        )
+        self._work: Work = settings.work.model_copy(update={"max_attempts": settings.notices.max_attempts})
         self._worker = worker
         self._channel = channel
         self._random = random
@@ -218,24 +216,18 @@ class Deliverer:
                 return None
             return to, sealed, now
 
-    def _set_aside(
-        self, connection: Connection, task: Task, sealed: Sealed, *, now: datetime
-    ) -> bool:
+    def _set_aside(self, connection: Connection, task: Task, sealed: Sealed, *, now: datetime) -> bool:
         """Dead-letter the notices that no message can be made of, and only those."""
         entries = list(zip(sealed.kinds, sealed.payloads, strict=True))
         broken = unreadable(entries, text_chapters=self._text_chapters)
         if not broken:
             return False
         reasons = {sealed.ids[at]: reason for at, reason in broken.items()}
-        named = "; ".join(
-            f"notice {sealed.ids[at]} ({sealed.kinds[at]}): {why}" for at, why in broken.items()
-        )
+        named = "; ".join(f"notice {sealed.ids[at]} ({sealed.kinds[at]}): {why}" for at, why in broken.items())
         error = Permanent(f"no message can be made of {named}", code="bad_notice")
         rows.set_aside(connection, reasons)
         payload = {**task.payload, "notices": sorted(reasons)}
-        add_dead_letters(
-            connection, [DeadLetterEntry(task=replace(task, payload=payload), error=error)], now=now
-        )
+        add_dead_letters(connection, [DeadLetterEntry(task=replace(task, payload=payload), error=error)], now=now)
         self._done.failed += len(reasons)
         log.warning("notices dead-lettered recipient=%s: %s", task.dedupe_key, error.text)
         return True
@@ -257,9 +249,7 @@ class Deliverer:
         with self._store.begin() as connection:
             now = self._store.clock.now(connection)
             if not claims.held(connection, [(task.id, task.fence)]):
-                self._done.lost += (
-                    1  # the worker that has it now sends it again, under the same key
-                )
+                self._done.lost += 1  # the worker that has it now sends it again, under the same key
                 return
             rows.mark_reached(connection, to.id, now=now)
             rows.mark_sent(connection, to.id, sealed.delivery_id, now=now)
@@ -295,20 +285,14 @@ class Deliverer:
                         task,
                         to,
                         sealed,
-                        DeadLetterEntry(
-                            task=_dead_letter_task(task, sealed), error=work_error, stack=stack
-                        ),
+                        DeadLetterEntry(task=_dead_letter_task(task, sealed), error=work_error, stack=stack),
                         now=now,
                     )
                     self._done.failed += len(sealed.ids)
         log.warning("delivery failed recipient=%s: %s", to.id, work_error.text)
 
-    def _note(
-        self, connection: Connection, to: Addressee, sealed: Sealed, error: WorkError
-    ) -> None:
-        rows.mark_unreached(
-            connection, to.id, failures=to.failures, not_before=None, error=error.text
-        )
+    def _note(self, connection: Connection, to: Addressee, sealed: Sealed, error: WorkError) -> None:
+        rows.mark_unreached(connection, to.id, failures=to.failures, not_before=None, error=error.text)
         rows.note_error(connection, to.id, sealed.delivery_id, error.text)
 
     def _give_up(
@@ -323,19 +307,12 @@ class Deliverer:
     ) -> None:
         """Mark the message as failed and pause deliveries to the recipient."""
         error, failures = entry.error, to.failures + 1
-        pause = min(
-            self._limits.pause_seconds * 2 ** min(failures - 1, 62),
-            self._limits.longest_pause_seconds,
-        )
+        pause = min(self._limits.pause_seconds * 2 ** min(failures - 1, 62), self._limits.longest_pause_seconds)
         until = now + timedelta(seconds=pause)
-        rows.mark_unreached(
-            connection, to.id, failures=failures, not_before=until, error=error.text
-        )
+        rows.mark_unreached(connection, to.id, failures=failures, not_before=until, error=error.text)
         rows.mark_failed(connection, to.id, sealed.delivery_id, error.text)
         add_dead_letters(connection, [entry], now=now)
-        has_more = rows.unfinished_delivery(connection, to.id) or rows.pending_notices(
-            connection, to.id
-        )
+        has_more = rows.unfinished_delivery(connection, to.id) or rows.pending_notices(connection, to.id)
         ended = _rearmed(task, until, error) if has_more else failed(task, error)
         claims.apply(connection, [replace(ended, state=None)], now=now)
 

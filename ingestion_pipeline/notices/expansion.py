@@ -59,9 +59,7 @@ class Expanded:
 
     def __add__(self, other: Expanded) -> Expanded:
         return Expanded(
-            handled=self.handled + other.handled,
-            notices=self.notices + other.notices,
-            muted=self.muted + other.muted,
+            handled=self.handled + other.handled, notices=self.notices + other.notices, muted=self.muted + other.muted
         )
 
 
@@ -81,9 +79,7 @@ def expand(connection: Connection, *, now: datetime, grouping: timedelta) -> Exp
     return Expanded(handled=len(rows), notices=len(modes), muted=muted)
 
 
-def _notify_chapters(
-    connection: Connection, rows: Sequence[RowMapping]
-) -> tuple[set[str], list[str]]:
+def _notify_chapters(connection: Connection, rows: Sequence[RowMapping]) -> tuple[set[str], list[str]]:
     """Insert the notices of chapters; return the chapter ids and the modes of new notices."""
     news = _news(row for row in rows if row["subject_kind"] not in KINDS)
     announced = _announced(connection, news)
@@ -106,13 +102,7 @@ def _other_subjects(rows: Sequence[RowMapping]) -> dict[str, set[str]]:
 def _unhandled(connection: Connection) -> list[RowMapping]:
     """Lock and return unhandled rows, skipping those that another deliverer has locked."""
     query = (
-        select(
-            outbox.c.id,
-            outbox.c.subject_kind,
-            outbox.c.subject_id,
-            outbox.c.payload,
-            outbox.c.created_at,
-        )
+        select(outbox.c.id, outbox.c.subject_kind, outbox.c.subject_id, outbox.c.payload, outbox.c.created_at)
         .where(UNHANDLED, IS_ANNOUNCED)
         .order_by(outbox.c.id)
         .limit(ROWS_AT_ONCE)
@@ -178,9 +168,7 @@ def _announced(connection: Connection, news: Mapping[int, _News]) -> list[_Annou
         series_id = canonical[row["series_id"]]
         names = names_by_series[series_id]
         base = _payload(row, series_id, titles[series_id], news[row["id"]].announced_at)
-        for language in sorted(
-            {preferred for name in names for preferred in languages.get(name, ())}
-        ):
+        for language in sorted({preferred for name in names for preferred in languages.get(name, ())}):
             release = _release(links.get(row["id"], ()), language or None)
             if release is None:
                 continue
@@ -205,13 +193,7 @@ def _announced(connection: Connection, news: Mapping[int, _News]) -> list[_Annou
 def _chapters(connection: Connection, ids: Collection[int]) -> list[RowMapping]:
     """Return the chapters that still exist and that no operator has rejected."""
     query = (
-        select(
-            chapters.c.id,
-            chapters.c.series_id,
-            chapters.c.number,
-            chapters.c.title,
-            chapters.c.published_at,
-        )
+        select(chapters.c.id, chapters.c.series_id, chapters.c.number, chapters.c.title, chapters.c.published_at)
         .where(chapters.c.id.in_(list(ids)), chapters.c.rejected_at.is_(None))
         .order_by(chapters.c.id)
     )
@@ -246,11 +228,7 @@ def _links(connection: Connection, ids: Sequence[int]) -> dict[int, list[RowMapp
     query = (
         select(chapter_sources.c.chapter_id, chapter_sources.c.releases)
         .where(chapter_sources.c.chapter_id.in_(ids))
-        .order_by(
-            chapter_sources.c.available.desc(),
-            chapter_sources.c.detected_at,
-            chapter_sources.c.id,
-        )
+        .order_by(chapter_sources.c.available.desc(), chapter_sources.c.detected_at, chapter_sources.c.id)
     )
     links: dict[int, list[RowMapping]] = {}
     for row in connection.execute(query).mappings():
@@ -308,9 +286,7 @@ _BATCH_COLUMNS = {
 }
 
 
-def _insert_notices(
-    connection: Connection, announced: Sequence[_Announced], also: Sequence[str]
-) -> list[str]:
+def _insert_notices(connection: Connection, announced: Sequence[_Announced], also: Sequence[str]) -> list[str]:
     """Insert one notice per follower and chapter that has none; return the new ones' modes.
 
     Who followed later is not notified, except those in `also`. Rows are inserted in one order, so

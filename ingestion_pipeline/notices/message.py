@@ -29,12 +29,7 @@ KINDS = (EXTRACTION, RECIPE, JOB_MATCH, *ALERTS)
 
 
 def write_notice(
-    connection: Connection,
-    kind: str,
-    subject_id: str,
-    payload: Mapping[str, Any],
-    *,
-    now: datetime,
+    connection: Connection, kind: str, subject_id: str, payload: Mapping[str, Any], *, now: datetime
 ) -> bool:
     """Write the outbox row of an event, in the transaction of the record it refers to.
 
@@ -70,12 +65,7 @@ def write_notices(
     return len(connection.execute(once.returning(outbox.c.id)).all())
 
 
-_BATCH_COLUMNS = {
-    "kind": String(40),
-    "subject_id": Text(),
-    "announced_at": UtcDateTime(),
-    "payload": Json,
-}
+_BATCH_COLUMNS = {"kind": String(40), "subject_id": Text(), "announced_at": UtcDateTime(), "payload": Json}
 
 
 def insert_subject_notices(connection: Connection, rows: Sequence[RowMapping]) -> list[str]:
@@ -86,10 +76,7 @@ def insert_subject_notices(connection: Connection, rows: Sequence[RowMapping]) -
     subject_rows = [row for row in rows if row["subject_kind"] in KINDS]
     if not subject_rows:
         return []
-    given_rows = [
-        (row["subject_kind"], row["subject_id"], row["created_at"], row["payload"])
-        for row in subject_rows
-    ]
+    given_rows = [(row["subject_kind"], row["subject_id"], row["created_at"], row["payload"]) for row in subject_rows]
     batch = row_source(connection, _BATCH_COLUMNS, given_rows, "given")
     mode = recipients.c.mode
     columns = {
@@ -134,11 +121,7 @@ class Message:
 
 
 def chapters_message(
-    delivery_id: str,
-    recipient_id: str,
-    chapters: Sequence[Mapping[str, Any]],
-    *,
-    text_chapters: int,
+    delivery_id: str, recipient_id: str, chapters: Sequence[Mapping[str, Any]], *, text_chapters: int
 ) -> Message:
     """Return a message of these chapters (payloads of notices, in order), by series.
 
@@ -160,11 +143,7 @@ def chapters_message(
 
 
 def message_of(
-    delivery_id: str,
-    recipient_id: str,
-    entries: Sequence[tuple[str, Mapping[str, Any]]],
-    *,
-    text_chapters: int,
+    delivery_id: str, recipient_id: str, entries: Sequence[tuple[str, Mapping[str, Any]]], *, text_chapters: int
 ) -> Message:
     """Return a message of these notices (kind and payload, in order).
 
@@ -192,9 +171,7 @@ def message_of(
     return Message(id=delivery_id, title=title, text=text, body=_json(content))
 
 
-def unreadable(
-    entries: Sequence[tuple[str, Mapping[str, Any]]], *, text_chapters: int
-) -> dict[int, str]:
+def unreadable(entries: Sequence[tuple[str, Mapping[str, Any]]], *, text_chapters: int) -> dict[int, str]:
     """Return, by position, why no message can be made of a notice; empty if one can of all."""
     try:
         _try(entries, text_chapters)
@@ -226,13 +203,7 @@ def _event_text(payload: Mapping[str, Any]) -> str:
 def example_message(delivery_id: str, recipient_id: str) -> Message:
     """Return the message of `ingest recipients test`, of type `test`."""
     title, text = "A test message", f"Notices for {recipient_id} arrive here."
-    content = {
-        "type": "test",
-        "id": delivery_id,
-        "recipient": recipient_id,
-        "title": title,
-        "text": text,
-    }
+    content = {"type": "test", "id": delivery_id, "recipient": recipient_id, "title": title, "text": text}
     return Message(id=delivery_id, title=title, text=text, body=_json(content))
 
 
@@ -251,9 +222,7 @@ def _by_series(chapters: Iterable[Mapping[str, Any]]) -> _Series:
     by_id: dict[str, list[Mapping[str, Any]]] = {}
     for chapter in chapters:
         by_id.setdefault(chapter["series_id"], []).append(chapter)
-    return {
-        id_: (group[-1]["series_title"], sorted(group, key=_place)) for id_, group in by_id.items()
-    }
+    return {id_: (group[-1]["series_title"], sorted(group, key=_place)) for id_, group in by_id.items()}
 
 
 def _place(chapter: Mapping[str, Any]) -> Decimal:

@@ -68,15 +68,11 @@ class _Group:
     ids: tuple[int, ...]
 
 
-def plan(
-    pending: Sequence[PendingNotice], sent: Sequence[SentMessage], *, limits: Notices, now: datetime
-) -> Plan:
+def plan(pending: Sequence[PendingNotice], sent: Sequence[SentMessage], *, limits: Notices, now: datetime) -> Plan:
     """Return the next message, or when there may be one; `sent` covers `memory(limits)` or more."""
     if not pending:
         return Nothing()
-    groups = sorted(
-        _groups(pending, sent, limits, now), key=lambda group: (group.ready_at, group.ids)
-    )
+    groups = sorted(_groups(pending, sent, limits, now), key=lambda group: (group.ready_at, group.ids))
     left, free_at = _room([message.at for message in sent], limits, now)
     ready = [group for group in groups if group.ready_at <= now]
     if not left:
@@ -90,11 +86,7 @@ def plan(
 
 def memory(limits: Notices) -> timedelta:
     """Return how far back a sent message still matters."""
-    return max(
-        DAY,
-        timedelta(seconds=limits.series_seconds),
-        timedelta(seconds=limits.digest_seconds),
-    )
+    return max(DAY, timedelta(seconds=limits.series_seconds), timedelta(seconds=limits.digest_seconds))
 
 
 def _groups(
@@ -110,9 +102,7 @@ def _groups(
             at_once.setdefault(notice.series_id, []).append(notice)
     window = timedelta(seconds=limits.grouping_seconds)
     groups = [
-        _Group(
-            _latest(_oldest(notices) + window, free[series]), tuple(notice.id for notice in notices)
-        )
+        _Group(_latest(_oldest(notices) + window, free[series]), tuple(notice.id for notice in notices))
         for series, notices in at_once.items()
     ]
     if later:
@@ -145,28 +135,19 @@ def _digest_due(oldest: datetime, sent: Sequence[SentMessage], limits: Notices) 
     return oldest + period
 
 
-def _series_free_at(
-    series_id: str | None, sent: Sequence[SentMessage], limits: Notices
-) -> datetime | None:
+def _series_free_at(series_id: str | None, sent: Sequence[SentMessage], limits: Notices) -> datetime | None:
     """Return when the series may be sent again; None if it was not sent lately."""
-    named = [
-        message.at for message in sent if series_id is not None and series_id in message.series
-    ]
+    named = [message.at for message in sent if series_id is not None and series_id in message.series]
     return max(named) + timedelta(seconds=limits.series_seconds) if named else None
 
 
 def _room(times: Sequence[datetime], limits: Notices, now: datetime) -> tuple[int, datetime]:
     """Return how many messages the caps allow now, and when they allow the next one."""
-    hour, day = (
-        _window(times, HOUR, limits.per_hour, now),
-        _window(times, DAY, limits.per_day, now),
-    )
+    hour, day = (_window(times, HOUR, limits.per_hour, now), _window(times, DAY, limits.per_day, now))
     return min(hour[0], day[0]), max(hour[1], day[1])
 
 
-def _window(
-    times: Sequence[datetime], length: timedelta, cap: int, now: datetime
-) -> tuple[int, datetime]:
+def _window(times: Sequence[datetime], length: timedelta, cap: int, now: datetime) -> tuple[int, datetime]:
     recent = sorted(at for at in times if at > now - length)
     if len(recent) < cap:
         return cap - len(recent), now

@@ -32,10 +32,7 @@ class UnknownRecipient(LookupError):
 
     def __init__(self, recipient_id: str, existing_ids: Iterable[str] = ()) -> None:
         suggestion = _suggestion(recipient_id, existing_ids)
-        super().__init__(
-            f"there is no recipient {recipient_id!r}{suggestion};"
-            " `ingest recipients list` shows all"
-        )
+        super().__init__(f"there is no recipient {recipient_id!r}{suggestion}; `ingest recipients list` shows all")
 
 
 class UnknownFollowedSeries(LookupError):
@@ -63,18 +60,11 @@ def _suggestion(name: str, candidates: Iterable[str]) -> str:
 
 
 def add(
-    connection: Connection,
-    recipient: Recipient,
-    *,
-    actor: str,
-    now: datetime,
-    secret: str | None = None,
+    connection: Connection, recipient: Recipient, *, actor: str, now: datetime, secret: str | None = None
 ) -> str | None:
     """Add a recipient; return the secret that signs their webhook, None for other addresses."""
     if _origin(connection, recipient.id) is not None:
-        raise RecipientExists(
-            f"{recipient.id!r} exists already; `ingest recipients remove {recipient.id}` first"
-        )
+        raise RecipientExists(f"{recipient.id!r} exists already; `ingest recipients remove {recipient.id}` first")
     if is_webhook(recipient.address):
         secret = secret or new_secret()
     _insert(connection, recipient, secret, now=now)
@@ -83,17 +73,11 @@ def add(
     return secret
 
 
-def change_secret(
-    connection: Connection, recipient_id: str, *, actor: str, now: datetime, secret: str | None
-) -> str:
+def change_secret(connection: Connection, recipient_id: str, *, actor: str, now: datetime, secret: str | None) -> str:
     """Set the secret that signs the webhook, or a new one, from the next message on."""
     _require(connection, recipient_id)
     secret = secret or new_secret()
-    connection.execute(
-        update(recipients)
-        .where(recipients.c.id == recipient_id)
-        .values(secret=secret, updated_at=now)
-    )
+    connection.execute(update(recipients).where(recipients.c.id == recipient_id).values(secret=secret, updated_at=now))
     _audit(connection, actor, "recipient.secret", recipient_id, now, {})
     return secret
 
@@ -110,9 +94,7 @@ def remove(connection: Connection, recipient_id: str, *, actor: str, now: dateti
     return muted
 
 
-def follow(
-    connection: Connection, recipient_id: str, requested: Follow, *, actor: str, now: datetime
-) -> bool:
+def follow(connection: Connection, recipient_id: str, requested: Follow, *, actor: str, now: datetime) -> bool:
     """Let the recipient follow the series; return False if they already do, in the same way."""
     _require(connection, recipient_id)
     tasks.lock_recipients(connection, [recipient_id])
@@ -124,9 +106,7 @@ def follow(
     if before is not None and before[0] == requested:
         return False
     if before is not None and before[1] != BY_HAND:
-        raise OwnedByFile(
-            f"{recipient_id} follows {requested.series} as declared in {before[1]}; change it there"
-        )
+        raise OwnedByFile(f"{recipient_id} follows {requested.series} as declared in {before[1]}; change it there")
     _upsert_follow(connection, recipient_id, requested, BY_HAND, now=now)
     _mute_muted_series(connection, recipient_id)
     detail = {"series": requested.series, "mode": requested.mode, "language": requested.language}
@@ -134,9 +114,7 @@ def follow(
     return True
 
 
-def unfollow(
-    connection: Connection, recipient_id: str, series_id: str, *, actor: str, now: datetime
-) -> int:
+def unfollow(connection: Connection, recipient_id: str, series_id: str, *, actor: str, now: datetime) -> int:
     """End the follow; return how many pending notices were muted."""
     _require(connection, recipient_id)
     tasks.lock_recipients(connection, [recipient_id])
@@ -147,9 +125,7 @@ def unfollow(
         suggestion = _suggestion(series_id, followed)
         raise LookupError(f"{recipient_id} does not follow {series_id!r}{suggestion}")
     if (origin := followed[series_id][1]) != BY_HAND:
-        raise OwnedByFile(
-            f"{recipient_id} follows {series_id} as declared in {origin}; remove it there"
-        )
+        raise OwnedByFile(f"{recipient_id} follows {series_id} as declared in {origin}; remove it there")
     _delete_follows(connection, recipient_id, [series_id])
     muted = _mute(connection, recipient_id, series_id, "unfollowed")
     detail = {"series": series_id, "muted": muted}
@@ -167,9 +143,7 @@ class DeclaredRecipients:
     left_alone: int = 0
 
 
-def declare(
-    connection: Connection, declared: Sequence[Recipient], *, now: datetime
-) -> DeclaredRecipients:
+def declare(connection: Connection, declared: Sequence[Recipient], *, now: datetime) -> DeclaredRecipients:
     """Make rows agree with the files; recipients that were added by hand are left alone."""
     counts = dict.fromkeys(DeclaredRecipients.__dataclass_fields__, 0)
     tasks.lock_recipients(connection, [recipient.id for recipient in declared])
@@ -177,11 +151,7 @@ def declare(
         outcome = _declare(connection, recipient, now=now)
         counts[outcome] += 1
         if outcome in {"added", "updated"}:
-            detail = {
-                "origin": recipient.origin,
-                "address": recipient.address,
-                "mode": recipient.mode.value,
-            }
+            detail = {"origin": recipient.origin, "address": recipient.address, "mode": recipient.mode.value}
             _audit(connection, _SYSTEM, f"recipient.{outcome}", recipient.id, now, detail)
     return DeclaredRecipients(**counts)
 
@@ -191,20 +161,15 @@ def _declare(connection: Connection, recipient: Recipient, *, now: datetime) -> 
     if origin == BY_HAND:
         return "left_alone"
     if origin is None:
-        _insert(
-            connection, recipient, new_secret() if is_webhook(recipient.address) else None, now=now
-        )
+        _insert(connection, recipient, new_secret() if is_webhook(recipient.address) else None, now=now)
     changed = origin is not None and _update(connection, recipient, now=now)
     before = _follows_of(connection, recipient.id)
     declared = {
-        declared_follow.series: declared_follow
-        for declared_follow in _canonical_follows(connection, recipient.follows)
+        declared_follow.series: declared_follow for declared_follow in _canonical_follows(connection, recipient.follows)
     }
     for name, declared_follow in declared.items():
         current = before.get(name)
-        if current is None or (
-            current[1] != BY_HAND and current != (declared_follow, recipient.origin)
-        ):
+        if current is None or (current[1] != BY_HAND and current != (declared_follow, recipient.origin)):
             _upsert_follow(connection, recipient.id, declared_follow, recipient.origin, now=now)
             changed = True
     gone = [name for name, (_, by) in before.items() if by != BY_HAND and name not in declared]
@@ -224,15 +189,8 @@ def _canonical_follows(connection: Connection, requested: Sequence[Follow]) -> l
     return [replace(entry, series=canonical[entry.series]) for entry in requested]
 
 
-def _insert(
-    connection: Connection, recipient: Recipient, secret: str | None, *, now: datetime
-) -> None:
-    values = _values(recipient) | {
-        "id": recipient.id,
-        "secret": secret,
-        "created_at": now,
-        "updated_at": now,
-    }
+def _insert(connection: Connection, recipient: Recipient, secret: str | None, *, now: datetime) -> None:
+    values = _values(recipient) | {"id": recipient.id, "secret": secret, "created_at": now, "updated_at": now}
     connection.execute(insert(recipients).values(values))
 
 
@@ -263,9 +221,7 @@ def _values(recipient: Recipient) -> dict[str, Any]:
     }
 
 
-def _upsert_follow(
-    connection: Connection, recipient_id: str, requested: Follow, origin: str, *, now: datetime
-) -> None:
+def _upsert_follow(connection: Connection, recipient_id: str, requested: Follow, origin: str, *, now: datetime) -> None:
     """Insert or update the follow; `created_at` of an existing one stays."""
     values = {
         "mode": None if requested.mode is None else requested.mode.value,
@@ -275,17 +231,11 @@ def _upsert_follow(
     statement = insert_into(connection, follows).values(
         recipient_id=recipient_id, series_id=requested.series, created_at=now, **values
     )
-    connection.execute(
-        statement.on_conflict_do_update(index_elements=["recipient_id", "series_id"], set_=values)
-    )
+    connection.execute(statement.on_conflict_do_update(index_elements=["recipient_id", "series_id"], set_=values))
 
 
 def _delete_follows(connection: Connection, recipient_id: str, names: Sequence[str]) -> None:
-    connection.execute(
-        delete(follows).where(
-            follows.c.recipient_id == recipient_id, follows.c.series_id.in_(names)
-        )
-    )
+    connection.execute(delete(follows).where(follows.c.recipient_id == recipient_id, follows.c.series_id.in_(names)))
 
 
 def _mute(connection: Connection, recipient_id: str, series_id: str | None, why: str) -> int:
@@ -307,9 +257,7 @@ def _mute_muted_series(connection: Connection, recipient_id: str) -> None:
         .where(follows.c.recipient_id == recipient_id, mode == Mode.MUTED.value)
     )
     in_muted_series = and_(
-        notices.c.recipient == recipient_id,
-        notices.c.series_id.in_(muted),
-        notices.c.delivery_id.is_(None),
+        notices.c.recipient == recipient_id, notices.c.series_id.in_(muted), notices.c.delivery_id.is_(None)
     )
     lock_notices(connection, UNSENT, in_muted_series)
     statement = update(notices).where(UNSENT, in_muted_series)
@@ -339,10 +287,7 @@ def _follows_of(connection: Connection, recipient_id: str) -> dict[str, tuple[Fo
     """Return the recipient's follows by series, each with its origin."""
     query = select(follows).where(follows.c.recipient_id == recipient_id)
     return {
-        row.series_id: (
-            Follow(series=row.series_id, mode=row.mode, language=row.language),
-            row.origin,
-        )
+        row.series_id: (Follow(series=row.series_id, mode=row.mode, language=row.language), row.origin)
         for row in connection.execute(query)
     }
 
@@ -355,12 +300,7 @@ def _series_names(connection: Connection) -> set[str]:
 
 
 def _audit(
-    connection: Connection,
-    actor: str,
-    action: str,
-    recipient_id: str,
-    now: datetime,
-    detail: dict[str, Any],
+    connection: Connection, actor: str, action: str, recipient_id: str, now: datetime, detail: dict[str, Any]
 ) -> None:
     audit(connection, actor=actor, action=action, subject=recipient_id, now=now, detail=detail)
 
@@ -370,7 +310,5 @@ def as_counts(declared: DeclaredRecipients) -> str:
     words = {"left_alone": "left alone (added by hand)"}
     counts = asdict(declared)
     return ", ".join(
-        f"{count} {words.get(name, name)}"
-        for name, count in counts.items()
-        if count or name != "left_alone"
+        f"{count} {words.get(name, name)}" for name, count in counts.items() if count or name != "left_alone"
     )

@@ -39,9 +39,9 @@ class Sealed:
 
 def addressee(connection: Connection, recipient: str) -> Addressee | None:
     """Return the recipient; None if there is none."""
-    query = select(
-        recipients.c.id, recipients.c.address_url, recipients.c.secret, recipients.c.failures
-    ).where(recipients.c.id == recipient)
+    query = select(recipients.c.id, recipients.c.address_url, recipients.c.secret, recipients.c.failures).where(
+        recipients.c.id == recipient
+    )
     row = connection.execute(query).one_or_none()
     if row is None:
         return None
@@ -68,9 +68,7 @@ def pending_notices(connection: Connection, recipient: str) -> list[PendingNotic
         .limit(MAX_PENDING)
     )
     return [
-        PendingNotice(
-            id=row.id, series_id=row.series_id, mode=Mode(row.mode), created_at=row.created_at
-        )
+        PendingNotice(id=row.id, series_id=row.series_id, mode=Mode(row.mode), created_at=row.created_at)
         for row in connection.execute(query)
     ]
 
@@ -94,12 +92,7 @@ def sealed_message(connection: Connection, recipient: str, delivery_id: str) -> 
 def sent_messages(connection: Connection, recipient: str, *, since: datetime) -> list[SentMessage]:
     """Return the messages sent to the recipient since then."""
     query = (
-        select(
-            notices.c.delivery_id,
-            notices.c.series_id,
-            notices.c.mode,
-            func.max(notices.c.sent_at).label("at"),
-        )
+        select(notices.c.delivery_id, notices.c.series_id, notices.c.mode, func.max(notices.c.sent_at).label("at"))
         .where(notices.c.recipient == recipient, notices.c.sent_at > since)
         .group_by(notices.c.delivery_id, notices.c.series_id, notices.c.mode)
     )
@@ -132,27 +125,21 @@ def mark_sent(connection: Connection, recipient: str, delivery_id: str, *, now: 
     """Mark the message as sent."""
     lock_notices(connection, UNSENT, _of(recipient, delivery_id))
     connection.execute(
-        update(notices)
-        .where(UNSENT, _of(recipient, delivery_id))
-        .values(status="sent", sent_at=now, error=None)
+        update(notices).where(UNSENT, _of(recipient, delivery_id)).values(status="sent", sent_at=now, error=None)
     )
 
 
 def note_error(connection: Connection, recipient: str, delivery_id: str, error: str) -> None:
     """Store the error of an attempt; the message stays pending."""
     lock_notices(connection, UNSENT, _of(recipient, delivery_id))
-    connection.execute(
-        update(notices).where(UNSENT, _of(recipient, delivery_id)).values(error=error[:ERROR_CHARS])
-    )
+    connection.execute(update(notices).where(UNSENT, _of(recipient, delivery_id)).values(error=error[:ERROR_CHARS]))
 
 
 def mark_failed(connection: Connection, recipient: str, delivery_id: str, error: str) -> None:
     """Mark the message as failed; a replay sends it again under the same id."""
     lock_notices(connection, UNSENT, _of(recipient, delivery_id))
     connection.execute(
-        update(notices)
-        .where(UNSENT, _of(recipient, delivery_id))
-        .values(status="failed", error=error[:ERROR_CHARS])
+        update(notices).where(UNSENT, _of(recipient, delivery_id)).values(status="failed", error=error[:ERROR_CHARS])
     )
 
 
@@ -184,12 +171,7 @@ def mark_reached(connection: Connection, recipient: str, *, now: datetime) -> No
 
 
 def mark_unreached(
-    connection: Connection,
-    recipient: str,
-    *,
-    failures: int,
-    not_before: datetime | None,
-    error: str,
+    connection: Connection, recipient: str, *, failures: int, not_before: datetime | None, error: str
 ) -> None:
     """Store that the endpoint did not accept a message; nothing is sent before `not_before`."""
     connection.execute(

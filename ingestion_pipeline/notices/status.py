@@ -10,15 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, and_, func, or_, select
 
 from ingestion_pipeline.notices.tasks import DELIVER
-from ingestion_pipeline.store.tables import (
-    ACTIVE,
-    GIVEN_UP,
-    UNSENT,
-    follows,
-    notices,
-    recipients,
-    tasks,
-)
+from ingestion_pipeline.store.tables import ACTIVE, GIVEN_UP, UNSENT, follows, notices, recipients, tasks
 
 LISTED = 1_000
 
@@ -51,9 +43,7 @@ STATES = ("pending", "sent", "failed", "muted")
 
 
 def _counts_by_recipient(connection: Connection) -> dict[tuple[str, str], int]:
-    query = select(notices.c.recipient, notices.c.status, func.count()).group_by(
-        notices.c.recipient, notices.c.status
-    )
+    query = select(notices.c.recipient, notices.c.status, func.count()).group_by(notices.c.recipient, notices.c.status)
     return {(recipient, state): count for recipient, state, count in connection.execute(query)}
 
 
@@ -66,11 +56,7 @@ def _followed(connection: Connection) -> dict[str, list[str]]:
 
 
 def list_notices(
-    connection: Connection,
-    *,
-    status: str | None = None,
-    recipient: str | None = None,
-    limit: int = LISTED,
+    connection: Connection, *, status: str | None = None, recipient: str | None = None, limit: int = LISTED
 ) -> list[RowMapping]:
     """Return notices, newest first."""
     query = select(notices).order_by(notices.c.id.desc()).limit(limit)
@@ -85,9 +71,7 @@ def count_notices(connection: Connection) -> dict[str, int]:
     """Return how many notices are pending and how many have failed."""
     states = {"pending": UNSENT, "failed": GIVEN_UP}
     count = select(func.count()).select_from(notices)
-    return {
-        name: connection.execute(count.where(state)).scalar_one() for name, state in states.items()
-    }
+    return {name: connection.execute(count.where(state)).scalar_one() for name, state in states.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,9 +84,7 @@ class Undelivered:
     error: str | None
 
 
-def undelivered(
-    connection: Connection, *, now: datetime, overdue_seconds: int
-) -> Sequence[Undelivered]:
+def undelivered(connection: Connection, *, now: datetime, overdue_seconds: int) -> Sequence[Undelivered]:
     """Return recipients with a failed notice, or with one that is overdue.
 
     A notice that waits for its time (a digest, a cap) is not overdue; one whose delivery was tried
@@ -123,14 +105,9 @@ def undelivered(
     late = (
         select(old.c.recipient, old.c["count"], tasks.c.error)
         .join(tasks, and_(tasks.c.dedupe_key == old.c.recipient, tasks.c.kind == DELIVER))
-        .where(
-            ACTIVE,
-            or_(tasks.c.not_before < before, tasks.c.error_class.in_(["transient", "resource"])),
-        )
+        .where(ACTIVE, or_(tasks.c.not_before < before, tasks.c.error_class.in_(["transient", "resource"])))
     )
-    overdue = {
-        recipient: (int(count), error) for recipient, count, error in connection.execute(late)
-    }
+    overdue = {recipient: (int(count), error) for recipient, count, error in connection.execute(late)}
     failures = {recipient: (count, error) for recipient, count, error in connection.execute(failed)}
     return [
         Undelivered(

@@ -49,8 +49,7 @@ def wake(connection: Connection, subjects: Mapping[str, Collection[str]], *, at:
     step took would be out of order.
     """
     is_subject = [
-        and_(notices.c.subject_kind == kind, notices.c.subject_id.in_(list(ids)))
-        for kind, ids in subjects.items()
+        and_(notices.c.subject_kind == kind, notices.c.subject_id.in_(list(ids))) for kind, ids in subjects.items()
     ]
     if not is_subject:
         return
@@ -146,16 +145,11 @@ def cancel(connection: Connection, recipient: str, *, now: datetime) -> None:
 
 def is_work_waiting(connection: Connection, *, now: datetime) -> bool:
     """Return whether a deliverer has work: three indexed queries, the cheapest first."""
-    has_followers, has_recipients = (
-        exists(select(follows.c.recipient_id)),
-        exists(select(recipients.c.id)),
-    )
+    has_followers, has_recipients = (exists(select(follows.c.recipient_id)), exists(select(recipients.c.id)))
     unhandled = select(outbox.c.id).where(
         UNHANDLED, IS_ANNOUNCED, or_(has_followers, and_(_KIND.in_(KINDS), has_recipients))
     )
-    due = select(tasks.c.id).where(
-        ACTIVE, tasks.c.kind == DELIVER, tasks.c.not_before <= now, _is_claimable(now)
-    )
+    due = select(tasks.c.id).where(ACTIVE, tasks.c.kind == DELIVER, tasks.c.not_before <= now, _is_claimable(now))
     forgotten = select(recipients.c.id).where(_has_news(), _has_no_task())
     queries = (unhandled, due, forgotten)
     return any(connection.execute(query.limit(1)).first() is not None for query in queries)
@@ -202,9 +196,7 @@ def requeue_messages(connection: Connection, dead_letter: RowMapping, now: datet
     if rows.addressee(connection, recipient) is None:
         return "its recipient was removed"
     make_due(connection, recipient, now=now)
-    connection.execute(
-        update(recipients).where(recipients.c.id == recipient).values(not_before=None)
-    )
+    connection.execute(update(recipients).where(recipients.c.id == recipient).values(not_before=None))
     rows.reopen(connection, recipient)
     ensure_tasks(connection, now=now, grouping=timedelta(0))
     _close_others(connection, recipient, now=now)
@@ -213,10 +205,7 @@ def requeue_messages(connection: Connection, dead_letter: RowMapping, now: datet
 
 def _close_others(connection: Connection, recipient: str, *, now: datetime) -> None:
     """Close the recipient's other dead letters: their messages are pending again as well."""
-    is_theirs = and_(
-        dead_letters.c.task_kind == DELIVER,
-        dead_letters.c.payload["recipient"].as_string() == recipient,
-    )
+    is_theirs = and_(dead_letters.c.task_kind == DELIVER, dead_letters.c.payload["recipient"].as_string() == recipient)
     lock_dead_letters(connection, is_theirs)
     closed = update(dead_letters).where(OPEN, is_theirs)
     connection.execute(closed.values(replayed_at=now))

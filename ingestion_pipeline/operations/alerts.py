@@ -10,26 +10,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Integer, String, Text, exists, func, select, true
 
-from ingestion_pipeline.notices.message import (
-    BUDGET,
-    DAEMON_DOWN,
-    RUN_FAILURES,
-    write_notice,
-    write_notices,
-)
+from ingestion_pipeline.notices.message import BUDGET, DAEMON_DOWN, RUN_FAILURES, write_notice, write_notices
 from ingestion_pipeline.operations.health import SourceFacts, sources_to_review
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.health import Alert, HealthState, next_state
 from ingestion_pipeline.store.bulk import row_source
 from ingestion_pipeline.store.inserts import insert_into
-from ingestion_pipeline.store.tables import (
-    ACTIVE,
-    audit_log,
-    model_spending,
-    pulses,
-    source_health,
-    tasks,
-)
+from ingestion_pipeline.store.tables import ACTIVE, audit_log, model_spending, pulses, source_health, tasks
 from ingestion_pipeline.store.types import UtcDateTime
 
 
@@ -55,9 +42,7 @@ def record_health_changes(connection: Connection, settings: Settings, now: datet
         if (change := change_of(status)) is not None
     ]
     written = write_changes(connection, changes, now=now)
-    _notify(
-        connection, [change for change in changes if change.status.facts.id in written], now=now
-    )
+    _notify(connection, [change for change in changes if change.status.facts.id in written], now=now)
     return len(written)
 
 
@@ -79,9 +64,7 @@ _COLUMNS = {
 }
 
 
-def write_changes(
-    connection: Connection, changes: Sequence[HealthChange], *, now: datetime
-) -> set[str]:
+def write_changes(connection: Connection, changes: Sequence[HealthChange], *, now: datetime) -> set[str]:
     """Write the changes; return the sources written by us, not by a concurrent caller.
 
     A second caller finds another count of changes, and writes nothing.
@@ -170,15 +153,12 @@ def month_budget(connection: Connection, settings: Settings, *, now: datetime) -
     """Return the current state of the month's budget."""
     month = f"{now.astimezone(UTC):%Y-%m}"
     query = select(model_spending.c.held_usd).where(model_spending.c.scope == f"month:{month}")
-    waits = exists().where(
-        ACTIVE, tasks.c.error_code == USED_UP, tasks.c.error.contains("budget for this month")
-    )
+    waits = exists().where(ACTIVE, tasks.c.error_code == USED_UP, tasks.c.error.contains("budget for this month"))
     return Budget(
         month=month,
         limit_usd=settings.month_budget,
         held_usd=connection.execute(query).scalar() or Decimal(0),
-        is_used_up=settings.month_budget is not None
-        and bool(connection.execute(select(waits)).scalar()),
+        is_used_up=settings.month_budget is not None and bool(connection.execute(select(waits)).scalar()),
     )
 
 
@@ -202,9 +182,7 @@ def notify_budget(connection: Connection, settings: Settings, now: datetime) -> 
             "month": budget.month,
             "percent": share,
         }
-        notified += write_notice(
-            connection, BUDGET, f"month:{budget.month}:{share}", payload, now=now
-        )
+        notified += write_notice(connection, BUDGET, f"month:{budget.month}:{share}", payload, now=now)
     return notified
 
 
@@ -246,9 +224,7 @@ def record_heartbeat(connection: Connection, settings: Settings, *, now: datetim
     statement = insert_into(connection, pulses).values(name=DAEMON, at=now)
     newer = statement.excluded.at
     connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=["name"], set_={"at": newer}, where=pulses.c.at < newer
-        )
+        statement.on_conflict_do_update(index_elements=["name"], set_={"at": newer}, where=pulses.c.at < newer)
     )
     if before is None or not is_heartbeat_overdue(before, settings, now=now):
         return False

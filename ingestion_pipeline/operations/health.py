@@ -8,19 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Select,
-    String,
-    and_,
-    case,
-    distinct,
-    func,
-    or_,
-    select,
-    true,
-)
+from sqlalchemy import ColumnElement, Connection, Select, String, and_, case, distinct, func, or_, select, true
 
 from ingestion_pipeline.catalogs.operations.held_back import (
     held_back,
@@ -94,9 +82,7 @@ def source_statuses(
         return sorted(_read_statuses(connection, settings, now, those), key=severity_order)
 
 
-def sources_to_review(
-    connection: Connection, settings: Settings, *, now: datetime
-) -> list[SourceFacts]:
+def sources_to_review(connection: Connection, settings: Settings, *, now: datetime) -> list[SourceFacts]:
     """Return the sources whose state may change: failing, open, held back or unhealthy before."""
     is_notable = or_(
         sources.c.failure_count > 0,
@@ -120,9 +106,7 @@ def severity_order(status: SourceFacts) -> tuple[int, int, datetime, str]:
 def _read_statuses(
     connection: Connection, settings: Settings, now: datetime, those: Sequence[ColumnElement[bool]]
 ) -> Iterator[SourceFacts]:
-    waits = {
-        (kind.value, tier.value): interval(kind, tier, settings) for kind in Kind for tier in Tier
-    }
+    waits = {(kind.value, tier.value): interval(kind, tier, settings) for kind in Kind for tier in Tier}
     factor = settings.ingest.stale_factor
     query = _query(those).execution_options(yield_per=ROWS_AT_ONCE)
     for row in connection.execute(query):
@@ -196,10 +180,7 @@ def _facts(row: Any, wait: timedelta, factor: float) -> Facts:  # noqa: ANN401 -
 
 def _reported_health(row: Any) -> ReportedHealth:  # noqa: ANN401 - a row
     return ReportedHealth(
-        state=HealthState(row.state),
-        since=row.since,
-        changes=row.changes,
-        success_before=row.success_before,
+        state=HealthState(row.state), since=row.since, changes=row.changes, success_before=row.success_before
     )
 
 
@@ -210,9 +191,7 @@ _WORD_COLUMNS = {"source_id": String(120), "word": String(12), "since": UtcDateT
 Word = tuple[str, str, datetime]  # source, word, since
 
 
-def changed_words(
-    connection: Connection, statuses: Iterable[SourceFacts], *, now: datetime
-) -> list[Word]:
+def changed_words(connection: Connection, statuses: Iterable[SourceFacts], *, now: datetime) -> list[Word]:
     """Return the health words that differ from the stored ones."""
     query = select(source_words.c.source_id, source_words.c.word)
     stored: dict[str, str] = {id_: word for id_, word in connection.execute(query)}  # noqa: C416
@@ -237,9 +216,7 @@ def _write(connection: Connection, rows: Sequence[Word]) -> None:
     )
     new = insert.excluded
     connection.execute(
-        insert.on_conflict_do_update(
-            index_elements=["source_id"], set_={"word": new.word, "since": new.since}
-        )
+        insert.on_conflict_do_update(index_elements=["source_id"], set_={"word": new.word, "since": new.since})
     )
 
 
@@ -290,11 +267,7 @@ def _chapters(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]
     """Return the whole numbers listed, of those between the lowest and the highest."""
     number = chapters.c.number
     query = (
-        select(
-            chapter_sources.c.source_id,
-            func.count(distinct(number)),
-            func.max(number) - func.min(number) + 1,
-        )
+        select(chapter_sources.c.source_id, func.count(distinct(number)), func.max(number) - func.min(number) + 1)
         .join(chapters, chapters.c.id == chapter_sources.c.chapter_id)
         .where(
             chapter_sources.c.source_id.in_(ids),
@@ -326,11 +299,7 @@ def _pages(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
         .subquery()
     )
     query = (
-        select(
-            last.c.source_id,
-            func.count().filter(pages.c.status.in_(_FETCHED_STATUSES)),
-            func.count(),
-        )
+        select(last.c.source_id, func.count().filter(pages.c.status.in_(_FETCHED_STATUSES)), func.count())
         .join(pages, pages.c.extraction_id == last.c.id)
         .group_by(last.c.source_id)
     )
@@ -356,9 +325,7 @@ def _answers(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
 
 def _read(connection: Connection, query: Any, of: str) -> dict[str, Coverage]:  # noqa: ANN401
     rows: Sequence[Any] = connection.execute(query).all()
-    return {
-        source_id: Coverage(int(obtained), int(total), of) for source_id, obtained, total in rows
-    }
+    return {source_id: Coverage(int(obtained), int(total), of) for source_id, obtained, total in rows}
 
 
 def change_rate(source: Source, prices: PollingBudget, *, now: datetime) -> ChangeRate | None:
@@ -385,11 +352,7 @@ def costs(connection: Connection, ids: Sequence[str], *, now: datetime) -> dict[
 def failures(connection: Connection, ids: Sequence[str]) -> dict[str, dict[str, int]]:
     """Return the open dead letters of each source by error class, with their occurrences."""
     query = (
-        select(
-            dead_letters.c.source_id,
-            dead_letters.c.error_class,
-            func.sum(dead_letters.c.occurrences),
-        )
+        select(dead_letters.c.source_id, dead_letters.c.error_class, func.sum(dead_letters.c.occurrences))
         .where(OPEN, dead_letters.c.source_id.in_(ids))
         .group_by(dead_letters.c.source_id, dead_letters.c.error_class)
     )
@@ -428,9 +391,7 @@ def reported(
     connection: Connection, statuses: Sequence[SourceFacts], settings: Settings, *, now: datetime
 ) -> list[SourceHealthRow]:
     """Return these sources with all details, in order, using a few statements for thousands."""
-    return [
-        row for batch in _batches(statuses) for row in _reported(connection, batch, settings, now)
-    ]
+    return [row for batch in _batches(statuses) for row in _reported(connection, batch, settings, now)]
 
 
 def _batches(statuses: Sequence[SourceFacts]) -> Iterator[Sequence[SourceFacts]]:

@@ -93,9 +93,7 @@ class Numbers:
     backlog: Backlog
 
 
-def numbers(
-    connection: Connection, settings: Settings, statuses: Iterable[SourceFacts], *, now: datetime
-) -> Numbers:
+def numbers(connection: Connection, settings: Settings, statuses: Iterable[SourceFacts], *, now: datetime) -> Numbers:
     """Return all numbers; `statuses` are those of every source."""
     statuses = list(statuses)
     words = Counter(status.health for status in statuses)
@@ -117,11 +115,7 @@ def numbers(
         notices_pending=connection.execute(unsent).scalar_one(),
         last_tick=last_heartbeat(connection),
         backlog=backlog(
-            connection,
-            [status.facts for status in statuses],
-            waiting_tasks,
-            now=now,
-            limits=settings.health,
+            connection, [status.facts for status in statuses], waiting_tasks, now=now, limits=settings.health
         ),
     )
 
@@ -142,16 +136,11 @@ def _dead_letter_counts(connection: Connection) -> dict[str, int]:
 
 
 def _runs(connection: Connection, now: datetime) -> tuple[RunTimes, ...]:
-    query = select(runs.c.job, runs.c.started_at, runs.c.ended_at).where(
-        runs.c.ended_at > now - DAY
-    )
+    query = select(runs.c.job, runs.c.started_at, runs.c.ended_at).where(runs.c.ended_at > now - DAY)
     spans: dict[str, list[float]] = {}
     for job, began, ended in connection.execute(query):
         spans.setdefault(job, []).append((ended - began).total_seconds())
-    return tuple(
-        RunTimes(job=job, ended=len(seconds), seconds=sum(seconds))
-        for job, seconds in sorted(spans.items())
-    )
+    return tuple(RunTimes(job=job, ended=len(seconds), seconds=sum(seconds)) for job, seconds in sorted(spans.items()))
 
 
 def _polls(connection: Connection) -> Polls:
@@ -186,10 +175,7 @@ def _spared_pages(connection: Connection, now: datetime) -> tuple[int, int]:
     is_carried = and_(pages.c.status != "ERROR", pages.c.carried_from != pages.c.id)
     is_read = and_(pages.c.carried_from.is_(None), pages.c.rung.not_in(_BY_MODELS))
     query = (
-        select(
-            func.count().filter(is_carried),
-            func.count().filter(is_read),
-        )
+        select(func.count().filter(is_carried), func.count().filter(is_read))
         .select_from(pages)
         .join(extractions, extractions.c.id == pages.c.extraction_id)
         .where(extractions.c.created_at > now - DAY)
@@ -231,9 +217,7 @@ def metrics(snapshot: Numbers) -> Iterable[Metric]:
     oldest = behind.oldest_overdue_seconds
     yield _gauge("polls_oldest_overdue_seconds", "How long the oldest of these waits.", oldest)
     lag = behind.ingestion_lag_seconds
-    yield _gauge(
-        "ingestion_lag_seconds", "How long the oldest fetched response waits to be ingested.", lag
-    )
+    yield _gauge("ingestion_lag_seconds", "How long the oldest fetched response waits to be ingested.", lag)
     yield _gauge("outbox_rows", "Outbox rows that are not notices yet.", snapshot.outbox)
     yield _gauge("notices_pending", "Notices that are not sent yet.", snapshot.notices_pending)
     ticks = () if snapshot.last_tick is None else (({}, snapshot.last_tick.timestamp()),)
@@ -248,11 +232,7 @@ def _gauge(name: str, meaning: str, value: float) -> Metric:
 def _of_sources(snapshot: Numbers) -> Iterable[Metric]:
     words = tuple(({"health": word.value}, float(n)) for word, n in snapshot.health.items())
     yield Metric("sources", "Sources by health.", words)
-    ends = {
-        "changed": snapshot.polls.changed,
-        "unchanged": snapshot.polls.unchanged,
-        "failed": snapshot.polls.failed,
-    }
+    ends = {"changed": snapshot.polls.changed, "unchanged": snapshot.polls.unchanged, "failed": snapshot.polls.failed}
     samples = tuple(({"outcome": name}, float(count)) for name, count in ends.items())
     meaning = "Polls that ended, by outcome; an unchanged one needs no parsing."
     yield Metric("polls_total", meaning, samples, "counter")
@@ -266,9 +246,7 @@ def _of_queues(snapshot: Numbers) -> Iterable[Metric]:
         for state in states
     )
     yield Metric("queue_depth", "Tasks that have not ended, by kind and state.", depth)
-    yield _by_kind(
-        "queue_oldest_due_seconds", "How long the oldest due task waits.", snapshot.queues
-    )
+    yield _by_kind("queue_oldest_due_seconds", "How long the oldest due task waits.", snapshot.queues)
     yield _by_kind("queue_retries", "Attempts that waiting tasks have used.", snapshot.queues)
     ended = tuple(
         ({"kind": kind, "status": status.lower(), "error_class": error}, float(count))
@@ -276,21 +254,14 @@ def _of_queues(snapshot: Numbers) -> Iterable[Metric]:
     )
     yield Metric("tasks_ended", "Tasks that ever ended, by status and class.", ended)
     by_class = tuple(({"error_class": name}, float(n)) for name, n in snapshot.dead_letters.items())
-    yield Metric(
-        "dead_letters_open", "Dead letters that are neither replayed nor discarded.", by_class
-    )
+    yield Metric("dead_letters_open", "Dead letters that are neither replayed nor discarded.", by_class)
 
 
-_QUEUE_FIELDS = {
-    "queue_oldest_due_seconds": "oldest_due_seconds",
-    "queue_retries": "retries",
-}
+_QUEUE_FIELDS = {"queue_oldest_due_seconds": "oldest_due_seconds", "queue_retries": "retries"}
 
 
 def _by_kind(name: str, meaning: str, queues: Iterable[Queue]) -> Metric:
-    values = tuple(
-        ({"kind": queue.kind}, float(getattr(queue, _QUEUE_FIELDS[name]))) for queue in queues
-    )
+    values = tuple(({"kind": queue.kind}, float(getattr(queue, _QUEUE_FIELDS[name]))) for queue in queues)
     return Metric(name, meaning, values)
 
 
@@ -309,11 +280,7 @@ def _of_models(snapshot: Numbers) -> Iterable[Metric]:
         "Requests to models in 30 days.",
         tuple(({"outcome": name}, float(count)) for name, count in outcomes.items()),
     )
-    saved = {
-        "cache": use.saved_by_cache,
-        "unchanged": use.saved_by_unchanged,
-        "rules": use.saved_by_rules,
-    }
+    saved = {"cache": use.saved_by_cache, "unchanged": use.saved_by_unchanged, "rules": use.saved_by_rules}
     yield Metric(
         "model_calls_saved",
         "Requests that were saved: by cached answers of 30 days, by pages of a day that did not"
@@ -345,9 +312,7 @@ def _of_phases(phases: Iterable[PhaseMetrics]) -> Iterable[Metric]:
         ("processing_seconds", "Mean processing time of the newest analyses."),
     ):
         values = tuple(
-            ({"phase": phase.queue}, float(value))
-            for phase in phases
-            if (value := getattr(phase, field)) is not None
+            ({"phase": phase.queue}, float(value)) for phase in phases if (value := getattr(phase, field)) is not None
         )
         yield Metric(f"website_phase_{field}", meaning, values)
 

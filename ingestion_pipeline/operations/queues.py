@@ -82,20 +82,11 @@ class Backlog:
 
 
 def backlog(
-    connection: Connection,
-    sources: Sequence[Facts],
-    queues: Sequence[Queue],
-    *,
-    now: datetime,
-    limits: Limits,
+    connection: Connection, sources: Sequence[Facts], queues: Sequence[Queue], *, now: datetime, limits: Limits
 ) -> Backlog:
     """Return the backlog; `sources` are all there are, `queues` the tasks that have not ended."""
     ages = [overdue(source, now) for source in sources if is_polled(source)]
-    late = [
-        overdue(source, now)
-        for source in sources
-        if is_polled(source) and is_late(source, now, limits)
-    ]
+    late = [overdue(source, now) for source in sources if is_polled(source) and is_late(source, now, limits)]
     query = select(func.count(), func.min(batch_items.c.fetched_at)).select_from(batch_items)
     fetched, oldest = connection.execute(query).one()
     ingesting = [queue for queue in queues if queue.kind in INGESTING]
@@ -105,9 +96,7 @@ def backlog(
         overdue=len(late),
         oldest_overdue_seconds=max((age.total_seconds() for age in late), default=0.0),
         waiting_to_ingest=fetched + sum(queue.due for queue in ingesting),
-        ingestion_lag_seconds=max(
-            [since_fetch, *(queue.oldest_due_seconds for queue in ingesting)]
-        ),
+        ingestion_lag_seconds=max([since_fetch, *(queue.oldest_due_seconds for queue in ingesting)]),
     )
 
 

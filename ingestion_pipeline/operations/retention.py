@@ -9,18 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    and_,
-    case,
-    exists,
-    func,
-    or_,
-    select,
-    union,
-    update,
-)
+from sqlalchemy import ColumnElement, Connection, and_, case, exists, func, or_, select, union, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.catalogs.datasets.finishing import EXTRACTION_TASKS
@@ -66,13 +55,7 @@ INGESTIONS_AT_ONCE = 20_000  # the rest follows at the next sweep
 COOLED_AT_ONCE = 5_000  # SQLite takes 32,766 parameters; the rest follows at the next sweep
 
 FINISHED = [
-    status.value
-    for status in (
-        TaskStatus.SUCCESS,
-        TaskStatus.FILTERED,
-        TaskStatus.SKIPPED,
-        TaskStatus.CANCELLED,
-    )
+    status.value for status in (TaskStatus.SUCCESS, TaskStatus.FILTERED, TaskStatus.SKIPPED, TaskStatus.CANCELLED)
 ]
 
 
@@ -114,9 +97,7 @@ def _prune_content(ctx: RunContext, *, dry_run: bool) -> int:
     """Delete stored content that no snapshot and no batch refers to, once it is old enough."""
     with ctx.store.read() as connection:
         referenced = objects_of_snapshots(connection)
-        for fetched, reading in connection.execute(
-            select(batch_items.c.fetched, batch_items.c.reading)
-        ):
+        for fetched, reading in connection.execute(select(batch_items.c.fetched, batch_items.c.reading)):
             referenced |= {reading, *(page["content_hash"] for page in fetched.get("pages", ()))}
     seconds = ctx.settings.retention.content_seconds
     return ctx.content.prune(referenced, older_than_seconds=seconds, dry_run=dry_run)
@@ -130,20 +111,13 @@ def _finished_tasks(connection: Connection, settings: Settings, now: datetime) -
 def _failed_tasks(connection: Connection, settings: Settings, now: datetime) -> int:
     keep = settings.retention
     failed, is_catalog = [TaskStatus.FAILED.value], tasks.c.kind.in_(CATALOG_TASKS)
-    return _old_tasks(
-        connection, failed, keep.failed_seconds, keep.failed_rows, now, ~is_catalog
-    ) + _old_tasks(
+    return _old_tasks(connection, failed, keep.failed_seconds, keep.failed_rows, now, ~is_catalog) + _old_tasks(
         connection, failed, keep.failed_catalog_seconds, keep.failed_rows, now, is_catalog
     )
 
 
 def _old_tasks(
-    connection: Connection,
-    statuses: Sequence[str],
-    seconds: int,
-    rows: int,
-    now: datetime,
-    *those: ColumnElement[bool],
+    connection: Connection, statuses: Sequence[str], seconds: int, rows: int, now: datetime, *those: ColumnElement[bool]
 ) -> int:
     """Delete tasks that are too old, or beyond the newest `rows`; never polls or active work.
 
@@ -151,12 +125,7 @@ def _old_tasks(
     not keep what it spawned, whose results are rows.
     """
     ended = (ENDED, tasks.c.status.in_(statuses), tasks.c.kind != POLL, *those)
-    newest = (
-        select(tasks.c.id)
-        .where(*ended)
-        .order_by(tasks.c.ended_at.desc(), tasks.c.id.desc())
-        .limit(rows)
-    )
+    newest = select(tasks.c.id).where(*ended).order_by(tasks.c.ended_at.desc(), tasks.c.id.desc()).limit(rows)
     before = now - timedelta(seconds=seconds)
     # A join, not a lookup each: most tasks are in no index of tracking ids.
     working = (ACTIVE, tasks.c.kind != POLL)
@@ -178,9 +147,7 @@ def _old_tasks(
 def _sweep_dead_letters(connection: Connection, settings: Settings, now: datetime) -> int:
     """Delete replayed or discarded dead letters; open ones stay however old."""
     before = now - timedelta(seconds=settings.retention.dead_letters_seconds)
-    is_decided = or_(
-        dead_letters.c.replayed_at.is_not(None), dead_letters.c.discarded_at.is_not(None)
-    )
+    is_decided = or_(dead_letters.c.replayed_at.is_not(None), dead_letters.c.discarded_at.is_not(None))
     statement = delete_unlocked(dead_letters, is_decided, dead_letters.c.failed_at < before)
     return connection.execute(statement).rowcount
 
@@ -200,9 +167,7 @@ def _snapshots(connection: Connection, settings: Settings, now: datetime) -> int
         snapshots.c.fetched_at,
         is_good.label("is_good"),
         func.row_number().over(partition_by=page, order_by=newest_first).label("place"),
-        func.row_number()
-        .over(partition_by=(*page, is_good), order_by=newest_first)
-        .label("place_among_its_like"),
+        func.row_number().over(partition_by=(*page, is_good), order_by=newest_first).label("place_among_its_like"),
     ).subquery()
     surplus = select(ranked.c.id).where(
         or_(ranked.c.fetched_at < before, ranked.c.place > keep.snapshots_per_page),
@@ -260,10 +225,7 @@ def _cool(connection: Connection, settings: Settings, now: datetime) -> int:
         ~sources.c.tier_pinned,
         sources.c.status == SourceStatus.ACTIVE.value,
         sources.c.id.not_in(popular_sources(more_than=settings.tiers.hot_readers)),
-        or_(
-            and_(is_hot, newest < hot_until),
-            and_(sources.c.tier == Tier.WARM.value, newest < warm_until),
-        ),
+        or_(and_(is_hot, newest < hot_until), and_(sources.c.tier == Tier.WARM.value, newest < warm_until)),
     )
     query = select(sources.c.id).where(is_quiet).order_by(sources.c.id).limit(COOLED_AT_ONCE)
     quiet = list(connection.execute(query).scalars())
@@ -279,9 +241,7 @@ def _cool(connection: Connection, settings: Settings, now: datetime) -> int:
 def _heat(connection: Connection, settings: Settings, now: datetime) -> int:
     """Move auto sources that many follow to HOT, and poll them at once."""
     is_cold = and_(
-        ~sources.c.tier_pinned,
-        sources.c.status == SourceStatus.ACTIVE.value,
-        sources.c.tier != Tier.HOT.value,
+        ~sources.c.tier_pinned, sources.c.status == SourceStatus.ACTIVE.value, sources.c.tier != Tier.HOT.value
     )
     popular = popular_sources(more_than=settings.tiers.hot_readers)
     query = select(sources.c.id).where(is_cold, sources.c.id.in_(popular)).order_by(sources.c.id)

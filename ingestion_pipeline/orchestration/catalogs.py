@@ -21,16 +21,8 @@ from ingestion_pipeline.catalogs.detection.runs import DetectionCounts, run_dete
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.crawling.protocol import CrawlFilter
 from ingestion_pipeline.orchestration import heartbeat, resources
-from ingestion_pipeline.orchestration.check_events import (
-    fail_if_all_failed,
-    fail_if_network_down,
-    network_problem,
-)
-from ingestion_pipeline.orchestration.checks import (
-    REPORTED_BY_COMPLETION,
-    REPORTED_BY_CRAWLS,
-    changed_checks,
-)
+from ingestion_pipeline.orchestration.check_events import fail_if_all_failed, fail_if_network_down, network_problem
+from ingestion_pipeline.orchestration.checks import REPORTED_BY_COMPLETION, REPORTED_BY_CRAWLS, changed_checks
 from ingestion_pipeline.orchestration.contracts import written_contracts, written_items
 from ingestion_pipeline.orchestration.datasets import dataset_materialization, dataset_reports
 from ingestion_pipeline.orchestration.events import picture, with_current_expectations
@@ -67,9 +59,7 @@ def crawl(context: dg.OpExecutionContext, run_context: RunContextResource) -> It
             crawled_ids = crawled_since(connection, since=since, source_ids=keys, limit=limit)
             crawled = [crawl_report(connection, key, since=since) for key in crawled_ids]
         reports = [report for report in crawled if report is not None]
-        register_keys(
-            context.instance, CATALOGS.name or "", [report.source_id for report in reports]
-        )
+        register_keys(context.instance, CATALOGS.name or "", [report.source_id for report in reports])
         for report in reports:
             if keys is not None or _has_changes(report):
                 # Unchanged and by schedule: an earlier event has the picture already.
@@ -96,23 +86,17 @@ def _has_changes(report: CrawlReport) -> bool:
     return bool(report.new or report.failed) or is_through
 
 
-async def _work(
-    ctx: RunContext, worker: Worker, crawl_filter: CrawlFilter
-) -> tuple[IngestionCounts, str | None]:
+async def _work(ctx: RunContext, worker: Worker, crawl_filter: CrawlFilter) -> tuple[IngestionCounts, str | None]:
     async with (
         open_fetcher(ctx.settings) as fetcher,
         renderer_if_any(ctx.settings, clock=ctx.store.now) as renderer,
         open_reader(ctx) as reader,
     ):
-        worked = await run_ingestion(
-            ctx, worker, fetcher, crawl_filter, renderer=renderer, reader=reader
-        )
+        worked = await run_ingestion(ctx, worker, fetcher, crawl_filter, renderer=renderer, reader=reader)
         return worked, network_problem(fetcher)
 
 
-def _crawl_filter(
-    context: dg.OpExecutionContext, ctx: RunContext, keys: list[str] | None
-) -> CrawlFilter:
+def _crawl_filter(context: dg.OpExecutionContext, ctx: RunContext, keys: list[str] | None) -> CrawlFilter:
     if keys is not None:
         admit(context, ctx, keys)
         for key, outcome in start_now(ctx, keys).items():
@@ -121,9 +105,7 @@ def _crawl_filter(
     return CrawlFilter(shard=shard_of(context), shards=ctx.settings.polling.shards)
 
 
-def _preview(
-    ctx: RunContext, source_id: str, *, since: datetime | None
-) -> dict[str, dg.MetadataValue]:
+def _preview(ctx: RunContext, source_id: str, *, since: datetime | None) -> dict[str, dg.MetadataValue]:
     """Return a screenshot of a page and its URL; empty if there is none."""
     with ctx.store.read() as connection:
         newest = newest_picture(connection, source_id, since=since)
@@ -135,15 +117,10 @@ def _preview(
         return {}
     if image is None:
         return {}
-    return {
-        "screenshot": dg.MetadataValue.md(image),
-        "screenshot_of": dg.MetadataValue.url(newest.url),
-    }
+    return {"screenshot": dg.MetadataValue.md(image), "screenshot_of": dg.MetadataValue.url(newest.url)}
 
 
-def _materialization(
-    report: CrawlReport, preview: Mapping[str, dg.MetadataValue]
-) -> dg.AssetMaterialization:
+def _materialization(report: CrawlReport, preview: Mapping[str, dg.MetadataValue]) -> dg.AssetMaterialization:
     """Return the event of the source's last extraction and what this run did for it."""
     counts = {
         "fetched": report.fetched,
@@ -157,9 +134,7 @@ def _materialization(
         "over_budget": report.over_budget,
     }
     counts |= {f"failed_{name}": count for name, count in report.failed.items()}
-    metadata: dict[str, dg.MetadataValue] = {
-        name: dg.MetadataValue.int(count) for name, count in counts.items()
-    }
+    metadata: dict[str, dg.MetadataValue] = {name: dg.MetadataValue.int(count) for name, count in counts.items()}
     metadata["extraction"] = dg.MetadataValue.text(f"{report.extraction_id}, {report.status}")
     if report.hosts:
         slowest = report.hosts[0]
@@ -175,17 +150,9 @@ def _host_table(hosts: Sequence[HostTimes]) -> dg.TableMetadataValue:
     """Return the response times of each host as a table."""
     numbers = ("pages", "p50_ms", "p95_ms")
     return dg.MetadataValue.table(
-        [
-            dg.TableRecord(
-                {"host": host.host[:200]} | {name: getattr(host, name) for name in numbers}
-            )
-            for host in hosts
-        ],
+        [dg.TableRecord({"host": host.host[:200]} | {name: getattr(host, name) for name in numbers}) for host in hosts],
         schema=dg.TableSchema(
-            columns=[
-                dg.TableColumn("host", "string"),
-                *(dg.TableColumn(name, "int") for name in numbers),
-            ]
+            columns=[dg.TableColumn("host", "string"), *(dg.TableColumn(name, "int") for name in numbers)]
         ),
     )
 
@@ -195,10 +162,7 @@ def _fail_if_nothing_fetched(reports: list[CrawlReport], keys: list[str] | None)
     is_all_failed = all(report.total == sum(report.failed.values()) for report in reports)
     if keys is None and reports and is_all_failed:
         named = ", ".join(report.source_id for report in reports[:5])
-        raise dg.Failure(
-            f"every page of {named} failed; `ingest dead-letters list` shows why",
-            allow_retries=False,
-        )
+        raise dg.Failure(f"every page of {named} failed; `ingest dead-letters list` shows why", allow_retries=False)
     if keys is None or any(report.fetched for report in reports):
         return
     named = ", ".join(keys[:5])
@@ -226,8 +190,7 @@ def pages(sources: None) -> None:
 
 
 @dg.job(
-    tags={resources.CRAWL: "catalogs"},
-    description="Crawl the waiting pages of catalogues politely, and extract them.",
+    tags={resources.CRAWL: "catalogs"}, description="Crawl the waiting pages of catalogues politely, and extract them."
 )
 def crawl_catalogs() -> None:
     """Run `crawl`."""
@@ -271,10 +234,7 @@ def detect(context: dg.OpExecutionContext, run_context: RunContextResource) -> d
 
 
 async def _detect(ctx: RunContext, worker: Worker) -> tuple[DetectionCounts, str | None]:
-    async with (
-        open_fetcher(ctx.settings) as fetcher,
-        renderer_if_any(ctx.settings, clock=ctx.store.now) as renderer,
-    ):
+    async with open_fetcher(ctx.settings) as fetcher, renderer_if_any(ctx.settings, clock=ctx.store.now) as renderer:
         counts = await run_detection(ctx, worker, fetcher, renderer=renderer)
         return counts, network_problem(fetcher)
 

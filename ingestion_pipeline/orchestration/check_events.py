@@ -33,9 +33,7 @@ def last_reported(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> object
     return details.value if details else None
 
 
-def last_evaluation(
-    instance: dg.DagsterInstance, key: dg.AssetCheckKey
-) -> dg.AssetCheckEvaluation | None:
+def last_evaluation(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:
     """Return the last evaluation; None if there is none, or it was only planned by a run."""
     record = instance.get_latest_asset_check_evaluation_record(key)
     return _evaluation_in(record.event if record else None)

@@ -52,9 +52,7 @@ def _stale(ctx: RunContext) -> list[Finding]:
 def _bad_files(ctx: RunContext) -> list[Finding]:
     files = read_folder(ctx.settings.sources, check=definition_check(ctx.settings.sources))
     return [
-        Finding(
-            subject=f"{problem.path}:{problem.line}", message=f"{problem.field}: {problem.message}"
-        )
+        Finding(subject=f"{problem.path}:{problem.line}", message=f"{problem.field}: {problem.message}")
         for file in files
         for problem in file.problems
     ]
@@ -161,8 +159,7 @@ def _undelivered(ctx: RunContext) -> list[Finding]:
     return [
         Finding(
             subject=recipient.recipient,
-            message=f"{recipient.failed} failed, {recipient.overdue} overdue:"
-            f" {recipient.error or 'no deliverer'}",
+            message=f"{recipient.failed} failed, {recipient.overdue} overdue: {recipient.error or 'no deliverer'}",
         )
         for recipient in recipients
     ]
@@ -177,10 +174,7 @@ FINDERS: dict[dg.AssetCheckKey, tuple[Callable[[RunContext], list[Finding]], str
         _quarantined,
         "No listing is quarantined for being empty, or for having lost most of its chapters.",
     ),
-    dg.AssetCheckKey(CHAPTERS, "sources_fresh"): (
-        _stale,
-        "Every source succeeded within three of its intervals.",
-    ),
+    dg.AssetCheckKey(CHAPTERS, "sources_fresh"): (_stale, "Every source succeeded within three of its intervals."),
     dg.AssetCheckKey(PAGES, "share_of_failures"): (
         _failed_pages,
         "No catalogue's last crawl had more failed pages than the setting crawl.failed_share.",
@@ -312,11 +306,7 @@ def _check(key: dg.AssetCheckKey) -> dg.AssetChecksDefinition:
     def check(run_context: RunContextResource) -> dg.AssetCheckResult:
         with run_context.open() as ctx:
             findings = finder(ctx)
-        return dg.AssetCheckResult(
-            passed=not findings,
-            severity=severity(key),
-            metadata=evaluation_metadata(findings),
-        )
+        return dg.AssetCheckResult(passed=not findings, severity=severity(key), metadata=evaluation_metadata(findings))
 
     return check
 
@@ -342,9 +332,5 @@ def changed_checks(
         if last_reported(instance, key) == metadata["details"].value:
             continue
         yield dg.AssetCheckEvaluation(
-            asset_key=key.asset_key,
-            check_name=key.name,
-            passed=not findings,
-            severity=severity(key),
-            metadata=metadata,
+            asset_key=key.asset_key, check_name=key.name, passed=not findings, severity=severity(key), metadata=metadata
         )

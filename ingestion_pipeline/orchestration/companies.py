@@ -9,21 +9,13 @@ import dagster as dg
 
 from ingestion_pipeline.bootstrap import open_fetcher, renderer_if_any
 from ingestion_pipeline.companies.boards.rotation import drain_scrapes
-from ingestion_pipeline.companies.reporting import (
-    CompanyReport,
-    analysed_since,
-    sources_in_progress,
-)
+from ingestion_pipeline.companies.reporting import CompanyReport, analysed_since, sources_in_progress
 from ingestion_pipeline.companies.rescoring import ranks_of, rescore
 from ingestion_pipeline.companies.runs import run_companies
 from ingestion_pipeline.companies.system import start_analyses
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.orchestration import heartbeat, resources
-from ingestion_pipeline.orchestration.check_events import (
-    fail_if_all_failed,
-    fail_if_network_down,
-    network_problem,
-)
+from ingestion_pipeline.orchestration.check_events import fail_if_all_failed, fail_if_network_down, network_problem
 from ingestion_pipeline.orchestration.checks import REPORTED_BY_COMPANIES, changed_checks
 from ingestion_pipeline.orchestration.contracts import written_contracts
 from ingestion_pipeline.orchestration.events import plain, with_current_expectations
@@ -68,20 +60,10 @@ def analyze(context: dg.OpExecutionContext, run_context: RunContextResource) -> 
         yield dg.Output(None, metadata=numbers)
 
 
-async def _work(
-    ctx: RunContext, worker: Worker, keys: Collection[str] | None
-) -> tuple[Counter[str], str | None]:
-    async with (
-        open_fetcher(ctx.settings) as fetcher,
-        renderer_if_any(ctx.settings, clock=ctx.store.now) as renderer,
-    ):
+async def _work(ctx: RunContext, worker: Worker, keys: Collection[str] | None) -> tuple[Counter[str], str | None]:
+    async with open_fetcher(ctx.settings) as fetcher, renderer_if_any(ctx.settings, clock=ctx.store.now) as renderer:
         counts = await run_companies(
-            ctx,
-            worker,
-            fetcher,
-            ranks=ranks_of(ctx.settings),
-            source_ids=keys,
-            renderer=renderer,
+            ctx, worker, fetcher, ranks=ranks_of(ctx.settings), source_ids=keys, renderer=renderer
         )
         return counts, network_problem(fetcher)
 
@@ -126,14 +108,8 @@ def _materialization(report: CompanyReport) -> dg.AssetMaterialization:
         "refused_spawns": dg.MetadataValue.int(len(report.refusals)),
         "cost_usd": dg.MetadataValue.float(float(report.cost_usd)),
     }
-    metadata |= {
-        f"facts_by_{method}": dg.MetadataValue.int(count)
-        for method, count in report.facts_by_method.items()
-    }
-    metadata |= {
-        f"points_{part}": dg.MetadataValue.int(points)
-        for part, points in (row["score_parts"] or {}).items()
-    }
+    metadata |= {f"facts_by_{method}": dg.MetadataValue.int(count) for method, count in report.facts_by_method.items()}
+    metadata |= {f"points_{part}": dg.MetadataValue.int(points) for part, points in (row["score_parts"] or {}).items()}
     return dg.AssetMaterialization("companies", partition=row["source_id"], metadata=metadata)
 
 
@@ -150,10 +126,7 @@ def _board_table(boards: list[dict[str, Any]]) -> str:
 
 
 def _fail_if_none_analysed(
-    context: dg.OpExecutionContext,
-    ctx: RunContext,
-    reports: list[CompanyReport],
-    keys: list[str] | None,
+    context: dg.OpExecutionContext, ctx: RunContext, reports: list[CompanyReport], keys: list[str] | None
 ) -> None:
     """Fail the run if none of the requested companies was analysed.
 
@@ -167,9 +140,7 @@ def _fail_if_none_analysed(
     if held:
         context.log.info("another run is analysing %s and will report them", ", ".join(held))
         return
-    outcomes = "; ".join(
-        f"{source.id}: {source.last_outcome or 'waits'}" for source in sources.values()
-    )
+    outcomes = "; ".join(f"{source.id}: {source.last_outcome or 'waits'}" for source in sources.values())
     raise dg.Failure(f"no company was analysed. {outcomes[:1_000]}", allow_retries=False)
 
 

@@ -12,21 +12,11 @@ import dagster as dg
 from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.exports.columns import ColumnType
-from ingestion_pipeline.exports.contracts import (
-    CONTRACTS,
-    Contract,
-    cases_of,
-    contract_findings,
-    findings,
-)
+from ingestion_pipeline.exports.contracts import CONTRACTS, Contract, cases_of, contract_findings, findings
 from ingestion_pipeline.exports.item_contract import item_findings, run_item_findings, written_rows
 from ingestion_pipeline.exports.tables import table_rows
 from ingestion_pipeline.operations.health import SourceHealthRow, as_row, reported, source_statuses
-from ingestion_pipeline.orchestration.check_events import (
-    evaluation_metadata,
-    last_evaluation,
-    last_reported,
-)
+from ingestion_pipeline.orchestration.check_events import evaluation_metadata, last_evaluation, last_reported
 from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.sources.health import Finding
 
@@ -72,15 +62,11 @@ def _check(contract: Contract) -> dg.AssetChecksDefinition:
         name=NAME,
         description=f"What is published is as {contract.export} is described: types, ids, values.",
     )
-    def check(
-        context: dg.AssetCheckExecutionContext, run_context: RunContextResource
-    ) -> dg.AssetCheckResult:
+    def check(context: dg.AssetCheckExecutionContext, run_context: RunContextResource) -> dg.AssetCheckResult:
         with run_context.open() as ctx:
             broken_rules = _asset_findings(ctx, contract, _keys(context))
         return dg.AssetCheckResult(
-            passed=not broken_rules,
-            severity=_severity(broken_rules),
-            metadata=evaluation_metadata(broken_rules),
+            passed=not broken_rules, severity=_severity(broken_rules), metadata=evaluation_metadata(broken_rules)
         )
 
     return check
@@ -93,9 +79,7 @@ def _keys(context: dg.AssetCheckExecutionContext) -> list[str] | None:
     return None
 
 
-def _asset_findings(
-    ctx: RunContext, contract: Contract, keys: Sequence[str] | None
-) -> list[Finding]:
+def _asset_findings(ctx: RunContext, contract: Contract, keys: Sequence[str] | None) -> list[Finding]:
     """Return the findings of all rows of these partitions, else of the newest rows."""
     match contract.asset:
         case "source_health":
@@ -103,9 +87,7 @@ def _asset_findings(
         case "notices":  # runs with every delivery: without pandas
             return _notice_findings(ctx, contract)
         case "datasets":
-            of_rows = contract_findings(
-                ctx.store, contract, keys, most=ROWS if keys is None else None
-            )
+            of_rows = contract_findings(ctx.store, contract, keys, most=ROWS if keys is None else None)
             return [*of_rows, *_item_findings(ctx, keys)]
         case _:
             return contract_findings(ctx.store, contract, keys, most=ROWS if keys is None else None)
@@ -114,19 +96,14 @@ def _asset_findings(
 def _item_findings(ctx: RunContext, keys: Sequence[str] | None) -> list[Finding]:
     with ctx.store.read() as connection:
         return item_findings(
-            connection,
-            keys,
-            most=ITEMS if keys is None else None,
-            entities=entity_folder(ctx.settings),
+            connection, keys, most=ITEMS if keys is None else None, entities=entity_folder(ctx.settings)
         )
 
 
 def _notice_findings(ctx: RunContext, contract: Contract) -> list[Finding]:
     names = [column.name for column in contract.columns()]
     with ctx.store.read() as connection:
-        batches = table_rows(
-            connection, contract.export, source_id=None, batch_rows=ROWS, newest=ROWS
-        )
+        batches = table_rows(connection, contract.export, source_id=None, batch_rows=ROWS, newest=ROWS)
         rows = (dict(zip(names, row, strict=True)) for batch in batches for row in batch)
         return findings(contract, cases_of(rows, contract))
 
@@ -147,18 +124,14 @@ def health_findings(health_rows: Sequence[SourceHealthRow]) -> list[Finding]:
 CONTRACT_CHECKS = [_check(contract) for contract in CONTRACTS.values()]
 
 
-def changed_contracts(
-    instance: dg.DagsterInstance, ctx: RunContext
-) -> Iterator[dg.AssetCheckEvaluation]:
+def changed_contracts(instance: dg.DagsterInstance, ctx: RunContext) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield evaluations of the contracts whose findings differ from those last reported.
 
     Except for `source_health`: the code that refreshes that asset reports its rows.
     """
     for contract in CONTRACTS.values():
         if contract.asset != HEALTH:
-            yield from changed_contract(
-                instance, contract.asset, _asset_findings(ctx, contract, None)
-            )
+            yield from changed_contract(instance, contract.asset, _asset_findings(ctx, contract, None))
 
 
 def changed_contract(
@@ -187,9 +160,7 @@ def written_contracts(
     broke it, and `maintain`, which checks all of the newest, reports when they are fixed.
     """
     for asset in assets if source_ids else ():
-        yield from _reported_by_run(
-            instance, asset, _run_findings(ctx, CONTRACTS[asset], source_ids)
-        )
+        yield from _reported_by_run(instance, asset, _run_findings(ctx, CONTRACTS[asset], source_ids))
 
 
 def written_items(
@@ -219,9 +190,5 @@ def _run_findings(ctx: RunContext, contract: Contract, source_ids: Sequence[str]
 def _run_item_findings(ctx: RunContext, source_ids: Sequence[str]) -> list[Finding]:
     with ctx.store.read() as connection:
         return run_item_findings(
-            connection,
-            source_ids,
-            run_id=ctx.run_id,
-            most=ITEMS,
-            entities=entity_folder(ctx.settings),
+            connection, source_ids, run_id=ctx.run_id, most=ITEMS, entities=entity_folder(ctx.settings)
         )

@@ -10,11 +10,7 @@ import dagster as dg
 from ingestion_pipeline.bootstrap import open_reader
 from ingestion_pipeline.catalogs.crawling.runs import run_extraction
 from ingestion_pipeline.catalogs.datasets.report import DatasetReport, dataset_report
-from ingestion_pipeline.catalogs.extraction.entity_type import (
-    BadEntityType,
-    EntityType,
-    entity_types,
-)
+from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, EntityType, entity_types
 from ingestion_pipeline.catalogs.extraction.loop import ExtractionRunResult
 from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
 from ingestion_pipeline.engine.context import RunContext
@@ -50,8 +46,7 @@ def read(context: dg.OpExecutionContext, run_context: RunContextResource) -> Ite
         yield from written_items(context.instance, ctx, keys)
     if not reports:
         raise dg.Failure(
-            f"no page of {', '.join(keys[:5])} was ever fetched: materialize `pages` first",
-            allow_retries=False,
+            f"no page of {', '.join(keys[:5])} was ever fetched: materialize `pages` first", allow_retries=False
         )
 
 
@@ -65,11 +60,7 @@ def dataset_reports(ctx: RunContext, keys: Collection[str]) -> list[DatasetRepor
     with ctx.store.read() as connection:
         reports = [dataset_report(connection, key) for key in keys]
     types = _types(ctx)
-    return [
-        _in_order(report, types.get(report.entity_type or ""))
-        for report in reports
-        if report is not None
-    ]
+    return [_in_order(report, types.get(report.entity_type or "")) for report in reports if report is not None]
 
 
 def _types(ctx: RunContext) -> Mapping[str, EntityType]:
@@ -104,9 +95,7 @@ def dataset_materialization(
         "saved_by_rules": report.saved_by_rules,
     }
     counts |= {f"pages_{state.lower()}": count for state, count in report.pages.items()}
-    metadata: dict[str, dg.MetadataValue] = {
-        name: dg.MetadataValue.int(count) for name, count in counts.items()
-    }
+    metadata: dict[str, dg.MetadataValue] = {name: dg.MetadataValue.int(count) for name, count in counts.items()}
     metadata["cost_usd"] = dg.MetadataValue.float(float(report.cost_usd))
     if report.grounded_share is not None:
         metadata["grounding_rate"] = dg.MetadataValue.float(round(report.grounded_share, 4))
@@ -131,15 +120,11 @@ def export_command(report: DatasetReport) -> str:
     return f"ingest export {name} --source {report.source_id} --version {report.version} --to csv"
 
 
-def preview_table(
-    rows: Sequence[Mapping[str, Any]], *, cell_chars: int = CELL_CHARS
-) -> dg.MetadataValue:
+def preview_table(rows: Sequence[Mapping[str, Any]], *, cell_chars: int = CELL_CHARS) -> dg.MetadataValue:
     """Return the first rows as a table, whose cells show any text without interpreting it."""
     used = [name for name in rows[0] if any(row.get(name) is not None for row in rows)]
     columns = used[:COLUMNS_SHOWN]
-    records = [
-        dg.TableRecord({name: _cell(row.get(name), cell_chars) for name in columns}) for row in rows
-    ]
+    records = [dg.TableRecord({name: _cell(row.get(name), cell_chars) for name in columns}) for row in rows]
     schema = dg.TableSchema(columns=[dg.TableColumn(name, "string") for name in columns])
     return dg.MetadataValue.table(records, schema=schema)
 

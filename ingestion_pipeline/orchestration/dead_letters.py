@@ -27,9 +27,7 @@ class Replay(dg.Config):
 
 
 # The config that the Launchpad opens with: a dry run.
-CAREFUL: dict[str, Any] = {
-    "ops": {"replay": {"config": {"error_class": "transient", "dry_run": True}}}
-}
+CAREFUL: dict[str, Any] = {"ops": {"replay": {"config": {"error_class": "transient", "dry_run": True}}}}
 
 
 @dg.op
@@ -53,9 +51,7 @@ def replay(context: dg.OpExecutionContext, config: Replay, run_context: RunConte
 
 
 def _replayed(ctx: RunContext, config: Replay) -> list[ReplayResult]:
-    chosen = DeadLetterFilter(
-        error_class=config.error_class or None, source_id=config.source or None
-    )
+    chosen = DeadLetterFilter(error_class=config.error_class or None, source_id=config.source or None)
     if bool(config.ids) == (chosen != DeadLetterFilter()):
         raise ValueError("select dead letters: either `ids`, or `error_class` and/or `source`")
     if chosen.error_class not in (None, *CLASSES):

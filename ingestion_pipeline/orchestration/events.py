@@ -39,12 +39,7 @@ def chapter_table(chapters: Sequence[ListedChapter]) -> str:
     lines = ["| chapter | title | published (UTC) | detected (UTC) | |", "|--:|---|---|---|---|"]
     for chapter in chapters:
         number = "" if chapter.number is None else number_text(chapter.number)
-        cells = (
-            number,
-            plain(chapter.title),
-            moment(chapter.published_at),
-            moment(chapter.detected_at),
-        )
+        cells = (number, plain(chapter.title), moment(chapter.published_at), moment(chapter.detected_at))
         lines.append(f"| {' | '.join(cells)} | {'**new**' if chapter.is_new else ''} |")
     return "\n".join(lines)
 
@@ -92,18 +87,14 @@ def materialization(report: SourceReport) -> dg.AssetMaterialization:
         metadata["latest_chapter"] = dg.MetadataValue.float(float(report.latest_chapter))
     if report.delay_minutes is not None:
         metadata["delay_minutes"] = dg.MetadataValue.float(round(report.delay_minutes, 1))
-    return dg.AssetMaterialization(
-        asset_key="chapters", partition=report.source_id, metadata=metadata
-    )
+    return dg.AssetMaterialization(asset_key="chapters", partition=report.source_id, metadata=metadata)
 
 
 def expected(facts: Mapping[str, Any]) -> dict[str, dg.MetadataValue]:
     """Return the poll schedule of a source as metadata: numbers to plot and a reason."""
     stated = {name: fact for name, fact in facts.items() if fact is not None}
     return {
-        name: dg.MetadataValue.text(fact)
-        if isinstance(fact, str)
-        else dg.MetadataValue.float(float(fact))
+        name: dg.MetadataValue.text(fact) if isinstance(fact, str) else dg.MetadataValue.float(float(fact))
         for name, fact in stated.items()
     }
 
@@ -119,11 +110,7 @@ def declared(source: Source, *, problems: int) -> dict[str, dg.MetadataValue]:
         "records": dg.MetadataValue.int(source.record_count),
         "failures_in_a_row": dg.MetadataValue.int(source.failure_count),
     }
-    texts = {
-        "platform": source.platform,
-        "why": source.status_reason,
-        "last_outcome": source.last_outcome,
-    }
+    texts = {"platform": source.platform, "why": source.status_reason, "last_outcome": source.last_outcome}
     metadata |= {name: dg.MetadataValue.text(text) for name, text in texts.items() if text}
     moments = {"next_check": source.next_check_at, "last_success": source.last_success_at}
     metadata |= {name: dg.MetadataValue.timestamp(at) for name, at in moments.items() if at}
@@ -168,21 +155,13 @@ def refuse_unusable(keys: Collection[str], sources: Mapping[str, Source]) -> Non
     refuse_unknown(keys, sources)
     off = [source for source in sources.values() if source.status in _OFF]
     if sources and len(off) == len(sources):
-        details = "; ".join(
-            f"{source.id} ({source.status_reason or 'disabled'})" for source in off[:5]
-        )
+        details = "; ".join(f"{source.id} ({source.status_reason or 'disabled'})" for source in off[:5])
         word = "disabled" if off[0].status is SourceStatus.DISABLED else "waiting for approval"
-        raise dg.Failure(
-            f"{word}: {details}; `ingest sources enable ID` enables one", allow_retries=False
-        )
+        raise dg.Failure(f"{word}: {details}; `ingest sources enable ID` enables one", allow_retries=False)
 
 
 def with_expectations(
-    connection: Connection,
-    events: Iterable[dg.AssetMaterialization],
-    *,
-    now: datetime,
-    settings: Settings,
+    connection: Connection, events: Iterable[dg.AssetMaterialization], *, now: datetime, settings: Settings
 ) -> list[dg.AssetMaterialization]:
     """Return the events with the poll schedule of their source, if it still exists."""
     events, prices = list(events), current_budget(connection, settings)

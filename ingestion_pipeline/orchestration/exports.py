@@ -26,23 +26,17 @@ class Export(dg.Config):
     sources: list[str] = Field(
         default_factory=list, description="ids of sources; none: all that have a published dataset"
     )
-    evidence: bool = Field(
-        default=False, description="also columns with the evidence of each field"
-    )
+    evidence: bool = Field(default=False, description="also columns with the evidence of each field")
     names: list[str] = Field(
         default_factory=list,
         description="what is exported, as for `ingest export`; none: every table that has rows, and"
         " every published dataset (with `sources` only these)",
     )
-    since_last: bool = Field(
-        default=False, description="only changes since the last export, into new files"
-    )
+    since_last: bool = Field(default=False, description="only changes since the last export, into new files")
 
 
 @dg.op
-def write_datasets(
-    context: dg.OpExecutionContext, config: Export, run_context: RunContextResource
-) -> dg.Output[None]:
+def write_datasets(context: dg.OpExecutionContext, config: Export, run_context: RunContextResource) -> dg.Output[None]:
     """Write all rows, or those that changed; each file is replaced atomically."""
     try:
         form = Format(config.format)
@@ -69,22 +63,13 @@ def _written(ctx: RunContext, config: Export, form: Format) -> Iterator[ExportRe
     for name in config.names or everything:
         if name == ITEMS and not config.since_last:
             yield from export_published(
-                ctx.store,
-                folder,
-                form,
-                source_ids=config.sources,
-                evidence=config.evidence,
-                entities=entities,
+                ctx.store, folder, form, source_ids=config.sources, evidence=config.evidence, entities=entities
             )
             continue
         for source_id in config.sources or [None]:
             evidence = config.evidence and name not in TABLES
-            request = ExportRequest(
-                name=name, source_id=source_id, evidence=evidence, entities=entities
-            )
-            exported = export_all_or_changes(
-                ctx.store, request, form, folder, since_last=config.since_last
-            )
+            request = ExportRequest(name=name, source_id=source_id, evidence=evidence, entities=entities)
+            exported = export_all_or_changes(ctx.store, request, form, folder, since_last=config.since_last)
             if exported is not None:
                 yield exported
 

@@ -46,20 +46,11 @@ def reported(
     context: dg.OpExecutionContext, ctx: RunContext, ended: Sequence[Ended]
 ) -> Iterator[dg.AssetMaterialization]:
     """Yield an event of `datasets` for each extraction that has just finished."""
-    register_keys(
-        context.instance, CATALOGS.name or "", [extraction.source_id for extraction in ended]
-    )
+    register_keys(context.instance, CATALOGS.name or "", [extraction.source_id for extraction in ended])
     for extraction in ended:
-        context.log.info(
-            "extraction %s of %s is %s",
-            extraction.id,
-            extraction.source_id,
-            extraction.status.value,
-        )
+        context.log.info("extraction %s of %s is %s", extraction.id, extraction.source_id, extraction.status.value)
         reports, more = dataset_reports(ctx, [extraction.source_id]), end_metadata(extraction)
-        yield from with_current_expectations(
-            ctx, [dataset_materialization(report, more) for report in reports]
-        )
+        yield from with_current_expectations(ctx, [dataset_materialization(report, more) for report in reports])
 
 
 def end_metadata(ended: Ended) -> dict[str, dg.MetadataValue]:
@@ -85,9 +76,7 @@ def end_metadata(ended: Ended) -> dict[str, dg.MetadataValue]:
     return metadata
 
 
-@dg.job(
-    description="Update the counts of extractions, finish those that are done, and report them."
-)
+@dg.job(description="Update the counts of extractions, finish those that are done, and report them.")
 def complete_extractions() -> None:
     """Run `complete`."""
     complete()
@@ -96,19 +85,12 @@ def complete_extractions() -> None:
 class Control(dg.Config):
     """The action, and the extraction it applies to."""
 
-    action: str = Field(
-        description="start (a source); cancel, resume, retry, rerun, accept (an extraction)"
-    )
-    extraction: int | None = Field(
-        default=None, description="its id, as `ingest extractions list` shows it"
-    )
+    action: str = Field(description="start (a source); cancel, resume, retry, rerun, accept (an extraction)")
+    extraction: int | None = Field(default=None, description="its id, as `ingest extractions list` shows it")
     source: str | None = Field(default=None, description="for start: the source's id")
-    dry_run: bool = Field(
-        default=False, description="for rerun: only report pages, model calls and cost"
-    )
+    dry_run: bool = Field(default=False, description="for rerun: only report pages, model calls and cost")
     publish: bool = Field(
-        default=False,
-        description="for rerun: publish it even if a later crawl's dataset is published",
+        default=False, description="for rerun: publish it even if a later crawl's dataset is published"
     )
     actor: str = Field(default="dagster", description="actor for the audit log")
 
@@ -156,14 +138,7 @@ def _run_action(ctx: RunContext, config: Control) -> str:
 def _cancel(ctx: RunContext, config: Control, id_: int) -> str:
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
-        ended = control.cancel(
-            connection,
-            id_,
-            actor=config.actor,
-            now=now,
-            settings=ctx.settings,
-            random=ctx.random,
-        )
+        ended = control.cancel(connection, id_, actor=config.actor, now=now, settings=ctx.settings, random=ctx.random)
     return f"extraction {ended.id} of {ended.source_id} is cancelled"
 
 
@@ -179,11 +154,7 @@ def _rerun(ctx: RunContext, config: Control, id_: int) -> str:
     if config.dry_run:
         with ctx.store.read() as connection:
             prediction = predict_rerun(connection, id_, settings=ctx.settings, content=ctx.content)
-        cost = (
-            "no price is known"
-            if prediction.cost_usd is None
-            else f"{prediction.cost_usd:f} dollars"
-        )
+        cost = "no price is known" if prediction.cost_usd is None else f"{prediction.cost_usd:f} dollars"
         calls = f"{prediction.calls} model calls at most"
         return f"{prediction.pages} pages, {calls}, {cost}. {prediction.note}".strip()
     with ctx.store.begin() as connection:

@@ -9,19 +9,9 @@ import dagster as dg
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.operations.alerts import record_health_changes
 from ingestion_pipeline.operations.freshness import Grid, freshness, freshness_picture
-from ingestion_pipeline.operations.health import (
-    SourceHealthRow,
-    changed_words,
-    reported,
-    source_statuses,
-    store_words,
-)
+from ingestion_pipeline.operations.health import SourceHealthRow, changed_words, reported, source_statuses, store_words
 from ingestion_pipeline.operations.metrics import Numbers, numbers
-from ingestion_pipeline.orchestration.contracts import (
-    changed_contract,
-    column_schema,
-    health_findings,
-)
+from ingestion_pipeline.orchestration.contracts import changed_contract, column_schema, health_findings
 from ingestion_pipeline.orchestration.events import moment, picture, plain
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.partitioned import OWNERS
@@ -45,9 +35,7 @@ REASON_CHARS = 160
     ),
     metadata={"dagster/column_schema": column_schema("source_health")},
 )
-def source_health(
-    context: dg.AssetExecutionContext, run_context: RunContextResource
-) -> dg.MaterializeResult:
+def source_health(context: dg.AssetExecutionContext, run_context: RunContextResource) -> dg.MaterializeResult:
     """Measure every source, store and report changes, show the worst."""
     run = context.run
     with run_context.open() as ctx, whole_run(ctx, run_id=run.run_id, job=run.job_name):
@@ -114,9 +102,7 @@ def _numbers(numbers: Numbers) -> dict[str, int | float]:
         **{f"sources_{word.value}": numbers.health[word] for word in Health},
         **{f"queue_{queue.kind}": queue.depth for queue in numbers.queues},
         "due": sum(queue.due for queue in numbers.queues),
-        "oldest_due_seconds": max(
-            (queue.oldest_due_seconds for queue in numbers.queues), default=0.0
-        ),
+        "oldest_due_seconds": max((queue.oldest_due_seconds for queue in numbers.queues), default=0.0),
         "lost": sum(queue.lost for queue in numbers.queues),
         "retries": sum(queue.retries for queue in numbers.queues),
         "dead_letters_open": sum(numbers.dead_letters.values()),

@@ -20,22 +20,16 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def working(
-    ctx: RunContext, *, run_id: str, job: str, owner: str | None = None
-) -> Generator[Worker]:
+def working(ctx: RunContext, *, run_id: str, job: str, owner: str | None = None) -> Generator[Worker]:
     """Yield the worker of this step; a thread renews the run and its claims meanwhile."""
     worker = Worker(ctx.store, lease_seconds=ctx.settings.work.lease_seconds, owner=owner)
     lease = timedelta(seconds=ctx.settings.runs.lease_seconds)
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
         repair_clock_step(connection, now=now, longest_lease=max(worker.lease, lease))
-        heartbeats.begin_run(
-            connection, run_id=run_id, owner=worker.owner, job=job, now=now, lease=lease
-        )
+        heartbeats.begin_run(connection, run_id=run_id, owner=worker.owner, job=job, now=now, lease=lease)
     stop = threading.Event()
-    thread = threading.Thread(
-        target=_send_heartbeats, args=(ctx, worker, run_id, stop), daemon=True
-    )
+    thread = threading.Thread(target=_send_heartbeats, args=(ctx, worker, run_id, stop), daemon=True)
     thread.start()
     try:
         try:
@@ -82,8 +76,6 @@ def release_run(store: Store, *, run_id: str) -> int:
         owner = heartbeats.end_run(connection, run_id=run_id, now=now)
         if owner is None:
             return 0
-        freed = claims.expire(
-            connection, owner=owner, now=now
-        )  # tasks before hosts: the lock order
+        freed = claims.expire(connection, owner=owner, now=now)  # tasks before hosts: the lock order
         hosts.release_owner(connection, owner=owner, now=now)
         return freed

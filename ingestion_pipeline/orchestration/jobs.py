@@ -31,12 +31,7 @@ _EVENTS = 500  # storage ids per statement
 
 
 def delete_runs(
-    instance: dg.DagsterInstance,
-    *,
-    before: datetime,
-    at_most: int,
-    job: str | None = None,
-    dry_run: bool = False,
+    instance: dg.DagsterInstance, *, before: datetime, at_most: int, job: str | None = None, dry_run: bool = False
 ) -> int:
     """Delete runs (of the job, if named) that ended before, oldest first; return their number.
 
@@ -49,9 +44,7 @@ def delete_runs(
     if not newest_first:  # the usual case: avoid the queries below
         return 0
     kept_ids = _with_newest_materializations(instance)
-    chosen = list(
-        islice((run_id for run_id in reversed(newest_first) if run_id not in kept_ids), at_most)
-    )
+    chosen = list(islice((run_id for run_id in reversed(newest_first) if run_id not in kept_ids), at_most))
     if not dry_run:
         for run_id in chosen:
             instance.delete_run(run_id)
@@ -68,9 +61,7 @@ def _with_newest_materializations(instance: dg.DagsterInstance) -> set[str]:
             runs.add(latest.run_id)
         numbers = sorted(instance.get_latest_storage_id_by_partition(key, kind).values())
         for start in range(0, len(numbers), _EVENTS):
-            records_filter = dg.AssetRecordsFilter(
-                key, storage_ids=numbers[start : start + _EVENTS]
-            )
+            records_filter = dg.AssetRecordsFilter(key, storage_ids=numbers[start : start + _EVENTS])
             materializations = instance.fetch_materializations(records_filter, limit=_EVENTS)
             runs |= {record.run_id for record in materializations.records}
     return runs
@@ -110,15 +101,11 @@ deliver_notices = dg.define_asset_job(
 class MaintainConfig(dg.Config):
     """Whether to run maintenance, or to count what it would do."""
 
-    dry_run: bool = Field(
-        default=False, description="count what each sweep would change; change nothing"
-    )
+    dry_run: bool = Field(default=False, description="count what each sweep would change; change nothing")
 
 
 @dg.op(out=dg.Out(is_required=False))
-def keep(
-    context: dg.OpExecutionContext, config: MaintainConfig, run_context: RunContextResource
-) -> Iterator[Any]:
+def keep(context: dg.OpExecutionContext, config: MaintainConfig, run_context: RunContextResource) -> Iterator[Any]:
     """Run retention, tiers, health and checks; one failing sweep does not stop the others."""
     with run_context.open() as ctx, whole_run(ctx, run_id=context.run_id, job=context.job_name):
         swept = run_maintenance(ctx, dry_run=config.dry_run)
@@ -168,8 +155,7 @@ class NewSource(dg.Config):
         default=None, description="its platform, such as rss; by default recognised by the URL"
     )
     series: str | None = Field(
-        default=None,
-        description="the series it belongs to, one for all its sources; else the id's name",
+        default=None, description="the series it belongs to, one for all its sources; else the id's name"
     )
     name: str | None = Field(default=None, description="for people; the title of a new series")
     tier: str | None = Field(default=None, description=f"one of {', '.join(TIERS)}; auto adapts")
@@ -181,11 +167,7 @@ class NewSource(dg.Config):
 
 # The config that the Launchpad opens with; it is refused until it is filled in.
 BLANK_SOURCE: dict[str, Any] = {
-    "ops": {
-        "register": {
-            "config": {"id": "series:NAME", "kind": "series", "url": "https://", "platform": "rss"}
-        }
-    }
+    "ops": {"register": {"config": {"id": "series:NAME", "kind": "series", "url": "https://", "platform": "rss"}}}
 }
 
 
@@ -198,9 +180,7 @@ def _refuse_secrets(config: Mapping[str, Any]) -> list[BadField]:
 
 
 @dg.op
-def register(
-    context: dg.OpExecutionContext, config: NewSource, run_context: RunContextResource
-) -> None:
+def register(context: dg.OpExecutionContext, config: NewSource, run_context: RunContextResource) -> None:
     """Check the declaration, add the row and the partition; its first poll is due at once."""
     raw = {key: value for key, value in config.model_dump().items() if value not in (None, {})}
     definition, bad = definition_of(raw)
@@ -234,8 +214,7 @@ def register(
 
 
 @dg.job(
-    config=BLANK_SOURCE,
-    description="Add one source from the Launchpad; mistakes are listed, nothing is half-added.",
+    config=BLANK_SOURCE, description="Add one source from the Launchpad; mistakes are listed, nothing is half-added."
 )
 def add_source() -> None:
     """Run `register`."""

@@ -47,9 +47,7 @@ def judge(context: dg.OpExecutionContext, run_context: RunContextResource) -> It
             context.log.warning("%s", done.problem)
         board_ids = sorted(done.boards) if keys is None else keys
         reports = _reports(ctx, board_ids[: ctx.settings.polling.reported_events])
-        register_keys(
-            context.instance, JOB_BOARDS.name or "", [report.source_id for report in reports]
-        )
+        register_keys(context.instance, JOB_BOARDS.name or "", [report.source_id for report in reports])
         yield from map(_materialization, reports)
         ids = [report.source_id for report in reports]
         yield from written_contracts(context.instance, ctx, ["job_matches"], ids)
@@ -58,9 +56,7 @@ def judge(context: dg.OpExecutionContext, run_context: RunContextResource) -> It
         yield dg.Output(None, metadata=numbers)
 
 
-async def _judge(
-    ctx: RunContext, worker: Worker, keys: list[str] | None
-) -> tuple[MatchRunResult, str | None]:
+async def _judge(ctx: RunContext, worker: Worker, keys: list[str] | None) -> tuple[MatchRunResult, str | None]:
     async with open_fetcher(ctx.settings) as fetcher:
         done = await match_listings(ctx, worker, fetcher, source_ids=keys)
         return done, network_problem(fetcher)
@@ -81,9 +77,7 @@ def _materialization(report: MatchReport) -> dg.AssetMaterialization:
         "matched": report.matched,
     }
     counts |= {f"filtered_by_{name}": count for name, count in report.filtered_by.items()}
-    metadata: dict[str, dg.MetadataValue] = {
-        name: dg.MetadataValue.int(count) for name, count in counts.items()
-    }
+    metadata: dict[str, dg.MetadataValue] = {name: dg.MetadataValue.int(count) for name, count in counts.items()}
     if report.scores:
         image = picture(histogram(report), name="scores")
         metadata |= {"scores": dg.MetadataValue.md(image)} if image else {}
@@ -131,8 +125,7 @@ def job_matches(listings: None) -> None:
 
 
 @dg.job(
-    tags={resources.SHARD: LISTINGS_SHARD},
-    description="Evaluate waiting listings: stop lists, filter, score, match.",
+    tags={resources.SHARD: LISTINGS_SHARD}, description="Evaluate waiting listings: stop lists, filter, score, match."
 )
 def process_listings() -> None:
     """Run `judge`."""

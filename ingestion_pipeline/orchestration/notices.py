@@ -29,9 +29,7 @@ from ingestion_pipeline.tasks.worker import Worker
     ),
     metadata={"dagster/column_schema": column_schema("notices")},
 )
-def notices(
-    context: dg.AssetExecutionContext, run_context: RunContextResource
-) -> dg.MaterializeResult:
+def notices(context: dg.AssetExecutionContext, run_context: RunContextResource) -> dg.MaterializeResult:
     """Expand and deliver; a recipient that cannot be reached does not fail the run."""
     run = context.run
     with run_context.open() as ctx:
@@ -61,9 +59,7 @@ def _metadata(done: Delivered, left: dict[str, int]) -> dict[str, dg.MetadataVal
         "pending": left["pending"],
         "failed_in_all": left["failed"],
     }
-    metadata: dict[str, dg.MetadataValue] = {
-        name: dg.MetadataValue.int(count) for name, count in counts.items()
-    }
+    metadata: dict[str, dg.MetadataValue] = {name: dg.MetadataValue.int(count) for name, count in counts.items()}
     if done.delay_seconds is not None:
         metadata["median_delay_seconds"] = dg.MetadataValue.float(done.delay_seconds)
     return metadata

@@ -20,11 +20,7 @@ from ingestion_pipeline.engine.polling.fetching import PollRun, PollRunResult
 from ingestion_pipeline.engine.polling.ingesting import extract_batch, ingest_batch
 from ingestion_pipeline.engine.polling.results import PollCounts
 from ingestion_pipeline.orchestration import heartbeat, resources
-from ingestion_pipeline.orchestration.check_events import (
-    fail_if_all_failed,
-    fail_if_network_down,
-    network_problem,
-)
+from ingestion_pipeline.orchestration.check_events import fail_if_all_failed, fail_if_network_down, network_problem
 from ingestion_pipeline.orchestration.checks import POLLED_ASSETS, changed_checks, reported_checks
 from ingestion_pipeline.orchestration.contracts import written_contracts
 from ingestion_pipeline.orchestration.events import (
@@ -75,9 +71,7 @@ def board_materialization(report: BoardReport) -> dg.AssetMaterialization:
     }
     if report.company:
         metadata["company"] = dg.MetadataValue.text(report.company[:200])
-    return dg.AssetMaterialization(
-        asset_key="job_listings", partition=report.source_id, metadata=metadata
-    )
+    return dg.AssetMaterialization(asset_key="job_listings", partition=report.source_id, metadata=metadata)
 
 
 def reason_table(reasons: Mapping[str, int]) -> str:
@@ -85,9 +79,7 @@ def reason_table(reasons: Mapping[str, int]) -> str:
     if not reasons:
         return "nothing was filtered"
     most_first = sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))
-    return "\n".join(
-        ["| reason | jobs |", "|---|--:|", *(f"| {plain(why)} | {n} |" for why, n in most_first)]
-    )
+    return "\n".join(["| reason | jobs |", "|---|--:|", *(f"| {plain(why)} | {n} |" for why, n in most_first)])
 
 
 def listing_table(listings: Sequence[ListingSummary]) -> str:
@@ -125,8 +117,7 @@ def polled_events(source_ids: Iterable[str]) -> list[tuple[Kind, list[str]]]:
     """Return the ids grouped by their kind, which is their prefix."""
     ids = list(source_ids)
     by_kind = [
-        (kind, [source_id for source_id in ids if source_id.startswith(f"{kind.value}:")])
-        for kind in POLLED_EVENTS
+        (kind, [source_id for source_id in ids if source_id.startswith(f"{kind.value}:")]) for kind in POLLED_EVENTS
     ]
     return [(kind, kind_ids) for kind, kind_ids in by_kind if kind_ids]
 
@@ -163,9 +154,7 @@ def fetch(context: dg.OpExecutionContext, run_context: RunContextResource) -> Ba
     }
 
 
-async def _fetch(
-    ctx: RunContext, worker: Worker, claim_filter: ClaimFilter
-) -> tuple[PollRunResult, int, str | None]:
+async def _fetch(ctx: RunContext, worker: Worker, claim_filter: ClaimFilter) -> tuple[PollRunResult, int, str | None]:
     """Return what was fetched, the number of requests, and the network outage that ended it."""
     async with open_fetcher(ctx.settings) as fetcher:
         fetched = await PollRun(ctx, worker, fetcher).run(claim_filter)
@@ -198,9 +187,7 @@ def ingest(context: dg.OpExecutionContext, run_context: RunContextResource, batc
 
 
 @dg.op(out=dg.Out(is_required=False), tags={"kind": "report"})
-def report(
-    context: dg.OpExecutionContext, run_context: RunContextResource, batch: Batch
-) -> Iterator[Any]:
+def report(context: dg.OpExecutionContext, run_context: RunContextResource, batch: Batch) -> Iterator[Any]:
     """Report each source that changed or was requested; then fail the run if all failed."""
     with run_context.open() as ctx:
         with _working(context, ctx, batch):
@@ -249,9 +236,7 @@ def _numbers(context: dg.OpExecutionContext, batch: Batch) -> Iterator[dg.Output
         yield dg.Output(None, metadata=numbers)
 
 
-def _claim_filter(
-    context: dg.OpExecutionContext, ctx: RunContext, keys: list[str] | None
-) -> ClaimFilter:
+def _claim_filter(context: dg.OpExecutionContext, ctx: RunContext, keys: list[str] | None) -> ClaimFilter:
     if keys is not None:
         is_of_boards = context.job_name == "ingest_job_board"
         admit(context, ctx, keys, only=Kind.JOB_BOARD if is_of_boards else None)
@@ -264,9 +249,7 @@ def _claim_filter(
     )
 
 
-def _working(
-    context: dg.OpExecutionContext, ctx: RunContext, batch: Batch
-) -> AbstractContextManager[Worker]:
+def _working(context: dg.OpExecutionContext, ctx: RunContext, batch: Batch) -> AbstractContextManager[Worker]:
     return heartbeat.working(ctx, run_id=context.run_id, job=context.job_name, owner=batch["owner"])
 
 
@@ -281,9 +264,7 @@ def _materializations(
     if batch["keys"] is not None:
         with ctx.store.read() as connection:
             requested = sources_by_id(connection, batch["keys"]).values()
-        fresh = sorted(
-            source.id for source in requested if is_fresh(source, since=batch["started_at"])
-        )
+        fresh = sorted(source.id for source in requested if is_fresh(source, since=batch["started_at"]))
         for start in range(0, len(fresh), EVENTS_AT_ONCE):
             with ctx.store.begin() as connection:
                 batch_ids = fresh[start : start + EVENTS_AT_ONCE]
@@ -301,16 +282,11 @@ def _materializations(
 
 
 def _report_sources(
-    context: dg.OpExecutionContext,
-    ctx: RunContext,
-    connection: Connection,
-    source_ids: Sequence[str],
+    context: dg.OpExecutionContext, ctx: RunContext, connection: Connection, source_ids: Sequence[str]
 ) -> Iterator[dg.AssetMaterialization]:
     for kind, ids in polled_events(source_ids):
         now = ctx.store.clock.now(connection)
-        events = with_expectations(
-            connection, POLLED_EVENTS[kind](connection, ids), now=now, settings=ctx.settings
-        )
+        events = with_expectations(connection, POLLED_EVENTS[kind](connection, ids), now=now, settings=ctx.settings)
         register_keys(context.instance, SETS[kind].name or "", ids)
         yield from events
     mark_reported(connection, source_ids)
@@ -321,9 +297,7 @@ def _fail_if_no_success(ctx: RunContext, batch: Batch) -> None:
     fail_if_network_down(batch["network_problem"])
     with ctx.store.read() as connection:
         requested = sources_by_id(connection, batch["keys"] or [])
-    late = [
-        source for source in requested.values() if not is_fresh(source, since=batch["started_at"])
-    ]
+    late = [source for source in requested.values() if not is_fresh(source, since=batch["started_at"])]
     if requested and len(late) == len(requested):
         reasons = "; ".join(why_late(source, since=batch["started_at"]) for source in late[:5])
         raise dg.Failure(f"no source succeeded. {reasons}", allow_retries=False)

@@ -34,11 +34,7 @@ def partitioned_asset(
         kinds=kinds,
         owners=OWNERS,
         ins={
-            parameter: dg.AssetIn(
-                key=before,
-                dagster_type=dg.Nothing,
-                partition_mapping=dg.IdentityPartitionMapping(),
-            )
+            parameter: dg.AssetIn(key=before, dagster_type=dg.Nothing, partition_mapping=dg.IdentityPartitionMapping())
         },
         description=description,
         metadata={"dagster/column_schema": column_schema(name)},

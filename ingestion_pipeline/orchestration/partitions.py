@@ -50,9 +50,7 @@ def _unknown(instance: dg.DagsterInstance, name: str, keys: Iterable[str]) -> li
     return [key for key in dict.fromkeys(keys) if key not in registered]
 
 
-def differences(
-    expected: Collection[str], registered: Collection[str]
-) -> tuple[list[str], list[str]]:
+def differences(expected: Collection[str], registered: Collection[str]) -> tuple[list[str], list[str]]:
     """Return which keys to add and which to remove."""
     expected, registered = set(expected), set(registered)
     return sorted(expected - registered), sorted(registered - expected)

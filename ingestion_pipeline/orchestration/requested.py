@@ -19,15 +19,10 @@ def requested_keys(context: dg.OpExecutionContext, example: str) -> list[str]:
     if context.has_partition_key_range:
         return list(context.partition_keys)
     tags = '{"dagster/partition": "' + example + ':..."}'
-    raise dg.Failure(
-        f"{context.job_name} works on one source: name it with --tags '{tags}'",
-        allow_retries=False,
-    )
+    raise dg.Failure(f"{context.job_name} works on one source: name it with --tags '{tags}'", allow_retries=False)
 
 
-def requested_or_due_keys(
-    context: dg.OpExecutionContext, drains: str, example: str
-) -> list[str] | None:
+def requested_or_due_keys(context: dg.OpExecutionContext, drains: str, example: str) -> list[str] | None:
     """Return the requested partitions; None for a job with the tag `drains`."""
     has_none = not context.has_partition_key and not context.has_partition_key_range
     if has_none and drains in context.run.tags:
@@ -50,17 +45,12 @@ def admit(
     return sources
 
 
-def _refuse_other_kinds(
-    context: dg.OpExecutionContext, sources: Mapping[str, Source], only: Kind | None
-) -> None:
-    strange = [
-        source for source in sources.values() if only is not None and source.kind is not only
-    ]
+def _refuse_other_kinds(context: dg.OpExecutionContext, sources: Mapping[str, Source], only: Kind | None) -> None:
+    strange = [source for source in sources.values() if only is not None and source.kind is not only]
     if only is not None and strange:
         noun, kind = only.value.replace("_", " "), strange[0].kind.value
         raise dg.Failure(
-            f"{context.job_name}: {strange[0].id} is no {noun}, but a source of kind {kind}",
-            allow_retries=False,
+            f"{context.job_name}: {strange[0].id} is no {noun}, but a source of kind {kind}", allow_retries=False
         )
 
 

@@ -10,13 +10,7 @@ from ingestion_pipeline.orchestration.jobs import POLL_JOBS, maintain
 from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.sources import Tier
 from ingestion_pipeline.sources.scheduling.budget import load_measurements
-from ingestion_pipeline.sources.scheduling.due import (
-    backlog,
-    due_counts,
-    known_pace,
-    shard_count,
-    shards_of,
-)
+from ingestion_pipeline.sources.scheduling.due import backlog, due_counts, known_pace, shard_count, shards_of
 
 # A tick may come more often than its tier is polled: sources/ decides what is due. The slower
 # ticks avoid the minutes of the HOT one: on a shared host they would find it busy.
@@ -69,15 +63,12 @@ def _polling_schedule(tier: Tier) -> dg.ScheduleDefinition:
         # an in-memory instance, as in tests, cannot be opened a second time
         queued = _queued_shards(context.instance, tier) if context.instance_ref else set[str]()
         requests = [
-            run_for(tier, shard, key=f"{tick:%Y%m%dT%H%M}", shards=shards_tag)
-            for shard in shards_of(due, count)
+            run_for(tier, shard, key=f"{tick:%Y%m%dT%H%M}", shards=shards_tag) for shard in shards_of(due, count)
         ]
         if not due:
             yield dg.SkipReason(f"no {tier.value.upper()} source is due")
         elif all(request.tags[resources.SHARD] in queued for request in requests):
-            yield dg.SkipReason(
-                f"{sum(due.values())} sources are due, and their runs are queued already"
-            )
+            yield dg.SkipReason(f"{sum(due.values())} sources are due, and their runs are queued already")
         yield from (request for request in requests if request.tags[resources.SHARD] not in queued)
 
     return poll

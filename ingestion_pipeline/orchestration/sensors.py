@@ -20,12 +20,7 @@ from ingestion_pipeline.notices.registry import declare
 from ingestion_pipeline.notices.tasks import is_work_waiting
 from ingestion_pipeline.operations.alerts import RUN_FAILED, notify_run_failure, record_heartbeat
 from ingestion_pipeline.orchestration import heartbeat, resources
-from ingestion_pipeline.orchestration.catalogs import (
-    DETECT_SHARD,
-    crawl_catalogs,
-    crawl_run,
-    detect_recipes,
-)
+from ingestion_pipeline.orchestration.catalogs import DETECT_SHARD, crawl_catalogs, crawl_run, detect_recipes
 from ingestion_pipeline.orchestration.companies import COMPANIES_SHARD, process_companies
 from ingestion_pipeline.orchestration.events import declared
 from ingestion_pipeline.orchestration.extractions import extraction_completion
@@ -40,12 +35,7 @@ from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.files import fingerprints
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.operator_changes import import_files, partition_keys
-from ingestion_pipeline.sources.scheduling.due import (
-    backlog,
-    new_shards,
-    source_counts,
-    unscheduled_shards,
-)
+from ingestion_pipeline.sources.scheduling.due import backlog, new_shards, source_counts, unscheduled_shards
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.tasks.heartbeats import lost_runs
 from ingestion_pipeline.websites.runs.system import is_work_waiting as is_website_waiting
@@ -111,9 +101,7 @@ def _has_lost_sources(ctx: RunContext, before: dict[str, Any]) -> bool:
 
 
 def _import(context: dg.SensorEvaluationContext, ctx: RunContext) -> None:
-    result = import_files(
-        ctx.store, ctx.settings.sources, check=definition_check(ctx.settings.sources)
-    )
+    result = import_files(ctx.store, ctx.settings.sources, check=definition_check(ctx.settings.sources))
     for problem in result.problems:
         context.log.warning("not imported: %s", problem)
     with ctx.store.begin() as connection:
@@ -123,9 +111,7 @@ def _import(context: dg.SensorEvaluationContext, ctx: RunContext) -> None:
     context.log.info("source files: %s, recipients: %s", result.registered, recipients)
 
 
-def _first_analyses(
-    instance: dg.DagsterInstance, ctx: RunContext, now: datetime
-) -> list[dg.RunRequest]:
+def _first_analyses(instance: dg.DagsterInstance, ctx: RunContext, now: datetime) -> list[dg.RunRequest]:
     """Start new websites and request a run for them, unless one is running already."""
     if not start_first_analyses(ctx) or _is_queued(instance, WEBSITES_SHARD, *WORKING):
         return []
@@ -168,8 +154,7 @@ def _declared(ctx: RunContext, requests: list[Any]) -> list[dg.AssetMaterializat
     added = [
         key
         for request in requests
-        if isinstance(request, dg.AddDynamicPartitionsRequest)
-        and request.partitions_def_name == SOURCES.name
+        if isinstance(request, dg.AddDynamicPartitionsRequest) and request.partitions_def_name == SOURCES.name
         for key in request.partition_keys
     ]
     with ctx.store.read() as connection:
@@ -201,19 +186,14 @@ def pending_work(
         now = ctx.store.clock.now(connection)
         held_up = backlog(connection, now=now, limit=ctx.settings.polling.backlog_limit)
         waiting: list[tuple[Tier, int]] = (
-            []
-            if held_up
-            else unscheduled_shards(connection, now=now, shards=ctx.settings.polling.shards)
+            [] if held_up else unscheduled_shards(connection, now=now, shards=ctx.settings.polling.shards)
         )
         is_news_waiting = is_work_waiting(connection, now=now)
-        crawling = waiting_sources(
-            connection, CrawlFilter(), now=now, limit=MOST_CRAWLED, kinds=KINDS
-        )
+        crawling = waiting_sources(connection, CrawlFilter(), now=now, limit=MOST_CRAWLED, kinds=KINDS)
         crawl_shards = sorted({source.shard % ctx.settings.polling.shards for source in crawling})
         drained = {
             DETECT_SHARD: has_waiting_detection(connection, now=now),
-            COMPANIES_SHARD: is_company_waiting(connection, now=now)
-            or is_scoring_due(connection, ctx.settings),
+            COMPANIES_SHARD: is_company_waiting(connection, now=now) or is_scoring_due(connection, ctx.settings),
             LISTINGS_SHARD: are_listings_waiting(connection, ctx.settings, now=now),
             WEBSITES_SHARD: is_website_waiting(connection, now=now),
         }
@@ -230,14 +210,10 @@ def pending_work(
             yield request
     # One delivery run at a time takes all notices, also those that arrive meanwhile.
     if is_news_waiting and not _is_queued(context.instance, NOTICES_SHARD, *WORKING):
-        yield dg.RunRequest(
-            job_name=deliver_notices.name, run_key=_deliverer_key(context.instance, now)
-        )
+        yield dg.RunRequest(job_name=deliver_notices.name, run_key=_deliverer_key(context.instance, now))
 
 
-def _draining_runs(
-    instance: dg.DagsterInstance, waiting: dict[str, bool], now: datetime
-) -> Iterator[dg.RunRequest]:
+def _draining_runs(instance: dg.DagsterInstance, waiting: dict[str, bool], now: datetime) -> Iterator[dg.RunRequest]:
     """Return a run request for each draining job that has work and no active run."""
     for job, (shard, is_waiting) in zip(DRAINED, waiting.items(), strict=True):
         if is_waiting and not _is_queued(instance, shard, *WORKING):
@@ -257,9 +233,7 @@ WORKING = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED)
 def _is_queued(instance: dg.DagsterInstance, shard: str, *also: dg.DagsterRunStatus) -> bool:
     """Return whether a run that will drain the shard waits already; another would find nothing."""
     waiting = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *also]
-    return (
-        instance.get_runs_count(dg.RunsFilter(statuses=waiting, tags={resources.SHARD: shard})) > 0
-    )
+    return instance.get_runs_count(dg.RunsFilter(statuses=waiting, tags={resources.SHARD: shard})) > 0
 
 
 ALIVE = {dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.CANCELING}
@@ -271,9 +245,7 @@ ALIVE = {dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRu
     default_status=RUNNING,
     description="Runs without a heartbeat are reported as failed and their claims released.",
 )
-def stale_runs(
-    context: dg.SensorEvaluationContext, run_context: RunContextResource
-) -> dg.SkipReason:
+def stale_runs(context: dg.SensorEvaluationContext, run_context: RunContextResource) -> dg.SkipReason:
     """Fail runs without a heartbeat and release their claims; record the daemon's heartbeat.
 
     A sensor needs no run slot: it works even when every slot is held by dead runs.

@@ -26,8 +26,7 @@ class Declaration(dg.Config):
     """Options for checking sources."""
 
     approve: bool = Field(
-        default=False,
-        description="poll those that were discovered and wait for approval, from now on",
+        default=False, description="poll those that were discovered and wait for approval, from now on"
     )
 
 
@@ -45,9 +44,7 @@ class Declaration(dg.Config):
     ),
     metadata={"dagster/column_schema": column_schema("sources")},
 )
-def sources(
-    context: dg.AssetExecutionContext, config: Declaration, run_context: RunContextResource
-) -> None:
+def sources(context: dg.AssetExecutionContext, config: Declaration, run_context: RunContextResource) -> None:
     """Check and refresh the declaration of every requested partition."""
     if not context.has_partition_key and not context.has_partition_key_range:
         raise dg.Failure("name a source: sources is partitioned", allow_retries=False)
@@ -61,22 +58,15 @@ def sources(
         refuse_unknown(keys, by_id)
         register_keys(context.instance, SOURCES.name or "", keys)
         if config.approve:
-            bad += _approve(
-                ctx, [source for source in by_id.values() if _waits_for_approval(source)]
-            )
+            bad += _approve(ctx, [source for source in by_id.values() if _waits_for_approval(source)])
         for key in keys:
             refreshed = refresh_source(
-                ctx.store,
-                key,
-                folder=ctx.settings.sources,
-                check=definition_check(ctx.settings.sources),
+                ctx.store, key, folder=ctx.settings.sources, check=definition_check(ctx.settings.sources)
             )
             bad += [f"{key}: {problem}" for problem in refreshed.problems]
             if not refreshed.problems:
                 _begin(ctx, key)
-            context.add_asset_metadata(
-                declared(refreshed.source, problems=len(refreshed.problems)), partition_key=key
-            )
+            context.add_asset_metadata(declared(refreshed.source, problems=len(refreshed.problems)), partition_key=key)
     if bad:
         raise dg.Failure("; ".join(bad), allow_retries=False)
 

@@ -11,19 +11,10 @@ import dagster as dg
 from ingestion_pipeline.bootstrap import open_fetcher, renderer_if_any
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.orchestration import heartbeat, resources
-from ingestion_pipeline.orchestration.check_events import (
-    fail_if_all_failed,
-    fail_if_network_down,
-    network_problem,
-)
+from ingestion_pipeline.orchestration.check_events import fail_if_all_failed, fail_if_network_down, network_problem
 from ingestion_pipeline.orchestration.checks import REPORTED_BY_WEBSITES, changed_checks
 from ingestion_pipeline.orchestration.contracts import column_schema, written_contracts
-from ingestion_pipeline.orchestration.events import (
-    picture,
-    plain,
-    refuse_unusable,
-    with_current_expectations,
-)
+from ingestion_pipeline.orchestration.events import picture, plain, refuse_unusable, with_current_expectations
 from ingestion_pipeline.orchestration.partitioned import MANY, OWNERS
 from ingestion_pipeline.orchestration.partitions import SOURCES, WEBSITES, register_keys
 from ingestion_pipeline.orchestration.resources import RunContextResource
@@ -43,9 +34,7 @@ CONTRACTED = ("website_info", "website_prompts", "website_analysis")
 
 
 def _run(
-    context: dg.OpExecutionContext | dg.AssetExecutionContext,
-    run_context: RunContextResource,
-    keys: list[str] | None,
+    context: dg.OpExecutionContext | dg.AssetExecutionContext, run_context: RunContextResource, keys: list[str] | None
 ) -> Iterator[Any]:
     """Process waiting analyses, or the requested partitions, and report finished phases."""
     run = context.run
@@ -61,9 +50,7 @@ def _run(
         limit = ctx.settings.polling.reported_events
         with ctx.store.read() as connection:
             reports = reports_since(connection, since=since, source_ids=keys, limit=limit)
-        register_keys(
-            context.instance, WEBSITES.name or "", [report.source_id for report in reports]
-        )
+        register_keys(context.instance, WEBSITES.name or "", [report.source_id for report in reports])
         for report in reports:
             yield from with_current_expectations(ctx, materializations(report))
         yield from changed_checks(context.instance, ctx, REPORTED_BY_WEBSITES)
@@ -77,20 +64,13 @@ def _run(
             _fail_if_none_analysed(ctx, keys)
 
 
-async def _work(
-    ctx: RunContext, worker: Worker, keys: Collection[str] | None
-) -> tuple[Counter[str], str | None]:
-    async with (
-        open_fetcher(ctx.settings) as fetcher,
-        renderer_if_any(ctx.settings, clock=ctx.store.now) as renderer,
-    ):
+async def _work(ctx: RunContext, worker: Worker, keys: Collection[str] | None) -> tuple[Counter[str], str | None]:
+    async with open_fetcher(ctx.settings) as fetcher, renderer_if_any(ctx.settings, clock=ctx.store.now) as renderer:
         counts = await run_analyses(ctx, worker, fetcher, source_ids=keys, renderer=renderer)
         return counts, network_problem(fetcher)
 
 
-def _ask_for(
-    context: dg.OpExecutionContext | dg.AssetExecutionContext, ctx: RunContext, keys: list[str]
-) -> None:
+def _ask_for(context: dg.OpExecutionContext | dg.AssetExecutionContext, ctx: RunContext, keys: list[str]) -> None:
     with ctx.store.read() as connection:
         refuse_unusable(keys, sources_by_id(connection, keys))
     for name in (SOURCES.name, WEBSITES.name):
@@ -121,20 +101,13 @@ def _fail_if_none_analysed(ctx: RunContext, keys: list[str]) -> None:
         last = latest_reports(connection, keys)
     if any(report.analysis and report.failure is None for report in last.values()):
         return
-    reasons = "; ".join(
-        f"{report.source_id}: {report.failure or report.progress_message}"
-        for report in last.values()
-    )
+    reasons = "; ".join(f"{report.source_id}: {report.failure or report.progress_message}" for report in last.values())
     raise dg.Failure(f"no website was analysed. {reasons[:1_000]}", allow_retries=False)
 
 
 def materializations(report: AnalysisReport) -> Iterator[dg.AssetMaterialization]:
     """Yield an event for each finished phase."""
-    metadata_of = {
-        WEBSITE_INFO: _info,
-        WEBSITE_PROMPTS: _prompts,
-        WEBSITE_ANALYSIS: _analysis,
-    }
+    metadata_of = {WEBSITE_INFO: _info, WEBSITE_PROMPTS: _prompts, WEBSITE_ANALYSIS: _analysis}
     for phase in report.ended:
         times = report.phase_times[phase.queue]
         metadata = {
@@ -163,9 +136,7 @@ def _info(report: AnalysisReport) -> dict[str, dg.MetadataValue]:
 
 
 def _prompts(report: AnalysisReport) -> dict[str, dg.MetadataValue]:
-    lines = [
-        f"{number}. {plain(prompt['text'], limit=400)}" for number, prompt in _numbered(report)
-    ]
+    lines = [f"{number}. {plain(prompt['text'], limit=400)}" for number, prompt in _numbered(report)]
     by = Counter(str(prompt["by"]) for prompt in report.prompts)
     return {
         "prompts": dg.MetadataValue.int(len(report.prompts)),
@@ -257,9 +228,7 @@ def _spec(name: str, after: str, kinds: set[str], description: str) -> dg.AssetS
     backfill_policy=MANY,
     can_subset=True,
 )
-def analyze_website(
-    context: dg.AssetExecutionContext, run_context: RunContextResource
-) -> Iterator[Any]:
+def analyze_website(context: dg.AssetExecutionContext, run_context: RunContextResource) -> Iterator[Any]:
     """Analyse the requested partitions."""
     if not context.has_partition_key and not context.has_partition_key_range:
         raise dg.Failure(
@@ -290,9 +259,7 @@ def analyze_websites() -> None:
 ingest_website = dg.define_asset_job(
     "ingest_website",
     # The checks would be planned and then skipped: `analyze_website` logs its events itself.
-    selection=dg.AssetSelection.assets(
-        WEBSITE_INFO, WEBSITE_PROMPTS, WEBSITE_ANALYSIS
-    ).without_checks(),
+    selection=dg.AssetSelection.assets(WEBSITE_INFO, WEBSITE_PROMPTS, WEBSITE_ANALYSIS).without_checks(),
     description="Analyse one website now; needs the tag dagster/partition.",
 )
 

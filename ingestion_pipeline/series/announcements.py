@@ -10,31 +10,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import (
-    Connection,
-    RowMapping,
-    Table,
-    Text,
-    delete,
-    exists,
-    func,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import Connection, RowMapping, Table, Text, delete, exists, func, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from ingestion_pipeline.series import latest
 from ingestion_pipeline.series.latest import CHAPTER_LANGUAGE
 from ingestion_pipeline.store.bulk import row_source
-from ingestion_pipeline.store.tables import (
-    chapter_sources,
-    chapters,
-    follows,
-    notices,
-    outbox,
-    series,
-)
+from ingestion_pipeline.store.tables import chapter_sources, chapters, follows, notices, outbox, series
 from ingestion_pipeline.store.types import Id, Json
 
 KINDS = ("chapter", CHAPTER_LANGUAGE)  # subject ids: "12" and "12:de"
@@ -55,9 +37,7 @@ def lock(connection: Connection, staying: Collection[int], *, old: str, new: str
     connection.execute(in_order.with_for_update()).all()
     of_both = select(chapters.c.id).where(chapters.c.series_id.in_([old, new]))
     _rows_about(connection, outbox, list(connection.execute(of_both).scalars()))
-    batch = row_source(
-        connection, {"id": Text()}, [(str(chapter_id),) for chapter_id in staying], "given"
-    )
+    batch = row_source(connection, {"id": Text()}, [(str(chapter_id),) for chapter_id in staying], "given")
     is_staying = notices.c.subject_kind.in_(KINDS) & notices.c.subject_id.in_(select(batch.c.id))
     concerned = select(notices.c.id).where(or_(notices.c.series_id == old, is_staying))
     connection.execute(concerned.order_by(notices.c.id).with_for_update()).all()
@@ -98,10 +78,7 @@ def _repoint_outbox(connection: Connection, pairs: _Pairs, series_id: str) -> No
 
 def _repoint_notices(connection: Connection, pairs: _Pairs, series_id: str) -> int:
     duplicates = _rows_about(connection, notices, pairs.keys())
-    survivors = {
-        (row["recipient"], *_subject(row)): row
-        for row in _rows_about(connection, notices, pairs.values())
-    }
+    survivors = {(row["recipient"], *_subject(row)): row for row in _rows_about(connection, notices, pairs.values())}
     moved: list[tuple[Any, ...]] = []
     dropped: list[int] = []
     for row in duplicates:
@@ -147,16 +124,12 @@ def _unseen(connection: Connection, mine: str, other: str) -> list[Unseen]:
     ours, query = chapters.alias(), select(series.c.latest_chapter).where(series.c.id == mine)
     highest = connection.execute(query).scalar_one_or_none()
     is_ours = exists().where(ours.c.series_id == mine, ours.c.key == chapters.c.key)
-    is_there = exists().where(
-        chapter_sources.c.chapter_id == chapters.c.id, chapter_sources.c.available
-    )
+    is_there = exists().where(chapter_sources.c.chapter_id == chapters.c.id, chapter_sources.c.available)
     theirs = chapters.c.series_id == other
     began = select(func.min(chapters.c.first_detected_at)).where(theirs).scalar_subquery()
     is_backlog = or_(chapters.c.first_detected_at <= began, chapters.c.unannounced)
     query = select(chapters.c.id, chapters.c.number, chapters.c.first_detected_at, is_backlog)
-    rows = connection.execute(
-        query.where(theirs, ~is_ours, is_there, chapters.c.rejected_at.is_(None))
-    )
+    rows = connection.execute(query.where(theirs, ~is_ours, is_there, chapters.c.rejected_at.is_(None)))
     owed: list[Unseen] = []
     for id_, number, detected_at, is_old in rows:
         is_later = None not in (highest, number) and number > highest
@@ -169,9 +142,7 @@ def _unseen(connection: Connection, mine: str, other: str) -> list[Unseen]:
     return owed
 
 
-def _followers_of_only(
-    connection: Connection, series_id: str, *, but_not: str
-) -> dict[str, datetime]:
+def _followers_of_only(connection: Connection, series_id: str, *, but_not: str) -> dict[str, datetime]:
     """Return since when each recipient follows the series; who follows both is left out."""
     others = select(follows.c.recipient_id).where(follows.c.series_id == but_not)
     query = select(follows.c.recipient_id, follows.c.created_at).where(
@@ -181,19 +152,13 @@ def _followers_of_only(
     return {recipient: at for recipient, at in rows}  # noqa: C416 - rows to a dict
 
 
-def announce_unseen(
-    connection: Connection, owed: Sequence[Unseen], *, series_id: str, now: datetime
-) -> None:
+def announce_unseen(connection: Connection, owed: Sequence[Unseen], *, series_id: str, now: datetime) -> None:
     """Add these followers to the chapters' outbox rows, beside those the rows already reach."""
     latest.mark_unannounced(
-        connection,
-        [unseen_chapter.chapter_id for unseen_chapter in owed if not unseen_chapter.recipients],
+        connection, [unseen_chapter.chapter_id for unseen_chapter in owed if not unseen_chapter.recipients]
     )
     owed = [chapter for chapter in owed if chapter.recipients]
-    rows = {
-        row["subject_id"]: row
-        for row in _rows_about(connection, outbox, {chapter.chapter_id for chapter in owed})
-    }
+    rows = {row["subject_id"]: row for row in _rows_about(connection, outbox, {chapter.chapter_id for chapter in owed})}
     values: list[dict[str, Any]] = []
     for chapter in owed:
         row = rows.get(str(chapter.chapter_id))
@@ -206,12 +171,7 @@ def announce_unseen(
             "also": sorted({*chapter.recipients, *before.get("also", ())}),
         }
         values.append(
-            {
-                "subject_kind": "chapter",
-                "subject_id": str(chapter.chapter_id),
-                "payload": payload,
-                "created_at": now,
-            }
+            {"subject_kind": "chapter", "subject_id": str(chapter.chapter_id), "payload": payload, "created_at": now}
         )
     latest.put_in_outbox(connection, values)
 
@@ -240,19 +200,14 @@ def move_to_series(connection: Connection, old: str, new: str) -> int:
     The payload of a notice that was sent or is part of a message stays as it is.
     """
     connection.execute(update(notices).where(notices.c.series_id == old).values(series_id=new))
-    waiting = (
-        (outbox, outbox.c.handled_at.is_(None)),
-        (notices, _is_unsent()),
-    )
+    waiting = ((outbox, outbox.c.handled_at.is_(None)), (notices, _is_unsent()))
     for table, is_waiting in waiting:
         query = select(table.c.id, table.c.subject_id, table.c.payload).where(
             table.c.subject_kind.in_(KINDS), is_waiting
         )
         rows = connection.execute(query).mappings().all()
         theirs = [row for row in rows if row["payload"].get("series_id") == old]
-        renamed = [
-            (row["id"], row["subject_id"], _payload(row, row["subject_id"], new)) for row in theirs
-        ]
+        renamed = [(row["id"], row["subject_id"], _payload(row, row["subject_id"], new)) for row in theirs]
         _rewrite(connection, table, renamed)
     return _move_follows(connection, old, new)
 
@@ -261,9 +216,7 @@ def _move_follows(connection: Connection, old: str, new: str) -> int:
     already = select(follows.c.recipient_id).where(follows.c.series_id == new)
     theirs = follows.c.series_id == old
     moved = (
-        update(follows)
-        .where(theirs, follows.c.recipient_id.not_in(already.scalar_subquery()))
-        .values(series_id=new)
+        update(follows).where(theirs, follows.c.recipient_id.not_in(already.scalar_subquery())).values(series_id=new)
     )
     count = connection.execute(moved).rowcount
     connection.execute(delete(follows).where(theirs))
@@ -274,10 +227,7 @@ def announced_chapters(connection: Connection, chapter_ids: Collection[int]) -> 
     """Return those of these chapters that an outbox row or a notice refers to."""
     if not chapter_ids:
         return set()
-    rows = [
-        *_rows_about(connection, outbox, chapter_ids),
-        *_rows_about(connection, notices, chapter_ids),
-    ]
+    rows = [*_rows_about(connection, outbox, chapter_ids), *_rows_about(connection, notices, chapter_ids)]
     return {_chapter_id(row["subject_id"]) for row in rows}
 
 
@@ -298,14 +248,8 @@ def restore(connection: Connection, chapter_id: int, *, suppressed_at: datetime)
     held = _of_chapter(outbox, chapter_id) & (outbox.c.handled_at == suppressed_at)
     connection.execute(update(outbox).where(held).values(handled_at=None))
     muted = _of_chapter(notices, chapter_id) & (notices.c.error == WITHDRAWN)
-    still = exists().where(
-        follows.c.recipient_id == notices.c.recipient, follows.c.series_id == notices.c.series_id
-    )
-    pending = (
-        update(notices)
-        .where(muted, notices.c.status == "muted", still)
-        .values(status="pending", error=None)
-    )
+    still = exists().where(follows.c.recipient_id == notices.c.recipient, follows.c.series_id == notices.c.series_id)
+    pending = update(notices).where(muted, notices.c.status == "muted", still).values(status="pending", error=None)
     return connection.execute(pending).rowcount
 
 
@@ -321,15 +265,10 @@ def _of_chapter(table: Table, chapter_id: int) -> ColumnElement[bool]:
     return table.c.subject_kind.in_(KINDS) & is_it
 
 
-def _rows_about(
-    connection: Connection, table: Table, chapter_ids: Collection[int]
-) -> Sequence[RowMapping]:
+def _rows_about(connection: Connection, table: Table, chapter_ids: Collection[int]) -> Sequence[RowMapping]:
     """Lock and return the rows that refer to these chapters, in any language."""
     batch = row_source(
-        connection,
-        {"subject": Text()},
-        [(str(chapter_id),) for chapter_id in sorted(chapter_ids)],
-        "given",
+        connection, {"subject": Text()}, [(str(chapter_id),) for chapter_id in sorted(chapter_ids)], "given"
     )
     query = (
         select(table)
@@ -374,9 +313,7 @@ def _payload(row: RowMapping, subject_id: str, series_id: str) -> dict[str, Any]
     return row["payload"] | {"series_id": series_id, "chapter_id": _chapter_id(subject_id)}
 
 
-def _among(
-    connection: Connection, column: ColumnElement[int], ids: Sequence[int]
-) -> ColumnElement[bool]:
+def _among(connection: Connection, column: ColumnElement[int], ids: Sequence[int]) -> ColumnElement[bool]:
     """Return a condition for any number of ids: chapters times followers exceed every IN list."""
     batch = row_source(connection, {"id": Id}, [(id_,) for id_ in ids], "among")
     return column.in_(select(batch.c.id))
@@ -388,7 +325,5 @@ def _rewrite(connection: Connection, table: Table, changed: Sequence[tuple[Any, 
     columns = {"id": Id, "subject_id": Text(), "payload": Json}
     batch = row_source(connection, columns, changed, "given")
     connection.execute(
-        update(table)
-        .where(table.c.id == batch.c.id)
-        .values(subject_id=batch.c.subject_id, payload=batch.c.payload)
+        update(table).where(table.c.id == batch.c.id).values(subject_id=batch.c.subject_id, payload=batch.c.payload)
     )

@@ -57,9 +57,7 @@ class Chapter:
     releases: tuple[Release, ...]
 
 
-def chapters_of(
-    releases: Sequence[Release], *, source_id: str
-) -> tuple[list[Chapter], list[Problem]]:
+def chapters_of(releases: Sequence[Release], *, source_id: str) -> tuple[list[Chapter], list[Problem]]:
     """Return one chapter per number, lowest first, then the unnumbered, and the problems.
 
     Every release is in exactly one chapter. A release with neither number, id nor address cannot be

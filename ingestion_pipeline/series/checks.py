@@ -38,9 +38,7 @@ def quarantined(connection: Connection) -> list[Finding]:
     """Return sources whose last listing was quarantined: empty after full, or a large drop."""
     return [
         Finding(subject=source.id, message=source.last_outcome or "")
-        for source in list_sources(
-            connection, sources.c.last_outcome.startswith(QUARANTINED), kind=Kind.SERIES
-        )
+        for source in list_sources(connection, sources.c.last_outcome.startswith(QUARANTINED), kind=Kind.SERIES)
     ]
 
 

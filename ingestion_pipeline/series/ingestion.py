@@ -19,13 +19,7 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.engine.polling.protocol import IngestResult
 from ingestion_pipeline.series import latest, moving, rows
-from ingestion_pipeline.series.chapter import (
-    Chapter,
-    Release,
-    fingerprint,
-    own_id,
-    with_stored_releases,
-)
+from ingestion_pipeline.series.chapter import Chapter, Release, fingerprint, own_id, with_stored_releases
 from ingestion_pipeline.series.numbers import number_text
 from ingestion_pipeline.series.plan import (
     Baseline,
@@ -52,16 +46,11 @@ class CanonicalSeries:
     new: set[str]
 
 
-def lock_canonical_series(
-    connection: Connection, sources: Sequence[Source], *, now: datetime
-) -> CanonicalSeries:
+def lock_canonical_series(connection: Connection, sources: Sequence[Source], *, now: datetime) -> CanonicalSeries:
     """Create missing series and lock the canonical series of each source."""
     assignments = series_assignments(connection, [source.id for source in sources])
     series_by_source = {id_: assigned.series_id for id_, assigned in assignments.items()}
-    titles = {
-        series_by_source[source.id]: source.name or series_by_source[source.id]
-        for source in sources
-    }
+    titles = {series_by_source[source.id]: source.name or series_by_source[source.id] for source in sources}
     unknown = {assigned.series_id for assigned in assignments.values() if not assigned.is_known}
     new = rows.ensure_series(connection, {id_: titles[id_] for id_ in unknown}, now=now)
     if rows.lock_series(connection, titles.keys()):
@@ -111,14 +100,10 @@ def _find_baselines(connection: Connection, plans: Sequence[ChapterPlan], empty:
         source = plan.listing.source
         plan.baseline = of_series.get(plan.series_id)
         if plan.baseline is not None and source.is_redirected:
-            plan.baseline = Baseline(
-                latest=of_sources.get((source.id, plan.series_id)), since=source.last_success_at
-            )
+            plan.baseline = Baseline(latest=of_sources.get((source.id, plan.series_id)), since=source.last_success_at)
 
 
-def _existing_chapters(
-    connection: Connection, plans: Sequence[ChapterPlan], empty: set[str]
-) -> dict[ChapterKey, int]:
+def _existing_chapters(connection: Connection, plans: Sequence[ChapterPlan], empty: set[str]) -> dict[ChapterKey, int]:
     """Return the ids of listed chapters that exist, also under another source's key.
 
     Series in `empty` are not queried.
@@ -132,10 +117,7 @@ def _existing_chapters(
 
 
 def _decide(
-    connection: Connection,
-    plans: Sequence[ChapterPlan],
-    ids: Mapping[ChapterKey, int],
-    limits: Ingest,
+    connection: Connection, plans: Sequence[ChapterPlan], ids: Mapping[ChapterKey, int], limits: Ingest
 ) -> None:
     stored = rows.stored_links(
         connection,
@@ -146,14 +128,8 @@ def _decide(
             if (plan.series_id, chapter.key) in ids
         },
     )
-    complete = {
-        plan.listing.source.id: plan.series_id for plan in plans if plan.listing.is_complete
-    }
-    listed = {
-        (plan.listing.source.id, plan.series_id, chapter.key)
-        for plan in plans
-        for chapter in plan.chapters
-    }
+    complete = {plan.listing.source.id: plan.series_id for plan in plans if plan.listing.is_complete}
+    listed = {(plan.listing.source.id, plan.series_id, chapter.key) for plan in plans for chapter in plan.chapters}
     vanished = rows.vanished_links(connection, complete, listed)
     for plan in plans:
         source = plan.listing.source
@@ -170,11 +146,7 @@ def _decide(
             _compare(plan, ids, stored)
 
 
-def _compare(
-    plan: ChapterPlan,
-    ids: Mapping[ChapterKey, int],
-    stored: Mapping[tuple[str, int], StoredRelease],
-) -> None:
+def _compare(plan: ChapterPlan, ids: Mapping[ChapterKey, int], stored: Mapping[tuple[str, int], StoredRelease]) -> None:
     for chapter in plan.chapters:
         chapter_id = ids.get((plan.series_id, chapter.key), 0)  # 0: no chapter has it
         link = stored.get((plan.listing.source.id, chapter_id))
@@ -197,12 +169,7 @@ def _restore_releases_outside_window(connection: Connection, plans: Sequence[Cha
     """
     partial = [plan for plan in plans if plan.changed_links and not plan.listing.is_complete]
     stored = rows.stored_releases(
-        connection,
-        {
-            (plan.listing.source.id, link.chapter_id)
-            for plan in partial
-            for _, link in plan.changed_links
-        },
+        connection, {(plan.listing.source.id, link.chapter_id) for plan in partial for _, link in plan.changed_links}
     )
     for plan in partial:
         source_id, keys = plan.listing.source.id, moving.listed_keys(plan)
@@ -213,20 +180,14 @@ def _restore_releases_outside_window(connection: Connection, plans: Sequence[Cha
         plan.changed_links = [(chapter, link) for chapter, link in whole if _differs(chapter, link)]
 
 
-def _with_releases_outside_window(
-    chapter: Chapter, stored: Sequence[Release], keys: Mapping[str, set[str]]
-) -> Chapter:
+def _with_releases_outside_window(chapter: Chapter, stored: Sequence[Release], keys: Mapping[str, set[str]]) -> Chapter:
     here = {chapter.key}
     beyond = [release for release in stored if keys.get(own_id(release), here) >= here]
     return with_stored_releases(chapter, beyond)
 
 
 def _write_chapters(
-    connection: Connection,
-    plans: Sequence[ChapterPlan],
-    ids: Mapping[ChapterKey, int],
-    *,
-    now: datetime,
+    connection: Connection, plans: Sequence[ChapterPlan], ids: Mapping[ChapterKey, int], *, now: datetime
 ) -> tuple[dict[ChapterKey, int], dict[ChapterKey, Chapter]]:
     """Return the ids of all chapters that get a link, and the chapters that were created."""
     missing: dict[ChapterKey, Chapter] = {}
@@ -277,9 +238,7 @@ def _merged(before: Chapter | None, chapter: Chapter) -> Chapter:
     if before is None:
         return chapter
     return replace(
-        chapter,
-        title=chapter.title or before.title,
-        published_at=chapter.published_at or before.published_at,
+        chapter, title=chapter.title or before.title, published_at=chapter.published_at or before.published_at
     )
 
 
@@ -302,19 +261,13 @@ def _raise_latest(connection: Connection, plans: Sequence[ChapterPlan], *, now: 
             highest[plan.series_id] = (chapter.number, at)
     keys = {(series_id, number_text(number)) for series_id, (number, _) in highest.items()}
     refused = latest.rejected(connection, keys)
-    latest.raise_latest(
-        connection, {id_: chapter for id_, chapter in highest.items() if id_ not in refused}
-    )
+    latest.raise_latest(connection, {id_: chapter for id_, chapter in highest.items() if id_ not in refused})
     latest.recompute_latest(connection, refused)
 
 
 def _withdraw(connection: Connection, plans: Sequence[ChapterPlan], *, now: datetime) -> None:
     """Count the missing links, withdraw those missing often enough, and recompute the latest."""
-    missed = [
-        (link, plan.listing.source.last_success_at or now)
-        for plan in plans
-        for link in plan.missing_once
-    ]
+    missed = [(link, plan.listing.source.last_success_at or now) for plan in plans for link in plan.missing_once]
     gone = [link for plan in plans for link in plan.withdrawn]
     rows.note_missing(connection, missed)
     rows.mark_unavailable(connection, gone)
@@ -347,9 +300,7 @@ def _announce(
                 news.setdefault(key, plan.listing.source.id)
             elif plan.baseline is not None:
                 suppressed.add(key)
-    latest.mark_unannounced(
-        connection, [chapter_ids[key] for key in (suppressed - news.keys()) & set(created)]
-    )
+    latest.mark_unannounced(connection, [chapter_ids[key] for key in (suppressed - news.keys()) & set(created)])
     existing = [chapter_ids[key] for key in news.keys() - set(created)]
     revealed = latest.take_unannounced(connection, existing)
     news = {key: source for key, source in news.items() if key in created or key in revealed}

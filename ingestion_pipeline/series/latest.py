@@ -9,18 +9,7 @@ from decimal import Decimal
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import (
-    Connection,
-    String,
-    Text,
-    Update,
-    and_,
-    exists,
-    func,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import Connection, String, Text, Update, and_, exists, func, or_, select, update
 
 from ingestion_pipeline.series.chapter import Chapter
 from ingestion_pipeline.series.plan import Baseline, ChapterKey, ChapterPlan
@@ -40,8 +29,7 @@ def raise_latest(connection: Connection, latest: Mapping[str, tuple[Decimal, dat
     connection.execute(
         update(series)
         .where(
-            series.c.id == batch.c.id,
-            or_(series.c.latest_chapter.is_(None), series.c.latest_chapter < batch.c.number),
+            series.c.id == batch.c.id, or_(series.c.latest_chapter.is_(None), series.c.latest_chapter < batch.c.number)
         )
         .values(latest_chapter=batch.c.number, last_chapter_at=batch.c.at)
     )
@@ -53,9 +41,7 @@ def recompute_latest(connection: Connection, ids: Collection[str]) -> None:
     Chapters that an operator rejected do not count, whoever lists them.
     """
     for series_id in sorted(ids):
-        is_available = exists().where(
-            chapter_sources.c.chapter_id == chapters.c.id, chapter_sources.c.available
-        )
+        is_available = exists().where(chapter_sources.c.chapter_id == chapters.c.id, chapter_sources.c.available)
         query = (
             select(chapters.c.number, chapters.c.first_detected_at)
             .where(
@@ -89,13 +75,7 @@ def rejected(connection: Connection, keys: Collection[tuple[str, str]]) -> set[s
     return set(connection.execute(query).scalars())
 
 
-CHAPTER_COLUMNS = (
-    chapters.c.id,
-    chapters.c.series_id,
-    chapters.c.key,
-    chapters.c.number,
-    chapters.c.title,
-)
+CHAPTER_COLUMNS = (chapters.c.id, chapters.c.series_id, chapters.c.key, chapters.c.number, chapters.c.title)
 
 
 def chapter_payload(row: Any, source_id: str) -> dict[str, Any]:  # noqa: ANN401 - any such row
@@ -119,9 +99,7 @@ def baselines(connection: Connection, ids: Collection[str]) -> dict[str, Baselin
     return {id_: Baseline(latest=number, since=at) for id_, number, at in connection.execute(query)}
 
 
-def highest_numbers(
-    connection: Connection, source_ids: Collection[str]
-) -> dict[tuple[str, str], Decimal]:
+def highest_numbers(connection: Connection, source_ids: Collection[str]) -> dict[tuple[str, str], Decimal]:
     """Return the highest number that each source ever had, by (source, series)."""
     if not source_ids:
         return {}
@@ -181,11 +159,7 @@ def announce(
             "subject_kind": "chapter",
             "subject_id": str(row.id),
             "payload": chapter_payload(row, news[row.series_id, row.key])
-            | (
-                {"followed_by": row.first_detected_at.isoformat()}
-                if (row.series_id, row.key) in revealed
-                else {}
-            ),
+            | ({"followed_by": row.first_detected_at.isoformat()} if (row.series_id, row.key) in revealed else {}),
             "created_at": now,
         }
         for row in connection.execute(query)
@@ -227,10 +201,7 @@ NewLanguages = dict[Pair, LanguageNews]
 
 
 def new_languages(
-    connection: Connection,
-    plans: Sequence[ChapterPlan],
-    ids: Mapping[ChapterKey, int],
-    created: Container[ChapterKey],
+    connection: Connection, plans: Sequence[ChapterPlan], ids: Mapping[ChapterKey, int], created: Container[ChapterKey]
 ) -> NewLanguages:
     """Return languages that are new to existing chapters, before the plans are written.
 
@@ -252,14 +223,11 @@ def new_languages(
     return {
         pair: news
         for pair, source_ids in brought.items()
-        if pair[0] in chapters_with_languages
-        and (news := _news(source_ids, existing.get(pair, {})))
+        if pair[0] in chapters_with_languages and (news := _news(source_ids, existing.get(pair, {})))
     }
 
 
-def _news(
-    source_ids: Sequence[str], existing: Mapping[str, datetime | None]
-) -> LanguageNews | None:
+def _news(source_ids: Sequence[str], existing: Mapping[str, datetime | None]) -> LanguageNews | None:
     """Return the source that brings a new language; None if a source announced it before."""
     if None in existing.values():
         return None
@@ -288,13 +256,9 @@ def _languages(
     The value is the time at which a silent first sync added it to an existing chapter, else None.
     """
     link = chapter_sources.c
-    came_with_first_sync = (link.detected_at <= sources.c.synced_at) & (
-        link.detected_at > chapters.c.first_detected_at
-    )
+    came_with_first_sync = (link.detected_at <= sources.c.synced_at) & (link.detected_at > chapters.c.first_detected_at)
     query = (
-        select(
-            link.chapter_id, link.source_id, link.releases, link.detected_at, came_with_first_sync
-        )
+        select(link.chapter_id, link.source_id, link.releases, link.detected_at, came_with_first_sync)
         .join(chapters, chapters.c.id == link.chapter_id)
         .outerjoin(sources, sources.c.id == link.source_id)
         .where(link.chapter_id.in_(sorted(chapter_ids)))
@@ -312,8 +276,7 @@ def announce_languages(connection: Connection, languages: NewLanguages, *, now: 
     if not languages:
         return
     query = select(*CHAPTER_COLUMNS).where(
-        chapters.c.id.in_({chapter_id for chapter_id, _ in languages}),
-        chapters.c.rejected_at.is_(None),
+        chapters.c.id.in_({chapter_id for chapter_id, _ in languages}), chapters.c.rejected_at.is_(None)
     )
     chapters_by_id = {row.id: row for row in connection.execute(query)}
     new = [
@@ -329,9 +292,7 @@ def announce_languages(connection: Connection, languages: NewLanguages, *, now: 
         if chapter_id in chapters_by_id
     ]
     if new:
-        insert = insert_into(connection, outbox).on_conflict_do_nothing(
-            index_elements=["subject_kind", "subject_id"]
-        )
+        insert = insert_into(connection, outbox).on_conflict_do_nothing(index_elements=["subject_kind", "subject_id"])
         connection.execute(insert, new)
 
 

@@ -64,15 +64,11 @@ def _check_exists(connection: Connection, series_id: str) -> None:
 
 def list_series(connection: Connection, series_id: str | None = None) -> list[SeriesFacts]:
     """Return every series by id, or the given one."""
-    is_available = exists().where(
-        chapter_sources.c.chapter_id == chapters.c.id, chapter_sources.c.available
-    )
+    is_available = exists().where(chapter_sources.c.chapter_id == chapters.c.id, chapter_sources.c.available)
     counted = {
         "chapters": _counted(chapters, chapters.c.series_id, is_available & _is_not_rejected()),
         "withdrawn": _counted(chapters, chapters.c.series_id, ~_is_not_rejected()),
-        "sources": _counted(
-            sources, canonical_series_id(named_series()), sources.c.kind == "series"
-        ),
+        "sources": _counted(sources, canonical_series_id(named_series()), sources.c.kind == "series"),
         "followers": _counted(follows, follows.c.series_id),
     }
     names = ("id", "title", "latest_chapter", "last_chapter_at", "merged_into")
@@ -89,12 +85,7 @@ def list_series(connection: Connection, series_id: str | None = None) -> list[Se
 
 
 def _counted(table: Table, by: ColumnElement[Any], *where: ColumnElement[bool]) -> Select[Any, int]:
-    return (
-        select(by.label("id"), func.count().label("n"))
-        .where(*where)
-        .group_by(by)
-        .select_from(table)
-    )
+    return select(by.label("id"), func.count().label("n")).where(*where).group_by(by).select_from(table)
 
 
 def _numbers(connection: Connection, query: Select[Any, int]) -> dict[str, int]:
@@ -146,6 +137,4 @@ def chapters_of_series(connection: Connection, series_id: str) -> list[ChapterFa
         chapter = chapters_by_id.setdefault(row["id"], ChapterFacts(**values, sources=[]))
         if row["source_id"] is not None:
             chapter.sources.append(row["source_id"])
-    return [
-        chapter for chapter in chapters_by_id.values() if chapter.sources or chapter.rejected_at
-    ]
+    return [chapter for chapter in chapters_by_id.values() if chapter.sources or chapter.rejected_at]

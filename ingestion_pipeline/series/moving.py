@@ -43,9 +43,7 @@ def shared_chapters(connection: Connection, old: str, new: str) -> dict[int, int
     return {old_id: new_id for old_id, new_id in rows}  # noqa: C416 - rows, not pairs, to a type checker
 
 
-def move_links(
-    connection: Connection, pairs: Mapping[int, int], *, of: Collection[str] | None = None
-) -> int:
+def move_links(connection: Connection, pairs: Mapping[int, int], *, of: Collection[str] | None = None) -> int:
     """Move the chapter sources of each chapter to its counterpart; return how many.
 
     `of` limits it to these sources. Where the source already has a row there, one row keeps the
@@ -70,12 +68,7 @@ def _duplicate_links(
         select(chapters.c.key, chapter_sources.c.id, other.c.id)
         .join(chapters, chapters.c.id == chapter_sources.c.chapter_id)
         .join(batch, batch.c.old == chapter_sources.c.chapter_id)
-        .join(
-            other,
-            and_(
-                other.c.chapter_id == batch.c.new, other.c.source_id == chapter_sources.c.source_id
-            ),
-        )
+        .join(other, and_(other.c.chapter_id == batch.c.new, other.c.source_id == chapter_sources.c.source_id))
     )
     if of is not None:
         query = query.where(chapter_sources.c.source_id.in_(list(of)))
@@ -253,9 +246,7 @@ def _suspects(connection: Connection, plans: Sequence[ChapterPlan]) -> list[Susp
             is_rejected=bool(is_rejected),
             releases=[release_from_dict(fields) for fields in releases],
         )
-        for id_, source_id, series_id, chapter_id, key, missed, is_rejected, releases in (
-            connection.execute(query)
-        )
+        for id_, source_id, series_id, chapter_id, key, missed, is_rejected, releases in (connection.execute(query))
     ]
 
 
@@ -268,9 +259,7 @@ def _correct(plan: ChapterPlan, suspects: Collection[Suspect]) -> None:
         moved = [release for release in suspect.releases if len(keys.get(own_id(release), ())) == 1]
         if not moved or suspect.key in listed:
             continue
-        _remove_releases(
-            plan, suspect, [release for release in suspect.releases if release not in moved]
-        )
+        _remove_releases(plan, suspect, [release for release in suspect.releases if release not in moved])
         if not suspect.is_rejected:  # followers were not notified of a rejected one
             announced |= {own_id(release) for release in moved}
     plan.renumbered = {chapter.key for chapter in plan.new_links if _has_only(chapter, announced)}
@@ -280,13 +269,9 @@ def _remove_releases(plan: ChapterPlan, suspect: Suspect, left: Sequence[Release
     if not left:
         plan.disproved.add(suspect.id)
         if not plan.listing.is_complete:
-            plan.vanished.append(
-                VanishedLink(id=suspect.id, missed_listings=suspect.missed_listings)
-            )
+            plan.vanished.append(VanishedLink(id=suspect.id, missed_listings=suspect.missed_listings))
     elif not plan.listing.is_complete:
-        link = StoredRelease(
-            chapter_id=suspect.chapter_id, fingerprint="", available=True, missed_listings=0
-        )
+        link = StoredRelease(chapter_id=suspect.chapter_id, fingerprint="", available=True, missed_listings=0)
         plan.changed_links.append((chapter_of(suspect.key, left), link))
 
 

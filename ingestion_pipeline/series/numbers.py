@@ -26,9 +26,7 @@ MAX_LISTED = 100  # more missing numbers than anyone acts upon
 
 _EXACT = re.compile(r"([+-]?)([0-9]*(?:\.[0-9]+)?)\.?")
 # A suffix ends where its word does, in any script: the b of "51.bölüm" is none.
-_NUMBER = re.compile(
-    r"([0-9]+)(?:\.([0-9]+))?(?:\s+(?=extra|omake|special))?(?:\.?([a-z]++)(?![^\W\d_]))?"
-)
+_NUMBER = re.compile(r"([0-9]+)(?:\.([0-9]+))?(?:\s+(?=extra|omake|special))?(?:\.?([a-z]++)(?![^\W\d_]))?")
 _AFTER_CH = re.compile(r"(?<![a-z])ch\.\s*(?=[0-9])")
 _AFTER_HASH = re.compile(r"(?<![^\W_])#\s*(?=[0-9])")
 # Volume, version and season, before their number or after it, in the languages of 623 real labels.
@@ -49,9 +47,7 @@ _YEAR = re.compile(r"\((?:[^()0-9]{0,20}\s)?(?:19|20)[0-9]{2}\)")
 _FRACTION = re.compile("((?<![0-9])[0-9]++|)([¼½¾])")
 _FRACTIONS = {"¼": "25", "½": "5", "¾": "75"}
 _ORDINAL = re.compile("第([零〇一二三四五六七八九十百千]{1,9})")
-_ORDINAL_DIGITS = {c: n for n, c in enumerate("零一二三四五六七八九")} | {
-    "\N{IDEOGRAPHIC NUMBER ZERO}": 0
-}
+_ORDINAL_DIGITS = {c: n for n, c in enumerate("零一二三四五六七八九")} | {"\N{IDEOGRAPHIC NUMBER ZERO}": 0}
 _ORDINAL_UNITS = {"十": 10, "百": 100, "千": 1000}
 # Separators of a title that is given twice, in two scripts or with another name in brackets.
 _TITLE_PARTS = re.compile(r"(?:(?<!\s)\s++)?+[|/()\[\]（）【】]\s*+|(?<!\s)\s++(?=[^ -~])")  # noqa: RUF001  full-width brackets
@@ -61,9 +57,7 @@ _KINDS = (("extra", "99"), ("omake", "98"), ("special", "97"))
 _LETTERS = "abcdefghi"
 
 
-def chapter_number(
-    label: str | Decimal | float | None, series_title: str | None = None
-) -> Decimal | None:
+def chapter_number(label: str | Decimal | float | None, series_title: str | None = None) -> Decimal | None:
     """Return the chapter's canonical number; None, never 0 or -1, if the label has none."""
     if isinstance(label, Decimal):
         return _accepted(label)
@@ -166,9 +160,7 @@ def _title_pattern(series_title: str) -> tuple[re.Pattern[str] | None, bool]:
     title = _plain(series_title).strip()
     if len(title) < 2 and not title.isdigit():  # noqa: PLR2004  a one-letter title could be a suffix
         return None, False
-    parts = [
-        part for part in _TITLE_PARTS.split(title) if not part.isdigit() and _NUMBER.search(part)
-    ]
+    parts = [part for part in _TITLE_PARTS.split(title) if not part.isdigit() and _NUMBER.search(part)]
     names = "|".join(map(re.escape, [title, *parts]))
     return re.compile(rf"(?<![0-9a-z])(?:{names})(?![0-9a-z]|\.[0-9])"), title.isdigit()
 

@@ -11,12 +11,7 @@ from sqlalchemy import Connection, case, delete, exists, func, literal, null, or
 from ingestion_pipeline.series import announcements, rows
 from ingestion_pipeline.series.latest import recompute_latest
 from ingestion_pipeline.series.lookup import SeriesMerged, lock_live
-from ingestion_pipeline.series.moving import (
-    linked_sources,
-    move_links,
-    recount_chapters,
-    shared_chapters,
-)
+from ingestion_pipeline.series.moving import linked_sources, move_links, recount_chapters, shared_chapters
 from ingestion_pipeline.series.numbers import chapter_number, number_text
 from ingestion_pipeline.sources.canonical_series import (
     canonical_series_id,
@@ -60,10 +55,7 @@ def merge(connection: Connection, old: str, new: str, *, actor: str, now: dateti
     """
     if old == new:
         raise SameSeries(old)
-    affected = {
-        *sources_of(connection, [old, new]),
-        *linked_sources(connection, [old, new]),
-    }
+    affected = {*sources_of(connection, [old, new]), *linked_sources(connection, [old, new])}
     lock_polls(connection, affected)
     lock_live(connection, [old, new])
     pairs = shared_chapters(connection, old, new)
@@ -184,9 +176,7 @@ def _check_sources(connection: Connection, source_ids: Sequence[str], old: str) 
             raise UnknownSource(source_id)
         series_id = assignments[source_id].series_id
         if series_id != old:
-            raise CannotSplit(
-                f"{source_id} belongs to {series_id!r}, not to {old!r}; nothing was split"
-            )
+            raise CannotSplit(f"{source_id} belongs to {series_id!r}, not to {old!r}; nothing was split")
 
 
 def _restore_series(connection: Connection, old: str, new: str, leaving: Collection[str]) -> None:
@@ -212,10 +202,7 @@ def _copy_chapters(connection: Connection, old: str, new: str, source_ids: Colle
             func.min(chapter_sources.c.detected_at, type_=chapters.c.first_detected_at.type),
         )
         .join(chapter_sources, chapter_sources.c.chapter_id == chapters.c.id)
-        .where(
-            chapters.c.series_id == old,
-            chapter_sources.c.source_id.in_(list(source_ids)),
-        )
+        .where(chapters.c.series_id == old, chapter_sources.c.source_id.in_(list(source_ids)))
         .group_by(chapters.c.id)
         .order_by(chapters.c.id)
     )
@@ -230,8 +217,7 @@ def _copy_chapters(connection: Connection, old: str, new: str, source_ids: Colle
 def _remove_empty(connection: Connection, chapter_ids: Sequence[int]) -> int:
     """Delete those of these chapters that have no source and were never announced."""
     query = select(chapters.c.id).where(
-        chapters.c.id.in_(chapter_ids),
-        ~exists().where(chapter_sources.c.chapter_id == chapters.c.id),
+        chapters.c.id.in_(chapter_ids), ~exists().where(chapter_sources.c.chapter_id == chapters.c.id)
     )
     empty = set(connection.execute(query).scalars())
     empty -= announcements.announced_chapters(connection, empty)
@@ -239,9 +225,7 @@ def _remove_empty(connection: Connection, chapter_ids: Sequence[int]) -> int:
     return len(empty)
 
 
-def _assign(
-    connection: Connection, source_ids: Collection[str], new: str, *, now: datetime
-) -> None:
+def _assign(connection: Connection, source_ids: Collection[str], new: str, *, now: datetime) -> None:
     """Assign the sources to `new`; clear the assignment where the declaration says the same."""
     declared = canonical_series_id(func.coalesce(sources.c.series_id, sources.c.id))
     connection.execute(
@@ -269,13 +253,7 @@ class Rejection:
 
 
 def withdraw(
-    connection: Connection,
-    series_id: str,
-    label: str,
-    *,
-    reason: str | None = None,
-    actor: str,
-    now: datetime,
+    connection: Connection, series_id: str, label: str, *, reason: str | None = None, actor: str, now: datetime
 ) -> Rejection:
     """Reject the chapter: it is not the latest, fills no gap, and nobody is notified of it."""
     chapter_id, key, rejected_at = _locked_chapter(connection, series_id, label)
@@ -284,20 +262,11 @@ def withdraw(
     _set_rejected(connection, chapter_id, series_id, rejected_at=now)
     muted = announcements.suppress(connection, chapter_id, now=now)
     detail = {"chapter": key, "reason": reason, "notices_muted": muted}
-    audit(
-        connection,
-        actor=actor,
-        action="chapter.withdraw",
-        subject=series_id,
-        now=now,
-        detail=detail,
-    )
+    audit(connection, actor=actor, action="chapter.withdraw", subject=series_id, now=now, detail=detail)
     return Rejection(key=key, is_changed=True, notices=muted)
 
 
-def restore(
-    connection: Connection, series_id: str, label: str, *, actor: str, now: datetime
-) -> Rejection:
+def restore(connection: Connection, series_id: str, label: str, *, actor: str, now: datetime) -> Rejection:
     """Undo `withdraw` and release the notifications it held back."""
     chapter_id, key, rejected_at = _locked_chapter(connection, series_id, label)
     if rejected_at is None:
@@ -305,15 +274,11 @@ def restore(
     _set_rejected(connection, chapter_id, series_id, rejected_at=None)
     pending = announcements.restore(connection, chapter_id, suppressed_at=rejected_at)
     detail = {"chapter": key, "notices_pending": pending}
-    audit(
-        connection, actor=actor, action="chapter.restore", subject=series_id, now=now, detail=detail
-    )
+    audit(connection, actor=actor, action="chapter.restore", subject=series_id, now=now, detail=detail)
     return Rejection(key=key, is_changed=True, notices=pending)
 
 
-def _locked_chapter(
-    connection: Connection, series_id: str, label: str
-) -> tuple[int, str, datetime | None]:
+def _locked_chapter(connection: Connection, series_id: str, label: str) -> tuple[int, str, datetime | None]:
     """Lock the series; return id, key and rejection of the chapter by number or key."""
     lock_live(connection, [series_id])
     query = select(chapters.c.id, chapters.c.key, chapters.c.rejected_at).where(
@@ -330,10 +295,6 @@ def _keys(label: str) -> Sequence[str]:
     return [label] if number is None else [number_text(number)]
 
 
-def _set_rejected(
-    connection: Connection, chapter_id: int, series_id: str, *, rejected_at: datetime | None
-) -> None:
-    connection.execute(
-        update(chapters).where(chapters.c.id == chapter_id).values(rejected_at=rejected_at)
-    )
+def _set_rejected(connection: Connection, chapter_id: int, series_id: str, *, rejected_at: datetime | None) -> None:
+    connection.execute(update(chapters).where(chapters.c.id == chapter_id).values(rejected_at=rejected_at))
     recompute_latest(connection, [series_id])

@@ -36,9 +36,7 @@ class SourceListing:
 
     @classmethod
     @making_rows()
-    def of(
-        cls, source: Source, reading: Reading[Release], *, ingestion_id: int | None = None
-    ) -> SourceListing:
+    def of(cls, source: Source, reading: Reading[Release], *, ingestion_id: int | None = None) -> SourceListing:
         """Build the listing of a parsed feed; unreadable records make it incomplete."""
         chapters, problems = chapters_of(reading.records, source_id=source.id)
         is_part_hidden = any(problem.hides_record for problem in [*problems, *reading.problems])
@@ -72,12 +70,8 @@ class ChapterPlan:
     quarantine: str | None = None
     baseline: Baseline | None = None  # of a silent sync; none where there was no chapter before
     new_links: list[Chapter] = field(default_factory=list[Chapter])
-    changed_links: list[tuple[Chapter, StoredRelease]] = field(
-        default_factory=list[tuple[Chapter, StoredRelease]]
-    )
-    disproved: set[int] = field(
-        default_factory=set[int]
-    )  # links whose releases all have other numbers
+    changed_links: list[tuple[Chapter, StoredRelease]] = field(default_factory=list[tuple[Chapter, StoredRelease]])
+    disproved: set[int] = field(default_factory=set[int])  # links whose releases all have other numbers
     renumbered: set[str] = field(default_factory=set[str])  # keys with only such releases
 
     @property
@@ -146,10 +140,7 @@ def result_of(plan: ChapterPlan, *, now: datetime) -> IngestResult:
         newest_at=_newest_at(plan, now=now),
         published=[chapter.published_at for chapter in _news(plan) if chapter.published_at],
         needs_full_read=bool(plan.missing_once),
-        record_count=source.record_count
-        + len(plan.new_links)
-        + len(plan.returned)
-        - len(plan.withdrawn),
+        record_count=source.record_count + len(plan.new_links) + len(plan.returned) - len(plan.withdrawn),
     )
 
 
@@ -223,10 +214,7 @@ def recognise(
     seekers = [
         plan
         for plan in plans
-        if any(
-            chapter.number is None and (plan.series_id, chapter.key) not in ids
-            for chapter in plan.chapters
-        )
+        if any(chapter.number is None and (plan.series_id, chapter.key) not in ids for chapter in plan.chapters)
     ]
     if not seekers:
         return {}
@@ -245,19 +233,10 @@ def _recognised(chapter: Chapter, plan: ChapterPlan, oneshots: list[Oneshot]) ->
     source_id, name = plan.listing.source.id, own_id(chapter.releases[0])
     mine = [oneshot for oneshot in oneshots if oneshot.key[0] == plan.series_id]
     same = [oneshot for oneshot in mine if oneshot.names.get(source_id) == name]
-    same += [
-        oneshot for oneshot in mine if source_id not in oneshot.names and is_same(oneshot, chapter)
-    ]
+    same += [oneshot for oneshot in mine if source_id not in oneshot.names and is_same(oneshot, chapter)]
     if not same:
         key = (plan.series_id, chapter.key)
-        same = [
-            Oneshot(
-                key=key,
-                id=None,
-                title=plain_title(chapter.title),
-                published_at=chapter.published_at,
-            )
-        ]
+        same = [Oneshot(key=key, id=None, title=plain_title(chapter.title), published_at=chapter.published_at)]
         oneshots.extend(same)
     same[0].names[source_id] = name
     return replace(chapter, key=same[0].key[1])
@@ -291,22 +270,13 @@ def _oneshots(connection: Connection, plans: Sequence[ChapterPlan]) -> list[Ones
             own,
         )
         .outerjoin(chapter_sources, chapter_sources.c.chapter_id == chapters.c.id)
-        .where(
-            chapters.c.series_id.in_({plan.series_id for plan in plans}),
-            chapters.c.number.is_(None),
-        )
+        .where(chapters.c.series_id.in_({plan.series_id for plan in plans}), chapters.c.number.is_(None))
         .order_by(chapters.c.id)
     )
     oneshots: dict[int, Oneshot] = {}
     for id_, series_id, key, title, published_at, source_id, name in connection.execute(query):
         oneshot = oneshots.setdefault(
-            id_,
-            Oneshot(
-                key=(series_id, key),
-                id=id_,
-                title=plain_title(title),
-                published_at=published_at,
-            ),
+            id_, Oneshot(key=(series_id, key), id=id_, title=plain_title(title), published_at=published_at)
         )
         if source_id is not None:
             oneshot.names[source_id] = name or ""

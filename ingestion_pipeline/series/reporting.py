@@ -71,9 +71,7 @@ def reports(connection: Connection, source_ids: Collection[str]) -> list[SourceR
         )
         .select_from(sources)
         .outerjoin(series, series.c.id == canonical_series_id(named_series()))
-        .outerjoin(
-            listed, and_(listed.c.source_id == sources.c.id, listed.c.place <= SHOWN_CHAPTERS)
-        )
+        .outerjoin(listed, and_(listed.c.source_id == sources.c.id, listed.c.place <= SHOWN_CHAPTERS))
         .where(sources.c.id.in_(list(source_ids)))
         .order_by(sources.c.id, listed.c.place)
     )
@@ -100,9 +98,7 @@ def _listed(source_ids: Collection[str]) -> CTE:
             chapters.c.number,
             chapters.c.title,
             chapters.c.published_at,
-            func.row_number()
-            .over(partition_by=links.source_id, order_by=latest_first)
-            .label("place"),
+            func.row_number().over(partition_by=links.source_id, order_by=latest_first).label("place"),
             func.count().filter(is_new).over(partition_by=links.source_id).label("new"),
             func.count().filter(links.available).over(partition_by=links.source_id).label("total"),
         )
@@ -159,9 +155,7 @@ def delay_minutes(newest: Sequence[ListedChapter], *, synced_at: datetime | None
     return median(past_delays) if past_delays else None
 
 
-def chapter_numbers(
-    connection: Connection, series_id: str | None = None
-) -> dict[str, list[Decimal]]:
+def chapter_numbers(connection: Connection, series_id: str | None = None) -> dict[str, list[Decimal]]:
     """Return the numbers of available chapters, ascending, by series; none withdrawn."""
     is_available = and_(chapter_sources.c.chapter_id == chapters.c.id, chapter_sources.c.available)
     query = (

@@ -9,18 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from orjson import Fragment
-from sqlalchemy import (
-    Connection,
-    String,
-    Text,
-    and_,
-    exists,
-    func,
-    literal,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import Connection, String, Text, and_, exists, func, literal, or_, select, update
 
 from ingestion_pipeline.series.chapter import Chapter, Release, as_stored, release_from_dict
 from ingestion_pipeline.store.bulk import row_source
@@ -81,9 +70,7 @@ def lock_series(connection: Connection, ids: Collection[str]) -> dict[str, str]:
     return {id_: into for id_, into in rows if into is not None}
 
 
-def stored_links(
-    connection: Connection, pairs: Collection[tuple[str, int]]
-) -> dict[tuple[str, int], StoredRelease]:
+def stored_links(connection: Connection, pairs: Collection[tuple[str, int]]) -> dict[tuple[str, int], StoredRelease]:
     """Return the existing chapter sources of these (source, chapter id).
 
     Queried by the pair and not through the chapters: without statistics, as after a first sync,
@@ -101,10 +88,7 @@ def stored_links(
         chapter_sources.c.missed_listings,
     ).join(
         batch,
-        and_(
-            chapter_sources.c.source_id == batch.c.source_id,
-            chapter_sources.c.chapter_id == batch.c.chapter_id,
-        ),
+        and_(chapter_sources.c.source_id == batch.c.source_id, chapter_sources.c.chapter_id == batch.c.chapter_id),
     )
     return {
         (source_id, chapter_id): StoredRelease(
@@ -114,22 +98,15 @@ def stored_links(
     }
 
 
-def stored_releases(
-    connection: Connection, pairs: Collection[tuple[str, int]]
-) -> dict[tuple[str, int], list[Release]]:
+def stored_releases(connection: Connection, pairs: Collection[tuple[str, int]]) -> dict[tuple[str, int], list[Release]]:
     """Return the releases of these chapter sources, by (source, chapter id)."""
     if not pairs:
         return {}
     columns = {"source_id": String(120), "chapter_id": Id}
     batch = row_source(connection, columns, sorted(pairs), "given")
-    query = select(
-        chapter_sources.c.source_id, chapter_sources.c.chapter_id, chapter_sources.c.releases
-    ).join(
+    query = select(chapter_sources.c.source_id, chapter_sources.c.chapter_id, chapter_sources.c.releases).join(
         batch,
-        and_(
-            chapter_sources.c.source_id == batch.c.source_id,
-            chapter_sources.c.chapter_id == batch.c.chapter_id,
-        ),
+        and_(chapter_sources.c.source_id == batch.c.source_id, chapter_sources.c.chapter_id == batch.c.chapter_id),
     )
     return {
         (source_id, chapter_id): [release_from_dict(fields) for fields in releases]
@@ -193,9 +170,7 @@ def insert_chapters(
     return {(series_id, key): id_ for id_, series_id, key in made}
 
 
-def chapter_ids(
-    connection: Connection, keys: Collection[tuple[str, str]]
-) -> dict[tuple[str, str], int]:
+def chapter_ids(connection: Connection, keys: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
     """Return the ids of existing chapters, by (series, key)."""
     if not keys:
         return {}
@@ -258,10 +233,7 @@ def update_links(connection: Connection, changed: Sequence[LinkRow]) -> None:
     values = {name: batch.c[name] for name in _LINK if name not in {"chapter_id", "source_id"}}
     connection.execute(
         update(chapter_sources)
-        .where(
-            chapter_sources.c.source_id == batch.c.source_id,
-            chapter_sources.c.chapter_id == batch.c.chapter_id,
-        )
+        .where(chapter_sources.c.source_id == batch.c.source_id, chapter_sources.c.chapter_id == batch.c.chapter_id)
         .values(**values, available=True, missed_listings=0, last_seen_at=None)
     )
 
@@ -280,10 +252,7 @@ def improve_chapters(connection: Connection, facts: Mapping[int, Chapter]) -> No
         update(chapters)
         .where(
             chapters.c.id == batch.c.id,
-            or_(
-                chapters.c.title.is_distinct_from(title),
-                chapters.c.published_at.is_distinct_from(published_at),
-            ),
+            or_(chapters.c.title.is_distinct_from(title), chapters.c.published_at.is_distinct_from(published_at)),
         )
         .values(title=title, published_at=published_at)
     )
@@ -298,9 +267,7 @@ def note_missing(connection: Connection, missed: Sequence[tuple[VanishedLink, da
     connection.execute(
         update(chapter_sources)
         .where(chapter_sources.c.id == batch.c.id)
-        .values(
-            missed_listings=chapter_sources.c.missed_listings + 1, last_seen_at=batch.c.last_seen_at
-        )
+        .values(missed_listings=chapter_sources.c.missed_listings + 1, last_seen_at=batch.c.last_seen_at)
     )
 
 

@@ -19,7 +19,4 @@ def read_saved(
 ) -> SavedReading:
     """Return the releases of the body and the problems; a bad config raises ValueError."""
     feed = platform_named(platform).configure(saved.url, config)
-    return SavedReading.of(
-        lambda: feed.read([saved.body], content_types=[None], now=saved.fetched_at),
-        release_as_dict,
-    )
+    return SavedReading.of(lambda: feed.read([saved.body], content_types=[None], now=saved.fetched_at), release_as_dict)

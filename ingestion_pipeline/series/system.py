@@ -11,11 +11,7 @@ from typing import Any, cast
 import orjson
 from sqlalchemy import Connection
 
-from ingestion_pipeline.engine.polling.protocol import (
-    IngestResult,
-    PolledReading,
-    SinglePageSnapshot,
-)
+from ingestion_pipeline.engine.polling.protocol import IngestResult, PolledReading, SinglePageSnapshot
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.pages.visits.page import StoredPage
 from ingestion_pipeline.reading.structured.items import Problem, Reading
@@ -101,23 +97,14 @@ class SeriesSystem:
         return reading.count(b'"source_chapter_id"')
 
     def ingest(
-        self,
-        connection: Connection,
-        readings: Sequence[PolledReading],
-        *,
-        now: datetime,
-        settings: Settings,
+        self, connection: Connection, readings: Sequence[PolledReading], *, now: datetime, settings: Settings
     ) -> Sequence[IngestResult]:
         """Write chapters, chapter sources and outbox rows."""
         listings = [
-            SourceListing.of(
-                polled.source, reading_from_bytes(polled.reading), ingestion_id=polled.ingestion_id
-            )
+            SourceListing.of(polled.source, reading_from_bytes(polled.reading), ingestion_id=polled.ingestion_id)
             for polled in readings
         ]
         return ingest_listings(connection, listings, now=now, settings=settings)
 
-    def link_snapshots(
-        self, connection: Connection, snapshots: Sequence[SinglePageSnapshot]
-    ) -> None:
+    def link_snapshots(self, connection: Connection, snapshots: Sequence[SinglePageSnapshot]) -> None:
         """Do nothing: chapters refer to their ingestion, which has its snapshots."""

@@ -21,13 +21,7 @@ from ingestion_pipeline.settings.loading import (
     variables,
 )
 from ingestion_pipeline.settings.models import Models, Price, limit_usd, price_table
-from ingestion_pipeline.settings.systems import (
-    Provider,
-    Website,
-    is_provider_list,
-    provider_list,
-    providers_of,
-)
+from ingestion_pipeline.settings.systems import Provider, Website, is_provider_list, provider_list, providers_of
 
 __all__ = [
     "BadSetting",

@@ -27,15 +27,7 @@ from ingestion_pipeline.settings.groups import (
 )
 from ingestion_pipeline.settings.models import LIMIT, Models, limit_usd
 from ingestion_pipeline.settings.polling import Health, Interval, Polling, Prior, Tiers
-from ingestion_pipeline.settings.systems import (
-    Boards,
-    Company,
-    Detection,
-    Extraction,
-    Filter,
-    Match,
-    Website,
-)
+from ingestion_pipeline.settings.systems import Boards, Company, Detection, Extraction, Filter, Match, Website
 
 PREFIX = "INGESTION_"
 LAST_PORT = 65_535
@@ -61,21 +53,14 @@ class BadSetting(ValueError):
 class Settings(Group):
     """All settings of one run; build it with `load_settings` and pass it on."""
 
-    database_url: str = Field(
-        default="", description="SQLAlchemy URL; SQLite in INGESTION_HOME by default"
-    )
+    database_url: str = Field(default="", description="SQLAlchemy URL; SQLite in INGESTION_HOME by default")
     home: Path = Field(default=Path(".ingestion"), description="database, snapshots, exports")
     sources: Path = Field(default=Path("sources"), description="folder of source files")
-    allow_hosts: str = Field(
-        default="", description="host:port,... exempt from the private-address guard"
-    )
+    allow_hosts: str = Field(default="", description="host:port,... exempt from the private-address guard")
     secrets: str = Field(
-        default="",
-        description="VARIABLE@host,...: which secret of the environment may be sent to which host",
+        default="", description="VARIABLE@host,...: which secret of the environment may be sent to which host"
     )
-    ui_hosts: str = Field(
-        default="", description="names,... of the UI behind a proxy, besides localhost"
-    )
+    ui_hosts: str = Field(default="", description="names,... of the UI behind a proxy, besides localhost")
     user_agent: str = Field(
         default="ingestion_pipeline/0.1 (+https://github.com/ingestion-pipeline)",
         pattern=r"^[\x20-\x7e]+$",
@@ -91,29 +76,19 @@ class Settings(Group):
         pattern=r"^(text|json)$",
         description="text, or json: a line on stderr with run, source and tracking id",
     )
-    browser: str = Field(
-        default="", description="path of a Chromium; playwright's own or the system's by default"
-    )
+    browser: str = Field(default="", description="path of a Chromium; playwright's own or the system's by default")
     notify_urls: SecretStr = Field(
         default=SecretStr(""), description="your own Apprise URLs, for mailto: and notify:; secret"
     )
-    openai_api_key: SecretStr = Field(
-        default=SecretStr(""), description="of the language model's provider; secret"
-    )
+    openai_api_key: SecretStr = Field(default=SecretStr(""), description="of the language model's provider; secret")
     openai_base_url: str = Field(
         default="",
         pattern=r"^(https?://[^\s@]+)?$",
         description="any server that speaks OpenAI's protocol; OpenAI's own by default",
     )
-    model_cheap: str = Field(
-        default="gpt-5-mini", pattern=r"^\S+$", description="asked first, where rules end"
-    )
-    model_strong: str = Field(
-        default="gpt-5", pattern=r"^\S+$", description="asked where the cheap one fails"
-    )
-    model_budget_usd: str = Field(
-        default="50", pattern=LIMIT, description="dollars for one extraction, or none"
-    )
+    model_cheap: str = Field(default="gpt-5-mini", pattern=r"^\S+$", description="asked first, where rules end")
+    model_strong: str = Field(default="gpt-5", pattern=r"^\S+$", description="asked where the cheap one fails")
+    model_budget_usd: str = Field(default="50", pattern=LIMIT, description="dollars for one extraction, or none")
     model_budget_month_usd: str = Field(
         default="none", pattern=LIMIT, description="dollars for all in a month (UTC), or none"
     )
@@ -228,9 +203,7 @@ class Settings(Group):
 OTHER_VARIABLES = frozenset({"INGESTION_SAMPLES"})  # read by the tests alone
 
 
-def load_settings(
-    environment: Mapping[str, str] | None = None, overrides: Mapping[str, str] | None = None
-) -> Settings:
+def load_settings(environment: Mapping[str, str] | None = None, overrides: Mapping[str, str] | None = None) -> Settings:
     """Return the settings of this run; one `BadSetting` names every bad value."""
     environment = os.environ if environment is None else environment
     values: dict[str, Any] = {}
@@ -297,9 +270,7 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]
     """Return variables with our prefix that no setting reads: most likely a typo."""
     environment = os.environ if environment is None else environment
     read_variables = variables().keys() | OTHER_VARIABLES
-    return sorted(
-        name for name in environment if name.startswith(PREFIX) and name not in read_variables
-    )
+    return sorted(name for name in environment if name.startswith(PREFIX) and name not in read_variables)
 
 
 def _listed(comma_list: str) -> list[str]:

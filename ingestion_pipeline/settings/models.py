@@ -44,18 +44,12 @@ class Models(Group):
         le=2_000,
         description="for one question, retries included; three quarters of a lease at the most",
     )
-    max_attempts: int = Field(
-        default=4, ge=1, le=10, description="of one request to a model, first one included"
-    )
+    max_attempts: int = Field(default=4, ge=1, le=10, description="of one request to a model, first one included")
     backoff_base_seconds: float = Field(
         default=0.5, gt=0, description="first delay between two attempts; doubles each time"
     )
-    max_output_tokens: int = Field(
-        default=8_192, ge=16, le=1_000_000, description="an answer is cut there"
-    )
-    unconfigured_wait_seconds: int = Field(
-        default=HOUR, ge=1, description="what needs a model waits this long for one"
-    )
+    max_output_tokens: int = Field(default=8_192, ge=16, le=1_000_000, description="an answer is cut there")
+    unconfigured_wait_seconds: int = Field(default=HOUR, ge=1, description="what needs a model waits this long for one")
 
     @field_validator("prices")
     @classmethod

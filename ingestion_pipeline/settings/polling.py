@@ -11,40 +11,23 @@ class Polling(Group):
     """How a run polls the due sources."""
 
     shards: int = Field(
-        default=2,
-        ge=1,
-        le=256,
-        description="runs per tier and tick, by hash of the host, unless more are due",
+        default=2, ge=1, le=256, description="runs per tier and tick, by hash of the host, unless more are due"
     )
-    most_shards: int = Field(
-        default=16, ge=1, le=256, description="runs per tier and tick, however many are due"
-    )
+    most_shards: int = Field(default=16, ge=1, le=256, description="runs per tier and tick, however many are due")
     run_seconds: int = Field(
         default=60, ge=1, le=800, description="how long a run should last: so many shards are made"
     )
     aged_seconds: int = Field(
-        default=2 * HOUR,
-        ge=60,
-        description="after so long, and again, a due poll moves up a tier",
+        default=2 * HOUR, ge=60, description="after so long, and again, a due poll moves up a tier"
     )
     backlog_limit: int = Field(
-        default=50_000,
-        ge=1,
-        description="polling pauses while more readings than this wait to be ingested",
+        default=50_000, ge=1, description="polling pauses while more readings than this wait to be ingested"
     )
     batch_size: int = Field(default=500, ge=1, le=5_000, description="sources claimed at a time")
-    slice_seconds: int = Field(
-        default=300, ge=1, le=800, description="a run claims no more after this"
-    )
-    concurrency: int = Field(
-        default=32, ge=1, le=256, description="hosts fetched from at the same time"
-    )
-    jitter_share: float = Field(
-        default=0.1, ge=0, le=0.5, description="next check moves by up to this share"
-    )
-    adaptive: bool = Field(
-        default=True, description="`auto` sources are checked when a change is expected of them"
-    )
+    slice_seconds: int = Field(default=300, ge=1, le=800, description="a run claims no more after this")
+    concurrency: int = Field(default=32, ge=1, le=256, description="hosts fetched from at the same time")
+    jitter_share: float = Field(default=0.1, ge=0, le=0.5, description="next check moves by up to this share")
+    adaptive: bool = Field(default=True, description="`auto` sources are checked when a change is expected of them")
     adaptive_gaps: float = Field(
         default=0, ge=0, le=20, description="gaps between changes that must be known before that"
     )
@@ -63,9 +46,7 @@ class Polling(Group):
     partition_limit: int = Field(
         default=25_000, ge=1, le=100_000, description="partitions of a kind; Dagster's ceiling"
     )
-    reported_events: int = Field(
-        default=100, ge=1, le=5_000, description="materializations logged per run"
-    )
+    reported_events: int = Field(default=100, ge=1, le=5_000, description="materializations logged per run")
 
 
 class Interval(Group):
@@ -102,35 +83,23 @@ class Tiers(Group):
     """When an `auto` source changes its tier; age is counted from the last new record."""
 
     hot_for_seconds: int = Field(default=DAY, ge=1, description="HOT this long after a new record")
-    warm_for_seconds: int = Field(
-        default=7 * DAY, ge=1, description="then WARM this long, then COLD"
-    )
-    hot_readers: int = Field(
-        default=100, ge=0, description="HOT in any case with more followers than this"
-    )
+    warm_for_seconds: int = Field(default=7 * DAY, ge=1, description="then WARM this long, then COLD")
+    hot_readers: int = Field(default=100, ge=0, description="HOT in any case with more followers than this")
 
 
 class Health(Group):
     """When a source is called degraded or late, and a daemon silent."""
 
     degraded_failures: int = Field(
-        default=2,
-        ge=1,
-        description="failed polls in a row that degrade a source; one, if waiting cannot help",
+        default=2, ge=1, description="failed polls in a row that degrade a source; one, if waiting cannot help"
     )
     flapping_seconds: int = Field(
-        default=DAY,
-        ge=0,
-        description="who recovered this lately is degraded by twice as many failures",
+        default=DAY, ge=0, description="who recovered this lately is degraded by twice as many failures"
     )
     late_seconds: int = Field(
-        default=2 * HOUR,
-        ge=60,
-        description="overdue by this, or by its interval if that is shorter: late",
+        default=2 * HOUR, ge=60, description="overdue by this, or by its interval if that is shorter: late"
     )
     daemon_silent_seconds: int = Field(
         default=180, ge=60, description="without a tick of the daemon for this long it is silent"
     )
-    shown: int = Field(
-        default=50, ge=1, le=1_000, description="sources in the table of source_health, worst first"
-    )
+    shown: int = Field(default=50, ge=1, le=1_000, description="sources in the table of source_health, worst first")

@@ -18,9 +18,7 @@ class Detection(Group):
 
     samples: int = Field(default=5, ge=1, le=50, description="linked pages that are looked at")
     category_levels: int = Field(default=3, ge=1, le=10, description="of lists that lead to lists")
-    page_type_votes: int = Field(
-        default=10, ge=1, le=51, description="answers of a model where rules cannot tell"
-    )
+    page_type_votes: int = Field(default=10, ge=1, le=51, description="answers of a model where rules cannot tell")
     pagination_votes: int = Field(default=10, ge=1, le=51, description="answers of a model")
     link_votes: int = Field(default=3, ge=1, le=51, description="answers of a model")
 
@@ -30,26 +28,14 @@ class Extraction(Group):
 
     batch_size: int = Field(default=200, ge=1, le=2_000, description="pages read at a time")
     concurrency: int = Field(default=8, ge=1, le=128, description="pages that ask models at a time")
-    quiet_seconds: float = Field(
-        default=300, ge=0, description="nothing pending and nothing changed: complete"
-    )
-    stale_seconds: float = Field(
-        default=4 * HOUR, gt=0, description="incomplete and nothing changed: stale"
-    )
-    low_confidence: float = Field(
-        default=0.5, ge=0, le=1, description="below this the next rung reads the page"
-    )
-    asked_again: int = Field(
-        default=3, ge=0, le=10, description="a model, alone for a record, about what it left open"
-    )
+    quiet_seconds: float = Field(default=300, ge=0, description="nothing pending and nothing changed: complete")
+    stale_seconds: float = Field(default=4 * HOUR, gt=0, description="incomplete and nothing changed: stale")
+    low_confidence: float = Field(default=0.5, ge=0, le=1, description="below this the next rung reads the page")
+    asked_again: int = Field(default=3, ge=0, le=10, description="a model, alone for a record, about what it left open")
     explore_depth: int = Field(default=8, ge=1, le=50, description="steps from the root")
-    drop_share: float = Field(
-        default=0.3, ge=0, le=1, description="fewer items than before by this: quarantined"
-    )
+    drop_share: float = Field(default=0.3, ge=0, le=1, description="fewer items than before by this: quarantined")
     drop_floor: int = Field(default=5, ge=1, description="and at least so many items fewer")
-    lost_field_share: float = Field(
-        default=0.5, ge=0, le=1, description="a field that so many items lost: quarantined"
-    )
+    lost_field_share: float = Field(default=0.5, ge=0, le=1, description="a field that so many items lost: quarantined")
     flagged_share: float = Field(
         default=0.2, ge=0, le=1, description="items with an unproved required field: quarantined"
     )
@@ -88,9 +74,7 @@ class Boards(Group):
     )
     target_matches: int = Field(default=5, ge=1, description="a rotation ends after so many")
     max_sources: int = Field(default=20, ge=1, description="boards that a rotation takes at most")
-    drop_share: float = Field(
-        default=0.5, ge=0, le=1, description="fewer listings than before by this: quarantined"
-    )
+    drop_share: float = Field(default=0.5, ge=0, le=1, description="fewer listings than before by this: quarantined")
     drop_floor: int = Field(default=5, ge=1, description="and at least so many listings fewer")
     lost_field_share: float = Field(
         default=0.5, ge=0, le=1, description="a field that so many listings lost: quarantined"
@@ -125,9 +109,7 @@ class Match(Group):
     home_city_bonus: int = Field(default=15, description="points in the profile's home city")
     batch_size: int = Field(default=200, ge=1, le=2_000, description="listings judged at a time")
     concurrency: int = Field(default=8, ge=1, le=128, description="listings that ask a model")
-    company_waits: int = Field(
-        default=3, ge=0, le=10, description="how often a listing waits for its company's data"
-    )
+    company_waits: int = Field(default=3, ge=0, le=10, description="how often a listing waits for its company's data")
     company_wait_seconds: float = Field(
         default=60, ge=0, description="how long it waits each time for its company's data"
     )
@@ -150,25 +132,15 @@ class Provider(Group):
 class Website(Group):
     """How a website is analysed, how many at a time, and which providers are asked."""
 
-    prompts: int = Field(
-        default=7, ge=1, le=50, description="questions in all; the last names the business"
-    )
+    prompts: int = Field(default=7, ge=1, le=50, description="questions in all; the last names the business")
     slots: int = Field(default=10, ge=1, le=128, description="analyses at work in each phase")
-    claimed_at_once: int = Field(
-        default=3, ge=1, le=128, description="analyses that a phase takes in a cycle"
-    )
-    queue_limit: int = Field(
-        default=1_000, ge=1, description="active tasks of a phase before queue_full"
-    )
+    claimed_at_once: int = Field(default=3, ge=1, le=128, description="analyses that a phase takes in a cycle")
+    queue_limit: int = Field(default=1_000, ge=1, description="active tasks of a phase before queue_full")
     backoff_base_seconds: float = Field(
         default=30, gt=0, description="first delay after a failed phase; doubles each time"
     )
-    telling_pages: int = Field(
-        default=3, ge=0, le=10, description="pages read besides the home page, such as about"
-    )
-    text_chars: int = Field(
-        default=2_000, ge=200, le=50_000, description="of each page's text that a model is shown"
-    )
+    telling_pages: int = Field(default=3, ge=0, le=10, description="pages read besides the home page, such as about")
+    text_chars: int = Field(default=2_000, ge=200, le=50_000, description="of each page's text that a model is shown")
     fuzzy_threshold: float = Field(
         default=88, ge=50, le=100, description="likeness in percent from which a name is one"
     )
@@ -180,15 +152,9 @@ class Website(Group):
     answer_seconds: float = Field(
         default=60, gt=0, le=2_000, description="for one answer of a provider, retries included"
     )
-    answer_tokens: int = Field(
-        default=1_024, ge=16, le=100_000, description="an answer of a provider is cut there"
-    )
-    answer_bytes: int = Field(
-        default=1_000_000, ge=1_000, description="a longer answer of a provider is refused"
-    )
-    low_confidence: int = Field(
-        default=40, ge=0, le=100, description="below it a check warns about the information"
-    )
+    answer_tokens: int = Field(default=1_024, ge=16, le=100_000, description="an answer of a provider is cut there")
+    answer_bytes: int = Field(default=1_000_000, ge=1_000, description="a longer answer of a provider is refused")
+    low_confidence: int = Field(default=40, ge=0, le=100, description="below it a check warns about the information")
     visibility_drop: float = Field(
         default=0.3, ge=0, le=1, description="less visible than before by this: a check warns"
     )
@@ -222,10 +188,7 @@ def providers_of(document: object) -> tuple[Provider, ...]:
             "it is not a list of providers; write [{name: ..., base_url: ..., model: ...}, ...]"
         )
     problems: list[str] = []
-    providers = [
-        _provider(entry, number, problems)
-        for number, entry in enumerate(cast("list[object]", document), 1)
-    ]
+    providers = [_provider(entry, number, problems) for number, entry in enumerate(cast("list[object]", document), 1)]
     problems += _twice([provider.name for provider in providers if provider is not None])
     if problems:
         raise ValueError("; ".join(problems))
@@ -247,6 +210,4 @@ def _provider(entry: object, number: int, problems: list[str]) -> Provider | Non
 
 def _twice(names: Sequence[str]) -> list[str]:
     counts = Counter(name.lower() for name in names)
-    return [
-        f"provider {name} is there {count} times" for name, count in counts.items() if count > 1
-    ]
+    return [f"provider {name} is there {count} times" for name, count in counts.items() if count > 1]

@@ -58,18 +58,14 @@ def canonical_series_ids(connection: Connection, names: Collection[str]) -> dict
 
 def series_aliases(connection: Connection, series_ids: Collection[str]) -> dict[str, set[str]]:
     """Return every id that means each of these series, its own included."""
-    query = select(all_series.c.id, all_series.c.merged_into).where(
-        all_series.c.merged_into.in_(list(series_ids))
-    )
+    query = select(all_series.c.id, all_series.c.merged_into).where(all_series.c.merged_into.in_(list(series_ids)))
     names = {id_: {id_} for id_ in series_ids}
     for row in connection.execute(query):
         names[row.merged_into].add(row.id)
     return names
 
 
-def series_assignments(
-    connection: Connection, source_ids: Collection[str]
-) -> dict[str, SeriesAssignment]:
+def series_assignments(connection: Connection, source_ids: Collection[str]) -> dict[str, SeriesAssignment]:
     """Return the series of each of these sources."""
     named = named_series()
     query = select(
@@ -80,9 +76,7 @@ def series_assignments(
         exists().where(all_series.c.id == named),
     ).where(sources.c.id.in_(list(source_ids)))
     return {
-        id_: SeriesAssignment(
-            series_id=home, named=name, is_assigned=bool(assigned), is_known=bool(is_known)
-        )
+        id_: SeriesAssignment(series_id=home, named=name, is_assigned=bool(assigned), is_known=bool(is_known))
         for id_, home, name, assigned, is_known in connection.execute(query)
     }
 

@@ -71,9 +71,7 @@ class ConfigReader:
         self.refuse(key, value, f"a whole number from {allowed[0]} to {allowed[-1]}")
         return default
 
-    def words(
-        self, key: str, *, default: tuple[str, ...], allowed: Collection[str] | None = None
-    ) -> tuple[str, ...]:
+    def words(self, key: str, *, default: tuple[str, ...], allowed: Collection[str] | None = None) -> tuple[str, ...]:
         """Return the list of words under the key, each once and in lower case."""
         value = self._value(key)
         if value is None:

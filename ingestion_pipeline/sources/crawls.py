@@ -21,11 +21,7 @@ from ingestion_pipeline.sources.poll_results import scheduling_inputs
 from ingestion_pipeline.sources.poll_tasks import POLL, ensure_polls, lock_polls
 from ingestion_pipeline.sources.scheduling import tiers
 from ingestion_pipeline.sources.scheduling.budget import current_budget
-from ingestion_pipeline.sources.scheduling.change_model import (
-    change_model_from_json,
-    changes_found,
-    with_changes,
-)
+from ingestion_pipeline.sources.scheduling.change_model import change_model_from_json, changes_found, with_changes
 from ingestion_pipeline.sources.source import Source, SourceStatus
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.tables import sources, tasks
@@ -99,30 +95,20 @@ def claim_polls(
 
 
 def complete(
-    connection: Connection,
-    source_id: str,
-    *,
-    outcome: str,
-    records: int,
-    has_news: bool,
-    now: datetime,
+    connection: Connection, source_id: str, *, outcome: str, records: int, has_news: bool, now: datetime
 ) -> None:
     """Record a completed crawl: close the breaker, and store its record count and changes."""
     news = now if has_news else null()
-    change_model = (
-        _updated_change_model(connection, source_id, now=now) if has_news else sources.c.rhythm
-    )
+    change_model = _updated_change_model(connection, source_id, now=now) if has_news else sources.c.rhythm
     connection.execute(
         update(sources)
         .where(sources.c.id == source_id)
         .values(
             status=case(
-                (sources.c.status == SourceStatus.DISABLED.value, sources.c.status),
-                else_=SourceStatus.ACTIVE.value,
+                (sources.c.status == SourceStatus.DISABLED.value, sources.c.status), else_=SourceStatus.ACTIVE.value
             ),
             status_reason=case(
-                (sources.c.status == SourceStatus.DISABLED.value, sources.c.status_reason),
-                else_=null(),
+                (sources.c.status == SourceStatus.DISABLED.value, sources.c.status_reason), else_=null()
             ),
             failure_count=0,
             last_success_at=now,
@@ -140,9 +126,7 @@ def complete(
     )
 
 
-def _updated_change_model(
-    connection: Connection, source_id: str, *, now: datetime
-) -> dict[str, Any]:
+def _updated_change_model(connection: Connection, source_id: str, *, now: datetime) -> dict[str, Any]:
     """Return the change model with the crawl's change; a first crawl counts as no change."""
     source = sources_by_id(connection, [source_id])[source_id]
     changes = changes_found(source, published=(), has_news=True, now=now)
@@ -160,17 +144,12 @@ class FailedCrawl:
     blocked_reason: str | None = None
 
 
-def fail(
-    connection: Connection, walk: FailedCrawl, *, now: datetime, settings: Settings, random: Random
-) -> None:
+def fail(connection: Connection, walk: FailedCrawl, *, now: datetime, settings: Settings, random: Random) -> None:
     """Record the failed crawl in the source's row, and delay its next poll accordingly."""
     source_id = walk.source_id
     lock_polls(connection, [source_id])  # tasks before sources, as everywhere (see store.locking)
     source = sources_by_id(connection, [source_id])[source_id]
-    values: dict[str, object] = {
-        "last_outcome": walk.outcome[:500],
-        "last_error_class": walk.error_class,
-    }
+    values: dict[str, object] = {"last_outcome": walk.outcome[:500], "last_error_class": walk.error_class}
     if walk.is_strike and source.status is not SourceStatus.DISABLED:
         state = (
             tiers.after_failure(source, now=now, settings=settings, random=random)
@@ -195,14 +174,8 @@ def fail(
             )
         connection.execute(
             update(tasks)
-            .where(
-                tasks.c.kind == POLL,
-                tasks.c.source_id == source_id,
-                tasks.c.status == TaskStatus.PENDING.value,
-            )
+            .where(tasks.c.kind == POLL, tasks.c.source_id == source_id, tasks.c.status == TaskStatus.PENDING.value)
             .values(not_before=state.next_check_at)
         )
-    connection.execute(
-        update(sources).where(sources.c.id == source_id).values(**values, updated_at=now)
-    )
+    connection.execute(update(sources).where(sources.c.id == source_id).values(**values, updated_at=now))
     ensure_polls(connection, [source_id], now=now)  # none, if it is disabled now

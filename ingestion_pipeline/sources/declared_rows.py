@@ -108,14 +108,12 @@ def insert_missing(connection: Connection, rows: Rows, *, now: datetime) -> int:
     """Insert the sources that have no row, due now; return how many."""
     declared = row_source(connection, _DECLARED_COLUMNS, rows, "given")
     columns = [name for name in _DECLARED_COLUMNS if name != "enabled"]
-    status = case(
-        (declared.c.enabled, SourceStatus.ACTIVE.value), else_=SourceStatus.DISABLED.value
-    )
+    status = case((declared.c.enabled, SourceStatus.ACTIVE.value), else_=SourceStatus.DISABLED.value)
     reason = case((declared.c.enabled, null()), else_=literal(BY_FILE))
     moment = literal(now, sources.c.created_at.type)
-    missing = select(
-        *(declared.c[name] for name in columns), status, reason, moment, moment, moment
-    ).where(~exists().where(sources.c.id == declared.c.id))
+    missing = select(*(declared.c[name] for name in columns), status, reason, moment, moment, moment).where(
+        ~exists().where(sources.c.id == declared.c.id)
+    )
     extra = ["status", "status_reason", "next_check_at", "created_at", "updated_at"]
     statement = (
         insert_into(connection, sources)
@@ -136,9 +134,7 @@ def redirected(connection: Connection, rows: Rows) -> dict[str, dict[str, Any]]:
 
 def _changes_series(declared: CTE) -> ColumnElement[bool]:
     """Return whether the canonical series changes; another alias of the same one is no change."""
-    return canonical_series_id(named_series()) != canonical_series_id(
-        named_series(declared.c.series_id)
-    )
+    return canonical_series_id(named_series()) != canonical_series_id(named_series(declared.c.series_id))
 
 
 def _linked_chapter_count(declared: CTE) -> ColumnElement[int]:
@@ -172,20 +168,12 @@ def changed_ids(connection: Connection, rows: Rows) -> set[str]:
     """Return the existing sources whose declaration differs from their row."""
     declared = row_source(connection, _DECLARED_COLUMNS, rows, "given")
     tier_differs = or_(
-        sources.c.tier_pinned != declared.c.tier_pinned,
-        and_(declared.c.tier_pinned, sources.c.tier != declared.c.tier),
+        sources.c.tier_pinned != declared.c.tier_pinned, and_(declared.c.tier_pinned, sources.c.tier != declared.c.tier)
     )
     query = (
         select(sources.c.id)
         .join(declared, declared.c.id == sources.c.id)
-        .where(
-            or_(
-                _differs(declared, _OWNED),
-                tier_differs,
-                _is_switched_on(declared),
-                _is_switched_off(declared),
-            )
-        )
+        .where(or_(_differs(declared, _OWNED), tier_differs, _is_switched_on(declared), _is_switched_off(declared)))
     )
     return set(connection.execute(query).scalars())
 
@@ -218,21 +206,16 @@ def update_changed(connection: Connection, rows: Rows, *, now: datetime) -> None
                     else_=sources.c.status,
                 ),
                 "status_reason": case(
-                    (switched_on, null()),
-                    (switched_off, literal(BY_FILE)),
-                    else_=sources.c.status_reason,
+                    (switched_on, null()), (switched_off, literal(BY_FILE)), else_=sources.c.status_reason
                 ),
                 "next_check_at": case((content_differs, now), else_=sources.c.next_check_at),
                 # For another series everything is a backlog, and its change model starts empty.
                 "rhythm": case((is_moved, null()), else_=sources.c.rhythm),
                 "synced_at": case((is_unsynced, null()), else_=sources.c.synced_at),
                 "synced_version": func.coalesce(sources.c.synced_version, sources.c.config_version),
-                "record_count": case(
-                    (is_moved, _linked_chapter_count(declared)), else_=sources.c.record_count
-                ),
+                "record_count": case((is_moved, _linked_chapter_count(declared)), else_=sources.c.record_count),
                 "config_version": case(
-                    (_differs(declared, _CONTENT), sources.c.config_version + 1),
-                    else_=sources.c.config_version,
+                    (_differs(declared, _CONTENT), sources.c.config_version + 1), else_=sources.c.config_version
                 ),
                 "updated_at": now,
             }
@@ -243,12 +226,9 @@ def update_changed(connection: Connection, rows: Rows, *, now: datetime) -> None
 
 def record_versions(connection: Connection, ids: Sequence[str], *, now: datetime) -> None:
     """Store the current URL, platform and config of each source as a version, for later lookup."""
-    declared = row_source(
-        connection, {"id": String(120)}, [(source_id,) for source_id in ids], "given"
-    )
+    declared = row_source(connection, {"id": String(120)}, [(source_id,) for source_id in ids], "given")
     is_kept = exists().where(
-        source_versions.c.source_id == sources.c.id,
-        source_versions.c.version == sources.c.config_version,
+        source_versions.c.source_id == sources.c.id, source_versions.c.version == sources.c.config_version
     )
     names = [sources.c.id, sources.c.config_version, *(sources.c[name] for name in _CONTENT)]
     missing = (

@@ -32,11 +32,7 @@ def definition_of(raw: Mapping[str, Any]) -> tuple[Definition | None, list[BadFi
     The URL of a website may be given without a scheme.
     """
     raw = _with_scheme(raw)
-    bad = [
-        BadField(str(key), f"unknown key; there are: {', '.join(KEYS)}")
-        for key in raw
-        if key not in KEYS
-    ]
+    bad = [BadField(str(key), f"unknown key; there are: {', '.join(KEYS)}") for key in raw if key not in KEYS]
     bad += [BadField(key, "is missing") for key in ("id", "kind", "url") if raw.get(key) is None]
     bad += _bad_texts(raw)
     unfit = {problem.field for problem in bad}
@@ -89,9 +85,7 @@ def _bad_id(texts: Mapping[str, str]) -> list[BadField]:
     source_id, kind = texts["id"], texts.get("kind")
     match = SOURCE_ID.fullmatch(source_id)
     if not match:
-        message = (
-            f"{source_id[:130]!r} is no id: write kind:name with a-z 0-9 : . _ - (at most 120)"
-        )
+        message = f"{source_id[:130]!r} is no id: write kind:name with a-z 0-9 : . _ - (at most 120)"
         return [BadField("id", message)]
     if kind in list(Kind) and match["kind"] != kind:
         return [BadField("id", f"{source_id!r} must begin with its kind, {kind}:")]

@@ -196,9 +196,7 @@ class _Entries(Generic[Declared]):
     lines: dict[str, int]
 
 
-def _read_entries(
-    path: Path, entries: Sequence[yaml.Node], build: Build[Declared]
-) -> _Entries[Declared]:
+def _read_entries(path: Path, entries: Sequence[yaml.Node], build: Build[Declared]) -> _Entries[Declared]:
     read: _Entries[Declared] = _Entries([], [], {})
     for node in entries:
         declared, problems = _read_entry(path, node, build)
@@ -224,9 +222,7 @@ def _declared_ids(node: yaml.Node) -> list[tuple[str, int]]:
     ][:1]
 
 
-def _read_entry(
-    path: Path, node: yaml.Node, build: Build[Declared]
-) -> tuple[Declared | None, list[FileProblem]]:
+def _read_entry(path: Path, node: yaml.Node, build: Build[Declared]) -> tuple[Declared | None, list[FileProblem]]:
     line = node.start_mark.line + 1
     if not isinstance(node, yaml.MappingNode):
         needed = "id and address" if build is recipient_of else "id, kind and url"
@@ -246,10 +242,7 @@ def _read_entry(
     if not isinstance(raw, dict):  # a tag such as !!set turns a mapping into another type
         return None, [_problem(path, line, "entry", "must be a mapping without a tag")]
     declared, bad = build(cast("dict[str, Any]", raw))
-    problems = [
-        _problem(path, key_lines.get(problem.field, line), problem.field, problem.message)
-        for problem in bad
-    ]
+    problems = [_problem(path, key_lines.get(problem.field, line), problem.field, problem.message) for problem in bad]
     return declared, repeated + problems
 
 
@@ -267,18 +260,13 @@ def _declarations(file: SourceFile) -> list[tuple[tuple[str, str], int]]:
     """Return section and id of all that the file declares, each with its line."""
     sources = [(("sources", entry.id), file.lines.get(entry.id, 1)) for entry in file.definitions]
     lines = file.recipient_lines
-    return sources + [
-        (("recipients", entry.id), lines.get(entry.id, 1)) for entry in file.recipients
-    ]
+    return sources + [(("recipients", entry.id), lines.get(entry.id, 1)) for entry in file.recipients]
 
 
 def _spoil_shared(file: SourceFile, shared: dict[tuple[str, str], list[str]]) -> SourceFile:
     problems = [
         FileProblem(
-            path=file.path,
-            line=line,
-            field="id",
-            message=f"{key[1]!r} is declared in {' and '.join(shared[key])}",
+            path=file.path, line=line, field="id", message=f"{key[1]!r} is declared in {' and '.join(shared[key])}"
         )
         for key, line in _declarations(file)
         if key in shared

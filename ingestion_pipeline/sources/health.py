@@ -126,9 +126,7 @@ def health_of(
             return _of_polled(facts, reported, now, limits)
 
 
-def _of_polled(
-    facts: Facts, reported: ReportedHealth, now: datetime, limits: Limits
-) -> HealthStatus:
+def _of_polled(facts: Facts, reported: ReportedHealth, now: datetime, limits: Limits) -> HealthStatus:
     if facts.failure_count:
         needed = failures_needed(facts.error_class, reported, now=now, limits=limits)
         health = Health.DEGRADED if facts.failure_count >= needed else Health.UNSTEADY
@@ -146,9 +144,7 @@ def _of_polled(
     return HealthStatus(Health.HEALTHY, "its last poll succeeded")
 
 
-def failures_needed(
-    error_class: str | None, reported: ReportedHealth, *, now: datetime, limits: Limits
-) -> int:
+def failures_needed(error_class: str | None, reported: ReportedHealth, *, now: datetime, limits: Limits) -> int:
     """Return how many failed polls in a row degrade a source.
 
     One is enough where waiting cannot help; a source that has just recovered gets more time, so
@@ -222,21 +218,13 @@ def next_state(reported: HealthState, health: Health) -> tuple[HealthState, Aler
             return reported, None
 
 
-_ALERTS = {
-    HealthState.OPEN: Alert.OPENED,
-    HealthState.DISABLED: Alert.DISABLED,
-    HealthState.DEGRADED: Alert.DEGRADED,
-}
+_ALERTS = {HealthState.OPEN: Alert.OPENED, HealthState.DISABLED: Alert.DISABLED, HealthState.DEGRADED: Alert.DEGRADED}
 
 
 def _failures(facts: Facts) -> str:
     count = facts.failure_count
     polls = "1 failed poll" if count == 1 else f"{count} failed polls in a row"
-    last = (
-        f", last success {facts.last_success_at:%Y-%m-%d %H:%M} UTC"
-        if facts.last_success_at
-        else ""
-    )
+    last = f", last success {facts.last_success_at:%Y-%m-%d %H:%M} UTC" if facts.last_success_at else ""
     return f"{polls}{last or ', never a success'}; {facts.last_outcome or 'no outcome'}"
 
 

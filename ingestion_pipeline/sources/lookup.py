@@ -33,10 +33,7 @@ def sources_by_id(connection: Connection, ids: Collection[str]) -> dict[str, Sou
 
 
 def list_sources(
-    connection: Connection,
-    *conditions: ColumnElement[bool],
-    kind: Kind | None = None,
-    limit: int | None = None,
+    connection: Connection, *conditions: ColumnElement[bool], kind: Kind | None = None, limit: int | None = None
 ) -> list[Source]:
     """Return every source, by id; with conditions, those that meet them."""
     query = select(*_SOURCE_COLUMNS).where(*conditions).order_by(sources.c.id)
@@ -103,9 +100,7 @@ def _query() -> Select[Any]:
         (tasks.c.status == TaskStatus.PENDING.value, tasks.c.not_before),
         else_=sources.c.next_check_at,
     )
-    source_columns = {
-        name: sources.c[name] for name in SourceLine._fields if name != "next_check_at"
-    }
+    source_columns = {name: sources.c[name] for name in SourceLine._fields if name != "next_check_at"}
     columns = [source_columns.get(name, next_check_at) for name in SourceLine._fields]
     poll = and_(tasks.c.source_id == sources.c.id, tasks.c.kind == POLL)
     return select(*columns).outerjoin(tasks, poll)

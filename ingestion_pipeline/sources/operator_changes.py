@@ -48,9 +48,7 @@ def declaration(source: Source) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def redeclare(
-    connection: Connection, source: Source, definition: Definition, *, actor: str, now: datetime
-) -> bool:
+def redeclare(connection: Connection, source: Source, definition: Definition, *, actor: str, now: datetime) -> bool:
     """Update the source to the definition, with an audit line; return False if nothing changed."""
     declared = replace(definition, origin=source.origin)
     home = series_assignments(connection, [source.id])[source.id]
@@ -79,11 +77,7 @@ def _difference(source: Source, definition: Definition) -> dict[str, object]:
         "config": dict(definition.config),
         "series": definition.series,
     }
-    return {
-        key: {"from": before.get(key), "to": value}
-        for key, value in after.items()
-        if before.get(key) != value
-    }
+    return {key: {"from": before.get(key), "to": value} for key, value in after.items() if before.get(key) != value}
 
 
 def accept_drop(connection: Connection, source_id: str, *, actor: str, now: datetime) -> None:
@@ -159,10 +153,7 @@ def partition_keys(connection: Connection, *, limit: int) -> dict[Kind, list[str
     was_never_on = and_(sources.c.status_reason == BY_FILE, sources.c.last_checked_at.is_(None))
     query = (
         select(sources.c.kind, sources.c.id)
-        .where(
-            sources.c.status_reason.is_distinct_from(REMOVED),
-            ~func.coalesce(was_never_on, false()),
-        )
+        .where(sources.c.status_reason.is_distinct_from(REMOVED), ~func.coalesce(was_never_on, false()))
         .order_by(sources.c.created_at, sources.c.id)
     )
     keys_by_kind: dict[Kind, list[str]] = {}

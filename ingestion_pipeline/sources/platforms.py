@@ -17,11 +17,7 @@ ANY = "{labels}"  # a host that ends in it is any host
 MAX_TOKEN_CHARACTERS = 120  # the longest of some thousand boards has 60
 
 _LABEL = "[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
-_HOST_PARTS = {
-    TOKEN: f"(?P<token>{_LABEL})",
-    ANY: rf"{_LABEL}(?:\.{_LABEL})*",
-    "*": "[a-z0-9-]*",
-}
+_HOST_PARTS = {TOKEN: f"(?P<token>{_LABEL})", ANY: rf"{_LABEL}(?:\.{_LABEL})*", "*": "[a-z0-9-]*"}
 _HOST_PART = re.compile(r"(\{token\}|\{labels\}|\*)")
 _LOCALE = re.compile(r"[A-Za-z]{2}(?:[-_][A-Za-z]{2,4})?")
 # Names as people give them: words of any language, with what may stand in a company's name.
@@ -87,9 +83,7 @@ def platforms() -> tuple[str, ...]:
     return tuple(_table().platforms)
 
 
-def _fits(
-    shape: Shape, host: str, segments: Sequence[str], parameters: Mapping[str, str]
-) -> BoardShape | None:
+def _fits(shape: Shape, host: str, segments: Sequence[str], parameters: Mapping[str, str]) -> BoardShape | None:
     on_host = shape.host.fullmatch(host)
     if on_host is None or len(segments) < len(shape.segments):
         return None
@@ -181,9 +175,7 @@ READERS: dict[Kind, tuple[str, ...]] = {
 DEFAULTS: dict[Kind, str] = {Kind.CATALOG: "catalog", Kind.COMPANY: "page", Kind.WEBSITE: "page"}
 
 _MANGADEX_HOSTS = {"mangadex.org", "www.mangadex.org", "api.mangadex.org"}
-_MANGADEX_ID = re.compile(
-    r"/(?:title|manga)/(?P<token>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
-)
+_MANGADEX_ID = re.compile(r"/(?:title|manga)/(?P<token>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 _FEED = re.compile(r"(\.(xml|rss|atom|rdf)|/(feed|rss|atom))/?$")
 _SITEMAP = re.compile(r"/[^/]*sitemap[^/]*$")  # ends like a feed, but is none
 

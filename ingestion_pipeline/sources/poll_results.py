@@ -9,19 +9,7 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
-from sqlalchemy import (
-    Boolean,
-    Connection,
-    Float,
-    Integer,
-    String,
-    Text,
-    case,
-    func,
-    literal,
-    null,
-    update,
-)
+from sqlalchemy import Boolean, Connection, Float, Integer, String, Text, case, func, literal, null, update
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.settings.logs import about
@@ -44,22 +32,8 @@ from ingestion_pipeline.store.types import Json, UtcDateTime
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.tasks.errors import BLOCKED_CODES, WorkError
-from ingestion_pipeline.tasks.retry import (
-    DeadLetterTask,
-    Decision,
-    ReleaseTask,
-    Retry,
-    after_failure,
-)
-from ingestion_pipeline.tasks.task import (
-    Move,
-    Task,
-    TaskStatus,
-    finished,
-    rearmed,
-    released,
-    retried,
-)
+from ingestion_pipeline.tasks.retry import DeadLetterTask, Decision, ReleaseTask, Retry, after_failure
+from ingestion_pipeline.tasks.task import Move, Task, TaskStatus, finished, rearmed, released, retried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +85,7 @@ _SUCCESS_COLUMNS = {
 
 def updated_change_model(poll: PollSuccess, *, now: datetime) -> ChangeModel:
     """Return the source's change model with the changes that this poll found."""
-    changes = changes_found(
-        poll.source, published=poll.published, has_news=poll.newest_at is not None, now=now
-    )
+    changes = changes_found(poll.source, published=poll.published, has_news=poll.newest_at is not None, now=now)
     return with_changes(change_model_from_json(poll.source.rhythm), changes)
 
 
@@ -144,9 +116,7 @@ def success_row(
     )
 
 
-def write_successes(
-    connection: Connection, rows: Sequence[tuple[Any, ...]], *, now: datetime
-) -> list[str]:
+def write_successes(connection: Connection, rows: Sequence[tuple[Any, ...]], *, now: datetime) -> list[str]:
     """Write the rows; return the sources whose tier an operator pinned during the poll."""
     results = row_source(connection, _SUCCESS_COLUMNS, rows, "given")
     changed_at = func.coalesce(_if(results.c.changed, now), sources.c.last_changed_at)
@@ -170,9 +140,7 @@ def write_successes(
             untold_withdrawn=sources.c.untold_withdrawn + results.c.withdrawn,
             last_new_at=results.c.last_new_at,
             # An empty feed is no sync: the backlog that follows it must not notify either.
-            synced_at=func.coalesce(
-                sources.c.synced_at, _if(results.c.is_read & (results.c.record_count > 0), now)
-            ),
+            synced_at=func.coalesce(sources.c.synced_at, _if(results.c.is_read & (results.c.record_count > 0), now)),
             synced_version=case(
                 (results.c.is_read & (results.c.record_count > 0), sources.c.config_version),
                 else_=sources.c.synced_version,
@@ -249,12 +217,7 @@ def move_after_strike(task: Task, error: WorkError, state: PollState) -> Move:
             error_code=error.code,
             error=f"{state.status_reason}: {error.text}",
         )
-    return rearmed(
-        task,
-        not_before=state.next_check_at,
-        priority=state.tier.priority,
-        error=error,
-    )
+    return rearmed(task, not_before=state.next_check_at, priority=state.tier.priority, error=error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,12 +237,7 @@ class PollFailed:
 
 
 def succeed(
-    connection: Connection,
-    polls: Sequence[PollSuccess],
-    *,
-    now: datetime,
-    settings: Settings,
-    random: Random,
+    connection: Connection, polls: Sequence[PollSuccess], *, now: datetime, settings: Settings, random: Random
 ) -> None:
     """Write the successes: sources are due again by tier and change model, breakers closed."""
     rows: list[tuple[Any, ...]] = []
@@ -308,9 +266,7 @@ def succeed(
         make_due(connection, pinned, now=now)
 
 
-def scheduling_inputs(
-    source: Source, change_model: ChangeModel, budget: PollingBudget
-) -> tiers.SchedulingInputs:
+def scheduling_inputs(source: Source, change_model: ChangeModel, budget: PollingBudget) -> tiers.SchedulingInputs:
     """Return what decides the next check of a source without a pinned tier."""
     return tiers.SchedulingInputs(
         change_model=change_model,
@@ -320,12 +276,7 @@ def scheduling_inputs(
 
 
 def fail(
-    connection: Connection,
-    polls: Sequence[PollFailure],
-    *,
-    now: datetime,
-    settings: Settings,
-    random: Random,
+    connection: Connection, polls: Sequence[PollFailure], *, now: datetime, settings: Settings, random: Random
 ) -> PollFailed:
     """Retry, release or dead-letter each failure, by its error class and its attempts."""
     retry_at: dict[str, datetime] = {}
@@ -368,12 +319,7 @@ _FAILURE_COLUMNS = {
 
 
 def _dead_letter(
-    connection: Connection,
-    polls: Sequence[PollFailure],
-    *,
-    now: datetime,
-    settings: Settings,
-    random: Random,
+    connection: Connection, polls: Sequence[PollFailure], *, now: datetime, settings: Settings, random: Random
 ) -> list[Move]:
     """Write a dead letter and a strike for each, or disable it if blocked; return the moves."""
     rows: list[tuple[Any, ...]] = []
@@ -419,9 +365,7 @@ def _failure_row(poll: PollFailure, state: tiers.PollState) -> tuple[Any, ...]:
     )
 
 
-def _write_failures(
-    connection: Connection, rows: Sequence[tuple[Any, ...]], *, now: datetime
-) -> None:
+def _write_failures(connection: Connection, rows: Sequence[tuple[Any, ...]], *, now: datetime) -> None:
     results = row_source(connection, _FAILURE_COLUMNS, rows, "given")
     statement = (
         update(sources)

@@ -53,13 +53,7 @@ def ensure_polls(connection: Connection, ids: Collection[str], *, now: datetime)
 
 
 # Values of a poll that starts again, without attempts and errors.
-_RESET_VALUES: dict[str, Any] = {
-    "attempts": 0,
-    "stage": ASKED,
-    "error_class": None,
-    "error_code": None,
-    "error": None,
-}
+_RESET_VALUES: dict[str, Any] = {"attempts": 0, "stage": ASKED, "error_class": None, "error_code": None, "error": None}
 
 
 def restart_polls(connection: Connection, ids: Collection[str], *, now: datetime) -> None:
@@ -109,15 +103,9 @@ def make_due(connection: Connection, source_ids: Collection[str], *, now: dateti
             tasks.c.kind == POLL,
             tasks.c.status == TaskStatus.PENDING.value,
             one_of(connection, tasks.c.source_id, source_ids),
-            exists().where(
-                sources.c.id == tasks.c.source_id,
-                sources.c.status.not_in(UNPOLLED),
-            ),
+            exists().where(sources.c.id == tasks.c.source_id, sources.c.status.not_in(UNPOLLED)),
         )
-        .values(
-            not_before=case((tasks.c.not_before > now, now), else_=tasks.c.not_before),
-            stage=ASKED,
-        )
+        .values(not_before=case((tasks.c.not_before > now, now), else_=tasks.c.not_before), stage=ASKED)
         .returning(tasks.c.source_id)
     )
     due = list(connection.execute(waiting).scalars())
@@ -178,9 +166,7 @@ def insert_polls(connection: Connection, ids: Collection[str], *, now: datetime)
 
 
 def _tier_priority() -> Any:  # noqa: ANN401 - a SQL expression
-    return case(
-        *((sources.c.tier == tier.value, tier.priority) for tier in Tier), else_=Tier.COLD.priority
-    )
+    return case(*((sources.c.tier == tier.value, tier.priority) for tier in Tier), else_=Tier.COLD.priority)
 
 
 def _skip_polls(connection: Connection, ids: Collection[str], *, now: datetime) -> None:

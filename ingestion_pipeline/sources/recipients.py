@@ -68,11 +68,7 @@ class Recipient:
 
 def recipient_of(raw: Mapping[str, Any]) -> tuple[Recipient | None, list[BadField]]:
     """Return the recipient, or None and everything that is wrong with it."""
-    bad = [
-        BadField(str(key), f"unknown key; there are: {', '.join(KEYS)}")
-        for key in raw
-        if key not in KEYS
-    ]
+    bad = [BadField(str(key), f"unknown key; there are: {', '.join(KEYS)}") for key in raw if key not in KEYS]
     bad += [BadField(key, "is missing") for key in ("id", "address") if raw.get(key) is None]
     if raw.get("id") is not None:
         bad += bad_id("id", raw["id"])
@@ -164,9 +160,7 @@ def _bad_kinds(value: object) -> list[BadField]:
     accepted = (*SUBJECT_KINDS, ALL_ALERTS)
     if kinds and all(kind in accepted for kind in kinds):
         return []
-    message = (
-        f"must be a list of: {', '.join(SUBJECT_KINDS)}; {ALL_ALERTS} is the last {len(ALERTS)}"
-    )
+    message = f"must be a list of: {', '.join(SUBJECT_KINDS)}; {ALL_ALERTS} is the last {len(ALERTS)}"
     return [BadField("kinds", message)]
 
 
@@ -200,23 +194,13 @@ def _bad_follow(raw: Mapping[str, Any]) -> list[BadField]:
         for key in raw
         if key not in FOLLOW_KEYS
     ]
-    wrong = [
-        *bad_id("series", raw.get("series")),
-        *bad_mode(raw.get("mode")),
-        *bad_language(raw.get("language")),
-    ]
-    return unknown + [
-        BadField("follows", f"{problem.field}: {problem.message}") for problem in wrong
-    ]
+    wrong = [*bad_id("series", raw.get("series")), *bad_mode(raw.get("mode")), *bad_language(raw.get("language"))]
+    return unknown + [BadField("follows", f"{problem.field}: {problem.message}") for problem in wrong]
 
 
 def _follow(raw: Mapping[str, Any]) -> Follow:
     mode = raw.get("mode")
-    return Follow(
-        series=raw["series"],
-        mode=None if mode is None else Mode(mode),
-        language=_lower(raw.get("language")),
-    )
+    return Follow(series=raw["series"], mode=None if mode is None else Mode(mode), language=_lower(raw.get("language")))
 
 
 def _lower(text: str | None) -> str | None:

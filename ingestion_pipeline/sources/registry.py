@@ -29,13 +29,7 @@ from ingestion_pipeline.sources.poll_tasks import (
     make_due,
     restart_polls,
 )
-from ingestion_pipeline.sources.source import (
-    IGNORE_ROBOTS,
-    Definition,
-    SourceStatus,
-    Tier,
-    shard_of,
-)
+from ingestion_pipeline.sources.source import IGNORE_ROBOTS, Definition, SourceStatus, Tier, shard_of
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.bulk import making_rows, one_of
 from ingestion_pipeline.store.tables import source_versions, sources, tasks
@@ -136,10 +130,7 @@ _QUERY = (
     .select_from(sources)
     .outerjoin(
         source_versions,
-        and_(
-            source_versions.c.source_id == sources.c.id,
-            source_versions.c.version == sources.c.config_version,
-        ),
+        and_(source_versions.c.source_id == sources.c.id, source_versions.c.version == sources.c.config_version),
     )
     .outerjoin(tasks, and_(tasks.c.kind == POLL, tasks.c.source_id == sources.c.id))
 )
@@ -201,11 +192,7 @@ class Registered:
 
 
 def register(
-    connection: Connection,
-    definitions: Sequence[Definition],
-    *,
-    now: datetime,
-    actor: str = "system",
+    connection: Connection, definitions: Sequence[Definition], *, now: datetime, actor: str = "system"
 ) -> Registered:
     """Register every definition: its row and, if enabled, its poll task; a new one is due now.
 
@@ -244,9 +231,7 @@ def _existing_ids(connection: Connection, ids: Sequence[str]) -> set[str]:
     return set(connection.execute(query).scalars())
 
 
-def _redeclare(
-    connection: Connection, batch: Sequence[Definition], *, now: datetime, actor: str
-) -> int:
+def _redeclare(connection: Connection, batch: Sequence[Definition], *, now: datetime, actor: str) -> int:
     """Update existing sources to their declarations; return how many changed."""
     rows = rows_of(batch)
     ids = [row[0] for row in rows]
@@ -286,18 +271,10 @@ def add(connection: Connection, definition: Definition, *, actor: str, now: date
     taken = bool(sources_by_id(connection, [definition.id]))
     if taken or register(connection, [definition], now=now, actor=actor).added == 0:
         raise SourceExists(
-            f"{definition.id!r} exists already; `ingest sources update` changes it,"
-            " `ingest sources show` shows it"
+            f"{definition.id!r} exists already; `ingest sources update` changes it, `ingest sources show` shows it"
         )
     detail = {"url": definition.url, "platform": definition.platform}
-    audit(
-        connection,
-        actor=actor,
-        action="source.add",
-        subject=definition.id,
-        now=now,
-        detail=detail,
-    )
+    audit(connection, actor=actor, action="source.add", subject=definition.id, now=now, detail=detail)
 
 
 def remove(connection: Connection, source_id: str, *, actor: str, now: datetime) -> None:
@@ -305,59 +282,28 @@ def remove(connection: Connection, source_id: str, *, actor: str, now: datetime)
     _set_status(connection, source_id, SourceStatus.DISABLED, reason=REMOVED, actor=actor, now=now)
 
 
-def disable(
-    connection: Connection, source_id: str, *, actor: str, reason: str, now: datetime
-) -> None:
+def disable(connection: Connection, source_id: str, *, actor: str, reason: str, now: datetime) -> None:
     """Stop polling the source, whatever its file says, until an operator enables it."""
-    _set_status(
-        connection,
-        source_id,
-        SourceStatus.DISABLED,
-        reason=f"{actor}: {reason}",
-        actor=actor,
-        now=now,
-    )
+    _set_status(connection, source_id, SourceStatus.DISABLED, reason=f"{actor}: {reason}", actor=actor, now=now)
 
 
-def enable(
-    connection: Connection,
-    source_id: str,
-    *,
-    actor: str,
-    now: datetime,
-    reason: str | None = None,
-) -> None:
+def enable(connection: Connection, source_id: str, *, actor: str, now: datetime, reason: str | None = None) -> None:
     """Poll the source again, due now, and reset its failures; the reason goes to the audit log."""
     _set_status(connection, source_id, SourceStatus.ACTIVE, reason=reason, actor=actor, now=now)
 
 
 def _set_status(
-    connection: Connection,
-    source_id: str,
-    status: SourceStatus,
-    *,
-    reason: str | None,
-    actor: str,
-    now: datetime,
+    connection: Connection, source_id: str, status: SourceStatus, *, reason: str | None, actor: str, now: datetime
 ) -> None:
     values: dict[str, Any] = {"status": status.value, "status_reason": reason, "updated_at": now}
     if status is SourceStatus.ACTIVE:
         values |= {"status_reason": None, "failure_count": 0, "next_check_at": now}
     lock_polls(connection, [source_id])
-    changed = connection.execute(
-        update(sources).where(sources.c.id == source_id).values(values)
-    ).rowcount
+    changed = connection.execute(update(sources).where(sources.c.id == source_id).values(values)).rowcount
     if not changed:
         raise UnknownSource(source_id)
     ensure_polls(connection, [source_id], now=now)
     if status is SourceStatus.ACTIVE:
         make_due(connection, [source_id], now=now)
     action = "source.enable" if status is SourceStatus.ACTIVE else "source.disable"
-    audit(
-        connection,
-        actor=actor,
-        action=action,
-        subject=source_id,
-        now=now,
-        detail={"reason": reason},
-    )
+    audit(connection, actor=actor, action=action, subject=source_id, now=now, detail={"reason": reason})

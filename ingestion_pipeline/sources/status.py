@@ -15,15 +15,7 @@ from ingestion_pipeline.sources.poll_tasks import POLL
 from ingestion_pipeline.sources.registry import REMOVED
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus
 from ingestion_pipeline.store.locking import lock_rows
-from ingestion_pipeline.store.tables import (
-    ACTIVE,
-    OPEN,
-    dead_letters,
-    hosts,
-    outbox,
-    sources,
-    tasks,
-)
+from ingestion_pipeline.store.tables import ACTIVE, OPEN, dead_letters, hosts, outbox, sources, tasks
 from ingestion_pipeline.tasks.errors import ErrorClass
 from ingestion_pipeline.tasks.task import TaskStatus
 
@@ -97,9 +89,7 @@ def watched_by_id(connection: Connection, ids: Sequence[str]) -> dict[str, Watch
 
 def waiting_hosts(connection: Connection, *, now: datetime) -> list[tuple[str, datetime]]:
     """Return hosts that a run waits for while another has the lease, with since when."""
-    query = select(hosts.c.host, hosts.c.wanted_at).where(
-        hosts.c.wanted_at.is_not(None), hosts.c.lease_until > now
-    )
+    query = select(hosts.c.host, hosts.c.wanted_at).where(hosts.c.wanted_at.is_not(None), hosts.c.lease_until > now)
     return [(host, since) for host, since in connection.execute(query)]
 
 
@@ -195,9 +185,7 @@ _HELD = {
 
 def _why_waiting(source: Source, poll: Poll, *, now: datetime, max_attempts: int) -> str:
     is_due = poll.not_before <= now
-    when = (
-        f"due since {_at(poll.not_before, now)}" if is_due else f"until {_at(poll.not_before, now)}"
-    )
+    when = f"due since {_at(poll.not_before, now)}" if is_due else f"until {_at(poll.not_before, now)}"
     if poll.error_class == ErrorClass.RESOURCE.value:
         held = _HELD.get(poll.error_code or "", poll.error or "held back")
         return f"{held}; {when}" if is_due else f"{held} {when}"
@@ -224,10 +212,7 @@ def unreported(connection: Connection, kinds: Collection[Kind], *, limit: int) -
         .where(
             sources.c.kind.in_([kind.value for kind in kinds]),
             sources.c.last_changed_at.is_not(None),
-            or_(
-                sources.c.reported_at.is_(None),
-                sources.c.last_changed_at > sources.c.reported_at,
-            ),
+            or_(sources.c.reported_at.is_(None), sources.c.last_changed_at > sources.c.reported_at),
         )
         .order_by(sources.c.last_changed_at)
         .limit(limit)

@@ -21,7 +21,5 @@ def audit(
 ) -> None:
     """Write one line of the audit log, in the transaction of the action."""
     connection.execute(
-        insert(audit_log).values(
-            at=now, actor=actor, action=action, subject=subject, detail=dict(detail or {})
-        )
+        insert(audit_log).values(at=now, actor=actor, action=action, subject=subject, detail=dict(detail or {}))
     )

@@ -65,9 +65,7 @@ def row_source(connection: Connection, columns: Columns, rows: Sequence[Row], na
     return _table(dialect, columns, bindparam(None, document, type_=Text())).cte(name)
 
 
-def one_of(
-    connection: Connection, column_: ColumnElement[str], values: Collection[str]
-) -> ColumnElement[bool]:
+def one_of(connection: Connection, column_: ColumnElement[str], values: Collection[str]) -> ColumnElement[bool]:
     """Return whether the text is one of these, as one parameter: 5,000 parameters take longer."""
     if connection.dialect.name == "postgresql":
         return column_ == any_(bindparam(None, list(values), type_=ARRAY(Text())))
@@ -95,9 +93,7 @@ def _table(dialect: str, columns: Columns, document: BindParameter[Any]) -> Sele
     each = func.json_each(document).table_valued("value")
     return select(
         *(
-            _as(kind, func.json_extract(each.c.value, literal_column(f"'$[{position}]'"))).label(
-                name
-            )
+            _as(kind, func.json_extract(each.c.value, literal_column(f"'$[{position}]'"))).label(name)
             for position, (name, kind) in enumerate(columns.items())
         )
     )

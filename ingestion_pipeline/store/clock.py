@@ -43,14 +43,9 @@ class DatabaseClock:
             if passed < RESYNC_SECONDS:
                 return answered + timedelta(seconds=passed)
         asked_at = self._monotonic()
-        answered = (
-            connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one().astimezone(UTC)
-        )
+        answered = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one().astimezone(UTC)
         answered_at = self._monotonic()  # after the answer: never ahead of the database
-        self._answer, self._round_trip = (
-            (answered, answered_at),
-            timedelta(seconds=answered_at - asked_at),
-        )
+        self._answer, self._round_trip = ((answered, answered_at), timedelta(seconds=answered_at - asked_at))
         return answered
 
     def latest(self, connection: Connection) -> datetime:

@@ -7,13 +7,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, delete, select
 
-from ingestion_pipeline.settings import (
-    Settings,
-    check_override,
-    load_settings,
-    setting_fields,
-    value_type,
-)
+from ingestion_pipeline.settings import Settings, check_override, load_settings, setting_fields, value_type
 from ingestion_pipeline.settings.logs import configure
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.engine import Store, open_store
@@ -30,12 +24,7 @@ def overrides(connection: Connection) -> dict[str, str]:
 def set_override(connection: Connection, key: str, text: str, *, actor: str, now: datetime) -> None:
     """Store `text` for `key`; a bad key or value raises `BadSetting`."""
     check_override(key, text)
-    row = {
-        "value": text,
-        "value_type": value_type(key),
-        "description": setting_fields()[key][1],
-        "updated_at": now,
-    }
+    row = {"value": text, "value_type": value_type(key), "description": setting_fields()[key][1], "updated_at": now}
     before = overrides(connection).get(key)
     statement = insert_into(connection, settings).values(key=key, **row)
     connection.execute(statement.on_conflict_do_update(index_elements=["key"], set_=row))

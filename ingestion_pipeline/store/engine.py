@@ -83,9 +83,7 @@ def _execute_prepared(
     if context is None or _OPTION not in context.execution_options:
         return statement, parameters
     name, prepare, execute = _as_prepared(statement)
-    prepared_names = connection.info.setdefault(
-        _PREPARED, set()
-    )  # as long as the connection to the server
+    prepared_names = connection.info.setdefault(_PREPARED, set())  # as long as the connection to the server
     if name not in prepared_names:
         cursor.execute(prepare)  # outlives a transaction that is rolled back
         prepared_names.add(name)
@@ -219,11 +217,7 @@ def _create_engine(url: str) -> Engine:
         pool_size=5,
         pool_use_lifo=True,  # each keeps pages in memory, and statements: few are warm, not all
         max_overflow=20,
-        connect_args={
-            "timeout": SQLITE_BUSY_SECONDS,
-            "check_same_thread": False,
-            "factory": _CountingConnection,
-        },
+        connect_args={"timeout": SQLITE_BUSY_SECONDS, "check_same_thread": False, "factory": _CountingConnection},
     )
     # A bare `now` inside case() or coalesce() is written as its column would write it.
     engine.dialect.colspecs = {**engine.dialect.colspecs, DateTime: UtcText}

@@ -45,9 +45,7 @@ class NewRows:
     shared: Mapping[str, tuple[TypeEngine[Any], Any]]
 
 
-def insert_missing(
-    connection: Connection, new: NewRows, *, returning: Sequence[str] = ()
-) -> Sequence[Any]:
+def insert_missing(connection: Connection, new: NewRows, *, returning: Sequence[str] = ()) -> Sequence[Any]:
     """Insert the rows that the table lacks, by their identity; existing ones stay unchanged.
 
     Return the `returning` columns of those that were inserted, and of no others.
@@ -65,9 +63,7 @@ def insert_missing(
     return connection.execute(made).all()
 
 
-def _insert_from_select(
-    connection: Connection, new: NewRows, returning: Sequence[str]
-) -> Sequence[Any]:
+def _insert_from_select(connection: Connection, new: NewRows, returning: Sequence[str]) -> Sequence[Any]:
     """Insert by one statement; the anti-join spares the ids that conflicts would use up."""
     candidates = row_source(connection, new.columns, new.rows, "given")
     is_there = exists().where(*(new.table.c[name] == candidates.c[name] for name in new.identity))
@@ -109,10 +105,7 @@ def _insert_each(connection: Connection, new: NewRows) -> None:
 
 
 def _writer(kind: TypeEngine[Any]) -> Callable[[Any], object] | None:
-    return next(
-        (writer for accepted_type, writer in _WRITERS.items() if isinstance(kind, accepted_type)),
-        None,
-    )
+    return next((writer for accepted_type, writer in _WRITERS.items() if isinstance(kind, accepted_type)), None)
 
 
 def _stored(kind: TypeEngine[Any], value: object) -> object:

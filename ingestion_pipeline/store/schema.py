@@ -54,10 +54,7 @@ def current(connection: Connection) -> str | None:
 
 def known_revisions() -> set[str]:
     """Return every revision this program can migrate from."""
-    names = (
-        entry.name
-        for entry in (files("ingestion_pipeline.store") / "migrations" / "versions").iterdir()
-    )
+    names = (entry.name for entry in (files("ingestion_pipeline.store") / "migrations" / "versions").iterdir())
     return {name.split("_")[0] for name in names if name[:1].isdigit()}
 
 

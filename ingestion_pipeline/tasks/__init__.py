@@ -6,15 +6,7 @@ own work.
 """
 
 from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
-from ingestion_pipeline.tasks.errors import (
-    ErrorClass,
-    Fatal,
-    Permanent,
-    Resource,
-    Transient,
-    WorkError,
-    classify,
-)
+from ingestion_pipeline.tasks.errors import ErrorClass, Fatal, Permanent, Resource, Transient, WorkError, classify
 from ingestion_pipeline.tasks.task import Move, NewTask, Task, TaskStatus
 from ingestion_pipeline.tasks.worker import Worker
 

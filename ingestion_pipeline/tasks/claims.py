@@ -65,42 +65,21 @@ class ClaimFilter:
 _TASK_FIELDS = tuple(field.name for field in fields(Task))
 TASK_COLUMNS = tuple(tasks.c[name] for name in _TASK_FIELDS)
 # The columns a claim returns; it knows the others, because it wrote or filtered by them.
-_RETURNED_FIELDS = tuple(
-    name for name in _TASK_FIELDS if name not in {"kind", "status", "lease_owner", "lease_until"}
-)
+_RETURNED_FIELDS = tuple(name for name in _TASK_FIELDS if name not in {"kind", "status", "lease_owner", "lease_until"})
 
 
 def claim(
-    connection: Connection,
-    claim_filter: ClaimFilter,
-    *,
-    owner: str,
-    now: datetime,
-    lease: timedelta,
-    limit: int,
+    connection: Connection, claim_filter: ClaimFilter, *, owner: str, now: datetime, lease: timedelta, limit: int
 ) -> list[Task]:
     """Lease at most `limit` tasks to `owner`; sorted by priority, not_before, created_at."""
     filters = _filter_parameters(claim_filter)
     until = now + lease
-    parameters = {
-        "wanted_kind": claim_filter.kind,
-        "claimer": owner,
-        "moment": now,
-        "until": until,
-        "at_most": limit,
-    }
+    parameters = {"wanted_kind": claim_filter.kind, "claimer": owner, "moment": now, "until": until, "at_most": limit}
     statement = _claim_statement(connection.dialect.name, *filters)
     rows = connection.execute(statement, parameters | filters).all()
-    written = {
-        "kind": claim_filter.kind,
-        "status": TaskStatus.PROCESSING,
-        "lease_owner": owner,
-        "lease_until": until,
-    }
+    written = {"kind": claim_filter.kind, "status": TaskStatus.PROCESSING, "lease_owner": owner, "lease_until": until}
     claimed = [_task(dict(zip(_RETURNED_FIELDS, row, strict=True)) | written) for row in rows]
-    return sorted(
-        claimed, key=lambda task: (task.priority, task.not_before, task.created_at, task.id)
-    )
+    return sorted(claimed, key=lambda task: (task.priority, task.not_before, task.created_at, task.id))
 
 
 def _filter_parameters(claim_filter: ClaimFilter) -> dict[str, Any]:
@@ -126,8 +105,7 @@ _FILTER_CONDITIONS: dict[str, ColumnElement[bool]] = {
     # The literal FRONTIER condition makes the planner use the index on one source's tasks.
     "frontier_source": and_(FRONTIER, tasks.c.source_id == bindparam("frontier_source")),
     "wanted_priority": tasks.c.priority == bindparam("wanted_priority"),
-    "wanted_shard": tasks.c.shard % bindparam("shards", type_=Integer())
-    == bindparam("wanted_shard"),
+    "wanted_shard": tasks.c.shard % bindparam("shards", type_=Integer()) == bindparam("wanted_shard"),
 }
 
 
@@ -179,11 +157,7 @@ def _id_is_in(dialect: str, rows: CTE) -> ColumnElement[bool]:
 
 
 def heartbeat(
-    connection: Connection,
-    claimed: Collection[tuple[int, int]],
-    *,
-    now: datetime,
-    lease: timedelta,
+    connection: Connection, claimed: Collection[tuple[int, int]], *, now: datetime, lease: timedelta
 ) -> set[int]:
     """Extend these (id, fence) claims by a lease; return the ids that are still held."""
     if not claimed:
@@ -283,9 +257,7 @@ def apply(connection: Connection, moves: Sequence[Move], *, now: datetime) -> No
     parameters = {"moves": document, "moment": now}
     changed = connection.execute(_apply_statement(dialect), parameters).rowcount
     if changed != len(moves):
-        raise LostClaim(
-            f"{len(moves) - changed} of {len(moves)} claims were lost; nothing is written"
-        )
+        raise LostClaim(f"{len(moves) - changed} of {len(moves)} claims were lost; nothing is written")
 
 
 @cache

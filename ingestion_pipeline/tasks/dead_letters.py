@@ -32,9 +32,7 @@ class DeadLetterEntry:
     evidence: Mapping[str, object] = field(default_factory=dict[str, object])
 
 
-def add_dead_letters(
-    connection: Connection, entries: Sequence[DeadLetterEntry], *, now: datetime
-) -> None:
+def add_dead_letters(connection: Connection, entries: Sequence[DeadLetterEntry], *, now: datetime) -> None:
     """Write one dead letter per entry, in the transaction that fails the tasks.
 
     A task that fails with the same error again, as a broken source does at every poll, updates its
@@ -44,18 +42,14 @@ def add_dead_letters(
         return
     statement = insert_into(connection, dead_letters).values(
         # Sorted by task, the lock order that discarding uses as well.
-        [
-            _dead_letter_row(entry, now=now)
-            for entry in sorted(entries, key=lambda entry: entry.task.id)
-        ]
+        [_dead_letter_row(entry, now=now) for entry in sorted(entries, key=lambda entry: entry.task.id)]
     )
     renewed = ("payload", "stage", "error_class", "error", "stack", "attempts", "failed_at")
     connection.execute(
         statement.on_conflict_do_update(
             index_elements=["task_id", "error_code"],
             index_where=OPEN,
-            set_={name: statement.excluded[name] for name in renewed}
-            | {"occurrences": dead_letters.c.occurrences + 1},
+            set_={name: statement.excluded[name] for name in renewed} | {"occurrences": dead_letters.c.occurrences + 1},
         )
     )
 
@@ -86,10 +80,7 @@ class DeadLetterFilter:
 
     def conditions(self) -> list[ColumnElement[bool]]:
         """Return the conditions for the WHERE of a query."""
-        values = {
-            dead_letters.c.error_class: self.error_class,
-            dead_letters.c.source_id: self.source_id,
-        }
+        values = {dead_letters.c.error_class: self.error_class, dead_letters.c.source_id: self.source_id}
         return [column == value for column, value in values.items() if value is not None]
 
 
@@ -97,11 +88,7 @@ ALL = DeadLetterFilter()
 
 
 def list_dead_letters(
-    connection: Connection,
-    selection: DeadLetterFilter = ALL,
-    *,
-    decided: bool = False,
-    limit: int = 1_000,
+    connection: Connection, selection: DeadLetterFilter = ALL, *, decided: bool = False, limit: int = 1_000
 ) -> list[RowMapping]:
     """Return dead letters, newest first; by default only the open ones."""
     query = select(dead_letters).where(*selection.conditions())
@@ -113,15 +100,11 @@ def list_dead_letters(
 
 def open_ids(connection: Connection, selection: DeadLetterFilter) -> list[int]:
     """Return the ids of the selected open dead letters, oldest first, at most `DECIDED_AT_ONCE`."""
-    query = (
-        select(dead_letters.c.id).where(OPEN, *selection.conditions()).order_by(dead_letters.c.id)
-    )
+    query = select(dead_letters.c.id).where(OPEN, *selection.conditions()).order_by(dead_letters.c.id)
     return list(connection.execute(query.limit(DECIDED_AT_ONCE)).scalars())
 
 
-def dead_letter_groups(
-    connection: Connection, selection: DeadLetterFilter = ALL
-) -> list[RowMapping]:
+def dead_letter_groups(connection: Connection, selection: DeadLetterFilter = ALL) -> list[RowMapping]:
     """Return open dead letters grouped by class, source and error code, the largest group first."""
     by = (dead_letters.c.error_class, dead_letters.c.source_id, dead_letters.c.error_code)
     count = func.count().label("letters")
@@ -168,9 +151,7 @@ def check_dead_letters(connection: Connection, dead_letter_ids: Sequence[int]) -
     """
     query = select(dead_letters.c.id).where(dead_letters.c.id.in_(dead_letter_ids))
     existing = set(connection.execute(query).scalars())
-    if unknown := [
-        dead_letter_id for dead_letter_id in dead_letter_ids if dead_letter_id not in existing
-    ]:
+    if unknown := [dead_letter_id for dead_letter_id in dead_letter_ids if dead_letter_id not in existing]:
         raise UnknownDeadLetter(unknown)
 
 
@@ -191,12 +172,7 @@ class ReplayResult:
 
 
 def replay(
-    connection: Connection,
-    dead_letter_id: int,
-    *,
-    actor: str,
-    now: datetime,
-    requeue: Requeue | None = None,
+    connection: Connection, dead_letter_id: int, *, actor: str, now: datetime, requeue: Requeue | None = None
 ) -> str:
     """Make the task of the dead letter due now with all its attempts; return the outcome.
 
@@ -213,22 +189,13 @@ def replay(
             .where(dead_letters.c.id == dead_letter_id)
             .values(replayed_at=now, discarded_at=None, discard_reason=None)
         )
-    detail = {
-        "task": dead_letter["task_id"],
-        "source": dead_letter["source_id"],
-        "outcome": outcome,
-    }
+    detail = {"task": dead_letter["task_id"], "source": dead_letter["source_id"], "outcome": outcome}
     _audit(connection, "replay", dead_letter_id, detail, actor=actor, now=now)
     return outcome
 
 
 def discard(
-    connection: Connection,
-    dead_letter_ids: Sequence[int],
-    *,
-    reason: str,
-    actor: str,
-    now: datetime,
+    connection: Connection, dead_letter_ids: Sequence[int], *, reason: str, actor: str, now: datetime
 ) -> list[int]:
     """Close these dead letters; return the ids of those that were open.
 
@@ -239,9 +206,7 @@ def discard(
         ValueError: the reason is empty.
     """
     if not reason.strip():
-        raise ValueError(
-            "a dead letter is discarded with a reason: say why nobody has to look at it"
-        )
+        raise ValueError("a dead letter is discarded with a reason: say why nobody has to look at it")
     check_dead_letters(connection, dead_letter_ids)
     lock_dead_letters(connection, dead_letters.c.id.in_(dead_letter_ids))
     statement = (
@@ -265,13 +230,7 @@ def lock_dead_letters(connection: Connection, *conditions: ColumnElement[bool]) 
 
 
 def _audit(
-    connection: Connection,
-    action: str,
-    dead_letter_id: int,
-    detail: Mapping[str, object],
-    *,
-    actor: str,
-    now: datetime,
+    connection: Connection, action: str, dead_letter_id: int, detail: Mapping[str, object], *, actor: str, now: datetime
 ) -> None:
     audit(
         connection,
@@ -302,19 +261,11 @@ def requeue_task(connection: Connection, dead_letter: RowMapping, now: datetime)
     connection.execute(
         update(tasks)
         .where(tasks.c.id == task_id)
-        .values(
-            status=TaskStatus.PENDING.value,
-            not_before=now,
-            attempts=0,
-            stage=ASKED,
-            updated_at=now,
-        )
+        .values(status=TaskStatus.PENDING.value, not_before=now, attempts=0, stage=ASKED, updated_at=now)
     )
     return "queued"
 
 
 def _has_active_twin(connection: Connection, row: RowMapping) -> bool:
-    query = select(tasks.c.id).where(
-        ACTIVE, tasks.c.kind == row["kind"], tasks.c.dedupe_key == row["dedupe_key"]
-    )
+    query = select(tasks.c.id).where(ACTIVE, tasks.c.kind == row["kind"], tasks.c.dedupe_key == row["dedupe_key"])
     return connection.execute(query).first() is not None

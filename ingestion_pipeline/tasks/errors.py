@@ -64,9 +64,7 @@ class Transient(WorkError):
 
     error_class = ErrorClass.TRANSIENT
 
-    def __init__(
-        self, message: str, *, code: str = "transient", retry_after: timedelta | None = None
-    ) -> None:
+    def __init__(self, message: str, *, code: str = "transient", retry_after: timedelta | None = None) -> None:
         super().__init__(message, code=code)
         self.retry_after = retry_after
 
@@ -98,9 +96,7 @@ class Fatal(WorkError):
 
 
 # Disk, memory and file handles: failures of the environment.
-FATAL_ERRNOS = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-)
+FATAL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 # PostgreSQL, appendix A: connection, resources, system error, operator intervention but for 57014.
 _FATAL_SQLSTATES = ("08", "53", "58", "57P")
 # "database is locked" is fatal too: it is raised after waiting a minute for another writer.

@@ -27,14 +27,10 @@ class LostRun:
     lease_until: datetime
 
 
-def begin_run(
-    connection: Connection, *, run_id: str, owner: str, job: str, now: datetime, lease: timedelta
-) -> None:
+def begin_run(connection: Connection, *, run_id: str, owner: str, job: str, now: datetime, lease: timedelta) -> None:
     """Register the run as alive; `beat_run` must follow within the lease."""
     alive = {"lease_owner": owner, "lease_until": now + lease, "ended_at": None}
-    statement = insert_into(connection, runs).values(
-        run_id=run_id, job=job, started_at=now, **alive
-    )
+    statement = insert_into(connection, runs).values(run_id=run_id, job=job, started_at=now, **alive)
     connection.execute(statement.on_conflict_do_update(index_elements=["run_id"], set_=alive))
 
 
@@ -46,9 +42,7 @@ def beat_run(connection: Connection, *, run_id: str, now: datetime, lease: timed
 def end_run(connection: Connection, *, run_id: str, now: datetime) -> str | None:
     """End the run; return the owner of its claims, None if the run was not registered."""
     statement = update(runs).where(runs.c.run_id == run_id, runs.c.ended_at.is_(None))
-    return connection.execute(
-        statement.values(ended_at=now).returning(runs.c.lease_owner)
-    ).scalar_one_or_none()
+    return connection.execute(statement.values(ended_at=now).returning(runs.c.lease_owner)).scalar_one_or_none()
 
 
 def lost_runs(connection: Connection, *, now: datetime, limit: int = 100) -> list[LostRun]:
@@ -89,18 +83,10 @@ class LeaseOwner:
 def lease_owners(connection: Connection, *, now: datetime) -> list[LeaseOwner]:
     """Return every worker that runs or holds tasks, the lost ones first."""
     held, running = _held(connection), _running(connection)
-    owners = [
-        _owner(owner, running.get(owner), held.get(owner), now)
-        for owner in sorted(running.keys() | held.keys())
-    ]
+    owners = [_owner(owner, running.get(owner), held.get(owner), now) for owner in sorted(running.keys() | held.keys())]
     order = (OwnerState.LOST, OwnerState.BUSY, OwnerState.IDLE)
     return sorted(
-        owners,
-        key=lambda lease_owner: (
-            order.index(lease_owner.state),
-            lease_owner.job or "",
-            lease_owner.owner,
-        ),
+        owners, key=lambda lease_owner: (order.index(lease_owner.state), lease_owner.job or "", lease_owner.owner)
     )
 
 
@@ -122,17 +108,13 @@ def _held(connection: Connection) -> dict[str, _Held]:
     for owner, kind, count, until in connection.execute(query):
         before = held_by_owner.get(owner) or _Held(claims=0, kinds=(), until=until)
         held_by_owner[owner] = _Held(
-            claims=before.claims + count,
-            kinds=(*before.kinds, kind),
-            until=max(before.until, until),
+            claims=before.claims + count, kinds=(*before.kinds, kind), until=max(before.until, until)
         )
     return held_by_owner
 
 
 def _owner(owner: str, run: _Run | None, held: _Held | None, now: datetime) -> LeaseOwner:
-    alive_until = max(
-        until for until in (run and run.until, held and held.until) if until is not None
-    )
+    alive_until = max(until for until in (run and run.until, held and held.until) if until is not None)
     state = OwnerState.IDLE if held is None else OwnerState.BUSY
     return LeaseOwner(
         owner=owner,
@@ -153,10 +135,5 @@ class _Run:
 
 
 def _running(connection: Connection) -> dict[str, _Run]:
-    query = select(runs.c.lease_owner, runs.c.run_id, runs.c.job, runs.c.lease_until).where(
-        runs.c.ended_at.is_(None)
-    )
-    return {
-        owner: _Run(run_id=run_id, job=job, until=until)
-        for owner, run_id, job, until in connection.execute(query)
-    }
+    query = select(runs.c.lease_owner, runs.c.run_id, runs.c.job, runs.c.lease_until).where(runs.c.ended_at.is_(None))
+    return {owner: _Run(run_id=run_id, job=job, until=until) for owner, run_id, job, until in connection.execute(query)}

@@ -18,9 +18,7 @@ from ingestion_pipeline.tasks.errors import Permanent, WorkError
 from ingestion_pipeline.tasks.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
 from ingestion_pipeline.tasks.task import Move, NewTask, Task, TaskStatus, failed, released, retried
 
-EXHAUSTED = Permanent(
-    "claimed more often than allowed: its worker died each time", code="exhausted"
-)
+EXHAUSTED = Permanent("claimed more often than allowed: its worker died each time", code="exhausted")
 
 
 @dataclass(slots=True)
@@ -70,18 +68,10 @@ def enqueue(model: Model, new: NewTask, *, now: datetime) -> int | None:
 
 
 def claim(
-    model: Model,
-    claim_filter: ClaimFilter,
-    *,
-    owner: str,
-    now: datetime,
-    lease: timedelta,
-    limit: int,
+    model: Model, claim_filter: ClaimFilter, *, owner: str, now: datetime, lease: timedelta, limit: int
 ) -> list[Task]:
     """Lease the first `limit` claimable tasks to `owner`, each under its next fence."""
-    due = sorted(
-        (t for t in model.tasks.values() if _claimable(t, claim_filter, now=now)), key=_order
-    )
+    due = sorted((t for t in model.tasks.values() if _claimable(t, claim_filter, now=now)), key=_order)
     taken: list[Task] = []
     for task in due[:limit]:
         claimed = replace(
@@ -99,9 +89,7 @@ def claim(
     return sorted(taken, key=_order)
 
 
-def heartbeat(
-    model: Model, claimed: Collection[tuple[int, int]], *, now: datetime, lease: timedelta
-) -> set[int]:
+def heartbeat(model: Model, claimed: Collection[tuple[int, int]], *, now: datetime, lease: timedelta) -> set[int]:
     """Extend these (id, fence) claims by a lease; return the ids that are still held."""
     ours = held(model, claimed)
     _set_leases(model, [model.tasks[task_id] for task_id in ours], until=now + lease)
@@ -155,9 +143,7 @@ def apply(model: Model, moves: Sequence[Move]) -> None:
             model.dead_lettered.append(move.task.id)
 
 
-def move_after_failure(
-    task: Task, error: WorkError, *, now: datetime, policy: Work, random: Random
-) -> Move:
+def move_after_failure(task: Task, error: WorkError, *, now: datetime, policy: Work, random: Random) -> Move:
     """Return the move for a task whose work raised `error`."""
     match after_failure(task, error, now=now, policy=policy, random=random):
         case Retry(not_before):
@@ -180,16 +166,13 @@ def invariants(model: Model, *, policy: Work) -> list[str]:
     for task in model.tasks.values():
         leases = model.leases[task.id]
         promises = {
-            "its fence grows one by one": [lease.fence for lease in leases]
-            == list(range(1, task.fence + 1)),
+            "its fence grows one by one": [lease.fence for lease in leases] == list(range(1, task.fence + 1)),
             "never two live leases": all(
                 lease.is_ended or lease.until < after.since for lease, after in pairwise(leases)
             ),
-            "it has a lease while it runs": (task.lease_until is not None)
-            == (task.status is TaskStatus.PROCESSING),
+            "it has a lease while it runs": (task.lease_until is not None) == (task.status is TaskStatus.PROCESSING),
             "its attempts are bounded": 0 <= task.attempts <= policy.max_attempts + 1,
-            "one effect, and only of success": model.effects.count(task.id)
-            == (task.status is TaskStatus.SUCCESS),
+            "one effect, and only of success": model.effects.count(task.id) == (task.status is TaskStatus.SUCCESS),
             "one dead letter, and only of failure": model.dead_lettered.count(task.id)
             == (task.status is TaskStatus.FAILED),
         }
@@ -201,9 +184,7 @@ def _claimable(task: Task, claim_filter: ClaimFilter, *, now: datetime) -> bool:
     is_free, is_due = task.lease_until is None or task.lease_until < now, task.not_before <= now
     return (
         (task.status.is_active and is_free and task.kind == claim_filter.kind)
-        and (
-            is_due if claim_filter.source_ids is None else task.source_id in claim_filter.source_ids
-        )
+        and (is_due if claim_filter.source_ids is None else task.source_id in claim_filter.source_ids)
         and (claim_filter.frontier_of in {None, task.source_id})
         and (claim_filter.due_of is None or task.source_id in claim_filter.due_of)
         and (claim_filter.priority in {None, task.priority})

@@ -15,19 +15,7 @@ from enum import StrEnum
 from functools import cache
 from uuid import uuid4
 
-from sqlalchemy import (
-    Connection,
-    Integer,
-    String,
-    Text,
-    and_,
-    exists,
-    func,
-    or_,
-    select,
-    true,
-    union_all,
-)
+from sqlalchemy import Connection, Integer, String, Text, and_, exists, func, or_, select, true, union_all
 from sqlalchemy.dialects import postgresql
 
 from ingestion_pipeline.settings import Work
@@ -62,15 +50,11 @@ class Relative:
     is_ancestor: bool
 
 
-def refusal(
-    child: NewTask, *, depth: int, lineage: Collection[Relative], policy: Work
-) -> Refusal | None:
+def refusal(child: NewTask, *, depth: int, lineage: Collection[Relative], policy: Work) -> Refusal | None:
     """Return why the lineage refuses the child, or None; its URL in another kind is allowed."""
     if depth > policy.spawn_depth:
         return Refusal.TOO_DEEP
-    same = [
-        relative for relative in lineage if (relative.kind, relative.url) == (child.kind, child.url)
-    ]
+    same = [relative for relative in lineage if (relative.kind, relative.url) == (child.kind, child.url)]
     if any(relative.is_ancestor for relative in same):
         return Refusal.IN_ANCESTRY
     if any(relative.status.is_active for relative in same):
@@ -86,38 +70,21 @@ def lineage_of(tracking_id: str) -> str:
     return f"task:{tracking_id}"
 
 
-def log_refusal(
-    connection: Connection, parent: Task, child: NewTask, reason: Refusal, *, now: datetime
-) -> None:
+def log_refusal(connection: Connection, parent: Task, child: NewTask, reason: Refusal, *, now: datetime) -> None:
     """Log and audit a refused spawn, once per lineage, child and reason."""
     display_url, subject = without_credentials(child.url or ""), lineage_of(parent.tracking_id)
     edge = {"kind": child.kind, "url": display_url, "reason": reason.value}
     logged = connection.execute(
-        select(audit_log.c.detail).where(
-            audit_log.c.subject == subject, audit_log.c.action == REFUSED
-        )
+        select(audit_log.c.detail).where(audit_log.c.subject == subject, audit_log.c.action == REFUSED)
     ).scalars()
     if any({name: entry.get(name) for name in edge} == edge for entry in logged):
         return
     log.warning("spawn of %s %s refused: %s", child.kind, display_url, reason.value)
-    audit(
-        connection,
-        actor="system",
-        action=REFUSED,
-        subject=subject,
-        now=now,
-        detail={**edge, "parent": parent.id},
-    )
+    audit(connection, actor="system", action=REFUSED, subject=subject, now=now, detail={**edge, "parent": parent.id})
 
 
 def spawn(
-    connection: Connection,
-    parent: Task,
-    child: NewTask,
-    *,
-    now: datetime,
-    policy: Work,
-    is_permanent: bool = False,
+    connection: Connection, parent: Task, child: NewTask, *, now: datetime, policy: Work, is_permanent: bool = False
 ) -> int | Refusal:
     """Create the child with the parent's tracking id; return its id, or why it was refused.
 
@@ -165,29 +132,19 @@ class SpawnCounts:
     existing: int = 0
 
 
-def log_refusals(
-    connection: Connection, requests: Sequence[SpawnRequest], *, now: datetime, policy: Work
-) -> None:
+def log_refusals(connection: Connection, requests: Sequence[SpawnRequest], *, now: datetime, policy: Work) -> None:
     """Log and audit each of these requests that `spawn_all` did not make.
 
     For callers that spawn few tasks; a crawl would log nearly every link.
     """
     parents = sorted({request.parent.id for request in requests})
-    query = select(tasks.c.parent_id, tasks.c.kind, tasks.c.url).where(
-        SPAWNED, tasks.c.parent_id.in_(parents)
-    )
+    query = select(tasks.c.parent_id, tasks.c.kind, tasks.c.url).where(SPAWNED, tasks.c.parent_id.in_(parents))
     made = {tuple(row) for row in connection.execute(query)}
     for request in requests:
         if (request.parent.id, request.child.kind, request.child.url) not in made:
             family = _lineage(connection, request.parent, request.child)
             reason = refusal(request.child, depth=request.depth, lineage=family, policy=policy)
-            log_refusal(
-                connection,
-                request.parent,
-                request.child,
-                reason or Refusal.ACTIVE_DUPLICATE,
-                now=now,
-            )
+            log_refusal(connection, request.parent, request.child, reason or Refusal.ACTIVE_DUPLICATE, now=now)
 
 
 _SPAWN_COLUMNS = {
@@ -210,19 +167,14 @@ _SPAWN_COLUMNS = {
 _INPUT_COLUMNS = _SPAWN_COLUMNS | {"root_id": Id}
 
 
-def spawn_all(
-    connection: Connection, requests: Sequence[SpawnRequest], *, now: datetime, policy: Work
-) -> SpawnCounts:
+def spawn_all(connection: Connection, requests: Sequence[SpawnRequest], *, now: datetime, policy: Work) -> SpawnCounts:
     """Create every child that its lineage does not have, in one statement.
 
     The same guard as `spawn` except `queue_limit`: that keeps events from flooding a phase, and a
     frontier has its own budget, which its system enforces.
     """
     fit = [request for request in requests if request.depth <= policy.spawn_depth]
-    by_page = {
-        (request.parent.tracking_id, request.child.kind, request.child.url): request
-        for request in fit[::-1]
-    }
+    by_page = {(request.parent.tracking_id, request.child.kind, request.child.url): request for request in fit[::-1]}
     if any(url is None for _, _, url in by_page):
         raise ValueError("a spawned task needs a URL: the loop guard compares it")
     made = _insert_new(connection, list(by_page.values())[::-1], now=now) if by_page else 0
@@ -252,9 +204,7 @@ def _spawn_statement(dialect: str) -> postgresql.Insert:
     statement = insert_for(dialect, tasks).from_select(
         list(_SPAWN_COLUMNS), select(*columns).where(~or_(is_root, is_spawned))
     )
-    return statement.on_conflict_do_nothing(
-        index_elements=["kind", "dedupe_key"], index_where=ACTIVE
-    )
+    return statement.on_conflict_do_nothing(index_elements=["kind", "dedupe_key"], index_where=ACTIVE)
 
 
 def continue_all(connection: Connection, requests: Sequence[SpawnRequest], *, now: datetime) -> int:
@@ -266,17 +216,14 @@ def continue_all(connection: Connection, requests: Sequence[SpawnRequest], *, no
     if not requests:
         return 0
     rows = [
-        _row(request.child, now=now, parent=request.parent)
-        | {"spawn_depth": request.parent.spawn_depth}
+        _row(request.child, now=now, parent=request.parent) | {"spawn_depth": request.parent.spawn_depth}
         for request in requests
     ]
     values = [[row[name] for name in _SPAWN_COLUMNS] for row in rows]
     input_rows = row_source(connection, _SPAWN_COLUMNS, values, "given")
     input_query = select(*input_rows.c).where(true())  # SQLite needs a WHERE before ON CONFLICT
     statement = insert_into(connection, tasks).from_select(list(_SPAWN_COLUMNS), input_query)
-    once = statement.on_conflict_do_nothing(
-        index_elements=["kind", "dedupe_key"], index_where=ACTIVE
-    )
+    once = statement.on_conflict_do_nothing(index_elements=["kind", "dedupe_key"], index_where=ACTIVE)
     return connection.execute(once).rowcount
 
 
@@ -292,12 +239,7 @@ def _spawned_row(request: SpawnRequest, *, now: datetime) -> dict[str, object]:
 
 
 def enqueue(
-    connection: Connection,
-    new: NewTask,
-    *,
-    now: datetime,
-    policy: Work,
-    parent: Task | None = None,
+    connection: Connection, new: NewTask, *, now: datetime, policy: Work, parent: Task | None = None
 ) -> int | Refusal:
     """Return the id of the new task; `ACTIVE_DUPLICATE` or `QUEUE_FULL` if it was not created."""
     if _active_count(connection, new.kind, policy.queue_limit) >= policy.queue_limit:
@@ -352,12 +294,7 @@ def _lineage(connection: Connection, parent: Task, child: NewTask) -> list[Relat
     spawned = same.where(SPAWNED, tasks.c.tracking_id == parent.tracking_id)
     rows = connection.execute(union_all(root, spawned))
     return [
-        Relative(
-            kind=row.kind,
-            url=row.url,
-            status=TaskStatus(row.status),
-            is_ancestor=row.id in ancestors,
-        )
+        Relative(kind=row.kind, url=row.url, status=TaskStatus(row.status), is_ancestor=row.id in ancestors)
         for row in rows
     ]
 

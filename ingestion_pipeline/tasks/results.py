@@ -72,9 +72,7 @@ class Total:
         return Total(tasks=self.tasks + other.tasks, retries=self.retries + other.retries)
 
 
-def add_deleted(
-    connection: Connection, deleted: Iterable[tuple[str, str, str | None, int]]
-) -> None:
+def add_deleted(connection: Connection, deleted: Iterable[tuple[str, str, str | None, int]]) -> None:
     """Count these (kind, status, error class, attempts) in the transaction that deletes them."""
     counts: Counter[Ended] = Counter()
     retries: Counter[Ended] = Counter()
@@ -88,8 +86,7 @@ def add_deleted(
     statement = insert_into(connection, task_totals).values(
         # Sorted, so that two concurrent deletions do not deadlock.
         [
-            dict(zip(names, ended, strict=True))
-            | {"tasks": counts[ended], "retries": retries[ended]}
+            dict(zip(names, ended, strict=True)) | {"tasks": counts[ended], "retries": retries[ended]}
             for ended in sorted(counts)
         ]
     )

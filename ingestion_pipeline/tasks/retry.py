@@ -36,9 +36,7 @@ class DeadLetterTask:
 Decision = Retry | ReleaseTask | DeadLetterTask
 
 
-def after_failure(
-    task: Task, error: WorkError, *, now: datetime, policy: Work, random: Random
-) -> Decision:
+def after_failure(task: Task, error: WorkError, *, now: datetime, policy: Work, random: Random) -> Decision:
     """Decide to retry, release or dead-letter; the last allowed attempt is dead-lettered."""
     match error.error_class:
         case ErrorClass.FATAL:
@@ -51,9 +49,7 @@ def after_failure(
             if task.attempts >= policy.max_attempts:
                 return DeadLetterTask()
             retry_after = error.retry_after if isinstance(error, Transient) else None
-            return Retry(
-                now + max(backoff(task.attempts, policy, random), retry_after or timedelta(0))
-            )
+            return Retry(now + max(backoff(task.attempts, policy, random), retry_after or timedelta(0)))
         case _:
             assert_never(error.error_class)
 
@@ -68,9 +64,7 @@ def backoff(attempts: int, policy: Work, random: Random) -> timedelta:
 LONGEST = timedelta(hours=24)
 
 
-def retry_after(
-    value: str | None, *, now: datetime | None, longest: timedelta = LONGEST
-) -> timedelta | None:
+def retry_after(value: str | None, *, now: datetime | None, longest: timedelta = LONGEST) -> timedelta | None:
     """Return the delay that a Retry-After header asks for, within bounds; None if it names none.
 
     `now` is the server's clock where it sends one; without it a date cannot be used.

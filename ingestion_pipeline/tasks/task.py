@@ -111,45 +111,22 @@ def finished(task: Task, *, status: TaskStatus = TaskStatus.SUCCESS) -> Move:
 
 def failed(task: Task, error: WorkError) -> Move:
     """Return the move to FAILED with the error; its dead letter is written beside it."""
-    return _move(
-        task,
-        TaskStatus.FAILED,
-        not_before=task.not_before,
-        attempts=task.attempts,
-        error=error,
-    )
+    return _move(task, TaskStatus.FAILED, not_before=task.not_before, attempts=task.attempts, error=error)
 
 
 def retried(task: Task, error: WorkError, *, not_before: datetime) -> Move:
     """Return the move back to PENDING after a failure that counts."""
-    return _move(
-        task, TaskStatus.PENDING, not_before=not_before, attempts=task.attempts, error=error
-    )
+    return _move(task, TaskStatus.PENDING, not_before=not_before, attempts=task.attempts, error=error)
 
 
 def released(task: Task, error: WorkError | None, *, not_before: datetime) -> Move:
     """Return the move back to PENDING that does not count the attempt."""
-    return _move(
-        task,
-        TaskStatus.PENDING,
-        not_before=not_before,
-        attempts=max(task.attempts - 1, 0),
-        error=error,
-    )
+    return _move(task, TaskStatus.PENDING, not_before=not_before, attempts=max(task.attempts - 1, 0), error=error)
 
 
-def rearmed(
-    task: Task, *, not_before: datetime, priority: int, error: WorkError | None = None
-) -> Move:
+def rearmed(task: Task, *, not_before: datetime, priority: int, error: WorkError | None = None) -> Move:
     """Return the move of a permanent task to its next time, with all its attempts."""
-    return _move(
-        task,
-        TaskStatus.PENDING,
-        not_before=not_before,
-        attempts=0,
-        priority=priority,
-        error=error,
-    )
+    return _move(task, TaskStatus.PENDING, not_before=not_before, attempts=0, priority=priority, error=error)
 
 
 def _move(

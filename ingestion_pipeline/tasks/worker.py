@@ -60,14 +60,7 @@ class Worker:
             # Earlier claims are renewed as well, since `may_start` covers all of them.
             self._renew(connection, now)
             each = [
-                claims.claim(
-                    connection,
-                    claim_filter,
-                    owner=self.owner,
-                    now=now,
-                    lease=self.lease,
-                    limit=limit,
-                )
+                claims.claim(connection, claim_filter, owner=self.owner, now=now, lease=self.lease, limit=limit)
                 for claim_filter, limit in claim_requests
             ]
             return [task for claimed_tasks in each for task in claimed_tasks], renewed_at
@@ -112,17 +105,11 @@ class Worker:
                     log.warning("heartbeat failed; the lease lasts until it expires", exc_info=True)
 
 
-def set_progress(
-    connection: Connection, task: Task, *, stage: str, state: Mapping[str, Any]
-) -> None:
+def set_progress(connection: Connection, task: Task, *, stage: str, state: Mapping[str, Any]) -> None:
     """Store stage and state of the task; raise `LostClaim` if another worker has it now."""
     changed = connection.execute(
         update(tasks)
-        .where(
-            tasks.c.id == task.id,
-            tasks.c.fence == task.fence,
-            tasks.c.status == TaskStatus.PROCESSING.value,
-        )
+        .where(tasks.c.id == task.id, tasks.c.fence == task.fence, tasks.c.status == TaskStatus.PROCESSING.value)
         .values(stage=stage, state=dict(state))
     ).rowcount
     if not changed:

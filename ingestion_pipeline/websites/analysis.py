@@ -25,22 +25,9 @@ from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient, Work
 from ingestion_pipeline.websites.business import Business
 from ingestion_pipeline.websites.naming import Mentions, Names, find_mentions
 from ingestion_pipeline.websites.naming.folding import folded_name
-from ingestion_pipeline.websites.provider_pool import (
-    NoReply,
-    ProviderPool,
-    Replied,
-    Reply,
-    add_costs,
-    providers_for,
-)
+from ingestion_pipeline.websites.provider_pool import NoReply, ProviderPool, Replied, Reply, add_costs, providers_for
 from ingestion_pipeline.websites.states import AnswerStatus, AskedPrompt, PhaseFailed
-from ingestion_pipeline.websites.visibility import (
-    AnswerText,
-    Ranking,
-    mentions_in,
-    ranking_of,
-    sentiment_of,
-)
+from ingestion_pipeline.websites.visibility import AnswerText, Ranking, mentions_in, ranking_of, sentiment_of
 
 T = TypeVar("T")
 BUDGET = "model_budget"
@@ -85,9 +72,7 @@ AnalysisOutcome = WebsiteAnalysed | PhaseFailed
 
 # Stores an answer in this transaction; raises if the claim was lost.
 StoreAnswer = Callable[[Connection, ProviderAnswer], None]
-ReportProgress = Callable[
-    [int, int], Awaitable[None]
-]  # number of providers that are done, and of all
+ReportProgress = Callable[[int, int], Awaitable[None]]  # number of providers that are done, and of all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,11 +114,7 @@ async def analyse(
         wait = timedelta(seconds=tools.settings.models.unconfigured_wait_seconds)
         message = "no provider configured: set website.providers, or OPENAI_API_KEY"
         return PhaseFailed(error=Resource(message, until=now + wait, code="no_provider"))
-    done = {
-        answer.pair: answer
-        for answer in work.previous_answers
-        if answer.status is AnswerStatus.ANSWERED
-    }
+    done = {answer.pair: answer for answer in work.previous_answers if answer.status is AnswerStatus.ANSWERED}
     prompt_run = _PromptRun(work, tools, providers, store_answer, check_claim, report_progress)
     results = await prompt_run.ask_all(done)
     answers = [*await prompt_run.add_sentiments(done.values()), *(answer for answer, _ in results)]
@@ -164,14 +145,10 @@ class _PromptRun:
         self._left: Counter[str] = Counter()
         # The cost of failures in earlier attempts is included in the answer that succeeds.
         self._paid = {
-            answer.pair: answer.cost_usd
-            for answer in work.previous_answers
-            if answer.status is AnswerStatus.FAILED
+            answer.pair: answer.cost_usd for answer in work.previous_answers if answer.status is AnswerStatus.FAILED
         }
 
-    async def ask_all(
-        self, done: Mapping[Pair, ProviderAnswer]
-    ) -> list[tuple[ProviderAnswer, Reply]]:
+    async def ask_all(self, done: Mapping[Pair, ProviderAnswer]) -> list[tuple[ProviderAnswer, Reply]]:
         """Send every provider the prompts it has not answered yet; providers are independent."""
         missing = [
             (provider, number, prompt)
@@ -186,9 +163,7 @@ class _PromptRun:
         """Add the sentiment to answers whose worker died before it was determined."""
         return await _gather(self._with_sentiment(answer) for answer in answers)
 
-    async def _ask(
-        self, provider: Provider, number: int, prompt: AskedPrompt
-    ) -> tuple[ProviderAnswer, Reply]:
+    async def _ask(self, provider: Provider, number: int, prompt: AskedPrompt) -> tuple[ProviderAnswer, Reply]:
         failed = ProviderAnswer(
             prompt_index=number,
             prompt=prompt.text,
@@ -233,15 +208,9 @@ class _PromptRun:
         """Return the answer with its sentiment about the business, if there is a model."""
         text, language = answer.answer or "", self._work.business.language
         model = self._tools.model
-        if (
-            model is None
-            or answer.sentiment
-            or not find_mentions(text, self._names, language=language)
-        ):
+        if model is None or answer.sentiment or not find_mentions(text, self._names, language=language):
             return answer
-        sentiment = await sentiment_of(
-            text, self._names, model, source_id=self._work.source_id, language=language
-        )
+        sentiment = await sentiment_of(text, self._names, model, source_id=self._work.source_id, language=language)
         return replace(answer, sentiment=sentiment)
 
 
@@ -278,9 +247,7 @@ def _unanswered(failed: ProviderAnswer, reply: NoReply) -> ProviderAnswer:
     )
 
 
-def _analysed(
-    business: Business, answers: Sequence[ProviderAnswer], settings: Website
-) -> WebsiteAnalysed:
+def _analysed(business: Business, answers: Sequence[ProviderAnswer], settings: Website) -> WebsiteAnalysed:
     rows = sorted(answers, key=lambda answer: answer.pair)
     answered = [answer for answer in rows if answer.status is AnswerStatus.ANSWERED]
     texts = [
@@ -295,11 +262,7 @@ def _analysed(
     ]
     own = business.names
     mentions = mentions_in(
-        texts,
-        own,
-        _competitors(business),
-        language=business.language,
-        threshold=settings.fuzzy_threshold,
+        texts, own, _competitors(business), language=business.language, threshold=settings.fuzzy_threshold
     )
     return WebsiteAnalysed(
         ranking=ranking_of(texts, mentions, own.name, cost_usd=_cost(rows)),

@@ -123,11 +123,7 @@ def business_key(url: str) -> str:
 
 
 def confidence_of(
-    *,
-    named_by: NamedBy,
-    agrees_with_domain: bool = False,
-    facts: Sequence[object] = (),
-    keywords: int = 0,
+    *, named_by: NamedBy, agrees_with_domain: bool = False, facts: Sequence[object] = (), keywords: int = 0
 ) -> int:
     """Return 0 to 100: points for the source of the name, and a few for each further fact.
 

@@ -8,12 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, func, select
 
 from ingestion_pipeline.sources.health import Finding
-from ingestion_pipeline.store.tables import (
-    businesses,
-    website_analyses,
-    website_answers,
-    website_rankings,
-)
+from ingestion_pipeline.store.tables import businesses, website_analyses, website_answers, website_rankings
 from ingestion_pipeline.websites.states import PHASES, AnalysisStatus, AnswerStatus
 
 ASKING = PHASES[-1].queue
@@ -54,10 +49,7 @@ def _without_answers(connection: Connection, ids: Sequence[int]) -> Sequence[Row
     query = (
         select(website_analyses.c.source_id, website_answers.c.provider, func.count())
         .join(website_answers, website_answers.c.analysis_id == website_analyses.c.id)
-        .where(
-            website_analyses.c.id.in_(ids),
-            website_analyses.c.status == AnalysisStatus.COMPLETED.value,
-        )
+        .where(website_analyses.c.id.in_(ids), website_analyses.c.status == AnalysisStatus.COMPLETED.value)
         .group_by(website_analyses.c.source_id, website_answers.c.provider)
         .having(func.count().filter(is_answered) == 0)
         .order_by(website_analyses.c.source_id, website_answers.c.provider)
@@ -72,19 +64,14 @@ def _last_ended(connection: Connection) -> Sequence[Row[Any, Any, Any, Any]]:
         .group_by(website_analyses.c.source_id)
     )
     query = select(
-        website_analyses.c.id,
-        website_analyses.c.source_id,
-        website_analyses.c.status,
-        website_analyses.c.failure,
+        website_analyses.c.id, website_analyses.c.source_id, website_analyses.c.status, website_analyses.c.failure
     ).where(website_analyses.c.id.in_(last))
     return connection.execute(query.order_by(website_analyses.c.source_id)).all()
 
 
 def doubtful(connection: Connection, *, below: int) -> list[Finding]:
     """Return businesses whose information has a low confidence."""
-    query = select(businesses.c.url, businesses.c.name, businesses.c.confidence).where(
-        businesses.c.confidence < below
-    )
+    query = select(businesses.c.url, businesses.c.name, businesses.c.confidence).where(businesses.c.confidence < below)
     cure = "say in the source's config what the business is"
     return [
         Finding(subject=row.url, message=f"{row.name}: confidence {row.confidence}; {cure}")
@@ -99,9 +86,7 @@ def dropped(connection: Connection, *, by: float) -> list[Finding]:
     ranked = select(
         website_rankings.c.business_id,
         website_rankings.c.visibility,
-        func.lead(website_rankings.c.visibility)
-        .over(partition_by=partition, order_by=order)
-        .label("before"),
+        func.lead(website_rankings.c.visibility).over(partition_by=partition, order_by=order).label("before"),
         func.row_number().over(partition_by=partition, order_by=order).label("place"),
     ).subquery()
     query = (

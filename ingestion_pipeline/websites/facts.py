@@ -15,13 +15,7 @@ from ingestion_pipeline.reading.evidence.grounding import BY_SOURCE, ground
 from ingestion_pipeline.reading.structured.organizations import OrganizationFacts, Stated
 from ingestion_pipeline.reading.text.business_names import bare_name
 from ingestion_pipeline.reading.text.topics import MAX_KEYWORD_CHARACTERS, frequent_words
-from ingestion_pipeline.websites.business import (
-    MOST_COMPETITORS,
-    MOST_KEYWORDS,
-    Business,
-    NamedBy,
-    confidence_of,
-)
+from ingestion_pipeline.websites.business import MOST_COMPETITORS, MOST_KEYWORDS, Business, NamedBy, confidence_of
 from ingestion_pipeline.websites.naming import Names, find_mentions
 from ingestion_pipeline.websites.naming.folding import folded_name
 from ingestion_pipeline.websites.naming.names import domain_label, own_host
@@ -55,9 +49,7 @@ _MOST_CHARACTERS = 40
 _MAX_TEXT_CHARACTERS = 200_000  # of a page
 
 
-def named_competitors(
-    texts: Iterable[str], links: Iterable[str], own: Names, *, most: int
-) -> tuple[str, ...]:
+def named_competitors(texts: Iterable[str], links: Iterable[str], own: Names, *, most: int) -> tuple[str, ...]:
     """Return the businesses that texts and links compare the site with, most frequent first."""
     counted: dict[str, list[str]] = {}
     for name in [*_in_texts(texts), *_in_links(links)]:
@@ -128,9 +120,7 @@ class SiteReading:
 def read_site(url: str, pages: Sequence[SitePage]) -> SiteReading:
     """Return the business of the pages; the home page has precedence."""
     name, named_by, page = site_name(url, pages)
-    language = next(
-        (candidate.facts.language for candidate in pages if candidate.facts.language), None
-    )
+    language = next((candidate.facts.language for candidate in pages if candidate.facts.language), None)
     bare = bare_name(name, language=language)
     facts, evidence = _first_facts(pages)
     evidence["name"] = _evidence(name, page, named_by.value)
@@ -198,16 +188,10 @@ def is_like_domain(name: str, url: str) -> bool:
     if not label or not folded:
         return False
     label = folded_name(label)
-    return (
-        folded.startswith(label)
-        or label.startswith(folded)
-        or fuzz.ratio(folded, label) >= _LIKE_DOMAIN
-    )
+    return folded.startswith(label) or label.startswith(folded) or fuzz.ratio(folded, label) >= _LIKE_DOMAIN
 
 
-def site_keywords(
-    pages: Sequence[SitePage], named: Sequence[Names], language: str | None
-) -> tuple[str, ...]:
+def site_keywords(pages: Sequence[SitePage], named: Sequence[Names], language: str | None) -> tuple[str, ...]:
     """Return three to five keywords: those that are stated, else the most frequent words.
 
     Fewer than three stated ones are filled up to three. Names are never keywords.
@@ -224,9 +208,7 @@ def site_keywords(
     return tuple(keywords.values())
 
 
-def _take_keyword(
-    keywords: dict[str, str], word: str, named: Sequence[Names], *, most: int
-) -> None:
+def _take_keyword(keywords: dict[str, str], word: str, named: Sequence[Names], *, most: int) -> None:
     if len(keywords) >= most or len(word) > MAX_KEYWORD_CHARACTERS:
         return
     is_known = any(word.lower() in keyword for keyword in keywords)
@@ -242,18 +224,11 @@ def site_competitors(pages: Sequence[SitePage], own: Names) -> tuple[str, ...]:
 
 
 def _is_name(text: str) -> bool:
-    return 0 < len(text.split()) <= MAX_NAME_WORDS and any(
-        character.isalpha() for character in text
-    )
+    return 0 < len(text.split()) <= MAX_NAME_WORDS and any(character.isalpha() for character in text)
 
 
 def _aliases(bare: str, name: str, pages: Sequence[SitePage]) -> tuple[str, ...]:
-    stated = [
-        alias
-        for page in pages
-        for alias in (page.facts.legal_name, *page.facts.other_names)
-        if alias
-    ]
+    stated = [alias for page in pages for alias in (page.facts.legal_name, *page.facts.other_names) if alias]
     fit = (alias for alias in (name, *stated) if _is_name(alias))
     return tuple(alias for alias in dict.fromkeys(fit) if alias != bare)
 
@@ -282,13 +257,7 @@ def _evidence(value: str, page: SitePage | None, method: str) -> Mapping[str, An
         return {"rung": method}
     grounding = ground(value, page.facts.text)
     proof = grounding if grounding.is_proof else BY_SOURCE
-    return {
-        "page": page.url,
-        "rung": method,
-        "status": proof.status.value,
-        "start": proof.start,
-        "end": proof.end,
-    }
+    return {"page": page.url, "rung": method, "status": proof.status.value, "start": proof.start, "end": proof.end}
 
 
 # One page of each kind, in this order: about, contact, comparison, products.

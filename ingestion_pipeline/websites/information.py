@@ -8,43 +8,17 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from ingestion_pipeline.reading.evidence.grounding import ground
-from ingestion_pipeline.reading.llm import (
-    Answered,
-    AnswerSchema,
-    Billing,
-    ModelClient,
-    PageText,
-    Prompt,
-    Question,
-)
+from ingestion_pipeline.reading.llm import Answered, AnswerSchema, Billing, ModelClient, PageText, Prompt, Question
 from ingestion_pipeline.reading.structured.items import Problem
 from ingestion_pipeline.reading.structured.organizations import organization_facts
 from ingestion_pipeline.reading.text.business_names import bare_name
 from ingestion_pipeline.settings import Website
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, WorkError
 from ingestion_pipeline.urls import BadUrl
-from ingestion_pipeline.websites.business import (
-    MOST_COMPETITORS,
-    MOST_KEYWORDS,
-    Business,
-    NamedBy,
-    home_url,
-)
-from ingestion_pipeline.websites.facts import (
-    SitePage,
-    SiteReading,
-    informative_links,
-    read_site,
-    with_confidence,
-)
+from ingestion_pipeline.websites.business import MOST_COMPETITORS, MOST_KEYWORDS, Business, NamedBy, home_url
+from ingestion_pipeline.websites.facts import SitePage, SiteReading, informative_links, read_site, with_confidence
 from ingestion_pipeline.websites.source_config import WebsiteConfig
-from ingestion_pipeline.websites.states import (
-    FetchedPage,
-    InformationOutcome,
-    Informed,
-    PhaseFailed,
-    Visit,
-)
+from ingestion_pipeline.websites.states import FetchedPage, InformationOutcome, Informed, PhaseFailed, Visit
 
 VERSION = "website 1"
 CALL_SITE = "website_info"
@@ -90,12 +64,7 @@ class ModelReading:
 
 
 async def read_with_model(
-    reading: SiteReading,
-    pages: Sequence[SitePage],
-    client: ModelClient,
-    *,
-    source_id: str | None,
-    text_chars: int,
+    reading: SiteReading, pages: Sequence[SitePage], client: ModelClient, *, source_id: str | None, text_chars: int
 ) -> ModelReading:
     """Fill gaps of the reading by the model, as far as the text proves the answer.
 
@@ -108,9 +77,7 @@ async def read_with_model(
     if not _gaps(reading):
         return ModelReading(reading=reading)
     text = "\n".join(page.facts.text[:text_chars] for page in pages)
-    question = Question(
-        prompt=PROMPT, schema=SCHEMA, page=PageText(text=text), extractor_version=VERSION
-    )
+    question = Question(prompt=PROMPT, schema=SCHEMA, page=PageText(text=text), extractor_version=VERSION)
     try:
         answer = await client.ask(question, Billing(call_site=CALL_SITE, source_id=source_id))
     except Fatal:
@@ -142,12 +109,8 @@ def filled(reading: SiteReading, answer: Mapping[str, object], text: str) -> Mod
         if name in changes:
             changes[name] = tuple(dict.fromkeys((*getattr(business, name), *changes[name])))[:most]
     better = with_confidence(replace(business, **changes, evidence=evidence), named_by)
-    problems = (
-        [_problem(f"not proved by the text: {', '.join(dropped)}", "ungrounded")] if dropped else []
-    )
-    return ModelReading(
-        reading=SiteReading(business=better, named_by=named_by), problems=tuple(problems)
-    )
+    problems = [_problem(f"not proved by the text: {', '.join(dropped)}", "ungrounded")] if dropped else []
+    return ModelReading(reading=SiteReading(business=better, named_by=named_by), problems=tuple(problems))
 
 
 def _gaps(reading: SiteReading) -> list[str]:
@@ -224,9 +187,7 @@ async def information(
     )
 
 
-async def _fetch_pages(
-    home: str, visit: Visit, most: int, problems: list[Problem]
-) -> Sequence[FetchedPage]:
+async def _fetch_pages(home: str, visit: Visit, most: int, problems: list[Problem]) -> Sequence[FetchedPage]:
     """Fetch the home page and those of the informative pages that succeed."""
     first = await visit(home)
     pages = [first]
@@ -241,10 +202,7 @@ async def _fetch_pages(
 
 
 def _read(home: str, pages: Sequence[FetchedPage]) -> tuple[SiteReading, Sequence[SitePage]]:
-    read = [
-        SitePage(url=page.url, links=page.links, facts=organization_facts(page.html))
-        for page in pages
-    ]
+    read = [SitePage(url=page.url, links=page.links, facts=organization_facts(page.html)) for page in pages]
     return read_site(home, read), read
 
 
@@ -264,9 +222,7 @@ def _with_config(business: Business, config: WebsiteConfig) -> Business:
         location=config.location or business.location,
         language=(config.language or business.language or "").lower() or None,
         keywords=tuple(dict.fromkeys((*config.keywords, *business.keywords)))[:MOST_KEYWORDS],
-        competitors=tuple(dict.fromkeys((*config.competitors, *business.competitors)))[
-            :MOST_COMPETITORS
-        ],
+        competitors=tuple(dict.fromkeys((*config.competitors, *business.competitors)))[:MOST_COMPETITORS],
     )
 
 

@@ -42,12 +42,7 @@ def phase_metrics(connection: Connection, *, now: datetime) -> list[PhaseMetrics
     """Return the metrics of every phase, in their order."""
     counts, ends, times = _counts(connection, now), _ends(connection), _times(connection)
     return [
-        PhaseMetrics(
-            queue=phase.queue,
-            **counts.get(phase.kind, _NONE),
-            **ends[phase.kind],
-            **times[phase.queue],
-        )
+        PhaseMetrics(queue=phase.queue, **counts.get(phase.kind, _NONE), **ends[phase.kind], **times[phase.queue])
         for phase in PHASES
     ]
 
@@ -67,10 +62,7 @@ def _counts(connection: Connection, now: datetime) -> dict[str, dict[str, Any]]:
         .where(ACTIVE, tasks.c.kind.in_(KINDS))
         .group_by(tasks.c.kind)
     )
-    return {
-        row["kind"]: {name: int(row[name]) for name in active}
-        for row in connection.execute(query).mappings()
-    }
+    return {row["kind"]: {name: int(row[name]) for name in active} for row in connection.execute(query).mappings()}
 
 
 def _ends(connection: Connection) -> dict[str, dict[str, Any]]:

@@ -36,18 +36,14 @@ def visibility_picture(name: str, history: Sequence[RankedDay]) -> bytes:
     canvas: Any = FigureCanvasAgg(figure)
     with warnings.catch_warnings():
         # A script that the font lacks is drawn as boxes; the table beside the picture has it.
-        warnings.filterwarnings(
-            "ignore", message="Glyph .* missing from font", category=UserWarning
-        )
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
         canvas.print_png(out)
     return out.getvalue()
 
 
 def _draw_time(axes: Axes, history: Sequence[RankedDay]) -> None:
     days: list[Any] = [ranked.day for ranked in history]
-    axes.plot(
-        days, [100 * ranked.visibility for ranked in history], "k.-", label="all", linewidth=2
-    )
+    axes.plot(days, [100 * ranked.visibility for ranked in history], "k.-", label="all", linewidth=2)
     names = list(dict.fromkeys(name for ranked in history for name in ranked.by_provider))
     for name in names[:MOST_LINES]:
         shares = [_percent(ranked.by_provider, name) for ranked in history]
@@ -75,21 +71,15 @@ def _percent(by_name: Mapping[str, Mapping[str, Any]], name: str) -> float:
 
 
 def _draw_competitors(axes: Axes, name: str, last: RankedDay) -> None:
-    others = sorted(
-        last.competitors, key=lambda competitor: -_percent(last.competitors, competitor)
-    )
+    others = sorted(last.competitors, key=lambda competitor: -_percent(last.competitors, competitor))
     bars = [(name, 100 * last.visibility)]
-    bars += [
-        (competitor, _percent(last.competitors, competitor)) for competitor in others[:MOST_BARS]
-    ]
+    bars += [(competitor, _percent(last.competitors, competitor)) for competitor in others[:MOST_BARS]]
     places = list(range(len(bars)))[::-1]
     colours = ["tab:blue", *["lightgrey"] * len(others)]
     drawn = axes.barh(places, [share for _, share in bars], color=colours[: len(bars)])
     axes.bar_label(drawn, fmt="%.0f %%", fontsize=7, padding=2)
     axes.set_yticks(places)
-    axes.set_yticklabels(
-        [_display_name(competitor) for competitor, _ in bars], fontsize=7, parse_math=False
-    )
+    axes.set_yticklabels([_display_name(competitor) for competitor, _ in bars], fontsize=7, parse_math=False)
     axes.set_xlim(0, 112)  # room for the label of a full bar
     axes.tick_params(axis="x", labelsize=7)
     axes.set_title(f"against competitors, {last.day}", fontsize=9, parse_math=False)

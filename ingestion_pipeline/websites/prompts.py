@@ -12,15 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import cast
 
-from ingestion_pipeline.reading.llm import (
-    Answered,
-    AnswerSchema,
-    Billing,
-    ModelClient,
-    PageText,
-    Prompt,
-    Question,
-)
+from ingestion_pipeline.reading.llm import Answered, AnswerSchema, Billing, ModelClient, PageText, Prompt, Question
 from ingestion_pipeline.reading.structured.items import Problem
 from ingestion_pipeline.settings import Website
 from ingestion_pipeline.tasks.errors import Fatal, WorkError
@@ -71,10 +63,7 @@ TEMPLATES: Mapping[str, Templates] = MappingProxyType(
                 "Vergleiche die bekanntesten Anbieter für „{topic}“.",
                 "Welchen Anbietern für „{topic}“ vertrauen kleine Unternehmen?",
             ),
-            local=(
-                "Wo finde ich „{topic}“ in {place}?",
-                "Wer bietet „{topic}“ in der Nähe von {place} an?",
-            ),
+            local=("Wo finde ich „{topic}“ in {place}?", "Wer bietet „{topic}“ in der Nähe von {place} an?"),
             direct="Was weißt du über {name}, und würdest du es empfehlen?",
             anything="Online-Dienste",
         ),
@@ -89,10 +78,7 @@ TEMPLATES: Mapping[str, Templates] = MappingProxyType(
                 "Comparez les fournisseurs les plus connus pour « {topic} ».",
                 "Quels fournisseurs de « {topic} » ont la confiance des petites entreprises ?",
             ),
-            local=(
-                "Où trouver « {topic} » à {place} ?",
-                "Qui propose « {topic} » près de {place} ?",
-            ),
+            local=("Où trouver « {topic} » à {place} ?", "Qui propose « {topic} » près de {place} ?"),
             direct="Que savez-vous de {name}, et le recommanderiez-vous ?",
             anything="services en ligne",
         ),
@@ -107,10 +93,7 @@ TEMPLATES: Mapping[str, Templates] = MappingProxyType(
                 "Compara los proveedores más conocidos de «{topic}».",
                 "¿En qué proveedores de «{topic}» confían las pequeñas empresas?",
             ),
-            local=(
-                "¿Dónde encuentro «{topic}» en {place}?",
-                "¿Quién ofrece «{topic}» cerca de {place}?",
-            ),
+            local=("¿Dónde encuentro «{topic}» en {place}?", "¿Quién ofrece «{topic}» cerca de {place}?"),
             direct="¿Qué sabes de {name} y lo recomendarías?",
             anything="servicios en línea",
         ),
@@ -125,10 +108,7 @@ TEMPLATES: Mapping[str, Templates] = MappingProxyType(
                 "Confronta i fornitori più noti di «{topic}».",
                 "Di quali fornitori di «{topic}» si fidano le piccole imprese?",
             ),
-            local=(
-                "Dove trovo «{topic}» a {place}?",
-                "Chi offre «{topic}» vicino a {place}?",
-            ),
+            local=("Dove trovo «{topic}» a {place}?", "Chi offre «{topic}» vicino a {place}?"),
             direct="Che cosa sai di {name}, e lo consiglieresti?",
             anything="servizi online",
         ),
@@ -143,10 +123,7 @@ TEMPLATES: Mapping[str, Templates] = MappingProxyType(
                 "Compare os fornecedores mais conhecidos de “{topic}”.",
                 "Em que fornecedores de “{topic}” as pequenas empresas confiam?",
             ),
-            local=(
-                "Onde encontro “{topic}” em {place}?",
-                "Quem oferece “{topic}” perto de {place}?",
-            ),
+            local=("Onde encontro “{topic}” em {place}?", "Quem oferece “{topic}” perto de {place}?"),
             direct="O que você sabe sobre {name}, e recomendaria?",
             anything="serviços online",
         ),
@@ -161,10 +138,7 @@ TEMPLATES: Mapping[str, Templates] = MappingProxyType(
                 "Vergelijk de bekendste aanbieders van “{topic}”.",
                 "Welke aanbieders van “{topic}” vertrouwen kleine bedrijven?",
             ),
-            local=(
-                "Waar vind ik “{topic}” in {place}?",
-                "Wie biedt “{topic}” aan in de buurt van {place}?",
-            ),
+            local=("Waar vind ik “{topic}” in {place}?", "Wie biedt “{topic}” aan in de buurt van {place}?"),
             direct="Wat weet je over {name}, en zou je het aanraden?",
             anything="online diensten",
         ),
@@ -179,10 +153,7 @@ TEMPLATES: Mapping[str, Templates] = MappingProxyType(
                 "Porównaj najbardziej znane firmy z kategorii „{topic}”.",
                 "Którym firmom z kategorii „{topic}” ufają małe przedsiębiorstwa?",
             ),
-            local=(
-                "Gdzie znajdę „{topic}” ({place})?",
-                "Kto oferuje „{topic}” w okolicy: {place}?",
-            ),
+            local=("Gdzie znajdę „{topic}” ({place})?", "Kto oferuje „{topic}” w okolicy: {place}?"),
             direct="Co wiesz o firmie {name} i czy ją polecasz?",
             anything="usługi internetowe",
         ),
@@ -197,10 +168,7 @@ TEMPLATES: Mapping[str, Templates] = MappingProxyType(
                 "Сравните самые известные компании в категории «{topic}».",
                 "Каким компаниям в категории «{topic}» доверяет малый бизнес?",
             ),
-            local=(
-                "Где найти «{topic}» ({place})?",
-                "Кто предлагает «{topic}» рядом: {place}?",
-            ),
+            local=("Где найти «{topic}» ({place})?", "Кто предлагает «{topic}» рядом: {place}?"),
             direct="Что вы знаете о компании {name} и порекомендуете ли вы её?",
             anything="онлайн-услуги",
         ),
@@ -233,10 +201,7 @@ TEMPLATES: Mapping[str, Templates] = MappingProxyType(
                 "请比较“{topic}”领域最受欢迎的公司。",
                 "小企业信任哪些“{topic}”公司？",
             ),
-            local=(
-                "在{place}哪里可以找到“{topic}”？",
-                "{place}附近谁提供“{topic}”？",
-            ),
+            local=("在{place}哪里可以找到“{topic}”？", "{place}附近谁提供“{topic}”？"),
             direct="您了解{name}吗？会推荐它吗？",
             anything="在线服务",
         ),
@@ -290,27 +255,20 @@ async def prompts_for(
     if model is not None and wanted_count:
         # A model writes any language, templates exist for some only.
         model_language = business.language or language
-        questions = await _ask_model(
-            business, model, wanted_count, model_language, source_id, problems
-        )
+        questions = await _ask_model(business, model, wanted_count, model_language, source_id, problems)
     return Prompted(
-        prompts=choose_prompts(business, questions, count=settings.prompts),
-        language=language,
-        problems=tuple(problems),
+        prompts=choose_prompts(business, questions, count=settings.prompts), language=language, problems=tuple(problems)
     )
 
 
-def choose_prompts(
-    business: Business, questions: Sequence[str], *, count: int
-) -> tuple[AskedPrompt, ...]:
+def choose_prompts(business: Business, questions: Sequence[str], *, count: int) -> tuple[AskedPrompt, ...]:
     """Return `count` prompts: suitable ones of the model, then templates, the direct one last."""
     offered = dict.fromkeys(map(_tidy, questions), PromptedBy.MODEL)
     for text in map(_tidy, templated(business)):
         offered.setdefault(text, PromptedBy.TEMPLATES)
     fit = [text for text in offered if is_fit(text, business.names)]
     prompts = [
-        AskedPrompt(text=text, is_direct=False, by=offered[text])
-        for text in unique_prompts(fit)[: max(count - 1, 0)]
+        AskedPrompt(text=text, is_direct=False, by=offered[text]) for text in unique_prompts(fit)[: max(count - 1, 0)]
     ]
     _, templates = templates_for(business.language)
     direct = templates.direct.format(name=business.name)
@@ -336,9 +294,7 @@ def topics_of(business: Business) -> list[str]:
     fit = [
         topic
         for topic in offered
-        if topic
-        and len(topic) <= MOST_TOPIC_CHARACTERS
-        and not find_mentions(topic, business.names)
+        if topic and len(topic) <= MOST_TOPIC_CHARACTERS and not find_mentions(topic, business.names)
     ]
     return list({topic.lower(): topic for topic in fit}.values())
 
@@ -380,19 +336,12 @@ def _tidy(text: str) -> str:
 
 
 async def _ask_model(
-    business: Business,
-    model: ModelClient,
-    count: int,
-    language: str,
-    source_id: str | None,
-    problems: list[Problem],
+    business: Business, model: ModelClient, count: int, language: str, source_id: str | None, problems: list[Problem]
 ) -> Sequence[str]:
     """Return the model's questions; if it cannot be asked, add a problem and return none."""
     question = Question(
         prompt=Prompt(
-            name="website_prompts",
-            version=1,
-            instructions=_INSTRUCTIONS.format(count=count, language=language),
+            name="website_prompts", version=1, instructions=_INSTRUCTIONS.format(count=count, language=language)
         ),
         schema=SCHEMA,
         page=PageText(text=_about(business)),

@@ -28,14 +28,7 @@ from ingestion_pipeline.reading.llm.formats import AnswerFormat, known_format, r
 from ingestion_pipeline.reading.llm.ledger import CheckClaim, Ledger, NewCall, Reserved
 from ingestion_pipeline.reading.llm.outcomes import OverBudget, Usage
 from ingestion_pipeline.reading.llm.server import Deadline, RetryTimer
-from ingestion_pipeline.reading.llm.wire import (
-    OPENAI,
-    BadModelRequest,
-    Denied,
-    ServerBusy,
-    ServerReply,
-    Unsupported,
-)
+from ingestion_pipeline.reading.llm.wire import OPENAI, BadModelRequest, Denied, ServerBusy, ServerReply, Unsupported
 from ingestion_pipeline.settings import (
     BadSetting,
     Provider,
@@ -81,16 +74,10 @@ def configured_providers(settings: Settings) -> tuple[Provider, ...]:
 def providers_for(providers: Sequence[Provider], url: str) -> tuple[Provider, ...]:
     """Return the providers to ask about the website at `url`: not those for other hosts."""
     host = f".{host_of(url)}"
-    return tuple(
-        provider
-        for provider in providers
-        if not provider.host or host.endswith(f".{provider.host}")
-    )
+    return tuple(provider for provider in providers if not provider.host or host.endswith(f".{provider.host}"))
 
 
-def provider_key(
-    provider: Provider, settings: Settings, environment: Mapping[str, str] | None = None
-) -> str:
+def provider_key(provider: Provider, settings: Settings, environment: Mapping[str, str] | None = None) -> str:
     """Return the provider's key; the model's own for the default one, empty if none is named."""
     if provider.name == DEFAULT and not provider.key_env:
         return settings.openai_api_key.get_secret_value()
@@ -191,19 +178,14 @@ class ProviderPool:
     """The providers of a run: use it with `async with`; all analyses share its limits."""
 
     def __init__(self, store: Store, settings: Settings, providers: Sequence[Provider]) -> None:
-        self._members = {
-            provider.name: _Member(store, settings, provider) for provider in providers
-        }
+        self._members = {provider.name: _Member(store, settings, provider) for provider in providers}
         self.providers = tuple(providers)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         await asyncio.gather(*(member.close() for member in self._members.values()))
 
@@ -244,22 +226,14 @@ class _Member:
             self._client = None
 
     async def ask(
-        self,
-        prompt: str,
-        source_id: str | None,
-        store_reply: StoreReply | None,
-        check_claim: CheckClaim | None,
+        self, prompt: str, source_id: str | None, store_reply: StoreReply | None, check_claim: CheckClaim | None
     ) -> Reply:
         async with self._turns:
             if self._pause is not None and time.monotonic() < self._pause.until:
                 return self._pause.why
             until = Deadline(at=time.monotonic() + self._settings.website.answer_seconds)
             request = _ProviderRequest(
-                prompt=prompt,
-                source_id=source_id,
-                until=until,
-                store_reply=store_reply,
-                check_claim=check_claim,
+                prompt=prompt, source_id=source_id, until=until, store_reply=store_reply, check_claim=check_claim
             )
             reply = await self._ask_with_retries(request)
             self._pause = self._pause_after(reply)
@@ -273,9 +247,7 @@ class _Member:
         seconds = reply.wait.total_seconds() if reply.wait is not None else seconds
         if not seconds:
             return None
-        unpaid = replace(
-            reply, usage=None, cost_usd=None
-        )  # a request that is not sent costs nothing
+        unpaid = replace(reply, usage=None, cost_usd=None)  # a request that is not sent costs nothing
         return _Pause(time.monotonic() + seconds, unpaid)
 
     async def _ask_with_retries(self, request: _ProviderRequest) -> Reply:
@@ -303,9 +275,7 @@ class _Member:
                 case _:
                     return self._no_reply(outcome, request)
 
-    async def _call(
-        self, request: _ProviderRequest, answer_format: AnswerFormat
-    ) -> Reply | _NotSaid:
+    async def _call(self, request: _ProviderRequest, answer_format: AnswerFormat) -> Reply | _NotSaid:
         """Reserve, send and settle one request."""
         limits = self._settings.website
         call = self._new_call(request, answer_format)
@@ -321,18 +291,14 @@ class _Member:
             )
         latency_ms = round((time.monotonic() - began) * 1000)
         if not isinstance(outcome, ServerReply):
-            is_charged = (
-                isinstance(outcome, ServerBusy | BadModelRequest) and outcome.may_be_charged
-            )
+            is_charged = isinstance(outcome, ServerBusy | BadModelRequest) and outcome.may_be_charged
             fail = partial(self._ledger.fail, may_be_charged=is_charged, latency_ms=latency_ms)
             request.pay(await asyncio.to_thread(fail, reserved, outcome.code))
             return outcome
         usage = outcome.usage or _estimated_tokens(reserved.estimate, outcome.text)
         request.pay(None if reserved.price is None else cost_usd(usage, reserved.price))
         reply = self._reply(outcome, usage, latency_ms, request.paid_usd)
-        settle = partial(
-            self._ledger.settle, reserved, usage, _verdict(outcome), latency_ms=latency_ms
-        )
+        settle = partial(self._ledger.settle, reserved, usage, _verdict(outcome), latency_ms=latency_ms)
         await asyncio.to_thread(_settle, settle, reply, request.store_reply)
         return reply
 
@@ -366,14 +332,11 @@ class _Member:
             prompt_version=PROMPT_VERSION,
             check_claim=request.check_claim,
             estimate=estimated_usage(
-                input_bytes=len(prompt.encode()),
-                output_tokens=self._settings.website.answer_tokens,
+                input_bytes=len(prompt.encode()), output_tokens=self._settings.website.answer_tokens
             ),
         )
 
-    def _reply(
-        self, answer: ServerReply, usage: Usage, latency_ms: int, cost: Decimal | None
-    ) -> Reply:
+    def _reply(self, answer: ServerReply, usage: Usage, latency_ms: int, cost: Decimal | None) -> Reply:
         """Return the reply; an answer cut off at its end counts: what comes first matters most."""
         verdict = _verdict(answer)
         if verdict not in {"answered", "cut_off"}:
@@ -395,9 +358,7 @@ class _Member:
     def _open(self) -> openai.AsyncOpenAI:
         if self._client is None:
             key = provider_key(self._provider, self._settings)
-            self._client = wire.open_client(
-                key, self._provider.base_url, max_bytes=self._settings.website.answer_bytes
-            )
+            self._client = wire.open_client(key, self._provider.base_url, max_bytes=self._settings.website.answer_bytes)
         return self._client
 
     async def _answer_format(self) -> AnswerFormat:
@@ -423,9 +384,7 @@ class _Member:
     def _store_format(self, reason: str) -> None:
         with self._store.begin() as connection:
             now = self._store.clock.now(connection)
-            remember_format(
-                connection, self._base_url, AnswerFormat.CHAT_SCHEMA, reason=reason, now=now
-            )
+            remember_format(connection, self._base_url, AnswerFormat.CHAT_SCHEMA, reason=reason, now=now)
 
 
 def add_costs(paid: Decimal | None, cost: Decimal | None) -> Decimal | None:
@@ -449,9 +408,7 @@ def _settle(settle: Callable[..., None], reply: Reply, store_reply: StoreReply |
         raise
 
 
-def _request(
-    answer_format: AnswerFormat, model: str, prompt: str, tokens: int
-) -> Mapping[str, Any]:
+def _request(answer_format: AnswerFormat, model: str, prompt: str, tokens: int) -> Mapping[str, Any]:
     """Return the request as a customer would type it: no instructions, no tools, nothing stored."""
     turns = [{"role": "user", "content": prompt}]
     if answer_format is AnswerFormat.RESPONSES:

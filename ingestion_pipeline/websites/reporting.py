@@ -50,11 +50,7 @@ class AnalysisReport:
 
 
 def reports_since(
-    connection: Connection,
-    *,
-    since: datetime,
-    source_ids: Collection[str] | None = None,
-    limit: int,
+    connection: Connection, *, since: datetime, source_ids: Collection[str] | None = None, limit: int
 ) -> list[AnalysisReport]:
     """Return the analyses that were updated since then, oldest first."""
     query = select(website_analyses).where(website_analyses.c.updated_at >= since)
@@ -68,14 +64,10 @@ def latest_reports(
     connection: Connection, source_ids: Collection[str], *, is_complete: bool = False
 ) -> dict[str, AnalysisReport]:
     """Return the last analysis of each of these sources; the last complete one if requested."""
-    newest = select(func.max(website_analyses.c.id)).where(
-        website_analyses.c.source_id.in_(list(source_ids))
-    )
+    newest = select(func.max(website_analyses.c.id)).where(website_analyses.c.source_id.in_(list(source_ids)))
     if is_complete:
         newest = newest.where(website_analyses.c.status == AnalysisStatus.COMPLETED.value)
-    query = select(website_analyses).where(
-        website_analyses.c.id.in_(newest.group_by(website_analyses.c.source_id))
-    )
+    query = select(website_analyses).where(website_analyses.c.id.in_(newest.group_by(website_analyses.c.source_id)))
     rows = connection.execute(query).mappings().all()
     return {row["source_id"]: _report(connection, row, None) for row in rows}
 
@@ -148,18 +140,14 @@ def _rows(analysis: Mapping[str, Any], *, prompts: int) -> Iterator[VisibilityRo
     failures: Mapping[str, str] = analysis.get("failures", {})
     by_provider: Mapping[str, Mapping[str, Any]] = analysis["by_provider"]
     providers = len(by_provider.keys() | failures.keys())
-    yield _row(
-        ALL, {**analysis["overall"], "competitors": analysis["competitors"]}, prompts * providers
-    )
+    yield _row(ALL, {**analysis["overall"], "competitors": analysis["competitors"]}, prompts * providers)
     for name, facts in by_provider.items():
         yield _row(name, facts, prompts, failures.get(name))
     for name in failures.keys() - by_provider.keys():
         yield VisibilityRow(provider=name, prompts=prompts, answers=0, failure=failures[name])
 
 
-def _row(
-    provider: str, facts: Mapping[str, Any], prompts: int, failure: str | None = None
-) -> VisibilityRow:
+def _row(provider: str, facts: Mapping[str, Any], prompts: int, failure: str | None = None) -> VisibilityRow:
     others: Mapping[str, Mapping[str, Any]] = facts.get("competitors", {})
     shares = {name: float(other["visibility"]) for name, other in others.items()}
     taken = ("answers", "visibility", "unprompted", "best_rank", "score")

@@ -7,12 +7,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, Select, delete, exists, func, select
 
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.store.tables import (
-    OPEN,
-    dead_letters,
-    website_analyses,
-    website_answers,
-)
+from ingestion_pipeline.store.tables import OPEN, dead_letters, website_analyses, website_answers
 from ingestion_pipeline.websites.metrics import KINDS
 from ingestion_pipeline.websites.states import AnalysisStatus
 
@@ -56,11 +51,7 @@ def _ended_before(before: datetime) -> Select[int]:
     )
     return (
         select(website_analyses.c.id)
-        .where(
-            website_analyses.c.finished_at < before,
-            website_analyses.c.id.not_in(complete),
-            ~may_go_on,
-        )
+        .where(website_analyses.c.finished_at < before, website_analyses.c.id.not_in(complete), ~may_go_on)
         .order_by(website_analyses.c.id)
         .limit(SWEPT_AT_ONCE)
     )

@@ -22,9 +22,7 @@ from ingestion_pipeline.websites.business import Business
 from ingestion_pipeline.websites.naming import Mentions
 from ingestion_pipeline.websites.states import AnswerStatus
 
-_ANSWER = (
-    "prompt model model_version status answer error input_tokens output_tokens cost_usd mentions"
-)
+_ANSWER = "prompt model model_version status answer error input_tokens output_tokens cost_usd mentions"
 _ANSWER_COLUMNS = _ANSWER.split()
 
 
@@ -36,9 +34,9 @@ def upsert_business(connection: Connection, business: Business, *, now: datetime
         url=business.url, url_key=business.key, created_at=now, **facts
     )
     return connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=["url_key"], set_=facts | {"modified_at": Moment()}
-        ).returning(businesses.c.id)
+        statement.on_conflict_do_update(index_elements=["url_key"], set_=facts | {"modified_at": Moment()}).returning(
+            businesses.c.id
+        )
     ).scalar_one()
 
 
@@ -146,9 +144,7 @@ class RankedAnalysis:
     analysis_id: int
 
 
-def upsert_ranking(
-    connection: Connection, ranked: RankedAnalysis, analysed: WebsiteAnalysed, *, now: datetime
-) -> None:
+def upsert_ranking(connection: Connection, ranked: RankedAnalysis, analysed: WebsiteAnalysed, *, now: datetime) -> None:
     """Upsert the ranking of business and day (UTC): a later analysis replaces an earlier one."""
     ranking = analysed.ranking
     values: dict[str, Any] = {
@@ -166,9 +162,7 @@ def upsert_ranking(
         business_id=ranked.business_id, day=now.astimezone(UTC).date(), created_at=now, **values
     )
     connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=["business_id", "day"], set_=values | {"modified_at": Moment()}
-        )
+        statement.on_conflict_do_update(index_elements=["business_id", "day"], set_=values | {"modified_at": Moment()})
     )
 
 

@@ -45,11 +45,7 @@ class WebsiteConfig:
 
 def parse_website_config(config: Mapping[str, Any]) -> tuple[WebsiteConfig, list[BadField]]:
     """Return the parsed config and all its problems."""
-    bad = [
-        BadField(f"config.{key}", f"unknown key; there are: {', '.join(KEYS)}")
-        for key in config
-        if key not in KEYS
-    ]
+    bad = [BadField(f"config.{key}", f"unknown key; there are: {', '.join(KEYS)}") for key in config if key not in KEYS]
     if not isinstance(config.get(IGNORE_ROBOTS, False), bool):
         bad.append(BadField(f"config.{IGNORE_ROBOTS}", "must be true or false"))
     business: object = config.get("business") or {}
@@ -89,9 +85,7 @@ def _text(value: object, name: str, bad: list[BadField]) -> str | None:
         return None
     text = " ".join(value.split()) if isinstance(value, str) else ""
     if not text or len(text) > MAX_CHARACTERS:
-        bad.append(
-            BadField(f"config.{name}", f"must be a text of up to {MAX_CHARACTERS} characters")
-        )
+        bad.append(BadField(f"config.{name}", f"must be a text of up to {MAX_CHARACTERS} characters"))
         return None
     return text
 

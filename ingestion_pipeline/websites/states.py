@@ -98,9 +98,7 @@ PHASES = (
     ),
 )
 BY_KIND: Mapping[str, Phase] = MappingProxyType({phase.kind: phase for phase in PHASES})
-BY_STATUS: Mapping[AnalysisStatus, Phase] = MappingProxyType(
-    {phase.status: phase for phase in PHASES}
-)
+BY_STATUS: Mapping[AnalysisStatus, Phase] = MappingProxyType({phase.status: phase for phase in PHASES})
 
 STARTED_PERCENT = 10
 ASKING_PERCENT = (60, 90)  # by the share of providers that are done
@@ -207,10 +205,7 @@ class Prompted:
 
     def as_json(self) -> list[dict[str, str | bool]]:
         """Return the JSON for `website_analyses.prompts`."""
-        return [
-            {"text": prompt.text, "is_direct": prompt.is_direct, "by": prompt.by.value}
-            for prompt in self.prompts
-        ]
+        return [{"text": prompt.text, "is_direct": prompt.is_direct, "by": prompt.by.value} for prompt in self.prompts]
 
 
 InformationOutcome = Informed | PhaseFailed

@@ -82,22 +82,14 @@ def list_websites(
             watched,
             last.get(watched.source.id),
             scores.get(watched.source.id),
-            _why(
-                watched,
-                last.get(watched.source.id),
-                waiting.get(watched.source.id),
-                now,
-                max_attempts,
-            ),
+            _why(watched, last.get(watched.source.id), waiting.get(watched.source.id), now, max_attempts),
         )
         for watched in watched_sources(connection, kind=Kind.WEBSITE)
     ]
     return [row for row in rows if status in {None, row["status"]}][:MOST_LISTED]
 
 
-def website_report(
-    connection: Connection, source_id: str, *, now: datetime, max_attempts: int
-) -> WebsiteReport:
+def website_report(connection: Connection, source_id: str, *, now: datetime, max_attempts: int) -> WebsiteReport:
     """Return one website with the reports of its analyses."""
     watched = watched_source(connection, source_id)
     if watched is None or watched.source.kind is not Kind.WEBSITE:
@@ -117,9 +109,7 @@ def website_report(
     )
 
 
-def why_it_waits(
-    task: PhaseTask | None, *, now: datetime, max_attempts: int, step: str = ""
-) -> str:
+def why_it_waits(task: PhaseTask | None, *, now: datetime, max_attempts: int, step: str = "") -> str:
     """Return why an analysis has not ended, as a sentence for people."""
     if task is None:
         return f"{step}: it has no task; `ingest dead-letters list` may have it"
@@ -134,13 +124,7 @@ def why_it_waits(
     return f"{step}: claimable since {_at(task.not_before)}; no run has had a free slot yet"
 
 
-def _why(
-    watched: Watched,
-    last: RowMapping | None,
-    task: PhaseTask | None,
-    now: datetime,
-    max_attempts: int,
-) -> str:
+def _why(watched: Watched, last: RowMapping | None, task: PhaseTask | None, now: datetime, max_attempts: int) -> str:
     is_off = watched.source.status is SourceStatus.DISABLED
     if last is None or is_off:
         return reason(watched.source, watched.poll, now=now, max_attempts=max_attempts)
@@ -152,9 +136,7 @@ def _why(
     return f"{ended}; the next analysis starts {_at(at) if at else 'on request'}"
 
 
-def _listed(
-    watched: Watched, last: RowMapping | None, score: Mapping[str, Any] | None, why: str
-) -> dict[str, Any]:
+def _listed(watched: Watched, last: RowMapping | None, score: Mapping[str, Any] | None, why: str) -> dict[str, Any]:
     source = watched.source
     info: Mapping[str, Any] = (last["info"] if last else None) or {}
     return {
@@ -197,13 +179,10 @@ def _scores(connection: Connection) -> dict[str, Mapping[str, Any]]:
 def _phase_tasks(connection: Connection, *those: ColumnElement[bool]) -> dict[str, PhaseTask]:
     """Return the active task of each website that has an unfinished analysis."""
     names = PhaseTask.__dataclass_fields__
-    query = select(tasks.c.source_id, *(tasks.c[name] for name in names)).where(
-        ACTIVE, tasks.c.kind.in_(KINDS), *those
-    )
+    query = select(tasks.c.source_id, *(tasks.c[name] for name in names)).where(ACTIVE, tasks.c.kind.in_(KINDS), *those)
     return {
         row["source_id"]: PhaseTask(
-            **{name: row[name] for name in names if name != "status"},
-            status=TaskStatus(row["status"]),
+            **{name: row[name] for name in names if name != "status"}, status=TaskStatus(row["status"])
         )
         for row in connection.execute(query).mappings()
     }

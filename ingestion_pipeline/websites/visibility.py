@@ -85,18 +85,14 @@ class Ranking:
     competitors: Mapping[str, Visibility]
     cost_usd: Decimal | None
     sentiments: Mapping[str, int] = field(default_factory=dict[str, int])
-    rivals: Mapping[str, Mapping[str, Visibility]] = field(
-        default_factory=dict[str, Mapping[str, Visibility]]
-    )
+    rivals: Mapping[str, Mapping[str, Visibility]] = field(default_factory=dict[str, Mapping[str, Visibility]])
 
     def providers_as_json(self) -> dict[str, Any]:
         """Return the business by provider; under `competitors` the others in the same answers."""
         return {
             name: {
                 **visibility.as_json(),
-                "competitors": {
-                    other: rival.as_json() for other, rival in self.rivals.get(name, {}).items()
-                },
+                "competitors": {other: rival.as_json() for other, rival in self.rivals.get(name, {}).items()},
             }
             for name, visibility in self.by_provider.items()
         }
@@ -151,23 +147,15 @@ def ranking_of(
         by_provider={name: visibility_of(_by(name, ours)) for name in providers},
         competitors={name: visibility_of(pairs) for name, pairs in paired.items() if name != own},
         cost_usd=cost_usd,
-        sentiments={
-            sentiment: sentiments.count(sentiment) for sentiment in dict.fromkeys(sentiments)
-        },
+        sentiments={sentiment: sentiments.count(sentiment) for sentiment in dict.fromkeys(sentiments)},
         rivals={
-            provider: {
-                name: visibility_of(_by(provider, pairs))
-                for name, pairs in paired.items()
-                if name != own
-            }
+            provider: {name: visibility_of(_by(provider, pairs)) for name, pairs in paired.items() if name != own}
             for provider in providers
         },
     )
 
 
-def _by(
-    provider: str, pairs: Sequence[tuple[AnswerText, Mentions]]
-) -> list[tuple[AnswerText, Mentions]]:
+def _by(provider: str, pairs: Sequence[tuple[AnswerText, Mentions]]) -> list[tuple[AnswerText, Mentions]]:
     return [pair for pair in pairs if pair[0].provider == provider]
 
 
@@ -181,13 +169,9 @@ def mentions_in(
 ) -> Mapping[str, Sequence[Mentions]]:
     """Return the mentions of each name by answer; no name is found inside a longer one."""
     everybody = (own, *competitors)
-    by_answer = [
-        mentions_of_all(answer.text, everybody, language=language, threshold=threshold)
-        for answer in answers
-    ]
+    by_answer = [mentions_of_all(answer.text, everybody, language=language, threshold=threshold) for answer in answers]
     return {
-        names.name: [answer_mentions[number] for answer_mentions in by_answer]
-        for number, names in enumerate(everybody)
+        names.name: [answer_mentions[number] for answer_mentions in by_answer] for number, names in enumerate(everybody)
     }
 
 
@@ -235,11 +219,7 @@ async def sentiment_of(
         Fatal: the environment fails (database, disk, memory).
     """
     question = Question(
-        prompt=Prompt(
-            name="website_sentiment",
-            version=1,
-            instructions=_INSTRUCTIONS.format(name=names.name),
-        ),
+        prompt=Prompt(name="website_sentiment", version=1, instructions=_INSTRUCTIONS.format(name=names.name)),
         schema=SCHEMA,
         page=PageText(text=answer[:MAX_CHARACTERS]),
         extractor_version=f"{VERSION} {names.name}",
@@ -254,14 +234,10 @@ async def sentiment_of(
         return None
     if not isinstance(outcome, Answered):
         return None
-    return proved_sentiment(
-        outcome.data.get("sentiment"), outcome.data.get("quote"), answer, names, language
-    )
+    return proved_sentiment(outcome.data.get("sentiment"), outcome.data.get("quote"), answer, names, language)
 
 
-def proved_sentiment(
-    sentiment: object, quote: object, answer: str, names: Names, language: str | None
-) -> str | None:
+def proved_sentiment(sentiment: object, quote: object, answer: str, names: Names, language: str | None) -> str | None:
     """Return the sentiment if the quote is in the answer, next to a mention.
 
     That is the paragraph of a mention, or the one after it.

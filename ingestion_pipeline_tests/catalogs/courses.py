@@ -72,9 +72,7 @@ class ScriptedReader:
     explored: dict[str, tuple[str, ...]] = field(default_factory=dict)
     read_paths: list[str] = field(default_factory=list)
 
-    async def read(
-        self, config: EntityConfig, page: PageContent, billing: Billing
-    ) -> PageReading | OverBudget:
+    async def read(self, config: EntityConfig, page: PageContent, billing: Billing) -> PageReading | OverBudget:
         path = page.url.removeprefix("http://a.test")
         self.read_paths.append(path)
         if self.says.get(path):
@@ -85,9 +83,7 @@ class ScriptedReader:
         rules = PipelineReader(self.ctx.settings, self.ctx.store.now)
         reading = await rules.read(config, page, billing)
         assert isinstance(reading, PageReading)
-        return PageReading(
-            records=reading.records, method=reading.method, explored=self.explored.get(path, ())
-        )
+        return PageReading(records=reading.records, method=reading.method, explored=self.explored.get(path, ()))
 
 
 def downloaded(ctx: RunContext, web: FakeWeb, *numbers: int) -> None:

@@ -14,15 +14,7 @@ from ingestion_pipeline.catalogs.datasets.finishing import budget_finish
 from ingestion_pipeline.catalogs.operations import control
 from ingestion_pipeline.catalogs.states import ExtractionKind
 from ingestion_pipeline.settings.systems import Extraction
-from ingestion_pipeline.store.tables import (
-    audit_log,
-    extractions,
-    model_calls,
-    outbox,
-    pages,
-    sources,
-    tasks,
-)
+from ingestion_pipeline.store.tables import audit_log, extractions, model_calls, outbox, pages, sources, tasks
 from ingestion_pipeline_tests.crawlers import SHOP
 from ingestion_pipeline_tests.extracting import FAILURE, Extracting, some
 
@@ -49,12 +41,7 @@ MINUTES, HOURS = timedelta(minutes=1), timedelta(hours=1)
     ],
 )
 def test_what_is_left_what_waits_and_how_long_it_was_quiet_decide(
-    kind: str,
-    unfinished: int,
-    pending: bool,
-    quiet: timedelta,
-    failed: bool,
-    comes_to: str | None,
+    kind: str, unfinished: int, pending: bool, quiet: timedelta, failed: bool, comes_to: str | None
 ) -> None:
     standing = ExtractionProgress(
         kind=ExtractionKind(kind),
@@ -83,12 +70,7 @@ def test_what_is_left_is_stale_only_after_the_last_retry_was_due(
     quiet: timedelta, since_retry: timedelta, comes_to: str | None
 ) -> None:
     standing = ExtractionProgress(
-        kind=ExtractionKind.CRAWL,
-        unfinished=1,
-        total=3,
-        has_pending=True,
-        quiet_for=quiet,
-        since_retry=since_retry,
+        kind=ExtractionKind.CRAWL, unfinished=1, total=3, has_pending=True, quiet_for=quiet, since_retry=since_retry
     )
 
     ending = decide(standing, limits=Extraction())
@@ -96,9 +78,7 @@ def test_what_is_left_is_stale_only_after_the_last_retry_was_due(
     assert (ending.status.value if ending else None) == comes_to
 
 
-def test_a_reading_that_waits_for_a_model_does_not_keep_an_extraction_open(
-    some: Extracting,
-) -> None:
+def test_a_reading_that_waits_for_a_model_does_not_keep_an_extraction_open(some: Extracting) -> None:
     id_ = some.begin({"/c/1": "DOWNLOADED"})
     some.task(id_, "/c/1", "extract_page", not_before=some.clock.at + 9 * HOURS)
     some.look()
@@ -138,11 +118,7 @@ def test_what_changed_begins_the_quiet_time_anew_and_the_summary_says_it(some: E
     assert unchanged.changed_at == first.changed_at
     assert after.changed_at == some.clock.at
     assert after.summary["items"] == 2
-    assert after.summary["steps"]["root/links"] == {
-        "pages": {"SUCCESS": 2},
-        "total": 2,
-        "finished": 2,
-    }
+    assert after.summary["steps"]["root/links"] == {"pages": {"SUCCESS": 2}, "total": 2, "finished": 2}
     assert some.status(id_) == "IN_PROGRESS"
 
 
@@ -218,9 +194,7 @@ def test_a_waiting_task_keeps_a_complete_one_open_and_a_stale_one_not(some: Extr
 
     assert (ended.id, ended.status.value) == (left, "STALE")
     assert some.status(done) == "IN_PROGRESS"
-    assert [
-        row.status for row in some.rows(tasks, source_id="catalog:other", kind="fetch_page")
-    ] == ["CANCELLED"]
+    assert [row.status for row in some.rows(tasks, source_id="catalog:other", kind="fetch_page")] == ["CANCELLED"]
 
 
 def test_two_who_end_an_extraction_at_once_tell_of_it_once(some: Extracting) -> None:
@@ -249,9 +223,7 @@ def test_a_budget_that_is_used_up_cancels_and_whoever_works_on_it_sees_so(some: 
     assert source.failure_count == 0
 
 
-def test_an_api_without_one_of_its_pages_is_cancelled_told_once_and_can_be_resumed(
-    some: Extracting,
-) -> None:
+def test_an_api_without_one_of_its_pages_is_cancelled_told_once_and_can_be_resumed(some: Extracting) -> None:
     """Trap 10: a list that lacks its middle looks like a shorter list."""
     id_ = some.begin({"/c/1": "SUCCESS", "/c/2": "ERROR", "/c/3": "WAITING"}, kind="api")
     some.task(id_, "/c/3")

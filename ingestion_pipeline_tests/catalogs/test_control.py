@@ -25,9 +25,7 @@ __all__ = ["some"]
 SOME = {"/c/1": "SUCCESS", "/c/2": "WAITING", "/c/3": "IN_PROGRESS", "/c/4": "DOWNLOADED"}
 
 
-def test_a_cancelled_extraction_ends_at_once_and_its_workers_lose_their_claims(
-    some: Extracting,
-) -> None:
+def test_a_cancelled_extraction_ends_at_once_and_its_workers_lose_their_claims(some: Extracting) -> None:
     id_ = some.begin(SOME)
     some.task(id_, "/c/2")
     lease = {"lease_owner": "w", "lease_until": some.clock.at, "fence": 3}
@@ -43,9 +41,7 @@ def test_a_cancelled_extraction_ends_at_once_and_its_workers_lose_their_claims(
         some.cancel(id_)
 
 
-def test_a_resumed_extraction_goes_on_where_it_was_however_often_it_is_resumed(
-    some: Extracting,
-) -> None:
+def test_a_resumed_extraction_goes_on_where_it_was_however_often_it_is_resumed(some: Extracting) -> None:
     id_ = some.begin(SOME)
     some.task(id_, "/c/2", spawn_depth=4, parent_id=1)
     some.cancel(id_)
@@ -61,10 +57,7 @@ def test_a_resumed_extraction_goes_on_where_it_was_however_often_it_is_resumed(
     depths = {row.url[-1]: row.spawn_depth for row in some.rows(tasks, kind="fetch_page")}
     assert depths == {"2": 4, "3": 1}
     assert len({row.tracking_id for row in some.rows(tasks, source_id="catalog:shop")}) == 2
-    assert (some.status(id_), len(some.rows(audit_log, action="extraction.resume"))) == (
-        "IN_PROGRESS",
-        1,
-    )
+    assert (some.status(id_), len(some.rows(audit_log, action="extraction.resume"))) == ("IN_PROGRESS", 1)
 
 
 def test_an_extraction_that_ends_again_is_told_again(some: Extracting) -> None:
@@ -76,9 +69,7 @@ def test_an_extraction_that_ends_again_is_told_again(some: Extracting) -> None:
     assert [row.subject_id for row in some.rows(outbox)] == [str(id_), f"{id_}:2"]
 
 
-def test_a_retry_opens_a_complete_extraction_for_what_failed_or_gave_nothing(
-    some: Extracting,
-) -> None:
+def test_a_retry_opens_a_complete_extraction_for_what_failed_or_gave_nothing(some: Extracting) -> None:
     paths = {"/c/1": "SUCCESS", "/c/2": "ERROR", "/c/3": "EXTRACTED_NO_DATA", "/c/4": "SUCCESS"}
     id_ = some.begin(paths)
     some.read(id_, {"/c/1": ["a"], "/c/4": ["d"]})
@@ -117,15 +108,11 @@ def test_a_rerun_reads_what_is_stored_into_a_new_version_and_asks_nobody(some: E
     [new] = some.rows(extractions, id=made.extraction_id)
     assert (new.kind, new.rerun_of, new.page_count) == ("rerun", old, 5)
     before, after = (
-        {row.url: row.snapshot_id for row in some.rows(pages, extraction_id=id_)}
-        for id_ in (old, made.extraction_id)
+        {row.url: row.snapshot_id for row in some.rows(pages, extraction_id=id_)} for id_ in (old, made.extraction_id)
     )
     assert before == after
     steps = some.rows(crawl_steps, extraction_id=made.extraction_id)
-    assert [(row.key, row.parent_id) for row in steps] == [
-        ("root", None),
-        ("root/links", steps[0].id),
-    ]
+    assert [(row.key, row.parent_id) for row in steps] == [("root", None), ("root/links", steps[0].id)]
     found = [(row.version, row.status, row.item_count) for row in some.rows(datasets)]
     assert found == [(1, "published", 2), (2, "published", 3)]
 
@@ -144,14 +131,10 @@ def test_a_source_has_one_extraction_at_a_time(some: Extracting) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rung", "has_model", "calls"),
-    [("layout", True, 0), ("cheap_model", True, 2), ("cheap_model", False, 0)],
+    ("rung", "has_model", "calls"), [("layout", True, 0), ("cheap_model", True, 2), ("cheap_model", False, 0)]
 )
 def test_a_rerun_is_predicted_by_the_pages_that_rules_were_not_enough_for(
-    some: Extracting,
-    rung: str,
-    has_model: bool,
-    calls: int,
+    some: Extracting, rung: str, has_model: bool, calls: int
 ) -> None:
     id_ = some.begin({"/c/1": "SUCCESS", "/c/2": "SUCCESS"})
     some.read(id_, {"/c/1": ["a"], "/c/2": ["b"]})
@@ -166,9 +149,7 @@ def test_a_rerun_is_predicted_by_the_pages_that_rules_were_not_enough_for(
     assert (found.cost_usd is not None and found.cost_usd > 0) == bool(calls)
 
 
-def test_pages_whose_items_are_no_longer_kept_are_read_again_by_whoever_resumes(
-    some: Extracting,
-) -> None:
+def test_pages_whose_items_are_no_longer_kept_are_read_again_by_whoever_resumes(some: Extracting) -> None:
     done = {"/c/1": "SUCCESS", "/c/2": "SUCCESS"}
     first = some.begin(done)
     base = some.read(first, {"/c/1": ["a"], "/c/2": ["b"]})

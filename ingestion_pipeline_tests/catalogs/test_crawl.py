@@ -11,14 +11,7 @@ import pytest
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import (
-    dead_letters,
-    extractions,
-    hosts,
-    pages,
-    snapshots,
-    tasks,
-)
+from ingestion_pipeline.store.tables import dead_letters, extractions, hosts, pages, snapshots, tasks
 from ingestion_pipeline_tests.crawlers import (
     LINKS,
     SHOP,
@@ -78,9 +71,7 @@ def test_a_catalogue_is_walked_through_from_its_root_to_its_details(
     assert source.last_success_at is not None
 
 
-def test_a_page_is_in_progress_while_it_is_fetched(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_page_is_in_progress_while_it_is_fetched(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     observed: dict[str, tuple[str, str]] = {}
 
     def observing(path: str, body: str) -> Raw:
@@ -150,9 +141,7 @@ def test_only_what_has_changed_is_new(ctx: RunContext, store: Store, web: FakeWe
     assert (counts.new, counts.same) == (3, 1)
 
 
-def test_a_list_is_followed_by_numbers_and_each_page_of_it_once(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_list_is_followed_by_numbers_and_each_page_of_it_once(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     pagination = {"url_pattern": "/list?page={page_num}", "total_pages": 3}
     web.routes |= {"/": a_page("/c/9")}
     web.routes |= {f"/list?page={n}": a_page(f"/c/{n}", "/c/0", "/list?page=1") for n in (1, 2, 3)}
@@ -169,12 +158,7 @@ def test_a_list_is_followed_by_numbers_and_each_page_of_it_once(
 def test_a_failed_page_is_retried_then_given_up_with_its_reason_and_the_rest_goes_on(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
-    web.routes |= {
-        "/": a_page("/c/1", "/c/2", "/c/3"),
-        "/c/1": [503, a_page()],
-        "/c/2": 500,
-        "/c/3": 410,
-    }
+    web.routes |= {"/": a_page("/c/1", "/c/2", "/c/3"), "/c/1": [503, a_page()], "/c/2": 500, "/c/3": 410}
     given_sources(store, a_catalog())
 
     crawl_all(ctx, web.port)
@@ -208,9 +192,7 @@ def test_a_catalogue_whose_root_fails_is_never_complete_and_has_a_strike(
     assert "failed: http://a.test/ answered 404" in source.last_outcome
 
 
-def test_a_root_that_leads_nowhere_is_an_error_with_the_rule(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_root_that_leads_nowhere_is_an_error_with_the_rule(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"/": a_page("/elsewhere")}
     given_sources(store, a_catalog())
 
@@ -236,19 +218,14 @@ def test_what_robots_txt_forbids_is_not_asked_for_and_holds_nothing_up(
     assert rows(store, extractions)[0].status == "COMPLETE"
 
 
-def test_a_root_that_robots_txt_forbids_is_nobodys_fault(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_root_that_robots_txt_forbids_is_nobodys_fault(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"/robots.txt": b"User-agent: *\nDisallow: /", "/": a_page("/c/1")}
     given_sources(store, a_catalog())
 
     crawl_all(ctx, web.port)
 
     assert web.paths == []
-    assert (rows(store, extractions)[0].status, source_row(store, SHOP).failure_count) == (
-        "STALE",
-        0,
-    )
+    assert (rows(store, extractions)[0].status, source_row(store, SHOP).failure_count) == ("STALE", 0)
 
 
 @ON_SQLITE
@@ -317,9 +294,7 @@ def test_a_disabled_source_is_not_walked_on(ctx: RunContext, store: Store, web: 
     assert (web.paths, statuses(store)) == ([], {"WAITING": 1})
 
 
-def test_what_is_asked_for_by_hand_does_not_wait_for_its_retry(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_what_is_asked_for_by_hand_does_not_wait_for_its_retry(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     ctx = changed(ctx, crawl__backoff_base_seconds="600")
     web.routes |= {"/": [503, a_page("/c/1")], "/c/1": a_page()}
     given_sources(store, a_catalog())
@@ -332,9 +307,7 @@ def test_what_is_asked_for_by_hand_does_not_wait_for_its_retry(
 
 
 @ON_SQLITE
-def test_a_large_catalogue_does_not_starve_a_small_one(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_large_catalogue_does_not_starve_a_small_one(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """Its two pages were asked for after all of the two hundred that were found before."""
     ctx = changed(ctx, crawl__per_source="10", crawl__batch_size="40")
     web.routes |= {"a.test/": a_page(*(f"/c/{n}" for n in range(200)))}
@@ -352,9 +325,7 @@ def test_a_large_catalogue_does_not_starve_a_small_one(
 
 
 @ON_SQLITE
-def test_a_page_that_killed_its_workers_is_given_up(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_page_that_killed_its_workers_is_given_up(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"/": a_page("/c/1")}
     given_sources(store, a_catalog())
     begin(ctx, web)

@@ -33,9 +33,7 @@ def test_a_share_of_pages_that_failed_is_found(ctx: RunContext, store: Store, we
     assert failures(store, failed_share=0.3) == []
 
 
-def test_a_few_pages_that_failed_are_an_accident(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_few_pages_that_failed_are_an_accident(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"/": a_page("/c/1", "/c/2"), "/c/1": 410, "/c/2": a_page()}
     given_sources(store, a_catalog())
 
@@ -44,9 +42,7 @@ def test_a_few_pages_that_failed_are_an_accident(
     assert failures(store) == []
 
 
-def test_a_page_that_is_nothing_without_a_browser_is_found(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_page_that_is_nothing_without_a_browser_is_found(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"/": a_page("/c/1", "/c/2"), "/c/1": SHELL, "/c/2": a_page()}
     given_sources(store, a_catalog())
 
@@ -56,9 +52,7 @@ def test_a_page_that_is_nothing_without_a_browser_is_found(
     assert (found.subject, "1" in found.message) == (SHOP, True)
 
 
-def test_a_crawl_without_mishaps_has_nothing_to_report(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_crawl_without_mishaps_has_nothing_to_report(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"/": a_page("/c/1"), "/c/1": a_page()}
     given_sources(store, a_catalog())
 

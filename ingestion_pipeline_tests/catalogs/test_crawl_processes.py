@@ -12,14 +12,7 @@ from pathlib import Path
 import pytest
 
 from ingestion_pipeline.store import Store, open_store
-from ingestion_pipeline.store.tables import (
-    data_items,
-    dead_letters,
-    extractions,
-    pages,
-    snapshots,
-    tasks,
-)
+from ingestion_pipeline.store.tables import data_items, dead_letters, extractions, pages, snapshots, tasks
 from ingestion_pipeline_tests.catalogs.courses import dataset_rows, given_courses, names
 from ingestion_pipeline_tests.crawlers import (
     LINKS,
@@ -34,20 +27,12 @@ from ingestion_pipeline_tests.crawlers import (
     weight_of_a_crawl,
 )
 from ingestion_pipeline_tests.fakes import FakeWeb, redirect
-from ingestion_pipeline_tests.pollers import (
-    Job,
-    given_sources,
-    rows,
-    slowly,
-    wait_until,
-)
+from ingestion_pipeline_tests.pollers import Job, given_sources, rows, slowly, wait_until
 from ingestion_pipeline_tests.processes import Child
 
 pytestmark = pytest.mark.slow
 SHORT_LEASES = {"work__lease_seconds": "2", "hosts__lease_seconds": "2"}
-ON_POSTGRES = pytest.mark.parametrize(
-    "database", [pytest.param("postgres", marks=pytest.mark.postgres)]
-)
+ON_POSTGRES = pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
 
 
 @pytest.fixture

@@ -59,9 +59,7 @@ def test_pages_that_wait_for_a_model_are_counted_though_there_is_none(
     assert "no model configured" in rerun.note
 
 
-def test_the_size_of_a_text_is_measured_where_it_can_be_and_else_taken_by_its_share(
-    tmp_path: Path,
-) -> None:
+def test_the_size_of_a_text_is_measured_where_it_can_be_and_else_taken_by_its_share(tmp_path: Path) -> None:
     content = ContentStore(tmp_path)
     kept = content.put(b"x" * 100)
 
@@ -84,10 +82,7 @@ def test_a_rerun_is_predicted_by_what_rules_leave_open_of_the_stored_pages(
         found = predict_rerun(connection, 1, settings=model, content=ctx.content)
         free = predict_rerun(connection, 1, settings=ctx.settings, content=ctx.content)
 
-    assert (found.pages, found.calls) == (
-        2,
-        2,
-    )  # of the one page that rules cannot read, two models
+    assert (found.pages, found.calls) == (2, 2)  # of the one page that rules cannot read, two models
     assert found.cost_usd is not None
     assert found.cost_usd > 0
     assert (free.calls, free.cost_usd, free.note) == (0, 0, "")

@@ -9,31 +9,14 @@ from dataclasses import dataclass
 from ingestion_pipeline.catalogs.crawling.following import links_on
 from ingestion_pipeline.catalogs.crawling.runs import start_now
 from ingestion_pipeline.catalogs.extraction.page_result import PageContent, PageReading
-from ingestion_pipeline.catalogs.extraction.record import (
-    CandidateRecord,
-    ExtractionMethod,
-    record_of,
-)
+from ingestion_pipeline.catalogs.extraction.record import CandidateRecord, ExtractionMethod, record_of
 from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig
 from ingestion_pipeline.catalogs.operations.rerun import rerun
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.reading.llm import Billing
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import (
-    crawl_steps,
-    data_items,
-    datasets,
-    extractions,
-    pages,
-    tasks,
-)
-from ingestion_pipeline_tests.catalogs.detection.sites import (
-    MENU,
-    anchors,
-    course,
-    detail,
-    page,
-)
+from ingestion_pipeline.store.tables import crawl_steps, data_items, datasets, extractions, pages, tasks
+from ingestion_pipeline_tests.catalogs.detection.sites import MENU, anchors, course, detail, page
 from ingestion_pipeline_tests.crawlers import (
     SHOP,
     a_catalog,
@@ -72,14 +55,7 @@ def a_list(*links: str) -> str:
 ROOT = '<html><body><h1>Catalogue</h1><a href="/c/1">1</a></body></html>'
 
 
-def walk(
-    ctx: RunContext,
-    web: FakeWeb,
-    turns: int,
-    entity: str = "competency",
-    /,
-    **explored: tuple[str, ...],
-) -> None:
+def walk(ctx: RunContext, web: FakeWeb, turns: int, entity: str = "competency", /, **explored: tuple[str, ...]) -> None:
     catalog = a_catalog()
     config = {**catalog.config, "entity": entity}
     given_sources(ctx.store, a_catalog(config=config))
@@ -90,23 +66,11 @@ def walk(
         read_pages(ctx, reader=reader)
 
 
-def test_a_page_with_records_leads_to_others_once_and_loops_end(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    web.routes |= {
-        "/": ROOT,
-        "/c/1": a_list("/d/2", "/c/1", "http://b.test/d/3"),
-        "/d/2": a_list("/c/1", "/d/2"),
-    }
+def test_a_page_with_records_leads_to_others_once_and_loops_end(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+    web.routes |= {"/": ROOT, "/c/1": a_list("/d/2", "/c/1", "http://b.test/d/3"), "/d/2": a_list("/c/1", "/d/2")}
     two, strange = "http://a.test/d/2", "http://a.test/invented"
 
-    walk(
-        ctx,
-        web,
-        4,
-        c_1=(two, two, "http://b.test/d/3", strange),
-        d_2=("http://a.test/c/1", two),
-    )
+    walk(ctx, web, 4, c_1=(two, two, "http://b.test/d/3", strange), d_2=("http://a.test/c/1", two))
 
     assert Counter(web.paths) == {"/": 1, "/c/1": 1, "/d/2": 1}
     assert [(one.path, one.step, one.status) for one in found_pages(store)] == [
@@ -169,9 +133,7 @@ def test_an_unchanged_page_leads_where_it_led_before_though_nobody_reads_it_agai
     assert len(rows(store, data_items)) == 3
 
 
-def test_a_rerun_explores_nothing_since_it_asks_nobody(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_rerun_explores_nothing_since_it_asks_nobody(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     ctx = changed(ctx, extraction__quiet_seconds="0")
     web.routes |= {"/": ROOT, "/c/1": a_list("/d/2"), "/d/2": a_list()}
     walk(ctx, web, 1)

@@ -68,9 +68,7 @@ def test_a_first_dataset_is_judged_by_its_own_pages(
 
 
 @pytest.mark.parametrize(("failed", "codes"), [(2, []), (3, ["failed_lists"])])
-def test_a_first_dataset_of_which_most_lists_failed_is_held_back(
-    failed: int, codes: list[str]
-) -> None:
+def test_a_first_dataset_of_which_most_lists_failed_is_held_back(failed: int, codes: list[str]) -> None:
     pages = RecordPages(total=4, without=0, lists=4, failed_lists=failed)
 
     found = evaluate_gates(holding(4), None, required=[], limits=LIMITS, pages=pages)
@@ -80,9 +78,7 @@ def test_a_first_dataset_of_which_most_lists_failed_is_held_back(
 
 
 @pytest.mark.parametrize(("had", "codes"), [(95, ["lost_field"]), (60, [])])
-def test_a_field_that_need_not_be_there_is_missed_if_nearly_all_had_it(
-    had: int, codes: list[str]
-) -> None:
+def test_a_field_that_need_not_be_there_is_missed_if_nearly_all_had_it(had: int, codes: list[str]) -> None:
     before = DatasetNumbers(items=100, fields={"course_credits_max": had})
     new = DatasetNumbers(items=100, fields={"course_credits_max": 0})
 

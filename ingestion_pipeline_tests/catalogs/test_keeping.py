@@ -44,9 +44,7 @@ def test_the_items_of_a_failed_page_stay_and_are_counted_apart(some: Extracting)
 
 
 @pytest.mark.parametrize("code", ["http_404", "http_410"])
-def test_a_page_that_answers_that_it_is_gone_takes_its_items_with_it(
-    some: Extracting, code: str
-) -> None:
+def test_a_page_that_answers_that_it_is_gone_takes_its_items_with_it(some: Extracting, code: str) -> None:
     first, base = published(some)
     second = some.begin(DONE, base_dataset_id=base)
     some.carry(second, first, "/c/1", "/c/2")
@@ -113,9 +111,7 @@ def test_what_a_failed_list_hides_is_not_believed_to_be_gone(some: Extracting) -
     assert (hidden.status, hidden.failure["code"]) == ("ERROR", "unlisted")
 
 
-def test_what_a_whole_list_no_longer_names_is_gone_though_another_page_failed(
-    some: Extracting,
-) -> None:
+def test_what_a_whole_list_no_longer_names_is_gone_though_another_page_failed(some: Extracting) -> None:
     _, base = published(some)
     second = some.begin({"/c/1": "SUCCESS", "/c/2": "ERROR"}, base_dataset_id=base)
     some.read(second, {"/c/1": ["a"]})
@@ -126,9 +122,7 @@ def test_what_a_whole_list_no_longer_names_is_gone_though_another_page_failed(
     assert some.versions()[2] == ("published", ["a", "b"])
 
 
-def test_what_a_failed_page_of_an_exploration_may_lead_to_is_not_believed_to_be_gone(
-    some: Extracting,
-) -> None:
+def test_what_a_failed_page_of_an_exploration_may_lead_to_is_not_believed_to_be_gone(some: Extracting) -> None:
     _, base = published(some)
     second = some.begin({"/c/1": "SUCCESS", "/c/2": "ERROR"}, base_dataset_id=base)
     [_, links] = some.rows(crawl_steps, extraction_id=second)
@@ -141,9 +135,7 @@ def test_what_a_failed_page_of_an_exploration_may_lead_to_is_not_believed_to_be_
     assert some.versions()[2] == ("published", ["a", "b", "c"])
 
 
-def test_a_list_that_was_cut_off_by_the_budget_hides_what_it_did_not_come_to(
-    some: Extracting,
-) -> None:
+def test_a_list_that_was_cut_off_by_the_budget_hides_what_it_did_not_come_to(some: Extracting) -> None:
     _, base = published(some)
     second = some.begin({"/c/1": "SUCCESS"}, base_dataset_id=base, over_budget=2)
     some.read(second, {"/c/1": ["a"]})

@@ -67,8 +67,7 @@ def knows(asked: ModelRequest) -> Reply:
     """A model that can read: it finds the course whose number is on the page."""
     found = [number for number in range(1, 40) if story(number) in asked.text]
     records = [
-        {"course_id": f"GRD/{one}", "course_name": title(one), "course_description": story(one)}
-        for one in found
+        {"course_id": f"GRD/{one}", "course_name": title(one), "course_description": story(one)} for one in found
     ]
     return answer(*records)
 
@@ -132,9 +131,7 @@ def test_pages_of_a_layout_that_a_model_has_read_cost_no_call(school: School) ->
     newest = max(row.dataset_id for row in rows(school.store, data_items))
     its = [row for row in rows(school.store, data_items) if row.dataset_id == newest]
     assert {row.data["course_name"] for row in its} == {title(number) for number in range(1, 8)}
-    assert all(
-        row.data["course_description"] == story(int(row.data["course_id"][4:])) for row in its
-    )
+    assert all(row.data["course_description"] == story(int(row.data["course_id"][4:])) for row in its)
     [row] = school.kept
     assert (row.source_id, row.entity_type, row.learned_from) == (SHOP, "course", 4)
     assert (row.confirmed, row.failed) == (3, 0)
@@ -156,9 +153,7 @@ def test_what_was_learned_is_no_reason_to_read_an_unchanged_page_again(school: S
     assert all(row.carried_from for row in rows(school.store, pages)[-3:])
 
 
-def test_after_a_change_of_layout_a_model_reads_and_selectors_are_learned_anew(
-    school: School,
-) -> None:
+def test_after_a_change_of_layout_a_model_reads_and_selectors_are_learned_anew(school: School) -> None:
     school.teaches(in_spring, 1, 2, 3, 4)
     school.crawl()
     [before] = school.kept
@@ -185,9 +180,7 @@ def test_a_single_page_of_another_layout_is_left_to_the_model(school: School) ->
     assert [(row.confirmed, row.failed) for row in school.kept] == [(1, 1)]
 
 
-def test_given_selectors_are_never_replaced_by_learned_ones(
-    store: Store, ctx: RunContext, web: FakeWeb
-) -> None:
+def test_given_selectors_are_never_replaced_by_learned_ones(store: Store, ctx: RunContext, web: FakeWeb) -> None:
     selectors = dict.fromkeys(COURSE.required, "h6")
     config = {"recipe": a_catalog().config["recipe"], "selectors": selectors}
     given_sources(store, a_catalog(config=config))
@@ -201,8 +194,7 @@ def test_given_selectors_are_never_replaced_by_learned_ones(
 
 REFUSAL = {
     "sqlite": (
-        "CREATE TRIGGER refusal BEFORE INSERT ON learned_selectors"
-        " BEGIN SELECT RAISE(ABORT, 'refused'); END",
+        "CREATE TRIGGER refusal BEFORE INSERT ON learned_selectors BEGIN SELECT RAISE(ABORT, 'refused'); END",
         "DROP TRIGGER refusal",
     ),
     "postgresql": (
@@ -234,18 +226,9 @@ def test_what_cannot_be_kept_fails_no_run(school: School, caplog: pytest.LogCapt
 
 @pytest.mark.parametrize(
     ("confirmed", "failed", "in_row", "worn"),
-    [
-        (0, 2, 2, False),
-        (100, 3, 3, True),
-        (12, 3, 1, False),
-        (11, 3, 1, True),
-        (5, 2, 1, False),
-        (0, 0, 0, False),
-    ],
+    [(0, 2, 2, False), (100, 3, 3, True), (12, 3, 1, False), (11, 3, 1, True), (5, 2, 1, False), (0, 0, 0, False)],
 )
-def test_what_fails_in_a_row_or_too_often_is_worn(
-    *, confirmed: int, failed: int, in_row: int, worn: bool
-) -> None:
+def test_what_fails_in_a_row_or_too_often_is_worn(*, confirmed: int, failed: int, in_row: int, worn: bool) -> None:
     assert is_outdated(confirmed=confirmed, failed=failed, in_row=in_row) is worn
 
 
@@ -255,25 +238,16 @@ def subject(store: Store) -> SelectorScope:
     return SelectorScope(source_id=SHOP, entity_type="course")
 
 
-def keep(
-    store: Store, subject: SelectorScope, css: str = "b", *, minutes: int = 0
-) -> LearnedSelectors:
+def keep(store: Store, subject: SelectorScope, css: str = "b", *, minutes: int = 0) -> LearnedSelectors:
     fields = tuple((name, css) for name in COURSE.required)
     now = NOON + timedelta(minutes=minutes)
     with store.begin() as connection:
         return learned.save_learned(
-            connection,
-            subject,
-            COURSE,
-            Selectors(record=None, fields=fields),
-            learned_from=3,
-            now=now,
+            connection, subject, COURSE, Selectors(record=None, fields=fields), learned_from=3, now=now
         )
 
 
-def use(
-    store: Store, subject: SelectorScope, kept: LearnedSelectors, outcomes: Sequence[bool]
-) -> bool:
+def use(store: Store, subject: SelectorScope, kept: LearnedSelectors, outcomes: Sequence[bool]) -> bool:
     with store.begin() as connection:
         uses = SelectorUses(scope=subject, learned=kept, outcomes=outcomes)
         return learned.record_uses(connection, uses, now=NOON)
@@ -296,9 +270,7 @@ def test_failures_in_a_row_are_counted_across_flushes(store: Store, subject: Sel
     assert counts(store) == []
 
 
-def test_what_became_of_old_selectors_is_not_counted_against_new_ones(
-    store: Store, subject: SelectorScope
-) -> None:
+def test_what_became_of_old_selectors_is_not_counted_against_new_ones(store: Store, subject: SelectorScope) -> None:
     old = keep(store, subject)
     new = keep(store, subject, "i", minutes=5)
 

@@ -15,13 +15,7 @@ from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.operations.retention import old_extractions
 from ingestion_pipeline.catalogs.recipes.registry import DETECT
 from ingestion_pipeline.catalogs.states import ExtractionStatus
-from ingestion_pipeline.engine.crawling.protocol import (
-    FETCH_PAGE,
-    KnownPageCache,
-    PageFailed,
-    PageOutcomes,
-    PageWork,
-)
+from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, KnownPageCache, PageFailed, PageOutcomes, PageWork
 from ingestion_pipeline.pages.content.archive import SnapshotArchive
 from ingestion_pipeline.registry import declared
 from ingestion_pipeline.settings import Work
@@ -78,13 +72,7 @@ def test_extractions_that_end_together_lock_tasks_and_sources_in_one_order(two: 
 
     def end(connection: Connection) -> None:
         endings = {first: WALL, second: WALL}
-        finish_extractions(
-            connection,
-            endings,
-            now=two.clock.at,
-            settings=two.ctx.settings,
-            random=Random(7),
-        )
+        finish_extractions(connection, endings, now=two.clock.at, settings=two.ctx.settings, random=Random(7))
         connection.rollback()
 
     waiting = select(tasks.c.id).where(tasks.c.kind != "poll")
@@ -95,15 +83,10 @@ def test_extractions_that_end_together_lock_tasks_and_sources_in_one_order(two: 
     assert locked_meanwhile(two.ctx.store, end, held=held, among=every) == [A]
 
 
-def test_a_wall_and_a_lost_root_of_one_flush_lock_their_polls_in_one_order(
-    two: Extracting,
-) -> None:
+def test_a_wall_and_a_lost_root_of_one_flush_lock_their_polls_in_one_order(two: Extracting) -> None:
     walled = two.begin({}, root="WAITING", source_id=B)
     lost = two.begin({}, root="WAITING", source_id=A)
-    errors = {
-        B: Permanent("a challenge", code=BOT_CHECK),
-        A: Permanent("it answered 404", code="http_404"),
-    }
+    errors = {B: Permanent("a challenge", code=BOT_CHECK), A: Permanent("it answered 404", code="http_404")}
     works = opened(two, walled, lost)
     bad = [PageFailed(work=work, error=errors[work.source.id]) for work in works]
 
@@ -123,9 +106,7 @@ def test_a_wall_and_a_lost_root_of_one_flush_lock_their_polls_in_one_order(
 
 
 def test_extractions_whose_first_pages_are_opened_are_locked_in_one_order(two: Extracting) -> None:
-    first, second = (
-        two.begin({}, root="WAITING", source_id=one, status="WAITING") for one in (A, B)
-    )
+    first, second = (two.begin({}, root="WAITING", source_id=one, status="WAITING") for one in (A, B))
     moved_behind(two.ctx.store, extractions, first)
     found = claimed(two, first, second)
     archive = SnapshotArchive(two.ctx.store, two.ctx.content)
@@ -178,9 +159,7 @@ def test_detections_lock_polls_then_recipes_each_in_one_order(some: Extracting) 
     assert locked_meanwhile(store, write, held=held, among=every) == [A]
 
 
-def test_an_old_extraction_that_somebody_opens_again_is_not_swept_and_not_waited_for(
-    some: Extracting,
-) -> None:
+def test_an_old_extraction_that_somebody_opens_again_is_not_swept_and_not_waited_for(some: Extracting) -> None:
     old, _ = (some.begin({"/c/1": "ERROR"}, status="STALE") for _ in range(2))
     settings, now = some.ctx.settings, some.clock.at
     few = settings.retention.model_copy(update={"extractions_per_source": 1})

@@ -18,12 +18,7 @@ from ingestion_pipeline.catalogs.extraction.results import write_readings
 from ingestion_pipeline.catalogs.operations import control
 from ingestion_pipeline.catalogs.states import ExtractionStatus
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.crawling.protocol import (
-    FETCH_PAGE,
-    KnownPageCache,
-    PageFailed,
-    PageWork,
-)
+from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, KnownPageCache, PageFailed, PageWork
 from ingestion_pipeline.engine.crawling.results import write_pages
 from ingestion_pipeline.pages.content.archive import SnapshotArchive
 from ingestion_pipeline.store import Store
@@ -91,9 +86,7 @@ def test_visits_that_are_written_wait_for_an_extraction_without_holding_tasks(
     given_sources(store, a_catalog())
     begin(ctx, web)
     archive = SnapshotArchive(store, ctx.content)
-    found = Worker(store, lease_seconds=60).claim(
-        ClaimFilter(kind=FETCH_PAGE, frontier_of=SHOP), limit=1
-    )
+    found = Worker(store, lease_seconds=60).claim(ClaimFilter(kind=FETCH_PAGE, frontier_of=SHOP), limit=1)
     with store.begin() as connection:
         [work] = CatalogSystem().open_pages(connection, found, archive=archive)
     assert isinstance(work, PageWork)

@@ -29,8 +29,7 @@ def test_an_endless_calendar_ends_at_the_depth_and_is_told_once(
 ) -> None:
     web.routes |= {"/": a_page("/day/0", "/", "/#top", "/?utm_source=x", "http://A.test/")}
     web.routes |= {
-        f"/day/{n}": a_page(f"/day/{n + 1}", f"/day/{max(n - 1, 0)}", f"/day/{n + 1}/", "/")
-        for n in range(50)
+        f"/day/{n}": a_page(f"/day/{n + 1}", f"/day/{max(n - 1, 0)}", f"/day/{n + 1}/", "/") for n in range(50)
     }
     given_sources(store, a_catalog({"page_type": "EXPLORATORY"}))
     ctx = changed(ctx, work__spawn_depth="5")
@@ -44,9 +43,7 @@ def test_an_endless_calendar_ends_at_the_depth_and_is_told_once(
     assert len([line for line in caplog.messages if "not followed" in line]) == 1
 
 
-def test_pages_beyond_the_budget_are_counted_and_told_once(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_pages_beyond_the_budget_are_counted_and_told_once(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"/": a_page(*(f"/x{n}" for n in range(6)))}
     web.routes |= {f"/x{n}": a_page(f"/y{n}", "/x0") for n in range(6)}
     web.routes |= {f"/y{n}": a_page() for n in range(6)}
@@ -61,9 +58,7 @@ def test_pages_beyond_the_budget_are_counted_and_told_once(
     assert refused(store) == [("over_budget", SHOP)]
 
 
-def test_two_pages_that_lead_to_each_other_are_each_visited_once(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_two_pages_that_lead_to_each_other_are_each_visited_once(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"/": a_page("/a", "/b"), "/a": a_page("/b", "/"), "/b": a_page("/a/", "/A")}
     web.routes |= {"/A": a_page("/a")}
     given_sources(store, a_catalog({"page_type": "EXPLORATORY"}))

@@ -16,16 +16,7 @@ from sqlalchemy import update
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages.politeness.hosts import lease_hosts
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import (
-    datasets,
-    dead_letters,
-    extractions,
-    hosts,
-    outbox,
-    pages,
-    snapshots,
-    tasks,
-)
+from ingestion_pipeline.store.tables import datasets, dead_letters, extractions, hosts, outbox, pages, snapshots, tasks
 from ingestion_pipeline.tasks.errors import Fatal
 from ingestion_pipeline_tests.catalogs.courses import given_courses
 from ingestion_pipeline_tests.crawlers import (
@@ -50,9 +41,7 @@ LATER = Reply(b"", 429, {"retry-after": "7200"})
 def codes(store: Store) -> dict[str, str | None]:
     """Why each page was not got, by its path."""
     return {
-        one.path: one.failure["code"]
-        for one in found_pages(store)
-        if one.status != "EXTRACTED_NO_DATA" and one.failure
+        one.path: one.failure["code"] for one in found_pages(store) if one.status != "EXTRACTED_NO_DATA" and one.failure
     }
 
 
@@ -85,9 +74,7 @@ def test_a_bot_wall_in_the_middle_cancels_the_crawl_and_disables_its_source(
 
 
 @pytest.mark.parametrize("wall", [BOT_WALL, LOGIN], ids=["a bot wall", "a login"])
-def test_a_wall_at_the_root_disables_the_source(
-    ctx: RunContext, store: Store, web: FakeWeb, wall: bytes
-) -> None:
+def test_a_wall_at_the_root_disables_the_source(ctx: RunContext, store: Store, web: FakeWeb, wall: bytes) -> None:
     web.routes |= {"/": wall}
     given_sources(store, a_catalog())
 
@@ -100,9 +87,7 @@ def test_a_wall_at_the_root_disables_the_source(
     assert f"behind a {extraction.failure['code'].replace('_', ' ')}" in source.status_reason
 
 
-def test_a_login_in_front_of_one_course_is_that_pages_error_alone(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_login_in_front_of_one_course_is_that_pages_error_alone(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"/": a_page("/c/1", "/c/2", "/c/3"), "/c/1": a_page(), "/c/3": a_page()}
     web.routes["/c/2"] = LOGIN
     given_sources(store, a_catalog())

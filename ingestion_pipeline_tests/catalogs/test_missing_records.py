@@ -13,12 +13,7 @@ from ingestion_pipeline.pages.content.archive import dead_letter_snapshots
 from ingestion_pipeline.reading.html.head import failure_notice
 from ingestion_pipeline.sources.health import HealthStatus
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import (
-    data_items,
-    datasets,
-    extractions,
-    pages,
-)
+from ingestion_pipeline.store.tables import data_items, datasets, extractions, pages
 from ingestion_pipeline.tasks.dead_letters import list_dead_letters
 from ingestion_pipeline_tests.catalogs.courses import a_course
 from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, crawl_all
@@ -68,9 +63,7 @@ def health(ctx: RunContext) -> HealthStatus:
     with ctx.store.read() as connection:
         now = ctx.store.clock.now(connection)
         [found] = source_statuses(connection, ctx.settings, now=now, ids=[SHOP])
-        is_notable = SHOP in {
-            one.facts.id for one in sources_to_review(connection, ctx.settings, now=now)
-        }
+        is_notable = SHOP in {one.facts.id for one in sources_to_review(connection, ctx.settings, now=now)}
     assert is_notable or found.verdict.health == "healthy"
     return found.verdict
 
@@ -258,9 +251,7 @@ def given_categories(web: FakeWeb, store: Store) -> None:
     parts = "".join(f'<li><a href="/d/{page}">{page}</a></li>' for page in (*LIST_PAGES, "about"))
     web.routes["/"] = a_framed_page(f"<h1>Catalogue</h1><ul>{parts}</ul>")
     inner = {"page_type": "DETAIL_LINKS", "link_pattern": "/c/"}
-    given_sources(
-        store, a_catalog({"page_type": "CATEGORY_LINKS", "link_pattern": "/d/", "links": inner})
-    )
+    given_sources(store, a_catalog({"page_type": "CATEGORY_LINKS", "link_pattern": "/d/", "links": inner}))
 
 
 @pytest.mark.parametrize("answer", [500, "", BARE], ids=["500", "nothing", "an error page"])
@@ -353,9 +344,7 @@ def test_a_page_that_is_gone_takes_its_records_with_it_at_once(
     assert shown(store) == list(ALL)[1:]
 
 
-def test_a_page_that_lost_its_records_is_fetched_again_by_a_retry(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_page_that_lost_its_records_is_fetched_again_by_a_retry(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     given_catalogue(web, store)
     crawl_all(ctx, web.port)
     web.routes["/c/101"] = BARE
@@ -390,7 +379,5 @@ def test_a_page_that_lost_its_records_is_fetched_again_by_a_retry(
         ("Numerical Methods: rounding errors, internal forces, temporary structures.", None),
     ],
 )
-def test_a_notice_of_failure_is_told_from_a_course_about_failures(
-    text: str, expected: str | None
-) -> None:
+def test_a_notice_of_failure_is_told_from_a_course_about_failures(text: str, expected: str | None) -> None:
     assert failure_notice(text) == expected

@@ -102,9 +102,7 @@ def test_rules_that_find_a_part_of_what_a_model_read_do_not_replace_it(
     assert rows(store, extractions)[-1].status == "IN_PROGRESS"
 
 
-def test_a_rerun_without_a_model_waits_and_shows_nothing_less(
-    school: School, ctx: RunContext, store: Store
-) -> None:
+def test_a_rerun_without_a_model_waits_and_shows_nothing_less(school: School, ctx: RunContext, store: Store) -> None:
     school.crawl()
     with store.begin() as connection:
         rerun(connection, 1, actor="ann", now=store.clock.now(connection))

@@ -52,9 +52,7 @@ def test_an_unchanged_catalogue_confirms_its_dataset_and_adds_no_row(some: Extra
     assert some.rows(extractions, id=second)[0].dataset_id == base.id
 
 
-def test_a_changed_page_makes_a_new_version_with_the_unchanged_ones_copied(
-    some: Extracting,
-) -> None:
+def test_a_changed_page_makes_a_new_version_with_the_unchanged_ones_copied(some: Extracting) -> None:
     first = first_version(some)
     [base] = some.rows(datasets)
     second = some.begin(DONE, base_dataset_id=base.id)
@@ -84,9 +82,7 @@ def test_a_page_that_is_gone_makes_a_new_version_without_reading_anything(some: 
     assert (ended.dataset.version, ended.dataset.items) == (2, 2)
 
 
-def test_nothing_where_there_was_something_is_held_back_and_the_last_good_one_stays(
-    some: Extracting,
-) -> None:
+def test_nothing_where_there_was_something_is_held_back_and_the_last_good_one_stays(some: Extracting) -> None:
     first_version(some)
     [base] = some.rows(datasets)
     second = some.begin({}, base_dataset_id=base.id)
@@ -105,9 +101,7 @@ def test_a_dataset_that_was_held_back_can_be_accepted_by_name(some: Extracting) 
     some.end(second)
 
     assert some.act(control.publish, second) == 2
-    with pytest.raises(
-        control.InvalidState, match=f"extraction {second} has a dataset that is published"
-    ):
+    with pytest.raises(control.InvalidState, match=f"extraction {second} has a dataset that is published"):
         some.act(control.publish, second)
 
     assert [row.status for row in some.rows(datasets)] == ["published", "published"]
@@ -115,9 +109,7 @@ def test_a_dataset_that_was_held_back_can_be_accepted_by_name(some: Extracting) 
     assert (line.actor, line.detail["findings"][0]["code"]) == ("ann", "dropped")
 
 
-def test_of_equal_keys_the_first_page_counts_and_a_proved_item_before_an_unproved(
-    some: Extracting,
-) -> None:
+def test_of_equal_keys_the_first_page_counts_and_a_proved_item_before_an_unproved(some: Extracting) -> None:
     id_ = some.begin(DONE)
     dataset_id = some.read(id_, {"/c/1": ["x", "flagged"]}, is_flagged=True)
     some.read(id_, {"/c/3": ["y", "x"], "/c/2": ["y", "z1", "z2", "z3", "z4"]})
@@ -135,14 +127,11 @@ def test_of_equal_keys_the_first_page_counts_and_a_proved_item_before_an_unprove
 
 
 STALE = FinishReason(
-    status=ExtractionStatus.STALE,
-    failure={"class": "resource", "code": "stale", "message": "1 of 4 pages was left"},
+    status=ExtractionStatus.STALE, failure={"class": "resource", "code": "stale", "message": "1 of 4 pages was left"}
 )
 
 
-def test_what_is_complete_of_a_stale_extraction_is_published_with_the_missing_pages_named(
-    some: Extracting,
-) -> None:
+def test_what_is_complete_of_a_stale_extraction_is_published_with_the_missing_pages_named(some: Extracting) -> None:
     id_ = some.begin({**DONE, "/c/4": "WAITING"})
     some.read(id_, {"/c/1": ["a"], "/c/2": ["b"], "/c/3": ["c"]})
 
@@ -159,9 +148,7 @@ def test_what_is_complete_of_a_stale_extraction_is_published_with_the_missing_pa
     assert (source.record_count, source.failure_count) == (3, 0)
 
 
-def test_a_stale_extraction_keeps_what_was_known_of_its_missing_pages_until_it_is_resumed(
-    some: Extracting,
-) -> None:
+def test_a_stale_extraction_keeps_what_was_known_of_its_missing_pages_until_it_is_resumed(some: Extracting) -> None:
     first = first_version(some)
     [base] = some.rows(datasets)
     second = some.begin({**DONE, "/c/3": "WAITING"}, base_dataset_id=base.id)
@@ -178,9 +165,7 @@ def test_a_stale_extraction_keeps_what_was_known_of_its_missing_pages_until_it_i
     assert some.versions()[3] == ("published", ["a0", "b2", "c2"])
 
 
-def test_what_a_list_that_was_never_got_hides_stays_and_is_looked_for_by_a_resume(
-    some: Extracting,
-) -> None:
+def test_what_a_list_that_was_never_got_hides_stays_and_is_looked_for_by_a_resume(some: Extracting) -> None:
     first_version(some)
     [base] = some.rows(datasets)
     second = some.begin({"/c/1": "SUCCESS"}, root="WAITING", base_dataset_id=base.id)
@@ -205,9 +190,7 @@ def test_a_stale_first_dataset_that_is_mostly_missing_is_held_back(some: Extract
 
 
 @pytest.mark.parametrize("status", ["EXTRACTED_NO_DATA", "ERROR"])
-def test_a_first_dataset_without_an_item_is_held_back_until_somebody_accepts_it(
-    some: Extracting, status: str
-) -> None:
+def test_a_first_dataset_without_an_item_is_held_back_until_somebody_accepts_it(some: Extracting, status: str) -> None:
     paths = dict.fromkeys((f"/c/{number}" for number in range(24)), status)
     id_ = some.begin(paths)
     if status == "EXTRACTED_NO_DATA":
@@ -240,9 +223,7 @@ def test_pages_that_exploring_found_do_not_count_against_a_first_dataset(some: E
     assert ended.dataset.findings == []
 
 
-def test_what_a_cancelled_extraction_has_can_be_published_with_what_was_known_before(
-    some: Extracting,
-) -> None:
+def test_what_a_cancelled_extraction_has_can_be_published_with_what_was_known_before(some: Extracting) -> None:
     first = first_version(some)
     [base] = some.rows(datasets)
     second = some.begin({**DONE, "/c/3": "WAITING"}, base_dataset_id=base.id)
@@ -290,9 +271,7 @@ def test_old_versions_go_with_their_items_and_the_shown_one_stays(some: Extracti
     assert {row.extraction_id for row in some.rows(crawl_steps)} == kept
 
 
-def test_a_field_that_a_type_of_ones_own_requires_is_missed_when_it_is_lost(
-    some: Extracting, tmp_path: Path
-) -> None:
+def test_a_field_that_a_type_of_ones_own_requires_is_missed_when_it_is_lost(some: Extracting, tmp_path: Path) -> None:
     (tmp_path / "entities").mkdir()
     field = "{name: ring, kind: text, required: true}"
     (tmp_path / "entities" / "bird.yaml").write_text(f"name: bird\nfields: [{field}]")

@@ -24,21 +24,12 @@ from ingestion_pipeline_tests.catalogs.courses import (
     publish,
     read_by_rules,
 )
-from ingestion_pipeline_tests.crawlers import (
-    a_catalog,
-    begin,
-    crawl_all,
-    fetch_pages,
-    read_pages,
-    statuses,
-)
+from ingestion_pipeline_tests.crawlers import a_catalog, begin, crawl_all, fetch_pages, read_pages, statuses
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import GoingClock, given_sources, rows
 
 
-def test_each_downloaded_page_has_one_task_of_its_lineage(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_each_downloaded_page_has_one_task_of_its_lineage(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     downloaded(ctx, web, 101, 102)
 
     assert statuses(store) == {"SUCCESS": 1, "DOWNLOADED": 2}
@@ -47,16 +38,12 @@ def test_each_downloaded_page_has_one_task_of_its_lineage(
     [extraction] = rows(store, extractions)
     assert [row.parent_id for row in waiting] == [fetched[row.url].id for row in waiting]
     assert {row.tracking_id for row in waiting} == {extraction.tracking_id}
-    assert [row.dedupe_key for row in waiting] == [
-        f"{extraction.id}:{row.payload['page']}" for row in waiting
-    ]
+    assert [row.dedupe_key for row in waiting] == [f"{extraction.id}:{row.payload['page']}" for row in waiting]
     assert extraction.status == "IN_PROGRESS"
     assert dataset_rows(store) == []
 
 
-def test_pages_become_items_with_evidence_and_the_extraction_ends(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_pages_become_items_with_evidence_and_the_extraction_ends(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     given_courses(web, 101, 102)
     web.routes |= {"/c/102": a_course_page(102, 103), "/": a_course_links(101, 102, 104)}
     web.routes |= {"/c/104": "<html><body><p>Nothing is taught here.</p></body></html>"}
@@ -84,9 +71,7 @@ def a_course_links(*numbers: int) -> str:
     return f"<html><body><h1>Catalogue</h1>{links}</body></html>"
 
 
-def test_an_unchanged_catalogue_reads_nothing_and_adds_no_row(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_an_unchanged_catalogue_reads_nothing_and_adds_no_row(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     given_courses(web, 101, 102)
     web.routes["/c/102"] = "<html><body><p>Nothing is taught here.</p></body></html>"
     given_sources(store, a_catalog())
@@ -108,9 +93,7 @@ def test_an_unchanged_catalogue_reads_nothing_and_adds_no_row(
     assert [row.status for row in rows(store, extractions)] == ["COMPLETE", "COMPLETE"]
 
 
-def test_only_a_changed_page_is_read_and_the_others_are_carried(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_only_a_changed_page_is_read_and_the_others_are_carried(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     given_courses(web, 101, 102, 103)
     given_sources(store, a_catalog())
     crawl_all(ctx, web.port)
@@ -142,9 +125,7 @@ def test_nothing_is_carried_from_what_was_not_published(
     assert names(store) == ["MATH 101", "MATH 101"]
 
 
-def test_a_page_read_under_another_schema_is_read_again(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_page_read_under_another_schema_is_read_again(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     given_courses(web, 101)
     given_sources(store, a_catalog())
     crawl_all(ctx, web.port)
@@ -176,9 +157,7 @@ def test_a_reading_that_was_overtaken_leaves_nothing(
     assert len(items) == 1
 
 
-def test_a_page_that_was_read_meanwhile_is_not_written_again(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_page_that_was_read_meanwhile_is_not_written_again(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     downloaded(ctx, web, 101)
     [work] = claimed_works(ctx, Worker(store, lease_seconds=60))
     late = read_by_rules(ctx, work)
@@ -223,9 +202,7 @@ def overtake_detail_pages(store: Store, web: FakeWeb) -> None:
     web.routes["/c/101"] = overtaken
 
 
-def test_a_page_that_is_read_twice_has_its_items_once(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_page_that_is_read_twice_has_its_items_once(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     downloaded(ctx, web, 101)
     read_pages(ctx)
     read_again(store)

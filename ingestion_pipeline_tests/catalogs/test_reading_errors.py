@@ -17,13 +17,7 @@ from ingestion_pipeline.reading.llm import OverBudget
 from ingestion_pipeline.registry import check_definition, replay
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import (
-    audit_log,
-    data_items,
-    dead_letters,
-    extractions,
-    tasks,
-)
+from ingestion_pipeline.store.tables import audit_log, data_items, dead_letters, extractions, tasks
 from ingestion_pipeline.tasks.dead_letters import list_dead_letters
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient
 from ingestion_pipeline.tasks.retry import backoff
@@ -36,20 +30,12 @@ from ingestion_pipeline_tests.catalogs.courses import (
     names,
     read_by_rules,
 )
-from ingestion_pipeline_tests.crawlers import (
-    a_catalog,
-    crawl_all,
-    found_pages,
-    read_pages,
-    statuses,
-)
+from ingestion_pipeline_tests.crawlers import a_catalog, crawl_all, found_pages, read_pages, statuses
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import changed, given_sources, rows
 
 
-def test_errors_go_by_their_class(
-    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
-) -> None:
+def test_errors_go_by_their_class(ctx: RunContext, store: Store, web: FakeWeb, now: datetime) -> None:
     downloaded(ctx, web, 101, 102, 103, 104)
     later = now.replace(year=2027)
     reader = ScriptedReader(
@@ -81,9 +67,7 @@ def test_errors_go_by_their_class(
     assert (put_off.status, put_off.attempts, put_off.not_before) == ("PENDING", 0, later)
 
 
-def test_a_reading_is_tried_again_after_one_second_then_after_two(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_reading_is_tried_again_after_one_second_then_after_two(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """A23 and A-10, by the defaults: of the settings of tests only the first delay is shorter."""
     policy = load_settings({}).catalog_work
     bare = policy.model_copy(update={"backoff_jitter_share": 0.0})
@@ -116,9 +100,7 @@ def test_what_waits_for_a_model_is_due_as_soon_as_there_is_one(
     assert due["102"] == later
 
 
-def test_a_dead_letter_of_a_reading_is_replayed(
-    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
-) -> None:
+def test_a_dead_letter_of_a_reading_is_replayed(ctx: RunContext, store: Store, web: FakeWeb, now: datetime) -> None:
     downloaded(ctx, web, 101, 102)
     later = Resource("no model configured", until=now.replace(year=2027), code="no_model")
     says = {"/c/101": [Permanent("cut off", code="cut")], "/c/102": [later]}
@@ -133,9 +115,7 @@ def test_a_dead_letter_of_a_reading_is_replayed(
     assert names(store) == ["MATH 101"]
 
 
-def test_content_that_is_gone_is_an_error_with_its_cure(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_content_that_is_gone_is_an_error_with_its_cure(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     downloaded(ctx, web, 101)
     for file in (ctx.settings.home / "content").rglob("*"):
         if file.is_file():
@@ -149,17 +129,10 @@ def test_content_that_is_gone_is_an_error_with_its_cure(
     assert "a retry of its extraction fetches it again" in failure["message"]
 
 
-def test_over_budget_cancels_the_extraction_at_once_and_is_audited(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_over_budget_cancels_the_extraction_at_once_and_is_audited(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     downloaded(ctx, web, 101, 102, 103)
     [extraction] = rows(store, extractions)
-    over = OverBudget(
-        extraction_id=extraction.id,
-        limit_usd=Decimal(1),
-        held_usd=Decimal(1),
-        wanted_usd=Decimal("0.1"),
-    )
+    over = OverBudget(extraction_id=extraction.id, limit_usd=Decimal(1), held_usd=Decimal(1), wanted_usd=Decimal("0.1"))
     reader = ScriptedReader(ctx, says={f"/c/{n}": [over] for n in (101, 102, 103)})
 
     read_pages(ctx, reader=reader)
@@ -173,9 +146,7 @@ def test_over_budget_cancels_the_extraction_at_once_and_is_audited(
     assert (entry.actor, entry.subject) == ("system", f"extraction:{extraction.id}")
 
 
-def test_a_cancelled_extraction_takes_no_late_result(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_cancelled_extraction_takes_no_late_result(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     downloaded(ctx, web, 101)
     [work] = claimed_works(ctx, Worker(store, lease_seconds=60))
     late = read_by_rules(ctx, work)

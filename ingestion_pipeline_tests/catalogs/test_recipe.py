@@ -8,20 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.catalogs.recipes.recipe import (
-    BadRecipe,
-    Chained,
-    Numbered,
-    PageType,
-    Recipe,
-    recipe_of,
-)
-from ingestion_pipeline.pages.visits.rendering import (
-    Click,
-    ClickDiscovery,
-    RenderingOptions,
-    RenderWait,
-)
+from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, Chained, Numbered, PageType, Recipe, recipe_of
+from ingestion_pipeline.pages.visits.rendering import Click, ClickDiscovery, RenderingOptions, RenderWait
 
 WHOLE = {
     "page_type": "CATEGORY_LINKS",
@@ -50,9 +38,7 @@ def test_a_recipe_is_read_level_by_level() -> None:
     assert departments is not None
     assert courses is not None
     assert (found.page_type, found.link_selector) == (PageType.CATEGORY_LINKS, "ul.departments a")
-    assert departments.pagination == Numbered(
-        url_pattern="?from={offset}&n={limit}", total_pages=4, limit=20
-    )
+    assert departments.pagination == Numbered(url_pattern="?from={offset}&n={limit}", total_pages=4, limit=20)
     assert departments.link_pattern is not None
     assert departments.link_pattern.is_exact
     assert (courses.page_type, courses.render) == (PageType.DETAIL, True)
@@ -78,12 +64,7 @@ def test_a_page_is_set_up_in_the_order_that_is_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
-    [
-        {"render": True},
-        {"setup": [{"click": "#more"}]},
-        {"click_discovery": {"selector": "#tree"}},
-    ],
+    "given", [{"render": True}, {"setup": [{"click": "#more"}]}, {"click_discovery": {"selector": "#tree"}}]
 )
 def test_what_only_a_browser_can_do_asks_for_one(given: dict[str, Any]) -> None:
     """Clicks of a recipe without `render` were never made, and nobody was told."""
@@ -96,9 +77,7 @@ def test_what_can_be_done_without_a_browser_asks_for_none() -> None:
     assert not recipe_of({"recipe": given}).render
 
 
-@pytest.mark.parametrize(
-    ("given_next", "selector"), [("rel", None), ("a.older", "a.older")], ids=["rel", "selector"]
-)
+@pytest.mark.parametrize(("given_next", "selector"), [("rel", None), ("a.older", "a.older")], ids=["rel", "selector"])
 def test_a_list_goes_on_by_rel_or_by_a_selector(given_next: str, selector: str | None) -> None:
     pagination = {"next": given_next, "max_pages": 7}
 
@@ -136,10 +115,7 @@ def test_a_list_goes_on_by_rel_or_by_a_selector(given_next: str, selector: str |
             {"page_type": "DETAIL", "pagination": {"url_pattern": " ", "total_pages": 2}},
             "recipe.pagination.url_pattern: must be text, not ' '",
         ),
-        (
-            {"page_type": "DETAIL", "pagination": {"url_pattern": "/?o={offset}"}},
-            "recipe.pagination.limit: is missing",
-        ),
+        ({"page_type": "DETAIL", "pagination": {"url_pattern": "/?o={offset}"}}, "recipe.pagination.limit: is missing"),
         ({"page_type": "DETAIL", "pagination": {}}, "name it or next, and not both"),
         (
             {"page_type": "DETAIL", "setup": [{"wait_seconds": 0}]},
@@ -149,11 +125,7 @@ def test_a_list_goes_on_by_rel_or_by_a_selector(given_next: str, selector: str |
         ({"page_type": "SITEMAP", "link_selector": "a"}, "a sitemap is none; remove it"),
         ({"page_type": "SITEMAP", "render": True}, "recipe.render: says how a web page is read"),
         (
-            {
-                "page_type": "CATEGORY_LINKS",
-                "link_selector": "a",
-                "links": {"page_type": "SITEMAP"},
-            },
+            {"page_type": "CATEGORY_LINKS", "link_selector": "a", "links": {"page_type": "SITEMAP"}},
             "recipe.links.page_type: a sitemap is read at the root alone",
         ),
         (
@@ -168,12 +140,7 @@ def test_a_recipe_that_cannot_be_followed_is_refused_with_the_key(recipe: Any, s
 
 def test_every_problem_is_told_at_once_wherever_it_stands() -> None:
     inner = {"page_type": "DETAIL", "content_selector": "[", "setup": "click"}
-    recipe = {
-        "page_type": "CATEGORY_LINKS",
-        "link_pattern": "(",
-        "load_wait_seconds": -1,
-        "links": inner,
-    }
+    recipe = {"page_type": "CATEGORY_LINKS", "link_pattern": "(", "load_wait_seconds": -1, "links": inner}
 
     keys = [problem.partition(": ")[0] for problem in problems(recipe)]
 
@@ -190,9 +157,7 @@ def test_levels_without_end_are_refused() -> None:
     for _ in range(9):
         recipe = {"page_type": "CATEGORY_LINKS", "link_selector": "a", "links": recipe}
 
-    assert problems(recipe) == [
-        "recipe.links.links.links.links.links: a recipe has at most 5 levels; remove it"
-    ]
+    assert problems(recipe) == ["recipe.links.links.links.links.links: a recipe has at most 5 levels; remove it"]
 
 
 TEXTS = st.text("abx[(?={}<>#. ", max_size=8)
@@ -202,15 +167,7 @@ VALUES = st.recursive(
     max_leaves=5,
 )
 KEYS = st.sampled_from(
-    [
-        "page_type",
-        "pagination",
-        "link_selector",
-        "link_pattern",
-        "links",
-        "setup",
-        "load_wait_seconds",
-    ]
+    ["page_type", "pagination", "link_selector", "link_pattern", "links", "setup", "load_wait_seconds"]
 )
 
 

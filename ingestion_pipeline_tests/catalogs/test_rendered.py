@@ -32,10 +32,7 @@ def crawl_with_chromium(ctx: RunContext, web: FakeWeb) -> tuple[CrawlCounts, int
 
     async def run() -> tuple[CrawlCounts, int, int]:
         guard = Guard(ctx.settings.allowed_hosts, names_of(web.port))
-        async with (
-            a_fetcher(ctx.settings, web.port) as fetcher,
-            a_renderer(guard) as renderer,
-        ):
+        async with a_fetcher(ctx.settings, web.port) as fetcher, a_renderer(guard) as renderer:
             counts = await crawl_until_done(ctx, [SHOP], fetcher, renderer=renderer)
             return counts, renderer.browsers_started, renderer.pages_rendered
 

@@ -8,14 +8,7 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, extractions
 from ingestion_pipeline.tasks.dead_letters import list_dead_letters
 from ingestion_pipeline_tests.catalogs.courses import a_course_page, given_courses
-from ingestion_pipeline_tests.crawlers import (
-    a_catalog,
-    a_page,
-    conclude,
-    crawl,
-    crawl_all,
-    statuses,
-)
+from ingestion_pipeline_tests.crawlers import a_catalog, a_page, conclude, crawl, crawl_all, statuses
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.pollers import GoingClock, given_sources, rows
 
@@ -25,10 +18,7 @@ LATER = Reply(b"", 429, {"retry-after": "7200"})
 def replay_all(store: Store) -> list[str]:
     with store.begin() as connection:
         now = store.clock.now(connection)
-        return [
-            replay(connection, one["id"], actor="me", now=now)
-            for one in list_dead_letters(connection)
-        ]
+        return [replay(connection, one["id"], actor="me", now=now) for one in list_dead_letters(connection)]
 
 
 def open_dead_letters(store: Store) -> int:
@@ -112,6 +102,4 @@ def test_a_page_that_lost_its_records_is_fetched_again_and_not_read_again_by_a_r
     newest = max(row.dataset_id for row in rows(store, data_items))
     told = [row.data for row in rows(store, data_items) if row.dataset_id == newest]
     assert len(told) == 3
-    assert [one["course_id"] for one in told if "other things" in one["course_description"]] == [
-        "MATH 102"
-    ]
+    assert [one["course_id"] for one in told if "other things" in one["course_description"]] == ["MATH 102"]

@@ -15,10 +15,7 @@ from ingestion_pipeline_tests.crawlers import LINKS, SHOP, a_catalog, crawl_all,
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import given_sources, rows
 
-PAGE = (
-    f"<html><body><h1>Courses</h1><aside>Also: {a_course(900)}</aside>"
-    f"<main>{a_course(101)}</main></body></html>"
-)
+PAGE = f"<html><body><h1>Courses</h1><aside>Also: {a_course(900)}</aside><main>{a_course(101)}</main></body></html>"
 
 
 def recipe(selector: str) -> dict[str, Any]:

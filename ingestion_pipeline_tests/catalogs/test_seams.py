@@ -15,15 +15,7 @@ from ingestion_pipeline.pages.visits.rendering import Rendered, RenderingOptions
 from ingestion_pipeline.sources import registry
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import extractions
-from ingestion_pipeline_tests.crawlers import (
-    LINKS,
-    SHOP,
-    a_catalog,
-    a_page,
-    begin,
-    crawl_all,
-    found_pages,
-)
+from ingestion_pipeline_tests.crawlers import LINKS, SHOP, a_catalog, a_page, begin, crawl_all, found_pages
 from ingestion_pipeline_tests.fakes import FakeWeb, redirect
 from ingestion_pipeline_tests.pollers import a_fetcher, changed, given_sources, rows
 
@@ -42,9 +34,7 @@ def test_a_link_that_is_too_long_once_escaped_is_left_out_and_harms_nobody(
     assert [row.status for row in rows(store, extractions)] == ["COMPLETE"]
 
 
-def test_a_page_that_cannot_be_written_fails_alone(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_page_that_cannot_be_written_fails_alone(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     links = [f"/c/{number}" for number in range(1, 5)]
     web.routes |= {"/": a_page(*links), **dict.fromkeys(links, a_page())}
     web.routes["/c/3"] = a_page(text="\N{BELL}unwritable")
@@ -60,11 +50,7 @@ def test_a_page_that_cannot_be_written_fails_alone(
     finally:
         event.remove(store.engine, "before_cursor_execute", refuse)
 
-    failed = {
-        one.path: one.failure["code"]
-        for one in found_pages(store)
-        if one.status == "ERROR" and one.failure
-    }
+    failed = {one.path: one.failure["code"] for one in found_pages(store) if one.status == "ERROR" and one.failure}
     assert failed == {"/c/3": "not_written"}
     assert [row.status for row in rows(store, extractions)] == ["COMPLETE"]
 
@@ -80,18 +66,14 @@ class Elsewhere:
 
     rendered = 0
 
-    async def render(
-        self, url: str, rendering: RenderingOptions, *, check_url: Any = None
-    ) -> Rendered:
+    async def render(self, url: str, rendering: RenderingOptions, *, check_url: Any = None) -> Rendered:
         self.rendered += 1
         check_url(url)
         check_url("http://sso.test/login")
         raise AssertionError("it went there")
 
 
-def test_a_page_that_leads_a_browser_to_another_host_fails_once(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_page_that_leads_a_browser_to_another_host_fails_once(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"/": a_page("/c/1")}
     given_sources(store, a_catalog({**LINKS, "render": True}))
     browser = Elsewhere()
@@ -107,9 +89,7 @@ def test_a_page_that_leads_a_browser_to_another_host_fails_once(
     assert browser.rendered == 1
 
 
-def test_exploring_stays_on_its_host_wherever_a_redirect_leads(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_exploring_stays_on_its_host_wherever_a_redirect_leads(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"a.test/": a_page("/about", "/out"), "a.test/about": a_page()}
     web.routes |= {"a.test/out": redirect("http://evil.test/"), "evil.test/": a_page("/1", "/2")}
     given_sources(store, a_catalog({"page_type": "EXPLORATORY"}))
@@ -119,9 +99,7 @@ def test_exploring_stays_on_its_host_wherever_a_redirect_leads(
     assert [one.path for one in found_pages(store)] == ["/", "/about", "/out"]
 
 
-def test_a_redirect_that_comes_back_waits_for_the_hosts_turn(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_redirect_that_comes_back_waits_for_the_hosts_turn(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     ctx = changed(ctx, crawl__delay_seconds="0.3", hosts__delay_seconds="0")
     web.routes |= {"a.test/": redirect("http://b.test/x")}
     web.routes |= {"b.test/x": redirect("http://a.test/back")}

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion_pipeline.catalogs.recipes.patterns import (
-    LinkPattern,
-    matched_links,
-    simplified_markdown,
-)
+from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern, matched_links, simplified_markdown
 from ingestion_pipeline_tests.samples import sample
 
 BASE = "https://a.test/dir/list"
@@ -41,9 +37,7 @@ def test_the_same_page_gives_the_same_text() -> None:
 
 
 def test_hidden_lists_are_kept() -> None:
-    assert found("<div style='display:none'><a href=/c/1>x</a></div>", "/c/") == [
-        "https://a.test/c/1"
-    ]
+    assert found("<div style='display:none'><a href=/c/1>x</a></div>", "/c/") == ["https://a.test/c/1"]
 
 
 @pytest.mark.parametrize(
@@ -58,17 +52,9 @@ def test_hidden_lists_are_kept() -> None:
         ("<p>see https://b.test/c/9 too", r"https?://\S+/c/\d", ["https://b.test/c/9"]),
         ("<p>see /c/9 too", r"/c/\d", ["https://a.test/c/9"]),
         ("<p>all courses here", "courses", []),
-        (
-            "<a href='/x'>GEN 101</a><a href='/y'>Help</a>",
-            r"\[GEN \d+\]\(\S+?\)",
-            ["https://a.test/x"],
-        ),
+        ("<a href='/x'>GEN 101</a><a href='/y'>Help</a>", r"\[GEN \d+\]\(\S+?\)", ["https://a.test/x"]),
         ("<a href='/x'>/c/1</a>", "/c/", []),
-        (
-            "<a href='/c/2'>2</a> <a href='/c/1'>1</a>",
-            "/c/.*",
-            ["https://a.test/c/2", "https://a.test/c/1"],
-        ),
+        ("<a href='/c/2'>2</a> <a href='/c/1'>1</a>", "/c/.*", ["https://a.test/c/2", "https://a.test/c/1"]),
         (
             "<a href='/preview_course.php?catoid=7&amp;coid=12'>x</a>",
             r"coid=\d+",

@@ -37,9 +37,7 @@ def got(store: Store) -> dict[str, str | None]:
     return {one.path: one.outcome for one in found_pages(store)}
 
 
-def test_an_index_leads_to_sitemaps_and_these_to_pages(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_an_index_leads_to_sitemaps_and_these_to_pages(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     packed = gzip.compress(listed("/c/2", "/c/3").encode())
     web.routes |= {
         "/sitemap.xml": index("/one.xml", "/two.xml.gz"),
@@ -52,10 +50,7 @@ def test_an_index_leads_to_sitemaps_and_these_to_pages(
     counts = crawl_all(ctx, web.port)
 
     assert (counts.new, counts.failed) == (6, 0)
-    assert set(got(store)) == {
-        *("/sitemap.xml", "/one.xml", "/two.xml.gz"),
-        *("/c/1", "/c/2", "/c/3"),
-    }
+    assert set(got(store)) == {*("/sitemap.xml", "/one.xml", "/two.xml.gz"), *("/c/1", "/c/2", "/c/3")}
 
 
 def test_what_was_not_changed_since_it_was_got_is_not_asked_for(
@@ -109,15 +104,9 @@ def test_pages_of_other_hosts_are_not_followed(ctx: RunContext, store: Store, we
 
 @pytest.mark.parametrize("database", ["sqlite"])
 @pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        ("<html><p>Sorry", "not_a_sitemap"),
-        ('<!DOCTYPE x [<!ENTITY a "b">]><urlset/>', "xml_entity"),
-    ],
+    ("body", "code"), [("<html><p>Sorry", "not_a_sitemap"), ('<!DOCTYPE x [<!ENTITY a "b">]><urlset/>', "xml_entity")]
 )
-def test_what_is_no_sitemap_has_a_reason(
-    ctx: RunContext, store: Store, web: FakeWeb, body: str, code: str
-) -> None:
+def test_what_is_no_sitemap_has_a_reason(ctx: RunContext, store: Store, web: FakeWeb, body: str, code: str) -> None:
     web.routes |= {"/sitemap.xml": body}
     given_sources(store, a_site())
 

@@ -58,11 +58,7 @@ def test_links_that_match_are_followed_once_each_and_never_the_page_itself() -> 
 
     followed = follow_page(step("root", **LINKS), seen)
 
-    assert found(followed) == [
-        ("root/links", "/c/1"),
-        ("root/links", "/c/2"),
-        ("root/links", "/c/3"),
-    ]
+    assert found(followed) == [("root/links", "/c/1"), ("root/links", "/c/2"), ("root/links", "/c/3")]
     assert not followed.is_detail
 
 
@@ -131,10 +127,7 @@ def test_a_list_that_has_grown_is_followed_to_the_number_it_links_to() -> None:
             {"url_pattern": "?o={offset}&n={limit}", "total_pages": 3, "limit": 20},
             ["/list?n=20&o=0", "/list?n=20&o=20", "/list?n=20&o=40"],
         ),
-        (
-            {"url_pattern": "/p/{page_num}", "total_pages": 2, "start_page": 0},
-            ["/p/0", "/p/1"],
-        ),
+        ({"url_pattern": "/p/{page_num}", "total_pages": 2, "start_page": 0}, ["/p/0", "/p/1"]),
     ],
     ids=["offset", "from zero"],
 )
@@ -157,9 +150,7 @@ def test_a_list_by_next_goes_on_from_page_to_page_on_one_level() -> None:
     html = "<a rel=next href='?page=2'>more</a>"
 
     first = follow_page(step("root", **recipe), page(html=html))
-    second = follow_page(
-        step("root/pages", **recipe), page(html=html, url="https://a.test/", position=2)
-    )
+    second = follow_page(step("root/pages", **recipe), page(html=html, url="https://a.test/", position=2))
     last = follow_page(step("root/pages", **recipe), page(html=html, position=3))
 
     assert (first.is_detail, first.pages[0].position, first.pages[0].is_sibling) == (True, 2, False)
@@ -200,9 +191,7 @@ def test_exploring_stays_on_its_host() -> None:
     assert found(follow_page(step("root", page_type="EXPLORATORY"), seen)) == [("root/links", "/x")]
 
 
-@pytest.mark.parametrize(
-    ("html", "said"), [("<p>x", "matches nothing"), ("<div id=m> ", "matches an empty element")]
-)
+@pytest.mark.parametrize(("html", "said"), [("<p>x", "matches nothing"), ("<div id=m> ", "matches an empty element")])
 def test_content_that_is_not_there_is_an_error_and_no_empty_page(html: str, said: str) -> None:
     detail = step("root", page_type="DETAIL", content_selector="#m")
 
@@ -233,9 +222,7 @@ def test_a_slash_at_the_end_makes_no_other_page(url: str, same: str) -> None:
 
 
 HREFS = st.lists(
-    st.sampled_from(
-        ["/c/1", "/c/1/", "/c/2?utm_x=1", "/c/2", "//a.test/c/1", "/list", "#x", "?page=9"]
-    )
+    st.sampled_from(["/c/1", "/c/1/", "/c/2?utm_x=1", "/c/2", "//a.test/c/1", "/list", "#x", "?page=9"])
     | st.text(max_size=12),
     max_size=12,
 )
@@ -280,9 +267,7 @@ def api_page(text: str, catalog: str = "a", skip: int = 0) -> PageSource:
 
 
 def follow_api(text: str, catalog: str = "a", skip: int = 0) -> Followed:
-    return follow_page(
-        step("root", page_type="API_REQUEST", api=API), api_page(text, catalog, skip)
-    )
+    return follow_page(step("root", page_type="API_REQUEST", api=API), api_page(text, catalog, skip))
 
 
 def test_the_first_page_of_an_api_knows_its_list_and_the_other_lists() -> None:
@@ -298,12 +283,8 @@ def test_the_first_page_of_an_api_knows_its_list_and_the_other_lists() -> None:
     assert followed.is_detail
 
 
-@pytest.mark.parametrize(
-    ("catalog", "skip", "count"), [("b", 0, 2), ("a", 20, 0)], ids=["other list", "further page"]
-)
-def test_the_other_pages_of_an_api_lead_on_in_their_own_list(
-    catalog: str, skip: int, count: int
-) -> None:
+@pytest.mark.parametrize(("catalog", "skip", "count"), [("b", 0, 2), ("a", 20, 0)], ids=["other list", "further page"])
+def test_the_other_pages_of_an_api_lead_on_in_their_own_list(catalog: str, skip: int, count: int) -> None:
     followed = follow_api('{"listLength": 45, "data": [{}]}', catalog, skip)
 
     assert len(followed.pages) == count

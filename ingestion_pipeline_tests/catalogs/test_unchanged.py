@@ -23,12 +23,7 @@ from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, a_page, conclude,
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.pollers import a_fetcher, fetch, given_sources, rows, source_row
 
-CLICKS = {
-    "page_type": "DETAIL_LINKS",
-    "link_pattern": "/c/",
-    "render": True,
-    "click_discovery": {"selector": "#b"},
-}
+CLICKS = {"page_type": "DETAIL_LINKS", "link_pattern": "/c/", "render": True, "click_discovery": {"selector": "#b"}}
 
 
 def a_list(*links: str) -> Reply:
@@ -46,11 +41,7 @@ class Browser:
         self.asked: list[RenderingOptions] = []
 
     async def render(
-        self,
-        url: str,
-        rendering: RenderingOptions,
-        *,
-        check_url: Callable[[str], None] | None = None,
+        self, url: str, rendering: RenderingOptions, *, check_url: Callable[[str], None] | None = None
     ) -> Rendered:
         self.asked.append(rendering)
         page = Fetched(
@@ -98,9 +89,7 @@ def test_a_list_that_leads_elsewhere_under_the_same_words_is_followed_now_and_la
     assert len([row for row in rows(store, snapshots) if row.url == "http://a.test/"]) == 1
 
 
-def test_an_extraction_on_demand_counts_as_the_poll(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_an_extraction_on_demand_counts_as_the_poll(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"/": a_list("/c/1"), "/c/1": a_page(text="1")}
     given_sources(store, a_catalog())
     start_now(ctx, [SHOP])

@@ -71,9 +71,7 @@ def test_a_retry_that_is_cancelled_leaves_what_is_published(some: Extracting) ->
     assert some.versions()[2] == ("published", ["a", "b"])
 
 
-def test_pages_that_a_retry_reads_go_into_a_version_of_their_own(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_pages_that_a_retry_reads_go_into_a_version_of_their_own(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """On a real web, by the real readers: what is shown does not change under whoever reads it."""
     given_courses(web, 101, 102)
     web.routes["/c/102"] = 404

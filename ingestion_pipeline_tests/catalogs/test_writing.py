@@ -53,9 +53,7 @@ def small_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crawl_loop, "FLUSH_AFTER", 3)
 
 
-def test_no_page_is_begun_while_others_are_written(
-    ctx: RunContext, store: Store, web: FakeWeb, tmp_path: Path
-) -> None:
+def test_no_page_is_begun_while_others_are_written(ctx: RunContext, store: Store, web: FakeWeb, tmp_path: Path) -> None:
     disk = SlowDisk(tmp_path / "slow", seconds=0.25)
 
     during = crawled(ctx, store, web, disk)

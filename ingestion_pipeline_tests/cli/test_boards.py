@@ -48,10 +48,7 @@ def test_a_url_that_tells_no_platform_names_those_that_there_are(ingest: Ingest)
 
 def test_a_bad_board_of_a_file_is_told_with_its_line(ingest: Ingest, tmp_path: Path) -> None:
     file = tmp_path / "boards.yaml"
-    file.write_text(
-        "sources:\n"
-        '  - {id: "job_board:a", kind: job_board, url: "https://a.test/", platform: lever}\n'
-    )
+    file.write_text('sources:\n  - {id: "job_board:a", kind: job_board, url: "https://a.test/", platform: lever}\n')
 
     said = ingest.refused("sources", "import", str(file))
 
@@ -95,9 +92,7 @@ def waiting_for_approval(database: Store, platform: str, **config: Any) -> None:
         connection.execute(update(sources).values(waits))
 
 
-def test_a_board_that_cannot_work_is_not_approved_before_its_config_is_mended(
-    ingest: Ingest, database: Store
-) -> None:
+def test_a_board_that_cannot_work_is_not_approved_before_its_config_is_mended(ingest: Ingest, database: Store) -> None:
     waiting_for_approval(database, "html")
     config = '{"items": "li", "fields": {"title": "a", "url": "a@href"}}'
 

@@ -42,9 +42,7 @@ def test_the_entity_and_the_selectors_of_a_catalogue_are_checked(ingest: Ingest)
     assert "selectors.colour: unknown key" in said
     assert said.count("(catalog:shop)") >= 2
     other = json.dumps({"recipe": LINKS, "entity": "cuorse"})
-    assert "there are: competency, course" in ingest.refused(
-        *LINE, "--platform", "catalog", "--config", other
-    )
+    assert "there are: competency, course" in ingest.refused(*LINE, "--platform", "catalog", "--config", other)
 
 
 @pytest.mark.parametrize(
@@ -56,9 +54,7 @@ def test_the_entity_and_the_selectors_of_a_catalogue_are_checked(ingest: Ingest)
         ({"ignore_robots": "false"}, "config.ignore_robots: must be true or false, not 'false'"),
     ],
 )
-def test_a_key_that_nothing_reads_is_refused(
-    ingest: Ingest, config: dict[str, Any], said: str
-) -> None:
+def test_a_key_that_nothing_reads_is_refused(ingest: Ingest, config: dict[str, Any], said: str) -> None:
     given = json.dumps({"recipe": LINKS} | config)
 
     assert said in ingest.refused(*LINE, "--platform", "catalog", "--config", given)

@@ -102,10 +102,7 @@ def test_a_company_is_added_by_its_website_alone(ingest: Ingest) -> None:
     ],
 )
 def test_a_config_that_means_nothing_is_refused(ingest: Ingest, config: str, said: str) -> None:
-    done = ingest(
-        *("sources", "add", WEBSITE, "--id", "company:acme", "--kind", "company"),
-        *("--config", config),
-    )
+    done = ingest(*("sources", "add", WEBSITE, "--id", "company:acme", "--kind", "company"), *("--config", config))
 
     assert done.exit_code == 2
     assert said in " ".join(done.output.split())

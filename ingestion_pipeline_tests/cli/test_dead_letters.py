@@ -37,9 +37,7 @@ def bury(database: Store, *, error_class: str) -> int:
         return connection.execute(statement.returning(dead_letters.c.id)).scalar_one()
 
 
-def test_letters_are_listed_by_class_and_source(
-    ingest: Ingest, database: Store, dead_letter: int
-) -> None:
+def test_letters_are_listed_by_class_and_source(ingest: Ingest, database: Store, dead_letter: int) -> None:
     other = bury(database, error_class="transient")
 
     def listed(*filters: str) -> list[int]:
@@ -80,9 +78,7 @@ def test_letters_are_replayed_by_source(ingest: Ingest, dead_letter: int) -> Non
     assert ingest.json("dead-letters", "list") == []
 
 
-def test_a_dry_run_tells_and_changes_nothing(
-    ingest: Ingest, database: Store, dead_letter: int
-) -> None:
+def test_a_dry_run_tells_and_changes_nothing(ingest: Ingest, database: Store, dead_letter: int) -> None:
     said = ingest.done("dead-letters", "replay", str(dead_letter), "--dry-run")
 
     assert f"{dead_letter}: would be queued" in said
@@ -92,9 +88,7 @@ def test_a_dry_run_tells_and_changes_nothing(
     assert "dead_letter.replay" not in actions
 
 
-def test_a_letter_that_cannot_run_again_stays_open_and_fails_the_command(
-    ingest: Ingest, dead_letter: int
-) -> None:
+def test_a_letter_that_cannot_run_again_stays_open_and_fails_the_command(ingest: Ingest, dead_letter: int) -> None:
     ingest.done("sources", "disable", "series:solo")
 
     result = ingest("dead-letters", "replay", str(dead_letter))
@@ -122,30 +116,21 @@ def test_unknown_letters_sources_and_classes_are_refused(ingest: Ingest) -> None
     assert "permanent" in ingest.refused("dead-letters", "list", "--class", "odd")
 
 
-def test_a_replayed_task_is_due_with_all_its_attempts(
-    ingest: Ingest, database: Store, dead_letter: int
-) -> None:
+def test_a_replayed_task_is_due_with_all_its_attempts(ingest: Ingest, database: Store, dead_letter: int) -> None:
     with database.begin() as connection:
-        connection.execute(
-            update(tasks).values(attempts=2, not_before=database.clock.now(connection))
-        )
+        connection.execute(update(tasks).values(attempts=2, not_before=database.clock.now(connection)))
 
     ingest.done("dead-letters", "replay", str(dead_letter))
 
     assert ingest.json("sources", "show", "series:solo")["poll"]["attempts"] == 0
 
 
-def test_letters_are_grouped_and_their_newest_is_named(
-    ingest: Ingest, database: Store, dead_letter: int
-) -> None:
+def test_letters_are_grouped_and_their_newest_is_named(ingest: Ingest, database: Store, dead_letter: int) -> None:
     other = bury(database, error_class="transient")
 
     groups = ingest.json("dead-letters", "list", "--grouped")
 
-    assert [(one["error_class"], one["newest"]) for one in groups] == [
-        ("permanent", dead_letter),
-        ("transient", other),
-    ]
+    assert [(one["error_class"], one["newest"]) for one in groups] == [("permanent", dead_letter), ("transient", other)]
     assert "permanent_404" in ingest.done("dead-letters", "list", "--grouped")
     assert "leave out" in ingest.refused("dead-letters", "list", "--grouped", "--decided")
 
@@ -164,14 +149,10 @@ def test_letters_are_discarded_with_a_reason_by_class_or_not_at_all(
     shown = ingest.json("dead-letters", "show", str(other))
     assert (shown["state"], shown["discard_reason"]) == ("discarded", "the host is gone")
     assert "--reason" in ingest.refused("dead-letters", "discard", str(dead_letter))
-    assert "with a reason" in ingest.refused(
-        "dead-letters", "discard", str(dead_letter), "--reason", " "
-    )
+    assert "with a reason" in ingest.refused("dead-letters", "discard", str(dead_letter), "--reason", " ")
 
 
-def test_a_letter_is_shown_with_what_was_served(
-    ingest: Ingest, database: Store, home: Path, dead_letter: int
-) -> None:
+def test_a_letter_is_shown_with_what_was_served(ingest: Ingest, database: Store, home: Path, dead_letter: int) -> None:
     nothing = ingest("dead-letters", "show", str(dead_letter), "--body")
     assert (nothing.exit_code, "no response of" in nothing.stderr) == (1, True)
     body = ContentStore(home / "content").put(b"<rss>broken")

@@ -26,12 +26,7 @@ from ingestion_pipeline.cli.demo_summary import (
     print_followers,
     sums,
 )
-from ingestion_pipeline.demo.expected import (
-    DRIFTWOOD_BOARD,
-    expected,
-    expected_jobs,
-    expected_visibility,
-)
+from ingestion_pipeline.demo.expected import DRIFTWOOD_BOARD, expected, expected_jobs, expected_visibility
 from ingestion_pipeline.demo.hooks import Inbox, read_inboxes
 from ingestion_pipeline.demo.host_names import published_port
 from ingestion_pipeline.demo.site import DemoSite
@@ -96,9 +91,7 @@ def test_the_sums_count_sources_and_new_records() -> None:
     assert sums(polled) == "3 polled, 1 changed, 3 new, 1 unchanged, 1 failed"
 
 
-def test_the_hint_can_be_typed_where_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_hint_can_be_typed_where_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = tmp_path / "ingest"
     other.write_text("#!/bin/sh\n")
     other.chmod(0o755)
@@ -115,9 +108,7 @@ def test_the_hint_can_be_typed_where_it_is_read(
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_site_and_model_serve_until_they_are_told_to_stop(
-    tmp_path: Path, stop: signal.Signals
-) -> None:
+def test_site_and_model_serve_until_they_are_told_to_stop(tmp_path: Path, stop: signal.Signals) -> None:
     environment = os.environ | {"INGESTION_HOME": str(tmp_path)}
     line = [INGEST, "demo", "serve", "--model"]
     with subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True) as site:
@@ -149,10 +140,7 @@ def test_the_site_is_not_served_for_nobody(ingest: Ingest, home: Path) -> None:
 
 def test_what_came_is_told_message_by_message_and_silence_is_explained() -> None:
     before = {"ann": Inbox(taken={"m1": "One"}, repeats=1, refused=1)}
-    after = {
-        "ann": Inbox(taken={"m1": "One", "m2": "Two"}, repeats=3, refused=1),
-        "ben": Inbox(taken={"m3": "Three"}),
-    }
+    after = {"ann": Inbox(taken={"m1": "One", "m2": "Two"}, repeats=3, refused=1), "ben": Inbox(taken={"m3": "Three"})}
 
     assert describe_received(before, before, otherwise="no news") == "no news"
     assert describe_received(before, after, otherwise="no news").splitlines() == [
@@ -168,9 +156,7 @@ def test_what_came_is_told_message_by_message_and_silence_is_explained() -> None
     )
 
 
-def test_the_table_counts_this_runs_notices_and_all_that_wait(
-    store: Store, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_table_counts_this_runs_notices_and_all_that_wait(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     def told(nth: int, who: str, at: datetime, **more: Any) -> dict[str, Any]:
         base = {"recipient": who, "subject_kind": "chapter", "subject_id": str(nth)}
         went = {"status": "pending", "sent_at": None, "delivery_id": None}
@@ -215,10 +201,7 @@ def test_a_follower_gets_a_test_message_and_another_key_is_known_at_once(
 
 def check_datasets(*runs: dict[str, list[str]]) -> None:
     """As shipped, as shipped, then mutated once and with a model."""
-    outcomes, unlike = (
-        "catalog:harbour-outcomes",
-        {"catalog:harbour-members", "catalog:harbour-annex"},
-    )
+    outcomes, unlike = ("catalog:harbour-outcomes", {"catalog:harbour-members", "catalog:harbour-annex"})
     # extraction, items, flagged, pages, version, state
     for found, more, version in zip(runs, (0, 0, 1), ("1", "1", "2"), strict=True):
         counts = expected(DemoState(new_chapters=more), has_browser=False)
@@ -316,9 +299,7 @@ def check_oddities(first: str, second: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
-    tmp_path: Path,
-) -> None:
+def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(tmp_path: Path) -> None:
     variables = {"INGESTION_HOME": str(tmp_path / "home"), "INGESTION_BROWSER": "none"}
     variables |= {"PATH": "/usr/bin:/bin", "INGESTION_WEBSITE__ANSWER_SECONDS": "600"}
     warnings: list[str] = []
@@ -337,11 +318,7 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
     fourth = run("run")
 
     def table(said: str) -> list[list[str]]:
-        return [
-            line.split()
-            for line in said.splitlines()
-            if line.startswith("catalog:") and " is " not in line
-        ]
+        return [line.split() for line in said.splitlines() if line.startswith("catalog:") and " is " not in line]
 
     def catalogs(said: str) -> list[list[str]]:
         return table(said.partition("\ndataset ")[0])
@@ -350,9 +327,7 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
         return {name: row for name, *row in table(said.partition("\ndataset ")[2])}
 
     def told(said: str) -> list[list[str]]:
-        return [
-            line.split() for line in said.splitlines() if line.startswith(("ann ", "ben ", "cleo "))
-        ]
+        return [line.split() for line in said.splitlines() if line.startswith(("ann ", "ben ", "cleo "))]
 
     assert f"`{INGEST} status`" in first
     assert "7 polled, 6 changed, 80 new, 0 unchanged, 1 failed" in first
@@ -393,9 +368,7 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
     check_jobs(first, second, third)
     check_visibility(first, second, third)
     check_rankings(tmp_path / "home" / "ingestion.db")
-    assert "".join(warnings).splitlines() == [
-        "spawn of company http://kestrel.demo.test/ refused: in_ancestry"
-    ]
+    assert "".join(warnings).splitlines() == ["spawn of company http://kestrel.demo.test/ refused: in_ancestry"]
     assert "  cleo: " in third
     # the API has other names for its fields: what was missing once is still there, too
     assert board(fourth, DRIFTWOOD_BOARD)[0] == "quarantined"

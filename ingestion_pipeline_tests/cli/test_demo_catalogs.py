@@ -37,10 +37,7 @@ def test_whether_a_browser_was_opened_is_told(page: dict[str, bool], said: str) 
     ("reason", "short"),
     [
         (WALL, "behind a login wall"),
-        (
-            "disabled after 10 failed polls in a row; `ingest sources enable` ends it",
-            "after 10 failed polls in a row",
-        ),
+        ("disabled after 10 failed polls in a row; `ingest sources enable` ends it", "after 10 failed polls in a row"),
         (None, "by hand"),
     ],
 )

@@ -38,9 +38,7 @@ def extract(connection: Connection, source: str, *item_counts: int | None) -> in
 def publish(connection: Connection, source: str, extraction: int, **values: Any) -> None:
     about = {"source_id": source, "extraction_id": extraction, "entity_type": "course"}
     dataset = add(connection, datasets, read_as="r", status="published", **about, **values)
-    connection.execute(
-        extractions.update().where(extractions.c.id == extraction).values(dataset_id=dataset)
-    )
+    connection.execute(extractions.update().where(extractions.c.id == extraction).values(dataset_id=dataset))
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -56,9 +54,7 @@ def connection(store: Store) -> Any:
         yield connection
 
 
-def test_the_last_extraction_of_each_source_is_shown_with_its_dataset(
-    connection: Connection,
-) -> None:
+def test_the_last_extraction_of_each_source_is_shown_with_its_dataset(connection: Connection) -> None:
     publish(connection, READ, extract(connection, READ, 1), version=1, item_count=1)
     last = extract(connection, READ, 8, 6, 0, None)
     publish(connection, READ, last, version=2, item_count=14, flagged_count=1)
@@ -66,21 +62,14 @@ def test_the_last_extraction_of_each_source_is_shown_with_its_dataset(
 
     rows = dataset_rows(connection, [UNREAD, READ, "catalog:none"])
 
-    assert rows == [
-        [UNREAD, "COMPLETE", "-", "-", 0, "-", "-"],
-        [READ, "COMPLETE", 14, 1, 3, 2, "published"],
-    ]
+    assert rows == [[UNREAD, "COMPLETE", "-", "-", 0, "-", "-"], [READ, "COMPLETE", 14, 1, 3, 2, "published"]]
 
 
-def test_before_the_first_dataset_there_is_no_table(
-    connection: Connection, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_before_the_first_dataset_there_is_no_table(connection: Connection, capsys: pytest.CaptureFixture[str]) -> None:
     extraction = extract(connection, READ, None)
     print_datasets(connection, [READ])
     assert capsys.readouterr().out == ""
 
     publish(connection, READ, extraction, version=1, item_count=0)
     print_datasets(connection, [READ])
-    assert capsys.readouterr().out.split("\n")[3].split() == (
-        [READ, "COMPLETE", "0", "0", "0", "1", "published"]
-    )
+    assert capsys.readouterr().out.split("\n")[3].split() == ([READ, "COMPLETE", "0", "0", "0", "1", "published"])

@@ -86,9 +86,7 @@ def test_damaged_objects_of_the_content_store_are_counted_and_left_where_they_ar
     assert content.has(names[0])
 
 
-def test_a_secret_in_a_stored_address_is_warned_of_and_not_repeated(
-    ingest: Ingest, database: Store
-) -> None:
+def test_a_secret_in_a_stored_address_is_warned_of_and_not_repeated(ingest: Ingest, database: Store) -> None:
     given_sources(database, a_definition(url="https://a.test/feed?token=canary-4711"))
 
     result = ingest("doctor", "--offline", "--json")
@@ -119,9 +117,7 @@ def test_an_empty_postgresql_stays_empty(ingest: Ingest, postgres_server: Postgr
     assert schema_revision(url) is None
 
 
-def test_an_older_database_is_not_migrated(
-    ingest: Ingest, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_older_database_is_not_migrated(ingest: Ingest, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = (home / "ingestion.db").read_bytes()
     monkeypatch.setattr(schema, "HEAD", "9999")
 
@@ -181,9 +177,7 @@ def test_a_bad_source_file_fails_with_its_line(ingest: Ingest, folder: Path) -> 
     assert "bad.yaml:2: kind: is missing" in found["source files"]["found"]
 
 
-def test_an_entry_that_left_its_file_is_named_until_it_is_removed(
-    ingest: Ingest, folder: Path
-) -> None:
+def test_an_entry_that_left_its_file_is_named_until_it_is_removed(ingest: Ingest, folder: Path) -> None:
     (folder / "mine.yaml").write_text(ENTRY)
     ingest.done("sources", "import")
     assert examined(ingest)[1]["declarations"]["state"] == "ok"
@@ -216,9 +210,7 @@ def test_a_file_with_mistakes_proves_nothing_about_its_entries() -> None:
     assert checks.undeclared([filed], []).state == "warning"
 
 
-def test_stale_sources_silent_workers_and_silent_runs_are_warned_of(
-    ingest: Ingest, database: Store
-) -> None:
+def test_stale_sources_silent_workers_and_silent_runs_are_warned_of(ingest: Ingest, database: Store) -> None:
     ingest.done("sources", "add", "https://a.test/feed", "--id", "series:old", "--kind", "series")
     with database.begin() as connection:
         now = database.clock.now(connection)
@@ -278,10 +270,7 @@ def test_a_silent_daemon_is_warned_of_while_work_is_due(ingest: Ingest, tmp_path
     assert "daemon" not in without
 
 
-@pytest.mark.parametrize(
-    ("minutes", "due", "state"),
-    [(1, 5, "ok"), (14, 5, "ok"), (16, 5, "warning"), (16, 0, "ok")],
-)
+@pytest.mark.parametrize(("minutes", "due", "state"), [(1, 5, "ok"), (14, 5, "ok"), (16, 5, "warning"), (16, 0, "ok")])
 def test_a_daemon_is_silent_after_a_quarter_of_an_hour(minutes: int, due: int, state: str) -> None:
     newest = NOON - timedelta(minutes=minutes)
 
@@ -312,9 +301,7 @@ def test_the_browser_and_its_version_are_named(ingest: Ingest, browser: Path) ->
     assert found["browser"]["found"] == f"Chromium 156.0.1, {browser}"
 
 
-def test_a_browser_that_does_not_work_matters_to_who_asks_for_one(
-    ingest: Ingest, browser: Path
-) -> None:
+def test_a_browser_that_does_not_work_matters_to_who_asks_for_one(ingest: Ingest, browser: Path) -> None:
     browser.write_text("#!/bin/sh\necho 'no display' >&2; exit 1\n")
     broken_code, broken = examined(ingest)
     browser.unlink()

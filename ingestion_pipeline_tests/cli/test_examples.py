@@ -11,11 +11,7 @@ from ingestion_pipeline.cli.main import EXAMPLES, commands, every_command
 from ingestion_pipeline_tests.cli.conftest import Ingest
 
 FILES = ("feed.xml", "jobs.json")
-COMMANDS = {
-    path: inner
-    for name, command in every_command().items()
-    for path, inner in commands(command, name)
-}
+COMMANDS = {path: inner for name, command in every_command().items() for path, inner in commands(command, name)}
 TYPED = [(path, line) for path, lines in EXAMPLES.items() for line in lines]
 
 

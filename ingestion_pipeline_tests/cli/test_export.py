@@ -14,9 +14,7 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.exports.catalogues import COLLEGE, a_course, a_dataset, an_item
 
-BIRD = (
-    "name: bird\nabout: a bird\nkey: [ring]\nfields: [{name: ring, kind: text, required: true}]\n"
-)
+BIRD = "name: bird\nabout: a bird\nkey: [ring]\nfields: [{name: ring, kind: text, required: true}]\n"
 
 
 @pytest.fixture
@@ -78,9 +76,7 @@ def test_a_mistake_is_a_sentence(ingest: Ingest, arguments: list[str], said: str
     assert said in ingest.refused("export", *arguments)
 
 
-def test_what_is_not_published_is_told_and_exported_when_it_is_named(
-    ingest: Ingest, database: Store
-) -> None:
+def test_what_is_not_published_is_told_and_exported_when_it_is_named(ingest: Ingest, database: Store) -> None:
     a_dataset(database, [a_course()], status="quarantined")
 
     assert "version 1 of catalog:college is quarantined" in ingest.refused("export", "course")

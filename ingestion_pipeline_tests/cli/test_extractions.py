@@ -25,9 +25,7 @@ def some(database: Store, ingest: Ingest) -> Extracting:
     return made
 
 
-def test_an_extraction_is_begun_listed_cancelled_and_resumed(
-    ingest: Ingest, some: Extracting
-) -> None:
+def test_an_extraction_is_begun_listed_cancelled_and_resumed(ingest: Ingest, some: Extracting) -> None:
     started = ingest.done("extractions", "start", "catalog:shop")
     [row] = ingest.json("extractions", "list")
     cancelled = ingest.done("extractions", "cancel", str(row["id"]), "--reason", "too dear")
@@ -41,9 +39,7 @@ def test_an_extraction_is_begun_listed_cancelled_and_resumed(
 
 
 @pytest.mark.parametrize("word", ["publish", "accept"])
-def test_a_dataset_that_is_held_back_is_seen_and_published(
-    word: str, ingest: Ingest, some: Extracting
-) -> None:
+def test_a_dataset_that_is_held_back_is_seen_and_published(word: str, ingest: Ingest, some: Extracting) -> None:
     for count in (8, 1):
         id_ = some.begin({"/c/1": "SUCCESS"})
         some.read(id_, {"/c/1": [f"c{n}" for n in range(count)]})
@@ -75,9 +71,7 @@ def test_status_says_what_is_wrong_with_the_data_of_a_source_whose_polls_succeed
     assert "3 pages that should state records gave none" in shown()
 
 
-def test_no_command_is_named_for_an_extraction_after_which_another_came(
-    ingest: Ingest, some: Extracting
-) -> None:
+def test_no_command_is_named_for_an_extraction_after_which_another_came(ingest: Ingest, some: Extracting) -> None:
     _read_items(some, 8)
     held = _read_items(some, 1)
     assert f"`ingest extractions publish {held}`" in _listed(ingest)
@@ -138,14 +132,10 @@ def test_a_rerun_of_an_older_crawl_says_what_stays_shown_and_how_to_change_that(
     assert "held back, since version 2 is of a later crawl" in said
     assert "`ingest extractions publish 3` publishes it anyway" in said
     ingest.done("extractions", "cancel", "3")
-    assert "published if it passes the quality gates" in ingest.done(
-        "extractions", "rerun", "1", "--publish"
-    )
+    assert "published if it passes the quality gates" in ingest.done("extractions", "rerun", "1", "--publish")
 
 
-def test_pages_are_listed_with_why_one_failed_or_gave_no_data(
-    ingest: Ingest, some: Extracting
-) -> None:
+def test_pages_are_listed_with_why_one_failed_or_gave_no_data(ingest: Ingest, some: Extracting) -> None:
     id_ = some.begin({"/c/1": "SUCCESS", "/c/2": "ERROR", "/c/3": "EXTRACTED_NO_DATA"})
     why = {"class": "no_data", "code": "no_data", "message": "rules found no course"}
     some.set(pages, some.page_of(id_, "/c/3").id, failure=why)
@@ -154,29 +144,19 @@ def test_pages_are_listed_with_why_one_failed_or_gave_no_data(
     empty = ingest.json("extractions", "pages", str(id_), "--status", "EXTRACTED_NO_DATA")
 
     assert "it answered 404" in listed
-    assert [(one["url"][-4:], one["failure"]["message"]) for one in empty] == [
-        ("/c/3", "rules found no course")
-    ]
+    assert [(one["url"][-4:], one["failure"]["message"]) for one in empty] == [("/c/3", "rules found no course")]
     assert "1 page without data: rules found no course" in ingest.done("extractions", "list")
-    assert "is DOWNLOADED" in ingest.done(
-        "extractions", "pages", str(id_), "--status", "DOWNLOADED"
-    )
+    assert "is DOWNLOADED" in ingest.done("extractions", "pages", str(id_), "--status", "DOWNLOADED")
 
 
-@pytest.mark.parametrize(
-    "action", ["cancel", "resume", "retry", "rerun", "publish", "accept", "pages"]
-)
-def test_an_unknown_extraction_is_refused_by_its_id(
-    ingest: Ingest, some: Extracting, action: str
-) -> None:
+@pytest.mark.parametrize("action", ["cancel", "resume", "retry", "rerun", "publish", "accept", "pages"])
+def test_an_unknown_extraction_is_refused_by_its_id(ingest: Ingest, some: Extracting, action: str) -> None:
     said = ingest.refused("extractions", action, "99")
 
     assert "there is no extraction 99; `ingest extractions list` shows all" in said
 
 
-def test_a_page_that_waits_is_counted_under_the_table_with_what_it_waits_for(
-    ingest: Ingest, some: Extracting
-) -> None:
+def test_a_page_that_waits_is_counted_under_the_table_with_what_it_waits_for(ingest: Ingest, some: Extracting) -> None:
     some.begin({"/c/1": "DOWNLOADED", "/c/2": "DOWNLOADED", "/c/3": "ERROR"})
     failure = {"class": "resource", "code": "no_model", "message": "no model configured"}
     with some.ctx.store.begin() as connection:

@@ -18,9 +18,7 @@ def ids(ingest: Ingest) -> list[str]:
     return [source["id"] for source in ingest.json("sources", "list")]
 
 
-def test_the_sources_folder_is_imported_and_a_second_time_nothing_changes(
-    ingest: Ingest, folder: Path
-) -> None:
+def test_the_sources_folder_is_imported_and_a_second_time_nothing_changes(ingest: Ingest, folder: Path) -> None:
     write(folder, "a.yaml", "one", "two")
     write(folder, "b.yml", "three")
 
@@ -32,9 +30,7 @@ def test_the_sources_folder_is_imported_and_a_second_time_nothing_changes(
     assert "a.yaml: 0 added, 0 updated, 2 unchanged" in second
 
 
-def test_a_bad_file_gives_nothing_and_the_good_ones_are_imported(
-    ingest: Ingest, folder: Path
-) -> None:
+def test_a_bad_file_gives_nothing_and_the_good_ones_are_imported(ingest: Ingest, folder: Path) -> None:
     write(folder, "good.yaml", "one")
     write(folder, "bad.yaml", "two", more="  - id: nonsense\n    colour: red\n")
 
@@ -48,9 +44,7 @@ def test_a_bad_file_gives_nothing_and_the_good_ones_are_imported(
 
 
 @pytest.mark.parametrize("how", ["path", "name"])
-def test_one_file_is_imported_by_its_path_or_by_its_name(
-    ingest: Ingest, folder: Path, how: str
-) -> None:
+def test_one_file_is_imported_by_its_path_or_by_its_name(ingest: Ingest, folder: Path, how: str) -> None:
     write(folder, "a.yaml", "one")
     write(folder, "b.yaml", "two")
 

@@ -98,10 +98,7 @@ FACTS = {
         posted_on="2026-06-30",
     ),
     "personio/feed_2.xml": Facts(
-        count=2,
-        title="Staff Software Engineer, Data Platform",
-        id="1834171",
-        posted_on="2024-11-13",
+        count=2, title="Staff Software Engineer, Data Platform", id="1834171", posted_on="2024-11-13"
     ),
     "recruitee/offers_2.json": Facts(
         count=2,
@@ -109,14 +106,9 @@ FACTS = {
         url="https://jobs.acme.com/o/senior-financial-accountant-fmd-berlinbrandenburg-region-germany",
         posted_on="2026-08-05",
     ),
-    "rss/neogov_2.xml": Facts(
-        count=2, title="Enterprise Applications Manager", posted_on="2026-08-19"
-    ),
+    "rss/neogov_2.xml": Facts(count=2, title="Enterprise Applications Manager", posted_on="2026-08-19"),
     "smartrecruiters/list_1.json": Facts(
-        count=1,
-        title="CNA  / LPN - Consistent Hours. Start Next Week.",
-        id="743999671674844",
-        posted_on="2018-06-08",
+        count=1, title="CNA  / LPN - Consistent Hours. Start Next Week.", id="743999671674844", posted_on="2018-06-08"
     ),
     "workable/widget_2.json": Facts(
         count=2,
@@ -147,10 +139,7 @@ FACTS = {
         posted_on="2026-11-15",
     ),
     "html/jsonld_meta_software_engineer.html": Facts(
-        platform="jsonld",
-        count=1,
-        title="Software Engineer, Infrastructure",
-        posted_on="2025-06-10",
+        platform="jsonld", count=1, title="Software Engineer, Infrastructure", posted_on="2025-06-10"
     ),
     "html/jsonld_neura_robotics_manager.html": Facts(
         platform="jsonld",
@@ -161,9 +150,7 @@ FACTS = {
     ),
     "html/hrmdirect_board_trimmed.html": Facts(
         platform="html",
-        config=by_css(
-            "tr.ReqRowClick", title=".posTitle", url=".posTitle a@href", external_id="@data-req-id"
-        ),
+        config=by_css("tr.ReqRowClick", title=".posTitle", url=".posTitle a@href", external_id="@data-req-id"),
         count=2,
         title="CRM Product Owner",
         id="3762934",
@@ -199,11 +186,7 @@ FACTS = {
     "html/phenom_board_trimmed.html": Facts(
         platform="json",
         config=in_script(
-            "phApp.ddo",
-            "eagerLoadRefineSearch.data.jobs",
-            title="title",
-            external_id="jobId",
-            posted_at="postedDate",
+            "phApp.ddo", "eagerLoadRefineSearch.data.jobs", title="title", external_id="jobId", posted_at="postedDate"
         ),
         count=2,
         title="Senior Project Manager(German Speaker)",
@@ -285,6 +268,4 @@ def test_descriptions_of_the_samples_are_text_and_not_markup() -> None:
         records = json.loads(ingest("read", str(sample(f"jobs/{name}")), *how).stdout)["records"]
         for record in records:
             assert len(record["description"]) > 500
-            assert not any(
-                sign in record["description"] for sign in ("&lt;", "&amp;", "<p", "<div")
-            )
+            assert not any(sign in record["description"] for sign in ("&lt;", "&amp;", "<p", "<div"))

@@ -32,9 +32,7 @@ print(*sorted({name.partition(".")[0] for name in sys.modules}))
 
 
 @pytest.mark.parametrize(
-    ("line", "unwanted"),
-    [("--help", {*HEAVY, "sqlalchemy", "pydantic"}), ("status", HEAVY)],
-    ids=["--help", "status"],
+    ("line", "unwanted"), [("--help", {*HEAVY, "sqlalchemy", "pydantic"}), ("status", HEAVY)], ids=["--help", "status"]
 )
 def test_a_quick_command_loads_nothing_heavy(home: Path, line: str, unwanted: set[str]) -> None:
     done = subprocess.run(
@@ -66,12 +64,7 @@ def test_the_installed_command_works_on_a_home_of_its_own(tmp_path: Path) -> Non
 
     def run(*line: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [INGEST, *line],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
+            [INGEST, *line], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
         )
 
     assert run("init").returncode == 0
@@ -149,15 +142,12 @@ def test_a_mistake_of_ours_keeps_its_trace() -> None:
         (OSError(errno.ENOSPC, "No space left"), "No space left; make room, then type it again"),
         (
             OperationalError("UPDATE", None, sqlite3.OperationalError("database is locked")),
-            "the database gave up: database is locked; another process writes: wait for it,"
-            " or stop it",
+            "the database gave up: database is locked; another process writes: wait for it, or stop it",
         ),
     ],
     ids=["not allowed", "read-only", "full", "locked"],
 )
-def test_what_the_machine_refuses_fails_by_name_with_a_cure(
-    error: Exception, expected: str
-) -> None:
+def test_what_the_machine_refuses_fails_by_name_with_a_cure(error: Exception, expected: str) -> None:
     said = explain(error)
 
     assert said is not None

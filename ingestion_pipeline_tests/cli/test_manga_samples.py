@@ -81,22 +81,12 @@ FACTS = {
     "mangadex/group.json": refused("one entity of type 'scanlation_group'", FEED_WANTED),
     "mangadex/at_home_server.json": refused("one chapter's images", FEED_WANTED),
     "html/mangareader_overview.html": Facts(
-        how=HTML,
-        config={"series_title": "Fuuka"},
-        count=3,
-        holds=fuuka,
-        note="read as theme mangareader",
+        how=HTML, config={"series_title": "Fuuka"}, count=3, holds=fuuka, note="read as theme mangareader"
     ),
-    "html/mangareader_list.html": refused(
-        "links: 8", "say where the chapters are", how=HTML, code="no_theme"
-    ),
+    "html/mangareader_list.html": refused("links: 8", "say where the chapters are", how=HTML, code="no_theme"),
     **{
         f"html/mangareader_{name}.html": refused(
-            "the page of one chapter",
-            "'Fuuka 2'",
-            "give the address of the series",
-            how=HTML,
-            code="no_theme",
+            "the page of one chapter", "'Fuuka 2'", "give the address of the series", how=HTML, code="no_theme"
         )
         for name in ("first_page", "nth_page")
     },
@@ -107,9 +97,7 @@ FACTS = {
         count=57,
         holds=lambda records: sum(one["number"] is None for one in records) == 1,
     ),
-    "chapter_numbers/comictagger_filenames.json": Facts(
-        how=JSON, config={"fields": {"label": "filename"}}, count=65
-    ),
+    "chapter_numbers/comictagger_filenames.json": Facts(how=JSON, config={"fields": {"label": "filename"}}, count=65),
     "chapter_numbers/mihon_missing_chapters.json": Facts(
         how=JSON,
         config={"fields": {"number": "expected_missing"}},
@@ -147,8 +135,6 @@ def test_a_file_gives_its_facts(name: str) -> None:
     assert len(answer["records"]) == facts.count
     assert facts.holds(answer["records"])
     assert facts.note in result.stderr
-    assert [problem["code"] for problem in answer["problems"]] == (
-        [facts.code] if facts.code else []
-    )
+    assert [problem["code"] for problem in answer["problems"]] == ([facts.code] if facts.code else [])
     for words in facts.says:
         assert words in answer["problems"][0]["message"]

@@ -38,17 +38,11 @@ def judged(database: Store, home: Path, profile: Path) -> Listings:
     return some
 
 
-def test_matches_are_listed_with_score_priority_and_reason(
-    ingest: Ingest, judged: Listings
-) -> None:
+def test_matches_are_listed_with_score_priority_and_reason(ingest: Ingest, judged: Listings) -> None:
     [found] = ingest.json("matches", "list")
     said = " ".join(ingest.done("matches", "list").split())
 
-    assert (found["title"], found["company"], found["priority"]) == (
-        "Senior Python Engineer",
-        "Northwind",
-        "high",
-    )
+    assert (found["title"], found["company"], found["priority"]) == ("Senior Python Engineer", "Northwind", "high")
     assert found["reason"].startswith(f"{found['score']} of 100: names Python")
     assert "Northwind" in said
 
@@ -71,9 +65,7 @@ def test_a_listing_is_explained_point_by_point(ingest: Ingest, judged: Listings)
     assert "rejected by seniority" in junior
     assert "you do not want junior" in " ".join(junior.split())
     assert ingest.json("matches", "explain", "2")["judgement"]["filter_result"]["passed"] is False
-    assert "there is no row job_listings:99; `ingest listings list`" in ingest.refused(
-        "matches", "explain", "99"
-    )
+    assert "there is no row job_listings:99; `ingest listings list`" in ingest.refused("matches", "explain", "99")
 
 
 def test_every_mistake_of_a_profile_is_listed(ingest: Ingest, profile: Path) -> None:
@@ -98,9 +90,7 @@ def test_the_example_can_be_saved_and_used(ingest: Ingest, profile: Path) -> Non
     assert "is in order" in ingest.done("profile", "check")
 
 
-def test_doctor_says_whether_a_profile_is_found_and_valid(
-    ingest: Ingest, judged: Listings, profile: Path
-) -> None:
+def test_doctor_says_whether_a_profile_is_found_and_valid(ingest: Ingest, judged: Listings, profile: Path) -> None:
     def found() -> tuple[str, str]:
         result = ingest("doctor", "--json")
         checks = {one["name"]: one for one in json.loads(result.stdout)["checks"]}
@@ -119,6 +109,4 @@ def test_doctor_says_whether_a_profile_is_found_and_valid(
 
 
 def test_matches_of_a_source_that_is_not_there_are_refused(ingest: Ingest, profile: Path) -> None:
-    assert "no source 'job_board:no'" in ingest.refused(
-        "matches", "list", "--source", "job_board:no"
-    )
+    assert "no source 'job_board:no'" in ingest.refused("matches", "list", "--source", "job_board:no")

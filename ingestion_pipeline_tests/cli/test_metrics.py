@@ -30,9 +30,7 @@ def test_a_folder_that_is_not_there_is_a_sentence(ingest: Ingest, tmp_path: Path
     assert "Traceback" not in result.stderr
 
 
-def test_a_scrape_of_loopback_is_answered(
-    ingest: Ingest, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scrape_of_loopback_is_answered(ingest: Ingest, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGESTION_HOME", str(home))
     with open_server(0) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -122,9 +122,7 @@ def test_a_fact_is_wrapped_but_a_path_stays_whole(capsys: pytest.CaptureFixture[
     assert max(map(len, rest)) <= 100
 
 
-def test_wide_characters_keep_the_table_within_the_page(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_wide_characters_keep_the_table_within_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     print_table([Column("id"), Column("title", is_flexible=True)], [["x" * 60, "第" * 100]])
 
     printed = capsys.readouterr().out
@@ -143,10 +141,7 @@ SOURCE, HEALTH, WHY = Column("source"), Column("health"), Column("why", is_flexi
             [SOURCE, Column("n", is_number=True), WHY],
             [["a", "5", "one two three four"], ["bb", "12", "x"]],
             25,
-            [
-                *("source   n  why", "─" * 25),
-                *("a        5  one two three", "            four", "bb      12  x"),
-            ],
+            [*("source   n  why", "─" * 25), *("a        5  one two three", "            four", "bb      12  x")],
             id="a flexible column wraps between words",
         ),
         pytest.param(
@@ -182,8 +177,6 @@ def test_a_table_fits_its_page_and_loses_nothing(
     assert table_lines(columns, rows, width=width) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"), [("abc", 3), ("第一", 4), ("e\u0301", 1), ("a\u200db", 2)]
-)
+@pytest.mark.parametrize(("text", "expected"), [("abc", 3), ("第一", 4), ("e\u0301", 1), ("a\u200db", 2)])
 def test_a_text_is_as_wide_as_the_terminal_shows_it(text: str, expected: int) -> None:
     assert cell_width(text) == expected

@@ -89,9 +89,7 @@ def test_a_legitimately_empty_body_is_no_failure(ingest: Ingest) -> None:
         ((*SERIES, "--url", "ftp://a.test"), "url"),
     ],
 )
-def test_bad_input_is_refused_with_the_cure(
-    ingest: Ingest, arguments: tuple[str, ...], expected: str
-) -> None:
+def test_bad_input_is_refused_with_the_cure(ingest: Ingest, arguments: tuple[str, ...], expected: str) -> None:
     assert expected in ingest.refused("read", "-", *arguments)
 
 
@@ -116,11 +114,7 @@ def test_every_sample_feed_gives_json(ingest: Ingest) -> None:
 @pytest.mark.parametrize(
     ("platform", "body", "config"),
     [
-        (
-            "json",
-            b'{"list": [{"n": "1.50", "u": "/c/1"}]}',
-            {"items": "list", "fields": {"number": "n", "url": "u"}},
-        ),
+        ("json", b'{"list": [{"n": "1.50", "u": "/c/1"}]}', {"items": "list", "fields": {"number": "n", "url": "u"}}),
         (
             "html",
             b"<li><a href='/c/1'>Chapter 1.50</a></li>",
@@ -129,9 +123,7 @@ def test_every_sample_feed_gives_json(ingest: Ingest) -> None:
     ],
     ids=["json", "html"],
 )
-def test_a_list_is_read_by_what_the_config_says(
-    ingest: Ingest, platform: str, body: bytes, config: object
-) -> None:
+def test_a_list_is_read_by_what_the_config_says(ingest: Ingest, platform: str, body: bytes, config: object) -> None:
     how = ("--platform", platform, "--kind", "series", "--config", json.dumps(config))
 
     result = ingest("read", "-", *how, "--url", "https://a.test/x", "--json", stdin=body)
@@ -156,10 +148,7 @@ def test_a_relative_date_counts_from_when_the_body_was_fetched(ingest: Ingest, m
     result = ingest("read", "-", *LISTED, "--fetched-at", moment, stdin=LIST)
 
     reading = json.loads(result.stdout)
-    assert [record["published_at"] for record in reading["records"]] == [
-        "2026-03-07T00:00:00+00:00",
-        None,
-    ]
+    assert [record["published_at"] for record in reading["records"]] == ["2026-03-07T00:00:00+00:00", None]
     assert ["1 of 2 dates" in problem["message"] for problem in reading["problems"]] == [True]
 
 

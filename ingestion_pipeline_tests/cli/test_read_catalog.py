@@ -62,8 +62,7 @@ def test_an_empty_result_page_is_no_failure(ingest: Ingest) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "code"),
-    [(b"", "empty_body"), (b'{"data": [', "not_json"), (b"<div>" * 5_000, "too_deep")],
+    ("body", "code"), [(b"", "empty_body"), (b'{"data": [', "not_json"), (b"<div>" * 5_000, "too_deep")]
 )
 def test_what_cannot_be_read_fails_with_a_problem(ingest: Ingest, body: bytes, code: str) -> None:
     result = ingest("read", "-", *AS_CATALOG, "--json", stdin=body)
@@ -76,10 +75,7 @@ def test_json_ld_alone_is_a_platform_of_its_own(ingest: Ingest) -> None:
     stated = ingest("read", str(FOLDER / "json_ld.html"), "--platform", "jsonld", "--json")
     silent = ingest("read", str(FOLDER / "plain_table.html"), "--platform", "jsonld", "--json")
 
-    assert [one["course_id"] for one in json.loads(stated.stdout)["records"]] == [
-        "LAW 501",
-        "LAW 640",
-    ]
+    assert [one["course_id"] for one in json.loads(stated.stdout)["records"]] == ["LAW 501", "LAW 640"]
     assert json.loads(silent.stdout)["records"] == []
     assert silent.exit_code == 0
 

@@ -23,16 +23,7 @@ PAGE = (
 )
 AS_PAGE = ("--platform", "page")
 # What random bytes seldom are: beginnings that lead deeper into the readers.
-HEADS = (
-    b"",
-    b"<html>",
-    b"<meta charset=",
-    b"<a href=",
-    b"<p style=",
-    b"\xff\xfe",
-    b"<style>",
-    b"<!--",
-)
+HEADS = (b"", b"<html>", b"<meta charset=", b"<a href=", b"<p style=", b"\xff\xfe", b"<style>", b"<!--")
 
 
 @pytest.fixture
@@ -69,12 +60,7 @@ def test_people_get_the_facts_and_the_markdown(ingest: Ingest) -> None:
 
 @pytest.mark.parametrize(
     ("body", "code"),
-    [
-        (b"", "empty_body"),
-        (b" \n\0", "empty_body"),
-        (b"%PDF-1.7", "not_html"),
-        (b"<div>" * 5_000, "too_deep"),
-    ],
+    [(b"", "empty_body"), (b" \n\0", "empty_body"), (b"%PDF-1.7", "not_html"), (b"<div>" * 5_000, "too_deep")],
 )
 def test_what_is_no_page_is_a_problem_and_fails(ingest: Ingest, body: bytes, code: str) -> None:
     result = ingest("read", "-", *AS_PAGE, "--json", stdin=body)

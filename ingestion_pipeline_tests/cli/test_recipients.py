@@ -33,14 +33,10 @@ def followed(database: Store) -> list[tuple[object, ...]]:
         return sorted(tuple(row) for row in connection.execute(query))
 
 
-def test_somebody_is_added_follows_and_is_removed_and_all_is_audited(
-    ingest: Ingest, database: Store
-) -> None:
+def test_somebody_is_added_follows_and_is_removed_and_all_is_audited(ingest: Ingest, database: Store) -> None:
     said = ingest.done("recipients", "add", "ann", "https://hooks.example.org/ann")
     ingest.done("follow", "ann", "solo", "--mode", "digest", "--language", "PT-br")
-    assert "already follows" in ingest.done(
-        *("follow", "ann", "solo", "--mode", "digest", "--language", "pt-br")
-    )
+    assert "already follows" in ingest.done(*("follow", "ann", "solo", "--mode", "digest", "--language", "pt-br"))
     [listed] = ingest.json("recipients", "list")
     ingest.done("unfollow", "ann", "solo")
     assert "0 pending notices were muted" in ingest.done("recipients", "remove", "ann")
@@ -52,9 +48,7 @@ def test_somebody_is_added_follows_and_is_removed_and_all_is_audited(
     assert (followed(database), ingest.json("recipients", "list")) == ([], [])
     with database.read() as connection:
         actions = connection.execute(select(audit_log.c.action).order_by(audit_log.c.id)).scalars()
-        assert list(actions)[1:] == [
-            *("recipient.add", "recipient.follow", "recipient.unfollow", "recipient.remove"),
-        ]
+        assert list(actions)[1:] == [*("recipient.add", "recipient.follow", "recipient.unfollow", "recipient.remove")]
 
 
 @pytest.mark.parametrize(
@@ -96,17 +90,12 @@ def test_a_test_message_says_what_came_back(ingest: Ingest) -> None:
     assert b'"type":"test"' in web.requests[0].body
 
 
-def test_a_file_owns_its_recipients_and_their_follows(
-    ingest: Ingest, folder: Path, database: Store
-) -> None:
+def test_a_file_owns_its_recipients_and_their_follows(ingest: Ingest, folder: Path, database: Store) -> None:
     file = folder / "mine.yaml"
     file.write_text(FILE)
     assert "recipients: 1 added, 0 updated, 0 unchanged" in ingest.done("sources", "import")
     assert "recipients: 0 added, 0 updated, 1 unchanged" in ingest.done("sources", "import")
-    assert followed(database) == [
-        ("other", "immediate", "de", "mine.yaml"),
-        ("solo", None, None, "mine.yaml"),
-    ]
+    assert followed(database) == [("other", "immediate", "de", "mine.yaml"), ("solo", None, None, "mine.yaml")]
     assert "mine.yaml; remove it there" in ingest.refused("unfollow", "ann", "solo")
 
     file.write_text(FILE.replace("solo, {", "{").replace("digest", "immediate"))
@@ -116,9 +105,7 @@ def test_a_file_owns_its_recipients_and_their_follows(
     assert [row["mode"] for row in ingest.json("recipients", "list")] == ["immediate"]
 
 
-def test_what_was_added_by_hand_is_left_alone_by_files(
-    ingest: Ingest, folder: Path, database: Store
-) -> None:
+def test_what_was_added_by_hand_is_left_alone_by_files(ingest: Ingest, folder: Path, database: Store) -> None:
     ingest.done("recipients", "add", "ann", "notify:")
     (folder / "mine.yaml").write_text(FILE)
 
@@ -129,9 +116,7 @@ def test_what_was_added_by_hand_is_left_alone_by_files(
     assert followed(database) == []
 
 
-def test_every_mistake_of_a_files_recipients_is_told_and_nothing_is_imported(
-    ingest: Ingest, folder: Path
-) -> None:
+def test_every_mistake_of_a_files_recipients_is_told_and_nothing_is_imported(ingest: Ingest, folder: Path) -> None:
     wrong = FILE.replace("mode: digest", "mode: loud").replace("solo, {", "SOLO, {")
     wrong += "  - {id: ann, adress: x}\n"
     (folder / "mine.yaml").write_text(wrong.replace("series:solo", "series:another"))

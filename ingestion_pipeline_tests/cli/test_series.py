@@ -19,12 +19,8 @@ from ingestion_pipeline_tests.cli.conftest import Ingest
 
 
 def sync(database: Store, source_id: str, series_id: str, numbers: Sequence[int]) -> None:
-    definition = a_definition(
-        id=source_id, series=series_id, name=series_id.title(), url=f"https://{series_id}.test/"
-    )
-    listed = [
-        a_release(number=Decimal(number), url=f"https://a.test/{number}") for number in numbers
-    ]
+    definition = a_definition(id=source_id, series=series_id, name=series_id.title(), url=f"https://{series_id}.test/")
+    listed = [a_release(number=Decimal(number), url=f"https://a.test/{number}") for number in numbers]
     with database.begin() as connection:
         register(connection, [definition], now=NOON)
         source = sources_by_id(connection, [source_id])[source_id]
@@ -44,9 +40,7 @@ pytestmark = pytest.mark.usefixtures("series")
 
 def audited(database: Store) -> list[str]:
     with database.read() as connection:
-        return list(
-            connection.execute(select(audit_log.c.action).order_by(audit_log.c.id)).scalars()
-        )
+        return list(connection.execute(select(audit_log.c.action).order_by(audit_log.c.id)).scalars())
 
 
 def test_every_series_is_listed_with_what_is_there(ingest: Ingest) -> None:

@@ -26,10 +26,7 @@ def test_a_setting_says_where_its_value_comes_from() -> None:
 
 
 def test_the_list_never_shows_a_password() -> None:
-    environment = {
-        "INGESTION_DATABASE_URL": "postgresql://me:hush@db/x?password=hush2",
-        "OPENAI_API_KEY": "hush3",
-    }
+    environment = {"INGESTION_DATABASE_URL": "postgresql://me:hush@db/x?password=hush2", "OPENAI_API_KEY": "hush3"}
 
     rows = {one["key"]: one["value"] for one in setting_rows(environment, {})}
 
@@ -65,9 +62,7 @@ def test_a_value_that_the_environment_overrides_is_set_with_a_warning(ingest: In
     assert "INGESTION_POLLING__SHARDS" in result.stderr
 
 
-def test_a_table_that_cannot_be_used_can_be_shown_and_mended(
-    ingest: Ingest, database: Store
-) -> None:
+def test_a_table_that_cannot_be_used_can_be_shown_and_mended(ingest: Ingest, database: Store) -> None:
     with database.begin() as connection:
         now = database.clock.now(connection)
         extra = {"value_type": "int", "description": "", "updated_at": now}

@@ -47,9 +47,7 @@ def test_every_problem_of_a_declaration_is_told_at_once(ingest: Ingest) -> None:
     assert ingest.json("sources", "list") == []
 
 
-def test_a_password_in_an_address_is_refused_not_echoed_and_not_kept(
-    ingest: Ingest, database: Store
-) -> None:
+def test_a_password_in_an_address_is_refused_not_echoed_and_not_kept(ingest: Ingest, database: Store) -> None:
     address = "https://me:hunter2@a.test/feed"
 
     said = ingest.refused("sources", "add", address, "--id", "series:solo", "--kind", "series")
@@ -88,9 +86,7 @@ def test_an_unknown_source_is_named_with_where_all_are(ingest: Ingest) -> None:
         assert "'series:nope'; `ingest sources list`" in said
 
 
-def test_a_source_is_shown_with_its_poll_and_its_dead_letters(
-    ingest: Ingest, database: Store
-) -> None:
+def test_a_source_is_shown_with_its_poll_and_its_dead_letters(ingest: Ingest, database: Store) -> None:
     add(ingest)
     with database.begin() as connection:
         connection.execute(
@@ -177,9 +173,7 @@ def test_what_a_file_declares_is_changed_in_the_file(ingest: Ingest, folder: Pat
     ingest.done("sources", "update", "series:filed", "--accept-drop")
 
 
-def test_a_tier_that_its_file_leaves_open_can_be_pinned_and_unpinned(
-    ingest: Ingest, folder: Path
-) -> None:
+def test_a_tier_that_its_file_leaves_open_can_be_pinned_and_unpinned(ingest: Ingest, folder: Path) -> None:
     (folder / "mine.yaml").write_text(FILE.replace("TIER", "auto"))
     ingest.done("sources", "import")
 

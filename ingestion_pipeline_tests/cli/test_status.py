@@ -13,9 +13,7 @@ from ingestion_pipeline_tests.operations.failing import broken, given
 
 
 def add(ingest: Ingest, name: str) -> None:
-    ingest.done(
-        "sources", "add", "https://a.test/feed", "--id", f"series:{name}", "--kind", "series"
-    )
+    ingest.done("sources", "add", "https://a.test/feed", "--id", f"series:{name}", "--kind", "series")
 
 
 def test_an_empty_store_says_what_to_do(ingest: Ingest) -> None:
@@ -38,18 +36,12 @@ def test_every_source_is_there_with_its_reason_and_the_totals(ingest: Ingest) ->
     assert datetime.fromisoformat(found["now"]).utcoffset() == timedelta(0)
 
 
-def test_hosts_that_are_waited_for_and_unhandled_rows_are_told(
-    ingest: Ingest, database: Store
-) -> None:
+def test_hosts_that_are_waited_for_and_unhandled_rows_are_told(ingest: Ingest, database: Store) -> None:
     with database.begin() as connection:
         now = database.clock.now(connection)
         later = now + timedelta(hours=1)
         connection.execute(insert(hosts).values(host="a.test", wanted_at=now, lease_until=later))
-        connection.execute(
-            insert(outbox).values(
-                subject_kind="chapter", subject_id="1", payload={}, created_at=now
-            )
-        )
+        connection.execute(insert(outbox).values(subject_kind="chapter", subject_id="1", payload={}, created_at=now))
 
     found = ingest.json("status")
 
@@ -121,9 +113,7 @@ def test_of_a_thousand_sources_the_fifty_that_fail_come_first_and_the_rest_is_co
     assert first["health_reason"].startswith("breaker open: 5 failed polls in a row, last success")
 
 
-def test_a_probe_fails_for_a_silent_daemon_and_for_sources_that_are_unwell(
-    ingest: Ingest, database: Store
-) -> None:
+def test_a_probe_fails_for_a_silent_daemon_and_for_sources_that_are_unwell(ingest: Ingest, database: Store) -> None:
     probes = ("status", "--fail-on", "daemon"), ("status", "--fail-on", "sources")
     assert [ingest(*one).exit_code for one in probes] == [0, 0]
 
@@ -155,9 +145,7 @@ def statements(ingest: Ingest, *line: str) -> Counter[str]:
     return said
 
 
-def test_a_thousand_sources_take_as_many_statements_as_fifty(
-    ingest: Ingest, database: Store
-) -> None:
+def test_a_thousand_sources_take_as_many_statements_as_fifty(ingest: Ingest, database: Store) -> None:
     with database.begin() as connection:
         given(connection, 50, now=database.clock.now(connection))
     few = statements(ingest, "status").total()

@@ -106,11 +106,7 @@ def test_an_analysis_that_waits_says_what_for(ingest: Ingest, database: Store) -
 
     acme, new = ingest.json("websites", "list")
 
-    assert (acme["id"], acme["status"], acme["progress_percent"]) == (
-        "website:acme.test",
-        "not-started",
-        0,
-    )
+    assert (acme["id"], acme["status"], acme["progress_percent"]) == ("website:acme.test", "not-started", 0)
     assert acme["why"].startswith("not-started: claimable since ")
     assert (new["status"], new["analysis"], new["visibility"]) == ("never-analysed", None, None)
     assert ingest.json("websites", "list", "--status", "never-analysed") == [new]

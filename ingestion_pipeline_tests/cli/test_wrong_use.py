@@ -56,9 +56,7 @@ def test_a_mistake_is_a_sentence_with_a_cure(ingest: Ingest, line: str, said: st
     assert said in ingest.refused(*line.split())
 
 
-@pytest.mark.parametrize(
-    "line", [("explain", LONG), ("export", LONG), ("sources", "show", LONG), ("read", LONG)]
-)
+@pytest.mark.parametrize("line", [("explain", LONG), ("export", LONG), ("sources", "show", LONG), ("read", LONG)])
 def test_a_huge_argument_is_refused(ingest: Ingest, line: tuple[str, ...]) -> None:
     said = ingest.refused(*line)
 
@@ -81,18 +79,14 @@ def test_a_folder_is_no_file(ingest: Ingest, tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("line", ["status", "export chapters", "explain chapters:1"])
-def test_a_database_that_cannot_be_opened_is_named(
-    ingest: Ingest, url: str, said: str, line: str
-) -> None:
+def test_a_database_that_cannot_be_opened_is_named(ingest: Ingest, url: str, said: str, line: str) -> None:
     assert said in ingest.refused(*line.split(), INGESTION_DATABASE_URL=url)
 
 
 def test_a_home_that_is_a_file_is_named(ingest: Ingest, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
-    assert "check the file and its folder" in ingest.refused(
-        "status", INGESTION_HOME=str(tmp_path / "file")
-    )
+    assert "check the file and its folder" in ingest.refused("status", INGESTION_HOME=str(tmp_path / "file"))
 
 
 def test_broken_yaml_is_told_with_its_line(ingest: Ingest, tmp_path: Path) -> None:

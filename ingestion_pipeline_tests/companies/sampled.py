@@ -44,13 +44,7 @@ CONFIGS: dict[str, dict[str, object]] = {
         "items": "li.job",
         "next": "a.next",
         "day_first": True,
-        "fields": {
-            "title": "a",
-            "url": "a@href",
-            "external_id": "@data-id",
-            "location": ".where",
-            "posted_at": "time",
-        },
+        "fields": {"title": "a", "url": "a@href", "external_id": "@data-id", "location": ".where", "posted_at": "time"},
     },
 }
 

@@ -33,12 +33,7 @@ ORGANIZATION = {
     "url": "http://acme.test/",
     "foundingDate": "2011-04-01",
     "numberOfEmployees": {"@type": "QuantitativeValue", "minValue": 51, "maxValue": 200},
-    "address": {
-        "@type": "PostalAddress",
-        "addressLocality": "Portland",
-        "addressRegion": "OR",
-        "addressCountry": "US",
-    },
+    "address": {"@type": "PostalAddress", "addressLocality": "Portland", "addressRegion": "OR", "addressCountry": "US"},
 }
 BOARD = "https://boards.greenhouse.io/acme"
 API = "/v1/boards/acme/jobs?content=true&pay_transparency=true"
@@ -50,10 +45,7 @@ def a_page(body: str, *, head: str = "", title: str = "Acme") -> str:
         '<nav><a href="/">Home</a><a href="/company/about-acme">About us</a>'
         '<a href="/team/careers">Careers</a><a href="/blog">Blog</a></nav>'
     )
-    return (
-        f"<html lang=en><head><title>{title}</title>{head}</head><body>{menu}<main>{body}</main>"
-        "</body></html>"
-    )
+    return f"<html lang=en><head><title>{title}</title>{head}</head><body>{menu}<main>{body}</main></body></html>"
 
 
 def a_site(*, board: str | None = BOARD) -> dict[str, str]:
@@ -108,11 +100,7 @@ def begin(ctx: RunContext, web: FakeWeb) -> None:
 
 
 def work(
-    ctx: RunContext,
-    port: int,
-    *,
-    ranks: Mapping[str, int] | None = None,
-    source_ids: Collection[str] | None = None,
+    ctx: RunContext, port: int, *, ranks: Mapping[str, int] | None = None, source_ids: Collection[str] | None = None
 ) -> Counter[str]:
     """One run over companies and boards that wait."""
 

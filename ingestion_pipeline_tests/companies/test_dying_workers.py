@@ -71,9 +71,7 @@ def assert_one_of_each(store: Store) -> None:
     assert company_row(store).status == "active"
 
 
-def test_what_a_killed_worker_had_fetched_is_not_fetched_again(
-    store: Store, web: FakeWeb, job: Job
-) -> None:
+def test_what_a_killed_worker_had_fetched_is_not_fetched_again(store: Store, web: FakeWeb, job: Job) -> None:
     given_acme(store, web, job)
     quick = web.routes["acme.test/team/careers"]
     web.routes["acme.test/team/careers"] = slowly(b"<html></html>", 60)
@@ -104,9 +102,7 @@ def _expire(store: Store) -> None:
         connection.execute(update(hosts).values(lease_owner=None, lease_until=None))
 
 
-def test_two_workers_at_once_make_one_company_and_one_board(
-    store: Store, web: FakeWeb, job: Job
-) -> None:
+def test_two_workers_at_once_make_one_company_and_one_board(store: Store, web: FakeWeb, job: Job) -> None:
     given_acme(store, web, job)
 
     pair = [Child(work_job, job) for _ in range(2)]
@@ -128,16 +124,12 @@ def spawn_together(url: str, parent_id: int, barrier: Barrier) -> Any:
         barrier.wait(PATIENCE_SECONDS)
         with store.begin() as connection:
             now = store.clock.now(connection)
-            child = NewTask(
-                kind=SOURCE_DISCOVERY, dedupe_key=sites.BOARD, url=sites.BOARD, not_before=now
-            )
+            child = NewTask(kind=SOURCE_DISCOVERY, dedupe_key=sites.BOARD, url=sites.BOARD, not_before=now)
             made = spawn(connection, parent, child, now=now, policy=Work())
     return made.value if isinstance(made, Refusal) else made
 
 
-def test_two_parents_that_spawn_the_same_board_make_one_task(
-    store: Store, database_url: str
-) -> None:
+def test_two_parents_that_spawn_the_same_board_make_one_task(store: Store, database_url: str) -> None:
     now = store.now()
     urls = ["http://a.test/", "http://b.test/"]
     new = [NewTask(kind="company", dedupe_key=url, url=url, not_before=now) for url in urls]

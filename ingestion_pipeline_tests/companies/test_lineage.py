@@ -75,19 +75,13 @@ def test_a_job_does_not_begin_the_company_that_led_to_it(
 
     with caplog.at_level(logging.WARNING):
         again = [
-            spawned(
-                ctx,
-                task(ctx.store, job),
-                analysis_task("acme", "http://acme.test", now=ctx.store.now()),
-            )
+            spawned(ctx, task(ctx.store, job), analysis_task("acme", "http://acme.test", now=ctx.store.now()))
             for _ in range(3)
         ]
 
     assert again == [Refusal.IN_ANCESTRY] * 3
     # one edge, one warning, one line that can be read afterwards
-    assert [one.getMessage() for one in caplog.records] == [
-        "spawn of company http://acme.test/ refused: in_ancestry"
-    ]
+    assert [one.getMessage() for one in caplog.records] == ["spawn of company http://acme.test/ refused: in_ancestry"]
     with ctx.store.read() as connection:
         [told] = company_report(connection, "acme").refusals
     assert (told["kind"], told["reason"], told["parent"]) == ("company", "in_ancestry", job)
@@ -124,10 +118,7 @@ def test_a_company_page_may_be_a_board(ctx: RunContext, poll: Task) -> None:
         ctx,
         poll,
         NewTask(
-            kind="source_discovery",
-            dedupe_key="http://acme.test/",
-            url="http://acme.test/",
-            not_before=ctx.store.now(),
+            kind="source_discovery", dedupe_key="http://acme.test/", url="http://acme.test/", not_before=ctx.store.now()
         ),
     )
 
@@ -154,9 +145,7 @@ def test_a_lineage_that_is_too_deep_gets_no_source(ctx: RunContext, web: FakeWeb
     assert (told.detail["kind"], told.detail["reason"]) == ("poll", "too_deep")
 
 
-def test_more_sources_than_a_queue_may_hold_do_not_refuse_a_poll(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_more_sources_than_a_queue_may_hold_do_not_refuse_a_poll(ctx: RunContext, web: FakeWeb) -> None:
     """Polls never end: counted as waiting, they would refuse every board after a thousand."""
     parent = insert_company_task(ctx)
     child = NewTask(kind="poll", dedupe_key="s", url="https://x.test/b", not_before=ctx.store.now())

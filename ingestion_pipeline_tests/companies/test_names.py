@@ -8,12 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.companies.names import (
-    clean_company_name,
-    company_slug,
-    fingerprint,
-    url_key,
-)
+from ingestion_pipeline.companies.names import clean_company_name, company_slug, fingerprint, url_key
 
 
 @pytest.mark.parametrize(
@@ -37,9 +32,7 @@ from ingestion_pipeline.companies.names import (
         ("Incubator Co", "Incubator"),
     ],
 )
-def test_a_company_loses_its_legal_form_and_what_says_that_it_hires(
-    written: str, cleaned: str
-) -> None:
+def test_a_company_loses_its_legal_form_and_what_says_that_it_hires(written: str, cleaned: str) -> None:
     assert clean_company_name(written) == cleaned
 
 
@@ -93,13 +86,7 @@ def test_every_spelling_of_a_url_has_one_key(spelling: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
-    [
-        "https://jobs.test/Acme/1",
-        "https://jobs.test/acme/1?gh_jid=7",
-        "https://jobs.test/acme/2",
-        "no address",
-    ],
+    "other", ["https://jobs.test/Acme/1", "https://jobs.test/acme/1?gh_jid=7", "https://jobs.test/acme/2", "no address"]
 )
 def test_case_of_the_path_and_what_selects_a_job_make_another_key(other: str) -> None:
     assert url_key(other) != url_key("https://jobs.test/acme/1")

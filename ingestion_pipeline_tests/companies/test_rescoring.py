@@ -57,9 +57,7 @@ def scored(store: Store, settings: Settings) -> tuple[bool, int]:
         return is_scoring_due(connection, settings), rescore(connection, settings, now=NOON)
 
 
-def test_a_changed_profile_changes_scores_and_tiers_once(
-    store: Store, wished: Settings, profile: Path
-) -> None:
+def test_a_changed_profile_changes_scores_and_tiers_once(store: Store, wished: Settings, profile: Path) -> None:
     given_companies(store)
     profile.write_text("skills: {Python: 10, K8s: 9}\n")
 

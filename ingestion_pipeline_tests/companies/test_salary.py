@@ -44,9 +44,7 @@ def test_a_salary_is_read_with_its_currency_and_period(
     )
 
 
-@pytest.mark.parametrize(
-    "text", ["", "Competitive", "401k match", "10% bonus", "5 years", "k", "-"]
-)
+@pytest.mark.parametrize("text", ["", "Competitive", "401k match", "10% bonus", "5 years", "k", "-"])
 def test_what_is_no_salary_is_none(text: str) -> None:
     assert salary_in(text) is None
 

@@ -33,13 +33,7 @@ from ingestion_pipeline_tests.companies.sites import (
     work,
 )
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
-from ingestion_pipeline_tests.pollers import (
-    GoingClock,
-    fetch_async,
-    given_sources,
-    rows,
-    source_row,
-)
+from ingestion_pipeline_tests.pollers import GoingClock, fetch_async, given_sources, rows, source_row
 
 
 def given_acme(ctx: RunContext, web: FakeWeb) -> None:
@@ -49,9 +43,7 @@ def given_acme(ctx: RunContext, web: FakeWeb) -> None:
     begin(ctx, web)
 
 
-def test_a_poll_makes_the_record_at_once_and_the_analysis_fills_it(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_a_poll_makes_the_record_at_once_and_the_analysis_fills_it(ctx: RunContext, web: FakeWeb) -> None:
     given_acme(ctx, web)
     before = company_row(ctx.store)
 
@@ -75,9 +67,7 @@ def test_a_poll_makes_the_record_at_once_and_the_analysis_fills_it(
     assert row.evidence["culture"]["status"] == "exact"
 
 
-def test_the_pages_that_the_menu_names_are_asked_for_and_no_others(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_the_pages_that_the_menu_names_are_asked_for_and_no_others(ctx: RunContext, web: FakeWeb) -> None:
     given_acme(ctx, web)
 
     work(ctx, web.port)
@@ -105,9 +95,7 @@ def test_where_the_menu_names_none_the_sitemap_does(ctx: RunContext, web: FakeWe
     assert "/en/our-team/jobs" in web.paths
 
 
-def test_a_board_that_is_recognised_and_read_is_a_source_that_is_polled_at_once(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_a_board_that_is_recognised_and_read_is_a_source_that_is_polled_at_once(ctx: RunContext, web: FakeWeb) -> None:
     given_acme(ctx, web)
 
     work(ctx, web.port)
@@ -115,9 +103,7 @@ def test_a_board_that_is_recognised_and_read_is_a_source_that_is_polled_at_once(
     board = source_row(ctx.store, "job_board:greenhouse-acme")
     assert (board.status, board.platform, board.company_id) == ("active", "greenhouse", "acme")
     assert (board.url, board.config) == (BOARD, {"api_base": "http://api.test"})
-    [analysis], [discovery] = (
-        tasks_of(ctx.store, kind) for kind in ("company", "source_discovery")
-    )
+    [analysis], [discovery] = (tasks_of(ctx.store, kind) for kind in ("company", "source_discovery"))
     poll = next(one for one in tasks_of(ctx.store, "poll") if one.source_id == board.id)
     assert (poll.status, poll.parent_id, poll.spawn_depth) == ("PENDING", discovery.id, 2)
     assert poll.ancestry == [analysis.id, discovery.id]
@@ -152,16 +138,12 @@ def poll_again(ctx: RunContext, web: FakeWeb) -> None:
     asyncio.run(fetch_async(ctx, web.port, ClaimFilter(kind="poll", source_ids=[ACME])))
 
 
-def test_a_person_who_asks_gets_an_analysis_however_well_it_is_known(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_a_person_who_asks_gets_an_analysis_however_well_it_is_known(ctx: RunContext, web: FakeWeb) -> None:
     given_acme(ctx, web)
     work(ctx, web.port)
     with ctx.store.begin() as connection:
         known = sources_by_id(connection, [ACME])
-        begin_analysis(
-            connection, list(known.values()), now=ctx.store.clock.now(connection), is_asked=True
-        )
+        begin_analysis(connection, list(known.values()), now=ctx.store.clock.now(connection), is_asked=True)
 
     assert work(ctx, web.port, source_ids=[ACME]) == {"analysed": 1}
 
@@ -182,9 +164,7 @@ def test_a_person_who_asks_makes_an_analysis_that_waits_anyway_one_that_is_asked
     assert work(ctx, web.port, source_ids=[ACME]) == {"analysed": 1}
 
 
-def test_thin_data_is_kept_with_its_flag_and_the_task_is_skipped(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_thin_data_is_kept_with_its_flag_and_the_task_is_skipped(ctx: RunContext, web: FakeWeb) -> None:
     serve(web, {"/": "<html><body><h1>Acme</h1><p>" + "Parcels. " * 40 + "</p></body></html>"})
     given_sources(ctx.store, a_company(name="acme"))
     begin(ctx, web)
@@ -217,9 +197,7 @@ def test_a_thin_company_that_cannot_be_reached_later_is_not_taken_for_a_known_on
     assert company_row(ctx.store).status == "pending"
 
 
-def test_a_home_page_that_fails_is_tried_three_times_and_is_a_strike(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_a_home_page_that_fails_is_tried_three_times_and_is_a_strike(ctx: RunContext, web: FakeWeb) -> None:
     serve(web, {"/": 500})
     given_sources(ctx.store, a_company())
     begin(ctx, web)
@@ -234,9 +212,7 @@ def test_a_home_page_that_fails_is_tried_three_times_and_is_a_strike(
     assert [one.task_kind for one in rows(ctx.store, dead_letters)] == ["company"]
 
 
-def test_a_page_that_robots_forbid_is_not_asked_for_and_noted(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_a_page_that_robots_forbid_is_not_asked_for_and_noted(ctx: RunContext, web: FakeWeb) -> None:
     web.routes["acme.test/robots.txt"] = Reply(b"User-agent: *\nDisallow: /team")
     given_acme(ctx, web)
 
@@ -248,9 +224,7 @@ def test_a_page_that_robots_forbid_is_not_asked_for_and_noted(
     assert failed == {"http://acme.test/team/careers": "blocked_by_robots"}
 
 
-def test_a_company_that_robots_txt_blocks_is_neither_a_strike_nor_a_dead_letter(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_a_company_that_robots_txt_blocks_is_neither_a_strike_nor_a_dead_letter(ctx: RunContext, web: FakeWeb) -> None:
     web.routes["acme.test/robots.txt"] = Reply(b"User-agent: *\nDisallow: /")
     given_acme(ctx, web)
 
@@ -262,9 +236,7 @@ def test_a_company_that_robots_txt_blocks_is_neither_a_strike_nor_a_dead_letter(
     assert rows(ctx.store, dead_letters) == []
 
 
-def test_a_page_that_fails_is_fetched_again_and_the_others_are_not(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_a_page_that_fails_is_fetched_again_and_the_others_are_not(ctx: RunContext, web: FakeWeb) -> None:
     given_acme(ctx, web)
     web.routes["acme.test/team/careers"] = [503, a_site()["/team/careers"]]
 
@@ -275,9 +247,7 @@ def test_a_page_that_fails_is_fetched_again_and_the_others_are_not(
     assert asked == {"/": 1, "/company/about-acme": 1, "/team/careers": 2}
 
 
-def test_a_company_that_a_job_names_gets_a_source_and_is_not_polled_now(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_a_company_that_a_job_names_gets_a_source_and_is_not_polled_now(ctx: RunContext, web: FakeWeb) -> None:
     serve(web, a_site(board=None))
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
@@ -315,9 +285,7 @@ def test_one_website_is_one_company_whoever_names_it(ctx: RunContext, web: FakeW
     assert len(rows(ctx.store, companies)) == len(rows(ctx.store, sources)) == 1
 
 
-def test_nothing_is_asked_for_a_company_whose_source_is_disabled(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_nothing_is_asked_for_a_company_whose_source_is_disabled(ctx: RunContext, web: FakeWeb) -> None:
     given_acme(ctx, web)
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
@@ -327,9 +295,7 @@ def test_nothing_is_asked_for_a_company_whose_source_is_disabled(
     assert web.paths == []
 
 
-def test_a_task_that_makes_no_sense_is_a_dead_letter_and_spoils_no_other(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_a_task_that_makes_no_sense_is_a_dead_letter_and_spoils_no_other(ctx: RunContext, web: FakeWeb) -> None:
     given_acme(ctx, web)
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)

@@ -35,9 +35,7 @@ def get(site: DemoSite, url: str, **headers: str) -> Reply:
     return ask(site, "GET", url, {name.replace("_", "-"): text for name, text in headers.items()})
 
 
-def ask(
-    site: DemoSite, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
-) -> Reply:
+def ask(site: DemoSite, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None) -> Reply:
     target = urlsplit(url)
     path = f"{target.path}?{target.query}" if target.query else target.path
     with closing(HTTPConnection("127.0.0.1", site.port, timeout=10)) as connection:
@@ -53,8 +51,5 @@ def manga(site: DemoSite, manga_id: str, **query: object) -> Reply:
 
 def whole_listing(site: DemoSite, limit: int) -> list[dict[str, Any]]:
     total = manga(site, LIGHTHOUSE_ID, limit=limit).json["total"]
-    pages = (
-        manga(site, LIGHTHOUSE_ID, limit=limit, offset=offset).json["data"]
-        for offset in range(0, total, limit)
-    )
+    pages = (manga(site, LIGHTHOUSE_ID, limit=limit, offset=offset).json["data"] for offset in range(0, total, limit))
     return [item for page in pages for item in page]

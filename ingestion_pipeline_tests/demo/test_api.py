@@ -98,9 +98,7 @@ def test_an_unknown_manga_is_the_api_s_own_404(site: DemoSite) -> None:
     assert (error["status"], error["title"]) == (404, "not_found_http_exception")
 
 
-@pytest.mark.parametrize(
-    "query", [{"limit": 501}, {"limit": 0}, {"limit": "x"}, {"offset": -1}], ids=str
-)
+@pytest.mark.parametrize("query", [{"limit": 501}, {"limit": 0}, {"limit": "x"}, {"offset": -1}], ids=str)
 def test_a_page_that_cannot_be_is_refused(site: DemoSite, query: dict[str, object]) -> None:
     reply = manga(site, LIGHTHOUSE_ID, **query)
 

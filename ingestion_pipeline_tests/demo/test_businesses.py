@@ -62,10 +62,7 @@ def test_what_every_provider_makes_of_each_business_is_known() -> None:
     coffee, bikes = "website:saltmarsh", "website:radwerft"
 
     assert shipped[coffee, ALMANAC] == ExpectedVisibility(
-        questions=7,
-        answered=7,
-        mentioned=7,
-        competitors={"Gullwing Coffee": 6, "Pebble Roastery": 6},
+        questions=7, answered=7, mentioned=7, competitors={"Gullwing Coffee": 6, "Pebble Roastery": 6}
     )
     assert shipped[bikes, WEATHERCOCK] == ExpectedVisibility(
         questions=7, answered=3, mentioned=1, competitors={"Pedalhafen": 2, "Kettenwerk": 0}
@@ -79,9 +76,7 @@ def test_what_every_provider_makes_of_each_business_is_known() -> None:
 
 
 def test_the_weathercock_fails_at_half_of_the_questions() -> None:
-    asked = [
-        one.text for it in businesses(SHIPPED).values() for one in choose_prompts(it, (), count=7)
-    ]
+    asked = [one.text for it in businesses(SHIPPED).values() for one in choose_prompts(it, (), count=7)]
 
     assert Counter(map(fails, asked)) == {True: 7, False: 7}
 

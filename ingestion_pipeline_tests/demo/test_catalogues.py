@@ -22,11 +22,7 @@ from ingestion_pipeline.demo.expected import Expected, expected
 from ingestion_pipeline.demo.meadow import MEADOW_COURSES, MEADOW_HOST, meadow_courses
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import DemoState, break_site, mutate, write_state
-from ingestion_pipeline.demo.tidewater import (
-    TIDEWATER_COURSES,
-    TIDEWATER_HOST,
-    tidewater_courses,
-)
+from ingestion_pipeline.demo.tidewater import TIDEWATER_COURSES, TIDEWATER_HOST, tidewater_courses
 from ingestion_pipeline.reading import decode
 from ingestion_pipeline_tests.demo.asking import Reply, get
 
@@ -88,9 +84,7 @@ def test_tidewater_without_an_offset_is_its_first_page(site: DemoSite) -> None:
     assert tidewater(site, "").body == tidewater(site, "offset=0&limit=8").body
 
 
-@pytest.mark.parametrize(
-    "query", ["offset=-1", "offset=x", "limit=0", "limit=51", f"offset={10**30}"]
-)
+@pytest.mark.parametrize("query", ["offset=-1", "offset=x", "limit=0", "limit=51", f"offset={10**30}"])
 def test_tidewater_refuses_what_is_no_place_in_its_list(site: DemoSite, query: str) -> None:
     assert tidewater(site, query).status == 400
 
@@ -142,11 +136,7 @@ def test_meadow_leads_by_numbered_pages_to_a_page_for_each_course(site: DemoSite
 def test_what_the_college_teaches_is_read_from_its_pages(site: DemoSite) -> None:
     readable = [one for one in courses(DemoState()) if one.code not in {RENDERED, "HIST 110"}]
 
-    found = [
-        one
-        for course in readable
-        for one in records(get(site, f"http://{COLLEGE_HOST}{course.path}"))
-    ]
+    found = [one for course in readable for one in records(get(site, f"http://{COLLEGE_HOST}{course.path}"))]
     assert [read(one) for one in found] == [*map(stated, readable)]
 
 
@@ -165,9 +155,7 @@ def test_each_mutation_adds_a_course_and_changes_the_credits_of_another(listed: 
         changed = [(old, new) for old, new in pairs if old != new]
 
         assert len(listed(after)) == len(listed(before)) + 1
-        assert [(old.code, old.title) for old, _ in changed] == [
-            (new.code, new.title) for _, new in changed
-        ]
+        assert [(old.code, old.title) for old, _ in changed] == [(new.code, new.title) for _, new in changed]
         assert [old.credits != new.credits for old, new in changed] == [True]
 
 
@@ -187,11 +175,7 @@ def test_on_a_bad_day_one_page_is_an_error_and_one_says_nothing(site: DemoSite) 
     write_state(site.home, BROKEN)
 
     lost = next(one for one in courses(BROKEN) if one.code == LOST)
-    assert [tidewater(site, f"offset={start}&limit=8").status for start in (0, 8, 16)] == [
-        200,
-        500,
-        200,
-    ]
+    assert [tidewater(site, f"offset={start}&limit=8").status for start in (0, 8, 16)] == [200, 500, 200]
     assert records(get(site, f"http://{COLLEGE_HOST}{lost.path}")) == []
 
 
@@ -215,9 +199,7 @@ def test_what_is_learned_stands_word_for_word_on_its_page_alone(site: DemoSite) 
     ],
     ids=["shipped", "without a browser", "mutated", "broken"],
 )
-def test_what_every_dataset_comes_to_is_known(
-    state: DemoState, has_browser: bool, items: dict[str, int]
-) -> None:
+def test_what_every_dataset_comes_to_is_known(state: DemoState, has_browser: bool, items: dict[str, int]) -> None:
     found = expected(state, has_browser=has_browser)
 
     assert {name: found[f"catalog:{name}"].items for name in items} == items

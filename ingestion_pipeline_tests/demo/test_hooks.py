@@ -42,9 +42,7 @@ def post(site: DemoSite, headers: dict[str, str], *, url: str = HOOK, body: byte
     return ask(site, "POST", url, headers, body)
 
 
-def test_a_message_is_taken_once_and_its_repeat_is_a_success_even_after_a_restart(
-    tmp_path: Path,
-) -> None:
+def test_a_message_is_taken_once_and_its_repeat_is_a_success_even_after_a_restart(tmp_path: Path) -> None:
     statuses: list[int] = []
     for message_id in ("m1", "m1", "m2"):
         with DemoSite(tmp_path, secret_of=SECRETS.get) as site:
@@ -89,10 +87,7 @@ def test_followers_have_inboxes_of_their_own(site: DemoSite) -> None:
     post(site, signed())
     post(site, signed(secret=SECRETS["ben"]), url="http://hooks.demo.test/ben")
 
-    assert {name: len(one.taken) for name, one in read_inboxes(site.home).items()} == {
-        "ann": 1,
-        "ben": 1,
-    }
+    assert {name: len(one.taken) for name, one in read_inboxes(site.home).items()} == {"ann": 1, "ben": 1}
 
 
 def test_messages_that_arrive_together_are_all_taken(site: DemoSite) -> None:

@@ -41,14 +41,11 @@ def test_the_list_is_read_whole_over_its_two_pages() -> None:
 
     assert urls == [CLOCKMAKER.url, f"{CLOCKMAKER.url}?page=2"]
     assert [str(one.number) for one in reading.records] == [
-        *("12", "11", "10", "9", "8", "7", "6.5", "6", "5", "4", "3", "2", "1"),
+        *("12", "11", "10", "9", "8", "7", "6.5", "6", "5", "4", "3", "2", "1")
     ]
     assert reading.is_complete
     assert reading.problems == []
-    assert (reading.records[3].title, reading.records[3].url) == (
-        "Brass & Bone",
-        "http://lists.demo.test/clockmaker/9",
-    )
+    assert (reading.records[3].title, reading.records[3].url) == ("Brass & Bone", "http://lists.demo.test/clockmaker/9")
 
 
 def test_new_rows_have_relative_dates_and_old_ones_whole_dates() -> None:

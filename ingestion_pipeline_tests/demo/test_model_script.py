@@ -15,10 +15,7 @@ from ingestion_pipeline.reading.llm.schema import AnswerSchema
 
 TEXT: dict[str, Any] = {"type": "string"}
 MAYBE: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "null"}]}
-CATEGORY: dict[str, Any] = {
-    "type": ["string", "null"],
-    "enum": ["course_objectives", "outcomes", None],
-}
+CATEGORY: dict[str, Any] = {"type": ["string", "null"], "enum": ["course_objectives", "outcomes", None]}
 
 
 def an_object(**fields: Any) -> dict[str, Any]:
@@ -51,18 +48,11 @@ def answer(page: Programme | str | None, schema: dict[str, Any], said: str = "")
 
 @pytest.mark.parametrize(
     ("page", "learned"),
-    [
-        (NAVIGATION, NAVIGATION.learned),
-        (TIDAL_BIOLOGY, (*TIDAL_BIOLOGY.learned, *INVENTED)),
-    ],
+    [(NAVIGATION, NAVIGATION.learned), (TIDAL_BIOLOGY, (*TIDAL_BIOLOGY.learned, *INVENTED))],
     ids=["true", "one is invented"],
 )
-def test_a_list_of_records_has_all_that_the_model_says(
-    page: Programme, learned: tuple[str, ...]
-) -> None:
-    schema = an_object(
-        records={"type": "array", "items": RECORD}, count={"type": ["integer", "null"]}
-    )
+def test_a_list_of_records_has_all_that_the_model_says(page: Programme, learned: tuple[str, ...]) -> None:
+    schema = an_object(records={"type": "array", "items": RECORD}, count={"type": ["integer", "null"]})
 
     found = answer(page, schema)
 
@@ -85,9 +75,7 @@ def test_a_value_with_its_proof_repeats_the_sentence() -> None:
 
 def test_whether_a_page_has_any_is_said_of_the_pages_that_have() -> None:
     schema = an_object(
-        has_list={"type": "boolean"},
-        heading={"type": ["string", "null"]},
-        explore={"type": "array", "items": TEXT},
+        has_list={"type": "boolean"}, heading={"type": ["string", "null"]}, explore={"type": "array", "items": TEXT}
     )
 
     said = {"has_list": True, "heading": NAVIGATION.title, "explore": []}
@@ -96,9 +84,7 @@ def test_whether_a_page_has_any_is_said_of_the_pages_that_have() -> None:
 
 
 def test_asked_alone_about_its_invention_the_model_insists() -> None:
-    assert answer(TIDAL_BIOLOGY, RECORD, said=f"Where does it say {INVENTED[0]!r}?")["text"] in (
-        INVENTED
-    )
+    assert answer(TIDAL_BIOLOGY, RECORD, said=f"Where does it say {INVENTED[0]!r}?")["text"] in (INVENTED)
     assert answer(TIDAL_BIOLOGY, RECORD)["text"] == TIDAL_BIOLOGY.learned[0]
 
 

@@ -7,15 +7,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.demo.model_server import (
-    CHAT,
-    RESPONSES,
-    Say,
-    ScriptedModel,
-    blank,
-    by_page,
-    in_turn,
-)
+from ingestion_pipeline.demo.model_server import CHAT, RESPONSES, Say, ScriptedModel, blank, by_page, in_turn
 from ingestion_pipeline.reading.llm import AnswerSchema
 from ingestion_pipeline_tests.reading.models.asking import COURSE, GOOD
 

@@ -61,18 +61,14 @@ def pid_of_a_dead_process() -> int:
 
 @pytest.mark.parametrize("host", ["feeds.demo.test", "API.MangaDex.Demo.Test", "feeds.demo.test."])
 def test_a_demo_name_leads_to_the_site_on_loopback_past_the_guard(host: str) -> None:
-    assert resolved(host, 80, fallback=the_rest_of_the_web) == [
-        Endpoint("127.0.0.1", 8123, is_exempt=True)
-    ]
+    assert resolved(host, 80, fallback=the_rest_of_the_web) == [Endpoint("127.0.0.1", 8123, is_exempt=True)]
 
 
 def test_every_other_name_goes_to_the_fallback_with_its_own_port() -> None:
     assert resolved("example.test", 443, fallback=the_rest_of_the_web) == [ELSEWHERE]
 
 
-@pytest.mark.parametrize(
-    "host", ["notdemo.test", "demo.test", "feeds.demo.test.example.com", "feeds.demo.tests"]
-)
+@pytest.mark.parametrize("host", ["notdemo.test", "demo.test", "feeds.demo.test.example.com", "feeds.demo.tests"])
 def test_a_name_that_only_looks_like_the_demo_is_not_let_past_the_guard(host: str) -> None:
     async def stranger(_host: str, port: int) -> Sequence[Endpoint]:
         return [Endpoint("192.0.2.1", port)]
@@ -123,9 +119,7 @@ def test_a_site_whose_process_died_is_not_found(tmp_path: Path, port: int) -> No
     assert published_port(tmp_path) is None
 
 
-def test_an_entry_whose_process_number_now_means_another_process_is_not_found(
-    tmp_path: Path,
-) -> None:
+def test_an_entry_whose_process_number_now_means_another_process_is_not_found(tmp_path: Path) -> None:
     """After kill -9 the entry stays, and this process got the number: nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         publish(tmp_path, listener.getsockname()[1])
@@ -133,9 +127,7 @@ def test_an_entry_whose_process_number_now_means_another_process_is_not_found(
     assert published_port(tmp_path) is None
 
 
-def test_another_process_is_found_and_its_entry_is_not_ours_to_withdraw(
-    tmp_path: Path, port: int
-) -> None:
+def test_another_process_is_found_and_its_entry_is_not_ours_to_withdraw(tmp_path: Path, port: int) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         path = write_entry(tmp_path, json.dumps({"port": port, "pid": other.pid}))
 
@@ -165,9 +157,7 @@ def test_withdrawing_what_was_never_published_is_no_error(tmp_path: Path) -> Non
         '{"port": 8123, "pid": 99999999999999999999}',
     ],
 )
-def test_an_unusable_entry_leads_nowhere_and_the_next_site_replaces_it(
-    tmp_path: Path, port: int, text: str
-) -> None:
+def test_an_unusable_entry_leads_nowhere_and_the_next_site_replaces_it(tmp_path: Path, port: int, text: str) -> None:
     write_entry(tmp_path, text)
     assert published_port(tmp_path) is None
 

@@ -39,19 +39,13 @@ def test_the_salt_feed_is_atom_with_twelve_dated_entries(site: DemoSite) -> None
     entries = ET.fromstring(reply.body).findall("atom:entry", ATOM)
     assert reply.headers.get_content_type() == "application/atom+xml"
     assert len(entries) == 12
-    assert (
-        entries[0].findtext("atom:title", "", ATOM) == "Salt and Iron Ch. 12: What the Anvil Heard"
-    )
+    assert entries[0].findtext("atom:title", "", ATOM) == "Salt and Iron Ch. 12: What the Anvil Heard"
     assert entries[0].findtext("atom:published", "", ATOM) == "2026-09-20T09:00:00+00:00"
 
 
 @pytest.mark.parametrize("url", [LIGHTHOUSE_FEED, SALT_FEED])
-@pytest.mark.parametrize(
-    ("held", "asked"), [("ETag", "If_None_Match"), ("Last-Modified", "If_Modified_Since")]
-)
-def test_a_copy_that_is_still_right_is_not_sent_again(
-    site: DemoSite, url: str, held: str, asked: str
-) -> None:
+@pytest.mark.parametrize(("held", "asked"), [("ETag", "If_None_Match"), ("Last-Modified", "If_Modified_Since")])
+def test_a_copy_that_is_still_right_is_not_sent_again(site: DemoSite, url: str, held: str, asked: str) -> None:
     first = get(site, url)
 
     again = get(site, url, **{asked: first.headers[held]})
@@ -215,9 +209,7 @@ def test_requests_are_counted_by_host_and_path_and_logged_nowhere(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_client_that_hangs_up_disturbs_nobody(
-    site: DemoSite, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_client_that_hangs_up_disturbs_nobody(site: DemoSite, capfd: pytest.CaptureFixture[str]) -> None:
     for said in (b"", b"GET /lighthouse.xml HTTP/1.1\r\nHost: feeds.demo.test\r\n\r\n"):
         with socket.create_connection(("127.0.0.1", site.port)) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)

@@ -67,14 +67,10 @@ def test_repair_undoes_the_damage_but_keeps_the_chapters() -> None:
         pytest.param(b'{"chapters": 1}', "unknown: chapters", id="unknown key"),
         pytest.param(b'{"new_chapters": -1}', "new_chapters is not a count: -1", id="negative"),
         pytest.param(b'{"new_chapters": true}', "new_chapters is not a count", id="flag as count"),
-        pytest.param(
-            b'{"is_broken": 1}', "is_broken is neither true nor false", id="count as flag"
-        ),
+        pytest.param(b'{"is_broken": 1}', "is_broken is neither true nor false", id="count as flag"),
     ],
 )
-def test_a_damaged_state_names_the_file_the_reason_and_the_cure(
-    tmp_path: Path, text: bytes, reason: str
-) -> None:
+def test_a_damaged_state_names_the_file_the_reason_and_the_cure(tmp_path: Path, text: bytes, reason: str) -> None:
     path = state_file(tmp_path)
     path.parent.mkdir()
     path.write_bytes(text)

@@ -35,13 +35,7 @@ FOLLOWER = "ann"
 
 
 def given_polls(
-    store: Store,
-    count: int,
-    *,
-    hosts: int,
-    per_series: int = 1,
-    first: int = 0,
-    is_followed: bool = False,
+    store: Store, count: int, *, hosts: int, per_series: int = 1, first: int = 0, is_followed: bool = False
 ) -> None:
     """So many sources from the `first` on, known for long, each with one chapter that is new."""
     numbers = range(first, first + count)
@@ -62,9 +56,7 @@ def given_polls(
     ]
     with store.begin() as connection:  # in one: no first poll comes before they are known for long
         register(connection, definitions, now=store.clock.now(connection))
-        connection.execute(
-            update(sources).where(sources.c.synced_at.is_(None)).values(synced_at=LONG_AGO)
-        )
+        connection.execute(update(sources).where(sources.c.synced_at.is_(None)).values(synced_at=LONG_AGO))
 
 
 def given_follower(store: Store) -> None:
@@ -95,9 +87,7 @@ def told(store: Store) -> int:
         return connection.execute(query).scalar_one()
 
 
-def assert_one_effect_each(
-    store: Store, count: int, *, per_series: int = 1, followers: int = 0
-) -> None:
+def assert_one_effect_each(store: Store, count: int, *, per_series: int = 1, followers: int = 0) -> None:
     """Every source was polled; every chapter is one row, one piece of news, one notice each."""
     assert polled(store) == count
     links = Counter(row.source_id for row in rows(store, chapter_sources))

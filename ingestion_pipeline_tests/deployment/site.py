@@ -39,9 +39,7 @@ class Site:
     async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         first, *lines = head.strip().split("\r\n")
-        headers = {
-            name.lower(): value.strip() for name, _, value in (x.partition(":") for x in lines)
-        }
+        headers = {name.lower(): value.strip() for name, _, value in (x.partition(":") for x in lines)}
         method, path, _ = first.split(" ")
         if length := int(headers.get("content-length", "0")):
             await reader.readexactly(length)

@@ -120,14 +120,7 @@ class Stack:
     def type(self, program: str, *arguments: str) -> str:
         """What a command says that an operator types beside it."""
         command = [HERE + program, *arguments]
-        done = subprocess.run(
-            command,
-            cwd=self.folder,
-            env=self.variables,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = subprocess.run(command, cwd=self.folder, env=self.variables, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -206,9 +199,7 @@ class Stack:
     def runs(self, *statuses: str) -> list[dict[str, Any]]:
         """Runs in these states, as the UI lists them."""
         wanted = ", ".join(statuses)
-        query = (
-            "{ runsOrError(filter: {statuses: [%s]}, limit: 500) { ... on Runs { results %s } } }"
-        )
+        query = "{ runsOrError(filter: {statuses: [%s]}, limit: 500) { ... on Runs { results %s } } }"
         fields = "{ runId status jobName tags { key value } }"
         return self.ask(query % (wanted, fields))["runsOrError"]["results"]
 

@@ -38,12 +38,7 @@ def type_all(stack: Stack, block: str) -> str:
         "DAGSTER_DATABASE": stack.variables["DAGSTER_DATABASE_URL"].replace("+psycopg2", ""),
     }
     done = subprocess.run(
-        ["sh", "-ec", block],
-        cwd=stack.folder,
-        env=surroundings,
-        capture_output=True,
-        text=True,
-        check=False,
+        ["sh", "-ec", block], cwd=stack.folder, env=surroundings, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -91,9 +86,7 @@ def test_what_was_backed_up_is_restored_and_goes_on(tmp_path: Path) -> None:
             after = {one.name: rows(store, one) for one in metadata.sorted_tables}
             assert after == before
             with store.read() as connection:
-                owners = text(
-                    "SELECT DISTINCT tableowner FROM pg_tables WHERE schemaname = 'public'"
-                )
+                owners = text("SELECT DISTINCT tableowner FROM pg_tables WHERE schemaname = 'public'")
                 assert connection.execute(owners).scalars().all() == ["ingestion"]
             (stack.home / "demo" / "site.json").unlink()
             stack.start_site(seconds=0)

@@ -47,17 +47,13 @@ def test_production_keeps_every_limit_of_the_top_level_file() -> None:
 
     assert queue["tag_concurrency_limits"] == runs["tag_concurrency_limits"]
     assert LOCAL["run_queue"].items() <= queue.items()
-    own = LOCAL["run_monitoring"] | {
-        "poll_interval_seconds": PRODUCTION["run_monitoring"]["poll_interval_seconds"]
-    }
+    own = LOCAL["run_monitoring"] | {"poll_interval_seconds": PRODUCTION["run_monitoring"]["poll_interval_seconds"]}
     assert own.items() <= PRODUCTION["run_monitoring"].items()
     assert LOCAL["python_logs"] == PRODUCTION["python_logs"]
     assert PRODUCTION["telemetry"] == PRODUCTION["nux"] == {"enabled": False}
 
 
-def test_dagster_takes_the_file_and_launches_by_celery(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dagster_takes_the_file_and_launches_by_celery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from dagster._core.instance.config import dagster_instance_config
     from dagster._core.instance.ref import InstanceRef
 
@@ -91,9 +87,7 @@ def test_the_example_has_every_variable_that_a_file_asks_for() -> None:
         asked |= set(re.findall(r"\$\{(\w+)\}", settings_of(unit)["ExecStart"]))
 
     assert asked <= example().keys()
-    assert asked - {"DAGSTER_WEBSERVER_HOST", "DAGSTER_WEBSERVER_PORT"} <= set(
-        COMPOSE["x-ours"]["environment"]
-    )
+    assert asked - {"DAGSTER_WEBSERVER_HOST", "DAGSTER_WEBSERVER_PORT"} <= set(COMPOSE["x-ours"]["environment"])
 
 
 def test_the_example_names_only_settings_that_exist_and_their_values_are_taken() -> None:
@@ -151,9 +145,7 @@ def test_the_container_is_built_as_linters_want_it() -> None:
     assert by_word["ENTRYPOINT"].startswith("[")
     assert "ADD" not in by_word  # DL3020
     words = {word for word, _ in instructions()}
-    assert words <= {
-        *("FROM", "ARG", "RUN", "WORKDIR", "COPY", "ENV", "USER", "VOLUME", "ENTRYPOINT", "CMD")
-    }
+    assert words <= {*("FROM", "ARG", "RUN", "WORKDIR", "COPY", "ENV", "USER", "VOLUME", "ENTRYPOINT", "CMD")}
 
 
 def test_every_image_of_the_compose_file_is_pinned_and_no_password_stands_in_it() -> None:
@@ -199,9 +191,7 @@ def test_there_are_as_many_worker_pods_as_runs_and_each_may_finish_its_slice() -
 
 
 def test_the_services_lead_to_the_ports_and_pods_that_there_are() -> None:
-    services = {
-        one["metadata"]["name"]: one["spec"] for one in KUBERNETES if one["kind"] == "Service"
-    }
+    services = {one["metadata"]["name"]: one["spec"] for one in KUBERNETES if one["kind"] == "Service"}
 
     assert services.keys() == {"ingestion-code", "ingestion-webserver"}
     for name, spec in services.items():

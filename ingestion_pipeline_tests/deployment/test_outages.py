@@ -87,9 +87,7 @@ def test_a_worker_killed_every_ten_seconds_loses_and_doubles_nothing(tmp_path: P
         rest = stack.wait(lambda: polled(store) == count, 600)
         stack.wait(lambda: told(store) == count // 2)
         again = sum(times - 1 for times in feeds_asked(stack).values())
-        print(
-            f"{rest:.0f} s for the rest; {again} feeds asked again, closest {closest(stack):.2f} s"
-        )
+        print(f"{rest:.0f} s for the rest; {again} feeds asked again, closest {closest(stack):.2f} s")
 
         assert again > 0  # some died with what they had fetched
         assert_one_effect_each(store, count, per_series=2, followers=1)

@@ -20,19 +20,14 @@ pytestmark = [pytest.mark.soak, pytest.mark.postgres]
 
 COUNT, HOSTS, LATENCY_SECONDS, SPACING_SECONDS = 320, 160, 4.0, 0.5
 # Waiting is what a run does: eight hosts at a time, four seconds for an answer.
-LATENCY_BOUND = {
-    "INGESTION_POLLING__CONCURRENCY": "8",
-    "INGESTION_HOSTS__DELAY_SECONDS": str(SPACING_SECONDS),
-}
+LATENCY_BOUND = {"INGESTION_POLLING__CONCURRENCY": "8", "INGESTION_HOSTS__DELAY_SECONDS": str(SPACING_SECONDS)}
 
 
 def seconds_for_all(stack: Stack) -> float:
     """From the first request to the last source that is stored."""
     with stack.store() as store:
         stack.wait(lambda: polled(store) == COUNT, 900)
-    return time.monotonic() - min(
-        one["at"] for one in stack.asked() if one["path"].startswith("/feed/")
-    )
+    return time.monotonic() - min(one["at"] for one in stack.asked() if one["path"].startswith("/feed/"))
 
 
 def drained_by(workers: int, folder: Path) -> float:

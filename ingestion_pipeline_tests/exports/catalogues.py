@@ -23,11 +23,7 @@ Item = Mapping[str, Any]
 
 def a_course(course_id: str = "CS 101", **changes: Any) -> Item:
     """A course with everything proved; `grounding` and `is_flagged` say otherwise."""
-    data = {
-        "course_id": course_id,
-        "course_name": "Introduction",
-        "course_description": "What it is about.",
-    }
+    data = {"course_id": course_id, "course_name": "Introduction", "course_description": "What it is about."}
     own = {"grounding", "is_flagged", "is_repeat", "item_key"}
     data |= {name: value for name, value in changes.items() if name not in own}
     return an_item(data, **{name: value for name, value in changes.items() if name in own})
@@ -59,9 +55,7 @@ def a_dataset(
 ) -> int:
     """A version of a catalogue's dataset, all its items on one page that was fetched at noon."""
     with store.begin() as connection:
-        definition = a_definition(
-            id=source_id, kind=Kind.CATALOG, url=URL, platform="catalog", series=None
-        )
+        definition = a_definition(id=source_id, kind=Kind.CATALOG, url=URL, platform="catalog", series=None)
         if version == 1:
             add(connection, definition, actor="test", now=NOON)
 

@@ -66,9 +66,7 @@ def told(store: Store, folder: Path, times: int) -> Sequence[list[int]]:
     return [numbers_in(changes(store, folder)) for _ in range(times)]
 
 
-def test_the_first_export_has_everything_the_next_only_what_came_or_changed(
-    store: Store, tmp_path: Path
-) -> None:
+def test_the_first_export_has_everything_the_next_only_what_came_or_changed(store: Store, tmp_path: Path) -> None:
     add(store, 1, 2)
     assert told(store, tmp_path, 2) == [[1, 2], []]
 
@@ -144,9 +142,7 @@ def moment_of(connection: Connection) -> datetime:
     return connection.execute(select(Moment())).scalar_one()
 
 
-def test_columns_of_json_are_known_as_such_and_fit_a_parquet_file(
-    store: Store, tmp_path: Path
-) -> None:
+def test_columns_of_json_are_known_as_such_and_fit_a_parquet_file(store: Store, tmp_path: Path) -> None:
     """They were taken for texts, and a Parquet file of links, listings or companies failed."""
     held = {one.name: one.holds for one in table_columns("job_listings")}
     a_dataset(store, [a_course()], source_id="catalog:a")
@@ -160,9 +156,7 @@ def test_columns_of_json_are_known_as_such_and_fit_a_parquet_file(
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_table_can_be_exported_whole_and_by_changes(
-    store: Store, tmp_path: Path, name: str
-) -> None:
+def test_every_table_can_be_exported_whole_and_by_changes(store: Store, tmp_path: Path, name: str) -> None:
     columns = [one.name for one in table_columns(name)]
 
     assert len(columns) == len(set(columns))

@@ -7,13 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, update
 
-from ingestion_pipeline.exports.contracts import (
-    CONTRACTS,
-    cases_in,
-    cases_of,
-    contract_findings,
-    findings,
-)
+from ingestion_pipeline.exports.contracts import CONTRACTS, cases_in, cases_of, contract_findings, findings
 from ingestion_pipeline.exports.frames import to_frame
 from ingestion_pipeline.exports.tables import table_columns
 from ingestion_pipeline.store import Store
@@ -82,9 +76,7 @@ def test_an_odd_address_is_a_warning(store: Store) -> None:
 def test_only_the_partitions_of_the_run_are_looked_at(store: Store) -> None:
     given_sources(store, a_definition(), a_definition(id="series:other"))
     with store.begin() as connection:
-        connection.execute(
-            update(sources).where(sources.c.id == "series:other").values(url="ftp://a.test/")
-        )
+        connection.execute(update(sources).where(sources.c.id == "series:other").values(url="ftp://a.test/"))
 
     contract = CONTRACTS["sources"]
     assert contract_findings(store, contract, ["series:solo"], most=100) == []

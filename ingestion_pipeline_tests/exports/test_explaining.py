@@ -13,15 +13,7 @@ from sqlalchemy import delete, insert, update
 
 import ingestion_pipeline
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.exports.explaining import (
-    BEFORE,
-    CLEARED,
-    DAMAGED,
-    BadRow,
-    Lineage,
-    UnknownRow,
-    explain_row,
-)
+from ingestion_pipeline.exports.explaining import BEFORE, CLEARED, DAMAGED, BadRow, Lineage, UnknownRow, explain_row
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import (
     chapter_sources,
@@ -37,14 +29,7 @@ from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.companies.boards.polling import a_board, jobs
 from ingestion_pipeline_tests.exports.chains import HOPS, gaps, ten_of_each
 from ingestion_pipeline_tests.fakes import FakeWeb, redirect
-from ingestion_pipeline_tests.pollers import (
-    a_feed,
-    a_run_context,
-    given_sources,
-    poll,
-    rows,
-    settings_of,
-)
+from ingestion_pipeline_tests.pollers import a_feed, a_run_context, given_sources, poll, rows, settings_of
 
 RUN = "11111111-2222-3333-4444-555555555555"
 BOARD = "/v1/boards/acme/jobs?content=true&pay_transparency=true"
@@ -156,15 +141,11 @@ def test_what_was_read_by_another_configuration_still_shows_that_one(
     assert old["configuration"].said == "version 1; it is at version 2 now"
     assert new["configuration"].facts["url"] == "http://a.test/moved"
     assert new["configuration"].said == "version 2; as it is now"
-    versions = [
-        one.version for one in rows(polled.store, source_versions) if "solo" in one.source_id
-    ]
+    versions = [one.version for one in rows(polled.store, source_versions) if "solo" in one.source_id]
     assert versions == [1, 2]
 
 
-def test_an_unchanged_poll_writes_no_ingestion_and_no_row(
-    polled: RunContext, web: FakeWeb, clock: FixedClock
-) -> None:
+def test_an_unchanged_poll_writes_no_ingestion_and_no_row(polled: RunContext, web: FakeWeb, clock: FixedClock) -> None:
     tables = (ingestions, chapters, chapter_sources, listing_sources, job_listings)
     before = {table.name: rows(polled.store, table) for table in tables}
     clock.advance(days=1)
@@ -173,9 +154,7 @@ def test_an_unchanged_poll_writes_no_ingestion_and_no_row(
     assert {table.name: rows(polled.store, table) for table in tables} == before
 
 
-def test_a_row_from_before_lineage_says_so_and_shows_what_the_source_says_now(
-    polled: RunContext,
-) -> None:
+def test_a_row_from_before_lineage_says_so_and_shows_what_the_source_says_now(polled: RunContext) -> None:
     with polled.store.begin() as connection:
         connection.execute(update(chapter_sources).values(ingestion_id=None))
     (first, *_) = rows(polled.store, chapters)
@@ -235,9 +214,7 @@ def test_what_names_no_row_is_refused_with_what_does(ctx: RunContext, name: str)
     assert len(str(refused.value)) < 300
 
 
-@pytest.mark.parametrize(
-    "table", ["chapters", "chapter_sources", "job_listings", "job_matches", "data_items"]
-)
+@pytest.mark.parametrize("table", ["chapters", "chapter_sources", "job_listings", "job_matches", "data_items"])
 def test_an_id_that_is_not_there_is_told_with_where_ids_are(ctx: RunContext, table: str) -> None:
     with pytest.raises(UnknownRow, match=f"there is no row {table}:999; `ingest "):
         the_chain(ctx, f"{table}:999")
@@ -245,12 +222,7 @@ def test_an_id_that_is_not_there_is_told_with_where_ids_are(ctx: RunContext, tab
 
 def test_stores_of_both_kinds_have_the_views_that_are_documented(store: Store) -> None:
     docs = (Path(ingestion_pipeline.__file__).parents[1] / "docs" / "operating.md").read_text()
-    for view in (
-        "v_chapters_latest",
-        "v_job_matches_open",
-        "v_datasets_current",
-        "v_source_health",
-    ):
+    for view in ("v_chapters_latest", "v_job_matches_open", "v_datasets_current", "v_source_health"):
         (line,) = [one for one in docs.splitlines() if one.startswith(f"| `{view}` |")]
         documented = [name.strip(" `") for name in line.split("|")[3].split(",")]
         with store.read() as connection:

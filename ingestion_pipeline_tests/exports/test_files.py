@@ -82,9 +82,7 @@ def test_csv_and_json_lines_hold_the_same_rows(store: Store, tmp_path: Path) -> 
 def test_the_same_rows_make_the_same_file(store: Store, tmp_path: Path, form: Format) -> None:
     a_dataset(store, [a_course(f"CS {number}") for number in range(7)])
 
-    files = [
-        export(store, COURSES, form, tmp_path / f"{name}.x", batch_rows=3).path for name in "ab"
-    ]
+    files = [export(store, COURSES, form, tmp_path / f"{name}.x", batch_rows=3).path for name in "ab"]
 
     assert files[0].read_bytes() == files[1].read_bytes()
 
@@ -179,9 +177,7 @@ def test_a_bad_place_is_named(store: Store, tmp_path: Path) -> None:
         export(store, COURSES, Format.CSV, tmp_path / "none" / "x.csv")
 
 
-def test_a_token_in_an_address_of_an_older_row_is_not_exported(
-    store: Store, tmp_path: Path
-) -> None:
+def test_a_token_in_an_address_of_an_older_row_is_not_exported(store: Store, tmp_path: Path) -> None:
     a_dataset(store, [a_course()], source_id="catalog:a")
     with store.begin() as connection:
         address = "https://a.test/list?page=1&token=canary-4711"
@@ -232,9 +228,7 @@ def test_every_published_dataset_gets_its_file(store: Store, tmp_path: Path) -> 
     assert [one.rows for one in done] == [1, 1]
 
 
-def test_nothing_published_is_no_file_but_an_error_for_whoever_named_it(
-    store: Store, tmp_path: Path
-) -> None:
+def test_nothing_published_is_no_file_but_an_error_for_whoever_named_it(store: Store, tmp_path: Path) -> None:
     assert export_published(store, tmp_path, Format.CSV) == []
     a_dataset(store, [], status="building")
 
@@ -242,9 +236,7 @@ def test_nothing_published_is_no_file_but_an_error_for_whoever_named_it(
         export_published(store, tmp_path, Format.CSV, source_ids=["catalog:college"])
 
 
-def test_items_of_a_type_of_ones_own_are_exported_as_all_others(
-    store: Store, tmp_path: Path
-) -> None:
+def test_items_of_a_type_of_ones_own_are_exported_as_all_others(store: Store, tmp_path: Path) -> None:
     (tmp_path / "bird.yaml").write_text("name: bird\nfields: [{name: ring, kind: text}]")
     a_dataset(store, [a_course()], source_id="catalog:a")
     a_dataset(store, [an_item({"ring": "R-1"})], source_id="catalog:b", kind="bird")

@@ -20,13 +20,7 @@ from ingestion_pipeline_tests.exports.catalogues import ABSENT, COLLEGE, a_cours
 
 
 def test_a_frame_of_items_has_types_that_know_what_is_missing(store: Store) -> None:
-    a_dataset(
-        store,
-        [
-            a_course("CS 1", course_credits_max="3.5", course_non_credit=True),
-            a_course("CS 2"),
-        ],
-    )
+    a_dataset(store, [a_course("CS 1", course_credits_max="3.5", course_non_credit=True), a_course("CS 2")])
 
     found = frame_of(store, ExportRequest(name="course"))
 
@@ -70,14 +64,10 @@ def test_every_table_is_a_frame_though_it_is_empty(store: Store, name: str) -> N
 def test_chapter_numbers_are_exact(store: Store) -> None:
     with store.begin() as connection:
         connection.execute(
-            insert(tables.series).values(
-                id="solo", title="Solo", latest_chapter=Decimal("10.5"), created_at=NOON
-            )
+            insert(tables.series).values(id="solo", title="Solo", latest_chapter=Decimal("10.5"), created_at=NOON)
         )
         connection.execute(
-            insert(tables.chapters).values(
-                series_id="solo", key="10.5", number=Decimal("10.5"), first_detected_at=NOON
-            )
+            insert(tables.chapters).values(series_id="solo", key="10.5", number=Decimal("10.5"), first_detected_at=NOON)
         )
 
     assert list(frame_of(store, ExportRequest(name="chapters"))["number"]) == [Decimal("10.5")]

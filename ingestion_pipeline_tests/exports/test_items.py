@@ -14,22 +14,12 @@ from ingestion_pipeline.exports.request import BadRequest, ExportRequest, Unknow
 from ingestion_pipeline.sources.lookup import UnknownSource
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.builders import NOON
-from ingestion_pipeline_tests.exports.catalogues import (
-    ABSENT,
-    COLLEGE,
-    a_course,
-    a_dataset,
-    an_item,
-)
+from ingestion_pipeline_tests.exports.catalogues import ABSENT, COLLEGE, a_course, a_dataset, an_item
 
 
 def rows_of(store: Store, name: str = "course", **wanted: Any) -> list[dict[str, Any]]:
     # Batches of two: what is remembered from one row to the next must outlive a batch.
-    with open_export_rows(store, ExportRequest(name=name, **wanted), batch_rows=2) as (
-        columns,
-        _,
-        batches,
-    ):
+    with open_export_rows(store, ExportRequest(name=name, **wanted), batch_rows=2) as (columns, _, batches):
         names = [column.name for column in columns]
         return [dict(zip(names, row, strict=True)) for batch in batches for row in batch]
 
@@ -53,9 +43,7 @@ def test_an_item_is_a_row_with_its_fields_and_where_it_comes_from(store: Store) 
     assert "is_flagged" not in row
 
 
-def test_the_newest_published_version_is_exported_and_another_when_it_is_named(
-    store: Store,
-) -> None:
+def test_the_newest_published_version_is_exported_and_another_when_it_is_named(store: Store) -> None:
     first = a_dataset(store, [a_course("CS 1")], version=1)
     a_dataset(store, [a_course("CS 2")], version=2)
     a_dataset(store, [a_course("CS 3")], version=3, status="quarantined")

@@ -28,10 +28,7 @@ def found_in(store: Store, **wanted: Any) -> list[tuple[str, str]]:
 
 
 def test_items_as_their_type_has_them_are_not_mentioned(store: Store) -> None:
-    a_dataset(
-        store,
-        [a_course(course_credits_max="3.5", course_non_credit=False), a_course("CS 102")],
-    )
+    a_dataset(store, [a_course(course_credits_max="3.5", course_non_credit=False), a_course("CS 102")])
 
     assert found_in(store) == []
 
@@ -52,9 +49,7 @@ def test_items_as_their_type_has_them_are_not_mentioned(store: Store) -> None:
         ),
     ],
 )
-def test_an_item_that_breaks_its_type_is_named(
-    store: Store, changes: dict[str, Any], field: str, said: str
-) -> None:
+def test_an_item_that_breaks_its_type_is_named(store: Store, changes: dict[str, Any], field: str, said: str) -> None:
     a_dataset(store, [a_course("CS 100"), a_course("CS 101", **changes)])
 
     [(subject, message)] = found_in(store)
@@ -92,9 +87,7 @@ def test_a_key_that_two_pages_state_is_no_key(store: Store) -> None:
             update(data_items).values(item_key="cs", page_id=data_items.c.id)  # 1 and 2
         )
 
-    assert found_in(store) == [
-        ("data_items.item_key", "item_key must be unique in its dataset, not cs: rows 1")
-    ]
+    assert found_in(store) == [("data_items.item_key", "item_key must be unique in its dataset, not cs: rows 1")]
 
 
 def test_a_dataset_is_looked_at_in_bounded_memory(store: Store) -> None:

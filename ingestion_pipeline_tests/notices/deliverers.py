@@ -49,15 +49,11 @@ def deliver(work: Work) -> dict[str, Any]:
 
 async def _deliver(work: Work) -> dict[str, Any]:
     store = open_store(work.url)
-    settings = load_settings(
-        {"INGESTION_DATABASE_URL": work.url, "INGESTION_NOTICES__GROUPING_SECONDS": "0"}
-    )
+    settings = load_settings({"INGESTION_DATABASE_URL": work.url, "INGESTION_NOTICES__GROUPING_SECONDS": "0"})
     hooks = WebhookChannel("tests", WebhookLimits(), Guard(resolve=names_of(work.port)))
     channel = Stopping(hooks) if work.stops_after_the_answer else hooks
     worker = Worker(store, lease_seconds=work.lease_seconds)
-    deliverer = Deliverer(
-        store, settings, worker, channel, random=Random(7), patience=timedelta(seconds=5)
-    )
+    deliverer = Deliverer(store, settings, worker, channel, random=Random(7), patience=timedelta(seconds=5))
     try:
         return asdict(await deliverer.run())
     finally:

@@ -14,27 +14,14 @@ from typing import Any
 from sqlalchemy import insert, select
 
 from ingestion_pipeline.notices import registry
-from ingestion_pipeline.notices.channels import (
-    AppriseChannel,
-    Channels,
-    WebhookChannel,
-    WebhookLimits,
-)
+from ingestion_pipeline.notices.channels import AppriseChannel, Channels, WebhookChannel, WebhookLimits
 from ingestion_pipeline.notices.delivery import Delivered, Deliverer
 from ingestion_pipeline.notices.expansion import Expanded, expand
 from ingestion_pipeline.pages.http.guard import Guard, Resolver
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.recipients import Follow, Mode, Recipient
 from ingestion_pipeline.store import FixedClock, Store
-from ingestion_pipeline.store.tables import (
-    chapter_sources,
-    chapters,
-    notices,
-    outbox,
-    series,
-    sources,
-    tasks,
-)
+from ingestion_pipeline.store.tables import chapter_sources, chapters, notices, outbox, series, sources, tasks
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import Asked, FakeResolver, FakeWeb
@@ -51,16 +38,13 @@ def limits(settings: Settings, **changes: float) -> Settings:
 
 
 @contextmanager
-def channels(
-    web: FakeWeb, *, resolve: Resolver | None = None, urls: Sequence[str] = ()
-) -> Iterator[Any]:
+def channels(web: FakeWeb, *, resolve: Resolver | None = None, urls: Sequence[str] = ()) -> Iterator[Any]:
     """A factory of channels: hooks.test is the web, the guard is the real one."""
     names = resolve or FakeResolver({"hooks.test": [[web.endpoint]]})
 
     def build() -> Channels:
         return Channels(
-            WebhookChannel("tests", WebhookLimits(deadline_seconds=5), Guard(resolve=names)),
-            AppriseChannel(urls),
+            WebhookChannel("tests", WebhookLimits(deadline_seconds=5), Guard(resolve=names)), AppriseChannel(urls)
         )
 
     yield build
@@ -88,10 +72,7 @@ class Telling:
         """A follower of the series `solo`, or of these, with a webhook of their own."""
         self.web.routes.setdefault(f"/{name}", 200)
         recipient = Recipient(
-            id=name,
-            address=address or HOOK.format(name),
-            mode=mode or Mode.IMMEDIATE,
-            language=language,
+            id=name, address=address or HOOK.format(name), mode=mode or Mode.IMMEDIATE, language=language
         )
         with self.store.begin() as connection:
             now = self.clock.at
@@ -107,11 +88,7 @@ class Telling:
             connection.execute(insert(series).values(values))
 
     def publish(
-        self,
-        *numbers: int,
-        series_id: str = "solo",
-        languages: Sequence[str | None] = ("en",),
-        kind: str = "chapter",
+        self, *numbers: int, series_id: str = "solo", languages: Sequence[str | None] = ("en",), kind: str = "chapter"
     ) -> None:
         """These chapters are new, as an ingestion leaves them: rows and outbox together."""
         source_id = f"series:{series_id}"
@@ -125,13 +102,7 @@ class Telling:
                 self._publish(connection, number, series_id, source_id, languages, kind)
 
     def _publish(
-        self,
-        connection: Any,
-        number: int,
-        series_id: str,
-        source_id: str,
-        languages: Sequence[str | None],
-        kind: str,
+        self, connection: Any, number: int, series_id: str, source_id: str, languages: Sequence[str | None], kind: str
     ) -> None:
         now = self.clock.at
         row = {
@@ -147,11 +118,7 @@ class Telling:
             "chapter_id": chapter_id,
             "source_id": source_id,
             "releases": [
-                {
-                    "language": language,
-                    "url": f"https://a.test/{number}/{language}",
-                    "published_at": None,
-                }
+                {"language": language, "url": f"https://a.test/{number}/{language}", "published_at": None}
                 for language in languages
             ],
             "fingerprint": "f",
@@ -160,9 +127,7 @@ class Telling:
         connection.execute(insert(chapter_sources).values(link))
         self.announce(connection, chapter_id, series_id, kind=kind, suffix="")
 
-    def announce(
-        self, connection: Any, chapter_id: int, series_id: str, *, kind: str, suffix: str
-    ) -> None:
+    def announce(self, connection: Any, chapter_id: int, series_id: str, *, kind: str, suffix: str) -> None:
         payload = {"series_id": series_id, "chapter_id": chapter_id}
         values = {
             "subject_kind": kind,

@@ -15,15 +15,7 @@ from ingestion_pipeline.registry import replay
 from ingestion_pipeline.sources.recipients import Mode
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import dead_letters, recipients
-from ingestion_pipeline_tests.fakes import (
-    Crowd,
-    FakeResolver,
-    FakeWeb,
-    Reply,
-    closed_port,
-    drop,
-    redirect,
-)
+from ingestion_pipeline_tests.fakes import Crowd, FakeResolver, FakeWeb, Reply, closed_port, drop, redirect
 from ingestion_pipeline_tests.notices.telling import SECRET, Telling
 from ingestion_pipeline_tests.pollers import names_of
 
@@ -33,10 +25,7 @@ HOUR = 3_600
 def open_dead_letters(telling: Telling) -> list[tuple[str, str, int]]:
     with telling.store.read() as connection:
         query = select(dead_letters).where(dead_letters.c.replayed_at.is_(None))
-        return [
-            (row.payload["recipient"], row.error_code, row.attempts)
-            for row in connection.execute(query)
-        ]
+        return [(row.payload["recipient"], row.error_code, row.attempts) for row in connection.execute(query)]
 
 
 def dead_letter_ids(telling: Telling) -> list[int]:
@@ -57,9 +46,7 @@ def late(telling: Telling) -> Sequence[Undelivered]:
         return undelivered(connection, now=telling.clock.at, overdue_seconds=900)
 
 
-def test_ten_recipients_are_served_at_a_time_and_no_more(
-    telling: Telling, clock: FixedClock
-) -> None:
+def test_ten_recipients_are_served_at_a_time_and_no_more(telling: Telling, clock: FixedClock) -> None:
     crowd = Crowd(most=10)
     telling.web.routes["/hook"] = crowd
     telling.resolve = names_of(telling.web.port)
@@ -73,9 +60,7 @@ def test_ten_recipients_are_served_at_a_time_and_no_more(
     assert (done.sent, crowd.peak) == (13, 10)
 
 
-def test_a_chapter_reaches_its_follower_signed_and_once(
-    telling: Telling, clock: FixedClock
-) -> None:
+def test_a_chapter_reaches_its_follower_signed_and_once(telling: Telling, clock: FixedClock) -> None:
     telling.given_follower()
     telling.publish(7)
     clock.advance(seconds=15)
@@ -87,11 +72,7 @@ def test_a_chapter_reaches_its_follower_signed_and_once(
     assert (again.messages, again.sent) == (0, 0)
     [asked] = telling.asked()
     [row] = telling.notices()
-    assert (row.status, row.sent_at, row.delivery_id) == (
-        "sent",
-        clock.at,
-        asked.headers["webhook-id"],
-    )
+    assert (row.status, row.sent_at, row.delivery_id) == ("sent", clock.at, asked.headers["webhook-id"])
     assert (asked.method, asked.headers["idempotency-key"]) == ("POST", row.delivery_id)
     assert json.loads(asked.body) == {
         "type": "chapters.new",
@@ -158,9 +139,7 @@ def test_chapters_of_one_window_go_in_one_message_and_the_next_after_an_hour(
     assert telling.told() == [["1", "2"], ["3", "4"]]
 
 
-def test_a_digest_comes_once_a_day_and_names_everything(
-    telling: Telling, clock: FixedClock
-) -> None:
+def test_a_digest_comes_once_a_day_and_names_everything(telling: Telling, clock: FixedClock) -> None:
     telling.given_follower("ann", "solo", "other", mode=Mode.DIGEST)
     for number in range(1, 4):
         telling.publish(number)
@@ -168,9 +147,7 @@ def test_a_digest_comes_once_a_day_and_names_everything(
         clock.advance(hours=8)
         telling.deliver()
 
-    assert telling.told() == [
-        ["solo/1", "solo/2", "solo/3", "other/1", "other/2", "other/3"],
-    ]
+    assert telling.told() == [["solo/1", "solo/2", "solo/3", "other/1", "other/2", "other/3"]]
 
 
 def test_a_message_that_fails_five_times_is_failed_visible_and_replayed_under_its_key(
@@ -316,9 +293,7 @@ def test_a_followers_private_address_is_refused_without_a_connection(
     assert web.connections == 0
 
 
-def test_a_new_notice_wakes_a_recipient_who_waits_for_later_but_no_pause(
-    telling: Telling, clock: FixedClock
-) -> None:
+def test_a_new_notice_wakes_a_recipient_who_waits_for_later_but_no_pause(telling: Telling, clock: FixedClock) -> None:
     telling.given_follower("ann", "solo", "other")
     telling.publish(1)
     clock.advance(seconds=15)
@@ -337,9 +312,7 @@ def test_a_new_notice_wakes_a_recipient_who_waits_for_later_but_no_pause(
     assert telling.told() == [["1"], ["1"]]
 
 
-def test_a_task_that_was_lost_is_made_again_from_what_waits(
-    telling: Telling, clock: FixedClock
-) -> None:
+def test_a_task_that_was_lost_is_made_again_from_what_waits(telling: Telling, clock: FixedClock) -> None:
     telling.given_follower()
     telling.publish(1)
     telling.deliver()
@@ -350,9 +323,7 @@ def test_a_task_that_was_lost_is_made_again_from_what_waits(
     assert telling.deliver().messages == 1
 
 
-def test_a_deliverer_that_died_at_every_attempt_is_not_tried_for_ever(
-    telling: Telling, clock: FixedClock
-) -> None:
+def test_a_deliverer_that_died_at_every_attempt_is_not_tried_for_ever(telling: Telling, clock: FixedClock) -> None:
     telling.given_follower()
     telling.publish(1)
     clock.advance(seconds=15)

@@ -55,9 +55,7 @@ def test_a_deliverer_killed_after_the_answer_repeats_the_message_under_the_same_
     assert telling.states() == ["sent", "sent", "pending"]
 
 
-def test_two_deliverers_at_once_send_each_message_once(
-    telling: Telling, web: FakeWeb, database_url: str
-) -> None:
+def test_two_deliverers_at_once_send_each_message_once(telling: Telling, web: FakeWeb, database_url: str) -> None:
     names = [f"r{number}" for number in range(30)]
     for name in names:
         telling.given_follower(name)

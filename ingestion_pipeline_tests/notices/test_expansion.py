@@ -13,15 +13,7 @@ from ingestion_pipeline.notices.expansion import Expanded, matches_language
 from ingestion_pipeline.notices.tasks import is_work_waiting
 from ingestion_pipeline.sources.recipients import Follow, Mode
 from ingestion_pipeline.store import FixedClock, Store
-from ingestion_pipeline.store.tables import (
-    chapter_sources,
-    chapters,
-    follows,
-    notices,
-    outbox,
-    recipients,
-    series,
-)
+from ingestion_pipeline.store.tables import chapter_sources, chapters, follows, notices, outbox, recipients, series
 from ingestion_pipeline_tests.notices.telling import Telling
 
 
@@ -44,9 +36,7 @@ def test_each_follower_of_the_series_has_one_notice_that_says_all(telling: Telli
     assert telling.expand() == Expanded(handled=1, notices=1)
 
     [row] = telling.notices()
-    assert (row.recipient, row.subject_kind, row.status, row.mode) == (
-        *("ann", "chapter", "pending", "immediate"),
-    )
+    assert (row.recipient, row.subject_kind, row.status, row.mode) == (*("ann", "chapter", "pending", "immediate"),)
     assert row.subject_id == str(row.payload["chapter_id"])
     assert row.payload == {
         "series_id": "solo",
@@ -73,9 +63,7 @@ def test_what_is_expanded_twice_is_told_once(telling: Telling) -> None:
     assert telling.expand() == Expanded()
 
 
-def test_who_follows_later_is_not_told_of_what_was_there(
-    telling: Telling, clock: FixedClock
-) -> None:
+def test_who_follows_later_is_not_told_of_what_was_there(telling: Telling, clock: FixedClock) -> None:
     telling.given_follower("ann")
     telling.publish(7)
     clock.advance(seconds=1)
@@ -117,10 +105,7 @@ def test_a_language_is_told_when_it_is_there_and_once(telling: Telling) -> None:
     assert told(telling) == {("any", "7"), ("en", "7")}
 
     with telling.store.begin() as connection:
-        releases = [
-            {"language": "fr", "url": "https://a.test/7/fr"},
-            {"language": "de", "url": "https://a.test/7/de"},
-        ]
+        releases = [{"language": "fr", "url": "https://a.test/7/fr"}, {"language": "de", "url": "https://a.test/7/de"}]
         connection.execute(update(chapter_sources).values(releases=releases))
         chapter_id = connection.execute(select(chapters.c.id)).scalar_one()
         telling.announce(connection, chapter_id, "solo", kind="chapter_language", suffix=":de")
@@ -216,9 +201,7 @@ def many_followers(telling: Telling, count: int) -> None:
         connection.execute(insert(follows), [{"recipient_id": name, **follow} for name in names])
 
 
-def test_fifty_chapters_for_five_hundred_followers_are_one_statement_and_quick(
-    telling: Telling, store: Store
-) -> None:
+def test_fifty_chapters_for_five_hundred_followers_are_one_statement_and_quick(telling: Telling, store: Store) -> None:
     many_followers(telling, 500)
     telling.publish(*range(1, 51))
 

@@ -51,14 +51,9 @@ def test_news_of_several_kinds_wake_their_recipients_in_one_order(telling: Telli
     assert locked_meanwhile(telling.store, tell, held=held, among=SERVED) == ["ann"]
 
 
-def test_recipients_of_files_are_locked_in_one_order_before_the_first_is_changed(
-    telling: Telling,
-) -> None:
+def test_recipients_of_files_are_locked_in_one_order_before_the_first_is_changed(telling: Telling) -> None:
     def declare(connection: Connection, path: str = "new/{}") -> None:
-        both = [
-            Recipient(id=name, address=HOOK.format(path.format(name)), origin="a.yaml")
-            for name in ("ann", "bob")
-        ]
+        both = [Recipient(id=name, address=HOOK.format(path.format(name)), origin="a.yaml") for name in ("ann", "bob")]
         registry.declare(connection, both, now=telling.clock.at)
 
     with telling.store.begin() as connection:
@@ -83,9 +78,7 @@ def test_a_message_is_sealed_of_notices_that_are_locked_by_id(telling: Telling) 
     assert locked_meanwhile(telling.store, seal, held=held, among=NOTICES) == [first]
 
 
-def test_a_merge_locks_follows_then_notices_each_in_one_order(
-    telling: Telling, clock: FixedClock
-) -> None:
+def test_a_merge_locks_follows_then_notices_each_in_one_order(telling: Telling, clock: FixedClock) -> None:
     telling.given_follower("ann", "solo", "other")
     for one in ("other", "solo"):  # the notice that stays has the lower id
         telling.publish(1, series_id=one)

@@ -24,14 +24,10 @@ from ingestion_pipeline.settings import Notices
 from ingestion_pipeline.sources.recipients import Mode
 from ingestion_pipeline_tests.builders import NOON
 
-SECOND, MINUTE, HOUR, DAY = (
-    timedelta(**{unit: 1}) for unit in ("seconds", "minutes", "hours", "days")
-)
+SECOND, MINUTE, HOUR, DAY = (timedelta(**{unit: 1}) for unit in ("seconds", "minutes", "hours", "days"))
 
 
-def waits(
-    id_: int, series: str = "solo", *, ago: timedelta = HOUR, mode: str = "immediate"
-) -> PendingNotice:
+def waits(id_: int, series: str = "solo", *, ago: timedelta = HOUR, mode: str = "immediate") -> PendingNotice:
     return PendingNotice(id=id_, series_id=series, mode=Mode(mode), created_at=NOON - ago)
 
 
@@ -53,13 +49,9 @@ def full(count: int, *, ago: timedelta) -> list[SentMessage]:
         pytest.param([], [], Nothing(), id="nothing waits"),
         pytest.param([waits(1, ago=14 * SECOND)], [], WaitUntil(NOON + SECOND), id="window open"),
         pytest.param([waits(1, ago=15 * SECOND)], [], Send((1,)), id="window over"),
-        pytest.param(
-            [waits(1, ago=15 * SECOND), waits(2, ago=0 * SECOND)], [], Send((1, 2)), id="together"
-        ),
+        pytest.param([waits(1, ago=15 * SECOND), waits(2, ago=0 * SECOND)], [], Send((1, 2)), id="together"),
         pytest.param([waits(1, "b"), waits(2, "a", ago=DAY)], [], Send((2,)), id="oldest first"),
-        pytest.param(
-            [waits(1)], [went("solo", ago=59 * MINUTE)], WaitUntil(NOON + MINUTE), id="named lately"
-        ),
+        pytest.param([waits(1)], [went("solo", ago=59 * MINUTE)], WaitUntil(NOON + MINUTE), id="named lately"),
         pytest.param([waits(1)], [went("solo", ago=HOUR)], Send((1,)), id="named an hour ago"),
         pytest.param([waits(1)], [went("other", ago=SECOND)], Send((1,)), id="another was named"),
         pytest.param(
@@ -68,24 +60,11 @@ def full(count: int, *, ago: timedelta) -> list[SentMessage]:
             WaitUntil(NOON + 4 * HOUR),
             id="fifty a day",
         ),
-        pytest.param(
-            [waits(1), waits(2, "b")],
-            full(49, ago=2 * HOUR),
-            Send((1, 2)),
-            id="one is left for two",
-        ),
+        pytest.param([waits(1), waits(2, "b")], full(49, ago=2 * HOUR), Send((1, 2)), id="one is left for two"),
         pytest.param([waits(1)], full(49, ago=2 * HOUR), Send((1,)), id="one is left for one"),
+        pytest.param([waits(1, mode="digest")], [], WaitUntil(NOON + 23 * HOUR), id="a digest gathers for a day"),
         pytest.param(
-            [waits(1, mode="digest")],
-            [],
-            WaitUntil(NOON + 23 * HOUR),
-            id="a digest gathers for a day",
-        ),
-        pytest.param(
-            [waits(1, mode="digest", ago=DAY), waits(2, "b", mode="digest")],
-            [],
-            Send((1, 2)),
-            id="a digest names all",
+            [waits(1, mode="digest", ago=DAY), waits(2, "b", mode="digest")], [], Send((1, 2)), id="a digest names all"
         ),
         pytest.param(
             [waits(1, mode="digest", ago=HOUR)],
@@ -107,9 +86,7 @@ def full(count: int, *, ago: timedelta) -> list[SentMessage]:
         ),
     ],
 )
-def test_what_waits_and_what_went_decide(
-    waiting: list[PendingNotice], sent: list[SentMessage], planned: Plan
-) -> None:
+def test_what_waits_and_what_went_decide(waiting: list[PendingNotice], sent: list[SentMessage], planned: Plan) -> None:
     assert at_noon(waiting, sent) == planned
 
 

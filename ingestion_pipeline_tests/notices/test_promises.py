@@ -87,13 +87,7 @@ def test_who_follows_is_told_once_of_what_a_second_source_had_first(
 @pytest.mark.parametrize(("old", "new"), [("solo", "other"), ("other", "solo")])
 @pytest.mark.parametrize("is_announced", [True, False], ids=["announced", "backlog"])
 def test_a_merge_tells_followers_of_each_series_what_only_the_other_had(
-    telling: Telling,
-    syncing: Syncing,
-    clock: FixedClock,
-    old: str,
-    new: str,
-    *,
-    is_announced: bool,
+    telling: Telling, syncing: Syncing, clock: FixedClock, old: str, new: str, *, is_announced: bool
 ) -> None:
     syncing.given_source()
     syncing.sync(releases(*range(1, 11)))
@@ -210,12 +204,8 @@ def test_fifty_chapters_in_an_hour_reach_every_follower_in_two_messages(
     clock.advance(hours=1)
     telling.deliver()
 
-    messages = Counter(
-        (json.loads(one.body)["recipient"], len(numbers(one))) for one in telling.web.requests
-    )
-    assert messages == Counter(
-        {(f"r{number:03}", count): 1 for number in range(followers) for count in (3, 47)}
-    )
+    messages = Counter((json.loads(one.body)["recipient"], len(numbers(one))) for one in telling.web.requests)
+    assert messages == Counter({(f"r{number:03}", count): 1 for number in range(followers) for count in (3, 47)})
     assert {row.status for row in telling.notices()} == {"sent"}
     digest = json.loads(telling.web.requests[-1].body)
     assert numbers(telling.web.requests[-1]) == [str(number) for number in range(4, 51)]

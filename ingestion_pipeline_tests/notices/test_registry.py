@@ -12,12 +12,8 @@ from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline_tests.notices.telling import HOOK, Telling
 
 
-def declare(
-    telling: Telling, *follows: Follow, mode: Mode = Mode.IMMEDIATE, hook: str = "ann"
-) -> DeclaredRecipients:
-    recipient = Recipient(
-        id="ann", address=HOOK.format(hook), mode=mode, follows=follows, origin="who.yaml"
-    )
+def declare(telling: Telling, *follows: Follow, mode: Mode = Mode.IMMEDIATE, hook: str = "ann") -> DeclaredRecipients:
+    recipient = Recipient(id="ann", address=HOOK.format(hook), mode=mode, follows=follows, origin="who.yaml")
     with telling.store.begin() as connection:
         return registry.declare(connection, [recipient], now=telling.clock.at)
 
@@ -74,9 +70,7 @@ def test_a_file_that_names_a_merged_series_follows_the_one_it_became_all_the_whi
     assert not followed
 
 
-def test_a_new_address_does_not_wait_out_the_pause_of_the_old_one(
-    telling: Telling, clock: FixedClock
-) -> None:
+def test_a_new_address_does_not_wait_out_the_pause_of_the_old_one(telling: Telling, clock: FixedClock) -> None:
     telling.web.routes |= {"/ann": 410, "/new": 200}
     declare(telling, SOLO, OTHER)
     telling.publish(1)

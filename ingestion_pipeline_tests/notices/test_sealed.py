@@ -56,9 +56,7 @@ def test_a_message_is_repeated_byte_for_byte_whatever_became_of_its_chapters(
     assert set(telling.states()) == {"sent"}
 
 
-def test_what_was_withdrawn_too_late_is_not_told_again_when_it_is_restored(
-    telling: Telling, clock: FixedClock
-) -> None:
+def test_what_was_withdrawn_too_late_is_not_told_again_when_it_is_restored(telling: Telling, clock: FixedClock) -> None:
     telling.given_follower()
     telling.web.routes["/ann"] = 503
     telling.publish(1)
@@ -78,9 +76,7 @@ def test_what_was_withdrawn_too_late_is_not_told_again_when_it_is_restored(
     assert telling.states() == ["sent"]
 
 
-def test_what_is_restored_is_told_to_those_alone_who_still_follow(
-    telling: Telling, clock: FixedClock
-) -> None:
+def test_what_is_restored_is_told_to_those_alone_who_still_follow(telling: Telling, clock: FixedClock) -> None:
     for name in ("ann", "bob", "cem"):
         telling.given_follower(name)
     telling.publish(1)
@@ -95,11 +91,7 @@ def test_what_is_restored_is_told_to_those_alone_who_still_follow(
     clock.advance(seconds=15)
     telling.deliver()
 
-    assert [telling.states(name) for name in ("ann", "bob", "cem")] == [
-        ["sent"],
-        ["muted"],
-        ["muted"],
-    ]
+    assert [telling.states(name) for name in ("ann", "bob", "cem")] == [["sent"], ["muted"], ["muted"]]
 
 
 @pytest.mark.parametrize("database", ["sqlite"])

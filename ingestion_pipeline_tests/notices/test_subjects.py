@@ -9,13 +9,7 @@ import pytest
 from sqlalchemy import insert, select, update
 
 from ingestion_pipeline.notices import registry
-from ingestion_pipeline.notices.message import (
-    EXTRACTION,
-    JOB_MATCH,
-    RECIPE,
-    message_of,
-    write_notice,
-)
+from ingestion_pipeline.notices.message import EXTRACTION, JOB_MATCH, RECIPE, message_of, write_notice
 from ingestion_pipeline.notices.tasks import is_work_waiting
 from ingestion_pipeline.registry import replay
 from ingestion_pipeline.sources.recipients import Recipient, recipient_of
@@ -37,9 +31,7 @@ def write(telling: Telling, subject_id: str = "7", kind: str = EXTRACTION) -> bo
         return write_notice(connection, kind, subject_id, PAYLOAD, now=telling.clock.at)
 
 
-def test_whoever_wants_extractions_is_told_of_each_end_once_and_nobody_else(
-    telling: Telling,
-) -> None:
+def test_whoever_wants_extractions_is_told_of_each_end_once_and_nobody_else(telling: Telling) -> None:
     given_operator(telling, "ops", "extraction")
     telling.given_follower("ann")
 
@@ -134,9 +126,7 @@ def test_a_notice_that_cannot_be_written_is_a_dead_letter_and_its_neighbours_are
 
 
 @pytest.mark.parametrize("broken", [{}, {"chapter_id": "twelve"}], ids=["empty", "no number"])
-def test_a_broken_announcement_of_a_chapter_stops_no_other(
-    telling: Telling, broken: dict[str, object]
-) -> None:
+def test_a_broken_announcement_of_a_chapter_stops_no_other(telling: Telling, broken: dict[str, object]) -> None:
     telling.given_follower("ann")
     telling.publish(1)
     with telling.store.begin() as connection:
@@ -150,9 +140,7 @@ def test_a_broken_announcement_of_a_chapter_stops_no_other(
     assert telling.told("ann") == [["1", "2"]]
 
 
-def test_a_broken_notice_alone_is_set_aside_and_told_under_a_key_of_its_own_once_it_is_mended(
-    telling: Telling,
-) -> None:
+def test_a_broken_notice_alone_is_set_aside_and_told_under_a_key_of_its_own_once_it_is_mended(telling: Telling) -> None:
     given_operator(telling, "ops", "extraction", "recipe")
     write(telling)
     write(telling, "9", RECIPE)

@@ -39,14 +39,8 @@ def ways(now: datetime) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
     paused = {"error_class": "resource", "error_code": "rate_limited", "error": "a pause"}
     return {
         "down": ({"status": "open", "failure_count": 5, "last_error_class": "transient"}, {}),
-        "gone": (
-            {"failure_count": 1, "last_error_class": "permanent", "last_outcome": "failed: 404"},
-            {},
-        ),
-        "wall": (
-            {"status": "disabled", "status_reason": wall, "last_error_class": "permanent"},
-            {"status": "SKIPPED"},
-        ),
+        "gone": ({"failure_count": 1, "last_error_class": "permanent", "last_outcome": "failed: 404"}, {}),
+        "wall": ({"status": "disabled", "status_reason": wall, "last_error_class": "permanent"}, {"status": "SKIPPED"}),
         "shape": ({"failure_count": 3, "last_error_class": "permanent"}, {}),
         "limited": (long_ago, paused | {"not_before": now + timedelta(minutes=5)}),
     }
@@ -63,9 +57,7 @@ def given(connection: Connection, count: int, *, now: datetime) -> list[str]:
     return [one.id for one in definitions]
 
 
-def broken(
-    connection: Connection, ids: list[str], *, each: int, now: datetime
-) -> dict[str, list[str]]:
+def broken(connection: Connection, ids: list[str], *, each: int, now: datetime) -> dict[str, list[str]]:
     """The first `each` times five of these fail, so many in each way; which, by way."""
     found: dict[str, list[str]] = {}
     chosen: Iterator[str] = iter(ids)

@@ -21,15 +21,9 @@ def behind(store: Store, settings: Settings, now: datetime) -> Backlog:
         return backlog(connection, facts, waiting, now=now, limits=settings.health)
 
 
-def test_an_idle_house_is_behind_with_nothing(
-    store: Store, settings: Settings, now: datetime
-) -> None:
+def test_an_idle_house_is_behind_with_nothing(store: Store, settings: Settings, now: datetime) -> None:
     assert behind(store, settings, now) == Backlog(
-        due=0,
-        overdue=0,
-        oldest_overdue_seconds=0,
-        waiting_to_ingest=0,
-        ingestion_lag_seconds=0,
+        due=0, overdue=0, oldest_overdue_seconds=0, waiting_to_ingest=0, ingestion_lag_seconds=0
     )
 
 
@@ -49,9 +43,5 @@ def test_due_and_overdue_polls_and_fetched_listings_are_counted_with_their_age(
         connection.execute(insert(batch_items).values(item | {"fetched_at": fetched_at}))
 
     assert behind(store, settings, now) == Backlog(
-        due=2,
-        overdue=1,
-        oldest_overdue_seconds=3 * 86_400,
-        waiting_to_ingest=1,
-        ingestion_lag_seconds=420,
+        due=2, overdue=1, oldest_overdue_seconds=3 * 86_400, waiting_to_ingest=1, ingestion_lag_seconds=420
     )

@@ -32,17 +32,13 @@ def grid_of(store: Store, settings: Settings, *, now: datetime) -> Grid:
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
-def test_a_few_sources_have_a_row_each_and_many_are_gathered(
-    store: Store, settings: Settings, now: datetime
-) -> None:
+def test_a_few_sources_have_a_row_each_and_many_are_gathered(store: Store, settings: Settings, now: datetime) -> None:
     with store.begin() as connection:
         ids = given(connection, 6, now=now)
         ages = dict(zip(ids[1:4], (HOUR, 9 * HOUR, 99 * HOUR), strict=True))
         for id_, age in ages.items():
             where = sources.c.id == id_
-            connection.execute(
-                update(sources).where(where).values(tier="warm", last_success_at=now - age)
-            )
+            connection.execute(update(sources).where(where).values(tier="warm", last_success_at=now - age))
         unread = sources.c.id.in_(ids[4:])
         connection.execute(update(sources).where(unread).values(last_success_at=None))
         in_vain = sources.c.id == ids[4]

@@ -11,12 +11,7 @@ from sqlalchemy import select, text
 from ingestion_pipeline.catalogs.operations import control
 from ingestion_pipeline.catalogs.operations.held_back import quarantined
 from ingestion_pipeline.operations.alerts import record_health_changes
-from ingestion_pipeline.operations.health import (
-    SourceFacts,
-    changed_words,
-    source_statuses,
-    store_words,
-)
+from ingestion_pipeline.operations.health import SourceFacts, changed_words, source_statuses, store_words
 from ingestion_pipeline.sources.health import Health
 from ingestion_pipeline.store.tables import datasets, outbox
 from ingestion_pipeline_tests.crawlers import SHOP
@@ -69,9 +64,7 @@ def told(some: Extracting) -> Counter[str]:
         return Counter(kind for kind in kinds if kind in TELLS)
 
 
-def test_a_dataset_that_is_held_back_degrades_its_source_and_that_is_told_once(
-    some: Extracting,
-) -> None:
+def test_a_dataset_that_is_held_back_degrades_its_source_and_that_is_told_once(some: Extracting) -> None:
     id_ = given_drop(some)
 
     found = [look(some) for _ in range(3)][-1]
@@ -109,9 +102,7 @@ def test_it_recovers_once_when_it_is_accepted_or_the_next_extraction_does_better
         assert quarantined(connection) == []
 
 
-def test_one_that_is_held_back_again_stays_degraded_and_is_not_told_again(
-    some: Extracting,
-) -> None:
+def test_one_that_is_held_back_again_stays_degraded_and_is_not_told_again(some: Extracting) -> None:
     given_drop(some)
     look(some)
 

@@ -64,9 +64,7 @@ def test_a_budget_is_told_of_at_eighty_and_at_a_hundred_percent(
     assert list(reached_shares(budget)) == expected
 
 
-def test_each_share_of_a_months_budget_is_told_once(
-    store: Store, settings: Settings, clock: FixedClock
-) -> None:
+def test_each_share_of_a_months_budget_is_told_once(store: Store, settings: Settings, clock: FixedClock) -> None:
     settings = limited(settings)
 
     def spend(month: str, amount: str) -> list[int]:
@@ -95,20 +93,11 @@ def test_each_share_of_a_months_budget_is_told_once(
     assert told(store) == ["budget month:2026-03:80", "budget month:2026-03:100"]
 
 
-def test_the_failures_of_a_job_are_told_once_an_hour_with_how_many_there_were(
-    store: Store, clock: FixedClock
-) -> None:
+def test_the_failures_of_a_job_are_told_once_an_hour_with_how_many_there_were(store: Store, clock: FixedClock) -> None:
     def fail(job: str, run_id: str) -> bool:
         with store.begin() as connection:
             detail: dict[str, Any] = {"job": job, "freed": 0}
-            audit(
-                connection,
-                actor="system",
-                action=RUN_FAILED,
-                subject=f"run:{run_id}",
-                now=clock.at,
-                detail=detail,
-            )
+            audit(connection, actor="system", action=RUN_FAILED, subject=f"run:{run_id}", now=clock.at, detail=detail)
             return notify_run_failure(connection, job, run_id=run_id, now=clock.at)
 
     first = [fail("poll_hot", f"r{n}") for n in range(3)]
@@ -144,9 +133,7 @@ def test_a_silent_daemon_is_told_of_when_it_is_back_and_once(
     assert payload["silent_from"] == gone_at.isoformat()
 
 
-def test_a_tick_with_an_older_clock_takes_nothing_back(
-    store: Store, settings: Settings, clock: FixedClock
-) -> None:
+def test_a_tick_with_an_older_clock_takes_nothing_back(store: Store, settings: Settings, clock: FixedClock) -> None:
     with store.begin() as connection:
         record_heartbeat(connection, settings, now=clock.at)
         record_heartbeat(connection, settings, now=clock.at - timedelta(minutes=1))

@@ -30,9 +30,7 @@ def ctx(store: Store, settings: Settings, tmp_path: Path) -> RunContext:
     return RunContext(store=store, settings=settings, content=content, systems={})
 
 
-def test_alerts_that_were_told_go_after_a_while_and_news_of_records_stay(
-    ctx: RunContext, now: datetime
-) -> None:
+def test_alerts_that_were_told_go_after_a_while_and_news_of_records_stay(ctx: RunContext, now: datetime) -> None:
     told = [
         ("source_degraded", "sent", 91),
         ("budget", "muted", 91),
@@ -46,9 +44,7 @@ def test_alerts_that_were_told_go_after_a_while_and_news_of_records_stay(
         for place, (kind, status, days) in enumerate(told):
             row = {"recipient": "ops", "subject_kind": kind, "subject_id": str(place)}
             state = {"status": status, "mode": "immediate", "payload": {}}
-            connection.execute(
-                insert(notices).values(row | state | {"created_at": now - days * DAY})
-            )
+            connection.execute(insert(notices).values(row | state | {"created_at": now - days * DAY}))
 
     done = maintain(ctx)
 
@@ -59,9 +55,7 @@ def test_alerts_that_were_told_go_after_a_while_and_news_of_records_stay(
         assert list(left) == ["2", "3", "4", "5", "6"]
 
 
-def test_two_who_keep_the_house_at_once_sweep_and_tell_everything_once(
-    ctx: RunContext, now: datetime
-) -> None:
+def test_two_who_keep_the_house_at_once_sweep_and_tell_everything_once(ctx: RunContext, now: datetime) -> None:
     with ctx.store.begin() as connection:
         broken(connection, given(connection, 200, now=now), each=10, now=now)
         ended = [a_new_task(kind="page", dedupe_key=f"t{n}") for n in range(300)]
@@ -82,9 +76,7 @@ def test_two_who_keep_the_house_at_once_sweep_and_tell_everything_once(
 
 
 @ON_POSTGRES
-def test_what_somebody_has_locked_is_neither_swept_nor_waited_for(
-    ctx: RunContext, now: datetime
-) -> None:
+def test_what_somebody_has_locked_is_neither_swept_nor_waited_for(ctx: RunContext, now: datetime) -> None:
     swept = {
         "finished_tasks": (tasks, _task_row(now)),
         "dead_letters": (dead_letters, _letter_row(now)),

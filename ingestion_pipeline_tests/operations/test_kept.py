@@ -16,14 +16,7 @@ from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import chapter_sources, ingestions, metadata
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import (
-    a_feed,
-    a_run_context,
-    given_sources,
-    poll,
-    rows,
-    settings_of,
-)
+from ingestion_pipeline_tests.pollers import a_feed, a_run_context, given_sources, poll, rows, settings_of
 
 DOCS = Path(__file__).parents[2] / "docs" / "operating.md"
 

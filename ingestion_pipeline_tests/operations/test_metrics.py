@@ -56,9 +56,7 @@ def scraped(store: Store, settings: Settings, *, now: datetime) -> dict[str, flo
         return parsed(exposition(numbers(connection, settings, found, now=now)))
 
 
-def test_an_empty_house_is_told_strictly_by_the_format(
-    store: Store, settings: Settings, now: datetime
-) -> None:
+def test_an_empty_house_is_told_strictly_by_the_format(store: Store, settings: Settings, now: datetime) -> None:
     found = scraped(store, settings, now=now)
 
     assert found['ingestion_sources{health="healthy"}'] == 0
@@ -84,9 +82,7 @@ def test_the_numbers_say_what_there_is(store: Store, settings: Settings, now: da
         connection.execute(update(tasks).where(tasks.c.source_id == ids[7]).values(due))
         counts = {"poll_count": 5, "change_count": 1, "strike_count": 1}
         connection.execute(update(sources).where(sources.c.id.in_(ids[:2])).values(counts))
-        add_dead_letters(
-            connection, [DeadLetterEntry(task=a_task(), error=Permanent("x"), stack=None)], now=now
-        )
+        add_dead_letters(connection, [DeadLetterEntry(task=a_task(), error=Permanent("x"), stack=None)], now=now)
         run = {"run_id": "r", "lease_owner": "o", "job": "poll_hot", "lease_until": now}
         span = {"started_at": now - 2 * minute, "ended_at": now - minute}
         connection.execute(insert(runs).values(run | span))

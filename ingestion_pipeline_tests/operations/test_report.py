@@ -55,14 +55,10 @@ def given_chapters(connection: Connection, numbers: list[str | None], *, now: da
 def given_pages(connection: Connection, *statuses: str, now: datetime) -> None:
     begun = {"status": "COMPLETE", "recipe": {}, "created_at": now, "updated_at": now}
     row = begun | {"source_id": CATALOG, "tracking_id": "t"}
-    extraction = connection.execute(
-        insert(extractions).values(row).returning(extractions.c.id)
-    ).scalar_one()
+    extraction = connection.execute(insert(extractions).values(row).returning(extractions.c.id)).scalar_one()
     step: dict[str, Any] = {"extraction_id": extraction, "kind": "root", "key": "root"}
     step_id = connection.execute(
-        insert(crawl_steps)
-        .values(step | {"page_type": "detail", "created_at": now})
-        .returning(crawl_steps.c.id)
+        insert(crawl_steps).values(step | {"page_type": "detail", "created_at": now}).returning(crawl_steps.c.id)
     ).scalar_one()
     for place, status in enumerate(statuses):
         page = {"extraction_id": extraction, "step_id": step_id, "host": "a.test"}
@@ -105,9 +101,7 @@ def test_a_row_has_all_that_can_be_known_and_nothing_that_cannot(
         given_calls(connection, DAY, 29 * DAY, 31 * DAY, now=now)
         task = a_task(id=7, source_id=CATALOG)
         for error in (Permanent("gone", code="a"), Permanent("x", code="b"), Transient("y")):
-            add_dead_letters(
-                connection, [DeadLetterEntry(task=task, error=error, stack=None)], now=now
-            )
+            add_dead_letters(connection, [DeadLetterEntry(task=task, error=error, stack=None)], now=now)
 
         known = sources_by_id(connection, [SERIES])
         market = PollingBudget({}, settings)

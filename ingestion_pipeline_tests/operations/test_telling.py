@@ -95,9 +95,7 @@ def test_two_processes_that_see_the_same_changes_tell_of_each_once(
         assert connection.execute(query).scalar_one() == 100
 
 
-def test_the_second_of_two_transactions_at_once_writes_nothing(
-    store: Store, settings: Settings, now: datetime
-) -> None:
+def test_the_second_of_two_transactions_at_once_writes_nothing(store: Store, settings: Settings, now: datetime) -> None:
     """What two runs of maintenance have both read, only one of them changes."""
     with store.begin() as connection:
         broken(connection, given(connection, 10, now=now), each=1, now=now)
@@ -136,9 +134,7 @@ def test_a_source_that_is_enabled_and_fails_again_is_told_of_again_and_recovers_
     assert told(store) == {"source_disabled": 2, "source_recovered": 1}
 
 
-def test_what_an_operator_switches_off_is_no_news(
-    store: Store, settings: Settings, now: datetime
-) -> None:
+def test_what_an_operator_switches_off_is_no_news(store: Store, settings: Settings, now: datetime) -> None:
     with store.begin() as connection:
         given(connection, 1, now=now)
         off = {"status": "disabled", "status_reason": "cli:ann: noisy", "failure_count": 3}
@@ -162,9 +158,7 @@ def test_the_worst_come_first(store: Store, settings: Settings, now: datetime) -
 
 
 @pytest.mark.parametrize("hours", [1, 30])
-def test_the_told_reason_says_since_when_and_why(
-    store: Store, settings: Settings, now: datetime, hours: int
-) -> None:
+def test_the_told_reason_says_since_when_and_why(store: Store, settings: Settings, now: datetime, hours: int) -> None:
     with store.begin() as connection:
         given(connection, 1, now=now - timedelta(hours=hours))
         failing = {"failure_count": 4, "last_outcome": "failed: a.test answered 503"}
@@ -175,7 +169,5 @@ def test_the_told_reason_says_since_when_and_why(
         payload = connection.execute(select(outbox.c.payload)).scalar_one()
     since = f"{now - timedelta(hours=hours):%Y-%m-%d %H:%M} UTC"
     assert payload["title"] == "job_board:n00000 is degraded"
-    assert payload["text"] == (
-        f"4 failed polls in a row, last success {since}; failed: a.test answered 503"
-    )
+    assert payload["text"] == (f"4 failed polls in a row, last success {since}; failed: a.test answered 503")
     assert (payload["failures"], payload["health"], payload["before"]) == (4, "degraded", "well")

@@ -26,9 +26,7 @@ def looked(store: Store, settings: Settings, now: datetime) -> dict[str, str]:
 
 def seen(store: Store) -> dict[str, tuple[str | None, Any]]:
     with store.read() as connection:
-        rows = connection.execute(
-            text("SELECT source_id, health, health_since FROM v_source_health")
-        )
+        rows = connection.execute(text("SELECT source_id, health, health_since FROM v_source_health"))
         return {id_: (word, since) for id_, word, since in rows}
 
 
@@ -52,9 +50,7 @@ def test_the_view_says_what_the_rule_says_of_every_kind_of_failure(
     assert {"open", "degraded", "late", "waiting", "healthy", "off"} <= set(words.values())
 
 
-def test_a_word_has_the_time_since_when_it_holds(
-    store: Store, settings: Settings, now: datetime
-) -> None:
+def test_a_word_has_the_time_since_when_it_holds(store: Store, settings: Settings, now: datetime) -> None:
     with store.begin() as connection:
         (first, second) = given(connection, 2, now=now)
     looked(store, settings, now)

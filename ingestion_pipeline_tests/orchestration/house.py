@@ -111,8 +111,7 @@ class House:
             now = ctx.store.clock.now(connection)
             waiting = {"batch_id": "b", "fence": 1, "source_id": "series:x", "fetched": {}}
             connection.execute(
-                insert(tables.batch_items),
-                [waiting | {"task_id": n, "fetched_at": now} for n in range(readings)],
+                insert(tables.batch_items), [waiting | {"task_id": n, "fetched_at": now} for n in range(readings)]
             )
 
     def forget_everything(self) -> None:
@@ -143,10 +142,7 @@ def run_job(
 ) -> dg.ExecuteInProcessResult:
     """The job in this process, as `dagster job execute` runs it; a failure is a result."""
     return defs.resolve_job_def(name).execute_in_process(
-        instance=instance,
-        run_config={**QUIET, **(config or {})},
-        tags=dict(tags or {}),
-        raise_on_error=False,
+        instance=instance, run_config={**QUIET, **(config or {})}, tags=dict(tags or {}), raise_on_error=False
     )
 
 
@@ -208,11 +204,7 @@ def an_entry(source_id: str = LIGHTHOUSE, **changes: Any) -> dict[str, Any]:
 
 
 def tick_sensor(
-    name: str,
-    instance: dg.DagsterInstance,
-    *,
-    cursor: str | None = None,
-    heard: list[str] | None = None,
+    name: str, instance: dg.DagsterInstance, *, cursor: str | None = None, heard: list[str] | None = None
 ) -> Any:
     """What the sensor answers to a tick; its partitions are added and removed, as the daemon does.
 
@@ -220,10 +212,7 @@ def tick_sensor(
     """
     repository = defs.get_repository_def()
     context = dg.build_sensor_context(
-        instance=instance,
-        cursor=cursor,
-        repository_def=repository,
-        resources={"run_context": RunContextResource()},
+        instance=instance, cursor=cursor, repository_def=repository, resources={"run_context": RunContextResource()}
     )
     if heard is not None:
         context.log.addHandler(_Listener(heard))

@@ -58,9 +58,7 @@ def test_a_poll_run_tells_of_series_and_boards_alike(
     assert instance.get_dynamic_partitions("job_boards") == [ACME]
 
 
-def test_one_board_is_polled_although_it_is_not_due(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance
-) -> None:
+def test_one_board_is_polled_although_it_is_not_due(house: House, web: FakeWeb, instance: dg.DagsterInstance) -> None:
     run_job("ingest_job_board", instance, tags={PARTITION: ACME})
     lists(web, jobs(1, 2, 3))
 
@@ -103,9 +101,7 @@ def test_a_new_board_gets_its_partitions_and_its_first_run(
     assert [request.job_name for request in tick.run_requests] == ["poll_hot"]
 
 
-def test_what_strangers_wrote_does_nothing_in_a_table(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance
-) -> None:
+def test_what_strangers_wrote_does_nothing_in_a_table(house: House, web: FakeWeb, instance: dg.DagsterInstance) -> None:
     lists(web, [a_job(1, title="<b>x</b> | [y](javascript:z)")])
 
     (board,) = told(run_job("poll_hot", instance)).values()

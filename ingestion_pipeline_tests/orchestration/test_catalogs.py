@@ -194,9 +194,7 @@ def test_downloaded_pages_wake_the_sensor_and_are_read_without_a_request(
     assert web.requests == []
 
 
-def test_a_dataset_without_pages_names_the_cure(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance
-) -> None:
+def test_a_dataset_without_pages_names_the_cure(house: House, web: FakeWeb, instance: dg.DagsterInstance) -> None:
     tick_sensor("new_sources", instance)
 
     said = why_it_failed(materialize("datasets", instance, tags={PARTITION: SHOP}))
@@ -204,9 +202,7 @@ def test_a_dataset_without_pages_names_the_cure(
     assert "materialize `pages` first" in said
 
 
-def test_a_crawl_that_found_far_fewer_pages_is_seen(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance
-) -> None:
+def test_a_crawl_that_found_far_fewer_pages_is_seen(house: House, web: FakeWeb, instance: dg.DagsterInstance) -> None:
     tick_sensor("new_sources", instance)
     run_and_conclude(house, instance)
     web.routes["/"] = a_page("/c/1")

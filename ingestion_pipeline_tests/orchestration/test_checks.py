@@ -19,10 +19,7 @@ from ingestion_pipeline_tests.orchestration.house import (
     told,
 )
 
-BY_POLLS = [
-    *("not_empty_after_full", "sources_fresh"),
-    *("no_drop", "no_lost_fields", "boards_fresh"),
-]
+BY_POLLS = [*("not_empty_after_full", "sources_fresh"), *("no_drop", "no_lost_fields", "boards_fresh")]
 
 
 def last_word(instance: dg.DagsterInstance, asset: str, name: str) -> str:
@@ -79,9 +76,7 @@ def test_a_quarantined_listing_says_which_source_and_loses_nothing(
     assert said.startswith(f"{SALT}: quarantined: lists nothing, 12 chapters are known")
 
 
-def test_a_source_that_never_succeeds_is_not_fresh(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
-) -> None:
+def test_a_source_that_never_succeeds_is_not_fresh(house: House, site: DemoSite, instance: dg.DagsterInstance) -> None:
     house.add_demo(BROKEN, LIGHTHOUSE)
     with house.open() as ctx:
         from datetime import timedelta
@@ -94,9 +89,7 @@ def test_a_source_that_never_succeeds_is_not_fresh(
     assert last_word(instance, "chapters", "sources_fresh").startswith(f"{BROKEN}: never succeeded")
 
 
-def test_a_bad_source_file_turns_its_check_red_until_it_is_mended(
-    house: House, instance: dg.DagsterInstance
-) -> None:
+def test_a_bad_source_file_turns_its_check_red_until_it_is_mended(house: House, instance: dg.DagsterInstance) -> None:
     file = house.sources / "mine.yaml"
     file.write_text(a_file([an_entry(tier="tepid")]))
 
@@ -117,8 +110,7 @@ def test_a_gap_in_the_numbers_is_told_by_the_maintenance(
     run_job("poll_hot", instance)
     with house.open() as ctx, ctx.store.begin() as connection:
         connection.exec_driver_sql(
-            "UPDATE chapter_sources SET available = 0 WHERE chapter_id ="
-            " (SELECT id FROM chapters WHERE key = '20')"
+            "UPDATE chapter_sources SET available = 0 WHERE chapter_id = (SELECT id FROM chapters WHERE key = '20')"
         )
 
     result = checked(run_job("maintain", instance))

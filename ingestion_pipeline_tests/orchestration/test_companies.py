@@ -62,19 +62,13 @@ def test_a_company_in_a_file_is_polled_then_analysed_by_the_job_that_the_sensor_
     assert seen["facts_by_text"] >= 3
     assert (seen["tier"], seen["cost_usd"]) == ("D", 0)
     assert seen["checked_when"].endswith(", as every source of its kind")
-    assert checked(done) == {
-        "enough_data": True,
-        "companies_fresh": True,
-        "contract": True,
-    }
+    assert checked(done) == {"enough_data": True, "companies_fresh": True, "contract": True}
     assert house.source(BOARD).company_id == "acme"
     again = tick_sensor("pending_work", instance).run_requests
     assert "process_companies" not in [one.job_name for one in again]
 
 
-def test_one_company_is_analysed_by_hand(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance
-) -> None:
+def test_one_company_is_analysed_by_hand(house: House, web: FakeWeb, instance: dg.DagsterInstance) -> None:
     tick_sensor("new_sources", instance)
 
     first = run_job("ingest_company", instance, tags={PARTITION: ACME})
@@ -100,9 +94,7 @@ def test_a_job_without_a_partition_says_what_it_needs(instance: dg.DagsterInstan
     assert "dagster/partition" in why_it_failed(run_job("ingest_company", instance))
 
 
-def test_thin_data_turn_a_check_red(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance
-) -> None:
+def test_thin_data_turn_a_check_red(house: House, web: FakeWeb, instance: dg.DagsterInstance) -> None:
     web.routes.clear()
     web.routes["/"] = "<html><body><p>" + "Parcels. " * 40 + "</p></body></html>"
     tick_sensor("new_sources", instance)

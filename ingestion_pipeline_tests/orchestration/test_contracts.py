@@ -14,21 +14,9 @@ from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.exports.contracts import CONTRACTS
 from ingestion_pipeline.exports.item_contract import WRITTEN
 from ingestion_pipeline.orchestration.checks import POLLED_ASSETS
-from ingestion_pipeline.orchestration.contracts import (
-    NAME,
-    changed_contracts,
-    written_contracts,
-    written_items,
-)
+from ingestion_pipeline.orchestration.contracts import NAME, changed_contracts, written_contracts, written_items
 from ingestion_pipeline.orchestration.ops import POLLED_EVENTS
-from ingestion_pipeline.store.tables import (
-    chapter_sources,
-    chapters,
-    ingestions,
-    pages,
-    series,
-    sources,
-)
+from ingestion_pipeline.store.tables import chapter_sources, chapters, ingestions, pages, series, sources
 from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.exports.catalogues import COLLEGE, a_course, a_dataset
 from ingestion_pipeline_tests.orchestration.house import House
@@ -50,9 +38,7 @@ def test_what_polls_publish_has_a_contract_and_rows_that_name_the_run() -> None:
     assert POLLED_ASSETS.keys() == {kind.value for kind in POLLED_EVENTS}
 
 
-def test_a_broken_contract_is_told_once_with_its_severity(
-    house: House, instance: dg.DagsterInstance
-) -> None:
+def test_a_broken_contract_is_told_once_with_its_severity(house: House, instance: dg.DagsterInstance) -> None:
     with open_run_context(house.environment) as ctx:
         given_sources(ctx.store, a_definition())
         with ctx.store.begin() as connection:
@@ -118,10 +104,7 @@ def test_a_crawl_holds_the_items_of_its_slice_against_the_contract_before_they_a
         a_dataset(ctx.store, [a_course(), bad], status="building")
         with ctx.store.begin() as connection:
             connection.execute(update(pages).values(run_id="mine"))
-        told = {
-            run: list(written_items(instance, replace(ctx, run_id=run), [COLLEGE]))
-            for run in ("mine", "another")
-        }
+        told = {run: list(written_items(instance, replace(ctx, run_id=run), [COLLEGE])) for run in ("mine", "another")}
 
     [mine], [another] = told["mine"], told["another"]
     assert (mine.asset_key, mine.check_name) == (dg.AssetKey("datasets"), NAME)

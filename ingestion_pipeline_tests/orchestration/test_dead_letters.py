@@ -47,9 +47,7 @@ def audited(house: House) -> list[str]:
         return list(connection.execute(query).scalars())
 
 
-def test_a_dry_run_tells_and_the_real_one_replays_once(
-    house: House, instance: dg.DagsterInstance
-) -> None:
+def test_a_dry_run_tells_and_the_real_one_replays_once(house: House, instance: dg.DagsterInstance) -> None:
     a_dead_letter(house)
 
     tried = replayed(instance, error_class="transient", dry_run=True)
@@ -65,12 +63,7 @@ def test_what_the_launchpad_got_wrong_is_said_and_nothing_is_replayed(
 ) -> None:
     dead_letter_id = a_dead_letter(house)
 
-    wrong = [
-        {},
-        {"ids": [dead_letter_id], "source": "series:solo"},
-        {"ids": [99]},
-        {"error_class": "odd"},
-    ]
+    wrong = [{}, {"ids": [dead_letter_id], "source": "series:solo"}, {"ids": [99]}, {"error_class": "odd"}]
     said = [why_it_failed(replayed(instance, **config)) for config in wrong]
 
     select = "select dead letters"

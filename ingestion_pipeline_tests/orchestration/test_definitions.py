@@ -35,9 +35,7 @@ ASSETS = [
 
 
 def spec(name: str) -> dg.AssetSpec:
-    return REPOSITORY.asset_graph.get(dg.AssetKey(name)).assets_def.get_asset_spec(
-        dg.AssetKey(name)
-    )
+    return REPOSITORY.asset_graph.get(dg.AssetKey(name)).assets_def.get_asset_spec(dg.AssetKey(name))
 
 
 def test_everything_loads() -> None:
@@ -71,9 +69,7 @@ def test_the_jobs_bear_their_names() -> None:
 
 def test_the_assets_and_their_partition_sets_bear_their_names() -> None:
     found = {
-        key.to_user_string(): getattr(
-            REPOSITORY.asset_graph.get(key).partitions_def, "name", "not partitioned"
-        )
+        key.to_user_string(): getattr(REPOSITORY.asset_graph.get(key).partitions_def, "name", "not partitioned")
         for key in REPOSITORY.asset_graph.get_all_asset_keys()
     }
 
@@ -100,9 +96,7 @@ def test_chapters_come_from_sources_partition_by_partition() -> None:
 
 
 def test_the_schedules_run_by_themselves_in_utc() -> None:
-    found = {
-        one.name: (one.default_status, one.execution_timezone) for one in REPOSITORY.schedule_defs
-    }
+    found = {one.name: (one.default_status, one.execution_timezone) for one in REPOSITORY.schedule_defs}
 
     running = (dg.DefaultScheduleStatus.RUNNING, "UTC")
     names = ("hot_polling", "warm_polling", "cold_polling", "maintenance")
@@ -143,9 +137,7 @@ def test_an_asset_says_what_it_is_whose_and_of_what_columns(name: str) -> None:
     assert len(one.description or "") > 40
     assert one.owners == ["team:ingestion"]
     assert one.kinds
-    assert one.group_name in {
-        *("sources", "catalogs", "companies", "websites", "series", "notices")
-    }
+    assert one.group_name in {*("sources", "catalogs", "companies", "websites", "series", "notices")}
 
 
 @pytest.mark.parametrize("name", ASSETS)
@@ -171,10 +163,7 @@ def test_the_columns_an_asset_names_are_columns_of_its_table() -> None:
 def test_what_polls_tell_of_does_not_grow_with_the_chapters() -> None:
     """`no_gaps` reads every chapter number there is: told by each poll, polls grew with history."""
     cheap = {"no_drop", "no_lost_fields", "boards_fresh"}
-    assert {key.name for key in REPORTED_BY_POLLS} == {
-        "not_empty_after_full",
-        "sources_fresh",
-    } | cheap
+    assert {key.name for key in REPORTED_BY_POLLS} == {"not_empty_after_full", "sources_fresh"} | cheap
 
 
 def test_the_job_of_one_source_plans_no_check_it_would_skip() -> None:
@@ -192,8 +181,7 @@ def test_the_rooms_load_without_dagster() -> None:
 
 
 @pytest.mark.parametrize(
-    "source_id",
-    ["https://a.test/feed", "series:https://a.test/feed", "series:a,b", "series:", "series:A"],
+    "source_id", ["https://a.test/feed", "series:https://a.test/feed", "series:a,b", "series:", "series:A"]
 )
 def test_a_partition_key_is_never_a_url(source_id: str) -> None:
     raw: dict[str, Any] = {"id": source_id, "kind": "series", "url": "https://a.test/feed"}

@@ -34,9 +34,7 @@ def metadata(result: dg.ExecuteInProcessResult) -> Any:
     return output.step_output_data.metadata
 
 
-def test_it_runs_without_configuration_where_nothing_is_published(
-    house: House, instance: dg.DagsterInstance
-) -> None:
+def test_it_runs_without_configuration_where_nothing_is_published(house: House, instance: dg.DagsterInstance) -> None:
     result = run(instance)
 
     assert result.success
@@ -106,9 +104,7 @@ def test_since_the_last_time_only_what_changed_is_in_new_files(
     ],
 )
 @pytest.mark.usefixtures("house")
-def test_a_mistake_fails_with_its_cure(
-    instance: dg.DagsterInstance, config: dict[str, Any], said: str
-) -> None:
+def test_a_mistake_fails_with_its_cure(instance: dg.DagsterInstance, config: dict[str, Any], said: str) -> None:
     result = run(instance, **config)
 
     assert not result.success

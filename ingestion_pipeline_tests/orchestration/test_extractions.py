@@ -8,15 +8,7 @@ import pytest
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import pages
 from ingestion_pipeline_tests.extracting import Extracting
-from ingestion_pipeline_tests.orchestration.house import (
-    SALT,
-    House,
-    checked,
-    run_job,
-    tick_sensor,
-    told,
-    why_it_failed,
-)
+from ingestion_pipeline_tests.orchestration.house import SALT, House, checked, run_job, tick_sensor, told, why_it_failed
 
 SHOP = "catalog:shop"
 
@@ -37,9 +29,7 @@ def steered(instance: dg.DagsterInstance, **config: object) -> dg.ExecuteInProce
     return run_job("control_extraction", instance, config=given)
 
 
-def test_nothing_is_looked_at_where_nothing_goes_on(
-    house: House, instance: dg.DagsterInstance
-) -> None:
+def test_nothing_is_looked_at_where_nothing_goes_on(house: House, instance: dg.DagsterInstance) -> None:
     tick = tick_sensor("extraction_completion", instance)
 
     assert (tick.run_requests, tick.skip_message) == ([], "no extraction is running")
@@ -62,10 +52,7 @@ def test_the_sensor_asks_for_the_job_that_ends_an_extraction_and_tells_of_its_da
     assert {*numbers, "preview", "change_confidence", "checked_when"} <= set(shown)
     assert shown["export"] == f"ingest export course --source {SHOP} --version 1 --to csv"
     held = told(second)[SHOP]
-    assert (held["status"], held["findings"]) == (
-        "quarantined",
-        "1 items, previously 8",
-    )
+    assert (held["status"], held["findings"]) == ("quarantined", "1 items, previously 8")
     assert checked(first)["not_quarantined"] is True
     assert checked(second)["not_quarantined"] is False
     assert tick_sensor("extraction_completion", instance).run_requests == []
@@ -84,11 +71,7 @@ def test_records_of_pages_that_state_none_any_more_turn_their_check_orange(
     second = run_job("complete_extractions", instance)
 
     assert checked(first)["no_records_missing"] is True
-    [found] = [
-        one
-        for one in second.get_asset_check_evaluations()
-        if one.check_name == "no_records_missing"
-    ]
+    [found] = [one for one in second.get_asset_check_evaluations() if one.check_name == "no_records_missing"]
     assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.WARN)
 
 
@@ -107,9 +90,7 @@ def test_an_extraction_is_cancelled_resumed_and_read_again_from_the_launchpad(
     assert ("extraction.resume", "ann") in actions
 
 
-def test_an_extraction_is_begun_from_the_launchpad(
-    house: House, instance: dg.DagsterInstance
-) -> None:
+def test_an_extraction_is_begun_from_the_launchpad(house: House, instance: dg.DagsterInstance) -> None:
     id_ = an_extraction(house, 8)
     run_job("complete_extractions", instance)
 

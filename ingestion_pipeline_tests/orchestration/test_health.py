@@ -89,9 +89,7 @@ def test_a_dry_run_shows_and_tells_nothing(house: House, instance: dg.DagsterIns
     assert house.rows("source_health") == []
 
 
-def test_a_tick_of_the_daemon_is_its_sign_of_life(
-    house: House, instance: dg.DagsterInstance
-) -> None:
+def test_a_tick_of_the_daemon_is_its_sign_of_life(house: House, instance: dg.DagsterInstance) -> None:
     tick_sensor("stale_runs", instance)
 
     [pulse] = house.rows("pulses")

@@ -171,9 +171,7 @@ def test_a_clock_set_back_puts_off_nothing_that_was_planned_by_it(house: House) 
     with opened() as ctx:
         wrong = with_clock_ahead(ctx, FixedClock(ctx.store.now()))
         with heartbeat.whole_run(wrong, run_id="before", job="poll_hot"):
-            house.set_poll_task(
-                LIGHTHOUSE, not_before=wrong.store.now(), updated_at=wrong.store.now()
-            )
+            house.set_poll_task(LIGHTHOUSE, not_before=wrong.store.now(), updated_at=wrong.store.now())
 
         with heartbeat.working(ctx, run_id="next", job="poll_hot") as worker:
             assert len(worker.claim(POLL, limit=1)) == 1
@@ -194,9 +192,7 @@ def test_a_clock_set_back_takes_nothing_from_a_run_that_lives(house: House) -> N
             assert alive.renew() == 1, task
 
 
-def test_a_clock_set_back_is_no_longer_reported_once_a_run_has_freed_its_leases(
-    house: House,
-) -> None:
+def test_a_clock_set_back_is_no_longer_reported_once_a_run_has_freed_its_leases(house: House) -> None:
     with opened() as ctx:
         now = ctx.store.now()
         wrong = with_clock_ahead(ctx, FixedClock(now))

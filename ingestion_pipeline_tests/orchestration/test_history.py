@@ -37,9 +37,7 @@ def kept(instance: dg.DagsterInstance) -> set[str]:
     return set(instance.get_run_ids())
 
 
-def test_old_runs_go_and_those_with_a_partitions_newest_materialization_stay(
-    instance: dg.DagsterInstance,
-) -> None:
+def test_old_runs_go_and_those_with_a_partitions_newest_materialization_stay(instance: dg.DagsterInstance) -> None:
     runs = [a_run(instance, things, key) for key in ("a", "a", "b")]
     runs += [a_run(instance, summary) for _ in range(2)]
 
@@ -94,9 +92,7 @@ def test_young_runs_and_those_that_go_on_stay(instance: dg.DagsterInstance) -> N
     assert len(kept(instance)) == 2
 
 
-def test_a_dry_run_of_maintain_counts_and_changes_nothing(
-    house: House, instance: dg.DagsterInstance
-) -> None:
+def test_a_dry_run_of_maintain_counts_and_changes_nothing(house: House, instance: dg.DagsterInstance) -> None:
     with house.open() as ctx, ctx.store.begin() as connection:
         long_ago = {"started_at": NOON, "lease_until": NOON, "ended_at": NOON}
         row = {"run_id": "r", "lease_owner": "o", "job": "j"} | long_ago

@@ -134,8 +134,7 @@ class Simulation:
         for run in chosen.values():
             if run.status is dg.DagsterRunStatus.NOT_STARTED:
                 self.instance.report_dagster_event(
-                    dg.DagsterEvent(dg.DagsterEventType.RUN_START.value, run.job_name),
-                    run_id=run.run_id,
+                    dg.DagsterEvent(dg.DagsterEventType.RUN_START.value, run.job_name), run_id=run.run_id
                 )
         return list(chosen.values())
 
@@ -155,9 +154,7 @@ def given_pace(house: House, pace: float | None) -> None:
     if pace is None:
         return
     with house.open() as ctx, ctx.store.begin() as connection:
-        save_measurements(
-            connection, {f"pace:{tier}": pace for tier in ("hot", "warm", "cold")}, now=NOON
-        )
+        save_measurements(connection, {f"pace:{tier}": pace for tier in ("hot", "warm", "cold")}, now=NOON)
 
 
 def ticks_at(minute: int) -> list[str]:
@@ -182,13 +179,7 @@ def ticks_at(minute: int) -> list[str]:
     ],
 )
 def test_the_ticks_of_a_hundred_thousand_due_sources_ask_for_a_few_dozen_runs_of_minutes(
-    house: House,
-    crowd: Path,
-    instance: dg.DagsterInstance,
-    known: float | None,
-    hot: int,
-    warm: int,
-    cold: int,
+    house: House, crowd: Path, instance: dg.DagsterInstance, known: float | None, hot: int, warm: int, cold: int
 ) -> None:
     copy(crowd, house.home / "ingestion.db")
     given_pace(house, known)

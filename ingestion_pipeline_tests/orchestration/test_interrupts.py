@@ -32,9 +32,7 @@ def start_job(job: str, house: House, web: FakeWeb) -> Child:
 
 
 @pytest.mark.slow
-def test_a_cancelled_deliverer_gives_back_its_recipients_and_nothing_is_counted(
-    house: House,
-) -> None:
+def test_a_cancelled_deliverer_gives_back_its_recipients_and_nothing_is_counted(house: House) -> None:
     with FakeWeb() as web, house.open() as ctx:
         moment = ctx.store.now() - timedelta(minutes=1)
         telling = Telling(ctx.store, FixedClock(moment), ctx.settings, web)

@@ -45,9 +45,7 @@ def test_a_poll_logs_one_materialization_with_numbers_per_changed_source(
     assert {"change_confidence", "checked_when"} <= events[LIGHTHOUSE].keys()
 
 
-def test_a_quiet_poll_costs_no_event(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
-) -> None:
+def test_a_quiet_poll_costs_no_event(house: House, site: DemoSite, instance: dg.DagsterInstance) -> None:
     house.add_demo(LIGHTHOUSE)
     run_job("poll_hot", instance)
     house.make_due(LIGHTHOUSE)
@@ -70,9 +68,7 @@ def test_a_run_leaves_no_objects_that_the_garbage_collector_never_visits(
     assert gc.get_freeze_count() <= before
 
 
-def test_a_new_chapter_is_an_event_that_counts_it(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
-) -> None:
+def test_a_new_chapter_is_an_event_that_counts_it(house: House, site: DemoSite, instance: dg.DagsterInstance) -> None:
     house.add_demo(LIGHTHOUSE)
     run_job("poll_hot", instance)
     write_state(house.home, mutate(read_state(house.home)))
@@ -83,9 +79,7 @@ def test_a_new_chapter_is_an_event_that_counts_it(
     assert [events[LIGHTHOUSE][name] for name in NUMBERS] == [1, 1, 1, 0, 0, 11, 23.0]
 
 
-def test_a_poll_run_bears_its_own_numbers(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
-) -> None:
+def test_a_poll_run_bears_its_own_numbers(house: House, site: DemoSite, instance: dg.DagsterInstance) -> None:
     house.add_demo(LIGHTHOUSE, BROKEN)
 
     result = run_job("poll_hot", instance)
@@ -110,9 +104,7 @@ def test_a_poll_run_bears_its_own_numbers(
     }
 
 
-def test_a_job_polls_its_own_tier_alone(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
-) -> None:
+def test_a_job_polls_its_own_tier_alone(house: House, site: DemoSite, instance: dg.DagsterInstance) -> None:
     house.add_demo(LIGHTHOUSE, SALT)
 
     events = told(run_job("poll_warm", instance))
@@ -121,9 +113,7 @@ def test_a_job_polls_its_own_tier_alone(
     assert house.source(LIGHTHOUSE).last_checked_at is None
 
 
-def test_a_run_of_one_shard_leaves_the_other_alone(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
-) -> None:
+def test_a_run_of_one_shard_leaves_the_other_alone(house: House, site: DemoSite, instance: dg.DagsterInstance) -> None:
     house.add_demo(LIGHTHOUSE)
     other = 1 - house.source(LIGHTHOUSE).shard % 2
 
@@ -134,9 +124,7 @@ def test_a_run_of_one_shard_leaves_the_other_alone(
     assert house.source(LIGHTHOUSE).last_checked_at is None
 
 
-def test_a_failing_source_does_not_fail_the_run(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
-) -> None:
+def test_a_failing_source_does_not_fail_the_run(house: House, site: DemoSite, instance: dg.DagsterInstance) -> None:
     house.add_demo(LIGHTHOUSE, BROKEN)
 
     result = run_job("poll_hot", instance)
@@ -186,10 +174,7 @@ def test_two_runs_at_a_time_poll_no_source_twice(house: House, site: DemoSite) -
 
 
 def test_events_beyond_the_limit_of_a_run_follow_in_the_next(
-    house: House,
-    site: DemoSite,
-    instance: dg.DagsterInstance,
-    monkeypatch: pytest.MonkeyPatch,
+    house: House, site: DemoSite, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INGESTION_POLLING__REPORTED_EVENTS", "2")
     house.add_demo(LIGHTHOUSE, "series:lighthouse-mangadex", FLAKY)
@@ -202,9 +187,7 @@ def test_events_beyond_the_limit_of_a_run_follow_in_the_next(
     assert not third
 
 
-def test_a_finished_run_holds_nothing(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
-) -> None:
+def test_a_finished_run_holds_nothing(house: House, site: DemoSite, instance: dg.DagsterInstance) -> None:
     house.add_demo(LIGHTHOUSE, BROKEN)
 
     result = run_job("poll_hot", instance)
@@ -216,21 +199,14 @@ def test_a_finished_run_holds_nothing(
     assert {host["lease_owner"] for host in house.rows("hosts")} == {None}
 
 
-GOOD = {
-    "id": "series:tides",
-    "kind": "series",
-    "url": "http://feeds.demo.test/lighthouse.xml",
-    "platform": "rss",
-}
+GOOD = {"id": "series:tides", "kind": "series", "url": "http://feeds.demo.test/lighthouse.xml", "platform": "rss"}
 
 
 def adding(**values: Any) -> dict[str, Any]:
     return {"ops": {"register": {"config": values}}}
 
 
-def test_add_source_lists_every_mistake_and_adds_nothing(
-    house: House, instance: dg.DagsterInstance
-) -> None:
+def test_add_source_lists_every_mistake_and_adds_nothing(house: House, instance: dg.DagsterInstance) -> None:
     bad = {"id": "Tides, the", "kind": "serial", "url": "ftp://a.test", "tier": "tepid"}
 
     said = why_it_failed(run_job("add_source", instance, config=adding(**bad)))
@@ -241,9 +217,7 @@ def test_add_source_lists_every_mistake_and_adds_nothing(
     assert instance.get_dynamic_partitions("sources") == []
 
 
-def test_add_source_as_the_launchpad_opens_it_is_refused(
-    house: House, instance: dg.DagsterInstance
-) -> None:
+def test_add_source_as_the_launchpad_opens_it_is_refused(house: House, instance: dg.DagsterInstance) -> None:
     said = why_it_failed(run_job("add_source", instance))
 
     assert "id: 'series:NAME' is no id" in said
@@ -251,9 +225,7 @@ def test_add_source_as_the_launchpad_opens_it_is_refused(
     assert house.rows("sources") == []
 
 
-def test_add_source_names_what_the_platform_has_against_it(
-    house: House, instance: dg.DagsterInstance
-) -> None:
+def test_add_source_names_what_the_platform_has_against_it(house: House, instance: dg.DagsterInstance) -> None:
     wrong = GOOD | {"platform": "mangadex", "config": {"limit": -5}}
 
     said = why_it_failed(run_job("add_source", instance, config=adding(**wrong)))
@@ -275,9 +247,7 @@ def test_add_source_corrected_has_a_row_partitions_and_a_poll_that_is_due(
     assert told(run_job("poll_hot", instance)).keys() == {"series:tides"}
 
 
-def test_add_source_refuses_an_id_that_is_taken_and_names_the_cure(
-    house: House, instance: dg.DagsterInstance
-) -> None:
+def test_add_source_refuses_an_id_that_is_taken_and_names_the_cure(house: House, instance: dg.DagsterInstance) -> None:
     house.add(a_definition(id="series:tides", url="https://a.test/other"))
 
     said = why_it_failed(run_job("add_source", instance, config=adding(**GOOD)))
@@ -286,9 +256,7 @@ def test_add_source_refuses_an_id_that_is_taken_and_names_the_cure(
     assert house.source("series:tides").url == "https://a.test/other"
 
 
-def test_maintain_keeps_house_and_tells_every_check(
-    house: House, instance: dg.DagsterInstance
-) -> None:
+def test_maintain_keeps_house_and_tells_every_check(house: House, instance: dg.DagsterInstance) -> None:
     first, second = run_job("maintain", instance), run_job("maintain", instance)
 
     names = {"no_gaps", "not_empty_after_full", "sources_fresh", "files_readable", "all_delivered"}

@@ -72,9 +72,7 @@ def test_the_sensor_asks_for_the_job_that_judges_what_waits(
     assert requested(tick_sensor("pending_work", instance)) == []
 
 
-def test_a_changed_profile_is_work_for_the_sensor(
-    house: House, profile: Path, instance: dg.DagsterInstance
-) -> None:
+def test_a_changed_profile_is_work_for_the_sensor(house: House, profile: Path, instance: dg.DagsterInstance) -> None:
     given(house, profile)
     run_job("process_listings", instance)
 
@@ -108,9 +106,7 @@ def test_one_board_is_judged_by_hand_although_it_waits(
     assert told(done)[BOARD]["matched"] == 1
 
 
-def test_without_a_partition_the_asset_refuses(
-    house: House, profile: Path, instance: dg.DagsterInstance
-) -> None:
+def test_without_a_partition_the_asset_refuses(house: House, profile: Path, instance: dg.DagsterInstance) -> None:
     given(house, profile)
 
     done = materialize("job_matches", instance, tags={})

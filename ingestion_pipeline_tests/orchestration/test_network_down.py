@@ -80,10 +80,7 @@ def test_an_outage_of_ours_opens_no_breaker_and_disables_no_board(
 
 
 def test_what_still_answers_is_ingested_while_the_rest_is_released(
-    house: House,
-    instance: dg.DagsterInstance,
-    webs: Sequence[FakeWeb],
-    monkeypatch: pytest.MonkeyPatch,
+    house: House, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     up = [a_series(f"up{n}", web.host_port) for n, web in enumerate(webs[:2])]
     down = [a_series(f"down{n}", host) for n, host in enumerate(closed_hosts(6))]
@@ -99,11 +96,7 @@ def test_what_still_answers_is_ingested_while_the_rest_is_released(
 
 @pytest.mark.parametrize("dead", [1, 2, 3])
 def test_dead_hosts_among_as_many_that_answer_are_struck(
-    house: House,
-    instance: dg.DagsterInstance,
-    webs: Sequence[FakeWeb],
-    monkeypatch: pytest.MonkeyPatch,
-    dead: int,
+    house: House, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch, dead: int
 ) -> None:
     up = [a_series(f"up{n}", web.host_port) for n, web in enumerate(webs)]
     down = [a_series(f"down{n}", host) for n, host in enumerate(closed_hosts(dead))]
@@ -125,10 +118,7 @@ def test_one_dead_host_alone_is_struck(
 
 
 def test_hosts_that_stay_dead_while_others_answer_are_struck_in_the_end(
-    house: House,
-    instance: dg.DagsterInstance,
-    webs: Sequence[FakeWeb],
-    monkeypatch: pytest.MonkeyPatch,
+    house: House, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three hosts that die together and are due alone look like an outage, but only once."""
     up = [a_series(f"up{n}", web.host_port) for n, web in enumerate(webs)]
@@ -164,10 +154,7 @@ def test_a_canary_that_is_down_protects_a_single_source(
 
 
 def test_a_canary_that_answers_leaves_the_failures_with_the_hosts(
-    house: House,
-    instance: dg.DagsterInstance,
-    webs: Sequence[FakeWeb],
-    monkeypatch: pytest.MonkeyPatch,
+    house: House, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INGESTION_FETCH__CANARY", webs[0].host_port)
     down = [a_series(f"down{n}", host) for n, host in enumerate(closed_hosts(5))]
@@ -198,12 +185,7 @@ def test_an_outage_is_no_failure_of_pages_companies_or_websites(
     config = {"recipe": {"page_type": "DETAIL"}} if kind == "catalog" else {}
     definitions = [
         Definition(
-            id=f"{kind}:d{n}",
-            kind=Kind(kind),
-            url=f"http://{host}/",
-            platform=platform,
-            config=config,
-            tier=Tier.HOT,
+            id=f"{kind}:d{n}", kind=Kind(kind), url=f"http://{host}/", platform=platform, config=config, tier=Tier.HOT
         )
         for n, host in enumerate(closed_hosts(4))
     ]
@@ -223,10 +205,7 @@ def test_an_outage_is_no_failure_of_pages_companies_or_websites(
 
 
 def test_a_run_whose_sources_were_all_retried_in_vain_has_failed(
-    house: House,
-    instance: dg.DagsterInstance,
-    webs: Sequence[FakeWeb],
-    monkeypatch: pytest.MonkeyPatch,
+    house: House, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for web in webs:
         web.routes["/feed"] = 500
@@ -239,10 +218,7 @@ def test_a_run_whose_sources_were_all_retried_in_vain_has_failed(
 
 
 def test_a_run_whose_sources_are_all_to_be_retried_later_has_failed(
-    house: House,
-    instance: dg.DagsterInstance,
-    webs: Sequence[FakeWeb],
-    monkeypatch: pytest.MonkeyPatch,
+    house: House, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INGESTION_WORK__BACKOFF_BASE_SECONDS", "600")
     for web in webs:

@@ -13,14 +13,7 @@ import time_machine
 from ingestion_pipeline.sources.registry import disable, remove
 from ingestion_pipeline.sources.source import SOURCE_ID
 from ingestion_pipeline_tests.builders import a_definition
-from ingestion_pipeline_tests.orchestration.house import (
-    LIGHTHOUSE,
-    SALT,
-    House,
-    a_file,
-    an_entry,
-    tick_sensor,
-)
+from ingestion_pipeline_tests.orchestration.house import LIGHTHOUSE, SALT, House, a_file, an_entry, tick_sensor
 
 SETS = ("sources", "series_sources")
 
@@ -88,9 +81,7 @@ def test_the_next_tick_is_silent(house: House, instance: dg.DagsterInstance) -> 
     assert second.skip_message == "nothing new among 1 sources"
 
 
-def test_a_row_added_by_anyone_becomes_a_partition(
-    house: House, instance: dg.DagsterInstance
-) -> None:
+def test_a_row_added_by_anyone_becomes_a_partition(house: House, instance: dg.DagsterInstance) -> None:
     first = tick_sensor("new_sources", instance)
     house.add_demo(SALT)
 
@@ -100,9 +91,7 @@ def test_a_row_added_by_anyone_becomes_a_partition(
     assert partitions(instance) == [[SALT], [SALT]]
 
 
-def test_many_new_sources_are_one_run_per_tier_and_shard(
-    house: House, instance: dg.DagsterInstance
-) -> None:
+def test_many_new_sources_are_one_run_per_tier_and_shard(house: House, instance: dg.DagsterInstance) -> None:
     house.add(*(a_definition(id=f"series:s{n}", url=f"https://h{n}.test/") for n in range(20)))
 
     data = tick_sensor("new_sources", instance)
@@ -178,9 +167,7 @@ def test_what_the_counts_do_not_show_is_mirrored_within_five_minutes(
     assert partitions(instance) == [[], []]
 
 
-def test_an_entry_that_is_switched_on_later_is_polled_at_once(
-    house: House, instance: dg.DagsterInstance
-) -> None:
+def test_an_entry_that_is_switched_on_later_is_polled_at_once(house: House, instance: dg.DagsterInstance) -> None:
     """The examples are shipped switched off: known for long, they waited for their tier's tick."""
     file = house.sources / "mine.yaml"
     file.write_text(a_file([an_entry(enabled=False)]))

@@ -68,16 +68,12 @@ def test_news_request_one_deliverer_which_tells_and_reports(
             assert connection.execute(select(dead_letters.c.error_code)).scalar_one() == "http_404"
 
 
-def test_while_a_deliverer_works_no_other_is_requested(
-    house: House, instance: dg.DagsterInstance
-) -> None:
+def test_while_a_deliverer_works_no_other_is_requested(house: House, instance: dg.DagsterInstance) -> None:
     with FakeWeb() as web, house.open() as ctx:
         told = telling(ctx, web)
         told.given_follower()
         told.publish(7)
-    run = instance.create_run_for_job(
-        defs.resolve_job_def("deliver_notices"), tags={"ingestion/shard": "notices"}
-    )
+    run = instance.create_run_for_job(defs.resolve_job_def("deliver_notices"), tags={"ingestion/shard": "notices"})
 
     assert requested(instance) == []
     instance.report_run_failed(run)

@@ -46,9 +46,7 @@ def test_keys_that_are_known_are_left_alone(instance: dg.DagsterInstance) -> Non
 
 
 @pytest.mark.slow
-def test_two_runs_that_register_the_same_keys_at_the_same_moment_both_succeed(
-    tmp_path: Path,
-) -> None:
+def test_two_runs_that_register_the_same_keys_at_the_same_moment_both_succeed(tmp_path: Path) -> None:
     """On SQLite Dagster looks and then inserts: every third such pair raised IntegrityError."""
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         instance.get_dynamic_partitions(NAME)  # the tables are there

@@ -8,22 +8,12 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.orchestration.events import (
-    MAX_PICTURE_BYTES,
-    MAX_TITLE_CHARS,
-    chapter_table,
-    picture,
-    plain,
-)
+from ingestion_pipeline.orchestration.events import MAX_PICTURE_BYTES, MAX_TITLE_CHARS, chapter_table, picture, plain
 from ingestion_pipeline.series.reporting import ListedChapter
 from ingestion_pipeline_tests.builders import NOON
 
 CHAPTER = ListedChapter(
-    number=Decimal("17.50"),
-    title="The Cat",
-    published_at=NOON - timedelta(days=1),
-    detected_at=NOON,
-    is_new=True,
+    number=Decimal("17.50"), title="The Cat", published_at=NOON - timedelta(days=1), detected_at=NOON, is_new=True
 )
 
 
@@ -72,8 +62,6 @@ def test_a_picture_is_inside_the_text_of_the_event() -> None:
     assert picture(b"\x89PNG") == "![screenshot](data:image/png;base64,iVBORw==)"
 
 
-@pytest.mark.parametrize(
-    "body", [b"\xff\xd8\xff" + bytes(MAX_PICTURE_BYTES), b"<svg onload=x>", b""]
-)
+@pytest.mark.parametrize("body", [b"\xff\xd8\xff" + bytes(MAX_PICTURE_BYTES), b"<svg onload=x>", b""])
 def test_what_is_too_large_or_no_picture_is_not_shown(body: bytes) -> None:
     assert picture(body) is None

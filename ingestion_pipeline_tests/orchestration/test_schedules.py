@@ -42,9 +42,7 @@ def add(house: House, tier: Tier, *, shard: int, count: int = 1) -> None:
     host = host_in_shard(shard)
     house.add(
         *(
-            a_definition(
-                id=f"series:{tier}{shard}-{number}", url=f"https://{host}/{number}", tier=tier
-            )
+            a_definition(id=f"series:{tier}{shard}-{number}", url=f"https://{host}/{number}", tier=tier)
             for number in range(count)
         )
     )
@@ -65,18 +63,13 @@ def test_many_due_sources_are_one_run_per_shard(house: House) -> None:
     data = tick("hot_polling")
 
     assert data.skip_message is None
-    assert [one.run_key for one in data.run_requests or []] == [
-        "hot:0:20260301T1200",
-        "hot:1:20260301T1200",
-    ]
+    assert [one.run_key for one in data.run_requests or []] == ["hot:0:20260301T1200", "hot:1:20260301T1200"]
 
 
 def test_a_shard_without_due_sources_gets_no_run(house: House) -> None:
     add(house, Tier.HOT, shard=1)
 
-    assert [one.run_key for one in tick("hot_polling").run_requests or []] == [
-        "hot:1:20260301T1200"
-    ]
+    assert [one.run_key for one in tick("hot_polling").run_requests or []] == ["hot:1:20260301T1200"]
 
 
 def test_a_tick_looks_at_its_own_tier_alone(house: House) -> None:
@@ -105,22 +98,14 @@ def test_a_source_that_is_being_polled_gets_no_second_run(house: House) -> None:
     assert tick("hot_polling").skip_message == "no HOT source is due"
 
 
-@pytest.mark.parametrize(
-    ("tier", "priority"), [(Tier.HOT, "-1"), (Tier.WARM, "-2"), (Tier.COLD, "-3")]
-)
-def test_a_run_bears_its_tier_its_shard_and_its_priority(
-    house: House, tier: Tier, priority: str
-) -> None:
+@pytest.mark.parametrize(("tier", "priority"), [(Tier.HOT, "-1"), (Tier.WARM, "-2"), (Tier.COLD, "-3")])
+def test_a_run_bears_its_tier_its_shard_and_its_priority(house: House, tier: Tier, priority: str) -> None:
     add(house, tier, shard=1)
 
     [request] = tick(f"{tier}_polling").run_requests or []
 
     ours = {name: value for name, value in request.tags.items() if not name.startswith("dagster/s")}
-    assert ours == {
-        "ingestion/tier": tier.value,
-        "ingestion/shard": f"{tier.value}:1",
-        "dagster/priority": priority,
-    }
+    assert ours == {"ingestion/tier": tier.value, "ingestion/shard": f"{tier.value}:1", "dagster/priority": priority}
 
 
 def test_another_tick_gives_other_keys(house: House) -> None:
@@ -142,12 +127,7 @@ def test_maintenance_requests_its_job_at_every_tick(house: House) -> None:
 
 
 def test_the_more_are_due_the_more_runs_share_them_each_for_about_a_minute(house: House) -> None:
-    house.add(
-        *(
-            a_definition(id=f"series:{n}", url=f"https://h{n}.test/", tier=Tier.HOT)
-            for n in range(300)
-        )
-    )
+    house.add(*(a_definition(id=f"series:{n}", url=f"https://h{n}.test/", tier=Tier.HOT) for n in range(300)))
     with house.open() as ctx, ctx.store.begin() as connection:
         save_measurements(connection, {"pace:hot": 1.0}, now=NOON)
 
@@ -157,9 +137,7 @@ def test_the_more_are_due_the_more_runs_share_them_each_for_about_a_minute(house
     assert sorted(one.tags["ingestion/shard"] for one in requests) == [f"hot:{n}" for n in range(5)]
 
 
-def test_polling_pauses_while_ingestion_lags_and_says_so(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_polling_pauses_while_ingestion_lags_and_says_so(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     add(house, Tier.HOT, shard=0)
     monkeypatch.setenv("INGESTION_POLLING__BACKLOG_LIMIT", "1")
     house.lag(2)

@@ -37,9 +37,7 @@ LIST = {"items": "jobs", "fields": {"external_id": "id", "title": "title", "url"
 
 def a_board(source_id: str, web: FakeWeb, path: str, **auth: str) -> Definition:
     config = LIST | {"auth": {"env": "ACME_TOKEN", **auth}, "company": "Acme"}
-    return Definition(
-        id=source_id, kind=Kind.JOB_BOARD, url=web.url(path), platform="json", config=config
-    )
+    return Definition(id=source_id, kind=Kind.JOB_BOARD, url=web.url(path), platform="json", config=config)
 
 
 @pytest.fixture
@@ -83,19 +81,13 @@ def written(folder: Path) -> Iterator[tuple[Path, str]]:
             with sqlite3.connect(path) as database:
                 body = "\n".join(database.iterdump()).encode()
         if path.is_relative_to(folder / "content"):
-            with zstandard.ZstdDecompressor().stream_reader(
-                body, read_across_frames=True
-            ) as opened:
+            with zstandard.ZstdDecompressor().stream_reader(body, read_across_frames=True) as opened:
                 body = opened.read()
         yield path, body.decode("utf-8", "replace")
 
 
 def test_no_secret_is_found_in_database_logs_events_dead_letters_or_exports(
-    house: House,
-    web: FakeWeb,
-    model: ScriptedModel,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    house: House, web: FakeWeb, model: ScriptedModel, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     recipe = {"page_type": "DETAIL"}
@@ -114,15 +106,7 @@ def test_no_secret_is_found_in_database_logs_events_dead_letters_or_exports(
         for name, key in (("job_board", BOARD), ("job_board", BROKEN), ("catalog", PROSE)):
             run_job(f"ingest_{name}", instance, tags={PARTITION: key})
         typed = [
-            (
-                "sources",
-                "add",
-                f"https://me:{PASSWORD}@a.test/",
-                "--id",
-                "series:x",
-                "--kind",
-                "series",
-            ),
+            ("sources", "add", f"https://me:{PASSWORD}@a.test/", "--id", "series:x", "--kind", "series"),
             *(("sources", "show", one) for one in (BOARD, BROKEN, PROSE)),
             *(("dead-letters", "list"), ("status",), ("doctor",)),
             ("export", "sources", "--to", "jsonl"),
@@ -140,10 +124,7 @@ def test_no_secret_is_found_in_database_logs_events_dead_letters_or_exports(
 
 
 def test_a_source_that_names_a_variable_gets_no_secret_that_is_not_bound_to_its_host(
-    house: House,
-    web: FakeWeb,
-    instance: dg.DagsterInstance,
-    monkeypatch: pytest.MonkeyPatch,
+    house: House, web: FakeWeb, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INGESTION_SECRETS", "ACME_TOKEN@api.acme.test")
     house.add(a_board(BOARD, web, "/jobs", place="bearer"))

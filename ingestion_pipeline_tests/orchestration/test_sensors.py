@@ -20,14 +20,7 @@ from ingestion_pipeline.tasks import heartbeats
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import a_definition
-from ingestion_pipeline_tests.orchestration.house import (
-    LIGHTHOUSE,
-    SALT,
-    House,
-    run_job,
-    tick_sensor,
-    why_it_failed,
-)
+from ingestion_pipeline_tests.orchestration.house import LIGHTHOUSE, SALT, House, run_job, tick_sensor, why_it_failed
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PAST, FUTURE = NOON - timedelta(minutes=1), NOON + timedelta(minutes=1)
@@ -52,13 +45,7 @@ def pending(instance: dg.DagsterInstance) -> list[tuple[str, str]]:
         {"attempts": 1, "not_before": PAST},
         {"error_class": "resource", "error_code": "host_busy", "not_before": PAST},
         {"stage": "asked", "not_before": PAST},
-        {
-            "status": "PROCESSING",
-            "attempts": 1,
-            "lease_owner": "dead",
-            "lease_until": PAST,
-            "not_before": PAST,
-        },
+        {"status": "PROCESSING", "attempts": 1, "lease_owner": "dead", "lease_until": PAST, "not_before": PAST},
     ],
     ids=["a retry that is due", "a host that was busy", "asked for", "an expired lease"],
 )
@@ -77,13 +64,7 @@ def test_work_that_no_schedule_remembers_is_requested(
     [
         {"attempts": 0, "not_before": PAST},
         {"attempts": 1, "not_before": FUTURE},
-        {
-            "status": "PROCESSING",
-            "attempts": 1,
-            "lease_owner": "alive",
-            "lease_until": FUTURE,
-            "not_before": PAST,
-        },
+        {"status": "PROCESSING", "attempts": 1, "lease_owner": "alive", "lease_until": FUTURE, "not_before": PAST},
         {"status": "SKIPPED", "attempts": 1, "not_before": PAST},
     ],
     ids=["a poll of the schedule", "a retry that waits", "a live claim", "a disabled source"],
@@ -115,10 +96,7 @@ def test_a_run_that_is_queued_for_the_shard_is_enough(
 
 
 def test_no_retry_is_polled_while_ingestion_lags_and_the_sensor_says_so(
-    house: House,
-    instance: dg.DagsterInstance,
-    at_noon: object,
-    monkeypatch: pytest.MonkeyPatch,
+    house: House, instance: dg.DagsterInstance, at_noon: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     house.add_demo(LIGHTHOUSE)
     house.set_poll_task(LIGHTHOUSE, attempts=1, not_before=PAST)
@@ -146,12 +124,7 @@ def test_pending_work_is_requested_once_a_minute_for_each_tier_and_shard(
     third = pending(instance)
 
     assert (
-        first
-        == second
-        == [
-            ("poll_hot", "hot:0:pending:20260301T1200"),
-            ("poll_warm", "warm:0:pending:20260301T1200"),
-        ]
+        first == second == [("poll_hot", "hot:0:pending:20260301T1200"), ("poll_warm", "warm:0:pending:20260301T1200")]
     )
     assert not set(first) & set(third)
 
@@ -166,9 +139,7 @@ def begin_run(house: House, run_id: str, *, silent: bool) -> None:
             hour = timedelta(hours=1)
             hosts.lease_hosts(connection, [HOST], owner=worker.owner, now=now, lease=hour)
             lease = -timedelta(seconds=1) if silent else timedelta(seconds=90)
-            heartbeats.begin_run(
-                connection, run_id=run_id, owner=worker.owner, job="poll_hot", now=now, lease=lease
-            )
+            heartbeats.begin_run(connection, run_id=run_id, owner=worker.owner, job="poll_hot", now=now, lease=lease)
 
 
 def a_started_run(instance: dg.DagsterInstance) -> dg.DagsterRun:
@@ -182,9 +153,7 @@ def is_free(house: House) -> bool:
         claimed = Worker(ctx.store, lease_seconds=60).claim(ClaimFilter(kind="poll"), limit=1)
         with ctx.store.begin() as connection:
             now = ctx.store.clock.now(connection)
-            lease = hosts.lease_hosts(
-                connection, [HOST], owner="another", now=now, lease=timedelta(seconds=1)
-            )[HOST]
+            lease = hosts.lease_hosts(connection, [HOST], owner="another", now=now, lease=timedelta(seconds=1))[HOST]
     assert bool(claimed) == isinstance(lease, hosts.Leased)
     return bool(claimed)
 
@@ -206,9 +175,7 @@ def test_a_run_without_heartbeat_is_reported_failed_and_holds_nothing(
     assert tick_sensor("stale_runs", instance).skip_message == "every run is alive"
 
 
-def test_a_silent_run_of_another_instance_is_just_ended(
-    house: House, instance: dg.DagsterInstance
-) -> None:
+def test_a_silent_run_of_another_instance_is_just_ended(house: House, instance: dg.DagsterInstance) -> None:
     house.add_demo(LIGHTHOUSE)
     begin_run(house, "run-of-a-terminal", silent=True)
 
@@ -219,9 +186,7 @@ def test_a_silent_run_of_another_instance_is_just_ended(
     assert is_free(house)
 
 
-def test_a_run_that_has_ended_otherwise_is_not_reported_again(
-    house: House, instance: dg.DagsterInstance
-) -> None:
+def test_a_run_that_has_ended_otherwise_is_not_reported_again(house: House, instance: dg.DagsterInstance) -> None:
     house.add_demo(LIGHTHOUSE)
     job = defs.resolve_job_def("poll_hot")
     run = instance.create_run_for_job(job, status=dg.DagsterRunStatus.SUCCESS)
@@ -249,21 +214,14 @@ def test_a_live_run_is_left_alone(house: House, instance: dg.DagsterInstance) ->
     assert not is_free(house)
 
 
-def test_a_failed_run_gives_its_claims_back_and_is_in_the_audit_log(
-    house: House, instance: dg.DagsterInstance
-) -> None:
+def test_a_failed_run_gives_its_claims_back_and_is_in_the_audit_log(house: House, instance: dg.DagsterInstance) -> None:
     house.add_demo(LIGHTHOUSE)
     failed = run_job("ingest_series", instance)
     assert why_it_failed(failed)
     begin_run(house, failed.run_id, silent=False)
-    [event] = [
-        one for one in failed.all_events if one.event_type == dg.DagsterEventType.RUN_FAILURE
-    ]
+    [event] = [one for one in failed.all_events if one.event_type == dg.DagsterEventType.RUN_FAILURE]
     context = dg.build_run_status_sensor_context(
-        sensor_name="run_failures",
-        dagster_instance=instance,
-        dagster_run=failed.dagster_run,
-        dagster_event=event,
+        sensor_name="run_failures", dagster_instance=instance, dagster_run=failed.dagster_run, dagster_event=event
     ).for_run_failure()
 
     run_failures(context, run_context=RunContextResource())
@@ -287,13 +245,9 @@ def test_what_a_run_gave_back_once_is_not_given_back_again(house: House) -> None
         assert Worker(ctx.store, lease_seconds=60).claim(ClaimFilter(kind="poll"), limit=1) == []
 
 
-def test_a_tick_with_five_thousand_sources_takes_less_than_a_second(
-    house: House, instance: dg.DagsterInstance
-) -> None:
+def test_a_tick_with_five_thousand_sources_takes_less_than_a_second(house: House, instance: dg.DagsterInstance) -> None:
     """A sensor that is slow may run twice at once, and one over a minute never answers."""
-    house.add(
-        *(a_definition(id=f"series:s{n}", url=f"https://h{n % 500}.test/{n}") for n in range(5_000))
-    )
+    house.add(*(a_definition(id=f"series:s{n}", url=f"https://h{n % 500}.test/{n}") for n in range(5_000)))
 
     def seconds(name: str, cursor: str | None = None) -> float:
         def once() -> float:

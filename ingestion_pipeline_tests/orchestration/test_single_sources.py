@@ -26,9 +26,7 @@ from ingestion_pipeline_tests.orchestration.house import (
 RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 
 
-def materialize(
-    asset: str, instance: dg.DagsterInstance, *, tags: dict[str, str]
-) -> dg.ExecuteInProcessResult:
+def materialize(asset: str, instance: dg.DagsterInstance, *, tags: dict[str, str]) -> dg.ExecuteInProcessResult:
     """As the button does it: the asset and its checks."""
     job = defs.get_repository_def().get_implicit_job_def_for_assets([dg.AssetKey(asset)])
     assert job is not None
@@ -62,9 +60,7 @@ def test_one_source_registers_its_own_key_on_an_instance_that_knows_none(
     assert instance.get_dynamic_partitions("sources") == [LIGHTHOUSE]
 
 
-def test_one_source_tells_of_itself_alone(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
-) -> None:
+def test_one_source_tells_of_itself_alone(house: House, site: DemoSite, instance: dg.DagsterInstance) -> None:
     """On a temporary instance it told of everybody's changes, and nobody was told again."""
     house.add_demo(LIGHTHOUSE, SALT)
     run_job("poll_hot", instance)
@@ -86,11 +82,7 @@ def test_checks_are_never_older_than_the_materialization_they_speak_of(
     first = run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE})
     second = run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE})
 
-    assert checked(first) == {
-        "not_empty_after_full": True,
-        "sources_fresh": True,
-        "contract": True,
-    }
+    assert checked(first) == {"not_empty_after_full": True, "sources_fresh": True, "contract": True}
     assert checked(second) == checked(first)
 
 
@@ -156,9 +148,7 @@ def test_one_source_that_another_run_has_says_so_and_not_its_old_outcome(
     assert "first sync" not in said
 
 
-def test_a_range_gives_one_event_per_key(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
-) -> None:
+def test_a_range_gives_one_event_per_key(house: House, site: DemoSite, instance: dg.DagsterInstance) -> None:
     keys = [LIGHTHOUSE, SALT, "series:salt-feed"]
     house.add_demo(*keys)
     instance.add_dynamic_partitions("series_sources", keys)
@@ -208,9 +198,7 @@ def test_sources_checks_the_declaration_and_does_not_poll(
     assert not site.requests
 
 
-def test_sources_refreshes_the_row_from_its_file(
-    house: House, instance: dg.DagsterInstance
-) -> None:
+def test_sources_refreshes_the_row_from_its_file(house: House, instance: dg.DagsterInstance) -> None:
     file = house.sources / "mine.yaml"
     file.write_text(a_file([an_entry(name="Old")]))
     with house.open() as ctx:
@@ -225,9 +213,7 @@ def test_sources_refreshes_the_row_from_its_file(
     assert house.source(LIGHTHOUSE).name == "New"
 
 
-def test_sources_says_what_is_wrong_with_the_file_and_where(
-    house: House, instance: dg.DagsterInstance
-) -> None:
+def test_sources_says_what_is_wrong_with_the_file_and_where(house: House, instance: dg.DagsterInstance) -> None:
     house.add_demo(LIGHTHOUSE)
     house.set_source(LIGHTHOUSE, origin="mine.yaml")
     (house.sources / "mine.yaml").write_text(a_file([an_entry(tier="tepid")]))

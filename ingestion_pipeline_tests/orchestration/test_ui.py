@@ -23,22 +23,8 @@ from ingestion_pipeline.demo.state import break_site, read_state, repair, write_
 from ingestion_pipeline.pages.browser import NoBrowser, find_browser
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline_tests.orchestration.browsing import PATIENCE_SECONDS, QUIET_BROWSER, Ui
-from ingestion_pipeline_tests.orchestration.dev import (
-    Dev,
-    make_dagster_home,
-    make_desk,
-    variables,
-    within,
-)
-from ingestion_pipeline_tests.orchestration.house import (
-    BROKEN,
-    FLAKY,
-    LIGHTHOUSE,
-    SALT,
-    House,
-    a_file,
-    an_entry,
-)
+from ingestion_pipeline_tests.orchestration.dev import Dev, make_dagster_home, make_desk, variables, within
+from ingestion_pipeline_tests.orchestration.house import BROKEN, FLAKY, LIGHTHOUSE, SALT, House, a_file, an_entry
 
 pytestmark = pytest.mark.slow
 
@@ -206,16 +192,12 @@ def backfill(ui: Ui) -> None:
 
 @pytest.mark.usefixtures("backfill")
 def test_a_mistake_in_the_launchpad_is_named_with_its_cure(ui: Ui) -> None:
-    ui.launch(
-        "add_source", "register", id="series:tides", knd="series", url="ftp://feeds.demo.test"
-    )
+    ui.launch("add_source", "register", id="series:tides", knd="series", url="ftp://feeds.demo.test")
     ui.sees('unexpected config entry "knd"', 'Missing required config entry "kind"')
     assert ui.button("Launch Run").is_disabled()
     ui.picture("launchpad_refuses")
 
-    ui.launch(
-        "add_source", "register", id="series:tides", kind="serial", url="ftp://feeds.demo.test"
-    )
+    ui.launch("add_source", "register", id="series:tides", kind="serial", url="ftp://feeds.demo.test")
     ui.sees("No errors")
     ui.button("Launch Run").click()
 
@@ -315,9 +297,7 @@ def test_dead_letters_are_replayed_from_the_launchpad(ui: Ui) -> None:
     ui.picture("replayed")
     [dead_letter] = letters(ui)
     assert dead_letter["replayed_at"] is not None
-    assert ("ann", "dead_letter.replay") in {
-        (row["actor"], row["action"]) for row in ui.house.rows("audit_log")
-    }
+    assert ("ann", "dead_letter.replay") in {(row["actor"], row["action"]) for row in ui.house.rows("audit_log")}
 
 
 def test_no_page_alarmed_its_user(ui: Ui) -> None:

@@ -57,9 +57,7 @@ def test_our_own_pages_and_commands_get_through(host: str) -> None:
     assert answered(host=host, kind="websocket", origin=f"http://{host}") == 200
 
 
-@pytest.mark.parametrize(
-    "host", ["evil.test:3000", "localhost.evil.test", "10.0.0.7:3000", "", "["]
-)
+@pytest.mark.parametrize("host", ["evil.test:3000", "localhost.evil.test", "10.0.0.7:3000", "", "["])
 def test_a_name_that_is_not_ours_is_refused_as_dns_rebinding_uses_it(host: str) -> None:
     assert answered("/", host=host, method="GET") == 403
     assert answered(host=host) == 403
@@ -81,9 +79,7 @@ def test_a_mutation_by_get_is_refused_whoever_sends_it() -> None:
 
 
 @pytest.mark.parametrize("kind", ["http", "websocket"])
-@pytest.mark.parametrize(
-    "origin", ["https://evil.test", "http://localhost:8000", "http://127.0.0.1:3000", "null"]
-)
+@pytest.mark.parametrize("origin", ["https://evil.test", "http://localhost:8000", "http://127.0.0.1:3000", "null"])
 def test_a_page_of_another_origin_is_refused(kind: str, origin: str) -> None:
     refused: Sequence[int | str] = (403, "websocket.close")
 
@@ -92,9 +88,7 @@ def test_a_page_of_another_origin_is_refused(kind: str, origin: str) -> None:
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-def test_what_the_browser_marks_as_another_sites_is_refused_unless_it_only_opens_a_page(
-    site: str,
-) -> None:
+def test_what_the_browser_marks_as_another_sites_is_refused_unless_it_only_opens_a_page(site: str) -> None:
     assert answered(sec_fetch_site=site) == 403
     assert answered(method="GET", sec_fetch_site=site) == 403
     assert answered("/assets", method="GET", sec_fetch_site=site) == 200

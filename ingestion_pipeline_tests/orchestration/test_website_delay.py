@@ -12,13 +12,7 @@ from ingestion_pipeline.demo.providers import demo_providers, provider_settings
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.websites.reporting import latest_reports
 from ingestion_pipeline.websites.states import AnalysisStatus
-from ingestion_pipeline_tests.orchestration.dev import (
-    Dev,
-    make_dagster_home,
-    make_desk,
-    variables,
-    within,
-)
+from ingestion_pipeline_tests.orchestration.dev import Dev, make_dagster_home, make_desk, variables, within
 from ingestion_pipeline_tests.orchestration.house import House
 from ingestion_pipeline_tests.websites.engine.analysing import a_website
 

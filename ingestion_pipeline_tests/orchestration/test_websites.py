@@ -31,10 +31,7 @@ ASSETS = ("website_info", "website_prompts", "website_analysis")
 
 
 def led_to(monkeypatch: pytest.MonkeyPatch, **providers: ScriptedModel) -> None:
-    listed = [
-        {"name": name, "base_url": one.base_url, "model": f"m-{name}"}
-        for name, one in providers.items()
-    ]
+    listed = [{"name": name, "base_url": one.base_url, "model": f"m-{name}"} for name, one in providers.items()]
     monkeypatch.setenv("INGESTION_WEBSITE__PROVIDERS", json.dumps(listed))
 
 
@@ -116,11 +113,7 @@ def test_a_job_without_a_partition_says_what_it_needs(instance: dg.DagsterInstan
 
 
 def test_a_provider_that_never_answers_and_lost_visibility_turn_checks_red(
-    house: House,
-    web: FakeWeb,
-    provider: ScriptedModel,
-    instance: dg.DagsterInstance,
-    monkeypatch: pytest.MonkeyPatch,
+    house: House, web: FakeWeb, provider: ScriptedModel, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tick_sensor("new_sources", instance)
     run_job("ingest_website", instance, tags={PARTITION: ACME})

@@ -13,12 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from ingestion_pipeline.pages import Guard
-from ingestion_pipeline.pages.browser import (
-    BrowserLimits,
-    BrowserRenderer,
-    NoBrowser,
-    find_browser,
-)
+from ingestion_pipeline.pages.browser import BrowserLimits, BrowserRenderer, NoBrowser, find_browser
 from ingestion_pipeline.pages.browser.chromium import Chromium
 from ingestion_pipeline.pages.visits.rendering import Rendered, RenderingOptions
 from ingestion_pipeline.settings import load_settings

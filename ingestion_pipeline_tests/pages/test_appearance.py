@@ -23,9 +23,7 @@ PASSWORD = "<form><input name=u><input type=password></form>"
 LONG = "<p>" + "Real content of a page. " * 100
 
 
-def seen(
-    body: str | bytes, *, url: str = "https://a.test/x", status: int = 200, **headers: str
-) -> ResponseClass:
+def seen(body: str | bytes, *, url: str = "https://a.test/x", status: int = 200, **headers: str) -> ResponseClass:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     raw = body.encode() if isinstance(body, str) else body
     return classify_response(url, status, HTML | named, raw)
@@ -36,9 +34,7 @@ def test_no_sample_is_misjudged() -> None:
     files = [path for path in sample(".").rglob("*") if path.suffix in {".html", ".xml"}]
 
     misjudged = {
-        path.name: response_class
-        for path in files
-        if (response_class := seen(path.read_bytes())) != Content()
+        path.name: response_class for path in files if (response_class := seen(path.read_bytes())) != Content()
     }
 
     assert len(files) > 70
@@ -140,10 +136,7 @@ CHALLENGE = "<script src=/cdn-cgi/challenge-platform/h/b/orchestrate/chl_page/v1
         ("<title>Just a moment...</title>", 503),
         ("<title>Attention Required! | Cloudflare</title>", 403),
         ("<title>Access Denied</title>You don't have permission to access x Reference #18.2", 403),
-        (
-            "<p>Please verify you are a human<script src=//hcaptcha.com/1/a.js></script>",
-            200,
-        ),
+        ("<p>Please verify you are a human<script src=//hcaptcha.com/1/a.js></script>", 200),
         ("<title>Sorry</title>Our systems have detected unusual traffic", 429),
         ("<title>Pardon Our Interruption</title>", 403),
     ],
@@ -160,9 +153,7 @@ def test_a_header_may_tell_a_bot_wall_alone() -> None:
 
 
 def test_a_form_with_a_captcha_is_no_wall() -> None:
-    form = (
-        "<title>Contact us</title><form>Name<input></form><script src=//google.com/recaptcha/a.js>"
-    )
+    form = "<title>Contact us</title><form>Name<input></form><script src=//google.com/recaptcha/a.js>"
 
     assert seen(form) == Content()
 

@@ -17,29 +17,12 @@ from ingestion_pipeline.series.platforms import platform
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import FixedClock, Store
-from ingestion_pipeline.store.tables import (
-    batch_items,
-    chapter_sources,
-    chapters,
-    dead_letters,
-    outbox,
-    series,
-    tasks,
-)
+from ingestion_pipeline.store.tables import batch_items, chapter_sources, chapters, dead_letters, outbox, series, tasks
 from ingestion_pipeline.tasks.errors import Fatal
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
-from ingestion_pipeline_tests.pollers import (
-    a_feed,
-    fetch,
-    given_sources,
-    ingest,
-    poll,
-    rows,
-    source_row,
-    task_row,
-)
+from ingestion_pipeline_tests.pollers import a_feed, fetch, given_sources, ingest, poll, rows, source_row, task_row
 from ingestion_pipeline_tests.processes import POLLS
 
 
@@ -138,22 +121,12 @@ BOMB = (
         (b"", "not_a_feed", 1),
         (a_feed(1, 2, 3, 4)[:-40], "truncated_feed", 3),
         (BOMB, "xml_entity", 1),
-        (
-            Reply(gzip.compress(b" " * 9_000_000), headers={"Content-Encoding": "gzip"}),
-            "decompression_bomb",
-            1,
-        ),
+        (Reply(gzip.compress(b" " * 9_000_000), headers={"Content-Encoding": "gzip"}), "decompression_bomb", 1),
     ],
     ids=["HTML page", "error page", "nothing", "truncated", "XML bomb", "gzip bomb"],
 )
 def test_a_body_that_is_no_feed_leaves_the_last_good_data(
-    ctx: RunContext,
-    store: Store,
-    web: FakeWeb,
-    clock: FixedClock,
-    answer: Reply | bytes,
-    code: str,
-    polls: int,
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock, answer: Reply | bytes, code: str, polls: int
 ) -> None:
     polled_once(ctx, web, clock, a_source())
     before = rows(store, chapters), rows(store, chapter_sources), rows(store, series)
@@ -180,11 +153,7 @@ def run_sql(store: Store, statement: str) -> None:
 
 
 def test_a_listing_that_the_database_refuses_fails_alone(
-    ctx: RunContext,
-    store: Store,
-    web: FakeWeb,
-    caplog: pytest.LogCaptureFixture,
-    request: pytest.FixtureRequest,
+    ctx: RunContext, store: Store, web: FakeWeb, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
 ) -> None:
     """The database has a rule of its own here: no two chapters with one title."""
     request.addfinalizer(lambda: run_sql(store, "DROP INDEX one_title"))  # databases are lent
@@ -252,9 +221,7 @@ class Overtaken(Worker):
         return super().renew()
 
 
-def test_a_claim_that_is_lost_at_the_last_moment_writes_nothing(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_claim_that_is_lost_at_the_last_moment_writes_nothing(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     given_sources(store, a_source("1"), a_source("2"))
     web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}
     worker, fetched = fetch(ctx, web)
@@ -358,8 +325,7 @@ def test_a_listing_of_many_pages_stores_no_etag_and_is_always_read_to_its_end(
 def a_manga_page(number: int, offset: int) -> bytes:
     chapter = f'{{"id": "c{number}", "type": "chapter", "attributes": {{"chapter": "{number}"}}}}'
     return (
-        f'{{"result": "ok", "response": "collection", "data": [{chapter}],'
-        f' "limit": 1, "offset": {offset}, "total": 2}}'
+        f'{{"result": "ok", "response": "collection", "data": [{chapter}], "limit": 1, "offset": {offset}, "total": 2}}'
     ).encode()
 
 

@@ -34,9 +34,7 @@ def zstd(data: bytes) -> bytes:
 SKIPPED = bytes.fromhex("502a4d18 03000000") + b"abc"  # a frame that carries no content
 
 
-def inflated(
-    data: bytes, encoding: str, *, step: int = 65_536, max_bytes: int = 10_000_000, ratio: int = 100
-) -> bytes:
+def inflated(data: bytes, encoding: str, *, step: int = 65_536, max_bytes: int = 10_000_000, ratio: int = 100) -> bytes:
     body = LimitedBody(encoding, max_bytes=max_bytes, max_ratio=ratio, shown_url="http://a.test/")
     for start in range(0, len(data), step):
         body.feed(data[start : start + step])
@@ -69,20 +67,14 @@ ENCODED = [
 
 
 @pytest.mark.parametrize("step", [1, 7, 65_536])
-@pytest.mark.parametrize(
-    ("data", "encoding"), [e[:2] for e in ENCODED], ids=[e[2] for e in ENCODED]
-)
+@pytest.mark.parametrize(("data", "encoding"), [e[:2] for e in ENCODED], ids=[e[2] for e in ENCODED])
 def test_a_body_arrives_whole_however_it_is_cut(data: bytes, encoding: str, step: int) -> None:
     assert inflated(data, encoding, step=step) == TEXT
 
 
-@pytest.mark.parametrize(
-    ("pack", "encoding"), [(gzip.compress, "gzip"), (brotli.compress, "br"), (zstd, "zstd")]
-)
+@pytest.mark.parametrize(("pack", "encoding"), [(gzip.compress, "gzip"), (brotli.compress, "br"), (zstd, "zstd")])
 @given(data=st.binary(max_size=3000), step=st.integers(1, 500))
-def test_any_bytes_come_back(
-    pack: Callable[[bytes], bytes], encoding: str, data: bytes, step: int
-) -> None:
+def test_any_bytes_come_back(pack: Callable[[bytes], bytes], encoding: str, data: bytes, step: int) -> None:
     assert inflated(pack(data * 40), encoding, step=step, ratio=10_000) == data * 40
 
 

@@ -71,10 +71,7 @@ BOMBS = [
     *(("gzip", outer) for outer in ("gzip", "br", "zstd")),
     *(("br", "gzip"), ("zstd", "deflate"), ("zstd", "br"), ("repeats", "gzip")),
 ]
-LIMITS = {
-    "as configured": (FetchLimits().max_bytes, FetchLimits().max_ratio),
-    "by size alone": (5 * MEGABYTE, 10**9),
-}
+LIMITS = {"as configured": (FetchLimits().max_bytes, FetchLimits().max_ratio), "by size alone": (5 * MEGABYTE, 10**9)}
 
 
 @cache
@@ -92,14 +89,10 @@ def inflate_all(
     made: dict[str, tuple[bytes, str]], max_bytes: int, max_ratio: int
 ) -> dict[str, tuple[str, float, float]]:
     """For each bomb how it ended, the seconds it took, and by how many megabytes we had grown."""
-    LimitedBody(
-        "gzip, br, zstd", max_bytes=1, max_ratio=1, shown_url=""
-    )  # the libraries are loaded
+    LimitedBody("gzip, br, zstd", max_bytes=1, max_ratio=1, shown_url="")  # the libraries are loaded
     measured: dict[str, tuple[str, float, float]] = {}
     for name, (data, encoding) in made.items():
-        body = LimitedBody(
-            encoding, max_bytes=max_bytes, max_ratio=max_ratio, shown_url="http://a.test/"
-        )
+        body = LimitedBody(encoding, max_bytes=max_bytes, max_ratio=max_ratio, shown_url="http://a.test/")
         Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
         before, began = megabytes("VmRSS"), time.monotonic()
         end = fed(body, data)

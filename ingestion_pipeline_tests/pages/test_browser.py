@@ -26,9 +26,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_the_browser_that_is_named_wins_over_the_one_that_is_found(
-    tmp_path: Path, path: Path
-) -> None:
+def test_the_browser_that_is_named_wins_over_the_one_that_is_found(tmp_path: Path, path: Path) -> None:
     a_program(path / "chromium")
     mine = a_program(tmp_path / "mine" / "chrome")
 
@@ -45,9 +43,7 @@ def test_a_browser_is_found_on_the_search_path(path: Path, name: str) -> None:
 def test_playwrights_newest_browser_wins_over_the_search_path(tmp_path: Path, path: Path) -> None:
     a_program(path / "chromium")
     for revision in ("999", "1200"):
-        own = a_program(
-            tmp_path / "playwright" / f"chromium-{revision}" / "chrome-linux64" / "chrome"
-        )
+        own = a_program(tmp_path / "playwright" / f"chromium-{revision}" / "chrome-linux64" / "chrome")
 
     assert find_browser(load_settings({})) == own
 
@@ -63,9 +59,7 @@ def test_a_program_that_says_no_version_is_no_browser(tmp_path: Path) -> None:
     assert browser_version(program) == "Google Chrome 156.0.8078.79"
 
 
-def test_a_named_browser_that_is_no_program_is_refused_whatever_else_is_there(
-    tmp_path: Path, path: Path
-) -> None:
+def test_a_named_browser_that_is_no_program_is_refused_whatever_else_is_there(tmp_path: Path, path: Path) -> None:
     a_program(path / "chromium")
     (tmp_path / "notes.txt").touch(mode=0o600)
 

@@ -43,9 +43,7 @@ def running(group: int) -> list[int]:
 def drivers() -> list[int]:
     """The drivers that this process has started."""
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    lines = {
-        int(process_id): Path(f"/proc/{process_id}/cmdline").read_bytes() for process_id in children
-    }
+    lines = {int(process_id): Path(f"/proc/{process_id}/cmdline").read_bytes() for process_id in children}
     return [process_id for process_id, line in lines.items() if b"playwright" in line]
 
 
@@ -92,9 +90,7 @@ def test_a_browser_that_is_killed_is_replaced_and_its_page_retried(desk: Desk, w
     assert running(browsers_process(desk)), "the new one"
 
 
-def test_a_browser_that_hangs_is_replaced_and_its_page_retried(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_browser_that_hangs_is_replaced_and_its_page_retried(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in ((chromium, "ANSWER"), (chromium, "CLOSE"), (visit, "CLOSE")):
         monkeypatch.setattr(module, f"{name}_SECONDS", 1.0)
     desk.web.routes["/first"] = "<p>first</p>"
@@ -107,9 +103,7 @@ def test_a_browser_that_hangs_is_replaced_and_its_page_retried(
     assert running(old) == []
 
 
-def test_a_page_that_kills_every_browser_is_given_up(
-    desk: Desk, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_page_that_kills_every_browser_is_given_up(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     desk.web.routes["/deadly"] = signals(desk, signal.SIGKILL)
 
     with pytest.raises(Transient, match="2 times") as caught:
@@ -152,8 +146,7 @@ def test_a_run_that_is_cancelled_leaves_no_process(caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.parametrize(
-    ("sandbox", "user", "expected"),
-    [("auto", 1000, True), ("auto", 0, False), ("off", 1000, False)],
+    ("sandbox", "user", "expected"), [("auto", 1000, True), ("auto", 0, False), ("off", 1000, False)]
 )
 def test_only_root_and_who_says_so_has_no_sandbox(
     sandbox: str, user: int, expected: bool, monkeypatch: pytest.MonkeyPatch

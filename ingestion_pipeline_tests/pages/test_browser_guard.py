@@ -135,11 +135,7 @@ def test_the_same_attacks_reach_an_address_that_is_allowed(
 
 @pytest.mark.parametrize(
     "way",
-    [
-        redirect,
-        "<meta http-equiv=refresh content='0; url={}'>".format,
-        "<script>location = '{}'</script>".format,
-    ],
+    [redirect, "<meta http-equiv=refresh content='0; url={}'>".format, "<script>location = '{}'</script>".format],
     ids=["redirect", "refresh", "script"],
 )
 def test_a_page_that_leads_to_a_private_address_is_an_error_of_that_name(

@@ -43,10 +43,7 @@ BACK = "window.onpopstate = home;"
 @pytest.fixture(scope="module")
 def desk() -> Iterator[Desk]:
     routes = {"/list": LIST, "/where": "/answered", "/routed": ROUTED.replace("HISTORY", BACK)}
-    with (
-        FakeWeb(routes | {"/stuck": ROUTED.replace("HISTORY", "")}) as web,
-        a_desk(web) as desk,
-    ):
+    with FakeWeb(routes | {"/stuck": ROUTED.replace("HISTORY", "")}) as web, a_desk(web) as desk:
         yield desk
 
 
@@ -84,9 +81,7 @@ def test_a_page_that_changes_its_own_address_is_put_back(desk: Desk, path: str, 
     ],
     ids=["too many", "no container", "nothing"],
 )
-def test_a_list_that_cannot_be_whole_is_an_error(
-    desk: Desk, selector: str, limit: int, said: str
-) -> None:
+def test_a_list_that_cannot_be_whole_is_an_error(desk: Desk, selector: str, limit: int, said: str) -> None:
     with pytest.raises(Permanent) as caught:
         desk.render("/list", clicking(selector, limit), patience_seconds=0.5)
 

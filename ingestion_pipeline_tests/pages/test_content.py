@@ -44,9 +44,7 @@ def test_what_is_put_is_got(store: ContentStore, body: bytes) -> None:
     assert store.get(content_hash) == body
 
 
-def test_the_object_is_compressed_and_named_by_its_hash(
-    store: ContentStore, tmp_path: Path
-) -> None:
+def test_the_object_is_compressed_and_named_by_its_hash(store: ContentStore, tmp_path: Path) -> None:
     store.put(BODY)
 
     (path,) = files(tmp_path)
@@ -72,9 +70,7 @@ def test_an_existing_object_is_not_written_again(store: ContentStore, tmp_path: 
     assert path.stat().st_ino == before.st_ino
 
 
-def test_many_writers_of_one_body_leave_one_whole_object(
-    store: ContentStore, tmp_path: Path
-) -> None:
+def test_many_writers_of_one_body_leave_one_whole_object(store: ContentStore, tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         hashes = set(pool.map(store.put, [BODY] * 40))
 
@@ -91,9 +87,7 @@ def test_a_missing_object_is_fetched_again(store: ContentStore) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "other", "empty"])
-def test_a_damaged_object_is_noticed_and_healed(
-    store: ContentStore, tmp_path: Path, damage: str
-) -> None:
+def test_a_damaged_object_is_noticed_and_healed(store: ContentStore, tmp_path: Path, damage: str) -> None:
     other = ContentStore(tmp_path / "other").put(b"other")
     foreign = (tmp_path / "other" / other[:2] / other[2:]).read_bytes()
     store.put(BODY)
@@ -120,9 +114,7 @@ def test_a_link_is_not_followed(store: ContentStore, tmp_path: Path) -> None:
     assert elsewhere.exists()
 
 
-@pytest.mark.parametrize(
-    "name", ["", "../../etc/passwd", HASH.upper(), HASH + "\n", HASH[:-1], "/" + HASH[1:], "CON"]
-)
+@pytest.mark.parametrize("name", ["", "../../etc/passwd", HASH.upper(), HASH + "\n", HASH[:-1], "/" + HASH[1:], "CON"])
 def test_a_name_that_is_no_hash_touches_no_file(store: ContentStore, name: str) -> None:
     with pytest.raises(Permanent) as caught:
         store.get(name)
@@ -169,9 +161,7 @@ def test_many_are_put_in_their_order_and_each_once(store: ContentStore, tmp_path
     assert len(files(tmp_path)) == 3
 
 
-def test_the_forms_of_a_page_share_a_file_under_their_names(
-    store: ContentStore, tmp_path: Path
-) -> None:
+def test_the_forms_of_a_page_share_a_file_under_their_names(store: ContentStore, tmp_path: Path) -> None:
     store.put(b"text of old")
 
     names = store.put_together([[BODY, b"text"], [b"other", b"text of old"], [BODY]])
@@ -230,9 +220,7 @@ def test_a_damaged_file_of_a_page_gives_what_was_put_or_says_that_it_is_damaged(
                 assert store.get(name) == body
 
 
-def test_the_words_that_the_forms_of_a_page_share_are_stored_once(
-    store: ContentStore, tmp_path: Path
-) -> None:
+def test_the_words_that_the_forms_of_a_page_share_are_stored_once(store: ContentStore, tmp_path: Path) -> None:
     words = b" ".join(sha256(str(number).encode()).hexdigest().encode() for number in range(500))
     forms = [b"<p>" + words, words, b"# " + words]
 
@@ -242,9 +230,7 @@ def test_the_words_that_the_forms_of_a_page_share_are_stored_once(
     assert files(tmp_path)[0].stat().st_size < len(words)
 
 
-def test_forms_that_were_written_as_a_frame_each_are_still_read(
-    store: ContentStore, tmp_path: Path
-) -> None:
+def test_forms_that_were_written_as_a_frame_each_are_still_read(store: ContentStore, tmp_path: Path) -> None:
     compress = zstandard.ZstdCompressor().compress
     for body in (BODY, b"text"):
         name = sha256(body).hexdigest()
@@ -262,9 +248,7 @@ def test_forms_are_read_together_wherever_they_are_stored(store: ContentStore) -
     assert store.get_together([text, alone, body, text]) == [b"text", b"alone", BODY, b"text"]
 
 
-def test_a_damaged_form_fails_what_is_read_together_with_it(
-    store: ContentStore, tmp_path: Path
-) -> None:
+def test_a_damaged_form_fails_what_is_read_together_with_it(store: ContentStore, tmp_path: Path) -> None:
     ((body, text),) = store.put_together([[BODY, b"text"]])
     path = tmp_path / "deep" / "content" / body[:2] / body[2:]
     path.write_bytes(path.read_bytes()[:-3])
@@ -297,9 +281,7 @@ def test_a_symbolic_link_makes_room_for_a_form(store: ContentStore, tmp_path: Pa
     assert not place.is_symlink()
 
 
-def test_an_object_that_was_written_with_zlib_is_still_read(
-    store: ContentStore, tmp_path: Path
-) -> None:
+def test_an_object_that_was_written_with_zlib_is_still_read(store: ContentStore, tmp_path: Path) -> None:
     path = tmp_path / "deep" / "content" / HASH[:2] / HASH[2:]
     path.parent.mkdir(parents=True)
     path.write_bytes(zlib.compress(BODY))
@@ -307,9 +289,7 @@ def test_an_object_that_was_written_with_zlib_is_still_read(
     assert store.get(HASH) == BODY
 
 
-def test_a_header_that_claims_a_terabyte_is_damage_and_takes_no_memory(
-    store: ContentStore, tmp_path: Path
-) -> None:
+def test_a_header_that_claims_a_terabyte_is_damage_and_takes_no_memory(store: ContentStore, tmp_path: Path) -> None:
     store.put(BODY)
     (path,) = files(tmp_path)
     path.write_bytes(b"\x28\xb5\x2f\xfd\xe0" + (1 << 40).to_bytes(8, "little") + b"\x01\0\0")
@@ -320,9 +300,7 @@ def test_a_header_that_claims_a_terabyte_is_damage_and_takes_no_memory(
     assert caught.value.code == "content_damaged"
 
 
-def test_a_full_disk_in_the_middle_of_many_leaves_no_half_object(
-    store: ContentStore, tmp_path: Path
-) -> None:
+def test_a_full_disk_in_the_middle_of_many_leaves_no_half_object(store: ContentStore, tmp_path: Path) -> None:
     """A real limit on the size of files, in a process of its own; afterwards it heals by itself."""
     root, large = tmp_path / "deep" / "content", os.urandom(300_000)
     bodies = [b"first", large, b"last"]

@@ -11,13 +11,7 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.pages.content import store
-from ingestion_pipeline.pages.content.store import (
-    MANY,
-    ContentStore,
-    can_sync_file_system,
-    sync_each,
-    sync_file_system,
-)
+from ingestion_pipeline.pages.content.store import MANY, ContentStore, can_sync_file_system, sync_each, sync_file_system
 
 
 def test_a_file_that_is_gone_cannot_be_durable(tmp_path: Path) -> None:

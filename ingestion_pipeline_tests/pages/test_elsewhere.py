@@ -15,15 +15,7 @@ from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import hosts
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply, WebAnswer, redirect
-from ingestion_pipeline_tests.pollers import (
-    a_feed,
-    changed,
-    fetch,
-    given_robots,
-    given_sources,
-    rows,
-    task_row,
-)
+from ingestion_pipeline_tests.pollers import a_feed, changed, fetch, given_robots, given_sources, rows, task_row
 
 ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"])
 MINUTE = timedelta(minutes=1)
@@ -66,8 +58,7 @@ def test_the_other_hosts_rules_are_asked_for_and_kept_and_it_is_free_again(
 
 @ON_SQLITE
 @pytest.mark.parametrize(
-    ("rules", "code"),
-    [(b"User-agent: *\nDisallow: /there", "blocked_by_robots"), (503, "robots_unavailable")],
+    ("rules", "code"), [(b"User-agent: *\nDisallow: /there", "blocked_by_robots"), (503, "robots_unavailable")]
 )
 def test_what_the_other_host_forbids_is_not_asked_for(
     ctx: RunContext, store: Store, web: FakeWeb, rules: WebAnswer, code: str
@@ -164,9 +155,7 @@ def test_a_long_delay_elsewhere_is_not_sat_out_within_the_deadline(
 
 
 @ON_SQLITE
-def test_every_hop_on_the_same_host_waits_for_its_turn(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_every_hop_on_the_same_host_waits_for_its_turn(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """They came within a millisecond: a redirect was taken for a part of the request before it."""
     given_robots(store, "a.test")
     web.routes |= {"/one": redirect("/two"), "/two": redirect("/three"), "/three": a_feed(1)}
@@ -197,13 +186,8 @@ def test_a_robots_txt_elsewhere_is_not_asked_for_while_another_run_has_that_host
 
 
 @ON_SQLITE
-def test_a_robots_txt_that_redirects_keeps_the_pace_of_each_host(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    web.routes |= {
-        "a.test/robots.txt": redirect("/rules"),
-        "a.test/rules": redirect("http://b.test/1"),
-    }
+def test_a_robots_txt_that_redirects_keeps_the_pace_of_each_host(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+    web.routes |= {"a.test/robots.txt": redirect("/rules"), "a.test/rules": redirect("http://b.test/1")}
     web.routes |= {"b.test/1": redirect("http://b.test/2"), "b.test/2": b"User-agent: *\nAllow: /"}
     web.routes |= {"/one": a_feed(1)}
     given_sources(store, a_source("one"))

@@ -14,13 +14,7 @@ from sqlalchemy import update
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store import FixedClock, Store
-from ingestion_pipeline.store.tables import (
-    batch_items,
-    dead_letters,
-    metadata,
-    sources,
-    tasks,
-)
+from ingestion_pipeline.store.tables import batch_items, dead_letters, metadata, sources, tasks
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.errors import Fatal
 from ingestion_pipeline.tasks.queue import insert_tasks
@@ -69,9 +63,7 @@ def set_source(store: Store, **values: Any) -> None:
         connection.execute(update(sources).values(**values))
 
 
-def test_a_changed_listing_stays_claimed_and_waits_in_a_batch(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_changed_listing_stays_claimed_and_waits_in_a_batch(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     given_sources(store, a_source())
     web.routes["/solo"] = Reply(a_feed(1), headers={"ETag": '"v1"', "Content-Type": "text/xml"})
 
@@ -172,19 +164,14 @@ def test_the_third_failure_is_a_dead_letter_and_one_strike(
     assert task.not_before == source_row(store).next_check_at
 
 
-def test_a_permanent_failure_is_a_dead_letter_at_once(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_permanent_failure_is_a_dead_letter_at_once(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     given_sources(store, a_source())
     web.routes["/solo"] = 410
 
     _, fetched = fetch(ctx, web)
 
     assert (fetched.counts.failed, len(web.requests)) == (1, 1)
-    assert (dead_letter(store).error_class, dead_letter(store).error_code) == (
-        "permanent",
-        "http_410",
-    )
+    assert (dead_letter(store).error_class, dead_letter(store).error_code) == ("permanent", "http_410")
 
 
 def test_a_redirect_to_a_refused_address_is_blocked_and_not_followed(
@@ -220,9 +207,7 @@ def test_a_source_that_cannot_work_is_a_dead_letter_without_a_request(
     assert said in dead_letter(store).error
 
 
-def test_a_poll_whose_source_is_gone_is_skipped(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_poll_whose_source_is_gone_is_skipped(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     with store.begin() as connection:
         insert_tasks(connection, [a_new_task()], now=store.clock.now(connection))
 
@@ -252,9 +237,7 @@ def test_a_poll_that_killed_three_workers_is_given_up_without_a_request(
     assert (source_row(store, "series:poison").failure_count) == 1
 
 
-def test_every_due_source_is_polled_however_small_the_batches_are(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_every_due_source_is_polled_however_small_the_batches_are(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """A run ended as soon as all its visits had, whatever else was due."""
     names = ["one", "two", "three", "four", "five"]
     given_sources(store, *map(a_source, names))
@@ -300,9 +283,7 @@ def test_who_is_asked_for_by_hand_is_polled_although_not_due_and_nobody_else(
     assert polled.counts.unchanged == 1
 
 
-def test_by_hand_more_sources_than_a_batch_are_each_polled_once(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_by_hand_more_sources_than_a_batch_are_each_polled_once(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """The first claim took a batch of them, and nobody asked for the rest."""
     names = ["one", "two", "three", "four", "five"]
     given_sources(store, *map(a_source, names))
@@ -329,9 +310,7 @@ def test_by_hand_only_what_failed_is_tried_again(
     assert web.paths == ["/one", "/two", "/two"]
 
 
-def test_a_run_that_is_stopped_gives_back_what_it_had(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_run_that_is_stopped_gives_back_what_it_had(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     given_sources(store, a_source("one"), a_source("two"), a_source("three"))
     web.routes |= {"/one": pollers.slowly(b"", 30)}
 
@@ -366,9 +345,7 @@ def test_a_content_store_that_cannot_be_written_stops_the_run_and_gives_everythi
 
 
 @pytest.mark.slow
-def test_on_a_full_disk_even_what_was_fetched_before_is_given_back(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_on_a_full_disk_even_what_was_fetched_before_is_given_back(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """A real limit on the size of files, in a process of its own."""
     given_sources(store, a_source("1-small"), a_source("2-large"), a_source("3-never"))
     noise = os.urandom(4_000_000).hex().encode()

@@ -68,9 +68,7 @@ def test_one_private_answer_blocks_the_name(answers: list[str]) -> None:
         assert part in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "host", ["metadata.google.internal", "METADATA.google.internal.", "metadata"]
-)
+@pytest.mark.parametrize("host", ["metadata.google.internal", "METADATA.google.internal.", "metadata"])
 def test_a_metadata_name_is_refused_without_a_lookup(host: str) -> None:
     resolve = FakeResolver({host: [[PUBLIC]]})
 
@@ -124,9 +122,7 @@ def test_a_label_that_no_name_server_takes_is_a_dns_failure() -> None:
     assert caught.value.code == "dns"
 
 
-@pytest.mark.parametrize(
-    "form", ["127.0.0.1", "2130706433", "0x7f.1", "0177.0.0.1", "127.1", "::1"]
-)
+@pytest.mark.parametrize("form", ["127.0.0.1", "2130706433", "0x7f.1", "0177.0.0.1", "127.1", "::1"])
 def test_the_system_resolves_number_forms_and_the_guard_refuses_them(form: str) -> None:
     assert asyncio.run(system_resolver(form, 80))[0].address in {"127.0.0.1", "::1"}
     with pytest.raises(Permanent, match="not public"):

@@ -10,14 +10,7 @@ import pytest
 
 from ingestion_pipeline.pages import Answer, Endpoint, Fetched, Guard, Request
 from ingestion_pipeline.tasks.errors import Permanent
-from ingestion_pipeline_tests.fakes import (
-    FakeResolver,
-    FakeWeb,
-    Reply,
-    WebAnswer,
-    a_certificate,
-    redirect,
-)
+from ingestion_pipeline_tests.fakes import FakeResolver, FakeWeb, Reply, WebAnswer, a_certificate, redirect
 from ingestion_pipeline_tests.pages.fetching import NOW, fetch, page, with_fetcher
 
 
@@ -78,14 +71,7 @@ def test_no_form_of_a_private_address_is_reached_directly_or_by_redirect(form: s
 
 
 @pytest.mark.parametrize(
-    "location",
-    [
-        "file:///etc/passwd",
-        "gopher://a.test/",
-        "javascript:0",
-        "http://[",
-        "http://u:hunter2@a.test/",
-    ],
+    "location", ["file:///etc/passwd", "gopher://a.test/", "javascript:0", "http://[", "http://u:hunter2@a.test/"]
 )
 def test_a_redirect_out_of_the_web_is_refused(location: str) -> None:
     with FakeWeb({"/": redirect(location)}) as web, pytest.raises(Permanent) as caught:
@@ -108,13 +94,9 @@ def test_a_url_with_a_password_is_not_fetched() -> None:
 def test_each_hop_is_looked_up_once_and_reaches_what_was_checked() -> None:
     with FakeWeb({"/": redirect("http://b.test/")}) as first, FakeWeb({"/": b"b"}) as second:
         elsewhere = [Endpoint("10.0.0.1", 1)]
-        resolver = FakeResolver(
-            {"a.test": [[first.endpoint], elsewhere], "b.test": [[second.endpoint], elsewhere]}
-        )
+        resolver = FakeResolver({"a.test": [[first.endpoint], elsewhere], "b.test": [[second.endpoint], elsewhere]})
 
-        answer = with_fetcher(
-            lambda f: f.fetch(Request(url="http://a.test/"), now=NOW), Guard(resolve=resolver)
-        )
+        answer = with_fetcher(lambda f: f.fetch(Request(url="http://a.test/"), now=NOW), Guard(resolve=resolver))
 
         assert isinstance(answer, Fetched)
         assert resolver.lookups == ["a.test", "b.test"]
@@ -159,9 +141,7 @@ def test_a_certificate_that_does_not_hold_is_permanent(
         assert web.requests == []
 
 
-def test_a_redirect_from_https_to_http_is_refused(
-    certificate: tuple[Path, ssl.SSLContext],
-) -> None:
+def test_a_redirect_from_https_to_http_is_refused(certificate: tuple[Path, ssl.SSLContext]) -> None:
     cert, context = certificate
     with FakeWeb({"/": redirect("http://b.test/")}, tls=context) as web:
         with pytest.raises(Permanent) as caught:

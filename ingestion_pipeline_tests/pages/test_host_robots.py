@@ -34,9 +34,7 @@ def robots_saying(said: bytes, *, now: datetime) -> HostRobots:
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_what_a_host_forbids_by_one_scheme_is_not_got_by_the_other(
-    scheme: str, now: datetime
-) -> None:
+def test_what_a_host_forbids_by_one_scheme_is_not_got_by_the_other(scheme: str, now: datetime) -> None:
     robots = robots_saying(b"User-agent: *\nDisallow: /private", now=now)
 
     robots.check_cached(f"{scheme}://a.test/public")
@@ -53,9 +51,7 @@ def test_what_a_host_forbids_by_one_scheme_is_not_got_by_the_other(
         ("/*&lang=", "/search?q=x&lang=en"),
     ],
 )
-def test_a_link_that_is_forbidden_is_not_got_under_its_canonical_name(
-    rule: str, linked: str, now: datetime
-) -> None:
+def test_a_link_that_is_forbidden_is_not_got_under_its_canonical_name(rule: str, linked: str, now: datetime) -> None:
     robots = robots_saying(f"User-agent: *\nDisallow: {rule}".encode(), now=now)
     url = canonical_url(f"http://a.test{linked}")
 

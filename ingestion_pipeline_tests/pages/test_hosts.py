@@ -29,14 +29,10 @@ from ingestion_pipeline_tests.builders import NOON
 
 MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
-ON_POSTGRES = pytest.mark.parametrize(
-    "database", [pytest.param("postgres", marks=pytest.mark.postgres)]
-)
+ON_POSTGRES = pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
 
 
-def lease(
-    store: Store, *names: str, owner: str = "one", now: datetime = NOON
-) -> dict[str, Leased | HostBusy]:
+def lease(store: Store, *names: str, owner: str = "one", now: datetime = NOON) -> dict[str, Leased | HostBusy]:
     with store.begin() as connection:
         return lease_hosts(connection, names, owner=owner, now=now, lease=MINUTE)
 
@@ -45,9 +41,7 @@ def renew(
     store: Store, next_allowed: dict[str, datetime], *, owner: str = "one", now: datetime = NOON
 ) -> dict[str, datetime]:
     with store.begin() as connection:
-        return renew_hosts(
-            connection, owner=owner, now=now, lease=MINUTE, next_allowed=next_allowed
-        )
+        return renew_hosts(connection, owner=owner, now=now, lease=MINUTE, next_allowed=next_allowed)
 
 
 def release(store: Store, next_allowed: dict[str, datetime], *, owner: str = "one") -> None:
@@ -84,10 +78,7 @@ def test_a_host_that_another_has_is_busy_until_its_lease_ends(store: Store) -> N
 
     leases = lease(store, "a.test", "b.test", owner="two", now=NOON + SECOND)
 
-    assert leases == {
-        "a.test": HostBusy(until=NOON + MINUTE),
-        "b.test": Leased(next_allowed_at=None),
-    }
+    assert leases == {"a.test": HostBusy(until=NOON + MINUTE), "b.test": Leased(next_allowed_at=None)}
     assert row(store).lease_owner == "one"
 
 
@@ -139,9 +130,7 @@ def test_renewing_keeps_the_hosts_and_tells_which_are_wanted(store: Store) -> No
     assert waited_for == {"a.test": NOON}
     assert row(store, "b.test").lease_until == later + MINUTE
     assert row(store, "b.test").next_allowed_at == later + SECOND
-    assert lease(store, "b.test", owner="two", now=NOON + MINUTE + SECOND) == {
-        "b.test": HostBusy(until=later + MINUTE)
-    }
+    assert lease(store, "b.test", owner="two", now=NOON + MINUTE + SECOND) == {"b.test": HostBusy(until=later + MINUTE)}
 
 
 def test_who_lost_a_host_renews_nothing_and_learns_of_it(store: Store) -> None:
@@ -163,9 +152,7 @@ def test_a_released_host_remembers_when_it_may_be_asked_next(store: Store) -> No
     release(store, {"a.test": NOON + 5 * SECOND})
 
     assert row(store).lease_owner is None
-    assert lease(store, "a.test", owner="two") == {
-        "a.test": Leased(next_allowed_at=NOON + 5 * SECOND)
-    }
+    assert lease(store, "a.test", owner="two") == {"a.test": Leased(next_allowed_at=NOON + 5 * SECOND)}
 
 
 def test_nobody_releases_the_host_of_another(store: Store) -> None:
@@ -185,10 +172,7 @@ def test_the_hosts_of_the_dead_are_free_at_once_and_their_spacing_stays(store: S
     assert free_all_of(store, "one") == 2
 
     leases = lease(store, "a.test", "c.test", owner="three")
-    assert leases == {
-        "a.test": Leased(next_allowed_at=NOON + 3 * SECOND),
-        "c.test": HostBusy(until=NOON + MINUTE),
-    }
+    assert leases == {"a.test": Leased(next_allowed_at=NOON + 3 * SECOND), "c.test": HostBusy(until=NOON + MINUTE)}
 
 
 @ON_POSTGRES
@@ -235,18 +219,14 @@ class Hours:
         self.seconds += seconds
 
     def rate_limiter(self, pace: Pace, next_allowed_at: datetime | None = None) -> RateLimiter:
-        return RateLimiter(
-            pace, next_allowed_at=next_allowed_at, now=NOON, monotonic=self, sleep=self.sleep
-        )
+        return RateLimiter(pace, next_allowed_at=next_allowed_at, now=NOON, monotonic=self, sleep=self.sleep)
 
 
 PLAIN = Pace(delay_seconds=3)
 BUCKET = Pace(delay_seconds=0.2, burst=10)
 
 
-def starts(
-    rate_limiter: RateLimiter, hours: Hours, count: int, *, each_takes: float = 0
-) -> list[float]:
+def starts(rate_limiter: RateLimiter, hours: Hours, count: int, *, each_takes: float = 0) -> list[float]:
     """When so many requests, one after the other, went out; counted from the first moment."""
     begin = hours.seconds
     times: list[float] = []
@@ -360,9 +340,7 @@ def test_a_pause_holds_for_whoever_waits_for_a_turn_already() -> None:
             rate_limiter.pause(20)
         await hours.sleep(seconds)
 
-    rate_limiter = RateLimiter(
-        BUCKET, next_allowed_at=None, now=NOON, monotonic=hours, sleep=told_meanwhile
-    )
+    rate_limiter = RateLimiter(BUCKET, next_allowed_at=None, now=NOON, monotonic=hours, sleep=told_meanwhile)
     starts(rate_limiter, hours, 10)
 
     assert starts(rate_limiter, hours, 1)[0] >= 20

@@ -11,15 +11,7 @@ from datetime import timedelta
 
 import pytest
 
-from ingestion_pipeline.pages import (
-    Endpoint,
-    Fetched,
-    FetchLimits,
-    Guard,
-    HttpFetcher,
-    Request,
-    Unchanged,
-)
+from ingestion_pipeline.pages import Endpoint, Fetched, FetchLimits, Guard, HttpFetcher, Request, Unchanged
 from ingestion_pipeline.pages.http.transport import MAX_HOSTS
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient, WorkError
 from ingestion_pipeline_tests.fakes import (
@@ -191,29 +183,17 @@ def test_old_hosts_are_closed_and_busy_ones_are_not() -> None:
         (says(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort"), Transient, "truncated"),
         (says(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n"), Transient, "protocol"),
         (says(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\nx"), Permanent, "too_large"),
+        (says(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n"), Transient, "protocol"),
         (
-            says(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n"),
-            Transient,
-            "protocol",
-        ),
-        (
-            says(
-                b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nContent-Encoding: gzip\r\n\r\nno gzip!!"
-            ),
+            says(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nContent-Encoding: gzip\r\n\r\nno gzip!!"),
             Transient,
             "corrupt_body",
         ),
         (Reply(b"x", headers={"Content-Encoding": "lz4"}), Permanent, "content_encoding"),
-        (
-            Reply(gzip.compress(b"x" * 999)[:-9], headers={"Content-Encoding": "gzip"}),
-            Transient,
-            "truncated",
-        ),
+        (Reply(gzip.compress(b"x" * 999)[:-9], headers={"Content-Encoding": "gzip"}), Transient, "truncated"),
     ],
 )
-def test_a_lying_server_is_a_classified_failure(
-    answer: WebAnswer, kind: type[WorkError], code: str
-) -> None:
+def test_a_lying_server_is_a_classified_failure(answer: WebAnswer, kind: type[WorkError], code: str) -> None:
     error = failure(answer, FetchLimits(max_bytes=1_000_000))
 
     assert isinstance(error, kind)
@@ -335,11 +315,6 @@ def test_a_start_that_was_cut_off_is_fetched_again() -> None:
     with FakeWeb({"/": Reply(cut, headers={"Content-Encoding": "gzip"})}) as web:
         guard = Guard(frozenset({web.host_port}))
         with pytest.raises(Transient) as caught:
-            with_fetcher(
-                lambda fetcher: fetcher.fetch_start(
-                    web.url(), max_bytes=1_000_000, max_redirects=1
-                ),
-                guard,
-            )
+            with_fetcher(lambda fetcher: fetcher.fetch_start(web.url(), max_bytes=1_000_000, max_redirects=1), guard)
 
     assert caught.value.code == "truncated"

@@ -12,12 +12,7 @@ from sqlalchemy import event, func, select
 
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages.content.archive import SnapshotArchive
-from ingestion_pipeline.pages.content.snapshots import (
-    known_pages,
-    renew_pages,
-    store_pages,
-    write_page_snapshots,
-)
+from ingestion_pipeline.pages.content.snapshots import known_pages, renew_pages, store_pages, write_page_snapshots
 from ingestion_pipeline.pages.visits.page import KnownPage, NewPage, SamePage, links_hash
 from ingestion_pipeline.reading.html.markdown import MARKDOWN_VERSION
 from ingestion_pipeline.store import Store
@@ -82,9 +77,7 @@ def test_what_a_page_does_not_have_is_null(ctx: RunContext, store: Store) -> Non
     assert ctx.content.get(row.text_hash) == b""
 
 
-def test_a_page_is_known_by_its_newest_content_even_if_it_had_it_before(
-    ctx: RunContext, store: Store
-) -> None:
+def test_a_page_is_known_by_its_newest_content_even_if_it_had_it_before(ctx: RunContext, store: Store) -> None:
     [first] = kept(ctx, a_page(text="A"))
     [second] = kept(ctx, a_page(text="B"), hours=1)
     assert known_by_url(ctx, URL)[URL].snapshot_id == second
@@ -122,9 +115,7 @@ def test_hundreds_of_pages_are_one_statement_each_way(ctx: RunContext, store: St
 
 def test_where_a_page_leads_and_how_it_was_shown_is_kept_with_it(ctx: RunContext) -> None:
     discovered = ("https://a.test/é?a=1", "https://a.test/2")
-    rendered = a_page(
-        is_rendered=True, discovered=discovered, rendering_hash="recipe", links=(URL,)
-    )
+    rendered = a_page(is_rendered=True, discovered=discovered, rendering_hash="recipe", links=(URL,))
     kept(ctx, rendered, a_page(URL + "/plain"))
 
     archive = SnapshotArchive(ctx.store, ctx.content)
@@ -137,9 +128,7 @@ def test_where_a_page_leads_and_how_it_was_shown_is_kept_with_it(ctx: RunContext
 
 @pytest.mark.parametrize("form", ["body_hash", "text_hash", "markdown_hash", "screenshot_hash"])
 @pytest.mark.parametrize("database", ["sqlite"])
-def test_a_page_of_which_an_object_is_gone_is_not_known_until_it_is_kept_again(
-    ctx: RunContext, form: str
-) -> None:
+def test_a_page_of_which_an_object_is_gone_is_not_known_until_it_is_kept_again(ctx: RunContext, form: str) -> None:
     page = a_page(screenshot=b"png")
     kept(ctx, a_page(text="older"))
     kept(ctx, page, hours=1)
@@ -160,14 +149,10 @@ def test_nothing_is_known_of_others_and_a_listing_is_no_page(ctx: RunContext, st
     assert known_by_url(ctx, URL, "https://a.test/other") == {}
 
 
-def test_a_page_that_says_the_same_writes_only_other_validators(
-    ctx: RunContext, store: Store
-) -> None:
+def test_a_page_that_says_the_same_writes_only_other_validators(ctx: RunContext, store: Store) -> None:
     kept(ctx, a_page())
     before = known_by_url(ctx, URL)[URL]
-    same = SamePage(
-        url=URL, known_page=before, etag='"1"', last_modified=None, served_hash=before.served_hash
-    )
+    same = SamePage(url=URL, known_page=before, etag='"1"', last_modified=None, served_hash=before.served_hash)
 
     with store.begin() as connection:
         assert renew_pages(connection, [same]) == 0

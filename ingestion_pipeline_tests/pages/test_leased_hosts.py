@@ -29,9 +29,7 @@ from ingestion_pipeline_tests.pollers import a_fetcher, changed, given_robots, g
 DELAY = 0.3
 HOSTS = ("a.test", "b.test")
 THERE = "http://b.test/there"
-ON_POSTGRES = pytest.mark.parametrize(
-    "database", [pytest.param("postgres", marks=pytest.mark.postgres)]
-)
+ON_POSTGRES = pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
 
 
 class Run:
@@ -74,9 +72,7 @@ class Run:
 
 
 @asynccontextmanager
-async def a_run(
-    ctx: RunContext, web: FakeWeb, now: datetime, robots_of: Sequence[str] = HOSTS
-) -> AsyncGenerator[Run]:
+async def a_run(ctx: RunContext, web: FakeWeb, now: datetime, robots_of: Sequence[str] = HOSTS) -> AsyncGenerator[Run]:
     ctx = changed(ctx, hosts__delay_seconds=str(DELAY))
     given_sources(ctx.store, a_definition(id="series:one", url="http://a.test/one"))
     given_robots(ctx.store, *robots_of)

@@ -6,13 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from ingestion_pipeline.engine.polling.protocol import (
-    ChangedFeed,
-    FetchState,
-    UnchangedFeed,
-    feed_hash,
-    fetch_feed,
-)
+from ingestion_pipeline.engine.polling.protocol import ChangedFeed, FetchState, UnchangedFeed, feed_hash, fetch_feed
 from ingestion_pipeline.pages.http.request import Answer, Fetched, Request, Unchanged
 from ingestion_pipeline.tasks.errors import Permanent
 
@@ -44,13 +38,7 @@ class Pages:
         self, known: FetchState | None = None, *, reader: str = "rss:1", max_pages: int = 5
     ) -> UnchangedFeed | ChangedFeed:
         return asyncio.run(
-            fetch_feed(
-                self,
-                known or FetchState(),
-                parser_version=reader,
-                fetch=self.fetch,
-                max_pages=max_pages,
-            )
+            fetch_feed(self, known or FetchState(), parser_version=reader, fetch=self.fetch, max_pages=max_pages)
         )
 
 
@@ -67,9 +55,7 @@ def a_page(body: str, *, url: str = URL, etag: str | None = '"v1"') -> Fetched:
 
 
 def three_pages(last: str = "three") -> Pages:
-    return Pages(
-        {URL: "one next: https://a.test/2", "https://a.test/2": "two next: /3", "/3": last}
-    )
+    return Pages({URL: "one next: https://a.test/2", "https://a.test/2": "two next: /3", "/3": last})
 
 
 def known_from(listing: ChangedFeed, *, etag: str | None = None) -> FetchState:
@@ -179,9 +165,7 @@ def test_a_refused_listing_repeats_no_secret_of_its_address(max_pages: int) -> N
             return await super().fetch(request)
 
     with pytest.raises(Permanent, match="api_key") as refused:
-        Keyed({f"{URL}?api_key=canary": f"one next: {URL}/2?api_key=canary"}).read(
-            max_pages=max_pages
-        )
+        Keyed({f"{URL}?api_key=canary": f"one next: {URL}/2?api_key=canary"}).read(max_pages=max_pages)
 
     assert "canary" not in str(refused.value)
 

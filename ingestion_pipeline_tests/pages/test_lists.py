@@ -15,11 +15,7 @@ from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import a_run_context, given_sources, poll, rows, settings_of
 
-CONFIG = {
-    "items": "li",
-    "fields": {"label": "a", "url": "a@href", "published_at": "i"},
-    "next": "a.next",
-}
+CONFIG = {"items": "li", "fields": {"label": "a", "url": "a@href", "published_at": "i"}, "next": "a.next"}
 
 
 @pytest.fixture

@@ -90,8 +90,7 @@ def test_a_forbidden_address_is_never_asked_and_its_poll_waits_for_other_rules(
     assert (task.status, task.attempts, task.error_code) == ("PENDING", 0, "blocked_by_robots")
     assert task.not_before - clock.at == pytest.approx(DAY, abs=timedelta(seconds=2))
     assert why(store, "series:private-1").startswith(
-        "robots.txt of a.test says 'Disallow: /private/': http://a.test/private/1 is not fetched"
-        " until 2026-03-02"
+        "robots.txt of a.test says 'Disallow: /private/': http://a.test/private/1 is not fetched until 2026-03-02"
     )
     assert {source.failure_count for source in rows(store, sources)} == {0}
     assert rows(store, dead_letters) == []
@@ -124,16 +123,10 @@ def test_rules_that_are_known_cost_no_request_and_no_statement_until_they_expire
 
 
 @pytest.mark.parametrize(
-    ("answer", "code"),
-    [(404, None), (403, None), (500, "robots_unavailable"), (429, "robots_unavailable")],
+    ("answer", "code"), [(404, None), (403, None), (500, "robots_unavailable"), (429, "robots_unavailable")]
 )
 def test_without_rules_all_is_allowed_and_without_an_answer_nothing(
-    ctx: RunContext,
-    store: Store,
-    web: FakeWeb,
-    clock: FixedClock,
-    answer: WebAnswer,
-    code: str | None,
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock, answer: WebAnswer, code: str | None
 ) -> None:
     robots_of(web, answer)
     web.routes |= {"/1": a_feed(1), "/2": a_feed(1)}
@@ -163,9 +156,7 @@ def test_without_rules_all_is_allowed_and_without_an_answer_nothing(
         pytest.param(b"User-agent: *\nDisallow: /1\n" + b"#" * 1_000_000, False, id="1 MB"),
         pytest.param(b"#\n" * 300_000 + b"User-agent: *\nDisallow: /1\n", True, id="too late"),
         pytest.param(
-            Reply(gzip.compress(b"User-agent: *\nDisallow: /1"), 200, {"Content-Encoding": "gzip"}),
-            False,
-            id="gzip",
+            Reply(gzip.compress(b"User-agent: *\nDisallow: /1"), 200, {"Content-Encoding": "gzip"}), False, id="gzip"
         ),
         pytest.param(Reply(b"?", 200, {"Content-Encoding": "lz4"}), False, id="unreadable"),
         pytest.param(redirect("http://b.test/rules"), False, id="another host"),
@@ -206,9 +197,7 @@ def test_a_robots_txt_that_drips_is_the_polls_own_failure_and_nothing_is_fetched
 
 
 @ON_SQLITE
-def test_a_redirect_into_what_is_forbidden_is_not_followed(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_redirect_into_what_is_forbidden_is_not_followed(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     robots_of(web, FORBIDDEN)
     web.routes |= {"/1": redirect("/private/1"), "/private/1": a_feed(1)}
     given_sources(store, a_source("/1"))
@@ -283,9 +272,7 @@ def test_an_override_is_fetched_and_both_its_setting_and_its_end_are_audited(
 
 
 @ON_SQLITE
-def test_a_documented_api_is_not_asked_for_robots(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_documented_api_is_not_asked_for_robots(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     config = {"api_base": "http://a.test", "manga_id": "one"}
     given_sources(store, a_source("/title/one", platform="mangadex", config=config))
 
@@ -308,9 +295,7 @@ def test_rules_told_to_an_agent_of_another_name_are_asked_for_again(
 
 
 @ON_SQLITE
-def test_rules_are_kept_with_the_heartbeat_of_a_long_visit(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_rules_are_kept_with_the_heartbeat_of_a_long_visit(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """A worker that dies later need not have asked for nothing."""
     robots_of(web, FORBIDDEN)
     web.routes["/1"] = slowly(a_feed(1), 2)

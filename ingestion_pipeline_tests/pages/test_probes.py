@@ -9,15 +9,7 @@ from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import (
-    a_feed,
-    fetch,
-    fetch_async,
-    given_sources,
-    poll,
-    source_row,
-    task_row,
-)
+from ingestion_pipeline_tests.pollers import a_feed, fetch, fetch_async, given_sources, poll, source_row, task_row
 
 DAY = timedelta(days=1)
 

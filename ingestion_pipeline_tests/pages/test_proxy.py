@@ -10,15 +10,7 @@ import pytest
 
 from ingestion_pipeline.pages import Guard
 from ingestion_pipeline.pages.browser.proxy import BadHead, GuardedProxy, Head, Pass
-from ingestion_pipeline_tests.fakes import (
-    LOOPBACK,
-    FakeWeb,
-    Reply,
-    closed_port,
-    endless,
-    garbage,
-    says,
-)
+from ingestion_pipeline_tests.fakes import LOOPBACK, FakeWeb, Reply, closed_port, endless, garbage, says
 
 T = TypeVar("T")
 
@@ -94,10 +86,7 @@ def test_a_request_arrives_as_from_any_client(web: FakeWeb) -> None:
     answer = on_the_way(web, lambda way: way.say(*lines, body=b"term" + next_request))
 
     [asked] = web.requests
-    assert (asked.method, asked.path, asked.host, asked.body) == (
-        *("POST", "/search?q=1", web.host_port),
-        b"term",
-    )
+    assert (asked.method, asked.path, asked.host, asked.body) == (*("POST", "/search?q=1", web.host_port), b"term")
     assert asked.headers.keys() == {"host", "content-length", "connection"}
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert b"Connection: close\r\n" in answer
@@ -164,11 +153,7 @@ def test_a_page_that_uses_up_its_bytes_is_cut_off(web: FakeWeb) -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [
-        garbage,
-        says(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 9),
-        says(b"HTTP/1.1 200 OK\r\n: x\r\n\r\n"),
-    ],
+    [garbage, says(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 9), says(b"HTTP/1.1 200 OK\r\n: x\r\n\r\n")],
     ids=["no head", "hints for ever", "a header without a name"],
 )
 def test_what_is_no_answer_is_not_passed_on(web: FakeWeb, answer: object) -> None:
@@ -178,9 +163,7 @@ def test_what_is_no_answer_is_not_passed_on(web: FakeWeb, answer: object) -> Non
 
 
 def test_hints_before_the_answer_are_dropped(web: FakeWeb) -> None:
-    web.routes["/"] = says(
-        b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\n\r\nbody"
-    )
+    web.routes["/"] = says(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\n\r\nbody")
 
     answer = on_the_way(web, lambda way: way.say(f"GET {web.url()} HTTP/1.1"))
 

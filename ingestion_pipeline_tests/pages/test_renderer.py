@@ -16,14 +16,7 @@ from ingestion_pipeline.pages.browser import BrowserRenderer
 from ingestion_pipeline.pages.visits.rendering import Click, RenderingOptions, RenderWait
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient
-from ingestion_pipeline_tests.fakes import (
-    FakeWeb,
-    Reply,
-    WebAnswer,
-    a_certificate,
-    endless,
-    redirect,
-)
+from ingestion_pipeline_tests.fakes import FakeWeb, Reply, WebAnswer, a_certificate, endless, redirect
 from ingestion_pipeline_tests.pages.fetching import AGENT, NOW
 from ingestion_pipeline_tests.pages.rendering import PLAIN, QUICK, Desk, a_desk, a_renderer
 

@@ -6,13 +6,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.pages.visits.rendering import (
-    Click,
-    ClickDiscovery,
-    RenderingOptions,
-    RenderWait,
-    rendering_of,
-)
+from ingestion_pipeline.pages.visits.rendering import Click, ClickDiscovery, RenderingOptions, RenderWait, rendering_of
 
 
 def test_nothing_asked_is_nothing_done() -> None:
@@ -73,10 +67,7 @@ def test_a_click_discovery_has_the_limits_of_the_specification() -> None:
         ({"click_discovery": {"selector": "a", "limit": 10_001}}, "click_discovery.limit"),
         ({"click_discovery": {"selector": "a", "limit": True}}, "click_discovery.limit"),
         ({"click_discovery": {"selector": "a", "wait_seconds": 0}}, "click_discovery.wait_seconds"),
-        (
-            {"click_discovery": {"selector": "a", "wait_seconds": 61}},
-            "click_discovery.wait_seconds",
-        ),
+        ({"click_discovery": {"selector": "a", "wait_seconds": 61}}, "click_discovery.wait_seconds"),
         ({"click_discovery": {"selector": "a", "depth": 2}}, "click_discovery.depth"),
         ({"screenshot": "yes"}, "screenshot"),
     ],

@@ -48,8 +48,7 @@ def test_real_files_say_what_an_independent_parser_says() -> None:
 def answers(row: dict[str, Any]) -> object:
     robots = read_robots(sample(f"robots/real/{row['file']}").read_bytes())
     allowed = {
-        agent: {path: robots.allows(agent, HOST + path) for path in paths}
-        for agent, paths in row["allowed"].items()
+        agent: {path: robots.allows(agent, HOST + path) for path in paths} for agent, paths in row["allowed"].items()
     }
     return list(robots.sitemaps), robots.delay_seconds("*"), allowed
 
@@ -88,9 +87,7 @@ def test_what_forbids_nothing_to_us_allows_all(body: bytes) -> None:
         pytest.param(b"User-agent: *\rDisallow: /x\r", id="cr-only"),
         pytest.param(b"USER AGENT : *\nDISALLOW/x\nDissalow : /x # why", id="misspelt"),
         pytest.param(b"User-agent *\nDisallow /x", id="no-colon"),
-        pytest.param(
-            b"User-agent: mybot\nCrawl-delay: 1\nUser-agent: b\nDisallow: /x", id="joined"
-        ),
+        pytest.param(b"User-agent: mybot\nCrawl-delay: 1\nUser-agent: b\nDisallow: /x", id="joined"),
         pytest.param(b"User-agent: *\nAllow: /\nUser-agent: mybot\nDisallow: /x", id="own-group"),
         pytest.param(b"User-agent: *\nDisallow: /*x$", id="wildcards"),
         pytest.param(b"User-agent: *\nAllow: /\nDisallow: /x", id="the-longest-decides"),
@@ -244,8 +241,7 @@ NAMES = ["".join(letters) for letters in product(ascii_lowercase, repeat=4)]
 BOMBS = {
     "other-agents": many(lambda n: f"user-agent: {NAMES[n]}", MAX_BYTES // 2)
     + many(lambda n: f"allow: /{n:04x}", MAX_BYTES // 2),
-    "one-agent": many(lambda _: "user-agent: *", MAX_BYTES // 2)
-    + many(lambda n: f"allow: /{n:04x}", MAX_BYTES // 2),
+    "one-agent": many(lambda _: "user-agent: *", MAX_BYTES // 2) + many(lambda n: f"allow: /{n:04x}", MAX_BYTES // 2),
     "agents-and-delays": many(lambda n: f"user-agent: {NAMES[n]}\ncrawl-delay: 1", MAX_BYTES),
     "agents-in-many-groups": many(lambda n: f"user-agent: {NAMES[n]}", MAX_BYTES // 4)
     + many(lambda n: f"allow: /{n:04x}", MAX_BYTES // 4)

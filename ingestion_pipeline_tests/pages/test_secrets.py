@@ -80,12 +80,8 @@ def test_a_variable_that_nobody_set_is_no_fault_of_the_source() -> None:
     assert web.requests == []
 
 
-@pytest.mark.parametrize(
-    "allowed", [(), [(VARIABLE, "b.test")], [("OTHER", "a.test")], [(VARIABLE, "a.test:8080")]]
-)
-def test_a_secret_goes_only_to_the_host_that_the_operator_bound_it_to(
-    allowed: Collection[tuple[str, str]],
-) -> None:
+@pytest.mark.parametrize("allowed", [(), [(VARIABLE, "b.test")], [("OTHER", "a.test")], [(VARIABLE, "a.test:8080")]])
+def test_a_secret_goes_only_to_the_host_that_the_operator_bound_it_to(allowed: Collection[tuple[str, str]]) -> None:
     cure = f"{VARIABLE} .* may not be sent to a.test; add {VARIABLE}@a.test to INGESTION_SECRETS"
     with FakeWeb() as web, pytest.raises(Resource, match=cure):
         fetch(web, SecretPlace.BEARER, allowed=allowed)
@@ -99,8 +95,7 @@ def test_our_own_variables_are_not_to_be_sent(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "repeated",
-    [VALUE, "hunter2%20%26%2F%25", "hunter2+%26%2F%25", "hunter2 &amp;/%", r"hunter2 &\/%"],
+    "repeated", [VALUE, "hunter2%20%26%2F%25", "hunter2+%26%2F%25", "hunter2 &amp;/%", r"hunter2 &\/%"]
 )
 def test_an_answer_that_repeats_it_says_dots_and_is_asked_for_anew_next_time(repeated: str) -> None:
     headers = {"ETag": f'"{repeated}"', "Last-Modified": "Mon, 16 Nov 2026 00:00:00 GMT"}

@@ -23,9 +23,7 @@ SHORT = "<h1>BIO 101 Cells</h1><p>What cells are.</p>"
     ids=["in its root", "beside its root", "with a hint for others", "with an unused root"],
 )
 @pytest.mark.parametrize("served", ["a shell", "the same"])
-def test_a_short_page_that_a_browser_shows_is_content(
-    web: FakeWeb, shown: str, served: str
-) -> None:
+def test_a_short_page_that_a_browser_shows_is_content(web: FakeWeb, shown: str, served: str) -> None:
     html = f"<!doctype html><title>Cells</title>{shown}<script src=/app.js></script>"
     web.routes["/"] = SHELL if served == "a shell" else html
 

@@ -8,13 +8,7 @@ from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import chapters, snapshots
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import (
-    a_feed,
-    given_sources,
-    poll,
-    rows,
-    source_row,
-)
+from ingestion_pipeline_tests.pollers import a_feed, given_sources, poll, rows, source_row
 
 
 def polled_once(ctx: RunContext, web: FakeWeb, clock: FixedClock) -> None:
@@ -36,11 +30,7 @@ def test_a_feed_that_differs_only_in_its_bytes_is_no_change(
     polled = poll(ctx, web)
 
     assert polled.counts == PollCounts(unchanged=1)
-    assert (
-        source_row(store).last_changed_at,
-        rows(store, snapshots),
-        rows(store, chapters),
-    ) == before
+    assert (source_row(store).last_changed_at, rows(store, snapshots), rows(store, chapters)) == before
     assert source_row(store).last_checked_at == clock.at
 
 

@@ -58,11 +58,7 @@ def test_blocked_waits_four_hours(status: int) -> None:
 
 @pytest.mark.parametrize(
     ("status", "header", "wait"),
-    [
-        (429, "120", timedelta(seconds=120)),
-        (429, "0", timedelta(seconds=1)),
-        (429, "soon", timedelta(seconds=60)),
-    ],
+    [(429, "120", timedelta(seconds=120)), (429, "0", timedelta(seconds=1)), (429, "soon", timedelta(seconds=60))],
 )
 def test_a_rate_limit_waits_and_is_no_strike(status: int, header: str, wait: timedelta) -> None:
     error = judged(status, retry_after=header)
@@ -111,9 +107,7 @@ def test_the_message_names_the_page_and_never_the_password(status: int) -> None:
         *((garbage, None) for garbage in (None, "", "-1", "1e9", "1.5.2", "abc", "٣", "99 Foo 1")),
     ],
 )
-def test_retry_after_is_seconds_or_a_date_or_nothing(
-    value: str | None, expected: timedelta | None
-) -> None:
+def test_retry_after_is_seconds_or_a_date_or_nothing(value: str | None, expected: timedelta | None) -> None:
     assert retry_after(value, now=NOW) == expected
 
 

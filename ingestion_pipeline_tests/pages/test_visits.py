@@ -76,9 +76,7 @@ def fetch_while(ctx: RunContext, web: FakeWeb, meanwhile: Callable[[], None]) ->
 
 
 @pytest.mark.parametrize(
-    ("value", "pause"),
-    [("3600", HOUR), ("date", HOUR), ("999999999", DAY)],
-    ids=["seconds", "date", "absurd"],
+    ("value", "pause"), [("3600", HOUR), ("date", HOUR), ("999999999", DAY)], ids=["seconds", "date", "absurd"]
 )
 def test_after_a_429_nobody_asks_the_host_before_the_time_it_named(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock, value: str, pause: timedelta
@@ -96,9 +94,7 @@ def test_after_a_429_nobody_asks_the_host_before_the_time_it_named(
     assert (fetched.counts.given_back, web.paths) == (2, ["/1"])
     assert host_row(store).next_allowed_at - began == pytest.approx(pause, abs=2 * SECOND)
     task_rows = rows(store, tasks)
-    assert {(task.status, task.attempts, task.error_code) for task in task_rows} == {
-        ("PENDING", 0, "rate_limited")
-    }
+    assert {(task.status, task.attempts, task.error_code) for task in task_rows} == {("PENDING", 0, "rate_limited")}
     assert min(task.not_before for task in task_rows) >= began + pause - 2 * SECOND
     assert {source.failure_count for source in rows(store, sources)} == {0}
     assert rows(store, dead_letters) == []
@@ -109,9 +105,7 @@ def test_after_a_429_nobody_asks_the_host_before_the_time_it_named(
 
 
 @ON_SQLITE
-def test_a_short_pause_is_waited_for_by_the_others_of_the_host(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_short_pause_is_waited_for_by_the_others_of_the_host(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     given_sources(store, a_source("1"), a_source("2"))
     web.routes |= {"/1": Reply(b"", 429, {"Retry-After": "1"}), "/2": a_feed(1)}
 
@@ -123,9 +117,7 @@ def test_a_short_pause_is_waited_for_by_the_others_of_the_host(
 
 
 @ON_SQLITE
-def test_a_pause_stops_a_listing_between_two_of_its_pages(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_pause_stops_a_listing_between_two_of_its_pages(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """It waited for the host's pause with its first page in hand: for a day, if need be."""
     first, second = (a_manga(name) for name in ("one", "two"))
     given_sources(store, first, second)
@@ -208,9 +200,7 @@ def test_a_host_that_is_visited_again_in_the_same_run_keeps_its_spacing(
     assert second.at - first.at >= 0.5
 
 
-def test_spacing_goes_on_from_one_run_to_the_next(
-    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
-) -> None:
+def test_spacing_goes_on_from_one_run_to_the_next(ctx: RunContext, store: Store, web: FakeWeb, now: datetime) -> None:
     """The row was given the time left at the end of a slow transaction, from its beginning on."""
     store.clock = GoingClock(now)
     ctx = changed(ctx, hosts__delay_seconds="0.7")
@@ -286,10 +276,7 @@ def test_a_pause_is_known_to_others_although_the_run_visits_another_host_for_lon
 ) -> None:
     """Its lease ran out before the run's end, and the next run asked at once."""
     given_sources(store, a_source("1"), a_source("2", "slow.test"))
-    web.routes |= {
-        "/1": Reply(b"", 429, {"Retry-After": "600"}),
-        "/2": slowly(a_feed(1), 3.6),
-    }
+    web.routes |= {"/1": Reply(b"", 429, {"Retry-After": "600"}), "/2": slowly(a_feed(1), 3.6)}
     written_at: list[float] = []
 
     def watch() -> None:
@@ -302,9 +289,7 @@ def test_a_pause_is_known_to_others_although_the_run_visits_another_host_for_lon
     assert host_row(store).next_allowed_at >= now + timedelta(seconds=590)
 
 
-def test_a_host_that_others_wait_for_is_handed_on(
-    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
-) -> None:
+def test_a_host_that_others_wait_for_is_handed_on(ctx: RunContext, store: Store, web: FakeWeb, now: datetime) -> None:
     store.clock = GoingClock(now)
     given_sources(store, *(a_source(name) for name in "123456789"))
     web.routes |= {f"/{name}": a_feed(1) for name in "123456789"}
@@ -327,9 +312,7 @@ def test_a_host_that_others_wait_for_is_handed_on(
     assert "handed to another run" in task_row(store, "series:9").error
 
 
-def test_a_host_that_was_lost_is_not_asked_any_more(
-    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
-) -> None:
+def test_a_host_that_was_lost_is_not_asked_any_more(ctx: RunContext, store: Store, web: FakeWeb, now: datetime) -> None:
     """A run that was asleep past its lease went on beside the run that had the host now."""
     store.clock = GoingClock(now)
     given_sources(store, *(a_source(name) for name in "123456789"))
@@ -362,9 +345,7 @@ class ClaimsAtTheEnd(PollRun):
 
 
 @ON_SQLITE
-def test_what_is_claimed_while_a_visit_ends_is_visited_too(
-    ctx: RunContext, web: FakeWeb, store: Store
-) -> None:
+def test_what_is_claimed_while_a_visit_ends_is_visited_too(ctx: RunContext, web: FakeWeb, store: Store) -> None:
     """Eight of a thousand polls were given back by a run that had all the time it wanted."""
     ctx = changed(ctx, polling__batch_size="1")
     given_sources(store, a_source("one"), a_source("two"))

@@ -22,9 +22,7 @@ LIST = {"items": "li", "fields": {"number": "b", "url": "a@href"}}
 
 
 def given_list(store: Store, **config: object) -> None:
-    given_sources(
-        store, a_definition(url="http://a.test/solo", platform="html", config=LIST | config)
-    )
+    given_sources(store, a_definition(url="http://a.test/solo", platform="html", config=LIST | config))
 
 
 @pytest.mark.parametrize(
@@ -38,12 +36,7 @@ def given_list(store: Store, **config: object) -> None:
     ],
 )
 def test_a_listing_behind_a_wall_disables_its_source_and_is_not_asked_again(
-    ctx: RunContext,
-    store: Store,
-    web: FakeWeb,
-    clock: FixedClock,
-    answer: bytes | Reply,
-    code: str,
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock, answer: bytes | Reply, code: str
 ) -> None:
     given_list(store)
     web.routes["/solo"] = answer
@@ -53,10 +46,7 @@ def test_a_listing_behind_a_wall_disables_its_source_and_is_not_asked_again(
         clock.advance(days=9)
 
     source = source_row(store)
-    assert (source.status, source.failure_count, task_row(store).error_code) == (
-        *("disabled", 0),
-        code,
-    )
+    assert (source.status, source.failure_count, task_row(store).error_code) == (*("disabled", 0), code)
     assert web.paths == ["/solo"]
     with store.read() as connection:
         watched = watched_source(connection, "series:solo")
@@ -105,9 +95,7 @@ def test_a_list_that_may_be_empty_is_believed_unless_it_is_a_wall(
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
-def test_a_401_without_a_form_is_a_failure_and_no_wall(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_401_without_a_form_is_a_failure_and_no_wall(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """A key that has run out is no reason to switch its source off at once."""
     given_list(store)
     web.routes["/solo"] = Reply(b'{"error": "unauthorized"}', 401)

@@ -9,9 +9,7 @@ from ingestion_pipeline.pages.content.store import ContentStore, storage_errors_
 from ingestion_pipeline.tasks.errors import ErrorClass, Fatal, classify
 
 
-@pytest.mark.parametrize(
-    "number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE]
-)
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE])
 def test_a_disk_that_takes_nothing_more_is_fatal(number: int) -> None:
     with pytest.raises(Fatal, match="content store") as caught, storage_errors_fatal():
         raise OSError(number, "no more")

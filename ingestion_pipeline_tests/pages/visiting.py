@@ -31,11 +31,7 @@ class FakeBrowser:
     asked: list[tuple[str, RenderingOptions]] = field(default_factory=list)
 
     async def render(
-        self,
-        url: str,
-        rendering: RenderingOptions,
-        *,
-        check_url: Callable[[str], None] | None = None,
+        self, url: str, rendering: RenderingOptions, *, check_url: Callable[[str], None] | None = None
     ) -> Rendered:
         if check_url is not None:
             check_url(url)

@@ -68,9 +68,7 @@ def test_what_a_visitor_can_get_to_see_is_text(output: str) -> None:
 
 
 def test_a_page_that_hides_all_until_a_script_runs_is_not_empty() -> None:
-    assert cleaned_text("<div style='display:none'><p>Everything<script>x</script></div>") == (
-        "Everything"
-    )
+    assert cleaned_text("<div style='display:none'><p>Everything<script>x</script></div>") == ("Everything")
     assert cleaned_text("<body style='visibility:hidden'>Everything") == "Everything"
 
 

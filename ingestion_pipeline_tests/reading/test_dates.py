@@ -97,19 +97,7 @@ def test_a_field_that_holds_no_dates_costs_little_and_hides_no_plain_one() -> No
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "12",
-        "2026",
-        "soon",
-        "Chapter 12",
-        "99999999999999",
-        "-",
-        "0001-01-01",
-        "New",
-        "in 3 days",
-    ],
+    "text", ["", "12", "2026", "soon", "Chapter 12", "99999999999999", "-", "0001-01-01", "New", "in 3 days"]
 )
 def test_what_is_no_date_is_none(text: str) -> None:
     assert read_date(text, now=NOW) is None

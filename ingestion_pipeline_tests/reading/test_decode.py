@@ -19,15 +19,11 @@ CYRILLIC = "Первая глава"
 @pytest.mark.parametrize(
     ("body", "content_type", "text"),
     [
-        pytest.param(
-            b"\xef\xbb\xbfcaf\xc3\xa9", "text/html; charset=koi8-r", "café", id="bom-wins"
-        ),
+        pytest.param(b"\xef\xbb\xbfcaf\xc3\xa9", "text/html; charset=koi8-r", "café", id="bom-wins"),
         pytest.param("é<a>".encode("utf-16"), None, "é<a>", id="utf16-bom"),
         pytest.param("<rss>é</rss>".encode("utf-16-le"), None, "<rss>é</rss>", id="utf16le"),
         pytest.param("<rss>é</rss>".encode("utf-16-be"), "text/xml", "<rss>é</rss>", id="utf16be"),
-        pytest.param(
-            CYRILLIC.encode("cp1251"), 'text/html; charset="windows-1251"', CYRILLIC, id="header"
-        ),
+        pytest.param(CYRILLIC.encode("cp1251"), 'text/html; charset="windows-1251"', CYRILLIC, id="header"),
         pytest.param(
             b"<meta charset=koi8-r>" + CYRILLIC.encode("cp1251"),
             "text/html;charset=windows-1251",
@@ -41,9 +37,7 @@ CYRILLIC = "Первая глава"
         pytest.param(b"caf\xe9 x", "text/html; charset=utf-8", "café x", id="not-utf8-after-all"),
         pytest.param(b"caf\xc3\xa9", "text/html; charset=utf-16", "café", id="not-utf16"),
         pytest.param("日本語".encode("cp932"), "text/html; charset=x-sjis", "日本語", id="sjis"),
-        pytest.param(
-            "日本".encode("iso2022_jp"), "text/html; charset=iso-2022-jp", "日本", id="jis"
-        ),
+        pytest.param("日本".encode("iso2022_jp"), "text/html; charset=iso-2022-jp", "日本", id="jis"),
         pytest.param(b"a+AGI-", "text/html; charset=utf-7", "a+AGI-", id="utf7-refused"),
         pytest.param(b"abc", "text/html; charset=rot13", "abc", id="rot13-refused"),
         pytest.param("ééé".encode() + b"\xc3", None, "ééé\ufffd", id="cut-in-a-character"),
@@ -56,9 +50,7 @@ def test_text_comes_out_as_it_was_written(body: bytes, content_type: str | None,
 
 
 @given(st.binary(max_size=60), st.none() | st.text(max_size=20))
-def test_no_bytes_raise_and_no_text_is_unfit_for_a_database(
-    body: bytes, charset: str | None
-) -> None:
+def test_no_bytes_raise_and_no_text_is_unfit_for_a_database(body: bytes, charset: str | None) -> None:
     text = decode(body, None if charset is None else f"text/html; charset={charset}")
 
     assert "\0" not in text
@@ -155,14 +147,7 @@ def name_of(label: str) -> str:
 
 @pytest.mark.parametrize(
     ("text", "cleaned"),
-    [
-        ("  a \n\t b ", "a b"),
-        ("a\0b", "ab"),
-        ("a\ud800b", "ab"),
-        ("\u00a0", None),
-        ("", None),
-        (None, None),
-    ],
+    [("  a \n\t b ", "a b"), ("a\0b", "ab"), ("a\ud800b", "ab"), ("\u00a0", None), ("", None), (None, None)],
     ids=["spaces", "nul", "surrogate", "blank", "empty", "none"],
 )
 def test_clean_text_is_one_line_or_nothing(text: str | None, cleaned: str | None) -> None:

@@ -134,16 +134,8 @@ def test_what_cannot_be_read_is_a_problem_beside_the_rest(script: str) -> None:
 @pytest.mark.parametrize(
     ("html", "name", "data"),
     [
-        (
-            '<script id="__NEXT_DATA__" type="application/json">{"a": [1]}</script>',
-            "__NEXT_DATA__",
-            {"a": [1]},
-        ),
-        (
-            '<script>window.__INITIAL_STATE__ = {"a": 1}; run();</script>',
-            "window.__INITIAL_STATE__",
-            {"a": 1},
-        ),
+        ('<script id="__NEXT_DATA__" type="application/json">{"a": [1]}</script>', "__NEXT_DATA__", {"a": [1]}),
+        ('<script>window.__INITIAL_STATE__ = {"a": 1}; run();</script>', "window.__INITIAL_STATE__", {"a": 1}),
         ("<script>var data = {a: 'x', b: [1, 2,],};</script>", "data", {"a": "x", "b": [1, 2]}),
         ("<script>App['jobs'] = [{\"id\": 1}]</script>", "App['jobs']", [{"id": 1}]),
         ("<script>s = JSON.parse('{\"a\": 1}')</script>", "s", {"a": 1}),
@@ -155,9 +147,7 @@ def test_the_state_of_scripts_is_read_with_its_name(html: str, name: str, data: 
 
 
 def test_a_program_is_no_state() -> None:
-    html = (
-        "<script>var f = function() { return {a: 1}; }; x = {}; y = [a, b]; z = {g() {}};</script>"
-    )
+    html = "<script>var f = function() { return {a: 1}; }; x = {}; y = [a, b]; z = {g() {}};</script>"
 
     assert read_embedded(html).states == ()
 
@@ -183,16 +173,12 @@ def spoilt(text: str, random: Random) -> str:
     signs = list(text)
     for _ in range(random.randrange(1, 6)):
         place = random.randrange(len(signs))
-        signs[place] = random.choice(
-            ["", "{", "}", "[", "]", '"', "'", "\\", ",", "<!--", "\0", "é"]
-        )
+        signs[place] = random.choice(["", "{", "}", "[", "]", '"', "'", "\\", ",", "<!--", "\0", "é"])
     return "".join(signs)[: random.randrange(1, len(text))]
 
 
 def test_150_spoilt_scripts_crash_nothing_and_take_no_time(random: Random) -> None:
-    things = {
-        "@graph": [{"@type": "Course", "name": f"n{n}", "x": [{"y": [n]}]} for n in range(30)]
-    }
+    things = {"@graph": [{"@type": "Course", "name": f"n{n}", "x": [{"y": [n]}]} for n in range(30)]}
     text, started = json.dumps(things), time.thread_time()
 
     for _ in range(150):

@@ -222,9 +222,7 @@ def test_half_a_feed_is_not_believed(missing: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "items",
-    ["<item><![CDATA[</channel></rss>", "<item><!-- </channel></rss>"],
-    ids=["cdata", "comment"],
+    "items", ["<item><![CDATA[</channel></rss>", "<item><!-- </channel></rss>"], ids=["cdata", "comment"]
 )
 def test_an_end_that_is_only_text_closes_nothing(items: str) -> None:
     with pytest.raises(Transient):
@@ -283,18 +281,7 @@ def test_a_date_that_is_none_is_unknown(date: str) -> None:
     assert [entry.published_at for entry in reading.records] == [None]
 
 
-ODDITIES = [
-    "<![",
-    "<!",
-    "&#;",
-    "<?x",
-    "]]>",
-    "<item>",
-    "</item>",
-    "<link href='http://['/>",
-    "&#xD800;",
-    "\0",
-]
+ODDITIES = ["<![", "<!", "&#;", "<?x", "]]>", "<item>", "</item>", "<link href='http://['/>", "&#xD800;", "\0"]
 
 
 @settings(max_examples=60, deadline=None)

@@ -158,9 +158,7 @@ PHRASES = ("as of {}", "Last updated: {}", "Today is {}", "Page last modified on
     st.sampled_from(PHRASES),
     st.integers(0, 999),
 )
-def test_whatever_the_day_and_its_spelling(
-    one: date, other: date, form: str, phrase: str, seats: int
-) -> None:
+def test_whatever_the_day_and_its_spelling(one: date, other: date, form: str, phrase: str, seats: int) -> None:
     def page(day: date, count: int) -> str:
         return f"{phrase.format(day.strftime(form))}\nSeats: {count}\nDeadline: 2026-05-01"
 

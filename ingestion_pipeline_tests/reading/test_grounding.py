@@ -30,9 +30,7 @@ WORLD = (
 
 def proof(value: Value, text: str) -> tuple[str, str | None]:
     result = ground(value, text)
-    return result.status.value, text[
-        result.start : result.end
-    ] if result.start is not None else None
+    return result.status.value, text[result.start : result.end] if result.start is not None else None
 
 
 @pytest.mark.parametrize(
@@ -83,9 +81,7 @@ def test_what_the_page_does_not_say_is_absent(value: Value) -> None:
     assert proof(value, PAGE) == ("absent", None)
 
 
-@pytest.mark.parametrize(
-    "value", ["", " ", "-", "…", "\u200b", "!?", None, True, False, float("nan")]
-)
+@pytest.mark.parametrize("value", ["", " ", "-", "…", "\u200b", "!?", None, True, False, float("nan")])
 def test_a_value_without_letters_and_digits_is_never_proved(value: Value) -> None:
     assert ground(value, PAGE) == ground(value, "") == ground("-", "a - b")
     assert ground(value, PAGE).status == "unverifiable"
@@ -156,9 +152,7 @@ def test_every_script_is_read(value: Value, status: str, span: str | None) -> No
         ("12 credits", "1 2 credits", "absent"),
     ],
 )
-def test_numbers_count_by_value_and_never_inside_others(
-    value: Value, text: str, status: str
-) -> None:
+def test_numbers_count_by_value_and_never_inside_others(value: Value, text: str, status: str) -> None:
     assert ground(value, text).status == status
 
 
@@ -187,9 +181,7 @@ def words_of(text: str) -> list[re.Match[str]]:
 
 @settings(max_examples=150, deadline=None)
 @given(st.text(min_size=1, max_size=80), st.data())
-def test_whatever_stands_between_two_word_boundaries_is_exact(
-    text: str, data: st.DataObject
-) -> None:
+def test_whatever_stands_between_two_word_boundaries_is_exact(text: str, data: st.DataObject) -> None:
     words = words_of(text)
     if not words or "](" in text:
         return
@@ -200,9 +192,7 @@ def test_whatever_stands_between_two_word_boundaries_is_exact(
     result = ground(value, text)
 
     assert result.status in {"exact", "value", "absent", "unverifiable"}
-    if (
-        result.status == "absent"
-    ):  # the word goes on with a mark, or a number does with its decimals
+    if result.status == "absent":  # the word goes on with a mark, or a number does with its decimals
         assert not is_apart(text, words[first].start(), words[last].end())
     elif result.status == "exact":
         assert NormalForm.of(value).text == NormalForm.of(text[result.start : result.end]).text

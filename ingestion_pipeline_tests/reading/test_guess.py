@@ -44,8 +44,7 @@ def test_a_declaration_is_believed_before_a_guess() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "encoding"),
-    [("www.elecom.co.jp", "cp932"), ("www.elecom.co.jp", "euc_jp"), ("readability_qq", "gb18030")],
+    ("name", "encoding"), [("www.elecom.co.jp", "cp932"), ("www.elecom.co.jp", "euc_jp"), ("readability_qq", "gb18030")]
 )
 def test_real_pages_are_recognised_without_their_label(name: str, encoding: str) -> None:
     text = sample(f"html_tricky/{name}.html").read_text()

@@ -2,14 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion_pipeline.reading.html.head import (
-    Refresh,
-    canonical_of,
-    feeds_of,
-    language_of,
-    refresh_of,
-    title_of,
-)
+from ingestion_pipeline.reading.html.head import Refresh, canonical_of, feeds_of, language_of, refresh_of, title_of
 from ingestion_pipeline.reading.html.parsing import parse_html
 from ingestion_pipeline.reading.text.decoding import decode
 from ingestion_pipeline_tests.samples import sample
@@ -68,15 +61,11 @@ def link(href: str) -> str:
         ("<link rel='next' href='/x'>", None),
     ],
 )
-def test_the_canonical_address_is_the_first_that_can_be_one(
-    html: str, canonical: str | None
-) -> None:
+def test_the_canonical_address_is_the_first_that_can_be_one(html: str, canonical: str | None) -> None:
     assert canonical_of(parse_html(html), URL) == canonical
 
 
-@pytest.mark.parametrize(
-    "url", ["https://a.test/", "https://a.test/index.php", "https://a.test/en/"]
-)
+@pytest.mark.parametrize("url", ["https://a.test/", "https://a.test/index.php", "https://a.test/en/"])
 def test_a_front_page_may_call_the_front_page_its_own(url: str) -> None:
     assert canonical_of(parse_html(link("https://a.test/")), url) == "https://a.test/"
 
@@ -135,15 +124,13 @@ def test_feeds_are_named_in_the_head() -> None:
         (
             "gothamist.com",
             "Helter Shelter: NYC's Fallout",
-            "https://gothamist.com/news/helter-shelter-nycs-fallout-shelters-basically-dont-exist"
-            "-anymore",
+            "https://gothamist.com/news/helter-shelter-nycs-fallout-shelters-basically-dont-exist-anymore",
         ),
         ("jvndb.jvn.jp", "JVNDB-2018-013542", None),
         (
             "multiroot",
             "57 cm Kettle Barbecue",
-            "https://web.archive.org/web/20170418015458/http://www.clasohlson.com/uk/57-cm-Kettle"
-            "-Barbecue/34-9444",
+            "https://web.archive.org/web/20170418015458/http://www.clasohlson.com/uk/57-cm-Kettle-Barbecue/34-9444",
         ),
         (
             "twitter.com",

@@ -23,10 +23,7 @@ def reader(items: str = "data.list", **fields: str) -> JsonReader:
 def test_fields_are_text_as_the_document_writes_it_and_absent_where_it_says_nothing() -> None:
     reading = reader(id="id", number="no", url="links[0].href", title="name").read(BODY).reading
 
-    assert reading.records == [
-        {"id": "7", "number": "1.10", "url": "/7", "title": "A B"},
-        {"number": "true"},
-    ]
+    assert reading.records == [{"id": "7", "number": "1.10", "url": "/7", "title": "A B"}, {"number": "true"}]
 
 
 @pytest.mark.parametrize("body", [b'["a", "b"]', b'\xef\xbb\xbf["a", "b"]'], ids=["plain", "bom"])
@@ -42,22 +39,16 @@ def test_the_first_path_that_says_something_counts() -> None:
 
 
 def test_an_item_without_a_required_field_is_a_problem_and_the_rest_counts() -> None:
-    strict = JsonReader(
-        items=JsonPath.of("data.list"), fields={"id": [JsonPath.of("id")]}, required=["id"]
-    )
+    strict = JsonReader(items=JsonPath.of("data.list"), fields={"id": [JsonPath.of("id")]}, required=["id"])
 
     reading = strict.read(BODY).reading
 
     assert [item["id"] for item in reading.records] == ["7"]
-    assert [(problem.where, "id" in problem.message) for problem in reading.problems] == [
-        ("item 1", True)
-    ]
+    assert [(problem.where, "id" in problem.message) for problem in reading.problems] == [("item 1", True)]
 
 
 def test_a_list_of_something_else_is_refused_with_what_it_has() -> None:
-    strict = JsonReader(
-        items=JsonPath.of("data.list"), fields={"id": [JsonPath.of("uuid")]}, required=["id"]
-    )
+    strict = JsonReader(items=JsonPath.of("data.list"), fields={"id": [JsonPath.of("uuid")]}, required=["id"])
 
     with pytest.raises(Permanent, match=r"none of 2 items has id.*'links'") as failure:
         strict.read(BODY)
@@ -88,12 +79,7 @@ def test_half_a_document_is_fetched_again(cut: int) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [
-        b"<html>Bad gateway</html>",
-        b"[1] [2]",
-        b'{"a": 1,, "b": 2}',
-        b"[" * 100_000 + b"]" * 100_000,
-    ],
+    [b"<html>Bad gateway</html>", b"[1] [2]", b'{"a": 1,, "b": 2}', b"[" * 100_000 + b"]" * 100_000],
     ids=["html", "two", "ill-formed", "deep"],
 )
 def test_what_is_not_json_never_will_be(body: bytes) -> None:

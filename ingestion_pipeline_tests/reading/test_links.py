@@ -130,9 +130,7 @@ PARTS = st.text(alphabet=ascii_letters + digits + "-._~/?&=%#:@!$'()*+,;[]|\\ é
 
 @given(st.sampled_from(["http", "https", "HTTP"]), PARTS, PARTS)
 @example("http", "0 ", "")
-def test_the_quick_way_to_the_canonical_form_is_the_right_one(
-    scheme: str, host: str, path: str
-) -> None:
+def test_the_quick_way_to_the_canonical_form_is_the_right_one(scheme: str, host: str, path: str) -> None:
     address = f"{scheme}://{host}/{path}"
     try:
         expected = canonical_url(address)
@@ -146,9 +144,7 @@ BASES = st.sampled_from([URL, "HTTP://A.test:80/x", "https://a.test:8080", "http
 
 
 @given(PARTS, BASES)
-def test_the_quick_way_to_a_link_of_the_same_host_is_the_right_one(
-    path: str, base: str | None
-) -> None:
+def test_the_quick_way_to_a_link_of_the_same_host_is_the_right_one(path: str, base: str | None) -> None:
     href = f"/{path}"
     address = linked_page(base, href)
     canonical = canonical_or_none(address) if address else None
@@ -158,9 +154,7 @@ def test_the_quick_way_to_a_link_of_the_same_host_is_the_right_one(
     assert result == ({canonical: address} if canonical else {})
 
 
-QUERIES = st.lists(
-    st.sampled_from(["a=1", "b", "A=", "utm_x=1", "fbclid=2", "sid=a1b2c3", "", "c=d=e", "a=0"])
-)
+QUERIES = st.lists(st.sampled_from(["a=1", "b", "A=", "utm_x=1", "fbclid=2", "sid=a1b2c3", "", "c=d=e", "a=0"]))
 
 
 @given(QUERIES)
@@ -178,8 +172,7 @@ def test_no_link_raises(link: str, base: str | None) -> None:
 
 
 STEPS = st.lists(
-    st.sampled_from(["../", "./", "/", "a", "b.html", "?", "x=1", "&", "..", ".", "-", ";", "c/"]),
-    max_size=6,
+    st.sampled_from(["../", "./", "/", "a", "b.html", "?", "x=1", "&", "..", ".", "-", ";", "c/"]), max_size=6
 )
 
 

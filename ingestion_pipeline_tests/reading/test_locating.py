@@ -31,9 +31,7 @@ PAGE = b"<ul><li id=c10>Part 10, one</li><li id=c1><a href='/c/1'>Part 1</a>, tw
         ("11", Decimal(1), None),
     ],
 )
-def test_in_json_a_value_is_a_path_in_the_record_of_the_anchor(
-    anchor: str, value: object, path: str | None
-) -> None:
+def test_in_json_a_value_is_a_path_in_the_record_of_the_anchor(anchor: str, value: object, path: str | None) -> None:
     body = body_of(json.dumps(JOBS).encode(), "application/json")
     place = locate(body, [anchor], {"it": value})["it"]
 
@@ -42,13 +40,7 @@ def test_in_json_a_value_is_a_path_in_the_record_of_the_anchor(
 
 @pytest.mark.parametrize(
     ("value", "quote"),
-    [
-        (Decimal(1), "1"),
-        ("Part 1", "Part 1"),
-        ("http://a.test/c/1", "/c/1"),
-        ("two <3", "two &lt;3"),
-        ("three", None),
-    ],
+    [(Decimal(1), "1"), ("Part 1", "Part 1"), ("http://a.test/c/1", "/c/1"), ("two <3", "two &lt;3"), ("three", None)],
 )
 def test_in_a_page_a_value_is_a_span_near_the_anchor(value: object, quote: str | None) -> None:
     body = body_of(PAGE, "text/html")

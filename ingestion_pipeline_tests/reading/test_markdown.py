@@ -58,10 +58,7 @@ def test_structure_is_kept() -> None:
     ("html", "markdown"),
     [
         ("<p>a<button>B</button>c", "a B c"),
-        (
-            "<form><label>Term<input name=t></label><select><option>Fall<option>Spring</select>",
-            None,
-        ),
+        ("<form><label>Term<input name=t></label><select><option>Fall<option>Spring</select>", None),
         ("<ul><li><input type=checkbox checked>done<li>open</ul>", "- [x] done\n- open"),
         ("<p>a&nbsp;b<p>&nbsp;<p>c", "a b\n\nc"),
     ],
@@ -111,16 +108,7 @@ def test_links_are_kept_and_absolute(link: str, markdown: str) -> None:
 
 def test_what_is_remembered_of_one_page_does_not_lead_astray_on_another() -> None:
     pages = ["https://a.test/shop/list?page=1", "https://a.test/shop/x/", "http://b.test", URL]
-    links = [
-        "/x?a=1",
-        "x",
-        "../x#y",
-        "?q=2",
-        "//c.test/z",
-        "https://c.test/z",
-        "http:x",
-        "http:///x",
-    ]
+    links = ["/x?a=1", "x", "../x#y", "?q=2", "//c.test/z", "https://c.test/z", "http:x", "http:///x"]
 
     for url in [*pages, *reversed(pages)]:
         written = "".join(f"<p><a title=t href='{link}' class=c>t</a>" for link in links)
@@ -151,15 +139,11 @@ def test_hidden_text_does_not_reach_a_reader() -> None:
     assert to_markdown(page) == to_markdown(clean)
 
 
-@pytest.mark.parametrize(
-    "style", ["font-size:0", "font-size: 0; overflow: hidden", "visibility: hidden"]
-)
+@pytest.mark.parametrize("style", ["font-size:0", "font-size: 0; overflow: hidden", "visibility: hidden"])
 def test_what_is_shown_inside_a_hidden_element_is_kept(style: str) -> None:
     visible_style = "font-size: 14px; visibility: visible"
 
-    markdown = to_markdown(
-        f'<ul style="{style}"><li><b style="{visible_style}">Chemistry</b></li></ul>'
-    )
+    markdown = to_markdown(f'<ul style="{style}"><li><b style="{visible_style}">Chemistry</b></li></ul>')
 
     assert markdown == "- **Chemistry**"
 

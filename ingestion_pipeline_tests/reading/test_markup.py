@@ -6,12 +6,7 @@ from contextlib import suppress
 import pytest
 
 from ingestion_pipeline.reading import cleaned_text, to_markdown
-from ingestion_pipeline.reading.html.parsing import (
-    MAX_CHARACTERS,
-    MAX_TAGS,
-    parse_html,
-    refuse_bombs,
-)
+from ingestion_pipeline.reading.html.parsing import MAX_CHARACTERS, MAX_TAGS, parse_html, refuse_bombs
 from ingestion_pipeline.tasks.errors import Permanent
 
 DIVS = "<div>" * 30_000
@@ -20,27 +15,15 @@ BOMBS = {
     "nested": ("<div>" * 1_000_000, "too_deep"),
     "nested-small": ("<div>" * 3_500, "too_deep"),
     "nested-sections": ("<section><p>" * 200_000, "too_deep"),
-    "attributes": (
-        "<div " + " ".join(f"a{n}=1" for n in range(100_000)) + ">",
-        "too_many_attributes",
-    ),
-    "attributes-quoted": (
-        "<div " + " ".join(f"a{n}='<'" for n in range(100_000)) + ">",
-        "too_many_attributes",
-    ),
+    "attributes": ("<div " + " ".join(f"a{n}=1" for n in range(100_000)) + ">", "too_many_attributes"),
+    "attributes-quoted": ("<div " + " ".join(f"a{n}='<'" for n in range(100_000)) + ">", "too_many_attributes"),
     "attributes-slashed": ("<div " + "/a/b" * 50_000 + ">", "too_many_attributes"),
     "formatting-rebuilt": (f"<p>{UNCLOSED[:10_000]}</p>" + "<p>x" * 1_500, "too_deep"),
     "formatting-rebuilt-large": (f"<p>{UNCLOSED}</p>" + "<p>x" * 50_000, "too_deep"),
     "formatting-rebuilt-bare": ("<p><b><i><u><s><tt></p>" + "<p>x" * 100_000, "too_deep"),
-    "formatting-rebuilt-in-tables": (
-        "<table>" + "".join(f"<b id={n}>x<tr>" for n in range(1_400)),
-        "too_deep",
-    ),
+    "formatting-rebuilt-in-tables": ("<table>" + "".join(f"<b id={n}>x<tr>" for n in range(1_400)), "too_deep"),
     "formatting-rebuilt-by-ends": ("<div>" * 500 + UNCLOSED + "</div>x" * 500, "too_deep"),
-    "formatting-ended-too-early": (
-        "</b>" * 800 + f"<p>{UNCLOSED[:8_000]}</p>" + "<p>x" * 800,
-        "too_deep",
-    ),
+    "formatting-ended-too-early": ("</b>" * 800 + f"<p>{UNCLOSED[:8_000]}</p>" + "<p>x" * 800, "too_deep"),
     "formatting-ended-in-a-table": (
         "".join(f"<b id={n}><table></b></table>" for n in range(3_000)) + "<p>x" * 3_000,
         "too_deep",
@@ -73,14 +56,8 @@ BOMBS = {
     "options-flat": ("<select>" + "<option>" * 60_000, "too_deep"),
     "options-closed": ("<select>" + "<option>a</option>" * 60_000, "too_deep"),
     "option-groups-closed": ("<select>" + "<optgroup></optgroup>" * 60_000, "too_deep"),
-    "options-of-many-lists": (
-        ("<select>" + "<option>a</option>" * 12_000 + "</select>") * 10,
-        "too_deep",
-    ),
-    "options-around-pictures": (
-        "<select>" + ("<option>a</option>" * 20 + "<svg><select/></svg>") * 2_600,
-        "too_deep",
-    ),
+    "options-of-many-lists": (("<select>" + "<option>a</option>" * 12_000 + "</select>") * 10, "too_deep"),
+    "options-around-pictures": ("<select>" + ("<option>a</option>" * 20 + "<svg><select/></svg>") * 2_600, "too_deep"),
     "options-around-formulas": (
         "<select>" + ("<option>a" * 20 + "<math><mi><select></select></mi></math>") * 4_500,
         "too_deep",
@@ -89,14 +66,8 @@ BOMBS = {
         "".join(f"<body {' '.join(f'a{n}x{i}' for i in range(8))}>" for n in range(2_900)),
         "too_many_attributes",
     ),
-    "attributes-of-bodies": (
-        "".join(f"<body a{n}=1>" for n in range(70_000)),
-        "too_many_attributes",
-    ),
-    "attributes-of-roots": (
-        "".join(f"<HTML a{n}='1'>" for n in range(70_000)),
-        "too_many_attributes",
-    ),
+    "attributes-of-bodies": ("".join(f"<body a{n}=1>" for n in range(70_000)), "too_many_attributes"),
+    "attributes-of-roots": ("".join(f"<HTML a{n}='1'>" for n in range(70_000)), "too_many_attributes"),
     "attributes-of-one-body": ("<body a1=1>" * 90_000, "too_many_attributes"),
     "large": ("x" * (MAX_CHARACTERS + 1), "too_large"),
 }

@@ -9,12 +9,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.reading.structured.organizations import (
-    Stated,
-    copyright_name,
-    organization_facts,
-    title_parts,
-)
+from ingestion_pipeline.reading.structured.organizations import Stated, copyright_name, organization_facts, title_parts
 from ingestion_pipeline.reading.text.topics import frequent_words, guessed_language, stated_keywords
 
 
@@ -135,11 +130,7 @@ def test_a_footer_names_who_owns_the_page(text: str, name: str | None) -> None:
 
 
 def test_a_title_is_taken_apart() -> None:
-    assert title_parts("Acme | Tools for shops – since 1990") == (
-        "Acme",
-        "Tools for shops",
-        "since 1990",
-    )
+    assert title_parts("Acme | Tools for shops – since 1990") == ("Acme", "Tools for shops", "since 1990")
     assert title_parts("Anti-aging cream") == ("Anti-aging cream",)
     assert title_parts(None) == ()
 

@@ -8,10 +8,7 @@ URL = "https://a.test/courses?page=1"
 
 def found(html: str, url: str = URL) -> list[tuple[str, Clue, int | None, str | None]]:
     pages = following_pages(parse_html(html), url)
-    return [
-        (page.url.removeprefix("https://a.test"), page.clue, page.number, page.pattern)
-        for page in pages
-    ]
+    return [(page.url.removeprefix("https://a.test"), page.clue, page.number, page.pattern) for page in pages]
 
 
 def test_the_surest_clue_comes_first_and_each_page_once() -> None:
@@ -30,19 +27,14 @@ def test_the_surest_clue_comes_first_and_each_page_once() -> None:
 def test_an_offset_is_no_page_number() -> None:
     html = "<ul class=pager><li><a href='/list?offset=50&sort=a'>2</a></ul>"
 
-    assert found(html) == [
-        ("/list?offset=50&sort=a", Clue.NUMBERED, 2, "https://a.test/list?offset={offset}&sort=a")
-    ]
+    assert found(html) == [("/list?offset=50&sort=a", Clue.NUMBERED, 2, "https://a.test/list?offset={offset}&sort=a")]
 
 
 def test_numbers_in_a_path_and_labels_are_understood() -> None:
     html = "<a href='/jobs/page/2' aria-label='Page 2'>two</a><a href='/jobs/page/3'>3</a>"
     pattern = "https://a.test/jobs/page/{page_num}"
 
-    assert found(html) == [
-        ("/jobs/page/2", Clue.NUMBERED, 2, pattern),
-        ("/jobs/page/3", Clue.NUMBERED, 3, pattern),
-    ]
+    assert found(html) == [("/jobs/page/2", Clue.NUMBERED, 2, pattern), ("/jobs/page/3", Clue.NUMBERED, 3, pattern)]
 
 
 def test_a_next_button_without_words_counts_in_a_pager_only() -> None:

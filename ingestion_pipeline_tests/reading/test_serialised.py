@@ -17,12 +17,7 @@ def test_no_attribute_is_written_with_a_bracket() -> None:
 
 
 @pytest.mark.parametrize(
-    "html",
-    [
-        "<p data-x='1 > 2'>seats</p>",
-        '<p x"y>seats</p>',
-        "<div><b title='<i>'>sea</b><i>ts</i></div>",
-    ],
+    "html", ["<p data-x='1 > 2'>seats</p>", '<p x"y>seats</p>', "<div><b title='<i>'>sea</b><i>ts</i></div>"]
 )
 def test_nothing_of_a_tag_is_text(html: str) -> None:
     assert cleaned_text(html) == "seats"

@@ -37,9 +37,7 @@ def test_a_sitemap_lists_each_page_once_with_its_last_change() -> None:
 
     assert not sitemap.is_index
     assert sitemap.entries == (
-        SitemapEntry(
-            url="https://a.test/a?x=1&y=2", last_modified=datetime(2026, 3, 1, 8, tzinfo=UTC)
-        ),
+        SitemapEntry(url="https://a.test/a?x=1&y=2", last_modified=datetime(2026, 3, 1, 8, tzinfo=UTC)),
         SitemapEntry(url="https://a.test/b", last_modified=datetime(2026, 2, 1, tzinfo=UTC)),
         SitemapEntry(url="https://a.test/c", last_modified=None),
     )
@@ -93,10 +91,7 @@ def test_names_in_capitals_are_the_same_names() -> None:
 
 
 def test_an_index_leads_to_sitemaps_but_not_for_ever() -> None:
-    index = (
-        f"<sitemapindex {NAMESPACE}><sitemap><loc>https://a.test/1.xml.gz</loc></sitemap>"
-        "</sitemapindex>"
-    )
+    index = f"<sitemapindex {NAMESPACE}><sitemap><loc>https://a.test/1.xml.gz</loc></sitemap></sitemapindex>"
 
     assert read(index).is_index
     assert read(index, depth=MAX_INDEX_DEPTH - 1).entries[0].url == "https://a.test/1.xml.gz"
@@ -116,9 +111,7 @@ def test_an_empty_sitemap_is_no_failure() -> None:
     assert read(f"<urlset {NAMESPACE}></urlset>") == Sitemap(is_index=False, entries=())
 
 
-LAUGHS = (
-    '<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]><urlset><url><loc>&b;</loc></url></urlset>'
-)
+LAUGHS = '<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]><urlset><url><loc>&b;</loc></url></urlset>'
 FILE = '<?xml version="1.0"?><!DOCTYPE x SYSTEM "file:///etc/passwd"><urlset/>'
 
 
@@ -164,8 +157,7 @@ def test_a_bomb_stops_at_the_cap_and_a_cut_stream_is_fetched_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "piece",
-    ["<url><loc>x", "</url>", "<loc>" * 3, "<url><loc>/a</loc></url>", "<!--", "<!-- -->"],
+    "piece", ["<url><loc>x", "</url>", "<loc>" * 3, "<url><loc>/a</loc></url>", "<!--", "<!-- -->"]
 )
 def test_a_hostile_sitemap_takes_no_time(piece: str) -> None:
     body = "<urlset>" + piece * (1_000_000 // len(piece))

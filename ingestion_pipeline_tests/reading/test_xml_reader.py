@@ -11,9 +11,7 @@ from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 
 
 def test_a_document_is_a_tree_of_names_and_texts() -> None:
-    root = read_xml(
-        b"<a:jobs xmlns:a='x'><job><id> 7 </id><id>8</id><t><![CDATA[<b>]]></t></job></a:jobs>"
-    )
+    root = read_xml(b"<a:jobs xmlns:a='x'><job><id> 7 </id><id>8</id><t><![CDATA[<b>]]></t></job></a:jobs>")
 
     (job,) = root.each("job")
     assert root.name == "jobs"
@@ -46,9 +44,7 @@ def test_the_bytes_decide_the_encoding_and_not_what_they_say() -> None:
     ],
     ids=lambda value: value[:40].decode() if isinstance(value, bytes) else "",
 )
-def test_what_is_no_document_is_refused_at_once(
-    body: bytes, error: type[WorkError], code: str
-) -> None:
+def test_what_is_no_document_is_refused_at_once(body: bytes, error: type[WorkError], code: str) -> None:
     started = time.process_time()
 
     with pytest.raises(error) as caught:
@@ -58,10 +54,7 @@ def test_what_is_no_document_is_refused_at_once(
     assert time.process_time() - started < 0.1
 
 
-@given(
-    st.binary(max_size=200)
-    | st.text(max_size=100).map(lambda text: f"<a>{text}</a>".encode(errors="replace"))
-)
+@given(st.binary(max_size=200) | st.text(max_size=100).map(lambda text: f"<a>{text}</a>".encode(errors="replace")))
 def test_no_body_is_too_strange(body: bytes) -> None:
     try:
         assert read_xml(body).name

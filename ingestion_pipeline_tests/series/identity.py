@@ -31,13 +31,9 @@ def merge_now(syncing: Syncing, old: str, new: str) -> Merged:
         return merge(connection, old, new, actor="test", now=syncing.clock.at)
 
 
-def split_now(
-    syncing: Syncing, old: str, new: str, *source_ids: str, title: str | None = None
-) -> Split:
+def split_now(syncing: Syncing, old: str, new: str, *source_ids: str, title: str | None = None) -> Split:
     with syncing.store.begin() as connection:
-        return split(
-            connection, old, new, source_ids, title=title, actor="test", now=syncing.clock.at
-        )
+        return split(connection, old, new, source_ids, title=title, actor="test", now=syncing.clock.at)
 
 
 def follow(syncing: Syncing, recipient: str, *series_ids: str) -> None:
@@ -47,14 +43,10 @@ def follow(syncing: Syncing, recipient: str, *series_ids: str) -> None:
         if recipient not in set(known):
             row = {"address_url": "json://a.test", "kinds": ["chapter"], "mode": "immediate"}
             connection.execute(
-                insert(recipients).values(
-                    id=recipient, origin="row", updated_at=syncing.clock.at, **row, **now
-                )
+                insert(recipients).values(id=recipient, origin="row", updated_at=syncing.clock.at, **row, **now)
             )
         for one in series_ids:
-            connection.execute(
-                insert(follows).values(recipient_id=recipient, series_id=one, origin="row", **now)
-            )
+            connection.execute(insert(follows).values(recipient_id=recipient, series_id=one, origin="row", **now))
 
 
 def notice(syncing: Syncing, recipient: str, chapter_id: int, status: str, **row: Any) -> None:
@@ -77,26 +69,20 @@ def told_notices(syncing: Syncing) -> list[tuple[str, str, str, str]]:
         rows = connection.execute(select(notices).order_by(notices.c.id)).mappings().all()
         known = {
             str(row.id): (row.series_id, row.key)
-            for row in connection.execute(
-                select(chapters.c.id, chapters.c.series_id, chapters.c.key)
-            )
+            for row in connection.execute(select(chapters.c.id, chapters.c.series_id, chapters.c.key))
         }
     return [(row["recipient"], row["status"], *known[row["subject_id"]]) for row in rows]
 
 
 def chapter_id(syncing: Syncing, series_id: str, key: str) -> int:
-    return next(
-        row["id"]
-        for row in syncing.chapters()
-        if (row["series_id"], row["key"]) == (series_id, key)
-    )
+    return next(row["id"] for row in syncing.chapters() if (row["series_id"], row["key"]) == (series_id, key))
 
 
 def all_links(syncing: Syncing) -> set[Link]:
     """Source, series, key, detection, releases and availability of every chapter source."""
-    query = select(
-        chapter_sources, chapters.c.series_id, chapters.c.key, chapters.c.first_detected_at
-    ).join(chapters, chapters.c.id == chapter_sources.c.chapter_id)
+    query = select(chapter_sources, chapters.c.series_id, chapters.c.key, chapters.c.first_detected_at).join(
+        chapters, chapters.c.id == chapter_sources.c.chapter_id
+    )
     with syncing.store.read() as connection:
         return {
             (
@@ -135,9 +121,7 @@ def check_invariants(syncing: Syncing, *, moved_by_file: Sequence[str] = ()) -> 
     assert {one.partition(":")[0] for one in told} <= {str(row["id"]) for row in syncing.chapters()}
     assert counts == dict.fromkeys(ids, 0) | dict(Counter(link[0] for link in links if link[-1]))
     for row in rows:
-        there = {
-            key for _, series_id, key, *_, is_there in links if is_there and series_id == row["id"]
-        }
+        there = {key for _, series_id, key, *_, is_there in links if is_there and series_id == row["id"]}
         numbers = [
             one["number"]
             for one in syncing.chapters()

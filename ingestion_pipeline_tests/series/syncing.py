@@ -22,13 +22,7 @@ from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.poll_results import PollSuccess
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import FixedClock, Store
-from ingestion_pipeline.store.tables import (
-    chapter_sources,
-    chapters,
-    outbox,
-    series,
-    sources,
-)
+from ingestion_pipeline.store.tables import chapter_sources, chapters, outbox, series, sources
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline_tests.builders import a_definition, a_release
@@ -41,9 +35,7 @@ def releases(*numbers: float | str | None, **changes: Any) -> list[Release]:
     """One release for each number, at an address of its own."""
     return [
         a_release(
-            number=None if number is None else Decimal(str(number)),
-            url=f"https://a.test/chapter/{number}",
-            **changes,
+            number=None if number is None else Decimal(str(number)), url=f"https://a.test/chapter/{number}", **changes
         )
         for number in numbers
     ]
@@ -76,23 +68,14 @@ class Syncing:
         return result
 
     def sync_together(
-        self,
-        listed: Mapping[str, Sequence[Release]],
-        *,
-        complete: bool = True,
-        unread: int = 0,
+        self, listed: Mapping[str, Sequence[Release]], *, complete: bool = True, unread: int = 0
     ) -> list[IngestResult]:
         """Several sources' polls in one batch."""
         with self.store.begin() as connection:
             return self.sync_in(connection, listed, complete=complete, unread=unread)
 
     def sync_in(
-        self,
-        connection: Connection,
-        listed: Mapping[str, Sequence[Release]],
-        *,
-        complete: bool = True,
-        unread: int = 0,
+        self, connection: Connection, listed: Mapping[str, Sequence[Release]], *, complete: bool = True, unread: int = 0
     ) -> list[IngestResult]:
         """The same inside a transaction of the test's own."""
         now = self.clock.at
@@ -102,8 +85,7 @@ class Syncing:
         known = sources_by_id(connection, list(listed))
         problems = [Problem(where=str(number), message="unreadable") for number in range(unread)]
         readings = {
-            one: Reading(records=list(found), problems=problems, is_complete=complete)
-            for one, found in listed.items()
+            one: Reading(records=list(found), problems=problems, is_complete=complete) for one, found in listed.items()
         }
         listings = [SourceListing.of(known[one], reading) for one, reading in readings.items()]
         results = ingest_listings(connection, listings, now=now, settings=self.settings)
@@ -124,9 +106,7 @@ class Syncing:
             )
             for result in results
         ]
-        poll_results.succeed(
-            connection, successes, now=now, settings=self.settings, random=self.random
-        )
+        poll_results.succeed(connection, successes, now=now, settings=self.settings, random=self.random)
         return results
 
     def source(self, source_id: str = SOLO) -> Source:

@@ -28,9 +28,7 @@ def syncing(store: Store, clock: FixedClock, settings: Settings, random: Random)
     return found
 
 
-def test_one_complete_listing_without_a_chapter_is_noted_and_not_believed(
-    syncing: Syncing,
-) -> None:
+def test_one_complete_listing_without_a_chapter_is_noted_and_not_believed(syncing: Syncing) -> None:
     result = syncing.sync(releases(9, 10))
 
     assert (result.withdrawn, result.outcome) == (0, "1 missing once")
@@ -41,9 +39,7 @@ def test_one_complete_listing_without_a_chapter_is_noted_and_not_believed(
     assert [row["last_seen_at"] for row in syncing.links()] == [None, None, NOON]
 
 
-def test_two_complete_listings_without_the_latest_make_the_one_before_it_the_latest(
-    syncing: Syncing,
-) -> None:
+def test_two_complete_listings_without_the_latest_make_the_one_before_it_the_latest(syncing: Syncing) -> None:
     """Trap 22: 12 withdrawn, latest 10; the rows stay."""
     syncing.sync(releases(9, 10))
     result = syncing.sync(releases(9, 10))
@@ -113,9 +109,7 @@ def test_the_latest_stays_while_another_source_still_has_it(syncing: Syncing) ->
     assert syncing.latest() == (Decimal(12), NOON)
 
 
-def test_a_withdrawn_chapter_that_another_source_brings_is_the_latest_again(
-    syncing: Syncing,
-) -> None:
+def test_a_withdrawn_chapter_that_another_source_brings_is_the_latest_again(syncing: Syncing) -> None:
     syncing.sync(releases(9, 10))
     syncing.sync(releases(9, 10))
     syncing.given_source(OTHER)
@@ -177,20 +171,14 @@ LIMITS = load_settings({}).ingest
 def test_a_listing_is_not_believed_when_it_is_empty_or_has_lost_more_than_half(
     listed: int, known: int, vanished: int, believed: bool
 ) -> None:
-    reason = reason_to_quarantine(
-        listed=listed, existing=known, vanished=vanished, accepts_drop=False, limits=LIMITS
-    )
-    accepted = reason_to_quarantine(
-        listed=listed, existing=known, vanished=vanished, accepts_drop=True, limits=LIMITS
-    )
+    reason = reason_to_quarantine(listed=listed, existing=known, vanished=vanished, accepts_drop=False, limits=LIMITS)
+    accepted = reason_to_quarantine(listed=listed, existing=known, vanished=vanished, accepts_drop=True, limits=LIMITS)
 
     assert (reason is None) is believed
     assert accepted is None
 
 
-def test_an_empty_listing_after_a_full_one_changes_nothing_however_often_it_comes(
-    syncing: Syncing,
-) -> None:
+def test_an_empty_listing_after_a_full_one_changes_nothing_however_often_it_comes(syncing: Syncing) -> None:
     before = (syncing.chapters(), syncing.links(), syncing.latest())
     for _ in range(3):
         result = syncing.sync([])
@@ -265,10 +253,7 @@ def test_a_release_that_has_left_the_window_is_kept(syncing: Syncing) -> None:
 
 
 def test_what_a_window_says_of_a_known_release_is_newer(syncing: Syncing) -> None:
-    both = [
-        *releases(13, title="Old", source_chapter_id="a"),
-        *releases(13, source_chapter_id="b"),
-    ]
+    both = [*releases(13, title="Old", source_chapter_id="a"), *releases(13, source_chapter_id="b")]
     syncing.sync(both, complete=False)
 
     syncing.sync(releases(13, title="New", source_chapter_id="a"), complete=False)

@@ -12,13 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.series.chapter import (
-    Release,
-    chapters_of,
-    fingerprint,
-    release_as_dict,
-    release_from_dict,
-)
+from ingestion_pipeline.series.chapter import Release, chapters_of, fingerprint, release_as_dict, release_from_dict
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -73,9 +73,7 @@ def test_a_quarantine_is_found_until_a_listing_is_believed_again(syncing: Syncin
         assert checks.quarantined(connection) == []
 
 
-def test_a_source_is_stale_after_three_intervals_without_success(
-    syncing: Syncing, clock: FixedClock
-) -> None:
+def test_a_source_is_stale_after_three_intervals_without_success(syncing: Syncing, clock: FixedClock) -> None:
     syncing.given_source(tier="hot", tier_pinned=True)  # every quarter of an hour
     syncing.sync(releases(1))
     syncing.given_source("series:new")

@@ -55,9 +55,7 @@ def test_a_typo_that_the_source_corrects_is_withdrawn_at_once_and_nobody_is_told
 
 
 def test_an_address_is_as_good_as_an_id_where_there_is_none(syncing: Syncing) -> None:
-    wrong, right = (
-        [*releases(1, 2), a_release(number=Decimal(n), url="https://a.test/five")] for n in (50, 5)
-    )
+    wrong, right = ([*releases(1, 2), a_release(number=Decimal(n), url="https://a.test/five")] for n in (50, 5))
     syncing.given_source("series:plain", series_id="plain")
     syncing.sync(releases(1, 2), by="series:plain")
     syncing.sync(wrong, by="series:plain")
@@ -88,9 +86,7 @@ def test_a_number_that_is_taken_back_a_second_time_is_there_again(syncing: Synci
     assert (syncing.latest()[0], syncing.told()) == (Decimal(50), ["50"])
 
 
-def test_what_has_an_id_of_its_own_is_news_and_what_is_merely_missing_is_not_yet_gone(
-    syncing: Syncing,
-) -> None:
+def test_what_has_an_id_of_its_own_is_news_and_what_is_merely_missing_is_not_yet_gone(syncing: Syncing) -> None:
     syncing.sync(listed(1, 2, 3, 4, five=50))
 
     syncing.sync(listed(1, 2, 3, 4, other=5))
@@ -134,9 +130,7 @@ def test_what_a_window_gives_to_every_chapter_proves_nothing(
     assert "5" in syncing.told()
 
 
-def test_a_release_that_leaves_a_chapter_of_several_takes_only_itself_along(
-    syncing: Syncing,
-) -> None:
+def test_a_release_that_leaves_a_chapter_of_several_takes_only_itself_along(syncing: Syncing) -> None:
     syncing.sync([*listed(1, 2, 3, 4, a=50), *listed(b=50)], complete=False)
 
     syncing.sync(listed(3, 4, a=5), complete=False)

@@ -74,9 +74,7 @@ def test_the_same_listing_in_eight_threads_is_ingested_once(syncing: Syncing) ->
     listed = releases(*range(1, 40))
 
     with ThreadPoolExecutor(8) as pool:
-        each = [
-            pool.submit(ingest_in_own_transaction, syncing, source, listed, start) for _ in range(8)
-        ]
+        each = [pool.submit(ingest_in_own_transaction, syncing, source, listed, start) for _ in range(8)]
         new = sorted(one.result(60)[0].new for one in each)
 
     assert new == [0] * 7 + [38]
@@ -97,9 +95,7 @@ def wait_until_blocked(store: Store) -> None:
         time.sleep(0.01)
 
 
-def test_two_transactions_that_bring_the_same_chapter_make_one_and_tell_it_once(
-    syncing: Syncing, store: Store
-) -> None:
+def test_two_transactions_that_bring_the_same_chapter_make_one_and_tell_it_once(syncing: Syncing, store: Store) -> None:
     """Trap 21: the second begins while the first has written and not committed."""
     for source in (SOLO, OTHER):
         syncing.given_source(source)
@@ -152,9 +148,7 @@ def wal_bytes(connection: Connection, since: str) -> int:
     ).scalar_one()
 
 
-def test_unchanged_listings_of_several_sources_write_not_one_row(
-    syncing: Syncing, store: Store
-) -> None:
+def test_unchanged_listings_of_several_sources_write_not_one_row(syncing: Syncing, store: Store) -> None:
     listed = {
         SOLO: releases(*range(1, 51)) + releases(None, source_chapter_id="x"),
         OTHER: releases(*range(30, 60)),
@@ -170,9 +164,7 @@ def test_unchanged_listings_of_several_sources_write_not_one_row(
 
     with store.begin() as connection:
         before = traces(connection)
-        results = ingest_listings(
-            connection, listings, now=syncing.clock.at, settings=syncing.settings
-        )
+        results = ingest_listings(connection, listings, now=syncing.clock.at, settings=syncing.settings)
         after = traces(connection)
 
     assert [result.outcome for result in results] == ["nothing new"] * 3
@@ -181,9 +173,7 @@ def test_unchanged_listings_of_several_sources_write_not_one_row(
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("database", ["postgres"])
-def test_unchanged_listings_leave_no_byte_of_log_about_chapters(
-    syncing: Syncing, store: Store
-) -> None:
+def test_unchanged_listings_leave_no_byte_of_log_about_chapters(syncing: Syncing, store: Store) -> None:
     syncing.given_source()
     syncing.given_source(OTHER)
     syncing.sync_together({SOLO: releases(*range(1, 51)), OTHER: releases(*range(1, 31))})

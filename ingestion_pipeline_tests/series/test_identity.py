@@ -16,12 +16,7 @@ from ingestion_pipeline.sources.canonical_series import series_assignments
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import chapters, follows, notices, outbox, series
 from ingestion_pipeline_tests.builders import a_release
-from ingestion_pipeline_tests.series.identity import (
-    check_invariants,
-    follow,
-    merge_now,
-    split_now,
-)
+from ingestion_pipeline_tests.series.identity import check_invariants, follow, merge_now, split_now
 from ingestion_pipeline_tests.series.syncing import Syncing
 
 SOURCES = [f"series:{name}" for name in "abcd"]
@@ -65,9 +60,7 @@ class World:
         known = {row["id"] for row in self.syncing.rows(outbox)}
         self.syncing.sync([self.release(source, one) for one in self.listed[source]], by=source)
         with self.syncing.store.read() as connection:
-            followers = connection.execute(
-                select(follows.c.recipient_id, follows.c.series_id)
-            ).all()
+            followers = connection.execute(select(follows.c.recipient_id, follows.c.series_id)).all()
         self.owed |= {
             (recipient, row["payload"]["number"])
             for row in self.syncing.rows(outbox)
@@ -96,8 +89,7 @@ class World:
                     notices.c.subject_kind == subject[0], notices.c.subject_id == subject[1]
                 )
                 wanted = select(follows.c.recipient_id).where(
-                    follows.c.series_id == row["payload"]["series_id"],
-                    follows.c.recipient_id.not_in(heard),
+                    follows.c.series_id == row["payload"]["series_id"], follows.c.recipient_id.not_in(heard)
                 )
                 for recipient in connection.execute(wanted).scalars().all():
                     connection.execute(
@@ -120,10 +112,7 @@ class World:
 
     def split(self) -> None:
         with self.syncing.store.read() as connection:
-            home = {
-                one: found.series_id
-                for one, found in series_assignments(connection, SOURCES).items()
-            }
+            home = {one: found.series_id for one, found in series_assignments(connection, SOURCES).items()}
         old = self.random.choice(sorted(set(home.values())))
         mine = [one for one in SOURCES if home[one] == old]
         leaving = self.random.sample(mine, self.random.randint(1, len(mine)))

@@ -80,9 +80,7 @@ def test_every_release_of_a_number_is_kept_in_its_one_row(syncing: Syncing) -> N
     kept = [release_from_dict(one) for row in links for one in row["releases"]]
     assert (result.new, len(syncing.chapters()), len(links)) == (23, 23, 23)
     assert len(reading.records) == 42
-    assert {one.source_chapter_id for one in kept} == {
-        one.source_chapter_id for one in reading.records
-    }
+    assert {one.source_chapter_id for one in kept} == {one.source_chapter_id for one in reading.records}
     assert len(kept) == 42
 
 
@@ -126,9 +124,7 @@ def test_a_second_sources_first_sync_is_silent_too(syncing: Syncing) -> None:
     assert len(syncing.links()) == 7
 
 
-def test_what_a_first_sync_added_silently_is_told_once_when_another_source_lists_it(
-    syncing: Syncing,
-) -> None:
+def test_what_a_first_sync_added_silently_is_told_once_when_another_source_lists_it(syncing: Syncing) -> None:
     third = "series:third"
     syncing.given_source()
     syncing.sync(releases(1, 2))
@@ -148,9 +144,7 @@ def test_what_a_first_sync_added_silently_is_told_once_when_another_source_lists
     assert [row["handled_at"] for row in syncing.rows(outbox)] == [NOON, NOON]
 
 
-def test_the_backlog_of_a_series_is_no_news_whichever_source_lists_it_later(
-    syncing: Syncing,
-) -> None:
+def test_the_backlog_of_a_series_is_no_news_whichever_source_lists_it_later(syncing: Syncing) -> None:
     syncing.given_source()
     syncing.sync(releases(1, 2, 3))
     syncing.given_source(OTHER)
@@ -161,9 +155,7 @@ def test_the_backlog_of_a_series_is_no_news_whichever_source_lists_it_later(
     assert syncing.told() == []
 
 
-def test_a_first_sync_tells_what_was_published_since_the_series_is_watched(
-    syncing: Syncing, clock: FixedClock
-) -> None:
+def test_a_first_sync_tells_what_was_published_since_the_series_is_watched(syncing: Syncing, clock: FixedClock) -> None:
     """Else a chapter that only the second source ever has would never be told."""
     syncing.given_source()
     syncing.sync(releases(1, 2))
@@ -180,8 +172,7 @@ def test_a_first_sync_tells_what_was_published_since_the_series_is_watched(
 
 
 @pytest.mark.parametrize(
-    "change",
-    [{"url": "https://moved.test/feed"}, {"config": {"language": "de"}}, {"platform": "mangadex"}],
+    "change", [{"url": "https://moved.test/feed"}, {"config": {"language": "de"}}, {"platform": "mangadex"}]
 )
 def test_a_source_that_moved_tells_its_new_chapter_and_not_the_backlog_that_it_shows_now(
     syncing: Syncing, clock: FixedClock, change: dict[str, Any]
@@ -206,9 +197,7 @@ def test_a_source_that_moved_tells_its_new_chapter_and_not_the_backlog_that_it_s
     assert syncing.told() == ["11", None, "0.5"]
 
 
-def test_a_source_that_moved_tells_what_another_had_brought_in_silence(
-    syncing: Syncing, clock: FixedClock
-) -> None:
+def test_a_source_that_moved_tells_what_another_had_brought_in_silence(syncing: Syncing, clock: FixedClock) -> None:
     syncing.given_source()
     syncing.sync(releases(1, 2))
     syncing.given_source(OTHER)
@@ -247,9 +236,7 @@ def test_a_batch_tells_what_a_first_sync_beside_it_brings_too(syncing: Syncing) 
     assert (row["payload"]["number"], row["payload"]["source_id"]) == ("2", OTHER)
 
 
-def test_the_latest_chapter_and_its_date_are_raised_and_never_lowered(
-    syncing: Syncing, clock: FixedClock
-) -> None:
+def test_the_latest_chapter_and_its_date_are_raised_and_never_lowered(syncing: Syncing, clock: FixedClock) -> None:
     """Trap 22, T16."""
     syncing.given_source()
     syncing.sync(releases(9, published_at=NOON - 9 * DAY))
@@ -275,11 +262,7 @@ def test_the_latest_chapter_is_compared_as_a_number(syncing: Syncing) -> None:
 
 def test_a_first_sync_is_as_new_as_its_newest_release(syncing: Syncing) -> None:
     past, future = NOON - 30 * DAY, NOON + DAY
-    for name, published_at, newest_at in (
-        ("past", past, past),
-        ("future", future, NOON),
-        ("unknown", None, NOON),
-    ):
+    for name, published_at, newest_at in (("past", past, past), ("future", future, NOON), ("unknown", None, NOON)):
         syncing.given_source(f"series:{name}", series_id=name)
 
         result = syncing.sync(releases(1, 2, published_at=published_at), by=f"series:{name}")
@@ -299,9 +282,7 @@ def test_only_what_is_new_makes_a_source_fresh(syncing: Syncing, clock: FixedClo
     assert syncing.source().last_new_at == clock.at
 
 
-def test_title_and_date_are_overwritten_by_what_is_said_and_never_by_nothing(
-    syncing: Syncing,
-) -> None:
+def test_title_and_date_are_overwritten_by_what_is_said_and_never_by_nothing(syncing: Syncing) -> None:
     syncing.given_source()
     syncing.given_source(OTHER)
     syncing.sync(releases(1, title="First", published_at=NOON))
@@ -337,9 +318,7 @@ def test_a_title_is_not_lost_between_the_sources_of_one_batch(syncing: Syncing) 
     assert (new["title"], new["published_at"]) == ("Named", NOON)
 
 
-def test_a_changed_release_updates_its_link_and_its_detection_stays(
-    syncing: Syncing, clock: FixedClock
-) -> None:
+def test_a_changed_release_updates_its_link_and_its_detection_stays(syncing: Syncing, clock: FixedClock) -> None:
     syncing.given_source()
     syncing.sync(releases(1, volume="1", language="en", scanlation_group="A"))
     [before] = syncing.links()

@@ -21,19 +21,10 @@ FILE_TAG = "a tag of the person who scanned it, which only names of files have"
 FILES = {
     "batman #B01 title (DC).cbz": ("1", NO_DECIMAL),
     "Amazing Spider-Man #078.BEY (2022) (Digital) (Zone-Empire).cbr": ("78", NO_DECIMAL),
-    "Cory Doctorow's Futuristic Tales of the Here and Now $1$2 3 #0.0.1 (2007).cbz": (
-        "0",
-        NO_DECIMAL,
-    ),
+    "Cory Doctorow's Futuristic Tales of the Here and Now $1$2 3 #0.0.1 (2007).cbz": ("0", NO_DECIMAL),
     "Free Comic Book Day - Avengers.Hulk (2021) (2048px) (db).cbz": ("2048", FILE_TAG),
-    "Avengers By Brian Michael Bendis volume 03 (2013) (Digital) (F2) (Kileko-Empire).cbz": (
-        "2",
-        FILE_TAG,
-    ),
-    "Avengers By Brian Michael Bendis v03 (2013) (Digital) (F2) (Kileko-Empire).cbz": (
-        "2",
-        FILE_TAG,
-    ),
+    "Avengers By Brian Michael Bendis volume 03 (2013) (Digital) (F2) (Kileko-Empire).cbz": ("2", FILE_TAG),
+    "Avengers By Brian Michael Bendis v03 (2013) (Digital) (F2) (Kileko-Empire).cbz": ("2", FILE_TAG),
 }
 
 # Labels in which more than one number is seen, or one that is no digit: what a reader takes it for.
@@ -79,9 +70,7 @@ SEEN = dict.fromkeys(ONE.split(), "1") | {
     "Usagi": "100",
     "Zebrack": "44",  # 2023年: the year of a magazine
 }
-NO_WORD = (
-    "volume and chapter with nothing but a hyphen between them, as others write a chapter's title"
-)
+NO_WORD = "volume and chapter with nothing but a hyphen between them, as others write a chapter's title"
 THOUSANDS = "a comma between thousands; elsewhere it is a decimal point"
 SITES = {
     "InManga": ("1.074", THOUSANDS),
@@ -117,8 +106,7 @@ def test_comic_files_are_read_as_their_vectors_say_but_for_six() -> None:
         vector["filename"]
         for vector in vectors
         if vector["filename"] not in FILES
-        and chapter_number(vector["filename"], vector["expected"]["series"])
-        != number(vector["expected"]["issue"])
+        and chapter_number(vector["filename"], vector["expected"]["series"]) != number(vector["expected"]["issue"])
     }
 
     assert wrong == set()
@@ -189,7 +177,5 @@ def test_addresses_of_real_sites_are_recognised_or_not_and_have_one_spelling() -
         ("12 Special A", "Special A", "12"),
     ],
 )
-def test_a_label_is_read_by_rule(
-    label: str, series_title: str | None, expected: str | None
-) -> None:
+def test_a_label_is_read_by_rule(label: str, series_title: str | None, expected: str | None) -> None:
     assert chapter_number(label, series_title) == number(expected)

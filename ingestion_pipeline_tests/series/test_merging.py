@@ -29,11 +29,7 @@ from ingestion_pipeline_tests.series.identity import (
     told_notices,
 )
 from ingestion_pipeline_tests.series.syncing import Syncing, releases
-from ingestion_pipeline_tests.series.test_idempotence import (
-    ingest,
-    ingest_in_own_transaction,
-    wait_until_blocked,
-)
+from ingestion_pipeline_tests.series.test_idempotence import ingest, ingest_in_own_transaction, wait_until_blocked
 
 A, B, C = "series:a", "series:b", "series:c"
 HOUR = timedelta(hours=1)
@@ -113,9 +109,7 @@ def test_what_was_merged_before_goes_along_and_no_name_leads_in_a_circle(syncing
     check_invariants(syncing)
 
 
-def test_a_name_that_is_unknown_or_the_same_is_refused_and_nothing_has_moved(
-    syncing: Syncing,
-) -> None:
+def test_a_name_that_is_unknown_or_the_same_is_refused_and_nothing_has_moved(syncing: Syncing) -> None:
     before = all_links(syncing)
 
     with pytest.raises(UnknownSeries, match="did you mean a"):
@@ -157,9 +151,7 @@ def test_a_recipient_keeps_one_notice_of_a_chapter_and_what_was_sent_stays_sent(
     assert ("ben", "pending", "b", "1") in found
 
 
-def test_what_is_still_to_be_told_of_a_united_chapter_is_told_to_the_followers_of_both(
-    syncing: Syncing,
-) -> None:
+def test_what_is_still_to_be_told_of_a_united_chapter_is_told_to_the_followers_of_both(syncing: Syncing) -> None:
     syncing.sync(releases(2, 3, 4, 9, published_at=None), by=B)
     with syncing.store.begin() as connection:
         connection.execute(update(outbox).values(handled_at=NOON))
@@ -193,9 +185,7 @@ def test_follows_move_and_one_who_follows_both_keeps_the_one_that_stays(syncing:
         ]
 
 
-def test_a_source_that_had_a_chapter_in_both_keeps_one_row_with_every_release(
-    syncing: Syncing,
-) -> None:
+def test_a_source_that_had_a_chapter_in_both_keeps_one_row_with_every_release(syncing: Syncing) -> None:
     syncing.given_source(A, series_id="b")  # it moved by its file, and left its rows behind
     syncing.sync(releases(2, 5, source_chapter_id="y"), by=A)
 
@@ -221,9 +211,7 @@ def test_an_operators_word_on_the_series_that_stays_holds(syncing: Syncing) -> N
     check_invariants(syncing)
 
 
-def test_a_listing_that_waits_for_a_merge_goes_where_the_series_went(
-    syncing: Syncing, store: Store
-) -> None:
+def test_a_listing_that_waits_for_a_merge_goes_where_the_series_went(syncing: Syncing, store: Store) -> None:
     source, start = syncing.source(A), threading.Barrier(2)
     listed = releases(1, 2, 3, 8, title="From a", source_chapter_id="x")
 
@@ -240,9 +228,7 @@ def test_a_listing_that_waits_for_a_merge_goes_where_the_series_went(
     assert (syncing.latest("b")[0], syncing.told()) == (Decimal(8), ["8"])
 
 
-def test_a_merge_that_waits_for_a_listing_takes_what_it_brought_along(
-    syncing: Syncing, store: Store
-) -> None:
+def test_a_merge_that_waits_for_a_listing_takes_what_it_brought_along(syncing: Syncing, store: Store) -> None:
     source, start = syncing.source(A), threading.Barrier(2)
     listed = releases(1, 2, 3, 8, title="From a", source_chapter_id="x")
 

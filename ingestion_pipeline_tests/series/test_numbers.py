@@ -50,9 +50,7 @@ def known(number: float) -> Decimal | None:
         (7, None, "7"),
     ],
 )
-def test_a_label_names_its_number(
-    label: str | Decimal | float, series_title: str | None, number: str
-) -> None:
+def test_a_label_names_its_number(label: str | Decimal | float, series_title: str | None, number: str) -> None:
     assert chapter_number(label, series_title) == Decimal(number)
 
 
@@ -96,9 +94,7 @@ def test_what_is_no_chapter_number_is_none(label: str | Decimal | float | None) 
         ("Vol. 20260301", None),
     ],
 )
-def test_a_label_names_its_volume_and_a_version_or_season_is_none(
-    label: str, volume: str | None
-) -> None:
+def test_a_label_names_its_volume_and_a_version_or_season_is_none(label: str, volume: str | None) -> None:
     assert volume_text(label) == volume
 
 
@@ -113,8 +109,7 @@ def test_every_vector_of_mihon_holds() -> None:
     wrong = [
         vector
         for vector in vectors
-        if chapter_number(vector["chapter_name"], vector["series_title"])
-        != known(vector["expected"])
+        if chapter_number(vector["chapter_name"], vector["series_title"]) != known(vector["expected"])
     ]
 
     assert len(vectors) == 57
@@ -153,8 +148,7 @@ def test_any_label_gives_a_canonical_number_or_none(label: str, series_title: st
 
 
 @pytest.mark.parametrize(
-    ("number", "text"),
-    [("45", "45"), ("45.50", "45.5"), ("1E+2", "100"), ("100", "100"), ("0.00001", "0.00001")],
+    ("number", "text"), [("45", "45"), ("45.50", "45.5"), ("1E+2", "100"), ("100", "100"), ("0.00001", "0.00001")]
 )
 def test_a_number_is_written_without_exponent_or_trailing_zeros(number: str, text: str) -> None:
     assert number_text(Decimal(number)) == text

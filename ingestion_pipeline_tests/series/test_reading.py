@@ -12,9 +12,7 @@ LOSS = Problem(where="item 3", message="no link")
 
 
 def reading(*problems: Problem) -> Reading[Release]:
-    return Reading(
-        records=releases(9, 10), problems=problems, is_complete=True, notes=["read as theme x"]
-    )
+    return Reading(records=releases(9, 10), problems=problems, is_complete=True, notes=["read as theme x"])
 
 
 def test_a_reading_comes_back_as_it_was_stored() -> None:

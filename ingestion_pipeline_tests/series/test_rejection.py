@@ -12,13 +12,7 @@ from ingestion_pipeline.series.operator_changes import Rejection, UnknownChapter
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import notices, outbox
-from ingestion_pipeline_tests.series.identity import (
-    audited,
-    chapter_id,
-    check_invariants,
-    follow,
-    notice,
-)
+from ingestion_pipeline_tests.series.identity import audited, chapter_id, check_invariants, follow, notice
 from ingestion_pipeline_tests.series.syncing import SOLO, Syncing, releases
 
 OTHER = "series:other"
@@ -89,14 +83,11 @@ def test_no_source_brings_it_back(syncing: Syncing) -> None:
 
 def check_languages_apart(syncing: Syncing) -> None:
     assert not any(
-        row["subject_id"].startswith(f"{chapter_id(syncing, 'solo', '99')}:")
-        for row in syncing.rows(outbox)
+        row["subject_id"].startswith(f"{chapter_id(syncing, 'solo', '99')}:") for row in syncing.rows(outbox)
     )
 
 
-def test_nobody_hears_of_it_any_more_and_restoring_gives_back_exactly_that(
-    syncing: Syncing,
-) -> None:
+def test_nobody_hears_of_it_any_more_and_restoring_gives_back_exactly_that(syncing: Syncing) -> None:
     wrong, right = chapter_id(syncing, "solo", "99"), chapter_id(syncing, "solo", "2")
     follow(syncing, "ann", "solo")
     notice(syncing, "ann", wrong, "pending", series_id="solo")
@@ -120,9 +111,7 @@ def test_nobody_hears_of_it_any_more_and_restoring_gives_back_exactly_that(
     check_invariants(syncing)
 
 
-def test_what_an_operator_withdrew_before_anybody_was_told_is_news_under_its_right_number(
-    syncing: Syncing,
-) -> None:
+def test_what_an_operator_withdrew_before_anybody_was_told_is_news_under_its_right_number(syncing: Syncing) -> None:
     syncing.sync([*releases(1, 2), *releases(99, source_chapter_id="x")])
     withdraw_now(syncing)
 
@@ -140,7 +129,5 @@ def test_an_unnumbered_chapter_is_withdrawn_by_its_key(syncing: Syncing) -> None
 
 
 def test_a_chapter_that_is_not_there_is_named_with_where_all_are(syncing: Syncing) -> None:
-    with pytest.raises(
-        UnknownChapter, match="'solo' has no chapter '7'; `ingest series show solo`"
-    ):
+    with pytest.raises(UnknownChapter, match="'solo' has no chapter '7'; `ingest series show solo`"):
         withdraw_now(syncing, "7")

@@ -45,9 +45,7 @@ def report(syncing: Syncing, source_id: str = SOLO) -> SourceReport:
     return found
 
 
-def test_a_source_is_reported_after_each_change_and_not_in_between(
-    syncing: Syncing, clock: FixedClock
-) -> None:
+def test_a_source_is_reported_after_each_change_and_not_in_between(syncing: Syncing, clock: FixedClock) -> None:
     syncing.given_source()
     assert unreported(syncing) == []
 
@@ -61,9 +59,7 @@ def test_a_source_is_reported_after_each_change_and_not_in_between(
     assert unreported(syncing) == [SOLO]
 
 
-def test_the_oldest_change_is_reported_first_up_to_the_limit(
-    syncing: Syncing, clock: FixedClock
-) -> None:
+def test_the_oldest_change_is_reported_first_up_to_the_limit(syncing: Syncing, clock: FixedClock) -> None:
     syncing.given_source()
     syncing.given_source(OTHER)
     syncing.sync(releases(1), by=OTHER)
@@ -107,9 +103,7 @@ def test_a_report_of_a_source_that_was_never_polled_knows_nothing(syncing: Synci
     )
 
 
-def test_a_report_counts_what_happened_since_the_last_one(
-    syncing: Syncing, clock: FixedClock
-) -> None:
+def test_a_report_counts_what_happened_since_the_last_one(syncing: Syncing, clock: FixedClock) -> None:
     syncing.given_source()
     syncing.sync(releases(1, 2, "2.5"))
     first = report(syncing)
@@ -144,16 +138,12 @@ def test_a_poll_that_failed_is_counted_as_one(syncing: Syncing, clock: FixedCloc
         wanted = ClaimFilter(kind="poll", source_ids=[SOLO])
         [task] = claims.claim(connection, wanted, owner="w", now=clock.at, lease=LEASE, limit=1)
         failure = PollFailure(task=task, source=syncing.source(), error=Permanent("gone", code="x"))
-        poll_results.fail(
-            connection, [failure], now=clock.at, settings=syncing.settings, random=syncing.random
-        )
+        poll_results.fail(connection, [failure], now=clock.at, settings=syncing.settings, random=syncing.random)
 
     assert (report(syncing).polls, report(syncing).changes) == (1, 0)
 
 
-def test_a_preview_holds_the_ten_that_were_detected_last(
-    syncing: Syncing, clock: FixedClock
-) -> None:
+def test_a_preview_holds_the_ten_that_were_detected_last(syncing: Syncing, clock: FixedClock) -> None:
     syncing.given_source()
     syncing.sync(releases(*range(1, 20)), complete=False)
     clock.advance(hours=1)

@@ -45,20 +45,14 @@ def syncing(store: Store, clock: FixedClock, settings: Settings, random: Random)
     return found
 
 
-def test_a_source_leaves_with_its_chapters_and_their_dates(
-    syncing: Syncing, clock: FixedClock
-) -> None:
+def test_a_source_leaves_with_its_chapters_and_their_dates(syncing: Syncing, clock: FixedClock) -> None:
     clock.advance(hours=1)
     came_to = split_now(syncing, "one", "two", B, title="The Second")
 
     detected = {(source, at, key): when for source, at, key, when, *_ in all_links(syncing)}
     later = clock.at.replace(hour=13)
-    assert detected == {(A, "one", key): NOON for key in "123"} | {
-        (B, "two", key): later for key in "234"
-    }
-    assert {
-        row["first_detected_at"] for row in syncing.chapters() if row["series_id"] == "two"
-    } == {later}
+    assert detected == {(A, "one", key): NOON for key in "123"} | {(B, "two", key): later for key in "234"}
+    assert {row["first_detected_at"] for row in syncing.chapters() if row["series_id"] == "two"} == {later}
     assert (came_to.links_moved, came_to.chapters_made, came_to.chapters_removed) == (3, 3, 1)
     assert (syncing.latest("one")[0], syncing.latest("two")[0]) == (Decimal(3), Decimal(4))
     assert [row["title"] for row in syncing.rows(series)] == ["one", "The Second"]
@@ -107,10 +101,7 @@ def test_who_came_by_a_merge_and_does_not_leave_stays(syncing: Syncing) -> None:
     split_now(syncing, "one", "other", C)
 
     with syncing.store.read() as connection:
-        assert {
-            key: one.series_id
-            for key, one in series_assignments(connection, [C, "series:d"]).items()
-        } == {
+        assert {key: one.series_id for key, one in series_assignments(connection, [C, "series:d"]).items()} == {
             C: "other",
             "series:d": "one",
         }
@@ -119,9 +110,7 @@ def test_who_came_by_a_merge_and_does_not_leave_stays(syncing: Syncing) -> None:
     check_invariants(syncing)
 
 
-def test_a_chapter_that_was_told_stays_and_is_not_told_again_when_another_brings_it(
-    syncing: Syncing,
-) -> None:
+def test_a_chapter_that_was_told_stays_and_is_not_told_again_when_another_brings_it(syncing: Syncing) -> None:
     syncing.sync(releases(2, 3, 4, 5, title="Named", source_chapter_id="y"), by=B)
     notice(syncing, "ann", chapter_id(syncing, "one", "5"), "sent")
 
@@ -170,9 +159,7 @@ def test_what_cannot_be_split_is_refused_with_its_reason(syncing: Syncing) -> No
     with pytest.raises(SeriesMerged, match="'other' was merged into 'one'; use that id"):
         split_now(syncing, "two", "other", B)
 
-    assert {link for link in all_links(syncing) if link[0] != B} == {
-        link for link in before if link[0] != B
-    }
+    assert {link for link in all_links(syncing) if link[0] != B} == {link for link in before if link[0] != B}
     assert [row["id"] for row in syncing.rows(series)] == ["one", "other", "two"]
 
 

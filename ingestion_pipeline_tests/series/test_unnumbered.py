@@ -30,14 +30,10 @@ def syncing(store: Store, clock: FixedClock, settings: Settings, random: Random)
 
 
 def oneshot(id_: str = "x", title: str | None = "The Long Night!", **changes: Any) -> Release:
-    return a_release(
-        **{"number": None, "source_chapter_id": id_, "url": None, "title": title} | changes
-    )
+    return a_release(**{"number": None, "source_chapter_id": id_, "url": None, "title": title} | changes)
 
 
-def test_two_sources_oneshot_with_one_title_within_three_days_is_one_and_told_once(
-    syncing: Syncing,
-) -> None:
+def test_two_sources_oneshot_with_one_title_within_three_days_is_one_and_told_once(syncing: Syncing) -> None:
     syncing.sync([*releases(1), oneshot()])
     theirs = [*releases(1), oneshot("y", "the long  night", published_at=NOON + 72 * HOURS)]
 
@@ -86,9 +82,7 @@ def test_two_of_one_source_stay_apart_whatever_they_are_called(syncing: Syncing)
     assert len(syncing.links()) == 6
 
 
-def test_a_oneshot_that_was_recognised_is_so_under_a_new_title_and_in_another_series(
-    syncing: Syncing,
-) -> None:
+def test_a_oneshot_that_was_recognised_is_so_under_a_new_title_and_in_another_series(syncing: Syncing) -> None:
     syncing.sync([*releases(1), oneshot()])
     syncing.sync([*releases(1), oneshot("y")], by=OTHER)
     split_now(syncing, "solo", "two", OTHER)

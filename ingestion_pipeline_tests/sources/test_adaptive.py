@@ -42,9 +42,7 @@ def weekly(changes: int = 12, last: timedelta = 2 * DAY) -> ChangeModel:
     return with_changes(ChangeModel(), [(at, at) for at in moments])
 
 
-def checked(
-    rhythm: ChangeModel, *, settings: Settings = EXACT, readers: int = 0, **changes: Any
-) -> tiers.PollState:
+def checked(rhythm: ChangeModel, *, settings: Settings = EXACT, readers: int = 0, **changes: Any) -> tiers.PollState:
     habits = SchedulingInputs(
         change_model=rhythm,
         request_cost=initial_request_cost(Kind.SERIES, settings),
@@ -70,9 +68,7 @@ def test_a_pinned_tier_is_checked_at_its_interval_whatever_is_expected() -> None
 
 
 def test_a_source_that_finds_its_own_time_is_checked_when_a_change_is_expected() -> None:
-    tiers = after_success(
-        a_source(), last_new_at=NOON - 2 * DAY, now=NOON, settings=EXACT, random=Random(7)
-    )
+    tiers = after_success(a_source(), last_new_at=NOON - 2 * DAY, now=NOON, settings=EXACT, random=Random(7))
     soon, late = checked(weekly(last=7 * DAY - HOUR / 4)), checked(weekly(last=60 * HOUR))
 
     assert soon.next_check_at - NOON < HOUR < late.next_check_at - NOON
@@ -85,16 +81,11 @@ def test_a_source_that_finds_its_own_time_is_checked_when_a_change_is_expected()
     "changes",
     [
         pytest.param(
-            {
-                "rhythm": weekly(1),
-                "settings": load_settings({"INGESTION_POLLING__ADAPTIVE_GAPS": "1"}),
-            },
+            {"rhythm": weekly(1), "settings": load_settings({"INGESTION_POLLING__ADAPTIVE_GAPS": "1"})},
             id="one change where two are asked for",
         ),
         pytest.param({"kind": Kind.WEBSITE}, id="a kind that is not watched"),
-        pytest.param(
-            {"settings": load_settings({"INGESTION_POLLING__ADAPTIVE": "false"})}, id="switched off"
-        ),
+        pytest.param({"settings": load_settings({"INGESTION_POLLING__ADAPTIVE": "false"})}, id="switched off"),
     ],
 )
 def test_the_tier_decides_where_nothing_can_be_expected(changes: dict[str, Any]) -> None:
@@ -113,10 +104,7 @@ def test_a_source_that_nobody_knows_is_checked_as_its_prior_has_it(rhythm: Chang
 
 
 def test_a_source_that_nobody_knows_and_that_stays_silent_is_checked_less_and_less() -> None:
-    waits = [
-        checked(ChangeModel(), created_at=NOON - age * DAY).next_check_at - NOON
-        for age in (0, 7, 30, 90, 365)
-    ]
+    waits = [checked(ChangeModel(), created_at=NOON - age * DAY).next_check_at - NOON for age in (0, 7, 30, 90, 365)]
 
     assert waits == sorted(waits)
     assert waits[-1] > 4 * waits[0]
@@ -142,9 +130,7 @@ def test_no_family_is_found_later_than_by_tiers_at_as_many_requests(family: str)
     assert result["ours"].mean <= 1.05 * result["tiers"].mean
 
 
-@pytest.mark.parametrize(
-    ("planned", "goes"), [(200.0, 1), (100.0, 0), (50.0, -1), (0.0, 0)], ids=str
-)
+@pytest.mark.parametrize(("planned", "goes"), [(200.0, 1), (100.0, 0), (50.0, -1), (0.0, 0)], ids=str)
 def test_a_price_follows_what_is_planned(planned: float, goes: int) -> None:
     after = adjusted_request_cost(10.0, planned=planned, budget=100.0, sources=10, elapsed=HOUR)
 
@@ -160,11 +146,7 @@ def test_a_price_moves_all_the_way_once_every_source_has_planned_anew() -> None:
 
 def test_prices_bring_the_checks_to_the_budget_and_stay_there() -> None:
     """Each source plans as the price has it, and plans anew only when it is checked."""
-    rates, price_now, wait = (
-        [1 / (number * 86_400) for number in range(1, 41)],
-        500.0,
-        list[float](),
-    )
+    rates, price_now, wait = ([1 / (number * 86_400) for number in range(1, 41)], 500.0, list[float]())
     due = [0.0] * len(rates)
     wait = [86_400.0] * len(rates)
     for minute in range(0, 30 * 24 * 60, 30):
@@ -212,21 +194,15 @@ def test_the_budget_is_what_the_tiers_of_the_sources_would_spend(
     assert price_after(budget / 1.1) < first / 1.0001
 
 
-def test_the_price_of_a_kind_is_kept_and_a_platforms_rate_is_the_prior_of_its_others(
-    store: Store,
-) -> None:
+def test_the_price_of_a_kind_is_kept_and_a_platforms_rate_is_the_prior_of_its_others(store: Store) -> None:
     definitions = [a_definition(id=f"series:{number}", platform="rss") for number in range(20)]
     with store.begin() as connection:
         registry.register(connection, definitions, now=NOON)
-        connection.execute(
-            update(sources).values(changes_per_day=2.0, checks_per_day=96.0, tier="warm")
-        )
+        connection.execute(update(sources).values(changes_per_day=2.0, checks_per_day=96.0, tier="warm"))
         polling_budget.adjust_request_costs(connection, DEFAULTS, NOON)
         now = current_budget(connection, DEFAULTS)
 
-    assert now.request_cost(Kind.SERIES) > initial_request_cost(
-        Kind.SERIES, DEFAULTS
-    )  # six a day is the budget
+    assert now.request_cost(Kind.SERIES) > initial_request_cost(Kind.SERIES, DEFAULTS)  # six a day is the budget
     assert now.prior_rate(Kind.SERIES, "rss") == pytest.approx(2 / 86_400)
     assert now.prior_rate(Kind.SERIES, "json") == prior_rate(Kind.SERIES, DEFAULTS)
     assert now.request_cost(Kind.CATALOG) == initial_request_cost(Kind.CATALOG, DEFAULTS)
@@ -235,14 +211,9 @@ def test_the_price_of_a_kind_is_kept_and_a_platforms_rate_is_the_prior_of_its_ot
 def simulated(days: float, per_tier: dict[Tier, int]) -> tuple[Counter[int], Counter[Tier]]:
     """Polls by minute and by tier: pinned sources, each first polled at some moment of its own."""
     random, minutes, tiers = Random(7), Counter[int](), Counter[Tier]()
-    interval = {
-        each_tier: timedelta(seconds=DEFAULTS.interval_seconds("series", each_tier))
-        for each_tier in Tier
-    }
+    interval = {each_tier: timedelta(seconds=DEFAULTS.interval_seconds("series", each_tier)) for each_tier in Tier}
     queue = [
-        (NOON + random.random() * interval[tier], n, tier)
-        for tier, count in per_tier.items()
-        for n in range(count)
+        (NOON + random.random() * interval[tier], n, tier) for tier, count in per_tier.items() for n in range(count)
     ]
     heapify(queue)
     source = {tier: a_source(tier=tier, tier_pinned=True) for tier in per_tier}
@@ -250,9 +221,7 @@ def simulated(days: float, per_tier: dict[Tier, int]) -> tuple[Counter[int], Cou
         at, n, tier = queue[0]
         minutes[int((at - NOON) / MINUTE)] += 1
         tiers[tier] += 1
-        standing = after_success(
-            source[tier], last_new_at=at, now=at, settings=DEFAULTS, random=random
-        )
+        standing = after_success(source[tier], last_new_at=at, now=at, settings=DEFAULTS, random=random)
         heapreplace(queue, (standing.next_check_at, n, tier))
     return minutes, tiers
 
@@ -260,9 +229,7 @@ def simulated(days: float, per_tier: dict[Tier, int]) -> tuple[Counter[int], Cou
 @pytest.mark.parametrize(
     ("days", "scale"), [(2, 1), pytest.param(30, 2, marks=pytest.mark.soak)], ids=["days", "month"]
 )
-def test_every_tier_is_polled_as_often_as_promised_and_never_as_a_herd(
-    days: float, scale: int
-) -> None:
+def test_every_tier_is_polled_as_often_as_promised_and_never_as_a_herd(days: float, scale: int) -> None:
     per_tier = {Tier.HOT: 450 * scale, Tier.WARM: 600 * scale, Tier.COLD: 800 * scale}
 
     minutes, tiers = simulated(days, per_tier)
@@ -284,9 +251,7 @@ def test_every_tier_is_polled_as_often_as_promised_and_never_as_a_herd(
         pytest.param({"rhythm": weekly(last=10 * DAY).to_json()}, "longer than ever", id="late"),
     ],
 )
-def test_why_a_source_is_checked_when_it_is_can_be_said(
-    changes: dict[str, Any], message: str
-) -> None:
+def test_why_a_source_is_checked_when_it_is_can_be_said(changes: dict[str, Any], message: str) -> None:
     source = a_source(**{"rhythm": weekly().to_json()} | changes)
     facts = expectation(source, PollingBudget({}, DEFAULTS), now=NOON)
 

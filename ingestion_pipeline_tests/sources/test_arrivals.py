@@ -37,26 +37,20 @@ def origins(store: Store) -> dict[str, str]:
         return {id_: origin for id_, origin in connection.execute(query)}  # noqa: C416
 
 
-def test_the_good_files_are_registered_and_the_bad_ones_explained(
-    store: Store, folder: Path
-) -> None:
+def test_the_good_files_are_registered_and_the_bad_ones_explained(store: Store, folder: Path) -> None:
     declare(folder, "good.yaml", "a", "b")
     declare(folder, "bad.yaml", "c", more="  - {id: series:d, kind: series, url: nowhere}\n")
 
     imported = import_files(store, folder, check=check_definition)
 
     assert imported.registered == Registered(added=2, updated=0, unchanged=0)
-    assert [(problem.path, problem.line, problem.field) for problem in imported.problems] == [
-        ("bad.yaml", 3, "url")
-    ]
+    assert [(problem.path, problem.line, problem.field) for problem in imported.problems] == [("bad.yaml", 3, "url")]
     assert origins(store) == {"series:a": "good.yaml", "series:b": "good.yaml"}
     with store.read() as connection:
         assert len(connection.execute(select(tasks)).all()) == 2
 
 
-def test_a_second_import_adds_nothing_and_keeps_what_left_its_file(
-    store: Store, folder: Path
-) -> None:
+def test_a_second_import_adds_nothing_and_keeps_what_left_its_file(store: Store, folder: Path) -> None:
     declare(folder, "one.yaml", "a", "b")
     import_files(store, folder, check=check_definition)
     declare(folder, "one.yaml", "a")
@@ -91,9 +85,7 @@ def test_partitions_are_the_oldest_sources_of_each_kind_up_to_the_limit(
         }
 
 
-def test_a_removed_source_has_no_partition_and_a_disabled_one_keeps_it(
-    store: Store, now: datetime
-) -> None:
+def test_a_removed_source_has_no_partition_and_a_disabled_one_keeps_it(store: Store, now: datetime) -> None:
     with store.begin() as connection:
         definitions = [a_definition(id=f"series:{name}") for name in ("gone", "off", "on")]
         registry.register(connection, definitions, now=now)

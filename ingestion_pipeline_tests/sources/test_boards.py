@@ -67,10 +67,7 @@ BOARDS: dict[str, list[tuple[str | None, list[str]]]] = {
                 "https://api.ashbyhq.com/posting-api/job-board/Open%20Space%20Labs?x=1",
             ],
         ),
-        (
-            "crème&co.",
-            ["https://jobs.ashbyhq.com/cr%C3%A8me%26co.", "https://jobs.ashbyhq.com/crème&co."],
-        ),
+        ("crème&co.", ["https://jobs.ashbyhq.com/cr%C3%A8me%26co.", "https://jobs.ashbyhq.com/crème&co."]),
         (None, [f"https://acme.test/jobs?ashby_jid={JOB}"]),
     ],
     "workday": [
@@ -128,10 +125,7 @@ BOARDS: dict[str, list[tuple[str | None, list[str]]]] = {
                 "https://vandelay-1.workable.com/jobs/123",
             ],
         ),
-        (
-            None,
-            ["https://apply.workable.com/j/DD136DD7E7", "https://www.workable.com/j/DD136DD7E7"],
-        ),
+        (None, ["https://apply.workable.com/j/DD136DD7E7", "https://www.workable.com/j/DD136DD7E7"]),
     ],
     "personio": [
         (
@@ -168,22 +162,12 @@ BOARDS: dict[str, list[tuple[str | None, list[str]]]] = {
         )
     ],
     "breezy": [
-        (
-            "wonka",
-            [
-                "https://wonka.breezy.hr",
-                "https://wonka.breezy.hr/p/ab12-taster",
-                "https://wonka.breezy.hr/json",
-            ],
-        )
+        ("wonka", ["https://wonka.breezy.hr", "https://wonka.breezy.hr/p/ab12-taster", "https://wonka.breezy.hr/json"])
     ],
     "teamtailor": [
         (
             "cyberdyne",
-            [
-                "https://cyberdyne.teamtailor.com/jobs",
-                "https://cyberdyne.na.teamtailor.com/sv/jobs/12-welder",
-            ],
+            ["https://cyberdyne.teamtailor.com/jobs", "https://cyberdyne.na.teamtailor.com/sv/jobs/12-welder"],
         )
     ],
     "icims": [
@@ -342,12 +326,7 @@ NO_BOARDS = [
 
 @pytest.mark.parametrize(
     ("url", "platform"),
-    [
-        (url, Platform(name, token))
-        for name, groups in BOARDS.items()
-        for token, urls in groups
-        for url in urls
-    ],
+    [(url, Platform(name, token)) for name, groups in BOARDS.items() for token, urls in groups for url in urls],
 )
 def test_a_board_is_recognised_with_its_token(url: str, platform: Platform) -> None:
     assert recognize_platform(url) == platform
@@ -363,9 +342,7 @@ def test_every_platform_of_the_table_is_tried_here() -> None:
 
 
 @given(
-    host=st.sampled_from(
-        ["jobs.lever.co", "boards.greenhouse.io", "a.wd1.myworkdayjobs.com", "ats.rippling.com"]
-    ),
+    host=st.sampled_from(["jobs.lever.co", "boards.greenhouse.io", "a.wd1.myworkdayjobs.com", "ats.rippling.com"]),
     rest=st.text(max_size=60),
 )
 def test_whatever_follows_a_boards_host_is_never_an_error(host: str, rest: str) -> None:
@@ -380,10 +357,6 @@ def test_every_board_of_the_sample_is_recognised_with_a_token() -> None:
 
     recognized = [(row, recognize_platform(row["url"])) for row in rows]
 
-    missed = [
-        row["url"]
-        for row, platform in recognized
-        if platform is None or platform.name != row["platform"]
-    ]
+    missed = [row["url"] for row, platform in recognized if platform is None or platform.name != row["platform"]]
     assert (len(rows), missed) == (480, [])
     assert all(platform is not None and platform.token for _, platform in recognized)

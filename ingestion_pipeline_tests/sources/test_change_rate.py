@@ -42,9 +42,7 @@ def ahead_of(rhythm: ChangeModel, *, age: float) -> Outlook:
     return outlook(rhythm, now=now, since=START, prior_rate=PRIOR)
 
 
-def wait_of(
-    rhythm: ChangeModel, *, age: float, price: float = PRICE, most: float = 9 * DAY
-) -> float:
+def wait_of(rhythm: ChangeModel, *, age: float, price: float = PRICE, most: float = 9 * DAY) -> float:
     now = (rhythm.last_at or START) + age
     ahead = ahead_of(rhythm, age=age)
     return next_check(ahead, now=now, request_cost=price, least=60, most=most).at - now
@@ -109,9 +107,7 @@ def test_before_a_weekly_release_nobody_asks_and_at_its_hour_everybody_does() ->
 
 
 @pytest.mark.parametrize("rate", [1 / HOUR, 1 / DAY, 1 / WEEK])
-def test_at_a_constant_rate_the_wait_is_the_root_of_twice_the_price_by_the_rate(
-    rate: float,
-) -> None:
+def test_at_a_constant_rate_the_wait_is_the_root_of_twice_the_price_by_the_rate(rate: float) -> None:
     ahead = Outlook(last_at=0.0, per_bin=(rate,) * 19, rate=rate, week=None, quiet_from=0)
 
     check = next_check(ahead, now=HOUR, request_cost=PRICE, least=1, most=WEEK)
@@ -120,11 +116,7 @@ def test_at_a_constant_rate_the_wait_is_the_root_of_twice_the_price_by_the_rate(
     assert check.spacing == pytest.approx(check.at - HOUR)
 
 
-@given(
-    gaps=st.lists(st.floats(1, 90 * DAY), max_size=40),
-    age=st.floats(0, 400 * DAY),
-    price=st.floats(0.01, 1e6),
-)
+@given(gaps=st.lists(st.floats(1, 90 * DAY), max_size=40), age=st.floats(0, 400 * DAY), price=st.floats(0.01, 1e6))
 def test_a_check_is_always_within_its_bounds(gaps: list[float], age: float, price: float) -> None:
     at, moments = 0.0, list[float]()
     for gap in gaps:
@@ -147,7 +139,5 @@ def test_what_is_kept_is_small_and_is_read_as_it_was(gaps: list[float]) -> None:
 
 
 @pytest.mark.parametrize("stored", [None, {}, {"last": 1, "gaps": [1], "days": [], "hours": []}])
-def test_what_was_never_kept_or_is_of_another_make_is_nothing(
-    stored: dict[str, object] | None,
-) -> None:
+def test_what_was_never_kept_or_is_of_another_make_is_nothing(stored: dict[str, object] | None) -> None:
     assert change_model_from_json(stored) == ChangeModel()

@@ -38,8 +38,7 @@ def test_what_is_not_said_is_filled_in() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "tier"),
-    [("hot", Tier.HOT), ("warm", Tier.WARM), ("cold", Tier.COLD), ("auto", None), (None, None)],
+    ("value", "tier"), [("hot", Tier.HOT), ("warm", Tier.WARM), ("cold", Tier.COLD), ("auto", None), (None, None)]
 )
 def test_a_tier_is_pinned_unless_it_is_auto(value: str | None, tier: Tier | None) -> None:
     assert accepted(tier=value).tier is tier
@@ -55,9 +54,7 @@ def test_a_catalogue_needs_no_platform() -> None:
 
 
 def test_a_platform_that_is_named_wins_over_the_url() -> None:
-    definition = accepted(
-        url="https://mirror.test/feed", platform="mangadex", config={"manga_id": "x"}
-    )
+    definition = accepted(url="https://mirror.test/feed", platform="mangadex", config={"manga_id": "x"})
 
     assert definition.platform == "mangadex"
 
@@ -98,9 +95,7 @@ def test_a_platform_that_is_named_wins_over_the_url() -> None:
         pytest.param({"colour": "red"}, "colour", "unknown key; there are: id, kind", id="key"),
     ],
 )
-def test_what_is_not_accepted_says_what_is(
-    changes: dict[str, Any], field: str, message: str
-) -> None:
+def test_what_is_not_accepted_says_what_is(changes: dict[str, Any], field: str, message: str) -> None:
     definition, bad = definition_of(declared(**changes))
 
     assert definition is None
@@ -109,17 +104,7 @@ def test_what_is_not_accepted_says_what_is(
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "api_key",
-        "apikey",
-        "access_token",
-        "client_secret",
-        "Password",
-        "token",
-        "sig",
-        "private_token",
-    ],
+    "name", ["api_key", "apikey", "access_token", "client_secret", "Password", "token", "sig", "private_token"]
 )
 def test_a_secret_in_the_address_is_refused_and_not_repeated(name: str) -> None:
     _, bad = definition_of(declared(url=f"https://a.test/feed.xml?page=1&{name}=s3cret"))

@@ -66,13 +66,7 @@ def test_what_is_disabled_is_never_due(store: Store) -> None:
 def test_retries_and_dead_workers_polls_are_remembered_between_ticks(store: Store) -> None:
     retry = given_source(store, "retry", tier=Tier.HOT, attempts=1)
     dead = given_source(
-        store,
-        "dead",
-        tier=Tier.COLD,
-        attempts=1,
-        status="PROCESSING",
-        lease_until=NOON - HOUR,
-        lease_owner="w",
+        store, "dead", tier=Tier.COLD, attempts=1, status="PROCESSING", lease_until=NOON - HOUR, lease_owner="w"
     )
     given_source(store, "fresh")
     given_source(store, "later", attempts=1, not_before=NOON + HOUR)
@@ -111,11 +105,7 @@ def test_a_poll_that_is_due_for_long_moves_up_once_for_each_such_time(store: Sto
 
     with store.read() as connection:
         rows = connection.execute(select(tasks.c.source_id, tasks.c.priority)).all()
-    assert {row.source_id: row.priority for row in rows} == {
-        "series:fresh": 3,
-        "series:long": 2,
-        "series:longest": 1,
-    }
+    assert {row.source_id: row.priority for row in rows} == {"series:fresh": 3, "series:long": 2, "series:longest": 1}
 
 
 def test_new_sources_are_those_that_were_never_checked(store: Store) -> None:
@@ -124,10 +114,7 @@ def test_new_sources_are_those_that_were_never_checked(store: Store) -> None:
     new = given_source(store, "new", tier=Tier.HOT)
     given_source(store, "off")
     with store.begin() as connection:
-        for name, values in {
-            "old": {"created_at": NOON - HOUR},
-            "checked": {"last_checked_at": NOON},
-        }.items():
+        for name, values in {"old": {"created_at": NOON - HOUR}, "checked": {"last_checked_at": NOON}}.items():
             row = update(sources).where(sources.c.id == f"series:{name}")
             connection.execute(row.values(**values))
         registry.disable(connection, "series:off", actor="ann", reason="x", now=NOON)

@@ -39,9 +39,7 @@ def test_without_news_there_is_no_change() -> None:
         pytest.param((MIDNIGHT,), between(NOON - 4 * HOUR, NOON), id="a date without time"),
     ],
 )
-def test_a_date_is_believed_between_the_polls(
-    published: tuple[datetime, ...], when: tuple[float, float]
-) -> None:
+def test_a_date_is_believed_between_the_polls(published: tuple[datetime, ...], when: tuple[float, float]) -> None:
     assert found(*published) == [when]
 
 

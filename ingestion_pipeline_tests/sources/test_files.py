@@ -14,13 +14,7 @@ from hypothesis import strategies as st
 
 from ingestion_pipeline.registry import check_definition
 from ingestion_pipeline.sources.definition import BadField
-from ingestion_pipeline.sources.files import (
-    MAX_FILE_BYTES,
-    SourceFile,
-    fingerprints,
-    read_file,
-    read_folder,
-)
+from ingestion_pipeline.sources.files import MAX_FILE_BYTES, SourceFile, fingerprints, read_file, read_folder
 from ingestion_pipeline.sources.source import Definition, Kind, Tier
 
 GOOD = """\
@@ -138,8 +132,7 @@ def test_a_problem_reads_as_an_editor_wants_it(tmp_path: Path) -> None:
     file = read(tmp_path, GOOD.replace("rss", "mangadx"))
 
     assert [str(problem) for problem in file.problems] == [
-        "a.yaml:5: platform: 'mangadx' is no platform; for series there are: mangadex, rss,"
-        " json, html"
+        "a.yaml:5: platform: 'mangadx' is no platform; for series there are: mangadex, rss, json, html"
     ]
 
 
@@ -208,12 +201,8 @@ def test_an_id_in_two_files_spoils_both_and_no_third(tmp_path: Path) -> None:
     files = {file.path: file for file in read_folder(tmp_path, check=nothing_against)}
 
     message = "'series:solo' is declared in one.yaml and two.yaml"
-    assert [str(problem) for problem in files["one.yaml"].problems] == [
-        f"one.yaml:2: id: {message}"
-    ]
-    assert [str(problem) for problem in files["two.yaml"].problems] == [
-        f"two.yaml:3: id: {message}"
-    ]
+    assert [str(problem) for problem in files["one.yaml"].problems] == [f"one.yaml:2: id: {message}"]
+    assert [str(problem) for problem in files["two.yaml"].problems] == [f"two.yaml:3: id: {message}"]
     assert [len(file.definitions) for file in files.values()] == [0, 1, 0]
 
 
@@ -309,9 +298,7 @@ def test_what_cannot_be_opened_is_a_problem_and_no_crash(tmp_path: Path) -> None
     assert set(fingerprints(tmp_path)) == {"folder.yaml", "gone.yaml"}
 
 
-def test_fingerprints_change_with_their_file_and_speak_of_the_files_that_are_read(
-    tmp_path: Path,
-) -> None:
+def test_fingerprints_change_with_their_file_and_speak_of_the_files_that_are_read(tmp_path: Path) -> None:
     file = written(tmp_path, GOOD)
     written(tmp_path, GOOD, "other.yml")
     written(tmp_path, GOOD, "not_read.yxml")
@@ -358,8 +345,7 @@ SCALARS = (
 ANYTHING = st.recursive(
     SCALARS,
     lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(STRANGE_TEXTS | st.integers() | st.booleans(), inner, max_size=3)
+        st.lists(inner, max_size=3) | st.dictionaries(STRANGE_TEXTS | st.integers() | st.booleans(), inner, max_size=3)
     ),
     max_leaves=8,
 )
@@ -374,12 +360,8 @@ ENTRIES = st.dictionaries(st.sampled_from(KEYS) | STRANGE_TEXTS, ANYTHING, max_s
 @example(entries=[GOOD_ENTRY])
 @example(entries=[GOOD_ENTRY | {"config": {1: "a", "b": "c"}}])
 @example(entries=[GOOD_ENTRY | {"url": "https://a.test\\]/feed"}])
-@settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-def test_arbitrary_data_is_definitions_or_problems_and_never_raises(
-    tmp_path: Path, entries: Any
-) -> None:
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_arbitrary_data_is_definitions_or_problems_and_never_raises(tmp_path: Path, entries: Any) -> None:
     body = yaml.safe_dump({"sources": entries}, allow_unicode=False).encode(errors="surrogatepass")
 
     file = read_file(written(tmp_path, body), check=check_definition)

@@ -65,11 +65,7 @@ LONG_AGO = {"last_success_at": NOON - DAY}
         ({}, Health.HEALTHY, "succeeded"),
         ({"last_success_at": None}, Health.WAITING, "not read yet"),
         ({"status": SourceStatus.PENDING_VALIDATION}, Health.WAITING, "approval"),
-        (
-            {"status": OPEN, "failure_count": 5},
-            Health.OPEN,
-            "breaker open: 5 failed polls",
-        ),
+        ({"status": OPEN, "failure_count": 5}, Health.OPEN, "breaker open: 5 failed polls"),
         ({"status": DISABLED, "status_reason": WALL}, Health.DISABLED, "bot wall"),
         ({"status": DISABLED, "status_reason": "disabled after 5 f"}, Health.DISABLED, "after 5"),
         ({"status": DISABLED, "status_reason": "cli:ann: noisy"}, Health.OFF, "noisy"),
@@ -101,9 +97,7 @@ LONG_AGO = {"last_success_at": NOON - DAY}
         ),
     ],
 )
-def test_every_standing_has_its_word_and_reason(
-    changes: dict[str, Any], word: Health, reason: str
-) -> None:
+def test_every_standing_has_its_word_and_reason(changes: dict[str, Any], word: Health, reason: str) -> None:
     status = verdict(**changes)
 
     assert status.health is word
@@ -111,9 +105,7 @@ def test_every_standing_has_its_word_and_reason(
 
 
 def test_who_was_unwell_is_well_again_only_after_a_newer_success() -> None:
-    reported = ReportedHealth(
-        state=HealthState.DISABLED, since=NOON - HOUR, changes=1, success_before=NOON - DAY
-    )
+    reported = ReportedHealth(state=HealthState.DISABLED, since=NOON - HOUR, changes=1, success_before=NOON - DAY)
 
     assert verdict(reported, last_success_at=NOON - DAY).health is Health.WAITING
     assert verdict(reported, last_success_at=NOON - DAY + HOUR).health is Health.HEALTHY
@@ -124,11 +116,7 @@ def test_who_has_just_recovered_is_given_more_time() -> None:
     failing = {"error_class": "permanent"}
 
     words = [verdict(reported, failure_count=count, **failing).health for count in (1, 3, 4)]
-    later = verdict(
-        ReportedHealth(state=HealthState.WELL, since=NOON - DAY, changes=2),
-        failure_count=1,
-        **failing,
-    )
+    later = verdict(ReportedHealth(state=HealthState.WELL, since=NOON - DAY, changes=2), failure_count=1, **failing)
 
     assert words == [Health.UNSTEADY, Health.UNSTEADY, Health.DEGRADED]
     assert later.health is Health.DEGRADED
@@ -172,9 +160,7 @@ def test_a_source_that_comes_and_goes_is_told_of_once() -> None:
         word = health_of(seen, reported=reported, now=now, limits=LIMITS).health
         state, alert = next_state(reported.state, word)
         if state is not reported.state:
-            reported = ReportedHealth(
-                state=state, since=now, changes=reported.changes + 1, success_before=success
-            )
+            reported = ReportedHealth(state=state, since=now, changes=reported.changes + 1, success_before=success)
         alerts += [alert] if alert else []
 
     assert alerts == [Alert.DEGRADED, Alert.RECOVERED]

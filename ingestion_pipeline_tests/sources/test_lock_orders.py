@@ -22,12 +22,7 @@ from ingestion_pipeline.store.tables import chapter_sources, chapters, series, s
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import a_definition
-from ingestion_pipeline_tests.lock_orders import (
-    ON_POSTGRES,
-    has_to_wait,
-    is_taken_meanwhile,
-    locked_meanwhile,
-)
+from ingestion_pipeline_tests.lock_orders import ON_POSTGRES, has_to_wait, is_taken_meanwhile, locked_meanwhile
 from ingestion_pipeline_tests.pollers import given_sources, rows, task_row
 from ingestion_pipeline_tests.processes import POLLS
 
@@ -45,30 +40,22 @@ def test_polls_that_end_well_and_badly_lock_their_sources_in_one_order(
     store: Store, settings: Settings, random: Random
 ) -> None:
     given_two(store)
-    claimed = {
-        item.source_id: item for item in Worker(store, lease_seconds=60).claim(POLLS, limit=2)
-    }
+    claimed = {item.source_id: item for item in Worker(store, lease_seconds=60).claim(POLLS, limit=2)}
     with store.read() as connection:
         existing = sources_by_id(connection, [A, B])
-    good = PollSuccess(
-        task=claimed[B], source=existing[B], outcome="unchanged", etag=None, last_modified=None
-    )
+    good = PollSuccess(task=claimed[B], source=existing[B], outcome="unchanged", etag=None, last_modified=None)
     gone = Permanent("gone", code="http_404")
     bad = failure_of(ClaimedPoll(task=claimed[A], source=existing[A]), gone)
 
     def write(connection: Connection) -> None:
         now = store.clock.now(connection)
-        write_results(
-            connection, [good, bad], batch_id="", now=now, settings=settings, random=random
-        )
+        write_results(connection, [good, bad], batch_id="", now=now, settings=settings, random=random)
 
     held = select(sources.c.id).where(sources.c.id == B)
     assert locked_meanwhile(store, write, held=held, among=select(sources.c.id)) == [A]
 
 
-def test_who_is_made_due_is_locked_in_one_order_polls_before_sources(
-    store: Store, now: datetime
-) -> None:
+def test_who_is_made_due_is_locked_in_one_order_polls_before_sources(store: Store, now: datetime) -> None:
     given_two(store, first=B, second=A)
     with store.begin() as connection:
         connection.execute(update(sources).values(next_check_at=now + timedelta(days=1)))
@@ -85,9 +72,7 @@ def test_who_is_made_due_is_locked_in_one_order_polls_before_sources(
     assert locked_meanwhile(store, ask, held=behind, among=select(sources.c.id)) == [A]
 
 
-def test_new_sources_are_inserted_in_one_order_whatever_their_files_have(
-    store: Store, now: datetime
-) -> None:
+def test_new_sources_are_inserted_in_one_order_whatever_their_files_have(store: Store, now: datetime) -> None:
     given_two(store)
     item = dict(rows(store, sources)[0]._mapping)
     new = ["series:m", "series:n"]
@@ -100,9 +85,7 @@ def test_new_sources_are_inserted_in_one_order_whatever_their_files_have(
 
 
 @pytest.mark.soak  # 5,001 definitions
-def test_of_a_long_list_every_poll_is_locked_before_the_first_source(
-    store: Store, now: datetime
-) -> None:
+def test_of_a_long_list_every_poll_is_locked_before_the_first_source(store: Store, now: datetime) -> None:
     given_two(store, first=B, second=A)
     between = (a_definition(id=f"series:ab{number}") for number in range(REGISTER_BATCH - 1))
     whole = [a_definition(id=A), *between, a_definition(id=B)]
@@ -129,9 +112,7 @@ def test_a_poll_that_somebody_holds_is_not_aged_and_not_waited_for(
         assert age_polls(another, settings, now) == 1
 
 
-def test_who_reports_a_source_keeps_nobody_from_adding_what_points_at_it(
-    store: Store, now: datetime
-) -> None:
+def test_who_reports_a_source_keeps_nobody_from_adding_what_points_at_it(store: Store, now: datetime) -> None:
     given_two(store)
     with store.begin() as connection:
         connection.execute(update(sources).values(last_changed_at=now))

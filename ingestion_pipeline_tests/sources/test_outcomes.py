@@ -42,12 +42,7 @@ class Polls:
     def claim(self) -> list[Task]:
         with self.store.begin() as connection:
             return claims.claim(
-                connection,
-                ClaimFilter(kind="poll"),
-                owner="worker",
-                now=self.clock.at,
-                lease=HOUR,
-                limit=10,
+                connection, ClaimFilter(kind="poll"), owner="worker", now=self.clock.at, lease=HOUR, limit=10
             )
 
     def source(self) -> Source:
@@ -63,16 +58,12 @@ class Polls:
         values: dict[str, Any] = {"outcome": "2 new", "etag": "e", "last_modified": "m"} | said
         done = PollSuccess(task=task, source=self.source(), **values)
         with self.store.begin() as connection:
-            poll_results.succeed(
-                connection, [done], now=self.clock.at, settings=self.settings, random=self.random
-            )
+            poll_results.succeed(connection, [done], now=self.clock.at, settings=self.settings, random=self.random)
 
     def fail(self, task: Task, error: WorkError, stack: str | None = None) -> PollFailed:
         lost = PollFailure(task=task, source=self.source(), error=error, stack=stack)
         with self.store.begin() as connection:
-            return poll_results.fail(
-                connection, [lost], now=self.clock.at, settings=self.settings, random=self.random
-            )
+            return poll_results.fail(connection, [lost], now=self.clock.at, settings=self.settings, random=self.random)
 
     def fail_whole_poll(self, error: WorkError) -> int:
         """Wait until the poll is due and fail it until it is given up; how many attempts it had."""
@@ -134,12 +125,8 @@ def test_a_success_rearms_the_poll_at_its_tiers_interval(polls: Polls) -> None:
     assert (source.record_count, source.needs_full_read) == (2, True)
 
 
-def test_an_unchanged_poll_moves_neither_change_nor_sync_nor_content(
-    polls: Polls, clock: FixedClock
-) -> None:
-    polls.given_source(
-        last_changed_at=NOON, last_new_at=NOON, synced_at=NOON, content_hash="h", record_count=5
-    )
+def test_an_unchanged_poll_moves_neither_change_nor_sync_nor_content(polls: Polls, clock: FixedClock) -> None:
+    polls.given_source(last_changed_at=NOON, last_new_at=NOON, synced_at=NOON, content_hash="h", record_count=5)
     polls.clock.at = polls.row()["not_before"]
     [task] = polls.claim()
     clock.advance(days=9)
@@ -175,9 +162,7 @@ def test_a_tier_that_was_pinned_during_the_poll_is_not_overwritten(polls: Polls)
 
     done = PollSuccess(task=task, source=before, outcome="x", etag=None, last_modified=None)
     with polls.store.begin() as connection:
-        poll_results.succeed(
-            connection, [done], now=NOON, settings=polls.settings, random=polls.random
-        )
+        poll_results.succeed(connection, [done], now=NOON, settings=polls.settings, random=polls.random)
 
     assert polls.source().tier == "cold"
 
@@ -197,15 +182,8 @@ def test_a_transient_failure_is_tried_three_times_and_is_one_strike(polls: Polls
 
     [dead_letter] = polls.letters()
     assert attempts == 2
-    assert (dead_letter["error_code"], dead_letter["error"], dead_letter["attempts"]) == (
-        "timeout",
-        "timeout",
-        3,
-    )
-    assert (dead_letter["source_id"], dead_letter["payload"]["url"]) == (
-        SOLO,
-        "https://a.test/feed",
-    )
+    assert (dead_letter["error_code"], dead_letter["error"], dead_letter["attempts"]) == ("timeout", "timeout", 3)
+    assert (dead_letter["source_id"], dead_letter["payload"]["url"]) == (SOLO, "https://a.test/feed")
     row, source = polls.row(), polls.source()
     assert (row["status"], row["attempts"], row["error"]) == ("PENDING", 0, "timeout")
     assert (source.failure_count, source.status) == (1, "active")
@@ -254,9 +232,7 @@ def test_a_success_between_two_times_four_failures_keeps_the_breaker_closed(poll
     assert (source.status, source.failure_count, polls.audited()) == ("active", 4, [])
 
 
-def test_an_open_breaker_lets_one_request_through_and_a_failed_one_waits_again(
-    polls: Polls,
-) -> None:
+def test_an_open_breaker_lets_one_request_through_and_a_failed_one_waits_again(polls: Polls) -> None:
     polls.given_source(status="open", failure_count=5, tier="cold")
 
     assert polls.fail_whole_poll(Transient("reset")) == 1
@@ -343,9 +319,7 @@ def test_a_lost_claim_takes_everything_back(polls: Polls, now: datetime) -> None
     before = polls.source()
     with polls.store.begin() as connection:
         other = sources_by_id(connection, ["series:other"])["series:other"]
-        connection.execute(
-            update(tasks).where(tasks.c.id == stolen.id).values(fence=stolen.fence + 1)
-        )
+        connection.execute(update(tasks).where(tasks.c.id == stolen.id).values(fence=stolen.fence + 1))
     good = PollSuccess(task=mine, source=other, outcome="x", etag=None, last_modified=None)
     bad = PollFailure(task=stolen, source=before, error=Permanent("gone"))
     effect = {"subject_kind": "chapter", "subject_id": "1", "payload": {}, "created_at": now}
@@ -370,9 +344,7 @@ def test_a_lost_claim_takes_everything_back(polls: Polls, now: datetime) -> None
 
 @pytest.mark.parametrize("kind", [Kind.SERIES, Kind.JOB_BOARD])
 @pytest.mark.parametrize("code", ["bot_wall", "login_wall"])
-def test_a_wall_disables_its_source_at_once_and_is_no_strike(
-    polls: Polls, kind: Kind, code: str
-) -> None:
+def test_a_wall_disables_its_source_at_once_and_is_no_strike(polls: Polls, kind: Kind, code: str) -> None:
     polls.given_source(kind=kind, failure_count=2)
     [task] = polls.claim()
 

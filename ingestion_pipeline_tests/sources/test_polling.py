@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources.scheduling import tiers
-from ingestion_pipeline.sources.scheduling.tiers import (
-    after_failure,
-    after_success,
-    is_stale,
-    tier_for,
-)
+from ingestion_pipeline.sources.scheduling.tiers import after_failure, after_success, is_stale, tier_for
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus, Tier
 from ingestion_pipeline_tests.builders import NOON
 
@@ -49,12 +44,8 @@ def test_what_more_than_a_hundred_follow_is_hot_however_quiet(readers: int, tier
     assert tier_for(year_ago, now=NOON, settings=DEFAULTS, followers=readers) is tier
 
 
-def succeeded(
-    source: Source, *, last_new_at: datetime | None = None, settings: Settings = EXACT
-) -> tiers.PollState:
-    return after_success(
-        source, last_new_at=last_new_at, now=NOON, settings=settings, random=Random(7)
-    )
+def succeeded(source: Source, *, last_new_at: datetime | None = None, settings: Settings = EXACT) -> tiers.PollState:
+    return after_success(source, last_new_at=last_new_at, now=NOON, settings=settings, random=Random(7))
 
 
 def failed(source: Source, *, settings: Settings = EXACT, now: datetime = NOON) -> tiers.PollState:
@@ -99,9 +90,7 @@ def test_a_source_without_any_record_is_as_old_as_its_registration() -> None:
         (Kind.COMPANY, 7 * DAY, 30 * DAY, 90 * DAY),
     ],
 )
-def test_every_kind_and_tier_has_its_interval(
-    kind: Kind, hot: timedelta, warm: timedelta, cold: timedelta
-) -> None:
+def test_every_kind_and_tier_has_its_interval(kind: Kind, hot: timedelta, warm: timedelta, cold: timedelta) -> None:
     ages = {hot: HOUR, warm: 2 * DAY, cold: 20 * DAY}
 
     for interval, age in ages.items():
@@ -115,11 +104,7 @@ def test_a_success_closes_the_breaker_and_forgets_the_failures() -> None:
     standing = succeeded(source, last_new_at=NOON)
 
     assert standing == tiers.PollState(
-        tier=Tier.HOT,
-        status=SourceStatus.ACTIVE,
-        status_reason=None,
-        failure_count=0,
-        next_check_at=NOON + 15 * MINUTE,
+        tier=Tier.HOT, status=SourceStatus.ACTIVE, status_reason=None, failure_count=0, next_check_at=NOON + 15 * MINUTE
     )
 
 
@@ -145,17 +130,11 @@ def test_a_pinned_tier_stays_whatever_happens() -> None:
         (Tier.COLD, 3, DAY),
     ],
 )
-def test_each_failed_poll_doubles_the_wait_up_to_a_day(
-    tier: Tier, strikes: int, wait: timedelta
-) -> None:
+def test_each_failed_poll_doubles_the_wait_up_to_a_day(tier: Tier, strikes: int, wait: timedelta) -> None:
     standing = failed(a_source(tier=tier, failure_count=strikes))
 
     assert standing == tiers.PollState(
-        tier=tier,
-        status=SourceStatus.ACTIVE,
-        status_reason=None,
-        failure_count=strikes + 1,
-        next_check_at=NOON + wait,
+        tier=tier, status=SourceStatus.ACTIVE, status_reason=None, failure_count=strikes + 1, next_check_at=NOON + wait
     )
 
 
@@ -164,9 +143,7 @@ def test_the_fifth_failed_poll_opens_the_breaker_and_not_the_fourth() -> None:
     for _ in range(5):
         standing = failed(source)
         statuses.append(standing.status)
-        source = a_source(
-            tier=standing.tier, status=standing.status, failure_count=standing.failure_count
-        )
+        source = a_source(tier=standing.tier, status=standing.status, failure_count=standing.failure_count)
 
     assert statuses == [SourceStatus.ACTIVE] * 4 + [SourceStatus.OPEN]
     assert source.tier is Tier.COLD
@@ -204,9 +181,7 @@ def test_a_job_board_is_disabled_at_five_and_says_how_to_end_it() -> None:
 
 
 @given(seed=st.integers(), share=st.floats(0, 0.5), strikes=st.integers(0, 3))
-def test_jitter_moves_a_check_by_no_more_than_its_share(
-    seed: int, share: float, strikes: int
-) -> None:
+def test_jitter_moves_a_check_by_no_more_than_its_share(seed: int, share: float, strikes: int) -> None:
     settings = load_settings({"INGESTION_POLLING__JITTER_SHARE": f"{share:.6f}"})
     share = settings.polling.jitter_share
     source, random = a_source(tier=Tier.HOT, failure_count=strikes), Random(seed)
@@ -232,9 +207,7 @@ def test_no_jitter_ever_lets_a_probe_through_within_a_day(seed: int) -> None:
 def test_sources_that_were_checked_together_drift_apart() -> None:
     random = Random(7)
     checks = {
-        after_success(
-            a_source(), last_new_at=NOON, now=NOON, settings=DEFAULTS, random=random
-        ).next_check_at
+        after_success(a_source(), last_new_at=NOON, now=NOON, settings=DEFAULTS, random=random).next_check_at
         for _ in range(100)
     }
 
@@ -251,15 +224,9 @@ def test_sources_that_were_checked_together_drift_apart() -> None:
         pytest.param({"last_success_at": NOON - DAY, "tier": Tier.COLD}, False, id="cold"),
         pytest.param({"last_success_at": None}, True, id="never succeeded, old"),
         pytest.param({"last_success_at": None, "created_at": NOON}, False, id="just added"),
-        pytest.param(
-            {"last_success_at": NOON - 9 * DAY, "status": SourceStatus.OPEN}, True, id="open"
-        ),
-        pytest.param(
-            {"last_success_at": NOON - 9 * DAY, "status": SourceStatus.DISABLED}, False, id="off"
-        ),
+        pytest.param({"last_success_at": NOON - 9 * DAY, "status": SourceStatus.OPEN}, True, id="open"),
+        pytest.param({"last_success_at": NOON - 9 * DAY, "status": SourceStatus.DISABLED}, False, id="off"),
     ],
 )
-def test_a_source_is_stale_when_three_checks_should_have_succeeded(
-    changes: dict[str, Any], is_it: bool
-) -> None:
+def test_a_source_is_stale_when_three_checks_should_have_succeeded(changes: dict[str, Any], is_it: bool) -> None:
     assert is_stale(a_source(**changes), now=NOON, settings=DEFAULTS) is is_it

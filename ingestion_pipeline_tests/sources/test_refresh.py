@@ -47,9 +47,7 @@ def test_the_row_says_what_its_file_says(store: Store, folder: Path) -> None:
     assert the_source(store).url == "https://b.test/feed"
 
 
-def test_a_declaration_with_a_problem_changes_nothing_and_says_so(
-    store: Store, folder: Path
-) -> None:
+def test_a_declaration_with_a_problem_changes_nothing_and_says_so(store: Store, folder: Path) -> None:
     declare(folder, "https://a.test/feed")
     import_files(store, folder, check=check_definition)
     declare(folder, "nowhere")
@@ -70,9 +68,7 @@ def test_a_source_without_a_file_is_checked_as_it_stands(store: Store, folder: P
     assert problem.startswith("config: config of platform 'rss': limt")
 
 
-def test_a_row_that_no_declaration_would_make_is_told_field_by_field(
-    store: Store, folder: Path
-) -> None:
+def test_a_row_that_no_declaration_would_make_is_told_field_by_field(store: Store, folder: Path) -> None:
     with store.begin() as connection:
         registry.register(connection, [a_definition(platform="fax")], now=NOON)
 

@@ -88,9 +88,7 @@ def test_a_new_source_has_its_row_and_one_poll_that_is_due_now(store: Store, now
     assert (poll["shard"], poll["tracking_id"]) == (source["shard"], source["tracking_id"])
 
 
-def test_a_poll_that_was_there_before_its_source_does_not_run_while_that_is_off(
-    store: Store, now: datetime
-) -> None:
+def test_a_poll_that_was_there_before_its_source_does_not_run_while_that_is_off(store: Store, now: datetime) -> None:
     """A board is discovered so: what is not sure was polled, and with that approved."""
     with store.begin() as connection:
         early = NewTask(kind="poll", dedupe_key="series:a", source_id="series:a", not_before=now)
@@ -161,9 +159,7 @@ def test_a_running_poll_of_the_old_address_loses_its_claim(
     assert (poll["fence"], poll["url"]) == (running.fence + 1, "https://b.test/feed")
 
 
-def test_a_source_that_moves_to_another_series_is_read_again_and_silently(
-    store: Store, clock: FixedClock
-) -> None:
+def test_a_source_that_moves_to_another_series_is_read_again_and_silently(store: Store, clock: FixedClock) -> None:
     register(store, a_definition(series="sloo"))
     set_source(store, content_hash="h", synced_at=NOON, record_count=9, rhythm={"last": 7})
 
@@ -174,9 +170,7 @@ def test_a_source_that_moves_to_another_series_is_read_again_and_silently(
     assert (source["synced_at"], source["record_count"], source["rhythm"]) == (None, 0, None)
 
 
-def test_another_name_is_written_and_nothing_is_fetched_for_it(
-    store: Store, clock: FixedClock
-) -> None:
+def test_another_name_is_written_and_nothing_is_fetched_for_it(store: Store, clock: FixedClock) -> None:
     register(store, a_definition())
     set_source(store, etag="e", content_hash="h", next_check_at=NOON + HOUR)
     clock.advance(minutes=5)
@@ -244,11 +238,7 @@ def test_a_disabled_poll_loses_its_claim_and_its_results(
         finish(store, running, settings, random)
 
     poll = the_poll(store)
-    assert (poll["status"], poll["error"], poll["lease_owner"]) == (
-        "SKIPPED",
-        "source disabled",
-        None,
-    )
+    assert (poll["status"], poll["error"], poll["lease_owner"]) == ("SKIPPED", "source disabled", None)
     assert poll["fence"] == running.fence + 1
     assert (the_source(store)["status"], the_source(store)["etag"]) == ("disabled", None)
 
@@ -287,9 +277,7 @@ def test_every_switch_and_every_new_source_is_audited(store: Store, now: datetim
     assert (removed.status, removed.status_reason) == (SourceStatus.DISABLED, registry.REMOVED)
 
 
-def test_an_id_is_added_once_and_an_unknown_one_cannot_be_switched(
-    store: Store, now: datetime
-) -> None:
+def test_an_id_is_added_once_and_an_unknown_one_cannot_be_switched(store: Store, now: datetime) -> None:
     register(store, a_definition())
     before = the_source(store)
 

@@ -15,9 +15,7 @@ from ingestion_pipeline.sources.source import Tier, shard_of
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.builders import NOON, a_definition
 
-DECLARED = a_definition(
-    url="https://a.test/feed", platform="rss", name="Solo", config={"n": 1}, tier=Tier.HOT
-)
+DECLARED = a_definition(url="https://a.test/feed", platform="rss", name="Solo", config={"n": 1}, tier=Tier.HOT)
 STANDING = StoredSource(
     id=DECLARED.id,
     url=DECLARED.url,

@@ -34,9 +34,7 @@ def test_a_run_gets_about_a_minute_of_work(due: int, pace: float | None, shards:
 
 
 @pytest.mark.parametrize("pace", [None, 0.1, 10.0, 40.0, 200.0])
-def test_a_hundred_thousand_due_sources_are_a_few_dozen_runs_whatever_the_pace(
-    pace: float | None,
-) -> None:
+def test_a_hundred_thousand_due_sources_are_a_few_dozen_runs_whatever_the_pace(pace: float | None) -> None:
     by_tier = (10_000, 60_000, 30_000)
 
     assert sum(shard_count(due, pace=pace, limits=LIMITS) for due in by_tier) <= 4 * DOZEN

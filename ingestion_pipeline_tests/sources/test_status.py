@@ -10,14 +10,7 @@ from ingestion_pipeline.sources import Kind, Source, SourceStatus, Tier
 from ingestion_pipeline.sources.declared_rows import BY_FILE
 from ingestion_pipeline.sources.poll_tasks import make_due
 from ingestion_pipeline.sources.registry import REMOVED, disable, register
-from ingestion_pipeline.sources.status import (
-    Poll,
-    Watched,
-    reason,
-    totals,
-    watched_source,
-    watched_sources,
-)
+from ingestion_pipeline.sources.status import Poll, Watched, reason, totals, watched_source, watched_sources
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources, tasks
 from ingestion_pipeline.tasks.claims import ClaimFilter, claim
@@ -69,17 +62,9 @@ TRANSIENT = {"error_class": "transient", "error_code": "http_503", "error": "ans
     ("source", "poll", "expected"),
     [
         pytest.param({}, {}, "never polled; waiting until 12:15:00 UTC", id="new"),
+        pytest.param({"last_outcome": "unchanged"}, {}, "unchanged; waiting until 12:15:00 UTC", id="waiting"),
         pytest.param(
-            {"last_outcome": "unchanged"},
-            {},
-            "unchanged; waiting until 12:15:00 UTC",
-            id="waiting",
-        ),
-        pytest.param(
-            {"last_outcome": "unchanged"},
-            {"not_before": EARLIER},
-            "unchanged; due since 11:45:00 UTC",
-            id="due",
+            {"last_outcome": "unchanged"}, {"not_before": EARLIER}, "unchanged; due since 11:45:00 UTC", id="due"
         ),
         pytest.param(
             {"last_outcome": "unchanged"},
@@ -88,10 +73,7 @@ TRANSIENT = {"error_class": "transient", "error_code": "http_503", "error": "ans
             id="another day",
         ),
         pytest.param(
-            {},
-            TRANSIENT | {"attempts": 1},
-            "retrying, attempt 2/3 at 12:15:00 UTC: answered 503",
-            id="retrying",
+            {}, TRANSIENT | {"attempts": 1}, "retrying, attempt 2/3 at 12:15:00 UTC: answered 503", id="retrying"
         ),
         pytest.param(
             {},
@@ -106,10 +88,7 @@ TRANSIENT = {"error_class": "transient", "error_code": "http_503", "error": "ans
             id="host busy",
         ),
         pytest.param(
-            {},
-            RESOURCE | {"error_code": "rate_limited"},
-            "rate limited until 12:15:00 UTC",
-            id="rate limited",
+            {}, RESOURCE | {"error_code": "rate_limited"}, "rate limited until 12:15:00 UTC", id="rate limited"
         ),
         pytest.param(
             {},
@@ -117,12 +96,7 @@ TRANSIENT = {"error_class": "transient", "error_code": "http_503", "error": "ans
             "the last run's time was over; due since 12:00:00 UTC",
             id="slice over",
         ),
-        pytest.param(
-            {},
-            RESOURCE | {"error_code": "budget"},
-            "quota used up until 12:15:00 UTC",
-            id="other resource",
-        ),
+        pytest.param({}, RESOURCE | {"error_code": "budget"}, "quota used up until 12:15:00 UTC", id="other resource"),
         pytest.param(
             {"status": SourceStatus.OPEN, "failure_count": 5, "last_outcome": "failed: gone"},
             {},
@@ -144,15 +118,12 @@ TRANSIENT = {"error_class": "transient", "error_code": "http_503", "error": "ans
         pytest.param(
             {},
             {"status": TaskStatus.FAILED, "error": "boom"},
-            "not polled: its poll task is FAILED (boom);"
-            " `ingest sources enable series:solo` requeues it",
+            "not polled: its poll task is FAILED (boom); `ingest sources enable series:solo` requeues it",
             id="failed task",
         ),
     ],
 )
-def test_every_standing_has_a_reason(
-    source: dict[str, Any], poll: dict[str, Any], expected: str
-) -> None:
+def test_every_standing_has_a_reason(source: dict[str, Any], poll: dict[str, Any], expected: str) -> None:
     assert why(a_source(**source), a_poll(**poll)) == expected
 
 
@@ -203,9 +174,7 @@ def test_every_source_is_found_with_its_poll(store: Store, now: datetime) -> Non
     assert nothing is None
 
 
-def test_totals_count_what_is_due_running_abandoned_and_retried(
-    store: Store, now: datetime
-) -> None:
+def test_totals_count_what_is_due_running_abandoned_and_retried(store: Store, now: datetime) -> None:
     _register(store, "series:a", "series:b", "series:c", "series:d", "series:e", now=now)
     lease = timedelta(minutes=1)
     with store.begin() as connection:

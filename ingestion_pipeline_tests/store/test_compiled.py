@@ -43,9 +43,7 @@ def test_a_database_that_is_opened_again_compiles_nothing_again(database_url: st
     assert (result, found_again) == (["a"], [])
 
 
-def test_the_text_for_one_database_is_not_given_to_the_other(
-    database_url: str, tmp_path: Any
-) -> None:
+def test_the_text_for_one_database_is_not_given_to_the_other(database_url: str, tmp_path: Any) -> None:
     other, _ = compiled_on(f"sqlite:///{tmp_path / 'other' / 'ingestion.db'}", "a")
     here, _ = compiled_on(database_url, "a")
 

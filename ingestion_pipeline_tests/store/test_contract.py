@@ -30,12 +30,7 @@ def given_chapters(store: Store, now: datetime, *numbers: str) -> None:
         connection.execute(
             insert(chapters),
             [
-                {
-                    "series_id": "solo",
-                    "key": f"{position}",
-                    "number": Decimal(number),
-                    "first_detected_at": now,
-                }
+                {"series_id": "solo", "key": f"{position}", "number": Decimal(number), "first_detected_at": now}
                 for position, number in enumerate(numbers)
             ],
         )
@@ -89,9 +84,7 @@ def test_times_compare_as_moments_whatever_their_zone(store: Store, now: datetim
     assert newest == later
 
 
-def test_a_time_inside_an_expression_is_written_as_its_column_would(
-    store: Store, now: datetime
-) -> None:
+def test_a_time_inside_an_expression_is_written_as_its_column_would(store: Store, now: datetime) -> None:
     """On SQLite it lost its zone there, and was read as local time afterwards."""
     with store.begin() as connection:
         audit(connection, actor="me", action="test", subject="time", now=now)
@@ -132,9 +125,7 @@ def test_the_greatest_number_is_numeric_not_textual(store: Store, now: datetime)
     with store.read() as connection:
         greatest = connection.execute(select(func.max(chapters.c.number))).scalar_one()
         in_order = connection.execute(select(chapters.c.number).order_by(chapters.c.number))
-        above = connection.execute(
-            select(chapters.c.number).where(chapters.c.number > Decimal("9.5"))
-        )
+        above = connection.execute(select(chapters.c.number).where(chapters.c.number > Decimal("9.5")))
 
     assert greatest == 10
     assert in_order.scalars().all() == [9, Decimal("9.5"), 10]
@@ -213,13 +204,9 @@ def test_the_numbers_of_a_row_source_compare_as_numbers(store: Store, now: datet
     with store.read() as connection:
         row_cte = row_source(connection, columns, rows, "given")
         greatest = connection.execute(select(func.max(row_cte.c.number))).scalar_one()
-        matching = connection.execute(
-            select(chapters.c.number).join(row_cte, chapters.c.number == row_cte.c.number)
-        )
+        matching = connection.execute(select(chapters.c.number).join(row_cte, chapters.c.number == row_cte.c.number))
         below = connection.execute(
-            select(row_cte.c.number)
-            .join(chapters, chapters.c.number == 12)
-            .where(row_cte.c.number < chapters.c.number)
+            select(row_cte.c.number).join(chapters, chapters.c.number == 12).where(row_cte.c.number < chapters.c.number)
         )
 
     assert greatest == 10
@@ -241,15 +228,11 @@ def test_rows_update_a_table_from_a_row_source(store: Store, now: datetime) -> N
         assert changed.rowcount == 1
 
     with store.read() as connection:
-        titles = connection.execute(
-            select(chapters.c.title, chapters.c.published_at).order_by(chapters.c.number)
-        )
+        titles = connection.execute(select(chapters.c.title, chapters.c.published_at).order_by(chapters.c.number))
         assert titles.all() == [(None, None), ("Two", now)]
 
 
-@pytest.mark.parametrize(
-    "payload", [{"b": [1, 2.5, None, True]}, [], {}, "漫画 \\u0041", {"deep": {"er": [{}]}}]
-)
+@pytest.mark.parametrize("payload", [{"b": [1, 2.5, None, True]}, [], {}, "漫画 \\u0041", {"deep": {"er": [{}]}}])
 def test_a_document_comes_back_equal(store: Store, now: datetime, payload: Any) -> None:
     assert one_message(store, now, payload) == payload
 
@@ -287,9 +270,7 @@ def test_reading_does_not_wait_for_a_writer(store: Store, now: datetime) -> None
     assert counted == [0, 1]
 
 
-def test_who_has_read_may_write_whatever_others_write_meanwhile(
-    store: Store, now: datetime
-) -> None:
+def test_who_has_read_may_write_whatever_others_write_meanwhile(store: Store, now: datetime) -> None:
     """A transaction that takes SQLite's lock only at its first write may be refused there."""
 
     def write(subject: str) -> None:
@@ -309,9 +290,7 @@ def test_who_has_read_may_write_whatever_others_write_meanwhile(
     assert subjects == {"first", "second"}
 
 
-def test_the_clock_of_a_store_is_the_one_it_was_given(
-    store: Store, clock: FixedClock, now: datetime
-) -> None:
+def test_the_clock_of_a_store_is_the_one_it_was_given(store: Store, clock: FixedClock, now: datetime) -> None:
     clock.advance(hours=2)
 
     assert store.now() == now + timedelta(hours=2)
@@ -335,9 +314,7 @@ def test_only_its_owner_can_read_the_sqlite_file(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{file}")
     try:
         with store.begin():
-            beside = {
-                path.name: stat.S_IMODE(path.stat().st_mode) for path in file.parent.iterdir()
-            }
+            beside = {path.name: stat.S_IMODE(path.stat().st_mode) for path in file.parent.iterdir()}
         with store.read() as connection:
             mode = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
     finally:

@@ -15,10 +15,7 @@ from ingestion_pipeline.tasks.errors import classify
 def test_a_failed_statement_repeats_none_of_its_values(store: Store, now: datetime) -> None:
     row = {"id": "solo", "title": "canary", "created_at": now}
 
-    with (
-        pytest.raises(IntegrityError, match="INSERT INTO series") as caught,
-        store.begin() as connection,
-    ):
+    with pytest.raises(IntegrityError, match="INSERT INTO series") as caught, store.begin() as connection:
         connection.execute(insert(series), [row, row])
 
     assert "canary" not in str(caught.value)
@@ -76,9 +73,7 @@ def test_the_database_is_asked_for_the_time_once_a_second(database_url: str) -> 
     assert timedelta() < answered - first < timedelta(seconds=60)
 
 
-def test_what_must_not_be_too_early_counts_from_when_the_database_may_have_said_it(
-    store: Store,
-) -> None:
+def test_what_must_not_be_too_early_counts_from_when_the_database_may_have_said_it(store: Store) -> None:
     """A host that wants 0.5 seconds was asked after 0.48: a run had waited 20 ms for the time."""
     moments = iter([0.0, 0.25, 0.5])
     clock = DatabaseClock(monotonic=lambda: next(moments))

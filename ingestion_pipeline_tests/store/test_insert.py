@@ -18,13 +18,7 @@ from ingestion_pipeline_tests.builders import a_definition
 
 AT = datetime(2026, 3, 1, 12, 30, tzinfo=timezone(timedelta(hours=2)))
 LINK = {"chapter_id": Id, "source_id": Text(), "url": Text(), "releases": Json}
-CHAPTER = {
-    "series_id": Text(),
-    "key": Text(),
-    "number": ExactDecimal(),
-    "title": Text(),
-    "published_at": UtcDateTime(),
-}
+CHAPTER = {"series_id": Text(), "key": Text(), "number": ExactDecimal(), "title": Text(), "published_at": UtcDateTime()}
 
 
 @pytest.fixture(params=[3, MANY], ids=["few", "many"])
@@ -43,9 +37,7 @@ def insert_chapters(connection: Connection, *rows: tuple[Any, ...]) -> list[tupl
     return sorted(insert_missing(connection, new, returning=("key", "id")))
 
 
-def test_what_was_there_stays_and_only_what_was_inserted_is_returned(
-    store: Store, count: int
-) -> None:
+def test_what_was_there_stays_and_only_what_was_inserted_is_returned(store: Store, count: int) -> None:
     with store.begin() as connection:
         connection.execute(insert(series).values(id="s", title="s", created_at=AT))
         insert_chapters(connection, ("s", "1", Decimal(1), "first", None))
@@ -66,10 +58,7 @@ def test_each_value_comes_back_as_it_was_given(store: Store, count: int) -> None
     titles = [None, 'one "two"\n\u6b21', *("more" for _ in numbers[2:])]
     with store.begin() as connection:
         connection.execute(insert(series).values(id="s", title="s", created_at=AT))
-        told = [
-            ("s", str(n), number, title, AT)
-            for n, (number, title) in enumerate(zip(numbers, titles, strict=True))
-        ]
+        told = [("s", str(n), number, title, AT) for n, (number, title) in enumerate(zip(numbers, titles, strict=True))]
         insert_chapters(connection, *told)
         rows = connection.execute(select(chapters).order_by(chapters.c.id)).all()
 

@@ -17,17 +17,13 @@ def test_our_loggers_speak_from_the_level_that_is_set(
     caplog.set_level("WARNING", logger="ingestion_pipeline")  # put back at the end of the test
     log = logging.getLogger("ingestion_pipeline.tasks.queue")
 
-    _, store = open_from_environment(
-        {"INGESTION_HOME": str(tmp_path), "INGESTION_LOG_LEVEL": level}
-    )
+    _, store = open_from_environment({"INGESTION_HOME": str(tmp_path), "INGESTION_LOG_LEVEL": level})
 
     store.close()
     assert logging.getLevelName(log.getEffectiveLevel()) == level
 
 
-def test_an_emptied_database_file_is_refused_and_not_taken_for_a_fresh_start(
-    tmp_path: Path,
-) -> None:
+def test_an_emptied_database_file_is_refused_and_not_taken_for_a_fresh_start(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'ingestion.db'}"
     open_store(url).close()
     (tmp_path / "ingestion.db").write_bytes(b"")

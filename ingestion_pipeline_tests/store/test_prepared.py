@@ -13,9 +13,7 @@ from ingestion_pipeline.store.engine import prepared
 from ingestion_pipeline.store.tables import settings
 from ingestion_pipeline_tests.builders import NOON
 
-ON_POSTGRES = pytest.mark.parametrize(
-    "database", [pytest.param("postgres", marks=pytest.mark.postgres)]
-)
+ON_POSTGRES = pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
 ECHO = prepared(select(cast(bindparam("given"), Text).concat("100 %").label("said")))
 SHORTEN = prepared(update(settings).values(value=bindparam("short")))
 DIVIDE = prepared(select(12 / cast(bindparam("by"), Integer)))
@@ -32,9 +30,7 @@ def test_results_and_counts_are_those_of_the_statement(store: Store) -> None:
         connection.execute(settings.insert(), [{"key": key, **row} for key in "ab"])
 
         assert [connection.execute(SHORTEN, {"short": n}).rowcount for n in "67"] == [2, 2]
-        assert connection.execute(ECHO, {"given": "it's "}).mappings().all() == [
-            {"said": "it's 100 %"}
-        ]
+        assert connection.execute(ECHO, {"given": "it's "}).mappings().all() == [{"said": "it's 100 %"}]
         assert set(connection.execute(select(settings.c.value)).scalars()) == {"7"}
 
 

@@ -89,9 +89,7 @@ def open_engine(url: str) -> Engine:
 @pytest.mark.filterwarnings("ignore:Computed default on tasks.ended_at cannot be modified")
 def test_the_migrations_make_exactly_the_tables_we_use(store: Store) -> None:
     with store.read() as connection:
-        context = MigrationContext.configure(
-            connection, opts={"compare_type": True, "compare_server_default": True}
-        )
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
         assert compare_metadata(context, metadata) == []
 
 
@@ -136,9 +134,7 @@ def test_an_empty_database_is_created_on_first_use(empty_database_url: str) -> N
 def test_opening_again_changes_nothing(database_url: str) -> None:
     with closing(open_store(database_url)) as store, store.begin() as connection:
         connection.execute(
-            settings.insert().values(
-                key="a", value="1", value_type="int", description="", updated_at=store.now()
-            )
+            settings.insert().values(key="a", value="1", value_type="int", description="", updated_at=store.now())
         )
 
     with closing(open_store(database_url)) as again, again.read() as connection:
@@ -182,9 +178,7 @@ def test_an_older_postgresql_is_refused_with_the_command_that_migrates_it(
 
 
 @pytest.mark.slow
-def test_a_newer_database_is_refused_and_left_as_it_is(
-    database_url: str, next_release: NextRelease
-) -> None:
+def test_a_newer_database_is_refused_and_left_as_it_is(database_url: str, next_release: NextRelease) -> None:
     next_release(database_url, "migrate")
 
     for migrate in (False, True):

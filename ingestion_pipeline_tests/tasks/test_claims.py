@@ -15,16 +15,7 @@ from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
 from ingestion_pipeline.tasks.errors import Resource, Transient
 from ingestion_pipeline.tasks.queue import insert_tasks
-from ingestion_pipeline.tasks.task import (
-    NewTask,
-    Task,
-    TaskStatus,
-    failed,
-    finished,
-    rearmed,
-    released,
-    retried,
-)
+from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus, failed, finished, rearmed, released, retried
 from ingestion_pipeline_tests.builders import NOON, a_new_task
 
 LEASE = timedelta(seconds=120)
@@ -37,17 +28,10 @@ def given_tasks(store: Store, *new: NewTask, now: datetime) -> list[int]:
 
 
 def claim(
-    store: Store,
-    now: datetime,
-    *,
-    owner: str = "one",
-    limit: int = 10,
-    claim_filter: ClaimFilter = POLLS,
+    store: Store, now: datetime, *, owner: str = "one", limit: int = 10, claim_filter: ClaimFilter = POLLS
 ) -> list[Task]:
     with store.begin() as connection:
-        return claims.claim(
-            connection, claim_filter, owner=owner, now=now, lease=LEASE, limit=limit
-        )
+        return claims.claim(connection, claim_filter, owner=owner, now=now, lease=LEASE, limit=limit)
 
 
 def stored(store: Store, task_id: int) -> Task:
@@ -56,19 +40,14 @@ def stored(store: Store, task_id: int) -> Task:
 
 
 @pytest.mark.parametrize("kind", ["company", "source_discovery", "job", "poll"])
-def test_tasks_are_claimed_in_the_order_in_which_they_were_created(
-    store: Store, now: datetime, kind: str
-) -> None:
+def test_tasks_are_claimed_in_the_order_in_which_they_were_created(store: Store, now: datetime, kind: str) -> None:
     claim_filter = ClaimFilter(kind=kind)
     for minutes in (3, 1, 4, 0, 2):  # the ids are in another order than the creation
         new = a_new_task(kind=kind, dedupe_key=f"created {minutes}", not_before=now)
         given_tasks(store, new, now=now + timedelta(minutes=minutes))
     later = now + timedelta(hours=1)
 
-    batches = [
-        [task.dedupe_key for task in claim(store, later, limit=2, claim_filter=claim_filter)]
-        for _ in range(3)
-    ]
+    batches = [[task.dedupe_key for task in claim(store, later, limit=2, claim_filter=claim_filter)] for _ in range(3)]
 
     assert batches == [["created 0", "created 1"], ["created 2", "created 3"], ["created 4"]]
 
@@ -94,9 +73,7 @@ def test_a_claim_counts_the_attempt_and_raises_the_fence(store: Store, now: date
 
 
 @pytest.mark.parametrize("limit", [10, 1])  # one at a time, the database alone says which
-def test_tasks_come_by_priority_then_due_time_then_age(
-    store: Store, now: datetime, limit: int
-) -> None:
+def test_tasks_come_by_priority_then_due_time_then_age(store: Store, now: datetime, limit: int) -> None:
     def new(key: str, priority: int, minutes_due: int) -> NewTask:
         not_before = now - timedelta(minutes=minutes_due)
         return a_new_task(dedupe_key=key, priority=priority, not_before=not_before)
@@ -125,9 +102,7 @@ def test_a_task_is_not_claimed_before_its_time(store: Store, now: datetime) -> N
     assert len(claim(store, now + timedelta(seconds=1))) == 1
 
 
-def test_an_expired_lease_is_claimed_again_under_the_next_fence(
-    store: Store, now: datetime
-) -> None:
+def test_an_expired_lease_is_claimed_again_under_the_next_fence(store: Store, now: datetime) -> None:
     given_tasks(store, a_new_task(), now=now)
     claim(store, now, owner="dead")
 
@@ -295,9 +270,7 @@ def test_by_hand_a_task_is_claimed_before_its_time(store: Store, now: datetime) 
     assert stored(store, task.id).not_before == now
 
 
-def test_by_hand_a_live_lease_is_respected_and_an_expired_one_is_not(
-    store: Store, now: datetime
-) -> None:
+def test_by_hand_a_live_lease_is_respected_and_an_expired_one_is_not(store: Store, now: datetime) -> None:
     given_tasks(store, a_new_task(), now=now)
     by_hand = ClaimFilter(kind="poll", source_ids=["series:solo"])
     claim(store, now, owner="alive")
@@ -323,10 +296,7 @@ def test_a_shard_sees_only_its_own_tasks(store: Store, now: datetime) -> None:
     given_tasks(store, *(a_new_task(dedupe_key=f"{n}", shard=n) for n in range(9)), now=now)
 
     claimed = [
-        {
-            task.shard
-            for task in claim(store, now, claim_filter=ClaimFilter(kind="poll", shard=s, shards=3))
-        }
+        {task.shard for task in claim(store, now, claim_filter=ClaimFilter(kind="poll", shard=s, shards=3))}
         for s in range(3)
     ]
 
@@ -347,9 +317,7 @@ def test_kind_and_priority_are_respected(store: Store, now: datetime) -> None:
     assert [task.dedupe_key for task in claimed] == ["hot"]
 
 
-def test_the_stage_of_a_claim_is_remembered_and_a_zombies_is_not(
-    store: Store, now: datetime
-) -> None:
+def test_the_stage_of_a_claim_is_remembered_and_a_zombies_is_not(store: Store, now: datetime) -> None:
     given_tasks(store, a_new_task(dedupe_key="a"), a_new_task(dedupe_key="b"), now=now)
     first, second = claim(store, now)
 
@@ -379,8 +347,6 @@ def test_of_several_sources_only_what_is_due_is_claimed(store: Store, now: datet
         now=now,
     )
 
-    claimed = claim(
-        store, now, claim_filter=ClaimFilter(kind="poll", due_of=["series:a", "series:b"])
-    )
+    claimed = claim(store, now, claim_filter=ClaimFilter(kind="poll", due_of=["series:a", "series:b"]))
 
     assert [task.id for task in claimed] == [due]

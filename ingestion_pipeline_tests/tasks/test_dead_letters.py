@@ -28,28 +28,17 @@ GONE = Permanent("'https://a.test/feed' answered 410 Gone", code="http_410")
 
 
 def dead_lettered_task(
-    store: Store,
-    now: datetime,
-    new: NewTask | None = None,
-    error: WorkError = GONE,
-    stack: str = "Traceback: ...",
+    store: Store, now: datetime, new: NewTask | None = None, error: WorkError = GONE, stack: str = "Traceback: ..."
 ) -> Task:
     """A task that failed and has its dead letter."""
     with store.begin() as connection:
         insert_tasks(connection, [new or a_new_task(payload={"page": 2})], now=now)
         [task] = claims.claim(
-            connection,
-            ClaimFilter(kind="poll"),
-            owner="one",
-            now=now,
-            lease=timedelta(minutes=2),
-            limit=1,
+            connection, ClaimFilter(kind="poll"), owner="one", now=now, lease=timedelta(minutes=2), limit=1
         )
         claims.set_stage(connection, [(task.id, task.fence)], "fetch")
         task = claims.tasks_by_id(connection, [task.id])[task.id]
-        add_dead_letters(
-            connection, [DeadLetterEntry(task=task, error=error, stack=stack)], now=now
-        )
+        add_dead_letters(connection, [DeadLetterEntry(task=task, error=error, stack=stack)], now=now)
         claims.apply(connection, [failed(task, error)], now=now)
     return task
 
@@ -82,17 +71,11 @@ def test_a_dead_letter_tells_all_that_was_known(store: Store, now: datetime) -> 
     assert (dead_letter["error_class"], dead_letter["error_code"]) == ("permanent", "http_410")
     assert dead_letter["error"] == "'https://a.test/feed' answered 410 Gone"
     assert (dead_letter["task_id"], dead_letter["tracking_id"]) == (task.id, task.tracking_id)
-    assert (dead_letter["attempts"], dead_letter["stage"], dead_letter["failed_at"]) == (
-        1,
-        "fetch",
-        now,
-    )
+    assert (dead_letter["attempts"], dead_letter["stage"], dead_letter["failed_at"]) == (1, "fetch", now)
     assert dead_letter["replayed_at"] is None
 
 
-def test_an_error_that_no_database_takes_as_it_is_can_be_buried(
-    store: Store, now: datetime
-) -> None:
+def test_an_error_that_no_database_takes_as_it_is_can_be_buried(store: Store, now: datetime) -> None:
     error = Permanent("the body began with \0\ud800", code="x" * 99)
     dead_lettered_task(store, now, error=error, stack=f"Permanent: {error}")
 
@@ -109,21 +92,14 @@ def test_burying_nobody_is_fine(store: Store, now: datetime) -> None:
         assert list_dead_letters(connection) == []
 
 
-def test_letters_are_listed_newest_first_and_by_class_and_source(
-    store: Store, now: datetime
-) -> None:
+def test_letters_are_listed_newest_first_and_by_class_and_source(store: Store, now: datetime) -> None:
     later = now + timedelta(hours=1)
     dead_lettered_task(store, now, a_new_task(source_id="series:a", dedupe_key="a"))
-    dead_lettered_task(
-        store, later, a_new_task(source_id="series:b", dedupe_key="b"), Transient("503")
-    )
+    dead_lettered_task(store, later, a_new_task(source_id="series:b", dedupe_key="b"), Transient("503"))
 
     def listed(**filters: str) -> list[str]:
         with store.read() as connection:
-            return [
-                row["source_id"]
-                for row in list_dead_letters(connection, DeadLetterFilter(**filters))
-            ]
+            return [row["source_id"] for row in list_dead_letters(connection, DeadLetterFilter(**filters))]
 
     assert listed() == ["series:b", "series:a"]
     assert listed(error_class="permanent") == ["series:a"]
@@ -187,9 +163,7 @@ def test_what_was_enqueued_anew_is_not_queued_twice(store: Store, now: datetime)
 
 
 @pytest.mark.parametrize("status", [TaskStatus.SKIPPED, TaskStatus.CANCELLED])
-def test_a_disabled_sources_letter_stays_and_says_why(
-    store: Store, now: datetime, status: TaskStatus
-) -> None:
+def test_a_disabled_sources_letter_stays_and_says_why(store: Store, now: datetime, status: TaskStatus) -> None:
     dead_lettered_task(store, now)
     set_status(store, status, now)
 
@@ -221,9 +195,7 @@ def test_letters_are_grouped_by_class_source_and_error_with_the_most_numerous_fi
     assert [group["error_code"] for group in of_b] == ["http_410"]
 
 
-def test_a_discarded_letter_is_open_no_more_and_keeps_its_reason(
-    store: Store, now: datetime
-) -> None:
+def test_a_discarded_letter_is_open_no_more_and_keeps_its_reason(store: Store, now: datetime) -> None:
     dead_lettered_task(store, now)
     dead_letter_id = only_dead_letter(store)
     with store.begin() as connection:
@@ -240,9 +212,7 @@ def test_a_discarded_letter_is_open_no_more_and_keeps_its_reason(
     assert audit_rows == [("ann", {"reason": "gone for good"})]
 
 
-def test_what_fails_again_after_a_letter_was_discarded_writes_another(
-    store: Store, now: datetime
-) -> None:
+def test_what_fails_again_after_a_letter_was_discarded_writes_another(store: Store, now: datetime) -> None:
     task = dead_lettered_task(store, now)
     first = only_dead_letter(store)
     with store.begin() as connection:
@@ -254,9 +224,7 @@ def test_what_fails_again_after_a_letter_was_discarded_writes_another(
     assert (second["id"] != first, second["occurrences"]) == (True, 1)
 
 
-def test_nothing_is_discarded_without_a_reason_or_with_an_unknown_id(
-    store: Store, now: datetime
-) -> None:
+def test_nothing_is_discarded_without_a_reason_or_with_an_unknown_id(store: Store, now: datetime) -> None:
     dead_lettered_task(store, now)
     dead_letter_id = only_dead_letter(store)
 
@@ -270,9 +238,7 @@ def test_nothing_is_discarded_without_a_reason_or_with_an_unknown_id(
         assert len(list_dead_letters(connection)) == 1
 
 
-def test_a_discarded_letter_can_be_replayed_by_whoever_thinks_better_of_it(
-    store: Store, now: datetime
-) -> None:
+def test_a_discarded_letter_can_be_replayed_by_whoever_thinks_better_of_it(store: Store, now: datetime) -> None:
     dead_lettered_task(store, now)
     dead_letter_id = only_dead_letter(store)
     with store.begin() as connection:

@@ -61,20 +61,14 @@ def our_file_missing() -> OSError:
             id="another's file is missing",
         ),
         pytest.param(LOST, "fatal", "database", id="connection lost"),
-        pytest.param(
-            IntegrityError("INSERT", None, Exception()), "permanent", "constraint", id="constraint"
-        ),
-        pytest.param(
-            DataError("INSERT", None, Exception()), "transient", "data_error", id="other database"
-        ),
+        pytest.param(IntegrityError("INSERT", None, Exception()), "permanent", "constraint", id="constraint"),
+        pytest.param(DataError("INSERT", None, Exception()), "transient", "data_error", id="other database"),
         pytest.param(ConnectionResetError("by peer"), "transient", "connection_reset_error"),
         pytest.param(TimeoutError(), "transient", "timeout_error", id="timeout"),
         pytest.param(KeyError("title"), "transient", "key_error", id="our own mistake"),
     ],
 )
-def test_every_failure_has_a_class_and_a_code(
-    error: BaseException, error_class: str, code: str
-) -> None:
+def test_every_failure_has_a_class_and_a_code(error: BaseException, error_class: str, code: str) -> None:
     failure = classify(error)
 
     assert (failure.error_class, failure.code) == (ErrorClass(error_class), code)
@@ -97,9 +91,7 @@ def test_a_lost_or_exhausted_postgresql_is_fatal(sqlstate: str | None) -> None:
         ("54001", "database_error"),
     ],
 )
-def test_what_postgresql_refuses_this_once_is_tried_again_and_so_bounded(
-    sqlstate: str, code: str
-) -> None:
+def test_what_postgresql_refuses_this_once_is_tried_again_and_so_bounded(sqlstate: str, code: str) -> None:
     failure = classify(from_postgres(sqlstate))
 
     assert (failure.error_class, failure.code) == (ErrorClass.TRANSIENT, code)

@@ -14,12 +14,7 @@ from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import a_new_task, a_task
-from ingestion_pipeline_tests.lock_orders import (
-    ON_POSTGRES,
-    as_of_large_tables,
-    locked_meanwhile,
-    moved_behind,
-)
+from ingestion_pipeline_tests.lock_orders import ON_POSTGRES, as_of_large_tables, locked_meanwhile, moved_behind
 from ingestion_pipeline_tests.pollers import rows
 
 pytestmark = ON_POSTGRES
@@ -37,9 +32,7 @@ def add_two_dead_letters(store: Store, now: datetime) -> list[DeadLetterEntry]:
     return entries
 
 
-def test_a_stage_is_written_to_claims_in_the_order_of_the_heartbeat(
-    store: Store, now: datetime
-) -> None:
+def test_a_stage_is_written_to_claims_in_the_order_of_the_heartbeat(store: Store, now: datetime) -> None:
     with store.begin() as connection:
         new = [a_new_task(dedupe_key=name) for name in ("one", "two")]
         insert_tasks(connection, new, now=now)

@@ -17,13 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from sqlalchemy import select
 
 from ingestion_pipeline.settings import Work
@@ -70,9 +64,7 @@ class Simulation:
     def claim(self) -> None:
         owner = self.random.choice(OWNERS)
         limit = self.random.randrange(1, 4)
-        claimed = model.claim(
-            self.model, POLLS, owner=owner, now=self.now, lease=LEASE, limit=limit
-        )
+        claimed = model.claim(self.model, POLLS, owner=owner, now=self.now, lease=LEASE, limit=limit)
         exhausted = model.exhausted_moves(claimed, policy=POLICY)
         model.apply(self.model, exhausted)
         dead_lettered = {move.task.id for move in exhausted}
@@ -83,17 +75,11 @@ class Simulation:
 
     def fail(self) -> None:
         error: WorkError = self.random.choice(
-            [
-                Transient("503"),
-                Permanent("404"),
-                Fatal("disk"),
-                Resource("budget", until=self.now + timedelta(hours=1)),
-            ]
+            [Transient("503"), Permanent("404"), Fatal("disk"), Resource("budget", until=self.now + timedelta(hours=1))]
         )
         failing = self.take()
         moves = [
-            model.move_after_failure(task, error, now=self.now, policy=POLICY, random=self.random)
-            for task in failing
+            model.move_after_failure(task, error, now=self.now, policy=POLICY, random=self.random) for task in failing
         ]
         if self.end(moves):
             given_back = 1 if isinstance(error, Fatal | Resource) else 0
@@ -134,9 +120,7 @@ class Simulation:
         """One healthy worker works on, alone, until nothing is left."""
         for _ in range(10):
             self.now += timedelta(days=1)
-            claimed = model.claim(
-                self.model, POLLS, owner="last", now=self.now, lease=LEASE, limit=100
-            )
+            claimed = model.claim(self.model, POLLS, owner="last", now=self.now, lease=LEASE, limit=100)
             exhausted = model.exhausted_moves(claimed, policy=POLICY)
             dead_lettered = {move.task.id for move in exhausted}
             done = [finished(task) for task in claimed if task.id not in dead_lettered]
@@ -198,10 +182,7 @@ def test_only_a_fault_of_the_work_costs_an_attempt(error: WorkError, attempts: i
     move = model.move_after_failure(task, error, now=NOON, policy=POLICY, random=Random(7))
     model.apply(task_model, [move])
 
-    assert (task_model.tasks[task.id].status, task_model.tasks[task.id].attempts) == (
-        "PENDING",
-        attempts,
-    )
+    assert (task_model.tasks[task.id].status, task_model.tasks[task.id].attempts) == ("PENDING", attempts)
     assert model.invariants(task_model, policy=POLICY) == []
 
 
@@ -233,9 +214,7 @@ def test_two_live_leases_are_named() -> None:
     model.claim(task_model, POLLS, owner="two", now=NOON + LEASE * 2, lease=LEASE, limit=1)
     task_model.leases[1][0].until = NOON + LEASE * 3
 
-    assert any(
-        "two live leases" in broken for broken in model.invariants(task_model, policy=POLICY)
-    )
+    assert any("two live leases" in broken for broken in model.invariants(task_model, policy=POLICY))
 
 
 class SideBySide(RuleBasedStateMachine):
@@ -312,9 +291,7 @@ class SideBySide(RuleBasedStateMachine):
             "404": Permanent("404"),
             "budget": Resource("budget", until=self.now + LEASE),
         }
-        return model.move_after_failure(
-            task, errors[how], now=self.now, policy=POLICY, random=Random(7)
-        )
+        return model.move_after_failure(task, errors[how], now=self.now, policy=POLICY, random=Random(7))
 
     def outcome_in_model(self, moves: list[Move]) -> str | None:
         try:

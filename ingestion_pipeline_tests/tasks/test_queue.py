@@ -37,30 +37,16 @@ def a_relative(**changes: Any) -> Relative:
         pytest.param(2, [a_relative(is_ancestor=True)], Refusal.IN_ANCESTRY, id="in ancestry"),
         pytest.param(2, [a_relative(kind="company", is_ancestor=True)], None, id="another kind"),
         pytest.param(2, [a_relative(url=URL + "/2", is_ancestor=True)], None, id="another URL"),
-        pytest.param(
-            2,
-            [a_relative(status=TaskStatus.PENDING)],
-            Refusal.ACTIVE_DUPLICATE,
-            id="a sibling waits",
-        ),
-        pytest.param(
-            2,
-            [a_relative(status=TaskStatus.PROCESSING)],
-            Refusal.ACTIVE_DUPLICATE,
-            id="a sibling runs",
-        ),
+        pytest.param(2, [a_relative(status=TaskStatus.PENDING)], Refusal.ACTIVE_DUPLICATE, id="a sibling waits"),
+        pytest.param(2, [a_relative(status=TaskStatus.PROCESSING)], Refusal.ACTIVE_DUPLICATE, id="a sibling runs"),
         *(
-            pytest.param(
-                2, [a_relative(status=status)], Refusal.TERMINAL_IN_LINEAGE, id=f"{status} before"
-            )
+            pytest.param(2, [a_relative(status=status)], Refusal.TERMINAL_IN_LINEAGE, id=f"{status} before")
             for status in TaskStatus
             if not status.is_active
         ),
     ],
 )
-def test_the_lineage_decides_whether_a_child_may_be(
-    depth: int, lineage: list[Relative], why: Refusal | None
-) -> None:
+def test_the_lineage_decides_whether_a_child_may_be(depth: int, lineage: list[Relative], why: Refusal | None) -> None:
     child = a_new_task(kind="page", url=URL)
 
     assert refusal(child, depth=depth, lineage=lineage, policy=POLICY) == why
@@ -80,12 +66,7 @@ def root(store: Store, now: datetime, **changes: Any) -> Task:
 def claim_one(store: Store, now: datetime, kind: str) -> Task:
     with store.begin() as connection:
         [task] = claims.claim(
-            connection,
-            ClaimFilter(kind=kind),
-            owner="one",
-            now=now,
-            lease=timedelta(hours=1),
-            limit=1,
+            connection, ClaimFilter(kind=kind), owner="one", now=now, lease=timedelta(hours=1), limit=1
         )
     return task
 
@@ -193,9 +174,7 @@ def test_a_refusal_repeats_no_secret_of_the_address(
     assert "canary" not in caplog.text
 
 
-def test_two_parents_that_spawn_the_same_child_at_once_make_one(
-    store: Store, now: datetime
-) -> None:
+def test_two_parents_that_spawn_the_same_child_at_once_make_one(store: Store, now: datetime) -> None:
     parents = [root(store, now, dedupe_key=f"{number}") for number in range(8)]
     barrier = threading.Barrier(len(parents))
 
@@ -247,9 +226,7 @@ def test_failed_work_can_be_enqueued_again_at_once(store: Store, now: datetime) 
 
 
 @pytest.mark.parametrize("count", [0, 1, 5_000])
-def test_any_number_of_tasks_is_inserted_but_duplicates_are_not(
-    store: Store, now: datetime, count: int
-) -> None:
+def test_any_number_of_tasks_is_inserted_but_duplicates_are_not(store: Store, now: datetime, count: int) -> None:
     new = [a_new_task(dedupe_key=f"{number}") for number in range(count)]
 
     with store.begin() as connection:

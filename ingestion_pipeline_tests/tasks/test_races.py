@@ -28,9 +28,7 @@ from ingestion_pipeline_tests.processes import POLLS, Child, finish
 pytestmark = pytest.mark.slow
 HOUR = timedelta(hours=1)
 ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"])
-ON_POSTGRES = pytest.mark.parametrize(
-    "database", [pytest.param("postgres", marks=pytest.mark.postgres)]
-)
+ON_POSTGRES = pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
 
 
 @contextmanager
@@ -70,14 +68,9 @@ def claim_when_free(worker: Worker) -> list[Task]:
 
 @pytest.mark.parametrize(
     ("database", "connections"),
-    [
-        pytest.param("sqlite", 8, id="sqlite"),
-        pytest.param("postgres", 32, id="postgres", marks=pytest.mark.postgres),
-    ],
+    [pytest.param("sqlite", 8, id="sqlite"), pytest.param("postgres", 32, id="postgres", marks=pytest.mark.postgres)],
 )
-def test_connections_that_claim_at_once_get_every_task_exactly_once(
-    database_url: str, connections: int
-) -> None:
+def test_connections_that_claim_at_once_get_every_task_exactly_once(database_url: str, connections: int) -> None:
     def claim_all(store: Store) -> list[int]:
         worker, mine = Worker(store, lease_seconds=600), list[int]()
         barrier.wait(30)
@@ -129,9 +122,7 @@ def claim_all_of(store: Store, count: int) -> list[Task]:
     claimed: list[Task] = []
     while len(claimed) < count:
         with store.begin() as connection:
-            claimed += claims.claim(
-                connection, POLLS, owner="one", now=NOON, lease=HOUR, limit=count - len(claimed)
-            )
+            claimed += claims.claim(connection, POLLS, owner="one", now=NOON, lease=HOUR, limit=count - len(claimed))
     return claimed
 
 
@@ -142,9 +133,7 @@ def give_back(store: Store, claimed: list[Task]) -> None:
 
 
 @ON_SQLITE
-def test_four_processes_share_one_sqlite_file_and_one_dies_inside_a_transaction(
-    database_url: str,
-) -> None:
+def test_four_processes_share_one_sqlite_file_and_one_dies_inside_a_transaction(database_url: str) -> None:
     with closing(open_store(database_url)) as store:
         given_tasks(store, 1_000)
         victim = Child(processes.stop_inside_a_transaction, database_url)
@@ -180,9 +169,7 @@ def test_a_worker_that_was_stopped_past_its_lease_changes_nothing(database_url: 
         assert effects(store) == ["0"]
 
 
-def test_a_task_that_kills_its_worker_is_given_up_after_all_its_attempts(
-    database_url: str,
-) -> None:
+def test_a_task_that_kills_its_worker_is_given_up_after_all_its_attempts(database_url: str) -> None:
     with closing(open_store(database_url)) as store:
         given_tasks(store, 5)
         with store.begin() as connection:
@@ -202,9 +189,7 @@ def test_a_task_that_kills_its_worker_is_given_up_after_all_its_attempts(
 
 
 @ON_POSTGRES
-def test_a_worker_whose_clock_is_a_day_ahead_takes_nothing_from_the_living(
-    database_url: str,
-) -> None:
+def test_a_worker_whose_clock_is_a_day_ahead_takes_nothing_from_the_living(database_url: str) -> None:
     with closing(open_store(database_url)) as store:
         given_tasks(store, 1)
         assert len(Worker(store, lease_seconds=600).claim(POLLS, limit=10)) == 1

@@ -7,14 +7,7 @@ import pytest
 
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient, WorkError
-from ingestion_pipeline.tasks.retry import (
-    DeadLetterTask,
-    Decision,
-    ReleaseTask,
-    Retry,
-    after_failure,
-    backoff,
-)
+from ingestion_pipeline.tasks.retry import DeadLetterTask, Decision, ReleaseTask, Retry, after_failure, backoff
 from ingestion_pipeline.tasks.task import TaskStatus, failed, released, retried
 from ingestion_pipeline_tests.builders import NOON, a_task
 
@@ -43,30 +36,17 @@ TOMORROW = after(86_400)
         pytest.param(BUSY, 4, DeadLetterTask(), id="one attempt too many"),
         pytest.param(WorkError("?"), 1, Retry(after(5)), id="the unclassified is transient"),
         pytest.param(WorkError("?"), 3, DeadLetterTask(), id="the unclassified is bounded"),
-        pytest.param(
-            Transient("429", retry_after=timedelta(seconds=60)), 1, Retry(after(60)), id="a wish"
-        ),
-        pytest.param(
-            Transient("429", retry_after=timedelta(seconds=1)), 2, Retry(after(10)), id="small wish"
-        ),
-        pytest.param(
-            Transient("429", retry_after=timedelta(seconds=60)),
-            3,
-            DeadLetterTask(),
-            id="a wish too late",
-        ),
+        pytest.param(Transient("429", retry_after=timedelta(seconds=60)), 1, Retry(after(60)), id="a wish"),
+        pytest.param(Transient("429", retry_after=timedelta(seconds=1)), 2, Retry(after(10)), id="small wish"),
+        pytest.param(Transient("429", retry_after=timedelta(seconds=60)), 3, DeadLetterTask(), id="a wish too late"),
         pytest.param(Permanent("404"), 1, DeadLetterTask(), id="permanent"),
         pytest.param(Resource("budget", until=TOMORROW), 1, ReleaseTask(TOMORROW), id="resource"),
-        pytest.param(
-            Resource("budget", until=TOMORROW), 9, ReleaseTask(TOMORROW), id="resource late"
-        ),
+        pytest.param(Resource("budget", until=TOMORROW), 9, ReleaseTask(TOMORROW), id="resource late"),
         pytest.param(Fatal("disk"), 1, ReleaseTask(NOON), id="fatal"),
         pytest.param(Fatal("disk"), 3, ReleaseTask(NOON), id="fatal in the last attempt"),
     ],
 )
-def test_class_and_attempts_decide_what_a_failure_leads_to(
-    error: WorkError, attempts: int, decision: Decision
-) -> None:
+def test_class_and_attempts_decide_what_a_failure_leads_to(error: WorkError, attempts: int, decision: Decision) -> None:
     assert decide(error, attempts=attempts) == decision
 
 
@@ -75,8 +55,7 @@ def test_with_one_attempt_in_all_the_first_failure_is_terminal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("attempts", "seconds"),
-    [(0, 5), (1, 5), (2, 10), (3, 20), (10, 2_560), (11, 3_600), (40, 3_600), (10_000, 3_600)],
+    ("attempts", "seconds"), [(0, 5), (1, 5), (2, 10), (3, 20), (10, 2_560), (11, 3_600), (40, 3_600), (10_000, 3_600)]
 )
 def test_the_delay_doubles_up_to_its_cap(attempts: int, seconds: int) -> None:
     assert backoff(attempts, STEADY, Random(7)) == timedelta(seconds=seconds)
@@ -104,9 +83,7 @@ def test_the_same_seed_gives_the_same_delay() -> None:
         pytest.param("failed", TaskStatus.FAILED, 3, id="given up"),
     ],
 )
-def test_a_move_says_what_becomes_of_the_attempts(
-    how: str, status: TaskStatus, attempts: int
-) -> None:
+def test_a_move_says_what_becomes_of_the_attempts(how: str, status: TaskStatus, attempts: int) -> None:
     task = a_task(attempts=3)
     made = {
         "retried": retried(task, BUSY, not_before=NOON),

@@ -11,13 +11,7 @@ from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import tasks
 from ingestion_pipeline.tasks.claims import tasks_by_id
-from ingestion_pipeline.tasks.queue import (
-    SpawnCounts,
-    SpawnRequest,
-    continue_all,
-    insert_tasks,
-    spawn_all,
-)
+from ingestion_pipeline.tasks.queue import SpawnCounts, SpawnRequest, continue_all, insert_tasks, spawn_all
 from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline_tests.builders import a_new_task
 
@@ -37,9 +31,7 @@ def a_child(parent: Task, path: str, *, is_sibling: bool = False) -> SpawnReques
     return SpawnRequest(parent=parent, child=child, is_sibling=is_sibling)
 
 
-def spawned(
-    store: Store, now: datetime, *requests: SpawnRequest, policy: Work = POLICY
-) -> SpawnCounts:
+def spawned(store: Store, now: datetime, *requests: SpawnRequest, policy: Work = POLICY) -> SpawnCounts:
     with store.begin() as connection:
         return spawn_all(connection, requests, now=now, policy=policy)
 
@@ -60,9 +52,7 @@ def test_each_page_is_spawned_once_however_often_it_is_wanted(store: Store, now:
     assert count(store) == 4
 
 
-def test_a_page_that_has_ended_is_not_spawned_again_in_its_lineage(
-    store: Store, now: datetime
-) -> None:
+def test_a_page_that_has_ended_is_not_spawned_again_in_its_lineage(store: Store, now: datetime) -> None:
     root = a_root(store, now)
     spawned(store, now, a_child(root, "1"))
     with store.begin() as connection:
@@ -71,9 +61,7 @@ def test_a_page_that_has_ended_is_not_spawned_again_in_its_lineage(
     assert spawned(store, now, a_child(root, "1"), a_child(root, "")) == SpawnCounts(existing=2)
 
 
-def test_another_lineage_may_have_the_same_page_once_the_first_is_done(
-    store: Store, now: datetime
-) -> None:
+def test_another_lineage_may_have_the_same_page_once_the_first_is_done(store: Store, now: datetime) -> None:
     root = a_root(store, now)
     spawned(store, now, a_child(root, "1"))
     with store.begin() as connection:
@@ -83,9 +71,7 @@ def test_another_lineage_may_have_the_same_page_once_the_first_is_done(
     assert spawned(store, now, a_child(other, "1")).made == 1
 
 
-def test_children_are_one_generation_deeper_and_siblings_are_not(
-    store: Store, now: datetime
-) -> None:
+def test_children_are_one_generation_deeper_and_siblings_are_not(store: Store, now: datetime) -> None:
     root = a_root(store, now)
     spawned(store, now, a_child(root, "1"))
     with store.read() as connection:
@@ -110,9 +96,7 @@ def test_what_is_too_deep_is_counted_and_not_made(store: Store, now: datetime) -
     assert made == SpawnCounts(made=1, too_deep=1)
 
 
-def test_a_thousand_children_are_one_statement_and_no_limit_of_events(
-    store: Store, now: datetime
-) -> None:
+def test_a_thousand_children_are_one_statement_and_no_limit_of_events(store: Store, now: datetime) -> None:
     root = a_root(store, now)
     sent: list[str] = []
     event.listen(store.engine, "before_cursor_execute", lambda *call: sent.append(call[2]))
@@ -128,9 +112,7 @@ def next_stage(parent: Task) -> SpawnRequest:
     return SpawnRequest(parent=parent, child=child)
 
 
-def test_the_next_stage_of_a_page_is_made_once_and_again_when_it_is_done(
-    store: Store, now: datetime
-) -> None:
+def test_the_next_stage_of_a_page_is_made_once_and_again_when_it_is_done(store: Store, now: datetime) -> None:
     root = a_root(store, now)
 
     made: list[int] = []

@@ -57,9 +57,7 @@ def test_nothing_new_begins_after_two_thirds_of_a_lease(store: Store, now: datet
     assert not worker.may_start()
 
 
-def test_the_wall_clock_does_not_decide_what_may_begin(
-    store: Store, clock: FixedClock, now: datetime
-) -> None:
+def test_the_wall_clock_does_not_decide_what_may_begin(store: Store, clock: FixedClock, now: datetime) -> None:
     given_tasks(store, 1, now)
     worker = Worker(store, lease_seconds=90, monotonic=Ticks())
     worker.claim(POLLS, limit=1)
@@ -83,9 +81,7 @@ def test_a_heartbeat_lets_work_begin_again(store: Store, clock: FixedClock, now:
     assert leases(store) == {now + timedelta(seconds=170)}
 
 
-def test_a_worker_goes_on_with_what_its_owner_holds(
-    store: Store, clock: FixedClock, now: datetime
-) -> None:
+def test_a_worker_goes_on_with_what_its_owner_holds(store: Store, clock: FixedClock, now: datetime) -> None:
     """Each step of a run has a worker of its own, and the claims of the one before."""
     given_tasks(store, 3, now)
     first = Worker(store, lease_seconds=90)
@@ -111,9 +107,7 @@ def test_what_was_given_back_and_claimed_again_is_renewed(store: Store, now: dat
     assert other.id != released_task.id
 
 
-def test_a_claim_renews_what_was_claimed_before(
-    store: Store, clock: FixedClock, now: datetime
-) -> None:
+def test_a_claim_renews_what_was_claimed_before(store: Store, clock: FixedClock, now: datetime) -> None:
     """Else `may_start` would speak of the new claims, and the old ones expire meanwhile."""
     ticks = Ticks()
     given_tasks(store, 2, now)
@@ -128,9 +122,7 @@ def test_a_claim_renews_what_was_claimed_before(
     assert leases(store) == {now + timedelta(seconds=170)}
 
 
-def test_a_worker_stopped_inside_its_claim_does_not_take_it_for_fresh(
-    store: Store, now: datetime
-) -> None:
+def test_a_worker_stopped_inside_its_claim_does_not_take_it_for_fresh(store: Store, now: datetime) -> None:
     ticks = Ticks()
     given_tasks(store, 1, now)
     worker = Worker(store, lease_seconds=90, monotonic=ticks)

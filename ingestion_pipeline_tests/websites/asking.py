@@ -13,28 +13,16 @@ from ingestion_pipeline.demo.model_server import Reply as Said
 from ingestion_pipeline.demo.model_server import Say, Script
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.websites.analysis import (
-    AnalysisOutcome,
-    AnalysisTools,
-    AnalysisWork,
-    ProviderAnswer,
-    analyse,
-)
+from ingestion_pipeline.websites.analysis import AnalysisOutcome, AnalysisTools, AnalysisWork, ProviderAnswer, analyse
 from ingestion_pipeline.websites.business import Business
 from ingestion_pipeline.websites.provider_pool import ProviderPool, Reply, configured_providers
 from ingestion_pipeline.websites.states import AskedPrompt, PromptedBy
 from ingestion_pipeline_tests.builders import NOON
 
-ACME = Business(
-    url="https://acme.test", name="Acme", competitors=("Globex",), language="en", confidence=80
-)
+ACME = Business(url="https://acme.test", name="Acme", competitors=("Globex",), language="en", confidence=80)
 PROMPTS = tuple(
     AskedPrompt(text=text, is_direct=is_direct, by=PromptedBy.TEMPLATES)
-    for text, is_direct in (
-        ("Which tool is best?", False),
-        ("Who is cheap?", False),
-        ("What is Acme?", True),
-    )
+    for text, is_direct in (("Which tool is best?", False), ("Who is cheap?", False), ("What is Acme?", True))
 )
 PRICES = "m-one=1/0.1/2, m-two=10/1/20, cheap=1/0.1/2, strong=10/1/20"
 
@@ -47,9 +35,7 @@ def says(text: str, **more: Any) -> Script:
     return always(Say(text=text, **more))
 
 
-def led_to(
-    settings: Settings, providers: Mapping[str, str], variables: Mapping[str, str] | None = None
-) -> Settings:
+def led_to(settings: Settings, providers: Mapping[str, str], variables: Mapping[str, str] | None = None) -> Settings:
     """The same database, with a provider `name` at each address, and quick retries."""
     listed = [
         {"name": name, "base_url": address, "model": f"m-{name}", "key_env": f"KEY_{name.upper()}"}
@@ -68,9 +54,7 @@ def led_to(
     return load_settings(environment | dict(variables or {}))
 
 
-def ask(
-    store: Store, settings: Settings, *asked: tuple[str, str], at_once: bool = False
-) -> list[Reply]:
+def ask(store: Store, settings: Settings, *asked: tuple[str, str], at_once: bool = False) -> list[Reply]:
     """What each provider says to each prompt, one after the other unless all at once."""
 
     async def asking() -> list[Reply]:
@@ -105,16 +89,12 @@ def analysed(
             told.append((done, of))
 
     async def analysing() -> AnalysisOutcome:
-        work = AnalysisWork(
-            business=business, prompts=prompts, previous_answers=known, source_id="website:acme"
-        )
+        work = AnalysisWork(business=business, prompts=prompts, previous_answers=known, source_id="website:acme")
         async with (
             ProviderPool(store, settings, configured_providers(settings)) as pool,
             ModelClient(store, settings) as model,
         ):
-            tools = AnalysisTools(
-                store=store, pool=pool, settings=settings, model=model if with_model else None
-            )
+            tools = AnalysisTools(store=store, pool=pool, settings=settings, model=model if with_model else None)
             return await analyse(work, tools, now=NOON, store_answer=kept, report_progress=tell)
 
     return asyncio.run(analysing())

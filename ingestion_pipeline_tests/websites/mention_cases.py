@@ -23,12 +23,7 @@ class Case:
 
 
 def case(
-    about: str,
-    name: str | Names,
-    answer: str,
-    *found: str,
-    language: str | None = None,
-    others: Sequence[str] = (),
+    about: str, name: str | Names, answer: str, *found: str, language: str | None = None, others: Sequence[str] = ()
 ) -> Case:
     names = Names.of(name) if isinstance(name, str) else name
     return Case(
@@ -103,9 +98,7 @@ HYPHENS = (
     case("across a sentence", "Facebook Marketplace", "on Facebook. Marketplace fees"),
     case("across two paragraphs", "Northwind Traders", "Northwind\n\nTraders"),
     case("a soft hyphen inside", ACME, "Ac\u00adme", "Ac\u00adme"),
-    case(
-        "a no-break space", "Northwind Traders", "Northwind\u00a0Traders", "Northwind\u00a0Traders"
-    ),
+    case("a no-break space", "Northwind Traders", "Northwind\u00a0Traders", "Northwind\u00a0Traders"),
     case("an ampersand as a word", "Marks & Spencer", "Marks and Spencer", "Marks and Spencer"),
     case("an ampersand without blanks", "Marks & Spencer", "Marks&Spencer", "Marks&Spencer"),
     case("an ampersand in German", "Müller & Sohn", "Müller und Sohn", "Müller und Sohn"),
@@ -220,15 +213,4 @@ SLIPS = (
     case("somebody else", "Wikipedia", "Wikimedia hosts it", others=["Wikimedia"]),
     case("another number", "Studio54", "Studio55 opened"),
 )
-CASES = (
-    *PLAIN,
-    *POSSESSIVES,
-    *CASING,
-    *HYPHENS,
-    *SUBSTRINGS,
-    *WORDS,
-    *LETTERS,
-    *ENDINGS,
-    *EAST,
-    *SLIPS,
-)
+CASES = (*PLAIN, *POSSESSIVES, *CASING, *HYPHENS, *SUBSTRINGS, *WORDS, *LETTERS, *ENDINGS, *EAST, *SLIPS)

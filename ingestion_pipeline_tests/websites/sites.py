@@ -24,9 +24,7 @@ ORGANIZATION = {
 
 
 def site_page(body: str = "", *, title: str = "", head: str = "", lang: str = "en") -> str:
-    return (
-        f"<html lang='{lang}'><head><title>{title}</title>{head}</head><body>{body}</body></html>"
-    )
+    return f"<html lang='{lang}'><head><title>{title}</title>{head}</head><body>{body}</body></html>"
 
 
 def ld(data: Mapping[str, Any]) -> str:

@@ -33,10 +33,7 @@ def complete(outcome: object) -> WebsiteAnalysed:
 def test_every_prompt_is_asked_of_every_provider(store: Store, settings: Settings) -> None:
     kept: list[ProviderAnswer] = []
     told: list[tuple[int, int]] = []
-    with (
-        ScriptedModel(says("Acme first, then Globex.")) as one,
-        ScriptedModel(says("Globex.")) as two,
-    ):
+    with ScriptedModel(says("Acme first, then Globex.")) as one, ScriptedModel(says("Globex.")) as two:
         led = led_to(settings, {"one": one.base_url, "two": two.base_url})
         found = complete(analysed(store, led, keep=kept.append, told=told))
 
@@ -68,9 +65,7 @@ def test_a_provider_that_fails_is_recorded_and_touches_no_other(
         led = led_to(settings, {"good": good.base_url, "bad": bad.base_url})
         found = complete(analysed(store, led))
 
-    assert [answer.status for answer in found.answers if answer.provider == "good"] == [
-        AnswerStatus.ANSWERED
-    ] * 3
+    assert [answer.status for answer in found.answers if answer.provider == "good"] == [AnswerStatus.ANSWERED] * 3
     failed = [answer for answer in found.answers if answer.provider == "bad"]
     assert all((answer.error or "").startswith(f"{code}: ") for answer in failed)
     assert len(failed) == 3
@@ -79,9 +74,7 @@ def test_a_provider_that_fails_is_recorded_and_touches_no_other(
     assert list(found.ranking.by_provider) == ["good"]
 
 
-def test_a_provider_that_fails_now_and_then_is_counted_by_what_it_answered(
-    store: Store, settings: Settings
-) -> None:
+def test_a_provider_that_fails_now_and_then_is_counted_by_what_it_answered(store: Store, settings: Settings) -> None:
     def half(asked: ModelRequest) -> Said:
         return Fail(status=400) if "cheap" in asked.text else Say(text="Acme.")
 
@@ -95,17 +88,10 @@ def test_a_provider_that_fails_now_and_then_is_counted_by_what_it_answered(
 
 @pytest.mark.parametrize(
     "reply",
-    [
-        Say(refusal="I would rather not say."),
-        Say(text=""),
-        Garble(body=b""),
-        Garble(body=b"<html>"),
-    ],
+    [Say(refusal="I would rather not say."), Say(text=""), Garble(body=b""), Garble(body=b"<html>")],
     ids=["refused", "empty", "no body", "no protocol"],
 )
-def test_the_cost_includes_replies_that_say_nothing(
-    store: Store, settings: Settings, reply: Said
-) -> None:
+def test_the_cost_includes_replies_that_say_nothing(store: Store, settings: Settings, reply: Said) -> None:
     kept: list[ProviderAnswer] = []
 
     def now_and_then(asked: ModelRequest) -> Said:
@@ -127,10 +113,7 @@ def test_only_what_is_missing_is_asked_again(store: Store, settings: Settings) -
     with ScriptedModel(says("Acme.")) as server:
         led = led_to(settings, {"one": server.base_url})
         first = complete(analysed(store, led))
-        before = [
-            first.answers[0],
-            replace(first.answers[1], status=AnswerStatus.FAILED, answer=None, error="x: y"),
-        ]
+        before = [first.answers[0], replace(first.answers[1], status=AnswerStatus.FAILED, answer=None, error="x: y")]
         again = complete(analysed(store, led, known=before))
 
     asked = {one.text for one in server.requests[3:]}
@@ -148,9 +131,7 @@ def test_what_is_all_answered_asks_nobody(store: Store, settings: Settings) -> N
     assert again.ranking == first.ranking
 
 
-def test_the_phase_fails_if_no_provider_answers_and_says_why(
-    store: Store, settings: Settings
-) -> None:
+def test_the_phase_fails_if_no_provider_answers_and_says_why(store: Store, settings: Settings) -> None:
     with (
         ScriptedModel(always(Fail(status=401, message="no such key"))) as one,
         ScriptedModel(always(Fail(status=429, headers={"Retry-After": "90"}))) as two,
@@ -176,9 +157,7 @@ def test_providers_that_all_refuse_us_are_not_asked_again(store: Store, settings
 
 def test_without_a_budget_the_phase_waits(store: Store, settings: Settings) -> None:
     with ScriptedModel(says("x")) as server:
-        led = led_to(
-            settings, {"one": server.base_url}, {"INGESTION_MODEL_BUDGET_MONTH_USD": "0.0001"}
-        )
+        led = led_to(settings, {"one": server.base_url}, {"INGESTION_MODEL_BUDGET_MONTH_USD": "0.0001"})
         outcome = analysed(store, led)
 
     assert isinstance(outcome, PhaseFailed)

@@ -11,13 +11,7 @@ import pytest
 from ingestion_pipeline.settings import Website
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 from ingestion_pipeline.urls import BadUrl
-from ingestion_pipeline.websites.business import (
-    Business,
-    NamedBy,
-    business_key,
-    confidence_of,
-    home_url,
-)
+from ingestion_pipeline.websites.business import Business, NamedBy, business_key, confidence_of, home_url
 from ingestion_pipeline.websites.facts import informative_links
 from ingestion_pipeline.websites.information import information
 from ingestion_pipeline.websites.source_config import WebsiteConfig, parse_website_config
@@ -25,9 +19,7 @@ from ingestion_pipeline.websites.states import InformationOutcome, Informed, Pha
 from ingestion_pipeline_tests.websites.sites import ACME, HOME, site_page, visits
 
 
-def informed(
-    pages: Mapping[str, str | WorkError], url: str = HOME, **changes: Any
-) -> InformationOutcome:
+def informed(pages: Mapping[str, str | WorkError], url: str = HOME, **changes: Any) -> InformationOutcome:
     visit = visits(pages, changes.pop("seen", None))
     settings = changes.pop("settings", Website())
     return asyncio.run(information(url, visit=visit, settings=settings, **changes))
@@ -45,11 +37,7 @@ def test_a_business_is_read_from_its_home_page_and_others_that_tell_more() -> No
     found = business(ACME, seen=seen)
 
     assert seen == ["/", "/about-us", "/contact", "/acme-vs-globex"]
-    assert (found.name, found.industry, found.location) == (
-        "Acme Tools",
-        "Accounting software",
-        "Köln, DE",
-    )
+    assert (found.name, found.industry, found.location) == ("Acme Tools", "Accounting software", "Köln, DE")
     assert found.aliases == ("Acme Tools GmbH",)
     assert found.keywords[:3] == ("invoicing", "tax returns", "payroll")
     assert 3 <= len(found.keywords) <= 5
@@ -130,9 +118,7 @@ def test_an_analysis_keeps_its_business_as_it_was() -> None:
     assert Business.from_json(found.as_json()) == found
 
 
-@pytest.mark.parametrize(
-    "url", ["acme.test", "http://acme.test", "https://www.acme.test/", "HTTPS://ACME.test/#a"]
-)
+@pytest.mark.parametrize("url", ["acme.test", "http://acme.test", "https://www.acme.test/", "HTTPS://ACME.test/#a"])
 def test_a_business_has_one_key_however_its_address_is_written(url: str) -> None:
     assert business_key(url) == business_key("https://acme.test")
     assert business_key(url) != business_key("https://acme.test/shop")
@@ -153,11 +139,7 @@ def test_an_address_that_is_none_is_refused() -> None:
         (NamedBy.META, {"facts": ("a", None, "c", None)}, 68),
         (NamedBy.EMBEDDED, {"keywords": 3}, 74),
         (NamedBy.EMBEDDED, {"keywords": 2}, 70),
-        (
-            NamedBy.EMBEDDED,
-            {"agrees_with_domain": True, "facts": ("a", "b", "c", "d"), "keywords": 4},
-            100,
-        ),
+        (NamedBy.EMBEDDED, {"agrees_with_domain": True, "facts": ("a", "b", "c", "d"), "keywords": 4}, 100),
         (NamedBy.OPERATOR, {}, 100),
     ],
 )
@@ -180,18 +162,11 @@ def test_telling_pages_are_one_of_a_kind_of_the_same_site() -> None:
 
     found = informative_links(links, "https://www.acme.test/", most=3)
 
-    assert found == [
-        "https://acme.test/about",
-        "https://acme.test/impressum",
-        "https://acme.test/products",
-    ]
+    assert found == ["https://acme.test/about", "https://acme.test/impressum", "https://acme.test/products"]
 
 
 def test_everything_wrong_with_what_is_given_is_said_at_once() -> None:
-    config = {
-        "business": {"name": "", "colour": "red", "aliases": "ACME"},
-        "prompts": ["ok?", 7],
-    }
+    config = {"business": {"name": "", "colour": "red", "aliases": "ACME"}, "prompts": ["ok?", 7]}
 
     _, bad = parse_website_config(config)
 
@@ -204,9 +179,7 @@ def test_everything_wrong_with_what_is_given_is_said_at_once() -> None:
 
 
 def test_what_is_given_is_read() -> None:
-    given, bad = parse_website_config(
-        {"business": {"name": "Acme", "aliases": ["ACME"]}, "prompts": ["Who?"]}
-    )
+    given, bad = parse_website_config({"business": {"name": "Acme", "aliases": ["ACME"]}, "prompts": ["Who?"]})
 
     assert bad == []
     assert (given.name, given.aliases, given.prompts) == ("Acme", ("ACME",), ("Who?",))

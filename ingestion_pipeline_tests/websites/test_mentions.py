@@ -29,8 +29,7 @@ def test_the_table_is_long_enough_to_be_worth_something() -> None:
 
 
 @pytest.mark.parametrize(
-    ("position", "rank"),
-    [(0, 1), (49, 1), (50, 2), (149, 2), (150, 3), (299, 3), (300, 4), (499, 4), (500, 5)],
+    ("position", "rank"), [(0, 1), (49, 1), (50, 2), (149, 2), (150, 3), (299, 3), (300, 4), (499, 4), (500, 5)]
 )
 def test_a_mention_ranks_by_how_early_it_comes(position: int, rank: int) -> None:
     assert rank_at(position) == rank

@@ -39,9 +39,7 @@ def prompted(business: Business = ACME, **changes: Any) -> Prompted:
 
 
 @pytest.mark.parametrize("language", [*sorted(TEMPLATES), "en-GB", "fi", None])
-def test_seven_questions_are_asked_in_the_sites_language_and_one_names_the_business(
-    language: str | None,
-) -> None:
+def test_seven_questions_are_asked_in_the_sites_language_and_one_names_the_business(language: str | None) -> None:
     found = prompted(replace(ACME, language=language))
 
     assert len(found.prompts) == 7

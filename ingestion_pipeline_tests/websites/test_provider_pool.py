@@ -10,14 +10,7 @@ from threading import Event, Timer
 
 import pytest
 
-from ingestion_pipeline.demo.model_server import (
-    Fail,
-    Garble,
-    ModelRequest,
-    Say,
-    ScriptedModel,
-    in_turn,
-)
+from ingestion_pipeline.demo.model_server import Fail, Garble, ModelRequest, Say, ScriptedModel, in_turn
 from ingestion_pipeline.demo.model_server import Reply as Said
 from ingestion_pipeline.reading.llm.budgets import Billing
 from ingestion_pipeline.reading.llm.ledger import Ledger, NewCall, Reserved
@@ -48,11 +41,7 @@ def test_an_answer_comes_with_its_model_its_tokens_and_its_cost(
     assert reply.cost_usd == Decimal("0.000009")
     assert server.requests[0].headers["authorization"] == "Bearer sk-one-secret"
     (row,) = ledger(store)
-    assert (row.call_site, row.status, row.cost_usd) == (
-        "website_answer",
-        "settled",
-        Decimal("0.000009"),
-    )
+    assert (row.call_site, row.status, row.cost_usd) == ("website_answer", "settled", Decimal("0.000009"))
 
 
 def test_a_prompt_is_sent_as_a_customer_would_type_it(store: Store, settings: Settings) -> None:
@@ -67,9 +56,7 @@ def test_a_prompt_is_sent_as_a_customer_would_type_it(store: Store, settings: Se
     assert server.requests[-1].body["messages"] == [{"role": "user", "content": "And?"}]
 
 
-def test_what_a_server_lacks_is_remembered_for_the_next_run(
-    store: Store, settings: Settings
-) -> None:
+def test_what_a_server_lacks_is_remembered_for_the_next_run(store: Store, settings: Settings) -> None:
     with ScriptedModel(says("x"), without=["responses"]) as server:
         led = led_to(settings, {"one": server.base_url})
         ask(store, led, ("one", "Who?"))
@@ -79,13 +66,9 @@ def test_what_a_server_lacks_is_remembered_for_the_next_run(
     assert len(server.requests) == 3
 
 
-def test_a_key_that_is_refused_is_not_tried_again_and_asks_for_the_operator(
-    store: Store, settings: Settings
-) -> None:
+def test_a_key_that_is_refused_is_not_tried_again_and_asks_for_the_operator(store: Store, settings: Settings) -> None:
     with ScriptedModel(always(Fail(status=401, message="bad key"))) as server:
-        replies = ask(
-            store, led_to(settings, {"one": server.base_url}), ("one", "Who?"), ("one", "And?")
-        )
+        replies = ask(store, led_to(settings, {"one": server.base_url}), ("one", "Who?"), ("one", "And?"))
 
     assert len(server.requests) == 1
     assert [(reply.code, reply.is_lasting) for reply in replies if isinstance(reply, NoReply)] == [
@@ -94,15 +77,11 @@ def test_a_key_that_is_refused_is_not_tried_again_and_asks_for_the_operator(
     assert "bad key" in str(replies[1])
 
 
-def test_a_wait_beyond_the_deadline_is_not_waited_for_and_remembered(
-    store: Store, settings: Settings
-) -> None:
+def test_a_wait_beyond_the_deadline_is_not_waited_for_and_remembered(store: Store, settings: Settings) -> None:
     slow = Fail(status=429, message="slow down", headers={"Retry-After": "90"})
     began = time.monotonic()
     with ScriptedModel(always(slow)) as server:
-        replies = ask(
-            store, led_to(settings, {"one": server.base_url}), ("one", "Who?"), ("one", "And?")
-        )
+        replies = ask(store, led_to(settings, {"one": server.base_url}), ("one", "Who?"), ("one", "And?"))
 
     assert time.monotonic() - began < 5
     assert len(server.requests) == 1
@@ -156,11 +135,7 @@ def test_an_answer_that_was_cut_off_is_one(store: Store, settings: Settings) -> 
 
 def test_ten_megabytes_are_refused_and_counted_as_paid(store: Store, settings: Settings) -> None:
     with ScriptedModel(says("Acme " * 2_000_000)) as server:
-        replies = ask(
-            store,
-            led_to(settings, {"one": server.base_url}),
-            ("one", "Who?"),
-        )
+        replies = ask(store, led_to(settings, {"one": server.base_url}), ("one", "Who?"))
 
     (reply,) = replies
     assert isinstance(reply, NoReply)
@@ -170,9 +145,7 @@ def test_ten_megabytes_are_refused_and_counted_as_paid(store: Store, settings: S
     assert row.cost_usd > 0
 
 
-def test_a_server_that_never_answers_is_left_at_the_deadline(
-    store: Store, settings: Settings
-) -> None:
+def test_a_server_that_never_answers_is_left_at_the_deadline(store: Store, settings: Settings) -> None:
     is_left = Event()
 
     def late(_: ModelRequest) -> Said:
@@ -202,9 +175,7 @@ def test_a_server_that_is_not_there_costs_nothing(store: Store, settings: Settin
     assert {row.cost_usd for row in ledger(store)} == {Decimal(0)}
 
 
-def test_no_more_are_asked_at_a_time_than_the_provider_takes(
-    store: Store, settings: Settings
-) -> None:
+def test_no_more_are_asked_at_a_time_than_the_provider_takes(store: Store, settings: Settings) -> None:
     running, most = [0], [0]
 
     def counting(_: ModelRequest) -> Said:
@@ -255,18 +226,12 @@ def test_a_prompt_waits_for_the_reserves_of_others_longer_than_an_answer_may_tak
     assert isinstance(reply, Replied)
 
 
-def test_a_provider_out_of_budget_is_not_asked_until_the_next_month(
-    store: Store, settings: Settings
-) -> None:
+def test_a_provider_out_of_budget_is_not_asked_until_the_next_month(store: Store, settings: Settings) -> None:
     with ScriptedModel(says("x")) as server:
         led = led_to(settings, {"one": server.base_url, "two": server.base_url})
-        poor = led.website.providers.replace(
-            '"name": "one",', '"name": "one", "budget_usd": 0.0001,'
-        )
+        poor = led.website.providers.replace('"name": "one",', '"name": "one", "budget_usd": 0.0001,')
         website = led.website.model_copy(update={"providers": poor})
-        replies = ask(
-            store, led.model_copy(update={"website": website}), ("one", "Who?"), ("two", "Who?")
-        )
+        replies = ask(store, led.model_copy(update={"website": website}), ("one", "Who?"), ("two", "Who?"))
 
     assert isinstance(replies[0], NoReply)
     assert (replies[0].code, replies[0].wait is not None) == ("model_budget", True)

@@ -7,13 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.settings import (
-    BadSetting,
-    load_settings,
-    provider_list,
-    providers_of,
-    secret_variable,
-)
+from ingestion_pipeline.settings import BadSetting, load_settings, provider_list, providers_of, secret_variable
 
 ONE = {"name": "one", "base_url": "https://one.test/v1", "key_env": "ONE_KEY", "model": "m-1"}
 
@@ -26,9 +20,7 @@ def test_a_provider_has_sane_defaults() -> None:
 
 
 def test_a_budget_is_exact() -> None:
-    (found,) = provider_list(
-        '[{"name":"a","base_url":"http://a.test","model":"m","budget_usd":0.1}]'
-    )
+    (found,) = provider_list('[{"name":"a","base_url":"http://a.test","model":"m","budget_usd":0.1}]')
 
     assert found.budget_usd == Decimal("0.1")
 

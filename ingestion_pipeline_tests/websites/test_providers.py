@@ -7,11 +7,7 @@ from pathlib import Path
 import pytest
 
 from ingestion_pipeline.settings import BadSetting, Provider, load_settings
-from ingestion_pipeline.websites.provider_pool import (
-    configured_providers,
-    provider_key,
-    providers_for,
-)
+from ingestion_pipeline.websites.provider_pool import configured_providers, provider_key, providers_for
 
 LISTED = "- {name: one, base_url: 'http://one.test/v1', model: m, key_env: ONE_KEY}\n"
 
@@ -49,9 +45,7 @@ def test_a_list_of_ones_own_replaces_it() -> None:
         ("https://acme.example/", ["all"]),
     ],
 )
-def test_who_answers_for_a_host_is_asked_about_its_websites_alone(
-    url: str, expected: list[str]
-) -> None:
+def test_who_answers_for_a_host_is_asked_about_its_websites_alone(url: str, expected: list[str]) -> None:
     providers = [
         Provider(name="all", base_url="http://one.test/v1", model="m"),
         Provider(name="theirs", base_url="http://two.test/v1", model="m", host="demo.test"),
@@ -66,9 +60,7 @@ def test_a_file_may_hold_the_list(tmp_path: Path) -> None:
 
     (found,) = configured_providers(load_settings({"INGESTION_WEBSITE__PROVIDERS": str(file)}))
 
-    assert found == Provider(
-        name="one", base_url="http://one.test/v1", model="m", key_env="ONE_KEY"
-    )
+    assert found == Provider(name="one", base_url="http://one.test/v1", model="m", key_env="ONE_KEY")
     assert provider_key(found, load_settings({}), {"ONE_KEY": "sk-one"}) == "sk-one"
 
 
@@ -81,9 +73,7 @@ def test_a_file_may_hold_the_list(tmp_path: Path) -> None:
         (LISTED + LISTED, "provider one is there 2 times"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_named_with_the_reason(
-    tmp_path: Path, text: str | None, said: str
-) -> None:
+def test_a_file_that_cannot_be_used_is_named_with_the_reason(tmp_path: Path, text: str | None, said: str) -> None:
     file = tmp_path / "providers.yaml"
     if text is not None:
         file.write_text(text)

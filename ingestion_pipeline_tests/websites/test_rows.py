@@ -14,12 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from ingestion_pipeline.sources.registry import add
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import (
-    businesses,
-    website_analyses,
-    website_answers,
-    website_rankings,
-)
+from ingestion_pipeline.store.tables import businesses, website_analyses, website_answers, website_rankings
 from ingestion_pipeline.websites.analysis import ProviderAnswer, WebsiteAnalysed
 from ingestion_pipeline.websites.business import Business
 from ingestion_pipeline.websites.naming import Names
@@ -37,12 +32,7 @@ from ingestion_pipeline_tests.builders import NOON, a_definition
 
 ACME = Business(url="https://acme.test", name="Acme", keywords=("tools",), confidence=70)
 FAILED = ProviderAnswer(
-    prompt_index=0,
-    prompt="Who?",
-    provider="one",
-    model="m",
-    status=AnswerStatus.FAILED,
-    error="http_500: down",
+    prompt_index=0, prompt="Who?", provider="one", model="m", status=AnswerStatus.FAILED, error="http_500: down"
 )
 GIVEN = replace(
     FAILED,
@@ -74,9 +64,7 @@ def an_analysis(connection: Connection, **changes: Any) -> int:
 
 @pytest.fixture
 def analysis_id(store: Store) -> int:
-    source = a_definition(
-        id="website:acme", kind=Kind.WEBSITE, url="https://acme.test", platform=None, series=None
-    )
+    source = a_definition(id="website:acme", kind=Kind.WEBSITE, url="https://acme.test", platform=None, series=None)
     with store.begin() as connection:
         add(connection, source, actor="test", now=NOON)
         return an_analysis(connection)

@@ -42,9 +42,7 @@ def ranked(answers: list[AnswerText]) -> Ranking:
         ("x" * 600 + " Acme", 4),
     ],
 )
-def test_an_answer_is_worth_more_the_earlier_and_oftener_it_names_the_business(
-    answer: str, points: int
-) -> None:
+def test_an_answer_is_worth_more_the_earlier_and_oftener_it_names_the_business(answer: str, points: int) -> None:
     assert relevance(find_mentions(answer, ACME)) == points
 
 

@@ -56,9 +56,7 @@ def test_the_queues_keep_their_names_from_the_documents() -> None:
         (600, {"retries": 9}, 0),
     ],
 )
-def test_an_analysis_is_served_by_its_points(
-    minutes: int, more: dict[str, int], points: int
-) -> None:
+def test_an_analysis_is_served_by_its_points(minutes: int, more: dict[str, int], points: int) -> None:
     created_at = NOON - timedelta(minutes=minutes)
 
     assert analysis_priority(created_at=created_at, now=NOON, **more) == points  # type: ignore[arg-type]

@@ -58,20 +58,14 @@ def read(store: Store, settings: Settings, reply: Said) -> Informed:
             store,
             leading_to(server.base_url, settings),
             lambda client: information(
-                HOME,
-                visit=visits({"/": site_page(BODY)}),
-                settings=Website(),
-                model=client,
-                source_id="website:globex",
+                HOME, visit=visits({"/": site_page(BODY)}), settings=Website(), model=client, source_id="website:globex"
             ),
         )
     assert isinstance(outcome, Informed)
     return outcome
 
 
-def test_a_model_fills_what_rules_left_open_as_far_as_the_text_proves_it(
-    store: Store, settings: Settings
-) -> None:
+def test_a_model_fills_what_rules_left_open_as_far_as_the_text_proves_it(store: Store, settings: Settings) -> None:
     found = read(store, settings, Say(text=json.dumps(SAID)))
 
     business = found.business
@@ -88,18 +82,14 @@ def test_a_model_fills_what_rules_left_open_as_far_as_the_text_proves_it(
 
 
 @pytest.mark.parametrize("reply", [Fail(status=401), Say(text="no JSON"), Say(refusal="no")])
-def test_a_model_that_does_not_help_leaves_what_rules_found(
-    store: Store, settings: Settings, reply: Said
-) -> None:
+def test_a_model_that_does_not_help_leaves_what_rules_found(store: Store, settings: Settings, reply: Said) -> None:
     found = read(store, settings, reply)
 
     assert (found.business.name, found.business.confidence) == ("Acme Tools", 20)
     assert found.problems
 
 
-def test_a_model_forms_prompts_and_templates_make_up_for_the_rest(
-    store: Store, settings: Settings
-) -> None:
+def test_a_model_forms_prompts_and_templates_make_up_for_the_rest(store: Store, settings: Settings) -> None:
     questions = [f"Which tool number {n} in {n} shops is best?" for n in ("one", "three")]
     said = json.dumps({"questions": [*questions, "Is Acme good?"]})
     with ScriptedModel(always(Say(text=said))) as server:
@@ -115,9 +105,7 @@ def test_a_model_forms_prompts_and_templates_make_up_for_the_rest(
     assert len(found.prompts) == 7
 
 
-def test_a_model_that_fails_leaves_the_prompts_to_templates(
-    store: Store, settings: Settings
-) -> None:
+def test_a_model_that_fails_leaves_the_prompts_to_templates(store: Store, settings: Settings) -> None:
     with ScriptedModel(always(Fail(status=401, message="bad key"))) as server:
         found = with_model(
             store,
@@ -130,9 +118,7 @@ def test_a_model_that_fails_leaves_the_prompts_to_templates(
     assert "bad key" in found.problems[0].message
 
 
-def test_sentiment_is_taken_with_a_quote_that_the_answer_has(
-    store: Store, settings: Settings
-) -> None:
+def test_sentiment_is_taken_with_a_quote_that_the_answer_has(store: Store, settings: Settings) -> None:
     good = {"sentiment": "positive", "quote": "Acme is the best of them"}
 
     def script(asked: ModelRequest) -> Said:

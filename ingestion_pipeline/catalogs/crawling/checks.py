@@ -54,9 +54,7 @@ def empty_shells(connection: Connection) -> list[Finding]:
 
 def lost_pages(connection: Connection, *, drop_share: float) -> list[Finding]:
     """Return catalogues whose last complete crawl found far fewer pages than the one before."""
-    place = func.row_number().over(
-        partition_by=extractions.c.source_id, order_by=extractions.c.id.desc()
-    )
+    place = func.row_number().over(partition_by=extractions.c.source_id, order_by=extractions.c.id.desc())
     ranked = (
         select(extractions.c.source_id, extractions.c.page_count, place.label("place"))
         .where(extractions.c.status == ExtractionStatus.COMPLETE.value)
@@ -67,10 +65,7 @@ def lost_pages(connection: Connection, *, drop_share: float) -> list[Finding]:
     for source_id, page_count, nth in connection.execute(query):
         counts.setdefault(source_id, {})[nth] = page_count
     return [
-        Finding(
-            subject=source_id,
-            message=f"{page_counts[1]} pages, previously {page_counts[2]}",
-        )
+        Finding(subject=source_id, message=f"{page_counts[1]} pages, previously {page_counts[2]}")
         for source_id, page_counts in counts.items()
         if 2 in page_counts and page_counts[1] < (1 - drop_share) * page_counts[2]  # noqa: PLR2004
     ]

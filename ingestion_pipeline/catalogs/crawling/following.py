@@ -13,27 +13,10 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import (
-    Connection,
-    Integer,
-    Select,
-    Text,
-    and_,
-    bindparam,
-    exists,
-    func,
-    literal,
-    select,
-    update,
-)
+from sqlalchemy import Connection, Integer, Select, Text, and_, bindparam, exists, func, literal, select, update
 from sqlalchemy.sql.dml import ReturningInsert
 
-from ingestion_pipeline.catalogs.crawling.frontier import (
-    CHANGED_AT,
-    EXPLORED,
-    LIST_MEMORY,
-    PagePlan,
-)
+from ingestion_pipeline.catalogs.crawling.frontier import CHANGED_AT, EXPLORED, LIST_MEMORY, PagePlan
 from ingestion_pipeline.catalogs.extraction.page_result import PageContent
 from ingestion_pipeline.catalogs.recipes.next_pages import Followed, FollowedLink, StepKind
 from ingestion_pipeline.catalogs.recipes.page_source import identity
@@ -61,19 +44,12 @@ class Frontier:
 
     source_id: str
     shard: int
-    links: dict[str, tuple[Task, FollowedLink]] = field(
-        default_factory=dict[str, tuple[Task, FollowedLink]]
-    )
+    links: dict[str, tuple[Task, FollowedLink]] = field(default_factory=dict[str, tuple[Task, FollowedLink]])
     beyond: int = 0
 
 
 def write_followed(
-    connection: Connection,
-    done: Iterable[PageDone],
-    *,
-    known_pages: KnownPageCache,
-    now: datetime,
-    settings: Settings,
+    connection: Connection, done: Iterable[PageDone], *, known_pages: KnownPageCache, now: datetime, settings: Settings
 ) -> None:
     """Insert the pages that follow, unless their extraction has them already.
 
@@ -84,9 +60,7 @@ def write_followed(
     for result in done:
         plan: PagePlan = result.work.plan
         followed: Followed = result.followed
-        frontier = frontiers.setdefault(
-            plan.extraction_id, Frontier(result.work.source.id, result.work.source.shard)
-        )
+        frontier = frontiers.setdefault(plan.extraction_id, Frontier(result.work.source.id, result.work.source.shard))
         frontier.beyond += followed.beyond
         has = known_pages.of(plan.extraction_id)
         for link in followed.pages:
@@ -141,13 +115,7 @@ class Spawner:
     """Adds pages to one extraction, whose row is locked."""
 
     def __init__(
-        self,
-        connection: Connection,
-        extraction_id: int,
-        frontier: Frontier,
-        *,
-        now: datetime,
-        settings: Settings,
+        self, connection: Connection, extraction_id: int, frontier: Frontier, *, now: datetime, settings: Settings
     ) -> None:
         self._connection = connection
         self._id = extraction_id
@@ -173,9 +141,7 @@ class Spawner:
         too_deep = self._count_unknown(deep)
         spawnings = [self._spawning(*links[key], page_id) for key, page_id in ids.items()]
         spawn_all(self._connection, spawnings, now=self._now, policy=self._settings.work)
-        self._count(
-            page_count=len(ids), too_deep=too_deep, over_budget=over + self._frontier.beyond
-        )
+        self._count(page_count=len(ids), too_deep=too_deep, over_budget=over + self._frontier.beyond)
         return fit.keys() - ids.keys() if len(ids) < room else ()
 
     def _page_count(self) -> int | None:
@@ -202,12 +168,8 @@ class Spawner:
     def _count_unknown(self, keys: Collection[str]) -> int:
         if not keys:
             return 0
-        candidates = row_source(
-            self._connection, {"key": Text()}, [(key,) for key in keys], "given"
-        )
-        is_known = exists().where(
-            pages.c.extraction_id == self._id, pages.c.key == candidates.c.key
-        )
+        candidates = row_source(self._connection, {"key": Text()}, [(key,) for key in keys], "given")
+        is_known = exists().where(pages.c.extraction_id == self._id, pages.c.key == candidates.c.key)
         query = select(func.count()).select_from(candidates).where(~is_known)
         return self._connection.execute(query).scalar_one()
 
@@ -282,15 +244,11 @@ def links_on(page: PageContent, addresses: Sequence[str], *, known_as: str) -> t
     own, there = host_of(known_as), set(page_links(tree, page.url))
     urls = (canonical_or_none(linked_page(page.url, address) or "") for address in addresses)
     linked = [url for url in urls if url in there and host_of(url) == own]
-    by_identity = {
-        identity(url): url for url in reversed(linked) if identity(url) != identity(known_as)
-    }
+    by_identity = {identity(url): url for url in reversed(linked) if identity(url) != identity(known_as)}
     return tuple(reversed(by_identity.values()))
 
 
-def explore(
-    connection: Connection, explored: Explored, *, now: datetime, settings: Settings
-) -> int:
+def explore(connection: Connection, explored: Explored, *, now: datetime, settings: Settings) -> int:
     """Insert the pages that these links lead to; return how many addresses were given.
 
     `explored` has, by extraction, the task of each page with its step and its links. A step that is
@@ -316,23 +274,14 @@ def explore(
 
 
 def explore_carried(
-    connection: Connection,
-    done: Iterable[PageDone],
-    carried: Collection[int],
-    *,
-    now: datetime,
-    settings: Settings,
+    connection: Connection, done: Iterable[PageDone], carried: Collection[int], *, now: datetime, settings: Settings
 ) -> int:
     """Follow the links of pages that are not read again to where they led before; return the count.
 
     By step, since it is not stored which page led to which: whatever a step's unchanged pages may
     have led to is fetched, and what is gone fails there.
     """
-    tasks = {
-        result.work.plan.page_id: result.task
-        for result in done
-        if result.work.plan.page_id in carried
-    }
+    tasks = {result.work.plan.page_id: result.task for result in done if result.work.plan.page_id in carried}
     explored: dict[int, list[tuple[Task, str, tuple[str, ...]]]] = {}
     for row in connection.execute(_earlier_explored(list(tasks))) if tasks else ():
         entries = explored.setdefault(row.extraction_id, [])
@@ -358,10 +307,7 @@ def _earlier_explored(carried: Sequence[int]) -> Select[*tuple[Any, ...]]:
         .join(datasets, datasets.c.id == extractions.c.base_dataset_id)
         .join(
             old_step,
-            and_(
-                old_step.c.extraction_id == datasets.c.extraction_id,
-                old_step.c.key == crawl_steps.c.key + EXPLORED,
-            ),
+            and_(old_step.c.extraction_id == datasets.c.extraction_id, old_step.c.key == crawl_steps.c.key + EXPLORED),
         )
         .where(own.c.id.in_(carried), own.c.item_count > 0)
         .group_by(own.c.extraction_id, crawl_steps.c.key, old_step.c.id, old_step.c.extraction_id)
@@ -382,10 +328,7 @@ def _ensure_step(connection: Connection, extraction_id: int, key: str, *, now: d
         "created_at": literal(now, UtcDateTime()),
     }
     parent = select(*values.values()).where(
-        and_(
-            crawl_steps.c.extraction_id == extraction_id,
-            crawl_steps.c.key == key.removesuffix(EXPLORED),
-        )
+        and_(crawl_steps.c.extraction_id == extraction_id, crawl_steps.c.key == key.removesuffix(EXPLORED))
     )
     statement = insert_into(connection, crawl_steps).from_select(list(values), parent)
     connection.execute(statement.on_conflict_do_nothing(index_elements=["extraction_id", "key"]))

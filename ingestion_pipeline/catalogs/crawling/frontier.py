@@ -14,31 +14,12 @@ from sqlalchemy import Connection, and_, exists, or_, select, update
 from ingestion_pipeline.catalogs.recipes.next_pages import Step, StepKind, steps_of
 from ingestion_pipeline.catalogs.recipes.page_source import ListMemory
 from ingestion_pipeline.catalogs.recipes.recipe import PageType, is_all_rendered, recipe_of
-from ingestion_pipeline.catalogs.states import (
-    CRAWLING_STATES,
-    EXPLORED,
-    OPEN_PAGES,
-    ExtractionStatus,
-    PageStatus,
-)
-from ingestion_pipeline.engine.crawling.protocol import (
-    FETCH_PAGE,
-    CrawlFilter,
-    PageArchive,
-    PageGone,
-    PageWork,
-)
+from ingestion_pipeline.catalogs.states import CRAWLING_STATES, EXPLORED, OPEN_PAGES, ExtractionStatus, PageStatus
+from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, CrawlFilter, PageArchive, PageGone, PageWork
 from ingestion_pipeline.pages.visits.page import KnownPage, PageVisit
 from ingestion_pipeline.sources import Source, SourceStatus
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.store.tables import (
-    CRAWLING,
-    FRONTIER,
-    crawl_steps,
-    extractions,
-    pages,
-    tasks,
-)
+from ingestion_pipeline.store.tables import CRAWLING, FRONTIER, crawl_steps, extractions, pages, tasks
 from ingestion_pipeline.tasks.task import Task, TaskStatus
 from ingestion_pipeline.urls import host_of
 
@@ -86,9 +67,7 @@ def waiting_sources(
         query = query.where(extractions.c.source_id.in_(list(crawl_filter.source_ids)))
     ids = list(connection.execute(query.order_by(extractions.c.updated_at)).scalars())
     by_id = sources_by_id(connection, ids)
-    matching = [
-        by_id[id_] for id_ in ids if id_ in by_id and _is_selected(by_id[id_], crawl_filter)
-    ]
+    matching = [by_id[id_] for id_ in ids if id_ in by_id and _is_selected(by_id[id_], crawl_filter)]
     return matching[:limit]
 
 
@@ -97,9 +76,7 @@ def _is_selected(source: Source, crawl_filter: CrawlFilter) -> bool:
     return is_ours and source.status is not SourceStatus.DISABLED
 
 
-def open_pages(
-    connection: Connection, claimed: Sequence[Task], *, archive: PageArchive
-) -> list[PageWork | PageGone]:
+def open_pages(connection: Connection, claimed: Sequence[Task], *, archive: PageArchive) -> list[PageWork | PageGone]:
     """Return the work for each claimed task, and mark these pages as in progress."""
     rows = _rows(connection, [task.payload.get("page") for task in claimed])
     sources = sources_by_id(connection, {task.source_id or "" for task in claimed})
@@ -211,22 +188,16 @@ def _mark_in_progress(connection: Connection, opened: Sequence[PageWork]) -> Non
     connection.execute(started.values(status=ExtractionStatus.IN_PROGRESS.value))
     connection.execute(
         update(pages)
-        .where(
-            pages.c.id.in_([work.plan.page_id for work in opened]),
-            pages.c.status == PageStatus.WAITING.value,
-        )
+        .where(pages.c.id.in_([work.plan.page_id for work in opened]), pages.c.status == PageStatus.WAITING.value)
         .values(status=PageStatus.IN_PROGRESS.value)
     )
 
 
-def without_progress(
-    connection: Connection, works: Sequence[PageWork], *, since: datetime
-) -> set[int]:
+def without_progress(connection: Connection, works: Sequence[PageWork], *, since: datetime) -> set[int]:
     """Return the tasks of these whose extraction has fetched no page of their host since then."""
     plans: Sequence[PagePlan] = [work.plan for work in works]
     places = {
-        work.task.id: (plan.extraction_id, host_of(work.visit.url))
-        for work, plan in zip(works, plans, strict=True)
+        work.task.id: (plan.extraction_id, host_of(work.visit.url)) for work, plan in zip(works, plans, strict=True)
     }
     query = select(pages.c.extraction_id, pages.c.host).where(
         pages.c.extraction_id.in_({id_ for id_, _ in places.values()}),

@@ -49,9 +49,7 @@ class CrawlReport:
 
 def crawl_facts(connection: Connection, source_id: str) -> dict[str, object]:
     """Return the source's last extraction, its state and pages by state; empty if it has none."""
-    query = select(extractions.c.id, extractions.c.status).where(
-        extractions.c.source_id == source_id
-    )
+    query = select(extractions.c.id, extractions.c.status).where(extractions.c.source_id == source_id)
     row = connection.execute(query.order_by(extractions.c.id.desc()).limit(1)).one_or_none()
     if row is None:
         return {}
@@ -101,9 +99,7 @@ def crawl_report(connection: Connection, source_id: str, *, since: datetime) -> 
         status=row.status,
         new=sum(group.pages for group in ends if group.outcome == "new"),
         unchanged=sum(group.pages for group in ends if group.outcome == "same"),
-        failed={
-            group.failure: group.pages for group in ends if group.outcome is None and group.failure
-        },
+        failed={group.failure: group.pages for group in ends if group.outcome is None and group.failure},
         size_bytes=int(sum(group.bytes for group in ends)),
         waiting=connection.execute(waiting).scalar_one(),
         total=row.page_count,
@@ -116,11 +112,7 @@ def crawl_report(connection: Connection, source_id: str, *, since: datetime) -> 
 def _host_times(connection: Connection, extraction_id: int, since: datetime) -> list[HostTimes]:
     query = (
         select(pages.c.host, pages.c.elapsed_ms)
-        .where(
-            pages.c.extraction_id == extraction_id,
-            pages.c.visited_at >= since,
-            pages.c.elapsed_ms.is_not(None),
-        )
+        .where(pages.c.extraction_id == extraction_id, pages.c.visited_at >= since, pages.c.elapsed_ms.is_not(None))
         .order_by(pages.c.id.desc())
         .limit(TIMED_PAGES)
     )
@@ -128,12 +120,7 @@ def _host_times(connection: Connection, extraction_id: int, since: datetime) -> 
     for host, elapsed_ms in connection.execute(query):
         by_host.setdefault(host, []).append(elapsed_ms)
     times = (
-        HostTimes(
-            host=host,
-            pages=len(durations),
-            p50_ms=percentile(durations, 50),
-            p95_ms=percentile(durations, 95),
-        )
+        HostTimes(host=host, pages=len(durations), p50_ms=percentile(durations, 50), p95_ms=percentile(durations, 95))
         for host, durations in by_host.items()
     )
     return sorted(times, key=lambda timing: (-timing.p95_ms, timing.host))
@@ -147,9 +134,7 @@ class Picture:
     screenshot_hash: str
 
 
-def newest_picture(
-    connection: Connection, source_id: str, *, since: datetime | None = None
-) -> Picture | None:
+def newest_picture(connection: Connection, source_id: str, *, since: datetime | None = None) -> Picture | None:
     """Return the screenshot of the source's newest rendered snapshot since then."""
     query = select(snapshots.c.url, snapshots.c.screenshot_hash).where(
         snapshots.c.source_id == source_id, snapshots.c.screenshot_hash.is_not(None)

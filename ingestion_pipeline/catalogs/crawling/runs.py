@@ -18,12 +18,7 @@ from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.crawling.loop import CrawlRun
-from ingestion_pipeline.engine.crawling.protocol import (
-    FETCH_PAGE,
-    CrawlCounts,
-    CrawlFilter,
-    CrawlResult,
-)
+from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, CrawlCounts, CrawlFilter, CrawlResult
 from ingestion_pipeline.pages.content.archive import SnapshotArchive
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
@@ -190,9 +185,7 @@ async def crawl_until_done(
         # A new worker each time: one that claimed nothing, since the pages are leased to another
         # process, has no heartbeat between two runs and could not claim again.
         worker = Worker(ctx.store, lease_seconds=ctx.settings.work.lease_seconds)
-        more = await run_ingestion(
-            ctx, worker, fetcher, crawl_filter, renderer=renderer, reader=reader
-        )
+        more = await run_ingestion(ctx, worker, fetcher, crawl_filter, renderer=renderer, reader=reader)
         counts = add_counts(counts, more.crawled, more.read)
         if counts == before:
             await asyncio.sleep(0.2)  # another process has the pages, or they are due in a moment
@@ -208,8 +201,7 @@ def _is_work_soon(ctx: RunContext, source_ids: Collection[str]) -> bool:
             tasks.c.kind.in_(KINDS),
             tasks.c.source_id.in_(
                 select(sources.c.id).where(
-                    sources.c.id.in_(list(source_ids)),
-                    sources.c.status != SourceStatus.DISABLED.value,
+                    sources.c.id.in_(list(source_ids)), sources.c.status != SourceStatus.DISABLED.value
                 )
             ),
         )

@@ -10,18 +10,9 @@ from typing import Any
 from sqlalchemy import Connection, Integer, String, case, func, select, update
 
 from ingestion_pipeline.catalogs.crawling.following import explore_carried, write_followed
-from ingestion_pipeline.catalogs.crawling.frontier import (
-    PagePlan,
-    open_pages,
-    waiting_sources,
-    without_progress,
-)
+from ingestion_pipeline.catalogs.crawling.frontier import PagePlan, open_pages, waiting_sources, without_progress
 from ingestion_pipeline.catalogs.datasets.carry_over import ActiveExtraction, carry_over
-from ingestion_pipeline.catalogs.datasets.finishing import (
-    FinishReason,
-    failed_finishes,
-    finish_extractions,
-)
+from ingestion_pipeline.catalogs.datasets.finishing import FinishReason, failed_finishes, finish_extractions
 from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.recipes.next_pages import Followed, StepKind, follow_page
 from ingestion_pipeline.catalogs.recipes.page_source import PageSource
@@ -143,17 +134,13 @@ def _done_row(done: PageDone, snapshot_id: int, *, now: datetime) -> tuple[Any, 
     return (plan.page_id, status.value, snapshot_id, outcome, note, *timing)
 
 
-def _failed_row(
-    failed: PageFailed, status: PageStatus, visited_at: datetime | None
-) -> tuple[Any, ...]:
+def _failed_row(failed: PageFailed, status: PageStatus, visited_at: datetime | None) -> tuple[Any, ...]:
     plan: PagePlan = failed.work.plan
     reason = failure_reason(failed.error)
     return (plan.page_id, status.value, None, None, reason, None, None, visited_at)
 
 
-def lock_extractions(
-    connection: Connection, ids: Collection[int], *, now: datetime
-) -> dict[int, ActiveExtraction]:
+def lock_extractions(connection: Connection, ids: Collection[int], *, now: datetime) -> dict[int, ActiveExtraction]:
     """Lock these extractions for this transaction; return those that are active."""
     if not ids:
         return {}
@@ -161,9 +148,7 @@ def lock_extractions(
     query = select(*(extractions.c[name] for name in columns), sources.c.config).join(sources)
     locked = query.where(extractions.c.id.in_(list(ids))).order_by(extractions.c.id)
     rows = connection.execute(locked.with_for_update(of=extractions)).all()
-    connection.execute(
-        update(extractions).where(extractions.c.id.in_(list(ids))).values(updated_at=now)
-    )
+    connection.execute(update(extractions).where(extractions.c.id.in_(list(ids))).values(updated_at=now))
     return {
         row.id: ActiveExtraction(
             id=row.id,
@@ -241,9 +226,7 @@ class CatalogSystem:
         plans: Sequence[PagePlan] = [work.plan for work in works]
         lock_rows(connection, {plan.extraction_id for plan in plans})
 
-    def without_progress(
-        self, connection: Connection, works: Sequence[PageWork], *, since: datetime
-    ) -> set[int]:
+    def without_progress(self, connection: Connection, works: Sequence[PageWork], *, since: datetime) -> set[int]:
         """Return the tasks whose extraction has fetched no page of their host since then."""
         return without_progress(connection, works, since=since)
 
@@ -300,8 +283,6 @@ def _blocked_finishes(outcomes: PageOutcomes) -> dict[int, FinishReason]:
     met = [failed for failed in outcomes.failed if failed.error.code == BOT_CHECK]
     plans: list[PagePlan] = [failed.work.plan for failed in met]
     return {
-        plan.extraction_id: FinishReason(
-            status=ExtractionStatus.CANCELLED, failure=failure_reason(failed.error)
-        )
+        plan.extraction_id: FinishReason(status=ExtractionStatus.CANCELLED, failure=failure_reason(failed.error))
         for plan, failed in zip(plans, met, strict=True)
     }

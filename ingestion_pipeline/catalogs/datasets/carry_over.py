@@ -92,9 +92,7 @@ class KeptItems:
     unlisted: int = 0
 
 
-def keep_failed(
-    connection: Connection, extraction_id: int, dataset_id: int, *, now: datetime
-) -> KeptItems:
+def keep_failed(connection: Connection, extraction_id: int, dataset_id: int, *, now: datetime) -> KeptItems:
     """Point pages that failed, or that a failed list hides, at their items in the last dataset."""
     stated = (
         select(data_items.c.page_id, func.count().label("held"))
@@ -105,9 +103,7 @@ def keep_failed(
     _fail_lists(connection, extraction_id)
     _keep_found(connection, extraction_id, stated)
     unlisted = _keep_unlisted(connection, extraction_id, stated, now=now)
-    query = select(func.coalesce(func.sum(pages.c.item_count), 0)).where(
-        pages.c.extraction_id == extraction_id, KEPT
-    )
+    query = select(func.coalesce(func.sum(pages.c.item_count), 0)).where(pages.c.extraction_id == extraction_id, KEPT)
     return KeptItems(items=int(connection.execute(query).scalar_one()), unlisted=unlisted)
 
 
@@ -119,9 +115,7 @@ def _fail_lists(connection: Connection, extraction_id: int) -> None:
     )
     visit, before = pages.alias("visit"), pages.alias("before")
     last = select(func.max(visit.c.id)).where(
-        visit.c.extraction_id.in_(earlier),
-        visit.c.key == pages.c.key,
-        visit.c.status.not_in(UNFINISHED_PAGES),
+        visit.c.extraction_id.in_(earlier), visit.c.key == pages.c.key, visit.c.status.not_in(UNFINISHED_PAGES)
     )
     led_on = exists().where(
         before.c.id == last.correlate(pages).scalar_subquery(),
@@ -170,9 +164,7 @@ def _keep_found(connection: Connection, extraction_id: int, stated: Subquery) ->
     )
 
 
-def _keep_unlisted(
-    connection: Connection, extraction_id: int, stated: Subquery, *, now: datetime
-) -> int:
+def _keep_unlisted(connection: Connection, extraction_id: int, stated: Subquery, *, now: datetime) -> int:
     """Insert a row for each page that was not found below a failed page; return their number."""
     old, old_step = pages.alias("old"), crawl_steps.alias("old_step")
     is_hidden = _is_hidden(connection, extraction_id, old_step)
@@ -196,10 +188,7 @@ def _keep_unlisted(
         .join_from(stated, old, old.c.id == stated.c.page_id)
         .join(old_step, old_step.c.id == old.c.step_id)
         # A step that exploring would have made may be missing: then its parent is taken.
-        .join(
-            new_step,
-            and_(new_step.c.extraction_id == extraction_id, _is_nearest(new_step, old_step)),
-        )
+        .join(new_step, and_(new_step.c.extraction_id == extraction_id, _is_nearest(new_step, old_step)))
         .where(~is_seen, is_hidden)
         .order_by(old.c.id)
     )
@@ -230,23 +219,15 @@ def _is_above(upper: FromClause, lower: FromClause) -> ColumnElement[bool]:
     return func.substr(lower.c.key + "/", 1, func.length(start)) == start
 
 
-def _is_hidden(
-    connection: Connection, extraction_id: int, old_step: FromClause
-) -> ColumnElement[bool] | None:
+def _is_hidden(connection: Connection, extraction_id: int, old_step: FromClause) -> ColumnElement[bool] | None:
     """Match steps below incomplete lists (failed, or cut off); None if all lists are complete."""
-    cut_off = select(extractions.c.id).where(
-        extractions.c.id == extraction_id, extractions.c.over_budget > 0
-    )
+    cut_off = select(extractions.c.id).where(extractions.c.id == extraction_id, extractions.c.over_budget > 0)
     if connection.execute(cut_off).first() is not None:
         return true()
     failed = (
         select(crawl_steps.c.key, crawl_steps.c.page_type)
         .join(pages, pages.c.step_id == crawl_steps.c.id)
-        .where(
-            pages.c.extraction_id == extraction_id,
-            _is_failed(pages),
-            _code(pages) != UNLISTED["code"],
-        )
+        .where(pages.c.extraction_id == extraction_id, _is_failed(pages), _code(pages) != UNLISTED["code"])
         .distinct()
     )
     # There are a handful of steps, whatever the number of pages: one query, not one per page.
@@ -282,9 +263,7 @@ _COPIED = (
 )
 
 
-def copy_carried(
-    connection: Connection, extraction_id: int, *, from_id: int, to_id: int, now: datetime
-) -> None:
+def copy_carried(connection: Connection, extraction_id: int, *, from_id: int, to_id: int, now: datetime) -> None:
     """Copy the items of carried pages into the new dataset; one statement, idempotent."""
     values: dict[str, ColumnElement[Any]] = {
         "dataset_id": literal(to_id, Id),

@@ -28,12 +28,7 @@ from ingestion_pipeline.catalogs.datasets.finishing import (
     finish_extractions,
     root_failures,
 )
-from ingestion_pipeline.catalogs.datasets.progress import (
-    Running,
-    progress,
-    running,
-    write_summaries,
-)
+from ingestion_pipeline.catalogs.datasets.progress import Running, progress, running, write_summaries
 from ingestion_pipeline.catalogs.extraction.tasks import wake_for_models
 from ingestion_pipeline.catalogs.states import ExtractionKind, ExtractionStatus, lock_rows
 from ingestion_pipeline.engine.context import RunContext
@@ -95,9 +90,7 @@ class Completions:
     ended: Sequence[Ended]
 
 
-def update_completions(
-    ctx: RunContext, *, source_ids: Collection[str] | None = None
-) -> Completions:
+def update_completions(ctx: RunContext, *, source_ids: Collection[str] | None = None) -> Completions:
     """Update every running extraction's summary, and finish those that are over.
 
     Pages that waited for a model become due again if there is one by now. One transaction covers
@@ -124,14 +117,10 @@ def _finish(ctx: RunContext, extraction_id: int) -> list[Ended]:
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
         lock_rows(connection, [extraction_id])
-        check = _CompletionCheck(
-            connection, running(connection, extraction_id=extraction_id), now=now
-        )
+        check = _CompletionCheck(connection, running(connection, extraction_id=extraction_id), now=now)
         check.write()
         finishes = check.finishes(ctx.settings)
-        return finish_extractions(
-            connection, finishes, now=now, settings=ctx.settings, random=ctx.random
-        )
+        return finish_extractions(connection, finishes, now=now, settings=ctx.settings, random=ctx.random)
 
 
 class _CompletionCheck:
@@ -149,9 +138,7 @@ class _CompletionCheck:
         stored = {id_: entry.as_stored() for id_, entry in self._progress.items()}
         changed = {row.id: stored[row.id] for row in self._active if row.summary != stored[row.id]}
         write_summaries(self._connection, changed, now=self._now)
-        self._changed_at = {
-            row.id: self._now if row.id in changed else row.changed_at for row in self._active
-        }
+        self._changed_at = {row.id: self._now if row.id in changed else row.changed_at for row in self._active}
         return len(changed)
 
     def finishes(self, settings: Settings) -> dict[int, FinishReason]:

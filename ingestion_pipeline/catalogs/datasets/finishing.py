@@ -78,9 +78,7 @@ def notify_finish(connection: Connection, facts: FinishFacts, *, now: datetime) 
     )
     if not connection.execute(statement).rowcount:
         return False
-    cost = sum(
-        (line.cost_usd for line in costs(connection, extraction_id=facts.extraction_id)), Decimal(0)
-    )
+    cost = sum((line.cost_usd for line in costs(connection, extraction_id=facts.extraction_id)), Decimal(0))
     subject_id = _subject_id(connection, facts.extraction_id)
     return write_notice(connection, EXTRACTION, subject_id, finish_payload(facts, cost), now=now)
 
@@ -138,9 +136,7 @@ def _kept_line(extraction_id: int, dataset: FinishedDataset) -> list[str]:
     if not dataset.kept_items:
         return []
     cure = f"`ingest extractions retry {extraction_id}` fetches them again"
-    return [
-        f"{dataset.kept_items} items are kept from the version before: their pages failed; {cure}"
-    ]
+    return [f"{dataset.kept_items} items are kept from the version before: their pages failed; {cure}"]
 
 
 def _missing_lines(facts: FinishFacts) -> list[str]:
@@ -215,12 +211,7 @@ def budget_finish(message: str) -> FinishReason:
 
 
 def finish_extractions(
-    connection: Connection,
-    finishes: Mapping[int, FinishReason],
-    *,
-    now: datetime,
-    settings: Settings,
-    random: Random,
+    connection: Connection, finishes: Mapping[int, FinishReason], *, now: datetime, settings: Settings, random: Random
 ) -> list[Ended]:
     """Finish those that are still running; return them. Others are left as they are."""
     rows = {id_: _mark_ended(connection, id_, finishes[id_], now=now) for id_ in sorted(finishes)}
@@ -233,12 +224,8 @@ def finish_extractions(
         results.append((_ended(row, finish, dataset), finish))
     progress_by_id = progress(connection, [ended.id for ended, _ in results]) if results else {}
     for ended, _ in results:
-        progress_by_id[ended.id].missing += (
-            progress_by_id[ended.id].unfinished if ended.is_shown else 0
-        )
-    write_summaries(
-        connection, {id_: entry.as_stored() for id_, entry in progress_by_id.items()}, now=now
-    )
+        progress_by_id[ended.id].missing += progress_by_id[ended.id].unfinished if ended.is_shown else 0
+    write_summaries(connection, {id_: entry.as_stored() for id_, entry in progress_by_id.items()}, now=now)
     # All locks before the first source is written: the lock order of registration.
     source_ids = [ended.source_id for ended, _ in results]
     lock_polls(connection, source_ids)
@@ -251,9 +238,7 @@ def finish_extractions(
     return [ended for ended, _ in results]
 
 
-def _mark_ended(
-    connection: Connection, extraction_id: int, finish: FinishReason, *, now: datetime
-) -> Row[Any] | None:
+def _mark_ended(connection: Connection, extraction_id: int, finish: FinishReason, *, now: datetime) -> Row[Any] | None:
     """Mark the extraction as ended; return its row, None if it was not running any more."""
     statement = (
         update(extractions)
@@ -297,19 +282,11 @@ def cancel_waiting(connection: Connection, ended: Mapping[str, str], *, now: dat
 
 
 def _dataset(
-    connection: Connection,
-    row: Row[Any],
-    finish: FinishReason,
-    *,
-    settings: Settings,
-    now: datetime,
+    connection: Connection, row: Row[Any], finish: FinishReason, *, settings: Settings, now: datetime
 ) -> FinishedDataset | None:
     """Finish the extraction's dataset, or leave it incomplete."""
     built = BuiltExtraction(
-        extraction_id=row.id,
-        source_id=row.source_id,
-        entity_type=row.entity_type,
-        base_id=row.base_dataset_id,
+        extraction_id=row.id, source_id=row.source_id, entity_type=row.entity_type, base_id=row.base_dataset_id
     )
     # An API's list without one of its pages looks like a shorter list.
     is_stale = finish.failure is not None and finish.failure["code"] == STALE_CODE
@@ -331,9 +308,7 @@ def _ended(row: Row[Any], finish: FinishReason, dataset: FinishedDataset | None)
     )
 
 
-def failed_finishes(
-    connection: Connection, extraction_ids: Collection[int]
-) -> dict[int, FinishReason]:
+def failed_finishes(connection: Connection, extraction_ids: Collection[int]) -> dict[int, FinishReason]:
     """Return the finishes of those extractions that cannot become complete any more."""
     failures = root_failures(connection, extraction_ids)
     return {id_: failed_finish(kind, failure) for id_, (kind, failure) in failures.items()}
@@ -346,9 +321,7 @@ def failed_finish(kind: str, failure: Mapping[str, Any]) -> FinishReason:
     return FinishReason(status=status, failure=failure)
 
 
-def root_failures(
-    connection: Connection, extraction_ids: Collection[int]
-) -> dict[int, tuple[str, Mapping[str, Any]]]:
+def root_failures(connection: Connection, extraction_ids: Collection[int]) -> dict[int, tuple[str, Mapping[str, Any]]]:
     """Return kind and failure of running extractions that cannot become complete.
 
     Of an API that is any failed page: a list without one of its pages looks like a shorter list.
@@ -358,12 +331,8 @@ def root_failures(
     if not extraction_ids:
         return {}
     other = pages.alias("other")
-    has_others = exists().where(
-        other.c.extraction_id == extractions.c.id, other.c.status != PageStatus.ERROR.value
-    )
-    is_lost_root = and_(
-        crawl_steps.c.kind.in_(ROOTS), crawl_steps.c.parent_id.is_(None), ~has_others
-    )
+    has_others = exists().where(other.c.extraction_id == extractions.c.id, other.c.status != PageStatus.ERROR.value)
+    is_lost_root = and_(crawl_steps.c.kind.in_(ROOTS), crawl_steps.c.parent_id.is_(None), ~has_others)
     query = (
         select(extractions.c.id, extractions.c.kind, pages.c.failure)
         .join(pages, pages.c.extraction_id == extractions.c.id)
@@ -380,9 +349,7 @@ def root_failures(
     return {row.id: (row.kind, row.failure or unknown) for row in connection.execute(query)}
 
 
-def _update_source(
-    connection: Connection, ended: Ended, *, now: datetime, settings: Settings, random: Random
-) -> None:
+def _update_source(connection: Connection, ended: Ended, *, now: datetime, settings: Settings, random: Random) -> None:
     """Write the extraction's result to the source's row."""
     if (failure := ended.failure) is not None and not ended.is_shown:
         is_blocked_page = failure["code"] in BLOCKED_CODES
@@ -434,9 +401,7 @@ def _missing_pages(connection: Connection, extraction_id: int) -> list[str]:
     return [f"{row.url}: {row.reason}" for row in connection.execute(query)]
 
 
-def _audit_finish(
-    connection: Connection, ended: Ended, finish: FinishReason, *, now: datetime
-) -> None:
+def _audit_finish(connection: Connection, ended: Ended, finish: FinishReason, *, now: datetime) -> None:
     """Write to the audit log how it finished, by whom, and the state of its dataset."""
     dataset = ended.dataset
     detail: dict[str, Any] = {"source": ended.source_id}

@@ -141,9 +141,7 @@ class LostField:
     @property
     def message(self) -> str:
         """The finding as text for people."""
-        return (
-            f"{self.name} is stated by {self.share:.0%} of the items, previously {self.before:.0%}"
-        )
+        return f"{self.name} is stated by {self.share:.0%} of the items, previously {self.before:.0%}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,15 +174,7 @@ class Outdated:
 
 
 GateFinding = (
-    EmptyFirst
-    | MostlyFailed
-    | FailedLists
-    | EmptyAfterFull
-    | Dropped
-    | FailedPages
-    | LostField
-    | Unproved
-    | Outdated
+    EmptyFirst | MostlyFailed | FailedLists | EmptyAfterFull | Dropped | FailedPages | LostField | Unproved | Outdated
 )
 
 
@@ -234,19 +224,12 @@ def is_drop(items: int, before: int, limits: Extraction) -> bool:
 
 
 def _lost_fields(
-    new: DatasetNumbers,
-    before: DatasetNumbers,
-    required: Collection[str],
-    limits: Extraction,
+    new: DatasetNumbers, before: DatasetNumbers, required: Collection[str], limits: Extraction
 ) -> Iterator[LostField]:
     for name in sorted(before.fields):
         share_before, share = before.share_with(name), new.share_with(name)
         is_missed = name in required or share_before >= NEARLY_ALL
-        if (
-            is_missed
-            and share_before
-            and share_before - share > limits.lost_field_share * share_before
-        ):
+        if is_missed and share_before and share_before - share > limits.lost_field_share * share_before:
             yield LostField(name=name, before=share_before, share=share)
 
 

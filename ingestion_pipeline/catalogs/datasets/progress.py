@@ -14,13 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, case, func, select, update
 
 from ingestion_pipeline.catalogs.datasets.carry_over import KEPT, MISSING, UNCHANGED
-from ingestion_pipeline.catalogs.states import (
-    OPEN_PAGES,
-    UNFINISHED_PAGES,
-    ExtractionKind,
-    PageStatus,
-    lock_rows,
-)
+from ingestion_pipeline.catalogs.states import OPEN_PAGES, UNFINISHED_PAGES, ExtractionKind, PageStatus, lock_rows
 from ingestion_pipeline.reading.llm.ledger import CostLine, costs_of, saved_calls
 from ingestion_pipeline.store.bulk import row_source
 from ingestion_pipeline.store.tables import CRAWLING, crawl_steps, extractions, pages
@@ -146,9 +140,7 @@ def _page_counts(ids: Sequence[int]) -> Any:  # noqa: ANN401 - a SQL statement
         .group_by(pages.c.extraction_id, pages.c.step_id, state, pages.c.rung)
         .subquery("counted")
     )
-    query = select(counted, crawl_steps.c.key.label("step")).join(
-        crawl_steps, crawl_steps.c.id == counted.c.step_id
-    )
+    query = select(counted, crawl_steps.c.key.label("step")).join(crawl_steps, crawl_steps.c.id == counted.c.step_id)
     return query.order_by(counted.c.step_id, counted.c.state, counted.c.rung)
 
 
@@ -165,10 +157,7 @@ class Running:
 
 
 def running(
-    connection: Connection,
-    *,
-    source_ids: Collection[str] | None = None,
-    extraction_id: int | None = None,
+    connection: Connection, *, source_ids: Collection[str] | None = None, extraction_id: int | None = None
 ) -> list[Running]:
     """Return the running extractions, the oldest first."""
     query = select(extractions).where(CRAWLING)
@@ -189,9 +178,7 @@ def running(
     ]
 
 
-def write_summaries(
-    connection: Connection, summaries: Mapping[int, Mapping[str, Any]], *, now: datetime
-) -> None:
+def write_summaries(connection: Connection, summaries: Mapping[int, Mapping[str, Any]], *, now: datetime) -> None:
     """Write these summaries, which have changed, with the time of the change."""
     if not summaries:
         return

@@ -11,16 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import (
-    Connection,
-    Row,
-    ScalarSelect,
-    func,
-    insert,
-    null,
-    select,
-    update,
-)
+from sqlalchemy import Connection, Row, ScalarSelect, func, insert, null, select, update
 
 from ingestion_pipeline.catalogs.datasets.carry_over import (
     NO_LIST,
@@ -39,23 +30,12 @@ from ingestion_pipeline.catalogs.datasets.gates import (
     evaluate_gates,
     is_drop,
 )
-from ingestion_pipeline.catalogs.extraction.entity_type import (
-    BadEntityType,
-    EntityType,
-    entity_types,
-)
+from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, EntityType, entity_types
 from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
 from ingestion_pipeline.catalogs.recipes.next_pages import StepKind
 from ingestion_pipeline.catalogs.states import EXPLORED, RECORD_PAGES, DatasetStatus, PageStatus
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.store.tables import (
-    audit_log,
-    crawl_steps,
-    data_items,
-    datasets,
-    extractions,
-    pages,
-)
+from ingestion_pipeline.store.tables import audit_log, crawl_steps, data_items, datasets, extractions, pages
 
 
 def published_dataset(source_id: str, entity: str) -> ScalarSelect[int]:
@@ -74,9 +54,7 @@ RERUN = "extraction.rerun"  # in the audit log; with `publish` if an operator wa
 def newer_version(connection: Connection, extraction_id: int, entity_type: str) -> int | None:
     """Return the published version of a crawl later than the one that fetched these pages."""
     crawled = _crawl_of(connection, extraction_id)
-    row = connection.execute(
-        select(extractions.c.source_id).where(extractions.c.id == extraction_id)
-    ).one()
+    row = connection.execute(select(extractions.c.source_id).where(extractions.c.id == extraction_id)).one()
     query = select(datasets.c.version, datasets.c.extraction_id).where(
         datasets.c.source_id == row.source_id,
         datasets.c.entity_type == entity_type,
@@ -147,11 +125,7 @@ def finish_dataset(
     confirmed, unless too many failed.
     """
     own = _unpublished_dataset(connection, built.extraction_id)
-    base = (
-        built.base_id
-        if built.base_id is not None or own is None
-        else _published_id(connection, built)
-    )
+    base = built.base_id if built.base_id is not None or own is None else _published_id(connection, built)
     kept_items = KeptItems()
     if base is not None:
         kept_items = keep_failed(connection, built.extraction_id, base, now=now)
@@ -169,9 +143,7 @@ def _published_id(connection: Connection, built: BuiltExtraction) -> int | None:
     return connection.execute(query).scalar_one()
 
 
-def _still_holds(
-    connection: Connection, built: BuiltExtraction, base_id: int, *, settings: Settings
-) -> bool:
+def _still_holds(connection: Connection, built: BuiltExtraction, base_id: int, *, settings: Settings) -> bool:
     """Whether the base already has all that this extraction could add."""
     if not is_unchanged(connection, built.extraction_id, base_id):
         return False
@@ -190,25 +162,15 @@ def leave_incomplete(connection: Connection, built: BuiltExtraction) -> Finished
     connection.execute(
         update(datasets)
         .where(datasets.c.id == own.id)
-        .values(
-            status=DatasetStatus.INCOMPLETE.value,
-            item_count=counts.items,
-            flagged_count=counts.flagged,
-        )
+        .values(status=DatasetStatus.INCOMPLETE.value, item_count=counts.items, flagged_count=counts.flagged)
     )
     _link_dataset(connection, built.extraction_id, own.id)
     return FinishedDataset(
-        id=own.id,
-        version=own.version,
-        status=DatasetStatus.INCOMPLETE,
-        items=counts.items,
-        flagged=counts.flagged,
+        id=own.id, version=own.version, status=DatasetStatus.INCOMPLETE, items=counts.items, flagged=counts.flagged
     )
 
 
-def _last_good(
-    connection: Connection, built: BuiltExtraction, *, before_version: int
-) -> int | None:
+def _last_good(connection: Connection, built: BuiltExtraction, *, before_version: int) -> int | None:
     """Return the source's last published dataset of this entity; None if there is none.
 
     One of another entity does not count: the source's declaration was changed.
@@ -255,20 +217,14 @@ def numbers(connection: Connection, dataset_id: int, kind: EntityType | None) ->
     """Count the dataset's records, each once, and how many state each of the entity's fields."""
     names = [] if kind is None else [field.name for field in kind.fields]
     stated = [
-        func.count()
-        .filter(func.nullif(data_items.c.data[name].as_string(), "").is_not(None))
-        .label(f"field_{place}")
+        func.count().filter(func.nullif(data_items.c.data[name].as_string(), "").is_not(None)).label(f"field_{place}")
         for place, name in enumerate(names)
     ]
     query = select(
-        func.count().label("items"),
-        func.count().filter(data_items.c.is_flagged).label("flagged"),
-        *stated,
+        func.count().label("items"), func.count().filter(data_items.c.is_flagged).label("flagged"), *stated
     ).where(data_items.c.dataset_id == dataset_id, ~data_items.c.is_repeat)
     row = connection.execute(query).one()
-    return DatasetNumbers(
-        items=row.items, flagged=row.flagged, fields=dict(zip(names, row[2:], strict=True))
-    )
+    return DatasetNumbers(items=row.items, flagged=row.flagged, fields=dict(zip(names, row[2:], strict=True)))
 
 
 def is_built(connection: Connection, extraction_id: int) -> bool:
@@ -279,27 +235,19 @@ def is_built(connection: Connection, extraction_id: int) -> bool:
 def _unpublished_dataset(connection: Connection, extraction_id: int) -> Row[Any, Any] | None:
     """Return the dataset that the extraction is building; a published one is never changed."""
     query = select(datasets.c.id, datasets.c.version).where(
-        datasets.c.extraction_id == extraction_id,
-        datasets.c.status != DatasetStatus.PUBLISHED.value,
+        datasets.c.extraction_id == extraction_id, datasets.c.status != DatasetStatus.PUBLISHED.value
     )
     return connection.execute(query.order_by(datasets.c.version.desc()).limit(1)).one_or_none()
 
 
 def _confirm(
-    connection: Connection,
-    built: BuiltExtraction,
-    base_id: int,
-    kept_items: KeptItems,
-    *,
-    now: datetime,
+    connection: Connection, built: BuiltExtraction, base_id: int, kept_items: KeptItems, *, now: datetime
 ) -> FinishedDataset:
     statement = (
         update(datasets)
         .where(datasets.c.id == base_id)
         .values(confirmed_at=now)
-        .returning(
-            datasets.c.id, datasets.c.version, datasets.c.item_count, datasets.c.flagged_count
-        )
+        .returning(datasets.c.id, datasets.c.version, datasets.c.item_count, datasets.c.flagged_count)
     )
     row = connection.execute(statement).one()
     _link_dataset(connection, built.extraction_id, row.id)
@@ -317,9 +265,7 @@ def _confirm(
 
 def _create(connection: Connection, built: BuiltExtraction, *, now: datetime) -> int:
     """Create a dataset for what is left of the base, with the base's reader hash."""
-    version = select(func.coalesce(func.max(datasets.c.version), 0) + 1).where(
-        datasets.c.source_id == built.source_id
-    )
+    version = select(func.coalesce(func.max(datasets.c.version), 0) + 1).where(datasets.c.source_id == built.source_id)
     reader_hash = select(datasets.c.read_as).where(datasets.c.id == built.base_id)
     statement = insert(datasets).values(
         source_id=built.source_id,
@@ -407,9 +353,7 @@ def _publish_or_quarantine(
     )
 
 
-def _record_pages(
-    connection: Connection, extraction_id: int, kind: EntityType | None
-) -> RecordPages:
+def _record_pages(connection: Connection, extraction_id: int, kind: EntityType | None) -> RecordPages:
     """Count the pages that should state records; those that exploring found need not.
 
     Nor need those of an entity type with a presence check, which most pages do not state.
@@ -469,6 +413,4 @@ def _outdated_findings(connection: Connection, built: BuiltExtraction) -> list[G
 
 
 def _link_dataset(connection: Connection, extraction_id: int, dataset_id: int) -> None:
-    connection.execute(
-        update(extractions).where(extractions.c.id == extraction_id).values(dataset_id=dataset_id)
-    )
+    connection.execute(update(extractions).where(extractions.c.id == extraction_id).values(dataset_id=dataset_id))

@@ -14,22 +14,11 @@ from ingestion_pipeline.catalogs.extraction.record import ExtractionMethod
 from ingestion_pipeline.catalogs.states import PageStatus
 from ingestion_pipeline.reading.evidence.grounding import PROVED
 from ingestion_pipeline.reading.llm.ledger import costs
-from ingestion_pipeline.store.tables import (
-    data_items,
-    datasets,
-    extractions,
-    model_calls,
-    pages,
-)
+from ingestion_pipeline.store.tables import data_items, datasets, extractions, model_calls, pages
 
 SHOWN = 10  # rows of the preview
 SAMPLED_ITEMS = 20_000  # the newest; enough for a rate, whatever the size of the dataset
-_BY_RULES = [
-    ExtractionMethod.API,
-    ExtractionMethod.EMBEDDED,
-    ExtractionMethod.SELECTORS,
-    ExtractionMethod.LAYOUT,
-]
+_BY_RULES = [ExtractionMethod.API, ExtractionMethod.EMBEDDED, ExtractionMethod.SELECTORS, ExtractionMethod.LAYOUT]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,18 +112,14 @@ def _empty_pages(connection: Connection, extraction_id: int) -> list[str]:
 
 
 def _kept_items(connection: Connection, extraction_id: int) -> int:
-    query = select(func.coalesce(func.sum(pages.c.item_count), 0)).where(
-        pages.c.extraction_id == extraction_id, KEPT
-    )
+    query = select(func.coalesce(func.sum(pages.c.item_count), 0)).where(pages.c.extraction_id == extraction_id, KEPT)
     return int(connection.execute(query).scalar_one())
 
 
 def _dataset(connection: Connection, last: Row[Any]) -> Row[Any] | None:
     mine = or_(
         datasets.c.extraction_id == last.id,
-        datasets.c.id.in_(
-            [dataset_id for dataset_id in (last.dataset_id, last.base_dataset_id) if dataset_id]
-        ),
+        datasets.c.id.in_([dataset_id for dataset_id in (last.dataset_id, last.base_dataset_id) if dataset_id]),
     )
     query = select(datasets).where(mine).order_by(datasets.c.version.desc()).limit(1)
     return connection.execute(query).one_or_none()
@@ -178,12 +163,8 @@ def _new_items(connection: Connection, own: Row[Any] | None, last: Row[Any]) -> 
     if own is None or own.extraction_id != last.id:
         return 0
     before = data_items.alias("before")
-    was_there = exists().where(
-        before.c.dataset_id == last.base_dataset_id, before.c.item_key == data_items.c.item_key
-    )
-    query = select(func.count()).where(
-        data_items.c.dataset_id == own.id, ~data_items.c.is_repeat, ~was_there
-    )
+    was_there = exists().where(before.c.dataset_id == last.base_dataset_id, before.c.item_key == data_items.c.item_key)
+    query = select(func.count()).where(data_items.c.dataset_id == own.id, ~data_items.c.is_repeat, ~was_there)
     return connection.execute(query).scalar_one()
 
 
@@ -216,9 +197,7 @@ def _saved_pages(connection: Connection, extraction_id: int) -> tuple[int, int]:
 
 
 def _kept_answers(connection: Connection, extraction_id: int) -> int:
-    query = select(func.count()).where(
-        model_calls.c.extraction_id == extraction_id, model_calls.c.status == "cached"
-    )
+    query = select(func.count()).where(model_calls.c.extraction_id == extraction_id, model_calls.c.status == "cached")
     return connection.execute(query).scalar_one()
 
 

@@ -99,11 +99,7 @@ _PAGE_COLUMNS = {
 
 
 def write_pages(
-    connection: Connection,
-    finished: Sequence[FinishedPage],
-    *,
-    now: datetime,
-    run_id: str | None = None,
+    connection: Connection, finished: Sequence[FinishedPage], *, now: datetime, run_id: str | None = None
 ) -> set[int]:
     """Write the results of pages that still wait to be extracted; return their ids."""
     if not finished:
@@ -136,21 +132,16 @@ def write_pages(
     return set(connection.execute(statement).scalars())
 
 
-def ensure_dataset(
-    connection: Connection, extraction: ActiveExtraction, reader_hash: str, *, now: datetime
-) -> int:
+def ensure_dataset(connection: Connection, extraction: ActiveExtraction, reader_hash: str, *, now: datetime) -> int:
     """Return the extraction's own dataset; create one with the source's next version if needed.
 
     A published one stays as it is. The extraction's row is locked and a source has only one running
     extraction: no other creates a version meanwhile.
     """
     existing = select(datasets.c.id).where(
-        datasets.c.extraction_id == extraction.id,
-        datasets.c.status != DatasetStatus.PUBLISHED.value,
+        datasets.c.extraction_id == extraction.id, datasets.c.status != DatasetStatus.PUBLISHED.value
     )
-    newest = connection.execute(
-        existing.order_by(datasets.c.id.desc()).limit(1)
-    ).scalar_one_or_none()
+    newest = connection.execute(existing.order_by(datasets.c.id.desc()).limit(1)).scalar_one_or_none()
     if newest is not None:
         return newest
     last = select(func.coalesce(func.max(datasets.c.version), 0) + 1).where(
@@ -166,9 +157,7 @@ def ensure_dataset(
         created_at=now,
     )
     made = connection.execute(statement.returning(datasets.c.id)).scalar_one()
-    connection.execute(
-        update(extractions).where(extractions.c.id == extraction.id).values(dataset_id=made)
-    )
+    connection.execute(update(extractions).where(extractions.c.id == extraction.id).values(dataset_id=made))
     return made
 
 
@@ -202,11 +191,7 @@ _IDENTITY = ("dataset_id", "page_id", "item_key")
 
 
 def write_items(
-    connection: Connection,
-    page_items: Sequence[PageItems],
-    *,
-    read_before: Collection[int],
-    now: datetime,
+    connection: Connection, page_items: Sequence[PageItems], *, read_before: Collection[int], now: datetime
 ) -> None:
     """Replace each page's items by these, in one statement; `read_before` may have had some.
 
@@ -221,17 +206,12 @@ def write_items(
     if not rows:
         return
     item_rows = row_source(connection, _ITEM_COLUMNS, rows, "given")
-    selected = select(*item_rows.c, literal(now, UtcDateTime())).where(
-        true()
-    )  # SQLite wants a WHERE
-    statement = insert_into(connection, data_items).from_select(
-        [*_ITEM_COLUMNS, "created_at"], selected
-    )
+    selected = select(*item_rows.c, literal(now, UtcDateTime())).where(true())  # SQLite wants a WHERE
+    statement = insert_into(connection, data_items).from_select([*_ITEM_COLUMNS, "created_at"], selected)
     changed = [name for name in _ITEM_COLUMNS if name not in _IDENTITY]
     connection.execute(
         statement.on_conflict_do_update(
-            index_elements=list(_IDENTITY),
-            set_={name: statement.excluded[name] for name in changed},
+            index_elements=list(_IDENTITY), set_={name: statement.excluded[name] for name in changed}
         )
     )
 

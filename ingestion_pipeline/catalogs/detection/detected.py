@@ -130,10 +130,7 @@ def is_longer(further: ListPaging, current: ListPaging) -> bool:
 
 
 def mixed_pages_reason(
-    cluster: Cluster,
-    details: Sequence[PageAnalysis],
-    lists: Sequence[PageAnalysis],
-    kinds: Mapping[str, PagePurpose],
+    cluster: Cluster, details: Sequence[PageAnalysis], lists: Sequence[PageAnalysis], kinds: Mapping[str, PagePurpose]
 ) -> str:
     """Explain that links of one shape lead to pages of several types."""
     return (
@@ -143,9 +140,7 @@ def mixed_pages_reason(
     )
 
 
-def unsure_reason(
-    page: PageAnalysis, purpose: PagePurpose, tried: Sequence[str], depth: int
-) -> str:
+def unsure_reason(page: PageAnalysis, purpose: PagePurpose, tried: Sequence[str], depth: int) -> str:
     """Explain why the rules do not decide, and the cure."""
     seen = f"{level_name(depth)} {page.url} has {purpose.why}"
     also = f"; {'; '.join(tried[:4])}" if tried else ""

@@ -42,24 +42,14 @@ from ingestion_pipeline.catalogs.detection.platforms import (
 )
 from ingestion_pipeline.catalogs.recipes.coursedog import API_BASE, catalog_ids, catalogs_url
 from ingestion_pipeline.catalogs.recipes.page_source import identity
-from ingestion_pipeline.catalogs.recipes.patterns import (
-    BadPattern,
-    LinkPattern,
-    matched_links,
-    simplified_markdown,
-)
+from ingestion_pipeline.catalogs.recipes.patterns import BadPattern, LinkPattern, matched_links, simplified_markdown
 from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, PageType, recipe_of
 from ingestion_pipeline.settings.systems import Detection
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
 
 
 async def api_recipe(
-    fetcher: FetchPage,
-    platform: CatalogPlatform,
-    page: PageAnalysis,
-    *,
-    api_base: str,
-    log: list[str],
+    fetcher: FetchPage, platform: CatalogPlatform, page: PageAnalysis, *, api_base: str, log: list[str]
 ) -> dict[str, Any] | None:
     """Return an API recipe if the API lists catalogues of a school that the page names; else None.
 
@@ -120,10 +110,7 @@ def link_coverages(pages: Sequence[PageAnalysis], level: Mapping[str, Any]) -> l
     """
     followed = {page.url: set(map(identity, followed_links(page, level))) for page in pages}
     words = [
-        anchor.names_course
-        for page in pages
-        for anchor in page.anchors
-        if identity(anchor.url) in followed[page.url]
+        anchor.names_course for page in pages for anchor in page.anchors if identity(anchor.url) in followed[page.url]
     ]
     has_words = not words or sum(words) / len(words) >= COURSE_SHARE
     results: list[LinkCoverage] = []
@@ -183,9 +170,7 @@ class RecipeDetector:
     pages: dict[str, PageAnalysis] = field(default_factory=dict[str, PageAnalysis])
     samples: set[str] = field(default_factory=set[str])  # pages to fetch besides the random ones
     categories: set[str] = field(default_factory=set[str])  # of the first page, in other folders
-    first_pattern: str | None = (
-        None  # of the first page's links, before other categories were found
-    )
+    first_pattern: str | None = None  # of the first page's links, before other categories were found
 
     async def detect(self, url: str) -> FoundRecipe:
         """Return the recipe of the catalogue at `url`.
@@ -241,8 +226,7 @@ class RecipeDetector:
         if problems:
             numbers = "; ".join(str(problem) for problem in problems[:PROVING_PAGES])
             raise NotDetected(
-                f"the recipe that was found leaves out most of the catalogue: {numbers}; {CURE}",
-                code="left_out",
+                f"the recipe that was found leaves out most of the catalogue: {numbers}; {CURE}", code="left_out"
             )
         return recipe
 
@@ -269,9 +253,7 @@ class RecipeDetector:
         linked = await self._page(kind.clusters[0].anchors[0].url)
         return purpose_of(linked.without(page.targets)).page_type is PageType.DETAIL
 
-    def _check_categories(
-        self, root: PageAnalysis, recipe: Mapping[str, Any], categories: Sequence[str]
-    ) -> None:
+    def _check_categories(self, root: PageAnalysis, recipe: Mapping[str, Any], categories: Sequence[str]) -> None:
         """Raise if categories in other folders are left out, and more links than are followed."""
         if not categories:
             return
@@ -297,9 +279,7 @@ class RecipeDetector:
                 alike = sum(part.alike for part in covered)
                 followed = alike - sum(len(part.left_out) for part in covered)
                 self.log.append(f"{level_name(depth)} follows {followed} of {alike} such links")
-            links = list(
-                dict.fromkeys(url for page in pages for url in followed_links(page, level))
-            )
+            links = list(dict.fromkeys(url for page in pages for url in followed_links(page, level)))
             inner: Mapping[str, Any] = level.get("links") or {}
             if not links or level["page_type"] != PageType.CATEGORY_LINKS.value:
                 break
@@ -340,9 +320,7 @@ class RecipeDetector:
         """Return an API recipe if the platform has one; else None."""
         if self.platform is None or self.platform.name != COURSEDOG or self.entity != "course":
             return None
-        return await api_recipe(
-            self.fetcher, self.platform, root, api_base=self.api_base, log=self.log
-        )
+        return await api_recipe(self.fetcher, self.platform, root, api_base=self.api_base, log=self.log)
 
     # --- levels by rules
 
@@ -381,9 +359,7 @@ class RecipeDetector:
         by_links: dict[frozenset[str], Cluster] = {}
         shapes = [*own, *purpose.clusters]
         if shapes and pages[0].targets.intersection(map(identity, self.categories)):
-            first = next(
-                (cluster for cluster in shapes if cluster.pattern == self.first_pattern), shapes[0]
-            )
+            first = next((cluster for cluster in shapes if cluster.pattern == self.first_pattern), shapes[0])
             shapes.insert(0, widen_cluster(first, sorted(self.categories), pages[0]))
         for cluster in shapes:
             by_links.setdefault(frozenset(anchor.url for anchor in cluster.anchors), cluster)
@@ -413,9 +389,7 @@ class RecipeDetector:
         if not details and not lists:
             tried.append(f"{cluster} lead to pages without records or links")
             return None
-        is_of_courses = (
-            purpose.page_type is PageType.DETAIL_LINKS and cluster is purpose.clusters[0]
-        )
+        is_of_courses = purpose.page_type is PageType.DETAIL_LINKS and cluster is purpose.clusters[0]
         if lists and is_of_courses and cluster.course_share > 0:
             tried.append(
                 f"{cluster} have the words of courses, but lead to pages of links"
@@ -446,18 +420,14 @@ class RecipeDetector:
         if details:
             inner = {"page_type": PageType.DETAIL.value, **await self._list(details, depth + 1)}
         else:
-            inner = await self._level(
-                lists, depth=depth + 1, ancestor_targets=ancestor_targets | _targets(pages)
-            )
+            inner = await self._level(lists, depth=depth + 1, ancestor_targets=ancestor_targets | _targets(pages))
         level = {"page_type": kind.value, "link_pattern": cluster.pattern, "links": inner}
         return level | await self._list(pages, depth)
 
     def _is_on(self, pages: Sequence[PageAnalysis], pattern: str, examples: Sequence[str]) -> bool:
         """Whether the pattern finds its examples on the pages that it was made from."""
         try:
-            links = [
-                link for page in pages for link in followed_links(page, {"link_pattern": pattern})
-            ]
+            links = [link for page in pages for link in followed_links(page, {"link_pattern": pattern})]
             # Links of footers and scripts are not part of the simplified Markdown.
             names = set(map(identity, links))
             present = [url for url in examples if identity(url) in names]
@@ -466,20 +436,13 @@ class RecipeDetector:
             return False
 
     async def _children(
-        self,
-        pages: Sequence[PageAnalysis],
-        links: Sequence[str],
-        ancestor_targets: frozenset[str],
-        tried: list[str],
+        self, pages: Sequence[PageAnalysis], links: Sequence[str], ancestor_targets: frozenset[str], tried: list[str]
     ) -> list[PageAnalysis]:
         """Return some of the linked pages, without links that the pages above them have too."""
         seen = ancestor_targets | _targets(pages)
         children: list[PageAnalysis] = []
         last: WorkError | None = None
-        sampled = [
-            *spread_sample(links, self.settings.samples),
-            *sorted((self.samples | self.categories) & set(links)),
-        ]
+        sampled = [*spread_sample(links, self.settings.samples), *sorted((self.samples | self.categories) & set(links))]
         for url in dict.fromkeys(sampled):
             try:
                 children.append((await self._page(url)).without(seen))
@@ -545,34 +508,20 @@ class RecipeDetector:
             raise NotDetected(f"{reason}; write config.recipe by hand")
         pattern = _for_siblings(patterns.winner, pages, purpose.clusters)
         inner = await self._voted_children(pages, kind, pattern, depth, ancestor_targets)
-        return {
-            "page_type": kind.value,
-            "link_pattern": pattern,
-            "links": inner,
-            **pagination,
-        }
+        return {"page_type": kind.value, "link_pattern": pattern, "links": inner, **pagination}
 
     async def _voted_children(
-        self,
-        pages: Sequence[PageAnalysis],
-        kind: PageType,
-        pattern: str,
-        depth: int,
-        ancestor_targets: frozenset[str],
+        self, pages: Sequence[PageAnalysis], kind: PageType, pattern: str, depth: int, ancestor_targets: frozenset[str]
     ) -> dict[str, Any]:
         """Return the level below a level that was decided by votes."""
         page = pages[0]
         links = [url for each in pages for url in followed_links(each, {"link_pattern": pattern})]
         problems: list[str] = []
-        children = await self._children(
-            pages, list(dict.fromkeys(links)), ancestor_targets, problems
-        )
+        children = await self._children(pages, list(dict.fromkeys(links)), ancestor_targets, problems)
         kinds = {child.url: await self._kind_of(child) for child in children}
         page_types = ", ".join(f"{url} {page_type}" for url, page_type in kinds.items())
         if not kinds:
-            raise NotDetected(
-                f"none of the links of {page.url} could be fetched: {'; '.join(problems)}"
-            )
+            raise NotDetected(f"none of the links of {page.url} could be fetched: {'; '.join(problems)}")
         if len(set(kinds.values())) > 1:
             raise NotDetected(
                 f"the links of {page.url} that {pattern!r} finds lead to pages of several types:"
@@ -588,9 +537,7 @@ class RecipeDetector:
                 f" {page_types}; write config.recipe by hand",
                 code="mixed_pages",
             )
-        return await self._level(
-            children, depth=depth + 1, ancestor_targets=ancestor_targets | _targets(pages)
-        )
+        return await self._level(children, depth=depth + 1, ancestor_targets=ancestor_targets | _targets(pages))
 
     async def _kind_of(self, page: PageAnalysis) -> PageType:
         purpose = purpose_of(page)

@@ -163,9 +163,7 @@ def _shapes(url: str) -> Iterator[tuple[float, str]]:
         yield _TRUST["names"], f"{origin}{wider}/{_VARIABLE}/{_suffix_pattern(segments[-1])}{slash}"
 
 
-def _generalised(
-    anchors: Sequence[Anchor], *, has_siblings: bool
-) -> Iterator[tuple[float, str, list[Anchor]]]:
+def _generalised(anchors: Sequence[Anchor], *, has_siblings: bool) -> Iterator[tuple[float, str, list[Anchor]]]:
     """Yield what URLs of one length have in common, for each folder that some of them share.
 
     A segment that is the same in all of them stays as it is; one that differs only by its numbers

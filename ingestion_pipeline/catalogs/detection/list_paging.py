@@ -17,9 +17,7 @@ MAX_PAGES = 10_000
 PAGE_BY_PAGE: Mapping[str, Any] = {"next": "rel"}  # from each page to the next; needs no end
 _DIGITS = re.compile(r"[0-9]{1,7}")
 # URLs that are pages of a list by their parameter, whatever the link's text (Acalog's are such).
-_SAYS_PAGE = re.compile(
-    r"(?<=[?&])(?:filter%5Bcpage%5D|filter\[cpage\]|cpage)=([0-9]{1,5})(?=&|$)", re.IGNORECASE
-)
+_SAYS_PAGE = re.compile(r"(?<=[?&])(?:filter%5Bcpage%5D|filter\[cpage\]|cpage)=([0-9]{1,5})(?=&|$)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +47,7 @@ def find_paging(page: PageAnalysis) -> ListPaging | None:
         counted = _numbered_paging(template, links, labelled)
         if counted is not None:
             last = max(links, key=lambda link: link.value)
-            return ListPaging(
-                pagination=counted,
-                is_open=has_next and _is_window(links),
-                last_url=last.url,
-            )
+            return ListPaging(pagination=counted, is_open=has_next and _is_window(links), last_url=last.url)
     return ListPaging(pagination=PAGE_BY_PAGE) if has_next else None
 
 
@@ -102,9 +96,7 @@ def _place(link: PageLink, varying: Counter[str]) -> tuple[int, int] | None:
     return best[1] if best[0] > 1 or (len(places) == 1 and link.number is not None) else None
 
 
-def _numbered_paging(
-    template: str, links: Sequence[_Numbered], labelled: Sequence[_Numbered]
-) -> dict[str, Any] | None:
+def _numbered_paging(template: str, links: Sequence[_Numbered], labelled: Sequence[_Numbered]) -> dict[str, Any] | None:
     """Return a list by page numbers from 1 or 0, or by offsets; None if the numbers do not fit."""
     highest = max(link.value for link in links)
     differences = {link.value - (link.label or 0) for link in labelled}
@@ -130,25 +122,16 @@ _OFFSETS = ("offset", "start", "skip", "from", "startrow", "first", "startindex"
 def _by_number(template: str, total: int, *, start: int) -> dict[str, Any] | None:
     if not 1 < total <= MAX_PAGES:
         return None
-    pagination: dict[str, Any] = {
-        "url_pattern": template.replace("{}", "{page_num}"),
-        "total_pages": total,
-    }
+    pagination: dict[str, Any] = {"url_pattern": template.replace("{}", "{page_num}"), "total_pages": total}
     return pagination | ({"start_page": 0} if start == 0 else {})
 
 
-def _by_offset(
-    template: str, values: Sequence[int], *, limit: int | None = None
-) -> dict[str, Any] | None:
+def _by_offset(template: str, values: Sequence[int], *, limit: int | None = None) -> dict[str, Any] | None:
     size = limit or math.gcd(*values)
     total = max(values) // size + 1 if size else 0
     if not 1 < total <= MAX_PAGES:
         return None
-    return {
-        "url_pattern": template.replace("{}", "{offset}"),
-        "total_pages": total,
-        "limit": size,
-    }
+    return {"url_pattern": template.replace("{}", "{offset}"), "total_pages": total, "limit": size}
 
 
 def _is_window(links: Sequence[_Numbered]) -> bool:

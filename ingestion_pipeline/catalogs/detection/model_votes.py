@@ -14,12 +14,7 @@ from typing import Any, cast
 
 from ingestion_pipeline.catalogs.detection.detected import NotDetected, Tally, tally
 from ingestion_pipeline.catalogs.detection.page_analysis import PageAnalysis
-from ingestion_pipeline.catalogs.recipes.patterns import (
-    BadPattern,
-    LinkPattern,
-    matched_links,
-    simplified_markdown,
-)
+from ingestion_pipeline.catalogs.recipes.patterns import BadPattern, LinkPattern, matched_links, simplified_markdown
 from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, PageType, recipe_of
 from ingestion_pipeline.reading.html.markdown import to_markdown
 from ingestion_pipeline.reading.llm import (
@@ -39,25 +34,15 @@ VERSION = "detection 1"
 MAX_CHARACTERS = 60_000  # the beginning of a page is enough to recognise its layout
 MAX_EXAMPLES = 20
 UNKNOWN = "UNKNOWN"
-_KINDS = tuple(
-    kind.value for kind in (PageType.DETAIL, PageType.DETAIL_LINKS, PageType.CATEGORY_LINKS)
-)
+_KINDS = tuple(kind.value for kind in (PageType.DETAIL, PageType.DETAIL_LINKS, PageType.CATEGORY_LINKS))
 _DIGITS = re.compile(r"[0-9]+")
 
 
 def _object(**properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
-PAGE_TYPE = AnswerSchema(
-    name="page_type",
-    schema=_object(page_type={"type": "string", "enum": [*_KINDS, UNKNOWN]}),
-)
+PAGE_TYPE = AnswerSchema(name="page_type", schema=_object(page_type={"type": "string", "enum": [*_KINDS, UNKNOWN]}))
 PAGINATION = AnswerSchema(
     name="pagination",
     schema=_object(
@@ -70,10 +55,7 @@ PAGINATION = AnswerSchema(
 )
 LINKS = AnswerSchema(
     name="links",
-    schema=_object(
-        pattern={"type": ["string", "null"]},
-        examples={"type": "array", "items": {"type": "string"}},
-    ),
+    schema=_object(pattern={"type": ["string", "null"]}, examples={"type": "array", "items": {"type": "string"}}),
 )
 _PAGE_TYPE_PROMPT = """\
 The page belongs to a catalogue of records of the type: {entity}. Say what the page is for.
@@ -96,9 +78,7 @@ just these links. examples: some of these targets, exactly as they stand on the 
 class ModelVoters:
     """Asks the configured model about the pages of one source."""
 
-    def __init__(
-        self, client: ModelClient, settings: Detection, *, source_id: str, entity: str
-    ) -> None:
+    def __init__(self, client: ModelClient, settings: Detection, *, source_id: str, entity: str) -> None:
         self._client = client
         self._settings = settings
         self._source_id = source_id
@@ -147,9 +127,7 @@ class ModelVoters:
             )
             for number in range(1, times + 1)
         ]
-        results = await asyncio.gather(
-            *(self._client.ask(question, billing) for question in questions)
-        )
+        results = await asyncio.gather(*(self._client.ask(question, billing) for question in questions))
         answers: list[Mapping[str, Any] | None] = []
         for result in results:
             match result:
@@ -166,9 +144,7 @@ def checked_pagination(page: PageAnalysis, answer: Mapping[str, Any]) -> dict[st
     """Return the answer's pagination; None unless the page links to its second page."""
     url, second = answer.get("second_page_url"), answer.get("second_number")
     first, counts = answer.get("first_number") or 0, answer.get("counts")
-    is_linked = isinstance(url, str) and any(
-        url in (anchor.url, _path(anchor.url)) for anchor in page.anchors
-    )
+    is_linked = isinstance(url, str) and any(url in (anchor.url, _path(anchor.url)) for anchor in page.anchors)
     if not is_linked or counts not in {"page_num", "offset"} or not isinstance(second, int):
         return None
     address = cast("str", url)
@@ -191,9 +167,7 @@ def _path(url: str) -> str:
     return "/" + url.split("/", 3)[3] if url.count("/") > 2 else url  # noqa: PLR2004 - https://
 
 
-def checked_pattern(
-    page: PageAnalysis, markdown: str, answer: Mapping[str, Any]
-) -> tuple[str, frozenset[str]] | None:
+def checked_pattern(page: PageAnalysis, markdown: str, answer: Mapping[str, Any]) -> tuple[str, frozenset[str]] | None:
     """Return the pattern and its matches; None unless it finds each of the answer's examples."""
     pattern, examples = answer.get("pattern"), list(answer.get("examples") or [])[:MAX_EXAMPLES]
     if not isinstance(pattern, str) or not pattern.strip() or not examples:

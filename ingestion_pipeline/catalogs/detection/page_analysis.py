@@ -81,9 +81,7 @@ class PageAnalysis:
         return frozenset([identity(self.url), *(identity(anchor.url) for anchor in self.anchors)])
 
 
-def analyze_page(
-    html: str, url: str, *, kind: EntityType, is_rendered: bool = False
-) -> PageAnalysis:
+def analyze_page(html: str, url: str, *, kind: EntityType, is_rendered: bool = False) -> PageAnalysis:
     """Return all signals that rules read from the page.
 
     Raises:
@@ -127,18 +125,12 @@ def record_stats(html: str, kind: EntityType) -> RecordStats | None:
         reading = read_records(kind, html)
     except NoRules:
         return None
-    lengths = [
-        len(str(text))
-        for record in reading.records
-        if (text := record.fields.get("course_description"))
-    ]
+    lengths = [len(str(text)) for record in reading.records if (text := record.fields.get("course_description"))]
     return RecordStats(
         count=len(reading.records),
         complete=len(lengths),
         description_characters=sum(lengths) / len(lengths) if lengths else 0.0,
-        names=tuple(
-            str(record.fields.get("course_name") or "") for record in reading.records[:500]
-        ),
+        names=tuple(str(record.fields.get("course_name") or "") for record in reading.records[:500]),
         by="; ".join(reading.notes),
     )
 

@@ -27,8 +27,7 @@ class PagePurpose:
         if self.page_type is not None:
             return self.page_type is not PageType.DETAIL
         return any(
-            len(cluster.anchors) >= MANY_LINKS and cluster.aside_share < COURSE_SHARE
-            for cluster in self.clusters
+            len(cluster.anchors) >= MANY_LINKS and cluster.aside_share < COURSE_SHARE for cluster in self.clusters
         )
 
 
@@ -41,21 +40,15 @@ def purpose_of(page: PageAnalysis, *siblings: PageAnalysis) -> PagePurpose:
         if (why := _is_list_of(records, courses, page)) is None:
             summary = f"{records.count} records, {records.complete} of them whole"
             return PagePurpose(page_type=PageType.DETAIL, why=summary, clusters=clusters)
-        return PagePurpose(
-            page_type=PageType.DETAIL_LINKS, why=why, clusters=_first(courses, clusters)
-        )
+        return PagePurpose(page_type=PageType.DETAIL_LINKS, why=why, clusters=_first(courses, clusters))
     if courses is not None:
         why = f"{courses}, with the words of courses"
-        return PagePurpose(
-            page_type=PageType.DETAIL_LINKS, why=why, clusters=_first(courses, clusters)
-        )
+        return PagePurpose(page_type=PageType.DETAIL_LINKS, why=why, clusters=_first(courses, clusters))
     return PagePurpose(page_type=None, why=_doubt(page, clusters), clusters=clusters)
 
 
 def _first(first: Cluster | None, clusters: tuple[Cluster, ...]) -> tuple[Cluster, ...]:
-    return (
-        clusters if first is None else (first, *(other for other in clusters if other is not first))
-    )
+    return clusters if first is None else (first, *(other for other in clusters if other is not first))
 
 
 def _is_list_of(records: RecordStats, courses: Cluster | None, page: PageAnalysis) -> str | None:

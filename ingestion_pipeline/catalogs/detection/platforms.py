@@ -35,9 +35,7 @@ class CatalogPlatform(BaseModel):
 def platforms() -> tuple[CatalogPlatform, ...]:
     """Return the known platforms in the order in which they are tried."""
     file = resources.files("ingestion_pipeline.catalogs.detection") / "platforms.yaml"
-    return TypeAdapter(tuple[CatalogPlatform, ...]).validate_python(
-        yaml.safe_load(file.read_text())
-    )
+    return TypeAdapter(tuple[CatalogPlatform, ...]).validate_python(yaml.safe_load(file.read_text()))
 
 
 def platform_of(page: PageAnalysis) -> CatalogPlatform | None:
@@ -71,9 +69,7 @@ def platform_clusters(platform: CatalogPlatform, pages: Sequence[PageAnalysis]) 
             continue
         pattern = text.replace("{own}", own)
         matching = tuple(
-            anchor
-            for anchor in anchors
-            if urlsplit(anchor.url).netloc in hosts and _searches(pattern, anchor.url)
+            anchor for anchor in anchors if urlsplit(anchor.url).netloc in hosts and _searches(pattern, anchor.url)
         )
         if matching:
             clusters.append(Cluster(pattern=pattern, anchors=matching))

@@ -65,15 +65,7 @@ from ingestion_pipeline.tasks.errors import (
 )
 from ingestion_pipeline.tasks.results import Counts
 from ingestion_pipeline.tasks.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
-from ingestion_pipeline.tasks.task import (
-    Move,
-    Task,
-    TaskStatus,
-    failed,
-    finished,
-    released,
-    retried,
-)
+from ingestion_pipeline.tasks.task import Move, Task, TaskStatus, failed, finished, released, retried
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline.urls import host_of
 
@@ -109,12 +101,7 @@ Result = RecipeDetected | DetectionNotNeeded | DetectionFailed
 
 
 def write_results(
-    connection: Connection,
-    results: Sequence[Result],
-    *,
-    now: datetime,
-    policy: Work,
-    random: Random,
+    connection: Connection, results: Sequence[Result], *, now: datetime, policy: Work, random: Random
 ) -> tuple[dict[str, int], list[datetime]]:
     """Write the results whose tasks are still claimed; return the counts and when retries are due.
 
@@ -170,14 +157,7 @@ def write_results(
 def _skip_detection(connection: Connection, result: DetectionNotNeeded, *, now: datetime) -> None:
     """Reset the row without notifying: if the manual recipe is removed, detection runs again."""
     message = "detection skipped: config.recipe was written by hand meanwhile"
-    mark_recipes(
-        connection,
-        [result.source.id],
-        RecipeStatus.WAITING,
-        now=now,
-        message=message,
-        detected_for=null(),
-    )
+    mark_recipes(connection, [result.source.id], RecipeStatus.WAITING, now=now, message=message, detected_for=null())
 
 
 def _store_recipe(
@@ -202,13 +182,7 @@ def _store_recipe(
 
 def _record_retry(connection: Connection, result: DetectionFailed, *, now: datetime) -> None:
     message = f"attempt {result.task.attempts} failed: {result.error.text}; it will be retried"
-    mark_recipes(
-        connection,
-        [result.source.id],
-        RecipeStatus.WAITING,
-        now=now,
-        message=_stored_message(message),
-    )
+    mark_recipes(connection, [result.source.id], RecipeStatus.WAITING, now=now, message=_stored_message(message))
 
 
 def _record_failure(connection: Connection, result: DetectionFailed, *, now: datetime) -> None:
@@ -224,13 +198,9 @@ def _record_failure(connection: Connection, result: DetectionFailed, *, now: dat
         notified_at=now,
     )
     _notify(connection, result, RecipeStatus.ERROR, message, now=now)
-    if (
-        result.error.code != FORBIDDEN
-    ):  # by robots.txt: no error of ours, and a replay would not help
+    if result.error.code != FORBIDDEN:  # by robots.txt: no error of ours, and a replay would not help
         add_dead_letters(
-            connection,
-            [DeadLetterEntry(task=result.task, error=result.error, stack=result.stack)],
-            now=now,
+            connection, [DeadLetterEntry(task=result.task, error=result.error, stack=result.stack)], now=now
         )
 
 
@@ -289,9 +259,7 @@ class _Item:
 class HostFetch:
     """Fetches the pages of one source at its host's pace; other hosts are leased for redirects."""
 
-    def __init__(
-        self, visitor: PoliteVisitor, host: HostLease, source: Source, *, kind: EntityType
-    ) -> None:
+    def __init__(self, visitor: PoliteVisitor, host: HostLease, source: Source, *, kind: EntityType) -> None:
         self._visitor = visitor
         self._host = host
         self._source = source
@@ -305,11 +273,7 @@ class HostFetch:
             answer = await self._visit(PageVisit(url=url, render=render))
             html = decode(answer.body, answer.content_type)
             self._seen[url] = await asyncio.to_thread(
-                analyze_page,
-                html,
-                answer.final_url,
-                kind=self._kind,
-                is_rendered=answer.is_rendered,
+                analyze_page, html, answer.final_url, kind=self._kind, is_rendered=answer.is_rendered
             )
         return self._seen[url]
 
@@ -357,9 +321,7 @@ class DetectionRun:
         self._client = client
         self._visitor = PoliteVisitor(fetcher, renderer, clock, ctx.settings)
         self._hosts = LeasedHosts(ctx, worker, fetcher, clock)
-        self._time = TimeBudget(
-            worker, clock, seconds=ctx.settings.polling.slice_seconds, network=self._hosts.network
-        )
+        self._time = TimeBudget(worker, clock, seconds=ctx.settings.polling.slice_seconds, network=self._hosts.network)
         self._results: list[Result] = []
         self._counts = DetectionCounts()
         self._open: dict[int, _Item] = {}
@@ -418,11 +380,7 @@ class DetectionRun:
             now = self._ctx.store.clock.now(connection)
             sources = sources_by_id(connection, {task.source_id or "" for task in tasks})
             mark_recipes(connection, sources, RecipeStatus.IN_PROGRESS, now=now)
-        return [
-            _Item(task=task, source=sources[task.source_id])
-            for task in tasks
-            if task.source_id in sources
-        ]
+        return [_Item(task=task, source=sources[task.source_id]) for task in tasks if task.source_id in sources]
 
     async def _execute(self, item: _Item, host: HostLease) -> None:
         try:
@@ -442,9 +400,7 @@ class DetectionRun:
     async def _detect(self, source: Source, host: HostLease) -> FoundRecipe:
         kind = self._kind(source)
         detection = self._ctx.settings.detection
-        voters = self._client and ModelVoters(
-            self._client, detection, source_id=source.id, entity=kind.name
-        )
+        voters = self._client and ModelVoters(self._client, detection, source_id=source.id, entity=kind.name)
         detector = RecipeDetector(
             fetcher=HostFetch(self._visitor, host, source, kind=kind),
             settings=detection,
@@ -456,9 +412,7 @@ class DetectionRun:
 
     def _release(self, item: _Item, why: WorkError, *, stack: str | None = None) -> None:
         self._open.pop(item.task.id, None)
-        self._results.append(
-            DetectionFailed(task=item.task, source=item.source, error=why, stack=stack)
-        )
+        self._results.append(DetectionFailed(task=item.task, source=item.source, error=why, stack=stack))
         if isinstance(why, Fatal):
             self._time.fatal = why
 
@@ -470,18 +424,12 @@ class DetectionRun:
                 self._counts += DetectionCounts(**counts)
                 self._time.expect(again_at)
 
-    def _write(
-        self, results: Sequence[Result], left: Mapping[str, HostLease]
-    ) -> tuple[dict[str, int], list[datetime]]:
+    def _write(self, results: Sequence[Result], left: Mapping[str, HostLease]) -> tuple[dict[str, int], list[datetime]]:
         def write(connection: Connection) -> tuple[dict[str, int], list[datetime]]:
             now = self._ctx.store.clock.now(connection)
             free = next_allowed_at(left, self._ctx.store, connection)
             written = write_results(
-                connection,
-                results,
-                now=now,
-                policy=self._ctx.settings.catalog_work,
-                random=self._ctx.random,
+                connection, results, now=now, policy=self._ctx.settings.catalog_work, random=self._ctx.random
             )
             self._hosts.release(connection, left, free, now=now)
             return written

@@ -10,12 +10,7 @@ from sqlalchemy import Connection, select
 
 from ingestion_pipeline.catalogs.crawling.reporting import crawl_facts
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
-from ingestion_pipeline.catalogs.extraction.prompts import (
-    LONG_TOKENS,
-    PART_TOKENS,
-    answer_schema,
-    reading_question,
-)
+from ingestion_pipeline.catalogs.extraction.prompts import LONG_TOKENS, PART_TOKENS, answer_schema, reading_question
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import COURSE, has_rules
 from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, load_entity_config
 from ingestion_pipeline.catalogs.learning.learned_selectors import learned_facts
@@ -67,14 +62,10 @@ def cost_with_models(kind: EntityType, sizes: Iterable[int], settings: Settings)
     models = list(dict.fromkeys((settings.model_cheap, settings.model_strong)))
     prices = price_table(settings.models.prices)
     model_prices = [known_price(model, prices) for model in models]
-    paid = [
-        cost_usd(usage, price) for usage in usages for price in model_prices if price is not None
-    ]
+    paid = [cost_usd(usage, price) for usage in usages for price in model_prices if price is not None]
     tokens = sum(usage.input_tokens + usage.output_tokens for usage in usages) * len(models)
     return CostEstimate(
-        calls=len(usages) * len(models),
-        tokens=tokens,
-        usd=None if None in model_prices else sum(paid, Decimal(0)),
+        calls=len(usages) * len(models), tokens=tokens, usd=None if None in model_prices else sum(paid, Decimal(0))
     )
 
 

@@ -46,9 +46,7 @@ class EntityField(_Data):
     @model_validator(mode="after")
     def _check_choices(self) -> EntityField:
         if bool(self.choices) != (self.kind is FieldKind.CHOICE):
-            raise ValueError(
-                f"{self.name}: choices are required for kind choice, and for no other kind"
-            )
+            raise ValueError(f"{self.name}: choices are required for kind choice, and for no other kind")
         return self
 
 
@@ -219,10 +217,7 @@ def entity_types(folder: Path | None = None) -> Mapping[str, EntityType]:
 
 @lru_cache(maxsize=1)
 def _packaged() -> Mapping[str, EntityType]:
-    files = sorted(
-        (file for file in _FOLDER.iterdir() if file.name.endswith(".yaml")),
-        key=lambda file: file.name,
-    )
+    files = sorted((file for file in _FOLDER.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name)
     return {type_.name: type_ for type_ in map(_read, files)}
 
 

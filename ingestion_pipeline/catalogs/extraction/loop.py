@@ -70,13 +70,7 @@ class ExtractionRun:
     """One extraction run under one worker identity."""
 
     def __init__(
-        self,
-        ctx: RunContext,
-        worker: Worker,
-        reader: Reader,
-        *,
-        clock: SteadyClock,
-        seconds: float | None = None,
+        self, ctx: RunContext, worker: Worker, reader: Reader, *, clock: SteadyClock, seconds: float | None = None
     ) -> None:
         self._ctx = ctx
         self._worker = worker
@@ -163,14 +157,9 @@ class ExtractionRun:
     def _claim(self, crawl_filter: CrawlFilter, room: int) -> Sequence[ReadWork | PageGone]:
         with self._ctx.store.read() as connection:
             now = self._ctx.store.clock.now(connection)
-            sources = waiting_sources(
-                connection, crawl_filter, now=now, limit=MAX_SOURCES, kinds=[EXTRACT_PAGE]
-            )
+            sources = waiting_sources(connection, crawl_filter, now=now, limit=MAX_SOURCES, kinds=[EXTRACT_PAGE])
         share = max(1, room // max(len(sources), 1))
-        claim_requests = [
-            (ClaimFilter(kind=EXTRACT_PAGE, frontier_of=source.id), share)
-            for source in sources[:room]
-        ]
+        claim_requests = [(ClaimFilter(kind=EXTRACT_PAGE, frontier_of=source.id), share) for source in sources[:room]]
         tasks = self._worker.claim_all(claim_requests) if claim_requests else []
         if not tasks:
             return []
@@ -200,9 +189,7 @@ class ExtractionRun:
                 await self._check_earlier_records(work, config, outcome)
         except Exception as error:
             stack = traceback.format_exc(limit=-20)
-            return ReadFailed(
-                work=work, error=_permanent_if_content_lost(work, classify(error)), stack=stack
-            )
+            return ReadFailed(work=work, error=_permanent_if_content_lost(work, classify(error)), stack=stack)
         match outcome:
             case OverBudget():
                 self._ended.add(work.extraction_id)
@@ -215,9 +202,7 @@ class ExtractionRun:
         config = self._configs.get(work.extraction_id)
         if config is None:
             try:
-                config = load_entity_config(
-                    work.config, self._ctx.settings, entity=work.entity_type
-                )
+                config = load_entity_config(work.config, self._ctx.settings, entity=work.entity_type)
             except ValueError as error:
                 message = f"{error}; correct the source's config and crawl it again"
                 raise Permanent(message, code="unknown_entity") from error
@@ -227,10 +212,7 @@ class ExtractionRun:
     async def _read(self, work: ReadWork, config: EntityConfig) -> PageReading | OverBudget:
         page = await in_parser_thread(self._content, work)
         billing = Billing(
-            call_site=CALL_SITE,
-            source_id=work.task.source_id,
-            page_id=work.page_id,
-            extraction_id=work.extraction_id,
+            call_site=CALL_SITE, source_id=work.task.source_id, page_id=work.page_id, extraction_id=work.extraction_id
         )
         outcome = await self._reader.read(config, page, billing)
         if isinstance(outcome, PageReading):
@@ -241,9 +223,7 @@ class ExtractionRun:
         explored = await in_parser_thread(links_on, page, links, known_as=work.url)
         return replace(outcome, explored=explored)
 
-    async def _check_earlier_records(
-        self, work: ReadWork, config: EntityConfig, reading: PageReading
-    ) -> None:
+    async def _check_earlier_records(self, work: ReadWork, config: EntityConfig, reading: PageReading) -> None:
         """Raise if the reading would remove records whose disappearance is not confirmed.
 
         Raises:
@@ -260,9 +240,7 @@ class ExtractionRun:
             raise no_model_error(config.kind, settings, self._clock.now())
         if not reading.records and (earlier.count or earlier.explored):
             store = self._ctx.content
-            page = await in_parser_thread(
-                stored_content, store, url=work.url, **snapshot_columns_of(work)
-            )
+            page = await in_parser_thread(stored_content, store, url=work.url, **snapshot_columns_of(work))
             find = missing_records if earlier.count else missing_links
             failure = await in_parser_thread(find, page, earlier)
             if failure is not None:

@@ -23,12 +23,7 @@ from ingestion_pipeline.catalogs.datasets.publishing import published_dataset
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.page_result import PageContent
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import is_json
-from ingestion_pipeline.catalogs.extraction.tasks import (
-    SNAPSHOT_COLUMNS,
-    ReadWork,
-    snapshot_columns_of,
-    stored_content,
-)
+from ingestion_pipeline.catalogs.extraction.tasks import SNAPSHOT_COLUMNS, ReadWork, snapshot_columns_of, stored_content
 from ingestion_pipeline.catalogs.recipes.page_source import identity
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.catalogs.states import (
@@ -42,14 +37,7 @@ from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.reading.html.head import failure_notice
 from ingestion_pipeline.reading.html.links import page_links
 from ingestion_pipeline.reading.html.parsing import parse_html
-from ingestion_pipeline.store.tables import (
-    crawl_steps,
-    data_items,
-    datasets,
-    extractions,
-    pages,
-    snapshots,
-)
+from ingestion_pipeline.store.tables import crawl_steps, data_items, datasets, extractions, pages, snapshots
 from ingestion_pipeline.store.types import Id
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
 
@@ -93,9 +81,7 @@ def is_first_extraction(connection: Connection, work: ReadWork) -> bool:
     return connection.execute(query.limit(1)).first() is None
 
 
-def load_earlier(
-    connection: Connection, work: ReadWork, kind: EntityType, content: ContentStore
-) -> EarlierRecords:
+def load_earlier(connection: Connection, work: ReadWork, kind: EntityType, content: ContentStore) -> EarlierRecords:
     """Return all that is needed to judge that the page states no record any more."""
     counted = count_earlier(connection, work)
     if not counted.count and work.page_type == PageType.EXPLORATORY:
@@ -145,9 +131,7 @@ def missing_links(page: PageContent, earlier: EarlierRecords) -> Permanent | Non
     return Permanent(message, code=LINKS_MISSING)
 
 
-def _unlike_explored(
-    page: PageContent, explored: Sequence[PageContent], *, leads_on: bool
-) -> str | None:
+def _unlike_explored(page: PageContent, explored: Sequence[PageContent], *, leads_on: bool) -> str | None:
     """Return how the page differs from what it was; a page with onward links is no notice."""
     phrase = failure_notice(page.text)
     if phrase and phrase not in " ".join(explored[0].text.lower().split()):
@@ -171,9 +155,7 @@ def unlike_siblings(page: PageContent, earlier: EarlierRecords) -> str | None:
         return f"it says {phrase!r}"
     if earlier.is_text_of_another:
         return "another URL has the same text"
-    return (
-        None if _resembles_siblings(page, earlier) else "it has little in common with its siblings"
-    )
+    return None if _resembles_siblings(page, earlier) else "it has little in common with its siblings"
 
 
 def _resembles_siblings(page: PageContent, earlier: EarlierRecords) -> bool:

@@ -22,17 +22,8 @@ from ingestion_pipeline.catalogs.extraction.prompts import (
     single_record_question,
     tokens_of,
 )
-from ingestion_pipeline.catalogs.extraction.record import (
-    CandidateRecord,
-    ExtractionMethod,
-    Record,
-    record_of,
-)
-from ingestion_pipeline.catalogs.extraction.rules.counting import (
-    SectionEvidence,
-    is_expected_count,
-    record_sections,
-)
+from ingestion_pipeline.catalogs.extraction.record import CandidateRecord, ExtractionMethod, Record, record_of
+from ingestion_pipeline.catalogs.extraction.rules.counting import SectionEvidence, is_expected_count, record_sections
 from ingestion_pipeline.reading.llm import (
     Answer,
     Answered,
@@ -53,10 +44,7 @@ from ingestion_pipeline.tasks.errors import WorkError
 
 _T = TypeVar("_T")
 MAX_CONCURRENT_QUESTIONS = 4  # per page; pages are read concurrently, too
-_TIERS = {
-    ExtractionMethod.CHEAP_MODEL: ModelTier.CHEAP,
-    ExtractionMethod.STRONG_MODEL: ModelTier.STRONG,
-}
+_TIERS = {ExtractionMethod.CHEAP_MODEL: ModelTier.CHEAP, ExtractionMethod.STRONG_MODEL: ModelTier.STRONG}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +55,7 @@ class PageModelClient:
     billing: Billing
     settings: Settings
     now: datetime
-    _turns: asyncio.Semaphore = field(
-        default_factory=lambda: asyncio.Semaphore(MAX_CONCURRENT_QUESTIONS)
-    )
+    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CONCURRENT_QUESTIONS))
     _stopped: list[WorkError] = field(default_factory=list[WorkError])
 
     @property
@@ -79,9 +65,7 @@ class PageModelClient:
             return (ExtractionMethod.CHEAP_MODEL,)
         return (ExtractionMethod.CHEAP_MODEL, ExtractionMethod.STRONG_MODEL)
 
-    async def ask(
-        self, question: Question, method: ExtractionMethod, *, call_site: str = ""
-    ) -> Answered | Unanswered:
+    async def ask(self, question: Question, method: ExtractionMethod, *, call_site: str = "") -> Answered | Unanswered:
         """Return the answer of that method's model; after a failure no more questions are sent.
 
         Raises:
@@ -94,9 +78,7 @@ class PageModelClient:
             if self._stopped:
                 raise self._stopped[0]
             try:
-                return self._check_budget(
-                    await self.client.ask(question, billing, tiers=(_TIERS[method],))
-                )
+                return self._check_budget(await self.client.ask(question, billing, tiers=(_TIERS[method],)))
             except WorkError as error:
                 self._stopped.append(error)
                 raise
@@ -184,9 +166,7 @@ class ModelReader:
             missing = missing_or_unproved(self._kind, record)
             if not missing:
                 break
-            question = single_record_question(
-                self._kind, self._page.page_text(*span), missing, attempt
-            )
+            question = single_record_question(self._kind, self._page.page_text(*span), missing, attempt)
             method = self._method_for(record, attempt)
             answer = await self._client.ask(question, method, call_site="alone")
             if isinstance(answer, Answered):
@@ -200,9 +180,7 @@ class ModelReader:
             return methods[-1]
         return methods[0]
 
-    def _pick_better(
-        self, record: Record, answer: Answered, method: ExtractionMethod, span: tuple[int, int]
-    ) -> Record:
+    def _pick_better(self, record: Record, answer: Answered, method: ExtractionMethod, span: tuple[int, int]) -> Record:
         candidates = read_answer(self._kind, answer.data).candidates
         grounded = self._grounded(candidates, method, answer.model, span)
         records = [placed.record for placed in grounded]
@@ -247,9 +225,7 @@ class ModelReader:
     async def _read_halves(self, part: PagePart, halvings: int) -> PartReading:
         """Return the part's records, read in halves and counted together."""
         tokens = tokens_of(self._page.text[part.start : part.end])
-        readings = await self._read_by_size(
-            part, tokens=tokens // 2, most=tokens * 3 // 4, halvings=halvings
-        )
+        readings = await self._read_by_size(part, tokens=tokens // 2, most=tokens * 3 // 4, halvings=halvings)
         merged = _merge_readings(readings)
         count = len(merged.records)
         is_wrong = part.expected is not None and not is_expected_count(count, part.expected)
@@ -262,9 +238,7 @@ class ModelReader:
         parsed = read_answer(self._kind, answer.data)
         placed = self._grounded(parsed.candidates, method, answer.model, (part.start, part.end))
         if tries:
-            reason = "; ".join(
-                dict.fromkeys(f"{failure.model}: {failure.code}" for failure in tries)
-            )
+            reason = "; ".join(dict.fromkeys(f"{failure.model}: {failure.code}" for failure in tries))
             placed = [replace(item, record=replace(item.record, reason=reason)) for item in placed]
         return PartReading(
             records=tuple(placed),
@@ -290,11 +264,7 @@ class ModelReader:
         return (not reading.retry_reason, sound, bool(records))
 
     def _grounded(
-        self,
-        candidates: Sequence[CandidateRecord],
-        method: ExtractionMethod,
-        model: str,
-        part: tuple[int, int],
+        self, candidates: Sequence[CandidateRecord], method: ExtractionMethod, model: str, part: tuple[int, int]
     ) -> list[PlacedRecord]:
         spans = record_sections(self._kind, candidates, self._page.text, part)
         placed: list[PlacedRecord] = []
@@ -307,12 +277,7 @@ class ModelReader:
         return placed
 
     async def _read_by_size(
-        self,
-        whole: PagePart,
-        *,
-        tokens: int = PART_TOKENS,
-        most: int = ONE_QUESTION_TOKENS,
-        halvings: int = 0,
+        self, whole: PagePart, *, tokens: int = PART_TOKENS, most: int = ONE_QUESTION_TOKENS, halvings: int = 0
     ) -> list[PartReading]:
         """Read part after part; each begins with the last record of the one before, read again."""
         text, start, first = self._page.text[: whole.end], whole.start, tokens
@@ -356,7 +321,4 @@ def _with_problem(reading: PartReading, part: PagePart) -> PartReading:
     if not reading.retry_reason or part.expected is None or not reading.records:
         return reading
     where = f"characters {part.start}-{part.end}"
-    return replace(
-        reading,
-        problems=(Problem(where=where, message=reading.retry_reason, code="count_mismatch"),),
-    )
+    return replace(reading, problems=(Problem(where=where, message=reading.retry_reason, code="count_mismatch"),))

@@ -7,11 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from ingestion_pipeline.catalogs.extraction.page_result import (
-    ExtractionOverBudget,
-    PageContent,
-    PageReading,
-)
+from ingestion_pipeline.catalogs.extraction.page_result import ExtractionOverBudget, PageContent, PageReading
 from ingestion_pipeline.catalogs.extraction.pipeline import read_page
 from ingestion_pipeline.catalogs.extraction.record import Record
 from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig
@@ -27,9 +23,7 @@ from ingestion_pipeline.settings import Settings
 class Reader(Protocol):
     """Reader of one page; every failure is raised as a `WorkError`."""
 
-    async def read(
-        self, config: EntityConfig, page: PageContent, billing: Billing
-    ) -> PageReading | OverBudget:
+    async def read(self, config: EntityConfig, page: PageContent, billing: Billing) -> PageReading | OverBudget:
         """Return every record of the configured entity on the page; no record is no error."""
         ...
 
@@ -37,16 +31,12 @@ class Reader(Protocol):
 class PipelineReader:
     """Reader that uses rules, then models for what is left open; without a client, rules alone."""
 
-    def __init__(
-        self, settings: Settings, now: Callable[[], datetime], client: ModelClient | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, now: Callable[[], datetime], client: ModelClient | None = None) -> None:
         self._settings = settings
         self._now = now
         self._client = client
 
-    async def read(
-        self, config: EntityConfig, page: PageContent, billing: Billing
-    ) -> PageReading | OverBudget:
+    async def read(self, config: EntityConfig, page: PageContent, billing: Billing) -> PageReading | OverBudget:
         """Return the records of the cheapest method that reads the page well."""
         try:
             return await read_page(

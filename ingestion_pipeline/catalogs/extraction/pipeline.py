@@ -36,12 +36,7 @@ from ingestion_pipeline.catalogs.extraction.rules.vocabulary import has_phrase
 from ingestion_pipeline.catalogs.extraction.selectors import Selectors
 from ingestion_pipeline.reading.evidence.grounding import ground
 from ingestion_pipeline.reading.html.cleaning import visible_tree
-from ingestion_pipeline.reading.html.links import (
-    base_of,
-    canonical_or_none,
-    linked_page,
-    page_links,
-)
+from ingestion_pipeline.reading.html.links import base_of, canonical_or_none, linked_page, page_links
 from ingestion_pipeline.reading.html.parsing import parse_html
 from ingestion_pipeline.reading.llm import Answered, Billing, ModelClient
 from ingestion_pipeline.reading.parser_thread import in_parser_thread
@@ -77,12 +72,8 @@ def explored_links(
         for address, words in _links(visible_tree(page.body), page.url)
         if _host(address) == here and address != own
     }
-    proposed_links = [
-        canonical for url in proposed if (canonical := canonical_or_none(url)) in links
-    ]
-    matching_links = [
-        address for address, words in links.items() if has_phrase(words, kind.link_phrases)
-    ]
+    proposed_links = [canonical for url in proposed if (canonical := canonical_or_none(url)) in links]
+    matching_links = [address for address, words in links.items() if has_phrase(words, kind.link_phrases)]
     return tuple(dict.fromkeys([*proposed_links, *matching_links]))[:most]
 
 
@@ -115,11 +106,7 @@ def build_reading(
     proposed: Iterable[str] = (),
 ) -> PageReading:
     """Return the reading to store; problems name records left out, and suspicious ones."""
-    complete = [
-        _with_reason(_flag_injected(record), reason)
-        for record in records
-        if not record.missing_fields
-    ]
+    complete = [_with_reason(_flag_injected(record), reason) for record in records if not record.missing_fields]
     unique = _deduplicate(kind, complete)
     costliest = max(unique, key=lambda record: _METHODS_BY_COST.index(record.method), default=None)
     return PageReading(
@@ -139,10 +126,7 @@ def build_reading(
 
 def _flag_injected(record: Record) -> Record:
     """Flag a record that contains instructions for machines, whichever method read it."""
-    is_injected = any(
-        isinstance(value, str) and has_injected_instructions(value)
-        for value in record.fields.values()
-    )
+    is_injected = any(isinstance(value, str) and has_injected_instructions(value) for value in record.fields.values())
     return replace(record, is_flagged=True) if is_injected else record
 
 
@@ -178,12 +162,7 @@ def _incomplete_problems(kind: EntityType, records: Sequence[Record]) -> list[Pr
 def _flagged_problems(kind: EntityType, records: Sequence[Record]) -> list[Problem]:
     flagged = [record for record in records if record.is_flagged]
     return [
-        Problem(
-            where=item_key(kind, record),
-            message=_why_flagged(kind, record),
-            code="flagged",
-            hides_record=False,
-        )
+        Problem(where=item_key(kind, record), message=_why_flagged(kind, record), code="flagged", hides_record=False)
         for record in flagged[:MAX_PROBLEMS]
     ]
 
@@ -194,9 +173,7 @@ def _why_flagged(kind: EntityType, record: Record) -> str:
     return f"{why}; it is stored for review and not exported"
 
 
-def _count_problems(
-    kind: EntityType, records: Sequence[Record], announced: int | None
-) -> list[Problem]:
+def _count_problems(kind: EntityType, records: Sequence[Record], announced: int | None) -> list[Problem]:
     if announced is None or len(records) >= announced or is_expected_count(len(records), announced):
         return []
     message = f"{len(records)} records, and the page announces {announced}"
@@ -237,9 +214,7 @@ async def read_page(
         Transient: the page is empty, or a model did not answer in time.
         Permanent: the page is too large (`refuse_bombs`), or no model gives a usable answer.
     """
-    page_reader, reading = await in_parser_thread(
-        _by_rules, kind, page, selectors, settings, learned=learned
-    )
+    page_reader, reading = await in_parser_thread(_by_rules, kind, page, selectors, settings, learned=learned)
     if reading is not None:
         return reading
     by_rules = page_reader.by_rules
@@ -249,18 +224,11 @@ async def read_page(
             raise no_model_error(kind, settings, now)
         note = f"no model configured; the result of the rules is final: {by_rules.reason}"
         return await page_reader.finished(by_rules.records, notes=[note])
-    return await page_reader.read(
-        PageModelClient(client=client, billing=billing, settings=settings, now=now)
-    )
+    return await page_reader.read(PageModelClient(client=client, billing=billing, settings=settings, now=now))
 
 
 def _by_rules(
-    kind: EntityType,
-    page: PageContent,
-    selectors: Selectors | None,
-    settings: Settings,
-    *,
-    learned: Selectors | None,
+    kind: EntityType, page: PageContent, selectors: Selectors | None, settings: Settings, *, learned: Selectors | None
 ) -> tuple[_PageReader, PageReading | None]:
     """Return the rules' result, and the finished reading if they leave nothing open."""
     by_rules = rule_reading(kind, page, selectors, settings, learned=learned)
@@ -271,8 +239,7 @@ def _by_rules(
 def no_model_error(kind: EntityType, settings: Settings, now: datetime) -> Resource:
     """Return the error of a page that waits for a model."""
     return Resource(
-        f"no model configured: rules cannot find every {kind.name} of the page;"
-        " set OPENAI_API_KEY or OPENAI_BASE_URL",
+        f"no model configured: rules cannot find every {kind.name} of the page; set OPENAI_API_KEY or OPENAI_BASE_URL",
         until=now + timedelta(seconds=settings.models.unconfigured_wait_seconds),
         code="no_model",
     )
@@ -307,9 +274,7 @@ class _PageReader:
         proposed: Iterable[str] = (),
     ) -> PageReading:
         """Run `finish` in the parser thread."""
-        return await in_parser_thread(
-            self.finish, records, notes=notes, problems=problems, proposed=proposed
-        )
+        return await in_parser_thread(self.finish, records, notes=notes, problems=problems, proposed=proposed)
 
     def finish(
         self,
@@ -328,19 +293,13 @@ class _PageReader:
             reason=self.by_rules.reason,
             proposed=proposed,
         )
-        return replace(
-            reading,
-            notes=(*self.by_rules.notes, *notes),
-            problems=(*problems, *reading.problems),
-        )
+        return replace(reading, notes=(*self.by_rules.notes, *notes), problems=(*problems, *reading.problems))
 
     async def _repair_records(self, reader: ModelReader, length: int) -> list[Record]:
         """Return the rules' records, each incomplete one completed by questions about it alone."""
         records, incomplete = list(self.by_rules.records), self.by_rules.incomplete
         spans = record_spans(self.kind, records, length)
-        placed_records = [
-            PlacedRecord(record=records[place], span=spans[place]) for place in incomplete
-        ]
+        placed_records = [PlacedRecord(record=records[place], span=spans[place]) for place in incomplete]
         repaired = await gather_all(reader.repair(placed) for placed in placed_records)
         for place, record in zip(incomplete, repaired, strict=True):
             records[place] = record

@@ -14,12 +14,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
-from ingestion_pipeline.catalogs.extraction.entity_type import (
-    EVIDENCE,
-    EntityField,
-    EntityType,
-    FieldKind,
-)
+from ingestion_pipeline.catalogs.extraction.entity_type import EVIDENCE, EntityField, EntityType, FieldKind
 from ingestion_pipeline.catalogs.extraction.page_result import READER_VERSION
 from ingestion_pipeline.catalogs.extraction.record import CandidateRecord, FieldValue
 from ingestion_pipeline.catalogs.extraction.rules.counting import is_expected_count
@@ -78,28 +73,17 @@ def prompt_labels(kind: EntityType) -> tuple[str, ...]:
 def reading_question(kind: EntityType, page: PageText) -> Question:
     """Return the question for every record on the page, or on the part of it."""
     prompt = Prompt(name=kind.name, version=PROMPT_VERSION, instructions=_instructions(kind))
-    return Question(
-        prompt=prompt,
-        schema=answer_schema(kind),
-        page=page,
-        extractor_version=_extractor_version(kind),
-    )
+    return Question(prompt=prompt, schema=answer_schema(kind), page=page, extractor_version=_extractor_version(kind))
 
 
-def single_record_question(
-    kind: EntityType, page: PageText, missing: Sequence[str], attempt: int
-) -> Question:
+def single_record_question(kind: EntityType, page: PageText, missing: Sequence[str], attempt: int) -> Question:
     """Return the question about one record again, for some of its fields.
 
     The attempt is part of the cache key, so that the earlier answer is not reused.
     """
     about = _SINGLE_RECORD.format(name=_words(kind.name), missing=", ".join(missing))
     return Question(
-        prompt=Prompt(
-            name=f"{kind.name}_alone",
-            version=PROMPT_VERSION,
-            instructions=_instructions(kind) + about,
-        ),
+        prompt=Prompt(name=f"{kind.name}_alone", version=PROMPT_VERSION, instructions=_instructions(kind) + about),
         schema=answer_schema(kind),
         page=page,
         extractor_version=f"{_extractor_version(kind)}/{'+'.join(missing)}/{attempt}",
@@ -115,10 +99,7 @@ def presence_question(kind: EntityType, page: PageText) -> Question:
             instructions=_PRESENT.format(about=kind.about or f"A {_words(kind.name)} is wanted."),
         ),
         schema=AnswerSchema(
-            name="presence",
-            schema=_object(
-                {"has_list": {"type": "boolean"}, "heading": {"type": ["string", "null"]}}
-            ),
+            name="presence", schema=_object({"has_list": {"type": "boolean"}, "heading": {"type": ["string", "null"]}})
         ),
         page=page,
         extractor_version=_extractor_version(kind),
@@ -189,19 +170,12 @@ def _value_schema(field: EntityField) -> dict[str, Any]:
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 def _instructions(kind: EntityType) -> str:
     fields = "\n".join(_field_line(field) for field in kind.fields)
-    instructions = _FIND.format(
-        name=_words(kind.name), about=kind.about, fields=fields, evidence=EVIDENCE
-    )
+    instructions = _FIND.format(name=_words(kind.name), about=kind.about, fields=fields, evidence=EVIDENCE)
     return instructions + (_EXPLORE if kind.explores else "")
 
 
@@ -243,9 +217,7 @@ def tokens_of(text: str) -> int:
     return estimated_usage(input_bytes=len(text.encode()), output_tokens=0).input_tokens
 
 
-def parts_of(
-    kind: EntityType, text: str, tree: LexborHTMLParser, *, announced: int | None
-) -> list[PagePart]:
+def parts_of(kind: EntityType, text: str, tree: LexborHTMLParser, *, announced: int | None) -> list[PagePart]:
     """Split a long page with several records into parts; else return the page as one part.
 
     An empty list: the page must be split, and no record starts are known (see `next_part`).
@@ -262,9 +234,7 @@ def parts_of(
     return []
 
 
-def record_starts(
-    kind: EntityType, text: str, tree: LexborHTMLParser, *, announced: int | None
-) -> list[int]:
+def record_starts(kind: EntityType, text: str, tree: LexborHTMLParser, *, announced: int | None) -> list[int]:
     """Return where the records begin; empty if that is not certain."""
     codes = _code_lines(text) if kind.name == _COURSE else []
     if announced is None:

@@ -82,20 +82,14 @@ class Record:
 
     def unproved(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return those of the fields that have a value without proof."""
-        return tuple(
-            name for name in names if name in self.evidence and not self.evidence[name].is_proof
-        )
+        return tuple(name for name in names if name in self.evidence and not self.evidence[name].is_proof)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the record as plain values: every field of the type, then its evidence."""
         return {
             **{name: _json_value(value) for name, value in self.fields.items()},
             "evidence": {
-                name: {
-                    "status": str(grounding.status),
-                    "start": grounding.start,
-                    "end": grounding.end,
-                }
+                name: {"status": str(grounding.status), "start": grounding.start, "end": grounding.end}
                 for name, grounding in self.evidence.items()
             },
             "rung": str(self.method),
@@ -116,8 +110,7 @@ def record_of(
     Without a text, the evidence is that the source itself states the values.
     """
     fields = {
-        definition.name: _checked(definition, candidate.fields.get(definition.name))
-        for definition in kind.fields
+        definition.name: _checked(definition, candidate.fields.get(definition.name)) for definition in kind.fields
     }
     _apply_rules(kind, fields)
     proofs = {
@@ -169,9 +162,7 @@ def _apply_rules(kind: EntityType, fields: dict[str, FieldValue | None]) -> None
                 assert_never(rule)
 
 
-def _proof(
-    kind: EntityField, value: FieldValue, candidate: CandidateRecord, evidence: Prover | None
-) -> Grounding:
+def _proof(kind: EntityField, value: FieldValue, candidate: CandidateRecord, evidence: Prover | None) -> Grounding:
     if evidence is None:
         return BY_SOURCE
     if kind.derived or kind.name in candidate.quotes:

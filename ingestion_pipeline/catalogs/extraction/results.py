@@ -18,11 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ingestion_pipeline.catalogs.crawling.following import explore
 from ingestion_pipeline.catalogs.crawling.system import failure_reason, lock_extractions
 from ingestion_pipeline.catalogs.datasets.carry_over import ActiveExtraction
-from ingestion_pipeline.catalogs.datasets.finishing import (
-    budget_finish,
-    failed_finishes,
-    finish_extractions,
-)
+from ingestion_pipeline.catalogs.datasets.finishing import budget_finish, failed_finishes, finish_extractions
 from ingestion_pipeline.catalogs.datasets.rows import (
     FinishedPage,
     Item,
@@ -33,13 +29,7 @@ from ingestion_pipeline.catalogs.datasets.rows import (
     write_pages,
 )
 from ingestion_pipeline.catalogs.extraction.page_result import PageReading
-from ingestion_pipeline.catalogs.extraction.tasks import (
-    ReadCounts,
-    ReadDone,
-    ReadFailed,
-    ReadOver,
-    ReadResult,
-)
+from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts, ReadDone, ReadFailed, ReadOver, ReadResult
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.catalogs.states import ExtractionKind, PageStatus, lock_rows
 from ingestion_pipeline.engine.context import RunContext
@@ -48,15 +38,7 @@ from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, classify, storable
 from ingestion_pipeline.tasks.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
-from ingestion_pipeline.tasks.task import (
-    Move,
-    Task,
-    TaskStatus,
-    failed,
-    finished,
-    released,
-    retried,
-)
+from ingestion_pipeline.tasks.task import Move, Task, TaskStatus, failed, finished, released, retried
 
 log = logging.getLogger(__name__)
 
@@ -135,16 +117,12 @@ class _Flush:
     def write(self, results: Sequence[ReadResult]) -> ReadingsPersisted:
         works = [result.work for result in results if not isinstance(result, PageGone)]
         lock_rows(self._connection, {work.extraction_id for work in works})
-        held_ids = claims.held(
-            self._connection, [(result.task.id, result.task.fence) for result in results]
-        )
+        held_ids = claims.held(self._connection, [(result.task.id, result.task.fence) for result in results])
         held = [result for result in results if result.task.id in held_ids]
         ids = {result.work.extraction_id for result in held if not isinstance(result, PageGone)}
         active = lock_extractions(self._connection, ids, now=self._now)
         current = [
-            result
-            for result in held
-            if not isinstance(result, PageGone) and result.work.extraction_id in active
+            result for result in held if not isinstance(result, PageGone) and result.work.extraction_id in active
         ]
         current_ids = {result.task.id for result in current}
         gone = [result for result in held if result.task.id not in current_ids]
@@ -168,18 +146,14 @@ class _Flush:
             lost=len(results) - len(held),
         )
         return ReadingsPersisted(
-            counts=counts,
-            retry_times=self._retry_times,
-            ended=frozenset((ids - active.keys()) | ended),
+            counts=counts, retry_times=self._retry_times, ended=frozenset((ids - active.keys()) | ended)
         )
 
     def _write_pages(self, finished: Sequence[FinishedPage]) -> set[int]:
         run_id = self._ctx.run_id
         return write_pages(self._connection, finished, now=self._now, run_id=run_id)
 
-    def _write_done(
-        self, done: Sequence[ReadDone], active: Mapping[int, ActiveExtraction]
-    ) -> ReadCounts:
+    def _write_done(self, done: Sequence[ReadDone], active: Mapping[int, ActiveExtraction]) -> ReadCounts:
         """Write pages, items and explored links of pages that no other worker has read."""
         reader_hashes: dict[int, str] = {}
         items_by_page: dict[int, list[Item]] = {}
@@ -188,17 +162,13 @@ class _Flush:
             id_ = result.work.extraction_id
             if id_ not in reader_hashes:
                 reader_hashes[id_] = active[id_].reader_hash(result.config, self._ctx.settings)
-            items = items_by_page[result.work.page_id] = items_of(
-                result.config.kind, result.reading
-            )
+            items = items_by_page[result.work.page_id] = items_of(result.config.kind, result.reading)
             pages.append(_finished_page(result, items, reader_hashes[id_]))
         written = self._write_pages(pages)
         new_results = [result for result in done if result.work.page_id in written]
         self._moves += [finished(result.task) for result in new_results]
         self._moves += [
-            _skipped(result.task, "page already read")
-            for result in done
-            if result.work.page_id not in written
+            _skipped(result.task, "page already read") for result in done if result.work.page_id not in written
         ]
         datasets = {
             id_: ensure_dataset(self._connection, active[id_], reader_hashes[id_], now=self._now)
@@ -239,11 +209,7 @@ class _Flush:
         reason = failure_reason(result.error)
         status = PageStatus.DOWNLOADED
         match after_failure(
-            result.task,
-            result.error,
-            now=self._now,
-            policy=self._ctx.settings.catalog_work,
-            random=self._ctx.random,
+            result.task, result.error, now=self._now, policy=self._ctx.settings.catalog_work, random=self._ctx.random
         ):
             case Retry(not_before):
                 self._retry_times.append(not_before)
@@ -264,9 +230,7 @@ class _Flush:
         # In one call: a second one would take its locks out of order.
         finishes = failed_finishes(self._connection, ids) | spent
         now, settings, random = self._now, self._ctx.settings, self._ctx.random
-        ended = finish_extractions(
-            self._connection, finishes, now=now, settings=settings, random=random
-        )
+        ended = finish_extractions(self._connection, finishes, now=now, settings=settings, random=random)
         return {item.id for item in ended}
 
 
@@ -278,15 +242,11 @@ RUN_ERROR_CODES = frozenset({"stopped", "slice_over"})  # unrelated to the page
 def _dead_letter(result: ReadFailed) -> DeadLetterEntry:
     """Return the dead letter with the snapshot as evidence, for whoever inspects it."""
     served = {} if result.work.snapshot_id is None else {"snapshots": [result.work.snapshot_id]}
-    return DeadLetterEntry(
-        task=result.task, error=result.error, stack=result.stack, evidence=served
-    )
+    return DeadLetterEntry(task=result.task, error=result.error, stack=result.stack, evidence=served)
 
 
 def _finished_page(result: ReadDone, items: Sequence[Item], reader_hash: str) -> FinishedPage:
-    method = result.reading.method or (
-        result.reading.records[0].method if result.reading.records else None
-    )
+    method = result.reading.method or (result.reading.records[0].method if result.reading.records else None)
     # Most pages of an exploratory crawl only have links: no data is missing there.
     is_success = bool(items) or result.work.page_type == PageType.EXPLORATORY
     return FinishedPage(

@@ -25,10 +25,7 @@ from ingestion_pipeline.catalogs.extraction.rules.counting import (
     is_expected_count,
     placed_evidence,
 )
-from ingestion_pipeline.catalogs.extraction.rules.embedded import (
-    courses_by_embedded,
-    things_by_embedded,
-)
+from ingestion_pipeline.catalogs.extraction.rules.embedded import courses_by_embedded, things_by_embedded
 from ingestion_pipeline.catalogs.extraction.rules.labelled import (
     courses_by_labels,
     courses_by_table,
@@ -112,9 +109,7 @@ def read_records(
     return read_by_rules(kind, page, only_embedded=only_embedded)
 
 
-def read_by_rules(
-    kind: EntityType, page: RulePage, *, only_embedded: bool = False
-) -> Reading[Record]:
+def read_by_rules(kind: EntityType, page: RulePage, *, only_embedded: bool = False) -> Reading[Record]:
     """Return every record that rules find in a page with known text; see `read_records`."""
     if not has_rules(kind, page.selectors or page.learned):
         raise NoRules(
@@ -125,9 +120,7 @@ def read_by_rules(
     best = _best(kind, answers)
     if best is None:
         return Reading(records=[], notes=[f"no method found a {kind.name}"])
-    if (
-        len(best.candidates) > MAX_PAGE_RECORDS
-    ):  # a part of them would pass for all: the others vanish
+    if len(best.candidates) > MAX_PAGE_RECORDS:  # a part of them would pass for all: the others vanish
         raise Permanent(
             f"the page states more than {MAX_PAGE_RECORDS} records of {kind.name}; none of them is"
             " read: give the source a page or an address that lists fewer",
@@ -165,23 +158,16 @@ def _answers(kind: EntityType, page: RulePage) -> Iterator[_RuleAnswer]:
     """Yield what each method finds, the cheapest first."""
     if page.is_json:
         name, candidates = courses_by_api(_document(page.body)) if kind.name == COURSE else ("", [])
-        yield _RuleAnswer(
-            method=ExtractionMethod.API, rule_name=name, candidates=candidates, text=None
-        )
+        yield _RuleAnswer(method=ExtractionMethod.API, rule_name=name, candidates=candidates, text=None)
         return
     if kind.name == COURSE and (candidates := courses_by_xml(page.body)):
-        yield _RuleAnswer(
-            method=ExtractionMethod.API, rule_name="xml", candidates=candidates, text=None
-        )
+        yield _RuleAnswer(method=ExtractionMethod.API, rule_name="xml", candidates=candidates, text=None)
         return
     yield from _embedded(kind, page)
     if page.selectors is not None:
         candidates = records_by_selectors(kind, page.selectors, visible_tree(page.body))
         yield _RuleAnswer(
-            method=ExtractionMethod.SELECTORS,
-            rule_name="configured selectors",
-            candidates=candidates,
-            text=page.text,
+            method=ExtractionMethod.SELECTORS, rule_name="configured selectors", candidates=candidates, text=page.text
         )
     elif page.learned is not None:
         yield from _learned(kind, page, page.learned)
@@ -205,14 +191,9 @@ def _learned(kind: EntityType, page: RulePage, learned: Selectors) -> Iterator[_
 def _course_layouts(page: RulePage) -> Iterator[_RuleAnswer]:
     tree = visible_tree(page.body)
     name, candidates = courses_by_vendor(tree)
+    yield _RuleAnswer(method=ExtractionMethod.SELECTORS, rule_name=name, candidates=candidates, text=page.text)
     yield _RuleAnswer(
-        method=ExtractionMethod.SELECTORS, rule_name=name, candidates=candidates, text=page.text
-    )
-    yield _RuleAnswer(
-        method=ExtractionMethod.LAYOUT,
-        rule_name="tables",
-        candidates=courses_by_table(tree),
-        text=page.text,
+        method=ExtractionMethod.LAYOUT, rule_name="tables", candidates=courses_by_table(tree), text=page.text
     )
     lines = content_lines(tree)  # last use of the tree: it removes what is no content
     labels = list(labels_of(lines))
@@ -222,23 +203,14 @@ def _course_layouts(page: RulePage) -> Iterator[_RuleAnswer]:
         ("labels", courses_by_labels(lines, labels, any_sign=True)),
     )
     for rule_name, candidates in by_line:
-        yield _RuleAnswer(
-            method=ExtractionMethod.LAYOUT,
-            rule_name=rule_name,
-            candidates=candidates,
-            text=page.text,
-        )
+        yield _RuleAnswer(method=ExtractionMethod.LAYOUT, rule_name=rule_name, candidates=candidates, text=page.text)
 
 
 def _layouts(kind: EntityType, page: RulePage) -> Iterator[_RuleAnswer]:
     items = items_by_list(kind, visible_tree(page.body))
-    yield _RuleAnswer(
-        method=ExtractionMethod.LAYOUT, rule_name="lists", candidates=items, text=page.text
-    )
+    yield _RuleAnswer(method=ExtractionMethod.LAYOUT, rule_name="lists", candidates=items, text=page.text)
     titled = thing_by_title(kind, visible_tree(page.body), page.url)
-    yield _RuleAnswer(
-        method=ExtractionMethod.LAYOUT, rule_name="title", candidates=titled, text=page.text
-    )
+    yield _RuleAnswer(method=ExtractionMethod.LAYOUT, rule_name="title", candidates=titled, text=page.text)
 
 
 def _embedded(kind: EntityType, page: RulePage) -> Iterator[_RuleAnswer]:
@@ -247,29 +219,18 @@ def _embedded(kind: EntityType, page: RulePage) -> Iterator[_RuleAnswer]:
     if kind.name == COURSE:
         candidates = courses_by_embedded(data)
     candidates = [candidate for candidate in candidates if not _is_injected(candidate)]
-    yield _RuleAnswer(
-        method=ExtractionMethod.EMBEDDED,
-        rule_name="schema.org",
-        candidates=candidates,
-        text=page.text,
-    )
+    yield _RuleAnswer(method=ExtractionMethod.EMBEDDED, rule_name="schema.org", candidates=candidates, text=page.text)
     for state in data.states if kind.name == COURSE else ():
         name, by_state = courses_by_api(state.data)
         if by_state:
             yield _RuleAnswer(
-                method=ExtractionMethod.EMBEDDED,
-                rule_name=f"{state.name}: {name}",
-                candidates=by_state,
-                text=page.text,
+                method=ExtractionMethod.EMBEDDED, rule_name=f"{state.name}: {name}", candidates=by_state, text=page.text
             )
 
 
 def _is_injected(candidate: CandidateRecord) -> bool:
     """Return whether it contains instructions for machines: invisible text is not trusted then."""
-    return any(
-        isinstance(value, str) and has_injected_instructions(value)
-        for value in candidate.fields.values()
-    )
+    return any(isinstance(value, str) and has_injected_instructions(value) for value in candidate.fields.values())
 
 
 def _document(text: str) -> object:
@@ -297,8 +258,7 @@ def _first_sufficient(kind: EntityType, answers: list[_RuleAnswer]) -> _RuleAnsw
     count = max((len(answer.candidates) for answer in answers), default=0)
     for answer in answers:
         is_known_layout = (
-            _has_more_than_names(answer)
-            and len(answer.candidates) >= _required_share(kind, answer) * count
+            _has_more_than_names(answer) and len(answer.candidates) >= _required_share(kind, answer) * count
         )
         is_sufficient = _count_complete(kind, answer.candidates) >= SUFFICIENT_SHARE * most
         if answer.candidates and (is_sufficient or is_known_layout):
@@ -318,8 +278,7 @@ def _has_more_than_names(answer: _RuleAnswer) -> bool:
     if answer.method is not ExtractionMethod.SELECTORS:
         return False
     return any(
-        len([value for value in candidate.fields.values() if value]) > NAME_FIELDS
-        for candidate in answer.candidates
+        len([value for value in candidate.fields.values() if value]) > NAME_FIELDS for candidate in answer.candidates
     )
 
 
@@ -399,9 +358,7 @@ def rule_reading(
     records: Sequence[Record] = ()
     notes: Sequence[str] = ()
     if has_rules(kind, selectors or learned):
-        rule_page = RulePage(
-            body=page.body, text=page.text, url=page.url, selectors=selectors, learned=learned
-        )
+        rule_page = RulePage(body=page.body, text=page.text, url=page.url, selectors=selectors, learned=learned)
         result = read_by_rules(kind, rule_page)
         records, notes = result.records, result.notes
     is_page = not is_json(page.body)
@@ -411,9 +368,7 @@ def rule_reading(
         records=tuple(records),
         notes=tuple(notes),
         announced=announced_count(kind, page.text, page.body, page.url) if is_page else None,
-        incomplete=tuple(
-            place for place, record in enumerate(records) if missing_or_unproved(kind, record)
-        ),
+        incomplete=tuple(place for place, record in enumerate(records) if missing_or_unproved(kind, record)),
     )
     return _with_reason(reading, settings)
 
@@ -436,11 +391,7 @@ def _reason_for_model(reading: RuleReading, settings: Settings) -> str:
     records, announced = reading.records, reading.announced
     if not records:
         return "rules found no record"
-    if (
-        announced is not None
-        and len(records) < announced
-        and not is_expected_count(len(records), announced)
-    ):
+    if announced is not None and len(records) < announced and not is_expected_count(len(records), announced):
         return f"rules found {len(records)} records where the page announces {announced}"
     least = min(record.confidence for record in records)
     if least < settings.extraction.low_confidence:
@@ -453,8 +404,6 @@ def record_spans(kind: EntityType, records: Sequence[Record], length: int) -> li
     starts = [record.start_of(kind.key_fields) for record in records]
     spans: list[tuple[int, int]] = []
     for place, start in enumerate(starts):
-        later = (
-            other for other in starts[place + 1 :] if other is not None and other > (start or 0)
-        )
+        later = (other for other in starts[place + 1 :] if other is not None and other > (start or 0))
         spans.append((0, length) if start is None else (start, next(later, length)))
     return spans

@@ -12,17 +12,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from ingestion_pipeline.catalogs.extraction.entity_type import (
-    EntityField,
-    EntityType,
-    FieldKind,
-    SingleGoesToMax,
-)
-from ingestion_pipeline.catalogs.extraction.record import (
-    MAX_PAGE_RECORDS,
-    CandidateRecord,
-    FieldValue,
-)
+from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, EntityType, FieldKind, SingleGoesToMax
+from ingestion_pipeline.catalogs.extraction.record import MAX_PAGE_RECORDS, CandidateRecord, FieldValue
 from ingestion_pipeline.catalogs.extraction.rules.embedded import value_of
 from ingestion_pipeline.catalogs.extraction.rules.vocabulary import choice_in_words
 from ingestion_pipeline.catalogs.recipes.config_fields import ConfigFields, as_mapping
@@ -35,9 +26,7 @@ if TYPE_CHECKING:
 RECORD = "record"
 AFTER_LABEL = "::after-label"
 _LABEL = re.compile(r"[^:\uff1a\n]{1,40}[:\uff1a]\s*")
-_RANGE = re.compile(
-    r"(?<![0-9])([0-9]++(?:\.[0-9]++)?+)\s*+(?:-|\u2013|\u2014|to|or)\s*+([0-9]++(?:\.[0-9]++)?+)"
-)
+_RANGE = re.compile(r"(?<![0-9])([0-9]++(?:\.[0-9]++)?+)\s*+(?:-|\u2013|\u2014|to|or)\s*+([0-9]++(?:\.[0-9]++)?+)")
 
 
 class BadSelectors(ValueError):
@@ -74,36 +63,24 @@ def selectors_of(config: Mapping[str, Any], kind: EntityType) -> Selectors | Non
         raise BadSelectors(["selectors: must be a mapping from a field to its CSS selector"])
     problems: list[str] = []
     names = [field.name for field in kind.fields]
-    fields_ = ConfigFields(
-        {name: _without_label(css) for name, css in raw.items()}, "selectors", problems
-    )
+    fields_ = ConfigFields({name: _without_label(css) for name, css in raw.items()}, "selectors", problems)
     fields_.refuse_unknown([RECORD, *names])
     css_by_name = {name: str(raw[name]) for name in [RECORD, *names] if fields_.selector(name)}
-    if lacking := [
-        name for name in kind.required if name not in raw and not _has_default(kind, name)
-    ]:
-        problems.append(
-            f"selectors: {', '.join(lacking)} is missing and required for a {kind.name}"
-        )
+    if lacking := [name for name in kind.required if name not in raw and not _has_default(kind, name)]:
+        problems.append(f"selectors: {', '.join(lacking)} is missing and required for a {kind.name}")
     if problems:
         raise BadSelectors(problems)
     fields = tuple((name, css) for name, css in css_by_name.items() if name != RECORD)
     return Selectors(record=css_by_name.get(RECORD), fields=fields)
 
 
-def records_by_selectors(
-    kind: EntityType, selectors: Selectors, tree: LexborHTMLParser
-) -> list[CandidateRecord]:
+def records_by_selectors(kind: EntityType, selectors: Selectors, tree: LexborHTMLParser) -> list[CandidateRecord]:
     """Return what the selectors find, in page order; the tree is a cleaned one."""
     if tree.body is None:
         return []
     blocks = tree.css(selectors.record)[: MAX_PAGE_RECORDS + 1] if selectors.record else [tree.body]
     candidates = [candidate_in(kind, selectors, block) for block in blocks]
-    return [
-        candidate
-        for candidate in candidates
-        if any(value is not None for value in candidate.fields.values())
-    ]
+    return [candidate for candidate in candidates if any(value is not None for value in candidate.fields.values())]
 
 
 def candidate_in(kind: EntityType, selectors: Selectors, block: LexborNode) -> CandidateRecord:

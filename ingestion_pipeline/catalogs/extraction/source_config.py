@@ -38,9 +38,7 @@ class EntityConfig:
         return reader_hash(self.kind, settings, selectors=self.selectors)
 
 
-def load_entity_config(
-    config: Mapping[str, Any], settings: Settings, *, entity: str | None = None
-) -> EntityConfig:
+def load_entity_config(config: Mapping[str, Any], settings: Settings, *, entity: str | None = None) -> EntityConfig:
     """Return the configured entity; `entity` is the name from the start of an extraction.
 
     Raises:

@@ -34,12 +34,7 @@ from ingestion_pipeline.tasks.errors import Permanent, Transient
 from ingestion_pipeline.tasks.results import Counts, FailedResult, Result
 from ingestion_pipeline.tasks.task import Task, TaskStatus
 
-SNAPSHOT_COLUMNS = (
-    "body_hash",
-    "text_hash",
-    "final_url",
-    "content_type",
-)  # of a page, in its snapshot
+SNAPSHOT_COLUMNS = ("body_hash", "text_hash", "final_url", "content_type")  # of a page, in its snapshot
 CONTENT_MISSING = "content_missing"  # error code: the page must be fetched again
 
 
@@ -69,11 +64,7 @@ class ReadWork:
     def content(self, store: ContentStore) -> PageContent:
         """Return the stored page, or the selected part of it; see `stored_content`."""
         page = stored_content(store, url=self.url, **snapshot_columns_of(self))
-        return (
-            page
-            if self.content_selector is None
-            else restrict_to_selector(page, self.content_selector)
-        )
+        return page if self.content_selector is None else restrict_to_selector(page, self.content_selector)
 
 
 def stored_content(
@@ -98,10 +89,7 @@ def stored_content(
         raise content_missing(url, str(error)) from error
     decoded = decode(body, content_type)
     return PageContent(
-        url=final_url or url,
-        body=decoded,
-        text=text[0].decode() if text else decoded,
-        content_type=content_type,
+        url=final_url or url, body=decoded, text=text[0].decode() if text else decoded, content_type=content_type
     )
 
 
@@ -112,9 +100,7 @@ def snapshot_columns_of(page: object) -> dict[str, Any]:
 
 def content_missing(url: str, reason: str) -> Permanent:
     """Return the error of a page whose stored content is missing or empty."""
-    message = (
-        f"the content of {url} cannot be read: {reason}; a retry of its extraction fetches it again"
-    )
+    message = f"the content of {url} cannot be read: {reason}; a retry of its extraction fetches it again"
     return Permanent(message, code=CONTENT_MISSING)
 
 
@@ -180,9 +166,7 @@ _COLUMNS = (
 )
 
 
-def load_claimed_pages(
-    connection: Connection, claimed: Sequence[Task], *, now: datetime
-) -> list[ReadWork | PageGone]:
+def load_claimed_pages(connection: Connection, claimed: Sequence[Task], *, now: datetime) -> list[ReadWork | PageGone]:
     """Load the claimed pages and mark their reading as started."""
     ids = [task.payload.get("page", 0) for task in claimed]
     query = (
@@ -235,9 +219,7 @@ def _content_selector(row: RowMapping) -> str | None:
 def _learned(row: RowMapping) -> LearnedSelectors | None:
     if row["learned_at"] is None:
         return None
-    return LearnedSelectors(
-        **{name: row[name] for name in ("schema_hash", "selectors", "learned_at")}
-    )
+    return LearnedSelectors(**{name: row[name] for name in ("schema_hash", "selectors", "learned_at")})
 
 
 NO_MODEL = "no_model"

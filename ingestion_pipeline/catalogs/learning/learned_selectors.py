@@ -40,9 +40,7 @@ def schema_hash(kind: EntityType) -> str:
     return hashlib.sha256(kind.model_dump_json().encode()).hexdigest()
 
 
-def records_by_learned(
-    kind: EntityType, selectors: Selectors, tree: LexborHTMLParser
-) -> list[CandidateRecord]:
+def records_by_learned(kind: EntityType, selectors: Selectors, tree: LexborHTMLParser) -> list[CandidateRecord]:
     """Return the records in page order; none if one lacks a required field or is ambiguous.
 
     Two names in the place of one record mean that the page has another layout.
@@ -55,9 +53,7 @@ def records_by_learned(
 
 def unproved_records(kind: EntityType, candidates: list[CandidateRecord]) -> list[Record]:
     """Return the records of the candidates, after applying the rules of the type, without proof."""
-    return [
-        record_of(kind, candidate, method=ExtractionMethod.SELECTORS) for candidate in candidates
-    ]
+    return [record_of(kind, candidate, method=ExtractionMethod.SELECTORS) for candidate in candidates]
 
 
 def has_single_text(block: LexborNode, css: str) -> bool:
@@ -129,9 +125,7 @@ def save_learned(
     now: datetime,
 ) -> LearnedSelectors:
     """Store the selectors in the place of any before, with all counts at zero."""
-    learned = LearnedSelectors(
-        schema_hash=schema_hash(kind), selectors=selectors.as_config(), learned_at=now
-    )
+    learned = LearnedSelectors(schema_hash=schema_hash(kind), selectors=selectors.as_config(), learned_at=now)
     values = {
         "schema_hash": learned.schema_hash,
         "selectors": dict(learned.selectors),
@@ -155,9 +149,7 @@ def record_uses(connection: Connection, uses: SelectorUses, *, now: datetime) ->
     right = sum(uses.outcomes)
     wrong = len(uses.outcomes) - right
     trailing_failures = (
-        len(uses.outcomes)
-        - 1
-        - max((at for at, is_right in enumerate(uses.outcomes) if is_right), default=-1)
+        len(uses.outcomes) - 1 - max((at for at, is_right in enumerate(uses.outcomes) if is_right), default=-1)
     )
     table = learned_selectors
     in_row = literal(trailing_failures) if right else table.c.failed_in_row + trailing_failures
@@ -170,18 +162,13 @@ def record_uses(connection: Connection, uses: SelectorUses, *, now: datetime) ->
         update(table)
         .where(is_current)
         .values(
-            confirmed=table.c.confirmed + right,
-            failed=table.c.failed + wrong,
-            failed_in_row=in_row,
-            updated_at=now,
+            confirmed=table.c.confirmed + right, failed=table.c.failed + wrong, failed_in_row=in_row, updated_at=now
         )
     )
     row = connection.execute(
         statement.returning(table.c.confirmed, table.c.failed, table.c.failed_in_row)
     ).one_or_none()
-    if row is not None and is_outdated(
-        confirmed=row.confirmed, failed=row.failed, in_row=row.failed_in_row
-    ):
+    if row is not None and is_outdated(confirmed=row.confirmed, failed=row.failed, in_row=row.failed_in_row):
         connection.execute(delete(table).where(is_current))
         return False
     return row is not None

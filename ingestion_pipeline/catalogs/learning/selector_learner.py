@@ -95,9 +95,7 @@ class SelectorLearner:
             return
         current = learned.for_kind(done[0].config.kind)
         tried = [result for result in done if result.config.learned is not None]
-        outcomes = [
-            _was_read_by_learned(result) for result in tried if result.config.learned == current
-        ]
+        outcomes = [_was_read_by_learned(result) for result in tried if result.config.learned == current]
         conclusive = [outcome for outcome in outcomes if outcome is not None]
         if not conclusive:
             return
@@ -124,9 +122,7 @@ class SelectorLearner:
         config = done[0].config
         with self._ctx.store.read() as connection:
             rows = _read_pages(connection, scope, config.reader_hash(self._ctx.settings))
-        training_pages = [
-            page for row in rows if (page := _training_page(self._ctx, config.kind, row))
-        ]
+        training_pages = [page for row in rows if (page := _training_page(self._ctx, config.kind, row))]
         learned_from, selectors = _learn_from_newest(config.kind, training_pages)
         if selectors is None:
             return
@@ -152,9 +148,7 @@ def _was_read_by_learned(result: ReadDone) -> bool | None:
     return False if result.reading.method in _COSTLIER else None
 
 
-def _learn_from_newest(
-    kind: EntityType, training_pages: Sequence[TrainingPage]
-) -> tuple[int, Selectors | None]:
+def _learn_from_newest(kind: EntityType, training_pages: Sequence[TrainingPage]) -> tuple[int, Selectors | None]:
     for number in sorted({min(len(training_pages), most) for most in _NEWEST_COUNTS}, reverse=True):
         if number and (selectors := learn_selectors(kind, training_pages[:number])):
             return number, selectors
@@ -217,9 +211,7 @@ def _training_page(ctx: RunContext, kind: EntityType, page: _ReadPage) -> Traini
     return None if is_json(body) else TrainingPage(body=body, records=records)
 
 
-def _values(
-    kind: EntityType, data: Mapping[str, Any], grounding: Mapping[str, Any]
-) -> dict[str, FieldValue | None]:
+def _values(kind: EntityType, data: Mapping[str, Any], grounding: Mapping[str, Any]) -> dict[str, FieldValue | None]:
     """Return proved and absent values; a field without proof is left out."""
     values: dict[str, FieldValue | None] = {}
     for field in kind.fields:

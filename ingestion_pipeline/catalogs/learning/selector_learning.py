@@ -7,11 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from ingestion_pipeline.catalogs.extraction.entity_type import (
-    EntityType,
-    FieldKind,
-    SingleGoesToMax,
-)
+from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, FieldKind, SingleGoesToMax
 from ingestion_pipeline.catalogs.extraction.record import FieldValue
 from ingestion_pipeline.catalogs.extraction.selectors import (
     AFTER_LABEL,
@@ -20,11 +16,7 @@ from ingestion_pipeline.catalogs.extraction.selectors import (
     candidate_in,
     is_labelled,
 )
-from ingestion_pipeline.catalogs.learning.learned_selectors import (
-    has_single_text,
-    records_by_learned,
-    unproved_records,
-)
+from ingestion_pipeline.catalogs.learning.learned_selectors import has_single_text, records_by_learned, unproved_records
 from ingestion_pipeline.catalogs.learning.page_elements import (
     PageElement,
     elements_of,
@@ -62,30 +54,23 @@ class Example:
     values: Values
 
 
-def containers(
-    parsed_pages: Sequence[ParsedTrainingPage], required: Sequence[str]
-) -> Iterator[str | None]:
+def containers(parsed_pages: Sequence[ParsedTrainingPage], required: Sequence[str]) -> Iterator[str | None]:
     """Yield CSS of elements that may surround a record, the likeliest first; None: whole page."""
     multi_record_page = next((page for page in parsed_pages if len(page.records) > 1), None)
     if multi_record_page is None:
         yield None
         return
     enclosing_or_none = [
-        _enclosing_element(multi_record_page.elements, values, required)
-        for values in multi_record_page.records
+        _enclosing_element(multi_record_page.elements, values, required) for values in multi_record_page.records
     ]
     enclosing = [element for element in enclosing_or_none if element is not None]
     if len(enclosing) < len(enclosing_or_none):
         return
     ranks_by_css: dict[str, list[tuple[int, int]]] = {}
     for element in enclosing:
-        for css, rank in _selectors_around(
-            element, enclosing, multi_record_page.elements[0]
-        ).items():
+        for css, rank in _selectors_around(element, enclosing, multi_record_page.elements[0]).items():
             ranks_by_css.setdefault(css, []).append(rank)
-    shared = [
-        (max(ranks), css) for css, ranks in ranks_by_css.items() if len(ranks) == len(enclosing)
-    ]
+    shared = [(max(ranks), css) for css, ranks in ranks_by_css.items() if len(ranks) == len(enclosing)]
     yield from (css for _, css in sorted(shared)[:MAX_CONTAINERS])
 
 
@@ -113,38 +98,26 @@ def _blocks(page: ParsedTrainingPage, css: str | None) -> list[PageElement]:
     if css is None:
         return [page.elements[0]]
     elements_by_id = {element.node.mem_id: element for element in page.elements}
-    return [
-        elements_by_id[node.mem_id] for node in page.tree.css(css) if node.mem_id in elements_by_id
-    ]
+    return [elements_by_id[node.mem_id] for node in page.tree.css(css) if node.mem_id in elements_by_id]
 
 
-def _block_of(
-    blocks: Sequence[PageElement], values: Values, required: Sequence[str]
-) -> PageElement | None:
+def _block_of(blocks: Sequence[PageElement], values: Values, required: Sequence[str]) -> PageElement | None:
     """Return the smallest block that contains all required texts."""
-    words = [
-        without_whitespace(value) for name in required if isinstance(value := values[name], str)
-    ]
+    words = [without_whitespace(value) for name in required if isinstance(value := values[name], str)]
     matching = [block for block in blocks if all(word in block.text for word in words)]
     return min(matching, key=lambda block: (len(block.text), block.place), default=None)
 
 
-def _enclosing_element(
-    elements: Sequence[PageElement], values: Values, required: Sequence[str]
-) -> PageElement | None:
+def _enclosing_element(elements: Sequence[PageElement], values: Values, required: Sequence[str]) -> PageElement | None:
     """Return the smallest element that contains an element for each required value."""
-    words = {
-        without_whitespace(value) for name in required if isinstance(value := values[name], str)
-    }
+    words = {without_whitespace(value) for name in required if isinstance(value := values[name], str)}
     stating = [_elements_stating(elements, word) for word in sorted(words)]
     if not stating or not all(stating):
         return None
     rarest = min(stating, key=len)
     candidates = [_first_enclosing(element, stating) for element in rarest]
     whole = [element for element in candidates if element is not None]
-    return min(
-        whole, key=lambda element: (element.end - element.place, element.place), default=None
-    )
+    return min(whole, key=lambda element: (element.end - element.place, element.place), default=None)
 
 
 def _elements_stating(elements: Sequence[PageElement], word: str) -> list[PageElement]:
@@ -153,18 +126,9 @@ def _elements_stating(elements: Sequence[PageElement], word: str) -> list[PageEl
     return alone or [element for element in elements if is_labelled(element.text, word)]
 
 
-def _first_enclosing(
-    anchor: PageElement, stating: Sequence[Sequence[PageElement]]
-) -> PageElement | None:
+def _first_enclosing(anchor: PageElement, stating: Sequence[Sequence[PageElement]]) -> PageElement | None:
     around = (anchor, *anchor.ancestors())
-    return next(
-        (
-            element
-            for element in around
-            if all(any(map(element.holds, matches)) for matches in stating)
-        ),
-        None,
-    )
+    return next((element for element in around if all(any(map(element.holds, matches)) for matches in stating)), None)
 
 
 def _selectors_around(
@@ -228,26 +192,20 @@ def _required(kind: EntityType) -> tuple[str, ...]:
     return kind.required or kind.key_fields
 
 
-def _parse_pages(
-    kind: EntityType, training_pages: Sequence[TrainingPage]
-) -> list[ParsedTrainingPage]:
+def _parse_pages(kind: EntityType, training_pages: Sequence[TrainingPage]) -> list[ParsedTrainingPage]:
     """Return the parsed pages; empty if one of them is unsuitable."""
     parsed_pages: list[ParsedTrainingPage] = []
     for page in training_pages:
         if len(page.body) > MAX_BODY_CHARACTERS or not _are_complete(kind, page.records):
             return []
         tree = visible_tree(page.body)
-        parsed_pages.append(
-            ParsedTrainingPage(tree=tree, elements=elements_of(tree), records=page.records)
-        )
+        parsed_pages.append(ParsedTrainingPage(tree=tree, elements=elements_of(tree), records=page.records))
     return parsed_pages if all(parsed.elements for parsed in parsed_pages) else []
 
 
 def _are_complete(kind: EntityType, records: Sequence[Values]) -> bool:
     names = _required(kind)
-    return bool(records) and all(
-        record.get(name) is not None for record in records for name in names
-    )
+    return bool(records) and all(record.get(name) is not None for record in records for name in names)
 
 
 def _are_enough(parsed_pages: Sequence[ParsedTrainingPage]) -> bool:
@@ -262,11 +220,7 @@ def _fields(kind: EntityType, examples: Sequence[Example]) -> dict[str, str] | N
         if all(_agrees(kind, chosen, name, example) for example in examples):
             continue  # always absent, or filled by a rule of the type
         css = next(
-            (
-                css
-                for css in _field_selectors(kind, name, examples)
-                if _finds_field(kind, chosen, name, css, examples)
-            ),
+            (css for css in _field_selectors(kind, name, examples) if _finds_field(kind, chosen, name, css, examples)),
             None,
         )
         if css is not None:
@@ -309,10 +263,7 @@ def _field_selectors_in(kind: EntityType, name: str, example: Example) -> dict[s
     stating = _value_elements(kind, name, value, example.inside)
     labelled = _labelled_elements(kind, name, value, example.inside) if not stating else []
     ranks: dict[str, int] = {}
-    for element, suffix in [
-        *((element, "") for element in stating),
-        *((element, AFTER_LABEL) for element in labelled),
-    ]:
+    for element, suffix in [*((element, "") for element in stating), *((element, AFTER_LABEL) for element in labelled)]:
         for rank, css in selectors_for(element, example.block):
             ranks[css + suffix] = min(rank, ranks.get(css + suffix, rank))
     return ranks
@@ -330,9 +281,7 @@ def _value_elements(
     else:
         short = (element for element in inside if 0 < len(element.text) <= _SHORT)
         matching = [element for element in short if _value_in(kind, name, element) == value]
-    return sorted(matching, key=lambda element: (len(element.text), element.place))[
-        :_MAX_VALUE_ELEMENTS
-    ]
+    return sorted(matching, key=lambda element: (len(element.text), element.place))[:_MAX_VALUE_ELEMENTS]
 
 
 def _labelled_elements(
@@ -343,29 +292,19 @@ def _labelled_elements(
         return []
     text = without_whitespace(value)
     matching = [element for element in inside if is_labelled(element.text, text)]
-    return sorted(matching, key=lambda element: (len(element.text), element.place))[
-        :_MAX_VALUE_ELEMENTS
-    ]
+    return sorted(matching, key=lambda element: (len(element.text), element.place))[:_MAX_VALUE_ELEMENTS]
 
 
 def _value_in(kind: EntityType, name: str, element: PageElement) -> FieldValue | None:
-    return candidate_from_texts(kind, {name: fragment_text(element.node.html or "")}).fields.get(
-        name
-    )
+    return candidate_from_texts(kind, {name: fragment_text(element.node.html or "")}).fields.get(name)
 
 
-def _finds_field(
-    kind: EntityType, chosen: dict[str, str], name: str, css: str, examples: Sequence[Example]
-) -> bool:
+def _finds_field(kind: EntityType, chosen: dict[str, str], name: str, css: str, examples: Sequence[Example]) -> bool:
     """Return whether the selector finds the field: always if required, else nearly always."""
-    if name in kind.key_fields and not all(
-        has_single_text(example.block.node, css) for example in examples
-    ):
+    if name in kind.key_fields and not all(has_single_text(example.block.node, css) for example in examples):
         return False
     allowed = (
-        0
-        if name in _required(kind)
-        else _allowed(sum(example.values.get(name) is not None for example in examples))
+        0 if name in _required(kind) else _allowed(sum(example.values.get(name) is not None for example in examples))
     )
     wrong = 0
     for example in examples:
@@ -387,9 +326,7 @@ def _agrees(kind: EntityType, chosen: dict[str, str], name: str, example: Exampl
     return _same(record.fields[name], example.values[name])
 
 
-def _reproduces(
-    kind: EntityType, learned: Selectors, parsed_pages: Sequence[ParsedTrainingPage]
-) -> bool:
+def _reproduces(kind: EntityType, learned: Selectors, parsed_pages: Sequence[ParsedTrainingPage]) -> bool:
     """Return whether every page gives its records again, and nearly all other values."""
     others = [field.name for field in kind.fields if field.name not in _required(kind)]
     right = stated = 0

@@ -13,12 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, and_, delete, exists, false, func, null, or_, select, update
 
 from ingestion_pipeline.catalogs.datasets.carry_over import UNLISTED
-from ingestion_pipeline.catalogs.datasets.finishing import (
-    EXTRACTION_TASKS,
-    Ended,
-    FinishReason,
-    finish_extractions,
-)
+from ingestion_pipeline.catalogs.datasets.finishing import EXTRACTION_TASKS, Ended, FinishReason, finish_extractions
 from ingestion_pipeline.catalogs.datasets.publishing import BuiltExtraction, fill_incomplete
 from ingestion_pipeline.catalogs.extraction.tasks import CONTENT_MISSING
 from ingestion_pipeline.catalogs.operations.requeue import Requeued, requeue
@@ -35,15 +30,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source, SourceStatus
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.store.audit import audit
-from ingestion_pipeline.store.tables import (
-    CRAWLING,
-    FRONTIER,
-    data_items,
-    datasets,
-    extractions,
-    pages,
-    tasks,
-)
+from ingestion_pipeline.store.tables import CRAWLING, FRONTIER, data_items, datasets, extractions, pages, tasks
 from ingestion_pipeline.tasks.errors import ErrorClass
 from ingestion_pipeline.tasks.task import TaskStatus
 
@@ -54,9 +41,7 @@ class UnknownExtraction(LookupError):
     """No extraction has this id."""
 
     def __init__(self, extraction_id: int) -> None:
-        super().__init__(
-            f"there is no extraction {extraction_id}; `ingest extractions list` shows all"
-        )
+        super().__init__(f"there is no extraction {extraction_id}; `ingest extractions list` shows all")
 
 
 class InvalidState(ValueError):
@@ -84,8 +69,7 @@ def refuse_disabled(source: Source) -> None:
     """Raise if the source is disabled: its tasks would wait for ever."""
     if source.status is SourceStatus.DISABLED:
         raise InvalidState(
-            f"{source.id} is disabled, and nothing is fetched or read for it;"
-            f" `ingest sources enable {source.id}` first"
+            f"{source.id} is disabled, and nothing is fetched or read for it; `ingest sources enable {source.id}` first"
         )
 
 
@@ -113,9 +97,7 @@ def cancel(
     message = f"cancelled by {actor}" + (f": {reason}" if reason else "")
     failure = {"class": ErrorClass.RESOURCE.value, "code": "cancelled", "message": message}
     finish = FinishReason(status=ExtractionStatus.CANCELLED, failure=failure, actor=actor)
-    [ended] = finish_extractions(
-        connection, {extraction_id: finish}, now=now, settings=settings, random=random
-    )
+    [ended] = finish_extractions(connection, {extraction_id: finish}, now=now, settings=settings, random=random)
     return ended
 
 
@@ -151,9 +133,7 @@ def resume(connection: Connection, extraction_id: int, *, actor: str, now: datet
     source = extraction_source(connection, row)
     refuse_disabled(source)
     if row.status in CRAWLING_STATES:
-        return requeue(
-            connection, row.id, row.tracking_id, source, now=now
-        )  # only orphaned pages get a new task
+        return requeue(connection, row.id, row.tracking_id, source, now=now)  # only orphaned pages get a new task
     if row.status not in ENDED_STATES:
         raise InvalidState(
             f"extraction {extraction_id} is {row.status}, and there is nothing to resume;"
@@ -179,18 +159,14 @@ def retry(connection: Connection, extraction_id: int, *, actor: str, now: dateti
     return _reopen(connection, row, "extraction.retry", actor=actor, now=now)
 
 
-def retry_page(
-    connection: Connection, extraction_id: int, page_id: int, *, actor: str, now: datetime
-) -> Requeued:
+def retry_page(connection: Connection, extraction_id: int, page_id: int, *, actor: str, now: datetime) -> Requeued:
     """Retry one failed page like `retry`; the others stay as they are."""
     row = lock_extraction(connection, extraction_id)
     refuse_disabled(extraction_source(connection, row))
     refuse_running(connection, row.source_id, other_than=row.id)
     is_it = and_(pages.c.id == page_id, pages.c.status == PageStatus.ERROR.value)
     if not _reset(connection, row, is_it):
-        raise InvalidState(
-            f"page {page_id} of extraction {extraction_id} has not failed; discard it"
-        )
+        raise InvalidState(f"page {page_id} of extraction {extraction_id} has not failed; discard it")
     return _reopen(connection, row, "extraction.retry_page", actor=actor, now=now)
 
 
@@ -203,11 +179,7 @@ def _blocking_pages(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
         return pages.c.status == PageStatus.ERROR.value
     is_unlisted = func.coalesce(pages.c.failure["code"].as_string(), "") == UNLISTED["code"]
     other = pages.alias("other")
-    alone = ~exists(
-        select(other.c.id).where(
-            other.c.extraction_id == row.id, other.c.status != PageStatus.ERROR.value
-        )
-    )
+    alone = ~exists(select(other.c.id).where(other.c.extraction_id == row.id, other.c.status != PageStatus.ERROR.value))
     return and_(pages.c.status == PageStatus.ERROR.value, or_(alone, is_unlisted))
 
 
@@ -232,10 +204,7 @@ def _was_read() -> Any:  # noqa: ANN401 - a SQL condition
 def _lost_items(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
     """Match pages whose items were deleted with an old dataset: they are extracted again."""
     own = and_(data_items.c.dataset_id == _own_dataset(row.id), data_items.c.page_id == pages.c.id)
-    base = and_(
-        data_items.c.dataset_id == row.base_dataset_id,
-        data_items.c.page_id == pages.c.carried_from,
-    )
+    base = and_(data_items.c.dataset_id == row.base_dataset_id, data_items.c.page_id == pages.c.carried_from)
     return and_(pages.c.item_count > 0, ~exists().where(own), ~exists().where(base))
 
 
@@ -269,9 +238,7 @@ def _reset(connection: Connection, row: Row[Any], chosen: Any) -> int:  # noqa: 
     return reset
 
 
-def _reopen(
-    connection: Connection, row: Row[Any], action: str, *, actor: str, now: datetime
-) -> Requeued:
+def _reopen(connection: Connection, row: Row[Any], action: str, *, actor: str, now: datetime) -> Requeued:
     """Reopen the extraction; its next finish notifies again."""
     refuse_running(connection, row.source_id, other_than=row.id)
     source = extraction_source(connection, row)
@@ -294,10 +261,7 @@ def _reopen(
     _drop_kept_items(connection, row.id)
     connection.execute(
         update(datasets)
-        .where(
-            datasets.c.extraction_id == row.id,
-            datasets.c.status != DatasetStatus.PUBLISHED.value,
-        )
+        .where(datasets.c.extraction_id == row.id, datasets.c.status != DatasetStatus.PUBLISHED.value)
         .values(status=DatasetStatus.BUILDING.value, findings=null())
     )
     done = requeue(connection, row.id, row.tracking_id, source, now=now)
@@ -311,13 +275,11 @@ def _drop_kept_items(connection: Connection, extraction_id: int) -> None:
     """Delete earlier items of the open pages, since these are fetched or extracted again."""
     is_open = and_(pages.c.extraction_id == extraction_id, pages.c.status.in_(UNFINISHED_PAGES))
     unpublished = select(datasets.c.id).where(
-        datasets.c.extraction_id == extraction_id,
-        datasets.c.status != DatasetStatus.PUBLISHED.value,
+        datasets.c.extraction_id == extraction_id, datasets.c.status != DatasetStatus.PUBLISHED.value
     )
     connection.execute(
         delete(data_items).where(
-            data_items.c.dataset_id.in_(unpublished),
-            data_items.c.page_id.in_(select(pages.c.id).where(is_open)),
+            data_items.c.dataset_id.in_(unpublished), data_items.c.page_id.in_(select(pages.c.id).where(is_open))
         )
     )
     connection.execute(update(pages).where(is_open).values(carried_from=null(), item_count=null()))
@@ -333,14 +295,10 @@ def _rebase_on_published(connection: Connection, row: Row[Any]) -> int | None:
     own = connection.execute(newest.order_by(datasets.c.version.desc()).limit(1)).one_or_none()
     if own is None or own.status != DatasetStatus.PUBLISHED.value:
         return row.base_dataset_id
-    has_items = exists().where(
-        data_items.c.dataset_id == own.id, data_items.c.page_id == pages.c.id
-    )
+    has_items = exists().where(data_items.c.dataset_id == own.id, data_items.c.page_id == pages.c.id)
     is_done = pages.c.status.in_([PageStatus.SUCCESS.value, PageStatus.ERROR.value])
     connection.execute(
-        update(pages)
-        .where(pages.c.extraction_id == row.id, is_done, has_items)
-        .values(carried_from=pages.c.id)
+        update(pages).where(pages.c.extraction_id == row.id, is_done, has_items).values(carried_from=pages.c.id)
     )
     return own.id
 
@@ -355,9 +313,7 @@ def _existing_base(dataset_id: int | None) -> Any:  # noqa: ANN401 - a SQL expre
     return select(datasets.c.id).where(datasets.c.id == dataset_id).scalar_subquery()
 
 
-def refuse_running(
-    connection: Connection, source_id: str, *, other_than: int | None = None
-) -> None:
+def refuse_running(connection: Connection, source_id: str, *, other_than: int | None = None) -> None:
     """Raise if the source has another running extraction: it has one at a time."""
     query = select(extractions.c.id).where(CRAWLING, extractions.c.source_id == source_id)
     ids: Sequence[int] = connection.execute(query).scalars().all()
@@ -394,23 +350,13 @@ def publish(connection: Connection, extraction_id: int, *, actor: str, now: date
     connection.execute(update(datasets).where(datasets.c.id == dataset.id).values(**values))
     detail = {"source": row.source_id, "version": dataset.version, "findings": dataset.findings}
     subject = f"extraction:{extraction_id}"
-    audit(
-        connection,
-        actor=actor,
-        action="dataset.publish",
-        subject=subject,
-        now=now,
-        detail=detail,
-    )
+    audit(connection, actor=actor, action="dataset.publish", subject=subject, now=now, detail=detail)
     return dataset.version
 
 
 def _built_extraction(row: Row[Any]) -> BuiltExtraction:
     return BuiltExtraction(
-        extraction_id=row.id,
-        source_id=row.source_id,
-        entity_type=row.entity_type,
-        base_id=row.base_dataset_id,
+        extraction_id=row.id, source_id=row.source_id, entity_type=row.entity_type, base_id=row.base_dataset_id
     )
 
 
@@ -418,8 +364,7 @@ def _refuse_hidden(connection: Connection, extraction_id: int, dataset: Row[Any]
     """Raise if a newer version is published: publishing this one would change nothing."""
     newest = connection.execute(
         select(func.max(datasets.c.version)).where(
-            datasets.c.source_id == dataset.source_id,
-            datasets.c.status == DatasetStatus.PUBLISHED.value,
+            datasets.c.source_id == dataset.source_id, datasets.c.status == DatasetStatus.PUBLISHED.value
         )
     ).scalar_one()
     if newest is not None and newest > dataset.version:

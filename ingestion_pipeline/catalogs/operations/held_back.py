@@ -9,17 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    ScalarSelect,
-    Select,
-    and_,
-    exists,
-    func,
-    or_,
-    select,
-)
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, and_, exists, func, or_, select
 
 from ingestion_pipeline.catalogs.states import DatasetStatus, ExtractionKind
 from ingestion_pipeline.sources.health import Finding
@@ -33,16 +23,12 @@ def quarantined(connection: Connection) -> list[Finding]:
     columns = ("source_id", "version", "extraction_id", "findings")
     query = held_back(*columns).order_by(datasets.c.source_id)
     return [
-        Finding(
-            subject=row.source_id, message=held_reason(row.version, row.extraction_id, row.findings)
-        )
+        Finding(subject=row.source_id, message=held_reason(row.version, row.extraction_id, row.findings))
         for row in connection.execute(query)
     ]
 
 
-def held_reason(
-    version: int, extraction_id: int, findings: Sequence[Mapping[str, str]] | None
-) -> str:
+def held_reason(version: int, extraction_id: int, findings: Sequence[Mapping[str, str]] | None) -> str:
     """Explain which version of a source is held back, and what the gates found."""
     messages = "; ".join([finding["message"] for finding in findings or []])
     return f"version {version} is held back: {messages}; extraction {extraction_id}"
@@ -55,14 +41,10 @@ def held_back(*columns: str) -> Select[Any]:
     source has at most one.
     """
     after = datasets.alias("after")
-    is_newer = and_(
-        after.c.version > datasets.c.version, after.c.status.in_([PUBLISHED, QUARANTINED])
-    )
+    is_newer = and_(after.c.version > datasets.c.version, after.c.status.in_([PUBLISHED, QUARANTINED]))
     is_confirmed = and_(after.c.status == PUBLISHED, after.c.confirmed_at >= datasets.c.created_at)
     is_over = exists().where(after.c.source_id == datasets.c.source_id, or_(is_newer, is_confirmed))
-    return select(*(datasets.c[name] for name in columns)).where(
-        datasets.c.status == QUARANTINED, ~is_over
-    )
+    return select(*(datasets.c[name] for name in columns)).where(datasets.c.status == QUARANTINED, ~is_over)
 
 
 def missing_pages(connection: Connection) -> list[Finding]:
@@ -95,9 +77,9 @@ def with_missing_pages() -> Select[Any, Any, Any]:
         other.c.kind != ExtractionKind.RERUN.value,
     )
     count = extractions.c.summary["missing"].as_integer()
-    return select(
-        extractions.c.source_id, extractions.c.id.label("extraction_id"), count.label("missing")
-    ).where(count > 0, extractions.c.id == last.scalar_subquery())
+    return select(extractions.c.source_id, extractions.c.id.label("extraction_id"), count.label("missing")).where(
+        count > 0, extractions.c.id == last.scalar_subquery()
+    )
 
 
 def last_shown_at(source_id: ColumnElement[str]) -> ScalarSelect[datetime]:

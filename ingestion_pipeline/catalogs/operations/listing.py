@@ -7,12 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
-from ingestion_pipeline.catalogs.states import (
-    UNFINISHED_PAGES,
-    DatasetStatus,
-    ExtractionStatus,
-    PageStatus,
-)
+from ingestion_pipeline.catalogs.states import UNFINISHED_PAGES, DatasetStatus, ExtractionStatus, PageStatus
 from ingestion_pipeline.sources.health import Finding
 from ingestion_pipeline.store.tables import crawl_steps, datasets, extractions, pages
 
@@ -38,11 +33,7 @@ def list_pages(
 
 
 def list_extractions(
-    connection: Connection,
-    *,
-    source_id: str | None = None,
-    status: str | None = None,
-    limit: int = LISTED,
+    connection: Connection, *, source_id: str | None = None, status: str | None = None, limit: int = LISTED
 ) -> list[dict[str, Any]]:
     """Return the extractions, newest first, each with its dataset."""
     query = (
@@ -64,21 +55,15 @@ def list_extractions(
         query = query.where(extractions.c.status == status)
     hidden = {"recipe", "tracking_id"}
     rows = [
-        {key: value for key, value in row.items() if key not in hidden}
-        for row in connection.execute(query).mappings()
+        {key: value for key, value in row.items() if key not in hidden} for row in connection.execute(query).mappings()
     ]
     active_ids = [row["id"] for row in rows if row["finished_at"] is None]
     waiting = _reasons(connection, active_ids, UNFINISHED_PAGES)
     empty = _reasons(connection, [row["id"] for row in rows], [NO_DATA])
-    return [
-        row | {"waiting": waiting.get(row["id"], []), "no_data": empty.get(row["id"], [])}
-        for row in rows
-    ]
+    return [row | {"waiting": waiting.get(row["id"], []), "no_data": empty.get(row["id"], [])} for row in rows]
 
 
-def _reasons(
-    connection: Connection, ids: Sequence[int], statuses: Sequence[str]
-) -> dict[int, list[dict[str, Any]]]:
+def _reasons(connection: Connection, ids: Sequence[int], statuses: Sequence[str]) -> dict[int, list[dict[str, Any]]]:
     """Return why pages of these are in such a state, and how many; one reason for each code."""
     code, message = pages.c.failure["code"].as_string(), pages.c.failure["message"].as_string()
     query = (
@@ -96,17 +81,12 @@ def _reasons(
 
 def unfinished(connection: Connection) -> list[Finding]:
     """Return sources whose last extraction ended without being complete."""
-    place = func.row_number().over(
-        partition_by=extractions.c.source_id, order_by=extractions.c.id.desc()
-    )
+    place = func.row_number().over(partition_by=extractions.c.source_id, order_by=extractions.c.id.desc())
     ranked = select(extractions, place.label("place")).subquery()
     ended = [ExtractionStatus.STALE.value, ExtractionStatus.CANCELLED.value]
     query = select(ranked).where(ranked.c.place == 1, ranked.c.status.in_(ended))
     return [
-        Finding(
-            subject=row.source_id,
-            message=f"extraction {row.id} is {row.status}: {_why(row.failure)}",
-        )
+        Finding(subject=row.source_id, message=f"extraction {row.id} is {row.status}: {_why(row.failure)}")
         for row in connection.execute(query.order_by(ranked.c.source_id))
     ]
 
@@ -117,16 +97,12 @@ def _why(failure: dict[str, str] | None) -> str:
 
 def unproved(connection: Connection, *, flagged_share: float) -> list[Finding]:
     """Return sources whose newest dataset has too many items with an unproved field."""
-    place = func.row_number().over(
-        partition_by=datasets.c.source_id, order_by=datasets.c.version.desc()
-    )
+    place = func.row_number().over(partition_by=datasets.c.source_id, order_by=datasets.c.version.desc())
     building = DatasetStatus.BUILDING.value
     ranked = select(datasets, place.label("place")).where(datasets.c.status != building).subquery()
     query = select(ranked).where(ranked.c.place == 1).order_by(ranked.c.source_id)
     return [
-        Finding(
-            subject=row.source_id, message=f"{row.flagged_count} of {row.item_count} are not proved"
-        )
+        Finding(subject=row.source_id, message=f"{row.flagged_count} of {row.item_count} are not proved")
         for row in connection.execute(query)
         if row.item_count and row.flagged_count > flagged_share * row.item_count
     ]

@@ -6,11 +6,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, RowMapping, func, null, select, update
 
-from ingestion_pipeline.catalogs.operations.control import (
-    InvalidState,
-    UnknownExtraction,
-    retry_page,
-)
+from ingestion_pipeline.catalogs.operations.control import InvalidState, UnknownExtraction, retry_page
 from ingestion_pipeline.catalogs.states import CRAWLING_STATES, MISSING_CODES, PageStatus
 from ingestion_pipeline.store.tables import extractions, pages, tasks
 from ingestion_pipeline.tasks.dead_letters import requeue_task
@@ -31,9 +27,7 @@ def superseded(extraction_id: int) -> str:
     return f"extraction {extraction_id} is newer and covers the page; discard the dead letter"
 
 
-def _requeue(
-    connection: Connection, dead_letter: RowMapping, status: PageStatus, now: datetime
-) -> str:
+def _requeue(connection: Connection, dead_letter: RowMapping, status: PageStatus, now: datetime) -> str:
     payload = dead_letter["payload"]
     query = select(extractions.c.status).where(extractions.c.id == payload["extraction"])
     # Locked, so that it does not end meanwhile.

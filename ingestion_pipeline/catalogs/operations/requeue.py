@@ -41,31 +41,18 @@ class Requeued:
     read: int
 
 
-def requeue(
-    connection: Connection,
-    extraction_id: int,
-    tracking_id: str,
-    source: Source,
-    *,
-    now: datetime,
-) -> Requeued:
+def requeue(connection: Connection, extraction_id: int, tracking_id: str, source: Source, *, now: datetime) -> Requeued:
     """Ensure that every open page of the extraction has a live task; orphans wait again."""
     queue = _Queue(connection, extraction_id, tracking_id, source, now)
     queue.free_orphans()
     return Requeued(
-        fetched=queue.fill(FETCH_PAGE, PageStatus.WAITING),
-        read=queue.fill(EXTRACT_PAGE, PageStatus.DOWNLOADED),
+        fetched=queue.fill(FETCH_PAGE, PageStatus.WAITING), read=queue.fill(EXTRACT_PAGE, PageStatus.DOWNLOADED)
     )
 
 
 class _Queue:
     def __init__(
-        self,
-        connection: Connection,
-        extraction_id: int,
-        tracking_id: str,
-        source: Source,
-        now: datetime,
+        self, connection: Connection, extraction_id: int, tracking_id: str, source: Source, now: datetime
     ) -> None:
         self._connection = connection
         self._id = extraction_id
@@ -127,9 +114,7 @@ class _Queue:
 
     def _insert(self, kind: str, status: PageStatus) -> int:
         moment = literal(self._now, UtcDateTime())
-        slashes = func.length(crawl_steps.c.key) - func.length(
-            func.replace(crawl_steps.c.key, "/", "")
-        )
+        slashes = func.length(crawl_steps.c.key) - func.length(func.replace(crawl_steps.c.key, "/", ""))
         values: dict[str, ColumnElement[Any]] = {
             "kind": literal(kind),
             "dedupe_key": self._dedupe_key(kind),
@@ -149,17 +134,11 @@ class _Queue:
         missing = (
             select(*(value.label(name) for name, value in values.items()))
             .join_from(pages, crawl_steps, crawl_steps.c.id == pages.c.step_id)
-            .where(
-                pages.c.extraction_id == self._id,
-                pages.c.status == status.value,
-                ~self._has_live(kind),
-            )
+            .where(pages.c.extraction_id == self._id, pages.c.status == status.value, ~self._has_live(kind))
             .order_by(pages.c.id)
         )
         statement = insert_into(self._connection, tasks).from_select(list(values), missing)
-        once = statement.on_conflict_do_nothing(
-            index_elements=["kind", "dedupe_key"], index_where=ACTIVE
-        )
+        once = statement.on_conflict_do_nothing(index_elements=["kind", "dedupe_key"], index_where=ACTIVE)
         return self._connection.execute(once).rowcount
 
     def _dedupe_key(self, kind: str) -> ColumnElement[str]:
@@ -170,9 +149,7 @@ class _Queue:
         live = tasks.alias("live")
         return exists(
             select(live.c.id).where(
-                live.c.ended_at.is_(None),
-                live.c.kind == kind,
-                live.c.dedupe_key == self._dedupe_key(kind),
+                live.c.ended_at.is_(None), live.c.kind == kind, live.c.dedupe_key == self._dedupe_key(kind)
             )
         ).correlate(pages)
 

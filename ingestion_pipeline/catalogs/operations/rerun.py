@@ -43,11 +43,7 @@ from ingestion_pipeline.catalogs.extraction.cost import (
 from ingestion_pipeline.catalogs.extraction.record import MODEL_METHODS
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import has_rules, rule_reading
 from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, load_entity_config
-from ingestion_pipeline.catalogs.extraction.tasks import (
-    SNAPSHOT_COLUMNS,
-    snapshot_columns_of,
-    stored_content,
-)
+from ingestion_pipeline.catalogs.extraction.tasks import SNAPSHOT_COLUMNS, snapshot_columns_of, stored_content
 from ingestion_pipeline.catalogs.operations.control import (
     InvalidState,
     UnknownExtraction,
@@ -57,13 +53,7 @@ from ingestion_pipeline.catalogs.operations.control import (
     refuse_running,
 )
 from ingestion_pipeline.catalogs.operations.requeue import requeue
-from ingestion_pipeline.catalogs.states import (
-    OPEN_PAGES,
-    READ_PAGES,
-    ExtractionKind,
-    ExtractionStatus,
-    PageStatus,
-)
+from ingestion_pipeline.catalogs.states import OPEN_PAGES, READ_PAGES, ExtractionKind, ExtractionStatus, PageStatus
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.audit import audit
@@ -102,14 +92,7 @@ class Rerun:
         )
 
 
-def rerun(
-    connection: Connection,
-    extraction_id: int,
-    *,
-    actor: str,
-    now: datetime,
-    publish: bool = False,
-) -> Rerun:
+def rerun(connection: Connection, extraction_id: int, *, actor: str, now: datetime, publish: bool = False) -> Rerun:
     """Start a new extraction over the pages that this one stored, into a new dataset.
 
     If a later crawl's dataset is published, the new one replaces it only with `publish`; else it is
@@ -132,12 +115,7 @@ def rerun(
         action=RERUN,
         subject=f"extraction:{new_id}",
         now=now,
-        detail={
-            "source": old.source_id,
-            "of": old.id,
-            "pages": queued.read,
-            "publish": publish,
-        },
+        detail={"source": old.source_id, "of": old.id, "pages": queued.read, "publish": publish},
     )
     newer = None if publish else newer_version(connection, new_id, old.entity_type)
     return Rerun(extraction_id=new_id, pages=queued.read, newer=newer)
@@ -167,9 +145,7 @@ def count_stored(connection: Connection, extraction_id: int) -> int:
     return connection.execute(query).scalar_one()
 
 
-def _copy_extraction(
-    connection: Connection, old: Row[Any], tracking_id: str, *, now: datetime
-) -> int:
+def _copy_extraction(connection: Connection, old: Row[Any], tracking_id: str, *, now: datetime) -> int:
     values = {
         "source_id": old.source_id,
         "status": ExtractionStatus.IN_PROGRESS.value,
@@ -223,16 +199,8 @@ def _copy_pages(connection: Connection, old_id: int, new_id: int, *, now: dateti
         "code": "not_fetched",
         "message": f"extraction {old_id} had not fetched it, and a rerun sends no requests",
     }
-    status = case(
-        (is_stored(), PageStatus.DOWNLOADED.value),
-        (is_open, PageStatus.ERROR.value),
-        else_=pages.c.status,
-    )
-    failure = case(
-        (is_stored(), null()),
-        (is_open, literal(unfetched, Json)),
-        else_=pages.c.failure,
-    )
+    status = case((is_stored(), PageStatus.DOWNLOADED.value), (is_open, PageStatus.ERROR.value), else_=pages.c.status)
+    failure = case((is_stored(), null()), (is_open, literal(unfetched, Json)), else_=pages.c.failure)
     copied = ("url", "key", "host", "page_type", "position", "snapshot_id", "size_bytes")
     values: dict[str, ColumnElement[Any]] = {
         "extraction_id": literal(new_id, Id),
@@ -285,14 +253,10 @@ def predict_rerun(
     entity_config = load_entity_config(row.config, settings, entity=row.entity_type)
     if not settings.has_model and can_finish_by_rules(entity_config):
         return RerunCost(pages=total, calls=0, cost_usd=Decimal(0))
-    unanswered = connection.execute(
-        _unanswered(extraction_id, entity_config.reader_hash(settings))
-    ).all()
+    unanswered = connection.execute(_unanswered(extraction_id, entity_config.reader_hash(settings))).all()
     tried = unanswered[:: max(1, len(unanswered) // TRIED)]
     model_pages = [page for page in tried if _needs_model(page, entity_config, settings, content)]
-    sizes = text_sizes(
-        [DetailPage(page.size_bytes, page.text_hash) for page in model_pages], content
-    )
+    sizes = text_sizes([DetailPage(page.size_bytes, page.text_hash) for page in model_pages], content)
     prediction = cost_with_models(entity_config.kind, sizes, settings)
     share = len(unanswered) / len(tried) if tried else 1
     return RerunCost(
@@ -318,11 +282,7 @@ def _unanswered(extraction_id: int, reader_hash: str) -> Select[Any]:
         model_answers.c.cache_key == model_calls.c.cache_key,
     )
     return (
-        select(
-            pages.c.url,
-            pages.c.rung,
-            *(snapshots.c[name] for name in ("size_bytes", *SNAPSHOT_COLUMNS)),
-        )
+        select(pages.c.url, pages.c.rung, *(snapshots.c[name] for name in ("size_bytes", *SNAPSHOT_COLUMNS)))
         .join(snapshots, snapshots.c.id == pages.c.snapshot_id)
         .where(
             pages.c.extraction_id == extraction_id,
@@ -333,16 +293,12 @@ def _unanswered(extraction_id: int, reader_hash: str) -> Select[Any]:
     )
 
 
-def _needs_model(
-    page: Row[Any], entity_config: EntityConfig, settings: Settings, content: ContentStore
-) -> bool:
+def _needs_model(page: Row[Any], entity_config: EntityConfig, settings: Settings, content: ContentStore) -> bool:
     """Whether rules leave a part of the page open; if its content is lost, as the last time."""
     if not has_rules(entity_config.kind, entity_config.selectors):
         return True
     try:
         stored = stored_content(content, url=page.url, **snapshot_columns_of(page))
-        return bool(
-            rule_reading(entity_config.kind, stored, entity_config.selectors, settings).reason
-        )
+        return bool(rule_reading(entity_config.kind, stored, entity_config.selectors, settings).reason)
     except WorkError:
         return page.rung in MODEL_METHODS

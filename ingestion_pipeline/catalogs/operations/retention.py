@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Select,
-    delete,
-    exists,
-    func,
-    or_,
-    select,
-    union,
-)
+from sqlalchemy import ColumnElement, Connection, Select, delete, exists, func, or_, select, union
 
 from ingestion_pipeline.catalogs.states import CRAWLING_STATES, DatasetStatus
 from ingestion_pipeline.settings import Settings
@@ -40,9 +30,7 @@ def old_datasets(connection: Connection, settings: Settings, now: datetime) -> i
     """
     newest_first = datasets.c.version.desc()
     by_source = func.row_number().over(partition_by=datasets.c.source_id, order_by=newest_first)
-    by_status = func.row_number().over(
-        partition_by=(datasets.c.source_id, datasets.c.status), order_by=newest_first
-    )
+    by_status = func.row_number().over(partition_by=(datasets.c.source_id, datasets.c.status), order_by=newest_first)
     ranked = select(
         datasets.c.id,
         datasets.c.status,
@@ -50,15 +38,10 @@ def old_datasets(connection: Connection, settings: Settings, now: datetime) -> i
         by_source.label("place"),
         by_status.label("place_among_its_like"),
     ).subquery()
-    is_shown = (ranked.c.status == DatasetStatus.PUBLISHED.value) & (
-        ranked.c.place_among_its_like == 1
-    )
+    is_shown = (ranked.c.status == DatasetStatus.PUBLISHED.value) & (ranked.c.place_among_its_like == 1)
     is_in_use = exists().where(
         extractions.c.status.in_(CRAWLING_STATES),
-        or_(
-            extractions.c.id == ranked.c.extraction_id,
-            extractions.c.base_dataset_id == ranked.c.id,
-        ),
+        or_(extractions.c.id == ranked.c.extraction_id, extractions.c.base_dataset_id == ranked.c.id),
     )
     query = (
         select(ranked.c.id)
@@ -76,9 +59,7 @@ def old_extractions(connection: Connection, settings: Settings, now: datetime) -
 
     Never a running one, nor one that built a dataset which is kept, or is being rerun.
     """
-    place = func.row_number().over(
-        partition_by=extractions.c.source_id, order_by=extractions.c.id.desc()
-    )
+    place = func.row_number().over(partition_by=extractions.c.source_id, order_by=extractions.c.id.desc())
     ranked = select(extractions.c.id, extractions.c.status, place.label("place")).subquery()
     needed = union(
         select(datasets.c.extraction_id),
@@ -115,9 +96,7 @@ def old_model_calls(connection: Connection, settings: Settings, now: datetime) -
         select(extractions.c.id).where(extractions.c.status.in_(CRAWLING_STATES))
     )
     old = delete_unlocked(
-        model_calls,
-        model_calls.c.created_at < before,
-        or_(model_calls.c.extraction_id.is_(None), ~is_running),
+        model_calls, model_calls.c.created_at < before, or_(model_calls.c.extraction_id.is_(None), ~is_running)
     )
     gone = connection.execute(old).rowcount
     # Counters of a day, a month or an extraction without recent spending.

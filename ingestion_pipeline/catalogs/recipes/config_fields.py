@@ -75,9 +75,7 @@ class ConfigFields:
             self.refuse(key, f"must be true or false, not {_shown(value)}")
         return value is True
 
-    def number(
-        self, key: str, default: float, *, least: float, most: float, above_least: bool = False
-    ) -> float:
+    def number(self, key: str, default: float, *, least: float, most: float, above_least: bool = False) -> float:
         """Return a number within bounds; the default if it is not set."""
         value = self._raw.get(key)
         if value is None:
@@ -104,10 +102,7 @@ class ConfigFields:
         text = self.text(key)
         if text is None:
             return None
-        from selectolax.lexbor import (  # imported only where it is needed
-            LexborHTMLParser,
-            SelectolaxError,
-        )
+        from selectolax.lexbor import LexborHTMLParser, SelectolaxError  # imported only where it is needed
 
         try:
             LexborHTMLParser("<p>").css(text)

@@ -98,14 +98,9 @@ def _length(document: object, url: str, skip: int) -> int:
     length, items = answer.get("listLength"), answer.get("data")
     if not isinstance(length, int) or isinstance(length, bool) or not isinstance(items, list):
         cure = "check api.school_id, api.catalog_ids and api.api_base of the recipe"
-        raise Permanent(
-            f"{url} is no list of courses: it has no listLength or no data; {cure}",
-            code="api_shape",
-        )
+        raise Permanent(f"{url} is no list of courses: it has no listLength or no data; {cure}", code="api_shape")
     if not 0 <= length <= MAX_COURSES:
-        raise Permanent(
-            f"{url} reports {length} courses; the limit is {MAX_COURSES}", code="api_shape"
-        )
+        raise Permanent(f"{url} reports {length} courses; the limit is {MAX_COURSES}", code="api_shape")
     if not cast("Sequence[object]", items) and skip < length:
         message = f"{url} has no courses, though {length} are reported and {skip} were skipped"
         raise Permanent(message, code="api_empty")

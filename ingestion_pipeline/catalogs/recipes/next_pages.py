@@ -158,9 +158,7 @@ def _check_dead_end(step: Step, page: PageSource) -> None:
     is_explored = step.recipe.page_type is PageType.EXPLORATORY  # which may hold records
     is_list = step.kind is not StepKind.FETCH_ROOT and not is_explored
     if is_list and (phrase := failure_notice(page.text())):
-        raise Transient(
-            f"{page.url} has no links and says {phrase!r}; it will be retried", code="error_page"
-        )
+        raise Transient(f"{page.url} has no links and says {phrase!r}; it will be retried", code="error_page")
     if not _may_lead_nowhere(step):
         raise _nothing_to_do(step.recipe)
 
@@ -179,9 +177,7 @@ def _named(step: Step, page: PageSource) -> Iterator[FollowedLink]:
             yield replace(_link_to(url, step.links_key), changed_at=entry.last_modified)
 
 
-def _list_pages(
-    step: Step, page: PageSource, linked: Sequence[FollowedLink]
-) -> tuple[list[FollowedLink], int, bool]:
+def _list_pages(step: Step, page: PageSource, linked: Sequence[FollowedLink]) -> tuple[list[FollowedLink], int, bool]:
     """Return the list's further pages, how many exceed its limit, and if this page is in it."""
     match step.recipe.pagination:
         case None:
@@ -195,9 +191,7 @@ def _list_pages(
             return *_next_page(chained, step, page, linked), True
 
 
-def _numbered_pages(
-    numbered: Numbered, step: Step, page: PageSource
-) -> tuple[list[FollowedLink], int]:
+def _numbered_pages(numbered: Numbered, step: Step, page: PageSource) -> tuple[list[FollowedLink], int]:
     """Return the list by its pattern, as long as its first page says, and how many exceed it.
 
     The page may link to only a part of the list: then the recipe's own count is the minimum.
@@ -290,12 +284,8 @@ def _matching(pattern: LinkPattern, links: Sequence[str], page: PageSource) -> I
                 yield url
 
 
-def _link_to(
-    url: str, step: str, *, position: int | None = None, is_sibling: bool = False
-) -> FollowedLink:
-    return FollowedLink(
-        url=url, key=identity(url), step=step, position=position, is_sibling=is_sibling
-    )
+def _link_to(url: str, step: str, *, position: int | None = None, is_sibling: bool = False) -> FollowedLink:
+    return FollowedLink(url=url, key=identity(url), step=step, position=position, is_sibling=is_sibling)
 
 
 @lru_cache(maxsize=4_096)  # the pages of a site link to the same pages

@@ -10,18 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ingestion_pipeline.catalogs.recipes.patterns import (
-    LinkPattern,
-    matched_links,
-    simplified_markdown,
-)
+from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern, matched_links, simplified_markdown
 from ingestion_pipeline.reading.html.cleaning import cleaned_text
-from ingestion_pipeline.reading.html.links import (
-    base_of,
-    canonical_or_none,
-    linked_page,
-    page_links,
-)
+from ingestion_pipeline.reading.html.links import base_of, canonical_or_none, linked_page, page_links
 from ingestion_pipeline.reading.html.pagination import Clue, following_pages
 from ingestion_pipeline.reading.html.parsing import parse_html
 from ingestion_pipeline.reading.structured.sitemaps import Sitemap, read_sitemap
@@ -34,9 +25,7 @@ if TYPE_CHECKING:
 
 
 MOST_PAGES_WITHOUT_NEWS = 3  # one may be empty or repeat another by mistake
-MOST_REMEMBERED = (
-    2_000  # the newest, four bytes each: a task's payload carries them to the next page
-)
+MOST_REMEMBERED = 2_000  # the newest, four bytes each: a task's payload carries them to the next page
 _BYTES = 4
 
 
@@ -103,8 +92,7 @@ def content_of(tree: LexborHTMLParser, selector: str) -> LexborNode:
     if node is None or not (node.text().strip() or node.css_first("a[href], img")):
         problem = "matches nothing" if node is None else "matches an empty element"
         raise Permanent(
-            f"content_selector {selector!r} {problem} on the page: the layout changed, or the"
-            " recipe is wrong",
+            f"content_selector {selector!r} {problem} on the page: the layout changed, or the recipe is wrong",
             code="content_selector",
         )
     return node

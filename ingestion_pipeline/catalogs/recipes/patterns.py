@@ -152,9 +152,7 @@ def matched_links(markdown: str, pattern: LinkPattern, base: str | None) -> list
     absolute URL it stands for. Outside of links the matched text is the URL itself.
     """
     targets = list(_targets(markdown))
-    matches = [
-        (target.start, link) for target in targets if (link := _followed(target, pattern, base))
-    ]
+    matches = [(target.start, link) for target in targets if (link := _followed(target, pattern, base))]
     matches += _text_links(markdown, targets, pattern)
     urls = (canonical_or_none(linked_page(base, link) or "") for _, link in sorted(matches))
     return list(dict.fromkeys(filter(None, urls)))
@@ -178,9 +176,7 @@ def _followed(target: _Target, pattern: LinkPattern, base: str | None) -> str | 
     return part
 
 
-def _text_links(
-    markdown: str, targets: Sequence[_Target], pattern: LinkPattern
-) -> Iterator[tuple[int, str]]:
+def _text_links(markdown: str, targets: Sequence[_Target], pattern: LinkPattern) -> Iterator[tuple[int, str]]:
     """Yield URLs in the text, and links that lie completely within a match."""
     starts, ends = [target.link_start for target in targets], [target.end for target in targets]
     for start, end in pattern.spans(markdown):

@@ -21,14 +21,7 @@ from ingestion_pipeline.sources.source import IGNORE_ROBOTS
 from ingestion_pipeline.urls import BadUrl, checked_url
 
 MAX_CATALOGS = 100
-_API_KEYS = (
-    "provider",
-    "school_id",
-    "catalog_ids",
-    "api_base",
-    "effective_from",
-    "effective_until",
-)
+_API_KEYS = ("provider", "school_id", "catalog_ids", "api_base", "effective_from", "effective_until")
 _SCHOOL = re.compile(r"[A-Za-z0-9_.-]{1,120}")
 
 
@@ -174,17 +167,7 @@ class Recipe:
 
 
 RENDER = "render"
-_KEYS = (
-    "page_type",
-    "pagination",
-    "link_selector",
-    "link_pattern",
-    "exact_link_match",
-    "links",
-    "api",
-    RENDER,
-    *KEYS,
-)
+_KEYS = ("page_type", "pagination", "link_selector", "link_pattern", "exact_link_match", "links", "api", RENDER, *KEYS)
 CONFIG_KEYS = ("recipe", "entity", "selectors", "api_base", RENDER, IGNORE_ROBOTS)
 _LOAD_WAIT = "load_wait_seconds"
 _NAMING_LINKS = frozenset({PageType.DETAIL_LINKS, PageType.CATEGORY_LINKS, PageType.SITEMAP})
@@ -300,14 +283,10 @@ def _check_api(fields: ConfigFields, page_type: PageType | None, *, level: int) 
     if not fields.has("api"):
         fields.refuse("api", "is missing: name provider, school_id and catalog_ids")
     for key in ("pagination", RENDER, *KEYS):
-        fields.refuse_key(
-            key, "says how a web page is read, and an API's answer is none; remove it"
-        )
+        fields.refuse_key(key, "says how a web page is read, and an API's answer is none; remove it")
 
 
-def _target(
-    fields: ConfigFields, page_type: PageType | None, *, level: int, root: ConfigFields
-) -> Recipe | None:
+def _target(fields: ConfigFields, page_type: PageType | None, *, level: int, root: ConfigFields) -> Recipe | None:
     if level == MAX_LEVELS:
         fields.refuse_key("links", f"a recipe has at most {MAX_LEVELS} levels; remove it")
         return None

@@ -71,9 +71,7 @@ def fingerprint(source: Source) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def detected_recipes(
-    connection: Connection, source_ids: Collection[str]
-) -> dict[str, DetectedRecipe]:
+def detected_recipes(connection: Connection, source_ids: Collection[str]) -> dict[str, DetectedRecipe]:
     """Return the recipe rows of these sources; none for those without a detection."""
     query = select(*(recipes.c[name] for name in DetectedRecipe.__dataclass_fields__))
     rows = connection.execute(query.where(recipes.c.source_id.in_(list(source_ids)))).mappings()
@@ -100,11 +98,7 @@ def ready_recipes(
     if others:
         ensure_detection(connection, others, now=now)
         detections = detected_recipes(connection, [source.id for source in others])
-        retryable = [
-            source
-            for source in others
-            if source.id in detections and _may_have_passed(detections[source.id])
-        ]
+        retryable = [source for source in others if source.id in detections and _may_have_passed(detections[source.id])]
         if ensure_detection(connection, retryable, now=now, again=True):
             detections = detected_recipes(connection, [source.id for source in others])
         ready |= {source.id: _usable(source, detections.get(source.id)) for source in others}
@@ -165,9 +159,7 @@ def ensure_detection(
     chosen = [
         source
         for source in candidates
-        if again
-        or source.id not in detections
-        or detections[source.id].detected_for != fingerprint(source)
+        if again or source.id not in detections or detections[source.id].detected_for != fingerprint(source)
     ]
     if chosen:
         _wait(connection, chosen, now=now)
@@ -234,9 +226,7 @@ def has_waiting_detection(connection: Connection, *, now: datetime) -> bool:
         tasks.c.status == TaskStatus.PENDING.value,
         and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until < now),
     )
-    query = select(tasks.c.id).where(
-        ACTIVE, tasks.c.kind == DETECT, tasks.c.not_before <= now, is_claimable
-    )
+    query = select(tasks.c.id).where(ACTIVE, tasks.c.kind == DETECT, tasks.c.not_before <= now, is_claimable)
     return connection.execute(query.limit(1)).first() is not None
 
 

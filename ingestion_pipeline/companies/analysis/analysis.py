@@ -48,9 +48,7 @@ MIN_PARAGRAPH_CHARACTERS = 60  # characters; shorter lines are menus, buttons an
 MAX_PARAGRAPHS = 4
 
 _NUMBER = r"[0-9]{1,3}(?:[.,\u2019' ][0-9]{3}){1,4}+(?![0-9])|[0-9]++"
-_MANY = (
-    rf"(?:{_NUMBER})(?:\s?[kK]\b)?(?:\s*+(?:-|\u2013|to|bis)\s*+(?:{_NUMBER})(?:\s?[kK]\b)?|\+)?"
-)
+_MANY = rf"(?:{_NUMBER})(?:\s?[kK]\b)?(?:\s*+(?:-|\u2013|to|bis)\s*+(?:{_NUMBER})(?:\s?[kK]\b)?|\+)?"
 _THEN = r"(?:\s*+:|[^\S\n]*+\n)\s*+"  # a colon or the end of the line
 _PEOPLE = (
     r"employees|team ?members|staff members|colleagues|teammates|staff|Mitarbeiter(?:innen"
@@ -82,16 +80,12 @@ _PLACE = (
     r"(?![ ](?!(?:and|with|where|but|or|since|is|are|has|have|und|mit)\b)[a-z])){0,2})"
 )
 _SEATS = (
-    re.compile(
-        rf"\b[Hh]eadquarter(?:ed|s are|s is|s)?(?: is| are)?(?: located)? (?:in|at) {_PLACE}"
-    ),
+    re.compile(rf"\b[Hh]eadquarter(?:ed|s are|s is|s)?(?: is| are)?(?: located)? (?:in|at) {_PLACE}"),
     re.compile(
         rf"\b(?:[Hh]ead(?:quarters| office)|HQ|Hauptsitz|Firmensitz|Si\u00e8ge(?: social)?)"
         rf"{_THEN}{_PLACE}"
     ),
-    re.compile(
-        rf"\b(?:[Ww]e are|[Ww]e're|is|are|[Cc]ompany|[Ss]tart-?up|[Tt]eam) based in {_PLACE}"
-    ),
+    re.compile(rf"\b(?:[Ww]e are|[Ww]e're|is|are|[Cc]ompany|[Ss]tart-?up|[Tt]eam) based in {_PLACE}"),
     re.compile(rf"\b(?:mit )?Sitz in {_PLACE}"),
 )
 _FOUNDED = re.compile(
@@ -138,8 +132,7 @@ _LEGAL = re.compile(
     re.IGNORECASE,
 )
 _OFFICE = re.compile(
-    r"\b(?:offices?|headquarter\w*|HQ|located|based|B\u00fcros?|Standorte?|Sitz|hubs?)\b",
-    re.IGNORECASE,
+    r"\b(?:offices?|headquarter\w*|HQ|located|based|B\u00fcros?|Standorte?|Sitz|hubs?)\b", re.IGNORECASE
 )
 
 
@@ -154,10 +147,7 @@ def text_facts(page: CompanyPage) -> Iterator[tuple[str, Fact]]:
 def is_remote_first(text: str) -> bool | None:
     """Return True if the text says that the company is remote first, None if it does not say."""
     matches = _REMOTE_FIRST.finditer(text)
-    is_stated = any(
-        not _NOT_REMOTE.search(text[max(0, match.start() - 40) : match.start()])
-        for match in matches
-    )
+    is_stated = any(not _NOT_REMOTE.search(text[max(0, match.start() - 40) : match.start()]) for match in matches)
     return True if is_stated else None
 
 
@@ -190,20 +180,14 @@ def _section_values(page: CompanyPage) -> Iterator[tuple[str, str]]:
     for heading, below in page.headed:
         for name, rule in _HEADINGS.items():
             is_relevant = name != "about" or page.role in {Role.ABOUT, Role.HOME}
-            if (
-                is_relevant
-                and rule.fullmatch(heading.strip(" .:!?"))
-                and (paragraphs := _paragraphs(below))
-            ):
+            if is_relevant and rule.fullmatch(heading.strip(" .:!?")) and (paragraphs := _paragraphs(below)):
                 yield name, paragraphs
 
 
 def _paragraphs(text: str) -> str | None:
     """Return the first lines that are full sentences, joined; None if there is none."""
     paragraphs = [
-        line
-        for line in text.split("\n")
-        if len(line) >= MIN_PARAGRAPH_CHARACTERS and not _LEGAL.search(line)
+        line for line in text.split("\n") if len(line) >= MIN_PARAGRAPH_CHARACTERS and not _LEGAL.search(line)
     ]
     return "\n".join(paragraphs[:MAX_PARAGRAPHS]) or None
 
@@ -260,17 +244,13 @@ class CompanyEvaluation:
     quality: Mapping[str, Any]
 
 
-def collect_findings(
-    pages: Sequence[CompanyPage], *, website: str, known_name: str | None = None
-) -> Findings:
+def collect_findings(pages: Sequence[CompanyPage], *, website: str, known_name: str | None = None) -> Findings:
     """Return what the pages state about the company; `known_name` overrides the stated name."""
     ordered = sorted(pages, key=lambda page: _ORDER[page.role])
     stated_name = company_name(sorted(pages, key=lambda page: page.role is not Role.HOME), website)
     name = known_name or (clean_company_name(stated_name[0]) if stated_name else None)
     text = "\n".join(page.text for page in ordered)
-    names = [
-        candidate for candidate in (name, stated_name[0] if stated_name else None) if candidate
-    ]
+    names = [candidate for candidate in (name, stated_name[0] if stated_name else None) if candidate]
     offices = [place for page in ordered for place in places_of(page, website)]
     facts = _facts(ordered, website)
     seat = facts.get("headquarters")
@@ -286,9 +266,7 @@ def collect_findings(
     )
 
 
-def evaluate_company(
-    findings: Findings, *, ranks: Mapping[str, int], rules: Company
-) -> CompanyEvaluation:
+def evaluate_company(findings: Findings, *, ranks: Mapping[str, int], rules: Company) -> CompanyEvaluation:
     """Return completeness, size, score and quality flags, computed with the settings."""
     employees = employees_in(findings.value("size"))
     level = completeness(
@@ -319,9 +297,7 @@ def _facts(pages: Iterable[CompanyPage], website: str) -> dict[str, Fact]:
     """Return the first fact of each field, ordered by extraction method and then by page."""
     pages = list(pages)
     facts: dict[str, Fact] = {}
-    for name, fact in (
-        named_fact for page in pages for named_fact in embedded_facts(page, website)
-    ):
+    for name, fact in (named_fact for page in pages for named_fact in embedded_facts(page, website)):
         facts.setdefault(name, fact)
     from_text = [named_fact for page in pages for named_fact in text_facts(page)]
     from_head = [named_fact for page in pages for named_fact in head_facts(page)]
@@ -342,9 +318,7 @@ MAX_SCRIPT_CHARACTERS = 300_000
 _SOURCES = "iframe[src], iframe[data-src], script[src], embed[src], object[data], form[action]"
 _IN_SCRIPTS = re.compile(r"https?:\\?/\\?/[\w.-]+\\?/[^\s\"'<>`)\]}]{1,300}")
 _HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*$")
-_MARKDOWN = re.compile(
-    r"!\[[^\[\]]*+\]\([^)\[]*+\)|\[([^\[\]]*+)\]\([^)\[]*+\)|[*_`]{1,3}|^\s*(?:[-*+>]|\d+\.)\s+"
-)
+_MARKDOWN = re.compile(r"!\[[^\[\]]*+\]\([^)\[]*+\)|\[([^\[\]]*+)\]\([^)\[]*+\)|[*_`]{1,3}|^\s*(?:[-*+>]|\d+\.)\s+")
 
 
 def parse_company_page(html: str, *, url: str, role: Role) -> CompanyPage:

@@ -7,13 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from ingestion_pipeline.companies.analysis.facts import CompanyPage
-from ingestion_pipeline.companies.analysis.site import (
-    MIN_NAME_CHARACTERS,
-    Role,
-    is_same_site,
-    plain_name,
-    site_label,
-)
+from ingestion_pipeline.companies.analysis.site import MIN_NAME_CHARACTERS, Role, is_same_site, plain_name, site_label
 from ingestion_pipeline.companies.platforms import PLATFORMS
 from ingestion_pipeline.companies.states import Confidence
 from ingestion_pipeline.sources.platforms import Platform, recognize_platform
@@ -57,9 +51,7 @@ class FoundBoard:
         return self.platform in PLATFORMS or self.platform == GENERIC
 
 
-def boards_in(
-    pages: Sequence[CompanyPage], *, home: str, names: Iterable[str] = ()
-) -> list[FoundBoard]:
+def boards_in(pages: Sequence[CompanyPage], *, home: str, names: Iterable[str] = ()) -> list[FoundBoard]:
     """Return the company's boards, most certain first: known platforms, else its careers page.
 
     A board belongs to the company if its careers page links to it, one of its pages embeds it, or

@@ -81,11 +81,7 @@ class Fact:
     def as_evidence(self) -> dict[str, object]:
         """Return the evidence as it is stored beside the value."""
         grounding = self.grounding
-        evidence: dict[str, object] = {
-            "page": self.page,
-            "rung": self.method.value,
-            "status": grounding.status.value,
-        }
+        evidence: dict[str, object] = {"page": self.page, "rung": self.method.value, "status": grounding.status.value}
         if grounding.start is not None:
             evidence |= {"start": grounding.start, "end": grounding.end}
         return evidence
@@ -94,9 +90,7 @@ class Fact:
 Facts = Mapping[str, Fact]
 
 
-def make_fact(
-    field: str, value: str | int, *, page: CompanyPage, method: FactMethod
-) -> Fact | None:
+def make_fact(field: str, value: str | int, *, page: CompanyPage, method: FactMethod) -> Fact | None:
     """Return the fact, grounded in the page's text; None if the value states nothing.
 
     Embedded data and meta tags need not appear in the visible text: the data itself is their
@@ -193,9 +187,7 @@ def head_facts(page: CompanyPage) -> Iterator[tuple[str, Fact]]:
 
 def places_of(page: CompanyPage, home: str) -> list[str]:
     """Return the head office and other offices that the organization's data states."""
-    return [
-        place for organization in organizations(page, home) for place in stated_places(organization)
-    ]
+    return [place for organization in organizations(page, home) for place in stated_places(organization)]
 
 
 def _values(organization: Thing) -> Iterator[tuple[str, str | int]]:
@@ -212,9 +204,7 @@ def _values(organization: Thing) -> Iterator[tuple[str, str | int]]:
 
 
 def _name(organization: Thing) -> str | None:
-    name = stated_company(stated_name(organization)) or stated_company(
-        stated_legal_name(organization)
-    )
+    name = stated_company(stated_name(organization)) or stated_company(stated_legal_name(organization))
     return name[:120] if name else None
 
 
@@ -226,10 +216,7 @@ def _has_other_site(thing: Thing, home: str) -> bool:
     if is_called_like(_name(thing) or "", home):
         return False
     same_as = [value for value in listed(thing.get("sameAs")) if isinstance(value, str)]
-    return any(
-        _is_address(site) and not is_same_site(site, home) and not is_profile(site)
-        for site in same_as
-    )
+    return any(_is_address(site) and not is_same_site(site, home) and not is_profile(site) for site in same_as)
 
 
 def _is_home(site: str, home: str) -> bool:
@@ -257,10 +244,7 @@ MAX_CHARACTERS = 400_000  # of one text; the rest is ignored
 
 _BEFORE = r"(?<![A-Za-z0-9_@#.-])"
 _AFTER = r"(?![A-Za-z0-9_#+@]|\.[A-Za-z])"
-_FIRM = {
-    name: re.compile(f"{_BEFORE}(?:{technology.pattern}){_AFTER}")
-    for name, technology in STACK.items()
-}
+_FIRM = {name: re.compile(f"{_BEFORE}(?:{technology.pattern}){_AFTER}") for name, technology in STACK.items()}
 _WORDS = {
     name: re.compile(f"{_BEFORE}(?:{technology.as_word})(?![A-Za-z0-9_#+@-]|\\.[A-Za-z])")
     for name, technology in STACK.items()
@@ -295,16 +279,11 @@ def technologies_in(text: str) -> dict[str, list[str]]:
 
 def _add_words(text: str, spans: dict[str, list[tuple[int, int]]]) -> None:
     """Add names that are also common words where the context shows a technology, repeatedly."""
-    unsure = [
-        (name, match.span()) for name, rule in _WORDS.items() for match in rule.finditer(text)
-    ]
+    unsure = [(name, match.span()) for name, rule in _WORDS.items() for match in rule.finditer(text)]
     while True:
         # Terms of machine learning do not qualify the word beside them: "AI, go further".
         sure = [
-            span
-            for name, name_spans in spans.items()
-            for span in name_spans
-            if STACK[name].group != MACHINE_LEARNING
+            span for name, name_spans in spans.items() for span in name_spans if STACK[name].group != MACHINE_LEARNING
         ]
         taken = [candidate for candidate in unsure if _is_technology(text, candidate[1], sure)]
         if not taken:

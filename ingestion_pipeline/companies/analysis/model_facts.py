@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ingestion_pipeline.companies.analysis.facts import (
-    FIELDS,
-    CompanyPage,
-    Fact,
-    FactMethod,
-    Facts,
-    make_fact,
-)
+from ingestion_pipeline.companies.analysis.facts import FIELDS, CompanyPage, Fact, FactMethod, Facts, make_fact
 from ingestion_pipeline.reading.llm import (
     Answered,
     AnswerSchema,
@@ -28,17 +21,10 @@ CALL_SITE = "company"
 VERSION = "companies 1"
 MAX_CHARACTERS = 40_000
 MIN_CHARACTERS = 200  # of all pages together; with less a model is not asked
-_TYPES = {name: {"type": ["string", "null"]} for name in FIELDS} | {
-    "founded": {"type": ["integer", "null"]}
-}
+_TYPES = {name: {"type": ["string", "null"]} for name in FIELDS} | {"founded": {"type": ["integer", "null"]}}
 SCHEMA = AnswerSchema(
     name="company",
-    schema={
-        "type": "object",
-        "properties": _TYPES,
-        "required": list(FIELDS),
-        "additionalProperties": False,
-    },
+    schema={"type": "object", "properties": _TYPES, "required": list(FIELDS), "additionalProperties": False},
 )
 PROMPT = Prompt(
     name="company",
@@ -54,11 +40,7 @@ What the text does not say is null.""",
 
 
 async def ask(
-    client: ModelClient,
-    pages: Sequence[CompanyPage],
-    missing: Sequence[str],
-    *,
-    source_id: str | None,
+    client: ModelClient, pages: Sequence[CompanyPage], missing: Sequence[str], *, source_id: str | None
 ) -> tuple[Facts, list[str]]:
     """Return grounded facts for the missing fields, and notes on unanswered or ungrounded ones.
 
@@ -67,9 +49,7 @@ async def ask(
     text = "\n\n".join(page.text for page in pages)[:MAX_CHARACTERS]
     if len(text) < MIN_CHARACTERS or not missing:
         return {}, []
-    question = Question(
-        prompt=PROMPT, schema=SCHEMA, page=PageText(text=text), extractor_version=VERSION
-    )
+    question = Question(prompt=PROMPT, schema=SCHEMA, page=PageText(text=text), extractor_version=VERSION)
     billing = Billing(call_site=CALL_SITE, source_id=source_id)
     try:
         answer = await client.ask(question, billing, tiers=(ModelTier.CHEAP,))
@@ -80,9 +60,7 @@ async def ask(
     return _proved(answer, pages, missing)
 
 
-def _proved(
-    answer: Answered, pages: Sequence[CompanyPage], missing: Sequence[str]
-) -> tuple[Facts, list[str]]:
+def _proved(answer: Answered, pages: Sequence[CompanyPage], missing: Sequence[str]) -> tuple[Facts, list[str]]:
     facts: dict[str, Fact] = {}
     notes: list[str] = []
     for name in missing:
@@ -90,9 +68,7 @@ def _proved(
         if not isinstance(value, str | int) or isinstance(value, bool):
             continue
         candidates = [make_fact(name, value, page=page, method=FactMethod.MODEL) for page in pages]
-        proved = next(
-            (fact for fact in candidates if fact is not None and fact.grounding.is_proof), None
-        )
+        proved = next((fact for fact in candidates if fact is not None and fact.grounding.is_proof), None)
         if proved is not None:
             facts[name] = proved
         else:

@@ -26,9 +26,7 @@ from ingestion_pipeline.tasks.task import NewTask
 _NEWS_FIELDS = (*FIELDS, "name", "tech_stack", "score", "is_remote_first")
 
 
-def save_company(
-    connection: Connection, analysed: CompanyAnalysed, *, now: datetime, settings: Settings
-) -> None:
+def save_company(connection: Connection, analysed: CompanyAnalysed, *, now: datetime, settings: Settings) -> None:
     """Update the company's record and spawn a discovery task for each new board.
 
     Thin data is stored too, with its flag; a value that is no longer found stays until another is
@@ -40,8 +38,7 @@ def save_company(
     if before is None:
         return
     boards = [
-        _board(connection, analysed, board, before, now=now, settings=settings)
-        for board in analysed.findings.boards
+        _board(connection, analysed, board, before, now=now, settings=settings) for board in analysed.findings.boards
     ]
     values = _values(analysed, before) | {"boards": boards}
     connection.execute(
@@ -83,12 +80,8 @@ def _status(analysed: CompanyAnalysed) -> CompanyStatus:
 
 def _values(analysed: CompanyAnalysed, before: RowMapping) -> dict[str, Any]:
     findings, evaluation = analysed.findings, analysed.evaluation
-    evidence = dict(before["evidence"] or {}) | {
-        name: fact.as_evidence() for name, fact in findings.facts.items()
-    }
-    facts = {
-        name: findings.value(name) if name in findings.facts else before[name] for name in FIELDS
-    }
+    evidence = dict(before["evidence"] or {}) | {name: fact.as_evidence() for name, fact in findings.facts.items()}
+    facts = {name: findings.value(name) if name in findings.facts else before[name] for name in FIELDS}
     has_size = "size" in findings.facts
     return {
         **facts,
@@ -126,20 +119,12 @@ def _board(
     entry = dict(board.as_dict())
     if previous is not None:
         entry |= {name: previous.get(name) for name in ("confidence", "note", "source_id")}
-    source_id = find_board_source(
-        connection, platform=board.platform, url=board.url, token=board.token
-    )
+    source_id = find_board_source(connection, platform=board.platform, url=board.url, token=board.token)
     if source_id is not None:
         return entry | {"source_id": source_id}
     if not board.has_reader:
         return entry
-    made = spawn(
-        connection,
-        analysed.task,
-        _discovery(analysed, board, now=now),
-        now=now,
-        policy=settings.work,
-    )
+    made = spawn(connection, analysed.task, _discovery(analysed, board, now=now), now=now, policy=settings.work)
     return entry | ({"note": f"refused: {made.value}"} if isinstance(made, Refusal) else {})
 
 
@@ -151,9 +136,5 @@ def _discovery(analysed: CompanyAnalysed, board: FoundBoard, *, now: datetime) -
         source_id=analysed.source.id,
         url=board.url,
         shard=analysed.source.shard,
-        payload={
-            "company_id": analysed.company_id,
-            "platform": board.platform,
-            "token": board.token,
-        },
+        payload={"company_id": analysed.company_id, "platform": board.platform, "token": board.token},
     )

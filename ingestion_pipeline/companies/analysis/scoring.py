@@ -109,9 +109,7 @@ def rank_points(skills: Mapping[str, int]) -> dict[str, int]:
     return {skill: rank * POINTS_PER_RANK for skill, rank in skills.items()}
 
 
-def tech_alignment(
-    tech_stack: Mapping[str, Sequence[str]], ranks: Mapping[str, int], *, cap: int
-) -> int:
+def tech_alignment(tech_stack: Mapping[str, Sequence[str]], ranks: Mapping[str, int], *, cap: int) -> int:
     """Return the points of the skills that the company uses, at most `cap`.
 
     `ranks` gives the points of each skill of the profile; all spellings of a skill count once.

@@ -146,10 +146,7 @@ def named_pages(
     below it.
     """
     seen = {_key(home), *(_key(page.url) for page in existing)}
-    room = {
-        role: most - sum(page.role is role for page in existing)
-        for role, most in PAGES_PER_ROLE.items()
-    }
+    room = {role: most - sum(page.role is role for page in existing) for role, most in PAGES_PER_ROLE.items()}
     matches: list[PageToFetch] = []
     for link in links:
         role = role_of(link.url, link.text)
@@ -168,10 +165,7 @@ def guessed_pages(home: str, role: Role) -> list[PageToFetch]:
     """Return the common paths of a page with this role."""
     parts = urlsplit(home)
     origin = f"{parts.scheme}://{parts.netloc}"
-    return [
-        PageToFetch(url=origin + path, role=role, named_by="guess")
-        for path in GUESSES.get(role, ())
-    ]
+    return [PageToFetch(url=origin + path, role=role, named_by="guess") for path in GUESSES.get(role, ())]
 
 
 def missing_roles(roles: Iterable[Role]) -> list[Role]:

@@ -26,25 +26,12 @@ from ingestion_pipeline.companies.analysis.site import (
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages.content.archive import SnapshotArchive
 from ingestion_pipeline.pages.politeness.host_leases import HostLease
-from ingestion_pipeline.pages.visits.page import (
-    CrawledPage,
-    KnownPage,
-    NewPage,
-    PageAnswer,
-    PageVisit,
-)
+from ingestion_pipeline.pages.visits.page import CrawledPage, KnownPage, NewPage, PageAnswer, PageVisit
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
 from ingestion_pipeline.reading.structured.sitemaps import Sitemap, read_sitemap
 from ingestion_pipeline.reading.text.decoding import decode
 from ingestion_pipeline.sources import Source
-from ingestion_pipeline.tasks.errors import (
-    BLOCKED_CODES,
-    FORBIDDEN,
-    Permanent,
-    Resource,
-    Transient,
-    WorkError,
-)
+from ingestion_pipeline.tasks.errors import BLOCKED_CODES, FORBIDDEN, Permanent, Resource, Transient, WorkError
 from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline.tasks.worker import set_progress
 from ingestion_pipeline.urls import BadUrl, canonical_url, host_of
@@ -122,12 +109,7 @@ class CompanyCrawl:
     ) -> list[CompanyPage]:
         """Return the job list that a careers page links to, if it is a page of its own."""
         careers = [page for page in pages if page.role is Role.CAREERS]
-        links = [
-            link
-            for page in careers
-            for link in page.anchors
-            if role_of(link.url, link.text) is Role.CAREERS
-        ]
+        links = [link for page in careers for link in page.anchors if role_of(link.url, link.text) is Role.CAREERS]
         fetched = [PageToFetch(url=page.url, role=page.role, named_by="") for page in pages]
         existing = [*targets, *fetched]
         deeper = named_pages(links, home=home, named_by="careers page", existing=existing)[:1]
@@ -162,9 +144,7 @@ class CompanyCrawl:
         answer = await self._visit(PageVisit(url=url, is_data=True))
         if not isinstance(answer, NewPage):
             raise Permanent(f"{url} returned no body", code="empty_body")
-        return read_sitemap(
-            answer.body, url=answer.final_url, content_type=answer.content_type, depth=depth
-        )
+        return read_sitemap(answer.body, url=answer.final_url, content_type=answer.content_type, depth=depth)
 
     async def _page(self, target: PageToFetch) -> CompanyPage:
         """Return the page, from its snapshot if this task has fetched it, else by fetching it."""
@@ -193,9 +173,7 @@ class CompanyCrawl:
         try:
             return self._snapshot_page(int(entry["snapshot"]))
         except (NoResultFound, WorkError):
-            self.state = self.state | {
-                "pages": [saved for saved in self._page_entries() if saved is not entry]
-            }
+            self.state = self.state | {"pages": [saved for saved in self._page_entries() if saved is not entry]}
             return None
 
     def _known_page(self, url: str) -> KnownPage | None:
@@ -213,24 +191,14 @@ class CompanyCrawl:
             else:
                 self.archive.renew(connection, [answer])
                 snapshot = answer.known_page.snapshot_id
-            entry = {
-                "asked": target.url,
-                "role": target.role.value,
-                "named_by": target.named_by,
-                "snapshot": snapshot,
-            }
+            entry = {"asked": target.url, "role": target.role.value, "named_by": target.named_by, "snapshot": snapshot}
             self.state = self.state | {"pages": [*self._page_entries(), entry]}
             set_progress(connection, self.task, stage=FETCHED, state=self.state)
         self.task = replace(self.task, stage=FETCHED, state=self.state)
         return entry
 
     async def _save_failure(self, target: PageToFetch, error: WorkError) -> None:
-        failed = {
-            "asked": target.url,
-            "role": target.role.value,
-            "named_by": target.named_by,
-            "code": error.code,
-        }
+        failed = {"asked": target.url, "role": target.role.value, "named_by": target.named_by, "code": error.code}
         self.state = self.state | {"failed": [*self.state.get("failed", ()), failed]}
         await asyncio.to_thread(self._save_progress)
 

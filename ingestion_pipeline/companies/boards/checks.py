@@ -39,10 +39,7 @@ def stale(connection: Connection, *, now: datetime, settings: Settings) -> list[
     since = now - timedelta(seconds=settings.boards.stale_seconds)
     last = func.coalesce(sources.c.last_success_at, sources.c.created_at)
     overdue = list_sources(
-        connection,
-        last < since,
-        sources.c.status != SourceStatus.DISABLED.value,
-        kind=Kind.JOB_BOARD,
+        connection, last < since, sources.c.status != SourceStatus.DISABLED.value, kind=Kind.JOB_BOARD
     )
     disabled = list_sources(
         connection,
@@ -53,8 +50,7 @@ def stale(connection: Connection, *, now: datetime, settings: Settings) -> list[
     return [
         Finding(
             subject=source.id,
-            message=source.status_reason
-            or f"{_since(source.last_success_at)}; {source.last_outcome}",
+            message=source.status_reason or f"{_since(source.last_success_at)}; {source.last_outcome}",
         )
         for source in [*overdue, *disabled]
     ]
@@ -71,19 +67,12 @@ def all_filtered(connection: Connection) -> list[Finding]:
     query = (
         select(links.source_id, func.count())
         .join(job_listings, job_listings.c.id == links.listing_id)
-        .where(
-            links.available,
-            job_listings.c.status == ListingStatus.OPEN.value,
-            job_listings.c.verdict.is_not(None),
-        )
+        .where(links.available, job_listings.c.status == ListingStatus.OPEN.value, job_listings.c.verdict.is_not(None))
         .group_by(links.source_id)
         .having(func.count() >= MIN_EVALUATED, func.count().filter(~is_filtered) == 0)
         .order_by(links.source_id)
     )
     return [
-        Finding(
-            subject=source_id,
-            message=f"all {count} evaluated jobs are filtered: `ingest explain job_listings:ID`",
-        )
+        Finding(subject=source_id, message=f"all {count} evaluated jobs are filtered: `ingest explain job_listings:ID`")
         for source_id, count in connection.execute(query)
     ]

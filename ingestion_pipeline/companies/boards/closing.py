@@ -42,12 +42,7 @@ def lock_board(connection: Connection, source_id: str) -> None:
 
 
 def close_inactive_boards(
-    connection: Connection,
-    *,
-    now: datetime,
-    settings: Settings,
-    actor: str = ACTOR,
-    only: str | None = None,
+    connection: Connection, *, now: datetime, settings: Settings, actor: str = ACTOR, only: str | None = None
 ) -> int:
     """Close listings that only inactive boards list, withdraw their matches; return the number.
 
@@ -62,8 +57,7 @@ def close_inactive_boards(
     query = select(*columns).where(_is_inactive(now, settings)).order_by(sources.c.id)
     boards = connection.execute(query if only is None else query.where(sources.c.id == only))
     return sum(
-        _close(connection, board, reason, last or now, now=now, actor=actor)
-        for board, reason, last in boards.all()
+        _close(connection, board, reason, last or now, now=now, actor=actor) for board, reason, last in boards.all()
     )
 
 
@@ -79,13 +73,7 @@ def _is_inactive(now: datetime, settings: Settings) -> ColumnElement[bool]:
 
 
 def _close(
-    connection: Connection,
-    board: str,
-    why: str | None,
-    last_seen_at: datetime,
-    *,
-    now: datetime,
-    actor: str,
+    connection: Connection, board: str, why: str | None, last_seen_at: datetime, *, now: datetime, actor: str
 ) -> int:
     gone = connection.execute(
         update(listing_sources)
@@ -93,14 +81,10 @@ def _close(
         .values(available=False, last_seen_at=last_seen_at)
         .returning(listing_sources.c.listing_id)
     )
-    closed = rows.close_listings(
-        connection, set(gone.scalars()), reason=f"{REASON}: {board}", now=now
-    )
+    closed = rows.close_listings(connection, set(gone.scalars()), reason=f"{REASON}: {board}", now=now)
     rows.withdraw_matches(connection, closed, now=now)
     connection.execute(
-        update(sources)
-        .where(sources.c.id == board)
-        .values(record_count=0, needs_full_read=True, updated_at=now)
+        update(sources).where(sources.c.id == board).values(record_count=0, needs_full_read=True, updated_at=now)
     )
     detail = {"closed": len(closed), "reason": why}
     audit(connection, actor=actor, action="board.unwatched", subject=board, now=now, detail=detail)
@@ -112,14 +96,8 @@ EXPIRED = "its deadline has passed"
 
 def expired_listings(connection: Connection, *, now: datetime) -> list[int]:
     """Return the open listings whose deadline has passed, by the index on it."""
-    query = select(job_listings.c.id, job_listings.c.valid_until).where(
-        LISTED, job_listings.c.valid_until < now
-    )
-    return [
-        listing_id
-        for listing_id, valid_until in connection.execute(query)
-        if is_expired(valid_until, now=now)
-    ]
+    query = select(job_listings.c.id, job_listings.c.valid_until).where(LISTED, job_listings.c.valid_until < now)
+    return [listing_id for listing_id, valid_until in connection.execute(query) if is_expired(valid_until, now=now)]
 
 
 def close_expired(connection: Connection, *, now: datetime) -> int:

@@ -37,13 +37,7 @@ from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.bulk import making_rows
 from ingestion_pipeline.store.tables import ACTIVE, tasks
 from ingestion_pipeline.tasks.errors import Transient
-from ingestion_pipeline.tasks.queue import (
-    SpawnCounts,
-    SpawnRequest,
-    continue_all,
-    log_refusals,
-    spawn_all,
-)
+from ingestion_pipeline.tasks.queue import SpawnCounts, SpawnRequest, continue_all, log_refusals, spawn_all
 from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus
 
 
@@ -72,11 +66,7 @@ class ListingToEvaluate:
 
 
 def spawn_jobs(
-    connection: Connection,
-    listings: Sequence[ListingToEvaluate],
-    *,
-    now: datetime,
-    settings: Settings,
+    connection: Connection, listings: Sequence[ListingToEvaluate], *, now: datetime, settings: Settings
 ) -> None:
     """Create an evaluation task for each listing.
 
@@ -134,9 +124,7 @@ def ingest_boards(
     plans = _plans(connection, listings, settings)
     if any(not plan.is_idle for plan in plans):
         rows.lock_listings(connection)
-        plans = _plans(
-            connection, listings, settings
-        )  # again under the lock: others may have written
+        plans = _plans(connection, listings, settings)  # again under the lock: others may have written
         active = [plan for plan in plans if not plan.is_idle]
         to_evaluate = _write_new(connection, active, now=now)
         to_evaluate += _write_changes(connection, active, now=now)
@@ -146,26 +134,18 @@ def ingest_boards(
     return [result_of(plan, now=now) for plan in plans]
 
 
-def _plans(
-    connection: Connection, listings: Sequence[BoardListing], settings: Settings
-) -> list[BoardPlan]:
+def _plans(connection: Connection, listings: Sequence[BoardListing], settings: Settings) -> list[BoardPlan]:
     links = rows.existing_links(connection, [listing.source.id for listing in listings])
     by_source: dict[str, list[rows.StoredPosting]] = {}
     for link in links.values():
         by_source.setdefault(link.source_id, []).append(link)
     return [
-        _plan(
-            listing,
-            {link.external_key: link for link in by_source.get(listing.source.id, [])},
-            settings,
-        )
+        _plan(listing, {link.external_key: link for link in by_source.get(listing.source.id, [])}, settings)
         for listing in listings
     ]
 
 
-def _plan(
-    listing: BoardListing, links: Mapping[str, rows.StoredPosting], settings: Settings
-) -> BoardPlan:
+def _plan(listing: BoardListing, links: Mapping[str, rows.StoredPosting], settings: Settings) -> BoardPlan:
     """Return the differences; none if the listing is quarantined."""
     plan = BoardPlan(listing=listing, closes_after=settings.boards.missing_before_closed)
     pairs = [(posting, links.get(posting.external_key)) for posting in listing.postings]
@@ -193,17 +173,12 @@ def _plan(
     return plan
 
 
-def _write_new(
-    connection: Connection, plans: Sequence[BoardPlan], *, now: datetime
-) -> list[ListingToEvaluate]:
+def _write_new(connection: Connection, plans: Sequence[BoardPlan], *, now: datetime) -> list[ListingToEvaluate]:
     """Insert a link for every new posting; return the listings to evaluate."""
     new = [(plan, posting) for plan in plans for posting in plan.new]
     if not new:
         return []
-    listed = {
-        plan.listing.source.id: {posting.external_key for posting in plan.listing.postings}
-        for plan in plans
-    }
+    listed = {plan.listing.source.id: {posting.external_key for posting in plan.listing.postings} for plan in plans}
     by_board = [(plan.listing.source.id, posting) for plan, posting in new]
     resolver = listing_resolver(connection, by_board, listed)
     resolved = [resolver.resolve(source_id, posting) for source_id, posting in by_board]
@@ -223,19 +198,12 @@ def _write_new(
     reopened = set(rows.reopen_listings(connection, [id_ for id_, _ in linked], now=now))
     news = _unreported(connection, linked)
     stored = rows.stored_listings(connection, reopened | news.keys())
-    to_evaluate += [
-        _stored_listing(plan, stored[id_]) for id_, plan in dict(linked).items() if id_ in reopened
-    ]
-    to_evaluate += [
-        replace(_stored_listing(plan, stored[id_]), is_unreported=True)
-        for id_, plan in news.items()
-    ]
+    to_evaluate += [_stored_listing(plan, stored[id_]) for id_, plan in dict(linked).items() if id_ in reopened]
+    to_evaluate += [replace(_stored_listing(plan, stored[id_]), is_unreported=True) for id_, plan in news.items()]
     return to_evaluate
 
 
-def _unreported(
-    connection: Connection, linked: Sequence[tuple[int, BoardPlan]]
-) -> dict[int, BoardPlan]:
+def _unreported(connection: Connection, linked: Sequence[tuple[int, BoardPlan]]) -> dict[int, BoardPlan]:
     """Return listings that are news on this board, though another board's first sync had them.
 
     Nobody was notified then. What was listed when this board was first polled is its backlog.
@@ -263,11 +231,7 @@ def _link(listing_id: int, listing: BoardListing, posting: Posting) -> tuple[Any
 
 
 def _insert_listings(
-    connection: Connection,
-    plans: Sequence[BoardPlan],
-    resolved: Sequence[ResolvedListing],
-    *,
-    now: datetime,
+    connection: Connection, plans: Sequence[BoardPlan], resolved: Sequence[ResolvedListing], *, now: datetime
 ) -> dict[str, int]:
     """Insert the new listings; return their ids by origin key."""
     by_source = {plan.listing.source.id: plan.listing for plan in plans}
@@ -324,9 +288,7 @@ def _stored_listing(plan: BoardPlan, stored: Mapping[str, Any]) -> ListingToEval
     )
 
 
-def _write_changes(
-    connection: Connection, plans: Sequence[BoardPlan], *, now: datetime
-) -> list[ListingToEvaluate]:
+def _write_changes(connection: Connection, plans: Sequence[BoardPlan], *, now: datetime) -> list[ListingToEvaluate]:
     """Update changed links; return the listings whose content changed, for evaluation.
 
     The board that listed a job first is its primary board while it lists it; others only add fields
@@ -349,13 +311,7 @@ def _write_changes(
         if after != before:
             different[link.listing_id] = after | {"ingestion_id": plan.listing.ingestion_id}
     links = [
-        (
-            link.id,
-            posting.listing.url,
-            posting.content_hash,
-            posting.stated,
-            plan.listing.ingestion_id,
-        )
+        (link.id, posting.listing.url, posting.content_hash, posting.stated, plan.listing.ingestion_id)
         for plan, posting, link in changed
     ]
     rows.update_links(connection, links, now=now)
@@ -380,24 +336,15 @@ def _merged(before: Mapping[str, Any], posting: Posting, *, is_primary: bool) ->
         changes.pop("posted_at", None)
     after = {**before, **changes}
     words = fingerprint(after["title"], after["company_name"], after["description"])
-    return after | {
-        "fingerprint": words,
-        "quality": quality_of(after),
-        "content_hash": content_hash(after),
-    }
+    return after | {"fingerprint": words, "quality": quality_of(after), "content_hash": content_hash(after)}
 
 
-def _write_returns(
-    connection: Connection, plans: Sequence[BoardPlan], *, now: datetime
-) -> list[ListingToEvaluate]:
+def _write_returns(connection: Connection, plans: Sequence[BoardPlan], *, now: datetime) -> list[ListingToEvaluate]:
     """Reopen listings that are listed again; return those that had been closed."""
     by_listing = {link.listing_id: plan for plan in plans for link in plan.returned}
     reopened = rows.reopen_listings(connection, by_listing.keys(), now=now)
     stored = rows.stored_listings(connection, reopened)
-    return [
-        _stored_listing(by_listing[listing_id], stored[listing_id])
-        for listing_id in sorted(reopened)
-    ]
+    return [_stored_listing(by_listing[listing_id], stored[listing_id]) for listing_id in sorted(reopened)]
 
 
 def _write_gone(connection: Connection, plans: Sequence[BoardPlan], *, now: datetime) -> None:

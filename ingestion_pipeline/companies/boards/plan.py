@@ -35,12 +35,7 @@ class BoardListing:
 
     @classmethod
     def of(
-        cls,
-        task: Task,
-        source: Source,
-        reading: Reading[Listing],
-        *,
-        ingestion_id: int | None = None,
+        cls, task: Task, source: Source, reading: Reading[Listing], *, ingestion_id: int | None = None
     ) -> BoardListing:
         """Return the listing of a reading; an unreadable part makes it incomplete."""
         postings = [posting_of(record, source) for record in reading.records]
@@ -65,9 +60,7 @@ class BoardPlan:
     closes_after: int  # complete polls in a row without the job
     quarantine: str | None = None
     new: list[Posting] = field(default_factory=list[Posting])
-    changed: list[tuple[Posting, StoredPosting]] = field(
-        default_factory=list[tuple[Posting, StoredPosting]]
-    )
+    changed: list[tuple[Posting, StoredPosting]] = field(default_factory=list[tuple[Posting, StoredPosting]])
     returned: list[StoredPosting] = field(default_factory=list[StoredPosting])
     vanished: list[StoredPosting] = field(default_factory=list[StoredPosting])
     created: int = 0  # new links whose listing is new as well
@@ -206,9 +199,7 @@ class ListingResolver:
 
     listed: Mapping[str, set[str]]
     by_url: dict[str, ResolvedListing] = field(default_factory=dict[str, ResolvedListing])
-    by_words: dict[str, list[ResolvedListing]] = field(
-        default_factory=dict[str, list[ResolvedListing]]
-    )
+    by_words: dict[str, list[ResolvedListing]] = field(default_factory=dict[str, list[ResolvedListing]])
 
     def resolve(self, source_id: str, posting: Posting) -> ResolvedListing:
         """Return the posting's listing: by its URL, else by its text on another board."""

@@ -11,13 +11,7 @@ from typing import Any, cast
 from sqlalchemy import ColumnElement, Connection, RowMapping, Select, exists, func, or_, select
 
 from ingestion_pipeline.companies.states import ListingDecision, ListingStatus
-from ingestion_pipeline.store.tables import (
-    companies,
-    job_listings,
-    job_matches,
-    listing_sources,
-    sources,
-)
+from ingestion_pipeline.store.tables import companies, job_listings, job_matches, listing_sources, sources
 
 SHOWN_LISTINGS = 10
 OTHERWISE = "other"
@@ -74,10 +68,7 @@ def board_reports(connection: Connection, source_ids: Collection[str]) -> list[B
     counts = _counts(connection, source_ids)
     reasons = _reasons(connection, source_ids)
     newest = _newest(connection, source_ids)
-    return [
-        _report(row, counts.get(row["id"]), reasons.get(row["id"], {}), newest.get(row["id"], []))
-        for row in rows
-    ]
+    return [_report(row, counts.get(row["id"]), reasons.get(row["id"], {}), newest.get(row["id"], [])) for row in rows]
 
 
 def _is_new() -> Any:  # noqa: ANN401 - a SQL expression
@@ -147,11 +138,7 @@ def _newest(connection: Connection, source_ids: Collection[str]) -> dict[str, li
         )
         .join(job_listings, jobs.id == links.listing_id)
         .join(sources, sources.c.id == links.source_id)
-        .where(
-            links.source_id.in_(list(source_ids)),
-            links.available,
-            jobs.status == ListingStatus.OPEN.value,
-        )
+        .where(links.source_id.in_(list(source_ids)), links.available, jobs.status == ListingStatus.OPEN.value)
         .cte("ranked")
     )
     query = select(ranked).where(ranked.c.place <= SHOWN_LISTINGS)
@@ -164,10 +151,7 @@ def _newest(connection: Connection, source_ids: Collection[str]) -> dict[str, li
 
 
 def _report(
-    row: RowMapping,
-    counts: RowMapping | None,
-    reasons: Mapping[str, int],
-    newest: Sequence[ListingSummary],
+    row: RowMapping, counts: RowMapping | None, reasons: Mapping[str, int], newest: Sequence[ListingSummary]
 ) -> BoardReport:
     count = dict(counts) if counts else {}
     judged = {verdict: count.get(verdict.value, 0) for verdict in ListingDecision}
@@ -220,8 +204,7 @@ class ListingFilter:
         if self.source_id is not None:
             conditions.append(
                 exists().where(
-                    listing_sources.c.listing_id == job_listings.c.id,
-                    listing_sources.c.source_id == self.source_id,
+                    listing_sources.c.listing_id == job_listings.c.id, listing_sources.c.source_id == self.source_id
                 )
             )
         if self.company is not None:
@@ -238,9 +221,7 @@ class ListingFilter:
         return conditions
 
 
-def list_listings(
-    connection: Connection, listing_filter: ListingFilter, *, limit: int = 50
-) -> list[dict[str, Any]]:
+def list_listings(connection: Connection, listing_filter: ListingFilter, *, limit: int = 50) -> list[dict[str, Any]]:
     """Return the newest listings that match the filter."""
     query = _listings().where(*listing_filter.conditions())
     order = (job_listings.c.first_seen_at.desc(), job_listings.c.id.desc())
@@ -249,11 +230,9 @@ def list_listings(
 
 def _listings() -> Select[Any]:
     company = func.coalesce(companies.c.name, job_listings.c.company_name).label("company")
-    return select(
-        *(job_listings.c[name] for name in (*_LISTED, *_TIMES)),
-        company,
-        job_listings.c.source_id,
-    ).outerjoin(companies, companies.c.id == job_listings.c.company_id)
+    return select(*(job_listings.c[name] for name in (*_LISTED, *_TIMES)), company, job_listings.c.source_id).outerjoin(
+        companies, companies.c.id == job_listings.c.company_id
+    )
 
 
 def listing_details(connection: Connection, listing_id: int) -> Mapping[str, Any]:
@@ -267,9 +246,7 @@ def listing_details(connection: Connection, listing_id: int) -> Mapping[str, Any
     if row is None:
         raise UnknownListing(listing_id)
     names = ("source_id", "external_id", "url", "available", "first_seen_at", "last_seen_at")
-    links = select(*(listing_sources.c[name] for name in names)).where(
-        listing_sources.c.listing_id == listing_id
-    )
+    links = select(*(listing_sources.c[name] for name in names)).where(listing_sources.c.listing_id == listing_id)
     match = select(job_matches).where(job_matches.c.listing_id == listing_id)
     match_row = connection.execute(match).mappings().one_or_none()
     return {

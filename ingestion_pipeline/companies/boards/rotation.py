@@ -77,9 +77,7 @@ def request_scrape(
             raise NotPolled(f"{source_id} is no job board, but a source of kind {source.kind}")
         if source.status in _UNPOLLED:
             reason = source.status_reason or source.status.value
-            raise NotPolled(
-                f"{source_id} is not polled ({reason}); `ingest sources enable` ends it"
-            )
+            raise NotPolled(f"{source_id} is not polled ({reason}); `ingest sources enable` ends it")
     payload = request.payload()
     key = sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()
     task = NewTask(kind=SCRAPE, dedupe_key=key, not_before=now, payload=payload)
@@ -125,9 +123,7 @@ def drain_scrapes(store: Store, worker: Worker, *, settings: Settings) -> int:
     for task in claimed:
         with store.begin() as connection:
             now = store.clock.now(connection)
-            claims.apply(
-                connection, [run_scrape(connection, task, now=now, settings=settings)], now=now
-            )
+            claims.apply(connection, [run_scrape(connection, task, now=now, settings=settings)], now=now)
     return len(claimed)
 
 
@@ -166,12 +162,9 @@ def _oldest(connection: Connection, *, without: Sequence[str], limit: int) -> li
 def _matches(connection: Connection, source_ids: Sequence[str], *, since: datetime) -> int:
     """Return how many listings of these boards have become matches since then."""
     is_listed = exists().where(
-        listing_sources.c.listing_id == job_matches.c.listing_id,
-        listing_sources.c.source_id.in_(list(source_ids)),
+        listing_sources.c.listing_id == job_matches.c.listing_id, listing_sources.c.source_id.in_(list(source_ids))
     )
-    query = select(func.count()).where(
-        job_matches.c.created_at >= since, job_matches.c.status != WITHDRAWN, is_listed
-    )
+    query = select(func.count()).where(job_matches.c.created_at >= since, job_matches.c.status != WITHDRAWN, is_listed)
     return connection.execute(query).scalar_one()
 
 

@@ -7,19 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import (
-    Boolean,
-    Connection,
-    String,
-    Text,
-    exists,
-    literal,
-    or_,
-    select,
-    text,
-    true,
-    update,
-)
+from sqlalchemy import Boolean, Connection, String, Text, exists, literal, or_, select, text, true, update
 
 from ingestion_pipeline.companies.states import ListingStatus
 from ingestion_pipeline.engine.polling.protocol import SinglePageSnapshot
@@ -61,9 +49,7 @@ def lock_listings(connection: Connection) -> None:
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
 
 
-def existing_links(
-    connection: Connection, source_ids: Collection[str]
-) -> dict[tuple[str, str], StoredPosting]:
+def existing_links(connection: Connection, source_ids: Collection[str]) -> dict[tuple[str, str], StoredPosting]:
     """Return all links of these boards, by (source, key)."""
     if not source_ids:
         return {}
@@ -84,9 +70,7 @@ class Candidate:
     other_locations: Sequence[str] | None = None
 
 
-def candidates(
-    connection: Connection, *, url_keys: Collection[str], fingerprints: Collection[str]
-) -> list[Candidate]:
+def candidates(connection: Connection, *, url_keys: Collection[str], fingerprints: Collection[str]) -> list[Candidate]:
     """Return the listings with one of these URL keys or fingerprints, oldest first."""
     if not url_keys and not fingerprints:
         return []
@@ -109,9 +93,7 @@ def _key_rows(connection: Connection, name: str, keys: Collection[str]) -> Any: 
     return row_source(connection, {"key": String(64)}, [(key,) for key in sorted(keys)], name)
 
 
-def links_of(
-    connection: Connection, listing_ids: Collection[int]
-) -> dict[int, list[tuple[str, str, bool]]]:
+def links_of(connection: Connection, listing_ids: Collection[int]) -> dict[int, list[tuple[str, str, bool]]]:
     """Return the links of each listing as (source, key, available)."""
     by_listing: dict[int, list[tuple[str, str, bool]]] = {}
     if not listing_ids:
@@ -152,9 +134,7 @@ _LISTING: dict[str, Any] = {
 }
 
 
-def insert_listings(
-    connection: Connection, new: Sequence[Mapping[str, Any]], *, now: datetime
-) -> dict[str, int]:
+def insert_listings(connection: Connection, new: Sequence[Mapping[str, Any]], *, now: datetime) -> dict[str, int]:
     """Insert listings; return the ids of those that did not exist, by `origin_key`."""
     if not new:
         return {}
@@ -201,10 +181,7 @@ _LINK_VALUES = ("url", "content_hash", "stated", "ingestion_id")
 
 
 def update_links(
-    connection: Connection,
-    changed: Sequence[tuple[int, str | None, str, str, int | None]],
-    *,
-    now: datetime,
+    connection: Connection, changed: Sequence[tuple[int, str | None, str, str, int | None]], *, now: datetime
 ) -> None:
     """Update links (id, url, hash, stated, ingestion id) and mark them available."""
     if not changed:
@@ -216,8 +193,7 @@ def update_links(
         update(listing_sources)
         .where(listing_sources.c.id == updates.c.id)
         .values(
-            {name: updates.c[name] for name in _LINK_VALUES}
-            | {"missing": 0, "available": True, "last_seen_at": now}
+            {name: updates.c[name] for name in _LINK_VALUES} | {"missing": 0, "available": True, "last_seen_at": now}
         )
     )
 
@@ -232,9 +208,7 @@ def note_missing(connection: Connection, missed: Sequence[tuple[int, datetime, b
         update(listing_sources)
         .where(listing_sources.c.id == updates.c.id)
         .values(
-            missing=listing_sources.c.missing + 1,
-            available=updates.c.available,
-            last_seen_at=updates.c.last_seen_at,
+            missing=listing_sources.c.missing + 1, available=updates.c.available, last_seen_at=updates.c.last_seen_at
         )
     )
 
@@ -266,15 +240,11 @@ def stored_listings(connection: Connection, ids: Collection[int]) -> dict[int, d
 
 
 _UPDATED = [
-    name
-    for name in _LISTING
-    if name not in {"source_id", "company_id", "url_key", "origin_key", "tracking_id"}
+    name for name in _LISTING if name not in {"source_id", "company_id", "url_key", "origin_key", "tracking_id"}
 ]
 
 
-def update_listings(
-    connection: Connection, changed: Sequence[Mapping[str, Any]], *, now: datetime
-) -> None:
+def update_listings(connection: Connection, changed: Sequence[Mapping[str, Any]], *, now: datetime) -> None:
     """Update listings; each is a complete row with its id."""
     if not changed:
         return
@@ -291,9 +261,7 @@ def update_listings(
 def place_listings(connection: Connection, placed: Sequence[SinglePageSnapshot]) -> None:
     """Set the snapshot that each ingestion's listings were parsed from."""
     columns = {"source_id": String(120), "ingestion_id": Id, "snapshot_id": Id}
-    rows = [
-        (placement.source_id, placement.ingestion_id, placement.snapshot_id) for placement in placed
-    ]
+    rows = [(placement.source_id, placement.ingestion_id, placement.snapshot_id) for placement in placed]
     placements = row_source(connection, columns, rows, "given")
     # Joined through the links: they have an index on the board, listings do not.
     written = (
@@ -304,21 +272,13 @@ def place_listings(connection: Connection, placed: Sequence[SinglePageSnapshot])
     )
     connection.execute(
         update(job_listings)
-        .where(
-            job_listings.c.id == written.c.listing_id,
-            job_listings.c.ingestion_id == written.c.ingestion_id,
-        )
+        .where(job_listings.c.id == written.c.listing_id, job_listings.c.ingestion_id == written.c.ingestion_id)
         .values(snapshot_id=written.c.snapshot_id)
     )
 
 
 def close_listings(
-    connection: Connection,
-    ids: Collection[int],
-    *,
-    reason: str,
-    now: datetime,
-    is_listed: bool = False,
+    connection: Connection, ids: Collection[int], *, reason: str, now: datetime, is_listed: bool = False
 ) -> list[int]:
     """Close those listings that no board lists any more; return their ids.
 
@@ -327,9 +287,7 @@ def close_listings(
     if not ids:
         return []
     requested = row_source(connection, {"id": Id}, [(id_,) for id_ in sorted(ids)], "given")
-    has_board = exists().where(
-        listing_sources.c.listing_id == job_listings.c.id, listing_sources.c.available
-    )
+    has_board = exists().where(listing_sources.c.listing_id == job_listings.c.id, listing_sources.c.available)
     statement = (
         update(job_listings)
         .where(
@@ -361,10 +319,7 @@ def reopen_listings(connection: Connection, ids: Collection[int], *, now: dateti
     requested = row_source(connection, {"id": Id}, [(id_,) for id_ in sorted(ids)], "given")
     statement = (
         update(job_listings)
-        .where(
-            job_listings.c.id.in_(select(requested.c.id)),
-            job_listings.c.status == ListingStatus.CLOSED.value,
-        )
+        .where(job_listings.c.id.in_(select(requested.c.id)), job_listings.c.status == ListingStatus.CLOSED.value)
         .values(
             status=ListingStatus.OPEN.value,
             closed_at=None,

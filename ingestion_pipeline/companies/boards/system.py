@@ -13,11 +13,7 @@ from ingestion_pipeline.companies.boards.plan import BoardListing
 from ingestion_pipeline.companies.boards.posting import MARK, reading_from_bytes, reading_to_bytes
 from ingestion_pipeline.companies.boards.rows import place_listings
 from ingestion_pipeline.companies.platforms import JobBoard, platform
-from ingestion_pipeline.engine.polling.protocol import (
-    IngestResult,
-    PolledReading,
-    SinglePageSnapshot,
-)
+from ingestion_pipeline.engine.polling.protocol import IngestResult, PolledReading, SinglePageSnapshot
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.pages.visits.page import StoredPage
 from ingestion_pipeline.settings import Settings
@@ -62,27 +58,17 @@ class BoardSystem:
         return reading.count(MARK)
 
     def ingest(
-        self,
-        connection: Connection,
-        readings: Sequence[PolledReading],
-        *,
-        now: datetime,
-        settings: Settings,
+        self, connection: Connection, readings: Sequence[PolledReading], *, now: datetime, settings: Settings
     ) -> Sequence[IngestResult]:
         """Write listings, their links, and their evaluation tasks."""
         listings = [
             BoardListing.of(
-                polled.task,
-                polled.source,
-                reading_from_bytes(polled.reading),
-                ingestion_id=polled.ingestion_id,
+                polled.task, polled.source, reading_from_bytes(polled.reading), ingestion_id=polled.ingestion_id
             )
             for polled in readings
         ]
         return ingest_boards(connection, listings, now=now, settings=settings)
 
-    def link_snapshots(
-        self, connection: Connection, snapshots: Sequence[SinglePageSnapshot]
-    ) -> None:
+    def link_snapshots(self, connection: Connection, snapshots: Sequence[SinglePageSnapshot]) -> None:
         """Set the snapshot that each listing was parsed from."""
         place_listings(connection, snapshots)

@@ -65,9 +65,7 @@ class DetailExtractor:
 
     async def columns(self, text: str, *, source_id: str | None) -> Mapping[str, Any]:
         """Return the listing's columns that the page proves; the whole text if nothing helps."""
-        question = Question(
-            prompt=PROMPT, schema=SCHEMA, page=PageText(text=text), extractor_version="detail 1"
-        )
+        question = Question(prompt=PROMPT, schema=SCHEMA, page=PageText(text=text), extractor_version="detail 1")
         billing = Billing(call_site=CALL_SITE, source_id=source_id)
         answer = await self._client.ask(question, billing, tiers=[ModelTier.CHEAP])
         if not isinstance(answer, Answered):
@@ -129,18 +127,11 @@ def detail_of(work: ListingWork, source: Source, *, external_id: str | None) -> 
     if listing.url is None or not work.has_own_page:
         return None
     honours_robots = not source.ignores_robots
-    return Detail(
-        visit=PageVisit(url=listing.url), honours_robots=honours_robots, is_from_platform=False
-    )
+    return Detail(visit=PageVisit(url=listing.url), honours_robots=honours_robots, is_from_platform=False)
 
 
 async def read_detail(
-    answer: NewPage,
-    detail: Detail,
-    source: Source,
-    *,
-    now: datetime,
-    extractor: DetailExtractor | None = None,
+    answer: NewPage, detail: Detail, source: Source, *, now: datetime, extractor: DetailExtractor | None = None
 ) -> Mapping[str, Any]:
     """Return the columns that the response fills; fields it does not state are left out."""
     listing = _stated(answer, detail, source, now)
@@ -165,12 +156,7 @@ def _stated(answer: NewPage, detail: Detail, source: Source, now: datetime) -> L
     else:
         board = jsonld.configure(answer.final_url, {})
     try:
-        reading = board.read(
-            [answer.body],
-            content_types=[answer.content_type],
-            urls=[answer.final_url],
-            now=now,
-        )
+        reading = board.read([answer.body], content_types=[answer.content_type], urls=[answer.final_url], now=now)
     except WorkError as error:
         if detail.is_from_platform or not isinstance(error, Permanent):
             raise

@@ -11,11 +11,7 @@ from typing import Any
 
 from ingestion_pipeline.companies.matching.listed_job import ListedJob
 from ingestion_pipeline.companies.matching.profile import NoProfile, Profile
-from ingestion_pipeline.companies.matching.results import (
-    WAITS_FOR_COMPANY,
-    company_id_of,
-    website_of,
-)
+from ingestion_pipeline.companies.matching.results import WAITS_FOR_COMPANY, company_id_of, website_of
 from ingestion_pipeline.companies.matching.scoring import BaseScore, Skill, match_result, rule_score
 from ingestion_pipeline.companies.matching.stages import ListingStage, Rules, next_stage
 from ingestion_pipeline.companies.matching.tasks import Evaluated, ListingWork, NotEvaluated
@@ -84,9 +80,7 @@ class ModelScorer:
         self._client = client
         self._profile = profile
         self._prompt = Prompt(
-            name=CALL_SITE,
-            version=1,
-            instructions=_INSTRUCTIONS.format(candidate=_profile_text(profile)),
+            name=CALL_SITE, version=1, instructions=_INSTRUCTIONS.format(candidate=_profile_text(profile))
         )
 
     async def score(self, listing: ListedJob, *, source_id: str | None) -> BaseScore | None:
@@ -187,12 +181,7 @@ class ListingEvaluator:
     """Evaluator of listings by one set of rules, and by the strong model if it has a scorer."""
 
     def __init__(
-        self,
-        rules: Rules,
-        *,
-        clock: SteadyClock,
-        scorer: ModelScorer | None = None,
-        lacking: NoProfile | None = None,
+        self, rules: Rules, *, clock: SteadyClock, scorer: ModelScorer | None = None, lacking: NoProfile | None = None
     ) -> None:
         self._rules = rules
         self._clock = clock
@@ -241,9 +230,7 @@ class ListingEvaluator:
         return replace(base, notes="the model gave no usable answer")
 
     def _matched(self, work: ListingWork, base: BaseScore) -> Evaluated:
-        match = match_result(
-            work.listing, self._rules.profile, base, self._rules.settings.match, at=work.at
-        )
+        match = match_result(work.listing, self._rules.profile, base, self._rules.settings.match, at=work.at)
         return Evaluated(work=replace(work, state=replace(work.state, match=match)))
 
     def _reason_to_wait(self, work: ListingWork) -> Resource | None:
@@ -257,11 +244,7 @@ class ListingEvaluator:
         settings = self._rules.settings.match
         is_new = work.company_status is None and work.company_id is None and company_id_of(work)
         is_coming = work.company_status in UNANALYSED or is_new
-        if (
-            not is_coming
-            or website_of(work) is None
-            or work.company_waits >= settings.company_waits
-        ):
+        if not is_coming or website_of(work) is None or work.company_waits >= settings.company_waits:
             return None
         message = f"its company is not analysed yet; wait {work.company_waits + 1}"
         until = now + timedelta(seconds=settings.company_wait_seconds)

@@ -31,8 +31,7 @@ STRIKES_SALARY = 2
 MAX_YEARS = 25  # more are years of the company's history
 
 _ROLE_WORD = re.compile(
-    r"\b(?:role|position|job|employment|opportunity|opening|engagement|assignment|hire|basis)\b",
-    re.IGNORECASE,
+    r"\b(?:role|position|job|employment|opportunity|opening|engagement|assignment|hire|basis)\b", re.IGNORECASE
 )
 _YEARS = re.compile(
     r"(?<![\w.])([0-9]{1,2})\s*+(?:(?:\+|(?:-|\u2013|to)\s*+[0-9]{1,2}\s*+\+?+)\s*+)?"
@@ -80,29 +79,20 @@ class FilterResult:
         }
 
 
-def filter_listing(
-    listing: ListedJob, profile: Profile, limits: Filter, *, at: datetime
-) -> FilterResult:
+def filter_listing(listing: ListedJob, profile: Profile, limits: Filter, *, at: datetime) -> FilterResult:
     """Return the filter's result for the listing at that moment."""
     subject = _FilterInput(listing, profile, limits, at)
     for rejects in _REJECTIONS:
         if (item := rejects(subject)) is not None:
-            return FilterResult(
-                passed=False, strikes=0, threshold=limits.strike_threshold, items=(item,)
-            )
+            return FilterResult(passed=False, strikes=0, threshold=limits.strike_threshold, items=(item,))
     items = tuple(item for strikes in _STRIKES for item in strikes(subject))
     total = sum(item.points for item in items)
     return FilterResult(
-        passed=total < limits.strike_threshold,
-        strikes=total,
-        threshold=limits.strike_threshold,
-        items=items,
+        passed=total < limits.strike_threshold, strikes=total, threshold=limits.strike_threshold, items=items
     )
 
 
-def stopped(
-    profile: Profile, *, title: str, url: str | None, company: str | None
-) -> FilterItem | None:
+def stopped(profile: Profile, *, title: str, url: str | None, company: str | None) -> FilterItem | None:
     """Return why the stop lists forbid fetching the listing; None if it may be fetched."""
     stop = profile.stop
     if name := _company_part(stop.companies, company):
@@ -201,9 +191,7 @@ def _salary_floor(subject: _FilterInput) -> FilterItem | None:
 
 def _commission(subject: _FilterInput) -> FilterItem | None:
     lower = subject.listing.text.lower
-    matched = next(
-        (phrase for phrase in subject.profile.commission_phrases if phrase.lower() in lower), None
-    )
+    matched = next((phrase for phrase in subject.profile.commission_phrases if phrase.lower() in lower), None)
     return _hard("commission", "it pays commission only", matched) if matched else None
 
 
@@ -212,11 +200,7 @@ def _work_mode(subject: _FilterInput) -> FilterItem | None:
     mode = listing.work_mode
     if mode is None:
         return None
-    allowed = {
-        Remote.REMOTE: modes.remote,
-        Remote.HYBRID: modes.hybrid,
-        Remote.ON_SITE: modes.on_site,
-    }[mode]
+    allowed = {Remote.REMOTE: modes.remote, Remote.HYBRID: modes.hybrid, Remote.ON_SITE: modes.on_site}[mode]
     source = "" if listing.remote else " by its text"
     named = mode.value.replace("_", "-") + source
     where = ", ".join(listing.places)
@@ -264,10 +248,7 @@ _REJECTIONS: tuple[Callable[[_FilterInput], FilterItem | None], ...] = (
 
 
 def _low_salary(subject: _FilterInput) -> Iterator[FilterItem]:
-    best, threshold = (
-        subject.listing.best_salary(subject.profile.currency),
-        subject.limits.strike_salary,
-    )
+    best, threshold = (subject.listing.best_salary(subject.profile.currency), subject.limits.strike_salary)
     if best is not None and best < threshold:
         reason = f"it pays at most {best:,.0f} a year, less than {threshold:,}"
         yield _strike("salary", reason, STRIKES_SALARY)
@@ -308,10 +289,7 @@ def _required(subject: _FilterInput) -> Iterator[FilterItem]:
 
 
 def _short(subject: _FilterInput) -> Iterator[FilterItem]:
-    length, least = (
-        len((subject.listing.description or "").strip()),
-        subject.limits.short_description,
-    )
+    length, least = (len((subject.listing.description or "").strip()), subject.limits.short_description)
     if subject.listing.has_text and length < least:
         yield _strike("description", f"its description has {length} characters, not {least}", 1)
 

@@ -12,11 +12,7 @@ from typing import Any
 from ingestion_pipeline.companies.listing import Remote
 from ingestion_pipeline.companies.matching.locations import places_in_text, work_mode_in
 from ingestion_pipeline.companies.matching.terms import Text
-from ingestion_pipeline.companies.salary import (
-    TIMES_A_YEAR,
-    salary_as_dict,
-    salary_in_description,
-)
+from ingestion_pipeline.companies.salary import TIMES_A_YEAR, salary_as_dict, salary_in_description
 
 _MIN_YEARLY_PAY = 10_000  # without a period a smaller amount is not per year
 
@@ -57,10 +53,7 @@ class ListedJob:
     @cached_property
     def places(self) -> tuple[str, ...]:
         """Return the job's places as the board states them, else as title or description do."""
-        return self.locations or (
-            *places_in_text(self.title),
-            *places_in_text(self.description or ""),
-        )
+        return self.locations or (*places_in_text(self.title), *places_in_text(self.description or ""))
 
     @cached_property
     def pay(self) -> Mapping[str, Any] | None:

@@ -100,9 +100,7 @@ class Profile:
 
 
 # Used without a file: only the settings' limits filter.
-EMPTY_PROFILE = Profile(
-    work_modes=WorkModes(remote=Allowed.YES, hybrid=Allowed.YES, on_site=Allowed.YES),
-)
+EMPTY_PROFILE = Profile(work_modes=WorkModes(remote=Allowed.YES, hybrid=Allowed.YES, on_site=Allowed.YES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,9 +136,7 @@ class BadProfile:
     def __str__(self) -> str:
         """Return a line per problem: file:line: key: what is wrong and what is accepted."""
         name = self.path.name
-        return "\n".join(
-            f"{name}:{problem.line}: {problem.key}: {problem.message}" for problem in self.problems
-        )
+        return "\n".join(f"{name}:{problem.line}: {problem.key}: {problem.message}" for problem in self.problems)
 
 
 ProfileResult = Profile | NoProfile | BadProfile
@@ -181,9 +177,7 @@ def read_profile(body: bytes) -> Profile | list[ProfileProblem]:
     except (yaml.YAMLError, ValueError, TypeError) as error:
         return [_unreadable(error)]
     if root is None or not isinstance(root, yaml.MappingNode) or not isinstance(raw, dict):
-        message = (
-            "must hold keys such as skills: and home_city:; `ingest profile example` shows all"
-        )
+        message = "must hold keys such as skills: and home_city:; `ingest profile example` shows all"
         return [ProfileProblem(line=1, key="file", message=message)]
     reader = _Reader(cast("dict[object, object]", raw), _lines(root))
     profile = reader.profile()
@@ -213,11 +207,7 @@ class _Part:
     """One map of the file, read key by key; problems go into the shared list."""
 
     def __init__(
-        self,
-        raw: Mapping[object, object],
-        lines: Mapping[str, int],
-        problems: list[ProfileProblem],
-        path: str = "",
+        self, raw: Mapping[object, object], lines: Mapping[str, int], problems: list[ProfileProblem], path: str = ""
     ) -> None:
         self._raw = raw
         self._lines = lines
@@ -303,9 +293,7 @@ class _Part:
         for key in self._raw:
             name = self._name(str(key))
             if key not in self._read_keys:
-                self.refuse(
-                    str(key), f"no key of {self._path or 'a profile'}; there are: {accepted}"
-                )
+                self.refuse(str(key), f"no key of {self._path or 'a profile'}; there are: {accepted}")
             if f"{name}*" in self._lines:
                 self.refuse(str(key), "stands twice; keep one of them")
 

@@ -21,9 +21,7 @@ def requeue_job(connection: Connection, dead_letter: RowMapping, now: datetime) 
     again = evaluation_tasks(connection, [] if listing_id is None else [listing_id], now=now)
     if not again:
         return CLOSED
-    status = connection.execute(
-        select(tasks.c.status).where(tasks.c.id == dead_letter["task_id"])
-    ).scalar()
+    status = connection.execute(select(tasks.c.status).where(tasks.c.id == dead_letter["task_id"])).scalar()
     if status not in {None, TaskStatus.SKIPPED.value, TaskStatus.CANCELLED.value}:
         return requeue_task(connection, dead_letter, now)
     made = insert_tasks(connection, again, now=now)

@@ -53,19 +53,14 @@ def match_report(connection: Connection, source_id: str) -> MatchReport:
     )
 
 
-def _counted(
-    connection: Connection, source_id: str
-) -> tuple[Counter[str | None], Counter[str], Counter[int]]:
+def _counted(connection: Connection, source_id: str) -> tuple[Counter[str | None], Counter[str], Counter[int]]:
     """Return counts by decision, by filter reason and by tens of the score, in one query."""
     reason = job_listings.c.filter_result["rejected_by"].as_string()
     score = job_listings.c.match_result["score"].as_integer()
     query = (
         select(job_listings.c.verdict, reason, score, func.count())
         .join(listing_sources, listing_sources.c.listing_id == job_listings.c.id)
-        .where(
-            listing_sources.c.source_id == source_id,
-            job_listings.c.status == ListingStatus.OPEN.value,
-        )
+        .where(listing_sources.c.source_id == source_id, job_listings.c.status == ListingStatus.OPEN.value)
         .group_by(job_listings.c.verdict, reason, score)
     )
     verdicts: Counter[str | None] = Counter()
@@ -80,9 +75,7 @@ def _counted(
     return verdicts, reasons, scores
 
 
-def list_matches(
-    connection: Connection, *, source_id: str | None = None, limit: int = 100
-) -> list[Mapping[str, Any]]:
+def list_matches(connection: Connection, *, source_id: str | None = None, limit: int = 100) -> list[Mapping[str, Any]]:
     """Return the current matches, best first."""
     query = _matches().where(job_matches.c.status == NEW)
     if source_id is not None:
@@ -94,15 +87,7 @@ def list_matches(
 
 
 def _matches() -> Select[Any]:
-    match_columns = (
-        "score",
-        "rank_score",
-        "priority",
-        "reason",
-        "method",
-        "skills_matched",
-        "skills_missing",
-    )
+    match_columns = ("score", "rank_score", "priority", "reason", "method", "skills_matched", "skills_missing")
     listing_columns = ("title", "url", "location", "posted_at")
     company = func.coalesce(companies.c.name, job_listings.c.company_name).label("company")
     return (
@@ -126,7 +111,5 @@ def explained(connection: Connection, listing_id: int) -> RowMapping:
     result = connection.execute(query.where(job_listings.c.id == listing_id)).mappings()
     row = result.one_or_none()
     if row is None:
-        raise LookupError(
-            f"there is no listing {listing_id}; `ingest listings list` shows which there are"
-        )
+        raise LookupError(f"there is no listing {listing_id}; `ingest listings list` shows which there are")
     return row

@@ -11,15 +11,7 @@ from ingestion_pipeline.companies.matching.evaluation import NO_PROFILE
 from ingestion_pipeline.companies.matching.stages import Rules
 from ingestion_pipeline.companies.states import JOB, ListingStatus, job_task
 from ingestion_pipeline.store.bulk import row_source
-from ingestion_pipeline.store.tables import (
-    ACTIVE,
-    FRONTIER,
-    LISTED,
-    job_listings,
-    listing_sources,
-    sources,
-    tasks,
-)
+from ingestion_pipeline.store.tables import ACTIVE, FRONTIER, LISTED, job_listings, listing_sources, sources, tasks
 from ingestion_pipeline.store.types import Id
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask, TaskStatus
@@ -38,9 +30,7 @@ def make_due(connection: Connection, source_ids: Collection[str], *, now: dateti
     return _make_due(connection, *_is_pending(), is_theirs, now=now)
 
 
-def _make_due(
-    connection: Connection, *conditions: ColumnElement[bool] | TextClause, now: datetime
-) -> int:
+def _make_due(connection: Connection, *conditions: ColumnElement[bool] | TextClause, now: datetime) -> int:
     waiting = (
         select(tasks.c.id)
         .where(*conditions, tasks.c.not_before > now)
@@ -81,9 +71,7 @@ def requeue_outdated(
     return len(insert_tasks(connection, evaluation_tasks(connection, chosen, now=now), now=now))
 
 
-def evaluation_tasks(
-    connection: Connection, listing_ids: Collection[int], *, now: datetime
-) -> list[NewTask]:
+def evaluation_tasks(connection: Connection, listing_ids: Collection[int], *, now: datetime) -> list[NewTask]:
     """Return an evaluation task for each of these listings that is open, in its lineage.
 
     Listings of a board's first sync stay unreported, whatever profile they fit later: a new profile
@@ -148,9 +136,9 @@ def _has_outdated(connection: Connection, rules: Rules) -> bool:
 
 def external_ids(connection: Connection, listings: Sequence[tuple[int, str]]) -> dict[int, str]:
     """Return the platform's own id of each of these listings on its first board."""
-    query = select(
-        listing_sources.c.listing_id, listing_sources.c.source_id, listing_sources.c.external_id
-    ).where(listing_sources.c.listing_id.in_([listing_id for listing_id, _ in listings]))
+    query = select(listing_sources.c.listing_id, listing_sources.c.source_id, listing_sources.c.external_id).where(
+        listing_sources.c.listing_id.in_([listing_id for listing_id, _ in listings])
+    )
     boards = dict(listings)
     return {
         row.listing_id: row.external_id

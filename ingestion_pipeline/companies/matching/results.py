@@ -37,12 +37,7 @@ from ingestion_pipeline.companies.matching.tasks import (
 )
 from ingestion_pipeline.companies.names import clean_company_name, company_slug, stated_company
 from ingestion_pipeline.companies.records import website_key
-from ingestion_pipeline.companies.states import (
-    COMPANY,
-    CompanyStatus,
-    ListingDecision,
-    ListingStatus,
-)
+from ingestion_pipeline.companies.states import COMPANY, CompanyStatus, ListingDecision, ListingStatus
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources.source import shard_of
@@ -53,16 +48,7 @@ from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_lett
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, WorkError, classify
 from ingestion_pipeline.tasks.queue import Refusal, spawn
 from ingestion_pipeline.tasks.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
-from ingestion_pipeline.tasks.task import (
-    Move,
-    NewTask,
-    Task,
-    TaskStatus,
-    failed,
-    finished,
-    released,
-    retried,
-)
+from ingestion_pipeline.tasks.task import Move, NewTask, Task, TaskStatus, failed, finished, released, retried
 from ingestion_pipeline.urls import BadUrl, canonical_url, checked_url, host_of
 
 UNANALYSED = ("about", "culture", "mission", "size", "headquarters", "industry", "founded")
@@ -98,16 +84,10 @@ def website_of(work: ListingWork) -> str | None:
         return None
 
 
-def identify_companies(
-    connection: Connection, works: Sequence[ListingWork], *, now: datetime
-) -> IdentifiedCompanies:
+def identify_companies(connection: Connection, works: Sequence[ListingWork], *, now: datetime) -> IdentifiedCompanies:
     """Ensure a row for every company that a listing names; safe for concurrent workers."""
     company_ids = {work.id: company_id for work in works if (company_id := company_id_of(work))}
-    rows = {
-        company_ids[work.id]: _row(work, company_ids[work.id], now)
-        for work in works
-        if work.id in company_ids
-    }
+    rows = {company_ids[work.id]: _row(work, company_ids[work.id], now) for work in works if work.id in company_ids}
     if not rows:
         return IdentifiedCompanies(ids={}, made=frozenset())
     existing = _existing_companies(connection, rows.values())
@@ -117,15 +97,9 @@ def identify_companies(
         statement = insert_into(connection, companies).values(missing).on_conflict_do_nothing()
         made = set(connection.execute(statement.returning(companies.c.id)).scalars())
         if len(made) < len(missing):
-            existing |= _existing_companies(
-                connection, [row for row in missing if row["id"] not in made]
-            )
-    ids = {
-        id_: existing[name].id if name in existing else name for id_, name in company_ids.items()
-    }
-    pending = {
-        stored.id: stored.website_key for stored in existing.values() if stored.is_unanalysed
-    }
+            existing |= _existing_companies(connection, [row for row in missing if row["id"] not in made])
+    ids = {id_: existing[name].id if name in existing else name for id_, name in company_ids.items()}
+    pending = {stored.id: stored.website_key for stored in existing.values() if stored.is_unanalysed}
     pending |= {name: rows[name]["website_key"] for name in made}
     return IdentifiedCompanies(ids=ids, made=frozenset(made), unanalysed=pending)
 
@@ -137,9 +111,7 @@ class _StoredCompany:
     is_unanalysed: bool
 
 
-def _existing_companies(
-    connection: Connection, rows: Iterable[Mapping[str, Any]]
-) -> dict[str, _StoredCompany]:
+def _existing_companies(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> dict[str, _StoredCompany]:
     """Return the stored company by requested id; it may be another of the same website."""
     requested = list(rows)
     keys = [row["website_key"] for row in requested if row["website_key"]]
@@ -148,10 +120,7 @@ def _existing_companies(
     )
     stored_rows: Sequence[RowMapping] = connection.execute(query).mappings().all()
     pending = CompanyStatus.PENDING.value
-    by_id = {
-        row["id"]: _StoredCompany(row["id"], row["website_key"], row["status"] == pending)
-        for row in stored_rows
-    }
+    by_id = {row["id"]: _StoredCompany(row["id"], row["website_key"], row["status"] == pending) for row in stored_rows}
     by_key = {stored.website_key: stored for stored in by_id.values() if stored.website_key}
     return {
         row["id"]: by_id[row["id"]] if row["id"] in by_id else by_key[row["website_key"]]
@@ -202,11 +171,7 @@ def spawn_analyses(
     task: the spawn guard refuses what its lineage has seen, so that a thin company, its board and
     its jobs do not run in circles.
     """
-    first = {
-        identified.ids[work.id]: work
-        for work in reversed(works)
-        if _is_unanalysed(work, identified)
-    }
+    first = {identified.ids[work.id]: work for work in reversed(works) if _is_unanalysed(work, identified)}
     under_way = _under_way(connection, first.keys() - identified.made)
     made: dict[str, int | Refusal] = {}
     for company_id, work in sorted(first.items()):
@@ -265,9 +230,7 @@ class ListingsPersisted:
 
     def __add__(self, other: ListingsPersisted) -> ListingsPersisted:
         """Return the sum of both."""
-        return ListingsPersisted(
-            counts=self.counts + other.counts, again_at=[*self.again_at, *other.again_at]
-        )
+        return ListingsPersisted(counts=self.counts + other.counts, again_at=[*self.again_at, *other.again_at])
 
 
 def write_results(ctx: RunContext, rules: Rules, results: Sequence[Result]) -> ListingsPersisted:
@@ -283,9 +246,7 @@ def write_results(ctx: RunContext, rules: Rules, results: Sequence[Result]) -> L
     except SQLAlchemyError as error:
         if isinstance(classify(error), Fatal):
             raise
-        log.warning(
-            "batch write of %d listings failed; writing one by one", len(results), exc_info=True
-        )
+        log.warning("batch write of %d listings failed; writing one by one", len(results), exc_info=True)
     written = ListingsPersisted()
     for result in results:
         written += _commit_alone(ctx, rules, result)
@@ -316,9 +277,7 @@ def _commit(ctx: RunContext, rules: Rules, results: Sequence[Result]) -> Listing
 class _Flush:
     """One transaction that writes results."""
 
-    def __init__(
-        self, connection: Connection, ctx: RunContext, rules: Rules, *, now: datetime
-    ) -> None:
+    def __init__(self, connection: Connection, ctx: RunContext, rules: Rules, *, now: datetime) -> None:
         self._connection = connection
         self._ctx = ctx
         self._rules = rules
@@ -329,35 +288,23 @@ class _Flush:
         self._waiting = 0
 
     def write(self, results: Sequence[Result]) -> ListingsPersisted:
-        held_ids = claims.held(
-            self._connection, [(result.task.id, result.task.fence) for result in results]
-        )
+        held_ids = claims.held(self._connection, [(result.task.id, result.task.fence) for result in results])
         held = [result for result in results if result.task.id in held_ids]
         rows = self._locked([_listing_id(result) for result in held])
         gone = [result.task for result in held if isinstance(result, ListingGone)]
-        self._moves += [
-            _skipped(result.task, result.why) for result in held if isinstance(result, ListingGone)
-        ]
+        self._moves += [_skipped(result.task, result.why) for result in held if isinstance(result, ListingGone)]
         current: list[Evaluated | NotEvaluated] = []
-        pages = {
-            int(result.task.payload["listing_id"]): result.why
-            for result in held
-            if _is_page_gone(result)
-        }
+        pages = {int(result.task.payload["listing_id"]): result.why for result in held if _is_page_gone(result)}
         withdrawn = write_gone(self._connection, self._rules, pages, now=self._now)
         for result in held:
             if isinstance(result, ListingGone):
                 continue
             if self._is_current(result.work, rows.get(result.work.id), gone):
                 current.append(result)
-        identified = identify_companies(
-            self._connection, [result.work for result in current], now=self._now
-        )
+        identified = identify_companies(self._connection, [result.work for result in current], now=self._now)
         evaluated = [result.work for result in current if isinstance(result, Evaluated)]
         counts = self._write_evaluated(evaluated, identified, rows)
-        counts += self._write_others(
-            [result for result in current if isinstance(result, NotEvaluated)], identified
-        )
+        counts += self._write_others([result for result in current if isinstance(result, NotEvaluated)], identified)
         works = [result.work for result in current]
         policy = self._ctx.settings.work
         spawn_analyses(self._connection, works, identified, now=self._now, policy=policy)
@@ -388,10 +335,7 @@ class _Flush:
         return {row.id: row for row in self._connection.execute(query.with_for_update())}
 
     def _is_current(
-        self,
-        work: ListingWork,
-        row: Row[tuple[int, str, str, str | None]] | None,
-        gone: list[Task],
+        self, work: ListingWork, row: Row[tuple[int, str, str, str | None]] | None, gone: list[Task]
     ) -> bool:
         """Return whether the listing is unchanged; else skip or release its task."""
         if row is None or row.status == ListingStatus.CLOSED.value:
@@ -416,13 +360,7 @@ class _Flush:
         write_decisions(self._connection, self._rules, works, identified.ids, now=self._now)
         before = {id_ for id_ in verdicts if rows[id_].verdict == ListingDecision.MATCHED.value}
         new, withdrawn, notified = write_matches(
-            self._connection,
-            self._rules,
-            works,
-            identified.ids,
-            before=before,
-            now=self._now,
-            run_id=self._ctx.run_id,
+            self._connection, self._rules, works, identified.ids, before=before, now=self._now, run_id=self._ctx.run_id
         )
         for work in works:
             move = finished(work.task, status=STATUSES[verdicts[work.id]])
@@ -437,9 +375,7 @@ class _Flush:
             told=notified,
         )
 
-    def _write_others(
-        self, others: Sequence[NotEvaluated], identified: IdentifiedCompanies
-    ) -> MatchCounts:
+    def _write_others(self, others: Sequence[NotEvaluated], identified: IdentifiedCompanies) -> MatchCounts:
         works = write_scraped(self._connection, [result.work for result in others])
         write_progress(self._connection, works, identified.ids)
         for result in others:
@@ -464,18 +400,12 @@ class _Flush:
                 self._moves.append(replace(move, stage=task.stage))
             case DeadLetterTask():
                 error = _with_cure(result)
-                self._dead_letters.append(
-                    DeadLetterEntry(task=task, error=error, stack=result.stack)
-                )
+                self._dead_letters.append(DeadLetterEntry(task=task, error=error, stack=result.stack))
                 self._moves.append(failed(task, error))
 
 
 def _listing_id(result: Result) -> int:
-    return (
-        int(result.task.payload.get("listing_id", 0))
-        if isinstance(result, ListingGone)
-        else result.work.id
-    )
+    return int(result.task.payload.get("listing_id", 0)) if isinstance(result, ListingGone) else result.work.id
 
 
 def _stage(result: NotEvaluated) -> str:

@@ -78,12 +78,7 @@ _MATCH = {
 
 
 def write_decisions(
-    connection: Connection,
-    rules: Rules,
-    works: Sequence[ListingWork],
-    company_ids: Mapping[int, str],
-    *,
-    now: datetime,
+    connection: Connection, rules: Rules, works: Sequence[ListingWork], company_ids: Mapping[int, str], *, now: datetime
 ) -> None:
     """Write how each listing was evaluated, and by which rules."""
     _flag_unread(connection, works)
@@ -116,9 +111,7 @@ def _filter_result(work: ListingWork) -> dict[str, Any] | None:
     return None if state.filtered is None else state.filtered.as_dict() | {"at": moment}
 
 
-def write_progress(
-    connection: Connection, works: Sequence[ListingWork], company_ids: Mapping[int, str]
-) -> None:
+def write_progress(connection: Connection, works: Sequence[ListingWork], company_ids: Mapping[int, str]) -> None:
     """Store what was found about listings without a decision, so that it is found once."""
     _flag_unread(connection, works)
     named = [(work.id, company_ids[work.id]) for work in works if work.id in company_ids]
@@ -134,18 +127,12 @@ def write_failures(connection: Connection, rules: Rules, works: Sequence[Listing
     One that other rules have evaluated is not requeued for these rules: it waits for an operator.
     """
     _flag(connection, [work for work in works if not work.state.has_data])
-    is_evaluated = job_listings.c.id.in_([work.id for work in works]) & (
-        job_listings.c.judged_as.is_not(None)
-    )
+    is_evaluated = job_listings.c.id.in_([work.id for work in works]) & (job_listings.c.judged_as.is_not(None))
     if works:
-        connection.execute(
-            update(job_listings).where(is_evaluated).values(judged_as=_judged_as_now(rules))
-        )
+        connection.execute(update(job_listings).where(is_evaluated).values(judged_as=_judged_as_now(rules)))
 
 
-def write_gone(
-    connection: Connection, rules: Rules, why: Mapping[int, str], *, now: datetime
-) -> int:
+def write_gone(connection: Connection, rules: Rules, why: Mapping[int, str], *, now: datetime) -> int:
     """Skip listings whose own pages are gone and withdraw their matches; return the number."""
     if not why:
         return 0
@@ -259,9 +246,7 @@ def write_matches(
     )
 
 
-def _rows(
-    rules: Rules, works: Sequence[ListingWork], company_ids: Mapping[int, str]
-) -> list[tuple[Any, ...]]:
+def _rows(rules: Rules, works: Sequence[ListingWork], company_ids: Mapping[int, str]) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
     for work in works:
         if (match := work.state.match) is None:

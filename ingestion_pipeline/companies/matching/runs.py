@@ -172,9 +172,7 @@ class ListingRun:
         await self._assign([work for work in started if _is_to_scrape(work)])
         return len(opened)
 
-    def _opened(
-        self, source_ids: Sequence[str] | None, room: int
-    ) -> Sequence[ListingWork | ListingGone]:
+    def _opened(self, source_ids: Sequence[str] | None, room: int) -> Sequence[ListingWork | ListingGone]:
         tasks = self._worker.claim_all(_claim_requests(source_ids, room))
         with self._ctx.store.read() as connection:
             now = self._ctx.store.clock.now(connection)
@@ -194,9 +192,7 @@ class ListingRun:
 
     async def _evaluate_all(self, works: Sequence[ListingWork]) -> None:
         if self._evaluator.is_pure:
-            results = await asyncio.to_thread(
-                lambda: [self._evaluator.evaluate_by_rules(work) for work in works]
-            )
+            results = await asyncio.to_thread(lambda: [self._evaluator.evaluate_by_rules(work) for work in works])
             for result in results:
                 self._record(result)
             return
@@ -225,9 +221,7 @@ class ListingRun:
                 by_host.setdefault(host_of(detail.visit.url), []).append(item)
         await self._visits.assign(by_host, lambda item: item.source)
 
-    def _board_sources(
-        self, works: Sequence[ListingWork]
-    ) -> tuple[Mapping[str, Source], Mapping[int, str]]:
+    def _board_sources(self, works: Sequence[ListingWork]) -> tuple[Mapping[str, Source], Mapping[int, str]]:
         with self._ctx.store.read() as connection:
             sources = sources_by_id(connection, {work.source_id for work in works})
             return sources, external_ids(connection, [(work.id, work.source_id) for work in works])
@@ -244,21 +238,13 @@ class ListingRun:
 
     async def _scraped(self, item: _Item, host: HostLease) -> Mapping[str, object]:
         answer = await self._visitor.visit(
-            item.detail.visit,
-            host=host,
-            honours_robots=item.detail.honours_robots,
-            own=host_of(item.detail.visit.url),
+            item.detail.visit, host=host, honours_robots=item.detail.honours_robots, own=host_of(item.detail.visit.url)
         )
         if not isinstance(answer, NewPage):
             raise Transient(f"{item.detail.visit.url} returned no body", code="empty_body")
         now = self._clock.now()
-        columns = await read_detail(
-            answer, item.detail, item.source, now=now, extractor=self._extractor
-        )
-        return {
-            **columns,
-            SNAPSHOT: await asyncio.to_thread(self._save_page, answer, item.source.id),
-        }
+        columns = await read_detail(answer, item.detail, item.source, now=now, extractor=self._extractor)
+        return {**columns, SNAPSHOT: await asyncio.to_thread(self._save_page, answer, item.source.id)}
 
     def _save_page(self, answer: NewPage, source_id: str) -> int:
         """Store the page as a snapshot; return the snapshot's id."""
@@ -349,9 +335,7 @@ def rules_of(settings: Settings) -> Rules | None:
 
 def are_listings_waiting(connection: Connection, settings: Settings, *, now: datetime) -> bool:
     """Return whether a run would evaluate or close anything; a bad profile evaluates none."""
-    if has_inactive_boards(connection, now=now, settings=settings) or expired_listings(
-        connection, now=now
-    ):
+    if has_inactive_boards(connection, now=now, settings=settings) or expired_listings(connection, now=now):
         return True
     profile = settings_profile(settings)
     if isinstance(profile, BadProfile):
@@ -366,10 +350,7 @@ def profile_findings(settings: Settings) -> list[Finding]:
     if not isinstance(profile, BadProfile):
         return []
     return [
-        Finding(
-            subject=f"{profile.path.name}:{problem.line}",
-            message=f"{problem.key}: {problem.message}",
-        )
+        Finding(subject=f"{profile.path.name}:{problem.line}", message=f"{problem.key}: {problem.message}")
         for problem in profile.problems
     ]
 
@@ -412,9 +393,7 @@ def _close_ended(ctx: RunContext) -> int:
         return inactive + close_expired(connection, now=now)
 
 
-def _prepare(
-    ctx: RunContext, rules: Rules, source_ids: Sequence[str] | None, lacking: NoProfile | None
-) -> int:
+def _prepare(ctx: RunContext, rules: Rules, source_ids: Sequence[str] | None, lacking: NoProfile | None) -> int:
     """Make waiting listings due and requeue outdated ones, if there is a profile; return how many.
 
     All listings of boards requested by hand become due.
@@ -441,9 +420,7 @@ class _RunSetup:
     lacking: NoProfile | None
     seconds: float | None
 
-    async def execute(
-        self, source_ids: Sequence[str] | None, client: ModelClient | None = None
-    ) -> MatchRunResult:
+    async def execute(self, source_ids: Sequence[str] | None, client: ModelClient | None = None) -> MatchRunResult:
         clock = SteadyClock(await asyncio.to_thread(self.ctx.store.now))
         scorer = client and ModelScorer(client, self.rules.profile)
         evaluator = ListingEvaluator(self.rules, clock=clock, scorer=scorer, lacking=self.lacking)

@@ -117,9 +117,9 @@ def rule_score(listing: ListedJob, profile: Profile) -> BaseScore:
         if skill.name.lower() not in own and (skill.start, skill.end) not in spans
     )
     strength = _strength(matched, profile, listing)
-    others = COVERAGE * (
-        _coverage(len(matched), len(missing)) if listing.has_text else HALF
-    ) + LEVEL * _level(listing, profile)
+    others = COVERAGE * (_coverage(len(matched), len(missing)) if listing.has_text else HALF) + LEVEL * _level(
+        listing, profile
+    )
     return BaseScore(
         score=round(STRENGTH * min(1.0, strength) + others),
         method="rules",
@@ -131,9 +131,7 @@ def rule_score(listing: ListedJob, profile: Profile) -> BaseScore:
 
 def _mentioned(names: Mapping[str, int] | tuple[str, ...], listing: ListedJob) -> tuple[Skill, ...]:
     places = {name: find(name, listing.text) for name in names}
-    return tuple(
-        Skill(name=name, start=place[0], end=place[1]) for name, place in places.items() if place
-    )
+    return tuple(Skill(name=name, start=place[0], end=place[1]) for name, place in places.items() if place)
 
 
 def _strength(matched: tuple[Skill, ...], profile: Profile, listing: ListedJob) -> float:
@@ -156,9 +154,7 @@ def _level(listing: ListedJob, profile: Profile) -> float:
     return 0.0 if first_of(LEVELS, listing.title_text) else HALF
 
 
-def adjustments(
-    listing: ListedJob, profile: Profile, settings: Match, *, at: datetime
-) -> tuple[Adjustment, ...]:
+def adjustments(listing: ListedJob, profile: Profile, settings: Match, *, at: datetime) -> tuple[Adjustment, ...]:
     """Return adjustments for city, age, time zone, company size and role; none if unknown."""
     is_at_home = is_home(profile.home_city, listing.places)
     changes = [_freshness(listing, at)]

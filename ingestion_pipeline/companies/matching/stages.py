@@ -8,12 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from ingestion_pipeline.companies.matching.filtering import (
-    FilterItem,
-    FilterResult,
-    filter_listing,
-    stopped,
-)
+from ingestion_pipeline.companies.matching.filtering import FilterItem, FilterResult, filter_listing, stopped
 from ingestion_pipeline.companies.matching.listed_job import ListedJob
 from ingestion_pipeline.companies.matching.profile import Profile
 from ingestion_pipeline.companies.matching.scoring import RULES_VERSION, MatchResult

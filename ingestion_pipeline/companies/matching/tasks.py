@@ -130,22 +130,12 @@ _LISTED = (
     *("id", "source_id", "company_id", "company_name", "company_website", "url", "title"),
     "url_key",
     *("location", "other_locations", "remote", "description", "employment_type", "salary"),
-    *(
-        "posted_at",
-        "valid_until",
-        "status",
-        "quality",
-        "content_hash",
-        "judged_as",
-        "filter_result",
-    ),
+    *("posted_at", "valid_until", "status", "quality", "content_hash", "judged_as", "filter_result"),
     *("tracking_id",),
 )
 
 
-def open_listings(
-    connection: Connection, claimed: Sequence[Task], *, now: datetime
-) -> list[ListingWork | ListingGone]:
+def open_listings(connection: Connection, claimed: Sequence[Task], *, now: datetime) -> list[ListingWork | ListingGone]:
     """Load the listing of each claimed task with one query."""
     ids = {int(task.payload.get("listing_id", 0)) for task in claimed}
     query = (
@@ -161,9 +151,7 @@ def open_listings(
         .where(job_listings.c.id.in_(ids))
     )
     rows = {row["id"]: row for row in connection.execute(query).mappings()}
-    return [
-        _opened(task, rows.get(int(task.payload.get("listing_id", 0))), now=now) for task in claimed
-    ]
+    return [_opened(task, rows.get(int(task.payload.get("listing_id", 0))), now=now) for task in claimed]
 
 
 def _opened(task: Task, row: RowMapping | None, *, now: datetime) -> ListingWork | ListingGone:

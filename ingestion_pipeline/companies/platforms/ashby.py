@@ -13,14 +13,7 @@ from ingestion_pipeline.companies.platforms.fields import (
     other_places,
     remote_in,
 )
-from ingestion_pipeline.companies.platforms.json_api import (
-    ACCEPT,
-    ApiPage,
-    JobContext,
-    JsonApi,
-    api_platform,
-    page_of,
-)
+from ingestion_pipeline.companies.platforms.json_api import ACCEPT, ApiPage, JobContext, JsonApi, api_platform, page_of
 from ingestion_pipeline.companies.platforms.protocol import BoardAddress
 from ingestion_pipeline.companies.salary import Salary, salary_in, stated_salary
 from ingestion_pipeline.pages.http.request import Request

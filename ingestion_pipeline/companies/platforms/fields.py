@@ -35,12 +35,7 @@ _ZONE = re.compile(r"([+-][0-9]{2})([0-9]{2})$")
 _REMOTE_WORDS = (
     (Remote.HYBRID, re.compile(r"\bhybrid\b", re.IGNORECASE)),
     (Remote.ON_SITE, re.compile(r"\b(?:on[\s_-]?site|in[\s_-](?:office|person))\b", re.IGNORECASE)),
-    (
-        Remote.REMOTE,
-        re.compile(
-            r"\b(?:remote|telecommute|work from home|wfh|home[\s-]?office)\b", re.IGNORECASE
-        ),
-    ),
+    (Remote.REMOTE, re.compile(r"\b(?:remote|telecommute|work from home|wfh|home[\s-]?office)\b", re.IGNORECASE)),
 )
 
 

@@ -16,18 +16,9 @@ from ingestion_pipeline.companies.platforms.linked_pages import (
 )
 from ingestion_pipeline.companies.platforms.paging import read_request_builder
 from ingestion_pipeline.companies.platforms.protocol import JobPlatform
-from ingestion_pipeline.companies.platforms.recognition import (
-    RecognisedReader,
-    next_page_of,
-    shows_part_of_list,
-)
+from ingestion_pipeline.companies.platforms.recognition import RecognisedReader, next_page_of, shows_part_of_list
 from ingestion_pipeline.reading.structured.embedded import read_embedded
-from ingestion_pipeline.reading.structured.html_items import (
-    BadSelector,
-    FieldSelector,
-    HtmlReader,
-    checked_css,
-)
+from ingestion_pipeline.reading.structured.html_items import BadSelector, FieldSelector, HtmlReader, checked_css
 from ingestion_pipeline.reading.structured.items import ItemReader
 from ingestion_pipeline.reading.structured.json_items import BadJsonPath, JsonPath, JsonReader
 from ingestion_pipeline.reading.text.decoding import decode
@@ -68,11 +59,7 @@ class GenericReader:
         """Return the URL of the next page, as the page states it."""
         if self.script is not None:
             body = _state(body, None, self.script)
-        return (
-            next_page_of(body, url=url)
-            if self.follows_pager
-            else self.items.next_url(body, url=url)
-        )
+        return next_page_of(body, url=url) if self.follows_pager else self.items.next_url(body, url=url)
 
 
 def _state(body: bytes, content_type: str | None, name: str) -> bytes:
@@ -81,9 +68,7 @@ def _state(body: bytes, content_type: str | None, name: str) -> bytes:
     match = next((state for state in states if state.name == name), None)
     if match is None:
         names = ", ".join(dict.fromkeys(state.name[:60] for state in states[:10])) or "none"
-        raise Permanent(
-            f"no script of the page sets {name!r}; the page has: {names}", code="no_items"
-        )
+        raise Permanent(f"no script of the page sets {name!r}; the page has: {names}", code="no_items")
     try:
         return orjson.dumps(match.data)
     except TypeError as error:  # a lone surrogate, or a number beyond 64 bits
@@ -101,19 +86,13 @@ def configure_json(url: str, config: Mapping[str, object]) -> ListedBoard:
     items, following, script = reader.text("items"), reader.text("next"), reader.text("script")
     json_reader = JsonReader(
         items=_path(reader, "items", items or ""),
-        fields={
-            name: [_path(reader, f"fields.{name}", path) for path in paths]
-            for name, paths in fields.items()
-        },
+        fields={name: [_path(reader, f"fields.{name}", path) for path in paths] for name, paths in fields.items()},
         required=required_fields(fields, reader),
         next=_path(reader, "next", following) if following else None,
     )
     reader.finish()
     return ListedBoard(
-        platform="json",
-        requests=requests,
-        defaults=defaults,
-        reader=GenericReader(items=json_reader, script=script),
+        platform="json", requests=requests, defaults=defaults, reader=GenericReader(items=json_reader, script=script)
     )
 
 
@@ -127,15 +106,10 @@ def configure_html(url: str, config: Mapping[str, object]) -> ListedBoard:
     requests = read_request_builder(reader, accept=HTML_ACCEPT, has_cursors=False)
     items, following = reader.text("items"), reader.text("next")
     if items is None:
-        reader.reject(
-            "items", f"needed: a CSS selector, one match for each job; or {RECOGNISE}: true"
-        )
+        reader.reject("items", f"needed: a CSS selector, one match for each job; or {RECOGNISE}: true")
     html_reader = HtmlReader(
         items=_css(reader, "items", items) if items else "",
-        fields={
-            name: [_field(reader, f"fields.{name}", text) for text in texts]
-            for name, texts in fields.items()
-        },
+        fields={name: [_field(reader, f"fields.{name}", text) for text in texts] for name, texts in fields.items()},
         required=required_fields(fields, reader),
         next=_css(reader, "next", following) if following else None,
         may_be_empty=reader.flag("may_be_empty", default=False),
@@ -145,9 +119,7 @@ def configure_html(url: str, config: Mapping[str, object]) -> ListedBoard:
         platform="html",
         requests=requests,
         defaults=defaults,
-        reader=GenericReader(
-            items=html_reader, follows_pager=following is None and requests.paging is None
-        ),
+        reader=GenericReader(items=html_reader, follows_pager=following is None and requests.paging is None),
     )
 
 
@@ -158,10 +130,7 @@ def _recognising(url: str, reader: ConfigReader) -> ListedBoard:
     may_be_empty = reader.flag("may_be_empty", default=False)
     reader.finish()
     return ListedBoard(
-        platform="html",
-        requests=requests,
-        defaults=defaults,
-        reader=RecognisedReader(may_be_empty=may_be_empty),
+        platform="html", requests=requests, defaults=defaults, reader=RecognisedReader(may_be_empty=may_be_empty)
     )
 
 

@@ -59,9 +59,7 @@ def _listing(item: ListingFields, context: JobContext) -> Listing | None:
         posted_at=context.date(item.text("first_published", "updated_at")),
         description=description_of(item.markup("content")),
         company=item.text("company_name") or context.board.company,
-        department=next(
-            filter(None, (entry.text("name") for entry in item.each("departments"))), None
-        ),
+        department=next(filter(None, (entry.text("name") for entry in item.each("departments"))), None),
         employment_type=_metadata(item, "Employment Type", "Commitment", "Job Type"),
         remote=remote_in(_metadata(item, *_PLACE_NAMES), location),
         salary=_salary(item),
@@ -84,9 +82,7 @@ def _salary(item: ListingFields) -> Salary | None:
     first = ranges[0]
     cents = [first.text("min_cents"), first.text("max_cents")]
     low, high = (_whole(amount) for amount in cents)
-    return stated_salary(
-        low, high, currency=first.text("currency_type"), period=first.text("title")
-    )
+    return stated_salary(low, high, currency=first.text("currency_type"), period=first.text("title"))
 
 
 def _whole(cents: str | None) -> str | None:

@@ -9,11 +9,7 @@ from datetime import datetime
 
 from ingestion_pipeline.companies.listing import Listing
 from ingestion_pipeline.companies.platforms.fields import ListingFields, date_of, list_of
-from ingestion_pipeline.companies.platforms.protocol import (
-    BoardAddress,
-    JobPlatform,
-    read_board_address,
-)
+from ingestion_pipeline.companies.platforms.protocol import BoardAddress, JobPlatform, read_board_address
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.structured.items import MAX_PROBLEMS, MAX_RECORDS, Problem, Reading
 from ingestion_pipeline.reading.structured.json_items import read_document
@@ -28,8 +24,7 @@ _STATUS_KEYS = ("status", "httpStatus", "statusCode", "code")
 # Transient errors: blocked, time-out, too early, too many requests, server errors.
 _PASSING_STATUS = re.compile(r"403|408|425|429|5[0-9]{2}")
 _PASSING_WORDS = re.compile(
-    r"rate.?limit|too many|throttl|time[d ]*.?out|unavailable|temporar|maintenance|try again",
-    re.IGNORECASE,
+    r"rate.?limit|too many|throttl|time[d ]*.?out|unavailable|temporar|maintenance|try again", re.IGNORECASE
 )
 
 
@@ -142,9 +137,7 @@ class JsonBoard:
             return True
         return request is None
 
-    def _listings(
-        self, page: ApiPage, context: JobContext, problems: list[Problem]
-    ) -> list[Listing]:
+    def _listings(self, page: ApiPage, context: JobContext, problems: list[Problem]) -> list[Listing]:
         listings: list[Listing] = []
         for position, item in enumerate(page.items[: MAX_RECORDS + 1]):
             listing = self.api.listing(ListingFields.of(item), context)
@@ -175,9 +168,7 @@ class JsonBoard:
         )
 
 
-def api_platform(
-    name: str, api: JsonApi, *, api_base: str = "", honours_robots: bool = False
-) -> JobPlatform:
+def api_platform(name: str, api: JsonApi, *, api_base: str = "", honours_robots: bool = False) -> JobPlatform:
     """Return a platform whose boards are identified by `board_token` or by URL."""
 
     def configure(url: str, config: Mapping[str, object]) -> JsonBoard:

@@ -80,14 +80,10 @@ class JsonLdBoard:
         listings: list[Listing] = []
         problems: list[Problem] = []
         is_last_empty = False
-        for n, (body, content_type, url) in enumerate(
-            zip(bodies, content_types, where, strict=True)
-        ):
+        for n, (body, content_type, url) in enumerate(zip(bodies, content_types, where, strict=True)):
             postings = self._postings(decode(body, content_type), problems, is_first=n == 0)
             page_url = url if len(postings) == 1 else None
-            parsed = [
-                self._listing(ListingFields(posting), url, page_url, dates) for posting in postings
-            ]
+            parsed = [self._listing(ListingFields(posting), url, page_url, dates) for posting in postings]
             if parsed and all(listing is None for listing in parsed):
                 raise Permanent(f"none of {len(parsed)} job postings has a title", code="no_fields")
             problems += [
@@ -110,9 +106,7 @@ class JsonLdBoard:
             ),
         )
 
-    def _postings(
-        self, text: str, problems: list[Problem], *, is_first: bool
-    ) -> list[Mapping[str, object]]:
+    def _postings(self, text: str, problems: list[Problem], *, is_first: bool) -> list[Mapping[str, object]]:
         if not text.strip():
             raise Transient("the body is empty; it is fetched again", code="truncated")
         if text.lstrip("\ufeff \t\r\n")[:1] in {"{", "["}:
@@ -129,9 +123,7 @@ class JsonLdBoard:
         """Return a date reader for deadlines, which no board states relative to now."""
         return DateReader(now=None, day_first=self.defaults.day_first)
 
-    def _listing(
-        self, item: ListingFields, url: str, page_url: str | None, dates: DateReader
-    ) -> Listing | None:
+    def _listing(self, item: ListingFields, url: str, page_url: str | None, dates: DateReader) -> Listing | None:
         title = one_line(_text(item, "title", "name"), most=MAX_TITLE_CHARACTERS)
         if title is None:
             return None
@@ -196,9 +188,7 @@ def _place(place: ListingFields) -> str | None:
     if isinstance(address, str):
         return one_line(address, most=MAX_PLACE_CHARACTERS)
     fields = ListingFields.of(next(iter(as_list(address)), None))
-    stated = (
-        _text(fields, name) for name in ("addressLocality", "addressRegion", "addressCountry")
-    )
+    stated = (_text(fields, name) for name in ("addressLocality", "addressRegion", "addressCountry"))
     return joined(*stated) or _text(place, "name")
 
 

@@ -15,19 +15,8 @@ from ingestion_pipeline.companies.platforms.fields import (
     other_places,
     remote_in,
 )
-from ingestion_pipeline.companies.platforms.json_api import (
-    ACCEPT,
-    ApiPage,
-    JobContext,
-    JsonApi,
-    JsonBoard,
-    detail_of,
-)
-from ingestion_pipeline.companies.platforms.protocol import (
-    BoardAddress,
-    JobPlatform,
-    read_board_address,
-)
+from ingestion_pipeline.companies.platforms.json_api import ACCEPT, ApiPage, JobContext, JsonApi, JsonBoard, detail_of
+from ingestion_pipeline.companies.platforms.protocol import BoardAddress, JobPlatform, read_board_address
 from ingestion_pipeline.companies.salary import stated_salary
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.html.links import absolute_link

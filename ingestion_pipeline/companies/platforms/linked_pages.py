@@ -97,10 +97,7 @@ class ListedBoard:
     def first_request(self) -> Request:
         """Return the request for the first page of the list."""
         if not self.defaults.requested_url:
-            raise BadConfig(
-                f"a source of {self.platform} needs an address; without one it reads saved bodies"
-                " only"
-            )
+            raise BadConfig(f"a source of {self.platform} needs an address; without one it reads saved bodies only")
         return self.requests.first(self.defaults.requested_url)
 
     def next_request(self, body: bytes, *, previous: Request, url: str = "") -> Request | None:
@@ -144,14 +141,9 @@ class ListedBoard:
         """Return one listing per item, in page order; the same item twice counts once."""
         where = list(urls) or [self.defaults.requested_url] * len(bodies)
         responses = zip(bodies, content_types, where, strict=True)
-        pages = [
-            self._page(body, url, type_, is_first=n == 0)
-            for n, (body, type_, url) in enumerate(responses)
-        ]
+        pages = [self._page(body, url, type_, is_first=n == 0) for n, (body, type_, url) in enumerate(responses)]
         dates = DateReader(now=now, day_first=self.defaults.day_first)
-        listings = [
-            self._listing(item, page.base_url, dates) for page in pages for item in page.items
-        ]
+        listings = [self._listing(item, page.base_url, dates) for page in pages for item in page.items]
         problems = [problem for page in pages for problem in page.problems]
         is_whole = bool(pages) and not problems and self._is_last(pages, bodies, where)
         return Reading(
@@ -160,9 +152,7 @@ class ListedBoard:
             is_complete=is_whole and self.defaults.holds_all(listings),
         )
 
-    def _page(
-        self, body: bytes, url: str, content_type: str | None, *, is_first: bool
-    ) -> ListedPage:
+    def _page(self, body: bytes, url: str, content_type: str | None, *, is_first: bool) -> ListedPage:
         """Parse the page; a later page without items is past the last one."""
         try:
             return self.reader.read(body, url=url, content_type=content_type)
@@ -171,9 +161,7 @@ class ListedBoard:
                 raise
             return ListedPage(items=(), base_url=url)
 
-    def _is_last(
-        self, pages: Sequence[ListedPage], bodies: Sequence[bytes], urls: Sequence[str]
-    ) -> bool:
+    def _is_last(self, pages: Sequence[ListedPage], bodies: Sequence[bytes], urls: Sequence[str]) -> bool:
         """Return whether no page follows these; if cut off at the limit, one may.
 
         A linked page that lists nothing may have failed.

@@ -27,11 +27,7 @@ class PagingKind(StrEnum):
 
 
 # Default query parameters by kind.
-_PARAMETERS = {
-    PagingKind.PAGE_NUM: "page",
-    PagingKind.OFFSET: "offset",
-    PagingKind.CURSOR: "cursor",
-}
+_PARAMETERS = {PagingKind.PAGE_NUM: "page", PagingKind.OFFSET: "offset", PagingKind.CURSOR: "cursor"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +90,7 @@ class RequestBuilder:
             case PagingKind.CURSOR:
                 values |= {} if cursor is None else {paging.parameter: cursor}
         return replace(
-            self._request(url, values),
-            page=page,
-            may_be_missing=page > 1 and paging.kind is not PagingKind.CURSOR,
+            self._request(url, values), page=page, may_be_missing=page > 1 and paging.kind is not PagingKind.CURSOR
         )
 
     def _request(self, url: str, values: Mapping[str, object]) -> Request:
@@ -111,9 +105,7 @@ class RequestBuilder:
 def with_parameters(url: str, values: Mapping[str, object]) -> str:
     """Return the URL with these query parameters replaced or added."""
     parts = urlsplit(url)
-    existing = [
-        pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] not in values
-    ]
+    existing = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] not in values]
     return urlunsplit(parts._replace(query=urlencode([*existing, *values.items()])))
 
 
@@ -135,9 +127,7 @@ def read_secret(reader: ConfigReader) -> Secret | None:
     place = auth.choice("place", allowed=list(SecretPlace), default=SecretPlace.BEARER)
     variable, name = auth.text("env"), auth.text("name")
     if variable is None or not is_usable(variable):
-        auth.reject(
-            "env", "needed: the name of an environment variable that holds the secret, none of ours"
-        )
+        auth.reject("env", "needed: the name of an environment variable that holds the secret, none of ours")
     if place != SecretPlace.BEARER and not _is_name(name):
         auth.reject("name", "needed: the name of the header or of the parameter")
     return Secret(place=SecretPlace(place), variable=variable or "", name=name or "")

@@ -16,11 +16,7 @@ from ingestion_pipeline.companies.platforms.fields import (
     other_places,
     remote_in,
 )
-from ingestion_pipeline.companies.platforms.protocol import (
-    BoardAddress,
-    JobPlatform,
-    read_board_address,
-)
+from ingestion_pipeline.companies.platforms.protocol import BoardAddress, JobPlatform, read_board_address
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.html.links import absolute_link
 from ingestion_pipeline.reading.structured.items import MAX_PROBLEMS, MAX_RECORDS, Problem, Reading
@@ -92,11 +88,7 @@ class PersonioBoard:
         if title is None or external_id is None:
             return None
         location = one_line(position.text_of("office"))
-        extra = (
-            one_line(office.text)
-            for o in position.each("additionalOffices")
-            for office in o.children
-        )
+        extra = (one_line(office.text) for o in position.each("additionalOffices") for office in o.children)
         terms = (one_line(position.text_of(name)) for name in ("employmentType", "schedule"))
         return Listing(
             external_id=external_id,

@@ -71,15 +71,12 @@ class BoardAddress:
         """Return the token; raise BadConfig if neither URL nor config names it."""
         if self.token is None:
             raise BadConfig(
-                f"a {self.platform} source needs the token of its board: in its address or as"
-                " board_token in its config"
+                f"a {self.platform} source needs the token of its board: in its address or as board_token in its config"
             )
         return self.token
 
 
-def read_board_address(
-    reader: ConfigReader, url: str, *, platform: str, api_base: str
-) -> BoardAddress:
+def read_board_address(reader: ConfigReader, url: str, *, platform: str, api_base: str) -> BoardAddress:
     """Read the keys that every API board has: `board_token`, `api_base` and `company`."""
     if url:
         reader.checked_address("url", url)

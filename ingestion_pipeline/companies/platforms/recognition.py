@@ -76,9 +76,7 @@ _EMPLOYMENT = re.compile(
     r"|vollzeit|teilzeit|befristet|unbefristet|cdi|cdd|temps plein|tiempo completo)\b",
     re.IGNORECASE,
 )
-_COUNTED = re.compile(
-    r"(?:(?<![0-9])[0-9]++|[-_]?(?:odd|even|first|last))$", re.IGNORECASE
-)  # row1, row-odd
+_COUNTED = re.compile(r"(?:(?<![0-9])[0-9]++|[-_]?(?:odd|even|first|last))$", re.IGNORECASE)  # row1, row-odd
 _HEADINGS = "h1, h2, h3, h4, h5, h6"
 _ASIDE = "nav, header, footer, aside, form, [role=navigation], [role=banner], [role=contentinfo]"
 
@@ -112,9 +110,7 @@ class RecognisedReader:
                 code=NO_ITEMS,
             )
         following = next_page_of(body, url=url)
-        return ListedPage(
-            items=items, base_url=url, next_url=following, is_part=shows_part_of_list(body)
-        )
+        return ListedPage(items=items, base_url=url, next_url=following, is_part=shows_part_of_list(body))
 
     def next_url(self, body: bytes, *, url: str) -> str | None:
         """Return the URL that the page's own pager links to."""
@@ -215,9 +211,7 @@ def _job_count(links: Sequence[_Link]) -> int:
         return 0
     titles = sum(_JOB_TITLE.search(link.title) is not None for link in distinct.values())
     addresses = sum(_leads_to_a_job(link.url) for link in distinct.values())
-    is_sure = titles >= MIN_SHARE * len(distinct) or (
-        addresses >= MIN_SHARE * len(distinct) and titles >= 1
-    )
+    is_sure = titles >= MIN_SHARE * len(distinct) or (addresses >= MIN_SHARE * len(distinct) and titles >= 1)
     return titles + len(distinct) if is_sure else 0
 
 

@@ -58,9 +58,7 @@ def _listing(item: ListingFields, context: JobContext) -> Listing | None:
         return None
     location = item.text("location") or joined(item.text("city"), item.text("country"))
     stated = [joined(o.text("city", "name"), o.text("country")) for o in item.each("locations")]
-    others = [
-        place for place in filter(None, stated) if place.partition(",")[0] not in (location or "")
-    ]
+    others = [place for place in filter(None, stated) if place.partition(",")[0] not in (location or "")]
     return Listing(
         external_id=external_id,
         title=title,

@@ -6,12 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ingestion_pipeline.companies.platforms.linked_pages import (
-    FIELDS,
-    ListedBoard,
-    ListedPage,
-    read_defaults,
-)
+from ingestion_pipeline.companies.platforms.linked_pages import FIELDS, ListedBoard, ListedPage, read_defaults
 from ingestion_pipeline.companies.platforms.paging import RequestBuilder, read_secret
 from ingestion_pipeline.companies.platforms.protocol import JobPlatform
 from ingestion_pipeline.reading.structured.feeds import FeedEntry, read_feed
@@ -49,9 +44,7 @@ class FeedReader:
             if not entry.title
         ]
         return ListedPage(
-            items=[self._item(entry) for entry in named],
-            base_url=url,
-            problems=[*reading.problems, *untitled],
+            items=[self._item(entry) for entry in named], base_url=url, problems=[*reading.problems, *untitled]
         )
 
     def _item(self, entry: FeedEntry) -> Item:
@@ -90,9 +83,7 @@ def configure(url: str, config: Mapping[str, object]) -> ListedBoard:
     fields = reader.text_lists("fields", allowed=FIELDS)
     requests = RequestBuilder(accept=ACCEPT, secret=read_secret(reader))
     reader.finish()
-    return ListedBoard(
-        platform="rss", requests=requests, defaults=defaults, reader=FeedReader(fields=fields)
-    )
+    return ListedBoard(platform="rss", requests=requests, defaults=defaults, reader=FeedReader(fields=fields))
 
 
 PLATFORM = JobPlatform(name="rss", version=2, honours_robots=True, configure=configure)

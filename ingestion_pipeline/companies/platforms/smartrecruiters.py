@@ -84,9 +84,7 @@ def _listing(item: ListingFields, context: JobContext) -> Listing | None:
         url=absolute_link(context.url, item.text("postingUrl")) or _job_page(item, context.board),
         location=location,
         posted_at=context.date(item.text("releasedDate", "createdOn")),
-        description=description_of(
-            *(item.markup(f"jobAd.sections.{name}.text") for name in _SECTIONS)
-        ),
+        description=description_of(*(item.markup(f"jobAd.sections.{name}.text") for name in _SECTIONS)),
         company=item.text("company.name") or context.board.company,
         department=item.text("department.label", "function.label"),
         employment_type=item.text("typeOfEmployment.label"),
@@ -97,9 +95,7 @@ def _listing(item: ListingFields, context: JobContext) -> Listing | None:
 def _job_page(item: ListingFields, board: BoardAddress) -> str | None:
     company = item.text("company.identifier") or board.token
     external_id = item.text("id", "uuid") or ""
-    return (
-        f"{JOB_PAGE}/{quote(company, safe='')}/{quote(external_id, safe='')}" if company else None
-    )
+    return f"{JOB_PAGE}/{quote(company, safe='')}/{quote(external_id, safe='')}" if company else None
 
 
 def _remote(item: ListingFields, location: str | None) -> Remote | None:
@@ -109,12 +105,7 @@ def _remote(item: ListingFields, location: str | None) -> Remote | None:
 
 
 API = JsonApi(
-    endpoint="/v1/companies/<token>/postings",
-    first=_first,
-    page=_page,
-    listing=_listing,
-    next=_next,
-    detail=_detail,
+    endpoint="/v1/companies/<token>/postings", first=_first, page=_page, listing=_listing, next=_next, detail=_detail
 )
 
 

@@ -48,11 +48,7 @@ def _listing(item: ListingFields, context: JobContext) -> Listing | None:
     external_id = item.text("shortcode", "id", "code")
     if title is None or external_id is None:
         return None
-    location = (
-        _place(item)
-        or item.text("location.location_str")
-        or _place(ListingFields.of(item.value("location")))
-    )
+    location = _place(item) or item.text("location.location_str") or _place(ListingFields.of(item.value("location")))
     others = [_place(place) for place in item.each("locations") if not place.is_true("hidden")]
     stated = absolute_link(context.url, item.text("url", "shortlink", "application_url"))
     return Listing(
@@ -61,9 +57,7 @@ def _listing(item: ListingFields, context: JobContext) -> Listing | None:
         url=stated or f"{API_BASE}/j/{quote(external_id, safe='')}",
         location=location,
         posted_at=context.date(item.text("published_on", "published", "created_at")),
-        description=description_of(
-            item.markup("description"), item.markup("requirements"), item.markup("benefits")
-        ),
+        description=description_of(item.markup("description"), item.markup("requirements"), item.markup("benefits")),
         company=context.document.text("name") or context.board.company,
         department=item.text("department") or next(iter(item.texts("department")), None),
         employment_type=item.text("employment_type", "type"),
@@ -82,9 +76,7 @@ def _remote(item: ListingFields, location: str | None) -> Remote | None:
     return stated or (Remote.REMOTE if is_remote else remote_in(location))
 
 
-API = JsonApi(
-    endpoint="/api/v1/widget/accounts/<token>", first=_first, page=_page, listing=_listing
-)
+API = JsonApi(endpoint="/api/v1/widget/accounts/<token>", first=_first, page=_page, listing=_listing)
 
 
 PLATFORM = api_platform("workable", API, api_base=API_BASE)

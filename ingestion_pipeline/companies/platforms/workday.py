@@ -79,12 +79,7 @@ def _first(board: BoardAddress) -> Request:
 
 
 def _request(board: BoardAddress, *, offset: int) -> Request:
-    query: dict[str, object] = {
-        "appliedFacets": {},
-        "limit": LIMIT,
-        "offset": offset,
-        "searchText": "",
-    }
+    query: dict[str, object] = {"appliedFacets": {}, "limit": LIMIT, "offset": offset, "searchText": ""}
     return Request(url=_api(board, "/jobs"), accept=ACCEPT, body=json.dumps(query).encode())
 
 
@@ -156,12 +151,7 @@ def _requisition(item: ListingFields) -> str | None:
 
 
 API = JsonApi(
-    endpoint="/wday/cxs/<tenant>/<site>/jobs",
-    first=_first,
-    page=_page,
-    listing=_listing,
-    next=_next,
-    detail=_detail,
+    endpoint="/wday/cxs/<tenant>/<site>/jobs", first=_first, page=_page, listing=_listing, next=_next, detail=_detail
 )
 
 

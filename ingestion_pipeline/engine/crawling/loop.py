@@ -43,14 +43,7 @@ from ingestion_pipeline.pages.visits.polite_visits import LARGE_BYTES
 from ingestion_pipeline.sources import Kind, Source
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.tasks.claims import ClaimFilter
-from ingestion_pipeline.tasks.errors import (
-    BOT_CHECK,
-    Fatal,
-    Permanent,
-    Resource,
-    WorkError,
-    classify,
-)
+from ingestion_pipeline.tasks.errors import BOT_CHECK, Fatal, Permanent, Resource, WorkError, classify
 from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline.urls import host_of
@@ -68,9 +61,7 @@ CLAIM_SECONDS = 1.0  # between two claims while hosts are busy and the last clai
 MOST_SOURCES = 200  # considered at a time; the others come first the next time
 
 # Errors of the whole host and not of one page: until they end, nothing of the host is claimed.
-_HOST_CODES = frozenset(
-    {"host_busy", "host_yielded", "rate_limited", "crawl_delay", "robots_unavailable"}
-)
+_HOST_CODES = frozenset({"host_busy", "host_yielded", "rate_limited", "crawl_delay", "robots_unavailable"})
 
 
 class CrawlRun:
@@ -128,9 +119,7 @@ class CrawlRun:
             await self._flush()
         if self._time.fatal is not None:
             raise self._time.fatal
-        return CrawlResult(
-            owner=self._worker.owner, counts=self._counts, is_time_over=self._time.is_over
-        )
+        return CrawlResult(owner=self._worker.owner, counts=self._counts, is_time_over=self._time.is_over)
 
     async def _drain(self, crawl_filter: CrawlFilter) -> None:
         while True:
@@ -173,9 +162,7 @@ class CrawlRun:
         await self._visits.assign(by_host, lambda work: work.source)
         return len(opened)
 
-    def _claim(
-        self, crawl_filter: CrawlFilter, held: Sequence[PageWork]
-    ) -> Sequence[PageWork | PageGone]:
+    def _claim(self, crawl_filter: CrawlFilter, held: Sequence[PageWork]) -> Sequence[PageWork | PageGone]:
         with self._ctx.store.read() as connection:
             now = self._ctx.store.clock.now(connection)
             sources = self._system.waiting(connection, crawl_filter, now=now, limit=MOST_SOURCES)
@@ -186,9 +173,7 @@ class CrawlRun:
         with self._ctx.store.begin() as connection:
             return self._system.open_pages(connection, tasks, archive=self._archive)
 
-    def _claim_requests(
-        self, sources: Sequence[Source], held: Sequence[PageWork]
-    ) -> list[tuple[ClaimFilter, int]]:
+    def _claim_requests(self, sources: Sequence[Source], held: Sequence[PageWork]) -> list[tuple[ClaimFilter, int]]:
         """Return how many pages of each source to claim: within the room, and within its share."""
         size = self._ctx.settings.crawl.batch_size
         share = max(1, min(self._ctx.settings.crawl.per_source, size // max(len(sources), 1)))
@@ -218,9 +203,7 @@ class CrawlRun:
             return
         waited, started = host.rate_limiter.waited_seconds, time.monotonic()
         try:
-            answer = await self._visitor.visit(
-                work.visit, host=host, honours_robots=self._system.honours_robots(work)
-            )
+            answer = await self._visitor.visit(work.visit, host=host, honours_robots=self._system.honours_robots(work))
             host.rate_limiter.reset()
             elapsed = time.monotonic() - started - (host.rate_limiter.waited_seconds - waited)
             done = await self._done(work, answer, max(elapsed, 0.0))
@@ -239,9 +222,7 @@ class CrawlRun:
             followed = self._followed(work, answer)
         else:
             followed = await asyncio.to_thread(self._followed, work, answer)
-        return PageDone(
-            work=work, answer=answer, followed=followed, elapsed_ms=round(elapsed * 1_000)
-        )
+        return PageDone(work=work, answer=answer, followed=followed, elapsed_ms=round(elapsed * 1_000))
 
     def _followed(self, work: PageWork, answer: PageAnswer) -> Any:  # noqa: ANN401 - the system's
         with storage_errors_fatal():

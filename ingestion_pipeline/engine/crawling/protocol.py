@@ -12,14 +12,7 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.pages.politeness.host_leases import HostLease
 from ingestion_pipeline.pages.politeness.hosts import Pace
-from ingestion_pipeline.pages.visits.page import (
-    CrawledPage,
-    KnownPage,
-    NewPage,
-    PageAnswer,
-    PageVisit,
-    SamePage,
-)
+from ingestion_pipeline.pages.visits.page import CrawledPage, KnownPage, NewPage, PageAnswer, PageVisit, SamePage
 from ingestion_pipeline.settings import Settings, Work
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.tasks.errors import Resource
@@ -152,9 +145,7 @@ class PageArchive(Protocol):
         """Write each (source, page) to disk; return what `keep` takes."""
         ...
 
-    def keep(
-        self, connection: Connection, stored_pages: Sequence[Any], *, now: datetime
-    ) -> Sequence[int]:
+    def keep(self, connection: Connection, stored_pages: Sequence[Any], *, now: datetime) -> Sequence[int]:
         """Write a snapshot of each stored page; return the ids in the same order."""
         ...
 
@@ -179,12 +170,7 @@ class DeferredSystem(Protocol):
         ...
 
     def start(
-        self,
-        connection: Connection,
-        sources: Sequence[Source],
-        *,
-        now: datetime,
-        settings: Settings,
+        self, connection: Connection, sources: Sequence[Source], *, now: datetime, settings: Settings
     ) -> Mapping[str, str | Resource]:
         """Start the work of each source unless some is under way; return a message for each.
 
@@ -227,9 +213,7 @@ class CrawledSystem(DeferredSystem, Protocol):
         """
         ...
 
-    def without_progress(
-        self, connection: Connection, works: Sequence[PageWork], *, since: datetime
-    ) -> set[int]:
+    def without_progress(self, connection: Connection, works: Sequence[PageWork], *, since: datetime) -> set[int]:
         """Return the tasks whose crawl has fetched no page of their host since then."""
         ...
 

@@ -61,26 +61,14 @@ def write_pages(
     missing = [result for result in held if isinstance(result, PageGone)]
     failures = [result for result in held if isinstance(result, PageFailed)]
     abandoned = _out_of_patience(connection, ctx, system, failures, now=now)
-    decisions = _FailureDecisions(
-        ctx, failures, abandoned, policy=system.retries(ctx.settings), now=now
-    )
+    decisions = _FailureDecisions(ctx, failures, abandoned, policy=system.retries(ctx.settings), now=now)
     outcomes = PageOutcomes(
         done=_with_snapshots(connection, done, stored, archive, now=now),
         waiting=decisions.waiting,
         failed=[*decisions.failed, *decisions.left],
     )
-    system.write(
-        connection,
-        outcomes,
-        page_cache=page_cache,
-        now=now,
-        settings=ctx.settings,
-        random=ctx.random,
-    )
-    entries = [
-        DeadLetterEntry(task=result.task, error=result.error, stack=result.stack)
-        for result in decisions.failed
-    ]
+    system.write(connection, outcomes, page_cache=page_cache, now=now, settings=ctx.settings, random=ctx.random)
+    entries = [DeadLetterEntry(task=result.task, error=result.error, stack=result.stack) for result in decisions.failed]
     add_dead_letters(connection, entries, now=now)
     ended = [*(finished(result.task) for result in done), *map(_skipped, missing)]
     claims.apply(connection, [*ended, *decisions.moves], now=now)
@@ -99,12 +87,7 @@ def write_pages(
 
 
 def _with_snapshots(
-    connection: Connection,
-    done: Sequence[PageDone],
-    stored: Mapping[int, Any],
-    archive: PageArchive,
-    *,
-    now: datetime,
+    connection: Connection, done: Sequence[PageDone], stored: Mapping[int, Any], archive: PageArchive, *, now: datetime
 ) -> list[tuple[PageDone, int]]:
     new = [page.task.id for page in done if page.is_new]
     ids = archive.keep(connection, [stored[task_id] for task_id in new], now=now)
@@ -116,12 +99,7 @@ def _with_snapshots(
 
 
 def _out_of_patience(
-    connection: Connection,
-    ctx: RunContext,
-    system: CrawledSystem,
-    pages: Sequence[PageFailed],
-    *,
-    now: datetime,
+    connection: Connection, ctx: RunContext, system: CrawledSystem, pages: Sequence[PageFailed], *, now: datetime
 ) -> set[int]:
     """Return the tasks that were put off too long; otherwise a crawl might never end.
 
@@ -145,13 +123,7 @@ class _FailureDecisions:
     """Decides for each failed page: retry, release, dead-letter, or abandon it."""
 
     def __init__(
-        self,
-        ctx: RunContext,
-        pages: Sequence[PageFailed],
-        abandoned: Collection[int],
-        *,
-        policy: Work,
-        now: datetime,
+        self, ctx: RunContext, pages: Sequence[PageFailed], abandoned: Collection[int], *, policy: Work, now: datetime
     ) -> None:
         self.moves: list[Move] = []
         self.waiting: list[PageFailed] = []
@@ -181,9 +153,7 @@ def _put_off(page: PageFailed, not_before: datetime, *, now: datetime) -> Move:
     move = released(page.task, page.error, not_before=not_before)
     if not _is_put_off(page):
         return move
-    return replace(
-        move, state={**(move.state or {}), _PUT_OFF_SINCE: _put_off_since(page, now).isoformat()}
-    )
+    return replace(move, state={**(move.state or {}), _PUT_OFF_SINCE: _put_off_since(page, now).isoformat()})
 
 
 def _abandon(page: PageFailed) -> Move:
@@ -191,9 +161,7 @@ def _abandon(page: PageFailed) -> Move:
 
 
 def _with_error(move: Move, error: WorkError) -> Move:
-    return replace(
-        move, error_class=error.error_class.value, error_code=error.code, error=error.text
-    )
+    return replace(move, error_class=error.error_class.value, error_code=error.code, error=error.text)
 
 
 def _skipped(page: PageGone) -> Move:
@@ -224,9 +192,7 @@ class PagesPersisted:
 class PageWriter:
     """Writes the results of a run's pages, and releases the hosts that are finished."""
 
-    def __init__(
-        self, ctx: RunContext, system: CrawledSystem, archive: PageArchive, hosts: LeasedHosts
-    ) -> None:
+    def __init__(self, ctx: RunContext, system: CrawledSystem, archive: PageArchive, hosts: LeasedHosts) -> None:
         self._ctx = ctx
         self._system = system
         self._archive = archive
@@ -246,9 +212,7 @@ class PageWriter:
         except SQLAlchemyError as error:
             if isinstance(classify(error), Fatal):
                 raise
-            log.warning(
-                "flush of %d pages failed; retrying one by one", len(results), exc_info=True
-            )
+            log.warning("flush of %d pages failed; retrying one by one", len(results), exc_info=True)
         self._hosts.release_in_own_transaction(left)
         written = PagesPersisted()
         for result in results:
@@ -267,10 +231,7 @@ class PageWriter:
         return dict(zip((task_id for task_id, _, _ in new), stored, strict=True))
 
     def _commit(
-        self,
-        results: Sequence[PageResult],
-        stored: Mapping[int, Any],
-        left: Mapping[str, HostLease],
+        self, results: Sequence[PageResult], stored: Mapping[int, Any], left: Mapping[str, HostLease]
     ) -> PagesPersisted:
         def write(connection: Connection) -> PagesPersisted:
             now = self._ctx.store.clock.now(connection)

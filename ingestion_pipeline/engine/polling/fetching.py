@@ -14,13 +14,7 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.host_queue import HostQueues
-from ingestion_pipeline.engine.polling.protocol import (
-    ChangedFeed,
-    Feed,
-    FetchState,
-    UnchangedFeed,
-    fetch_feed,
-)
+from ingestion_pipeline.engine.polling.protocol import ChangedFeed, Feed, FetchState, UnchangedFeed, fetch_feed
 from ingestion_pipeline.engine.polling.results import (
     ClaimedPoll,
     Deferred,
@@ -39,12 +33,7 @@ from ingestion_pipeline.pages.content.snapshots import PageRef
 from ingestion_pipeline.pages.content.store import ContentStore, storage_errors_fatal
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.http.request import Fetched
-from ingestion_pipeline.pages.politeness.host_leases import (
-    HostLease,
-    LeasedHosts,
-    next_allowed_at,
-    requested_pause,
-)
+from ingestion_pipeline.pages.politeness.host_leases import HostLease, LeasedHosts, next_allowed_at, requested_pause
 from ingestion_pipeline.pages.politeness.hosts import LONGEST_WAIT
 from ingestion_pipeline.pages.politeness.paced_fetch import PacedFetch
 from ingestion_pipeline.sources import Source, Tier
@@ -61,13 +50,7 @@ from ingestion_pipeline.urls import host_of, without_secrets
 
 
 async def poll_feed(
-    ctx: RunContext,
-    poll: ClaimedPoll,
-    feed: Feed,
-    *,
-    fetcher: HttpFetcher,
-    host: HostLease,
-    clock: SteadyClock,
+    ctx: RunContext, poll: ClaimedPoll, feed: Feed, *, fetcher: HttpFetcher, host: HostLease, clock: SteadyClock
 ) -> PollResult:
     """Return unchanged, stored, or a classified failure; never raise."""
     rate_limiter = host.rate_limiter
@@ -93,18 +76,14 @@ async def poll_feed(
         failure = classify(error)
         if (pause := requested_pause(failure, clock.now())) is not None:
             rate_limiter.pause(pause.total_seconds())
-        return PollFailure(
-            task=poll.task, source=poll.source, error=failure, stack=traceback.format_exc(limit=-20)
-        )
+        return PollFailure(task=poll.task, source=poll.source, error=failure, stack=traceback.format_exc(limit=-20))
 
 
 def _fetch_state(source: Source, parser_version: str) -> FetchState:
     """Return what an unchanged feed is recognised by; nothing if it must be read again anyway."""
     if source.needs_full_read or source.reader != parser_version:
         return FetchState()
-    return FetchState(
-        content_hash=source.content_hash, etag=source.etag, last_modified=source.last_modified
-    )
+    return FetchState(content_hash=source.content_hash, etag=source.etag, last_modified=source.last_modified)
 
 
 def _store_pages(content: ContentStore, pages: Sequence[Fetched]) -> tuple[PageRef, ...]:
@@ -135,15 +114,9 @@ def _unchanged_result(poll: ClaimedPoll, unchanged: UnchangedFeed) -> PollSucces
     )
 
 
-def _stored_feed(
-    poll: ClaimedPoll, answer: ChangedFeed, parser_version: str, pages: tuple[PageRef, ...]
-) -> StoredFeed:
+def _stored_feed(poll: ClaimedPoll, answer: ChangedFeed, parser_version: str, pages: tuple[PageRef, ...]) -> StoredFeed:
     return StoredFeed(
-        task=poll.task,
-        source=poll.source,
-        content_hash=answer.content_hash,
-        reader=parser_version,
-        pages=pages,
+        task=poll.task, source=poll.source, content_hash=answer.content_hash, reader=parser_version, pages=pages
     )
 
 
@@ -166,10 +139,7 @@ class PollRun:
         self._hosts = LeasedHosts(ctx, worker, fetcher, self._clock)
         self._batch_size = ctx.settings.polling.batch_size
         self._time = TimeBudget(
-            worker,
-            self._clock,
-            seconds=ctx.settings.polling.slice_seconds,
-            network=self._hosts.network,
+            worker, self._clock, seconds=ctx.settings.polling.slice_seconds, network=self._hosts.network
         )
         self._claim_at = time.monotonic()
         self._flush_at = self._claim_at + FLUSH_SECONDS
@@ -301,9 +271,7 @@ class PollRun:
 
     async def _poll(self, item: Item, host: HostLease) -> None:
         poll, feed = item
-        result = await poll_feed(
-            self._ctx, poll, feed, fetcher=self._fetcher, host=host, clock=self._clock
-        )
+        result = await poll_feed(self._ctx, poll, feed, fetcher=self._fetcher, host=host, clock=self._clock)
         self._record(result)
 
     def _release(self, item: Item, reason: WorkError) -> None:

@@ -15,12 +15,7 @@ from sqlalchemy import Connection, RowMapping, String, delete, insert, select, u
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.protocol import (
-    IngestResult,
-    PolledReading,
-    PolledSystem,
-    SinglePageSnapshot,
-)
+from ingestion_pipeline.engine.polling.protocol import IngestResult, PolledReading, PolledSystem, SinglePageSnapshot
 from ingestion_pipeline.engine.polling.results import PollCounts, release_batch
 from ingestion_pipeline.pages.content.snapshots import PageRef, write_feed_snapshots
 from ingestion_pipeline.pages.content.store import storage_errors_fatal
@@ -102,9 +97,7 @@ def new_ingestion_id() -> int:
 
 def polled(item: BatchItem, reading: bytes) -> PolledReading:
     """Return the reading of the item under a new ingestion id."""
-    return PolledReading(
-        task=item.task, source=item.source, reading=reading, ingestion_id=new_ingestion_id()
-    )
+    return PolledReading(task=item.task, source=item.source, reading=reading, ingestion_id=new_ingestion_id())
 
 
 def short_reader(reader: str) -> str:
@@ -123,9 +116,7 @@ def write_lineage(
     """Write the snapshots of the feeds, and for each poll the row that its records refer to."""
     if not items:
         return
-    snapshot_ids = iter(
-        write_feed_snapshots(connection, pages_of(items), now=now, run_id=ctx.run_id)
-    )
+    snapshot_ids = iter(write_feed_snapshots(connection, pages_of(items), now=now, run_id=ctx.run_id))
     rows = [
         IngestionRow(
             id=polls[item.source.id][0],
@@ -143,9 +134,7 @@ def write_lineage(
     ]
     connection.execute(insert(ingestions), [asdict(row) for row in rows])
     snapshots = [
-        SinglePageSnapshot(
-            source_id=row.source_id, ingestion_id=row.id, snapshot_id=row.snapshots[0]
-        )
+        SinglePageSnapshot(source_id=row.source_id, ingestion_id=row.id, snapshot_id=row.snapshots[0])
         for row in rows
         if len(row.snapshots) == 1
     ]
@@ -156,25 +145,14 @@ def write_lineage(
 QUARANTINED = "quarantined"
 
 
-def dead_letter_feed(
-    connection: Connection,
-    ctx: RunContext,
-    item: BatchItem,
-    outcome: str,
-    *,
-    now: datetime,
-) -> None:
+def dead_letter_feed(connection: Connection, ctx: RunContext, item: BatchItem, outcome: str, *, now: datetime) -> None:
     """Write a dead letter that states what is wrong and which snapshots show it."""
     pages, task = pages_of([item]), item.task
-    snapshot_ids = write_feed_snapshots(
-        connection, pages, now=now, failure=QUARANTINED, run_id=ctx.run_id
-    )
+    snapshot_ids = write_feed_snapshots(connection, pages, now=now, failure=QUARANTINED, run_id=ctx.run_id)
     cure = f"`ingest sources update {task.source_id} --accept-drop` accepts it"
     error = Permanent(f"{outcome}; {cure}", code=QUARANTINED)
     add_dead_letters(
-        connection,
-        [DeadLetterEntry(task=task, error=error, evidence={"snapshots": snapshot_ids})],
-        now=now,
+        connection, [DeadLetterEntry(task=task, error=error, evidence={"snapshots": snapshot_ids})], now=now
     )
 
 
@@ -252,9 +230,7 @@ def _load(ctx: RunContext, batch_id: str) -> tuple[list[BatchItem], PollCounts]:
         batch_item(row, tasks[row["task_id"]], sources[row["source_id"]])
         for row in rows
         # a lost claim belongs to another worker, which fetches the feed again
-        if row["task_id"] in tasks
-        and row["source_id"] in sources
-        and tasks[row["task_id"]].fence == row["fence"]
+        if row["task_id"] in tasks and row["source_id"] in sources and tasks[row["task_id"]].fence == row["fence"]
     ]
     if lost := {row["task_id"] for row in rows} - {item.task.id for item in items}:
         with ctx.store.begin() as connection:
@@ -297,16 +273,11 @@ def _store_readings(ctx: RunContext, read: Sequence[tuple[BatchItem, str]]) -> N
     columns = {"batch_id": String(36), "task_id": Id, "reading": String(64)}
     rows = [(item.batch_id, item.task.id, reading) for item, reading in read]
     with ctx.store.begin() as connection:
-        claims.set_stage(
-            connection, [(item.task.id, item.task.fence) for item, _ in read], "extracted"
-        )
+        claims.set_stage(connection, [(item.task.id, item.task.fence) for item, _ in read], "extracted")
         input_rows = row_source(connection, columns, rows, "given")
         connection.execute(
             update(batch_items)
-            .where(
-                batch_items.c.batch_id == input_rows.c.batch_id,
-                batch_items.c.task_id == input_rows.c.task_id,
-            )
+            .where(batch_items.c.batch_id == input_rows.c.batch_id, batch_items.c.task_id == input_rows.c.task_id)
             .values(reading=input_rows.c.reading)
         )
 
@@ -316,9 +287,7 @@ def _stored_reading(ctx: RunContext, item: BatchItem) -> bytes:
         return ctx.content.get(item.reading or "")
 
 
-def _sized(
-    ctx: RunContext, items: Sequence[BatchItem]
-) -> tuple[list[tuple[BatchItem, int]], PollCounts]:
+def _sized(ctx: RunContext, items: Sequence[BatchItem]) -> tuple[list[tuple[BatchItem, int]], PollCounts]:
     """Return each feed with about how many rows it is; one with a damaged reading fails."""
     sized: list[tuple[BatchItem, int]] = []
     counts = PollCounts()
@@ -369,10 +338,7 @@ def _ingest(ctx: RunContext, items: Sequence[BatchItem]) -> Ingestion:
 
 
 def _write(
-    connection: Connection,
-    ctx: RunContext,
-    items: Sequence[BatchItem],
-    readings: Mapping[str, bytes],
+    connection: Connection, ctx: RunContext, items: Sequence[BatchItem], readings: Mapping[str, bytes]
 ) -> Ingestion:
     now = ctx.store.clock.now(connection)
     held_ids = claims.held(connection, [(item.task.id, item.task.fence) for item in items])
@@ -419,8 +385,7 @@ def _success(item: BatchItem, result: IngestResult) -> PollSuccess:
         newest_at=result.newest_at,
         published=result.published,
         # a quarantined feed does not replace the full read that the last good one asked for
-        needs_full_read=result.needs_full_read
-        or (result.quarantined and item.source.needs_full_read),
+        needs_full_read=result.needs_full_read or (result.quarantined and item.source.needs_full_read),
         record_count=result.record_count,
     )
 
@@ -451,13 +416,9 @@ def _fail(ctx: RunContext, item: BatchItem, error: Exception) -> PollCounts:
         held = claims.held(connection, [(item.task.id, item.task.fence)])
         # keep what could not be parsed or written as evidence
         code, run_id = failure.error.code, ctx.run_id
-        snapshot_ids = write_feed_snapshots(
-            connection, pages_of([item]), now=now, failure=code, run_id=run_id
-        )
+        snapshot_ids = write_feed_snapshots(connection, pages_of([item]), now=now, failure=code, run_id=run_id)
         failures = [replace(failure, evidence={"snapshots": snapshot_ids})] if held else []
-        failed = poll_results.fail(
-            connection, failures, now=now, settings=ctx.settings, random=ctx.random
-        )
+        failed = poll_results.fail(connection, failures, now=now, settings=ctx.settings, random=ctx.random)
         _drop_items(connection, item.batch_id, [item.task.id])
     if isinstance(failure.error, Fatal):
         raise failure.error from error
@@ -472,7 +433,5 @@ def _fail(ctx: RunContext, item: BatchItem, error: Exception) -> PollCounts:
 
 def _drop_items(connection: Connection, batch_id: str, task_ids: Sequence[int]) -> None:
     connection.execute(
-        delete(batch_items).where(
-            batch_items.c.batch_id == batch_id, batch_items.c.task_id.in_(task_ids)
-        )
+        delete(batch_items).where(batch_items.c.batch_id == batch_id, batch_items.c.task_id.in_(task_ids))
     )

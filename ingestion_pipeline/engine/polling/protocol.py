@@ -80,9 +80,7 @@ async def fetch_feed(
     `may_be_cut` a feed of too many pages is fetched up to the limit, since its parser recognises a
     partial feed; and a feed that links back to one of its own pages ends there.
     """
-    first = replace(
-        feed.first_request(), etag=previous_state.etag, last_modified=previous_state.last_modified
-    )
+    first = replace(feed.first_request(), etag=previous_state.etag, last_modified=previous_state.last_modified)
     answer = await fetch(first)
     if isinstance(answer, Unchanged):
         return UnchangedFeed(etag=answer.etag, last_modified=answer.last_modified)
@@ -235,19 +233,12 @@ class PolledSystem(Protocol):
         ...
 
     def ingest(
-        self,
-        connection: Connection,
-        readings: Sequence[PolledReading],
-        *,
-        now: datetime,
-        settings: Settings,
+        self, connection: Connection, readings: Sequence[PolledReading], *, now: datetime, settings: Settings
     ) -> Sequence[IngestResult]:
         """Write the readings in the caller's transaction; return one result per source."""
         ...
 
-    def link_snapshots(
-        self, connection: Connection, snapshots: Sequence[SinglePageSnapshot]
-    ) -> None:
+    def link_snapshots(self, connection: Connection, snapshots: Sequence[SinglePageSnapshot]) -> None:
         """Link rows to the snapshot they were read from, for feeds of one page."""
         ...
 

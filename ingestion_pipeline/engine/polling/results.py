@@ -119,16 +119,10 @@ def write_results(
     feeds = [result for result in held if isinstance(result, StoredFeed)]
     missing = [result for result in held if isinstance(result, MissingSource)]
     deferred = [result for result in held if isinstance(result, Deferred)]
-    started, refused = _start_deferred(
-        connection, deferred, deferred_systems or {}, now=now, settings=settings
-    )
+    started, refused = _start_deferred(connection, deferred, deferred_systems or {}, now=now, settings=settings)
     failures += refused
     # All locked before the first write, in the order that reporting uses as well.
-    lock_rows(
-        connection,
-        sources.c.id,
-        [result.source.id for result in held if not isinstance(result, MissingSource)],
-    )
+    lock_rows(connection, sources.c.id, [result.source.id for result in held if not isinstance(result, MissingSource)])
     if started:
         crawls.begin(connection, started, now=now, settings=settings, random=random)
     poll_results.succeed(connection, unchanged, now=now, settings=settings, random=random)
@@ -181,9 +175,7 @@ def _source_deleted(task: Task) -> Move:
     )
 
 
-def _store_batch_items(
-    connection: Connection, feeds: Sequence[StoredFeed], *, batch_id: str, now: datetime
-) -> None:
+def _store_batch_items(connection: Connection, feeds: Sequence[StoredFeed], *, batch_id: str, now: datetime) -> None:
     """Write the batch that `extract` will read."""
     if not feeds:
         return

@@ -48,8 +48,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "reading_at": "when its extraction began, UTC; null: it did not",
         "read_at": "when it was read, UTC; null: not yet",
         "visited_at": "when it was last requested, UTC; null: never",
-        "run_id": "the Dagster run that read it last; null: not read, by a command, or before"
-        " lineage was recorded",
+        "run_id": "the Dagster run that read it last; null: not read, by a command, or before lineage was recorded",
     },
     "datasets": {
         "extraction_id": "the extraction that built it (`extractions.id`)",

@@ -27,8 +27,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "founded": f"year it began in; {_UNANALYSED}",
         "is_remote_first": f"whether it says that people work from anywhere; {_UNANALYSED}",
         "tech_stack": f"technologies it names, as JSON by group; {_UNANALYSED}",
-        "boards": "job boards that its pages lead to, as JSON, each with its confidence; null until"
-        " it is analysed",
+        "boards": "job boards that its pages lead to, as JSON, each with its confidence; null until it is analysed",
         "score": "points by your ranks, 0 and up; null until it is analysed",
         "score_parts": "what the score is made of, as JSON; null until it is analysed",
         "tier": "grade by the score, S the best; null until it is analysed",
@@ -55,8 +54,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "filter_result": f"as JSON: passed or not, strikes, items with reasons; {_NOT_EVALUATED}",
         "match_result": "as JSON: score of 100, adjustments, skills, also of what did not fit;"
         " null: not evaluated yet, or filtered",
-        "snapshot_id": "body of the list that states it; null: the list has several pages, or it is"
-        " older than lineage",
+        "snapshot_id": "body of the list that states it; null: the list has several pages, or it is older than lineage",
         "detail_snapshot_id": "body of its own page; null: that was not read",
         "first_seen_at": "when any board was first seen to list it, UTC",
         "changed_at": "when what it says last changed, UTC",
@@ -67,8 +65,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
     "listing_sources": {
         "listing_id": "the job that the board lists (`job_listings.id`)",
         "source_id": "the board that lists it, which is the partition",
-        "external_key": "what makes it one job on its board: the platform's id, else a hash of its"
-        " address",
+        "external_key": "what makes it one job on its board: the platform's id, else a hash of its address",
         "external_id": "the platform's own id of the job; null: the platform gives none",
         "url": "where this board shows the job; null: its list links none",
         "missing": "complete lists in a row that lacked it; 0 while it is listed",
@@ -91,11 +88,9 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "skills_missing": "skills that the listing wants and the profile lacks, as JSON",
         "reason": "why it fits, in a sentence for people",
         "grounding": "as JSON by skill: the span of the listing's text that names it",
-        "run_id": "the Dagster run that evaluated it last; null: a command did, or it is older than"
-        " lineage",
+        "run_id": "the Dagster run that evaluated it last; null: a command did, or it is older than lineage",
         "snapshot_id": "body of the list that states the job; null: the list has several pages, or"
         " it is older than lineage",
-        "listing_run_id": "the Dagster run that wrote the listing; null: a command did, or it is"
-        " older than lineage",
+        "listing_run_id": "the Dagster run that wrote the listing; null: a command did, or it is older than lineage",
     },
 }

@@ -14,8 +14,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "name": "what people call it; null: it has no name",
         "platform": "parser of its responses, such as rss; null: its kind needs none",
         "series_id": "the series that its chapters go to; null: it is of another kind",
-        "assigned_series_id": "the series that an operator assigned, overriding its file; null:"
-        " the file applies",
+        "assigned_series_id": "the series that an operator assigned, overriding its file; null: the file applies",
         "company_id": "the company that the file names; null: it belongs to none",
         "origin": "file that declares it, or `row` if a command added it",
         "host": "server that is polled, under its lease and delay",
@@ -34,8 +33,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "poll_count": "polls that ended since it was added",
         "change_count": "polls that found news since it was added",
         "strike_count": "polls that failed since it was added",
-        "synced_at": "when its first poll succeeded, UTC; older records are not notified; null:"
-        " none did",
+        "synced_at": "when its first poll succeeded, UTC; older records are not notified; null: none did",
         "synced_version": "the config_version that its last listing was read by; null: none was",
         "last_outcome": "outcome of its last poll, for people; null: never polled",
         "last_error_class": "class of the last poll's error, such as transient; null: it had none",

@@ -16,16 +16,14 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "confidence": "how sure all this is, 0 to 100",
     },
     "website_analyses": {
-        "business_id": "the business it is about (`businesses.id`); null until the first phase has"
-        " ended",
+        "business_id": "the business it is about (`businesses.id`); null until the first phase has ended",
         "url": "address that was analysed",
         "status": "how far it is",
         "current_step": "the phase that the status is of",
         "priority": "urgency that it was started with; greater numbers go first, never below 0",
         "info": "as JSON: what the first phase found or the operator gave; null until then",
         "prompts": "questions that models are asked, as JSON in order; null until they are formed",
-        "analysis": "as JSON: scores by provider and in all, competitors, failures; null until it"
-        " is scored",
+        "analysis": "as JSON: scores by provider and in all, competitors, failures; null until it is scored",
         "progress_percent": "share that is done, in percent",
         "progress_message": "its current activity, for people; null: nothing yet",
         "is_recurring": "whether the website had been analysed before",

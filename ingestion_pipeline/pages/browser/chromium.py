@@ -209,11 +209,7 @@ def browser_version(program: Path) -> str:
     """Return the version that the program prints, such as `Chromium 156.0.1.2`."""
     try:
         process = subprocess.run(  # noqa: S603 - the operator's own browser
-            [program, "--version"],
-            capture_output=True,
-            text=True,
-            timeout=_VERSION_SECONDS,
-            check=False,
+            [program, "--version"], capture_output=True, text=True, timeout=_VERSION_SECONDS, check=False
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise NoBrowser(f"{program} does not start: {error}; {CURE}") from error
@@ -234,9 +230,7 @@ def _playwrights_own() -> Path | None:
             for name in _PLAYWRIGHTS_PROGRAMS
             for program in installation.glob(name)
         )
-        if (
-            own := next((program for program in programs if _is_program(program)), None)
-        ) is not None:
+        if (own := next((program for program in programs if _is_program(program)), None)) is not None:
             return own
     return None
 

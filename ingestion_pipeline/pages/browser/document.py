@@ -44,12 +44,7 @@ class Document:
     """
 
     def __init__(
-        self,
-        url: str,
-        limits: BrowserLimits,
-        *,
-        check_url: Check | None,
-        clock: Callable[[], datetime],
+        self, url: str, limits: BrowserLimits, *, check_url: Check | None, clock: Callable[[], datetime]
     ) -> None:
         self.requested_url = wire_url(url)
         self.url = self.requested_url
@@ -90,23 +85,20 @@ class Document:
         label = headers.get("content-type", "").partition(";")[0].strip().lower()
         if label not in _HTML:
             raise Permanent(
-                f"{self._shown} is {label[:80]}, no web page; fetch it without `render: true`",
-                code="wrong_type",
+                f"{self._shown} is {label[:80]}, no web page; fetch it without `render: true`", code="wrong_type"
             )
         self.status_code = status
 
     def download(self) -> Permanent:
         """Return the failure of a page that is a download."""
         return Permanent(
-            f"{self._shown} is a download, no web page; fetch it without `render: true`",
-            code="wrong_type",
+            f"{self._shown} is a download, no web page; fetch it without `render: true`", code="wrong_type"
         )
 
     def too_large(self, max_bytes: int) -> Permanent:
         """Return the failure of a page that loads too much."""
         return Permanent(
-            f"{self._shown} loads more than {max_bytes} bytes; if that is right,"
-            " raise the setting rendering.max_bytes",
+            f"{self._shown} loads more than {max_bytes} bytes; if that is right, raise the setting rendering.max_bytes",
             code="too_large",
         )
 

@@ -152,11 +152,7 @@ class Pass:
     """A page's proxy credentials and byte budget; `on_too_much` is called when it is used up."""
 
     def __init__(
-        self,
-        *,
-        max_bytes: int,
-        on_too_much: Callable[[], None],
-        exempt: frozenset[str] | None = None,
+        self, *, max_bytes: int, on_too_much: Callable[[], None], exempt: frozenset[str] | None = None
     ) -> None:
         self.name = secrets.token_hex(8)
         self.password = secrets.token_urlsafe(24)
@@ -228,9 +224,7 @@ class GuardedProxy:
 
     async def start(self) -> None:
         """Listen on a port that the system chooses."""
-        self._server = await asyncio.start_server(
-            self._connected, LOOPBACK, 0, limit=MAX_HEAD_BYTES
-        )
+        self._server = await asyncio.start_server(self._connected, LOOPBACK, 0, limit=MAX_HEAD_BYTES)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def aclose(self) -> None:
@@ -300,9 +294,7 @@ class GuardedProxy:
         for endpoint in (await self._guard.endpoints(*target))[:MAX_ADDRESSES_TRIED]:
             try:
                 async with asyncio.timeout(self._connect_seconds):
-                    return await asyncio.open_connection(
-                        endpoint.address, endpoint.port, limit=MAX_HEAD_BYTES
-                    )
+                    return await asyncio.open_connection(endpoint.address, endpoint.port, limit=MAX_HEAD_BYTES)
             except (OSError, TimeoutError) as error:
                 failure = error
         if isinstance(failure, TimeoutError):
@@ -329,9 +321,7 @@ async def _tunnel(_: Head, near: Streams, far: Streams, entry: Pass) -> None:
     """Copy bytes both ways until one side ends."""
     await _write(near[1], _CONNECTED)
     activity = _Activity()
-    await _until_first_ends(
-        _pump(near[0], far[1], entry, activity), _pump(far[0], near[1], entry, activity)
-    )
+    await _until_first_ends(_pump(near[0], far[1], entry, activity), _pump(far[0], near[1], entry, activity))
 
 
 async def _forward(head: Head, near: Streams, far: Streams, entry: Pass) -> None:
@@ -351,9 +341,7 @@ async def _forward(head: Head, near: Streams, far: Streams, entry: Pass) -> None
     await _until_first_ends(_pump(far[0], near[1], entry, activity), _next(near[0], activity))
 
 
-async def _pump(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, entry: Pass, activity: _Activity
-) -> None:
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, entry: Pass, activity: _Activity) -> None:
     while data := await _next(reader, activity):
         activity.touch()
         entry.count(len(data))
@@ -372,9 +360,7 @@ async def _next(reader: asyncio.StreamReader, activity: _Activity) -> bytes:
                 return b""
 
 
-async def _copy(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, entry: Pass, size: int
-) -> None:
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, entry: Pass, size: int) -> None:
     while size > 0:
         data = await _read(reader, min(size, _CHUNK_BYTES))
         if not data:

@@ -39,12 +39,7 @@ class BrowserRenderer:
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        limits: BrowserLimits,
-        guard: Guard,
-        *,
-        clock: Callable[[], datetime],
+        self, settings: Settings, limits: BrowserLimits, guard: Guard, *, clock: Callable[[], datetime]
     ) -> None:
         self.browsers_started = 0
         self.pages_rendered = 0
@@ -70,9 +65,7 @@ class BrowserRenderer:
             await asyncio.wait({closing})
             raise
 
-    async def render(
-        self, url: str, rendering: RenderingOptions, *, check_url: Check | None = None
-    ) -> Rendered:
+    async def render(self, url: str, rendering: RenderingOptions, *, check_url: Check | None = None) -> Rendered:
         """Return the page after its setup; every failure is a `WorkError`."""
         async with self._places:
             for left in reversed(range(_TRIES)):
@@ -132,15 +125,11 @@ class BrowserRenderer:
             until = self._clock() + NO_BROWSER_WAIT
             raise Resource(str(error), until=until, code="no_browser") from error
         if not has_sandbox(self._limits.sandbox) and not self.browsers_started:
-            _log.warning(
-                "pages are rendered without Chromium's sandbox: root has none, or it is off"
-            )
+            _log.warning("pages are rendered without Chromium's sandbox: root has none, or it is off")
         if not self._proxy.port:
             await self._proxy.start()
         try:
-            chromium = await start_chromium(
-                program, proxy_url=self._proxy.url, sandbox=self._limits.sandbox
-            )
+            chromium = await start_chromium(program, proxy_url=self._proxy.url, sandbox=self._limits.sandbox)
         except Error as error:
             raise self._does_not_start(str(program), error) from error
         self.browsers_started += 1

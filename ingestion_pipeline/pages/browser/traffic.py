@@ -109,9 +109,7 @@ class Traffic:
             if "responseErrorReason" in event:
                 return None
             if "responseStatusCode" in event:
-                headers = {
-                    header["name"].lower(): header["value"] for header in event["responseHeaders"]
-                }
+                headers = {header["name"].lower(): header["value"] for header in event["responseHeaders"]}
                 self._document.may_show(event["responseStatusCode"], headers)
             elif self.led_to is not None:
                 self.led_to.append(event["request"]["url"])

@@ -19,13 +19,7 @@ from ingestion_pipeline.pages.browser.traffic import Traffic
 from ingestion_pipeline.pages.http.fetcher import wire_url
 from ingestion_pipeline.pages.http.guard import exempt_hosts, hosts_and_ports
 from ingestion_pipeline.pages.http.request import Fetched
-from ingestion_pipeline.pages.visits.rendering import (
-    Click,
-    ClickDiscovery,
-    Rendered,
-    RenderingOptions,
-    RenderWait,
-)
+from ingestion_pipeline.pages.visits.rendering import Click, ClickDiscovery, Rendered, RenderingOptions, RenderWait
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 from ingestion_pipeline.urls import without_credentials
 
@@ -59,12 +53,7 @@ class OpenPage:
     """An open page and the operations on it; playwright's errors are not converted."""
 
     def __init__(
-        self,
-        page: Page,
-        traffic: Traffic,
-        document: Document,
-        rendering: RenderingOptions,
-        limits: BrowserLimits,
+        self, page: Page, traffic: Traffic, document: Document, rendering: RenderingOptions, limits: BrowserLimits
     ) -> None:
         self.page = page
         self.traffic = traffic
@@ -181,8 +170,7 @@ class OpenPage:
         if isinstance(html, str) and len(html.encode("utf-8", "replace")) <= most:
             return html
         raise Permanent(
-            f"{self.shown_url} has more than {most} bytes of HTML; if that is right,"
-            " raise the setting fetch.max_bytes",
+            f"{self.shown_url} has more than {most} bytes of HTML; if that is right, raise the setting fetch.max_bytes",
             code="too_large",
         )
 
@@ -251,17 +239,13 @@ async def _count_now(open_page: OpenPage, options: ClickDiscovery) -> int:
     return int(await container.evaluate(f"one => ({_CLICKABLES})(one).length"))
 
 
-async def _clickable(
-    open_page: OpenPage, options: ClickDiscovery, index: int
-) -> ElementHandle | None:
+async def _clickable(open_page: OpenPage, options: ClickDiscovery, index: int) -> ElementHandle | None:
     container = await open_page.find(options.selector, _KEY)
     handle = await container.evaluate_handle(f"(one, index) => ({_CLICKABLES})(one)[index]", index)
     return handle.as_element()
 
 
-async def _click(
-    open_page: OpenPage, element: ElementHandle, wait_seconds: float, start: str
-) -> list[str]:
+async def _click(open_page: OpenPage, element: ElementHandle, wait_seconds: float, start: str) -> list[str]:
     """Return where the click leads: a document, another window, or another URL of this page."""
     from playwright.async_api import Error
 
@@ -335,12 +319,7 @@ class PageRendering:
     """Renders one page once; `BrowserLost` means that another browser may succeed."""
 
     def __init__(
-        self,
-        host: RenderingContext,
-        url: str,
-        rendering: RenderingOptions,
-        *,
-        check_url: Check | None,
+        self, host: RenderingContext, url: str, rendering: RenderingOptions, *, check_url: Check | None
     ) -> None:
         self._host = host
         self._url = url

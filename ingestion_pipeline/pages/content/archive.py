@@ -36,15 +36,11 @@ class SnapshotArchive:
         """Return the newest snapshot of each URL that has one whose objects are all on disk."""
         return known_pages(connection, urls, self._content)
 
-    def store(
-        self, pages: Sequence[tuple[str, NewPage]], *, now: datetime
-    ) -> Sequence[SnapshotRow]:
+    def store(self, pages: Sequence[tuple[str, NewPage]], *, now: datetime) -> Sequence[SnapshotRow]:
         """Write every form of every (source, page) to disk; return what `keep` takes."""
         return store_pages(self._content, pages, now=now, run_id=self._run_id)
 
-    def keep(
-        self, connection: Connection, stored_pages: Sequence[SnapshotRow], *, now: datetime
-    ) -> Sequence[int]:
+    def keep(self, connection: Connection, stored_pages: Sequence[SnapshotRow], *, now: datetime) -> Sequence[int]:
         """Write a snapshot of each stored page; return the ids in the same order."""
         return write_page_snapshots(connection, stored_pages, now=now)
 

@@ -15,16 +15,7 @@ from hashlib import sha256
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import (
-    Connection,
-    Integer,
-    String,
-    Text,
-    literal,
-    select,
-    true,
-    update,
-)
+from sqlalchemy import Connection, Integer, String, Text, literal, select, true, update
 from sqlalchemy.types import TypeEngine
 
 from ingestion_pipeline.pages.content.store import ContentStore, Named, storage_errors_fatal
@@ -97,11 +88,7 @@ _COLUMNS: Mapping[str, TypeEngine[Any]] = {
 
 
 def store_pages(
-    content: ContentStore,
-    pages: Sequence[tuple[str | None, NewPage]],
-    *,
-    now: datetime,
-    run_id: str | None = None,
+    content: ContentStore, pages: Sequence[tuple[str | None, NewPage]], *, now: datetime, run_id: str | None = None
 ) -> list[SnapshotRow]:
     """Write every form of every (source, page) to disk; a full disk is `Fatal`."""
     forms = [_forms(page) for _, page in pages]
@@ -109,8 +96,7 @@ def store_pages(
         groups = ([form for form in of_page if form is not None] for of_page in forms)
         put = [iter(group) for group in content.put_together(groups)]
     names = [
-        [None if form is None else next(group) for form in of_page]
-        for of_page, group in zip(forms, put, strict=True)
+        [None if form is None else next(group) for form in of_page] for of_page, group in zip(forms, put, strict=True)
     ]
     return [
         _stored(page, of_page, now=now, source_id=source_id, run_id=run_id)
@@ -126,12 +112,7 @@ def _forms(page: NewPage) -> tuple[bytes | Named | None, ...]:
 
 
 def _stored(
-    page: NewPage,
-    names: Sequence[str | None],
-    *,
-    now: datetime,
-    source_id: str | None,
-    run_id: str | None,
+    page: NewPage, names: Sequence[str | None], *, now: datetime, source_id: str | None, run_id: str | None
 ) -> SnapshotRow:
     body_hash, text_hash, markdown_hash, screenshot_hash = names
     return SnapshotRow(
@@ -159,9 +140,7 @@ def _stored(
     )
 
 
-def write_page_snapshots(
-    connection: Connection, pages: Sequence[SnapshotRow], *, now: datetime
-) -> list[int]:
+def write_page_snapshots(connection: Connection, pages: Sequence[SnapshotRow], *, now: datetime) -> list[int]:
     """Write the snapshots of the pages in one statement; return the ids in the same order.
 
     Content that a URL had before updates its row, which becomes the newest again.
@@ -174,13 +153,11 @@ def write_page_snapshots(
     # SQLite needs a WHERE before ON CONFLICT.
     input_query = select(*input_rows.c, literal(now, UtcDateTime())).where(true())
     statement = insert_into(connection, snapshots).from_select(
-        [*_COLUMNS, "fetched_at"],
-        input_query.order_by(input_rows.c.url_key, input_rows.c.content_hash),
+        [*_COLUMNS, "fetched_at"], input_query.order_by(input_rows.c.url_key, input_rows.c.content_hash)
     )
     renewed = [name for name in (*_COLUMNS, "fetched_at") if name not in _IDENTITY]
     upsert = statement.on_conflict_do_update(
-        index_elements=["url_key", "content_hash"],
-        set_={name: statement.excluded[name] for name in renewed},
+        index_elements=["url_key", "content_hash"], set_={name: statement.excluded[name] for name in renewed}
     ).returning(snapshots.c.url_key, snapshots.c.content_hash, snapshots.c.id)
     ids = {(key, content): id_ for key, content, id_ in connection.execute(upsert)}
     return [ids[_key(page)] for page in pages]
@@ -215,9 +192,7 @@ def write_feed_snapshots(
     return write_page_snapshots(connection, listed, now=now)
 
 
-def known_pages(
-    connection: Connection, urls: Collection[str], content: ContentStore
-) -> dict[str, KnownPage]:
+def known_pages(connection: Connection, urls: Collection[str], content: ContentStore) -> dict[str, KnownPage]:
     """Return the newest snapshots of these URLs, for those that have one.
 
     A page whose objects are not all on disk is left out: it must be fetched whole again.
@@ -247,9 +222,7 @@ def renew_pages(connection: Connection, pages: Collection[SamePage]) -> int:
         "served_hash": String(64),
         "rendered_at": UtcDateTime(),
     }
-    rows = [
-        (page.known_page.snapshot_id, *_validators(page)) for page in pages if _is_renewed(page)
-    ]
+    rows = [(page.known_page.snapshot_id, *_validators(page)) for page in pages if _is_renewed(page)]
     if rows:
         lock_rows(connection, snapshots.c.id, [row[0] for row in rows])
         input_rows = row_source(connection, columns, rows, "given")
@@ -271,12 +244,7 @@ def objects_of_snapshots(connection: Connection) -> set[str | None]:
 
 def _is_renewed(page: SamePage) -> bool:
     known_page = page.known_page
-    stored = (
-        known_page.etag,
-        known_page.last_modified,
-        known_page.served_hash,
-        known_page.rendered_at,
-    )
+    stored = (known_page.etag, known_page.last_modified, known_page.served_hash, known_page.rendered_at)
     return _validators(page) != stored
 
 
@@ -284,9 +252,7 @@ def _validators(page: SamePage) -> tuple[Any, ...]:
     return page.etag, page.last_modified, page.served_hash, page.rendered_at
 
 
-_values: Callable[[SnapshotRow], tuple[Any, ...]] = attrgetter(
-    *[field.name for field in fields(SnapshotRow)]
-)
+_values: Callable[[SnapshotRow], tuple[Any, ...]] = attrgetter(*[field.name for field in fields(SnapshotRow)])
 
 
 def _key(page: SnapshotRow) -> tuple[str, str]:

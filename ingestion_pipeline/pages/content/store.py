@@ -175,9 +175,7 @@ class ContentStore:
         groups = self.put_together(([body] for body in bodies), fsync=fsync)
         return [name for (name,) in groups]
 
-    def put_together(
-        self, groups: Iterable[Sequence[bytes | Named]], *, fsync: bool = True
-    ) -> list[list[str]]:
+    def put_together(self, groups: Iterable[Sequence[bytes | Named]], *, fsync: bool = True) -> list[list[str]]:
         """Write groups of bodies, where a group holds the forms of one page, in one file.
 
         The file has a name for each of them: creating a file is expensive, a further name is not.
@@ -223,8 +221,7 @@ class ContentStore:
             stored = _read(path)
         except FileNotFoundError as error:
             raise Transient(
-                f"no content {name} under {self._root}; fetch the page again",
-                code="content_missing",
+                f"no content {name} under {self._root}; fetch the page again", code="content_missing"
             ) from error
         for body in bodies_in(stored, others):
             digest = hashlib.sha256(body).hexdigest()
@@ -264,13 +261,7 @@ class ContentStore:
         named = _NAME.fullmatch(content_hash) is not None
         return named and os.path.isfile(self._path(content_hash))  # noqa: PTH113
 
-    def prune(
-        self,
-        referenced: Collection[str | None],
-        *,
-        older_than_seconds: float,
-        dry_run: bool = False,
-    ) -> int:
+    def prune(self, referenced: Collection[str | None], *, older_than_seconds: float, dry_run: bool = False) -> int:
         """Delete objects that are not `referenced` and older; return how many files there were.
 
         The age protects what a run has just stored and not yet written to the database; storing the
@@ -325,10 +316,7 @@ class ContentStore:
 
     def _path(self, content_hash: str) -> str:
         if not _NAME.fullmatch(content_hash):
-            raise Permanent(
-                f"{content_hash[:80]!r} is not a content hash (64 hexadecimal digits)",
-                code="content_name",
-            )
+            raise Permanent(f"{content_hash[:80]!r} is not a content hash (64 hexadecimal digits)", code="content_name")
         return f"{self._root}/{content_hash[:2]}/{content_hash[2:]}"
 
 
@@ -413,10 +401,7 @@ def _read(path: str) -> bytes:
 
 def _moved_aside(path: Path) -> Transient:
     path.replace(path.with_name(f"{path.name}.damaged"))
-    return Transient(
-        f"content {path} was damaged and is moved aside; fetch the page again",
-        code="content_damaged",
-    )
+    return Transient(f"content {path} was damaged and is moved aside; fetch the page again", code="content_damaged")
 
 
 def _private_folder(path: Path) -> None:

@@ -189,9 +189,7 @@ _MAX_LAYERS = 3  # two were seen (a proxy that compresses twice); more is an att
 class LimitedBody:
     """Collects the chunks of one response; `shown_url` is only for the messages."""
 
-    def __init__(
-        self, content_encoding: str, *, max_bytes: int, max_ratio: int, shown_url: str
-    ) -> None:
+    def __init__(self, content_encoding: str, *, max_bytes: int, max_ratio: int, shown_url: str) -> None:
         self._layers = _layers(content_encoding, shown_url)
         self._max_bytes = max_bytes
         self._max_ratio = max_ratio
@@ -208,23 +206,18 @@ class LimitedBody:
             self._unwrap(chunk, self._layers)
         except BadStream as error:
             raise Transient(
-                f"{self._shown_url} sent a body that its Content-Encoding does not fit: {error}",
-                code="corrupt_body",
+                f"{self._shown_url} sent a body that its Content-Encoding does not fit: {error}", code="corrupt_body"
             ) from error
 
     def expect(self, wire_bytes: int) -> None:
         """Refuse at once a body that is announced as too large."""
         if wire_bytes > self._max_bytes:
-            raise Permanent(
-                f"{self._shown_url} sends more than {self._max_bytes} bytes", code="too_large"
-            )
+            raise Permanent(f"{self._shown_url} sends more than {self._max_bytes} bytes", code="too_large")
 
     def whole(self) -> bytes:
         """Return the inflated body; raise if a compressed stream stopped before its end."""
         if self._wire_bytes and not all(layer.is_complete for layer in self._layers):
-            raise Transient(
-                f"{self._shown_url} sent a compressed body that stops early", code="truncated"
-            )
+            raise Transient(f"{self._shown_url} sent a compressed body that stops early", code="truncated")
         return self.so_far()
 
     def so_far(self) -> bytes:
@@ -245,8 +238,7 @@ class LimitedBody:
         is_steep = size > max(_RATIO_FLOOR_BYTES, self._max_ratio * self._wire_bytes)
         if is_steep or size > self._max_bytes:
             raise Permanent(
-                f"{self._shown_url} inflates {self._wire_bytes} bytes to {size} or more",
-                code="decompression_bomb",
+                f"{self._shown_url} inflates {self._wire_bytes} bytes to {size} or more", code="decompression_bomb"
             )
 
 

@@ -13,15 +13,7 @@ from urllib.parse import urljoin
 
 from ingestion_pipeline.pages.http.body import ACCEPT_ENCODING, LimitedBody
 from ingestion_pipeline.pages.http.guard import Guard, exempt_hosts, exempt_only, hosts_and_ports
-from ingestion_pipeline.pages.http.request import (
-    Answer,
-    Fetched,
-    Request,
-    Start,
-    conditions,
-    unchanged,
-    validator,
-)
+from ingestion_pipeline.pages.http.request import Answer, Fetched, Request, Start, conditions, unchanged, validator
 from ingestion_pipeline.pages.http.secrets import (
     NO_SECRETS,
     Secrets,
@@ -38,13 +30,7 @@ from ingestion_pipeline.pages.visits.response_class import (
     blocked_page_error,
 )
 from ingestion_pipeline.tasks.errors import Permanent, Transient, Unreachable, WorkError
-from ingestion_pipeline.urls import (
-    BadUrl,
-    has_credentials,
-    host_of,
-    request_url,
-    without_credentials,
-)
+from ingestion_pipeline.urls import BadUrl, has_credentials, host_of, request_url, without_credentials
 
 if TYPE_CHECKING:
     from ingestion_pipeline.pages.http.network import Network
@@ -96,18 +82,14 @@ class HttpFetcher:
         ca_file: Path | None = None,
         secrets: Secrets = NO_SECRETS,
     ) -> None:
-        from ingestion_pipeline.pages.http.transport import (
-            Connections,  # httpx: only who fetches pays
-        )
+        from ingestion_pipeline.pages.http.transport import Connections  # httpx: only who fetches pays
 
         self.user_agent = user_agent
         self._limits = limits
         self._secrets = secrets
         self.requests = 0  # sent so far, redirects too
         self.network: Network | None = None  # shared by the run, knows its other hosts
-        self._connections = Connections(
-            guard, connect_seconds=limits.connect_seconds, ca_file=ca_file
-        )
+        self._connections = Connections(guard, connect_seconds=limits.connect_seconds, ca_file=ca_file)
 
     async def __aenter__(self) -> Self:
         return self
@@ -119,9 +101,7 @@ class HttpFetcher:
         """Close every open connection."""
         await self._connections.aclose()
 
-    async def fetch(
-        self, request: Request, *, now: datetime, check_redirect: Check | None = None
-    ) -> Answer:
+    async def fetch(self, request: Request, *, now: datetime, check_redirect: Check | None = None) -> Answer:
         """Return the whole page, or that it is unchanged; every failure is a `WorkError`.
 
         The deadline is wall time over everything: names, connections, headers, redirects, body; but
@@ -143,21 +123,12 @@ class HttpFetcher:
 
         return await self._fetch_exempt(url, hop, check_redirect, max_redirects=max_redirects)
 
-    async def _fetch_exempt(
-        self,
-        url: str,
-        hop: Hop[T],
-        check: Check | None,
-        *,
-        max_redirects: int | None = None,
-    ) -> T:
+    async def _fetch_exempt(self, url: str, hop: Hop[T], check: Check | None, *, max_redirects: int | None = None) -> T:
         own = exempt_hosts()  # those of the source; else only the first URL is exempt
         with exempt_only(hosts_and_ports([url]) if own is None else own):
             return await self._with_network(url, hop, check, max_redirects=max_redirects)
 
-    async def _with_network(
-        self, url: str, hop: Hop[T], check: Check | None, *, max_redirects: int | None
-    ) -> T:
+    async def _with_network(self, url: str, hop: Hop[T], check: Check | None, *, max_redirects: int | None) -> T:
         most = self._limits.max_redirects if max_redirects is None else max_redirects
         if self.network is None:
             return await self._before_deadline(url, hop, check, most=most)
@@ -186,13 +157,7 @@ class HttpFetcher:
             raise failure from error
 
     async def _follow(
-        self,
-        requested_url: str,
-        hop: Hop[T],
-        check: Check | None,
-        deadline: asyncio.Timeout,
-        *,
-        most: int,
+        self, requested_url: str, hop: Hop[T], check: Check | None, deadline: asyncio.Timeout, *, most: int
     ) -> T:
         url = wire_url(requested_url)
         seen = {url}
@@ -255,9 +220,7 @@ class HttpFetcher:
         with redacted_errors(value):
             return await self._exchanged(url, request, value, now)
 
-    async def _exchanged(
-        self, url: str, request: Request, secret: str | None, now: datetime
-    ) -> Answer | _Redirect:
+    async def _exchanged(self, url: str, request: Request, secret: str | None, now: datetime) -> Answer | _Redirect:
         async with self._exchange(url, request, secret) as raw:
             error = blocked_header_error(url, raw.headers) or status_error(
                 raw.status, raw.headers, url, now, self._limits.waits
@@ -313,11 +276,7 @@ class HttpFetcher:
         return await asyncio.to_thread(blocked_page_error, url, raw.status, raw.headers, seen)
 
     def _headers(self, request: Request) -> dict[str, str]:
-        return {
-            "User-Agent": self.user_agent,
-            "Accept": request.accept,
-            "Accept-Encoding": ACCEPT_ENCODING,
-        }
+        return {"User-Agent": self.user_agent, "Accept": request.accept, "Accept-Encoding": ACCEPT_ENCODING}
 
 
 @contextmanager
@@ -345,8 +304,7 @@ def wire_url(url: str) -> str:
         raise Permanent(str(error), code="bad_url") from error
     if has_credentials(url):
         raise Permanent(
-            f"{without_credentials(url)} was given with a user name or password; remove them",
-            code="bad_url",
+            f"{without_credentials(url)} was given with a user name or password; remove them", code="bad_url"
         )
     return wire
 

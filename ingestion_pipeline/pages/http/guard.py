@@ -92,9 +92,7 @@ def _entry_of(url: str) -> str | None:
 class Guard:
     """Returns checked addresses; callers connect to these and look up nothing themselves."""
 
-    def __init__(
-        self, allow_hosts: frozenset[str] = frozenset(), resolve: Resolver = system_resolver
-    ) -> None:
+    def __init__(self, allow_hosts: frozenset[str] = frozenset(), resolve: Resolver = system_resolver) -> None:
         self._allow_hosts = frozenset(host.lower() for host in allow_hosts)
         self._resolve = resolve
 
@@ -109,8 +107,7 @@ class Guard:
         name = host.strip("[]").rstrip(".").lower()
         if name in METADATA_HOSTS:
             raise Permanent(
-                f"{host} is a cloud's metadata service and is never fetched; remove the source",
-                code="blocked_address",
+                f"{host} is a cloud's metadata service and is never fetched; remove the source", code="blocked_address"
             )
         endpoints = await self._look_up(host, port)
         if not self._is_allowed(name, port) and not all(e.is_exempt for e in endpoints):
@@ -121,9 +118,7 @@ class Guard:
         try:
             endpoints = await self._resolve(host, port)
         except (OSError, UnicodeError) as error:  # UnicodeError: a label that no name server takes
-            raise Unreachable(
-                f"the name {host} could not be resolved: {error}", code="dns"
-            ) from error
+            raise Unreachable(f"the name {host} could not be resolved: {error}", code="dns") from error
         if not endpoints:
             raise Unreachable(f"the name {host} has no address", code="dns")
         return endpoints

@@ -106,8 +106,7 @@ def unchanged(request: Request, headers: Mapping[str, str], *, is_its_own: bool)
     """Return what a 304 means; `Transient` if the request was not conditional."""
     if not conditions(request, is_its_own=is_its_own):
         raise Transient(
-            f"{without_credentials(request.url)} answered 304 to a request without conditions",
-            code="bad_304",
+            f"{without_credentials(request.url)} answered 304 to a request without conditions", code="bad_304"
         )
     return Unchanged(
         url=request.url,

@@ -103,9 +103,7 @@ def without_secret(answer: Fetched, value: str | None) -> Fetched:
     """Replace the secret in a response by dots; then its validators are dropped."""
     if value is None:
         return answer
-    headers = [
-        header for header in (answer.etag, answer.last_modified, answer.content_type) if header
-    ]
+    headers = [header for header in (answer.etag, answer.last_modified, answer.content_type) if header]
     if not any(_holds(text, value) for text in headers) and not _holds(answer.body, value):
         return answer
     body = answer.body

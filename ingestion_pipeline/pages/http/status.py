@@ -29,11 +29,7 @@ DEFAULT_WAITS = Waits()
 
 
 def status_error(
-    status: int,
-    headers: Mapping[str, str],
-    url: str,
-    now: datetime,
-    waits: Waits = DEFAULT_WAITS,
+    status: int, headers: Mapping[str, str], url: str, now: datetime, waits: Waits = DEFAULT_WAITS
 ) -> WorkError | None:
     """Return the failure for `status`; None for a success. Header names are lower case."""
     if 200 <= status < 300:  # noqa: PLR2004 - the success class of HTTP
@@ -50,9 +46,7 @@ def status_error(
             retry_after=waits.blocked,
         )
     if status in _TRANSIENT_4XX or status >= 500 or status < 200:  # noqa: PLR2004
-        return Transient(
-            f"{display_url} answered {status}", code=f"http_{status}", retry_after=wait
-        )
+        return Transient(f"{display_url} answered {status}", code=f"http_{status}", retry_after=wait)
     return _permanent(status, display_url)
 
 

@@ -108,9 +108,7 @@ class _Connector(aiohttp.TCPConnector):
 class HostTransport(httpx.AsyncBaseTransport):
     """httpx's transport for one host, over an aiohttp session that only sends and receives."""
 
-    def __init__(
-        self, guard: Guard, tls: ssl.SSLContext, connect_seconds: float, opened: OpenSocket
-    ) -> None:
+    def __init__(self, guard: Guard, tls: ssl.SSLContext, connect_seconds: float, opened: OpenSocket) -> None:
         self._names = names = _GuardedResolver(guard)
         self.users = 0
         self._connector = connector = _Connector(
@@ -142,12 +140,8 @@ class HostTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Return status and headers; the stream is the raw body."""
-        response = await self.send(
-            request.method, str(request.url), request.headers, request.content or None
-        )
-        return httpx.Response(
-            response.status, headers=list(response.raw_headers), stream=_Wire(response)
-        )
+        response = await self.send(request.method, str(request.url), request.headers, request.content or None)
+        return httpx.Response(response.status, headers=list(response.raw_headers), stream=_Wire(response))
 
     async def send(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
@@ -157,9 +151,7 @@ class HostTransport(httpx.AsyncBaseTransport):
         await self._names.recheck(address.raw_host or "", address.port or 0)
         if _is_literal(address.raw_host or ""):  # aiohttp does not resolve these
             await self._names.check(address.raw_host or "", address.port or 0)
-        return await self._session.request(
-            method, address, headers=headers, data=body, allow_redirects=False
-        )
+        return await self._session.request(method, address, headers=headers, data=body, allow_redirects=False)
 
     async def aclose(self) -> None:
         """Close the open connections."""
@@ -211,12 +203,7 @@ class Connections:
     """Open connections by host, the longest unused closed first; failures are `WorkError`."""
 
     def __init__(
-        self,
-        guard: Guard,
-        *,
-        connect_seconds: float,
-        ca_file: Path | None,
-        opened: OpenSocket = open_socket,
+        self, guard: Guard, *, connect_seconds: float, ca_file: Path | None, opened: OpenSocket = open_socket
     ) -> None:
         self._guard = guard
         self._connect_seconds = connect_seconds
@@ -321,9 +308,7 @@ def _classified(url: str) -> Generator[None, None, None]:
 def _work_error(error: Exception, display_url: str) -> WorkError:
     if isinstance(error, TimeoutError):
         return Unreachable(f"{display_url}: no connection in time", code="timeout")
-    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(
-        error, aiohttp.ClientSSLError
-    ):
+    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
         return Unreachable(f"{display_url}: {error}", code="connection")
     return _answer_error(error, display_url)
 

@@ -18,14 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.http.network import Network
 from ingestion_pipeline.pages.politeness import hosts
-from ingestion_pipeline.pages.politeness.hosts import (
-    LONGEST_WAIT,
-    HostBusy,
-    Leased,
-    Pace,
-    RateLimiter,
-    await_turn,
-)
+from ingestion_pipeline.pages.politeness.hosts import LONGEST_WAIT, HostBusy, Leased, Pace, RateLimiter, await_turn
 from ingestion_pipeline.pages.politeness.robots import (
     MAX_BYTES,
     MAX_REDIRECTS,
@@ -39,14 +32,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.clock import SteadyClock
-from ingestion_pipeline.tasks.errors import (
-    Fatal,
-    Permanent,
-    Resource,
-    Transient,
-    WorkError,
-    classify,
-)
+from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient, WorkError, classify
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline.urls import BadUrl, host_of, request_url, without_credentials
 
@@ -59,9 +45,7 @@ AcquireLease = Callable[[str], Awaitable["HostLease"]]
 class RedirectLeases:
     """Leases of the hosts that redirects from one leased host lead to."""
 
-    def __init__(
-        self, *, acquire: AcquireLease, release: Callable[[str], None], clock: SteadyClock
-    ) -> None:
+    def __init__(self, *, acquire: AcquireLease, release: Callable[[str], None], clock: SteadyClock) -> None:
         self._acquire = acquire
         self._release_redirect = release
         self._clock = clock
@@ -146,12 +130,8 @@ class HostRobots:
         self._redirect_leases = redirect_leases
         self._clock = clock
         self._longest_delay_seconds = longest_delay_seconds
-        rules_by_origin = {
-            origin: from_stored(stored, self._agent) for origin, stored in stored_rules.items()
-        }
-        self._rules = {
-            origin: rules for origin, rules in rules_by_origin.items() if rules is not None
-        }
+        rules_by_origin = {origin: from_stored(stored, self._agent) for origin, stored in stored_rules.items()}
+        self._rules = {origin: rules for origin, rules in rules_by_origin.items() if rules is not None}
         self._has_changes = False
         self._fetch_lock = asyncio.Lock()
 
@@ -180,9 +160,7 @@ class HostRobots:
         For callers that cannot wait for a robots.txt: http and https of one host seldom differ in
         it.
         """
-        rules = [
-            self._fresh(origin_of(url)) or cached_rules for cached_rules in self._rules.values()
-        ]
+        rules = [self._fresh(origin_of(url)) or cached_rules for cached_rules in self._rules.values()]
         for cached_rules in rules:
             self._check(url, cached_rules)
 
@@ -191,11 +169,7 @@ class HostRobots:
         if not self._has_changes:
             return None
         self._has_changes = False
-        own = {
-            origin: host_rules
-            for origin, host_rules in self._rules.items()
-            if host_of(origin) == host
-        }
+        own = {origin: host_rules for origin, host_rules in self._rules.items() if host_of(origin) == host}
         stored = {origin: as_stored(host_rules, self._agent) for origin, host_rules in own.items()}
         return stored, max(map(self._delay_seconds, own.values()), default=0.0) or None
 
@@ -248,10 +222,7 @@ class HostRobots:
 
         try:
             start = await self._fetcher.fetch_start(
-                f"{origin}/robots.txt",
-                max_bytes=MAX_BYTES,
-                max_redirects=MAX_REDIRECTS,
-                check_redirect=follow,
+                f"{origin}/robots.txt", max_bytes=MAX_BYTES, max_redirects=MAX_REDIRECTS, check_redirect=follow
             )
         except Permanent as error:
             now = self._clock.now()
@@ -301,9 +272,7 @@ class LeaseContext(Protocol):
 class LeasedHosts:
     """The hosts that this run uses (`visited`), and those finished but not released (`left`)."""
 
-    def __init__(
-        self, ctx: LeaseContext, worker: Worker, fetcher: HttpFetcher, clock: SteadyClock
-    ) -> None:
+    def __init__(self, ctx: LeaseContext, worker: Worker, fetcher: HttpFetcher, clock: SteadyClock) -> None:
         self._ctx = ctx
         self._worker = worker
         self._fetcher = fetcher
@@ -311,9 +280,7 @@ class LeasedHosts:
         self._yielding: set[str] = set()
         if fetcher.network is None:
             fetcher.network = Network(
-                ctx.store,
-                canary=ctx.settings.fetch.canary,
-                connect_seconds=ctx.settings.fetch.connect_seconds,
+                ctx.store, canary=ctx.settings.fetch.canary, connect_seconds=ctx.settings.fetch.connect_seconds
             )
         self.network = fetcher.network
         self.visited: dict[str, HostLease] = {}
@@ -380,11 +347,7 @@ class LeasedHosts:
         def act(connection: Connection) -> dict[str, Leased | HostBusy]:
             now = self._ctx.store.clock.now(connection)
             return hosts.lease_hosts(
-                connection,
-                sources_by_host.keys(),
-                owner=self._worker.owner,
-                now=now,
-                lease=self._lease,
+                connection, sources_by_host.keys(), owner=self._worker.owner, now=now, lease=self._lease
             )
 
         leases = self._ctx.store.write(act)
@@ -400,13 +363,9 @@ class LeasedHosts:
         pace = self._ctx.pace(source)
         if not is_its_own:
             pace = Pace(delay_seconds=max(pace.delay_seconds, settings.hosts.delay_seconds))
-        rate_limiter = RateLimiter(
-            pace, next_allowed_at=lease.next_allowed_at, now=self._clock.now()
-        )
+        rate_limiter = RateLimiter(pace, next_allowed_at=lease.next_allowed_at, now=self._clock.now())
         redirect_leases = RedirectLeases(
-            acquire=partial(self._acquire, source),
-            release=self._release_redirect,
-            clock=self._clock,
+            acquire=partial(self._acquire, source), release=self._release_redirect, clock=self._clock
         )
         robots = HostRobots(
             lease.robots,
@@ -417,9 +376,7 @@ class LeasedHosts:
             longest_delay_seconds=settings.hosts.longest_crawl_delay_seconds,
         )
         slots = asyncio.Semaphore(pace.burst)
-        return HostLease(
-            rate_limiter=rate_limiter, robots=robots, redirect_leases=redirect_leases, slots=slots
-        )
+        return HostLease(rate_limiter=rate_limiter, robots=robots, redirect_leases=redirect_leases, slots=slots)
 
     @property
     def _lease(self) -> timedelta:
@@ -437,11 +394,7 @@ class LeasedHosts:
             hosts.lock_hosts(connection, mine)
             self._store_robots(connection, mine, now=now)
             waited_for = hosts.renew_hosts(
-                connection,
-                owner=self._worker.owner,
-                now=now,
-                lease=self._lease,
-                next_allowed=next_allowed,
+                connection, owner=self._worker.owner, now=now, lease=self._lease, next_allowed=next_allowed
             )
             lost = hosts.lost_hosts(connection, mine, owner=self._worker.owner)
         patience = timedelta(seconds=self._ctx.settings.hosts.yield_after_seconds)
@@ -477,9 +430,7 @@ class LeasedHosts:
                 raise
             log.warning("hosts could not be released; their leases will expire", exc_info=True)
 
-    def _store_robots(
-        self, connection: Connection, mine: Mapping[str, HostLease], *, now: datetime
-    ) -> None:
+    def _store_robots(self, connection: Connection, mine: Mapping[str, HostLease], *, now: datetime) -> None:
         changes = {host: host_lease.robots.take_changes(host) for host, host_lease in mine.items()}
         changed = {host: rules for host, rules in changes.items() if rules is not None}
         hosts.store_robots(connection, changed, owner=self._worker.owner, now=now)
@@ -500,9 +451,7 @@ class LeasedHosts:
         return None
 
 
-def next_allowed_at(
-    mine: Mapping[str, HostLease], store: Store, connection: Connection
-) -> dict[str, datetime]:
+def next_allowed_at(mine: Mapping[str, HostLease], store: Store, connection: Connection) -> dict[str, datetime]:
     """Return when others may request each host, never too early.
 
     The time is read afterwards, since the process may be held up in between, and it is the latest

@@ -17,19 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Float,
-    Text,
-    Update,
-    and_,
-    exists,
-    func,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import ColumnElement, Connection, Float, Text, Update, and_, exists, func, or_, select, update
 
 from ingestion_pipeline.store.bulk import row_source
 from ingestion_pipeline.store.clock import SteadyClock
@@ -78,16 +66,12 @@ def lease_hosts(
     """Lease each host to the owner; mark those that another run holds as wanted."""
     if not names:
         return {}
-    input_rows = row_source(
-        connection, {"host": Text()}, [(host,) for host in sorted(names)], "given"
-    )
+    input_rows = row_source(connection, {"host": Text()}, [(host,) for host in sorted(names)], "given")
     missing = select(input_rows.c.host).where(~exists().where(hosts.c.host == input_rows.c.host))
     row = insert_into(connection, hosts).from_select(["host"], missing.order_by(input_rows.c.host))
     connection.execute(row.on_conflict_do_nothing(index_elements=["host"]))
     lock_hosts(connection, names)
-    is_free = or_(
-        hosts.c.lease_owner.is_(None), hosts.c.lease_until <= now, hosts.c.lease_owner == owner
-    )
+    is_free = or_(hosts.c.lease_owner.is_(None), hosts.c.lease_until <= now, hosts.c.lease_owner == owner)
     taken = connection.execute(
         update(hosts)
         .where(hosts.c.host.in_(list(names)), is_free)
@@ -95,15 +79,12 @@ def lease_hosts(
         .returning(hosts.c.host, hosts.c.next_allowed_at, hosts.c.robots)
     )
     leased: dict[str, Leased | HostBusy] = {
-        host: Leased(next_allowed_at=allowed, robots=robots or {})
-        for host, allowed, robots in taken
+        host: Leased(next_allowed_at=allowed, robots=robots or {}) for host, allowed, robots in taken
     }
     return leased | _request_busy_hosts(connection, set(names) - leased.keys(), now=now)
 
 
-def _request_busy_hosts(
-    connection: Connection, taken: Collection[str], *, now: datetime
-) -> dict[str, HostBusy]:
+def _request_busy_hosts(connection: Connection, taken: Collection[str], *, now: datetime) -> dict[str, HostBusy]:
     """Mark these hosts as wanted; return until when each is leased."""
     if not taken:
         return {}
@@ -129,12 +110,7 @@ def lock_hosts(connection: Connection, names: Collection[str]) -> None:
 
 
 def renew_hosts(
-    connection: Connection,
-    *,
-    owner: str,
-    now: datetime,
-    lease: timedelta,
-    next_allowed: Mapping[str, datetime],
+    connection: Connection, *, owner: str, now: datetime, lease: timedelta, next_allowed: Mapping[str, datetime]
 ) -> dict[str, datetime]:
     """Extend the owner's leases; return the hosts others wait for, with when they were leased."""
     if not next_allowed:
@@ -151,9 +127,7 @@ def renew_hosts(
     return {host: leased_at for host, leased_at, wanted_at in rows if wanted_at is not None}
 
 
-def release_hosts(
-    connection: Connection, next_allowed: Mapping[str, datetime], *, owner: str
-) -> None:
+def release_hosts(connection: Connection, next_allowed: Mapping[str, datetime], *, owner: str) -> None:
     """Release the hosts; the next request to each waits until its given time."""
     if not next_allowed:
         return
@@ -180,18 +154,12 @@ def store_robots(
     if not rules_by_host:
         return
     lock_hosts(connection, rules_by_host.keys())
-    rows = [
-        (host, robots, delay_seconds) for host, (robots, delay_seconds) in rules_by_host.items()
-    ]
+    rows = [(host, robots, delay_seconds) for host, (robots, delay_seconds) in rules_by_host.items()]
     input_rows = row_source(connection, _ROBOTS, rows, "given")
     connection.execute(
         update(hosts)
         .where(hosts.c.host == input_rows.c.host, hosts.c.lease_owner == owner)
-        .values(
-            robots=input_rows.c.robots,
-            crawl_delay_seconds=input_rows.c.crawl_delay_seconds,
-            robots_fetched_at=now,
-        )
+        .values(robots=input_rows.c.robots, crawl_delay_seconds=input_rows.c.crawl_delay_seconds, robots_fetched_at=now)
     )
 
 
@@ -330,11 +298,7 @@ def repair_clock_step(connection: Connection, *, now: datetime, longest_lease: t
     mended = _repair_tasks(connection, now=now, unrenewed=future + longest_lease)
     _repair_hosts(connection, now=now, unrenewed=future + longest_lease)
     is_over = or_(runs.c.ended_at.is_not(None), runs.c.lease_until > runs.c.started_at)
-    connection.execute(
-        update(runs)
-        .where(runs.c.started_at > future, is_over)
-        .values(started_at=now, lease_until=now)
-    )
+    connection.execute(update(runs).where(runs.c.started_at > future, is_over).values(started_at=now, lease_until=now))
     log.warning("clock was set back: %d tasks are due or claimable again", mended)
     return mended
 

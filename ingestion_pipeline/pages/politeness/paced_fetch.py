@@ -20,12 +20,7 @@ class PacedFetch:
     """Fetches pages of the leased host `own`; a redirect to another host leases that host first."""
 
     def __init__(
-        self,
-        fetcher: HttpFetcher,
-        own: str,
-        host: HostLease,
-        robots: HostRobots | None,
-        clock: SteadyClock,
+        self, fetcher: HttpFetcher, own: str, host: HostLease, robots: HostRobots | None, clock: SteadyClock
     ) -> None:
         self._fetcher = fetcher
         self._own = own
@@ -34,11 +29,7 @@ class PacedFetch:
         self._clock = clock
 
     async def __call__(
-        self,
-        request: Request,
-        *,
-        now: datetime | None = None,
-        check_redirect: Check | None = None,
+        self, request: Request, *, now: datetime | None = None, check_redirect: Check | None = None
     ) -> Answer:
         """Wait for the host's turn and fetch; `check_redirect` may refuse a hop first."""
         async with AsyncExitStack() as until:
@@ -59,9 +50,7 @@ class PacedFetch:
                     await until.aclose()
                     await self._take_turn(url, until)
 
-            return await self._fetcher.fetch(
-                request, now=now or self._clock.now(), check_redirect=follow
-            )
+            return await self._fetcher.fetch(request, now=now or self._clock.now(), check_redirect=follow)
 
     async def _take_turn(self, url: str, until: AsyncExitStack) -> None:
         if self._robots is not None:

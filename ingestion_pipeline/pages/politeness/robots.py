@@ -105,11 +105,7 @@ class RobotsGroup:
     def cautious_rules(self) -> Sequence[RobotsRule]:
         """The normalised rules, and those that forbid if their first parameter comes later."""
         plain = [(_plain(rule.pattern), rule) for rule in self.rules]
-        moved = (
-            (_with_parameter_moved(spelling), rule)
-            for spelling, rule in plain
-            if not rule.is_allowed
-        )
+        moved = ((_with_parameter_moved(spelling), rule) for spelling, rule in plain if not rule.is_allowed)
         return _decisive_first([*plain, *(spelling for spelling in moved if spelling[0])])
 
 
@@ -125,9 +121,7 @@ class Robots:
         rule = self.decisive_rule(user_agent, url)
         return rule is None or rule.is_allowed
 
-    def decisive_rule(
-        self, user_agent: str, url: str, *, in_any_order: bool = False
-    ) -> RobotsRule | None:
+    def decisive_rule(self, user_agent: str, url: str, *, in_any_order: bool = False) -> RobotsRule | None:
         """Return the rule that allows or forbids the URL; None if no rule matches.
 
         A URL is forbidden if it is forbidden as written or normalised: RFC 9309 compares
@@ -266,9 +260,7 @@ def _decisive_first(spelt: Iterable[tuple[str, RobotsRule]]) -> list[RobotsRule]
         return min(len(pattern), len(rule.pattern)), rule.is_allowed  # an escape is one character
 
     return [
-        rule
-        if pattern == rule.pattern
-        else RobotsRule.of(pattern, is_allowed=rule.is_allowed, written=rule.pattern)
+        rule if pattern == rule.pattern else RobotsRule.of(pattern, is_allowed=rule.is_allowed, written=rule.pattern)
         for pattern, rule in sorted(spelt, key=rank, reverse=True)
     ]
 
@@ -382,9 +374,7 @@ class HostRules:
         return now < self.expires_at
 
 
-def rules_of_answer(
-    status: int, headers: Mapping[str, str], body: bytes, *, now: datetime
-) -> HostRules:
+def rules_of_answer(status: int, headers: Mapping[str, str], body: bytes, *, now: datetime) -> HostRules:
     """Return the rules after a response: 2xx is parsed, 4xx allows all, 5xx and 429 close.
 
     Header names are lower case. A redirect left after `MAX_REDIRECTS` counts as no file. A closed
@@ -439,9 +429,7 @@ def as_stored(rules: HostRules, user_agent: str) -> dict[str, Any]:
         "is_closed": rules.is_closed,
         "delay_seconds": group.delay_seconds,
         # No URL contains a NUL, and PostgreSQL rejects it.
-        "rules": [
-            [rule.is_allowed, rule.pattern] for rule in group.rules if "\0" not in rule.pattern
-        ],
+        "rules": [[rule.is_allowed, rule.pattern] for rule in group.rules if "\0" not in rule.pattern],
     }
 
 
@@ -450,9 +438,7 @@ def from_stored(stored: Mapping[str, Any], user_agent: str) -> HostRules | None:
     if stored["agent"] != agent_name(user_agent):
         return None
     group = RobotsGroup(
-        rules=[
-            RobotsRule.of(pattern, is_allowed=is_allowed) for is_allowed, pattern in stored["rules"]
-        ],
+        rules=[RobotsRule.of(pattern, is_allowed=is_allowed) for is_allowed, pattern in stored["rules"]],
         delay_seconds=stored["delay_seconds"],
     )
     return HostRules(

@@ -142,9 +142,4 @@ def unless_known(request: Request, known_page: KnownPage | None) -> Request:
         return request
     # A browser may have been redirected by scripts; the validators belong to the plain response.
     validated_url = known_page.final_url if known_page.rendered_at is None else None
-    return replace(
-        request,
-        etag=known_page.etag,
-        last_modified=known_page.last_modified,
-        validated_url=validated_url,
-    )
+    return replace(request, etag=known_page.etag, last_modified=known_page.last_modified, validated_url=validated_url)

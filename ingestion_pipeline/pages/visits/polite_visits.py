@@ -14,14 +14,7 @@ from ingestion_pipeline.pages.http.fetcher import HopCheck, Hops, HttpFetcher
 from ingestion_pipeline.pages.http.request import Answer, Fetched, Request, Unchanged
 from ingestion_pipeline.pages.politeness.host_leases import HostLease, host_turn
 from ingestion_pipeline.pages.politeness.paced_fetch import PacedFetch
-from ingestion_pipeline.pages.visits.page import (
-    KnownPage,
-    NewPage,
-    PageAnswer,
-    PageVisit,
-    SamePage,
-    unless_known,
-)
+from ingestion_pipeline.pages.visits.page import KnownPage, NewPage, PageAnswer, PageVisit, SamePage, unless_known
 from ingestion_pipeline.pages.visits.rendering import Rendered, Renderer, RenderingOptions
 from ingestion_pipeline.pages.visits.response_class import (
     EmptyShell,
@@ -107,9 +100,7 @@ LARGE_BYTES = 500_000  # parsing more than this would block the event loop
 class PageFetch(Protocol):
     """`HttpFetcher.fetch`, or the same at a host's pace."""
 
-    async def __call__(
-        self, request: Request, *, now: datetime, check_redirect: HopCheck | None = None
-    ) -> Answer:
+    async def __call__(self, request: Request, *, now: datetime, check_redirect: HopCheck | None = None) -> Answer:
         """Return the page, or that it is unchanged; every failure is a `WorkError`."""
         ...
 
@@ -161,9 +152,7 @@ class PageVisitor:
             max_hops=settings.fetch.max_redirects,
         )
 
-    async def visit(
-        self, visit: PageVisit, *, now: datetime, check_url: HopCheck | None = None
-    ) -> PageAnswer:
+    async def visit(self, visit: PageVisit, *, now: datetime, check_url: HopCheck | None = None) -> PageAnswer:
         """Return the page if its text or links are new, else that it is unchanged.
 
         Blocked pages, pages that say "not found", files and empty shells are errors with codes of
@@ -172,12 +161,8 @@ class PageVisitor:
         if visit.is_data:
             return await visit_data(self._fetch, visit, now=now, check_url=check_url)
         visit = _without_other_rendering(visit)
-        if (known_page := visit.known_page) is not None and self._is_as_it_was(
-            visit, known_page, now=now
-        ):
-            validators = _Validators(
-                known_page.etag, known_page.last_modified, known_page.served_hash
-            )
+        if (known_page := visit.known_page) is not None and self._is_as_it_was(visit, known_page, now=now):
+            validators = _Validators(known_page.etag, known_page.last_modified, known_page.served_hash)
             return _same(visit, known_page, validators, rendered_at=known_page.rendered_at)
         served = await self._served(visit, Hops(visit.url, self._max_hops, check_url), now=now)
         shell: EmptyShell | None = None
@@ -185,29 +170,21 @@ class PageVisitor:
             shell = _empty_shell_or_raise(served.page, served.read)
             if shell is None and not visit.render:
                 return await _run_by_size(len(served.page.body), self._plain, visit, served)
-        elif visit.known_page is not None and not self._is_to_be_rendered(
-            visit, visit.known_page, now=now
-        ):
+        elif visit.known_page is not None and not self._is_to_be_rendered(visit, visit.known_page, now=now):
             return _same(visit, visit.known_page, served, rendered_at=visit.known_page.rendered_at)
         if self._renderer is None:
             raise needs_browser(visit.url, shell.reason if shell else "it is to be rendered")
         rendered = await self._renderer.render(visit.url, visit.rendering, check_url=check_url)
         return await self._rendered(visit, served, rendered, now=now)
 
-    async def _served(
-        self, visit: PageVisit, hops: Hops, *, now: datetime
-    ) -> _Served | _Validators:
+    async def _served(self, visit: PageVisit, hops: Hops, *, now: datetime) -> _Served | _Validators:
         """Fetch by plain HTTP; return a changed page, or the validators of an unchanged one."""
         known_page = visit.known_page
         request = unless_known(Request(url=visit.url, accept=ACCEPT), known_page)
         while True:
             answer = await self._fetch(request, now=now, check_redirect=hops.follow)
             if isinstance(answer, Unchanged):
-                return _Validators(
-                    answer.etag,
-                    answer.last_modified,
-                    known_page.served_hash if known_page else None,
-                )
+                return _Validators(answer.etag, answer.last_modified, known_page.served_hash if known_page else None)
             validators = _validators(answer, hops)
             if known_page is not None and validators.served_hash == known_page.served_hash:
                 return validators
@@ -243,9 +220,7 @@ class PageVisitor:
         """Return the page as rendered; its validators are those of the plain response."""
         validators = served.validators if isinstance(served, _Served) else served
         read = await _run_by_size(len(rendered.page.body), _read, rendered.page)
-        if isinstance(
-            shell := _empty_shell_or_raise(rendered.page, read, is_rendered=True), EmptyShell
-        ):
+        if isinstance(shell := _empty_shell_or_raise(rendered.page, read, is_rendered=True), EmptyShell):
             raise empty_in_a_browser(shell, visit.url)
         page = self._new(visit, rendered.page, read, validators)
         page = _with_rendering(page, rendered, visit)
@@ -253,9 +228,7 @@ class PageVisitor:
             return _same(visit, visit.known_page, validators, rendered_at=now)
         return self._with_markdown(page, read)
 
-    def _new(
-        self, visit: PageVisit, page: Fetched, read: VisiblePage, validators: _Validators
-    ) -> NewPage:
+    def _new(self, visit: PageVisit, page: Fetched, read: VisiblePage, validators: _Validators) -> NewPage:
         """Return the page without its Markdown, which is made only if the page is new."""
         canonical = read.way.canonical_url
         return NewPage(
@@ -293,26 +266,16 @@ def _read(page: Fetched) -> VisiblePage:
         raise Transient(f"{display_url} sent an empty body", code="empty_body")
     headers = {"content-type": page.content_type} if page.content_type else {}
     response_class = classify_raw(headers, page.body)
-    if (
-        response_class is not None
-        and (error := error_for(response_class, page.final_url)) is not None
-    ):
+    if response_class is not None and (error := error_for(response_class, page.final_url)) is not None:
         raise error
     html, utf8 = decoded(page.body, page.content_type)
     return visible_page(html, url=page.final_url, utf8=utf8)
 
 
-def _empty_shell_or_raise(
-    page: Fetched, read: VisiblePage, *, is_rendered: bool = False
-) -> EmptyShell | None:
+def _empty_shell_or_raise(page: Fetched, read: VisiblePage, *, is_rendered: bool = False) -> EmptyShell | None:
     """Return the empty shell that the page is, or None; raise if it is no content otherwise."""
     response_class = classify_parsed(
-        page.final_url,
-        page.status_code,
-        read.html,
-        read.tree,
-        utf8=read.utf8,
-        is_rendered=is_rendered,
+        page.final_url, page.status_code, read.html, read.tree, utf8=read.utf8, is_rendered=is_rendered
     )
     if isinstance(response_class, EmptyShell):
         return response_class
@@ -338,11 +301,7 @@ def _refresh_target(page: Fetched, read: VisiblePage) -> str | None:
 
 
 def _same(
-    visit: PageVisit,
-    known_page: KnownPage,
-    validators: _Validators,
-    *,
-    rendered_at: datetime | None,
+    visit: PageVisit, known_page: KnownPage, validators: _Validators, *, rendered_at: datetime | None
 ) -> SamePage:
     return SamePage(
         url=visit.url,
@@ -367,11 +326,7 @@ def _with_rendering(page: NewPage, rendered: Rendered, visit: PageVisit) -> NewP
 def _without_other_rendering(visit: PageVisit) -> PageVisit:
     """Drop the known page if it was rendered with other options, since it cannot be compared."""
     known_page = visit.known_page
-    if (
-        known_page is None
-        or known_page.rendered_at is None
-        or known_page.rendering_hash == visit.rendering_hash
-    ):
+    if known_page is None or known_page.rendered_at is None or known_page.rendering_hash == visit.rendering_hash:
         return visit
     return replace(visit, known_page=None)
 
@@ -398,13 +353,7 @@ def _bare(host: str | None) -> str:
 class PoliteVisitor:
     """Fetches pages for a crawl; without a renderer, pages that need a browser are refused."""
 
-    def __init__(
-        self,
-        fetcher: HttpFetcher,
-        renderer: Renderer | None,
-        clock: SteadyClock,
-        settings: Settings,
-    ) -> None:
+    def __init__(self, fetcher: HttpFetcher, renderer: Renderer | None, clock: SteadyClock, settings: Settings) -> None:
         self._fetcher = fetcher
         self._renderer = renderer
         self._clock = clock
@@ -440,17 +389,12 @@ class _PoliteRenderer:
         self._clock = clock
 
     async def render(
-        self,
-        url: str,
-        rendering: RenderingOptions,
-        *,
-        check_url: Callable[[str], None] | None = None,
+        self, url: str, rendering: RenderingOptions, *, check_url: Callable[[str], None] | None = None
     ) -> Rendered:
         def check(document: str) -> None:
             if host_of(document) != self._own:
                 raise Permanent(
-                    f"{url} leads to {host_of(document)} in the browser; name a page of that host"
-                    " if you want that one",
+                    f"{url} leads to {host_of(document)} in the browser; name a page of that host if you want that one",
                     code="leads_elsewhere",
                 )
             if check_url is not None:

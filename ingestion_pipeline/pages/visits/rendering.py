@@ -63,11 +63,7 @@ class Renderer(Protocol):
     """A browser; every failure is a classified `WorkError`."""
 
     async def render(
-        self,
-        url: str,
-        rendering: RenderingOptions,
-        *,
-        check_url: Callable[[str], None] | None = None,
+        self, url: str, rendering: RenderingOptions, *, check_url: Callable[[str], None] | None = None
     ) -> Rendered:
         """Return the page after its setup; `check_url` may refuse every document it leads to."""
         ...
@@ -90,11 +86,7 @@ def rendering_of(config: Mapping[str, Any]) -> tuple[RenderingOptions | None, li
     rendering = RenderingOptions(
         setup=_setup(config.get("setup"), bad),
         load_wait_seconds=_seconds(
-            config.get("load_wait_seconds", 0),
-            "load_wait_seconds",
-            LONGEST_WAIT_SECONDS,
-            bad,
-            least=0,
+            config.get("load_wait_seconds", 0), "load_wait_seconds", LONGEST_WAIT_SECONDS, bad, least=0
         ),
         content_selector=_optional_selector(config.get("content_selector"), bad),
         discovery=_discovery(config.get("click_discovery"), bad),
@@ -162,9 +154,7 @@ def _limit(value: object, bad: list[BadField]) -> int:
     return 1
 
 
-def _seconds(
-    value: object, key: str, most: float, bad: list[BadField], *, least: float | None = None
-) -> float:
+def _seconds(value: object, key: str, most: float, bad: list[BadField], *, least: float | None = None) -> float:
     """Return a number of seconds; above 0 unless `least` allows it."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         is_enough = value > 0 if least is None else value >= least

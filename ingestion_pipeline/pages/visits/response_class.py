@@ -123,8 +123,7 @@ _BLOCKED_WORDS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _LOGIN_PATH = re.compile(
-    r"/(?:log-?in|sign-?in|sso|oauth2?|saml2?|cas|auth(?:enticate|orize)?|idp|account/login)(?:[/.]|$)",
-    re.IGNORECASE,
+    r"/(?:log-?in|sign-?in|sso|oauth2?|saml2?|cas|auth(?:enticate|orize)?|idp|account/login)(?:[/.]|$)", re.IGNORECASE
 )
 _LOGIN_WORDS = re.compile(
     r"\b(?:log ?in|sign ?in|log ?on|anmelden|anmeldung|einloggen|connexion|se connecter"
@@ -199,13 +198,7 @@ def classify_raw(headers: Mapping[str, str], body: bytes) -> WrongType | Blocked
 
 
 def classify_parsed(
-    url: str,
-    status: int,
-    html: str,
-    tree: LexborHTMLParser,
-    *,
-    utf8: bytes,
-    is_rendered: bool = False,
+    url: str, status: int, html: str, tree: LexborHTMLParser, *, utf8: bytes, is_rendered: bool = False
 ) -> ResponseClass:
     """Classify a page by its cleaned tree and `utf8_text`, without parsing it again.
 
@@ -219,9 +212,7 @@ def classify_parsed(
         return Content()
     signals = _PageSignals(url, status, html, text, tree)
     checks = (*_CHECKS, _empty_when_rendered if is_rendered else _empty_shell)
-    return next(
-        (response_class for check in checks if (response_class := check(signals))), Content()
-    )
+    return next((response_class for check in checks if (response_class := check(signals))), Content())
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,11 +261,7 @@ def _blocked_header(headers: Mapping[str, str]) -> str | None:
     if headers.get("cf-mitigated", "").lower() == "challenge":
         return "the header cf-mitigated says: challenge"
     action = headers.get("x-amzn-waf-action", "").lower()
-    return (
-        f"the header x-amzn-waf-action says: {action}"
-        if action in {"challenge", "captcha"}
-        else None
-    )
+    return f"the header x-amzn-waf-action says: {action}" if action in {"challenge", "captcha"} else None
 
 
 def _blocked_page(signals: _PageSignals) -> BlockedPage | None:
@@ -326,11 +313,7 @@ def _empty_when_rendered(signals: _PageSignals) -> EmptyShell | None:
     return None
 
 
-_CHECKS: tuple[Callable[[_PageSignals], ResponseClass | None], ...] = (
-    _blocked_page,
-    _login_page,
-    _soft_not_found,
-)
+_CHECKS: tuple[Callable[[_PageSignals], ResponseClass | None], ...] = (_blocked_page, _login_page, _soft_not_found)
 
 
 def _path(url: str) -> str:
@@ -351,19 +334,13 @@ def error_for(response_class: ResponseClass, url: str) -> Permanent | None:
         case Content():
             return None
         case SoftNotFound(reason):
-            return Permanent(
-                f"{display_url} says there is no such page: {reason}", code="soft_not_found"
-            )
+            return Permanent(f"{display_url} says there is no such page: {reason}", code="soft_not_found")
         case LoginPage(reason):
             return Permanent(
-                f"{display_url} requires a login: {reason}; nothing behind it is fetched",
-                code="login_wall",
+                f"{display_url} requires a login: {reason}; nothing behind it is fetched", code="login_wall"
             )
         case BlockedPage(reason):
-            return Permanent(
-                f"{display_url} keeps robots out: {reason}; ask its owner for a way in",
-                code="bot_wall",
-            )
+            return Permanent(f"{display_url} keeps robots out: {reason}; ask its owner for a way in", code="bot_wall")
         case EmptyShell(reason):
             return needs_browser(url, reason)
         case WrongType(reason):
@@ -390,19 +367,13 @@ def empty_in_a_browser(shell: EmptyShell, url: str) -> Permanent:
     )
 
 
-def blocked_page_error(
-    url: str, status: int, headers: Mapping[str, str], body: bytes
-) -> Permanent | None:
+def blocked_page_error(url: str, status: int, headers: Mapping[str, str], body: bytes) -> Permanent | None:
     """Return the failure if an error response is a blocked or login page; None otherwise."""
     try:
         response_class = classify_response(url, status, headers, body)
     except WorkError:  # a bomb: the original error stands
         return None
-    return (
-        error_for(response_class, url)
-        if isinstance(response_class, BlockedPage | LoginPage)
-        else None
-    )
+    return error_for(response_class, url) if isinstance(response_class, BlockedPage | LoginPage) else None
 
 
 def blocked_header_error(url: str, headers: Mapping[str, str]) -> Permanent | None:
@@ -423,8 +394,6 @@ def explain_failure(pages: Sequence[StoredPage], error: WorkError | None) -> Wor
         except WorkError:
             continue
         if page_error is not None:
-            message = (
-                f"{page_error.text}; parsing failed: {error.text}" if error else page_error.text
-            )
+            message = f"{page_error.text}; parsing failed: {error.text}" if error else page_error.text
             return Permanent(message, code=page_error.code)
     return error

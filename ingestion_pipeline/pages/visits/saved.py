@@ -22,12 +22,7 @@ from ingestion_pipeline.tasks.errors import Permanent, Transient
 from ingestion_pipeline.urls import checked_url
 
 # The codes of doubtful pages, part of the output of `ingest read`.
-_CODES = {
-    SoftNotFound: "soft_not_found",
-    LoginPage: "login_wall",
-    BlockedPage: "bot_wall",
-    EmptyShell: "empty_shell",
-}
+_CODES = {SoftNotFound: "soft_not_found", LoginPage: "login_wall", BlockedPage: "bot_wall", EmptyShell: "empty_shell"}
 
 
 class NoPageConfig(ValueError):
@@ -70,9 +65,6 @@ def _reading(saved: SavedBody) -> Reading[WebPage]:
     if isinstance(response_class, Content):
         return Reading(records=[page])
     problem = Problem(
-        where="body",
-        message=response_class.reason,
-        code=_CODES[type(response_class)],
-        hides_record=False,
+        where="body", message=response_class.reason, code=_CODES[type(response_class)], hides_record=False
     )
     return Reading(records=[page], problems=[problem])

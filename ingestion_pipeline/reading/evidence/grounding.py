@@ -16,12 +16,7 @@ from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from ingestion_pipeline.reading.evidence.values import (
-    DateFinder,
-    NumberFinder,
-    stated_date,
-    stated_number,
-)
+from ingestion_pipeline.reading.evidence.values import DateFinder, NumberFinder, stated_date, stated_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,9 +30,7 @@ _LINK = re.compile(
     r"(?:\s++\"[^\"]{0,300}\")?\s*+\)"
 )
 # Vowel points of Arabic and Hebrew and the stroke that stretches a word: written or left out.
-_POINTS = frozenset(
-    [*map(chr, range(0x0591, 0x05C8)), *map(chr, range(0x064B, 0x0653)), "\u0640", "\u0670"]
-)
+_POINTS = frozenset([*map(chr, range(0x0591, 0x05C8)), *map(chr, range(0x064B, 0x0653)), "\u0640", "\u0670"])
 # Scripts that put no blank between words: there a word may begin and end anywhere.
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff"
@@ -377,9 +370,7 @@ class Evidence:
             return places or []
         from rapidfuzz import fuzz, process
 
-        similar = process.extract(
-            word, self._positions.keys(), scorer=fuzz.ratio, score_cutoff=MISSPELT_FROM, limit=5
-        )
+        similar = process.extract(word, self._positions.keys(), scorer=fuzz.ratio, score_cutoff=MISSPELT_FROM, limit=5)
         return [place for candidate in similar for place in self._positions[candidate[0]]]
 
     @cached_property

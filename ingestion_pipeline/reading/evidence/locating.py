@@ -64,11 +64,7 @@ def body_of(body: bytes, content_type: str | None) -> LocatedBody:
 
 
 def locate(
-    body: LocatedBody,
-    anchors: Sequence[str],
-    values: Mapping[str, object],
-    *,
-    now: datetime | None = None,
+    body: LocatedBody, anchors: Sequence[str], values: Mapping[str, object], *, now: datetime | None = None
 ) -> dict[str, FoundPlace | None]:
     """Return each value's place in the record that the anchors name; None where it is not stated.
 
@@ -151,9 +147,7 @@ def _in_json(record: _Record, value: object, now: datetime | None) -> FoundPlace
     return None
 
 
-def _date_in_json(
-    scalars: Sequence[tuple[str, str]], value: datetime, now: datetime | None
-) -> FoundPlace | None:
+def _date_in_json(scalars: Sequence[tuple[str, str]], value: datetime, now: datetime | None) -> FoundPlace | None:
     """Return a text that is only that date, in whatever words; else one that contains it."""
     for path, text in scalars:
         if len(text) <= MOST_CHARACTERS and means(text, value, now=now):
@@ -199,9 +193,7 @@ def _date_near(text: str, value: datetime, centre: int, now: datetime | None) ->
     return None
 
 
-def _nearest(
-    text: str, spelled: str, centre: int, pattern: re.Pattern[str] | None = None
-) -> tuple[int, int] | None:
+def _nearest(text: str, spelled: str, centre: int, pattern: re.Pattern[str] | None = None) -> tuple[int, int] | None:
     if not spelled:
         return None
     searched = pattern or re.compile(re.escape(spelled))

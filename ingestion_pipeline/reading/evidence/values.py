@@ -25,9 +25,7 @@ _NO_NUMBERS = re.compile(
     r"(?<![0-9])(?:[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{1,2}([/.-])[0-9]{1,2}\1[0-9]{4})(?![0-9])"
     r"|https?://[^\s)]+|\]\([^()\s]*\)"
 )
-_ONE_NUMBER = re.compile(
-    r"[^\w\s.,+-]?\s*+([+-]?)\s*+([0-9][0-9.,'\u2019 \u00a0\u2009\u202f]*+)\s*+[^\w\s.,+-]?"
-)
+_ONE_NUMBER = re.compile(r"[^\w\s.,+-]?\s*+([+-]?)\s*+([0-9][0-9.,'\u2019 \u00a0\u2009\u202f]*+)\s*+[^\w\s.,+-]?")
 _INDIAN = re.compile(r"[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3}(?:\.[0-9]+)?")
 _GROUPED = re.compile(r"[0-9]{1,3}(?:([.,])[0-9]{3})(?:\1[0-9]{3})*")
 
@@ -155,9 +153,7 @@ def _stands_alone(text: str, start: int, end: int) -> bool:
 
 def _glues(character: str) -> bool:
     """Return whether a number after it is part of a name: A3, but not 第3."""
-    return (
-        character.isdecimal() or (character.isalpha() and character < "\u0e00") or character in "_"
-    )
+    return character.isdecimal() or (character.isalpha() and character < "\u0e00") or character in "_"
 
 
 def _is_digit(text: str, position: int) -> bool:
@@ -194,9 +190,7 @@ _NUMBERS = re.compile(
 _WORD = r"[^\W\d_]{3,15}\.?"
 _OF = r"(?:\s+(?:de|of|del|di))?"
 _DAY = r"(?<![0-9])[0-9]{1,2}(?:st|nd|rd|th|er|º|\.)?"
-_IN_WORDS = re.compile(
-    rf"(?:{_DAY}{_OF}\s+(?:{_WORD}){_OF},?\s+{_YEAR}|(?:{_WORD})\s+{_DAY},?\s+{_YEAR})(?![0-9])"
-)
+_IN_WORDS = re.compile(rf"(?:{_DAY}{_OF}\s+(?:{_WORD}){_OF},?\s+{_YEAR}|(?:{_WORD})\s+{_DAY},?\s+{_YEAR})(?![0-9])")
 _MAY_BE_DATE = re.compile(rf"{_YEAR}|[0-9]{{1,2}}[/.-][0-9]{{1,2}}[/.-][0-9]{{2}}")
 MOST_CHARACTERS = 40
 _AGO = re.compile(

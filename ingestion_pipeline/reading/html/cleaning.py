@@ -58,9 +58,7 @@ _OFF_SCREEN = re.compile(
     r"|(?:left|top):[0-9]{3,}v[wh]|margin-(?:left|top):-[0-9]{4,})"
 )
 _CLIPPED = re.compile(r"(?:^|;)overflow(?:-[xy])?:(?:hidden|clip)")
-_NO_SIZE = re.compile(
-    r"(?:^|;)(?:max-)?(?:width|height):(?:(?:0++1?|1)(?:\.0*+)?(?:px)?|0[a-z%]++)(?:;|$)"
-)
+_NO_SIZE = re.compile(r"(?:^|;)(?:max-)?(?:width|height):(?:(?:0++1?|1)(?:\.0*+)?(?:px)?|0[a-z%]++)(?:;|$)")
 _GROWS = re.compile(r"(?:^|;)(?:flex|min-(?:width|height)):(?!0|none)")
 _INK = re.compile(r"(?:^|;)color:([^;]+)")
 _PAPER = re.compile(r"(?:^|;)background(?:-color)?:([^;]+)")
@@ -69,8 +67,7 @@ _SHOWN = re.compile(r"(?:^|;)(?:display:(?!none)|visibility:visible|position:sta
 _TOKEN = re.compile("[{};]")
 _GROUP = re.compile(r"@(media|supports|layer|container|scope|starting-style|document)\b", re.I)
 _ON_EVERY_SCREEN = re.compile(  # whatever its size; a program of today supports what is asked for
-    r"@(?:media\s+(?:only\s+)?(?:screen|all)(?:\s*,.*)?|layer\b.*|supports\b(?!\s*not\b).*)",
-    re.IGNORECASE | re.DOTALL,
+    r"@(?:media\s+(?:only\s+)?(?:screen|all)(?:\s*,.*)?|layer\b.*|supports\b(?!\s*not\b).*)", re.IGNORECASE | re.DOTALL
 )
 _MEDIA_OF_SCREENS = re.compile(r"\s*(?:(?:only\s+)?(?:screen|all))?\s*", re.IGNORECASE)
 # Tags, classes, ids and attributes, inside of one another; no states such as `:hover`.
@@ -119,15 +116,9 @@ def hiding_selectors(sheets: str) -> tuple[tuple[str, Hiding], ...]:
 
 
 def _hides_all(declarations: str) -> bool:
-    is_clipped = (
-        _CLIPPED.search(declarations)
-        and _NO_SIZE.search(declarations)
-        and not _GROWS.search(declarations)
-    )
+    is_clipped = _CLIPPED.search(declarations) and _NO_SIZE.search(declarations) and not _GROWS.search(declarations)
     return bool(
-        _HIDES.search(declarations)
-        or is_clipped
-        or (_PLACED.search(declarations) and _OFF_SCREEN.search(declarations))
+        _HIDES.search(declarations) or is_clipped or (_PLACED.search(declarations) and _OFF_SCREEN.search(declarations))
     )
 
 
@@ -163,9 +154,7 @@ def _selectors_in(sheets: str) -> tuple[tuple[str, Hiding], ...]:
         return ()
     rules = list(_rules(_without_css_comments(sheets).replace("<!--", "").replace("-->", "")))
     showing = [rule.selectors for rule in rules if shows(rule.declarations)]
-    shown_names = {
-        name for rule in showing for name in (*_MARKS.findall(rule), *_SHEET_TAGS.findall(rule))
-    }
+    shown_names = {name for rule in showing for name in (*_MARKS.findall(rule), *_SHEET_TAGS.findall(rule))}
     hiding_by_selector: dict[str, Hiding] = {}
     for rule in rules:
         if rule.is_always and (how := hiding(rule.declarations)) is not None:
@@ -247,8 +236,7 @@ _ENDS_A_WORD = re.compile(r"\w\w")
 # Invisible characters that can hide text: tags, direction marks, joiners
 # of zero width. The joiners of Persian words and of emoji stay.
 _INVISIBLE = re.compile(
-    "[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\U000e0000-\U000e01ef]"
-    "|[\ufe00-\ufe0f]{2,}"
+    "[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\U000e0000-\U000e01ef]|[\ufe00-\ufe0f]{2,}"
 )
 _VARIATIONS = (b"\xef\xb8", b"\xf3\xa0")  # how those begin that change the sign before them
 _ASCII = bytes(range(128))
@@ -274,9 +262,7 @@ def visible_tree(html: str) -> LexborHTMLParser:
     return tree
 
 
-def remove_unseen(
-    tree: LexborHTMLParser, candidates: Sequence[LexborNode] | None = None
-) -> list[str | None]:
+def remove_unseen(tree: LexborHTMLParser, candidates: Sequence[LexborNode] | None = None) -> list[str | None]:
     """Take out of the tree what no visitor sees; the addresses of the links in it, if not of more.
 
     `candidates` is what `MAY_BE_UNSEEN` matches, if queried already, or `OFTEN_UNSEEN` on a
@@ -375,9 +361,7 @@ def readable(text: str) -> str:
     # Printable means that a space is the only white space: most lines need no second look.
     return "\n".join(
         [
-            line
-            if "  " not in line and (is_printable or line.isprintable())
-            else " ".join(line.split())
+            line if "  " not in line and (is_printable or line.isprintable()) else " ".join(line.split())
             for line in map(str.strip, text.split("\n"))
             if line
         ]
@@ -419,8 +403,7 @@ def _is_hidden(node: LexborNode) -> bool:
 def _is_kept_from_sight(node: LexborNode, how: Hiding | None) -> bool:
     """Return whether everything inside is hidden too; a class or style inside may show it."""
     return how is Hiding.ALL or (
-        how is Hiding.OWN_TEXT
-        and all(descendant == node for descendant in node.css("[class], [style]"))
+        how is Hiding.OWN_TEXT and all(descendant == node for descendant in node.css("[class], [style]"))
     )
 
 

@@ -10,12 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from ingestion_pipeline.reading.html.links import (
-    base_of,
-    canonical_or_none,
-    linked_page,
-    stated_base,
-)
+from ingestion_pipeline.reading.html.links import base_of, canonical_or_none, linked_page, stated_base
 from ingestion_pipeline.reading.html.parsing import parse_html
 from ingestion_pipeline.reading.text.decoding import clean_text
 from ingestion_pipeline.tasks.errors import Permanent
@@ -26,9 +21,7 @@ if TYPE_CHECKING:
 
 MAX_TITLE_CHARACTERS = 1_000
 
-_FEED_TYPES = frozenset(
-    {"application/rss+xml", "application/atom+xml", "application/feed+json", "application/rdf+xml"}
-)
+_FEED_TYPES = frozenset({"application/rss+xml", "application/atom+xml", "application/feed+json", "application/rdf+xml"})
 _CANONICAL = "link[rel~='canonical' i][href]"
 _REFRESHING = "meta[http-equiv='refresh' i][content]"
 ADDRESS_SELECTOR = f"base[href], {_CANONICAL}, {_REFRESHING}"
@@ -38,16 +31,9 @@ _REFRESH = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 # Leftovers of templates that were not filled in.
-_PLACEHOLDER = re.compile(
-    r"\{\{|\$\{|\[%|<%|%7B%7B|%24%7B|\[\[|/(?:undefined|null|none|nan)(?:[/?]|$)",
-    re.IGNORECASE,
-)
-_NOBODYS_HOST = re.compile(
-    r"localhost|127\.[0-9.]+|(?:www\.)?(?:example|your-?(?:site|domain|website))\.[a-z]+"
-)
-_FRONT_PAGE = re.compile(
-    r"/(?:[a-z]{2}(?:[-_][a-z]{2})?/?)?(?:(?:index|default|home)\b[^/]*)?", re.I
-)
+_PLACEHOLDER = re.compile(r"\{\{|\$\{|\[%|<%|%7B%7B|%24%7B|\[\[|/(?:undefined|null|none|nan)(?:[/?]|$)", re.IGNORECASE)
+_NOBODYS_HOST = re.compile(r"localhost|127\.[0-9.]+|(?:www\.)?(?:example|your-?(?:site|domain|website))\.[a-z]+")
+_FRONT_PAGE = re.compile(r"/(?:[a-z]{2}(?:[-_][a-z]{2})?/?)?(?:(?:index|default|home)\b[^/]*)?", re.I)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
-from ingestion_pipeline.urls import (
-    MAX_URL_CHARS,
-    BadUrl,
-    canonical_url,
-    selects_nothing,
-    without_secret_pairs,
-)
+from ingestion_pipeline.urls import MAX_URL_CHARS, BadUrl, canonical_url, selects_nothing, without_secret_pairs
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser
@@ -27,20 +21,15 @@ _LINE_ENDS_AND_TABS = re.compile(r"[\n\r\t]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _ORIGIN = re.compile(r"https?://[^/?#\\]+", re.IGNORECASE)
 # Most links of most pages have a plain path: nothing to escape, no dots, no session id.
-_PLAIN = re.compile(
-    r"(https?://[^/?#\\]++)((?:/(?![.(])[\w~!$&'()*+,=:@.-]*+)++)(?:\?([\w~=&.-]*+))?", re.ASCII
-)
+_PLAIN = re.compile(r"(https?://[^/?#\\]++)((?:/(?![.(])[\w~!$&'()*+,=:@.-]*+)++)(?:\?([\w~=&.-]*+))?", re.ASCII)
 
 _WHOLE = re.compile(r"https?://[^/?#\\\s]")
 _ROOTED = re.compile(  # the same as most pages write it
-    r"(?!//)((?:/(?![.(])[\w~!$&'()*+,=:@.-]*+)++)(?:\?([\w~=&.-]*+))?(?:#.*)?",
-    re.ASCII,
+    r"(?!//)((?:/(?![.(])[\w~!$&'()*+,=:@.-]*+)++)(?:\?([\w~=&.-]*+))?(?:#.*)?", re.ASCII
 )
 # Most other links are a path beside or above a page with a plain one: `urljoin` takes ten times as
 # long to say the same.
-_BESIDE = re.compile(
-    r"((?:\.\./)*+)([\w~-][\w~.-]*+(?:/[\w~-][\w~.-]*+)*+/?+(?:\?[\w~=&.-]++)?+)", re.ASCII
-)
+_BESIDE = re.compile(r"((?:\.\./)*+)([\w~-][\w~.-]*+(?:/[\w~-][\w~.-]*+)*+/?+(?:\?[\w~=&.-]++)?+)", re.ASCII)
 _PLAIN_BASE = re.compile(r"(https?://[\w.:-]++)((?:/[\w~-][\w~.-]*+(?=/))*+)/[\w~.-]*+", re.ASCII)
 
 
@@ -75,8 +64,7 @@ def absolute_links(links: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str],
     pages = {address: address.partition("#")[0] for address in whole.values() if address}
     shared = Counter(pages.values())
     return {
-        pair: address and (address if shared[pages[address]] > 1 else pages[address])
-        for pair, address in whole.items()
+        pair: address and (address if shared[pages[address]] > 1 else pages[address]) for pair, address in whole.items()
     }
 
 
@@ -112,11 +100,7 @@ def links_from(tree: LexborHTMLParser, base: str | None) -> dict[str, str]:
     canonical_origin = _canonical_origin(origin) if origin else None
     links: dict[str, str] = {}
     for href in hrefs:
-        if (
-            canonical_origin
-            and len(href := href or "") <= MAX_URL_CHARS
-            and (rooted := _ROOTED.fullmatch(href))
-        ):
+        if canonical_origin and len(href := href or "") <= MAX_URL_CHARS and (rooted := _ROOTED.fullmatch(href)):
             path, query = rooted.groups()
             canonical = canonical_origin + path + (_plain_query(query) if query else "")
             if canonical not in links:

@@ -15,13 +15,7 @@ from ingestion_pipeline.reading.html.cleaning import (
     visible_tree,
     without_invisible,
 )
-from ingestion_pipeline.reading.html.links import (
-    base_of,
-    canonical_or_none,
-    folder_of,
-    linked_page,
-    origin_of,
-)
+from ingestion_pipeline.reading.html.links import base_of, canonical_or_none, folder_of, linked_page, origin_of
 
 if TYPE_CHECKING:
     from html_to_markdown._html_to_markdown import ConversionOptions, TierStrategy
@@ -120,9 +114,7 @@ class LinkedHtml:
         page, mark, place = written.partition(b"#")
         if page and mark and _PLAIN_PLACE.fullmatch(place):
             lead = self._known.get(page) or self._whole.get(page) or self._remembered(page)
-            return LinkTarget(
-                lead.page, lead.attribute and b'%b#%b"' % (lead.attribute[:-1], place)
-            )
+            return LinkTarget(lead.page, lead.attribute and b'%b#%b"' % (lead.attribute[:-1], place))
         return self._remembered(written)
 
     def _remembered(self, written: bytes) -> LinkTarget:

@@ -33,17 +33,14 @@ _MORE = re.compile(
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"(?:(?:go to )?page )?([0-9]{1,4})", re.IGNORECASE)
-_PAGER = re.compile(
-    r"pag(?:e|er|es|ing|ination|inator)\b|\bpagi|pagenav|wp-pagenavi", re.IGNORECASE
-)
+_PAGER = re.compile(r"pag(?:e|er|es|ing|ination|inator)\b|\bpagi|pagenav|wp-pagenavi", re.IGNORECASE)
 _PAGE_NUMBER = re.compile(
     r"(?:(?<=[?&])(?:p|pg|page|paged|page_?(?:no|num|number|id|index)|current_?page|pn|seite)=|/page[/=-]"
     r"|/p(?:g|age)?(?=[0-9]))([0-9]{1,6})(?=[&/]|$)",
     re.IGNORECASE,
 )
 _OFFSET = re.compile(
-    r"(?<=[?&])(?:offset|start|skip|from|startrow|first|start_?index)=([0-9]{1,7})(?=&|$)",
-    re.IGNORECASE,
+    r"(?<=[?&])(?:offset|start|skip|from|startrow|first|start_?index)=([0-9]{1,7})(?=&|$)", re.IGNORECASE
 )
 
 

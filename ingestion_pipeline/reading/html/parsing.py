@@ -70,9 +70,7 @@ ISLANDS = named("annotation-xml desc foreignobject mi mn mo ms mtext title")
 # No end tag reaches across these.
 SCOPE_BOUNDARIES = ISLANDS | named("applet caption marquee object select table td template th")
 SCOPED = named("button dd dt li p")
-SPECIAL = (
-    BLOCKS | TABLE_PARTS | SCOPE_BOUNDARIES | SCOPED | {"form"}
-)  # an item does not look beyond these
+SPECIAL = BLOCKS | TABLE_PARTS | SCOPE_BOUNDARIES | SCOPED | {"form"}  # an item does not look beyond these
 # Closed by another end tag than their own, they still keep earlier formatting from being closed.
 _MARKERS = named("applet marquee object template")
 _PLAIN = named("optgroup option rp rt")  # the end tag of what is around ends them
@@ -310,8 +308,7 @@ _HARMLESS_TAG_CHARACTERS = 4_000
 _HARMLESS_ROOTS = 20  # `<html>` and `<body>`: the first gets the attributes of all
 _HARMLESS_STARTS = 2 * isqrt(MAX_REBUILT)  # worst: half of them formatting, each repeated in half
 _FORMATTING = re.compile(
-    r"<(?:b(?:ig)?|code|em|font|i|s(?:mall|trike|trong)?|tt|u)[ \t\n\r\f/]",
-    re.IGNORECASE | re.ASCII,
+    r"<(?:b(?:ig)?|code|em|font|i|s(?:mall|trike|trong)?|tt|u)[ \t\n\r\f/]", re.IGNORECASE | re.ASCII
 )
 _BARE_FORMATTING = 3 * len(FORMATTING)  # without attributes the parser keeps three of each
 

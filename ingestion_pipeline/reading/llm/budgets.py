@@ -13,18 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    and_,
-    exists,
-    false,
-    func,
-    or_,
-    select,
-    true,
-    update,
-)
+from sqlalchemy import ColumnElement, Connection, and_, exists, false, func, or_, select, true, update
 from sqlalchemy.sql.selectable import CTE
 
 from ingestion_pipeline.reading.llm.outcomes import Usage
@@ -90,9 +79,7 @@ def scopes(billing: Billing, settings: Settings, *, now: datetime) -> tuple[Scop
     return tuple(result)
 
 
-def reserve(
-    connection: Connection, requested: Sequence[Scope], amount: Decimal, *, now: datetime
-) -> Overrun | None:
+def reserve(connection: Connection, requested: Sequence[Scope], amount: Decimal, *, now: datetime) -> Overrun | None:
     """Raise every counter by `amount`, or none; return the first that has no room for it."""
     _create(connection, requested, now)
     locked = _locked(requested)
@@ -110,9 +97,7 @@ def reserve(
     return Overrun(scope=full, held_usd=held[full.key])
 
 
-def correct(
-    connection: Connection, requested: Sequence[Scope], amount: Decimal, *, now: datetime
-) -> None:
+def correct(connection: Connection, requested: Sequence[Scope], amount: Decimal, *, now: datetime) -> None:
     """Change every counter by `amount`, whatever the limits: the cost has occurred."""
     if amount:
         _raise(connection, _locked(requested), amount, true(), now)
@@ -121,8 +106,7 @@ def correct(
 def _create(connection: Connection, requested: Sequence[Scope], now: datetime) -> None:
     # In one order everywhere, so that two calls never wait for each other.
     rows = [
-        {"scope": key, "held_usd": Decimal(0), "updated_at": now}
-        for key in sorted(scope.key for scope in requested)
+        {"scope": key, "held_usd": Decimal(0), "updated_at": now} for key in sorted(scope.key for scope in requested)
     ]
     statement = insert_into(connection, spending).values(rows)
     connection.execute(statement.on_conflict_do_nothing(index_elements=["scope"]))
@@ -134,9 +118,7 @@ def _locked(requested: Sequence[Scope]) -> CTE:
     return query.order_by(spending.c.scope).with_for_update().cte("locked")
 
 
-def _raise(
-    connection: Connection, locked: CTE, amount: Decimal, fits: ColumnElement[bool], now: datetime
-) -> bool:
+def _raise(connection: Connection, locked: CTE, amount: Decimal, fits: ColumnElement[bool], now: datetime) -> bool:
     """Raise the counters; return whether they were: one statement locks, checks and writes."""
     statement = (
         update(spending)

@@ -22,14 +22,7 @@ from sqlalchemy import Connection
 from ingestion_pipeline.reading.llm import wire
 from ingestion_pipeline.reading.llm.budgets import Billing, estimated_usage
 from ingestion_pipeline.reading.llm.formats import AnswerFormat, arguments
-from ingestion_pipeline.reading.llm.ledger import (
-    CACHE,
-    Ledger,
-    NewCall,
-    Reserved,
-    cache_answer,
-    cached_answers,
-)
+from ingestion_pipeline.reading.llm.ledger import CACHE, Ledger, NewCall, Reserved, cache_answer, cached_answers
 from ingestion_pipeline.reading.llm.outcomes import (
     Answer,
     Answered,
@@ -44,28 +37,10 @@ from ingestion_pipeline.reading.llm.outcomes import (
     Usage,
     Violated,
 )
-from ingestion_pipeline.reading.llm.question import (
-    Conversation,
-    Question,
-    conversation,
-    without_strange_urls,
-)
+from ingestion_pipeline.reading.llm.question import Conversation, Question, conversation, without_strange_urls
 from ingestion_pipeline.reading.llm.schema import NotJson, parsed_object
-from ingestion_pipeline.reading.llm.server import (
-    Deadline,
-    ModelServer,
-    RetryTimer,
-    as_error,
-    deadline,
-)
-from ingestion_pipeline.reading.llm.wire import (
-    BadModelRequest,
-    Denied,
-    Exchange,
-    ServerBusy,
-    ServerReply,
-    Unsupported,
-)
+from ingestion_pipeline.reading.llm.server import Deadline, ModelServer, RetryTimer, as_error, deadline
+from ingestion_pipeline.reading.llm.wire import BadModelRequest, Denied, Exchange, ServerBusy, ServerReply, Unsupported
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.errors import Resource, Transient
@@ -109,16 +84,11 @@ class ModelClient:
         return self
 
     async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         await self._server.close()
 
-    async def ask(
-        self, question: Question, billing: Billing, *, tiers: Sequence[ModelTier] = BOTH
-    ) -> Answer:
+    async def ask(self, question: Question, billing: Billing, *, tiers: Sequence[ModelTier] = BOTH) -> Answer:
         """Return the answer of the first tier that gives one; the same question costs once.
 
         Raises:
@@ -130,15 +100,11 @@ class ModelClient:
         async with self._turn(question.cache_key(models[0])):
             return await self._ask(question, billing, models, until)
 
-    async def _ask(
-        self, question: Question, billing: Billing, models: Sequence[str], until: Deadline
-    ) -> Answer:
+    async def _ask(self, question: Question, billing: Billing, models: Sequence[str], until: Deadline) -> Answer:
         if cached := await asyncio.to_thread(self._cached, question, billing, models):
             return cached
         if not self._settings.has_model:
-            raise self._postponed(
-                "no model configured: set OPENAI_API_KEY or OPENAI_BASE_URL", "no_model"
-            )
+            raise self._postponed("no model configured: set OPENAI_API_KEY or OPENAI_BASE_URL", "no_model")
         tries: list[NoAnswer] = []
         for model in models:
             asking = _Asking(question=question, billing=billing, model=model, until=until)
@@ -147,9 +113,7 @@ class ModelClient:
                 return outcome
         return Unanswered(tries=tuple(tries))
 
-    async def _ask_model(
-        self, asking: _Asking, tries: list[NoAnswer]
-    ) -> Answered | OverBudget | None:
+    async def _ask_model(self, asking: _Asking, tries: list[NoAnswer]) -> Answered | OverBudget | None:
         """Return the model's answer, or None with its failed outcomes added to `tries`."""
         talk = conversation(asking.question)
         for _ in range(ASKED_TIMES):
@@ -170,9 +134,7 @@ class ModelClient:
                     assert_never(outcome)
         return None
 
-    async def _request(
-        self, asking: _Asking, talk: Conversation
-    ) -> Answered | NoAnswer | OverBudget:
+    async def _request(self, asking: _Asking, talk: Conversation) -> Answered | NoAnswer | OverBudget:
         """Send the request, with as many attempts and answer formats as the server needs."""
         patience = RetryTimer(self._settings, asking.until)
         answer_format = await self._server.format()
@@ -182,9 +144,7 @@ class ModelClient:
                 case ServerBusy():
                     if not await patience.wait(response):
                         base_url = self._server.base_url
-                        raise await asyncio.to_thread(
-                            as_error, response, self._store, self._settings, base_url
-                        )
+                        raise await asyncio.to_thread(as_error, response, self._store, self._settings, base_url)
                 case Unsupported():
                     looser = await self._server.learn(answer_format, response.message)
                     if looser is None:
@@ -194,9 +154,7 @@ class ModelClient:
                     return Rejected(model=asking.model, usage=Usage(), message=response.message)
                 case Denied():
                     cure = "look at OPENAI_API_KEY, OPENAI_BASE_URL and the models' names"
-                    raise self._postponed(
-                        f"{self._server.base_url}: {response.message}; {cure}", response.code
-                    )
+                    raise self._postponed(f"{self._server.base_url}: {response.message}; {cure}", response.code)
                 case _:
                     return response
 
@@ -226,25 +184,14 @@ class ModelClient:
         async with self._ledger.settling_if_cancelled(reserved):
             response = await wire.exchange(self._server.client(), answer_format, request, seconds)
         latency_ms = round((time.monotonic() - began) * 1000)
-        return await asyncio.to_thread(
-            self._book, asking, answer_format, reserved, response, latency_ms
-        )
+        return await asyncio.to_thread(self._book, asking, answer_format, reserved, response, latency_ms)
 
     def _book(
-        self,
-        asking: _Asking,
-        answer_format: AnswerFormat,
-        reserved: Reserved,
-        response: Exchange,
-        latency_ms: int,
+        self, asking: _Asking, answer_format: AnswerFormat, reserved: Reserved, response: Exchange, latency_ms: int
     ) -> Answered | NoAnswer | ServerBusy | Unsupported | BadModelRequest | Denied:
         if not isinstance(response, ServerReply):
-            is_charged = (
-                isinstance(response, ServerBusy | BadModelRequest) and response.may_be_charged
-            )
-            self._ledger.fail(
-                reserved, response.code, may_be_charged=is_charged, latency_ms=latency_ms
-            )
+            is_charged = isinstance(response, ServerBusy | BadModelRequest) and response.may_be_charged
+            self._ledger.fail(reserved, response.code, may_be_charged=is_charged, latency_ms=latency_ms)
             return response
         usage = response.usage or _estimated_reply_usage(reserved.estimate, response)
         outcome = classify_reply(response, asking.question, asking.model, answer_format, usage)
@@ -253,30 +200,21 @@ class ModelClient:
             if isinstance(outcome, Answered):
                 self._cache_answer(connection, asking, outcome)
 
-        self._ledger.settle(
-            reserved, usage, outcome.code, latency_ms=latency_ms, store_answer=store_answer
-        )
+        self._ledger.settle(reserved, usage, outcome.code, latency_ms=latency_ms, store_answer=store_answer)
         return outcome
 
     def _turn(self, key: str) -> asyncio.Lock:
         """Return the lock of a question: a concurrent equal question waits, and finds it cached."""
         return self._turns.setdefault(key, asyncio.Lock())
 
-    def _new_call(
-        self, asking: _Asking, talk: Conversation, answer_format: AnswerFormat
-    ) -> NewCall:
+    def _new_call(self, asking: _Asking, talk: Conversation, answer_format: AnswerFormat) -> NewCall:
         schema_bytes = len(asking.question.schema.as_text().encode())
         estimate = estimated_usage(
-            input_bytes=talk.size_bytes + schema_bytes,
-            output_tokens=self._max_output(asking.question),
+            input_bytes=talk.size_bytes + schema_bytes, output_tokens=self._max_output(asking.question)
         )
-        return self._entry(
-            asking.question, asking.billing, asking.model, answer_format.value, estimate
-        )
+        return self._entry(asking.question, asking.billing, asking.model, answer_format.value, estimate)
 
-    def _entry(
-        self, question: Question, billing: Billing, model: str, way: str, estimate: Usage
-    ) -> NewCall:
+    def _entry(self, question: Question, billing: Billing, model: str, way: str, estimate: Usage) -> NewCall:
         return NewCall(
             billing=billing,
             provider=self._server.base_url,
@@ -287,9 +225,7 @@ class ModelClient:
             estimate=estimate,
         )
 
-    def _cached(
-        self, question: Question, billing: Billing, models: Sequence[str]
-    ) -> Answered | None:
+    def _cached(self, question: Question, billing: Billing, models: Sequence[str]) -> Answered | None:
         """Return a cached answer of one of the models, checked against the current page."""
         with self._store.read() as connection:
             stored = cached_answers(connection, [question.cache_key(model) for model in models])

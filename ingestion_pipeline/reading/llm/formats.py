@@ -15,16 +15,13 @@ from ingestion_pipeline.reading.llm.schema import AnswerSchema
 from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.tables import model_endpoints
 
-FORGOTTEN_AFTER = timedelta(
-    days=30
-)  # a server may have learnt more since; asking costs one refusal
+FORGOTTEN_AFTER = timedelta(days=30)  # a server may have learnt more since; asking costs one refusal
 CACHE_KEY_CHARS = 64  # OpenAI takes no longer one, and our ids may have 120
 _IN_WORDS = "Answer with one JSON object and nothing else. Its JSON schema:"
 # What servers say of a format they do not know; llama_cpp.server says it with a 500:
 # "Input should be 'text' or 'json_object'".
 _ABOUT_FORMAT = re.compile(
-    r"response_format|json_schema|json_object|text\.format|structured[ _]output|guided",
-    re.IGNORECASE,
+    r"response_format|json_schema|json_object|text\.format|structured[ _]output|guided", re.IGNORECASE
 )
 _ABOUT_ARGUMENT = re.compile(
     r"(unknown|unsupported|unrecognized|unexpected) (request )?(parameter|argument|field)"
@@ -108,16 +105,13 @@ def is_unsupported(answer_format: AnswerFormat, status: int, message: str) -> bo
 def known_format(connection: Connection, base_url: str, *, now: datetime) -> AnswerFormat:
     """Return the strictest format that the server is not known to refuse."""
     query = select(model_endpoints.c.format).where(
-        model_endpoints.c.base_url == base_url,
-        model_endpoints.c.learned_at > now - FORGOTTEN_AFTER,
+        model_endpoints.c.base_url == base_url, model_endpoints.c.learned_at > now - FORGOTTEN_AFTER
     )
     stored = connection.execute(query).scalar()
     return AnswerFormat.RESPONSES if stored is None else AnswerFormat(stored)
 
 
-def remember_format(
-    connection: Connection, base_url: str, taken: AnswerFormat, *, reason: str, now: datetime
-) -> None:
+def remember_format(connection: Connection, base_url: str, taken: AnswerFormat, *, reason: str, now: datetime) -> None:
     """Store that the next run starts with `taken` at this server."""
     row = {"format": taken.value, "reason": reason, "learned_at": now}
     statement = insert_into(connection, model_endpoints).values(base_url=base_url, **row)

@@ -188,9 +188,7 @@ class Ledger:
         self._output_tokens[reserved.kind] = tokens + latest
         self._close(reserved, usage, "settled", outcome, latency_ms, store_answer)
 
-    def fail(
-        self, reserved: Reserved, outcome: str, *, may_be_charged: bool, latency_ms: int
-    ) -> Decimal | None:
+    def fail(self, reserved: Reserved, outcome: str, *, may_be_charged: bool, latency_ms: int) -> Decimal | None:
         """Record how the call failed, and return its cost: as expected if the server may charge."""
         usage = reserved.estimate if may_be_charged else Usage()
         return self._close(reserved, usage, "failed", outcome, latency_ms)
@@ -310,9 +308,7 @@ def _open_usd(connection: Connection, call: NewCall, scope: Scope, *, since: dat
         "month": true(),
     }
     query = select(_total(func.sum(calls.reserved_usd))).where(
-        calls.created_at >= since,
-        calls.status == "reserved",
-        of_scope[scope.key.partition(":")[0]],
+        calls.created_at >= since, calls.status == "reserved", of_scope[scope.key.partition(":")[0]]
     )
     return connection.execute(query).scalar_one() or Decimal(0)
 
@@ -328,10 +324,7 @@ def _refusal(billing: Billing, overrun: budgets.Overrun, amount: Decimal) -> Ove
             code="model_budget",
         )
     return OverBudget(
-        extraction_id=billing.extraction_id or 0,
-        limit_usd=limit,
-        held_usd=overrun.held_usd,
-        wanted_usd=amount,
+        extraction_id=billing.extraction_id or 0, limit_usd=limit, held_usd=overrun.held_usd, wanted_usd=amount
     )
 
 
@@ -344,9 +337,7 @@ def _tokens(usage: Usage) -> dict[str, object]:
     }
 
 
-def _insert(
-    connection: Connection, call: NewCall, status: str, now: datetime, **more: object
-) -> int:
+def _insert(connection: Connection, call: NewCall, status: str, now: datetime, **more: object) -> int:
     row = {
         "source_id": call.billing.source_id,
         "page_id": call.billing.page_id,
@@ -362,9 +353,7 @@ def _insert(
         "created_at": now,
         **more,
     }
-    return connection.execute(
-        insert(model_calls).values(row).returning(model_calls.c.id)
-    ).scalar_one()
+    return connection.execute(insert(model_calls).values(row).returning(model_calls.c.id)).scalar_one()
 
 
 def cached_answers(connection: Connection, keys: Sequence[str]) -> dict[str, dict[str, object]]:
@@ -375,20 +364,10 @@ def cached_answers(connection: Connection, keys: Sequence[str]) -> dict[str, dic
 
 
 def cache_answer(
-    connection: Connection,
-    key: str,
-    answer: Mapping[str, object],
-    *,
-    model: str,
-    prompt_version: str,
-    now: datetime,
+    connection: Connection, key: str, answer: Mapping[str, object], *, model: str, prompt_version: str, now: datetime
 ) -> None:
     """Store the answer; of two at the same time the first stays."""
     statement = insert_into(connection, model_answers).values(
-        cache_key=key,
-        model=model,
-        prompt_version=prompt_version,
-        answer=dict(answer),
-        created_at=now,
+        cache_key=key, model=model, prompt_version=prompt_version, answer=dict(answer), created_at=now
     )
     connection.execute(statement.on_conflict_do_nothing(index_elements=["cache_key"]))

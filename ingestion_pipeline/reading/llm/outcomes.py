@@ -153,9 +153,7 @@ class Unanswered:
         """Return the failure for a dead letter; its code is that of the last outcome."""
         last = self.tries[-1]
         problems = "; ".join(last.problems)
-        return Permanent(
-            f"{last.model} gave no usable answer: {problems}", code=f"model_{last.code}"
-        )
+        return Permanent(f"{last.model} gave no usable answer: {problems}", code=f"model_{last.code}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

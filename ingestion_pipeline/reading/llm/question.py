@@ -31,9 +31,7 @@ _AGAIN = "Your answer was not accepted: {problems}. Answer again with the whole,
 
 # Marks by which chat templates tell roles apart: a server that reads them in text would take the
 # words after them for ours. With a blank inside they are text to every server.
-_TEMPLATE_MARK = re.compile(
-    r"<(?=\|[\w ./-]{1,40}\|>|/?s>|(?:start|end)_of_turn>)|\[(?=/?INST\])", re.IGNORECASE
-)
+_TEMPLATE_MARK = re.compile(r"<(?=\|[\w ./-]{1,40}\|>|/?s>|(?:start|end)_of_turn>)|\[(?=/?INST\])", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +79,7 @@ class Question:
 
     def cache_key(self, model: str) -> str:
         """Return a key that is equal for questions that must have the same answer."""
-        parts = (
-            self.page.text_hash,
-            self.schema.hash,
-            self.prompt.label,
-            model,
-            self.extractor_version,
-        )
+        parts = (self.page.text_hash, self.schema.hash, self.prompt.label, model, self.extractor_version)
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -162,9 +154,7 @@ class PageUrls:
         return url in self._known or _canonical(url) in self._known
 
 
-def without_strange_urls(
-    answer: dict[str, object], page: PageText
-) -> tuple[dict[str, object], tuple[DroppedUrl, ...]]:
+def without_strange_urls(answer: dict[str, object], page: PageText) -> tuple[dict[str, object], tuple[DroppedUrl, ...]]:
     """Return the answer with null for values with a URL that the page lacks, and those values.
 
     Null is used even where the schema requires text: it means absent. Items of a list are removed.
@@ -175,9 +165,7 @@ def without_strange_urls(
     return cast("dict[str, object]", cleaned), tuple(dropped)
 
 
-def _without_strange(
-    value: object, path: str, page_urls: PageUrls, dropped: list[DroppedUrl]
-) -> object:
+def _without_strange(value: object, path: str, page_urls: PageUrls, dropped: list[DroppedUrl]) -> object:
     match value:
         case str():
             strange = next((url for url in _addresses(value) if url not in page_urls), None)
@@ -187,10 +175,7 @@ def _without_strange(
             return None
         case dict():
             fields = cast("dict[str, object]", value).items()
-            return {
-                name: _without_strange(inner, f"{path}.{name}", page_urls, dropped)
-                for name, inner in fields
-            }
+            return {name: _without_strange(inner, f"{path}.{name}", page_urls, dropped) for name, inner in fields}
         case list():
             items = [
                 (item, _without_strange(item, f"{path}[{number}]", page_urls, dropped))

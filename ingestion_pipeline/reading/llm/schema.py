@@ -41,9 +41,7 @@ class AnswerSchema:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise BadSchema(
-                f"{self.name!r} cannot name a schema: letters, digits, _ and -, 64 of them"
-            )
+            raise BadSchema(f"{self.name!r} cannot name a schema: letters, digits, _ and -, 64 of them")
         if self.schema.get("type") != "object":
             raise BadSchema(f"schema {self.name!r}: the outermost type must be object")
         if problems := list(_unstrict(self.schema, "$", self.schema.get("$defs", {}))):
@@ -114,9 +112,7 @@ def _defined(schema: Node, definitions: Node) -> Node | None:
     return definitions.get(str(schema["$ref"]).removeprefix("#/$defs/"))
 
 
-def _violations(
-    value: object, schema: Node, path: str, definitions: Node, depth: int
-) -> Iterator[str]:
+def _violations(value: object, schema: Node, path: str, definitions: Node, depth: int) -> Iterator[str]:
     if depth == 0:
         yield f"{path} is nested too deeply"
         return
@@ -136,9 +132,7 @@ def _violations(
         yield from _out_of_bounds(value, schema, path)
 
 
-def _none_of(
-    value: object, schema: Node, path: str, definitions: Node, depth: int
-) -> Iterator[str]:
+def _none_of(value: object, schema: Node, path: str, definitions: Node, depth: int) -> Iterator[str]:
     """Yield that the value is none of those listed; of choices, the problems of the closest."""
     choices = schema.get("anyOf", ())
     tried = [list(_violations(value, choice, path, definitions, depth - 1)) for choice in choices]
@@ -150,23 +144,17 @@ def _none_of(
         yield f"{path} must be {json.dumps(schema['const'], ensure_ascii=False)}"
 
 
-def _in_object(
-    value: dict[str, object], schema: Node, path: str, definitions: Node, depth: int
-) -> Iterator[str]:
+def _in_object(value: dict[str, object], schema: Node, path: str, definitions: Node, depth: int) -> Iterator[str]:
     properties: Node = schema.get("properties", {})
     for name in properties.keys() - value.keys():
         yield f"{path}.{name} is missing"
     for name in value.keys() - properties.keys():
         yield f"{path} may not have {name[:40]!r}"
     for name in properties.keys() & value.keys():
-        yield from _violations(
-            value[name], properties[name], f"{path}.{name}", definitions, depth - 1
-        )
+        yield from _violations(value[name], properties[name], f"{path}.{name}", definitions, depth - 1)
 
 
-def _in_array(
-    value: list[object], schema: Node, path: str, definitions: Node, depth: int
-) -> Iterator[str]:
+def _in_array(value: list[object], schema: Node, path: str, definitions: Node, depth: int) -> Iterator[str]:
     if len(value) < schema.get("minItems", 0):
         yield f"{path} must have at least {schema['minItems']} items"
     if len(value) > schema.get("maxItems", len(value)):
@@ -227,10 +215,7 @@ def parsed_object(text: str, *, may_chat: bool = False) -> dict[str, object]:
         body = wrapped[1]
     try:
         document: object = json.loads(
-            body,
-            object_pairs_hook=_without_repeats,
-            parse_constant=_refuse_constant,
-            parse_float=_finite,
+            body, object_pairs_hook=_without_repeats, parse_constant=_refuse_constant, parse_float=_finite
         )
     except RecursionError:
         raise NotJson("it is nested too deeply") from None

@@ -86,9 +86,7 @@ class Denied:
 Exchange = ServerReply | Unsupported | ServerBusy | BadModelRequest | Denied
 
 
-def open_client(
-    api_key: str, base_url: str, *, max_bytes: int = MAX_ANSWER_BYTES
-) -> openai.AsyncOpenAI:
+def open_client(api_key: str, base_url: str, *, max_bytes: int = MAX_ANSWER_BYTES) -> openai.AsyncOpenAI:
     """Open a client for the server; a server of one's own may need no key, the client wants one.
 
     It follows no redirect, so that a page goes to the configured server alone, and reads no answer
@@ -98,10 +96,7 @@ def open_client(
 
     http_client = _capped_client()(max_bytes, verify=_trusted(), follow_redirects=False)
     return openai.AsyncOpenAI(
-        api_key=api_key or "none",
-        base_url=base_url or OPENAI,
-        max_retries=0,
-        http_client=http_client,
+        api_key=api_key or "none", base_url=base_url or OPENAI, max_retries=0, http_client=http_client
     )
 
 
@@ -135,12 +130,8 @@ def _capped_client() -> Callable[..., httpx2.AsyncClient]:
                         raise _TooLong(f"its answer has more than {self._max_bytes} bytes")
             finally:
                 await response.aclose()
-            headers = [
-                pair for pair in response.headers.multi_items() if pair[0].lower() not in _FRAMING
-            ]
-            return httpx2.Response(
-                response.status_code, headers=headers, content=bytes(body), request=request
-            )
+            headers = [pair for pair in response.headers.multi_items() if pair[0].lower() not in _FRAMING]
+            return httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=request)
 
     return CappedClient
 
@@ -158,10 +149,7 @@ class _TooLong(ValueError):
 
 
 async def exchange(
-    client: openai.AsyncOpenAI,
-    answer_format: AnswerFormat,
-    request: Mapping[str, Any],
-    seconds: float,
+    client: openai.AsyncOpenAI, answer_format: AnswerFormat, request: Mapping[str, Any], seconds: float
 ) -> Exchange:
     """Send once and wait at most that long; every outcome is returned, and nothing is raised."""
     import httpx2
@@ -174,10 +162,7 @@ async def exchange(
             body = str((await create(**request, timeout=seconds)).text)
     except (TimeoutError, openai.APITimeoutError):
         return ServerBusy(
-            code="timeout",
-            message=f"no answer within {seconds:.0f} s",
-            may_be_charged=True,
-            is_shared=False,
+            code="timeout", message=f"no answer within {seconds:.0f} s", may_be_charged=True, is_shared=False
         )
     except openai.APIStatusError as error:
         return _refused(answer_format, error, client.api_key)
@@ -214,11 +199,7 @@ def _read_response(document: dict[str, Any]) -> Exchange | None:
         return ServerBusy(code="failed", message=message, is_shared=False)
     if not isinstance(output, list):
         return None
-    parts = [
-        _mapping(part)
-        for item in cast("list[object]", output)
-        for part in _list(_mapping(item).get("content"))
-    ]
+    parts = [_mapping(part) for item in cast("list[object]", output) for part in _list(_mapping(item).get("content"))]
     refusals = [str(part.get("refusal")) for part in parts if part.get("type") == "refusal"]
     texts = [str(part.get("text") or "") for part in parts if part.get("type") == "output_text"]
     why = _mapping(document.get("incomplete_details")).get("reason")
@@ -264,9 +245,7 @@ def _usage(counts: Mapping[str, Any], text: str, read: str, written: str) -> Usa
     match counted:
         case (int(inputs), int(outputs)) if inputs >= 0 and (outputs > 0 or not text):
             saved = cached if isinstance(cached, int) and cached > 0 else 0
-            return Usage(
-                input_tokens=inputs, cached_input_tokens=min(saved, inputs), output_tokens=outputs
-            )
+            return Usage(input_tokens=inputs, cached_input_tokens=min(saved, inputs), output_tokens=outputs)
         case _:
             return None
 

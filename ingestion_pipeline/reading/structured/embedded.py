@@ -87,10 +87,7 @@ def _value(tree: LexborHTMLParser, node: LexborNode, depth: int) -> object:
         return content.strip()
     tag = node.tag or ""
     if tag == "input":  # what a SearchAction asks for
-        return {
-            "valueRequired": "required" in node.attrs,
-            "valueName": node.attrs.get("name") or "",
-        }
+        return {"valueRequired": "required" in node.attrs, "valueName": node.attrs.get("name") or ""}
     if tag in _ADDRESSES:
         return (node.attrs.get(_ADDRESSES[tag]) or "").strip()
     if stated := node.attrs.get(_VALUES.get(tag, "")):

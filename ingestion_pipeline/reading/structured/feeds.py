@@ -24,17 +24,13 @@ _HEAD_CHARACTERS = 100_000  # of a page in a feed's place: it names its feeds at
 MAX_DEPTH = 200  # the deepest of our sample feeds has 6 levels, with embedded XHTML about 30
 MAX_TAGS = 200_000  # feedparser needs up to 40 microseconds for each; 10,000 entries have half
 MAX_TERMS = 1_000  # of one entry; feedparser compares each with all others, 20,000 took 6 seconds
-MAX_ATTRIBUTES = (
-    500  # of one tag, for the same reason: Python's reader of XML looks for each by name
-)
+MAX_ATTRIBUTES = 500  # of one tag, for the same reason: Python's reader of XML looks for each by name
 
 FEED_ROOTS = frozenset({"rss", "feed", "rdf"})
 
 _DECLARATION = "<?xml version='1.0' encoding='utf-8'?>\n"
 _HEADERS = {"content-type": "application/xml; charset=utf-8"}
-_PROLOG = re.compile(
-    r"[\s\ufeff]*+<(?:(!--|\?)|!(doctype|entity)\b|([a-z_][^\s/<>]*+))", re.IGNORECASE
-)
+_PROLOG = re.compile(r"[\s\ufeff]*+<(?:(!--|\?)|!(doctype|entity)\b|([a-z_][^\s/<>]*+))", re.IGNORECASE)
 _HTML_DOCTYPE = re.compile(r"\s+html\b[^\[<>]*+>", re.IGNORECASE)
 _CHARACTER = re.compile(r"&#(?:([0-9]{1,9})|x([0-9a-f]{1,8}))?(?![0-9a-z]);?", re.IGNORECASE)
 _XML_CODES = (range(9, 11), range(13, 14), range(0x20, 0xD800), range(0xE000, 0x110000))
@@ -45,10 +41,7 @@ _TERMS = _LISTS | {"category", "subject"}
 # Characters of text in an element: a person has a name, an address of mail and one of the web.
 _PERSONS = ("author", "contributor", "creator", "managingeditor", "owner", "publisher", "webmaster")
 _DATES = ("created", "date", "expirationdate", "issued", "lastbuilddate", "modified", "pubdate")
-_LIMITS: Mapping[str, int] = {
-    **dict.fromkeys(_PERSONS, 500),
-    **dict.fromkeys((*_DATES, "published", "updated"), 100),
-}
+_LIMITS: Mapping[str, int] = {**dict.fromkeys(_PERSONS, 500), **dict.fromkeys((*_DATES, "published", "updated"), 100)}
 _MANY_ATTRIBUTES_LENGTH = 5 * MAX_ATTRIBUTES  # ` a=""`
 
 
@@ -66,9 +59,7 @@ class FeedEntry:
     elements: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def read_feed(
-    body: bytes, *, content_type: str | None = None, elements: Collection[str] = ()
-) -> Reading[FeedEntry]:
+def read_feed(body: bytes, *, content_type: str | None = None, elements: Collection[str] = ()) -> Reading[FeedEntry]:
     """Read every entry of the feed, in its order; a feed is a window, never complete.
 
     Each with the text of its own `elements`, named as in the feed: `job:company`, `region`.
@@ -146,8 +137,7 @@ def _checked(text: str) -> str:
         if _closes_root(tag, elements):
             return fields.without(text)
     raise Transient(
-        f"the feed breaks off after {len(text)} characters, its root element is never closed;"
-        " it is fetched again",
+        f"the feed breaks off after {len(text)} characters, its root element is never closed; it is fetched again",
         code="truncated_feed",
     )
 
@@ -329,9 +319,7 @@ def _categories(entry: _Fields) -> tuple[str, ...]:
 
 
 def _too_many(excess: str) -> Permanent:
-    return Permanent(
-        f"the body has {excess}; no feed needs them, so it is not read", code="too_deep"
-    )
+    return Permanent(f"the body has {excess}; no feed needs them, so it is not read", code="too_deep")
 
 
 def _entity_refused() -> Permanent:

@@ -15,13 +15,7 @@ from typing import Any, Protocol, cast
 
 from ingestion_pipeline.reading.html.links import linked_page, stated_base
 from ingestion_pipeline.reading.html.parsing import refuse_bombs
-from ingestion_pipeline.reading.structured.items import (
-    MAX_RECORDS,
-    Item,
-    ItemPage,
-    Problem,
-    named_items,
-)
+from ingestion_pipeline.reading.structured.items import MAX_RECORDS, Item, ItemPage, Problem, named_items
 from ingestion_pipeline.reading.text.decoding import clean_text, decode
 from ingestion_pipeline.tasks.errors import Permanent, Transient
 
@@ -230,19 +224,14 @@ def _parsed(text: str) -> Element:
     parser = cast("Any", HTMLParser(recover=True, encoding="utf-8", huge_tree=True))
     root = cast("Any", fromstring(text.replace("\0", "").strip().encode() or b"<html/>", parser))
     if any(error.type_name == "ERR_RESOURCE_LIMIT" for error in parser.error_log):
-        raise Permanent(
-            "the page nests more elements than the parser takes; it is not read", code="too_deep"
-        )
+        raise Permanent("the page nests more elements than the parser takes; it is not read", code="too_deep")
     return cast("Element", fromstring(b"<html/>", parser) if root is None else root)
 
 
 def _checked_text(body: bytes, content_type: str | None) -> str:
     """Return the page's text, if it is safe to parse."""
     if len(body) > MAX_BYTES:
-        raise Permanent(
-            f"the page has {len(body)} bytes, more than {MAX_BYTES}; it is not read",
-            code="too_large",
-        )
+        raise Permanent(f"the page has {len(body)} bytes, more than {MAX_BYTES}; it is not read", code="too_large")
     text = decode(body, content_type)
     if not text.strip():
         raise Transient("the page is empty; it is fetched again", code="truncated")
@@ -255,8 +244,6 @@ def _checked_text(body: bytes, content_type: str | None) -> str:
 
 def _cut_off(text: str) -> list[Problem]:
     """Return a problem if the page opens `html` and never closes it: it may be cut off."""
-    if not re.search(r"<html[\s>]", text, re.IGNORECASE) or re.search(
-        r"</(?:html|body)\s*>", text, re.IGNORECASE
-    ):
+    if not re.search(r"<html[\s>]", text, re.IGNORECASE) or re.search(r"</(?:html|body)\s*>", text, re.IGNORECASE):
         return []
     return [Problem(where="page", message="it has no </html>: perhaps the rest was cut off")]

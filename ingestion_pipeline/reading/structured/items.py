@@ -89,13 +89,8 @@ def named_items(items: Sequence[Item], required: Sequence[str], *, cure: str) ->
     complete = [item for item in items if all(name in item for name in required)]
     if items and not complete:
         names_required = ", ".join(required)
-        raise Permanent(
-            f"none of {len(items)} items has {names_required}; {cure}", code="no_fields"
-        )
-    lacking = [
-        (position, [name for name in required if name not in item])
-        for position, item in enumerate(items)
-    ]
+        raise Permanent(f"none of {len(items)} items has {names_required}; {cure}", code="no_fields")
+    lacking = [(position, [name for name in required if name not in item]) for position, item in enumerate(items)]
     problems = [
         Problem(where=f"item {position}", message=f"it has no {', '.join(names)}; the rest counts")
         for position, names in lacking
@@ -126,9 +121,7 @@ class SavedReading:
 
     @classmethod
     def of(
-        cls,
-        read: Callable[[], Reading[SavedRecord]],
-        as_dict: Callable[[SavedRecord], Mapping[str, Any]],
+        cls, read: Callable[[], Reading[SavedRecord]], as_dict: Callable[[SavedRecord], Mapping[str, Any]]
     ) -> SavedReading:
         """Return the reader's result, or why it refused."""
         try:
@@ -137,10 +130,7 @@ class SavedReading:
             return cls(records=[], problems=[_problem("body", error.text, code=error.code)])
         return cls(
             records=[as_dict(record) for record in reading.records],
-            problems=[
-                _problem(problem.where, problem.message, code=problem.code)
-                for problem in reading.problems
-            ],
+            problems=[_problem(problem.where, problem.message, code=problem.code) for problem in reading.problems],
             notes=reading.notes,
         )
 

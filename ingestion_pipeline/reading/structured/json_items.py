@@ -52,9 +52,7 @@ class JsonPath:
             steps.append(step[1] if step[2] is None else int(step[2]))
             position = step.end()
         if position < len(text):
-            raise BadJsonPath(
-                f"{text[:MAX_PATH_CHARACTERS]!r} is no path such as data.items[0].name"
-            )
+            raise BadJsonPath(f"{text[:MAX_PATH_CHARACTERS]!r} is no path such as data.items[0].name")
         return cls(text, tuple(steps))
 
     def follow(self, value: object) -> object:
@@ -100,9 +98,7 @@ class JsonReader:
             return cast("list[object]", values)
         where = f"items path {self.items.text!r}" if self.items.text else "the empty items path"
         raise Permanent(
-            f"{where} leads to {_shape(values)}, not to a list; the document has"
-            f" {_shape(document)}",
-            code="no_items",
+            f"{where} leads to {_shape(values)}, not to a list; the document has {_shape(document)}", code="no_items"
         )
 
     def _item(self, value: object) -> Item:
@@ -135,13 +131,11 @@ def read_document(body: bytes, content_type: str | None) -> object:
     except json.JSONDecodeError as error:
         if _is_cut_off(text.strip(), error):
             raise Transient(
-                f"the JSON breaks off after {len(text)} characters; it is fetched again",
-                code="truncated",
+                f"the JSON breaks off after {len(text)} characters; it is fetched again", code="truncated"
             ) from error
         begins = clean_text(text[:60])
         raise Permanent(
-            f"not JSON but text that begins {begins!r}; check the source's address",
-            code="not_json",
+            f"not JSON but text that begins {begins!r}; check the source's address", code="not_json"
         ) from error
 
 

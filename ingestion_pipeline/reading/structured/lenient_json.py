@@ -16,8 +16,7 @@ MAX_DEPTH = 100  # real state of large shops has 40
 MAX_FORGIVEN_CHARACTERS = 1_000_000  # the forgiving reader needs a second for these
 
 _WRAPPING = re.compile(
-    r"\A(?:\s|\ufeff|<!--+|//\s*<!\[CDATA\[|/\*\s*<!\[CDATA\[\s*\*/|<!\[CDATA\[|//[^\n]*\n|/\*.*?\*/)+",
-    re.DOTALL,
+    r"\A(?:\s|\ufeff|<!--+|//\s*<!\[CDATA\[|/\*\s*<!\[CDATA\[\s*\*/|<!\[CDATA\[|//[^\n]*\n|/\*.*?\*/)+", re.DOTALL
 )
 _CLOSING = re.compile(r"(?:(?://\s*+)?+(?:\]\]>|(?<!-)--++>)|/\*\s*+\]\]>\s*+\*/)\Z")
 _MAX_CLOSING = 200  # characters of one end of a comment or of a CDATA section
@@ -27,9 +26,7 @@ _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _PLAIN = {'"': re.compile(r'[^"\\]*'), "'": re.compile(r"[^'\\]*"), "`": re.compile(r"[^`\\]*")}
 _AFTER_STRING = re.compile(r"\s*(?:[,:}\]]|\Z|//|/\*|\"[@\w:.-]{1,60}\"\s*:)")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "", "\n": ""}
-_WORDS: Mapping[str, object] = {"true": True, "false": False} | dict.fromkeys(
-    ("null", "undefined", "NaN", "Infinity")
-)
+_WORDS: Mapping[str, object] = {"true": True, "false": False} | dict.fromkeys(("null", "undefined", "NaN", "Infinity"))
 
 
 class BadJson(ValueError):

@@ -16,12 +16,7 @@ from urllib.parse import urlsplit
 from ingestion_pipeline.reading.html.cleaning import remove_unseen, visible_text
 from ingestion_pipeline.reading.html.head import language_of, title_of
 from ingestion_pipeline.reading.html.parsing import parse_html
-from ingestion_pipeline.reading.structured.embedded import (
-    EmbeddedData,
-    Thing,
-    embedded_of,
-    types_of,
-)
+from ingestion_pipeline.reading.structured.embedded import EmbeddedData, Thing, embedded_of, types_of
 from ingestion_pipeline.reading.text.business_names import MAX_NAME_CHARACTERS
 from ingestion_pipeline.reading.text.decoding import clean_text, without_references
 from ingestion_pipeline.reading.text.topics import guessed_language, stated_keywords
@@ -126,9 +121,7 @@ def stated_seat(thing: Thing) -> str | None:
 def stated_places(thing: Thing) -> list[str]:
     """Return its locations and those of its parts."""
     names = ("address", "location", "subOrganization", "department")
-    return [
-        place for name in names for value in listed(thing.get(name)) if (place := place_of(value))
-    ]
+    return [place for name in names for value in listed(thing.get(name)) if (place := place_of(value))]
 
 
 def place_of(address: object) -> str | None:
@@ -278,9 +271,7 @@ def organization_facts(html: str) -> OrganizationFacts:
     _take_meta(gathered, embedded)
     address = tree.css_first("address, [itemprop='address'], .footer-address")
     if address is not None:
-        gathered.take(
-            "location", address_line(clean_text(address.text(separator=", "))), Stated.TEXT
-        )
+        gathered.take("location", address_line(clean_text(address.text(separator=", "))), Stated.TEXT)
     gathered.take("description", _description(_first_paragraph(tree)), Stated.TEXT)
     return OrganizationFacts(
         **gathered.texts(),
@@ -348,10 +339,7 @@ def copyright_name(text: str) -> str | None:
 def _organizations(embedded: EmbeddedData) -> Iterator[tuple[Thing, Stated]]:
     """Yield the organizations that the page belongs to, before those that it only mentions."""
     accepted_types = {*ORGANIZATION_TYPES, "Brand"}
-    for things, place in (
-        (embedded.json_ld, Stated.JSON_LD),
-        (embedded.microdata, Stated.MICRODATA),
-    ):
+    for things, place in ((embedded.json_ld, Stated.JSON_LD), (embedded.microdata, Stated.MICRODATA)):
         organizations = [thing for thing in _outer(things) if types_of(thing) & accepted_types]
         yield from ((thing, place) for thing in sorted(organizations, key=_is_vague))
     for site in embedded.things("WebSite", "WebPage"):
@@ -366,11 +354,7 @@ def _outer(things: Iterable[Thing]) -> Iterator[Thing]:
         yield thing
         graph = thing.get("@graph")
         if isinstance(graph, list):
-            yield from (
-                cast("Thing", node)
-                for node in cast("list[object]", graph)
-                if isinstance(node, dict)
-            )
+            yield from (cast("Thing", node) for node in cast("list[object]", graph) if isinstance(node, dict))
 
 
 def _is_vague(thing: Thing) -> bool:

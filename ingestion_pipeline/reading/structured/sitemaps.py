@@ -49,16 +49,10 @@ class Sitemap:
 
     def changed_since(self, moment: datetime) -> tuple[SitemapEntry, ...]:
         """Return the entries that may be new since then: changed later, or without a date."""
-        return tuple(
-            entry
-            for entry in self.entries
-            if entry.last_modified is None or entry.last_modified >= moment
-        )
+        return tuple(entry for entry in self.entries if entry.last_modified is None or entry.last_modified >= moment)
 
 
-def read_sitemap(
-    body: bytes, *, url: str, content_type: str | None = None, depth: int = 0
-) -> Sitemap:
+def read_sitemap(body: bytes, *, url: str, content_type: str | None = None, depth: int = 0) -> Sitemap:
     """Read the sitemap at `url`, plain or gzipped; `depth` is how many indexes led to it.
 
     Raises:
@@ -80,8 +74,7 @@ def read_sitemap(
     is_index = name == "sitemapindex"
     if is_index and depth >= MAX_INDEX_DEPTH:
         raise Permanent(
-            f"an index under {depth} other indexes of sitemaps; give the inner one as source",
-            code="sitemap_too_deep",
+            f"an index under {depth} other indexes of sitemaps; give the inner one as source", code="sitemap_too_deep"
         )
     return _read(_without_comments(text), prefix, url, is_index=is_index)
 
@@ -94,9 +87,7 @@ def _inflated(body: bytes) -> bytes:
         whole += member
         if not body.startswith(_GZIP):
             return whole
-    raise Permanent(
-        f"the sitemap is a gzip file of more than {MAX_MEMBERS} members", code="decompression_bomb"
-    )
+    raise Permanent(f"the sitemap is a gzip file of more than {MAX_MEMBERS} members", code="decompression_bomb")
 
 
 def _member(body: bytes, *, room: int) -> tuple[bytes, bytes]:
@@ -108,15 +99,10 @@ def _member(body: bytes, *, room: int) -> tuple[bytes, bytes]:
         while chunk:
             whole += chunk
             if len(whole) > room:
-                raise Permanent(
-                    f"the sitemap inflates to more than {MAX_BYTES} bytes",
-                    code="decompression_bomb",
-                )
+                raise Permanent(f"the sitemap inflates to more than {MAX_BYTES} bytes", code="decompression_bomb")
             chunk = inflate.decompress(inflate.unconsumed_tail, _CHUNK_BYTES)
     except zlib.error as error:
-        raise Permanent(
-            f"the sitemap is no gzip after all: {error}", code="not_a_sitemap"
-        ) from error
+        raise Permanent(f"the sitemap is no gzip after all: {error}", code="not_a_sitemap") from error
     if not inflate.eof:
         raise Transient("the gzipped sitemap stops early; it is fetched again", code="truncated")
     return bytes(whole), inflate.unused_data
@@ -129,8 +115,7 @@ def _root(text: str) -> tuple[str, str] | None:
         declaration, _, refused, prefix, name = match.groups()
         if refused:
             raise Permanent(
-                "the sitemap declares a document type or an entity, which none needs and attacks"
-                " use; it is not read",
+                "the sitemap declares a document type or an entity, which none needs and attacks use; it is not read",
                 code="xml_entity",
             )
         if name:
@@ -179,15 +164,11 @@ def _read(text: str, prefix: str, url: str, *, is_index: bool) -> Sitemap:
             break
     if not re.search(rf"</{mark}(?:urlset|sitemapindex)\s*>\s*\Z", text[-2000:], re.IGNORECASE):
         problems.append(Problem(where="sitemap", message="its root element is never closed"))
-    return Sitemap(
-        is_index=is_index, entries=tuple(entries.values()), problems=tuple(problems[:100])
-    )
+    return Sitemap(is_index=is_index, entries=tuple(entries.values()), problems=tuple(problems[:100]))
 
 
 def _field(mark: str, name: str) -> re.Pattern[str]:
-    return re.compile(
-        rf"<{mark}{name}(?:\s[^<>]*)?>\s*(?:<!\[CDATA\[([^\]]*)\]\]>|([^<]*))", re.IGNORECASE
-    )
+    return re.compile(rf"<{mark}{name}(?:\s[^<>]*)?>\s*(?:<!\[CDATA\[([^\]]*)\]\]>|([^<]*))", re.IGNORECASE)
 
 
 def _blocks(text: str, end: re.Pattern[str]) -> Iterator[str]:
@@ -202,12 +183,8 @@ def _plain(text: str, url: str) -> Sitemap:
     """Read a sitemap in plain text: one address in each line, and nothing else."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines or not all(line.startswith(("http://", "https://")) for line in lines):
-        raise _not_a_sitemap(
-            "an empty body" if not lines else f"text that begins {lines[0][:60]!r}"
-        )
-    addresses = dict.fromkeys(
-        filter(None, (linked_page(url, line) for line in lines[:MAX_ENTRIES]))
-    )
+        raise _not_a_sitemap("an empty body" if not lines else f"text that begins {lines[0][:60]!r}")
+    addresses = dict.fromkeys(filter(None, (linked_page(url, line) for line in lines[:MAX_ENTRIES])))
     entries = tuple(SitemapEntry(url=address, last_modified=None) for address in addresses)
     return Sitemap(is_index=False, entries=entries)
 
@@ -224,10 +201,7 @@ def _moment(stated: str) -> datetime | None:
 
 
 def _not_a_sitemap(content: str) -> Permanent:
-    return Permanent(
-        f"not a sitemap but {content}; robots.txt names the sitemaps of a site",
-        code="not_a_sitemap",
-    )
+    return Permanent(f"not a sitemap but {content}; robots.txt names the sitemaps of a site", code="not_a_sitemap")
 
 
 MAX_DEPTH = 100
@@ -278,13 +252,11 @@ def read_xml(body: bytes, content_type: str | None = None) -> XmlElement:
     except expat.ExpatError as error:
         if error.code in _CUT_OFF and (not text or tree.root is not None):
             raise Transient(
-                f"the XML breaks off after {len(text)} characters; it is fetched again",
-                code="truncated",
+                f"the XML breaks off after {len(text)} characters; it is fetched again", code="truncated"
             ) from error
         begins = clean_text(text[:60])
         raise Permanent(
-            f"not XML but text that begins {begins!r} ({error}); check the source's address",
-            code="not_xml",
+            f"not XML but text that begins {begins!r} ({error}); check the source's address", code="not_xml"
         ) from error
     if tree.root is None:
         raise Permanent("the document has no element", code="not_xml")
@@ -313,8 +285,7 @@ class _Tree:
         self._count += 1
         if len(self._open) >= MAX_DEPTH or self._count > MAX_ELEMENTS:
             raise Permanent(
-                f"the document nests more than {MAX_DEPTH} elements or has more than"
-                f" {MAX_ELEMENTS}; it is not read",
+                f"the document nests more than {MAX_DEPTH} elements or has more than {MAX_ELEMENTS}; it is not read",
                 code="too_deep",
             )
         element = XmlElement(name.rpartition(":")[2], attributes=attributes)

@@ -69,9 +69,7 @@ def _character_pattern(character: str) -> str:
     return r"\s*" if character == " " else re.escape(character)
 
 
-_AFTER_NAME = re.compile(
-    rf"(?<![\s,;])[\s,;]++(?=.{{2,80}}+\Z)(?:{_alternatives(_AFTER)})\s*+$", re.IGNORECASE
-)
+_AFTER_NAME = re.compile(rf"(?<![\s,;])[\s,;]++(?=.{{2,80}}+\Z)(?:{_alternatives(_AFTER)})\s*+$", re.IGNORECASE)
 _COMPANY = re.compile(
     r"(?:(?:(?<!\s)\s++)?+&\s*+|(?<!\s)\s++and\s++|(?<![\s,])[\s,]++)"
     r"(?:co|company|cie|companhia)\.?\s*+$",

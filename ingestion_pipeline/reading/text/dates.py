@@ -16,10 +16,7 @@ MAX_AHEAD = timedelta(days=1)  # clocks and time zones differ by no more
 FIRST_YEAR = 1900  # earlier ones are the zero of somebody's database
 
 # The languages in which relative dates and names of months are looked for, English first.
-LANGUAGES = (
-    *("en", "es", "pt", "fr", "de", "it", "ru", "tr"),
-    *("vi", "id", "ja", "ko", "zh", "th", "ar", "pl"),
-)
+LANGUAGES = (*("en", "es", "pt", "fr", "de", "it", "ru", "tr"), *("vi", "id", "ja", "ko", "zh", "th", "ar", "pl"))
 
 _EPOCH = re.compile(r"[0-9]{9,10}(?:\.[0-9]+)?|[0-9]{12,13}")
 _MILLISECONDS_FROM = 10**11  # as seconds, the year 5138
@@ -31,9 +28,7 @@ _MONTHS = (
     *("january", "february", "march", "april", "may", "june"),
     *("july", "august", "september", "october", "november", "december"),
 )
-_AGO = re.compile(
-    r"([0-9]{1,4}|an?|one) ?(sec|min|hour|hr|h|day|d|week|w|month|mo|year|yr|y)(?:ond|ute)?s? ago"
-)
+_AGO = re.compile(r"([0-9]{1,4}|an?|one) ?(sec|min|hour|hr|h|day|d|week|w|month|mo|year|yr|y)(?:ond|ute)?s? ago")
 _UNITS = {"s": "seconds", "h": "hours", "d": "days", "w": "weeks"}
 _WORDS = {"yesterday": timedelta(days=1), "today": timedelta(0)}
 _SOME_DATE = re.compile(r"\A(?:(?=[^0-9]*+[0-9])[0-9\s]*+[^0-9\s]|[^0-9]{2,30}$)")
@@ -62,9 +57,7 @@ class DateReader:
         return self._known[text]
 
 
-def read_date(
-    text: str, *, now: datetime | None, day_first: bool = False, in_words: bool = True
-) -> datetime | None:
+def read_date(text: str, *, now: datetime | None, day_first: bool = False, in_words: bool = True) -> datetime | None:
     """Return the moment in UTC; None if unreadable, in the future, or relative without `now`.
 
     A relative date is cut to its unit ("2 days ago" is a day), so that a later fetch gives the
@@ -121,9 +114,7 @@ def _english(text: str) -> datetime | None:
         day, name, year = match.groups()
     else:
         return None
-    month = next(
-        (n for n, month_name in enumerate(_MONTHS, 1) if month_name.startswith(name)), None
-    )
+    month = next((n for n, month_name in enumerate(_MONTHS, 1) if month_name.startswith(name)), None)
     return datetime(int(year), month, int(day), tzinfo=UTC) if month else None
 
 

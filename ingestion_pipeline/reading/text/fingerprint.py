@@ -71,10 +71,7 @@ _AGO = (
     r"(?:second|minute|hour|day|week|month|year)s? ago|just now|yesterday|today)"
 )
 # Words that make a date a term of the content: "effective as of".
-_TERM = "".join(
-    rf"(?<!{word}[ \n])"
-    for word in ("effective", "starting", "beginning", "valid", "due", "deadline")
-)
+_TERM = "".join(rf"(?<!{word}[ \n])" for word in ("effective", "starting", "beginning", "valid", "due", "deadline"))
 _SAYS = (
     r"as (?:of|at)|last (?:updated?|modified|modification|changed?|revised|revision|reviewed"
     r"|refresh(?:ed)?|edited|checked|published)(?: date)?|(?:latest|most recent) "
@@ -117,8 +114,7 @@ _SPEAKS_OF_TIME = (
     r"|©|\(c\)|copyright"
 )
 _TIMED = frozenset(
-    {b"generated ", b"\ngenerated", b"rendered ", b"\nrendered", b"loaded in ", b"served in "}
-    | {b"processed in "}
+    {b"generated ", b"\ngenerated", b"rendered ", b"\nrendered", b"loaded in ", b"served in "} | {b"processed in "}
 )
 _MARKS = ("©".encode(), b"(c)")
 _NAMES_OWNER = (*_MARKS, b"copyright")
@@ -179,9 +175,7 @@ def _without_the_day(text: bytes) -> bytes:
         lowered = _TIMING.sub(r"\1", lowered.decode()).encode()
     if not words.isdisjoint(_NAMES_OWNER):
         # In a shortened text their positions have changed.
-        lowered = _without_years(
-            lowered, _owners(lowered, seen if lowered is whole else _mentions(lowered))
-        )
+        lowered = _without_years(lowered, _owners(lowered, seen if lowered is whole else _mentions(lowered)))
     return lowered[1:]
 
 
@@ -205,9 +199,7 @@ def _lower(text: bytes) -> bytes:
     return text.lower() if others.lower() == others else text.decode().lower().encode()
 
 
-def _without(
-    pattern: re.Pattern[str], text: bytes, places: Iterable[int], *, longest: int = 100
-) -> bytes:
+def _without(pattern: re.Pattern[str], text: bytes, places: Iterable[int], *, longest: int = 100) -> bytes:
     """Remove what follows the group, wherever the pattern matches at a place."""
     parts: list[bytes] = []
     position = 0

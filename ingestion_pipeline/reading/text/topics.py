@@ -43,8 +43,7 @@ _WORDS = {
     " она они был быть более также все всё но если так его",
     "sv": "och i att det en ett som för med på är av till den vi du din vår våra inte har kan om"
     " från eller mer så du oss era",
-    "da": "og i at det en et som for med på er af til den vi du din vores ikke har kan om fra eller"
-    " mere så os jeres",
+    "da": "og i at det en et som for med på er af til den vi du din vores ikke har kan om fra eller mere så os jeres",
     "fi": "ja on ei se että sekä tai kun niin myös mutta ovat meidän me te oma kanssa joka mitä",
     "cs": "a v na se je s z do pro to že jako od po za jsou naše váš nebo více který která však",
     "tr": "ve bir için ile bu da de en çok daha olarak olan gibi ne kadar sizin bizim veya",
@@ -85,10 +84,7 @@ def guessed_language(text: str) -> str | None:
         if len(script.findall(head)) / letter_count > _SCRIPT_SHARE:
             return language
     words = Counter(word.lower() for word in _WORD.findall(head))
-    counts = {
-        language: sum(words[word] for word in stop_words)
-        for language, stop_words in STOP_WORDS.items()
-    }
+    counts = {language: sum(words[word] for word in stop_words) for language, stop_words in STOP_WORDS.items()}
     language = max(counts, key=lambda name: counts[name])
     return language if counts[language] >= LEAST_STOP_WORDS else None
 
@@ -116,10 +112,7 @@ def frequent_words(
     excluded = STOP_WORDS.get(primary, STOP_WORDS["en"]) | _EVERYWHERE | {*without}
     counts: Counter[str] = Counter()
     pairs: Counter[tuple[str, str]] = Counter()
-    for passage, weight in [
-        (text[:SAMPLE_CHARACTERS], 1),
-        *((heading, _HEADING_WEIGHT) for heading in headings),
-    ]:
+    for passage, weight in [(text[:SAMPLE_CHARACTERS], 1), *((heading, _HEADING_WEIGHT) for heading in headings)]:
         for line in passage.lower().splitlines():
             words = _WORD.findall(line)
             counts.update({word: weight * times for word, times in Counter(words).items()})
@@ -146,9 +139,7 @@ def _joined(counts: Counter[str], pairs: Counter[tuple[str, str]]) -> list[str]:
     return phrases
 
 
-def _partner(
-    word: str, counts: Counter[str], pairs: Counter[tuple[str, str]]
-) -> tuple[str, str] | None:
+def _partner(word: str, counts: Counter[str], pairs: Counter[tuple[str, str]]) -> tuple[str, str] | None:
     candidates = [
         (number, pair)
         for pair, number in pairs.items()

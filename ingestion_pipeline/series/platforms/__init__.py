@@ -9,21 +9,10 @@ from ingestion_pipeline.series.platforms import html_list, json_feed, mangadex, 
 from ingestion_pipeline.series.platforms.protocol import Rate, SeriesFeed, SeriesPlatform
 from ingestion_pipeline.sources.config_reader import BadConfig, UnknownPlatform
 
-__all__ = [
-    "PLATFORMS",
-    "BadConfig",
-    "Rate",
-    "SeriesFeed",
-    "SeriesPlatform",
-    "UnknownPlatform",
-    "platform",
-]
+__all__ = ["PLATFORMS", "BadConfig", "Rate", "SeriesFeed", "SeriesPlatform", "UnknownPlatform", "platform"]
 
 PLATFORMS: Mapping[str, SeriesPlatform] = MappingProxyType(
-    {
-        adapter.name: adapter
-        for adapter in (mangadex.PLATFORM, rss.PLATFORM, json_feed.PLATFORM, html_list.PLATFORM)
-    }
+    {adapter.name: adapter for adapter in (mangadex.PLATFORM, rss.PLATFORM, json_feed.PLATFORM, html_list.PLATFORM)}
 )
 
 

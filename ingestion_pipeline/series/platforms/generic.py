@@ -52,10 +52,7 @@ class ListedFeed:
     def first_request(self) -> Request:
         """Return the request of the first page."""
         if not self.defaults.requested_url:
-            raise BadConfig(
-                f"a source of {self.platform} needs an address; without one it reads saved bodies"
-                " only"
-            )
+            raise BadConfig(f"a source of {self.platform} needs an address; without one it reads saved bodies only")
         return Request(url=self.defaults.requested_url, accept=self.accept)
 
     def next_request(
@@ -96,9 +93,7 @@ class ListedFeed:
         pages = [self.reader.read(body, url=url, content_type=type_) for body, type_, url in inputs]
         located = [(item, self._base_url(page)) for page in pages for item in page.reading.records]
         links = absolute_links((base, item["url"]) for item, base in located if "url" in item)
-        items = [
-            _with_address(item, links.get((base, item.get("url", "")))) for item, base in located
-        ]
+        items = [_with_address(item, links.get((base, item.get("url", "")))) for item, base in located]
         # sorted is stable: of two mentions of a chapter the one with a date is kept
         dated_last = sorted(items, key=lambda item: "published_at" in item)
         chosen = {_identity(item): item for item in dated_last}
@@ -106,9 +101,7 @@ class ListedFeed:
         problems = [problem for page in pages for problem in page.reading.problems]
         is_whole = bool(pages) and not problems and pages[-1].next_url is None
         return Reading(
-            records=[
-                self._release(chosen[key], dates) for key in dict.fromkeys(map(_identity, items))
-            ],
+            records=[self._release(chosen[key], dates) for key in dict.fromkeys(map(_identity, items))],
             problems=[*problems, *_unread_dates(items, dates, now), *_dead_links(links)],
             is_complete=self.defaults.is_complete and is_whole,
             notes=list(dict.fromkeys(note for page in pages for note in page.reading.notes)),
@@ -177,8 +170,7 @@ def _unread_dates(items: Sequence[Item], dates: DateReader, now: datetime | None
     if not unread:
         return []
     message = (
-        f"{len(unread)} of {len(stated)} dates cannot be read or lie in the future, the first is"
-        f" {unread[0][:60]!r}"
+        f"{len(unread)} of {len(stated)} dates cannot be read or lie in the future, the first is {unread[0][:60]!r}"
     )
     if now is None:
         message += "; relative dates need the time of fetching, which is not known"
@@ -190,9 +182,7 @@ def _dead_links(links: Mapping[tuple[str, str], str | None]) -> list[Problem]:
     dead = [link for (_, link), address in links.items() if address is None]
     if not dead:
         return []
-    message = (
-        f"{len(dead)} of {len(links)} links are no web addresses, the first is {dead[0][:60]!r}"
-    )
+    message = f"{len(dead)} of {len(links)} links are no web addresses, the first is {dead[0][:60]!r}"
     if any(not base for base, _ in links):
         message += "; relative ones need the address of the page"
     return [Problem(where="url", message=message, hides_record=False)]

@@ -14,12 +14,7 @@ from ingestion_pipeline.reading.structured.html_items import (
     checked_css,
 )
 from ingestion_pipeline.reading.structured.items import ItemPage
-from ingestion_pipeline.series.platforms.generic import (
-    FIELDS,
-    ListedFeed,
-    naming_field,
-    read_defaults,
-)
+from ingestion_pipeline.series.platforms.generic import FIELDS, ListedFeed, naming_field, read_defaults
 from ingestion_pipeline.series.platforms.protocol import SeriesPlatform
 from ingestion_pipeline.sources.config_reader import ConfigReader
 from ingestion_pipeline.tasks.errors import Permanent
@@ -47,10 +42,7 @@ THEMES: Mapping[str, Theme] = MappingProxyType(
                 "label": ("a",),
                 "title": ("a",),
                 "url": ("a@href",),
-                "published_at": (
-                    ".chapter-release-date a@title",
-                    ".chapter-release-date",
-                ),
+                "published_at": (".chapter-release-date a@title", ".chapter-release-date"),
             },
         ),
         # WordPress with MangaStream, by Themesia.
@@ -83,12 +75,7 @@ THEMES: Mapping[str, Theme] = MappingProxyType(
                 "label": ("a",),
                 "title": ("a",),
                 "url": ("a@href",),
-                "published_at": (
-                    ".chapter-time@title",
-                    "span:last-child@title",
-                    ".chapter-time",
-                    "span:last-child",
-                ),
+                "published_at": (".chapter-time@title", "span:last-child@title", ".chapter-time", "span:last-child"),
             },
         ),
         # FoOlSlide: its date is half a sentence, which no selector reaches.
@@ -107,12 +94,7 @@ THEMES: Mapping[str, Theme] = MappingProxyType(
             marks="#mangaproperties, #latestchapters",
             items="#mangaproperties ul li:has(a), #latestchapters li:has(a), #listing tr:has(a),"
             " #mangaproperties ~ table tr:has(a)",
-            fields={
-                "label": ("a",),
-                "title": ("a",),
-                "url": ("a@href",),
-                "published_at": ("td:last-child",),
-            },
+            fields={"label": ("a",), "title": ("a",), "url": ("a@href",), "published_at": ("td:last-child",)},
         ),
     }
 )
@@ -140,9 +122,7 @@ class ThemedReader:
         page = HtmlPage.of(body, content_type)
         name, reader = self._chosen(page)
         page_items = reader.read_page(page, url=url)
-        reading = replace(
-            page_items.reading, notes=[*page_items.reading.notes, f"read as theme {name}"]
-        )
+        reading = replace(page_items.reading, notes=[*page_items.reading.notes, f"read as theme {name}"])
         return replace(page_items, reading=reading)
 
     def next_url(self, body: bytes, *, url: str) -> str | None:
@@ -226,10 +206,7 @@ def _html_reader(
         reader.reject("items", "needed beside fields: a CSS selector, or a theme that has one")
     return HtmlReader(
         items=_css(reader, "items", items) if items else "",
-        fields={
-            name: [_field(reader, f"fields.{name}", text) for text in texts]
-            for name, texts in fields.items()
-        },
+        fields={name: [_field(reader, f"fields.{name}", text) for text in texts] for name, texts in fields.items()},
         required=naming_field(list(fields), reader),
         next=_css(reader, "next", following) if following else None,
         may_be_empty=may_be_empty,
@@ -252,6 +229,4 @@ def _field(reader: ConfigReader, key: str, text: str) -> FieldSelector:
         return FieldSelector("", None)
 
 
-PLATFORM = SeriesPlatform(
-    name="html", version=2, rate=None, honours_robots=True, configure=configure
-)
+PLATFORM = SeriesPlatform(name="html", version=2, rate=None, honours_robots=True, configure=configure)

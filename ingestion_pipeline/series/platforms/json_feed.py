@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ingestion_pipeline.reading.structured.json_items import BadJsonPath, JsonPath, JsonReader
-from ingestion_pipeline.series.platforms.generic import (
-    FIELDS,
-    ListedFeed,
-    naming_field,
-    read_defaults,
-)
+from ingestion_pipeline.series.platforms.generic import FIELDS, ListedFeed, naming_field, read_defaults
 from ingestion_pipeline.series.platforms.protocol import SeriesPlatform
 from ingestion_pipeline.sources.config_reader import ConfigReader
 
@@ -25,10 +20,7 @@ def configure(url: str, config: Mapping[str, object]) -> ListedFeed:
     items, following = reader.text("items") or "", reader.text("next")
     json_reader = JsonReader(
         items=_path(reader, "items", items),
-        fields={
-            name: [_path(reader, f"fields.{name}", path) for path in paths]
-            for name, paths in fields.items()
-        },
+        fields={name: [_path(reader, f"fields.{name}", path) for path in paths] for name, paths in fields.items()},
         required=naming_field(list(fields), reader),
         next=_path(reader, "next", following) if following else None,
     )
@@ -44,6 +36,4 @@ def _path(reader: ConfigReader, key: str, text: str) -> JsonPath:
         return JsonPath.of("")
 
 
-PLATFORM = SeriesPlatform(
-    name="json", version=2, rate=None, honours_robots=True, configure=configure
-)
+PLATFORM = SeriesPlatform(name="json", version=2, rate=None, honours_robots=True, configure=configure)

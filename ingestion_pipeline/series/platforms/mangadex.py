@@ -69,9 +69,7 @@ def read_page(body: bytes, content_type: str | None) -> FeedPage:
     if items and not any(_is_chapter(item) for item in items):
         raise _unexpected(f"a list of {len(items)} of type {_kind(items[0])}")
     uploads, problems = _uploads(items, offset)
-    return FeedPage(
-        offset=offset, end=offset + limit, total=total, uploads=uploads, problems=problems
-    )
+    return FeedPage(offset=offset, end=offset + limit, total=total, uploads=uploads, problems=problems)
 
 
 def _answer(text: str) -> _Fields:
@@ -82,8 +80,7 @@ def _answer(text: str) -> _Fields:
     except ValueError as error:
         if isinstance(error, json.JSONDecodeError) and _is_cut_off(text.strip(), error):
             raise Transient(
-                f"the answer breaks off after {len(text)} characters; it is fetched again",
-                code="truncated",
+                f"the answer breaks off after {len(text)} characters; it is fetched again", code="truncated"
             ) from error
         raise _unexpected(f"text that begins {clean_text(text[:60])!r}") from error
     if not isinstance(answer, dict):
@@ -180,9 +177,7 @@ def _title(attributes: _Fields, *, is_numbered: bool) -> str | None:
 def _groups(item: _Fields) -> str | None:
     related = map(_fields, _items(item.get("relationships")))
     groups = [entry for entry in related if entry.get("type") == "scanlation_group"]
-    names = (
-        _text(_fields(group.get("attributes")), "name") or _text(group, "id") for group in groups
-    )
+    names = (_text(_fields(group.get("attributes")), "name") or _text(group, "id") for group in groups)
     return " & ".join(name for name in names if name) or None
 
 
@@ -344,9 +339,7 @@ def configure(url: str, config: Mapping[str, object]) -> MangaDexFeed:
         api_base=api_base,
         languages=reader.words("languages", default=()),
         limit=reader.integer("limit", default=MAX_LIMIT, allowed=range(1, MAX_LIMIT + 1)),
-        content_ratings=reader.words(
-            "content_ratings", default=CONTENT_RATINGS[:3], allowed=CONTENT_RATINGS
-        ),
+        content_ratings=reader.words("content_ratings", default=CONTENT_RATINGS[:3], allowed=CONTENT_RATINGS),
         include_external=reader.flag("include_external", default=True),
     )
     reader.finish()
@@ -370,9 +363,5 @@ def _manga_id(url: str, reader: ConfigReader, *, is_public_api: bool) -> str | N
 
 
 PLATFORM = SeriesPlatform(
-    name="mangadex",
-    version=1,
-    rate=Rate(per_second=5, burst=10),
-    honours_robots=False,
-    configure=configure,
+    name="mangadex", version=1, rate=Rate(per_second=5, burst=10), honours_robots=False, configure=configure
 )

@@ -19,9 +19,7 @@ class SeriesFeed(Protocol):
         """Return the request of the first page."""
         ...
 
-    def next_request(
-        self, body: bytes, *, previous: Request | None = None, url: str = ""
-    ) -> Request | None:
+    def next_request(self, body: bytes, *, previous: Request | None = None, url: str = "") -> Request | None:
         """Return the request of the page after this one; None after the last.
 
         The body is the response to `previous` and came from `url`.

@@ -33,9 +33,7 @@ class RssFeed:
     def first_request(self) -> Request:
         """Return the request of the feed."""
         if not self.requested_url:
-            raise BadConfig(
-                "an rss source needs an address; without one it reads saved bodies only"
-            )
+            raise BadConfig("an rss source needs an address; without one it reads saved bodies only")
         return Request(url=self.requested_url, accept=ACCEPT)
 
     def next_request(
@@ -95,6 +93,4 @@ def configure(url: str, config: Mapping[str, object]) -> RssFeed:
     return feed
 
 
-PLATFORM = SeriesPlatform(
-    name="rss", version=2, rate=None, honours_robots=True, configure=configure
-)
+PLATFORM = SeriesPlatform(name="rss", version=2, rate=None, honours_robots=True, configure=configure)

@@ -21,16 +21,12 @@ def load_measurements(connection: Connection) -> dict[str, float]:
     return {name: value for name, value in connection.execute(query)}  # noqa: C416 - rows to a dict
 
 
-def save_measurements(
-    connection: Connection, values: Mapping[str, float], *, now: datetime
-) -> None:
+def save_measurements(connection: Connection, values: Mapping[str, float], *, now: datetime) -> None:
     """Store these measurements; others stay unchanged."""
     for name, value in sorted(values.items()):
         statement = insert_into(connection, tunings).values(name=name, value=value, updated_at=now)
         connection.execute(
-            statement.on_conflict_do_update(
-                index_elements=["name"], set_={"value": value, "updated_at": now}
-            )
+            statement.on_conflict_do_update(index_elements=["name"], set_={"value": value, "updated_at": now})
         )
 
 
@@ -58,9 +54,7 @@ class PollingBudget:
 
 def current_budget(connection: Connection, settings: Settings) -> PollingBudget:
     """Return the budget of this moment; without adaptive polling, that of the settings."""
-    return PollingBudget(
-        load_measurements(connection) if settings.polling.adaptive else {}, settings
-    )
+    return PollingBudget(load_measurements(connection) if settings.polling.adaptive else {}, settings)
 
 
 def prior_rate(kind: Kind, settings: Settings) -> float:
@@ -74,9 +68,7 @@ def initial_request_cost(kind: Kind, settings: Settings) -> float:
     return prior_rate(kind, settings) * hot * warm / 2
 
 
-def adjusted_request_cost(
-    cost: float, *, planned: float, budget: float, sources: int, elapsed: timedelta
-) -> float:
+def adjusted_request_cost(cost: float, *, planned: float, budget: float, sources: int, elapsed: timedelta) -> float:
     """Return the cost moved one step towards where planned checks a day meet the budget."""
     if planned <= 0 or budget <= 0:
         return cost
@@ -130,6 +122,4 @@ def _rates(connection: Connection) -> dict[str, float]:
         .group_by(sources.c.kind, sources.c.platform)
         .having(func.count() >= ENOUGH)
     )
-    return {
-        f"rate:{kind}:{platform}": float(rate) for kind, platform, rate in connection.execute(query)
-    }
+    return {f"rate:{kind}:{platform}": float(rate) for kind, platform, rate in connection.execute(query)}

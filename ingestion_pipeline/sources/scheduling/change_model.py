@@ -119,9 +119,7 @@ def _with_change(model: ChangeModel, start: float, end: float) -> ChangeModel:
     gaps = model.gaps
     if last is not None:
         place = bisect_right(_EDGES, at - last) - 1
-        gaps = tuple(
-            count * REMEMBERED + (index == place) for index, count in enumerate(model.gaps)
-        )
+        gaps = tuple(count * REMEMBERED + (index == place) for index, count in enumerate(model.gaps))
     hours = _hours_between(start, end)
     return ChangeModel(
         last_at=at,
@@ -149,9 +147,7 @@ def _hours_between(start: float, end: float) -> list[tuple[int, float]]:
 def _smoothed(counts: tuple[float, ...]) -> tuple[float, ...]:
     """Return the counts with a part of each moved to its neighbours: nobody keeps to the hour."""
     size = len(counts)
-    return tuple(
-        0.5 * counts[n] + 0.25 * (counts[n - 1] + counts[(n + 1) % size]) for n in range(size)
-    )
+    return tuple(0.5 * counts[n] + 0.25 * (counts[n - 1] + counts[(n + 1) % size]) for n in range(size))
 
 
 def _weights(counts: tuple[float, ...]) -> tuple[float, ...] | None:
@@ -210,13 +206,7 @@ def outlook(model: ChangeModel, *, now: float, since: float, prior_rate: float) 
         if per_bin and edge * rate > OVERDUE_FROM:  # an overdue change may still come
             expected = max(expected, per_bin[-1] * OVERDUE)
         per_bin.append(expected)
-    return Outlook(
-        last_at=last_at,
-        per_bin=tuple(per_bin),
-        rate=rate,
-        week=model.week,
-        quiet_from=quiet_from,
-    )
+    return Outlook(last_at=last_at, per_bin=tuple(per_bin), rate=rate, week=model.week, quiet_from=quiet_from)
 
 
 def _waited(age: float) -> list[float]:
@@ -248,9 +238,7 @@ REMEMBERED_DATES = 60  # of a backlog; older ones would weigh nothing after the 
 Change = tuple[float, float]
 
 
-def changes_found(
-    source: Source, *, published: Sequence[datetime], has_news: bool, now: datetime
-) -> list[Change]:
+def changes_found(source: Source, *, published: Sequence[datetime], has_news: bool, now: datetime) -> list[Change]:
     """Return each change as the seconds between which it happened, in the order of time.
 
     Of a first sync only dated records count. Later a date is accepted if it lies between the last

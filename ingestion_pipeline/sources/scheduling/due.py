@@ -33,11 +33,7 @@ def due_counts(connection: Connection, tier: Tier, *, now: datetime) -> dict[int
     query = (
         select(tasks.c.shard, func.count())
         .where(
-            ACTIVE,
-            tasks.c.kind == POLL,
-            tasks.c.not_before <= now,
-            _claimable(now),
-            tasks.c.priority == tier.priority,
+            ACTIVE, tasks.c.kind == POLL, tasks.c.not_before <= now, _claimable(now), tasks.c.priority == tier.priority
         )
         .group_by(tasks.c.shard)
     )
@@ -54,12 +50,7 @@ def age_polls(connection: Connection, settings: Settings, now: datetime) -> int:
     is_warm = and_(tasks.c.priority == Tier.WARM.priority, tasks.c.not_before < now - 2 * patience)
     aged = (
         select(tasks.c.id)
-        .where(
-            ACTIVE,
-            tasks.c.kind == POLL,
-            or_(is_cold, is_warm),
-            tasks.c.status == TaskStatus.PENDING.value,
-        )
+        .where(ACTIVE, tasks.c.kind == POLL, or_(is_cold, is_warm), tasks.c.status == TaskStatus.PENDING.value)
         .with_for_update(skip_locked=True)  # a locked one is about to be polled or moved
         .cte("aged")
     )
@@ -67,20 +58,14 @@ def age_polls(connection: Connection, settings: Settings, now: datetime) -> int:
     return connection.execute(statement.values(priority=tasks.c.priority - 1)).rowcount
 
 
-def unscheduled_shards(
-    connection: Connection, *, now: datetime, shards: int
-) -> list[tuple[Tier, int]]:
+def unscheduled_shards(connection: Connection, *, now: datetime, shards: int) -> list[tuple[Tier, int]]:
     """Return the shards with due polls that should not wait for their tier's tick.
 
     Retries and claims of lost workers, released polls (a busy host, a pause that is over), and
     polls that an operator requested. Others become due all the time, a few every minute: for them
     the tick is soon enough.
     """
-    is_waited_for = or_(
-        tasks.c.attempts > 0,
-        tasks.c.error_class == ErrorClass.RESOURCE.value,
-        tasks.c.stage == ASKED,
-    )
+    is_waited_for = or_(tasks.c.attempts > 0, tasks.c.error_class == ErrorClass.RESOURCE.value, tasks.c.stage == ASKED)
     return _shards(connection, _due_polls(now, shards).where(is_waited_for))
 
 

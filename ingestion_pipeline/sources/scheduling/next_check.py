@@ -35,9 +35,7 @@ class NextCheck:
     spacing: float
 
 
-def next_check(
-    ahead: Outlook, *, now: float, request_cost: float, least: float, most: float
-) -> NextCheck:
+def next_check(ahead: Outlook, *, now: float, request_cost: float, least: float, most: float) -> NextCheck:
     """Return the moment at which the expected delay reaches the request cost, within the bounds."""
     end = now + most
     at, delay, expected, rate = now, 0.0, 0.0, 0.0
@@ -51,9 +49,7 @@ def next_check(
             at += _wait(request_cost - delay, expected, rate)
             break
         delay, expected, at = grown, expected + rate * span, until
-    return NextCheck(
-        at=max(at, now + least), spacing=sqrt(2 * request_cost / rate) if rate > 0 else most
-    )
+    return NextCheck(at=max(at, now + least), spacing=sqrt(2 * request_cost / rate) if rate > 0 else most)
 
 
 def _wait(missing: float, expected: float, rate: float) -> float:
@@ -96,6 +92,4 @@ class _Calendar:
     def _sum(self, at: float) -> float:
         weeks, within = divmod(at - MONDAY, WEEK)
         hours, part = divmod(within, HOUR)
-        return (weeks * self._sums[-1] + self._sums[int(hours)]) * HOUR + self._week[
-            int(hours)
-        ] * part
+        return (weeks * self._sums[-1] + self._sums[int(hours)]) * HOUR + self._week[int(hours)] * part

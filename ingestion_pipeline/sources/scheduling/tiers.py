@@ -21,10 +21,7 @@ from ingestion_pipeline.sources.scheduling.change_model import DAY, ChangeModel,
 from ingestion_pipeline.sources.scheduling.next_check import NextCheck, next_check
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus, Tier
 
-_SYSTEM_PREFIXES = (
-    "disabled, ",
-    "disabled after ",
-)  # of reasons that no operator gave
+_SYSTEM_PREFIXES = ("disabled, ", "disabled after ")  # of reasons that no operator gave
 # Kinds with a change model: an analysis of a website or a company is repeated, not watched.
 ADAPTIVE = frozenset({Kind.SERIES, Kind.JOB_BOARD, Kind.CATALOG})
 
@@ -69,11 +66,7 @@ def after_success(
 ) -> PollState:
     """Return the state after a success: failures reset, breaker closed, tier recomputed."""
     newest = last_new_at or source.created_at
-    tier = (
-        source.tier
-        if source.tier_pinned
-        else tier_for(newest, now=now, settings=settings, followers=followers)
-    )
+    tier = source.tier if source.tier_pinned else tier_for(newest, now=now, settings=settings, followers=followers)
     state = PollState(
         tier=tier,
         status=SourceStatus.ACTIVE,
@@ -110,13 +103,7 @@ def _at_expected_change(
     hot, warm, cold = (settings.interval_seconds(source.kind.value, tier.value) for tier in Tier)
     limits = settings.polling
     least, most = hot * limits.shortest_share, cold * limits.longest_share
-    check = next_check(
-        ahead,
-        now=at,
-        request_cost=inputs.request_cost,
-        least=least,
-        most=hot if is_popular else most,
-    )
+    check = next_check(ahead, now=at, request_cost=inputs.request_cost, least=least, most=hot if is_popular else most)
     wait = _moved(check, at, least, limits.jitter_share, random)
     return replace(
         state,
@@ -144,9 +131,7 @@ def _urgency(spacing: float, hot: float, warm: float, cold: float) -> Tier:
     return Tier.WARM if spacing * spacing <= warm * cold else Tier.COLD
 
 
-def after_failure(
-    source: Source, *, now: datetime, settings: Settings, random: Random
-) -> PollState:
+def after_failure(source: Source, *, now: datetime, settings: Settings, random: Random) -> PollState:
     """Return the state after one more strike; at the limit the breaker opens, or stays open."""
     failures = source.failure_count + 1
     if failures >= settings.breaker.failures:
@@ -176,17 +161,14 @@ def after_blocked_page(source: Source, why: str, *, now: datetime, settings: Set
     )
 
 
-def _open(
-    source: Source, failures: int, *, now: datetime, settings: Settings, random: Random
-) -> PollState:
+def _open(source: Source, failures: int, *, now: datetime, settings: Settings, random: Random) -> PollState:
     probe = timedelta(seconds=settings.breaker.probe_after_seconds)
     is_board = source.kind is Kind.JOB_BOARD
     return PollState(
         tier=source.tier if source.tier_pinned else Tier.COLD,
         status=SourceStatus.DISABLED if is_board else SourceStatus.OPEN,
         status_reason=(
-            f"{_SYSTEM_PREFIXES[1]}{failures} failed polls in a row;"
-            " `ingest sources enable` ends it"
+            f"{_SYSTEM_PREFIXES[1]}{failures} failed polls in a row; `ingest sources enable` ends it"
             if is_board
             else f"breaker open after {failures} failed polls in a row; one probe at the next check"
         ),
@@ -201,9 +183,7 @@ def is_disabled_by_system(reason: str | None) -> bool:
     return reason is not None and reason.startswith(_SYSTEM_PREFIXES)
 
 
-def tier_for(
-    last_new_at: datetime, *, now: datetime, settings: Settings, followers: int = 0
-) -> Tier:
+def tier_for(last_new_at: datetime, *, now: datetime, settings: Settings, followers: int = 0) -> Tier:
     """Return HOT, WARM or COLD by the age of the last new record; HOT if many follow it."""
     age = now - last_new_at
     hot_for = timedelta(seconds=settings.tiers.hot_for_seconds)

@@ -14,20 +14,9 @@ from ingestion_pipeline.store.tables.catalogs import (
     recipes,
 )
 from ingestion_pipeline.store.tables.fetches import hosts, snapshots
-from ingestion_pipeline.store.tables.jobs import (
-    LISTED,
-    companies,
-    job_listings,
-    job_matches,
-    listing_sources,
-)
+from ingestion_pipeline.store.tables.jobs import LISTED, companies, job_listings, job_matches, listing_sources
 from ingestion_pipeline.store.tables.metadata import metadata
-from ingestion_pipeline.store.tables.model_calls import (
-    model_answers,
-    model_calls,
-    model_endpoints,
-    model_spending,
-)
+from ingestion_pipeline.store.tables.model_calls import model_answers, model_calls, model_endpoints, model_spending
 from ingestion_pipeline.store.tables.notifications import (
     GIVEN_UP,
     UNHANDLED,
@@ -37,13 +26,7 @@ from ingestion_pipeline.store.tables.notifications import (
     outbox,
     recipients,
 )
-from ingestion_pipeline.store.tables.operations import (
-    audit_log,
-    pulses,
-    settings,
-    source_health,
-    source_words,
-)
+from ingestion_pipeline.store.tables.operations import audit_log, pulses, settings, source_health, source_words
 from ingestion_pipeline.store.tables.series import chapter_sources, chapters, series
 from ingestion_pipeline.store.tables.sources_and_tasks import (
     ACTIVE,

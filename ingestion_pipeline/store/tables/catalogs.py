@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import (
-    Boolean,
-    Column,
-    Float,
-    ForeignKey,
-    Index,
-    Integer,
-    String,
-    Table,
-    Text,
-    UniqueConstraint,
-    text,
-)
+from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, String, Table, Text, UniqueConstraint, text
 
 from ingestion_pipeline.store.tables.metadata import metadata
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime, modified_at
@@ -78,13 +66,7 @@ extractions = Table(
     Column("config_version", Integer, comment="of the source, when it began"),
     modified_at(),
     Index(None, "source_id", "id"),
-    Index(
-        "uq_extractions_crawling",
-        "source_id",
-        unique=True,
-        postgresql_where=CRAWLING,
-        sqlite_where=CRAWLING,
-    ),
+    Index("uq_extractions_crawling", "source_id", unique=True, postgresql_where=CRAWLING, sqlite_where=CRAWLING),
 )
 
 crawl_steps = Table(

@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import (
-    Boolean,
-    Column,
-    Float,
-    ForeignKey,
-    Index,
-    Integer,
-    String,
-    Table,
-    Text,
-    UniqueConstraint,
-    text,
-)
+from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, String, Table, Text, UniqueConstraint, text
 
 from ingestion_pipeline.store.tables.metadata import metadata
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime, modified_at
@@ -107,19 +95,8 @@ job_listings = Table(
     Index("uq_job_listings_origin_key", "origin_key", unique=True),
     Index(None, "fingerprint"),
     Index(None, "company_id"),
-    Index(
-        "ix_job_listings_judged",
-        "judged_as",
-        "id",
-        postgresql_where=LISTED,
-        sqlite_where=LISTED,
-    ),
-    Index(
-        "ix_job_listings_valid_until",
-        "valid_until",
-        postgresql_where=LISTED,
-        sqlite_where=LISTED,
-    ),
+    Index("ix_job_listings_judged", "judged_as", "id", postgresql_where=LISTED, sqlite_where=LISTED),
+    Index("ix_job_listings_valid_until", "valid_until", postgresql_where=LISTED, sqlite_where=LISTED),
 )
 
 listing_sources = Table(
@@ -134,9 +111,7 @@ listing_sources = Table(
     Column("content_hash", String(64), nullable=False, comment="of the listing as this one states"),
     # A letter for each field that a board must not lose: title, url, description, location.
     Column("stated", String(8), nullable=False),
-    Column(
-        "missing", Integer, nullable=False, server_default="0", comment="complete lists without"
-    ),
+    Column("missing", Integer, nullable=False, server_default="0", comment="complete lists without"),
     Column("available", Boolean, nullable=False, server_default=text("true")),
     Column("first_seen_at", UtcDateTime, nullable=False),
     # Written when it goes missing or returns; until then the source's last complete listing.
@@ -157,11 +132,7 @@ job_matches = Table(
     Column("status", String(10), nullable=False, comment="new, or withdrawn"),
     Column("score", Integer, nullable=False),
     Column("base_score", Integer, nullable=False, comment="before the adjustments"),
-    Column(
-        "rank_score",
-        Float,
-        comment="the score before it is cut to 0..100; null: judged before it was kept",
-    ),
+    Column("rank_score", Float, comment="the score before it is cut to 0..100; null: judged before it was kept"),
     Column("priority", String(10), nullable=False, comment="high, medium, low"),
     Column("method", String(10), nullable=False, comment="model or rules"),
     Column("model", Text),

@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import (
-    Column,
-    ForeignKey,
-    Index,
-    Integer,
-    String,
-    Table,
-    Text,
-    UniqueConstraint,
-    text,
-)
+from sqlalchemy import Column, ForeignKey, Index, Integer, String, Table, Text, UniqueConstraint, text
 
 from ingestion_pipeline.store.tables.metadata import metadata
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
@@ -84,13 +74,7 @@ notices = Table(
     Column("sent_at", UtcDateTime),
     Column("error", Text),
     UniqueConstraint("recipient", "subject_kind", "subject_id"),
-    Index(
-        "ix_notices_pending",
-        "recipient",
-        "created_at",
-        postgresql_where=UNSENT,
-        sqlite_where=UNSENT,
-    ),
+    Index("ix_notices_pending", "recipient", "created_at", postgresql_where=UNSENT, sqlite_where=UNSENT),
     Index("ix_notices_failed", "recipient", postgresql_where=GIVEN_UP, sqlite_where=GIVEN_UP),
     Index(None, "recipient", "sent_at", postgresql_where=SENT, sqlite_where=SENT),
     Index(None, "subject_kind", "subject_id"),

@@ -54,10 +54,7 @@ website_analyses = Table(
     Column("business_id", Id, comment="null until the first phase has ended"),
     Column("url", Text, nullable=False),
     Column(
-        "status",
-        String(16),
-        nullable=False,
-        comment="not-started, prompt-forming, model-analysis, completed, failed",
+        "status", String(16), nullable=False, comment="not-started, prompt-forming, model-analysis, completed, failed"
     ),
     Column("current_step", String(16), nullable=False, comment="the phase that the status is of"),
     Column("priority", Integer, nullable=False, comment="as it was begun; higher goes first"),
@@ -78,11 +75,7 @@ website_analyses = Table(
     Column("config_version", Integer, comment="of the source, when it began"),
     modified_at(),
     Index(
-        "uq_website_analyses_unfinished",
-        "source_id",
-        unique=True,
-        postgresql_where=UNFINISHED,
-        sqlite_where=UNFINISHED,
+        "uq_website_analyses_unfinished", "source_id", unique=True, postgresql_where=UNFINISHED, sqlite_where=UNFINISHED
     ),
     Index(None, "source_id", "id"),
     Index(None, "business_id"),

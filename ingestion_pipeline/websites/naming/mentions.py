@@ -41,13 +41,9 @@ from ingestion_pipeline.websites.naming.names import (
 # ruff: noqa: RUF001 - the letters of other scripts are meant
 
 
-_LIST_MARK = re.compile(
-    r"\s*(?:#{1,6}\s+)?(?:[-*+•‣–]\s+|\d{1,3}[.)]\s+|\(\d{1,3}\)\s+)?(?<=\s)[*_]{0,2}"
-)
+_LIST_MARK = re.compile(r"\s*(?:#{1,6}\s+)?(?:[-*+•‣–]\s+|\d{1,3}[.)]\s+|\(\d{1,3}\)\s+)?(?<=\s)[*_]{0,2}")
 _MARK = r"\"'“”‘’«»()\[\]*_>#"  # what may be between two sentences, besides blanks
-_SENTENCE_END = re.compile(
-    rf"(?:^|[.!?:;…。！？]|(?<![{_MARK}\s])(?:[{_MARK}]|[^\S\n])*+\n)[{_MARK}\s]*+$"
-)
+_SENTENCE_END = re.compile(rf"(?:^|[.!?:;…。！？]|(?<![{_MARK}\s])(?:[{_MARK}]|[^\S\n])*+\n)[{_MARK}\s]*+$")
 _NEXT_WORD = re.compile(r"[\s*_]*([^\W\d_]+)")
 _SIGNS_OF_A_NAME = re.compile(r"[*_]*(?:['’](?:s\b|\s)|\s?[®™]|\s?\((?:www|https?|[A-Z]{2,}))")
 _ANOTHER_NAME = re.compile(r"(?:,|,?\s+(?:and|or|vs\.?|versus|et|y|e|o|ou|&))\s+\(?[A-Z]")
@@ -120,10 +116,7 @@ def _is_entry(text: str, start: int) -> bool:
 
 
 def _stands_out(text: str, start: int, end: int) -> bool:
-    is_marked = text[max(0, start - 2) : start] in {"**", "__"} and text[end : end + 2] in {
-        "**",
-        "__",
-    }
+    is_marked = text[max(0, start - 2) : start] in {"**", "__"} and text[end : end + 2] in {"**", "__"}
     is_entry = _is_entry(text, start)
     return is_marked or (is_entry and _ALONE.match(text, end) is not None)
 
@@ -147,9 +140,7 @@ _TOP_LEVEL_DOMAINS = (
     " eu рф"
 )
 _HOST = re.compile(
-    r"(?<![\w.-])(?:(?<!\+)[\w.+-]++@)?+((?:[\w-]++\.)+(?:"
-    + "|".join(_TOP_LEVEL_DOMAINS.split())
-    + r"))(?![\w-])"
+    r"(?<![\w.-])(?:(?<!\+)[\w.+-]++@)?+((?:[\w-]++\.)+(?:" + "|".join(_TOP_LEVEL_DOMAINS.split()) + r"))(?![\w-])"
 )
 _WORD = re.compile(r"[^\W_]+")
 
@@ -196,10 +187,7 @@ class Mentions:
 
 def rank_at(position: int) -> int:
     """Return 1 within the first 50 characters, 2 within 150, 3 within 300, 4 within 500, else 5."""
-    return next(
-        (rank for rank, limit in enumerate(RANK_LIMITS, 1) if position < limit),
-        len(RANK_LIMITS) + 1,
-    )
+    return next((rank for rank, limit in enumerate(RANK_LIMITS, 1) if position < limit), len(RANK_LIMITS) + 1)
 
 
 def find_mentions(
@@ -215,11 +203,7 @@ def find_mentions(
 
 
 def mentions_of_all(
-    answer: str,
-    everybody: Sequence[Names],
-    *,
-    language: str | None = None,
-    threshold: float = DEFAULT_THRESHOLD,
+    answer: str, everybody: Sequence[Names], *, language: str | None = None, threshold: float = DEFAULT_THRESHOLD
 ) -> list[Mentions]:
     """Return the mentions of several businesses, each with all others as its `others`."""
     text = _Answer(answer[:MAX_TEXT], language)
@@ -228,16 +212,10 @@ def mentions_of_all(
     for number, names in enumerate(everybody):
         rivals = (*exact[:number], *exact[number + 1 :])
         taken = sorted(span for other in rivals for span in other)
-        spans = [
-            candidate for candidate in exact[number] if not _is_inside_longer(candidate, taken)
-        ]
+        spans = [candidate for candidate in exact[number] if not _is_inside_longer(candidate, taken)]
         is_exact = bool(spans)
         if not spans:
-            spans = [
-                candidate
-                for candidate in text.alike(names, threshold)
-                if not any(_around(candidate, taken))
-            ]
+            spans = [candidate for candidate in text.alike(names, threshold) if not any(_around(candidate, taken))]
         places = tuple(text.mention(span, is_exact=is_exact) for span in spans)
         results.append(Mentions(places=places))
     return results
@@ -303,9 +281,7 @@ class _Answer:
         return is_word_boundary(before, text[start]) and is_word_boundary(text[end - 1], after)
 
     def _is_in_host(self, span: _Span) -> bool:
-        return any(
-            begin <= span[0] and span[1] <= end for begin, end in _around(span, self._host_spans)
-        )
+        return any(begin <= span[0] and span[1] <= end for begin, end in _around(span, self._host_spans))
 
     def _is_written_as(self, form: Form, span: _Span) -> bool:
         written = self._folded.written(*span)
@@ -386,6 +362,5 @@ def _around(span: _Span, ordered: Sequence[_Span]) -> Iterator[_Span]:
 
 def _is_inside_longer(span: _Span, ordered: Sequence[_Span]) -> bool:
     return any(
-        start <= span[0] and span[1] <= end and end - start > span[1] - span[0]
-        for start, end in _around(span, ordered)
+        start <= span[0] and span[1] <= end and end - start > span[1] - span[0] for start, end in _around(span, ordered)
     )

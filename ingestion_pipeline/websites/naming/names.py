@@ -309,12 +309,7 @@ class Names:
     def of(cls, name: str, *, aliases: Iterable[str] = (), url: str | None = None) -> Names:
         """Return all names of a business: given, without legal form, spelt out, of its domain."""
         host = own_host(url)
-        spellings = [
-            name,
-            bare_name(name),
-            *aliases,
-            *(bare_name(spelling) for spelling in aliases),
-        ]
+        spellings = [name, bare_name(name), *aliases, *(bare_name(spelling) for spelling in aliases)]
         spellings += [spelt_out(spelling) for spelling in spellings]
         label = domain_label(host) if host else ""
         if label and folded_name(label) not in COMMON_WORDS and len(label) > _TWO_LETTERS:
@@ -323,14 +318,9 @@ class Names:
         for spelling in spellings:
             if (key := "".join(folded_name(spelling).split())) and _TOKEN.search(key):
                 unique.setdefault(key, spelling.strip())
-        hosts = [
-            host or "",
-            *(spelling for spelling in map(folded_name, spellings) if _HOST.fullmatch(spelling)),
-        ]
+        hosts = [host or "", *(spelling for spelling in map(folded_name, spellings) if _HOST.fullmatch(spelling))]
         return cls(
-            name=name,
-            aliases=tuple(unique.values())[:MAX_ALIASES],
-            hosts=tuple(dict.fromkeys(filter(None, hosts))),
+            name=name, aliases=tuple(unique.values())[:MAX_ALIASES], hosts=tuple(dict.fromkeys(filter(None, hosts)))
         )
 
     def forms(self, language: str | None) -> tuple[Form, ...]:

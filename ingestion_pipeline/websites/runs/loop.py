@@ -34,23 +34,9 @@ from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
-from ingestion_pipeline.tasks.errors import (
-    FORBIDDEN,
-    Fatal,
-    Permanent,
-    Resource,
-    Transient,
-    WorkError,
-    classify,
-)
+from ingestion_pipeline.tasks.errors import FORBIDDEN, Fatal, Permanent, Resource, Transient, WorkError, classify
 from ingestion_pipeline.tasks.worker import Worker
-from ingestion_pipeline.websites.analysis import (
-    AnalysisOutcome,
-    AnalysisTools,
-    AnalysisWork,
-    ProviderAnswer,
-    analyse,
-)
+from ingestion_pipeline.websites.analysis import AnalysisOutcome, AnalysisTools, AnalysisWork, ProviderAnswer, analyse
 from ingestion_pipeline.websites.information import information
 from ingestion_pipeline.websites.prompts import prompts_for
 from ingestion_pipeline.websites.provider_pool import ProviderPool
@@ -139,10 +125,7 @@ class PhaseWork:
                 raise ValueError(f"no lease on the host of {url}")
             try:
                 answer = await self._tools.visitor.visit(
-                    PageVisit(url=url),
-                    host=host,
-                    honours_robots=not source.ignores_robots,
-                    own=source.host,
+                    PageVisit(url=url), host=host, honours_robots=not source.ignores_robots, own=source.host
                 )
             except Resource as error:
                 if error.code == FORBIDDEN:  # a retry would not change it
@@ -171,10 +154,7 @@ class PhaseWork:
             source_id=item.source.id,
         )
         tools = AnalysisTools(
-            store=self._ctx.store,
-            pool=self._tools.pool,
-            settings=self._ctx.settings,
-            model=self._tools.model,
+            store=self._ctx.store, pool=self._tools.pool, settings=self._ctx.settings, model=self._tools.model
         )
         return await analyse(
             work,
@@ -185,9 +165,7 @@ class PhaseWork:
             report_progress=report_progress,
         )
 
-    def _store_answer(
-        self, connection: Connection, item: ClaimedPhase, answer: ProviderAnswer
-    ) -> None:
+    def _store_answer(self, connection: Connection, item: ClaimedPhase, answer: ProviderAnswer) -> None:
         _check_claim(connection, item)
         now, run_id = self._ctx.store.clock.now(connection), self._ctx.run_id
         store_answers(connection, item.analysis_id, [answer], now=now, run_id=run_id)
@@ -230,9 +208,7 @@ class AnalysisRun:
         self._clock = clock
         self._source_ids = source_ids
         self._hosts = LeasedHosts(ctx, worker, fetcher, clock)
-        self._time = TimeBudget(
-            worker, clock, seconds=ctx.settings.polling.slice_seconds, network=self._hosts.network
-        )
+        self._time = TimeBudget(worker, clock, seconds=ctx.settings.polling.slice_seconds, network=self._hosts.network)
         self._open: dict[int, ClaimedPhase] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
@@ -320,9 +296,7 @@ class AnalysisRun:
         suspects = [
             item
             for item in opened
-            if isinstance(item, ClaimedPhase)
-            and item.lost_its_worker
-            and item.task.attempts == last
+            if isinstance(item, ClaimedPhase) and item.lost_its_worker and item.task.attempts == last
         ]
         if not suspects:
             return opened, ()
@@ -338,10 +312,7 @@ class AnalysisRun:
     def _free_slots(self) -> dict[str, int]:
         limits = self._ctx.settings.website
         busy = Counter(item.task.kind for item in self._open.values())
-        return {
-            phase.kind: min(limits.slots - busy[phase.kind], limits.claimed_at_once)
-            for phase in PHASES
-        }
+        return {phase.kind: min(limits.slots - busy[phase.kind], limits.claimed_at_once) for phase in PHASES}
 
     def _claim(self, free: Mapping[str, int]) -> Sequence[ClaimedPhase | NoLongerNeeded]:
         """Claim in the order of the phases; nothing from a phase whose next queue is full."""
@@ -419,9 +390,7 @@ class AnalysisRun:
     def _write(self, result: PhaseResult) -> PhasesPersisted:
         def write(connection: Connection) -> PhasesPersisted:
             now = self._ctx.store.clock.now(connection)
-            return write_result(
-                connection, result, now=now, settings=self._ctx.settings, random=self._ctx.random
-            )
+            return write_result(connection, result, now=now, settings=self._ctx.settings, random=self._ctx.random)
 
         return self._ctx.store.write(write)
 

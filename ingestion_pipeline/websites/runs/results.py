@@ -27,22 +27,9 @@ from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_lett
 from ingestion_pipeline.tasks.errors import BLOCKED_CODES, FORBIDDEN, WorkError, storable
 from ingestion_pipeline.tasks.queue import SpawnRequest, continue_all
 from ingestion_pipeline.tasks.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
-from ingestion_pipeline.tasks.task import (
-    Move,
-    NewTask,
-    TaskStatus,
-    failed,
-    finished,
-    released,
-    retried,
-)
+from ingestion_pipeline.tasks.task import Move, NewTask, TaskStatus, failed, finished, released, retried
 from ingestion_pipeline.websites.analysis import WebsiteAnalysed
-from ingestion_pipeline.websites.rows import (
-    RankedAnalysis,
-    store_mentions,
-    upsert_business,
-    upsert_ranking,
-)
+from ingestion_pipeline.websites.rows import RankedAnalysis, store_mentions, upsert_business, upsert_ranking
 from ingestion_pipeline.websites.runs.tasks import (
     ClaimedPhase,
     NoLongerNeeded,
@@ -76,12 +63,7 @@ class PhasesPersisted:
 
 
 def write_result(
-    connection: Connection,
-    result: PhaseResult,
-    *,
-    now: datetime,
-    settings: Settings,
-    random: Random,
+    connection: Connection, result: PhaseResult, *, now: datetime, settings: Settings, random: Random
 ) -> PhasesPersisted:
     """Write everything that follows from the result; raise `LostClaim` and write nothing."""
     task = result.task
@@ -101,9 +83,7 @@ def write_result(
             return PhasesPersisted(word="put_off")
 
 
-def set_progress(
-    connection: Connection, item: ClaimedPhase, percent: int, message: str, *, now: datetime
-) -> None:
+def set_progress(connection: Connection, item: ClaimedPhase, percent: int, message: str, *, now: datetime) -> None:
     """Write the progress of the analysis; raise `LostClaim` if another worker has it."""
     if not claims.held(connection, [(item.task.id, item.task.fence)]):
         raise LostClaim(f"task {item.task.id} is another worker's now; nothing was stored")
@@ -129,10 +109,7 @@ def _done(connection: Connection, done: PhaseDone, *, now: datetime) -> PhasesPe
     columns = _phase_columns(connection, done, now=now)
     moved = connection.execute(
         update(website_analyses)
-        .where(
-            website_analyses.c.id == item.analysis_id,
-            website_analyses.c.status == phase.status.value,
-        )
+        .where(website_analyses.c.id == item.analysis_id, website_analyses.c.status == phase.status.value)
         .values(
             status=phase.after.value,
             current_step=phase.after.value,
@@ -166,10 +143,7 @@ def _phase_columns(connection: Connection, done: PhaseDone, *, now: datetime) ->
                     for problem in informed.problems
                 ],
             }
-            return {
-                "info": info,
-                "business_id": upsert_business(connection, informed.business, now=now),
-            }
+            return {"info": info, "business_id": upsert_business(connection, informed.business, now=now)}
         case Prompted() as formed:
             return {"prompts": formed.as_json()}
         case WebsiteAnalysed() as analysed:
@@ -177,9 +151,7 @@ def _phase_columns(connection: Connection, done: PhaseDone, *, now: datetime) ->
             return {"analysis": _analysis_json(analysed)}
 
 
-def _rank(
-    connection: Connection, item: ClaimedPhase, analysed: WebsiteAnalysed, *, now: datetime
-) -> None:
+def _rank(connection: Connection, item: ClaimedPhase, analysed: WebsiteAnalysed, *, now: datetime) -> None:
     """Write the mentions, the ranking of the day and the source's result."""
     if item.business_id is None:
         raise ValueError(f"analysis {item.analysis_id} has no business")
@@ -191,8 +163,7 @@ def _rank(
     crawls.complete(
         connection,
         item.source.id,
-        outcome=f"visible in {overall.visibility:.0%} of {overall.answers} answers,"
-        f" score {overall.score}",
+        outcome=f"visible in {overall.visibility:.0%} of {overall.answers} answers, score {overall.score}",
         records=overall.answers,
         has_news=before != (overall.visibility, overall.score),
         now=now,
@@ -257,12 +228,7 @@ def _ended_times(item: ClaimedPhase, now: datetime) -> dict[str, Any]:
 
 
 def _not_done(
-    connection: Connection,
-    result: PhaseNotDone,
-    *,
-    now: datetime,
-    settings: Settings,
-    random: Random,
+    connection: Connection, result: PhaseNotDone, *, now: datetime, settings: Settings, random: Random
 ) -> PhasesPersisted:
     item, policy = result.item, phase_policy(settings)
     match after_failure(result.task, result.error, now=now, policy=policy, random=random):
@@ -270,9 +236,7 @@ def _not_done(
             attempts = f"attempt {result.task.attempts} of {policy.max_attempts}"
             _wait(connection, result, f"{attempts} failed: {result.error.text}", now=now)
             lower = _priority(item, retries=result.task.attempts, now=now)
-            move = replace(
-                retried(result.task, result.error, not_before=not_before), priority=lower
-            )
+            move = replace(retried(result.task, result.error, not_before=not_before), priority=lower)
             written = PhasesPersisted(word="retried", again_at=not_before)
         case ReleaseTask(not_before):
             _wait(connection, result, f"waits: {result.error.text}", now=now)
@@ -295,12 +259,7 @@ def _wait(connection: Connection, result: PhaseNotDone, message: str, *, now: da
 
 
 def _give_up(
-    connection: Connection,
-    result: PhaseNotDone,
-    *,
-    now: datetime,
-    settings: Settings,
-    random: Random,
+    connection: Connection, result: PhaseNotDone, *, now: datetime, settings: Settings, random: Random
 ) -> None:
     """Fail the analysis with the reason; the source gets a strike if its site is the cause.
 
@@ -311,11 +270,7 @@ def _give_up(
     _fail(connection, item.analysis_id, why, now=now, phase=item.phase)
     is_forbidden = error.code == FORBIDDEN
     if not is_forbidden:
-        add_dead_letters(
-            connection,
-            [DeadLetterEntry(task=result.task, error=error, stack=result.stack)],
-            now=now,
-        )
+        add_dead_letters(connection, [DeadLetterEntry(task=result.task, error=error, stack=result.stack)], now=now)
     walk = FailedCrawl(
         source_id=item.source.id,
         outcome=f"{item.phase.queue} failed ({error.code}): {error.text}",
@@ -339,15 +294,10 @@ def _block_reason(error: WorkError) -> str | None:
     return f"behind a {error.code.replace('_', ' ')}: {error.text}"
 
 
-def _fail(
-    connection: Connection, analysis_id: int, why: str, *, now: datetime, phase: Phase
-) -> None:
+def _fail(connection: Connection, analysis_id: int, why: str, *, now: datetime, phase: Phase) -> None:
     connection.execute(
         update(website_analyses)
-        .where(
-            website_analyses.c.id == analysis_id,
-            website_analyses.c.status == phase.status.value,
-        )
+        .where(website_analyses.c.id == analysis_id, website_analyses.c.status == phase.status.value)
         .values(
             status=AnalysisStatus.FAILED.value,
             current_step=AnalysisStatus.FAILED.value,
@@ -364,9 +314,7 @@ def _skip(connection: Connection, result: NoLongerNeeded, *, now: datetime) -> P
     analysis_id: int = result.task.payload.get("analysis", 0)
     _fail(connection, analysis_id, result.why, now=now, phase=BY_KIND[result.task.kind])
     move: Move = replace(
-        finished(result.task, status=TaskStatus.SKIPPED),
-        error_code="unwanted",
-        error=result.why[:500],
+        finished(result.task, status=TaskStatus.SKIPPED), error_code="unwanted", error=result.why[:500]
     )
     claims.apply(connection, [move], now=now)
     return PhasesPersisted(word="unwanted")

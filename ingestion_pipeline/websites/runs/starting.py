@@ -49,20 +49,14 @@ def start_analyses(
     room = limit - queue_sizes(connection).get(FIRST.kind, 0)
     new = [source for source in sources if source.id not in outcomes]
     for source in sorted(new[: max(room, 0)], key=attrgetter("id")):  # the lock order
-        id_ = _start_analysis(
-            connection, source, is_recurring=source.id in analysed_before, now=now
-        )
+        id_ = _start_analysis(connection, source, is_recurring=source.id in analysed_before, now=now)
         outcomes[source.id] = f"analysis {id_} started" if id_ else "an analysis is running"
     return outcomes | {source.id: _full(FIRST, limit, now) for source in new[max(room, 0) :]}
 
 
 def queue_sizes(connection: Connection) -> dict[str, int]:
     """Return how many tasks of each phase are waiting or running."""
-    query = (
-        select(tasks.c.kind, func.count())
-        .where(ACTIVE, tasks.c.kind.in_(KINDS))
-        .group_by(tasks.c.kind)
-    )
+    query = select(tasks.c.kind, func.count()).where(ACTIVE, tasks.c.kind.in_(KINDS)).group_by(tasks.c.kind)
     return {row[0]: row[1] for row in connection.execute(query)}
 
 
@@ -72,26 +66,20 @@ def _full(phase: Phase, limit: int, now: datetime) -> Resource:
 
 
 def _running(connection: Connection, source_ids: Collection[str]) -> dict[str, str]:
-    query = select(
-        website_analyses.c.source_id, website_analyses.c.id, website_analyses.c.status
-    ).where(UNFINISHED, website_analyses.c.source_id.in_(list(source_ids)))
-    return {
-        source_id: f"analysis {id_} is running: {status}"
-        for source_id, id_, status in connection.execute(query)
-    }
+    query = select(website_analyses.c.source_id, website_analyses.c.id, website_analyses.c.status).where(
+        UNFINISHED, website_analyses.c.source_id.in_(list(source_ids))
+    )
+    return {source_id: f"analysis {id_} is running: {status}" for source_id, id_, status in connection.execute(query)}
 
 
 def _analysed_before(connection: Connection, source_ids: Collection[str]) -> set[str]:
     query = select(website_analyses.c.source_id).where(
-        website_analyses.c.source_id.in_(list(source_ids)),
-        website_analyses.c.status == AnalysisStatus.COMPLETED.value,
+        website_analyses.c.source_id.in_(list(source_ids)), website_analyses.c.status == AnalysisStatus.COMPLETED.value
     )
     return set(connection.execute(query.distinct()).scalars())
 
 
-def _start_analysis(
-    connection: Connection, source: Source, *, is_recurring: bool, now: datetime
-) -> int | None:
+def _start_analysis(connection: Connection, source: Source, *, is_recurring: bool, now: datetime) -> int | None:
     """Insert the analysis and its first task; None if another process was first."""
     is_manual = parse_website_config(source.config)[0].is_manual
     flags = {"is_recurring": is_recurring, "is_manual": is_manual}
@@ -123,13 +111,7 @@ def _start_analysis(
 
 
 def _enqueue_first(
-    connection: Connection,
-    source: Source,
-    id_: int,
-    tracking_id: str,
-    priority: int,
-    *,
-    now: datetime,
+    connection: Connection, source: Source, id_: int, tracking_id: str, priority: int, *, now: datetime
 ) -> None:
     connection.execute(
         insert(tasks).values(
@@ -163,9 +145,7 @@ def request_analyses(ctx: RunContext, source_ids: Collection[str]) -> dict[str, 
             raise UnknownSource(missing)
         _check_kinds(sources.values())
         polls = crawls.claim_polls(connection, source_ids, now=now, settings=ctx.settings)
-        outcomes = start_analyses(
-            connection, list(sources.values()), now=now, settings=ctx.settings
-        )
+        outcomes = start_analyses(connection, list(sources.values()), now=now, settings=ctx.settings)
         make_due(connection, source_ids, now=now)
         words: dict[str, str] = {}
         for source_id, word in outcomes.items():
@@ -187,11 +167,7 @@ def _check_kinds(sources: Iterable[Source]) -> None:
 
 
 def make_due(
-    connection: Connection,
-    source_ids: Collection[str] | None,
-    *,
-    now: datetime,
-    code: str | None = None,
+    connection: Connection, source_ids: Collection[str] | None, *, now: datetime, code: str | None = None
 ) -> int:
     """Make waiting tasks due now: of these sources, and those that wait for the reason `code`."""
     narrowed = [

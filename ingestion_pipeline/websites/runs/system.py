@@ -12,13 +12,7 @@ from uuid import uuid4
 from sqlalchemy import Connection, RowMapping, exists, select, update
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.results import (
-    ClaimedPoll,
-    Deferred,
-    PollResult,
-    failure_of,
-    write_results,
-)
+from ingestion_pipeline.engine.polling.results import ClaimedPoll, Deferred, PollResult, failure_of, write_results
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
@@ -58,12 +52,7 @@ class WebsiteSystem:
             raise ValueError("; ".join(f"{problem.field}: {problem.message}" for problem in bad))
 
     def start(
-        self,
-        connection: Connection,
-        sources: Sequence[Source],
-        *,
-        now: datetime,
-        settings: Settings,
+        self, connection: Connection, sources: Sequence[Source], *, now: datetime, settings: Settings
     ) -> Mapping[str, str | Resource]:
         """Start an analysis of each source, as far as the queue has room."""
         return start_analyses(connection, sources, now=now, settings=settings)
@@ -92,9 +81,7 @@ def start_first_analyses(ctx: RunContext) -> int:
             limit=MOST,
         )
         sources_of_polls = sources_by_id(connection, ids)
-        claimed = [
-            ClaimedPoll(task=task, source=sources_of_polls[task.source_id or ""]) for task in polls
-        ]
+        claimed = [ClaimedPoll(task=task, source=sources_of_polls[task.source_id or ""]) for task in polls]
         counts, _ = write_results(
             connection,
             [_result(ctx, poll) for poll in claimed],
@@ -108,9 +95,7 @@ def start_first_analyses(ctx: RunContext) -> int:
 
 
 def _unpolled(connection: Connection) -> list[str]:
-    query = select(sources.c.id).where(
-        sources.c.kind == Kind.WEBSITE.value, sources.c.last_checked_at.is_(None)
-    )
+    query = select(sources.c.id).where(sources.c.kind == Kind.WEBSITE.value, sources.c.last_checked_at.is_(None))
     return list(connection.execute(query.order_by(sources.c.created_at).limit(MOST)).scalars())
 
 
@@ -150,9 +135,7 @@ async def run_analyses(
         visitor = PoliteVisitor(fetcher, renderer, clock, ctx.settings)
         tools = PhaseTools(ctx=ctx, visitor=visitor, pool=pool, clock=clock, model=model)
         work = PhaseWork(tools)
-        return await AnalysisRun(
-            ctx, worker, fetcher, work, clock=clock, source_ids=source_ids
-        ).run()
+        return await AnalysisRun(ctx, worker, fetcher, work, clock=clock, source_ids=source_ids).run()
 
 
 def _wake_waiting(ctx: RunContext) -> None:
@@ -165,9 +148,7 @@ def _wake_waiting(ctx: RunContext) -> None:
 def is_work_waiting(connection: Connection, *, now: datetime) -> bool:
     """Return whether a phase of an analysis can be claimed now."""
     claimable = (tasks.c.status == TaskStatus.PENDING.value) | (tasks.c.lease_until < now)
-    query = select(
-        exists().where(ACTIVE, tasks.c.kind.in_(KINDS), tasks.c.not_before <= now, claimable)
-    )
+    query = select(exists().where(ACTIVE, tasks.c.kind.in_(KINDS), tasks.c.not_before <= now, claimable))
     return bool(connection.execute(query).scalar_one())
 
 
@@ -178,13 +159,9 @@ NEWER = "a newer analysis of the website is running"
 def requeue_phase(connection: Connection, dead_letter: RowMapping, now: datetime) -> str:
     """Requeue the dead letter's task and its analysis, unless a newer analysis is running."""
     phase, id_ = BY_KIND[dead_letter["task_kind"]], dead_letter["payload"].get("analysis", 0)
-    lock_rows(
-        connection, tasks.c.id, [dead_letter["task_id"]]
-    )  # before the analysis, as its worker does
+    lock_rows(connection, tasks.c.id, [dead_letter["task_id"]])  # before the analysis, as its worker does
     query = select(website_analyses.c.source_id, website_analyses.c.status)
-    row = connection.execute(
-        query.where(website_analyses.c.id == id_).with_for_update()
-    ).one_or_none()
+    row = connection.execute(query.where(website_analyses.c.id == id_).with_for_update()).one_or_none()
     if row is None:
         return GONE
     others = select(website_analyses.c.id).where(

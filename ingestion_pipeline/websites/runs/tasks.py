@@ -149,12 +149,7 @@ def open_phases(
 
 
 def _open_phase(
-    connection: Connection,
-    task: Task,
-    row: RowMapping | None,
-    source: Source | None,
-    *,
-    now: datetime,
+    connection: Connection, task: Task, row: RowMapping | None, source: Source | None, *, now: datetime
 ) -> ClaimedPhase | NoLongerNeeded:
     phase = BY_KIND[task.kind]
     if row is None or source is None:
@@ -187,19 +182,13 @@ def _previous_answers(
 
 
 def _prompt(stored: Mapping[str, Any]) -> AskedPrompt:
-    return AskedPrompt(
-        text=stored["text"], is_direct=stored["is_direct"], by=PromptedBy(stored["by"])
-    )
+    return AskedPrompt(text=stored["text"], is_direct=stored["is_direct"], by=PromptedBy(stored["by"]))
 
 
 def _times(stored: Mapping[str, Any], phase: Phase, task: Task, now: datetime) -> dict[str, Any]:
     """Return when the phase could have started and when it did; of several attempts the last."""
     since = max(task.created_at, task.not_before)
-    began = {
-        "claimable": since.isoformat(),
-        "began": now.isoformat(),
-        "attempts": task.attempts,
-    }
+    began = {"claimable": since.isoformat(), "began": now.isoformat(), "attempts": task.attempts}
     return {**stored, phase.queue: began}
 
 
@@ -213,6 +202,4 @@ def _record_start(connection: Connection, item: ClaimedPhase, *, now: datetime) 
     }
     if item.task.kind == WEBSITE_INFO:
         values["progress_percent"] = STARTED_PERCENT
-    connection.execute(
-        update(website_analyses).where(website_analyses.c.id == item.analysis_id).values(values)
-    )
+    connection.execute(update(website_analyses).where(website_analyses.c.id == item.analysis_id).values(values))

@@ -41,8 +41,4 @@ def recipe_row(store: Store) -> Any:
 
 
 def told(store: Store) -> list[tuple[str, str]]:
-    return [
-        (row.subject_kind, row.payload["status"])
-        for row in rows(store, outbox)
-        if row.subject_kind == "recipe"
-    ]
+    return [(row.subject_kind, row.payload["status"]) for row in rows(store, outbox) if row.subject_kind == "recipe"]

@@ -43,10 +43,7 @@ MENU = ("admissions", "library", "campus", "contact", "news")
 
 
 def course(number: int, subject: str = "GEN") -> str:
-    return (
-        f"<div class='course'><h3>{heading(number, subject)} (3 credits)</h3>"
-        f"<p>{described(number)}</p></div>"
-    )
+    return f"<div class='course'><h3>{heading(number, subject)} (3 credits)</h3><p>{described(number)}</p></div>"
 
 
 def detail(number: int, subject: str = "GEN") -> str:
@@ -56,11 +53,7 @@ def detail(number: int, subject: str = "GEN") -> str:
 
 
 def anchors(links: Mapping[str, str]) -> str:
-    return (
-        "<ul>"
-        + "".join(f"<li><a href='{to}'>{said}</a></li>" for to, said in links.items())
-        + "</ul>"
-    )
+    return "<ul>" + "".join(f"<li><a href='{to}'>{said}</a></li>" for to, said in links.items()) + "</ul>"
 
 
 def pager(links: Mapping[str, str]) -> str:
@@ -95,11 +88,7 @@ def by_offset(pages: int = 3, each: int = 4) -> dict[str, str]:
 
 def categories() -> dict[str, str]:
     """Departments, each with a list of links to courses."""
-    site = {
-        "/catalog": page(
-            anchors({f"/catalog/{name.lower()}": name for name in DEPARTMENTS}), title="Departments"
-        )
-    }
+    site = {"/catalog": page(anchors({f"/catalog/{name.lower()}": name for name in DEPARTMENTS}), title="Departments")}
     for place, name in enumerate(DEPARTMENTS):
         code = name[:4].upper()
         links = {f"/catalog/{name.lower()}/c{one}": heading(one, code) for one in range(4)}
@@ -135,8 +124,7 @@ def courseleaf() -> dict[str, str]:
     site = {"/courses/": page(anchors(names), title="Courses A-Z", head=head)}
     for one in subjects:
         blocks = "".join(
-            block.format(code=one.upper(), number=100 + at, topic=TOPICS[at], text=described(at))
-            for at in range(3)
+            block.format(code=one.upper(), number=100 + at, topic=TOPICS[at], text=described(at)) for at in range(3)
         )
         site[f"/courses/{one}/"] = page(f"<div class='sc_sccoursedescs'>{blocks}</div>", head=head)
     return site
@@ -147,15 +135,11 @@ def acalog() -> dict[str, str]:
     root = "/content.php?catoid=7&navoid=771"
     site: dict[str, str] = {}
     for number in (1, 2, 3):
-        links = {
-            f"preview_course_nopop.php?catoid=7&coid={number}{at}": heading(at) for at in range(4)
-        }
+        links = {f"preview_course_nopop.php?catoid=7&coid={number}{at}": heading(at) for at in range(4)}
         further = {f"{root}&filter[cpage]={other}": str(other) for other in (1, 2, 3)}
         cells = "".join(f"<td><a href='{to}'>{said}</a></td>" for to, said in links.items())
         pages = "Page: " + " | ".join(f"<a href='{to}'>{said}</a>" for to, said in further.items())
-        site[f"{root}&filter[cpage]={number}"] = page(
-            f"<table class='acalog'><tr>{cells}</tr></table>{pages}"
-        )
+        site[f"{root}&filter[cpage]={number}"] = page(f"<table class='acalog'><tr>{cells}</tr></table>{pages}")
         for at in range(4):
             site[f"/preview_course_nopop.php?catoid=7&coid={number}{at}"] = page(
                 f"<table><tr><td class='block_content'><h1 id='course_preview_title'>{heading(at)}"
@@ -267,9 +251,7 @@ class Categorised:
 
     def course_path(self, name: str, number: int) -> str:
         topic = TOPICS[number % len(TOPICS)].lower()
-        return self.course.format(
-            name=name, code=name[:4].upper(), number=number, slug=f"{topic}-in-{name}-{number}"
-        )
+        return self.course.format(name=name, code=name[:4].upper(), number=number, slug=f"{topic}-in-{name}-{number}")
 
     def pages(self, home: str = "/catalog") -> dict[str, str]:
         """Every page of the catalogue, by its path."""
@@ -302,18 +284,13 @@ class Categorised:
         code = name[:4].upper()
         if self.holds_records:
             return "".join(course(one, code) for one in numbers)
-        said = {
-            one: heading(one, code) if self.has_codes else TOPICS[one % len(TOPICS)]
-            for one in numbers
-        }
+        said = {one: heading(one, code) if self.has_codes else TOPICS[one % len(TOPICS)] for one in numbers}
         return anchors({self._written(self.course_path(name, one)): said[one] for one in numbers})
 
     def _pager(self, category: str, at: int, count: int, how: str) -> str:
         if count == 1:
             return ""
-        turned = {
-            one: self.turned.format(category=category, page=one) for one in range(1, count + 1)
-        }
+        turned = {one: self.turned.format(category=category, page=one) for one in range(1, count + 1)}
         links = {} if how == "next" else {self._written(to): str(one) for one, to in turned.items()}
         if how != "numbers" and at < count:
             links = {to: said for to, said in links.items() if to != self._written(turned[at + 1])}
@@ -325,9 +302,6 @@ def combined(*parts: Categorised, home: str = "/catalog") -> dict[str, str]:
     """One catalogue of several parts, whose first page lists their categories by turns."""
     pages = [part.pages(home) for part in parts]
     site = {path: html for each in pages for path, html in each.items()}
-    names = [
-        [(part.category.format(name=name, code=name[:4].upper()), name) for name in part.sizes]
-        for part in parts
-    ]
+    names = [[(part.category.format(name=name, code=name[:4].upper()), name) for name in part.sizes] for part in parts]
     turns = [one for turn in zip_longest(*names) for one in turn if one is not None]
     return site | {home: page(anchors({to: said.title() for to, said in turns}), title="All")}

@@ -7,11 +7,7 @@ from typing import Any
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store.tables import data_items, extractions, outbox, pages
 from ingestion_pipeline_tests.catalogs.detection import sites
-from ingestion_pipeline_tests.catalogs.detection.finding import (
-    a_found_catalog,
-    detect,
-    recipe_row,
-)
+from ingestion_pipeline_tests.catalogs.detection.finding import a_found_catalog, detect, recipe_row
 from ingestion_pipeline_tests.crawlers import crawl_all, found_pages
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.pollers import given_sources, rows
@@ -22,17 +18,13 @@ API = "/api/cm/demo_school/courses/search/$filters"
 def api_routes(count: int) -> dict[str, Any]:
     first = {"/api/ca/demo_school/catalogs": '[{"id": "c1"}]', "/": sites.coursedog_page()}
     lists = {
-        f"{API}?catalogId=c1&limit=20&orderBy=code&skip={skip}": sites.coursedog_courses(
-            count, skip
-        )
+        f"{API}?catalogId=c1&limit=20&orderBy=code&skip={skip}": sites.coursedog_courses(count, skip)
         for skip in range(0, count, 20)
     }
     return first | lists
 
 
-def test_a_vendors_api_is_found_and_read_to_its_reported_length(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_a_vendors_api_is_found_and_read_to_its_reported_length(ctx: RunContext, web: FakeWeb) -> None:
     """Whose robots.txt does not govern it: it is an API, and not a page."""
     web.routes |= api_routes(45)
     web.routes["api.test/robots.txt"] = Reply(b"User-agent: *\nDisallow: /")
@@ -78,9 +70,7 @@ def test_an_unchanged_api_still_leads_to_its_further_pages(ctx: RunContext, web:
     assert (first.new, again.new, again.same) == (3, 0, 3)
 
 
-def test_an_api_that_breaks_off_is_an_error_after_its_attempts(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_an_api_that_breaks_off_is_an_error_after_its_attempts(ctx: RunContext, web: FakeWeb) -> None:
     web.routes |= api_routes(45)
     broken = f"{API}?catalogId=c1&limit=20&orderBy=code&skip=20"
     web.routes[broken] = '{"listLength": 45, "data": [{'

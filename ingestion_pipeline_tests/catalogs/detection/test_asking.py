@@ -11,11 +11,7 @@ import pytest
 
 from ingestion_pipeline.catalogs.detection.detected import FoundRecipe, NotDetected
 from ingestion_pipeline.catalogs.detection.detector import RecipeDetector, followed_links
-from ingestion_pipeline.catalogs.detection.model_votes import (
-    ModelVoters,
-    checked_pagination,
-    checked_pattern,
-)
+from ingestion_pipeline.catalogs.detection.model_votes import ModelVoters, checked_pagination, checked_pattern
 from ingestion_pipeline.catalogs.detection.page_analysis import analyze_page
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
 from ingestion_pipeline.catalogs.recipes.patterns import simplified_markdown
@@ -48,13 +44,7 @@ class Voting:
 
 
 KEYS = {"page_type": "page_type", "pagination": "counts", "links": "pattern"}
-NO_LIST = {
-    "second_page_url": None,
-    "counts": "none",
-    "first_number": None,
-    "second_number": None,
-    "total_pages": None,
-}
+NO_LIST = {"second_page_url": None, "counts": "none", "first_number": None, "second_number": None, "total_pages": None}
 
 
 def badges() -> dict[str, str]:
@@ -125,9 +115,7 @@ def test_where_rules_are_not_sure_a_model_decides(store: Store, settings: Settin
 
 
 @ON_SQLITE
-def test_a_vote_that_decides_nothing_is_detail_links_with_a_word_on_it(
-    store: Store, settings: Settings
-) -> None:
+def test_a_vote_that_decides_nothing_is_detail_links_with_a_word_on_it(store: Store, settings: Settings) -> None:
     script = Voting(page_type=kinds("LC"), pagination=[NO_LIST], links=[PATTERN])
 
     found, _ = detect(store, settings, script)
@@ -137,9 +125,7 @@ def test_a_vote_that_decides_nothing_is_detail_links_with_a_word_on_it(
 
 
 @ON_SQLITE
-def test_a_pattern_that_does_not_find_its_own_examples_is_no_vote(
-    store: Store, settings: Settings
-) -> None:
+def test_a_pattern_that_does_not_find_its_own_examples_is_no_vote(store: Store, settings: Settings) -> None:
     invented = {"pattern": "/badge/[a-z]+", "examples": ["/badge/astronaut"]}
     script = Voting(page_type=kinds("L"), pagination=[NO_LIST], links=[invented])
 
@@ -148,9 +134,7 @@ def test_a_pattern_that_does_not_find_its_own_examples_is_no_vote(
 
 
 @ON_SQLITE
-def test_patterns_that_find_the_same_links_are_the_same_vote(
-    store: Store, settings: Settings
-) -> None:
+def test_patterns_that_find_the_same_links_are_the_same_vote(store: Store, settings: Settings) -> None:
     other = PATTERN | {"pattern": "^/badge/"}
     menu = {"pattern": "/(admissions|library)", "examples": ["/library"]}
     script = Voting(page_type=kinds("L"), pagination=[NO_LIST], links=[PATTERN, menu, other])
@@ -161,9 +145,7 @@ def test_patterns_that_find_the_same_links_are_the_same_vote(
 
 
 @ON_SQLITE
-def test_children_of_several_types_are_an_error_for_people(
-    store: Store, settings: Settings
-) -> None:
+def test_children_of_several_types_are_an_error_for_people(store: Store, settings: Settings) -> None:
     site = badges() | {"/badge/baker": sites.page("<p>Nothing here")}
     script = Voting(page_type=kinds("L"), pagination=[NO_LIST], links=[PATTERN])
 
@@ -181,16 +163,10 @@ TRADES = {
 
 
 def badges_by_trade() -> dict[str, str]:
-    site = {
-        "/badges": sites.page(
-            sites.anchors({f"/trade/{name}": name.title() for name in TRADES}), title="Trades"
-        )
-    }
+    site = {"/badges": sites.page(sites.anchors({f"/trade/{name}": name.title() for name in TRADES}), title="Trades")}
     for name, badges_of in TRADES.items():
         links = {f"/{name}/{one}": one.title() for one in badges_of}
-        site[f"/trade/{name}"] = sites.page(
-            f"<p>The trade of {name}</p>{sites.anchors(links)}", title=name.title()
-        )
+        site[f"/trade/{name}"] = sites.page(f"<p>The trade of {name}</p>{sites.anchors(links)}", title=name.title())
         site |= {path: sites.page(f"<p>Badge for {path}s") for path in links}
     return site
 
@@ -208,9 +184,7 @@ def votes_of_the_page_at_hand(asked: ModelRequest) -> Say:
         answers["pattern"] = {"pattern": f"/{trade}/[a-z]+", "examples": examples}
     if "Badge for" in asked.text:
         answers["page_type"] = {"page_type": "DETAIL"}
-    return Say(
-        text=json.dumps(next(answers[key] for key in asked.schema["properties"] if key in answers))
-    )
+    return Say(text=json.dumps(next(answers[key] for key in asked.schema["properties"] if key in answers)))
 
 
 @ON_SQLITE

@@ -22,9 +22,7 @@ from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.catalogs.detection.sites import HOME, Categorised, SavedLook
 
 
-def detect(
-    look: SavedLook, path: str, settings: Detection | None = None, **changes: Any
-) -> FoundRecipe:
+def detect(look: SavedLook, path: str, settings: Detection | None = None, **changes: Any) -> FoundRecipe:
     detective = RecipeDetector(fetcher=look, settings=settings or Detection(), **changes)
     return asyncio.run(detective.detect(HOME + path))
 
@@ -44,12 +42,7 @@ def shape(recipe: Mapping[str, Any]) -> list[str]:
         (sites.categories(), "/catalog", ["CATEGORY_LINKS", "DETAIL_LINKS", "DETAIL"], None),
         (sites.single(), "/all", ["DETAIL"], None),
         (sites.courseleaf(), "/courses/", ["CATEGORY_LINKS", "DETAIL"], "courseleaf"),
-        (
-            sites.acalog(),
-            "/content.php?catoid=7&navoid=771",
-            ["DETAIL_LINKS+", "DETAIL"],
-            "acalog",
-        ),
+        (sites.acalog(), "/content.php?catoid=7&navoid=771", ["DETAIL_LINKS+", "DETAIL"], "acalog"),
         (sites.banner(), "/prod/bwckctlg.p_display_courses?term=1", ["DETAIL"], "banner"),
         (sites.kuali(), "/catalog/courses", ["DETAIL_LINKS", "DETAIL"], "kuali"),
     ],
@@ -71,11 +64,7 @@ def test_a_list_counts_as_its_pages_do() -> None:
     by_vendor = detect(SavedLook(sites.acalog()), "/content.php?catoid=7&navoid=771")
 
     assert by_number == {"url_pattern": f"{HOME}/courses?page={{page_num}}", "total_pages": 3}
-    assert by_offset == {
-        "url_pattern": f"{HOME}/list?offset={{offset}}",
-        "total_pages": 3,
-        "limit": 4,
-    }
+    assert by_offset == {"url_pattern": f"{HOME}/list?offset={{offset}}", "total_pages": 3, "limit": 4}
     assert by_vendor.recipe["pagination"]["total_pages"] == 3
     assert "filter%5Bcpage%5D={page_num}" in by_vendor.recipe["pagination"]["url_pattern"]
 
@@ -87,21 +76,14 @@ CATEGORISED = {
     "course codes after the category": Categorised(course="/catalog/{name}/{code}-{number}"),
     "absolute links": Categorised(link="{home}{path}"),
     "relative links": Categorised(
-        category="/{name}",
-        course="/{name}-{number}.html",
-        link="{last}",
-        turned="{category}-p{page}",
+        category="/{name}", course="/{name}-{number}.html", link="{last}", turned="{category}-p{page}"
     ),
     "queries": Categorised(
-        category="/list.php?dept={code}",
-        course="/course.php?dept={code}&id={number}",
-        turned="{category}&page={page}",
+        category="/list.php?dept={code}", course="/course.php?dept={code}&id={number}", turned="{category}&page={page}"
     ),
     "pages in the path": Categorised(turned="{category}/page/{page}"),
     "titles without codes": Categorised(has_codes=False, course="/catalog/{name}/{slug}"),
-    "one large category": Categorised(
-        sizes={"biology": 120, "music": 2, "law": 1, "art": 3, "dance": 2}, each=60
-    ),
+    "one large category": Categorised(sizes={"biology": 120, "music": 2, "law": 1, "art": 3, "dance": 2}, each=60),
     "one large category without codes": Categorised(
         sizes={"biology": 120, "music": 3, "law": 2, "art": 3, "dance": 2},
         each=120,
@@ -134,9 +116,7 @@ def crawled(look: SavedLook, path: str = "/catalog", **changes: Any) -> set[str]
 
 
 @pytest.mark.parametrize("name", CATEGORISED)
-def test_the_recipe_of_a_categorised_catalogue_leads_to_the_courses_of_every_category(
-    name: str,
-) -> None:
+def test_the_recipe_of_a_categorised_catalogue_leads_to_the_courses_of_every_category(name: str) -> None:
     """1c.60: the inner level is that of every category, whatever the first one looks like."""
     site = CATEGORISED[name]
     look = SavedLook(site.pages())
@@ -168,9 +148,7 @@ def test_categories_that_no_sample_showed_are_looked_at_before_a_recipe_is_kept(
     """Every third category is a sample; all others have courses of another shape."""
     names = [f"subject-{at:02}" for at in range(15)]
     usual = Categorised(sizes=dict.fromkeys(names[::3], 3))
-    other = Categorised(
-        sizes=dict.fromkeys(set(names) - set(names[::3]), 3), course="/units/{name}/all/{slug}"
-    )
+    other = Categorised(sizes=dict.fromkeys(set(names) - set(names[::3]), 3), course="/units/{name}/all/{slug}")
     links = {f"/catalog/{name}": name.title() for name in names}
     first = {"/catalog": sites.page(sites.anchors(links), title="Subjects")}
     look = SavedLook(usual.pages() | other.pages() | first)
@@ -209,10 +187,7 @@ def test_categories_of_the_first_page_that_are_in_other_folders_are_followed_too
 ) -> None:
     most = Categorised(category=category, course=course, sizes=sites.SIZES, has_codes=has_codes)
     rest = Categorised(
-        category=other_category,
-        course=other_course,
-        sizes={"civil": 4, "penal": 3},
-        has_codes=has_codes,
+        category=other_category, course=other_course, sizes={"civil": 4, "penal": 3}, has_codes=has_codes
     )
 
     details = crawled(SavedLook(sites.combined(most, rest)))
@@ -225,8 +200,7 @@ def test_a_recipe_that_leaves_out_most_categories_of_the_first_page_is_refused()
     folders = [letter * depth for letter in ("x/", "y/", "z/", "w/") for depth in range(1, 11)]
     usual = Categorised(sizes={"biology": 4, "music": 3})
     others = [
-        Categorised(category=f"/{folder}{{name}}", sizes={f"subject-{at}": 3})
-        for at, folder in enumerate(folders)
+        Categorised(category=f"/{folder}{{name}}", sizes={f"subject-{at}": 3}) for at, folder in enumerate(folders)
     ]
 
     with pytest.raises(NotDetected) as refused:
@@ -290,9 +264,7 @@ def test_lists_that_lead_to_lists_end_somewhere() -> None:
             path = f"/l/{'/'.join([one] * depth)}"
             inner = {f"{path}/{other}": other * 5 for other in "abcd"}
             site[path] = sites.page(sites.anchors(inner))
-            site |= {
-                to: sites.page(sites.anchors({f"{to}/{x}": x * 5 for x in "abcd"})) for to in inner
-            }
+            site |= {to: sites.page(sites.anchors({f"{to}/{x}": x * 5 for x in "abcd"})) for to in inner}
 
     with pytest.raises(NotDetected, match="more than 3 levels deep"):
         detect(SavedLook(site), "/l")

@@ -32,9 +32,7 @@ def seen(html: str, url: str = URL) -> PageAnalysis:
         ("cleancatalog/atlanticcape_baking_certificate.html", "DETAIL_LINKS", None),
     ],
 )
-def test_a_real_page_is_what_it_looks_like(
-    name: str, page_type: str | None, platform: str | None
-) -> None:
+def test_a_real_page_is_what_it_looks_like(name: str, page_type: str | None, platform: str | None) -> None:
     page = seen(sample(f"courses/{name}").read_text(errors="replace"))
     found = platform_of(page)
 
@@ -62,9 +60,7 @@ def test_a_list_of_courses_without_descriptions_is_a_list_of_links() -> None:
     found = purpose_of(page)
 
     assert found.page_type == "DETAIL_LINKS"
-    assert {one.url for one in found.clusters[0].anchors} == {
-        f"http://a.test/courses/{number}" for number in range(4)
-    }
+    assert {one.url for one in found.clusters[0].anchors} == {f"http://a.test/courses/{number}" for number in range(4)}
 
 
 def test_a_menu_ranks_behind_the_content() -> None:

@@ -11,17 +11,8 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.catalogs.crawling.runs import start_now
-from ingestion_pipeline.catalogs.detection.runs import (
-    DetectionCounts,
-    DetectionFailed,
-    write_results,
-)
-from ingestion_pipeline.catalogs.recipes.registry import (
-    DETECT,
-    detected_recipes,
-    ensure_detection,
-    recipe_facts,
-)
+from ingestion_pipeline.catalogs.detection.runs import DetectionCounts, DetectionFailed, write_results
+from ingestion_pipeline.catalogs.recipes.registry import DETECT, detected_recipes, ensure_detection, recipe_facts
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.notices.message import message_of
 from ingestion_pipeline.registry import declared
@@ -30,33 +21,16 @@ from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import (
-    dead_letters,
-    extractions,
-    outbox,
-    recipes,
-    tasks,
-)
+from ingestion_pipeline.store.tables import dead_letters, extractions, outbox, recipes, tasks
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.catalogs.detection import sites
-from ingestion_pipeline_tests.catalogs.detection.finding import (
-    a_found_catalog,
-    detect,
-    recipe_row,
-    serve,
-    told,
-)
+from ingestion_pipeline_tests.catalogs.detection.finding import a_found_catalog, detect, recipe_row, serve, told
 from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, begin, crawl_all, found_pages
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
-from ingestion_pipeline_tests.pollers import (
-    changed,
-    given_sources,
-    rows,
-    source_row,
-)
+from ingestion_pipeline_tests.pollers import changed, given_sources, rows, source_row
 
 
 def test_a_recipe_is_detected_told_and_followed(ctx: RunContext, web: FakeWeb) -> None:
@@ -80,9 +54,7 @@ def test_a_recipe_is_detected_told_and_followed(ctx: RunContext, web: FakeWeb) -
     assert {one.path for one in details} == {f"/courses/{number}" for number in range(12)}
 
 
-def test_its_first_extraction_is_due_as_soon_as_the_recipe_is_there(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_its_first_extraction_is_due_as_soon_as_the_recipe_is_there(ctx: RunContext, web: FakeWeb) -> None:
     serve(web, sites.single())
     given_sources(ctx.store, a_found_catalog("/all"))
     begin(ctx, web)
@@ -138,9 +110,7 @@ def test_the_notice_of_a_detection_says_to_people_what_came_of_it(
     assert datetime.fromisoformat(content["events"][0]["detected_at"]) == row.created_at
 
 
-def test_what_a_host_that_was_down_hid_is_looked_for_again_at_the_next_poll(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_what_a_host_that_was_down_hid_is_looked_for_again_at_the_next_poll(ctx: RunContext, web: FakeWeb) -> None:
     serve(web, sites.single())
     web.routes["/all"] = 500
     given_sources(ctx.store, a_found_catalog("/all"))
@@ -156,9 +126,7 @@ def test_what_a_host_that_was_down_hid_is_looked_for_again_at_the_next_poll(
     assert told(ctx.store) == [("recipe", "ERROR"), ("recipe", "SUCCESS")]
 
 
-def test_what_is_wrong_with_the_catalogue_itself_is_not_looked_for_again(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_what_is_wrong_with_the_catalogue_itself_is_not_looked_for_again(ctx: RunContext, web: FakeWeb) -> None:
     web.routes["/courses"] = 404
     given_sources(ctx.store, a_found_catalog("/courses"))
     detect(ctx, web)
@@ -170,9 +138,7 @@ def test_what_is_wrong_with_the_catalogue_itself_is_not_looked_for_again(
     assert (recipe_row(ctx.store).status, web.paths) == ("ERROR", [])
 
 
-def test_a_detection_in_progress_says_so_and_waits_for_its_own_backoff(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_a_detection_in_progress_says_so_and_waits_for_its_own_backoff(ctx: RunContext, web: FakeWeb) -> None:
     """A05, A23: looked at from within the request, and after an attempt that came to nothing."""
     seen: list[str] = []
 
@@ -200,9 +166,7 @@ def test_a_failure_that_passes_is_never_told(ctx: RunContext, web: FakeWeb) -> N
     assert told(ctx.store) == [("recipe", "SUCCESS")]
 
 
-def test_a_page_that_robots_forbid_is_an_error_and_is_not_asked_for(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_a_page_that_robots_forbid_is_an_error_and_is_not_asked_for(ctx: RunContext, web: FakeWeb) -> None:
     web.routes["/robots.txt"] = Reply(b"User-agent: *\nDisallow: /courses")
     given_sources(ctx.store, a_found_catalog("/courses"))
 
@@ -225,9 +189,7 @@ def test_a_catalogue_that_robots_txt_blocks_is_neither_a_strike_nor_a_dead_lette
     source = source_row(ctx.store, SHOP)
     assert rows(ctx.store, dead_letters) == []
     assert (source.failure_count, source.strike_count, source.status) == (0, 0, "active")
-    assert [row.status for row in rows(ctx.store, tasks) if row.kind == "detect_recipe"] == [
-        "SKIPPED"
-    ]
+    assert [row.status for row in rows(ctx.store, tasks) if row.kind == "detect_recipe"] == ["SKIPPED"]
 
 
 def test_a_doubt_without_a_model_is_an_error_with_its_cure(ctx: RunContext, web: FakeWeb) -> None:
@@ -268,9 +230,7 @@ def test_another_url_is_another_catalogue(ctx: RunContext, web: FakeWeb) -> None
     assert told(ctx.store) == [("recipe", "SUCCESS")] * 2
 
 
-def test_a_success_is_told_also_where_the_recipe_is_the_one_before(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_a_success_is_told_also_where_the_recipe_is_the_one_before(ctx: RunContext, web: FakeWeb) -> None:
     serve(web, sites.single())
     given_sources(ctx.store, a_found_catalog("/all"))
     detect(ctx, web)
@@ -364,9 +324,7 @@ def claimed(ctx: RunContext) -> tuple[Task, Source]:
         return task, sources_by_id(connection, [SHOP])[SHOP]
 
 
-def test_what_was_found_wrong_with_an_address_says_nothing_of_the_next(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_what_was_found_wrong_with_an_address_says_nothing_of_the_next(ctx: RunContext, web: FakeWeb) -> None:
     serve(web, sites.single())
     given_sources(ctx.store, a_found_catalog("/wrong"))
     with ctx.store.begin() as connection:

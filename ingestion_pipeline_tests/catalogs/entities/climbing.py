@@ -17,14 +17,7 @@ from ingestion_pipeline.catalogs.extraction import (
     read_page,
 )
 from ingestion_pipeline.catalogs.extraction.prompts import answer_schema
-from ingestion_pipeline.demo.model_server import (
-    ModelRequest,
-    Reply,
-    Say,
-    Script,
-    ScriptedModel,
-    blank,
-)
+from ingestion_pipeline.demo.model_server import ModelRequest, Reply, Say, Script, ScriptedModel, blank
 from ingestion_pipeline.reading import cleaned_text
 from ingestion_pipeline.reading.llm import Billing, ModelClient
 from ingestion_pipeline.settings import Settings
@@ -54,9 +47,7 @@ def a_page(html: str, *, url: str = URL, text: str | None = None) -> PageContent
     return PageContent(url=url, body=html, text=cleaned_text(html) if text is None else text)
 
 
-def answer(
-    *records: Mapping[str, Any], kind: EntityType = COURSE, count: int | None = None, **more: Any
-) -> Say:
+def answer(*records: Mapping[str, Any], kind: EntityType = COURSE, count: int | None = None, **more: Any) -> Say:
     """An answer by the schema of the type, null wherever a record says nothing."""
     schema = answer_schema(kind).schema
     empty = dict.fromkeys(schema["properties"]["records"]["items"]["properties"])
@@ -94,13 +85,7 @@ def climb(
     async def reading() -> PageReading:
         async with ModelClient(store, settings) as client:
             return await read_page(
-                kind,
-                page,
-                client=client,
-                billing=billing,
-                settings=settings,
-                now=NOW,
-                selectors=selectors,
+                kind, page, client=client, billing=billing, settings=settings, now=NOW, selectors=selectors
             )
 
     return asyncio.run(reading())
@@ -119,9 +104,7 @@ def climb_with(
 def read_alone(page: PageContent, settings: Settings, **more: Any) -> PageReading:
     """The reading without any model."""
     kind = more.pop("kind", COURSE)
-    return asyncio.run(
-        read_page(kind, page, client=None, billing=BILLING, settings=settings, now=NOW, **more)
-    )
+    return asyncio.run(read_page(kind, page, client=None, billing=BILLING, settings=settings, now=NOW, **more))
 
 
 def values(reading: PageReading, name: str) -> Sequence[Any]:

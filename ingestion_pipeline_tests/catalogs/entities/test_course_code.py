@@ -21,21 +21,9 @@ from ingestion_pipeline.catalogs.extraction.rules.course_code import (
         ("HIST 17A U.S. History 3 Units", "HIST 17A", "U.S. History", "3", None),
         ("CS 100   Orientation   credit: 1 Hour.", "CS 100", "Orientation", "1", None),
         ("CS 412 Data Mining credit: 3 or 4 Hours.", "CS 412", "Data Mining", "3", "4"),
-        (
-            "ACC 3980 Internship 1.000 TO 6.000 Credit hours",
-            "ACC 3980",
-            "Internship",
-            "1.000",
-            "6.000",
-        ),
+        ("ACC 3980 Internship 1.000 TO 6.000 Credit hours", "ACC 3980", "Internship", "1.000", "6.000"),
         ("COMP_SCI 110-0 Programming (1 Unit)", "COMP_SCI 110-0", "Programming", "1", None),
-        (
-            "CMSC 10100. Computer Science I. 100 Units.",
-            "CMSC 10100",
-            "Computer Science I",
-            "100",
-            None,
-        ),
+        ("CMSC 10100. Computer Science I. 100 Units.", "CMSC 10100", "Computer Science I", "100", None),
         ("CSE 3. Fluency (4)", "CSE 3", "Fluency", "4", None),
         ("CSE 130 First Programs (4) NSc, RSN", "CSE 130", "First Programs", "4", None),
         ("CPSC 110 (4) Programs", "CPSC 110", "Programs", "4", None),
@@ -78,13 +66,7 @@ def test_code_title_and_credits_are_told_apart(
     assert heading is not None
     assert (heading.code, heading.title) == (code, title)
     stated = heading.credits
-    assert [
-        stated and stated.low and str(stated.low),
-        stated and stated.high and str(stated.high),
-    ] == [
-        low,
-        high,
-    ]
+    assert [stated and stated.low and str(stated.low), stated and stated.high and str(stated.high)] == [low, high]
 
 
 @pytest.mark.parametrize(
@@ -92,20 +74,8 @@ def test_code_title_and_credits_are_told_apart(
     [
         *("MATH 101 is required of all students.", "CS 101 or CS 102 with a grade of C"),
         *("M W 4:10pm", "FL2020 Departments", "CRN 12291", "CS 101 001", "3.00"),
-        *(
-            "ISO 9001 certified again",
-            "TOP 10 reasons",
-            "COVID 19 rules",
-            "ROOM 210",
-            "MAY 2024 News",
-        ),
-        *(
-            "The course is about CS 101",
-            "",
-            "1999 was a good year",
-            "Chapter 10 Endings",
-            "May 2024 News",
-        ),
+        *("ISO 9001 certified again", "TOP 10 reasons", "COVID 19 rules", "ROOM 210", "MAY 2024 News"),
+        *("The course is about CS 101", "", "1999 was a good year", "Chapter 10 Endings", "May 2024 News"),
     ],
 )
 def test_a_sentence_a_date_and_a_standard_are_no_courses(line: str) -> None:
@@ -115,22 +85,13 @@ def test_a_sentence_a_date_and_a_standard_are_no_courses(line: str) -> None:
 def test_a_line_that_holds_all_is_cut_after_its_credits() -> None:
     line = "TH 501 Church History I (3 hrs) - From the apostles to the councils."
 
-    assert split_heading(line) == (
-        "TH 501 Church History I (3 hrs)",
-        "From the apostles to the councils.",
-    )
+    assert split_heading(line) == ("TH 501 Church History I (3 hrs)", "From the apostles to the councils.")
     assert split_heading("TH 501 Church History I (3 hrs)") is None
     assert split_heading("We offer TH 501 (3 hrs) and more of the same.") is None
 
 
 @pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("CIS*1300", "CIS*1300"),
-        (" Bio 12 ", "Bio 12"),
-        ("BIOL\u00a01010.", "BIOL 1010"),
-        ("x", None),
-    ],
+    ("text", "code"), [("CIS*1300", "CIS*1300"), (" Bio 12 ", "Bio 12"), ("BIOL\u00a01010.", "BIOL 1010"), ("x", None)]
 )
 def test_an_element_for_codes_may_write_them_as_it_likes(text: str, code: str | None) -> None:
     assert read_code(text) == code

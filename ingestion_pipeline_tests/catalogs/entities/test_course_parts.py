@@ -20,10 +20,7 @@ PROSE = "How programs are written and read."
         ([PROSE, "Corequisites:", "CS 102"], None),
         ([PROSE, "Prerequisites: None"], None),
         ([PROSE, "Antirequisite: CS 103", "Exclusion: CS 104"], None),
-        (
-            [PROSE, "Prerequisite(s): CS 101. Students need a C or better."],
-            "CS 101. Students need a C or better.",
-        ),
+        ([PROSE, "Prerequisite(s): CS 101. Students need a C or better."], "CS 101. Students need a C or better."),
         (["3 Credits", PROSE, "Restrictions: Majors only."], None),
         (["Course Attributes: Core", "Description", PROSE], None),
         (["Fall", "Description:", PROSE, "Typically Offered: Spring"], None),
@@ -32,9 +29,7 @@ PROSE = "How programs are written and read."
         (["Inhalt", PROSE, "Voraussetzungen", "Keine"], None),
     ],
 )
-def test_only_prerequisites_are_prerequisites_and_only_prose_describes(
-    lines: list[str], before: str | None
-) -> None:
+def test_only_prerequisites_are_prerequisites_and_only_prose_describes(lines: list[str], before: str | None) -> None:
     parts = read_parts(lines)
 
     assert parts.text() == PROSE
@@ -42,8 +37,6 @@ def test_only_prerequisites_are_prerequisites_and_only_prose_describes(
 
 
 def test_what_belongs_to_the_page_is_left_out() -> None:
-    parts = read_parts(
-        ["Print-Friendly Page (opens a new window)", PROSE, "Back to Top", "Dept/CS"]
-    )
+    parts = read_parts(["Print-Friendly Page (opens a new window)", PROSE, "Back to Top", "Dept/CS"])
 
     assert parts.text() == PROSE

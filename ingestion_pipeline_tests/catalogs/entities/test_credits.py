@@ -49,12 +49,7 @@ def test_a_line_states_credits(text: str, low: str, high: str | None, kind: str 
     "text",
     [
         *("3.000 Lecture hours", "Lecture Contact Hours: 3", "Lab Contact Hours: 0", "Room 3"),
-        *(
-            "Carries no credit toward the major.",
-            "120 credits",
-            "credit for 2019 work",
-            "$300 credits",
-        ),
+        *("Carries no credit toward the major.", "120 credits", "credit for 2019 work", "$300 credits"),
     ],
 )
 def test_hours_of_teaching_sums_and_prose_are_no_credits(text: str) -> None:

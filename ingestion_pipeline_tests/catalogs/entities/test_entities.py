@@ -21,20 +21,10 @@ from ingestion_pipeline.catalogs.extraction import (
 )
 from ingestion_pipeline.catalogs.extraction.cost import predicted_cost
 from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType
-from ingestion_pipeline.catalogs.extraction.source_config import (
-    entity_config_problems,
-    load_entity_config,
-)
+from ingestion_pipeline.catalogs.extraction.source_config import entity_config_problems, load_entity_config
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.tasks.errors import Resource
-from ingestion_pipeline_tests.catalogs.entities.climbing import (
-    COURSE,
-    MOSSES,
-    PROSE,
-    a_page,
-    read_alone,
-    values,
-)
+from ingestion_pipeline_tests.catalogs.entities.climbing import COURSE, MOSSES, PROSE, a_page, read_alone, values
 
 BIRD = """
 name: bird
@@ -98,9 +88,7 @@ def test_a_programme_in_data_for_machines_is_read_from_there(settings: Settings)
         ("Associate of Applied Science in Gardening", "AssociateOfAppliedScienceDegree"),
     ],
 )
-def test_a_credential_is_of_the_type_that_its_title_says(
-    settings: Settings, title: str, kind: str
-) -> None:
+def test_a_credential_is_of_the_type_that_its_title_says(settings: Settings, title: str, kind: str) -> None:
     page = a_page(PROGRAM.replace("Bachelor of Science in Botany", title))
 
     reading = read_alone(page, settings, kind=entity_type("credential"))
@@ -130,9 +118,7 @@ def test_competencies_are_items_of_lists_made_for_them(settings: Settings) -> No
     assert all(proof.is_proof for one in reading.records for proof in one.evidence.values())
 
 
-def test_whether_a_page_has_no_list_of_competencies_is_left_to_a_model(
-    settings: Settings,
-) -> None:
+def test_whether_a_page_has_no_list_of_competencies_is_left_to_a_model(settings: Settings) -> None:
     page = a_page("<h2>Books</h2><ul><li>The big book of mosses</li></ul>")
 
     with pytest.raises(Resource, match="no model configured"):
@@ -168,9 +154,7 @@ def test_a_type_of_ones_own_is_a_file_beside_the_sources(tmp_path: Path) -> None
         ("{", "bird.yaml"),
     ],
 )
-def test_a_file_that_describes_no_type_is_refused_by_name(
-    tmp_path: Path, broken: str, said: str
-) -> None:
+def test_a_file_that_describes_no_type_is_refused_by_name(tmp_path: Path, broken: str, said: str) -> None:
     with pytest.raises(BadEntityType, match=said):
         bird(tmp_path, broken)
 
@@ -194,10 +178,7 @@ def test_given_selectors_read_what_no_rule_knows(settings: Settings) -> None:
 
     found = [one.as_dict() for one in reading.records]
     names = ("course_id", "course_credits_min", "course_credits_max")
-    assert [tuple(one[name] for name in names) for one in found] == [
-        ("CS 1", 3, 4),
-        ("CS 2", None, 2),
-    ]
+    assert [tuple(one[name] for name in names) for one in found] == [("CS 1", 3, 4), ("CS 2", None, 2)]
     assert str(reading.method) == "selectors"
     assert not any(one.is_flagged for one in reading.records)
 
@@ -256,9 +237,7 @@ def test_the_entity_of_a_source_is_checked_where_it_is_declared(tmp_path: Path) 
 
 def a_course(code: str, name: str = "Logic") -> Record:
     fields = {"course_id": code, "course_name": name, "course_description": "x"}
-    return Record(
-        entity="course", fields=fields, evidence={}, method=ExtractionMethod.LAYOUT, confidence=1
-    )
+    return Record(entity="course", fields=fields, evidence={}, method=ExtractionMethod.LAYOUT, confidence=1)
 
 
 def test_a_natural_key_is_readable_and_the_same_however_it_is_spaced() -> None:
@@ -278,9 +257,7 @@ def test_a_long_key_is_cut_and_still_tells_two_apart() -> None:
     assert max(map(len, keys)) <= 200
 
 
-def test_a_page_is_read_anew_for_another_schema_selector_or_model_that_may_be_asked(
-    tmp_path: Path,
-) -> None:
+def test_a_page_is_read_anew_for_another_schema_selector_or_model_that_may_be_asked(tmp_path: Path) -> None:
     plain = load_settings({})
     named = load_settings({"INGESTION_MODEL_CHEAP": "tiny"})
     asked = load_settings({"OPENAI_API_KEY": "k"})
@@ -311,9 +288,7 @@ def test_a_page_is_read_anew_by_other_words_of_a_question(monkeypatch: pytest.Mo
 
 def test_what_reading_may_cost_is_known_before() -> None:
     variables = {"OPENAI_API_KEY": "k", "INGESTION_MODELS__PRICES": "a=1/0.1/2, b=10/1/20"}
-    priced = load_settings(
-        variables | {"INGESTION_MODEL_CHEAP": "a", "INGESTION_MODEL_STRONG": "b"}
-    )
+    priced = load_settings(variables | {"INGESTION_MODEL_CHEAP": "a", "INGESTION_MODEL_STRONG": "b"})
     unknown = load_settings(variables | {"INGESTION_MODEL_CHEAP": "c"})
 
     small, large = predicted_cost(COURSE, [900], priced), predicted_cost(COURSE, [9_000], priced)

@@ -7,11 +7,7 @@ from ingestion_pipeline.catalogs.extraction.pipeline import explored_links
 from ingestion_pipeline_tests.catalogs.entities.climbing import a_page
 
 COMPETENCY = entity_type("competency")
-FOUND = [
-    Record(
-        entity="competency", fields={}, evidence={}, method=ExtractionMethod.LAYOUT, confidence=1
-    )
-]
+FOUND = [Record(entity="competency", fields={}, evidence={}, method=ExtractionMethod.LAYOUT, confidence=1)]
 HERE = "https://college.test/a"
 
 

@@ -23,9 +23,7 @@ def test_every_field_of_every_course_is_as_a_reader_sees_it(name: str) -> None:
     found = courses(body(name))
 
     wanted = expected(name)
-    assert [
-        {key: one[key] for key in want} for one, want in zip(found, wanted, strict=True)
-    ] == wanted
+    assert [{key: one[key] for key in want} for one, want in zip(found, wanted, strict=True)] == wanted
 
 
 @pytest.mark.parametrize("name", WITHOUT)
@@ -130,11 +128,7 @@ def test_250_spoilt_pages_crash_nothing_and_take_no_time(random: Random) -> None
     for _ in range(250):
         text = body(random.choice(WITH))
         place, length = random.randrange(len(text)), random.randrange(200)
-        spoilt = (
-            text[:place]
-            + random.choice(["", "<td>", "CS 101 (", "\0", "|", "9" * 99])
-            + text[place + length :]
-        )
+        spoilt = text[:place] + random.choice(["", "<td>", "CS 101 (", "\0", "|", "9" * 99]) + text[place + length :]
         started = time.thread_time()
         try:
             courses(spoilt)
@@ -146,13 +140,7 @@ def test_250_spoilt_pages_crash_nothing_and_take_no_time(random: Random) -> None
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "CS 101 " * 30_000,
-        "<p>A A A A A 1</p>" * 3_000,
-        "<h3>CS 101 X (3)</h3>" * 2_000,
-        "(3" * 50_000,
-    ],
+    "text", ["CS 101 " * 30_000, "<p>A A A A A 1</p>" * 3_000, "<h3>CS 101 X (3)</h3>" * 2_000, "(3" * 50_000]
 )
 def test_a_page_made_to_be_slow_is_not(text: str) -> None:
     started = time.thread_time()
@@ -174,10 +162,7 @@ DESCRIBED = "Students study the growth of plants in many soils and climates."
             "3.000 Lecture hours</td></tr></table>",
             id="rows without classes",
         ),
-        pytest.param(
-            "<details><summary>BIO {n} - Plants {n} (3 cr)</summary><p>{text}</p></details>",
-            id="folded",
-        ),
+        pytest.param("<details><summary>BIO {n} - Plants {n} (3 cr)</summary><p>{text}</p></details>", id="folded"),
     ],
 )
 def test_layouts_of_no_vendor_are_read_as_people_read_them(layout: str) -> None:
@@ -214,9 +199,7 @@ def rows(layout: str, *pairs: tuple[str, str]) -> str:
 
 @pytest.mark.parametrize("layout", ROWS)
 @pytest.mark.parametrize("value", ["Greenhouse B", "Bring a trowel, boots and a field notebook."])
-def test_the_value_of_an_unknown_label_is_not_added_to_the_field_before(
-    layout: str, value: str
-) -> None:
+def test_the_value_of_an_unknown_label_is_not_added_to_the_field_before(layout: str, value: str) -> None:
     table = rows(
         layout,
         ("Course code", "BOT 101"),
@@ -323,12 +306,7 @@ def test_what_credits_are_given_for_is_no_prerequisite() -> None:
 
 
 def test_names_that_an_api_escaped_twice_are_read_as_they_are_meant() -> None:
-    page = {
-        "@type": "Course",
-        "courseCode": "BOT 101",
-        "name": "Trees &amp;amp; Shrubs",
-        "description": PROSE,
-    }
+    page = {"@type": "Course", "courseCode": "BOT 101", "name": "Trees &amp;amp; Shrubs", "description": PROSE}
 
     (record,) = read_records(COURSE, json.dumps([page])).records
 
@@ -341,9 +319,7 @@ def test_a_page_of_too_many_records_is_refused_and_none_of_them_passes_for_all(l
     rows_of_codes = "".join(f"<tr><td>{code}<td>Plants<td>{PROSE}</tr>" for code in codes)
     heads = "<tr><th>Code<th>Title<th>Description</tr>"
     pages = {
-        "answer of an API": json.dumps(
-            [{"code": code, "title": "Plants", "description": PROSE} for code in codes]
-        ),
+        "answer of an API": json.dumps([{"code": code, "title": "Plants", "description": PROSE} for code in codes]),
         "table": a_page(f"<table>{heads}{rows_of_codes}</table>"),
     }
 

@@ -16,17 +16,9 @@ from ingestion_pipeline_tests.catalogs.pages import layouts, score
 LEAST_SHARE = 0.98  # the bar is 0.9; this is what was measured, rounded down
 HALVES = {half: layouts(half) for half in ("built", "held")}
 WITHOUT = {
-    f"{half}/{name}": text
-    for half, pages in HALVES.items()
-    for name, (text, wanted) in pages.items()
-    if not wanted
+    f"{half}/{name}": text for half, pages in HALVES.items() for name, (text, wanted) in pages.items() if not wanted
 }
-WITH = {
-    f"{half}/{name}": text
-    for half, pages in HALVES.items()
-    for name, (text, wanted) in pages.items()
-    if wanted
-}
+WITH = {f"{half}/{name}": text for half, pages in HALVES.items() for name, (text, wanted) in pages.items() if wanted}
 
 
 @pytest.mark.parametrize("half", HALVES)

@@ -49,12 +49,7 @@ def test_selectors_that_are_given_are_asked_instead(settings: Settings) -> None:
 
 
 def test_data_for_machines_comes_before(settings: Settings) -> None:
-    course = {
-        "@type": "Course",
-        "courseCode": "GRD/7",
-        "name": "The life of mosses",
-        "description": TEXT,
-    }
+    course = {"@type": "Course", "courseCode": "GRD/7", "name": "The life of mosses", "description": TEXT}
     script = f"<script type='application/ld+json'>{json.dumps(course)}</script>"
 
     assert reasons(read(GARDEN + script, settings)) == [("embedded", "")]
@@ -69,9 +64,7 @@ def test_data_for_machines_comes_before(settings: Settings) -> None:
     ],
     ids=["incomplete", "another layout", "two records"],
 )
-def test_what_they_do_not_read_whole_is_left_to_the_next_rung(
-    settings: Settings, html: str
-) -> None:
+def test_what_they_do_not_read_whole_is_left_to_the_next_rung(settings: Settings, html: str) -> None:
     assert ("selectors", "learned") not in reasons(read(html, settings))
 
 

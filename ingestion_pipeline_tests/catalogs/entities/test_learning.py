@@ -174,9 +174,7 @@ def test_names_of_one_page_or_one_build_are_not_learned() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "groups", [[[1], [2]], [[1, 2]], [[1], [2, 3]]], ids=["two pages", "two", "two and one"]
-)
+@pytest.mark.parametrize("groups", [[[1], [2]], [[1, 2]], [[1], [2, 3]]], ids=["two pages", "two", "two and one"])
 def test_too_few_examples_teach_nothing(groups: Sequence[Sequence[int]]) -> None:
     assert learn_selectors(COURSE, lessons(in_a_page(by_classes), *groups)) is None
     assert learn_selectors(COURSE, []) is None
@@ -195,10 +193,7 @@ def test_a_record_that_the_selectors_would_find_beside_the_known_ones_teaches_no
     page = in_a_page(by_classes)
     known = [a_course(number) for number in (1, 2, 4)]
 
-    assert (
-        learn_selectors(COURSE, [TrainingPage(body=page([*known, a_course(5)]), records=known)])
-        is None
-    )
+    assert learn_selectors(COURSE, [TrainingPage(body=page([*known, a_course(5)]), records=known)]) is None
 
 
 def test_another_field_may_fail_now_and_then_but_not_often() -> None:
@@ -238,9 +233,7 @@ def test_a_range_of_credits_is_learned_from_the_place_of_both() -> None:
         a_course(4, course_credits_min=Decimal(1), course_credits_max=Decimal(3)),
     ]
 
-    learned = learn_selectors(
-        COURSE, [TrainingPage(body=page(one), records=[one]) for one in known]
-    )
+    learned = learn_selectors(COURSE, [TrainingPage(body=page(one), records=[one]) for one in known])
 
     assert learned is not None
     assert "course_credits_min" not in dict(learned.fields)
@@ -256,9 +249,7 @@ def test_the_kind_of_credits_is_learned_from_the_words_for_it() -> None:
     kinds = ["SemesterHour", "ClockHour", "SemesterHour"]
     known = [a_course(at, course_credits_type=one) for at, one in enumerate(kinds, start=1)]
 
-    learned = learn_selectors(
-        COURSE, [TrainingPage(body=page(one), records=[one]) for one in known]
-    )
+    learned = learn_selectors(COURSE, [TrainingPage(body=page(one), records=[one]) for one in known])
 
     new = a_course(5, course_credits_type="ClockHour")
     assert found(learned, page(new)) == said(new)
@@ -296,8 +287,7 @@ def test_a_hostile_page_teaches_in_time_or_not_at_all(name: str) -> None:
     bodies = [HOSTILE[name].replace("{}", by_classes(one)) for one in known]
 
     learned = learn_selectors(
-        COURSE,
-        [TrainingPage(body=body, records=[one]) for body, one in zip(bodies, known, strict=True)],
+        COURSE, [TrainingPage(body=body, records=[one]) for body, one in zip(bodies, known, strict=True)]
     )
 
     assert learned is None or found(learned, bodies[0]) == said(known[0])
@@ -308,19 +298,13 @@ WORDS = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=12)
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    st.lists(st.tuples(WORDS, WORDS, WORDS), min_size=3, max_size=5), st.sampled_from(sorted(LISTS))
-)
-def test_whatever_is_learned_finds_what_was_known(
-    texts: list[tuple[str, str, str]], name: str
-) -> None:
+@given(st.lists(st.tuples(WORDS, WORDS, WORDS), min_size=3, max_size=5), st.sampled_from(sorted(LISTS)))
+def test_whatever_is_learned_finds_what_was_known(texts: list[tuple[str, str, str]], name: str) -> None:
     fields = ("course_id", "course_name", "course_description")
     known = [a_course(1, **dict(zip(fields, one, strict=True))) for one in texts]
     html = LISTS[name](known)
 
     learned = learn_selectors(COURSE, [TrainingPage(body=html, records=known)])
 
-    keys = (
-        [tuple(one[field] for field in fields) for one in found(learned, html)] if learned else []
-    )
+    keys = [tuple(one[field] for field in fields) for one in found(learned, html)] if learned else []
     assert learned is None or set(keys) == {tuple(one[field] for field in fields) for one in known}

@@ -9,14 +9,7 @@ import pytest
 from ingestion_pipeline.demo.model_server import Say, in_turn
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
-from ingestion_pipeline_tests.catalogs.entities.climbing import (
-    MOSSES,
-    PROSE,
-    a_page,
-    answer,
-    climb_with,
-    values,
-)
+from ingestion_pipeline_tests.catalogs.entities.climbing import MOSSES, PROSE, a_page, answer, climb_with, values
 
 PAGE = a_page(PROSE)
 
@@ -32,11 +25,7 @@ def database() -> str:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        ("course_prerequisites", "A year of Latin"),
-        ("course_credits_max", 30),
-        ("course_ceu_credits", 0.3),
-    ],
+    [("course_prerequisites", "A year of Latin"), ("course_credits_max", 30), ("course_ceu_credits", 0.3)],
 )
 def test_what_is_optional_and_invented_stays_unproved_and_costs_nothing_more(
     store: Store, settings: Settings, name: str, value: Any
@@ -50,14 +39,10 @@ def test_what_is_optional_and_invented_stays_unproved_and_costs_nothing_more(
 
 
 @pytest.mark.parametrize(
-    ("quote", "is_proof"),
-    [("It earns 3 points", True), ("3 semester hours", False), (None, False)],
+    ("quote", "is_proof"), [("It earns 3 points", True), ("3 semester hours", False), (None, False)]
 )
 def test_what_is_concluded_takes_a_quote_that_stands_on_the_page(
-    store: Store,
-    settings: Settings,
-    quote: str | None,
-    is_proof: bool,
+    store: Store, settings: Settings, quote: str | None, is_proof: bool
 ) -> None:
     said = changed(course_credits_type="SemesterHour", course_credits_type_evidence=quote)
 
@@ -70,8 +55,7 @@ def test_what_is_concluded_takes_a_quote_that_stands_on_the_page(
     ("html", "right", "wrong"),
     [
         pytest.param(
-            "<h2>Мхи и лишайники</h2><p>Код БОТ-12. Студенты изучают мхи и лишайники"
-            " северных лесов.</p>",
+            "<h2>Мхи и лишайники</h2><p>Код БОТ-12. Студенты изучают мхи и лишайники северных лесов.</p>",
             {
                 "course_id": "БОТ-12",
                 "course_name": "Мхи и лишайники",
@@ -112,9 +96,7 @@ def test_every_script_is_proved_by_its_own_words(
 
 
 def test_a_number_of_the_next_record_proves_nothing(store: Store, settings: Settings) -> None:
-    two = (
-        PROSE + "<h2>The loud life of ferns</h2><p>Reference GRD-8. Ferns are heard. 9 points.</p>"
-    )
+    two = PROSE + "<h2>The loud life of ferns</h2><p>Reference GRD-8. Ferns are heard. 9 points.</p>"
     ferns = {
         "course_id": "GRD-8",
         "course_name": "The loud life of ferns",

@@ -49,9 +49,7 @@ BOTH = pytest.mark.parametrize(
 )
 
 
-def test_what_rules_cannot_read_a_model_does_with_evidence(
-    store: Store, settings: Settings
-) -> None:
+def test_what_rules_cannot_read_a_model_does_with_evidence(store: Store, settings: Settings) -> None:
     reading, asked = climb_with(store, settings, PAGE, in_turn(GOOD))
 
     (record,) = reading.records
@@ -65,9 +63,7 @@ def test_what_rules_cannot_read_a_model_does_with_evidence(
     assert len(asked) == 1
 
 
-def test_the_question_has_fields_and_rules_of_the_type_and_the_text_alone(
-    store: Store, settings: Settings
-) -> None:
+def test_the_question_has_fields_and_rules_of_the_type_and_the_text_alone(store: Store, settings: Settings) -> None:
     hidden = "<p style='display:none'>Secret words</p><img alt='More words'>"
     _, (asked,) = climb_with(store, settings, a_page(PROSE + hidden), in_turn(GOOD))
 
@@ -175,9 +171,7 @@ def test_how_often_it_is_asked_again_is_a_setting(store: Store, settings: Settin
     assert reading.records[0].is_flagged
 
 
-def test_a_record_that_is_right_when_asked_about_alone_is_not_flagged(
-    store: Store, settings: Settings
-) -> None:
+def test_a_record_that_is_right_when_asked_about_alone_is_not_flagged(store: Store, settings: Settings) -> None:
     script = in_turn(changed(course_name="Ferns"), changed(course_name="Life of Pi"), GOOD)
 
     reading, asked = climb_with(store, settings, PAGE, script)
@@ -199,9 +193,7 @@ def test_nothing_of_the_page_stands_in_the_instructions_when_it_is_asked_again(
     assert all("HACKED" not in one.body["instructions"] for one in asked)
 
 
-def test_no_record_is_asked_of_the_strong_model_too_then_believed(
-    store: Store, settings: Settings
-) -> None:
+def test_no_record_is_asked_of_the_strong_model_too_then_believed(store: Store, settings: Settings) -> None:
     reading, asked = climb_with(store, settings, a_page("<p>We are closed.</p>"), in_turn(answer()))
 
     assert [one.model for one in asked] == ["cheap", "strong"]
@@ -217,9 +209,7 @@ def test_an_answer_that_the_page_hardly_proves_goes_up(store: Store, settings: S
     assert values(reading, "course_id") == ["GRD-7"]
 
 
-def test_a_record_that_lacks_a_required_field_for_good_is_dropped_and_named(
-    store: Store, settings: Settings
-) -> None:
+def test_a_record_that_lacks_a_required_field_for_good_is_dropped_and_named(store: Store, settings: Settings) -> None:
     lacking = answer({"course_id": "GRD-7", "course_name": "The quiet life of mosses"})
 
     reading, asked = climb_with(store, settings, PAGE, in_turn(lacking))
@@ -230,9 +220,7 @@ def test_a_record_that_lacks_a_required_field_for_good_is_dropped_and_named(
     assert sum(is_alone(one) for one in asked) == 3
 
 
-def test_rules_that_read_most_of_a_page_leave_only_the_rest_to_a_model(
-    store: Store, settings: Settings
-) -> None:
+def test_rules_that_read_most_of_a_page_leave_only_the_rest_to_a_model(store: Store, settings: Settings) -> None:
     blocks = [
         f"<div class=courseblock><p class=courseblocktitle>ART {n}. Drawing {n}. 3 Credits.</p>"
         f"<p class=courseblockdesc>Students draw {n} trees in a park.</p></div>"

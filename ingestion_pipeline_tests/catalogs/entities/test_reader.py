@@ -7,14 +7,7 @@ from decimal import Decimal
 import pytest
 
 from ingestion_pipeline.catalogs.extraction import EntityType, ExtractionOverBudget, entity_type
-from ingestion_pipeline.demo.model_server import (
-    ModelRequest,
-    Reply,
-    Say,
-    Script,
-    ScriptedModel,
-    in_turn,
-)
+from ingestion_pipeline.demo.model_server import ModelRequest, Reply, Say, Script, ScriptedModel, in_turn
 from ingestion_pipeline.reading.llm import Billing
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
@@ -82,13 +75,9 @@ def test_the_same_page_is_asked_about_once_and_once_more_after_its_schema_change
 
 
 @BOTH
-def test_a_budget_that_is_used_up_stops_the_reading_and_says_whose(
-    store: Store, settings: Settings
-) -> None:
+def test_a_budget_that_is_used_up_stops_the_reading_and_says_whose(store: Store, settings: Settings) -> None:
     with pytest.raises(ExtractionOverBudget) as stopped:
-        climb_with(
-            store, settings, a_page(PROSE), in_turn(answer()), INGESTION_MODEL_BUDGET_USD="0.0001"
-        )
+        climb_with(store, settings, a_page(PROSE), in_turn(answer()), INGESTION_MODEL_BUDGET_USD="0.0001")
 
     assert stopped.value.over.extraction_id == 7
     assert stopped.value.over.limit_usd == Decimal("0.0001")
@@ -96,18 +85,14 @@ def test_a_budget_that_is_used_up_stops_the_reading_and_says_whose(
     assert ledger(store) == []
 
 
-def test_every_kind_of_question_has_its_call_site_and_the_page_it_is_for(
-    store: Store, settings: Settings
-) -> None:
+def test_every_kind_of_question_has_its_call_site_and_the_page_it_is_for(store: Store, settings: Settings) -> None:
     wrong = answer(MOSSES | {"course_id": "GRD-77"})
 
     climb_with(store, settings, a_page(PROSE), in_turn(wrong, answer(MOSSES)))
 
     rows = ledger(store)
     assert [row.call_site for row in rows] == ["extract", "extract.alone"]
-    assert {(row.extraction_id, row.page_id, row.source_id) for row in rows} == {
-        (7, 4, "catalog:a")
-    }
+    assert {(row.extraction_id, row.page_id, row.source_id) for row in rows} == {(7, 4, "catalog:a")}
 
 
 def test_without_a_model_rules_have_the_last_word_on_courses(settings: Settings) -> None:
@@ -125,9 +110,7 @@ def test_an_empty_result_page_gives_no_record_and_no_error(settings: Settings) -
 
 
 @pytest.mark.parametrize("name", ["learning_program", "credential"])
-def test_without_a_model_a_page_that_rules_cannot_judge_waits_for_one(
-    settings: Settings, name: str
-) -> None:
+def test_without_a_model_a_page_that_rules_cannot_judge_waits_for_one(settings: Settings, name: str) -> None:
     with pytest.raises(Resource, match="no model configured") as waits:
         read_alone(a_page("<p>Come and see us.</p>"), settings, kind=entity_type(name))
 
@@ -191,9 +174,7 @@ PRUNING = answer({"text": "Prune a rose without harm"}, kind=COMPETENCY)
 def test_competencies_are_looked_for_only_under_a_heading_that_the_page_has(
     store: Store, settings: Settings, found: Say, calls: int
 ) -> None:
-    reading, asked = climb_with(
-        store, settings, a_page(LIST), on_presence(found, PRUNING), kind=COMPETENCY
-    )
+    reading, asked = climb_with(store, settings, a_page(LIST), on_presence(found, PRUNING), kind=COMPETENCY)
 
     assert len(asked) == calls
     assert len(reading.records) == calls - 1
@@ -201,16 +182,12 @@ def test_competencies_are_looked_for_only_under_a_heading_that_the_page_has(
         assert "no list" in reading.notes[-1]
 
 
-def test_what_a_model_wants_explored_must_stand_on_the_page(
-    store: Store, settings: Settings
-) -> None:
+def test_what_a_model_wants_explored_must_stand_on_the_page(store: Store, settings: Settings) -> None:
     proposed = ["/outcomes/year-2", "https://college.test/invented", "https://other.test/outcomes"]
     said = answer({"text": "Name forty mosses"}, kind=COMPETENCY, explore=proposed)
     found = presence(has_list=True, heading="What our graduates do")
 
-    reading, _ = climb_with(
-        store, settings, a_page(LIST), on_presence(found, said), kind=COMPETENCY
-    )
+    reading, _ = climb_with(store, settings, a_page(LIST), on_presence(found, said), kind=COMPETENCY)
 
     assert reading.explored == ("https://college.test/outcomes/year-2",)
 

@@ -7,12 +7,7 @@ from decimal import Decimal
 import pytest
 from pydantic import ValidationError
 
-from ingestion_pipeline.catalogs.extraction.entity_type import (
-    EntityType,
-    UnknownEntityType,
-    entity_type,
-    entity_types,
-)
+from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, UnknownEntityType, entity_type, entity_types
 from ingestion_pipeline.catalogs.extraction.record import (
     CandidateRecord,
     ExtractionMethod,
@@ -63,19 +58,11 @@ def test_a_schema_that_contradicts_itself_is_refused(broken: dict[str, object]) 
 
 @pytest.mark.parametrize(
     ("low", "high", "expected"),
-    [
-        ("3", None, (None, "3")),
-        ("3", "3", (None, "3")),
-        ("1", "3", ("1", "3")),
-        (None, "3", (None, "3")),
-    ],
+    [("3", None, (None, "3")), ("3", "3", (None, "3")), ("1", "3", ("1", "3")), (None, "3", (None, "3"))],
 )
-def test_a_single_credit_value_goes_to_max(
-    low: str | None, high: str | None, expected: tuple[str | None, str]
-) -> None:
+def test_a_single_credit_value_goes_to_max(low: str | None, high: str | None, expected: tuple[str | None, str]) -> None:
     record = a_record(
-        course_credits_min=Decimal(low) if low else None,
-        course_credits_max=Decimal(high) if high else None,
+        course_credits_min=Decimal(low) if low else None, course_credits_max=Decimal(high) if high else None
     )
 
     found = (record.fields["course_credits_min"], record.fields["course_credits_max"])

@@ -8,34 +8,14 @@ import pytest
 
 from ingestion_pipeline.catalogs.extraction import entity_type
 from ingestion_pipeline.catalogs.extraction.model_methods import MAX_CONCURRENT_QUESTIONS
-from ingestion_pipeline.catalogs.extraction.prompts import (
-    LONG_TOKENS,
-    next_part,
-    parts_of,
-    tokens_of,
-)
+from ingestion_pipeline.catalogs.extraction.prompts import LONG_TOKENS, next_part, parts_of, tokens_of
 from ingestion_pipeline.catalogs.extraction.rules.counting import announced_count, is_expected_count
-from ingestion_pipeline.demo.model_server import (
-    Fail,
-    ModelRequest,
-    Reply,
-    Say,
-    ScriptedModel,
-    in_turn,
-)
+from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Reply, Say, ScriptedModel, in_turn
 from ingestion_pipeline.reading.html.cleaning import cleaned_text, visible_tree
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.errors import Permanent, Resource
-from ingestion_pipeline_tests.catalogs.entities.climbing import (
-    COURSE,
-    a_page,
-    answer,
-    climb,
-    climb_with,
-    codes,
-    values,
-)
+from ingestion_pipeline_tests.catalogs.entities.climbing import COURSE, a_page, answer, climb, climb_with, codes, values
 from ingestion_pipeline_tests.reading.models.asking import leading_to
 
 FILLER = "It takes a whole season, and much patience, rain and good shoes. " * 6
@@ -58,11 +38,7 @@ def gardener(asked: ModelRequest) -> Reply:
     """A model that reads what it is shown, and that alone."""
     return answer(
         *(
-            {
-                "course_id": f"G-{n}",
-                "course_name": f"The life of plant {n}",
-                "course_description": d,
-            }
+            {"course_id": f"G-{n}", "course_name": f"The life of plant {n}", "course_description": d}
             for n, _, d in SHOWN.findall(asked.text)
         )
     )
@@ -99,9 +75,7 @@ def test_course_codes_show_where_to_split_though_nothing_is_announced() -> None:
 
 
 @pytest.mark.parametrize(("headings", "announced"), [(12, 15), (4, 5)])
-def test_headings_that_are_not_as_many_as_announced_are_not_believed(
-    headings: int, announced: int
-) -> None:
+def test_headings_that_are_not_as_many_as_announced_are_not_believed(headings: int, announced: int) -> None:
     assert parts(plants(headings) + f"<p>{FILLER * 8}</p>", announced) == []
 
 
@@ -118,11 +92,7 @@ def test_a_part_by_size_ends_with_a_line() -> None:
     ("found", "expected", "is_right"),
     [(5, 5, True), (4, 5, False), (38, 42, True), (37, 42, False), (46, 42, True), (0, 1, False)],
 )
-def test_few_are_counted_exactly_and_many_nearly(
-    found: int,
-    expected: int,
-    is_right: bool,
-) -> None:
+def test_few_are_counted_exactly_and_many_nearly(found: int, expected: int, is_right: bool) -> None:
     assert is_expected_count(found, expected) is is_right
 
 
@@ -146,9 +116,7 @@ def test_a_page_announces_how_many_it_has(html: str, count: int | None) -> None:
     assert found == count
 
 
-def test_every_record_of_a_long_page_is_read_once_and_in_order(
-    store: Store, settings: Settings
-) -> None:
+def test_every_record_of_a_long_page_is_read_once_and_in_order(store: Store, settings: Settings) -> None:
     page = a_page(f"<p>24 courses</p>{plants(24)}")
 
     reading, asked = climb_with(store, settings, page, gardener)
@@ -159,9 +127,7 @@ def test_every_record_of_a_long_page_is_read_once_and_in_order(
     assert not any(record.is_flagged for record in reading.records)
 
 
-def test_without_headings_a_long_page_is_split_by_size_and_no_record_is_cut(
-    store: Store, settings: Settings
-) -> None:
+def test_without_headings_a_long_page_is_split_by_size_and_no_record_is_cut(store: Store, settings: Settings) -> None:
     page = a_page(f"<p>24 courses</p>{plants(24, tag='div')}")
 
     reading, asked = climb_with(store, settings, page, gardener)
@@ -226,11 +192,7 @@ def test_what_no_model_finds_is_a_problem_of_the_page(store: Store, settings: Se
         found = [one for one in SHOWN.findall(asked.text) if one[0] not in {"3", "4", "5"}]
         return answer(
             *(
-                {
-                    "course_id": f"G-{n}",
-                    "course_name": f"The life of plant {n}",
-                    "course_description": d,
-                }
+                {"course_id": f"G-{n}", "course_name": f"The life of plant {n}", "course_description": d}
                 for n, _, d in found
             )
         )

@@ -10,14 +10,7 @@ from ingestion_pipeline.companies.analysis.facts import FIELDS
 from ingestion_pipeline.demo.model_server import Fail, Say, ScriptedModel, in_turn
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store.tables import model_calls
-from ingestion_pipeline_tests.companies.sites import (
-    a_company,
-    a_page,
-    begin,
-    company_row,
-    serve,
-    work,
-)
+from ingestion_pipeline_tests.companies.sites import a_company, a_page, begin, company_row, serve, work
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import given_sources, rows
 from ingestion_pipeline_tests.reading.models.asking import leading_to
@@ -46,9 +39,7 @@ def analyse(ctx: RunContext, web: FakeWeb, *replies: Any) -> tuple[Any, Scripted
     return company_row(ctx.store), model
 
 
-def test_what_the_pages_prove_is_believed_and_what_they_do_not_is_dropped(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_what_the_pages_prove_is_believed_and_what_they_do_not_is_dropped(ctx: RunContext, web: FakeWeb) -> None:
     row, _ = analyse(ctx, web, says(about=STORY, industry="logistics", size="5,000 employees"))
 
     assert (row.about, row.industry, row.size) == (STORY, "logistics", None)

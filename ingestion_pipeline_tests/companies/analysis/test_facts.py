@@ -50,16 +50,16 @@ def with_data(**organization: Any) -> Findings:
         ("Acme is headquartered in Portland, Oregon.", "headquarters", "Portland, Oregon"),
         ("We are based in New York City.", "headquarters", "New York City"),
         ("Headquarters: Graz, Austria", "headquarters", "Graz, Austria"),
-        ("Acme is headquartered in Portland, Oregon. Our team is small.", "headquarters", "Portland, Oregon"),  # noqa: E501
+        ("Acme is headquartered in Portland, Oregon. Our team is small.", "headquarters", "Portland, Oregon"),
         ("We are based in Berlin. Founders wanted a garden.", "headquarters", "Berlin"),
         ("Headquarters: Washington, D.C. Our doors are open.", "headquarters", "Washington, D.C."),
         ("We are headquartered in the U.S. Our team is small.", "headquarters", "the U.S."),
         ("Headquartered in St. Louis, Missouri! We hire.", "headquarters", "St. Louis, Missouri"),
-        ("Headquartered in Portland, Oregon, Acme builds machines.", "headquarters", "Portland, Oregon"),  # noqa: E501
-        ("We are headquartered in Graz, Austria with offices in Oslo.", "headquarters", "Graz, Austria"),  # noqa: E501
-        ("Our head office: Stratford-upon-Avon, England. Visit us.", "headquarters", "Stratford-upon-Avon, England"),  # noqa: E501
+        ("Headquartered in Portland, Oregon, Acme builds machines.", "headquarters", "Portland, Oregon"),
+        ("We are headquartered in Graz, Austria with offices in Oslo.", "headquarters", "Graz, Austria"),
+        ("Our head office: Stratford-upon-Avon, England. Visit us.", "headquarters", "Stratford-upon-Avon, England"),
         ("Industry: Logistics software", "industry", "Logistics software"),
-        ("We are on a mission to make parcels happy.", "mission", "We are on a mission to make parcels happy."),  # noqa: E501
+        ("We are on a mission to make parcels happy.", "mission", "We are on a mission to make parcels happy."),
     ],
 )  # fmt: skip
 def test_a_sentence_states_its_fact(sentence: str, field: str, value: object) -> None:
@@ -91,9 +91,7 @@ def test_parts_under_headings_are_what_their_headings_say() -> None:
 
 
 def test_data_for_machines_come_before_words() -> None:
-    found = with_data(
-        foundingDate="2001", numberOfEmployees=42, industry="Robots", description="d" * 60
-    )
+    found = with_data(foundingDate="2001", numberOfEmployees=42, industry="Robots", description="d" * 60)
 
     assert found.value("about") == "d" * 60
     assert (found.value("founded"), found.value("size")) == (2001, "42")
@@ -135,9 +133,7 @@ def named_by(*things: dict[str, Any], head: str = "", path: str = "") -> str | N
         {"@type": "JobPosting", "title": "Welder", "hiringOrganization": PARTNER},
     ],
 )
-def test_a_partner_with_a_site_of_its_own_does_not_name_the_company(
-    partner: dict[str, Any],
-) -> None:
+def test_a_partner_with_a_site_of_its_own_does_not_name_the_company(partner: dict[str, Any]) -> None:
     own = {"@type": "Organization", "name": "Acme Robotics"}
 
     assert named_by(partner) is None
@@ -239,9 +235,7 @@ def test_the_board_of_a_customer_is_not_ours() -> None:
     body = '<p>Our customer <a href="https://jobs.lever.co/bigcorp">BigCorp</a> is happy.</p>'
 
     assert boards_of(body, Role.HOME) == []
-    assert boards_of('<a href="https://jobs.lever.co/acme">us</a>', Role.HOME) == [
-        ("lever", "acme")
-    ]
+    assert boards_of('<a href="https://jobs.lever.co/acme">us</a>', Role.HOME) == [("lever", "acme")]
 
 
 @pytest.mark.parametrize("words", ["hiring", "We're hiring", "Careers", "Jobs"])
@@ -284,15 +278,9 @@ def test_a_feed_of_jobs_is_a_board_and_a_blog_is_none() -> None:
 
 
 def test_a_platform_that_nothing_reads_is_noted() -> None:
-    [board] = boards_in(
-        [page('<a href="https://jobs.jobvite.com/acme">x</a>', role=Role.CAREERS)], home=HOME
-    )
+    [board] = boards_in([page('<a href="https://jobs.jobvite.com/acme">x</a>', role=Role.CAREERS)], home=HOME)
 
-    assert (board.platform, board.has_reader, board.note) == (
-        "jobvite",
-        False,
-        "nothing reads jobvite yet",
-    )
+    assert (board.platform, board.has_reader, board.note) == ("jobvite", False, "nothing reads jobvite yet")
 
 
 def test_a_page_for_applicants_is_itself_a_board_where_no_platform_is_named() -> None:

@@ -21,8 +21,7 @@ RULES = Company()
 
 
 @pytest.mark.parametrize(
-    ("points", "tier"),
-    [(150, "S"), (149, "A"), (100, "A"), (99, "B"), (70, "B"), (69, "C"), (50, "C"), (49, "D")],
+    ("points", "tier"), [(150, "S"), (149, "A"), (100, "A"), (99, "B"), (70, "B"), (69, "C"), (50, "C"), (49, "D")]
 )
 def test_a_tier_begins_at_its_floor(points: int, tier: str) -> None:
     assert tier_of(points, RULES) == tier
@@ -68,9 +67,7 @@ def test_silence_neither_adds_nor_takes_points() -> None:
 def test_the_city_is_a_setting_and_a_word_of_its_own() -> None:
     def points(city: str, place: str) -> int:
         rules = Company(bonus_city=city)
-        return score(
-            tech_stack={}, is_remote_first=None, places=[place], ranks={}, rules=rules
-        ).points
+        return score(tech_stack={}, is_remote_first=None, places=[place], ranks={}, rules=rules).points
 
     assert points("Portland", "portland, Oregon") == 50
     assert points("Portland", "Portlandia") == 0
@@ -89,9 +86,7 @@ def test_the_city_is_a_setting_and_a_word_of_its_own() -> None:
         (101, 51, Completeness.GOOD),
     ],
 )
-def test_a_company_is_known_as_well_as_its_texts_are_long(
-    about: int, culture: int, level: Completeness
-) -> None:
+def test_a_company_is_known_as_well_as_its_texts_are_long(about: int, culture: int, level: Completeness) -> None:
     given = {"about": "a" * about or None, "culture": "c" * culture or None}
 
     assert completeness(name="A", website="https://a.test", rules=RULES, **given) is level
@@ -114,9 +109,7 @@ def test_a_company_is_known_as_well_as_its_texts_are_long(
         ("99999999999", None),
     ],
 )
-def test_a_head_count_is_read_as_it_is_written(
-    stated: str, expected: tuple[int, int | None] | None
-) -> None:
+def test_a_head_count_is_read_as_it_is_written(stated: str, expected: tuple[int, int | None] | None) -> None:
     found = employees_in(stated)
 
     assert (found and (found.low, found.high)) == expected
@@ -133,8 +126,6 @@ def test_a_head_count_is_read_as_it_is_written(
         (1, 10, "small"),
     ],
 )
-def test_large_begins_at_ten_thousand_and_small_ends_below_a_hundred(
-    low: int, high: int | None, category: str
-) -> None:
+def test_large_begins_at_ten_thousand_and_small_ends_below_a_hundred(low: int, high: int | None, category: str) -> None:
     assert size_category(Employees(low=low, high=high), RULES) == category
     assert size_category(None, RULES) is None

@@ -38,28 +38,20 @@ def anchors(*links: tuple[str, str]) -> list[SiteLink]:
         ("https://a.test/", "Home", None),
     ],
 )
-def test_a_page_is_known_by_the_end_of_its_address_or_its_link(
-    url: str, text: str, role: Role | None
-) -> None:
+def test_a_page_is_known_by_the_end_of_its_address_or_its_link(url: str, text: str, role: Role | None) -> None:
     assert role_of(url, text) is role
 
 
 def test_the_page_itself_is_taken_before_those_below_it() -> None:
-    links = anchors(
-        ("/x/y/about", "About"), ("/about", "About"), ("/story", "Our story"), ("/jobs", "Jobs")
-    )
+    links = anchors(("/x/y/about", "About"), ("/about", "About"), ("/story", "Our story"), ("/jobs", "Jobs"))
 
     found = named_pages(links, home=HOME, named_by="navigation")
 
-    assert [
-        (one.url.removeprefix(HOME[:-1]), one.role) for one in found if one.role is Role.ABOUT
-    ] == [
+    assert [(one.url.removeprefix(HOME[:-1]), one.role) for one in found if one.role is Role.ABOUT] == [
         ("/about", Role.ABOUT),
         ("/story", Role.ABOUT),
     ]
-    assert [one.url.removeprefix(HOME[:-1]) for one in found if one.role is Role.CAREERS] == [
-        "/jobs"
-    ]
+    assert [one.url.removeprefix(HOME[:-1]) for one in found if one.role is Role.CAREERS] == ["/jobs"]
 
 
 def test_other_sites_and_the_home_page_are_not_taken() -> None:

@@ -64,8 +64,8 @@ def test_what_only_looks_like_a_technology_is_none(text: str) -> None:
         ("React components, Vue.js, AngularJS", {"react", "vue", "angular"}),
         ("JavaScript", {"javascript"}),
         ("Java 17 and C++20", {"java", "c++"}),
-        ("Ruby on Rails with Postgres, MySQL, MongoDB and Redis.", {"ruby", "postgresql", "mysql", "mongodb", "redis"}),  # noqa: E501
-        ("We use AI (LLMs) and machine learning", {"artificial intelligence", "language models", "machine learning"}),  # noqa: E501
+        ("Ruby on Rails with Postgres, MySQL, MongoDB and Redis.", {"ruby", "postgresql", "mysql", "mongodb", "redis"}),
+        ("We use AI (LLMs) and machine learning", {"artificial intelligence", "language models", "machine learning"}),
         ("Google Cloud Platform, Microsoft Azure, Docker", {"gcp", "azure", "docker"}),
         ("Rust\nSvelte\nTypeScript", {"rust", "svelte", "typescript"}),
     ],

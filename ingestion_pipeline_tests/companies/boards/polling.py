@@ -18,12 +18,7 @@ from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store import FixedClock, Store
-from ingestion_pipeline.store.tables import (
-    dead_letters,
-    job_listings,
-    listing_sources,
-    tasks,
-)
+from ingestion_pipeline.store.tables import dead_letters, job_listings, listing_sources, tasks
 from ingestion_pipeline_tests.builders import a_task
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.pollers import Polled, poll, rows, source_row

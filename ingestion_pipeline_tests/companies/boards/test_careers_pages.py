@@ -49,11 +49,7 @@ def numbered_from_zero(page: int, last: int) -> str:
 
 
 def by_offset(page: int, last: int) -> str:
-    links = (
-        f"<a href='/careers?start={(n - 1) * PER_PAGE}'>{n}</a>"
-        for n in range(1, last + 1)
-        if n != page
-    )
+    links = (f"<a href='/careers?start={(n - 1) * PER_PAGE}'>{n}</a>" for n in range(1, last + 1) if n != page)
     return f"<div class=pager>{''.join(links)}</div>"
 
 
@@ -83,10 +79,7 @@ PAGERS: dict[Callable[[int, int], str], str] = {
 KINDS: dict[str, tuple[dict[str, Any], Callable[[Sequence[int]], str]]] = {
     "jsonld": ({}, stated_for_machines),
     "html": ({"recognise": True}, shown_by_layout),
-    "selectors": (
-        {"items": "ul.openings li", "fields": {"title": "a", "url": "a@href"}},
-        shown_by_layout,
-    ),
+    "selectors": ({"items": "ul.openings li", "fields": {"title": "a", "url": "a@href"}}, shown_by_layout),
 }
 
 
@@ -117,9 +110,7 @@ def states(boards: Boards) -> dict[str, str]:
 @pytest.mark.parametrize("database", ["sqlite"])
 @pytest.mark.parametrize("pager", PAGERS, ids=lambda pager: pager.__name__)
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_page_of_a_careers_page_is_read(
-    boards: Boards, kind: str, pager: Callable[[int, int], str]
-) -> None:
+def test_every_page_of_a_careers_page_is_read(boards: Boards, kind: str, pager: Callable[[int, int], str]) -> None:
     serve(boards, JOBS, KINDS[kind][1], pager)
     boards.given(careers(kind))
 
@@ -141,9 +132,7 @@ def test_a_job_that_vanishes_from_a_careers_page_is_closed(boards: Boards, kind:
     boards.poll()
 
     assert after_one == "open"
-    assert [title for title, status in states(boards).items() if status == "closed"] == [
-        "Engineer 1"
-    ]
+    assert [title for title, status in states(boards).items() if status == "closed"] == ["Engineer 1"]
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
@@ -188,9 +177,7 @@ def test_a_page_whose_button_loads_more_jobs_closes_nothing(boards: Boards, kind
 
 @pytest.mark.parametrize("database", ["sqlite"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_further_page_that_lists_nothing_ends_the_list_and_closes_nothing(
-    boards: Boards, kind: str
-) -> None:
+def test_a_further_page_that_lists_nothing_ends_the_list_and_closes_nothing(boards: Boards, kind: str) -> None:
     serve(boards, JOBS, KINDS[kind][1])
     boards.given(careers(kind))
     boards.poll()

@@ -36,8 +36,7 @@ def a_workday(web: FakeWeb) -> None:
     first = [{"title": f"Job {n}", "externalPath": f"/job/Oslo/Job_R-{n}"} for n in range(20)]
     second = [{"title": f"Job {n}", "externalPath": f"/job/Oslo/Job_R-{n}"} for n in range(20, 23)]
     web.routes["/wday/cxs/globex/Careers/jobs"] = [
-        Reply(json.dumps({"total": 23, "jobPostings": page}).encode())
-        for page in (first, second) * 4
+        Reply(json.dumps({"total": 23, "jobPostings": page}).encode()) for page in (first, second) * 4
     ]
 
 
@@ -59,12 +58,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], Callable[[FakeWeb], None], int]] = {
         2,
     ),
     "workday": ("https://globex.wd3.myworkdayjobs.com/Careers", API, a_workday, 23),
-    "personio": (
-        "https://tyrell.jobs.personio.com/",
-        API,
-        lambda web: served(web, "/xml", body("personio.xml")),
-        1,
-    ),
+    "personio": ("https://tyrell.jobs.personio.com/", API, lambda web: served(web, "/xml", body("personio.xml")), 1),
     "rss": (
         "https://a.test/jobs.rss",
         {"api_base": "http://api.test/jobs.rss"},
@@ -117,9 +111,7 @@ def given_two(boards: Boards) -> None:
     boards.given(a_board(), other)
 
 
-def in_own_transaction(
-    boards: Boards, listing: BoardListing, start: threading.Barrier
-) -> list[IngestResult]:
+def in_own_transaction(boards: Boards, listing: BoardListing, start: threading.Barrier) -> list[IngestResult]:
     url = str(boards.ctx.settings.store_url)
     with closing(open_store(url, clock=boards.clock)) as own:
         start.wait()
@@ -129,9 +121,7 @@ def in_own_transaction(
 
 
 @pytest.mark.parametrize("by", ["url", "words"])
-def test_two_boards_that_deliver_one_posting_at_once_make_one_listing(
-    boards: Boards, by: str
-) -> None:
+def test_two_boards_that_deliver_one_posting_at_once_make_one_listing(boards: Boards, by: str) -> None:
     given_two(boards)
     start = threading.Barrier(2)
     numbers = range(20)
@@ -141,10 +131,7 @@ def test_two_boards_that_deliver_one_posting_at_once_make_one_listing(
         else a_listing(n, external_id=f"x{n}", url=f"https://other.test/{n}")
         for n in reversed(numbers)
     ]
-    given = [
-        boards.board_listing(ACME, [a_listing(n) for n in numbers]),
-        boards.board_listing(OTHER, copies),
-    ]
+    given = [boards.board_listing(ACME, [a_listing(n) for n in numbers]), boards.board_listing(OTHER, copies)]
 
     with ThreadPoolExecutor(2) as pool:
         done = [pool.submit(in_own_transaction, boards, one, start) for one in given]
@@ -160,10 +147,7 @@ def listings_of_two(boards: Boards, first: dict[str, Any], second: dict[str, Any
     given_two(boards)
     settings, now = boards.ctx.settings, boards.clock.at
     copy = a_listing(1, external_id="x", url="https://other.test/1", **second)
-    both = [
-        boards.board_listing(ACME, [a_listing(1, **first)]),
-        boards.board_listing(OTHER, [copy]),
-    ]
+    both = [boards.board_listing(ACME, [a_listing(1, **first)]), boards.board_listing(OTHER, [copy])]
     for board in both:
         with boards.store.begin() as connection:
             ingest_boards(connection, [board], now=now, settings=settings)
@@ -202,9 +186,7 @@ def test_one_text_in_two_places_is_two_listings(boards: Boards, first: str, seco
         ("Remote", "Berlin"),
     ],
 )
-def test_one_place_in_other_words_is_one_listing(
-    boards: Boards, first: str, second: str | None
-) -> None:
+def test_one_place_in_other_words_is_one_listing(boards: Boards, first: str, second: str | None) -> None:
     assert listings_of_two(boards, {"location": first}, {"location": second}) == 1
 
 
@@ -302,8 +284,6 @@ def test_a_relative_date_does_not_move_with_every_reading(boards: Boards) -> Non
 
     with boards.store.begin() as connection:
         later = a_listing(1, posted_at=boards.clock.at, posted_is_relative=True)
-        (result,) = ingest_boards(
-            connection, [boards.board_listing(ACME, [later])], now=now, settings=settings
-        )
+        (result,) = ingest_boards(connection, [boards.board_listing(ACME, [later])], now=now, settings=settings)
 
     assert (result.updated, boards.listings()[0].posted_at) == (0, now)

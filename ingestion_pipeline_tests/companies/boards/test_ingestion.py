@@ -75,9 +75,7 @@ def test_what_comes_after_the_first_sync_is_loud(boards: Boards) -> None:
     assert boards.row().last_outcome == "2 found, 1 new"
 
 
-def test_a_board_that_moved_tells_what_was_posted_meanwhile_and_not_what_is_older(
-    boards: Boards,
-) -> None:
+def test_a_board_that_moved_tells_what_was_posted_meanwhile_and_not_what_is_older(boards: Boards) -> None:
     boards.given()
     boards.poll(jobs(1))
     posted_at = boards.clock.advance(hours=1).isoformat()
@@ -85,9 +83,7 @@ def test_a_board_that_moved_tells_what_was_posted_meanwhile_and_not_what_is_olde
 
     boards.poll([*jobs(1, 2), a_job(3, first_published=posted_at)])
 
-    silent = {
-        task.payload["listing_id"]: task.payload["is_first_sync"] for task in boards.job_tasks()
-    }
+    silent = {task.payload["listing_id"]: task.payload["is_first_sync"] for task in boards.job_tasks()}
     assert silent == {1: True, 2: True, 3: False}
 
 
@@ -113,9 +109,7 @@ def test_what_another_boards_first_sync_brought_is_news_once_a_board_comes_to_li
     assert len(boards.job_tasks()) == before + is_judged
 
 
-def test_the_backlog_of_a_board_is_no_news_when_a_board_that_came_later_lists_it(
-    boards: Boards,
-) -> None:
+def test_the_backlog_of_a_board_is_no_news_when_a_board_that_came_later_lists_it(boards: Boards) -> None:
     boards.given()
     boards.poll(jobs(1, 2))
     boards.given(a_board(id="job_board:mirror", url="https://boards.greenhouse.io/mirror"))
@@ -136,11 +130,7 @@ def test_a_board_that_is_empty_at_first_is_a_success_and_no_sync(boards: Boards)
     boards.poll([])
 
     row = boards.row()
-    assert (row.status, row.failure_count, row.last_outcome) == (
-        "active",
-        0,
-        "first sync: 0 found, nothing new",
-    )
+    assert (row.status, row.failure_count, row.last_outcome) == ("active", 0, "first sync: 0 found, nothing new")
     assert row.synced_at is None
 
 
@@ -215,11 +205,7 @@ def test_an_empty_list_after_a_full_one_is_not_believed(boards: Boards) -> None:
     assert (row.status, row.failure_count, row.record_count) == ("active", 0, 2)
     assert [one.status for one in boards.listings()] == ["open", "open"]
     (dead_letter,) = boards.letters()
-    assert (dead_letter.error_code, dead_letter.occurrences, dead_letter.source_id) == (
-        "quarantined",
-        2,
-        ACME,
-    )
+    assert (dead_letter.error_code, dead_letter.occurrences, dead_letter.source_id) == ("quarantined", 2, ACME)
 
 
 def test_a_large_drop_is_not_believed_until_somebody_says_so(boards: Boards) -> None:
@@ -286,10 +272,7 @@ def test_jobs_that_share_one_address_are_told_apart_and_each_judged(boards: Boar
 
 
 def test_the_same_posting_on_two_boards_is_one_listing_with_two_links(boards: Boards) -> None:
-    boards.given(
-        a_board(),
-        a_board(id="job_board:other", url="https://boards.greenhouse.io/other"),
-    )
+    boards.given(a_board(), a_board(id="job_board:other", url="https://boards.greenhouse.io/other"))
     boards.lists(jobs(1), token="acme")
     copy = a_job(99, title="Engineer 1", content=a_job(1)["content"], company_name="Acme GmbH")
     boards.lists([copy], token="other")
@@ -322,9 +305,7 @@ def test_a_listing_is_closed_only_when_no_board_has_it(boards: Boards) -> None:
     assert sorted(one.status for one in boards.listings()) == ["closed", "open", "open"]
 
 
-def test_a_second_board_adds_what_the_first_does_not_say_and_overwrites_nothing(
-    boards: Boards,
-) -> None:
+def test_a_second_board_adds_what_the_first_does_not_say_and_overwrites_nothing(boards: Boards) -> None:
     boards.given(a_board(), a_board(id="job_board:other", url="https://boards.greenhouse.io/other"))
     boards.lists([a_job(1, location=None)], token="acme")
     shared = a_job(1)["absolute_url"]

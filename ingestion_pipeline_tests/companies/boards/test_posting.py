@@ -7,12 +7,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.boards.posting import (
-    content_hash,
-    quality_of,
-    reading_from_bytes,
-    reading_to_bytes,
-)
+from ingestion_pipeline.companies.boards.posting import content_hash, quality_of, reading_from_bytes, reading_to_bytes
 from ingestion_pipeline.companies.listing import Listing, Remote
 from ingestion_pipeline.companies.salary import salary_in
 from ingestion_pipeline.reading.structured.items import Problem, Reading

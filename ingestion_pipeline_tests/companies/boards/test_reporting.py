@@ -41,12 +41,7 @@ def test_a_boards_funnel_counts_what_became_of_its_jobs(boards: Boards) -> None:
 
     assert (one.found, one.matched, one.skipped, one.waiting) == (5, 1, 0, 1)
     assert one.filtered == {"salary": 2, "age": 1}
-    assert {(one.new, one.duplicate), (other.new, other.duplicate)} <= {
-        (5, 0),
-        (4, 1),
-        (2, 0),
-        (1, 1),
-    }
+    assert {(one.new, one.duplicate), (other.new, other.duplicate)} <= {(5, 0), (4, 1), (2, 0), (1, 1)}
     assert one.new + other.new == 6
     assert one.duplicate + other.duplicate == 1
 

@@ -8,12 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, update
 
-from ingestion_pipeline.companies.boards.rotation import (
-    BOARDS_AT_ONCE,
-    ScrapeRequest,
-    request_scrape,
-    run_scrape,
-)
+from ingestion_pipeline.companies.boards.rotation import BOARDS_AT_ONCE, ScrapeRequest, request_scrape, run_scrape
 from ingestion_pipeline.sources.lookup import UnknownSource
 from ingestion_pipeline.store.tables import job_matches, sources, tasks
 from ingestion_pipeline.tasks import claims
@@ -29,18 +24,14 @@ BOARDS = [f"job_board:b{n}" for n in range(8)]
 
 def given_boards(boards: Boards) -> None:
     """Eight boards, the last one checked longest ago, none due."""
-    boards.given(
-        *(a_board(id=one, url=f"https://boards.greenhouse.io/{one[10:]}") for one in BOARDS)
-    )
+    boards.given(*(a_board(id=one, url=f"https://boards.greenhouse.io/{one[10:]}") for one in BOARDS))
     later = boards.clock.at + timedelta(days=9)
     with boards.store.begin() as connection:
         connection.execute(update(tasks).values(not_before=later))
         for n, one in enumerate(BOARDS):
             at = boards.clock.at - timedelta(hours=n)
             connection.execute(
-                update(sources)
-                .where(sources.c.id == one)
-                .values(last_checked_at=at, next_check_at=later)
+                update(sources).where(sources.c.id == one).values(last_checked_at=at, next_check_at=later)
             )
 
 
@@ -55,9 +46,7 @@ def step(boards: Boards) -> Any:
     now = boards.clock.at
     with boards.store.begin() as connection:
         wanted = ClaimFilter(kind="scrape")
-        claimed = claims.claim(
-            connection, wanted, owner="w", limit=1, now=now, lease=timedelta(minutes=5)
-        )
+        claimed = claims.claim(connection, wanted, owner="w", limit=1, now=now, lease=timedelta(minutes=5))
         move = run_scrape(connection, claimed[0], now=now, settings=boards.ctx.settings)
         claims.apply(connection, [move], now=now)
     return move

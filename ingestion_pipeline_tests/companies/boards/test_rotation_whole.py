@@ -59,9 +59,7 @@ def rounds(boards: Boards, tmp_path: Path) -> tuple[list[set[str]], Any]:
         before = len(boards.web.requests)
         poll(boards.ctx, boards.web)
         judge.run()
-        paths = [
-            one.path.split("/")[3] for one in boards.web.requests[before:] if "/v1/" in one.path
-        ]
+        paths = [one.path.split("/")[3] for one in boards.web.requests[before:] if "/v1/" in one.path]
         asked.append(set(paths))
         [scrape] = [row for row in rows(boards.store, tasks) if row.kind == "scrape"]
         if scrape.status == "SUCCESS":
@@ -69,9 +67,7 @@ def rounds(boards: Boards, tmp_path: Path) -> tuple[list[set[str]], Any]:
     raise AssertionError("the rotation did not end")
 
 
-def test_a_rotation_goes_on_from_the_oldest_until_enough_match(
-    boards: Boards, tmp_path: Path
-) -> None:
+def test_a_rotation_goes_on_from_the_oldest_until_enough_match(boards: Boards, tmp_path: Path) -> None:
     ask(boards, ScrapeRequest(target_matches=2, max_sources=8))
 
     asked, scrape = rounds(boards, tmp_path)

@@ -35,9 +35,7 @@ def standing(boards: Boards) -> list[str]:
     return [one.status for one in boards.listings()]
 
 
-def test_jobs_of_a_board_that_an_operator_disables_are_closed_with_a_reason(
-    boards: Boards,
-) -> None:
+def test_jobs_of_a_board_that_an_operator_disables_are_closed_with_a_reason(boards: Boards) -> None:
     boards.given()
     boards.poll(jobs(1, 2))
     with boards.store.begin() as connection:
@@ -51,9 +49,7 @@ def test_jobs_of_a_board_that_an_operator_disables_are_closed_with_a_reason(
     assert boards.listings()[0].closed_reason == f"its board is no longer polled: {ACME}"
     assert [one.status for one in rows(boards.store, job_matches)] == ["withdrawn"]
     told = [one for one in rows(boards.store, audit_log) if one.action == "board.unwatched"]
-    assert [(one.subject, one.detail) for one in told] == [
-        (ACME, {"closed": 2, "reason": "ann: enough"})
-    ]
+    assert [(one.subject, one.detail) for one in told] == [(ACME, {"closed": 2, "reason": "ann: enough"})]
     assert (waits(boards), close(boards)) == (False, 0)
 
 

@@ -80,9 +80,7 @@ def test_what_waits_says_so_and_is_not_called_late(ctx: RunContext, web: FakeWeb
     assert not is_stale(board, now=later, settings=ctx.settings)
 
 
-def test_what_is_approved_is_polled_in_the_lineage_that_found_it(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_what_is_approved_is_polled_in_the_lineage_that_found_it(ctx: RunContext, web: FakeWeb) -> None:
     discover(ctx, web, 404)
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
@@ -101,9 +99,7 @@ def test_a_probe_that_may_pass_is_tried_again(ctx: RunContext, web: FakeWeb) -> 
     assert source_row(ctx.store, BOARD_ID).status == "active"
 
 
-def test_a_probe_that_never_passes_is_a_dead_letter_and_no_source(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_a_probe_that_never_passes_is_a_dead_letter_and_no_source(ctx: RunContext, web: FakeWeb) -> None:
     discover(ctx, web, 500)
 
     assert [row.id for row in rows(ctx.store, sources)] == ["company:acme"]
@@ -123,23 +119,16 @@ def test_a_page_of_its_own_that_states_jobs_waits_as_jsonld(ctx: RunContext, web
     assert company_row(ctx.store).boards[0]["confidence"] == "low"
 
 
-def test_a_page_of_its_own_whose_layout_shows_jobs_waits_with_what_was_seen(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_a_page_of_its_own_whose_layout_shows_jobs_waits_with_what_was_seen(ctx: RunContext, web: FakeWeb) -> None:
     listed = "".join(
-        f"<li><a href='/jobs/{n}'>{title}</a></li>"
-        for n, title in enumerate(["Sorting Engineer", "Parcel Driver"])
+        f"<li><a href='/jobs/{n}'>{title}</a></li>" for n, title in enumerate(["Sorting Engineer", "Parcel Driver"])
     )
     page = a_page(f"<h1>Careers</h1><ul>{listed}</ul>")
 
     discover(ctx, web, 404, **{"/team/careers": page})
 
     board = source_row(ctx.store, "job_board:acme")
-    assert (board.platform, board.config, board.status) == (
-        "html",
-        {"recognise": True},
-        "pending_validation",
-    )
+    assert (board.platform, board.config, board.status) == ("html", {"recognise": True}, "pending_validation")
     assert "2 jobs recognised by layout: 'Sorting Engineer'" in board.status_reason
 
 
@@ -155,9 +144,7 @@ def test_a_page_of_its_own_without_data_says_what_it_needs(ctx: RunContext, web:
     assert "`items` and `fields`" in board.status_reason
 
 
-def test_a_board_that_has_a_source_gets_no_discovery_and_no_second_one(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_a_board_that_has_a_source_gets_no_discovery_and_no_second_one(ctx: RunContext, web: FakeWeb) -> None:
     mine = Definition(
         id="job_board:mine",
         kind=Kind.JOB_BOARD,
@@ -174,16 +161,10 @@ def test_a_board_that_has_a_source_gets_no_discovery_and_no_second_one(
     assert company_row(ctx.store).boards[0]["source_id"] == "job_board:mine"
 
 
-def test_a_page_of_its_own_that_has_a_source_gets_no_second_one(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_a_page_of_its_own_that_has_a_source_gets_no_second_one(ctx: RunContext, web: FakeWeb) -> None:
     """A careers page has no token: it is known by its address."""
     mine = Definition(
-        id="job_board:mine",
-        kind=Kind.JOB_BOARD,
-        url="http://acme.test/team/careers/",
-        platform="html",
-        enabled=False,
+        id="job_board:mine", kind=Kind.JOB_BOARD, url="http://acme.test/team/careers/", platform="html", enabled=False
     )
     serve(web, a_site(board=None))
     given_sources(ctx.store, mine, a_company())
@@ -208,9 +189,7 @@ def given_own_source(ctx: RunContext) -> None:
     given_sources(ctx.store, mine)
 
 
-def test_a_board_that_got_a_source_while_its_discovery_waited_is_not_asked(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_a_board_that_got_a_source_while_its_discovery_waited_is_not_asked(ctx: RunContext, web: FakeWeb) -> None:
     serve(web, {API: a_board("Sorter")}, host="api.test")
     given_sources(ctx.store, a_company())
     discovery = NewTask(
@@ -233,9 +212,7 @@ def test_a_board_that_got_a_source_while_its_discovery_waited_is_not_asked(
     assert BOARD_ID not in {row.id for row in rows(ctx.store, sources)}
 
 
-def test_a_board_that_got_a_source_while_it_was_asked_gets_no_second_one(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_a_board_that_got_a_source_while_it_was_asked_gets_no_second_one(ctx: RunContext, web: FakeWeb) -> None:
     async def declare_and_answer(writer: StreamWriter) -> None:
         await asyncio.to_thread(given_own_source, ctx)
         body = a_board("Sorter").encode()
@@ -262,10 +239,7 @@ def test_a_strangers_token_that_holds_ours_is_another_board(ctx: RunContext) -> 
     given_sources(ctx.store, strange)
     with ctx.store.read() as connection:
         found = find_board_source(
-            connection,
-            platform="greenhouse",
-            url="https://boards.greenhouse.io/acme",
-            token="acme",
+            connection, platform="greenhouse", url="https://boards.greenhouse.io/acme", token="acme"
         )
 
     assert found is None
@@ -283,14 +257,10 @@ def test_a_board_forbidden_by_robots_is_not_asked_and_waits(ctx: RunContext, web
     assert "/feeds/jobs.rss" not in web.paths
 
 
-def test_a_file_that_declares_it_disabled_does_not_undo_an_approval(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_a_file_that_declares_it_disabled_does_not_undo_an_approval(ctx: RunContext, web: FakeWeb) -> None:
     discover(ctx, web, 404)
     with ctx.store.begin() as connection:
-        connection.execute(
-            update(sources).where(sources.c.id == BOARD_ID).values(next_check_at=None)
-        )
+        connection.execute(update(sources).where(sources.c.id == BOARD_ID).values(next_check_at=None))
         enable(connection, BOARD_ID, actor="someone", now=ctx.store.clock.now(connection))
 
     assert source_row(ctx.store, BOARD_ID).status_reason is None

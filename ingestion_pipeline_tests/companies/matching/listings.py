@@ -131,9 +131,7 @@ class Listings:
     def run(self, source_ids: Sequence[str] | None = None, **more: Any) -> MatchRunResult:
         return asyncio.run(self.run_async(source_ids, **more))
 
-    async def run_async(
-        self, source_ids: Sequence[str] | None = None, **more: Any
-    ) -> MatchRunResult:
+    async def run_async(self, source_ids: Sequence[str] | None = None, **more: Any) -> MatchRunResult:
         worker = Worker(self.ctx.store, lease_seconds=self.ctx.settings.work.lease_seconds)
         async with a_fetcher(self.ctx.settings, self.port) as fetcher:
             return await match_listings(self.ctx, worker, fetcher, source_ids=source_ids, **more)

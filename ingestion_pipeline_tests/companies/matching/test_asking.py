@@ -47,9 +47,7 @@ def model_of(some: Listings, reply: Reply | None = None) -> ScriptedModel:
 
 def run(some: Listings, model: ScriptedModel) -> Any:
     with model:
-        settings = leading_to(
-            model.base_url, some.ctx.settings, INGESTION_MATCH__PROFILE=str(some.profile)
-        )
+        settings = leading_to(model.base_url, some.ctx.settings, INGESTION_MATCH__PROFILE=str(some.profile))
         some.ctx = replace(some.ctx, settings=settings)
         return some.run()
 
@@ -114,9 +112,7 @@ def test_without_a_usable_answer_the_rules_score_and_say_so(some: Listings) -> N
 
 
 @pytest.mark.parametrize("status", [401, 429])
-def test_without_quota_a_listing_waits_and_nothing_counts_against_it(
-    some: Listings, status: int
-) -> None:
+def test_without_quota_a_listing_waits_and_nothing_counts_against_it(some: Listings, status: int) -> None:
     id_ = some.add()
     headers = {"retry-after": "86000"} if status == 429 else {}
 

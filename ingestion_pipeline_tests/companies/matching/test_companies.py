@@ -121,23 +121,17 @@ def test_once_its_company_is_analysed_a_listing_waits_no_more(some: Listings) ->
     some.run()
 
     [listing] = some.rows(job_listings)
-    assert ("company_size", 10) in {
-        (one["name"], one["points"]) for one in listing.match_result["adjustments"]
-    }
+    assert ("company_size", 10) in {(one["name"], one["points"]) for one in listing.match_result["adjustments"]}
 
 
-def test_a_company_that_its_lineage_has_seen_is_refused_and_the_refusal_can_be_read(
-    some: Listings,
-) -> None:
+def test_a_company_that_its_lineage_has_seen_is_refused_and_the_refusal_can_be_read(some: Listings) -> None:
     """A job that leads to its company, whose board led to the job: the circle ends here."""
     some.add(company_website=SITE)
     with some.ctx.store.begin() as connection:
         now = some.ctx.store.clock.now(connection)
         root = NewTask(kind=COMPANY, dedupe_key="nw", not_before=now, url=SITE)
         [root_id] = insert_tasks(connection, [root], now=now)
-        of = connection.execute(
-            select(tasks.c.tracking_id).where(tasks.c.id == root_id)
-        ).scalar_one()
+        of = connection.execute(select(tasks.c.tracking_id).where(tasks.c.id == root_id)).scalar_one()
         lineage = {"tracking_id": of, "parent_id": root_id, "ancestry": [root_id], "spawn_depth": 1}
         connection.execute(tasks.update().where(tasks.c.kind == JOB).values(lineage))
 
@@ -149,9 +143,7 @@ def test_a_company_that_its_lineage_has_seen_is_refused_and_the_refusal_can_be_r
     assert refusal.subject == f"task:{of}"
 
 
-def test_a_company_known_by_its_name_alone_is_analysed_once_its_website_is_stated(
-    some: Listings,
-) -> None:
+def test_a_company_known_by_its_name_alone_is_analysed_once_its_website_is_stated(some: Listings) -> None:
     some.add(url="http://jobs.test/1")
     some.run()
     assert analyses(some) == []
@@ -164,9 +156,7 @@ def test_a_company_known_by_its_name_alone_is_analysed_once_its_website_is_state
     assert [row for row in some.rows(audit_log) if row.action == "spawn.refused"] == []
 
 
-def test_a_thin_company_whose_board_led_to_the_job_is_not_analysed_in_circles(
-    some: Listings,
-) -> None:
+def test_a_thin_company_whose_board_led_to_the_job_is_not_analysed_in_circles(some: Listings) -> None:
     some.add(url="http://jobs.test/1", company_website=SITE)
     some.run()
     with some.ctx.store.begin() as connection:

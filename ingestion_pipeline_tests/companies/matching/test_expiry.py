@@ -41,14 +41,9 @@ def now_of(some: Listings) -> datetime:
         (datetime(9999, 12, 31, tzinfo=UTC), False),
         (None, False),
     ],
-    ids=[
-        *("a second ago", "in a second", "a date: today", "a date: yesterday", "the last of dates"),
-        "not stated",
-    ],
+    ids=[*("a second ago", "in a second", "a date: today", "a date: yesterday", "the last of dates"), "not stated"],
 )
-def test_a_date_without_a_time_counts_to_its_end(
-    valid_until: datetime | None, *, expired: bool
-) -> None:
+def test_a_date_without_a_time_counts_to_its_end(valid_until: datetime | None, *, expired: bool) -> None:
     assert is_expired(valid_until, now=NOON) is expired
 
 
@@ -80,9 +75,7 @@ def test_a_match_is_withdrawn_when_its_listing_ends(some: Listings) -> None:
     assert [match.status for match in some.rows(job_matches)] == ["withdrawn"]
 
 
-def test_a_listing_whose_own_page_says_that_it_ended_is_not_matched(
-    some: Listings, web: FakeWeb
-) -> None:
+def test_a_listing_whose_own_page_says_that_it_ended_is_not_matched(some: Listings, web: FakeWeb) -> None:
     ended = POSTING | {"validThrough": "2020-01-31"}
     web.routes |= {"/1": f'<html><script type="application/ld+json">{json.dumps(ended)}</script>'}
     id_ = some.add(description=None)
@@ -94,9 +87,7 @@ def test_a_listing_whose_own_page_says_that_it_ended_is_not_matched(
     assert (some.rows(job_matches), some.rows(outbox)) == ([], [])
 
 
-@pytest.mark.parametrize(
-    ("config", "day"), [({}, (2026, 2, 1)), ({"day_first": True}, (2026, 1, 2))]
-)
+@pytest.mark.parametrize(("config", "day"), [({}, (2026, 2, 1)), ({"day_first": True}, (2026, 1, 2))])
 def test_a_deadline_is_read_as_the_config_says_that_dates_are_written(
     config: dict[str, object], day: tuple[int, int, int]
 ) -> None:

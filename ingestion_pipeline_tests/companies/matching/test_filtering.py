@@ -8,20 +8,9 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.companies.listing import Remote
-from ingestion_pipeline.companies.matching.filtering import (
-    FilterResult,
-    filter_listing,
-    stopped,
-    years_required,
-)
+from ingestion_pipeline.companies.matching.filtering import FilterResult, filter_listing, stopped, years_required
 from ingestion_pipeline.companies.matching.listed_job import ListedJob
-from ingestion_pipeline.companies.matching.profile import (
-    EMPTY_PROFILE,
-    Profile,
-    Seniority,
-    StopLists,
-    Technologies,
-)
+from ingestion_pipeline.companies.matching.profile import EMPTY_PROFILE, Profile, Seniority, StopLists, Technologies
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.companies.matching.listings import GOOD, a_listing, a_profile
@@ -51,9 +40,7 @@ def picky() -> Profile:
         seniority=Seniority(unwanted=("junior",), strikes={"associate": 2, "mid-level": 1}),
         stop=StopLists(companies=("Spamco",)),
         reject_keywords=("security clearance", "unpaid"),
-        technologies=Technologies(
-            required=("Python",), undesired={"PHP": 2, "Perl": 1}, forbidden=("COBOL",)
-        ),
+        technologies=Technologies(required=("Python",), undesired={"PHP": 2, "Perl": 1}, forbidden=("COBOL",)),
     )
 
 
@@ -122,9 +109,7 @@ def test_what_only_looks_like_a_rejection_is_none(changes: dict[str, Any]) -> No
     assert filtered(a_listing(**changes), picky()).rejected_by is None
 
 
-@pytest.mark.parametrize(
-    ("gap", "name"), [(49, "job_type"), (50, "job_type"), (51, None), (200, None)]
-)
+@pytest.mark.parametrize(("gap", "name"), [(49, "job_type"), (50, "job_type"), (51, None), (200, None)])
 @pytest.mark.parametrize("words", [("contract", "position"), ("position", "contract")])
 def test_a_type_of_job_is_said_of_the_role_within_50_characters(
     words: tuple[str, str], gap: int, name: str | None
@@ -159,22 +144,14 @@ STRIKES: list[tuple[str, int, dict[str, Any]]] = [
 def test_each_strike_has_its_points(name: str, points: int, changes: dict[str, Any]) -> None:
     result = filtered(a_listing(**changes), picky())
 
-    assert [(one.category, one.name, one.points) for one in result.items] == [
-        ("strike", name, points)
-    ]
+    assert [(one.category, one.name, one.points) for one in result.items] == [("strike", name, points)]
     assert (result.passed, result.strikes) == (True, points)
 
 
-@pytest.mark.parametrize(
-    ("undesired", "passes"), [(1, True), (2, False)], ids=["4 passes", "5 filters"]
-)
+@pytest.mark.parametrize(("undesired", "passes"), [(1, True), (2, False)], ids=["4 passes", "5 filters"])
 def test_a_total_of_four_passes_and_five_is_filtered(undesired: int, *, passes: bool) -> None:
     profile = a_profile(technologies=Technologies(undesired={"PHP": undesired}))
-    listing = a_listing(
-        salary=salary(120_000),
-        posted_at=NOON - timedelta(days=3),
-        description=f"{GOOD} PHP",
-    )
+    listing = a_listing(salary=salary(120_000), posted_at=NOON - timedelta(days=3), description=f"{GOOD} PHP")
 
     result = filtered(listing, profile)
 
@@ -185,11 +162,7 @@ def test_a_total_of_four_passes_and_five_is_filtered(undesired: int, *, passes: 
 def test_every_undesired_technology_counts_and_only_the_first_buzzword() -> None:
     result = filtered(a_listing(description=f"{GOOD} PHP, Perl; guru, ninja"), picky())
 
-    assert [(one.name, one.points) for one in result.items] == [
-        ("technology", 2),
-        ("technology", 1),
-        ("buzzword", 1),
-    ]
+    assert [(one.name, one.points) for one in result.items] == [("technology", 2), ("technology", 1), ("buzzword", 1)]
 
 
 @pytest.mark.parametrize(
@@ -221,9 +194,7 @@ def test_the_years_that_are_asked_for(text: str | None, years: int | None) -> No
         ({"url": "nonsense", "company": None}, None),
     ],
 )
-def test_stop_lists_look_at_company_domain_url_and_title(
-    changes: dict[str, Any], name: str | None
-) -> None:
+def test_stop_lists_look_at_company_domain_url_and_title(changes: dict[str, Any], name: str | None) -> None:
     stop = StopLists(companies=("spamco",), domains=("spam.test",), keywords=("blockchain",))
     asked = {"title": "Engineer", "url": "https://a.test/1", "company": "Acme"} | changes
 

@@ -42,9 +42,7 @@ def scored(base: int) -> Any:
         (JobState(has_data=True, filtered=PASSED, match=scored(99)), ListingStage.SAVE, "matched"),
     ],
 )
-def test_the_next_stage_is_what_is_missing(
-    state: JobState, stage: ListingStage, verdict: str | None
-) -> None:
+def test_the_next_stage_is_what_is_missing(state: JobState, stage: ListingStage, verdict: str | None) -> None:
     assert next_stage(state) is stage
     if verdict is not None:
         assert decision_of(state) == verdict
@@ -54,9 +52,7 @@ def test_other_rules_or_another_content_is_another_judgement() -> None:
     rules = Rules(profile=a_profile(), settings=load_settings({}))
     others = [
         Rules(profile=a_profile(home_city="Berlin"), settings=load_settings({})),
-        Rules(
-            profile=a_profile(), settings=load_settings({"INGESTION_FILTER__STRIKE_THRESHOLD": "6"})
-        ),
+        Rules(profile=a_profile(), settings=load_settings({"INGESTION_FILTER__STRIKE_THRESHOLD": "6"})),
         Rules(profile=a_profile(), settings=load_settings({"INGESTION_MATCH__MIN_SCORE": "81"})),
     ]
     same = Rules(profile=a_profile(), settings=load_settings({"INGESTION_MATCH__BATCH_SIZE": "9"}))

@@ -14,30 +14,10 @@ import pytest
 
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.store import Store, open_store
-from ingestion_pipeline.store.tables import (
-    companies,
-    dead_letters,
-    job_listings,
-    job_matches,
-    outbox,
-    tasks,
-)
-from ingestion_pipeline_tests.companies.matching.listings import (
-    GOOD,
-    PROFILE,
-    Listings,
-    Unhurried,
-    a_row,
-)
+from ingestion_pipeline.store.tables import companies, dead_letters, job_listings, job_matches, outbox, tasks
+from ingestion_pipeline_tests.companies.matching.listings import GOOD, PROFILE, Listings, Unhurried, a_row
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import (
-    Job,
-    a_run_context,
-    rows,
-    settings_of,
-    slowly,
-    wait_until,
-)
+from ingestion_pipeline_tests.pollers import Job, a_run_context, rows, settings_of, slowly, wait_until
 from ingestion_pipeline_tests.processes import PATIENCE_SECONDS, Child
 
 pytestmark = pytest.mark.slow

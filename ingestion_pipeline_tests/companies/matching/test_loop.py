@@ -12,14 +12,7 @@ from ingestion_pipeline.companies.matching.runs import rules_of
 from ingestion_pipeline.companies.matching.stages import Rules
 from ingestion_pipeline.companies.matching.tasks import Evaluated, NotEvaluated, open_listings
 from ingestion_pipeline.companies.states import JOB
-from ingestion_pipeline.store.tables import (
-    companies,
-    dead_letters,
-    job_listings,
-    job_matches,
-    outbox,
-    tasks,
-)
+from ingestion_pipeline.store.tables import companies, dead_letters, job_listings, job_matches, outbox, tasks
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.errors import Transient
 from ingestion_pipeline.tasks.worker import Worker
@@ -70,10 +63,7 @@ def test_matches_of_one_score_are_listed_best_first(some: Listings) -> None:
     some.wishes(PROFILE.replace("Go: 7", "Go: 7, Rust: 6, Kafka: 5"))
     three = f"{GOOD} Python, PostgreSQL, Go"
     texts = {"three": three, "five": f"{three}, Rust, Kafka", "four": f"{three}, Kafka"}
-    ids = {
-        name: some.add(url=f"http://jobs.test/{name}", description=text)
-        for name, text in texts.items()
-    }
+    ids = {name: some.add(url=f"http://jobs.test/{name}", description=text) for name, text in texts.items()}
 
     some.run()
 
@@ -89,9 +79,7 @@ def test_each_end_of_a_listing_is_an_end_of_its_task_with_its_reason(some: Listi
         "cheap": some.add(url="http://jobs.test/cheap", salary=CHEAP),
         "stop": some.add(url="http://spam.test/stop"),
         "weak": some.add(
-            url="http://jobs.test/weak",
-            title="Senior Engineer",
-            description="You paint, and tell others of it. " * 10,
+            url="http://jobs.test/weak", title="Senior Engineer", description="You paint, and tell others of it. " * 10
         ),
         "closed": some.add(url="http://jobs.test/closed", status="closed"),
     }
@@ -129,9 +117,7 @@ def test_the_first_sync_of_a_board_makes_matches_and_tells_nobody(some: Listings
     assert some.rows(outbox) == []
 
 
-def test_a_match_of_a_first_sync_is_told_once_when_another_board_comes_to_list_it(
-    some: Listings,
-) -> None:
+def test_a_match_of_a_first_sync_is_told_once_when_another_board_comes_to_list_it(some: Listings) -> None:
     id_ = some.add(payload={"is_first_sync": True})
     some.run()
 

@@ -105,9 +105,7 @@ def test_the_example_is_in_order_and_names_every_key(tmp_path: Path) -> None:
     assert found.work_modes.hybrid is Allowed.HOME_CITY
     assert found.work_modes.on_site is Allowed.NO
     unnamed = {"commission_phrases"}
-    assert all(
-        f"{name}:" in example_profile() for name in Profile.__dataclass_fields__.keys() - unnamed
-    )
+    assert all(f"{name}:" in example_profile() for name in Profile.__dataclass_fields__.keys() - unnamed)
 
 
 def test_without_a_file_the_cure_is_named(tmp_path: Path) -> None:

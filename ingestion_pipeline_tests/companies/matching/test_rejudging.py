@@ -8,14 +8,7 @@ from sqlalchemy import update
 
 from ingestion_pipeline.companies.matching.requeue import is_work_waiting, requeue_outdated
 from ingestion_pipeline.companies.matching.runs import rules_of
-from ingestion_pipeline.store.tables import (
-    dead_letters,
-    job_listings,
-    job_matches,
-    outbox,
-    sources,
-    tasks,
-)
+from ingestion_pipeline.store.tables import dead_letters, job_listings, job_matches, outbox, sources, tasks
 from ingestion_pipeline_tests.companies.matching.listings import PROFILE, Listings
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import GoingClock
@@ -34,9 +27,7 @@ def standing(some: Listings) -> dict[int, str]:
     return {row.listing_id: row.status for row in some.rows(job_matches)}
 
 
-def test_a_changed_profile_judges_open_listings_anew_and_withdraws_what_fits_no_more(
-    some: Listings,
-) -> None:
+def test_a_changed_profile_judges_open_listings_anew_and_withdraws_what_fits_no_more(some: Listings) -> None:
     coder = some.add(url="http://jobs.test/1")
     painter = some.add(url="http://jobs.test/2", title="Senior Painter", description=PAINTING)
     some.run()
@@ -67,9 +58,7 @@ def test_nobody_is_told_twice_when_a_match_returns(some: Listings) -> None:
     assert len(some.rows(outbox)) == 1
 
 
-def test_a_job_of_a_first_listing_stays_untold_when_another_profile_makes_it_fit(
-    some: Listings,
-) -> None:
+def test_a_job_of_a_first_listing_stays_untold_when_another_profile_makes_it_fit(some: Listings) -> None:
     """That we look at it with other eyes is no news; it is among the matches all the same."""
     first = some.add(url="http://jobs.test/1", title="Senior Painter", description=PAINTING)
     later = some.add(url="http://jobs.test/2", title="Staff Painter", description=PAINTING)
@@ -122,9 +111,7 @@ def test_the_same_profile_judges_nothing_again(some: Listings) -> None:
     assert (done.rejudged, done.counts.matched) == (0, 0)
 
 
-def test_closed_listings_are_left_alone_and_the_number_of_the_others_is_bounded(
-    some: Listings,
-) -> None:
+def test_closed_listings_are_left_alone_and_the_number_of_the_others_is_bounded(some: Listings) -> None:
     ids = [some.add(url=f"http://jobs.test/{number}") for number in range(5)]
     some.run()
     some.change(job_listings, ids[0], status="closed")
@@ -168,9 +155,7 @@ def test_a_listing_whose_page_is_gone_is_not_judged_anew_for_ever(some: Listings
     assert some.run().rejudged == 0
 
 
-def test_a_listing_that_was_given_up_is_not_judged_anew_before_somebody_looks(
-    some: Listings, web: FakeWeb
-) -> None:
+def test_a_listing_that_was_given_up_is_not_judged_anew_before_somebody_looks(some: Listings, web: FakeWeb) -> None:
     some.wishes(PROFILE.replace("[Spamco]", "[Northwind]"))
     some.add(description=None)
     some.run()

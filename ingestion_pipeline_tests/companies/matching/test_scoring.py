@@ -106,12 +106,7 @@ def test_hours_apart_follow_the_season() -> None:
 
 @pytest.mark.parametrize(
     ("base", "location", "is_match"),
-    [
-        (79, "Chicago", False),
-        (80, "Chicago", True),
-        (64, "Portland, OR", False),
-        (65, "Portland, OR", True),
-    ],
+    [(79, "Chicago", False), (80, "Chicago", True), (64, "Portland, OR", False), (65, "Portland, OR", True)],
 )
 def test_the_thresholds_are_80_and_at_home_65(base: int, location: str, *, is_match: bool) -> None:
     listing = a_listing(locations=(location,))
@@ -124,17 +119,14 @@ def test_the_thresholds_are_80_and_at_home_65(base: int, location: str, *, is_ma
 
 
 @pytest.mark.parametrize(
-    ("score", "priority"),
-    [(100, "high"), (85, "high"), (84, "medium"), (70, "medium"), (69, "low")],
+    ("score", "priority"), [(100, "high"), (85, "high"), (84, "medium"), (70, "medium"), (69, "low")]
 )
 def test_the_bands_are_85_and_70(score: int, priority: str) -> None:
     assert priority_of(score, SETTINGS) == priority
 
 
 def test_a_score_stays_between_0_and_100() -> None:
-    high = match_result(
-        a_listing(), PROFILE, BaseScore(score=99, method="rules"), SETTINGS, at=NOON
-    )
+    high = match_result(a_listing(), PROFILE, BaseScore(score=99, method="rules"), SETTINGS, at=NOON)
     old = a_listing(posted_at=NOON - timedelta(days=90))
     low = match_result(old, PROFILE, BaseScore(score=3, method="rules"), SETTINGS, at=NOON)
 

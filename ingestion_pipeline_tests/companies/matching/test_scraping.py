@@ -12,13 +12,7 @@ from ingestion_pipeline.companies.matching.details import main_text, proved_colu
 from ingestion_pipeline.companies.matching.stages import same_content
 from ingestion_pipeline.companies.names import fingerprint
 from ingestion_pipeline.companies.states import JOB
-from ingestion_pipeline.store.tables import (
-    dead_letters,
-    job_listings,
-    job_matches,
-    snapshots,
-    tasks,
-)
+from ingestion_pipeline.store.tables import dead_letters, job_listings, job_matches, snapshots, tasks
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.companies.matching.listings import BOARD, GOOD, Listings
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
@@ -29,10 +23,7 @@ POSTING = {
     "title": "Senior Python Engineer",
     "description": f"<p>{GOOD}</p>",
     "hiringOrganization": {"name": "Northwind", "url": "https://northwind.test"},
-    "baseSalary": {
-        "currency": "USD",
-        "value": {"minValue": 160000, "maxValue": 190000, "unitText": "YEAR"},
-    },
+    "baseSalary": {"currency": "USD", "value": {"minValue": 160000, "maxValue": 190000, "unitText": "YEAR"}},
 }
 PAGE = f'<html><script type="application/ld+json">{json.dumps(POSTING)}</script><p>A job</p>'
 PLAIN = f"<html><body><nav>Home Jobs About</nav><main><h1>Engineer</h1><p>{GOOD}</p></main>"
@@ -43,9 +34,7 @@ def job(some: Listings) -> Any:
     return row
 
 
-def test_a_description_that_the_list_lacks_is_read_from_the_listings_page(
-    some: Listings, web: FakeWeb
-) -> None:
+def test_a_description_that_the_list_lacks_is_read_from_the_listings_page(some: Listings, web: FakeWeb) -> None:
     web.routes |= {"/1": PAGE}
     id_ = some.add(description=None, company_name=None)
 
@@ -54,17 +43,12 @@ def test_a_description_that_the_list_lacks_is_read_from_the_listings_page(
     assert counts.scraped == 1
     listing = some.row(job_listings, id_)
     assert listing.description.startswith("We look for somebody")
-    assert (listing.company_name, listing.company_website) == (
-        "Northwind",
-        "https://northwind.test",
-    )
+    assert (listing.company_name, listing.company_website) == ("Northwind", "https://northwind.test")
     assert listing.salary["maximum"] == "190000"
     assert web.robots_requests
 
 
-def test_the_page_that_was_read_is_kept_as_a_snapshot_of_its_board(
-    some: Listings, web: FakeWeb
-) -> None:
+def test_the_page_that_was_read_is_kept_as_a_snapshot_of_its_board(some: Listings, web: FakeWeb) -> None:
     web.routes |= {"/1": PLAIN}
     id_ = some.add(description=None)
 
@@ -94,11 +78,7 @@ def test_a_platform_that_has_details_is_asked_for_them(some: Listings, web: Fake
         platform="smartrecruiters",
         config={"api_base": "http://api.test"},
     )
-    detail = {
-        "id": "1",
-        "name": "Engineer",
-        "jobAd": {"sections": {"jobDescription": {"text": GOOD}}},
-    }
+    detail = {"id": "1", "name": "Engineer", "jobAd": {"sections": {"jobDescription": {"text": GOOD}}}}
     path = "/v1/companies/InitechLLC/postings/1"
     web.routes |= {f"api.test{path}": Reply(json.dumps(detail).encode())}
     id_ = some.add(source_id="job_board:smart", description=None, url="http://jobs.test/9")
@@ -138,9 +118,7 @@ def test_a_page_that_robots_txt_forbids_is_done_without(some: Listings, web: Fak
     assert (listing.verdict, listing.quality) == ("skipped", {"description_not_read": True})
 
 
-def test_a_page_that_fails_three_times_is_a_dead_letter_and_flagged(
-    some: Listings, web: FakeWeb
-) -> None:
+def test_a_page_that_fails_three_times_is_a_dead_letter_and_flagged(some: Listings, web: FakeWeb) -> None:
     web.routes |= {"/1": 500}
     id_ = some.add(description=None)
 
@@ -156,9 +134,7 @@ def test_a_page_that_fails_three_times_is_a_dead_letter_and_flagged(
     assert (listing.verdict, listing.quality) == (None, {"description_not_read": True})
 
 
-def test_what_was_fetched_is_not_fetched_again_when_the_match_has_to_wait(
-    some: Listings, web: FakeWeb
-) -> None:
+def test_what_was_fetched_is_not_fetched_again_when_the_match_has_to_wait(some: Listings, web: FakeWeb) -> None:
     web.routes |= {"/1": PLAIN}
     wishes = some.profile.read_text()
     some.profile.unlink()
@@ -172,9 +148,7 @@ def test_what_was_fetched_is_not_fetched_again_when_the_match_has_to_wait(
     assert job(some).status == "SUCCESS"
 
 
-@pytest.mark.parametrize(
-    "html", ["<main></main><p>words</p>", "<main>a</main><main>b</main>words", "words"]
-)
+@pytest.mark.parametrize("html", ["<main></main><p>words</p>", "<main>a</main><main>b</main>words", "words"])
 def test_without_one_main_part_the_whole_page_is_taken(html: str) -> None:
     assert "words" in main_text(html)
 
@@ -196,9 +170,7 @@ def test_what_the_cheap_model_points_at_must_stand_on_the_page() -> None:
     assert found.keys() == {"description", "location"}
 
 
-def test_what_was_scraped_counts_for_the_listings_quality_and_keys(
-    some: Listings, web: FakeWeb
-) -> None:
+def test_what_was_scraped_counts_for_the_listings_quality_and_keys(some: Listings, web: FakeWeb) -> None:
     web.routes |= {"/1": PLAIN}
     id_ = some.add(description=None, quality={"missing": ["description"]})
 
@@ -213,9 +185,7 @@ def test_what_was_scraped_counts_for_the_listings_quality_and_keys(
     assert same_content(row.judged_as, row.content_hash)
 
 
-def test_a_page_that_several_listings_share_describes_none_of_them(
-    some: Listings, web: FakeWeb
-) -> None:
+def test_a_page_that_several_listings_share_describes_none_of_them(some: Listings, web: FakeWeb) -> None:
     web.routes |= {"/1": PLAIN}
     id_ = some.add(description=None, url_key=None)
 

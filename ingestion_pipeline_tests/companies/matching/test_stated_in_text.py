@@ -97,9 +97,7 @@ def test_a_hybrid_job_in_the_home_city_passes() -> None:
         ("", None),
     ],
 )
-def test_words_that_say_something_else_say_nothing_of_the_way_of_working(
-    text: str, mode: Remote | None
-) -> None:
+def test_words_that_say_something_else_say_nothing_of_the_way_of_working(text: str, mode: Remote | None) -> None:
     assert work_mode_in(text) is mode
     assert rejected_by(text) is None
 

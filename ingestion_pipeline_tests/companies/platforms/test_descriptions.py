@@ -19,7 +19,5 @@ from ingestion_pipeline.companies.platforms.fields import description_of
         ("<p> </p>", None),
     ],
 )
-def test_a_description_is_markdown_however_often_it_was_escaped(
-    sent: str, read: str | None
-) -> None:
+def test_a_description_is_markdown_however_often_it_was_escaped(sent: str, read: str | None) -> None:
     assert description_of(sent) == read

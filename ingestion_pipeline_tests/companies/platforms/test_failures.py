@@ -29,9 +29,7 @@ EMPTY = {
     "json": b'{"data": {"results": []}}',
 }
 JSON_APIS = [name for name, empty in EMPTY.items() if empty[:1] in b"{[" and name != "json"]
-HTML = (
-    b"<!doctype html><html><head><title>Checking your browser</title></head><body>x</body></html>"
-)
+HTML = b"<!doctype html><html><head><title>Checking your browser</title></head><body>x</body></html>"
 ITEM_KEYS = {"greenhouse": "jobs", "ashby": "jobs", "workday": "jobPostings", "recruitee": "offers"}
 
 
@@ -57,13 +55,7 @@ def test_a_web_page_instead_of_a_board_is_an_error(name: str) -> None:
     with pytest.raises(Permanent) as caught:
         read(name, HTML)
 
-    assert caught.value.code in {
-        "not_json",
-        "not_a_feed",
-        "not_xml",
-        "unexpected_body",
-        "xml_entity",
-    }
+    assert caught.value.code in {"not_json", "not_a_feed", "not_xml", "unexpected_body", "xml_entity"}
 
 
 @pytest.mark.parametrize("name", JSON_APIS)
@@ -80,9 +72,7 @@ def test_a_web_page_instead_of_a_board_is_an_error(name: str) -> None:
         ({"success": False, "message": "temporarily unavailable"}, Transient),
     ],
 )
-def test_an_error_body_says_whether_to_come_back(
-    name: str, error: dict[str, Any], kind: type[WorkError]
-) -> None:
+def test_an_error_body_says_whether_to_come_back(name: str, error: dict[str, Any], kind: type[WorkError]) -> None:
     with pytest.raises(kind) as caught:
         read(name, json.dumps(error).encode())
 
@@ -176,16 +166,7 @@ NAMES = sorted(
         *("jobs", "content", "offers", "jobPostings", "jobPostingInfo", "meta", "total", "title"),
         *("id", "text", "name", "location", "categories", "absolute_url", "jobUrl", "hostedUrl"),
         *("metadata", "departments", "lists", "compensation", "summaryComponents", "createdAt"),
-        *(
-            "publishedAt",
-            "salary",
-            "salaryRange",
-            "min",
-            "max",
-            "postedOn",
-            "bulletFields",
-            "jobAd",
-        ),
+        *("publishedAt", "salary", "salaryRange", "min", "max", "postedOn", "bulletFields", "jobAd"),
         *("externalPath", "description", "pay_input_ranges", "min_cents", "@type", "baseSalary"),
         *("value", "jobLocation", "address", "datePosted", "identifier", "@graph", "shortcode"),
     }
@@ -193,8 +174,7 @@ NAMES = sorted(
 SHAPED = st.recursive(
     VALUES | st.sampled_from(["JobPosting", "Salary", "2026-01-01", "Posted 3 Days Ago", "1e999"]),
     lambda inside: (
-        st.lists(inside, max_size=3)
-        | st.dictionaries(st.sampled_from(NAMES), inside, min_size=1, max_size=6)
+        st.lists(inside, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inside, min_size=1, max_size=6)
     ),
     max_leaves=25,
 )

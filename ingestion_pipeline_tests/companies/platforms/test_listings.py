@@ -26,9 +26,7 @@ LISTINGS: dict[str, tuple[str, Listing]] = {
             department="Fleet",
             employment_type="Full time",
             remote=Remote.HYBRID,
-            salary=Salary(
-                minimum=Decimal(50000), maximum=Decimal("62500.5"), currency="EUR", period="year"
-            ),
+            salary=Salary(minimum=Decimal(50000), maximum=Decimal("62500.5"), currency="EUR", period="year"),
             valid_until=datetime(2027, 1, 31, tzinfo=UTC),
         ),
     ),
@@ -40,15 +38,11 @@ LISTINGS: dict[str, tuple[str, Listing]] = {
             url="https://jobs.lever.co/acme/0f6a3c1e-1111-4a4a-9b9b-000000000001",
             location="Oslo",
             posted_at=datetime(2026, 1, 1, tzinfo=UTC),
-            description=(
-                "Weld & polish.\n\n### You bring\n\n- A steady hand\n- A mask\n\nWe are kind."
-            ),
+            description=("Weld & polish.\n\n### You bring\n\n- A steady hand\n- A mask\n\nWe are kind."),
             department="Works",
             employment_type="Permanent",
             remote=Remote.ON_SITE,
-            salary=Salary(
-                minimum=Decimal(55000), maximum=Decimal("65000.5"), currency="NOK", period="month"
-            ),
+            salary=Salary(minimum=Decimal(55000), maximum=Decimal("65000.5"), currency="NOK", period="month"),
             other_locations=("Bergen",),
         ),
     ),
@@ -64,9 +58,7 @@ LISTINGS: dict[str, tuple[str, Listing]] = {
             department="Charts",
             employment_type="PartTime",
             remote=Remote.HYBRID,
-            salary=Salary(
-                minimum=Decimal(90000), maximum=Decimal(120000), currency="USD", period="year"
-            ),
+            salary=Salary(minimum=Decimal(90000), maximum=Decimal(120000), currency="USD", period="year"),
             other_locations=("Remote",),
         ),
     ),
@@ -155,9 +147,7 @@ LISTINGS: dict[str, tuple[str, Listing]] = {
             company="Aperture",
             employment_type="FULL_TIME, CONTRACTOR",
             remote=Remote.REMOTE,
-            salary=Salary(
-                minimum=Decimal(20), maximum=Decimal("25.5"), currency="USD", period="hour"
-            ),
+            salary=Salary(minimum=Decimal(20), maximum=Decimal("25.5"), currency="USD", period="hour"),
             other_locations=("Detroit, US",),
             valid_until=datetime(2026, 12, 31, 22, 59, 59, tzinfo=UTC),
         ),
@@ -183,9 +173,7 @@ LISTINGS: dict[str, tuple[str, Listing]] = {
             posted_at=datetime(2026, 2, 10, tzinfo=UTC),
             description="Tick.",
             remote=Remote.ON_SITE,
-            salary=Salary(
-                minimum=Decimal(80000), maximum=Decimal(90000), currency="CHF", period="year"
-            ),
+            salary=Salary(minimum=Decimal(80000), maximum=Decimal(90000), currency="CHF", period="year"),
         ),
     ),
     "html": (
@@ -280,9 +268,7 @@ def test_a_smartrecruiters_detail_is_the_same_posting_with_its_text() -> None:
 
 def test_data_that_a_script_was_given_is_read_by_its_name() -> None:
     fields = {"title": "title", "external_id": "id"}
-    reading = read(
-        "json", body("list.html"), script="window.board", items="jobs", next=None, fields=fields
-    )
+    reading = read("json", body("list.html"), script="window.board", items="jobs", next=None, fields=fields)
 
     assert [(one.external_id, one.title) for one in reading.records] == [("71", "Bell Ringer")]
 
@@ -304,15 +290,12 @@ def test_reading_a_board_twice_gives_the_same_listings() -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["greenhouse", "jsonld", "rss"])
-def test_references_in_a_title_are_resolved_however_often_it_was_escaped(
-    name: str, written: str, title: str
-) -> None:
+def test_references_in_a_title_are_resolved_however_often_it_was_escaped(name: str, written: str, title: str) -> None:
     in_xml = written.replace("&", "&amp;")
     bodies = {
         "greenhouse": json.dumps({"jobs": [{"id": 1, "title": written, "absolute_url": "/1"}]}),
         "jsonld": json.dumps({"@type": "JobPosting", "title": written}),
-        "rss": f"<rss><channel><title>Jobs</title><item><title>{in_xml}</title>"
-        "<link>/1</link></item></channel></rss>",
+        "rss": f"<rss><channel><title>Jobs</title><item><title>{in_xml}</title><link>/1</link></item></channel></rss>",
     }
 
     (listing,) = read(name, bodies[name].encode()).records
@@ -342,9 +325,7 @@ def test_a_list_of_too_many_jobs_is_cut_and_never_passes_for_the_whole_list(name
     jobs = [{"id": str(n), "title": f"Job {n}", "absolute_url": f"/{n}"} for n in range(count)]
     postings = [{"@type": "JobPosting", "title": f"Job {n}", "url": f"/{n}"} for n in range(count)]
     items = "".join(f"<li><a href='/{n}'>Job {n}</a></li>" for n in range(count))
-    positions = "".join(
-        f"<position><id>{n}</id><name>Job {n}</name></position>" for n in range(count)
-    )
+    positions = "".join(f"<position><id>{n}</id><name>Job {n}</name></position>" for n in range(count))
     by_path = {"items": "jobs", "fields": {"title": "title", "url": "absolute_url"}, "next": None}
     by_css = {"items": "li", "fields": {"title": "a", "url": "a@href"}, "next": None}
     bodies: dict[str, tuple[str, dict[str, object]]] = {

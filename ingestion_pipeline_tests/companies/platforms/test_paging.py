@@ -47,9 +47,7 @@ def fetched(board: JobBoard, *bodies: bytes, most: int = 50) -> tuple[list[Reque
         )
 
     found = asyncio.run(
-        fetch_feed(
-            board, FetchState(), parser_version="r", fetch=fetch, max_pages=most, may_be_cut=True
-        )
+        fetch_feed(board, FetchState(), parser_version="r", fetch=fetch, max_pages=most, may_be_cut=True)
     )
     assert isinstance(found, ChangedFeed)
     return asked, list(found.pages)
@@ -65,9 +63,7 @@ def test_pages_by_number_go_on_until_one_is_empty() -> None:
 
     asked, pages = fetched(board, a_page(1, 2), a_page(3), a_page())
 
-    assert [one.url for one in asked] == [
-        f"https://a.test/api/jobs?team=x&p={number}" for number in (1, 2, 3)
-    ]
+    assert [one.url for one in asked] == [f"https://a.test/api/jobs?team=x&p={number}" for number in (1, 2, 3)]
     assert read(board, pages) == (["1", "2", "3"], True)
 
 
@@ -94,11 +90,7 @@ def test_offsets_grow_by_the_size_of_a_page() -> None:
 
     asked, _ = fetched(board, a_page(1, 2), a_page(3), a_page())
 
-    assert [one.url.partition("x&")[2] for one in asked] == [
-        "limit=2&offset=0",
-        "limit=2&offset=2",
-        "limit=2&offset=4",
-    ]
+    assert [one.url.partition("x&")[2] for one in asked] == ["limit=2&offset=0", "limit=2&offset=2", "limit=2&offset=4"]
 
 
 def test_a_cursor_is_followed_until_there_is_none() -> None:
@@ -114,10 +106,7 @@ def test_a_question_by_post_has_its_page_in_its_body() -> None:
 
     asked, _ = fetched(board, a_page(1), a_page())
 
-    assert [json.loads(one.body or b"") for one in asked] == [
-        {"q": "*", "from": 0},
-        {"q": "*", "from": 20},
-    ]
+    assert [json.loads(one.body or b"") for one in asked] == [{"q": "*", "from": 0}, {"q": "*", "from": 20}]
     assert {one.url for one in asked} == {URL}
 
 
@@ -136,9 +125,7 @@ def test_workday_cut_at_the_limit_of_pages_is_a_part() -> None:
         json.dumps(
             {
                 "total": 40,  # a lie: there are more
-                "jobPostings": [
-                    {"title": f"J{n}", "externalPath": f"/job/O/J_R-{page}{n}"} for n in range(20)
-                ],
+                "jobPostings": [{"title": f"J{n}", "externalPath": f"/job/O/J_R-{page}{n}"} for n in range(20)],
             }
         ).encode()
         for page in range(5)
@@ -151,11 +138,7 @@ def test_workday_cut_at_the_limit_of_pages_is_a_part() -> None:
 
 
 def test_pages_of_html_end_at_one_without_items() -> None:
-    config = {
-        "items": "li",
-        "fields": {"title": "a", "url": "a@href"},
-        "pagination": {"kind": "page_num"},
-    }
+    config = {"items": "li", "fields": {"title": "a", "url": "a@href"}, "pagination": {"kind": "page_num"}}
     board = platform("html").configure("https://a.test/careers", config)
 
     _, pages = fetched(board, b"<ul><li><a href='/1'>One</a></ul>", b"<html><p>none</p></html>")
@@ -194,10 +177,7 @@ def test_an_aggregator_is_read_for_one_company_and_a_remote_board_is_remote() ->
         "remote_only": True,
     }
     board = platform("json").configure(URL, config)
-    listed = [
-        {"t": "A", "id": "1", "c": "Acme Inc", "low": "90000", "cur": "EUR"},
-        {"t": "B", "id": "2", "c": "Bolt"},
-    ]
+    listed = [{"t": "A", "id": "1", "c": "Acme Inc", "low": "90000", "cur": "EUR"}, {"t": "B", "id": "2", "c": "Bolt"}]
 
     (listing,) = board.read([json.dumps({"jobs": listed}).encode()], content_types=[None]).records
 
@@ -219,9 +199,7 @@ def test_a_feed_is_read_by_its_own_elements() -> None:
 
 
 @pytest.mark.parametrize("auth", [{"env": "ACME_KEY"}, {"env": "ACME_KEY", "place": "bearer"}])
-def test_a_bearer_token_needs_no_name_whether_its_place_is_said_or_not(
-    auth: dict[str, str],
-) -> None:
+def test_a_bearer_token_needs_no_name_whether_its_place_is_said_or_not(auth: dict[str, str]) -> None:
     secret = a_list({"kind": "page_num"}, auth=auth).first_request().secret
 
     assert secret is not None

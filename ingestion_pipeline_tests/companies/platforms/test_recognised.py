@@ -9,9 +9,7 @@ from ingestion_pipeline.companies.platforms.recognition import recognised_jobs
 from ingestion_pipeline.tasks.errors import Permanent
 
 URL = "https://acme.test/careers"
-MENU = (
-    "<nav><a href='/about'>About us</a><a href='/careers'>Careers</a><a href='/blog'>Blog</a></nav>"
-)
+MENU = "<nav><a href='/about'>About us</a><a href='/careers'>Careers</a><a href='/blog'>Blog</a></nav>"
 FOOT = "<footer><a href='/jobs/a'>Engineer privacy</a><a href='/jobs/b'>Manager terms</a></footer>"
 
 
@@ -25,8 +23,7 @@ CARDS = "".join(
     for n, (title, place) in enumerate([("Data Engineer", "Oslo"), ("Welder", "Bergen")])
 )
 ROWS = "".join(
-    f"<tr class='row{n}'><td><a href='detail.php?job_id={n}'>{title}</a></td>"
-    "<td class='city'>Porto</td></tr>"
+    f"<tr class='row{n}'><td><a href='detail.php?job_id={n}'>{title}</a></td><td class='city'>Porto</td></tr>"
     for n, title in enumerate(["Sales Manager", "Head of Painting", "Porter"])
 )
 WHOLE = "".join(

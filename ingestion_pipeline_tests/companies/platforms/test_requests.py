@@ -7,12 +7,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.platforms import (
-    PLATFORMS,
-    BadConfig,
-    UnknownPlatform,
-    platform,
-)
+from ingestion_pipeline.companies.platforms import PLATFORMS, BadConfig, UnknownPlatform, platform
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.companies.sampled import CONFIGS, NOW, URLS, board, body, read
@@ -177,9 +172,7 @@ def test_a_page_that_links_to_itself_is_the_last() -> None:
         ),
     ],
 )
-def test_where_the_list_leaves_the_text_out_the_posting_is_asked_for(
-    name: str, file: str, url: str
-) -> None:
+def test_where_the_list_leaves_the_text_out_the_posting_is_asked_for(name: str, file: str, url: str) -> None:
     listing = read(name, body(file)).records[0]
     request = board(name).detail_request(listing)
 

@@ -8,9 +8,7 @@ from ingestion_pipeline.reading.llm.outcomes import Usage
 from ingestion_pipeline_tests.reading.models.asking import BILLING
 
 
-def a_call(
-    *, output_tokens: int = 100, model: str = "cheap", billing: Billing = BILLING
-) -> NewCall:
+def a_call(*, output_tokens: int = 100, model: str = "cheap", billing: Billing = BILLING) -> NewCall:
     """A request of the default extraction that reserves these tokens."""
     return NewCall(
         billing=billing,

@@ -77,9 +77,7 @@ def test_reserves_and_settlements_at_the_same_time_lose_nothing_and_never_lock_e
     def work(number: int) -> None:
         for turn in range(12):
             # Different sources and extractions that share the month: different orders of counters.
-            billing = Billing(
-                call_site="x", source_id=f"{'za'[turn % 2]}:{number % 3}", extraction_id=turn % 4
-            )
+            billing = Billing(call_site="x", source_id=f"{'za'[turn % 2]}:{number % 3}", extraction_id=turn % 4)
             reserved = book.reserve(a_call(output_tokens=7, billing=billing))
             assert isinstance(reserved, Reserved)
             book.settle(reserved, Usage(output_tokens=3), "answered", latency_ms=1)
@@ -115,9 +113,7 @@ def test_who_waits_for_another_reserve_sees_it(store: Store, now: datetime) -> N
 
 
 @pytest.mark.slow
-def test_a_worker_killed_while_the_model_thinks_leaves_its_reserve_counted(
-    store: Store, settings: Settings
-) -> None:
+def test_a_worker_killed_while_the_model_thinks_leaves_its_reserve_counted(store: Store, settings: Settings) -> None:
     came, release = threading.Event(), threading.Event()
 
     def script(_: ModelRequest) -> Reply:

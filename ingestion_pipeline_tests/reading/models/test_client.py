@@ -10,15 +10,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.demo.model_server import (
-    Fail,
-    Garble,
-    ModelRequest,
-    Reply,
-    Say,
-    ScriptedModel,
-    in_turn,
-)
+from ingestion_pipeline.demo.model_server import Fail, Garble, ModelRequest, Reply, Say, ScriptedModel, in_turn
 from ingestion_pipeline.reading.llm import (
     Answered,
     AnswerRefused,
@@ -40,15 +32,7 @@ from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient
 from ingestion_pipeline_tests.fakes import FakeWeb, a_certificate
 from ingestion_pipeline_tests.fakes import Reply as FakeReply
-from ingestion_pipeline_tests.reading.models.asking import (
-    BILLING,
-    GOOD,
-    a_question,
-    ask,
-    leading_to,
-    ledger,
-    says,
-)
+from ingestion_pipeline_tests.reading.models.asking import BILLING, GOOD, a_question, ask, leading_to, ledger, says
 
 MISSING = says({name: value for name, value in GOOD.items() if name != "kind"})
 EXTRA = says(GOOD | {"price": 5})
@@ -61,9 +45,7 @@ def database() -> str:
     return "sqlite"
 
 
-def asked_of(
-    store: Store, settings: Settings, *replies: Reply, **variables: str
-) -> tuple[Any, ScriptedModel]:
+def asked_of(store: Store, settings: Settings, *replies: Reply, **variables: str) -> tuple[Any, ScriptedModel]:
     with ScriptedModel(in_turn(*replies)) as model:
         return ask(store, leading_to(model.base_url, settings, **variables)), model
 
@@ -76,9 +58,7 @@ def test_an_answer_by_schema_is_the_answer(store: Store, settings: Settings) -> 
     assert [request.path for request in model.requests] == ["/v1/responses"]
 
 
-def test_the_server_is_asked_strictly_without_tools_or_stream(
-    store: Store, settings: Settings
-) -> None:
+def test_the_server_is_asked_strictly_without_tools_or_stream(store: Store, settings: Settings) -> None:
     _, model = asked_of(store, settings, says(), OPENAI_API_KEY="the-key")
 
     request = model.requests[0]
@@ -239,9 +219,7 @@ def test_a_retry_after_beyond_the_deadline_postpones_at_once(
     assert (caught.value.until - clock.at).total_seconds() == 600
 
 
-def test_an_absurd_retry_after_is_cut_to_a_day(
-    store: Store, settings: Settings, clock: FixedClock
-) -> None:
+def test_an_absurd_retry_after_is_cut_to_a_day(store: Store, settings: Settings, clock: FixedClock) -> None:
     fail = Fail(status=503, headers={"Retry-After": "99999999999"})
 
     with ScriptedModel(in_turn(fail)) as model, pytest.raises(Resource) as caught:
@@ -306,9 +284,7 @@ def test_a_compressed_answer_counts_as_long_as_it_is(store: Store, settings: Set
     served = FakeReply(bomb, headers={"Content-Encoding": "gzip"})
     with FakeWeb({"/v1/responses": served}) as web:
         tracemalloc.start()
-        ask(
-            store, leading_to(f"http://127.0.0.1:{web.port}/v1", settings), tiers=(ModelTier.CHEAP,)
-        )
+        ask(store, leading_to(f"http://127.0.0.1:{web.port}/v1", settings), tiers=(ModelTier.CHEAP,))
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
 
@@ -316,9 +292,7 @@ def test_a_compressed_answer_counts_as_long_as_it_is(store: Store, settings: Set
     assert peak < 100_000_000
 
 
-def test_nobody_at_the_address_costs_nothing_and_postpones(
-    store: Store, settings: Settings
-) -> None:
+def test_nobody_at_the_address_costs_nothing_and_postpones(store: Store, settings: Settings) -> None:
     with pytest.raises(Resource) as caught:
         ask(store, leading_to("http://127.0.0.1:1/v1", settings))
 
@@ -326,9 +300,7 @@ def test_nobody_at_the_address_costs_nothing_and_postpones(
     assert [row.cost_usd for row in ledger(store)] == [Decimal(0)] * 4
 
 
-def test_a_server_that_counts_no_tokens_is_charged_by_our_own_count(
-    store: Store, settings: Settings
-) -> None:
+def test_a_server_that_counts_no_tokens_is_charged_by_our_own_count(store: Store, settings: Settings) -> None:
     answer, _ = asked_of(store, settings, says(has_usage=False))
 
     row = ledger(store)[0]
@@ -338,9 +310,7 @@ def test_a_server_that_counts_no_tokens_is_charged_by_our_own_count(
     assert 0 < row.cost_usd < row.reserved_usd
 
 
-def test_a_url_that_the_page_does_not_have_is_dropped_and_named(
-    store: Store, settings: Settings
-) -> None:
+def test_a_url_that_the_page_does_not_have_is_dropped_and_named(store: Store, settings: Settings) -> None:
     answer, _ = asked_of(store, settings, says(GOOD | {"url": "https://evil.test/x"}))
 
     assert isinstance(answer, Answered)
@@ -357,9 +327,7 @@ def test_a_question_of_another_page_is_another_question(store: Store, settings: 
     assert len(model.requests) == 2
 
 
-def test_many_questions_at_a_time_share_one_client_and_equal_ones_one_answer(
-    store: Store, settings: Settings
-) -> None:
+def test_many_questions_at_a_time_share_one_client_and_equal_ones_one_answer(store: Store, settings: Settings) -> None:
     questions = [a_question(f"Page {number % 5}") for number in range(10)]
 
     async def ask_all(there: Settings) -> list[object]:
@@ -382,9 +350,7 @@ def test_a_page_with_half_a_character_can_be_asked_about(store: Store, settings:
 
 
 def test_a_question_ends_before_the_lease_of_whoever_asks(settings: Settings) -> None:
-    there = leading_to(
-        "", settings, INGESTION_MODELS__DEADLINE_SECONDS="90", INGESTION_WORK__LEASE_SECONDS="8"
-    )
+    there = leading_to("", settings, INGESTION_MODELS__DEADLINE_SECONDS="90", INGESTION_WORK__LEASE_SECONDS="8")
 
     assert 5 < deadline(there).seconds_left <= 6
     assert 89 < deadline(leading_to("", settings)).seconds_left <= 90

@@ -54,9 +54,7 @@ def test_what_does_not_is_null_and_named(value: str) -> None:
 
 
 def test_an_item_of_a_list_goes_and_a_null_that_was_there_stays() -> None:
-    stored, dropped = without_strange_urls(
-        {"x": [None, "https://evil.test/", "https://a.test/relative"]}, PAGE
-    )
+    stored, dropped = without_strange_urls({"x": [None, "https://evil.test/", "https://a.test/relative"]}, PAGE)
 
     assert stored == {"x": [None, "https://a.test/relative"]}
     assert [item.path for item in dropped] == ["$.x[1]"]

@@ -13,15 +13,7 @@ from ingestion_pipeline.reading.llm.wire import wait_asked_for
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import model_endpoints
-from ingestion_pipeline_tests.reading.models.asking import (
-    COURSE,
-    GOOD,
-    a_question,
-    ask,
-    leading_to,
-    ledger,
-    says,
-)
+from ingestion_pipeline_tests.reading.models.asking import COURSE, GOOD, a_question, ask, leading_to, ledger, says
 
 ALL = ["responses", "chat_schema", "chat_object", "chat_plain"]
 
@@ -75,22 +67,13 @@ def test_what_a_server_cannot_do_is_written_down_with_its_words_and_forgotten_in
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
-def test_in_words_the_schema_is_told_and_the_answer_taken_from_among_them(
-    store: Store, settings: Settings
-) -> None:
+def test_in_words_the_schema_is_told_and_the_answer_taken_from_among_them(store: Store, settings: Settings) -> None:
     lacks = ["responses", "json_schema", "json_object"]
-    with ScriptedModel(
-        in_turn(Say(text=f"Sure:\n{says().text}\nThat is all.")), without=lacks
-    ) as model:
+    with ScriptedModel(in_turn(Say(text=f"Sure:\n{says().text}\nThat is all.")), without=lacks) as model:
         answer = ask(store, leading_to(model.base_url, settings))
 
     assert isinstance(answer, Answered)
-    assert [COURSE.as_text() in request.text for request in model.requests] == [
-        False,
-        False,
-        True,
-        True,
-    ]
+    assert [COURSE.as_text() in request.text for request in model.requests] == [False, False, True, True]
     assert "max_tokens" in model.requests[-1].body
 
 
@@ -111,9 +94,7 @@ def test_in_words_the_schema_is_told_and_the_answer_taken_from_among_them(
         (500, "internal error", False),
     ],
 )
-def test_only_a_refusal_of_the_form_is_taken_for_one(
-    status: int, message: str, *, is_sign: bool
-) -> None:
+def test_only_a_refusal_of_the_form_is_taken_for_one(status: int, message: str, *, is_sign: bool) -> None:
     assert is_unsupported(AnswerFormat.RESPONSES, status, message) is is_sign
     assert not is_unsupported(AnswerFormat.CHAT_PLAIN, status, message)
 
@@ -128,9 +109,7 @@ def test_being_busy_teaches_nothing(store: Store, settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
-def test_a_schema_that_the_server_calls_wrong_is_not_asked_for_in_other_words(
-    store: Store, settings: Settings
-) -> None:
+def test_a_schema_that_the_server_calls_wrong_is_not_asked_for_in_other_words(store: Store, settings: Settings) -> None:
     wrong = Fail(status=400, message="Invalid schema for response_format 'course'")
     with ScriptedModel(in_turn(wrong)) as model:
         answer = ask(store, leading_to(model.base_url, settings))
@@ -149,26 +128,12 @@ def test_a_schema_that_the_server_calls_wrong_is_not_asked_for_in_other_words(
         ({"retry-after": "1", "retry-after-ms": "250"}, 0.25),
         ({"retry-after": "-1"}, None),
         ({"retry-after": "abc"}, None),
-        (
-            {
-                "retry-after": "Sun, 01 Mar 2026 12:00:30 GMT",
-                "date": "Sun, 01 Mar 2026 12:00:00 GMT",
-            },
-            30,
-        ),
-        (
-            {
-                "retry-after": "Sun, 01 Mar 2026 11:00:00 GMT",
-                "date": "Sun, 01 Mar 2026 12:00:00 GMT",
-            },
-            0,
-        ),
+        ({"retry-after": "Sun, 01 Mar 2026 12:00:30 GMT", "date": "Sun, 01 Mar 2026 12:00:00 GMT"}, 30),
+        ({"retry-after": "Sun, 01 Mar 2026 11:00:00 GMT", "date": "Sun, 01 Mar 2026 12:00:00 GMT"}, 0),
         ({"retry-after": "Sun, 01 Mar 2026 12:00:30 GMT"}, None),
     ],
 )
-def test_the_time_that_a_server_asks_for_is_read(
-    headers: dict[str, str], seconds: float | None
-) -> None:
+def test_the_time_that_a_server_asks_for_is_read(headers: dict[str, str], seconds: float | None) -> None:
     wait = wait_asked_for(headers)
 
     assert wait == (None if seconds is None else timedelta(seconds=seconds))

@@ -10,22 +10,8 @@ from decimal import Decimal
 import pytest
 
 from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Reply, ScriptedModel, in_turn
-from ingestion_pipeline.reading.llm import (
-    Answered,
-    Billing,
-    ModelClient,
-    OverBudget,
-    PageText,
-    Usage,
-    budgets,
-)
-from ingestion_pipeline.reading.llm.ledger import (
-    FIRST_OUTPUT_TOKENS,
-    InFlight,
-    Ledger,
-    Reserved,
-    costs,
-)
+from ingestion_pipeline.reading.llm import Answered, Billing, ModelClient, OverBudget, PageText, Usage, budgets
+from ingestion_pipeline.reading.llm.ledger import FIRST_OUTPUT_TOKENS, InFlight, Ledger, Reserved, costs
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.tasks.errors import Resource
@@ -72,9 +58,7 @@ def test_a_call_is_booked_before_it_is_sent_and_settled_by_what_was_used(
     assert (row.cached_input_tokens, row.created_at) == (40, clock.at)
 
 
-def test_a_call_that_is_cancelled_is_settled_at_once_at_its_expected_cost(
-    store: Store, settings: Settings
-) -> None:
+def test_a_call_that_is_cancelled_is_settled_at_once_at_its_expected_cost(store: Store, settings: Settings) -> None:
     came, release = threading.Event(), threading.Event()
 
     def script(_: ModelRequest) -> Reply:
@@ -98,9 +82,7 @@ def test_a_call_that_is_cancelled_is_settled_at_once_at_its_expected_cost(
     assert held(store)[MONTH] == row.cost_usd
 
 
-def test_an_extraction_over_its_budget_is_told_apart_and_nothing_is_sent(
-    store: Store, settings: Settings
-) -> None:
+def test_an_extraction_over_its_budget_is_told_apart_and_nothing_is_sent(store: Store, settings: Settings) -> None:
     with ScriptedModel(in_turn(says())) as model:
         there = leading_to(model.base_url, settings, INGESTION_MODEL_BUDGET_USD="0.0001")
         answer = ask(store, there)
@@ -137,9 +119,7 @@ def test_a_period_over_its_budget_postpones_to_the_next_and_goes_on_then(
     assert len(model.requests) == 2
 
 
-def test_the_last_second_of_a_year_leads_to_the_next(
-    store: Store, settings: Settings, clock: FixedClock
-) -> None:
+def test_the_last_second_of_a_year_leads_to_the_next(store: Store, settings: Settings, clock: FixedClock) -> None:
     clock.at = datetime(2026, 12, 31, 23, 59, 59, tzinfo=UTC)
     there = leading_to("http://127.0.0.1:1/v1", settings, INGESTION_MODEL_BUDGET_MONTH_USD="0")
 
@@ -152,10 +132,7 @@ def test_the_last_second_of_a_year_leads_to_the_next(
 def test_five_calls_of_a_fifth_each_fit_a_budget_exactly(store: Store, settings: Settings) -> None:
     """Ten tenths are not one where doubles are added; a budget may not lose its last call."""
     there = leading_to(
-        "http://127.0.0.1:1/v1",
-        settings,
-        INGESTION_MODELS__PRICES="cheap=0/0/0.1",
-        INGESTION_MODEL_BUDGET_USD="1",
+        "http://127.0.0.1:1/v1", settings, INGESTION_MODELS__PRICES="cheap=0/0/0.1", INGESTION_MODEL_BUDGET_USD="1"
     )
     book = Ledger(store, there)
 
@@ -168,9 +145,7 @@ def test_five_calls_of_a_fifth_each_fit_a_budget_exactly(store: Store, settings:
     assert held(store)[EXTRACTION] == Decimal(1)
 
 
-def test_a_budget_is_spent_by_what_calls_take_and_not_by_what_they_may_take(
-    store: Store, settings: Settings
-) -> None:
+def test_a_budget_is_spent_by_what_calls_take_and_not_by_what_they_may_take(store: Store, settings: Settings) -> None:
     """Thirty calls at a time of a budget of twenty cents that take three cents together."""
     question = a_question(max_output_tokens=8_192)  # 1.6 cents each if it were used
 
@@ -187,9 +162,7 @@ def test_a_budget_is_spent_by_what_calls_take_and_not_by_what_they_may_take(
     assert sum(row.cost_usd for row in ledger(store)) < Decimal("0.20")
 
 
-def test_a_call_waits_while_reserves_in_flight_fill_the_budget(
-    store: Store, settings: Settings
-) -> None:
+def test_a_call_waits_while_reserves_in_flight_fill_the_budget(store: Store, settings: Settings) -> None:
     first_came, may_answer = threading.Event(), threading.Event()
 
     def script(_: ModelRequest) -> Reply:
@@ -206,9 +179,7 @@ def test_a_call_waits_while_reserves_in_flight_fill_the_budget(
             await asyncio.to_thread(first_came.wait, 30)
             second = group.create_task(client.ask(a_question("Another page"), BILLING))
             other = Ledger(store, there)
-            assert isinstance(
-                await asyncio.to_thread(other.reserve, a_call(output_tokens=300)), InFlight
-            )
+            assert isinstance(await asyncio.to_thread(other.reserve, a_call(output_tokens=300)), InFlight)
             assert len(model.requests) == 1
             may_answer.set()
         return [first.result(), second.result()]
@@ -245,9 +216,7 @@ def test_what_answers_took_is_expected_of_the_next(store: Store, settings: Setti
     assert reserves[1] == reserves[2] == 3_000 * Decimal("2e-6")
 
 
-def test_a_failed_call_costs_nothing_where_the_server_refused_it(
-    store: Store, settings: Settings
-) -> None:
+def test_a_failed_call_costs_nothing_where_the_server_refused_it(store: Store, settings: Settings) -> None:
     with ScriptedModel(in_turn(Fail(status=500), says())) as model:
         ask(store, leading_to(model.base_url, settings))
 
@@ -265,9 +234,7 @@ def test_a_model_without_a_price_is_named_once_and_its_tokens_counted(
         for text in ("one page", "another page"):
             ask(store, there, a_question(text))
 
-    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
-        "no price is known for model cheap"
-    ]
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["no price is known for model cheap"]
     rows = ledger(store)
     assert [(row.cost_usd, row.reserved_usd) for row in rows] == [(None, None)] * 2
     assert all(row.input_tokens > 0 for row in rows)
@@ -281,9 +248,7 @@ def test_a_dated_release_has_the_price_of_its_model(store: Store, settings: Sett
     assert ledger(store)[0].cost_usd > 0
 
 
-def test_the_same_question_is_paid_for_once_and_audited_as_cached(
-    store: Store, settings: Settings
-) -> None:
+def test_the_same_question_is_paid_for_once_and_audited_as_cached(store: Store, settings: Settings) -> None:
     with ScriptedModel(in_turn(says())) as model:
         there = leading_to(model.base_url, settings)
         first, second = ask(store, there), ask(store, there)
@@ -322,9 +287,7 @@ def test_a_kept_answer_needs_no_model(store: Store, settings: Settings) -> None:
     assert isinstance(ask(store, offline), Answered)
 
 
-def test_what_cost_an_extraction_is_told_by_call_site_and_model(
-    store: Store, settings: Settings
-) -> None:
+def test_what_cost_an_extraction_is_told_by_call_site_and_model(store: Store, settings: Settings) -> None:
     with ScriptedModel(in_turn(says({}), says({}), says())) as model:
         there = leading_to(model.base_url, settings)
         ask(store, there)

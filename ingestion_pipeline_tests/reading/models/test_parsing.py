@@ -5,15 +5,7 @@ import pytest
 from ingestion_pipeline.reading.llm.schema import NotJson, parsed_object
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"a": 1}',
-        ' \n{"a": 1}\n ',
-        '```json\n{"a": 1}\n```',
-        '```\n{"a": 1}\n```',
-    ],
-)
+@pytest.mark.parametrize("text", ['{"a": 1}', ' \n{"a": 1}\n ', '```json\n{"a": 1}\n```', '```\n{"a": 1}\n```'])
 def test_an_object_is_one_with_or_without_a_fence(text: str) -> None:
     assert parsed_object(text) == {"a": 1}
 

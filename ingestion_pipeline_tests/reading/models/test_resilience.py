@@ -37,15 +37,10 @@ def statuses(llmock: Any) -> list[int]:
 
 def booked(store: Store) -> list[int]:
     """The ledger in the words of llmock's journal."""
-    return [
-        int(row.outcome.removeprefix("http_")) if row.outcome.startswith("http_") else 200
-        for row in ledger(store)
-    ]
+    return [int(row.outcome.removeprefix("http_")) if row.outcome.startswith("http_") else 200 for row in ledger(store)]
 
 
-def test_a_generated_answer_passes_our_own_check(
-    store: Store, there: Settings, llmock: Any
-) -> None:
+def test_a_generated_answer_passes_our_own_check(store: Store, there: Settings, llmock: Any) -> None:
     answer = ask(store, there)
 
     assert isinstance(answer, Answered)
@@ -63,9 +58,7 @@ def test_two_429s_are_waited_out_as_they_ask(store: Store, there: Settings, llmo
     llmock.assert_resilient(strict=True)
 
 
-def test_a_500_for_ever_is_tried_after_growing_waits_and_counts(
-    store: Store, there: Settings, llmock: Any
-) -> None:
+def test_a_500_for_ever_is_tried_after_growing_waits_and_counts(store: Store, there: Settings, llmock: Any) -> None:
     from llmock.scenarios import Fail
 
     llmock.add(Fail(500, times=None))
@@ -91,14 +84,10 @@ def test_a_503_for_ever_is_asked_no_sooner_than_it_says_and_postpones(
     llmock.assert_resilient(strict=True)
 
 
-def test_an_answer_later_than_the_deadline_is_not_waited_for(
-    store: Store, there: Settings, llmock: Any
-) -> None:
+def test_an_answer_later_than_the_deadline_is_not_waited_for(store: Store, there: Settings, llmock: Any) -> None:
     ask(store, there, a_question("Another page"))  # the client is loaded and the server awake
     llmock.delay(3)
-    short = there.model_copy(
-        update={"models": there.models.model_copy(update={"deadline_seconds": 0.6})}
-    )
+    short = there.model_copy(update={"models": there.models.model_copy(update={"deadline_seconds": 0.6})})
     began = time.monotonic()
 
     with pytest.raises(Transient) as caught:
@@ -120,12 +109,7 @@ def test_an_answer_later_than_the_deadline_is_not_waited_for(
     ],
 )
 def test_a_truncated_or_malformed_answer_is_never_taken_for_one(
-    store: Store,
-    there: Settings,
-    llmock: Any,
-    text: str,
-    finish_reason: str | None,
-    outcome: str,
+    store: Store, there: Settings, llmock: Any, text: str, finish_reason: str | None, outcome: str
 ) -> None:
     from llmock.scenarios import Reply
 
@@ -145,24 +129,16 @@ def test_a_400_is_not_repeated(store: Store, there: Settings, llmock: Any) -> No
     answer = ask(store, there)
 
     assert isinstance(answer, Unanswered)
-    assert [(request.model, request.status) for request in llmock.requests] == [
-        ("cheap", 400),
-        ("strong", 400),
-    ]
+    assert [(request.model, request.status) for request in llmock.requests] == [("cheap", 400), ("strong", 400)]
     assert booked(store) == [400, 400]
     llmock.assert_resilient(strict=True)
 
 
-def test_the_ledger_counts_the_tokens_that_the_server_counted(
-    store: Store, there: Settings, llmock: Any
-) -> None:
+def test_the_ledger_counts_the_tokens_that_the_server_counted(store: Store, there: Settings, llmock: Any) -> None:
     answer = ask(store, there)
 
     row = ledger(store)[0]
     assert isinstance(answer, Answered)
-    assert (row.input_tokens, row.output_tokens) == (
-        answer.usage.input_tokens,
-        answer.usage.output_tokens,
-    )
+    assert (row.input_tokens, row.output_tokens) == (answer.usage.input_tokens, answer.usage.output_tokens)
     assert row.input_tokens > 50
     assert not row.usage_estimated

@@ -10,12 +10,7 @@ from ingestion_pipeline_tests.reading.models.asking import COURSE, GOOD
 
 def a_schema(inner: Any, **more: Any) -> AnswerSchema:
     """An object with one field of that schema."""
-    node = {
-        "type": "object",
-        "properties": {"x": inner},
-        "required": ["x"],
-        "additionalProperties": False,
-    }
+    node = {"type": "object", "properties": {"x": inner}, "required": ["x"], "additionalProperties": False}
     return AnswerSchema(name="s", schema=node | more)
 
 
@@ -40,9 +35,7 @@ def a_schema(inner: Any, **more: Any) -> AnswerSchema:
         ({"$ref": "#/$defs/y"}, 1, "$.x must be string"),
     ],
 )
-def test_a_value_of_another_form_is_named_by_its_place(
-    inner: Any, value: object, problem: str
-) -> None:
+def test_a_value_of_another_form_is_named_by_its_place(inner: Any, value: object, problem: str) -> None:
     more = {"$defs": {"y": {"type": "string"}}} if "$ref" in inner else {}
 
     problems = a_schema(inner, **more).problems({"x": value})
@@ -100,18 +93,12 @@ def test_a_recursive_schema_ends_somewhere() -> None:
         ("string", "$.x is not a schema"),
         ({"type": "object", "properties": {}}, "$.x needs additionalProperties: false"),
         (
-            {
-                "type": "object",
-                "properties": {"a": {"type": "null"}},
-                "additionalProperties": False,
-            },
+            {"type": "object", "properties": {"a": {"type": "null"}}, "additionalProperties": False},
             "$.x must require all its properties (a)",
         ),
     ],
 )
-def test_a_schema_that_is_not_strict_is_refused_with_place_and_cure(
-    inner: Any, problem: str
-) -> None:
+def test_a_schema_that_is_not_strict_is_refused_with_place_and_cure(inner: Any, problem: str) -> None:
     with pytest.raises(BadSchema) as caught:
         a_schema(inner)
 

@@ -20,12 +20,7 @@ LIST = b"""<html><body><table>
 </table><a rel=next href="?page=2">older</a></body></html>"""
 SELECTORS: dict[str, object] = {
     "items": "tr.c",
-    "fields": {
-        "label": "a",
-        "url": "a@href",
-        "source_chapter_id": "@id",
-        "published_at": "td:last-child",
-    },
+    "fields": {"label": "a", "url": "a@href", "source_chapter_id": "@id", "published_at": "td:last-child"},
     "next": "a[rel=next]",
 }
 MADARA = b"""<html><body><ul class="main version-chap">
@@ -57,15 +52,9 @@ def test_an_element_is_a_release() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("fields", "volume"), [({}, "4"), ({"volume": "b"}, "Two")], ids=["label", "selector"]
-)
-def test_the_volume_is_read_by_its_selector_else_from_the_label(
-    fields: dict[str, str], volume: str
-) -> None:
-    body = LIST.replace(b"Chapter 2<", b"Volume 4 Chapter 2<").replace(
-        b"<td>", b"<td><b>Two</b> ", 1
-    )
+@pytest.mark.parametrize(("fields", "volume"), [({}, "4"), ({"volume": "b"}, "Two")], ids=["label", "selector"])
+def test_the_volume_is_read_by_its_selector_else_from_the_label(fields: dict[str, str], volume: str) -> None:
+    body = LIST.replace(b"Chapter 2<", b"Volume 4 Chapter 2<").replace(b"<td>", b"<td><b>Two</b> ", 1)
     chosen = {**SELECTORS, "fields": {"label": "a", "url": "a@href", **fields}}
 
     release = read(body, **chosen).records[0]
@@ -212,21 +201,14 @@ def test_a_page_with_a_base_says_itself_where_its_links_lead() -> None:
 def test_a_link_that_is_no_address_is_a_problem_and_the_chapter_counts(link: str) -> None:
     reading = read(LIST.replace(b'"2/"', f'"{link}"'.encode()), **SELECTORS)
 
-    assert [(one.number, one.url) for one in reading.records] == [
-        (Decimal(2), None),
-        (Decimal(1), f"{URL}1/"),
-    ]
+    assert [(one.number, one.url) for one in reading.records] == [(Decimal(2), None), (Decimal(1), f"{URL}1/")]
     (problem,) = reading.problems
     assert (problem.where, problem.hides_record) == ("url", False)
     assert f"1 of 2 links are no web addresses, the first is {link!r}" in problem.message
 
 
-@pytest.mark.parametrize(
-    ("language", "month"), [(None, 2), ("en", 2), ("en-GB", 2), ("es", 10), ("pt-br", 10)]
-)
-def test_a_date_in_numbers_is_read_as_the_sources_language_writes_it(
-    language: str | None, month: int
-) -> None:
+@pytest.mark.parametrize(("language", "month"), [(None, 2), ("en", 2), ("en-GB", 2), ("es", 10), ("pt-br", 10)])
+def test_a_date_in_numbers_is_read_as_the_sources_language_writes_it(language: str | None, month: int) -> None:
     day = 10 if month == 2 else 2
     body = LIST.replace(b"2026-03-01", b"02/10/2014")
 

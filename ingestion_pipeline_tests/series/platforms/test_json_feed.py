@@ -72,11 +72,7 @@ def test_without_a_number_the_label_tells_it_and_the_series_title_does_not() -> 
 
     (release,) = read(chapter, fields=fields, series_title="Salt 14", language="de").records
 
-    assert (release.number, release.title, release.language) == (
-        Decimal(3),
-        "Salt 14 Chapter 3",
-        "de",
-    )
+    assert (release.number, release.title, release.language) == (Decimal(3), "Salt 14 Chapter 3", "de")
 
 
 def test_a_relative_date_is_told_from_the_time_of_fetching() -> None:

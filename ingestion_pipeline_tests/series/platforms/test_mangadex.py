@@ -23,9 +23,7 @@ def mangadex(url: str = URL, **config: object) -> SeriesFeed:
 
 
 def read(*bodies: bytes, **config: object) -> Reading[Release]:
-    return (
-        platform("mangadex").configure(URL, config).read(bodies, content_types=[None] * len(bodies))
-    )
+    return platform("mangadex").configure(URL, config).read(bodies, content_types=[None] * len(bodies))
 
 
 def a_chapter(chapter_id: str = "c1", /, **attributes: object) -> dict[str, Any]:
@@ -42,9 +40,7 @@ def a_chapter(chapter_id: str = "c1", /, **attributes: object) -> dict[str, Any]
 
 def a_page(*chapters: object, offset: int = 0, limit: int = 2, total: int | None = None) -> bytes:
     page = {"result": "ok", "response": "collection", "data": chapters, "limit": limit}
-    return json.dumps(
-        page | {"offset": offset, "total": len(chapters) if total is None else total}
-    ).encode()
+    return json.dumps(page | {"offset": offset, "total": len(chapters) if total is None else total}).encode()
 
 
 def query(address: str) -> dict[str, list[str]]:
@@ -177,18 +173,13 @@ def test_a_label_that_is_no_number_is_neither_0_nor_lost(
     ("dates", "published_at"),
     [
         ({"publishAt": "2026-03-01T12:00:00"}, datetime(2026, 3, 1, 12, tzinfo=UTC)),
-        (
-            {"publishAt": None, "readableAt": "2026-03-02T00:00:00Z"},
-            datetime(2026, 3, 2, tzinfo=UTC),
-        ),
+        ({"publishAt": None, "readableAt": "2026-03-02T00:00:00Z"}, datetime(2026, 3, 2, tzinfo=UTC)),
         ({"publishAt": "soon", "createdAt": "2026-03-03"}, datetime(2026, 3, 3, tzinfo=UTC)),
         ({"publishAt": "0001-01-01T00:00:00+09:00"}, None),
     ],
     ids=["no-zone", "readable", "created", "edge-of-calendar"],
 )
-def test_the_best_date_that_can_be_read_counts(
-    dates: dict[str, object], published_at: datetime | None
-) -> None:
+def test_the_best_date_that_can_be_read_counts(dates: dict[str, object], published_at: datetime | None) -> None:
     assert read(a_page(a_chapter(**dates))).records[0].published_at == published_at
 
 
@@ -228,9 +219,7 @@ SECOND = a_page(a_chapter("c3"), offset=2, total=3)
     ],
     ids=["all", "any-order", "first", "last", "grew", "shrank", "shifted", "empty", "nothing"],
 )
-def test_a_listing_is_complete_only_if_every_page_agrees(
-    bodies: list[bytes], is_complete: bool
-) -> None:
+def test_a_listing_is_complete_only_if_every_page_agrees(bodies: list[bytes], is_complete: bool) -> None:
     assert read(*bodies).is_complete is is_complete
 
 
@@ -284,9 +273,7 @@ def an_error(status: object) -> bytes:
     ],
     ids=lambda value: value[:24].decode() if isinstance(value, bytes) else None,
 )
-def test_what_is_no_page_is_never_an_empty_listing(
-    body: bytes, kind: type[WorkError], code: str
-) -> None:
+def test_what_is_no_page_is_never_an_empty_listing(body: bytes, kind: type[WorkError], code: str) -> None:
     for act in (lambda: read(body), lambda: mangadex().next_request(body)):
         with pytest.raises(kind) as failure:
             act()

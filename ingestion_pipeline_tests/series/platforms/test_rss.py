@@ -46,12 +46,9 @@ RSS = "<rss version='2.0'><channel><item><guid>g</guid><title>{}</title></item><
 
 @pytest.mark.parametrize("feed", [ATOM, RSS], ids=["atom", "rss"])
 @pytest.mark.parametrize(
-    ("title", "number", "volume"),
-    [("Salt Vol. 03 Ch. 12: Dawn", "12", "3"), ("Salt Chapter 12", "12", None)],
+    ("title", "number", "volume"), [("Salt Vol. 03 Ch. 12: Dawn", "12", "3"), ("Salt Chapter 12", "12", None)]
 )
-def test_the_volume_is_read_from_the_title_of_an_entry(
-    feed: str, title: str, number: str, volume: str | None
-) -> None:
+def test_the_volume_is_read_from_the_title_of_an_entry(feed: str, title: str, number: str, volume: str | None) -> None:
     (release,) = read(feed.format(title).encode(), series_title="Salt").records
 
     assert (release.number, release.volume) == (Decimal(number), volume)

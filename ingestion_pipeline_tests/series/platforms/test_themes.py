@@ -76,9 +76,7 @@ def test_a_theme_is_recognised_by_its_marks_and_named(theme: str) -> None:
         (Decimal(number), f"{URL}chapter-{number}/", None if theme in UNDATED else date)
         for number, date in zip((2, 1), dates, strict=True)
     ]
-    assert {one.scanlation_group for one in reading.records} == {
-        "North" if theme in GROUPED else None
-    }
+    assert {one.scanlation_group for one in reading.records} == {"North" if theme in GROUPED else None}
 
 
 @pytest.mark.parametrize("theme", BODIES)

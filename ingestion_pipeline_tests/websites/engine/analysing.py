@@ -67,9 +67,7 @@ def work(
     async def run() -> Counter[str]:
         worker = Worker(ctx.store, lease_seconds=ctx.settings.work.lease_seconds, owner=owner)
         async with a_fetcher(ctx.settings, port) as fetcher:
-            return await run_analyses(
-                ctx, worker, fetcher, source_ids=source_ids, renderer=renderer
-            )
+            return await run_analyses(ctx, worker, fetcher, source_ids=source_ids, renderer=renderer)
 
     return asyncio.run(run())
 

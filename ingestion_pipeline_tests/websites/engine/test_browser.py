@@ -11,9 +11,7 @@ from ingestion_pipeline_tests.websites.engine.analysing import a_website, analys
 from ingestion_pipeline_tests.websites.sites import ACME
 
 
-def test_a_page_that_is_empty_without_a_browser_is_read_with_one(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_a_page_that_is_empty_without_a_browser_is_read_with_one(ctx: RunContext, web: FakeWeb) -> None:
     web.routes |= ACME | {"/": SHELL}
     browser = FakeBrowser([ACME["/"] + "<p>Invoices that bakeries like. " * 40])
     given_sources(ctx.store, a_website())

@@ -56,9 +56,7 @@ def store(database_url: str) -> Iterator[Store]:
 
 
 def a_job(url: str, folder: Path, web: FakeWeb, provider: str, **changes: str) -> Job:
-    return Job(
-        url=url, home=folder / "home", port=web.port, changes=provided(one=provider) | changes
-    )
+    return Job(url=url, home=folder / "home", port=web.port, changes=provided(one=provider) | changes)
 
 
 def begun(store: Store, web: FakeWeb, job: Job, *names: str, **changes: Any) -> None:
@@ -78,10 +76,7 @@ def end_leases(store: Store) -> None:
 def everything(store: Store) -> dict[str, list[Any]]:
     kept = (website_analyses, website_answers, website_rankings, tasks, sources, dead_letters)
     with store.read() as connection:
-        return {
-            table.name: list(connection.execute(select(metadata.tables[table.name])))
-            for table in kept
-        }
+        return {table.name: list(connection.execute(select(metadata.tables[table.name]))) for table in kept}
 
 
 def kill_now_and_then(job: Job, *, workers: int, every: float, seconds: float) -> int:
@@ -113,9 +108,7 @@ class CountingProvider:
     def __call__(self, asked: ModelRequest) -> Said:
         with self._lock:
             self.calls[asked.text] += 1
-        is_stored = (website_answers.c.prompt == asked.text) & (
-            website_answers.c.status == "answered"
-        )
+        is_stored = (website_answers.c.prompt == asked.text) & (website_answers.c.status == "answered")
         with self._store.read() as connection:
             if connection.execute(select(website_answers.c.id).where(is_stored)).first():
                 self.paid_again.append(asked.text)
@@ -144,10 +137,7 @@ def assert_a_kill_loop_loses_nothing(
     Counted where it is paid: no prompt is asked once its answer is stored.
     """
     count = loop.pop("count")
-    prompts = {
-        f"w{number}": [f"Who bakes {kind} w{number}?" for kind in ("rye", "rolls")]
-        for number in range(count)
-    }
+    prompts = {f"w{number}": [f"Who bakes {kind} w{number}?" for kind in ("rye", "rolls")] for number in range(count)}
     definitions = [a_website(name, config={"prompts": own}) for name, own in prompts.items()]
     given_sources(store, *definitions)
     with replace(job, changes={}).ctx() as ctx:  # a lease of a second may end a slow poll
@@ -188,9 +178,7 @@ def test_workers_that_are_killed_again_and_again_lose_and_double_nothing(
     with ScriptedModel(provider) as model:
         job = a_job(database_url, tmp_path, web, model.base_url, **KILL_LOOP)
         # 15 s on the two databases together
-        assert_a_kill_loop_loses_nothing(
-            store, web, job, provider, count=24, workers=3, every=0.4, seconds=7.5
-        )
+        assert_a_kill_loop_loses_nothing(store, web, job, provider, count=24, workers=3, every=0.4, seconds=7.5)
 
 
 @pytest.mark.soak
@@ -201,9 +189,7 @@ def test_a_minute_of_kills_loses_and_doubles_nothing(
     provider = CountingProvider(store, 0.2)
     with ScriptedModel(provider) as model:
         job = a_job(database_url, tmp_path, web, model.base_url, **KILL_LOOP)
-        assert_a_kill_loop_loses_nothing(
-            store, web, job, provider, count=500, workers=6, every=0.3, seconds=60
-        )
+        assert_a_kill_loop_loses_nothing(store, web, job, provider, count=500, workers=6, every=0.3, seconds=60)
 
 
 def test_an_answer_is_stored_before_its_sentiment_is_known_and_never_paid_twice(
@@ -217,10 +203,7 @@ def test_an_answer_is_stored_before_its_sentiment_is_known_and_never_paid_twice(
         may_answer.wait(60)
         return Say(text='{"sentiment": "positive", "quote": "Acme is the best baker"}')
 
-    with (
-        ScriptedModel(lambda _: Say(text="Acme is the best baker.")) as provider,
-        ScriptedModel(sentiment) as model,
-    ):
+    with ScriptedModel(lambda _: Say(text="Acme is the best baker.")) as provider, ScriptedModel(sentiment) as model:
         job = a_job(database_url, tmp_path, web, provider.base_url, openai_base_url=model.base_url)
         begun(store, web, job, "acme", config={"business": {"name": "Acme"}, "prompts": prompts})
         worker = Child(work_job, job)
@@ -342,11 +325,7 @@ def test_a_site_that_kills_its_worker_is_a_dead_letter_after_three_claims(
     assert web.paths.count("/") >= 5
     assert [one.host for one in web.requests].count("poison.test") == 3
     found = {row.source_id: row.status for row in rows(store, website_analyses)}
-    assert found == {
-        "website:poison": "failed",
-        "website:one": "completed",
-        "website:two": "completed",
-    }
+    assert found == {"website:poison": "failed", "website:one": "completed", "website:two": "completed"}
     [dead_letter] = rows(store, dead_letters)
     assert (dead_letter.source_id, dead_letter.error_code) == ("website:poison", "worker_lost")
     assert "worker lost 3 times" in dead_letter.error

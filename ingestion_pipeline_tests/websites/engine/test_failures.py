@@ -14,25 +14,11 @@ from ingestion_pipeline.demo.model_server import Reply as Said
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.registry import replay
 from ingestion_pipeline.sources.registry import disable
-from ingestion_pipeline.store.tables import (
-    dead_letters,
-    model_calls,
-    tasks,
-    website_analyses,
-    website_answers,
-)
+from ingestion_pipeline.store.tables import dead_letters, model_calls, tasks, website_analyses, website_answers
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline.websites.runs.system import run_analyses
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
-from ingestion_pipeline_tests.pollers import (
-    GoingClock,
-    a_fetcher,
-    changed,
-    given_sources,
-    rows,
-    source_row,
-    wait_until,
-)
+from ingestion_pipeline_tests.pollers import GoingClock, a_fetcher, changed, given_sources, rows, source_row, wait_until
 from ingestion_pipeline_tests.websites.asking import always, says
 from ingestion_pipeline_tests.websites.engine.analysing import (
     QUICK,
@@ -90,9 +76,7 @@ def test_a_website_that_robots_txt_blocks_is_neither_a_strike_nor_a_dead_letter(
     assert rows(ctx.store, website_analyses)[-1].status == "completed"
 
 
-def test_a_retry_waits_longer_each_time_and_falls_back_in_the_queue(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_a_retry_waits_longer_each_time_and_falls_back_in_the_queue(ctx: RunContext, web: FakeWeb) -> None:
     web.routes["/"] = 500
     slow = changed(ctx, **{**QUICK, "website__backoff_base_seconds": "300"})
     given_sources(ctx.store, a_website())
@@ -107,9 +91,7 @@ def test_a_retry_waits_longer_each_time_and_falls_back_in_the_queue(
     assert "attempt 1 of 3 failed" in analysis(ctx.store).progress_message
 
 
-def test_a_phase_that_failed_goes_on_when_its_dead_letter_is_replayed(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_a_phase_that_failed_goes_on_when_its_dead_letter_is_replayed(ctx: RunContext, web: FakeWeb) -> None:
     web.routes["/"] = 404
     given_sources(ctx.store, a_website())
     poll(ctx, web)
@@ -144,9 +126,7 @@ def test_without_a_provider_the_last_phase_waits_and_goes_on_when_there_is_one(
     assert analysis(ctx.store).status == "completed"
 
 
-def test_when_no_provider_answers_the_phase_fails_and_the_site_is_not_blamed(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_when_no_provider_answers_the_phase_fails_and_the_site_is_not_blamed(ctx: RunContext, web: FakeWeb) -> None:
     with ScriptedModel(always(Fail(status=500))) as broken:
         given_sources(ctx.store, a_website(config=OWN))
         poll(ctx, web)
@@ -159,9 +139,7 @@ def test_when_no_provider_answers_the_phase_fails_and_the_site_is_not_blamed(
     assert source_row(ctx.store, "website:acme").failure_count == 0
 
 
-def test_a_worker_whose_analysis_was_taken_over_asks_and_pays_for_nothing_more(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_a_worker_whose_analysis_was_taken_over_asks_and_pays_for_nothing_more(ctx: RunContext, web: FakeWeb) -> None:
     calls: list[str] = []
 
     def busy_while_another_takes_over(asked: ModelRequest) -> Said:
@@ -169,9 +147,7 @@ def test_a_worker_whose_analysis_was_taken_over_asks_and_pays_for_nothing_more(
         later = ctx.store.now() + timedelta(minutes=5)
         taken = {"fence": tasks.c.fence + 1, "lease_owner": "another", "lease_until": later}
         with ctx.store.begin() as connection:
-            connection.execute(
-                update(tasks).where(tasks.c.kind == "website_analysis").values(taken)
-            )
+            connection.execute(update(tasks).where(tasks.c.kind == "website_analysis").values(taken))
         return Fail(status=503)
 
     with ScriptedModel(busy_while_another_takes_over) as provider:

@@ -63,9 +63,7 @@ def own(prompt: str = "Who bakes?") -> dict[str, object]:
     return {"business": {"name": "Acme"}, "prompts": [prompt]}
 
 
-def test_waiting_for_a_slot_costs_no_attempt_and_is_never_called_stuck(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_waiting_for_a_slot_costs_no_attempt_and_is_never_called_stuck(ctx: RunContext, web: FakeWeb) -> None:
     crowd = Crowd(0.1)
     long_calls: list[str] = []
     stuck: list[int] = []
@@ -134,9 +132,7 @@ def test_a_full_queue_refuses_with_the_reason_and_nothing_is_counted_or_lost(
     assert statuses(ctx.store) == {"completed": 5}
 
 
-def test_a_phase_waits_while_the_queue_after_it_is_full(
-    ctx: RunContext, web: FakeWeb, clock: GoingClock
-) -> None:
+def test_a_phase_waits_while_the_queue_after_it_is_full(ctx: RunContext, web: FakeWeb, clock: GoingClock) -> None:
     nobody = changed(ctx, website__providers="", website__queue_limit="2")
     given_sources(ctx.store, *(a_website(f"w{n}", config=own()) for n in range(2)))
     poll(nobody, web)
@@ -177,18 +173,14 @@ def test_so_many_are_at_work_at_once_and_no_more(ctx: RunContext, web: FakeWeb) 
     assert crowd.most == 2
 
 
-def test_a_cycle_claims_at_most_three_of_a_phase_and_only_into_free_slots(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_a_cycle_claims_at_most_three_of_a_phase_and_only_into_free_slots(ctx: RunContext, web: FakeWeb) -> None:
     given_sources(ctx.store, *(a_website(f"w{n}", config=own()) for n in range(8)))
     poll(ctx, web)
     work(ctx, web.port)
 
     # What one cycle claims begins at one moment.
     cycles = Counter(
-        (queue, times["began"])
-        for row in rows(ctx.store, website_analyses)
-        for queue, times in row.phase_times.items()
+        (queue, times["began"]) for row in rows(ctx.store, website_analyses) for queue, times in row.phase_times.items()
     )
     first = [count for (queue, _), count in sorted(cycles.items()) if queue == "website-analysis"]
     assert first == [3, 3, 2]
@@ -216,11 +208,7 @@ def test_a_cycle_claims_three_of_each_phase_and_not_three_in_all(
     # Of each the phase in which it waited; what one cycle claims begins at one moment.
     began = Counter(
         (row.phase_times[queue]["began"], queue)
-        for name, queue in (
-            ("first", "website-analysis"),
-            ("middle", "prompt-forming"),
-            ("last", "model-analysis"),
-        )
+        for name, queue in (("first", "website-analysis"), ("middle", "prompt-forming"), ("last", "model-analysis"))
         for row in rows(ctx.store, website_analyses)
         if row.source_id.startswith(f"website:{name}")
     )
@@ -251,9 +239,7 @@ def test_a_cycle_claims_in_the_order_of_phases(ctx: RunContext, web: FakeWeb) ->
     kinds = [phase.kind for phase in PHASES]
     claimed: list[str] = []
 
-    def note(
-        _connection: Any, _cursor: Any, statement: str, given: Any, _context: Any, _many: bool
-    ) -> None:
+    def note(_connection: Any, _cursor: Any, statement: str, given: Any, _context: Any, _many: bool) -> None:
         if statement.lstrip().startswith(("WITH due", "UPDATE tasks")):
             values = given.values() if isinstance(given, dict) else given
             claimed.extend(value for value in values if value in kinds)

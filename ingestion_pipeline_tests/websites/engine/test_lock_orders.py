@@ -19,9 +19,7 @@ from ingestion_pipeline_tests.websites.engine.analysing import a_website
 
 
 @ON_POSTGRES
-def test_a_letter_that_is_replayed_waits_for_its_task_without_holding_the_analysis(
-    store: Store, now: datetime
-) -> None:
+def test_a_letter_that_is_replayed_waits_for_its_task_without_holding_the_analysis(store: Store, now: datetime) -> None:
     given_sources(store, a_website())
     row = {"source_id": "website:acme", "url": "http://acme.test/", "status": "failed"}
     row |= {"current_step": "failed", "priority": 1, "tracking_id": "t", "phase_times": {}}

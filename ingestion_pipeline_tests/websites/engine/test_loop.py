@@ -30,14 +30,7 @@ from ingestion_pipeline.websites.runs.starting import NotAWebsite, request_analy
 from ingestion_pipeline.websites.runs.system import start_first_analyses
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import (
-    GoingClock,
-    changed,
-    given_sources,
-    rows,
-    source_row,
-    wait_until,
-)
+from ingestion_pipeline_tests.pollers import GoingClock, changed, given_sources, rows, source_row, wait_until
 from ingestion_pipeline_tests.websites.asking import says
 from ingestion_pipeline_tests.websites.engine.analysing import (
     SMALL,
@@ -78,9 +71,7 @@ def test_a_website_is_analysed_by_one_warm_run_in_less_than_three_seconds(
     assert took < 3, took
 
 
-def test_an_analysis_begins_not_started_and_each_phase_says_how_far_it_is(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_an_analysis_begins_not_started_and_each_phase_says_how_far_it_is(ctx: RunContext, web: FakeWeb) -> None:
     seen: list[tuple[str, str, int]] = []
     may_answer = threading.Event()
 
@@ -111,11 +102,7 @@ def test_an_analysis_begins_not_started_and_each_phase_says_how_far_it_is(
         return Say(text="Acme Tools.")
 
     web.routes["/"] = home_page
-    with (
-        ScriptedModel(form) as model,
-        ScriptedModel(first) as quick,
-        ScriptedModel(last) as slow,
-    ):
+    with ScriptedModel(form) as model, ScriptedModel(first) as quick, ScriptedModel(last) as slow:
         changes = provided(quick=quick.base_url, slow=slow.base_url)
         changes |= {"website__prompts": "2", "openai_base_url": model.base_url}
         two = changed(ctx, **changes)
@@ -153,9 +140,7 @@ def test_what_an_operator_says_is_believed_and_nothing_is_fetched_or_formed(
     assert [row.visibility for row in rows(ctx.store, website_rankings)] == [1.0]
 
 
-def test_a_website_is_analysed_again_when_its_tier_says_so(
-    ctx: RunContext, web: FakeWeb, clock: GoingClock
-) -> None:
+def test_a_website_is_analysed_again_when_its_tier_says_so(ctx: RunContext, web: FakeWeb, clock: GoingClock) -> None:
     given_sources(ctx.store, a_website(tier=Tier.HOT))
     for days in (0, 0.5, 0.6):
         clock.advance(days=days)
@@ -169,23 +154,17 @@ def test_a_website_is_analysed_again_when_its_tier_says_so(
     assert len(rows(ctx.store, website_rankings)) == 2
 
 
-def test_a_poll_begins_no_second_analysis_while_one_goes_on(
-    ctx: RunContext, web: FakeWeb, clock: GoingClock
-) -> None:
+def test_a_poll_begins_no_second_analysis_while_one_goes_on(ctx: RunContext, web: FakeWeb, clock: GoingClock) -> None:
     given_sources(ctx.store, a_website())
     poll(ctx, web)
     clock.advance(days=40)
     poll(ctx, web)
 
     assert statuses(ctx.store) == {"not-started": 1}
-    assert (
-        source_row(ctx.store, "website:acme").last_outcome == "analysis 1 is running: not-started"
-    )
+    assert source_row(ctx.store, "website:acme").last_outcome == "analysis 1 is running: not-started"
 
 
-def test_one_website_is_analysed_on_demand_and_the_others_wait(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_one_website_is_analysed_on_demand_and_the_others_wait(ctx: RunContext, web: FakeWeb) -> None:
     given_sources(ctx.store, a_website(), a_website("other"))
     poll(ctx, web)
     said = request_analyses(ctx, ["website:acme"])
@@ -234,9 +213,7 @@ def test_a_new_website_begins_without_a_run_and_only_once(ctx: RunContext, web: 
     acme, bad = (source_row(ctx.store, f"website:{name}") for name in ("acme", "bad"))
     assert acme.next_check_at > ctx.store.now()
     assert "config.prompts" in bad.last_outcome
-    assert [dead_letter.error_code for dead_letter in rows(ctx.store, dead_letters)] == [
-        "bad_config"
-    ]
+    assert [dead_letter.error_code for dead_letter in rows(ctx.store, dead_letters)] == ["bad_config"]
 
 
 def test_who_has_lost_its_claim_writes_no_progress(ctx: RunContext, web: FakeWeb) -> None:
@@ -251,10 +228,7 @@ def test_who_has_lost_its_claim_writes_no_progress(ctx: RunContext, web: FakeWeb
         taken.extend(other.claim(ClaimFilter(kind="website_analysis"), limit=1))
         return Say(text='{"sentiment": "positive", "quote": "Acme is the best baker"}')
 
-    with (
-        ScriptedModel(says("Acme is the best baker.")) as provider,
-        ScriptedModel(sentiment) as model,
-    ):
+    with ScriptedModel(says("Acme is the best baker.")) as provider, ScriptedModel(sentiment) as model:
         changes = provided(one=provider.base_url) | {"openai_base_url": model.base_url}
         own = {"business": {"name": "Acme"}, "prompts": ["Who bakes?"]}
         given_sources(ctx.store, a_website(config=own))
@@ -264,7 +238,4 @@ def test_who_has_lost_its_claim_writes_no_progress(ctx: RunContext, web: FakeWeb
 
     assert [task.fence for task in taken] == [2]
     assert (counts["lost"], counts["website_analysis_done"]) == (1, 0)
-    assert (analysis(ctx.store).status, analysis(ctx.store).progress_percent) == (
-        "model-analysis",
-        50,
-    )
+    assert (analysis(ctx.store).status, analysis(ctx.store).progress_percent) == ("model-analysis", 50)

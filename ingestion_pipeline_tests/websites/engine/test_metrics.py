@@ -13,13 +13,7 @@ from ingestion_pipeline.store.tables import tasks
 from ingestion_pipeline.websites.metrics import KINDS, PhaseMetrics, phase_metrics
 from ingestion_pipeline_tests.fakes import FakeWeb, Raw
 from ingestion_pipeline_tests.pollers import GoingClock, changed, given_sources, rows
-from ingestion_pipeline_tests.websites.engine.analysing import (
-    SMALL,
-    a_website,
-    poll,
-    provided,
-    work,
-)
+from ingestion_pipeline_tests.websites.engine.analysing import SMALL, a_website, poll, provided, work
 
 
 def measured(store: Store) -> dict[str, PhaseMetrics]:
@@ -28,9 +22,7 @@ def measured(store: Store) -> dict[str, PhaseMetrics]:
     return {one.queue: one for one in found}
 
 
-def test_each_phase_counts_what_waits_what_ended_and_what_was_tried_again(
-    ctx: RunContext, web: FakeWeb
-) -> None:
+def test_each_phase_counts_what_waits_what_ended_and_what_was_tried_again(ctx: RunContext, web: FakeWeb) -> None:
     web.routes["broken.test/"] = 500
     given_sources(ctx.store, a_website(), a_website("broken"))
     poll(ctx, web)

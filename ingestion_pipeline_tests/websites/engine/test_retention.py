@@ -11,12 +11,7 @@ from sqlalchemy import insert
 
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import (
-    dead_letters,
-    website_analyses,
-    website_answers,
-    website_rankings,
-)
+from ingestion_pipeline.store.tables import dead_letters, website_analyses, website_answers, website_rankings
 from ingestion_pipeline.websites.business import Business
 from ingestion_pipeline.websites.retention import old_analyses, old_answers
 from ingestion_pipeline.websites.rows import upsert_business
@@ -44,12 +39,8 @@ def given_analysis(store: Store, status: str, ended: datetime | None, name: str 
     answer = {"prompt_index": 0, "prompt": "?", "provider": "one", "model": "m"}
     answer |= {"status": "answered", "answer": "Acme."}
     with store.begin() as connection:
-        made = connection.execute(
-            insert(website_analyses).values(row).returning(website_analyses.c.id)
-        ).scalar_one()
-        connection.execute(
-            insert(website_answers).values(analysis_id=made, created_at=OLD, **answer)
-        )
+        made = connection.execute(insert(website_analyses).values(row).returning(website_analyses.c.id)).scalar_one()
+        connection.execute(insert(website_answers).values(analysis_id=made, created_at=OLD, **answer))
 
 
 def given_ranking(store: Store) -> None:
@@ -59,9 +50,7 @@ def given_ranking(store: Store) -> None:
         business_id = upsert_business(connection, acme, now=OLD)
         row = {"day": OLD.date(), "analysis_id": 1, "by_provider": {}, "competitors": {}}
         times = {"created_at": OLD, "updated_at": OLD}
-        connection.execute(
-            insert(website_rankings).values(business_id=business_id, **row, **numbers, **times)
-        )
+        connection.execute(insert(website_rankings).values(business_id=business_id, **row, **numbers, **times))
 
 
 def swept(store: Store) -> tuple[int, int]:
@@ -95,9 +84,7 @@ def kept(store: Store) -> tuple[set[int], set[int]]:
     return analyses, {row.analysis_id for row in rows(store, website_answers)}
 
 
-def test_old_answers_and_analyses_go_and_the_last_of_each_website_and_its_history_stay(
-    aged: Store,
-) -> None:
+def test_old_answers_and_analyses_go_and_the_last_of_each_website_and_its_history_stay(aged: Store) -> None:
     assert swept(aged) == (4, 2)  # answers of both that go, of the aged failure, of the other's
 
     assert kept(aged) == ({3, 4, 5, 6}, {3, 5})
@@ -106,11 +93,7 @@ def test_old_answers_and_analyses_go_and_the_last_of_each_website_and_its_histor
 
 
 def test_what_a_dead_letter_may_revive_is_kept(aged: Store) -> None:
-    dead_letter: dict[str, Any] = {
-        "task_id": 1,
-        "task_kind": "website_analysis",
-        "source_id": "website:acme",
-    }
+    dead_letter: dict[str, Any] = {"task_id": 1, "task_kind": "website_analysis", "source_id": "website:acme"}
     dead_letter |= {"payload": {}, "tracking_id": "t", "attempts": 3, "failed_at": OLD}
     why = {"error_class": "transient", "error_code": "down", "error": "down"}
     with aged.begin() as connection:

@@ -14,10 +14,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from ingestion_pipeline.catalogs.extraction.record import CandidateRecord
 from ingestion_pipeline.catalogs.extraction.rules.course_code import CODE, is_subject, is_title
-from ingestion_pipeline.catalogs.extraction.rules.course_parts import (
-    read_parts,
-    stated_prerequisites,
-)
+from ingestion_pipeline.catalogs.extraction.rules.course_parts import read_parts, stated_prerequisites
 from ingestion_pipeline.catalogs.extraction.rules.courses import credit_fields
 from ingestion_pipeline.catalogs.extraction.rules.credits import Credits, slot_credits
 from ingestion_pipeline.reading.html.cleaning import cleaned_text
@@ -238,8 +235,7 @@ def _course(item: Item, shape: ApiShape) -> CandidateRecord | None:
             "course_id": code,
             "course_name": " ".join(title.split()),
             "course_description": parts.text(),
-            "course_prerequisites": stated_prerequisites(_text(item, shape.prerequisites))
-            or parts.required_before(),
+            "course_prerequisites": stated_prerequisites(_text(item, shape.prerequisites)) or parts.required_before(),
             **credit_fields(stated),
         }
     )

@@ -9,13 +9,7 @@ from functools import cache
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.record import CandidateRecord, Prover
-from ingestion_pipeline.reading.evidence.grounding import (
-    ABSENT,
-    BY_SOURCE,
-    Evidence,
-    Grounding,
-    Value,
-)
+from ingestion_pipeline.reading.evidence.grounding import ABSENT, BY_SOURCE, Evidence, Grounding, Value
 from ingestion_pipeline.reading.html.pagination import following_pages
 from ingestion_pipeline.reading.html.parsing import parse_html
 from ingestion_pipeline.reading.text.fingerprint import QuickCheck, folded
@@ -40,9 +34,7 @@ def is_expected_count(count: int, expected: int) -> bool:
     return abs(count - expected) <= expected * TOLERANCE
 
 
-def announced_count(
-    kind: EntityType, text: str, html: str | None = None, url: str | None = None
-) -> int | None:
+def announced_count(kind: EntityType, text: str, html: str | None = None, url: str | None = None) -> int | None:
     """Return how many records the page says it has; None if it does not, or is ambiguous.
 
     None as well where the page links to more of the list: the number is that of the whole list.
@@ -135,24 +127,18 @@ class EmbeddedEvidence:
         return grounding if grounding.is_proof else self._otherwise
 
 
-def embedded_evidence(
-    kind: EntityType, candidates: Sequence[CandidateRecord], text: str
-) -> list[Prover]:
+def embedded_evidence(kind: EntityType, candidates: Sequence[CandidateRecord], text: str) -> list[Prover]:
     """Return the evidence of each record of embedded data."""
     page = Evidence(text)
     is_shell = len(text.split()) < MIN_SHOWN_WORDS
     name = kind.name_field
     return [
-        EmbeddedEvidence(
-            page, is_trusted=is_shell or page.ground(candidate.fields.get(name)).is_proof
-        )
+        EmbeddedEvidence(page, is_trusted=is_shell or page.ground(candidate.fields.get(name)).is_proof)
         for candidate in candidates
     ]
 
 
-def placed_evidence(
-    kind: EntityType, candidates: Sequence[CandidateRecord], text: str
-) -> list[Prover]:
+def placed_evidence(kind: EntityType, candidates: Sequence[CandidateRecord], text: str) -> list[Prover]:
     """Return the evidence of each record, in page order: from its first line to the next one's."""
     page = Evidence(text)
     starts = _starts(kind, candidates, text)

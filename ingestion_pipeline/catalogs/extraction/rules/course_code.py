@@ -5,11 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ingestion_pipeline.catalogs.extraction.rules.credits import (
-    Credits,
-    credit_ends,
-    heading_credits,
-)
+from ingestion_pipeline.catalogs.extraction.rules.credits import Credits, credit_ends, heading_credits
 from ingestion_pipeline.catalogs.extraction.rules.vocabulary import names_subject, part_named
 
 MAX_TITLE_CHARACTERS = 200
@@ -31,9 +27,7 @@ _ONE = rf"(?:{_FIGURES}|{_LETTERED})"
 _ALSO = rf"(?:\s*(?:/|,|&|and|or)\s*(?:{_ONE}|[0-9]{{3,5}}[A-Z]{{0,2}}\b))"
 CODE = re.compile(rf"{_ONE}{_ALSO}{{0,5}}(?![\w%]|:[0-9]{{2}})")
 ONE_CODE = re.compile(_ONE)
-_LOOSE_CODE = re.compile(
-    rf"(?:{_ONE}|[A-Za-z][A-Za-z&. -]{{1,40}}?\s?[-*]?\s?{_NUMBER}){_ALSO}{{0,5}}"
-)
+_LOOSE_CODE = re.compile(rf"(?:{_ONE}|[A-Za-z][A-Za-z&. -]{{1,40}}?\s?[-*]?\s?{_NUMBER}){_ALSO}{{0,5}}")
 
 _SIGN = re.compile(r"(?=(?:[^0-9]*[0-9]){3})[A-Z0-9][A-Z0-9.:/_*-]{2,19}")
 _CODE_LAST = re.compile(
@@ -62,9 +56,7 @@ _KIND_OF_TITLE = re.compile(  # Postgraduate Course: Stories of Place (LLLG07031
     re.IGNORECASE,
 )
 _BETWEEN = re.compile(r"^[\s.:|,;*†‡·•\u2013\u2014-]+")
-_HOURS = re.compile(
-    r"(?:(?<!\s)\s++)?+\([0-9]{1,2}(?:[-:,][0-9]{1,2}){1,3}\)$"
-)  # lecture and laboratory hours
+_HOURS = re.compile(r"(?:(?<!\s)\s++)?+\([0-9]{1,2}(?:[-:,][0-9]{1,2}){1,3}\)$")  # lecture and laboratory hours
 _AT_END = re.compile(r"(?<![\s,:;|*†‡·•\u2013\u2014-])[\s,:;|*†‡·•\u2013\u2014-]++$")
 _STOP = re.compile(r"(?<![A-Z]\.[A-Z])(?<!\.\.)\.$")
 _LONE_STOP = re.compile(r"^[^.]*[a-z]{4}\.$")  # of a whole word; Intro to Comp. Sci. has its own

@@ -25,12 +25,9 @@ MAX_UNNAMED_LABEL_WORDS = 6
 MAX_FACT_WORDS = 6
 UNNAMED = "\ue000"  # marks a line with an unknown label; its value follows
 
-_LABELLED = re.compile(
-    rf"([^:\uff1a.\n]{{1,{MAX_LABEL_CHARACTERS}}}?)\s*[:\uff1a]\s*(.*)", re.DOTALL
-)
+_LABELLED = re.compile(rf"([^:\uff1a.\n]{{1,{MAX_LABEL_CHARACTERS}}}?)\s*[:\uff1a]\s*(.*)", re.DOTALL)
 _NO_COLON = re.compile(
-    r"(pre-?\s?(?:requisites?|reqs?)(?:\(s\))?)[.,;\u2013\u2014-]?\s+(?=\S)(.*)",
-    re.IGNORECASE | re.DOTALL,
+    r"(pre-?\s?(?:requisites?|reqs?)(?:\(s\))?)[.,;\u2013\u2014-]?\s+(?=\S)(.*)", re.IGNORECASE | re.DOTALL
 )
 # In the middle of a paragraph a label has a colon, or is the one unambiguous word.
 _INSIDE = re.compile(
@@ -43,9 +40,7 @@ _INSIDE = re.compile(
     re.IGNORECASE,
 )
 # The end of a sentence where a label may begin; `part_named` decides.
-_LABEL_INSIDE = re.compile(
-    rf"(?<=[.;!?)\]])\s(?=([^\W\d_][^:.;!?]{{1,{MAX_LABEL_CHARACTERS - 1}}}):)"
-)
+_LABEL_INSIDE = re.compile(rf"(?<=[.;!?)\]])\s(?=([^\W\d_][^:.;!?]{{1,{MAX_LABEL_CHARACTERS - 1}}}):)")
 _NOTHING = re.compile(
     r"(?:none|n/?a|no(?:ne)? (?:prerequisites?|required)|not applicable|-+|no|ning[uú]n[oa]?"
     r"|keine(?: \w+){0,3}|aucune?|nessuno|geen|なし|特になし|无|無|없음)\.?",
@@ -61,9 +56,7 @@ _OF_PREREQUISITES = re.compile(
     re.IGNORECASE,
 )
 # Campus: North. A fact of the course beside its description, with any label.
-_FACT = re.compile(
-    r"[^\W\d_][\w()/&'\u2019-]*(?: [\w()/&'\u2019-]+){0,3}(?: \[[^\]]{1,20}\])? ?: \S.*[^.!?\])]"
-)
+_FACT = re.compile(r"[^\W\d_][\w()/&'\u2019-]*(?: [\w()/&'\u2019-]+){0,3}(?: \[[^\]]{1,20}\])? ?: \S.*[^.!?\])]")
 _LIMIT = re.compile(r"(?:course )?(?P<which>min|max)(?:imum)?\.? .*", re.IGNORECASE)
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")  # scripts that set no blank between words
 _ENDS = (".", "!", "?", ")", '"', "\u201d", "\u3002", "\uff01", "\uff1f")

@@ -223,9 +223,7 @@ def is_catalogue(courses: Sequence[CandidateRecord]) -> bool:
 
 def is_first_described_alone(courses: Sequence[CandidateRecord]) -> bool:
     """Return whether only the first has a description and facts, and the others only names."""
-    is_any_other = any(
-        _is_described(course, 1) or _states_something(course) for course in courses[1:]
-    )
+    is_any_other = any(_is_described(course, 1) or _states_something(course) for course in courses[1:])
     return is_catalogue(courses[:1]) and not is_any_other
 
 

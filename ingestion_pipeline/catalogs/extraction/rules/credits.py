@@ -57,9 +57,7 @@ _WITH_MOST = re.compile(
     re.IGNORECASE,
 )
 _BEFORE_TAG = re.compile(rf"[(\[]\s*{_RANGE}\s*[)\]]\s+[A-Z][a-z]{{2,14}}:\s.{{1,60}}$")
-_VARIES = re.compile(
-    rf"(?:(?<!\s)\s++)?+\(\*-?(?:,[^()]{{0,20}})?\)(?:{_MARKS})?\s*$"
-)  # (*, max. 50)
+_VARIES = re.compile(rf"(?:(?<!\s)\s++)?+\(\*-?(?:,[^()]{{0,20}})?\)(?:{_MARKS})?\s*$")  # (*, max. 50)
 # GEOG 181 LAB,LEC 0.50
 _BY_COMPONENTS = re.compile(
     r"^\s*(?:(?:LEC|LAB|TUT|TST|SEM|PRJ|STU|PRA|CLN|FLD|RDG|DIS|WRK|ENS|OLN|WSP)[, ]*)+"
@@ -69,12 +67,8 @@ _BY_COMPONENTS = re.compile(
 _BRACKETED_HOURS = re.compile(rf"[(\[]\s*{_RANGE}\s*(?:hours?|hrs?\.?)\s*[)\]]\s*$", re.IGNORECASE)
 _IN_BRACKETS = re.compile(rf"\(\s*{_RANGE}\s*(?:hours?|hrs?\.?)?\s*\)", re.IGNORECASE)
 _BARE_HOURS = re.compile(rf"(?<![\w.$]){_RANGE}\s*hours?\.?$", re.IGNORECASE)
-_BEFORE_HOURS = re.compile(
-    rf"(?<![\w.]){_RANGE}\s*\([0-9]+-[0-9]+(?:-[0-9]+)?\)\s*$", re.IGNORECASE
-)
-_AT_START = re.compile(
-    rf"\s*[(\[]\s*{_RANGE}\s*(?P<unit>{_UNIT})[^()\[\]]{{0,30}}[)\]]", re.IGNORECASE
-)
+_BEFORE_HOURS = re.compile(rf"(?<![\w.]){_RANGE}\s*\([0-9]+-[0-9]+(?:-[0-9]+)?\)\s*$", re.IGNORECASE)
+_AT_START = re.compile(rf"\s*[(\[]\s*{_RANGE}\s*(?P<unit>{_UNIT})[^()\[\]]{{0,30}}[)\]]", re.IGNORECASE)
 _LEADING = re.compile(
     rf"(?P<open>[(\[]\s*)?{_RANGE}\s*(?P<unit>{_UNIT})\s*(?(open)[)\]][.:;,]?|[.:;,])\s+"
     r"(?-i:(?=[A-Z]))(?=(?:\S+\s+){3})",
@@ -82,8 +76,7 @@ _LEADING = re.compile(
 )
 # (3 hrs.) Who draws maps; (3) Who draws maps
 _LEADING_BARE = re.compile(
-    rf"[(\[]\s*{_RANGE}\s*(?P<unit>{_HOURS})?\s*[)\]][.:;,]?\s+(?-i:(?=[A-Z]))(?=(?:\S+\s+){{3}})",
-    re.IGNORECASE,
+    rf"[(\[]\s*{_RANGE}\s*(?P<unit>{_HOURS})?\s*[)\]][.:;,]?\s+(?-i:(?=[A-Z]))(?=(?:\S+\s+){{3}})", re.IGNORECASE
 )
 _CLOSED = re.compile(r"[^()\[\]]{0,30}[)\]]|\.?")
 _FIRST_SIGNS = frozenset("([0123456789cCuUsSqQtT")  # of texts that `leading_credits` matches
@@ -144,9 +137,7 @@ def heading_credits(text: str) -> tuple[Credits | None, str]:
     stated = [match for match in stated if _is_at_end(text, match)]
     credits_ = read_credits(text[min(match.start() for match in stated) :]) if stated else None
     if credits_ is not None:
-        return credits_, _HOURS_BEFORE.sub(
-            "", _without(text, min(match.start() for match in stated))
-        )
+        return credits_, _HOURS_BEFORE.sub("", _without(text, min(match.start() for match in stated)))
     for pattern in _AT_THE_END:
         at_end = next((match for match in pattern.finditer(text) if _is_at_end(text, match)), None)
         credits_ = _unnamed(at_end) if at_end else None

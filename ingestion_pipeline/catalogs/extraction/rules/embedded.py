@@ -8,11 +8,7 @@ from decimal import Decimal, InvalidOperation
 from typing import assert_never, cast
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, EntityType, FieldKind
-from ingestion_pipeline.catalogs.extraction.record import (
-    MAX_PAGE_RECORDS,
-    CandidateRecord,
-    FieldValue,
-)
+from ingestion_pipeline.catalogs.extraction.record import MAX_PAGE_RECORDS, CandidateRecord, FieldValue
 from ingestion_pipeline.catalogs.extraction.rules.course_parts import stated_prerequisites
 from ingestion_pipeline.catalogs.extraction.rules.courses import credit_fields, credit_quotes
 from ingestion_pipeline.catalogs.extraction.rules.credits import slot_credits
@@ -57,9 +53,7 @@ def value_of(kind: EntityType, field: EntityField, text: str) -> FieldValue | No
             assert_never(field.kind)
 
 
-def _candidate(
-    kind: EntityType, fields: Mapping[str, Iterable[str]], thing: Thing
-) -> CandidateRecord:
+def _candidate(kind: EntityType, fields: Mapping[str, Iterable[str]], thing: Thing) -> CandidateRecord:
     texts = {
         name: text
         for name, properties in fields.items()
@@ -82,9 +76,7 @@ def _number(text: str) -> Decimal | None:
 def _text(value: object) -> str | None:
     """Return the value as text: the first of a list, the value or name of a thing."""
     if isinstance(value, list):
-        return next(
-            (text for element in cast("list[object]", value) if (text := _text(element))), None
-        )
+        return next((text for element in cast("list[object]", value) if (text := _text(element))), None)
     if isinstance(value, Mapping):
         thing = cast("Thing", value)
         return next((text for key in ("value", "name") if (text := _text(thing.get(key)))), None)
@@ -113,9 +105,7 @@ def _course(thing: Thing) -> CandidateRecord | None:
             "course_id": code,
             "course_name": name.removeprefix(code).lstrip(" :.\u2013\u2014-") or name,
             "course_description": _course_text(thing.get("description")),
-            "course_prerequisites": stated_prerequisites(
-                _course_text(thing.get("coursePrerequisites"))
-            ),
+            "course_prerequisites": stated_prerequisites(_course_text(thing.get("coursePrerequisites"))),
             **credit_fields(credits_),
         },
         quotes=credit_quotes(credits_),
@@ -125,9 +115,7 @@ def _course(thing: Thing) -> CandidateRecord | None:
 def _course_text(value: object) -> str | None:
     """Return the value as text: a list joined by commas, the value or name of a thing."""
     if isinstance(value, list):
-        listed = [
-            text for element in cast("list[object]", value) if (text := _course_text(element))
-        ]
+        listed = [text for element in cast("list[object]", value) if (text := _course_text(element))]
         return ", ".join(listed) or None
     if isinstance(value, Mapping):
         thing = cast("Thing", value)

@@ -10,22 +10,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ingestion_pipeline.catalogs.extraction.entity_type import (
-    EntityType,
-    FieldKind,
-    ListedRule,
-    Titled,
-)
-from ingestion_pipeline.catalogs.extraction.record import (
-    MAX_PAGE_RECORDS,
-    CandidateRecord,
-    FieldValue,
-)
-from ingestion_pipeline.catalogs.extraction.rules.course_code import (
-    is_title,
-    read_code,
-    read_heading,
-)
+from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, FieldKind, ListedRule, Titled
+from ingestion_pipeline.catalogs.extraction.record import MAX_PAGE_RECORDS, CandidateRecord, FieldValue
+from ingestion_pipeline.catalogs.extraction.rules.course_code import is_title, read_code, read_heading
 from ingestion_pipeline.catalogs.extraction.rules.course_parts import (
     is_prose,
     label_of,
@@ -33,12 +20,7 @@ from ingestion_pipeline.catalogs.extraction.rules.course_parts import (
     part_text,
     stated_prerequisites,
 )
-from ingestion_pipeline.catalogs.extraction.rules.courses import (
-    Slots,
-    build_course,
-    is_catalogue,
-    own_lines,
-)
+from ingestion_pipeline.catalogs.extraction.rules.courses import Slots, build_course, is_catalogue, own_lines
 from ingestion_pipeline.catalogs.extraction.rules.credits import slot_credits
 from ingestion_pipeline.catalogs.extraction.rules.page_lines import Line, lines_of
 from ingestion_pipeline.catalogs.extraction.rules.vocabulary import (
@@ -59,9 +41,7 @@ MAX_LABELLED_CHARACTERS = 200  # of a label with its code, title or credits
 MAX_BODY_LINES = 150  # of one course; what follows is another part of the page
 LABELLED_CONFIDENCE = 0.8
 
-_OPENING = frozenset(
-    {CoursePart.CODE, CoursePart.TITLE, CoursePart.CREDITS, CoursePart.DESCRIPTION}
-)
+_OPENING = frozenset({CoursePart.CODE, CoursePart.TITLE, CoursePart.CREDITS, CoursePart.DESCRIPTION})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,10 +95,7 @@ def _starts(labels: Sequence[Label], count: int) -> list[int]:
 
 def _blocks(lines: Sequence[Line], starts: Sequence[int]) -> Iterator[tuple[int | None, range]]:
     """Yield each course's title position, if above its labels, and the range of its lines."""
-    titles = [
-        _title_above(lines, start, starts[number - 1] if number else -1)
-        for number, start in enumerate(starts)
-    ]
+    titles = [_title_above(lines, start, starts[number - 1] if number else -1) for number, start in enumerate(starts)]
     for number, start in enumerate(starts):
         ends = [*titles[number + 1 : number + 2], *starts[number + 1 : number + 2], len(lines)]
         end = next(candidate for candidate in ends if candidate is not None)
@@ -140,10 +117,7 @@ def _may_name(line: Line) -> bool:
 
 
 def _course(
-    lines: Sequence[Line],
-    block: tuple[int | None, range],
-    labels: Sequence[Label],
-    codes: dict[int, str],
+    lines: Sequence[Line], block: tuple[int | None, range], labels: Sequence[Label], codes: dict[int, str]
 ) -> CandidateRecord | None:
     title, places = block
     code = next((codes[place] for place in places if place in codes), None)
@@ -154,9 +128,7 @@ def _course(
     above = lines[title + 1 : places.start] if title is not None else ()
     prose = [line.text for line in above if is_prose(line.text)]
     body = [part_text(line) for line in own_lines([lines[places.start : places.stop]])]
-    course = build_course(
-        Slots(code=code, heading=heading), prose + body, confidence=LABELLED_CONFIDENCE
-    )
+    course = build_course(Slots(code=code, heading=heading), prose + body, confidence=LABELLED_CONFIDENCE)
     return course if course is not None and course.fields.get("course_name") else None
 
 
@@ -168,9 +140,7 @@ FIRST_PARAGRAPHS = 3
 ASIDE = "nav, header nav, footer, aside, [role=navigation], [role=contentinfo], .breadcrumb"
 
 
-def thing_by_title(
-    kind: EntityType, tree: LexborHTMLParser, url: str | None
-) -> list[CandidateRecord]:
+def thing_by_title(kind: EntityType, tree: LexborHTMLParser, url: str | None) -> list[CandidateRecord]:
     """Return the one entity that the page is about, if evident; the tree is a cleaned one."""
     titled = kind.titled
     for node in tree.css(ASIDE):
@@ -191,18 +161,13 @@ def thing_by_title(
         return [CandidateRecord(fields=fields, confidence=TITLED_CONFIDENCE)]
     return [
         CandidateRecord(
-            fields=fields | {titled.choice: chosen},
-            quotes={titled.choice: title},
-            confidence=TITLED_CONFIDENCE,
+            fields=fields | {titled.choice: chosen}, quotes={titled.choice: title}, confidence=TITLED_CONFIDENCE
         )
     ]
 
 
 def _is_evident(titled: Titled, title: str, url: str | None) -> bool:
-    phrases = [
-        *titled.phrases,
-        *(phrase for choice_phrases in titled.choices.values() for phrase in choice_phrases),
-    ]
+    phrases = [*titled.phrases, *(phrase for choice_phrases in titled.choices.values() for phrase in choice_phrases)]
     folders = urlsplit(url or "").path.casefold().strip("/").split("/")[:-1]
     return has_phrase(title, phrases) or bool(set(folders) & set(titled.paths))
 
@@ -295,18 +260,14 @@ TABLE_CONFIDENCE = 0.85
 MIN_DESCRIBED_SHARE = 0.5  # of its rows; a programme's table has a remark here and there
 
 _COLUMNS = {
-    "code": re.compile(
-        r"(?:course )?(?:code|number|no\.?|#|id)|course|subject(?: code)?", re.IGNORECASE
-    ),
+    "code": re.compile(r"(?:course )?(?:code|number|no\.?|#|id)|course|subject(?: code)?", re.IGNORECASE),
     "title": re.compile(r"(?:course )?(?:title|name)|subject name", re.IGNORECASE),
     "credits": re.compile(
         r"(?:credit|semester|quarter)?\s?"
         r"(?:credits?|hours?|hrs?\.?|units?|cr\.?|ects|points?)(?: ?\(s\))?",
         re.IGNORECASE,
     ),
-    "description": re.compile(
-        r"(?:course )?(?:descriptions?|summary|content|details)", re.IGNORECASE
-    ),
+    "description": re.compile(r"(?:course )?(?:descriptions?|summary|content|details)", re.IGNORECASE),
     "prerequisites": re.compile(r"(?:pre-?\s?)?requisites?(?:\(s\))?|prereqs?\.?", re.IGNORECASE),
 }
 
@@ -373,9 +334,7 @@ def _column(text: str) -> str | None:
     return named or _NAMED.get(part_named(text) or CoursePart.OTHER)
 
 
-def _course_of_row(
-    cells: list[str], places: dict[str, int], below: str | None
-) -> CandidateRecord | None:
+def _course_of_row(cells: list[str], places: dict[str, int], below: str | None) -> CandidateRecord | None:
     stated = {name: cells[place] for name, place in places.items() if place < len(cells)}
     description = stated.get("description") or below
     code = stated.get("code", "")

@@ -140,11 +140,7 @@ def _give_titles(courses: Sequence[_Course]) -> None:
 
 def _ends(line: Line, course: _Course) -> bool:
     """Return whether another part of the page begins with the line."""
-    is_title = (
-        line.is_heading
-        and label_of(line.text)[0] is None
-        and (bool(course.rest) or len(course.lines) > 1)
-    )
+    is_title = line.is_heading and label_of(line.text)[0] is None and (bool(course.rest) or len(course.lines) > 1)
     return is_title or len(course.lines) > MAX_BODY_LINES
 
 

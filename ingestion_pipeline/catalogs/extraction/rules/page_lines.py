@@ -34,9 +34,7 @@ _INLINE = frozenset(
         *("span", "strike", "strong", "sub", "sup", "time", "tt", "u", "var", "wbr"),
     }
 )
-_BOLD = frozenset(
-    {"b", "strong", "h1", "h2", "h3", "h4", "h5", "h6", "dt", "th", "caption", "summary"}
-)
+_BOLD = frozenset({"b", "strong", "h1", "h2", "h3", "h4", "h5", "h6", "dt", "th", "caption", "summary"})
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 _TERMS = frozenset({"dt", "th"})
 _VERBATIM = frozenset({"pre", "listing", "plaintext"})
@@ -167,11 +165,7 @@ def _bold_term(row: LexborNode) -> LexborNode | None:
 
 
 def lines_of(
-    root: LexborNode,
-    *,
-    without: Set[int] = frozenset(),
-    terms: Set[int] = frozenset(),
-    bold: Set[int] = frozenset(),
+    root: LexborNode, *, without: Set[int] = frozenset(), terms: Set[int] = frozenset(), bold: Set[int] = frozenset()
 ) -> Iterator[Line]:
     """Yield the lines of a cleaned element, in page order, except those of the nodes in `without`.
 
@@ -244,12 +238,6 @@ def _finished(line: _Gathering) -> Iterator[Line]:
     text = readable("".join(line.texts).replace("\n", " ")) if line.texts else ""
     if text:
         lead = readable("".join(line.lead).replace("\n", " "))
-        yield Line(
-            text=text,
-            lead=lead,
-            is_heading=line.is_heading,
-            is_term=line.is_term,
-            node=line.node,
-        )
+        yield Line(text=text, lead=lead, is_heading=line.is_heading, is_term=line.is_term, node=line.node)
     line.texts, line.lead, line.is_lead, line.node = [], [], True, None
     line.is_heading = line.is_term = False

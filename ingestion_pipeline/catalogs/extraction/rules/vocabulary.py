@@ -112,11 +112,7 @@ def has_phrase(text: str, phrases: Iterable[str]) -> bool:
 def choice_by_phrase(text: str, choices: Mapping[str, Iterable[str]]) -> str | None:
     """Return the first choice with a phrase in the text."""
     words = words_of(text)
-    matches = (
-        choice
-        for choice, phrases in choices.items()
-        if any(words_of(phrase) in words for phrase in phrases)
-    )
+    matches = (choice for choice, phrases in choices.items() if any(words_of(phrase) in words for phrase in phrases))
     return next(matches, None)
 
 

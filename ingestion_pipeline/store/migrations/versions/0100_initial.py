@@ -187,16 +187,12 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("location", sa.Text),
         sa.Column("keywords", Json, nullable=False),
         sa.Column("language", sa.String(12), comment="as in BCP 47, in lower case"),
-        sa.Column(
-            "competitors", Json, nullable=False, comment="named on the site or by the operator"
-        ),
+        sa.Column("competitors", Json, nullable=False, comment="named on the site or by the operator"),
         sa.Column("confidence", sa.Integer, nullable=False, comment="0 to 100"),
         sa.Column("evidence", Json, comment="by field: page, rung, status, start and end"),
         sa.Column("created_at", UtcDateTime, nullable=False),
         sa.Column("updated_at", UtcDateTime, nullable=False),
-        sa.Column(
-            "modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"
-        ),
+        sa.Column("modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"),
         sa.PrimaryKeyConstraint("id", name="pk_businesses"),
         sa.UniqueConstraint("url_key", name="uq_businesses_url_key"),
     )
@@ -207,43 +203,33 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("website", sa.Text),
         sa.Column("website_key", sa.String(64), comment="sha256 of the canonical website"),
         sa.Column("source_id", sa.String(120), comment="the source of kind company, if it has one"),
-        sa.Column(
-            "status", sa.String(12), nullable=False, comment="pending, analyzing, active, failed"
-        ),
+        sa.Column("status", sa.String(12), nullable=False, comment="pending, analyzing, active, failed"),
         sa.Column("about", sa.Text),
         sa.Column("culture", sa.Text),
         sa.Column("mission", sa.Text),
         sa.Column("size", sa.Text, comment="as stated"),
         sa.Column("employees_low", sa.Integer),
         sa.Column("employees_high", sa.Integer),
-        sa.Column(
-            "size_category", sa.String(10), comment="large, medium, small; null if not stated"
-        ),
+        sa.Column("size_category", sa.String(10), comment="large, medium, small; null if not stated"),
         sa.Column("headquarters", sa.Text),
         sa.Column("industry", sa.Text),
         sa.Column("founded", sa.Integer, comment="year"),
         sa.Column("is_remote_first", sa.Boolean),
         sa.Column("tech_stack", Json, comment="technologies by group"),
-        sa.Column(
-            "boards", Json, comment="boards that its pages lead to, each with its confidence"
-        ),
+        sa.Column("boards", Json, comment="boards that its pages lead to, each with its confidence"),
         sa.Column("score", sa.Integer, comment="null until analysed"),
         sa.Column("score_parts", Json, comment="what the score is made of"),
         sa.Column("tier", sa.String(1), comment="S, A, B, C, D"),
         sa.Column("scored_as", sa.String(64), comment="hash of ranks and points it got"),
         sa.Column("quality", Json, nullable=False, comment="what is missing or thin"),
         sa.Column("evidence", Json, comment="by field: page, rung, status, start and end"),
-        sa.Column(
-            "discovered_by", sa.Text, nullable=False, comment="the source or listing, or operator"
-        ),
+        sa.Column("discovered_by", sa.Text, nullable=False, comment="the source or listing, or operator"),
         sa.Column("tracking_id", sa.String(36), nullable=False),
         sa.Column("failure", sa.Text),
         sa.Column("analyzed_at", UtcDateTime),
         sa.Column("created_at", UtcDateTime, nullable=False),
         sa.Column("updated_at", UtcDateTime, nullable=False),
-        sa.Column(
-            "modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"
-        ),
+        sa.Column("modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"),
         sa.PrimaryKeyConstraint("id", name="pk_companies"),
     )
     op.create_index("ix_companies_scored_as", "companies", ["scored_as"])
@@ -282,13 +268,9 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
     )
     op.create_table(
         "export_cursors",
-        sa.Column(
-            "name", sa.String(200), nullable=False, comment="what is exported, with its source"
-        ),
+        sa.Column("name", sa.String(200), nullable=False, comment="what is exported, with its source"),
         sa.Column("destination", sa.Text, nullable=False, comment="the folder that has the files"),
-        sa.Column(
-            "since", UtcDateTime, nullable=False, comment="what changed from here on is not told"
-        ),
+        sa.Column("since", UtcDateTime, nullable=False, comment="what changed from here on is not told"),
         sa.Column("files", sa.Integer, nullable=False, comment="written so far"),
         sa.Column("rows", Id, nullable=False, comment="written so far"),
         sa.Column("updated_at", UtcDateTime, nullable=False),
@@ -304,9 +286,7 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("wanted_at", UtcDateTime, comment="another run waits for the lease"),
         sa.Column("crawl_delay_seconds", sa.Float),
         sa.Column("robots_fetched_at", UtcDateTime),
-        sa.Column(
-            "robots", Json, comment="by origin: what robots.txt tells us, and until when it holds"
-        ),
+        sa.Column("robots", Json, comment="by origin: what robots.txt tells us, and until when it holds"),
         sa.Column("blocked_reason", sa.Text),
         sa.PrimaryKeyConstraint("host", name="pk_hosts"),
     )
@@ -325,23 +305,17 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.PrimaryKeyConstraint("id", name="pk_ingestions"),
     )
     op.create_index("ix_ingestions_ingested_at", "ingestions", ["ingested_at"])
-    op.create_index(
-        "ix_ingestions_source_id_ingested_at", "ingestions", ["source_id", "ingested_at"]
-    )
+    op.create_index("ix_ingestions_source_id_ingested_at", "ingestions", ["source_id", "ingested_at"])
     op.create_table(
         "job_listings",
         sa.Column("id", Id, nullable=False),
-        sa.Column(
-            "source_id", sa.String(120), nullable=False, comment="the board that listed it first"
-        ),
+        sa.Column("source_id", sa.String(120), nullable=False, comment="the board that listed it first"),
         sa.Column("company_id", sa.String(120), comment="null until the company is known"),
         sa.Column("company_name", sa.Text, comment="as listed"),
         sa.Column("company_website", sa.Text, comment="as listed"),
         sa.Column("url", sa.Text),
         sa.Column("url_key", sa.String(64), comment="sha256 of the canonical URL"),
-        sa.Column(
-            "fingerprint", sa.String(64), nullable=False, comment="of title, company, beginning"
-        ),
+        sa.Column("fingerprint", sa.String(64), nullable=False, comment="of title, company, beginning"),
         sa.Column("origin_key", sa.String(64)),
         sa.Column("title", sa.Text, nullable=False),
         sa.Column("location", sa.Text),
@@ -355,17 +329,11 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("valid_until", UtcDateTime),
         sa.Column("status", sa.String(10), nullable=False, comment="open or closed"),
         sa.Column("quality", Json, nullable=False, comment="what is missing or thin"),
-        sa.Column(
-            "content_hash", sa.String(64), nullable=False, comment="of what a judgement looks at"
-        ),
+        sa.Column("content_hash", sa.String(64), nullable=False, comment="of what a judgement looks at"),
         sa.Column("verdict", sa.String(10), comment="filtered, skipped, matched; null: not judged"),
-        sa.Column(
-            "judged_as", sa.String(64), comment="hash of profile, rules and content at the verdict"
-        ),
+        sa.Column("judged_as", sa.String(64), comment="hash of profile, rules and content at the verdict"),
         sa.Column("filter_result", Json, comment="passed, totals, and each item with its reason"),
-        sa.Column(
-            "match_result", Json, comment="score, adjustments, skills; also of what did not fit"
-        ),
+        sa.Column("match_result", Json, comment="score, adjustments, skills; also of what did not fit"),
         sa.Column("snapshot_id", Id, comment="the body that states it"),
         sa.Column("detail_snapshot_id", Id, comment="its own page, if that was read"),
         sa.Column("ingestion_id", Id, comment="the poll that last wrote what it says"),
@@ -375,9 +343,7 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("judged_at", UtcDateTime),
         sa.Column("closed_at", UtcDateTime),
         sa.Column("closed_reason", sa.Text, comment="why no board lists it"),
-        sa.Column(
-            "modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"
-        ),
+        sa.Column("modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"),
         sa.PrimaryKeyConstraint("id", name="pk_job_listings"),
     )
     op.create_index("ix_job_listings_company_id", "job_listings", ["company_id"])
@@ -416,20 +382,14 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("call_site", sa.String(60), nullable=False, comment="what it was asked for"),
         sa.Column("provider", sa.Text, nullable=False, comment="the server's base URL"),
         sa.Column("model", sa.Text, nullable=False),
-        sa.Column(
-            "format", sa.String(20), nullable=False, comment="how an answer by schema was asked for"
-        ),
-        sa.Column(
-            "status", sa.String(10), nullable=False, comment="reserved, settled, failed or cached"
-        ),
+        sa.Column("format", sa.String(20), nullable=False, comment="how an answer by schema was asked for"),
+        sa.Column("status", sa.String(10), nullable=False, comment="reserved, settled, failed or cached"),
         sa.Column("outcome", sa.String(40), comment="answered, refused, cut_off, http_429, ..."),
         sa.Column("input_tokens", sa.Integer, comment="cached ones included"),
         sa.Column("cached_input_tokens", sa.Integer),
         sa.Column("output_tokens", sa.Integer),
         sa.Column("usage_estimated", sa.Boolean, server_default=sa.text("false"), nullable=False),
-        sa.Column(
-            "reserved_usd", ExactDecimal, comment="estimate, counted until settled; null: no price"
-        ),
+        sa.Column("reserved_usd", ExactDecimal, comment="estimate, counted until settled; null: no price"),
         sa.Column("cost_usd", ExactDecimal, comment="null: not settled, or no price is known"),
         sa.Column("latency_ms", sa.Integer),
         sa.Column("cache_key", sa.String(64), nullable=False),
@@ -439,59 +399,40 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.PrimaryKeyConstraint("id", name="pk_model_calls"),
     )
     op.create_index("ix_model_calls_created_at", "model_calls", ["created_at"])
-    op.create_index(
-        "ix_model_calls_extraction_id_created_at", "model_calls", ["extraction_id", "created_at"]
-    )
-    op.create_index(
-        "ix_model_calls_source_id_created_at", "model_calls", ["source_id", "created_at"]
-    )
+    op.create_index("ix_model_calls_extraction_id_created_at", "model_calls", ["extraction_id", "created_at"])
+    op.create_index("ix_model_calls_source_id_created_at", "model_calls", ["source_id", "created_at"])
     op.create_table(
         "model_endpoints",
         sa.Column("base_url", sa.Text, nullable=False),
-        sa.Column(
-            "format", sa.String(20), nullable=False, comment="the strictest that the server takes"
-        ),
+        sa.Column("format", sa.String(20), nullable=False, comment="the strictest that the server takes"),
         sa.Column("reason", sa.Text, nullable=False, comment="what it said to a stricter one"),
         sa.Column("learned_at", UtcDateTime, nullable=False),
         sa.PrimaryKeyConstraint("base_url", name="pk_model_endpoints"),
     )
     op.create_table(
         "model_spending",
-        sa.Column(
-            "scope", sa.String(160), nullable=False, comment="month:2026-03, extraction:7, ..."
-        ),
-        sa.Column(
-            "held_usd", ExactDecimal, nullable=False, comment="settled costs and open reserves"
-        ),
+        sa.Column("scope", sa.String(160), nullable=False, comment="month:2026-03, extraction:7, ..."),
+        sa.Column("held_usd", ExactDecimal, nullable=False, comment="settled costs and open reserves"),
         sa.Column("updated_at", UtcDateTime, nullable=False),
         sa.PrimaryKeyConstraint("scope", name="pk_model_spending"),
     )
     op.create_table(
         "notices",
         sa.Column("id", Id, nullable=False),
-        sa.Column(
-            "recipient", sa.String(120), nullable=False, comment="kept when the recipient is gone"
-        ),
+        sa.Column("recipient", sa.String(120), nullable=False, comment="kept when the recipient is gone"),
         sa.Column("subject_kind", sa.String(40), nullable=False),
         sa.Column("subject_id", sa.Text, nullable=False),
         sa.Column("status", sa.String(10), nullable=False),
-        sa.Column(
-            "mode", sa.String(10), nullable=False, comment="as it was when the notice was written"
-        ),
+        sa.Column("mode", sa.String(10), nullable=False, comment="as it was when the notice was written"),
         sa.Column("series_id", sa.String(120)),
         sa.Column("payload", Json, nullable=False),
-        sa.Column(
-            "delivery_id", sa.String(36), comment="the message it is sent in: the idempotency key"
-        ),
+        sa.Column("delivery_id", sa.String(36), comment="the message it is sent in: the idempotency key"),
         sa.Column("created_at", UtcDateTime, nullable=False),
         sa.Column("sent_at", UtcDateTime),
         sa.Column("error", sa.Text),
         sa.PrimaryKeyConstraint("id", name="pk_notices"),
         sa.UniqueConstraint(
-            "recipient",
-            "subject_kind",
-            "subject_id",
-            name="uq_notices_recipient_subject_kind_subject_id",
+            "recipient", "subject_kind", "subject_id", name="uq_notices_recipient_subject_kind_subject_id"
         ),
     )
     op.create_index(
@@ -576,9 +517,7 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("last_chapter_at", UtcDateTime),
         sa.Column("merged_into", sa.String(120), comment="whoever names this one means that one"),
         sa.Column("created_at", UtcDateTime, nullable=False),
-        sa.Column(
-            "modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"
-        ),
+        sa.Column("modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"),
         sa.PrimaryKeyConstraint("id", name="pk_series"),
     )
     op.create_table(
@@ -595,9 +534,7 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("id", Id, nullable=False),
         sa.Column("source_id", sa.String(120)),
         sa.Column("url", sa.Text, nullable=False),
-        sa.Column(
-            "url_key", sa.String(64), comment="sha256 of url: an index takes no text of any length"
-        ),
+        sa.Column("url_key", sa.String(64), comment="sha256 of url: an index takes no text of any length"),
         sa.Column("content_hash", sa.String(64), nullable=False),
         sa.Column("content_type", sa.Text),
         sa.Column("size_bytes", sa.Integer, nullable=False),
@@ -606,21 +543,13 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("etag", sa.Text),
         sa.Column("last_modified", sa.Text),
         sa.Column("final_url", sa.Text),
-        sa.Column(
-            "canonical_url", sa.Text, comment="what the page calls its own address, on its own site"
-        ),
+        sa.Column("canonical_url", sa.Text, comment="what the page calls its own address, on its own site"),
         sa.Column("served_hash", sa.String(64), comment="of the bytes that plain HTTP gave last"),
         sa.Column("links_hash", sa.String(64), comment="of the set of addresses it leads to"),
-        sa.Column(
-            "rendered_at", UtcDateTime, comment="when a browser last showed it; null: none did"
-        ),
-        sa.Column(
-            "rendering_hash", sa.String(64), comment="of how the browser was told to show it"
-        ),
+        sa.Column("rendered_at", UtcDateTime, comment="when a browser last showed it; null: none did"),
+        sa.Column("rendering_hash", sa.String(64), comment="of how the browser was told to show it"),
         sa.Column("discovered", Json, comment="addresses that only clicks in the browser found"),
-        sa.Column(
-            "body_hash", sa.String(64), comment="object: what was served, or the rendered DOM"
-        ),
+        sa.Column("body_hash", sa.String(64), comment="object: what was served, or the rendered DOM"),
         sa.Column("text_hash", sa.String(64), comment="object: the cleaned text; null: a listing"),
         sa.Column("markdown_hash", sa.String(64), comment="object"),
         sa.Column("markdown_version", sa.Text),
@@ -631,21 +560,15 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
     )
     op.create_index("ix_snapshots_content_hash", "snapshots", ["content_hash"])
     op.create_index("ix_snapshots_source_id_fetched_at", "snapshots", ["source_id", "fetched_at"])
-    op.create_index(
-        "uq_snapshots_url_key_content_hash", "snapshots", ["url_key", "content_hash"], unique=True
-    )
+    op.create_index("uq_snapshots_url_key_content_hash", "snapshots", ["url_key", "content_hash"], unique=True)
     op.create_table(
         "source_health",
         sa.Column("source_id", sa.String(120), nullable=False, comment="none: it was never unwell"),
         sa.Column("state", sa.String(12), nullable=False, comment="as it was told last"),
         sa.Column("since", UtcDateTime, nullable=False),
         sa.Column("reason", sa.Text, nullable=False, comment="for people"),
-        sa.Column(
-            "changes", sa.Integer, nullable=False, comment="of state so far; the name of the last"
-        ),
-        sa.Column(
-            "success_before", UtcDateTime, comment="last success by then; only a newer one counts"
-        ),
+        sa.Column("changes", sa.Integer, nullable=False, comment="of state so far; the name of the last"),
+        sa.Column("success_before", UtcDateTime, comment="last success by then; only a newer one counts"),
         sa.PrimaryKeyConstraint("source_id", name="pk_source_health"),
     )
     op.create_table(
@@ -664,15 +587,11 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("platform", sa.String(40)),
         sa.Column("config", Json, nullable=False),
         sa.Column("series_id", sa.String(120)),
-        sa.Column(
-            "assigned_series_id", sa.String(120), comment="an operator's word; it beats the file's"
-        ),
+        sa.Column("assigned_series_id", sa.String(120), comment="an operator's word; it beats the file's"),
         sa.Column("company_id", sa.String(120)),
         sa.Column("origin", sa.Text, nullable=False, comment="the file that declares it, or 'row'"),
         sa.Column("host", sa.Text, nullable=False),
-        sa.Column(
-            "shard", sa.Integer, nullable=False, comment="hash of the host; modulo the shards"
-        ),
+        sa.Column("shard", sa.Integer, nullable=False, comment="hash of the host; modulo the shards"),
         sa.Column("tier", sa.String(4), nullable=False),
         sa.Column("tier_pinned", sa.Boolean, server_default=sa.text("false"), nullable=False),
         sa.Column("status", sa.String(20), nullable=False),
@@ -688,25 +607,11 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("untold_changes", sa.Integer, server_default="0", nullable=False),
         sa.Column("untold_updated", sa.Integer, server_default="0", nullable=False),
         sa.Column("untold_withdrawn", sa.Integer, server_default="0", nullable=False),
-        sa.Column(
-            "poll_count", sa.Integer, server_default="0", nullable=False, comment="polls that ended"
-        ),
-        sa.Column(
-            "change_count",
-            sa.Integer,
-            server_default="0",
-            nullable=False,
-            comment="that found news",
-        ),
-        sa.Column(
-            "strike_count", sa.Integer, server_default="0", nullable=False, comment="that failed"
-        ),
-        sa.Column(
-            "synced_at", UtcDateTime, comment="first successful sync; before it nobody is told"
-        ),
-        sa.Column(
-            "synced_version", sa.Integer, comment="config_version of the last listing that was read"
-        ),
+        sa.Column("poll_count", sa.Integer, server_default="0", nullable=False, comment="polls that ended"),
+        sa.Column("change_count", sa.Integer, server_default="0", nullable=False, comment="that found news"),
+        sa.Column("strike_count", sa.Integer, server_default="0", nullable=False, comment="that failed"),
+        sa.Column("synced_at", UtcDateTime, comment="first successful sync; before it nobody is told"),
+        sa.Column("synced_version", sa.Integer, comment="config_version of the last listing that was read"),
         sa.Column("last_outcome", sa.Text, comment="what the last poll came to, for people"),
         sa.Column("last_error_class", sa.String(20)),
         sa.Column("content_hash", sa.String(64), comment="of the listing last ingested"),
@@ -716,22 +621,14 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("needs_full_read", sa.Boolean, server_default=sa.text("false"), nullable=False),
         sa.Column("accepts_drop", sa.Boolean, server_default=sa.text("false"), nullable=False),
         sa.Column("record_count", sa.Integer, server_default="0", nullable=False),
-        sa.Column(
-            "rhythm", Json, comment="of its changes: gaps, days of the week, hours of the day"
-        ),
-        sa.Column(
-            "changes_per_day", sa.Float, comment="the estimate, once it decides the next check"
-        ),
-        sa.Column(
-            "checks_per_day", sa.Float, comment="as often as that estimate has it checked now"
-        ),
+        sa.Column("rhythm", Json, comment="of its changes: gaps, days of the week, hours of the day"),
+        sa.Column("changes_per_day", sa.Float, comment="the estimate, once it decides the next check"),
+        sa.Column("checks_per_day", sa.Float, comment="as often as that estimate has it checked now"),
         sa.Column("tracking_id", sa.String(36), nullable=False),
         sa.Column("config_version", sa.Integer, server_default="1", nullable=False),
         sa.Column("created_at", UtcDateTime, nullable=False),
         sa.Column("updated_at", UtcDateTime, nullable=False),
-        sa.Column(
-            "modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"
-        ),
+        sa.Column("modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"),
         sa.PrimaryKeyConstraint("id", name="pk_sources"),
     )
     op.create_index("ix_sources_census", "sources", ["created_at", "status"])
@@ -757,9 +654,7 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("status", sa.String(10), nullable=False),
         sa.Column("priority", sa.Integer, nullable=False),
         sa.Column("shard", sa.Integer, nullable=False),
-        sa.Column(
-            "stage", sa.String(40), comment="last known step, for people and for dead letters"
-        ),
+        sa.Column("stage", sa.String(40), comment="last known step, for people and for dead letters"),
         sa.Column("state", Json),
         sa.Column("attempts", sa.Integer, server_default="0", nullable=False),
         sa.Column("not_before", UtcDateTime, nullable=False),
@@ -783,9 +678,7 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
                 persisted=None if is_sqlite else True,
             ),
         ),
-        sa.CheckConstraint(
-            "status <> 'PROCESSING' OR lease_until IS NOT NULL", name=op.f("ck_tasks_leased")
-        ),
+        sa.CheckConstraint("status <> 'PROCESSING' OR lease_until IS NOT NULL", name=op.f("ck_tasks_leased")),
         sa.PrimaryKeyConstraint("id", name="pk_tasks"),
     )
     op.create_index(
@@ -834,9 +727,7 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
     op.create_table(
         "tunings",
         sa.Column("name", sa.String(80), nullable=False),
-        sa.Column(
-            "value", sa.Float, nullable=False, comment="found by measuring, never set by hand"
-        ),
+        sa.Column("value", sa.Float, nullable=False, comment="found by measuring, never set by hand"),
         sa.Column("updated_at", UtcDateTime, nullable=False),
         sa.PrimaryKeyConstraint("name", name="pk_tunings"),
     )
@@ -844,16 +735,12 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         "chapters",
         sa.Column("id", Id, nullable=False),
         sa.Column("series_id", sa.String(120), nullable=False),
-        sa.Column(
-            "key", sa.Text, nullable=False, comment="canonical decimal, or source id # its own id"
-        ),
+        sa.Column("key", sa.Text, nullable=False, comment="canonical decimal, or source id # its own id"),
         sa.Column("number", ExactDecimal),
         sa.Column("title", sa.Text),
         sa.Column("published_at", UtcDateTime),
         sa.Column("first_detected_at", UtcDateTime, nullable=False),
-        sa.Column(
-            "rejected_at", UtcDateTime, comment="an operator's word: there is no such chapter"
-        ),
+        sa.Column("rejected_at", UtcDateTime, comment="an operator's word: there is no such chapter"),
         sa.Column(
             "unannounced",
             sa.Boolean,
@@ -861,9 +748,7 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
             nullable=False,
             comment="a silent sync added it to a series that had chapters: news once listed",
         ),
-        sa.Column(
-            "modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"
-        ),
+        sa.Column("modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"),
         sa.ForeignKeyConstraint(["series_id"], ["series.id"], name="fk_chapters_series_id"),
         sa.PrimaryKeyConstraint("id", name="pk_chapters"),
         sa.UniqueConstraint("series_id", "key", name="uq_chapters_series_id_key"),
@@ -875,28 +760,14 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("status", sa.String(12), nullable=False),
         sa.Column("recipe", Json, nullable=False, comment="as it was when the extraction began"),
         sa.Column("tracking_id", sa.String(36), nullable=False, comment="of all its tasks"),
-        sa.Column(
-            "page_count", sa.Integer, server_default="0", nullable=False, comment="found so far"
-        ),
-        sa.Column(
-            "too_deep", sa.Integer, server_default="0", nullable=False, comment="links not followed"
-        ),
-        sa.Column(
-            "over_budget", sa.Integer, server_default="0", nullable=False, comment="pages not taken"
-        ),
+        sa.Column("page_count", sa.Integer, server_default="0", nullable=False, comment="found so far"),
+        sa.Column("too_deep", sa.Integer, server_default="0", nullable=False, comment="links not followed"),
+        sa.Column("over_budget", sa.Integer, server_default="0", nullable=False, comment="pages not taken"),
         sa.Column("failure", Json, comment="why it ended without being complete"),
-        sa.Column(
-            "kind",
-            sa.String(10),
-            server_default="crawl",
-            nullable=False,
-            comment="crawl, api, rerun",
-        ),
+        sa.Column("kind", sa.String(10), server_default="crawl", nullable=False, comment="crawl, api, rerun"),
         sa.Column("entity_type", sa.String(60), server_default="course", nullable=False),
         sa.Column("rerun_of", Id, comment="the extraction whose snapshots are read again"),
-        sa.Column(
-            "base_dataset_id", Id, comment="published when it began; unchanged pages come from it"
-        ),
+        sa.Column("base_dataset_id", Id, comment="published when it began; unchanged pages come from it"),
         sa.Column("dataset_id", Id, comment="what it built, or found to be unchanged"),
         sa.Column("summary", Json, comment="pages by step and state, items, cost: as last changed"),
         sa.Column("changed_at", UtcDateTime, comment="when the summary last changed"),
@@ -905,9 +776,7 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("updated_at", UtcDateTime, nullable=False, comment="last time a page changed"),
         sa.Column("finished_at", UtcDateTime),
         sa.Column("config_version", sa.Integer, comment="of the source, when it began"),
-        sa.Column(
-            "modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"
-        ),
+        sa.Column("modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"),
         sa.ForeignKeyConstraint(["source_id"], ["sources.id"], name="fk_extractions_source_id"),
         sa.PrimaryKeyConstraint("id", name="pk_extractions"),
     )
@@ -928,9 +797,7 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("language", sa.String(20), comment="none means the recipient's"),
         sa.Column("origin", sa.Text, nullable=False),
         sa.Column("created_at", UtcDateTime, nullable=False),
-        sa.ForeignKeyConstraint(
-            ["recipient_id"], ["recipients.id"], name="fk_follows_recipient_id"
-        ),
+        sa.ForeignKeyConstraint(["recipient_id"], ["recipients.id"], name="fk_follows_recipient_id"),
         sa.PrimaryKeyConstraint("recipient_id", "series_id", name="pk_follows"),
     )
     op.create_index("ix_follows_series_id", "follows", ["series_id"])
@@ -944,9 +811,7 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("score", sa.Integer, nullable=False),
         sa.Column("base_score", sa.Integer, nullable=False, comment="before the adjustments"),
         sa.Column(
-            "rank_score",
-            sa.Float,
-            comment="the score before it is cut to 0..100; null: judged before it was kept",
+            "rank_score", sa.Float, comment="the score before it is cut to 0..100; null: judged before it was kept"
         ),
         sa.Column("priority", sa.String(10), nullable=False, comment="high, medium, low"),
         sa.Column("method", sa.String(10), nullable=False, comment="model or rules"),
@@ -955,21 +820,13 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("skills_matched", Json, nullable=False),
         sa.Column("skills_missing", Json, nullable=False),
         sa.Column("reason", sa.Text, nullable=False, comment="for people"),
-        sa.Column(
-            "grounding", Json, nullable=False, comment="where the listing's text proves a skill"
-        ),
-        sa.Column(
-            "judged_as", sa.String(64), nullable=False, comment="hash of profile, rules and content"
-        ),
+        sa.Column("grounding", Json, nullable=False, comment="where the listing's text proves a skill"),
+        sa.Column("judged_as", sa.String(64), nullable=False, comment="hash of profile, rules and content"),
         sa.Column("run_id", sa.String(64), comment="the run that judged it last"),
         sa.Column("created_at", UtcDateTime, nullable=False),
         sa.Column("updated_at", UtcDateTime, nullable=False),
-        sa.Column(
-            "modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"
-        ),
-        sa.ForeignKeyConstraint(
-            ["listing_id"], ["job_listings.id"], name="fk_job_matches_listing_id"
-        ),
+        sa.Column("modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"),
+        sa.ForeignKeyConstraint(["listing_id"], ["job_listings.id"], name="fk_job_matches_listing_id"),
         sa.PrimaryKeyConstraint("id", name="pk_job_matches"),
         sa.UniqueConstraint("listing_id", name="uq_job_matches_listing_id"),
     )
@@ -979,30 +836,15 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         "learned_selectors",
         sa.Column("source_id", sa.String(120), nullable=False),
         sa.Column("entity_type", sa.String(60), nullable=False),
-        sa.Column(
-            "schema_hash",
-            sa.String(64),
-            nullable=False,
-            comment="of the type they were learned for",
-        ),
-        sa.Column(
-            "selectors", Json, nullable=False, comment="CSS by field, and of what is around one"
-        ),
-        sa.Column(
-            "learned_from", sa.Integer, nullable=False, comment="pages that a model had read"
-        ),
-        sa.Column(
-            "confirmed", sa.Integer, server_default="0", nullable=False, comment="pages they read"
-        ),
-        sa.Column(
-            "failed", sa.Integer, server_default="0", nullable=False, comment="pages they did not"
-        ),
+        sa.Column("schema_hash", sa.String(64), nullable=False, comment="of the type they were learned for"),
+        sa.Column("selectors", Json, nullable=False, comment="CSS by field, and of what is around one"),
+        sa.Column("learned_from", sa.Integer, nullable=False, comment="pages that a model had read"),
+        sa.Column("confirmed", sa.Integer, server_default="0", nullable=False, comment="pages they read"),
+        sa.Column("failed", sa.Integer, server_default="0", nullable=False, comment="pages they did not"),
         sa.Column("failed_in_row", sa.Integer, server_default="0", nullable=False),
         sa.Column("created_at", UtcDateTime, nullable=False),
         sa.Column("updated_at", UtcDateTime, nullable=False),
-        sa.ForeignKeyConstraint(
-            ["source_id"], ["sources.id"], name="fk_learned_selectors_source_id"
-        ),
+        sa.ForeignKeyConstraint(["source_id"], ["sources.id"], name="fk_learned_selectors_source_id"),
         sa.PrimaryKeyConstraint("source_id", "entity_type", name="pk_learned_selectors"),
     )
     op.create_table(
@@ -1010,43 +852,21 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("id", Id, nullable=False),
         sa.Column("listing_id", Id, nullable=False),
         sa.Column("source_id", sa.String(120), nullable=False),
-        sa.Column(
-            "external_key",
-            sa.Text,
-            nullable=False,
-            comment="the platform's id, else hash of the URL",
-        ),
+        sa.Column("external_key", sa.Text, nullable=False, comment="the platform's id, else hash of the URL"),
         sa.Column("external_id", sa.Text),
         sa.Column("url", sa.Text),
-        sa.Column(
-            "content_hash",
-            sa.String(64),
-            nullable=False,
-            comment="of the listing as this one states",
-        ),
+        sa.Column("content_hash", sa.String(64), nullable=False, comment="of the listing as this one states"),
         sa.Column("stated", sa.String(8), nullable=False),
-        sa.Column(
-            "missing",
-            sa.Integer,
-            server_default="0",
-            nullable=False,
-            comment="complete lists without",
-        ),
+        sa.Column("missing", sa.Integer, server_default="0", nullable=False, comment="complete lists without"),
         sa.Column("available", sa.Boolean, server_default=sa.text("true"), nullable=False),
         sa.Column("first_seen_at", UtcDateTime, nullable=False),
         sa.Column("last_seen_at", UtcDateTime, nullable=False),
         sa.Column("ingestion_id", Id, comment="the poll that last wrote what the board says of it"),
-        sa.Column(
-            "modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"
-        ),
-        sa.ForeignKeyConstraint(
-            ["listing_id"], ["job_listings.id"], name="fk_listing_sources_listing_id"
-        ),
+        sa.Column("modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"),
+        sa.ForeignKeyConstraint(["listing_id"], ["job_listings.id"], name="fk_listing_sources_listing_id"),
         sa.ForeignKeyConstraint(["source_id"], ["sources.id"], name="fk_listing_sources_source_id"),
         sa.PrimaryKeyConstraint("id", name="pk_listing_sources"),
-        sa.UniqueConstraint(
-            "source_id", "external_key", name="uq_listing_sources_source_id_external_key"
-        ),
+        sa.UniqueConstraint("source_id", "external_key", name="uq_listing_sources_source_id_external_key"),
     )
     op.create_index("ix_listing_sources_listing_id", "listing_sources", ["listing_id"])
     op.create_table(
@@ -1056,9 +876,7 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("recipe", Json, comment="as detected: the last that was found to be right"),
         sa.Column("message", sa.Text, comment="for people: how it was found, or why not"),
         sa.Column("evidence", Json, comment="platform, rules and votes that decided"),
-        sa.Column(
-            "detected_for", sa.String(64), comment="hash of the URL and configuration it was for"
-        ),
+        sa.Column("detected_for", sa.String(64), comment="hash of the URL and configuration it was for"),
         sa.Column("notified_at", UtcDateTime),
         sa.Column("created_at", UtcDateTime, nullable=False),
         sa.Column("updated_at", UtcDateTime, nullable=False),
@@ -1088,12 +906,8 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
             nullable=False,
             comment="not-started, prompt-forming, model-analysis, completed, failed",
         ),
-        sa.Column(
-            "current_step", sa.String(16), nullable=False, comment="the phase that the status is of"
-        ),
-        sa.Column(
-            "priority", sa.Integer, nullable=False, comment="as it was begun; higher goes first"
-        ),
+        sa.Column("current_step", sa.String(16), nullable=False, comment="the phase that the status is of"),
+        sa.Column("priority", sa.Integer, nullable=False, comment="as it was begun; higher goes first"),
         sa.Column("info", Json, comment="what the first phase found, or the operator gave"),
         sa.Column("prompts", Json, comment="what models are asked, in order"),
         sa.Column("analysis", Json, comment="scores by provider and in all, competitors, failures"),
@@ -1109,12 +923,8 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("started_at", UtcDateTime),
         sa.Column("finished_at", UtcDateTime),
         sa.Column("config_version", sa.Integer, comment="of the source, when it began"),
-        sa.Column(
-            "modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"
-        ),
-        sa.ForeignKeyConstraint(
-            ["source_id"], ["sources.id"], name="fk_website_analyses_source_id"
-        ),
+        sa.Column("modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"),
+        sa.ForeignKeyConstraint(["source_id"], ["sources.id"], name="fk_website_analyses_source_id"),
         sa.PrimaryKeyConstraint("id", name="pk_website_analyses"),
     )
     op.create_index("ix_website_analyses_business_id", "website_analyses", ["business_id"])
@@ -1134,9 +944,7 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("business_id", Id, nullable=False),
         sa.Column("day", sa.Date, nullable=False, comment="UTC"),
         sa.Column("analysis_id", Id, nullable=False, comment="the last of the day"),
-        sa.Column(
-            "visibility", sa.Float, nullable=False, comment="share of answers with a mention"
-        ),
+        sa.Column("visibility", sa.Float, nullable=False, comment="share of answers with a mention"),
         sa.Column("score", sa.Integer, nullable=False, comment="0 to 100"),
         sa.Column("mentions", sa.Integer, nullable=False),
         sa.Column("prompts", sa.Integer, nullable=False),
@@ -1145,12 +953,8 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("cost_usd", ExactDecimal),
         sa.Column("created_at", UtcDateTime, nullable=False),
         sa.Column("updated_at", UtcDateTime, nullable=False),
-        sa.Column(
-            "modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"
-        ),
-        sa.ForeignKeyConstraint(
-            ["business_id"], ["businesses.id"], name="fk_website_rankings_business_id"
-        ),
+        sa.Column("modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"),
+        sa.ForeignKeyConstraint(["business_id"], ["businesses.id"], name="fk_website_rankings_business_id"),
         sa.PrimaryKeyConstraint("id", name="pk_website_rankings"),
         sa.UniqueConstraint("business_id", "day", name="uq_website_rankings_business_id_day"),
     )
@@ -1165,29 +969,17 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("language", sa.Text),
         sa.Column("scanlation_group", sa.Text),
         sa.Column("releases", Json, nullable=False),
-        sa.Column(
-            "fingerprint", sa.String(64), nullable=False, comment="of all the source says of it"
-        ),
+        sa.Column("fingerprint", sa.String(64), nullable=False, comment="of all the source says of it"),
         sa.Column("detected_at", UtcDateTime, nullable=False),
-        sa.Column(
-            "last_seen_at", UtcDateTime, comment="null: in the source's last complete listing"
-        ),
+        sa.Column("last_seen_at", UtcDateTime, comment="null: in the source's last complete listing"),
         sa.Column("missed_listings", sa.Integer, server_default="0", nullable=False),
         sa.Column("available", sa.Boolean, server_default=sa.text("true"), nullable=False),
-        sa.Column(
-            "ingestion_id", Id, comment="the poll that last wrote what the source says of it"
-        ),
-        sa.Column(
-            "modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"
-        ),
-        sa.ForeignKeyConstraint(
-            ["chapter_id"], ["chapters.id"], name="fk_chapter_sources_chapter_id"
-        ),
+        sa.Column("ingestion_id", Id, comment="the poll that last wrote what the source says of it"),
+        sa.Column("modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"),
+        sa.ForeignKeyConstraint(["chapter_id"], ["chapters.id"], name="fk_chapter_sources_chapter_id"),
         sa.ForeignKeyConstraint(["source_id"], ["sources.id"], name="fk_chapter_sources_source_id"),
         sa.PrimaryKeyConstraint("id", name="pk_chapter_sources"),
-        sa.UniqueConstraint(
-            "source_id", "chapter_id", name="uq_chapter_sources_source_id_chapter_id"
-        ),
+        sa.UniqueConstraint("source_id", "chapter_id", name="uq_chapter_sources_source_id_chapter_id"),
     )
     op.create_index("ix_chapter_sources_chapter_id", "chapter_sources", ["chapter_id"])
     op.create_table(
@@ -1196,14 +988,10 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("extraction_id", Id, nullable=False),
         sa.Column("parent_id", Id),
         sa.Column("kind", sa.String(20), nullable=False),
-        sa.Column(
-            "key", sa.Text, nullable=False, comment="the way to it in the recipe: root/pages/links"
-        ),
+        sa.Column("key", sa.Text, nullable=False, comment="the way to it in the recipe: root/pages/links"),
         sa.Column("page_type", sa.String(20), nullable=False),
         sa.Column("created_at", UtcDateTime, nullable=False),
-        sa.ForeignKeyConstraint(
-            ["extraction_id"], ["extractions.id"], name="fk_crawl_steps_extraction_id"
-        ),
+        sa.ForeignKeyConstraint(["extraction_id"], ["extractions.id"], name="fk_crawl_steps_extraction_id"),
         sa.PrimaryKeyConstraint("id", name="pk_crawl_steps"),
         sa.UniqueConstraint("extraction_id", "key", name="uq_crawl_steps_extraction_id_key"),
     )
@@ -1214,30 +1002,16 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("extraction_id", Id, nullable=False),
         sa.Column("version", sa.Integer, nullable=False, comment="of the source, from 1"),
         sa.Column("entity_type", sa.String(60), nullable=False),
-        sa.Column(
-            "read_as", sa.String(64), nullable=False, comment="hash of the schema and of the reader"
-        ),
-        sa.Column(
-            "status", sa.String(12), nullable=False, comment="building, published, quarantined, ..."
-        ),
-        sa.Column(
-            "item_count", sa.Integer, server_default="0", nullable=False, comment="each record once"
-        ),
-        sa.Column(
-            "flagged_count", sa.Integer, server_default="0", nullable=False, comment="not exported"
-        ),
+        sa.Column("read_as", sa.String(64), nullable=False, comment="hash of the schema and of the reader"),
+        sa.Column("status", sa.String(12), nullable=False, comment="building, published, quarantined, ..."),
+        sa.Column("item_count", sa.Integer, server_default="0", nullable=False, comment="each record once"),
+        sa.Column("flagged_count", sa.Integer, server_default="0", nullable=False, comment="not exported"),
         sa.Column("findings", Json, comment="what the quality gates found"),
         sa.Column("created_at", UtcDateTime, nullable=False),
         sa.Column("published_at", UtcDateTime),
-        sa.Column(
-            "confirmed_at", UtcDateTime, comment="when an extraction last found it unchanged"
-        ),
-        sa.Column(
-            "modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"
-        ),
-        sa.ForeignKeyConstraint(
-            ["extraction_id"], ["extractions.id"], name="fk_datasets_extraction_id"
-        ),
+        sa.Column("confirmed_at", UtcDateTime, comment="when an extraction last found it unchanged"),
+        sa.Column("modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"),
+        sa.ForeignKeyConstraint(["extraction_id"], ["extractions.id"], name="fk_datasets_extraction_id"),
         sa.ForeignKeyConstraint(["source_id"], ["sources.id"], name="fk_datasets_source_id"),
         sa.PrimaryKeyConstraint("id", name="pk_datasets"),
         sa.UniqueConstraint("source_id", "version", name="uq_datasets_source_id_version"),
@@ -1261,18 +1035,11 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("mentions", Json, comment="by name: count, rank, positions; null until scored"),
         sa.Column("run_id", sa.String(64), comment="the run that asked"),
         sa.Column("created_at", UtcDateTime, nullable=False),
-        sa.Column(
-            "modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"
-        ),
-        sa.ForeignKeyConstraint(
-            ["analysis_id"], ["website_analyses.id"], name="fk_website_answers_analysis_id"
-        ),
+        sa.Column("modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"),
+        sa.ForeignKeyConstraint(["analysis_id"], ["website_analyses.id"], name="fk_website_answers_analysis_id"),
         sa.PrimaryKeyConstraint("id", name="pk_website_answers"),
         sa.UniqueConstraint(
-            "analysis_id",
-            "prompt_index",
-            "provider",
-            name="uq_website_answers_analysis_id_prompt_index_provider",
+            "analysis_id", "prompt_index", "provider", name="uq_website_answers_analysis_id_prompt_index_provider"
         ),
     )
     op.create_table(
@@ -1281,12 +1048,7 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("extraction_id", Id, nullable=False),
         sa.Column("step_id", Id, nullable=False),
         sa.Column("url", sa.Text, nullable=False),
-        sa.Column(
-            "key",
-            sa.Text,
-            nullable=False,
-            comment="canonical URL without a slash at its path's end",
-        ),
+        sa.Column("key", sa.Text, nullable=False, comment="canonical URL without a slash at its path's end"),
         sa.Column("host", sa.Text, nullable=False),
         sa.Column("status", sa.String(20), nullable=False),
         sa.Column("page_type", sa.String(20), nullable=False),
@@ -1295,26 +1057,18 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("outcome", sa.String(10), comment="of the last visit: new or same"),
         sa.Column("failure", Json, comment="class, code and message"),
         sa.Column("size_bytes", sa.Integer),
-        sa.Column(
-            "elapsed_ms", sa.Integer, comment="of the last visit, without waiting for a turn"
-        ),
+        sa.Column("elapsed_ms", sa.Integer, comment="of the last visit, without waiting for a turn"),
         sa.Column("item_count", sa.Integer, comment="records it states; none before it was read"),
         sa.Column("rung", sa.String(20), comment="how its records were come by"),
-        sa.Column(
-            "read_as", sa.String(64), comment="hash of the entity's schema and of the reader"
-        ),
+        sa.Column("read_as", sa.String(64), comment="hash of the entity's schema and of the reader"),
         sa.Column("carried_from", Id, comment="the unchanged page whose items are its own"),
         sa.Column("reading_at", UtcDateTime, comment="when its reading began"),
         sa.Column("read_at", UtcDateTime),
         sa.Column("created_at", UtcDateTime, nullable=False),
         sa.Column("visited_at", UtcDateTime),
         sa.Column("run_id", sa.String(64), comment="the run that read it last"),
-        sa.Column(
-            "modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"
-        ),
-        sa.ForeignKeyConstraint(
-            ["extraction_id"], ["extractions.id"], name="fk_pages_extraction_id"
-        ),
+        sa.Column("modified_at", UtcDateTime, comment="last INSERT or UPDATE; null: before it was kept"),
+        sa.ForeignKeyConstraint(["extraction_id"], ["extractions.id"], name="fk_pages_extraction_id"),
         sa.ForeignKeyConstraint(["step_id"], ["crawl_steps.id"], name="fk_pages_step_id"),
         sa.PrimaryKeyConstraint("id", name="pk_pages"),
         sa.UniqueConstraint("extraction_id", "key", name="uq_pages_extraction_id_key"),
@@ -1328,26 +1082,20 @@ def _create_tables(*, is_sqlite: bool) -> None:  # noqa: PLR0915 - a statement f
         sa.Column("page_id", Id, nullable=False),
         sa.Column("snapshot_id", Id, comment="the content that states it"),
         sa.Column("entity_type", sa.String(60), nullable=False),
-        sa.Column(
-            "item_key", sa.Text, nullable=False, comment="its natural key, for people to read"
-        ),
+        sa.Column("item_key", sa.Text, nullable=False, comment="its natural key, for people to read"),
         sa.Column("position", sa.Integer, nullable=False, comment="on its page"),
         sa.Column("data", Json, nullable=False),
         sa.Column("grounding", Json, nullable=False, comment="status, start and end by field"),
         sa.Column("rung", sa.String(20), nullable=False),
         sa.Column("model", sa.Text, comment="that read it, if one did"),
         sa.Column("confidence", sa.Float, nullable=False),
-        sa.Column(
-            "is_flagged", sa.Boolean, nullable=False, comment="a required field is not proved"
-        ),
+        sa.Column("is_flagged", sa.Boolean, nullable=False, comment="a required field is not proved"),
         sa.Column("is_repeat", sa.Boolean, nullable=False, comment="another page states it, too"),
         sa.Column("created_at", UtcDateTime, nullable=False),
         sa.ForeignKeyConstraint(["dataset_id"], ["datasets.id"], name="fk_data_items_dataset_id"),
         sa.ForeignKeyConstraint(["page_id"], ["pages.id"], name="fk_data_items_page_id"),
         sa.PrimaryKeyConstraint("id", name="pk_data_items"),
-        sa.UniqueConstraint(
-            "dataset_id", "page_id", "item_key", name="uq_data_items_dataset_id_page_id_item_key"
-        ),
+        sa.UniqueConstraint("dataset_id", "page_id", "item_key", name="uq_data_items_dataset_id_page_id_item_key"),
     )
     op.create_index("ix_data_items_dataset_id_item_key", "data_items", ["dataset_id", "item_key"])
     op.create_index("ix_data_items_page_id", "data_items", ["page_id"])
