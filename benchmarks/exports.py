@@ -15,7 +15,7 @@ from sqlalchemy import func, insert, select
 from benchmarks.database import Database
 from benchmarks.figure import Cost, Figure, Flat, middle
 from ingestion_pipeline.store import Store, open_store, tables
-from ingestion_pipeline_tests.exports.catalogues import a_course, a_dataset
+from ingestion_pipeline_tests.exports.datasets import a_course, a_dataset
 
 BATCH = 5_000
 DESCRIPTION = "What the course is about, who teaches it, and what one can do after it. " * 6

@@ -23,7 +23,7 @@ from benchmarks.figure import Cost, Figure, middle
 from ingestion_pipeline.catalogs.crawling.runs import run_extraction
 from ingestion_pipeline.catalogs.datasets.rows import Item, items_of
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
-from ingestion_pipeline.catalogs.extraction.page_result import PageReading
+from ingestion_pipeline.catalogs.extraction.page_result import ExtractionResult
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import read_records
 from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
@@ -113,7 +113,7 @@ def _bare(database: Database, bodies: list[bytes]) -> Cost:
         rows: list[dict[str, object]] = []
         for number, body in enumerate(bodies):
             records = read_records(kind, decode(body, "text/html")).records
-            items = items_of(kind, PageReading(records=tuple(records)))
+            items = items_of(kind, ExtractionResult(records=tuple(records)))
             shared = {"dataset_id": dataset_id, "page_id": page_id, "created_at": now}
             rows += [_row(item, number) | shared for item in items]
         with store.begin() as connection:
@@ -131,7 +131,7 @@ def _row(item: Item, number: int) -> dict[str, object]:
         "position": item.position,
         "data": dict(item.data),
         "grounding": dict(item.grounding),
-        "rung": item.method,
+        "extraction_method": item.method,
         "confidence": item.confidence,
         "is_flagged": item.is_flagged,
         "is_repeat": False,
@@ -233,7 +233,7 @@ def given_dataset(store: Store, source_id: str) -> tuple[int, int]:
             extraction_id=extraction_id,
             version=1,
             entity_type="course",
-            read_as="bench",
+            reader_hash="bench",
             status="building",
             created_at=store.clock.now(connection),
         )

@@ -18,7 +18,7 @@ from itertools import count
 from benchmarks import loaders
 from benchmarks.database import Database
 from benchmarks.figure import Cost, Figure, middle
-from ingestion_pipeline.reading.structured.items import Reading
+from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.ingestion import ingest_listings
 from ingestion_pipeline.series.plan import SourceListing
@@ -87,7 +87,7 @@ def ingest(store: Store, series: str, listed: Sequence[Release]) -> None:
     """Our way."""
     with store.begin() as connection:
         source = sources_by_id(connection, [f"series:{series}"])[f"series:{series}"]
-        listing = SourceListing.of(source, Reading(records=listed, is_complete=True))
+        listing = SourceListing.of(source, ParsedFeed(records=listed, is_complete=True))
         now = store.clock.now(connection)
         ingest_listings(connection, [listing], now=now, settings=load_settings({}))
 

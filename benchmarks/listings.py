@@ -1,7 +1,7 @@
 """Listings judged by rules: the loop of `process_listings` against a bare loop without a database.
 
 Ours claims the tasks of 10,000 listings on 100 boards, reads their rows, filters, scores, and
-writes companies, verdicts, matches and notices in fenced transactions. The bare loop calls the same
+writes companies, decisions, matches and notices in fenced transactions. The bare loop calls the same
 `filter_listing`, `rule_score` and `match_result` on the same listings in memory: what is beyond it
 is what durability costs. Then 1,000 listings are judged among few and among 100,000 stored ones:
 the CPU time for each must not grow.
@@ -232,5 +232,6 @@ def given_judged(store: Store, settings: Settings, listings: int) -> None:
         for start in range(0, listings, 5_000):
             numbers = range(start, min(start + 5_000, listings))
             rows = [a_row(number, now=now, of=of) for number in numbers]
-            judged = [row | {"verdict": "skipped", "judged_as": rules.judged_as(row["content_hash"])} for row in rows]
-            connection.execute(insert(job_listings), judged)
+            for row in rows:
+                row |= {"decision": "skipped", "rules_hash": rules.rules_hash(row["content_hash"])}
+            connection.execute(insert(job_listings), rows)

@@ -21,7 +21,7 @@ LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
-class Asked:
+class RecordedRequest:
     """One request as it arrived; `at` is monotonic seconds, header names are lower case."""
 
     method: str
@@ -41,10 +41,10 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Raw = Callable[[asyncio.StreamWriter], Awaitable[None]]
+RawAnswer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 """Misbehaviour: writes whatever it likes; the connection is closed afterwards."""
 
-WebAnswer = bytes | str | int | Reply | Raw
+WebAnswer = bytes | str | int | Reply | RawAnswer
 
 
 class FakeWeb:
@@ -60,8 +60,8 @@ class FakeWeb:
         self, routes: Mapping[str, WebAnswer | Sequence[WebAnswer]] | None = None, *, tls: ssl.SSLContext | None = None
     ) -> None:
         self.routes = dict(routes or {})
-        self.requests: list[Asked] = []
-        self.robots_requests: list[Asked] = []
+        self.requests: list[RecordedRequest] = []
+        self.robots_requests: list[RecordedRequest] = []
         self.connections = 0
         self.port = 0
         self._tls = tls
@@ -144,7 +144,7 @@ class FakeWeb:
         await writer.drain()
         return True
 
-    def _chosen(self, request: Asked) -> WebAnswer:
+    def _chosen(self, request: RecordedRequest) -> WebAnswer:
         by_host = request.host.partition(":")[0] + request.path
         route = by_host if by_host in self.routes else request.path
         answers = self.routes.get(route, 404)
@@ -155,7 +155,7 @@ class FakeWeb:
         return answers[min(turn, len(answers) - 1)]
 
 
-class AnsweredBy(dict[str, WebAnswer | Sequence[WebAnswer]]):
+class RoutesByFunction(dict[str, WebAnswer | Sequence[WebAnswer]]):
     """Routes of a `FakeWeb` that a function answers by the path; None is a 404."""
 
     def __init__(self, answer: Callable[[str], WebAnswer | None]) -> None:
@@ -168,14 +168,14 @@ class AnsweredBy(dict[str, WebAnswer | Sequence[WebAnswer]]):
         return default if answer is None else answer
 
 
-def _parsed(head: bytes) -> Asked:
+def _parsed(head: bytes) -> RecordedRequest:
     first, *lines = head.decode("latin-1").strip().split("\r\n")
     method, path, _ = first.split(" ")
     headers = {name.lower(): value.strip() for name, _, value in (x.partition(":") for x in lines)}
-    return Asked(method, path, headers.get("host", ""), headers, time.monotonic())
+    return RecordedRequest(method, path, headers.get("host", ""), headers, time.monotonic())
 
 
-def _wire_form(answer: bytes | str | int | Reply, request: Asked) -> bytes:
+def _wire_form(answer: bytes | str | int | Reply, request: RecordedRequest) -> bytes:
     reply = _reply(answer)
     etag = {name.lower(): value for name, value in reply.headers.items()}.get("etag")
     if etag is not None and request.headers.get("if-none-match") == etag:
@@ -236,7 +236,7 @@ async def many_headers(writer: asyncio.StreamWriter) -> None:
     await writer.drain()
 
 
-def says(data: bytes) -> Raw:
+def raw_answer(data: bytes) -> RawAnswer:
     """Exactly these bytes, then the end of the connection."""
 
     async def say(writer: asyncio.StreamWriter) -> None:
@@ -246,7 +246,7 @@ def says(data: bytes) -> Raw:
     return say
 
 
-class Crowd:
+class ConcurrencyProbe:
     """An answer that counts how many are asked for at a time.
 
     It waits until `most` requests are there, and then a little for one too many: whoever asks for
@@ -272,10 +272,10 @@ class Crowd:
         await writer.drain()
 
 
-_NO_REQUEST = Asked("GET", "/", "", {}, 0.0)
+_NO_REQUEST = RecordedRequest("GET", "/", "", {}, 0.0)
 
 
-def drips(head: bytes, *, every_seconds: float) -> Raw:
+def dripping_answer(head: bytes, *, every_seconds: float) -> RawAnswer:
     """`head` at once, then one byte at a time for ever: every read makes progress."""
 
     async def drip(writer: asyncio.StreamWriter) -> None:

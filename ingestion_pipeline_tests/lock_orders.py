@@ -19,7 +19,9 @@ ON_POSTGRES = pytest.mark.parametrize(
 Act = Callable[[Connection], object]
 
 
-def locked_meanwhile(store: Store, act: Act, *, held: Select[Any] | Executable, among: Select[Any]) -> list[Any]:
+def rows_locked_while_waiting(
+    store: Store, act: Act, *, held: Select[Any] | Executable, among: Select[Any]
+) -> list[Any]:
     """What of `among` the transaction has locked while it waits for what another one holds."""
     with ThreadPoolExecutor(1) as pool:
         with store.begin() as other:
@@ -33,20 +35,20 @@ def locked_meanwhile(store: Store, act: Act, *, held: Select[Any] | Executable, 
     return [item for item in every if item not in free]
 
 
-def is_taken_meanwhile(store: Store, act: Act, *, held: Executable, statement: Executable) -> bool:
+def is_locked_while_waiting(store: Store, act: Act, *, held: Executable, statement: Executable) -> bool:
     """Return whether `statement` would have to wait for the transaction, which waits too."""
     with ThreadPoolExecutor(1) as pool:
         with store.begin() as other:
             other.execute(held)
             waiting = pool.submit(in_transaction, store, act)
             wait_until_blocked(store)
-            is_taken = has_to_wait(store, statement)
+            is_taken = would_wait(store, statement)
             other.rollback()
         waiting.result(30)
     return is_taken
 
 
-def has_to_wait(store: Store, statement: Executable) -> bool:
+def would_wait(store: Store, statement: Executable) -> bool:
     """Whether somebody has what the statement needs."""
     try:
         with store.begin() as connection:
@@ -63,14 +65,14 @@ def in_transaction(store: Store, act: Act) -> None:
         act(connection)
 
 
-def moved_behind(store: Store, table: Table, key: object) -> None:
+def move_to_end(store: Store, table: Table, key: object) -> None:
     """The row is stored behind all others: who reads the table as it lies comes to it last."""
     [column] = table.primary_key.columns
     with store.begin() as connection:
         connection.execute(update(table).where(column == key).values({column: column}))
 
 
-def as_of_large_tables(connection: Connection) -> None:
+def disable_index_scans(connection: Connection) -> None:
     """Tables are read as they lie from here on, as they are where there are many rows to change."""
     for way in ("nestloop", "indexscan", "bitmapscan"):
         connection.execute(text(f"SET LOCAL enable_{way} = off"))

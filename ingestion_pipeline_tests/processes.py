@@ -34,12 +34,12 @@ from ingestion_pipeline.tasks.worker import Worker
 
 # Nothing is inherited from the tests' process, as between real runs. What is imported by all of
 # them is imported once, by a process that does nothing else, and of which each is a fork.
-CLEAN = multiprocessing.get_context("forkserver")
-CLEAN.set_forkserver_preload(
+FORKSERVER = multiprocessing.get_context("forkserver")
+FORKSERVER.set_forkserver_preload(
     [
         "ingestion_pipeline_tests.processes",
-        "ingestion_pipeline_tests.crawlers",
-        "ingestion_pipeline_tests.pollers",
+        "ingestion_pipeline_tests.catalog_extractions",
+        "ingestion_pipeline_tests.polling_runs",
         "ingestion_pipeline.bootstrap",
         "ingestion_pipeline.definitions",
         "dagster._cli",
@@ -58,9 +58,11 @@ class Child:
     """A process that runs one function; its result or its traceback comes back by a pipe."""
 
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
-        self._pipe, theirs = CLEAN.Pipe()
+        self._pipe, theirs = FORKSERVER.Pipe()
         surroundings = dict(os.environ)
-        self._process = CLEAN.Process(target=_answer, args=(theirs, surroundings, function, arguments), daemon=True)
+        self._process = FORKSERVER.Process(
+            target=_send_result, args=(theirs, surroundings, function, arguments), daemon=True
+        )
         self._process.start()
         theirs.close()
 
@@ -86,7 +88,7 @@ class Child:
         state = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()[0]
         return state == "T"
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         os.kill(self._pid, signal.SIGCONT)
 
     def interrupt(self) -> None:
@@ -110,7 +112,9 @@ class Child:
         return self._process.pid
 
 
-def _answer(pipe: Pipe, surroundings: dict[str, str], function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+def _send_result(
+    pipe: Pipe, surroundings: dict[str, str], function: Callable[..., Any], arguments: tuple[Any, ...]
+) -> None:
     os.environ.clear()
     os.environ.update(surroundings)
     try:
@@ -120,7 +124,7 @@ def _answer(pipe: Pipe, surroundings: dict[str, str], function: Callable[..., An
 
 
 @dataclass(frozen=True)
-class Typed:
+class CommandOutput:
     """How a line ended, and what it said."""
 
     code: int
@@ -133,7 +137,7 @@ def stop_here() -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def type_line(folder: str, line: list[str], variables: Mapping[str, str] | None = None) -> Typed:
+def run_command(folder: str, line: list[str], variables: Mapping[str, str] | None = None) -> CommandOutput:
     """What `ingest` or `dagster` does with the line in the folder: a fork of one that has both
     loaded, since to load them takes longer than most lines do.
     """
@@ -147,7 +151,7 @@ def type_line(folder: str, line: list[str], variables: Mapping[str, str] | None 
         sys.stderr.flush()
         out.seek(0)
         errors.seek(0)
-        return Typed(code, out.read().decode(), errors.read().decode())
+        return CommandOutput(code, out.read().decode(), errors.read().decode())
 
 
 def _exit_code(line: list[str]) -> int:
@@ -170,7 +174,7 @@ def _program(name: str) -> Callable[..., object]:
     return create_dagster_cli()
 
 
-def type_for_nobody(home: str, lines: list[list[str]]) -> list[tuple[int, str]]:
+def run_without_a_reader(home: str, lines: list[list[str]]) -> list[tuple[int, str]]:
     """What each line of `ingest` ends with and says on stderr, while nobody reads its output."""
     from ingestion_pipeline.cli import main
 
@@ -204,7 +208,7 @@ def open_and_close(url: str) -> None:
     open_store(url).close()
 
 
-def finish(store: Store, done: list[Task]) -> None:
+def finish_tasks(store: Store, done: list[Task]) -> None:
     """Completion and effects in one transaction; an effect that is there already is an error."""
     with store.begin() as connection:
         now = store.clock.now(connection)
@@ -228,7 +232,7 @@ def work_until_done(url: str, lease_seconds: float) -> int:
     while time.monotonic() < deadline:
         if result := worker.claim(POLLS, limit=10):
             with suppress(LostClaim):  # it waited for the file longer than its lease
-                finish(store, result)
+                finish_tasks(store, result)
                 count += len(result)
         elif _active(store) == 0:
             break
@@ -274,27 +278,27 @@ def stop_between_claim_and_finish(url: str, lease_seconds: float) -> dict[str, A
     return {"lost": False, "may_start": may_start, "kept": 0}
 
 
-def work_among_poison(url: str, lease_seconds: float) -> str:
+def work_with_poison_tasks(url: str, lease_seconds: float) -> str:
     """Finish what can be finished; a poisonous task kills this process, an exhausted is buried."""
     store = open_store(url)
     worker = Worker(store, lease_seconds=lease_seconds)
     while _active(store):
         for task in worker.claim(POLLS, limit=1):
             if task.attempts > Work().max_attempts:
-                _bury(store, task)
+                _write_dead_letter(store, task)
             elif task.payload.get("poison"):
                 with store.begin() as connection:
                     claims.set_stage(connection, [(task.id, task.fence)], "fetch")
                 os.kill(os.getpid(), signal.SIGKILL)
             else:
-                finish(store, [task])
+                finish_tasks(store, [task])
         time.sleep(0.02)
     store.close()
     return "all done"
 
 
-def _bury(store: Store, task: Task) -> None:
-    error = Permanent("its worker died every time", code="exhausted")
+def _write_dead_letter(store: Store, task: Task) -> None:
+    error = Permanent("worker lost each time", code="exhausted")
     with store.begin() as connection:
         now = store.clock.now(connection)
         add_dead_letters(connection, [DeadLetterEntry(task=task, error=error, stack=None)], now=now)
@@ -319,7 +323,7 @@ def stop_outside_a_transaction(child: Child, store: Store) -> None:
         time.sleep(0.05)  # the signal takes effect at the next scheduling
         if is_nobody_writing(store):
             return
-        child.go_on()
+        child.resume()
         time.sleep(0.02)
 
 

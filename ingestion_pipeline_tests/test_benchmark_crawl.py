@@ -24,7 +24,7 @@ def hrefs_of(page: bytes) -> list[str]:
     return [unescape(href) for href in HREF.findall(page.decode())]
 
 
-def reached(site: Site) -> set[str]:
+def reachable_pages(site: Site) -> set[str]:
     """The pages that links lead to, from the front pages on."""
     pages = {
         f"http://{host_name(host)}{path_of(number)}": (host, number)
@@ -32,15 +32,15 @@ def reached(site: Site) -> set[str]:
         for number in range(site.pages_of(host))
     }
     waiting = [f"http://{host_name(host)}/" for host in range(site.hosts)]
-    seen = set(waiting)
+    visited = set(waiting)
     while waiting:
         url = waiting.pop()
         for href in hrefs_of(site.page(*pages[url])):
             link = without_tracking(urljoin(url, href))
-            if link in pages and link not in seen:
-                seen.add(link)
+            if link in pages and link not in visited:
+                visited.add(link)
                 waiting.append(link)
-    return seen
+    return visited
 
 
 def test_pages_are_of_the_size_and_have_the_links_that_the_claim_names() -> None:
@@ -52,9 +52,9 @@ def test_pages_are_of_the_size_and_have_the_links_that_the_claim_names() -> None
 
 
 def test_a_page_is_the_same_each_time_and_no_two_pages_are() -> None:
-    made = [Site(pages=20, hosts=2).page(host, 4) for host in (0, 0, 1)]
+    pages = [Site(pages=20, hosts=2).page(host, 4) for host in (0, 0, 1)]
 
-    assert made[0] == made[1] != made[2]
+    assert pages[0] == pages[1] != pages[2]
 
 
 def test_links_are_written_in_all_the_ways_of_the_web() -> None:
@@ -67,17 +67,17 @@ def test_links_are_written_in_all_the_ways_of_the_web() -> None:
 
 @pytest.mark.parametrize("is_small", [False, True])
 def test_every_page_is_reached_from_the_front_pages(is_small: bool) -> None:
-    assert len(reached(Site(pages=152, hosts=3, is_small=is_small))) == 152
+    assert len(reachable_pages(Site(pages=152, hosts=3, is_small=is_small))) == 152
 
 
 @pytest.mark.soak
 def test_ours_crawls_the_whole_site_and_finds_the_same_links_with_markdown() -> None:
     with crawl.site(pages=30, hosts=3) as port:
-        crawled = [crawl.run(crawl.OURS, port, 30, 3, markdown=markdown_flag) for markdown_flag in (False, True)]
+        measurements = [crawl.run(crawl.OURS, port, 30, 3, markdown=markdown_flag) for markdown_flag in (False, True)]
 
-    assert [item.pages for item in crawled] == [30, 30]
-    assert crawled[0].links == crawled[1].links > 30 * 5
-    assert all(item.cpu_seconds > 0 for item in crawled)
+    assert [measurement.pages for measurement in measurements] == [30, 30]
+    assert measurements[0].links == measurements[1].links > 30 * 5
+    assert all(measurement.cpu_seconds > 0 for measurement in measurements)
 
 
 @pytest.mark.slow

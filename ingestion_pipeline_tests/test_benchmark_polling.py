@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import combinations
+from pathlib import Path
+from shutil import copy
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import func, inspect, select
 
+from benchmarks import history, scale
+from benchmarks.database import Database
+from benchmarks.figure import Meter
 from benchmarks.polling.bound import least_delay
+from ingestion_pipeline.sources.registry import register
+from ingestion_pipeline.store import Store, open_store
+from ingestion_pipeline.store.tables import chapter_sources
+from ingestion_pipeline_tests.builders import NOON, a_definition
 
 Changes = list[float]
 
 
-def ways(changes: Sequence[float]) -> Iterator[tuple[int, float]]:
+def polling_schedules(changes: Sequence[float]) -> Iterator[tuple[int, float]]:
     """Every way to look right after some of the changes and after the last: requests, delays."""
     *before, last = sorted(changes)
     for count in range(len(before) + 1):
@@ -23,13 +34,13 @@ def ways(changes: Sequence[float]) -> Iterator[tuple[int, float]]:
             yield len(polls), sum(min(poll for poll in polls if poll >= at) - at for at in changes)
 
 
-def tried(sources: Sequence[Changes], requests: int) -> float:
+def best_delay(sources: Sequence[Changes], requests: int) -> float:
     """The least sum of delays over all ways, by trying them."""
     best = {0: 0.0}
     for changes in sources:
         after: dict[int, float] = {}
         for spent, delay in best.items():
-            for more, late in ways(changes):
+            for more, late in polling_schedules(changes):
                 total = spent + more
                 after[total] = min(after.get(total, float("inf")), delay + late)
         best = after
@@ -45,7 +56,7 @@ def test_nobody_is_less_late_than_who_knows_every_change(sources: list[Changes],
     requests = data.draw(st.integers(len(sources), total))
 
     bound = least_delay(sources, requests=requests) * total
-    assert bound == pytest.approx(tried(sources, requests), abs=1e-3)
+    assert bound == pytest.approx(best_delay(sources, requests), abs=1e-3)
 
 
 def test_with_a_request_for_each_change_nothing_is_late() -> None:
@@ -54,3 +65,37 @@ def test_with_a_request_for_each_change_nothing_is_late() -> None:
     assert least_delay([[0, 10, 40], [], [7]], requests=2) == pytest.approx(70 / 4)
     with pytest.raises(ValueError, match="2 sources changed; 1 requests"):
         least_delay([[0, 10], [7]], requests=1)
+
+
+def test_everything_is_asked_at_every_size(sqlite_template: Path, tmp_path: Path) -> None:
+    def another(name: str) -> str:
+        return f"sqlite:///{copy(sqlite_template, tmp_path / name)}"
+
+    with closing(open_store(another("bench"))) as store:
+        database = Database(name="SQLite", url="", store=store, meter=Meter(), folder=tmp_path, another=another)
+        sizes = scale.Sizes(sources=(2, 3), with_chapters=(2, 3), rounds=1)
+        lines = [measurement.line() for measurement in scale.measure(database, sizes)]
+
+    claims = {line.claim.rpartition(", ms")[0] for line in lines if line.limit == 1.0}
+    assert claims == scale.BARS
+    assert all(line.ratio is not None for line in lines)
+    assert all("2: " in line.peer and "3: " in line.peer for line in lines[:-1])
+    assert "200: " in lines[-1].peer
+    assert "300: " in lines[-1].peer
+
+
+def test_the_chapters_that_a_listing_is_compared_with_are_there_and_their_indexes_too(store: Store) -> None:
+    names = [history.series_name(number) for number in range(2)]
+    before = inspect(store.engine).get_indexes("chapter_sources")
+    with store.begin() as connection:
+        many = [a_definition(id=f"series:{name}", series=name) for name in names]
+        register(connection, many, now=NOON)
+
+    stored = history.add_chapters(store)
+    taken = history.compared({stored: store}, Meter(), rounds=1)
+
+    assert list(taken) == [200]
+    with store.read() as connection:
+        links = connection.execute(select(func.count()).select_from(chapter_sources)).scalar_one()
+    assert links == 200
+    assert inspect(store.engine).get_indexes("chapter_sources") == before

@@ -66,20 +66,20 @@ def test_a_claim_is_met_at_its_limit_and_not_beside_it(
 
 def test_the_table_as_json_has_every_line_and_what_was_not_measured() -> None:
     peaks = {100: 10_000_000, 1_000: 15_000_000}
-    result = [
+    lines = [
         a_figure(a_cost(), a_cost()).line(),
         Flat(claim="memory", database="SQLite", peaks=peaks).line(),
         Skipped("crawl", "SQLite", "it does not install").line(),
     ]
-    written = json.loads(as_json(result, now=datetime(2026, 1, 1, tzinfo=UTC), quick=True, seconds=3))
+    document = json.loads(as_json(lines, now=datetime(2026, 1, 1, tzinfo=UTC), quick=True, seconds=3))
 
-    assert [(item["claim"], item["ratio"], item["met"]) for item in written["lines"]] == [
+    assert [(line["claim"], line["ratio"], line["met"]) for line in document["lines"]] == [
         ("claim", 1.0, "yes"),
         ("memory", 1.5, "no"),
         ("crawl", None, "not measured: it does not install"),
     ]
-    assert written["machine"]["cores"] >= 1
-    assert summary(result) == "1 met, 1 not met, 1 not measured"
+    assert document["machine"]["cores"] >= 1
+    assert summary(lines) == "1 met, 1 not met, 1 not measured"
 
 
 def test_a_benchmark_that_fails_has_a_line_and_stops_no_other() -> None:

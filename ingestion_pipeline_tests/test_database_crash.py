@@ -11,12 +11,12 @@ import pytest
 
 from ingestion_pipeline.store import open_store
 from ingestion_pipeline.store.tables import chapter_sources
-from ingestion_pipeline_tests import pollers
+from ingestion_pipeline_tests import polling_runs
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import Job, rows, wait_until
+from ingestion_pipeline_tests.polling_runs import WorkerJob, rows, wait_until
 from ingestion_pipeline_tests.postgres import PostgresServer, start_server
 from ingestion_pipeline_tests.processes import Child
-from ingestion_pipeline_tests.test_kills import KILL_LOOP, assert_one_effect_each, given_polls
+from ingestion_pipeline_tests.test_killed_workers import KILL_LOOP, add_polled_sources, assert_one_effect_each
 
 pytestmark = [pytest.mark.soak, pytest.mark.postgres]
 COUNT, CRASHES = 240, 3
@@ -42,9 +42,9 @@ def test_workers_outlive_a_crash_of_the_database(server: PostgresServer, tmp_pat
     returns: list[float] = []
     with FakeWeb() as web:
         with closing(open_store(url)) as store:
-            given_polls(store, web, COUNT, seconds=0.3, hosts=24)
-        job = Job(url=url, home=tmp_path / "home", port=web.port, changes=KILL_LOOP)
-        crew = [Child(pollers.poll_through_outages, job, acknowledged) for _ in range(3)]
+            add_polled_sources(store, web, COUNT, seconds=0.3, hosts=24)
+        job = WorkerJob(url=url, home=tmp_path / "home", port=web.port, changes=KILL_LOOP)
+        workers = [Child(polling_runs.poll_through_outages, job, acknowledged) for _ in range(3)]
         for _ in range(CRASHES):
             before = len(lines(acknowledged))
             wait_until(lambda before=before: len(lines(acknowledged)) > before + 20)
@@ -57,7 +57,7 @@ def test_workers_outlive_a_crash_of_the_database(server: PostgresServer, tmp_pat
             assert {source_id for _, source_id in lines(acknowledged)[:message]} <= stored
             wait_until(lambda message=message: len(lines(acknowledged)) > message)
             returns.append(time.monotonic() - began)
-        broken = [child.result() for child in crew]
+        broken = [child.result() for child in workers]
     print(f"runs broken off: {broken}; back after {[round(worker, 1) for worker in returns]} s")
 
     assert sum(broken) >= CRASHES

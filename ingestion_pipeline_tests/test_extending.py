@@ -30,7 +30,7 @@ def blocks(form: str) -> list[tuple[str, str]]:
     return result
 
 
-def changed(text: str, diff: str) -> str:
+def apply_diff(text: str, diff: str) -> str:
     """The text with the changes; each part must fit in exactly one place."""
     for part in diff.split("...\n"):
         lines = part.splitlines()
@@ -41,7 +41,7 @@ def changed(text: str, diff: str) -> str:
     return text
 
 
-def built(folder: Path) -> Path:
+def build_project(folder: Path) -> Path:
     """The package with all that the examples add to it."""
     package = Path(ingestion_pipeline.__file__).parent
     shutil.copytree(package, folder / package.name)  # with what is compiled, whose times stay
@@ -49,7 +49,7 @@ def built(folder: Path) -> Path:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
     for path, diff in blocks("diff"):
-        (folder / path).write_text(changed((folder / path).read_text(), diff))
+        (folder / path).write_text(apply_diff((folder / path).read_text(), diff))
     schema = folder / package.name / "store" / "schema.py"
     text = schema.read_text()
     schema.write_text(text.replace(f'HEAD = "{HEAD}"', f'HEAD = "{int(HEAD) + 1:04}"'))
@@ -65,18 +65,18 @@ from ingestion_pipeline.store import open_store
 from ingestion_pipeline.store.tables import chapter_sources, chapters
 from ingestion_pipeline.store.tables.rates import rates
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import a_run_context, given_sources, poll, settings_of
+from ingestion_pipeline_tests.polling_runs import a_run_context, add_sources, poll, fast_settings
 from ingestion_pipeline.sources.poll_tasks import make_due
 
 home = Path(sys.argv[1])
 url = f"sqlite:///{home / 'ingestion.db'}"
 store = open_store(url)
-ctx = a_run_context(store, settings_of(home, url))
+ctx = a_run_context(store, fast_settings(home, url))
 declared = [
     {"id": "series:solo", "kind": "series", "url": "http://a.test/solo", "platform": "lines"},
     {"id": "rates:bank", "kind": "rates", "url": "http://b.test/today", "platform": "rates"},
 ]
-given_sources(store, *(definition_of(one)[0] for one in declared))
+add_sources(store, *(definition_of(one)[0] for one in declared))
 pages = {"/solo": b"12.5|The end|/read/12-5\\n12|Before|/read/12\\n"}
 told = []
 with FakeWeb(pages) as web:
@@ -92,7 +92,7 @@ def asset_events(web):
     import dagster as dg
     from ingestion_pipeline.definitions import defs
     entry = {"id": "rates:town", "kind": "rates", "url": web.url("/today"), "platform": "rates"}
-    given_sources(store, definition_of(entry)[0])
+    add_sources(store, definition_of(entry)[0])
     web.routes["/today"] = b"CHF 1.1\\n"
     os.environ |= {"INGESTION_HOME": str(home), "INGESTION_ALLOW_HOSTS": web.host_port}
     with dg.DagsterInstance.ephemeral() as instance:
@@ -134,9 +134,9 @@ def test_the_platform_and_the_system_of_the_docs_are_polled_and_its_asset_is_mat
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
     shutil.copy(sqlite_template, home / "ingestion.db")  # one revision behind
-    path = f"{built(tmp_path / 'built')}{os.pathsep}{ROOT}"
+    path = f"{build_project(tmp_path / 'built')}{os.pathsep}{ROOT}"
 
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", POLLED, str(home)],
         env={**os.environ, "PYTHONPATH": path},
         cwd=home,
@@ -145,8 +145,8 @@ def test_the_platform_and_the_system_of_the_docs_are_polled_and_its_asset_is_mat
         check=False,
     )
 
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    assert process.returncode == 0, process.stderr
+    result = json.loads(process.stdout)
     assert sorted(result["chapters"]) == ["12", "12.5"]
     assert result["urls"] == ["http://a.test/read/12", "http://a.test/read/12-5"]
     assert result["told"] == ["2 of 2 rates changed", "1 of 2 rates changed"]
@@ -186,4 +186,4 @@ def test_the_entity_of_the_docs_is_read_from_a_saved_page(tmp_path: Path) -> Non
 
 def test_a_change_that_fits_nowhere_is_refused() -> None:
     with pytest.raises(AssertionError, match="does not stand once"):
-        changed("a\nb\n", " c\n+d\n")
+        apply_diff("a\nb\n", " c\n+d\n")

@@ -13,7 +13,7 @@ TEXT = (ROOT / "docs" / "features.md").read_text()
 ROWS = [line for line in TEXT.splitlines() if re.match(r"\| ([ABCDT]\d\d|[AB]-\d|[45]\.\d+|1c|2c|trap|\d+ )", line)]
 
 
-def quoted(row: str) -> list[str]:
+def quoted_names(row: str) -> list[str]:
     return re.findall(r"`([^`]+\.py(?:::[a-z0-9_]+)?)`", row)
 
 
@@ -23,7 +23,7 @@ def is_test(name: str) -> bool:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[2:6].strip())
 def test_every_module_and_test_of_a_row_exists(row: str) -> None:
-    for name in quoted(row):
+    for name in quoted_names(row):
         file, _, function = name.partition("::")
         path = (TESTS if is_test(name) else ROOT / "ingestion_pipeline") / file
         assert path.is_file(), name
@@ -32,30 +32,30 @@ def test_every_module_and_test_of_a_row_exists(row: str) -> None:
 
 @pytest.mark.parametrize("row", [row for row in ROWS if "| built |" in row], ids=lambda row: row[2:6])
 def test_what_is_built_is_proved(row: str) -> None:
-    assert any(is_test(name) for name in quoted(row))
-    assert any(not is_test(name) for name in quoted(row))
+    assert any(is_test(name) for name in quoted_names(row))
+    assert any(not is_test(name) for name in quoted_names(row))
 
 
 def test_every_promise_of_the_series_has_a_row() -> None:
-    result = {row[2:5] for row in ROWS}
+    labels = {row[2:5] for row in ROWS}
 
-    assert {f"D{number:02}" for number in range(1, 24)} <= result
+    assert {f"D{number:02}" for number in range(1, 24)} <= labels
 
 
 def test_every_promise_of_the_catalogues_has_a_row() -> None:
-    result = {row[2:].split()[0] for row in ROWS}
+    labels = {row[2:].split()[0] for row in ROWS}
     promised = {f"A{number:02}" for number in range(1, 26)}
     rulings = {f"A-{number}" for number in range(1, 11)}
     attacks = {f"T{number}" for number in range(33, 39)}
     traps = {str(number) for number in range(6, 15)}
 
-    assert promised | rulings | attacks | traps <= result
+    assert promised | rulings | attacks | traps <= labels
 
 
 def test_every_promise_of_the_websites_has_a_row() -> None:
-    result = {row[2:5] for row in ROWS}
+    labels = {row[2:5] for row in ROWS}
 
-    assert {f"B{number:02}" for number in range(1, 25)} <= result
+    assert {f"B{number:02}" for number in range(1, 25)} <= labels
 
 
 @pytest.mark.parametrize("page", [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("*/*.md"))], ids=lambda page: page.name)

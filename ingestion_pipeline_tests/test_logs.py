@@ -15,7 +15,7 @@ from ingestion_pipeline_tests.builders import a_task
 
 
 @pytest.fixture(autouse=True)
-def as_it_was() -> Iterator[None]:
+def restore_logging() -> Iterator[None]:
     yield
     configure("INFO", "text")
 

@@ -112,18 +112,18 @@ def source(name: str) -> ast.Module:
     return ast.parse(Path(cast("str", modules()[name].__file__)).read_text())
 
 
-def held_by(value: object, depth: int = 0) -> Iterator[re.Pattern[Any]]:
+def patterns_in(value: object, depth: int = 0) -> Iterator[re.Pattern[Any]]:
     """Every pattern in a value of a module: itself, in a collection, in a dataclass."""
     if isinstance(value, re.Pattern):
         yield value
     elif type(value) in (tuple, list, set, frozenset, dict) and depth < 4:
         for part in cast("Any", value):
-            yield from held_by(part, depth + 1)
+            yield from patterns_in(part, depth + 1)
             if isinstance(value, dict):
-                yield from held_by(cast("Any", value)[part], depth + 1)
+                yield from patterns_in(cast("Any", value)[part], depth + 1)
     elif is_dataclass(value) and not isinstance(value, type) and depth < 4:
         for field in fields(value):
-            yield from held_by(getattr(value, field.name, None), depth + 1)
+            yield from patterns_in(getattr(value, field.name, None), depth + 1)
 
 
 @cache
@@ -175,23 +175,23 @@ def calls(tree: ast.AST, function: str = "") -> Iterator[tuple[str, ast.Call, st
 
 def evaluated(module: ModuleType, call: ast.Call) -> re.Pattern[Any]:
     """The pattern of a call whose arguments are literals and names of the module."""
-    flags = [item for item in call.args[1:] if "re." in ast.unparse(item)]
-    flags += [item.value for item in call.keywords if item.arg == "flags"]
+    flags = [arg for arg in call.args[1:] if "re." in ast.unparse(arg)]
+    flags += [keyword.value for keyword in call.keywords if keyword.arg == "flags"]
     values = [
         eval(compile(ast.Expression(item), "a pattern", "eval"), vars(module)) for item in (call.args[0], *flags[:1])
     ]
     return re.compile(*values)
 
 
-def held_by_modules() -> Iterator[Used]:
+def module_patterns() -> Iterator[Used]:
     for name, module in modules().items():
         for key, value in vars(module).items():
-            for pattern in held_by(value):
+            for pattern in patterns_in(value):
                 methods = methods_of(name, key) if pattern is value else frozenset({"finditer"})
                 yield Used(pattern, f"{name}.{key}", methods)
 
 
-def made_by_functions() -> Iterator[Used]:
+def function_patterns() -> Iterator[Used]:
     for name, module in modules().items():
         for function, call, method in calls(source(name)):
             where = f"{name}.{function}"
@@ -203,7 +203,7 @@ def made_by_functions() -> Iterator[Used]:
             yield Used(pattern, where, frozenset({"match"} if "platforms._shape" in where else {"finditer"}))
 
 
-def one_of(items: list[tuple[Any, Any]]) -> str:
+def one_alternative(items: list[tuple[Any, Any]]) -> str:
     """A character that a set of the pattern holds."""
     examples = {ops.CATEGORY_SPACE: " ", ops.CATEGORY_DIGIT: "1", ops.CATEGORY_WORD: "a"}
     inner = "".join(
@@ -224,7 +224,7 @@ def example(tree: Any, pieces: list[str]) -> str:
         if op is ops.LITERAL:
             text += chr(value)
         elif op in (ops.NOT_LITERAL, ops.ANY, ops.IN):
-            text += one_of(value) if op is ops.IN else "a"
+            text += one_alternative(value) if op is ops.IN else "a"
         elif op in repeats:
             part = example(value[2], pieces)
             text += part * max(value[0], 1)
@@ -243,9 +243,9 @@ def example(tree: Any, pieces: list[str]) -> str:
 
 def shapes(pattern: re.Pattern[Any]) -> Iterator[tuple[str, str, str]]:
     """What the texts are made of: a beginning, a piece that is repeated, an end."""
-    written = cast("Any", pattern.pattern)
+    source = cast("Any", pattern.pattern)
     pieces: list[str] = []
-    example(parser.parse(written.decode("latin-1") if isinstance(written, bytes) else written), pieces)
+    example(parser.parse(source.decode("latin-1") if isinstance(source, bytes) else source), pieces)
     own = list(dict.fromkeys(filter(None, pieces)))[:PATTERN_PIECES]
     for piece in dict.fromkeys((*own, *PIECES)):
         yield "", piece, ""
@@ -312,7 +312,7 @@ def timer() -> Iterator[None]:
 @pytest.mark.usefixtures("timer")
 def test_no_pattern_takes_long_for_64_kb_of_any_piece() -> None:
     result: dict[tuple[Any, int], Used] = {}
-    for used in (*held_by_modules(), *made_by_functions()):
+    for used in (*module_patterns(), *function_patterns()):
         key = used.pattern.pattern, used.pattern.flags
         methods = used.methods | (result[key].methods if key in result else frozenset())
         result[key] = Used(used.pattern, used.where, methods)

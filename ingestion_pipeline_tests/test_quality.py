@@ -16,7 +16,13 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline_tests.catalogs.pages import WITH, body, courses, expected, score
+from ingestion_pipeline_tests.catalogs.course_pages import (
+    PAGES_WITH_COURSES,
+    expected_courses,
+    read_courses,
+    saved_body,
+    score_page,
+)
 from ingestion_pipeline_tests.samples import sample
 
 # The bar is 0.9; the floors are what was measured, rounded down. The Acalog records hold one course
@@ -140,18 +146,18 @@ def test_real_texts_are_read_right_in_every_layout(
 ) -> None:
     page = "\n".join(layout(text) for text in texts())
 
-    result = score(f"<h1>Courses</h1>{page}", texts())
+    result = score_page(f"<h1>Courses</h1>{page}", texts())
 
     assert result.share >= FLOORS[floor], result.misses
     assert result.invented == 0
 
 
 def test_pages_in_the_layouts_of_vendors_are_read_right() -> None:
-    result = [score(body(name), expected(name)) for name in WITH]
+    scores = [score_page(saved_body(name), expected_courses(name)) for name in PAGES_WITH_COURSES]
 
-    share = sum(item.right for item in result) / sum(item.total for item in result)
-    assert share >= FLOORS["by hand"], [item.misses for item in result if item.misses]
-    assert sum(item.invented for item in result) == 0
+    share = sum(score.right for score in scores) / sum(score.total for score in scores)
+    assert share >= FLOORS["by hand"], [score.misses for score in scores if score.misses]
+    assert sum(score.invented for score in scores) == 0
 
 
 def banner_reference(html: str) -> list[Course]:
@@ -161,9 +167,9 @@ def banner_reference(html: str) -> list[Course]:
     for heading, text in rows:
         code, _, name = unescape(re.sub("<[^>]+>", "", heading)).strip().partition(" - ")
         first = " ".join(unescape(text.split("<br>")[0]).split())
-        stated = re.search(r"([\d.]+)(?:\s+(?:TO|OR)\s+([\d.]+))?\s+Credit hours", text)
-        assert stated is not None
-        low, high = float(stated[1]), float(stated[2] or stated[1])
+        credit_hours = re.search(r"([\d.]+)(?:\s+(?:TO|OR)\s+([\d.]+))?\s+Credit hours", text)
+        assert credit_hours is not None
+        low, high = float(credit_hours[1]), float(credit_hours[2] or credit_hours[1])
         result.append(
             {
                 "course_id": code,
@@ -180,12 +186,12 @@ def test_the_banner_listing_of_294_courses_is_read_right() -> None:
     html = sample("courses/banner/gatech_cs_catalog_listing.html").read_text()
     expected = banner_reference(html)
     # a code may have two entries, of which a reader of codes alone sees the first
-    first = {item["course_id"]: item for item in reversed(expected)}
+    first = {entry["course_id"]: entry for entry in reversed(expected)}
 
-    result = score(html, list(first.values()))
+    result = score_page(html, list(first.values()))
 
     assert len(expected) == 294
-    assert len(courses(html)) == 294
+    assert len(read_courses(html)) == 294
     assert result.share >= FLOORS["banner sample"], result.misses
     assert result.invented == 0
 
@@ -202,7 +208,7 @@ def test_the_banner_listing_of_294_courses_is_read_right() -> None:
     ],
 )
 def test_the_other_samples_hold_as_many_courses_as_a_reader_sees(path: str, count: int) -> None:
-    assert len(courses(sample(f"courses/{path}").read_text())) == count
+    assert len(read_courses(sample(f"courses/{path}").read_text())) == count
 
 
 def test_no_other_sample_is_taken_for_a_catalogue() -> None:
@@ -211,4 +217,4 @@ def test_no_other_sample_is_taken_for_a_catalogue() -> None:
 
     assert len(pages) > 20
     for page in pages:
-        assert courses(page.read_bytes().decode(errors="replace")) == [], page.name
+        assert read_courses(page.read_bytes().decode(errors="replace")) == [], page.name

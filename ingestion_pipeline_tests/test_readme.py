@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ingestion_pipeline.settings import variables
-from ingestion_pipeline_tests.processes import Child, type_line
+from ingestion_pipeline_tests.processes import Child, run_command
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -63,19 +63,19 @@ def demo_site(clone: Path) -> Iterator[None]:
 def test_every_command_of_the_page_succeeds(page: Path, clone: Path) -> None:
     for command in commands(page):
         if command not in NOT_RUN:
-            code, message = typed(command, clone)
+            code, message = run_line(command, clone)
             assert code == 0, f"{command}\n{message}"
 
 
-def typed(command: str, clone: Path) -> tuple[int, str]:
+def run_line(command: str, clone: Path) -> tuple[int, str]:
     """What the line ends with and says; one that needs no shell is a fork (`make demo` and the
     site beside it are the script itself).
     """
     words = shlex.split(command)
     if words[0] in FORKED and not set(command) & set("|<>;&$*~`"):
-        done = Child(type_line, str(clone), words).result(within_seconds=PATIENCE_SECONDS)
-        return done.code, done.out + done.errors
-    done = subprocess.run(
+        process = Child(run_command, str(clone), words).result(within_seconds=PATIENCE_SECONDS)
+        return process.code, process.out + process.errors
+    process = subprocess.run(
         ["sh", "-c", command],
         cwd=clone,
         stdout=subprocess.PIPE,
@@ -84,7 +84,7 @@ def typed(command: str, clone: Path) -> tuple[int, str]:
         timeout=PATIENCE_SECONDS,
         check=False,
     )
-    return done.returncode, done.stdout
+    return process.returncode, process.stdout
 
 
 def test_the_readme_shows_commands_at_all() -> None:

@@ -34,17 +34,17 @@ def checkout(tmp_path: Path) -> Path:
     (programs / "python").symlink_to(sys.executable)
     (programs / "ingest").write_text(SITE)
     (programs / "ingest").chmod(0o700)
-    ours = folder / "ingestion_pipeline" / "orchestration"
-    ours.mkdir(parents=True)
-    (ours / "ui.py").write_text(DAGSTER)
+    package = folder / "ingestion_pipeline" / "orchestration"
+    package.mkdir(parents=True)
+    (package / "ui.py").write_text(DAGSTER)
     return folder
 
 
-def homes(checkout: Path, **variables: str) -> list[str]:
+def dagster_homes(checkout: Path, **variables: str) -> list[str]:
     line = ["sh", ".ci/with-dagster-home", "sh", "-c", 'echo "$INGESTION_HOME\n$DAGSTER_HOME"']
     environment = os.environ | variables
-    done = subprocess.run(line, cwd=checkout, env=environment, capture_output=True, check=True)
-    return done.stdout.decode().splitlines()
+    process = subprocess.run(line, cwd=checkout, env=environment, capture_output=True, check=True)
+    return process.stdout.decode().splitlines()
 
 
 def is_alive(pid: int) -> bool:
@@ -53,7 +53,7 @@ def is_alive(pid: int) -> bool:
 
 
 def test_our_own_dagster_home_gets_our_limits(checkout: Path) -> None:
-    result = homes(checkout, INGESTION_HOME="my home")
+    result = dagster_homes(checkout, INGESTION_HOME="my home")
 
     home = checkout / "my home"
     assert result == [str(home), str(home / "dagster")]
@@ -62,11 +62,11 @@ def test_our_own_dagster_home_gets_our_limits(checkout: Path) -> None:
 
 
 def test_a_dagster_home_that_was_set_is_made_and_otherwise_left_alone(checkout: Path) -> None:
-    result = homes(checkout, DAGSTER_HOME="their home/dagster")
+    result = dagster_homes(checkout, DAGSTER_HOME="their home/dagster")
 
-    theirs = checkout / "their home" / "dagster"
-    assert result == [str(checkout / ".ingestion"), str(theirs)]
-    assert list(theirs.iterdir()) == []
+    dagster_home = checkout / "their home" / "dagster"
+    assert result == [str(checkout / ".ingestion"), str(dagster_home)]
+    assert list(dagster_home.iterdir()) == []
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])  # HUP: its terminal was closed
@@ -89,7 +89,7 @@ def test_dev_leaves_no_process_behind_when_it_is_told_to_stop(checkout: Path, ho
     assert dev.returncode == 130
 
 
-def system(folder: Path, *, uid: int, **variables: str) -> tuple[str, str]:
+def run_system_script(folder: Path, *, uid: int, **variables: str) -> tuple[str, str]:
     """What `.ci/system` says, and what it asks of apt, where all is there but a browser."""
     programs = folder / "programs"
     programs.mkdir()
@@ -111,25 +111,25 @@ def system(folder: Path, *, uid: int, **variables: str) -> tuple[str, str]:
     font = folder / ".fonts" / "a.ttf"
     font.parent.mkdir()
     font.touch()
-    done = subprocess.run(
+    process = subprocess.run(
         ["/bin/sh", CI / "system"],
         env={"PATH": str(programs), "HOME": str(folder), **variables},
         capture_output=True,
         text=True,
         check=True,
     )
-    return done.stdout + done.stderr, apt_calls.read_text() if apt_calls.exists() else ""
+    return process.stdout + process.stderr, apt_calls.read_text() if apt_calls.exists() else ""
 
 
 def test_system_installs_the_missing_browser_when_root(tmp_path: Path) -> None:
-    output, apt_calls = system(tmp_path, uid=0)
+    output, apt_calls = run_system_script(tmp_path, uid=0)
 
     assert output == "installing chromium ...\n"
     assert apt_calls == "update -qq\ninstall -y -qq --no-install-recommends chromium\n"
 
 
 def test_system_only_names_what_is_missing_to_others(tmp_path: Path) -> None:
-    output, apt_calls = system(tmp_path, uid=1000)
+    output, apt_calls = run_system_script(tmp_path, uid=1000)
 
     assert output.startswith("missing: chromium;")
     assert output.endswith("As root: apt-get install chromium\n")
@@ -137,4 +137,4 @@ def test_system_only_names_what_is_missing_to_others(tmp_path: Path) -> None:
 
 
 def test_system_is_content_with_a_browser_of_ones_own(tmp_path: Path) -> None:
-    assert system(tmp_path, uid=0, INGESTION_BROWSER="/opt/chrome") == ("", "")
+    assert run_system_script(tmp_path, uid=0, INGESTION_BROWSER="/opt/chrome") == ("", "")

@@ -132,9 +132,9 @@ def test_every_setting_is_read_by_something() -> None:
 def test_a_groups_variable_has_two_underscores() -> None:
     assert variables()["INGESTION_BREAKER__PROBE_AFTER_SECONDS"] == "breaker.probe_after_seconds"
     assert variables()["INGESTION_DATABASE_URL"] == "database_url"
-    theirs = {"OPENAI_API_KEY", "OPENAI_BASE_URL"}
-    assert all(name.startswith("INGESTION_") for name in variables().keys() - theirs)
-    assert theirs <= variables().keys()
+    openai_variables = {"OPENAI_API_KEY", "OPENAI_BASE_URL"}
+    assert all(name.startswith("INGESTION_") for name in variables().keys() - openai_variables)
+    assert openai_variables <= variables().keys()
 
 
 def test_a_variable_that_nothing_reads_is_found() -> None:
@@ -218,7 +218,7 @@ def test_a_setting_knows_its_type(key: str, name: str) -> None:
     assert value_type(key) == name
 
 
-def log(store: Store) -> list[tuple[str, str, str, object]]:
+def audit_rows(store: Store) -> list[tuple[str, str, str, object]]:
     with store.read() as connection:
         rows = connection.execute(select(audit_log).order_by(audit_log.c.id))
         return [(row.actor, row.action, row.subject, row.detail) for row in rows]
@@ -236,7 +236,7 @@ def test_an_override_is_kept_and_audited(store: Store, now: datetime) -> None:
     assert load_settings({}, settings).work.max_attempts == 6
     assert (row.value_type, row.updated_at) == ("int", now)
     assert row.description == "attempts in all, first one included"
-    assert log(store) == [
+    assert audit_rows(store) == [
         ("me", "settings.set", "work.max_attempts", {"from": None, "to": "5"}),
         ("me", "settings.set", "work.max_attempts", {"from": "5", "to": "6"}),
     ]
@@ -250,7 +250,7 @@ def test_an_unset_override_is_gone_and_audited_once(store: Store, now: datetime)
 
         assert (first, second) == (True, False)
         assert overrides(connection) == {}
-    assert [line[:2] for line in log(store)] == [("me", "settings.set"), ("you", "settings.unset")]
+    assert [line[:2] for line in audit_rows(store)] == [("me", "settings.set"), ("you", "settings.unset")]
 
 
 def test_a_bad_override_leaves_no_trace(store: Store, now: datetime) -> None:
@@ -259,4 +259,4 @@ def test_a_bad_override_leaves_no_trace(store: Store, now: datetime) -> None:
 
     with store.read() as connection:
         assert overrides(connection) == {}
-    assert log(store) == []
+    assert audit_rows(store) == []

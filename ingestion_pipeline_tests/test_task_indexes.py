@@ -82,7 +82,7 @@ USED_BY: dict[str, Callable[[Connection], object]] = {
 }
 
 
-def plans(store: Store, ask: Callable[[Connection], object]) -> str:
+def query_plans(store: Store, ask: Callable[[Connection], object]) -> str:
     """How the database goes about what is asked, whatever the values."""
     requests: list[tuple[str, Any]] = []
     is_sqlite = store.engine.dialect.name == "sqlite"
@@ -113,7 +113,7 @@ def test_every_index_is_used_by_a_statement_that_is_named_here(store: Store) -> 
 
 @pytest.mark.parametrize("index", USED_BY)
 def test_a_statement_finds_its_rows_by_the_index(store: Store, index: str) -> None:
-    assert index in plans(store, USED_BY[index])
+    assert index in query_plans(store, USED_BY[index])
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_statement_finds_its_rows_by_the_index(store: Store, index: str) -> No
 )
 def test_due_tasks_are_taken_in_the_order_of_their_index(store: Store, claim_filter: ClaimFilter, index: str) -> None:
     """A frontier of 100,000 pages must not be sorted for each claim."""
-    plan = plans(store, lambda connection: claim(connection, claim_filter))
+    plan = query_plans(store, lambda connection: claim(connection, claim_filter))
 
     assert index in plan
     assert "Sort" not in plan
@@ -133,13 +133,13 @@ def test_due_tasks_are_taken_in_the_order_of_their_index(store: Store, claim_fil
 def test_due_tasks_of_a_tier_and_a_shard_are_found_by_the_same_index(store: Store) -> None:
     claim_filter = ClaimFilter(kind="poll", priority=1, shard=0, shards=2)
 
-    assert "ix_tasks_due" in plans(store, lambda connection: claim(connection, claim_filter))
+    assert "ix_tasks_due" in query_plans(store, lambda connection: claim(connection, claim_filter))
 
 
 @ON_POSTGRES
 @pytest.mark.parametrize("ask", [claim, finish], ids=["claim", "claim and finish"])
 def test_no_claim_reads_the_whole_table(store: Store, ask: Callable[[Connection], object]) -> None:
-    plan = plans(store, ask)
+    plan = query_plans(store, ask)
 
     assert "pk_tasks" in plan
     assert "Seq Scan" not in plan

@@ -20,7 +20,7 @@ BIN = Path(sys.executable).parent
 PATIENCE_SECONDS = 600
 
 
-def completed(line: Sequence[str | Path], **where: Any) -> subprocess.CompletedProcess[str]:
+def run_command(line: Sequence[str | Path], **where: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(line, check=False, capture_output=True, text=True, timeout=PATIENCE_SECONDS, **where)
 
 
@@ -29,10 +29,10 @@ def succeed_with_one_of(*lines: Sequence[str | Path]) -> None:
     errors: list[str] = []
     for line in lines:
         if Path(line[0]).exists():
-            done = completed(line)
-            if done.returncode == 0:
+            process = run_command(line)
+            if process.returncode == 0:
                 return
-            errors.append(done.stderr)
+            errors.append(process.stderr)
     raise AssertionError("\n".join(errors))
 
 
@@ -66,11 +66,11 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_ships_every_file_of_the_package(wheel: Path) -> None:
     files = {path.relative_to(ROOT) for path in (ROOT / PACKAGE).rglob("*") if path.is_file()}
-    ours = {str(path) for path in files if "__pycache__" not in path.parts}
+    package_files = {str(path) for path in files if "__pycache__" not in path.parts}
 
     shipped = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith(f"{PACKAGE}/")}
 
-    assert shipped == ours
+    assert shipped == package_files
 
 
 @pytest.mark.slow
@@ -81,9 +81,9 @@ def test_the_demo_runs_whole_from_the_wheel_alone(environment: Path, tmp_path: P
 
     def run(*line: str) -> str:
         program = [environment / "bin" / line[0], *line[1:]]
-        done = completed(program, cwd=tmp_path, env=variables)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        process = run_command(program, cwd=tmp_path, env=variables)
+        assert process.returncode == 0, process.stdout + process.stderr
+        return process.stdout
 
     where = run("python", "-c", f"import {PACKAGE}; print({PACKAGE}.__file__)")
     report = run("ingest", "demo", "run")

@@ -4,7 +4,7 @@ A rule has one knob, the same for all its sources, which is turned until its req
 the tiers'. What is left of a difference, three in a hundred at most, is put right in proportion: a
 rule that asks twice as often is half as late.
 
-Two of them know more than anybody can: `rhythm known` is ours with the whole history learned before
+Two of them know more than anybody can: `change_model known` is ours with the whole history learned before
 it begins, `every change known` is the bound that nothing can beat (`bound.py`).
 """
 
@@ -25,7 +25,7 @@ from ingestion_pipeline.sources.source import Kind
 NEAR = 0.03
 MOST_TRIES = 6
 KNOWN = "every change known"
-ALL = ("uniform", "proportional", "mihon", "ours", "rhythm known", KNOWN)
+ALL = ("uniform", "proportional", "mihon", "ours", "change_model known", KNOWN)
 Knob = Callable[[History, float], Rule]
 
 
@@ -67,7 +67,7 @@ def _knobs(per_source: float, days: float, settings: Settings) -> Mapping[str, t
         "proportional": (lambda one, scale: Every(gap(one) * scale), 0.02, 1.0),
         "mihon": (lambda _, scale: Mihon(scale, START), 0.02, 1.0),
         "ours": (lambda _, knob: Product(settings, START, knob), price, 0.5),
-        "rhythm known": (lambda one, knob: Product(settings, START, knob, _whole(one)), price, 0.5),
+        "change_model known": (lambda one, knob: Product(settings, START, knob, _whole(one)), price, 0.5),
     }
 
 

@@ -41,9 +41,9 @@ def a_source(begun: float) -> Source:
 
 
 class Product:
-    """The product's rule: by tiers alone, or with a rhythm that is learned and a price.
+    """The product's rule: by tiers alone, or with a change_model that is learned and a price.
 
-    With a rhythm that is `known` it knows the future: the best that this rule could do.
+    With a change_model that is `known` it knows the future: the best that this rule could do.
     """
 
     def __init__(

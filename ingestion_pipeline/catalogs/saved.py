@@ -11,7 +11,7 @@ from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, entit
 from ingestion_pipeline.catalogs.extraction.record import Record
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import COURSE, read_records
 from ingestion_pipeline.catalogs.extraction.selectors import Selectors, selectors_of
-from ingestion_pipeline.reading.structured.items import Reading, SavedBody, SavedReading
+from ingestion_pipeline.reading.structured.items import ParsedFeed, SavedBody, SavedBodyResult
 from ingestion_pipeline.reading.text.decoding import decode
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.urls import checked_url
@@ -31,7 +31,7 @@ def read_saved(
     *,
     entity: str | None = None,
     entities: Path | None = None,
-) -> SavedReading:
+) -> SavedBodyResult:
     """Return the records that the rules find in a saved body, and the problems.
 
     `entities` is a folder with the user's own schema files. A bad entity or config raises
@@ -45,7 +45,7 @@ def read_saved(
     request = _ReadRequest(
         kind=record_type, url=saved.url, selectors=selectors_of(config, record_type), only_embedded=platform == "jsonld"
     )
-    return SavedReading.of(lambda: _read(request, decode(saved.body)), Record.as_dict)
+    return SavedBodyResult.of(lambda: _read(request, decode(saved.body)), Record.as_dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class _ReadRequest:
     only_embedded: bool
 
 
-def _read(request: _ReadRequest, body: str) -> Reading[Record]:
+def _read(request: _ReadRequest, body: str) -> ParsedFeed[Record]:
     return read_records(
         request.kind, body, only_embedded=request.only_embedded, url=request.url, selectors=request.selectors
     )

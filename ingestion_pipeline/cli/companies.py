@@ -30,7 +30,7 @@ def companies() -> None:
 @click.option("--tier", type=click.Choice(TIERS), help="Only those of this tier.")
 @json_option
 def list_(*, status: str | None, tier: str | None, as_json: bool) -> None:
-    """Show the companies, the best first."""
+    """Show companies, best first."""
     from ingestion_pipeline.companies.reporting import list_companies
 
     with opened() as (_, store), store.read() as connection:
@@ -112,7 +112,7 @@ def _short(value: object) -> object:
 
 def _print_boards(boards: Sequence[Mapping[str, Any]]) -> None:
     for board in boards:
-        where = board.get("source_id") or board.get("note") or "waits for its discovery"
+        where = board.get("source_id") or board.get("note") or "discovery pending"
         echo(f"board: {board['platform']} {board['url']} ({board['confidence']}): {where}")
 
 

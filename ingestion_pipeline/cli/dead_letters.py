@@ -58,7 +58,7 @@ def list_(*, error_class: str | None, source_id: str | None, grouped: bool, deci
     from ingestion_pipeline.tasks.dead_letters import dead_letter_groups, list_dead_letters
 
     if grouped and decided:
-        raise CommandRefused("--grouped shows what is open; leave out --decided")
+        raise CommandRefused("--grouped shows open dead letters only; leave out --decided")
     with opened() as (_, store), store.read() as connection:
         chosen = _chosen(connection, error_class, source_id)
         if grouped:
@@ -110,7 +110,7 @@ def _print_groups(groups: Sequence[RowMapping], *, as_json: bool) -> None:
     if not groups:
         echo("no dead letters")
         return
-    numbers = [Column(name, is_number=True) for name in ("letters", "times", "newest")]
+    numbers = [Column(name, is_number=True) for name in ("dead letters", "occurrences", "newest")]
     columns = [Column("class"), Column("source"), Column("error"), *numbers, Column("failed at")]
     keys = ("error_class", "source_id", "error_code", "letters", "occurrences", "newest")
     rows = [[*(group[key] for key in keys), f"{group['failed_at']:%Y-%m-%d %H:%M}"] for group in groups]
@@ -143,7 +143,7 @@ def show(*, dead_letter_id: int, body: bool, as_json: bool) -> None:
     print_facts(facts)
     for snapshot in snapshots:
         kind = snapshot["content_type"] or "no content type"
-        summary = f"answered {snapshot['status_code']}, {snapshot['size_bytes']} bytes, {kind}"
+        summary = f"status {snapshot['status_code']}, {snapshot['size_bytes']} bytes, {kind}"
         echo(f"\nsnapshot {snapshot['id']} of {cell(snapshot['fetched_at'])}: {summary}\n  {snapshot['url']}")
     if snapshots:
         echo(f"  `ingest dead-letters show {dead_letter_id} --body` prints it")
@@ -194,7 +194,7 @@ def replay(*, dead_letter_ids: tuple[int, ...], error_class: str | None, source_
         would_be = "would be " if dry_run and outcome.outcome == "queued" else ""
         echo(f"{outcome.dead_letter_id}: {would_be}{outcome.outcome}")
     left = sum(not outcome.runs_again for outcome in outcomes)
-    echo(f"{len(outcomes) - left} {'to replay' if dry_run else 'replayed'}, {left} left as they are")
+    echo(f"{len(outcomes) - left} {'to replay' if dry_run else 'replayed'}, {left} unchanged")
     if left:
         raise click.exceptions.Exit(1)
 
@@ -226,7 +226,7 @@ def discard(
             if dry_run:
                 connection.rollback()
     left = len(set(chosen)) - len(closed)
-    echo(f"{len(closed)} {'to discard' if dry_run else 'discarded'}, {left} left: not open any more")
+    echo(f"{len(closed)} {'to discard' if dry_run else 'discarded'}, {left} skipped: no longer open")
 
 
 def _ids(store: Store, dead_letter_ids: Sequence[int], error_class: str | None, source_id: str | None) -> Sequence[int]:

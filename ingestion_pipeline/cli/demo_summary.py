@@ -149,7 +149,7 @@ def print_health(connection: Connection, settings: Settings, source_ids: Collect
                     status.facts.id,
                     status.health.value,
                     distance(status.reported.since, now),
-                    shortened(status.verdict.reason, SHOWN_REASON),
+                    shortened(status.assessment.reason, SHOWN_REASON),
                 ]
                 for status in unwell
             ],
@@ -390,7 +390,7 @@ def rejected_rows(connection: Connection, source_ids: Sequence[str]) -> list[lis
     query = select(jobs.title, jobs.filter_result, jobs.match_result).where(
         jobs.source_id.in_(list(source_ids)),
         jobs.status == ListingStatus.OPEN.value,
-        jobs.verdict != ListingDecision.MATCHED.value,
+        jobs.decision != ListingDecision.MATCHED.value,
     )
     return [
         [row.title, *rejection_reason(row.filter_result or {}, row.match_result or {})]

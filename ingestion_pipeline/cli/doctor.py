@@ -33,7 +33,7 @@ CHECKED_OBJECTS = 2_000  # the newest of the content store, which a crash may ha
 @click.option("--offline", is_flag=True, help="Contact no server but the database.")
 @json_option
 def doctor(*, offline: bool, as_json: bool) -> None:
-    """Check that everything is in order.
+    """Check the installation and its data.
 
     Exit 1 if a check failed; warnings are for people.
     """
@@ -45,7 +45,7 @@ def doctor(*, offline: bool, as_json: bool) -> None:
         columns = [
             Column("check"),
             Column("state"),
-            Column("found", is_flexible=True),
+            Column("details", is_flexible=True),
             Column("cure", is_flexible=True),
         ]
         print_table(columns, [[result.name, result.state, result.found, result.cure] for result in results])
@@ -136,7 +136,7 @@ def _database(settings: Settings, variables: Mapping[str, str], files: list[Sour
     try:
         url = make_url(settings.store_url)
         if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
-            problem = f"{url.database} is not there yet"
+            problem = f"{url.database} does not exist yet"
             yield checks.warning("database", problem, checks.CREATES)
             return
         if (behind := _behind(settings.store_url)) is not None:

@@ -77,7 +77,7 @@ def model(base_url: str, models: Sequence[str], prices: Mapping[str, Price]) -> 
     from ingestion_pipeline.reading.llm.budgets import known_price
 
     if not base_url:
-        return ok("model", "none configured: what needs one waits for OPENAI_API_KEY")
+        return ok("model", "none configured: work that needs one waits for OPENAI_API_KEY")
     price_of = {name: known_price(name, prices) for name in models}
     summary = ", ".join(f"{name} ({_price(price)})" for name, price in price_of.items())
     unpriced = [name for name, price in price_of.items() if price is None]
@@ -99,7 +99,7 @@ def home(path: Path, *, is_writable: bool, free_bytes: int) -> DoctorCheck:
         return failed("home", f"{path} cannot be written", "set INGESTION_HOME, or change its owner")
     free = f"{path}, {free_bytes / 1e9:.1f} GB free"
     if free_bytes < LEAST_FREE_BYTES:
-        return failed("home", free, f"make room: under {LEAST_FREE_BYTES // 10**6} MB work stops")
+        return failed("home", free, f"free some space: below {LEAST_FREE_BYTES // 10**6} MB work stops")
     return ok("home", free)
 
 
@@ -109,7 +109,7 @@ def folder(path: Path, *, can_read: bool) -> DoctorCheck:
         return ok("sources folder", f"{path} is readable")
     if path.exists():
         return failed("sources folder", f"{path} cannot be read", "change its mode or owner")
-    cure = "make it, or set INGESTION_SOURCES; sources added by hand need none"
+    cure = "create it, or set INGESTION_SOURCES; sources added by command need none"
     return warning("sources folder", f"there is no folder {path}", cure)
 
 
@@ -172,7 +172,7 @@ def user_agent(sources: Iterable[Source], *, is_default: bool) -> DoctorCheck:
 
     polled = [source.id for source in sources if source.status.value != "disabled" and not is_demo_name(source.host)]
     if not is_default or not polled:
-        return ok("user agent", "the default" if is_default else "names you")
+        return ok("user agent", "the default" if is_default else "set")
     cure = "set INGESTION_USER_AGENT with a way to reach you"
     return warning("user agent", f"the default, sent to the hosts of {_named(polled)}", cure)
 
@@ -213,7 +213,7 @@ def lost_runs(run_ids: Sequence[str]) -> DoctorCheck:
 
 def daemon(newest: datetime | None, *, due: int, now: datetime, max_gap: timedelta = MAX_DAEMON_GAP) -> DoctorCheck:
     """Check that the daemon ticks, or at least that runs start, while work is due."""
-    last = "no run yet" if newest is None else f"last sign of life {newest:%Y-%m-%d %H:%M:%S} UTC"
+    last = "no run yet" if newest is None else f"last heartbeat {newest:%Y-%m-%d %H:%M:%S} UTC"
     is_stale = newest is None or now - newest > max_gap
     if is_stale and due:
         cure = "start the daemon: `make dev`, or `dagster-daemon run`"
@@ -225,14 +225,14 @@ def dead_letters(count: int) -> DoctorCheck:
     """Report open dead letters."""
     if not count:
         return ok("dead letters", "none open")
-    cure = "`ingest dead-letters list`, cure the cause, then `replay`"
+    cure = "`ingest dead-letters list`, fix the cause, then `replay`"
     return warning("dead letters", f"{count} open", cure)
 
 
 def content(damaged: Sequence[str], checked: int) -> DoctorCheck:
     """Report objects of the content store that cannot be read."""
     if not damaged:
-        return ok("content store", f"the newest {checked} objects are whole")
+        return ok("content store", f"the newest {checked} objects are readable")
     cure = (
         "check the disk; pages are fetched again when they are next read, older content"
         " can only be restored from a backup"

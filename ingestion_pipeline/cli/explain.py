@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def print_evaluation(row: Mapping[str, Any]) -> None:
     """Print the filter's items and the score's parts, or that it was not evaluated."""
-    if row["verdict"] is None:
+    if row["decision"] is None:
         echo("\nnot evaluated yet; `ingest dead-letters list` shows whether it failed")
     _print_filter(row["filter_result"] or {})
     _print_match(row["match_result"] or {})
@@ -45,8 +45,8 @@ def _print_filter(result: Mapping[str, Any]) -> None:
 def _print_match(result: Mapping[str, Any]) -> None:
     if not result:
         return
-    verdict = "a match" if result["is_match"] else "no match"
-    echo(f"\nscore: {result['score']} of 100, {verdict} (from {result['threshold']} on)")
+    conclusion = "a match" if result["is_match"] else "no match"
+    echo(f"\nscore: {result['score']} of 100, {conclusion} (from {result['threshold']} on)")
     echo(result["reason"])
     for adjustment in result["adjustments"]:
         echo(f"  {adjustment['points']:+d} {adjustment['name']}: {adjustment['reason']}")
@@ -87,7 +87,7 @@ def _print(lineage: Lineage) -> None:
     echo(f"{lineage.row}: {shortened(facts, 400)}")
     if lineage.fields:
         columns = [Column("field"), Column("value", is_flexible=True)]
-        columns += [Column("stated at", is_flexible=True), Column("quote", is_flexible=True)]
+        columns += [Column("location", is_flexible=True), Column("quote", is_flexible=True)]
         print_table(columns, [_cells(field) for field in lineage.fields])
     for hop in lineage.hops:
         facts_known = {name: value for name, value in hop.facts.items() if value is not None}

@@ -30,13 +30,13 @@ READERS = {
 
 @click.command()
 @click.argument("name")
-@click.option("--source", "source_id", metavar="ID", help="Rows of this source alone.")
-@click.option("--version", type=click.IntRange(min=1), help="This dataset, published or not.")
+@click.option("--source", "source_id", metavar="ID", help="Only rows of this source.")
+@click.option("--version", type=click.IntRange(min=1), help="Version of the dataset, published or not.")
 @click.option("--dataset", "dataset_id", type=int, metavar="ID", help="A dataset by its id.")
 @click.option("--to", "form", type=click.Choice(FORMATS), help="Default: the suffix of --out, else parquet.")
-@click.option("--out", type=click.Path(path_type=Path), help="A file, or a folder; else INGESTION_HOME/exports.")
-@click.option("--evidence", is_flag=True, help="Also columns with the evidence of each field.")
-@click.option("--with-flagged", is_flag=True, help="Also items that lack proof, and repeats.")
+@click.option("--out", type=click.Path(path_type=Path), help="File or folder; default: INGESTION_HOME/exports.")
+@click.option("--evidence", is_flag=True, help="Add columns with the evidence of each field.")
+@click.option("--with-flagged", is_flag=True, help="Include ungrounded and repeated items.")
 @click.option(
     "--since-last", is_flag=True, help="Only changes since the last export, into a new file in the folder --out."
 )
@@ -45,7 +45,7 @@ READERS = {
     type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f"]),
     help="Changes since this moment (UTC); no cursor is stored.",
 )
-@click.option("--columns", is_flag=True, help="Show the columns and what each means; write nothing.")
+@click.option("--columns", is_flag=True, help="Show the columns and their meaning; write nothing.")
 @json_option
 def export(  # noqa: PLR0913 - one for each option
     *,
@@ -161,7 +161,7 @@ def make_folder(folder: Path) -> Path:
     try:
         return private_folder(folder)
     except OSError as error:
-        raise CommandRefused(f"cannot make the folder {folder}: {error.strerror}; use --out") from error
+        raise CommandRefused(f"cannot create the folder {folder}: {error.strerror}; use --out") from error
 
 
 def _facts(exported: ExportResult, name: str) -> dict[str, object]:

@@ -46,7 +46,7 @@ def start(*, source_id: str, as_json: bool) -> None:
 @click.option("--status", type=click.Choice(STATES), help="Only those in this state.")
 @json_option
 def list_(*, source_id: str | None, status: str | None, as_json: bool) -> None:
-    """Show the newest extractions and what became of their datasets."""
+    """Show the newest extractions and the status of their datasets."""
     from ingestion_pipeline.catalogs.operations.listing import list_extractions
 
     with opened() as (_, store), store.read() as connection:
@@ -136,10 +136,10 @@ def _pages(row: Mapping[str, Any]) -> str:
 @extractions.command()
 @id_argument
 @click.option("--status", type=click.Choice(PAGE_STATES), help="Only those in this state.")
-@click.option("--limit", default=200, type=click.IntRange(1), show_default=True, help="At most.")
+@click.option("--limit", default=200, type=click.IntRange(1), show_default=True, help="Maximum number of pages.")
 @json_option
 def pages(*, extraction_id: int, status: str | None, limit: int, as_json: bool) -> None:
-    """Show its pages: state, items, and why one failed or gave no data."""
+    """Show the pages of an extraction: state, items, reason of failure or missing data."""
     from ingestion_pipeline.catalogs.operations.control import UnknownExtraction
     from ingestion_pipeline.catalogs.operations.listing import list_pages
 
@@ -152,7 +152,7 @@ def pages(*, extraction_id: int, status: str | None, limit: int, as_json: bool) 
     elif not rows:
         echo(f"no page of extraction {extraction_id} is {status}")
     else:
-        columns = [Column("status"), Column("items", is_number=True), Column("url"), Column("why")]
+        columns = [Column("status"), Column("items", is_number=True), Column("url"), Column("reason")]
         print_table(columns, [_page_row(row) for row in rows])
 
 
@@ -163,10 +163,10 @@ def _page_row(row: Mapping[str, Any]) -> list[object]:
 
 @extractions.command()
 @id_argument
-@click.option("--reason", default="", help="Why, for the audit log and the notice.")
+@click.option("--reason", default="", help="Reason, for the audit log and the notice.")
 @json_option
 def cancel(*, extraction_id: int, reason: str, as_json: bool) -> None:
-    """Cancel it; workers stop at the next check."""
+    """Cancel an extraction; workers stop at the next check."""
     from random import Random
 
     from ingestion_pipeline.catalogs.operations import control
@@ -253,7 +253,7 @@ def rerun(*, extraction_id: int, dry_run: bool, publish: bool, as_json: bool) ->
 @id_argument
 @json_option
 def publish(*, extraction_id: int, as_json: bool) -> None:
-    """Publish the dataset that was held back; `accept` is the same command."""
+    """Publish a dataset that was held back; `accept` is the same command."""
     from ingestion_pipeline.catalogs.operations import control
 
     with opened() as (_, store), store.begin() as connection:

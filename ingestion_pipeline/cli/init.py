@@ -21,7 +21,7 @@ def init() -> None:
         {
             "database": shown_database(settings.store_url),
             "home": settings.home.absolute(),
-            "sources folder": f"{folder}{'' if folder.is_dir() else ' (not there yet)'}",
+            "sources folder": f"{folder}{'' if folder.is_dir() else ' (does not exist yet)'}",
             "sources": count,
         }
     )

@@ -14,30 +14,30 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 STATES = ("open", "closed")
-VERDICTS = ("matched", "filtered", "skipped", "waiting")
+DECISIONS = ("matched", "filtered", "skipped", "waiting")
 MOST_SHOWN = 1_000  # characters of a description; --json has all of it
 _FACTS = (
     *("title", "company_name", "url", "location", "remote", "department", "employment_type"),
-    *("salary", "posted_at", "valid_until", "status", "closed_at", "closed_reason", "verdict"),
-    *("judged_at", "snapshot_id", "detail_snapshot_id", "tracking_id", "first_seen_at", "changed_at"),
+    *("salary", "posted_at", "valid_until", "status", "closed_at", "closed_reason", "decision"),
+    *("evaluated_at", "snapshot_id", "detail_snapshot_id", "tracking_id", "first_seen_at", "changed_at"),
 )
 
 
 @click.group()
 def listings() -> None:
-    """Show the jobs that boards list, and their decisions."""
+    """Show job listings and their decisions."""
 
 
 @listings.command("list")
 @click.option("--source", "source_id", metavar="ID", help="Only those of a board.")
 @click.option("--company", metavar="NAME", help="Only those of a company: its id, or its name.")
 @click.option("--status", type=click.Choice(STATES), help="Only those in this state.")
-@click.option("--verdict", type=click.Choice(VERDICTS), help="Only those with this verdict.")
+@click.option("--decision", type=click.Choice(DECISIONS), help="Only those with this decision.")
 @click.option("--title", "words", metavar="WORDS", help="Only those with these words in the title.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000))
 @json_option
 def list_(*, limit: int, as_json: bool, **filters: str | None) -> None:
-    """Show listings, the newest first."""
+    """Show listings, newest first."""
     from ingestion_pipeline.companies.boards.reporting import ListingFilter, list_listings
     from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 
@@ -58,8 +58,8 @@ def list_(*, limit: int, as_json: bool, **filters: str | None) -> None:
             Column("company"),
             Column("location"),
             Column("status"),
-            Column("verdict"),
-            Column("seen"),
+            Column("decision"),
+            Column("first seen"),
         ]
         print_table(columns, [_row(row, now) for row in rows])
 
@@ -71,7 +71,7 @@ def _row(row: Mapping[str, Any], now: datetime) -> list[object]:
         row["company"] or "-",
         row["location"] or row["remote"] or "-",
         row["status"],
-        row["verdict"] or "waiting",
+        row["decision"] or "waiting",
         distance(row["first_seen_at"], now),
     ]
 
@@ -96,9 +96,9 @@ def show(*, listing_id: int, as_json: bool) -> None:
         echo(f"\nmatch ({row['match']['status']}): {row['match']['reason']}")
     if row["description"]:
         echo(f"\n{row['description'][:MOST_SHOWN]}")
-    echo(f"\n`ingest explain job_listings:{listing_id}` shows how and by which text it was evaluated")
+    echo(f"\n`ingest explain job_listings:{listing_id}` shows its evaluation and lineage")
 
 
 def _link(link: Mapping[str, Any]) -> list[object]:
-    listed = "yes" if link["available"] else "no more"
+    listed = "yes" if link["available"] else "no"
     return [link["source_id"], link["external_id"] or "-", listed, link["url"] or "-"]

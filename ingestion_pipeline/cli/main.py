@@ -52,7 +52,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "follow": ("ingest follow ann lighthouse --mode digest --language en",),
     "unfollow": ("ingest unfollow ann lighthouse",),
     "listings list": (
-        "ingest listings list --source job_board:acme --verdict filtered",
+        "ingest listings list --source job_board:acme --decision filtered",
         "ingest listings list --company Acme --status open --json",
     ),
     "listings show": ("ingest listings show 12",),
@@ -159,9 +159,9 @@ COMMANDS = {
 }
 # Modules with further commands of a group.
 PARTS = {"sources": ("source_updates",)}
-_CHOOSE_WRITABLE = "; choose a place where you may write"
+_CHOOSE_WRITABLE = "; choose a path that you can write to"
 CURES = {
-    errno.ENOSPC: "; make room, then type it again",
+    errno.ENOSPC: "; free some space, then run the command again",
     errno.EACCES: _CHOOSE_WRITABLE,
     errno.EPERM: _CHOOSE_WRITABLE,
     errno.EROFS: _CHOOSE_WRITABLE,
@@ -249,7 +249,7 @@ def explain(error: Exception) -> click.ClickException | None:
     if isinstance(error, DBAPIError):
         message = str(error.orig).strip()
         cure = "; another process writes: wait for it, or stop it" if "locked" in message else ""
-        return CommandFailed(f"the database gave up: {message}{cure}")
+        return CommandFailed(f"database error: {message}{cure}")
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return CommandFailed(f"{where}{error.strerror or error}{CURES.get(error.errno or 0, '')}")
@@ -275,4 +275,4 @@ def _is_bad_input(error: Exception) -> bool:
 )
 @click.version_option(package_name="ingestion_pipeline", prog_name="ingest")
 def main() -> None:
-    """Keep structured data from the web fresh: sources, their state, and what went wrong."""
+    """Keep structured data from the web fresh: sources, their state, and failures."""

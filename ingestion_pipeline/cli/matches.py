@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def matches() -> None:
-    """Show which listings fit your profile."""
+    """Show the listings that match your profile."""
 
 
 @matches.command("list")
@@ -24,7 +24,7 @@ def matches() -> None:
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000))
 @json_option
 def list_(*, source_id: str | None, limit: int, as_json: bool) -> None:
-    """Show the listings that fit, best first, each with the reason."""
+    """Show matching listings, best first, each with its reason."""
     from ingestion_pipeline.companies.matching.reporting import list_matches
     from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 
@@ -57,12 +57,12 @@ def _advice(settings: Settings) -> str:
     profile = settings_profile(settings)
     if not isinstance(profile, Profile):
         return str(profile)
-    return "`dagster job execute -m ingestion_pipeline -j process_listings` evaluates what waits"
+    return "`dagster job execute -m ingestion_pipeline -j process_listings` evaluates pending listings"
 
 
 @matches.command()
 @click.argument("listing_id", metavar="ID", type=int)
 @json_option
 def explain(*, listing_id: int, as_json: bool) -> None:
-    """Show how listing ID was evaluated: what `ingest explain job_listings:ID` shows."""
+    """Show how listing ID was evaluated; the same as `ingest explain job_listings:ID`."""
     explain_row(f"job_listings:{listing_id}", as_json=as_json)

@@ -15,13 +15,13 @@ from ingestion_pipeline.cli.session import opened
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a file, whole or not at all: for node_exporter's textfile collector.",
+    help="Write a file atomically, for node_exporter's textfile collector.",
 )
 @click.option(
     "--serve",
     "port",
     type=click.IntRange(0, 65_535),
-    help="Answer GET /metrics on this port of 127.0.0.1 until it is interrupted; 0: any port.",
+    help="Serve GET /metrics on this port of 127.0.0.1 until interrupted; 0: any port.",
 )
 def metrics(*, out: Path | None, port: int | None) -> None:
     """Print the metrics as Prometheus text.
@@ -64,7 +64,7 @@ def _write(out: Path, text: str) -> None:
 def serve(port: int) -> None:
     """Serve the metrics until interrupted."""
     with open_server(port) as server:
-        echo(f"http://127.0.0.1:{server.server_port}/metrics until Ctrl-C")
+        echo(f"http://127.0.0.1:{server.server_port}/metrics (stop with Ctrl-C)")
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -44,7 +44,7 @@ def _print_notices(notices_found: Sequence[RowMapping]) -> None:
         Column("id", is_number=True),
         Column("recipient"),
         Column("status"),
-        Column("about", is_flexible=True),
+        Column("subject", is_flexible=True),
         Column("sent"),
         Column("error", is_flexible=True),
     ]

@@ -200,7 +200,7 @@ class Interrupted(CommandFailed):
     """An interruption by Ctrl-C; exit code 1."""
 
     def __init__(self) -> None:
-        super().__init__("stopped by Ctrl-C: nothing is half-written; run the command again to continue")
+        super().__init__("stopped by Ctrl-C: no partial result was written; run the command again to continue")
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the message on its own line, beneath the terminal's `^C`."""

@@ -31,7 +31,7 @@ def check(*, as_json: bool) -> None:
         return
     if isinstance(profile_found, BadProfile | NoProfile):
         raise CommandRefused(str(profile_found))
-    echo(f"{path} is in order: {len(profile_found.skills)} skills")
+    echo(f"{path} is valid: {len(profile_found.skills)} skills")
 
 
 @profile.command()

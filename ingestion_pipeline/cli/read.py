@@ -15,16 +15,16 @@ from ingestion_pipeline.cli.session import MomentType, config_option, environmen
 from ingestion_pipeline.sources.source import Kind
 
 if TYPE_CHECKING:
-    from ingestion_pipeline.reading.structured.items import SavedBody, SavedReading
+    from ingestion_pipeline.reading.structured.items import SavedBody, SavedBodyResult
 
-    Reader = Callable[[str, Kind, SavedBody, Mapping[str, Any]], SavedReading]
+    Reader = Callable[[str, Kind, SavedBody, Mapping[str, Any]], SavedBodyResult]
 
 KINDS = [kind.value for kind in Kind]
 # Formats that do not determine the kind: --kind is required.
 FORMATS = ("rss", "json", "html")
 COLUMNS = {
     Kind.SERIES: ("number", "volume", "title", "language", "scanlation_group", "published_at", "url"),
-    Kind.CATALOG: ("course_id", "course_name", "course_credits_min", "course_credits_max", "rung"),
+    Kind.CATALOG: ("course_id", "course_name", "course_credits_min", "course_credits_max", "extraction_method"),
     Kind.WEBSITE: ("title", "canonical_url", "language", "links"),
     Kind.JOB_BOARD: ("external_id", "title", "location", "remote", "posted_at", "url"),
 }
@@ -37,11 +37,11 @@ JOB_POSTING = b"JobPosting"
 
 @click.command()
 @click.argument("file", type=click.File("rb"))
-@click.option("--platform", required=True, help="Whose reader: mangadex, rss, ...")
-@click.option("--kind", type=click.Choice(KINDS), help="Needed where the platform is a format.")
+@click.option("--platform", required=True, help="Platform whose reader parses the body: mangadex, rss, ...")
+@click.option("--kind", type=click.Choice(KINDS), help="Required if the platform is a format: rss, json, html.")
 @click.option("--entity", help="Entity type to extract from a catalogue; default: course.")
 @config_option
-@click.option("--url", default="", help="Where the body came from; relative links need it.")
+@click.option("--url", default="", help="Address of the body; relative links need it.")
 @click.option(
     "--fetched-at",
     type=MomentType(),
@@ -92,9 +92,9 @@ def kind_for(platform: str, kind: Kind | None) -> Kind:
     kinds = [candidate for candidate, names in readers if platform in names]
     if not kinds:
         names_known = sorted({name for _, names in readers for name in names})
-        raise CommandRefused(f"no reader is called {platform!r}; there are: {', '.join(names_known)}")
+        raise CommandRefused(f"no reader for {platform!r}; available: {', '.join(names_known)}")
     if kind is None and platform in FORMATS:
-        raise CommandRefused(f"{platform} can hold any kind: add --kind {'|'.join(kinds)}")
+        raise CommandRefused(f"{platform} fits several kinds: add --kind {'|'.join(kinds)}")
     if kind is not None and kind not in kinds:
         raise CommandRefused(f"{platform} is not read as {kind}; it is read as: {', '.join(kinds)}")
     return kind or kinds[0]
@@ -133,7 +133,7 @@ def _written_at(file: IO[bytes]) -> datetime:
         return system_clock()
 
 
-def _print_reading(kind: Kind, result: SavedReading) -> None:
+def _print_reading(kind: Kind, result: SavedBodyResult) -> None:
     records, problems = result.records, result.problems
     names = [name for name in _columns(kind, records) if any(record[name] for record in records)]
     if names:  # a page may have nothing that fits a column

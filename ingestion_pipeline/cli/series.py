@@ -168,7 +168,7 @@ def split(*, old: str, new: str, source_ids: tuple[str, ...], title: str | None)
     with opened() as (_, store), store.begin() as connection:
         now = store.clock.now(connection)
         moved = split_series(connection, old, new, leaving, title=title, actor=actor(), now=now)
-    echo(f"{', '.join(leaving)}: of {new} now, not of {old}: {_counts(asdict(moved))}")
+    echo(f"{', '.join(leaving)}: moved from {old} to {new}: {_counts(asdict(moved))}")
 
 
 def _counts(moved: dict[str, int]) -> str:
@@ -208,6 +208,6 @@ def restore(*, series_id: str, number: str) -> None:
         now = store.clock.now(connection)
         judged = restore_chapter(connection, series_id, number, actor=actor(), now=now)
     if judged.is_changed:
-        echo(f"chapter {judged.key} of {series_id} is back; {judged.notices} notices pending again")
+        echo(f"chapter {judged.key} of {series_id} is restored; {judged.notices} notices pending again")
     else:
         echo(f"chapter {judged.key} of {series_id} was not withdrawn")

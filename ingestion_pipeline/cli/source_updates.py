@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @config_option
 @click.option("--name")
 @click.option("--series", metavar="ID")
-@click.option("--accept-drop", is_flag=True, help="Accept its next listing, however much it has lost.")
+@click.option("--accept-drop", is_flag=True, help="Accept its next feed, however much is missing.")
 @click.option("--detect", is_flag=True, help="Detect a catalogue's recipe again.")
 def update(*, source_id: str, accept_drop: bool, detect: bool, **options: Any) -> None:  # noqa: ANN401
     """Change a source that was added by hand.
@@ -39,7 +39,7 @@ def update(*, source_id: str, accept_drop: bool, detect: bool, **options: Any) -
 
     changes = {key: value for key, value in options.items() if value is not None}
     if not changes and not accept_drop and not detect:
-        raise CommandRefused("nothing to change; `ingest sources update --help` shows what can be")
+        raise CommandRefused("nothing to change; `ingest sources update --help` shows the options")
     with opened() as (settings, store), store.begin() as connection:
         now = store.clock.now(connection)
         source = sources_by_id(connection, [source_id]).get(source_id)
@@ -51,7 +51,7 @@ def update(*, source_id: str, accept_drop: bool, detect: bool, **options: Any) -
             messages.append(_redeclare(connection, source, changes, now))
         if accept_drop:
             operator_changes.accept_drop(connection, source_id, actor=actor(), now=now)
-            messages.append("its next listing is accepted, whatever it has lost")
+            messages.append("its next feed is accepted, whatever is missing")
         if changes or detect:
             messages += _detect_recipe(connection, source_id, now, again=detect)
     echo(f"{source_id}: {'; '.join(messages)}")
@@ -76,7 +76,7 @@ def _redeclare(connection: Connection, source: Source, changes: dict[str, Any], 
 
     raw = declaration(source) | {key: value or None for key, value in changes.items()}
     is_changed = redeclare(connection, source, checked(raw), actor=actor(), now=now)
-    return "updated" if is_changed else "already so"
+    return "updated" if is_changed else "unchanged"
 
 
 def refuse_changes_owned_by_file(source: Source, changes: dict[str, Any], *, folder: Path) -> None:
@@ -103,8 +103,8 @@ def _is_tier_pinned_by_file(source: Source, folder: Path) -> bool:
 
 @sources.command()
 @click.argument("source_ids", metavar="[ID]...", nargs=-1)
-@click.option("--target-matches", type=click.IntRange(min=1), help="A rotation ends after so many.")
-@click.option("--max-sources", type=click.IntRange(min=1), help="Boards it takes at most.")
+@click.option("--target-matches", type=click.IntRange(min=1), help="End the rotation after this many matches.")
+@click.option("--max-sources", type=click.IntRange(min=1), help="Maximum number of boards.")
 def scrape(*, source_ids: tuple[str, ...], target_matches: int | None, max_sources: int | None) -> None:
     """Scrape job boards now: these, or in rotation.
 

@@ -30,8 +30,8 @@ def sources() -> None:
 
 @sources.command()
 @click.argument("url")
-@click.option("--id", help="kind:name, of a-z 0-9 : . _ - (needed but for a website).")
-@click.option("--kind", help="catalog, series, company, job_board or website (needed).")
+@click.option("--id", help="kind:name, of a-z 0-9 : . _ - (required except for websites).")
+@click.option("--kind", help="catalog, series, company, job_board or website (required).")
 @click.option("--platform", help="Its platform; recognised by the URL if possible.")
 @click.option("--tier", help="hot, warm, cold or auto (the default).")
 @config_option
@@ -39,7 +39,7 @@ def sources() -> None:
 @click.option("--company", metavar="ID", help="The company it belongs to.")
 @click.option("--name", help="Display name.")
 def add(**options: Any) -> None:  # noqa: ANN401 - one option per key of a declaration
-    """Watch the source at URL from now on."""
+    """Add the source at URL."""
     from ingestion_pipeline.registry import declared
     from ingestion_pipeline.sources.registry import add as add_source
 
@@ -185,7 +185,7 @@ def show(*, source_id: str, as_json: bool) -> None:
         crawl = expected | recipe_facts(connection, watched.source)
         crawl |= catalog_facts(connection, watched.source, settings)
         [status] = source_statuses(connection, settings, now=now, ids=[source_id])
-    well = {"health": status.health, "health_reason": status.verdict.reason}
+    well = {"health": status.health, "health_reason": status.assessment.reason}
     facts = source_facts(watched, now=now, max_attempts=settings.work.max_attempts) | well | crawl
     if watched.source.kind is Kind.SERIES:
         facts |= {"effective_series": home.series_id, "series_why": home.why}
@@ -220,7 +220,7 @@ def import_(*, path: Path | None) -> None:
         echo(str(problem), is_error=True)
     if problems:
         bad = sum(bool(file.problems) for file in files)
-        raise CommandRefused(f"{bad} of {len(files)} files have mistakes; nothing of them was imported")
+        raise CommandRefused(f"{bad} of {len(files)} files have mistakes; none of these was imported")
 
 
 def _read(path: Path, folder: Path) -> list[SourceFile]:
@@ -279,7 +279,7 @@ def enable(*, source_id: str, reason: str | None) -> None:
 
 @sources.command()
 @click.argument("source_id", metavar="ID")
-@click.option("--reason", default="no reason given", help="Shown wherever the source is.")
+@click.option("--reason", default="no reason given", help="Reason, shown with the source.")
 def disable(*, source_id: str, reason: str) -> None:
     """Stop polling a source until it is enabled.
 

@@ -1,4 +1,4 @@
-"""`ingest status`: every source with its health, worst first, and what waits."""
+"""`ingest status`: every source with its health, worst first, and the pending work."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ SHOWN_REASON = 90  # characters in the table; `--json` and `sources show` have a
 
 @click.command()
 @json_option
-@click.option("--workers", is_flag=True, help="Who holds leases: idle, busy or lost.")
-@click.option("--all", "everything", is_flag=True, help="Every source, not only the worst 50.")
+@click.option("--workers", is_flag=True, help="Show the workers that hold leases: idle, busy or lost.")
+@click.option("--all", "everything", is_flag=True, help="Show every source, not only the worst 50.")
 @click.option(
     "--fail-on",
     type=click.Choice(["daemon", "sources"]),
     multiple=True,
-    help="Exit 1 if the daemon is silent, or if a source is degraded or worse.",
+    help="Exit 1 if the daemon does not tick, or if a source is degraded or worse.",
 )
 def status(*, as_json: bool, workers: bool, everything: bool, fail_on: Sequence[str]) -> None:
-    """Show every source, the worst first, and what waits.
+    """Show every source, worst first, and the pending work.
 
     With its health and why it was or was not polled. Health is one of open, disabled, degraded,
     late, unsteady, waiting, healthy, off.
@@ -88,7 +88,7 @@ def _print(report: dict[str, Any]) -> None:
     _print_sources(report["sources"], now)
     left = sum(report["health"].values()) - len(report["sources"])
     if left:
-        echo(f"and {left} more that are no worse; `ingest status --all` shows them\n")
+        echo(f"{left} more sources, none worse; `ingest status --all` shows them\n")
     echo(_summary(report))
     if report["polling_paused"]:
         echo(report["polling_paused"])
@@ -96,7 +96,7 @@ def _print(report: dict[str, Any]) -> None:
         echo(f"host {host['host']} is in use by another run")
     if report["daemon"]["is_silent"]:
         age = distance(report["daemon"]["last_tick_at"], now)
-        echo(f"the daemon is silent: its last tick was {age}; start it (`make dev`)")
+        echo(f"daemon not ticking: last tick {age}; start it (`make dev`)")
     _print_phases(report["website_phases"])
 
 
@@ -106,7 +106,7 @@ UNWELL = ("open", "disabled", "degraded")
 def _fail(report: dict[str, Any], fail_on: Sequence[str]) -> None:
     """Raise for the conditions of --fail-on, for cron jobs and probes."""
     if "daemon" in fail_on and report["daemon"]["is_silent"]:
-        raise CommandFailed("the daemon is silent: no polling, delivery or maintenance")
+        raise CommandFailed("daemon not ticking: no polling, delivery or maintenance")
     unwell = {word: report["health"][word] for word in UNWELL if report["health"][word]}
     if "sources" in fail_on and unwell:
         raise CommandFailed(", ".join(f"{count} {word}" for word, count in unwell.items()))
@@ -188,9 +188,9 @@ def _print_sources(rows: list[dict[str, Any]], now: datetime) -> None:
         Column("health"),
         Column("success"),
         Column("next"),
-        Column("fails", is_number=True),
+        Column("failures", is_number=True),
         Column("records", is_number=True),
-        Column("why", is_flexible=True),
+        Column("reason", is_flexible=True),
     ]
     print_table(
         columns,

@@ -53,14 +53,14 @@ DAYS_SHOWN = 14  # of the history; --json has all of it
 
 @click.group()
 def websites() -> None:
-    """Show websites: what they are, and how visible to models."""
+    """Show websites: their information and their visibility to models."""
 
 
 @websites.command("list")
 @click.option("--status", type=click.Choice(STATES), help="Only those with this analysis status.")
 @json_option
 def list_(*, status: str | None, as_json: bool) -> None:
-    """Show every website with its last analysis, and why it waits."""
+    """Show every website with its last analysis and its waiting reason."""
     from ingestion_pipeline.websites.status import list_websites
 
     with opened() as (settings, store), store.read() as connection:
@@ -80,7 +80,7 @@ def list_(*, status: str | None, as_json: bool) -> None:
             Column("visible", is_number=True),
             Column("score", is_number=True),
             Column("next"),
-            Column("why", is_flexible=True),
+            Column("reason", is_flexible=True),
         ]
         print_table(columns, [_row(row, now) for row in rows])
 
@@ -151,13 +151,13 @@ def _analysis(report: AnalysisReport) -> dict[str, Any]:
 
 def _facts(report: WebsiteReport, now: datetime) -> dict[str, object]:
     source, last = report.source, report.last
-    facts: dict[str, object] = {"website": source.url, "tier": source.tier, "why": report.why}
+    facts: dict[str, object] = {"website": source.url, "tier": source.tier, "reason": report.why}
     if last is not None:
         facts["analysis"] = f"{last.id}, {last.status.value}, {last.progress_percent} %"
         facts["progress"] = last.progress_message
         facts |= _info(last.info or (report.complete.info if report.complete else {}))
     facts["next"] = distance(report.next_check_at, now)
-    unknown = f", {report.unpriced} of them at no known price" if report.unpriced else ""
+    unknown = f", {report.unpriced} of them without a known price" if report.unpriced else ""
     facts["cost"] = f"{report.cost_usd:.4f} USD for {report.calls} charged calls{unknown}"
     return facts
 
@@ -176,7 +176,7 @@ def _print_prompts(report: AnalysisReport) -> None:
     rows = [
         [number, prompt["by"], prompt["is_direct"], prompt["text"]] for number, prompt in enumerate(report.prompts, 1)
     ]
-    columns = [Column("nr", is_number=True), Column("by"), Column("direct")]
+    columns = [Column("number", is_number=True), Column("origin"), Column("direct")]
     print_table([*columns, Column("prompt", is_flexible=True)], rows)
 
 

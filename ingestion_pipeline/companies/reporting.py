@@ -41,7 +41,7 @@ class CompanyReport:
     def facts_by_method(self) -> Counter[str]:
         """Return the number of facts by extraction method."""
         evidence: dict[str, dict[str, Any]] = self.row["evidence"] or {}
-        return Counter(str(fact["rung"]) for fact in evidence.values())
+        return Counter(str(fact["method"]) for fact in evidence.values())
 
 
 def sources_in_progress(connection: Connection, source_ids: Collection[str], *, now: datetime) -> list[str]:

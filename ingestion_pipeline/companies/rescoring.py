@@ -11,7 +11,7 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, Integer, RowMapping, String, and_, or_, select, update
 
-from ingestion_pipeline.companies.analysis.scoring import Score, rank_points, score, scored_as
+from ingestion_pipeline.companies.analysis.scoring import Score, rank_points, score, scoring_hash
 from ingestion_pipeline.companies.matching.profile import Profile
 from ingestion_pipeline.companies.matching.runs import settings_profile
 from ingestion_pipeline.settings import Settings
@@ -31,7 +31,7 @@ def ranks_of(settings: Settings) -> dict[str, int]:
 
 def is_scoring_due(connection: Connection, settings: Settings) -> bool:
     """Return whether a company was scored with another profile or other points."""
-    own = scored_as(ranks_of(settings), settings.company)
+    own = scoring_hash(ranks_of(settings), settings.company)
     query = select(companies.c.id).where(_scored_otherwise(own)).limit(1)
     return connection.execute(query).first() is not None
 
@@ -39,7 +39,7 @@ def is_scoring_due(connection: Connection, settings: Settings) -> bool:
 def rescore(connection: Connection, settings: Settings, *, now: datetime) -> int:
     """Rescore a batch of companies with outdated scores; return how many."""
     ranks = ranks_of(settings)
-    own = scored_as(ranks, settings.company)
+    own = scoring_hash(ranks, settings.company)
     names = ("id", "tech_stack", "is_remote_first", "score_parts")
     query = select(*(companies.c[name] for name in names)).where(_scored_otherwise(own))
     batch = query.order_by(companies.c.id).limit(SCORED_AT_ONCE).with_for_update()
@@ -54,7 +54,11 @@ def rescore(connection: Connection, settings: Settings, *, now: datetime) -> int
         update(companies)
         .where(companies.c.id == updates.c.id)
         .values(
-            score=updates.c.score, tier=updates.c.tier, score_parts=updates.c.score_parts, scored_as=own, updated_at=now
+            score=updates.c.score,
+            tier=updates.c.tier,
+            score_parts=updates.c.score_parts,
+            scoring_hash=own,
+            updated_at=now,
         )
     )
     return len(scores)
@@ -74,5 +78,5 @@ def score_again(row: RowMapping, ranks: Mapping[str, int], rules: Company) -> Sc
 
 
 def _scored_otherwise(own: str) -> ColumnElement[bool]:
-    stored = companies.c.scored_as
+    stored = companies.c.scoring_hash
     return and_(companies.c.score.is_not(None), or_(stored.is_(None), stored < own, stored > own))

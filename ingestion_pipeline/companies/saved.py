@@ -7,7 +7,7 @@ from typing import Any
 
 from ingestion_pipeline.companies.listing import listing_as_dict
 from ingestion_pipeline.companies.platforms import platform as platform_named
-from ingestion_pipeline.reading.structured.items import SavedBody, SavedReading
+from ingestion_pipeline.reading.structured.items import SavedBody, SavedBodyResult
 from ingestion_pipeline.sources.source import Kind
 
 
@@ -16,9 +16,9 @@ def read_saved(
     kind: Kind,  # noqa: ARG001 - every system takes it: one may read several kinds
     saved: SavedBody,
     config: Mapping[str, Any],
-) -> SavedReading:
+) -> SavedBodyResult:
     """Return the body's listings and problems; raise ValueError for a bad config."""
     board = platform_named(platform).configure(saved.url, config)
-    return SavedReading.of(
+    return SavedBodyResult.of(
         lambda: board.read([saved.body], content_types=[None], now=saved.fetched_at), listing_as_dict
     )

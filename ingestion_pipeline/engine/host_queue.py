@@ -306,7 +306,7 @@ class HostTaskLoop(Generic[HostItem, Ended]):
                 failure = classify(error)
                 if isinstance(failure, Fatal):
                     raise
-                log.warning("result of a task could not be written", exc_info=True)
+                log.warning("task result not written", exc_info=True)
                 self._write_one(self._handler.unwritten(result, failure))
         self._hosts.release_in_own_transaction(left)
 

@@ -169,7 +169,7 @@ CONTRACTS: Mapping[str, Contract] = {
                 "url": [_ADDRESS],
                 "remote": [_among("remote", "hybrid", "on_site")],
                 "status": [_among(*ListingStatus)],
-                "verdict": [_among(*ListingDecision)],
+                "decision": [_among(*ListingDecision)],
             },
         ),
         Contract(

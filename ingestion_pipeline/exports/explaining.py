@@ -52,7 +52,7 @@ class Lineage:
     facts: Mapping[str, Any]
     fields: Sequence[Field]
     hops: Sequence[Hop]
-    judgement: Mapping[str, Any] | None = None  # of a listing: verdict, filter, score
+    judgement: Mapping[str, Any] | None = None  # of a listing: decision, filter, score
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ def origin_by_poll(connection: Connection, source_id: str, ingestion_id: int | N
             is_kept=False,
             steps=[hop],
         )
-    facts = {"ingestion": poll["id"], "reader": poll["reader"], "at": poll["ingested_at"]}
+    facts = {"ingestion": poll["id"], "parser_version": poll["parser_version"], "at": poll["ingested_at"]}
     hop = Hop(name="poll", is_known=True, said=poll["outcome"], facts=facts)
     return RowOrigin(
         source_id=source_id,
@@ -286,7 +286,7 @@ def _listing(connection: Connection, content: ContentStore, row_id: int) -> Line
     origin = origin_by_poll(connection, row["source_id"], row["ingestion_id"])
     if row["snapshot_id"] is not None:
         origin = replace(origin, snapshot_ids=[row["snapshot_id"]])
-    facts = {"source_id": row["source_id"], "status": row["status"], "verdict": row["verdict"]}
+    facts = {"source_id": row["source_id"], "status": row["status"], "decision": row["decision"]}
     anchors = [*own, *(text for text in (row["url"], row["title"]) if text)]
     name = f"job_listings:{row_id}"
     lineage = _values_in_body(connection, content, name, facts, origin, anchors, values)
@@ -370,7 +370,7 @@ def _item(connection: Connection, content: ContentStore, row_id: int) -> Lineage
         is_kept=extraction["config_version"] is not None,
         steps=[_page_hop(page, extraction, row)],
     )
-    facts = {name: row[name] for name in ("entity_type", "item_key", "rung", "model", "confidence")}
+    facts = {name: row[name] for name in ("entity_type", "item_key", "extraction_method", "model", "confidence")}
     facts |= {"dataset": dataset["id"], "version": dataset["version"], "state": dataset["status"]}
     snapshot_id = origin.snapshot_ids[0] if origin.snapshot_ids else None
     return Lineage(
@@ -385,7 +385,7 @@ def _page_hop(page: RowMapping, extraction: RowMapping, row: RowMapping) -> Hop:
     facts = {"id": page["id"], "url": page["url"], "extraction": extraction["id"]}
     facts |= {"read_at": page["read_at"], "carried_from": page["carried_from"]}
     read = "unchanged, and taken over" if page["carried_from"] else "read"
-    return Hop(name="page", is_known=True, said=f"{read} by {row['rung']}", facts=facts)
+    return Hop(name="page", is_known=True, said=f"{read} by {row['extraction_method']}", facts=facts)
 
 
 def _item_fields(

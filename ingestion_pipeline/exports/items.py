@@ -186,7 +186,7 @@ _LINEAGE = (
     ExportColumn(name="read_at", holds=ColumnType.TIME),
     ExportColumn(name="run_id"),
     ExportColumn(name="config_version", holds=ColumnType.WHOLE),
-    ExportColumn(name="rung"),
+    ExportColumn(name="extraction_method"),
     ExportColumn(name="model"),
     ExportColumn(name="confidence", holds=ColumnType.FLOAT),
 )
@@ -250,7 +250,7 @@ def _as_text(rows: list[list[Any]], place: int) -> None:
 _SELECTED = (
     *("item_id", "item_key", "page_id", "page_url", "snapshot_id", "fetched_at", "read_at"),
     *("run_id", "config_version"),
-    *("rung", "model", "confidence", "is_flagged", "is_repeat", "data", "grounding"),
+    *("extraction_method", "model", "confidence", "is_flagged", "is_repeat", "data", "grounding"),
 )
 
 
@@ -276,7 +276,7 @@ def _statement(request: ExportRequest, dataset: Dataset) -> Select[*tuple[Any, .
             func.coalesce(pages.c.read_at, item.created_at).label("read_at"),
             pages.c.run_id,
             extractions.c.config_version,
-            item.rung,
+            item.extraction_method,
             item.model,
             item.confidence,
             item.is_flagged,

@@ -40,8 +40,8 @@ def _plain(column: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 # A source's configuration may hold what only its reader should see: headers, tokens, cookies.
-_PRIVATE = frozenset({"config", "etag", "last_modified", "reader", "content_hash"})
-_UNREPORTED = frozenset(column.name for column in tables.sources.columns if column.name.startswith("untold_"))
+_PRIVATE = frozenset({"config", "etag", "last_modified", "parser_version", "content_hash"})
+_UNREPORTED = frozenset(column.name for column in tables.sources.columns if column.name.startswith("unreported_"))
 
 _polls = tables.ingestions
 _POLLED: Origin = (
@@ -111,7 +111,7 @@ TABLES: Mapping[str, TableExport] = {
     "companies": TableExport(table=tables.companies, source_id=tables.companies.c.source_id),
     "job_listings": TableExport(
         table=tables.job_listings,
-        without=frozenset({"url_key", "fingerprint", "origin_key", "content_hash", "judged_as"}),
+        without=frozenset({"url_key", "fingerprint", "origin_key", "content_hash", "rules_hash"}),
         source_id=tables.job_listings.c.source_id,
         rows=_from_poll(tables.job_listings),
         origin=_POLLED,
@@ -125,7 +125,7 @@ TABLES: Mapping[str, TableExport] = {
     ),
     "job_matches": TableExport(
         table=tables.job_matches,
-        without=frozenset({"judged_as"}),
+        without=frozenset({"rules_hash"}),
         source_id=tables.job_matches.c.source_id,
         rows=_matches,
         origin=(

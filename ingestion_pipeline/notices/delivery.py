@@ -177,7 +177,7 @@ class Deliverer:
 
     async def _send(self, task: Task, to: Addressee, sealed: Sealed, now: datetime) -> None:
         if task.attempts > self._limits.max_attempts:
-            reason = f"worker lost in each of {self._limits.max_attempts} attempts"
+            reason = f"worker lost {task.attempts - 1} times on this message"
             raise Permanent(reason, code="worker_lost")
         message = message_of(
             sealed.delivery_id,

@@ -16,7 +16,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.health import Alert, HealthState, next_state
 from ingestion_pipeline.store.bulk import row_source
 from ingestion_pipeline.store.inserts import insert_into
-from ingestion_pipeline.store.tables import ACTIVE, audit_log, model_spending, pulses, source_health, tasks
+from ingestion_pipeline.store.tables import ACTIVE, audit_log, model_spending, service_heartbeats, source_health, tasks
 from ingestion_pipeline.store.types import UtcDateTime
 
 
@@ -76,7 +76,7 @@ def write_changes(connection: Connection, changes: Sequence[HealthChange], *, no
             change.status.facts.id,
             change.state.value,
             now,
-            change.status.verdict.reason,
+            change.status.assessment.reason,
             change.status.reported.changes + 1,
             change.status.facts.last_success_at,
         )
@@ -118,7 +118,7 @@ def _payload(change: HealthChange, alert: Alert) -> dict[str, Any]:
     return {
         "source_id": facts.id,
         "title": _TITLES[alert].format(id=facts.id),
-        "text": change.status.verdict.reason,
+        "text": change.status.assessment.reason,
         "health": change.status.health.value,
         "before": change.status.reported.state.value,
         "failures": facts.failure_count,
@@ -214,17 +214,19 @@ def notify_run_failure(connection: Connection, job: str, *, run_id: str, now: da
 
 def last_heartbeat(connection: Connection, *, name: str = DAEMON) -> datetime | None:
     """Return the time of the last heartbeat; None if there is none."""
-    query = select(pulses.c.at).where(pulses.c.name == name)
+    query = select(service_heartbeats.c.at).where(service_heartbeats.c.name == name)
     return connection.execute(query).scalar_one_or_none()
 
 
 def record_heartbeat(connection: Connection, settings: Settings, *, now: datetime) -> bool:
     """Record the daemon's heartbeat; notify and return True if it had been silent."""
     before = last_heartbeat(connection)
-    statement = insert_into(connection, pulses).values(name=DAEMON, at=now)
+    statement = insert_into(connection, service_heartbeats).values(name=DAEMON, at=now)
     newer = statement.excluded.at
     connection.execute(
-        statement.on_conflict_do_update(index_elements=["name"], set_={"at": newer}, where=pulses.c.at < newer)
+        statement.on_conflict_do_update(
+            index_elements=["name"], set_={"at": newer}, where=service_heartbeats.c.at < newer
+        )
     )
     if before is None or not is_heartbeat_overdue(before, settings, now=now):
         return False

@@ -44,9 +44,9 @@ from ingestion_pipeline.store.tables import (
     extractions,
     listing_sources,
     model_calls,
+    observed_health,
     pages,
     source_health,
-    source_words,
     sources,
     tasks,
     website_analyses,
@@ -65,12 +65,12 @@ class SourceFacts:
 
     facts: Facts
     reported: ReportedHealth
-    verdict: HealthStatus
+    assessment: HealthStatus
 
     @property
     def health(self) -> Health:
-        """Return the health in one word."""
-        return self.verdict.health
+        """Return the health."""
+        return self.assessment.health
 
 
 def source_statuses(
@@ -112,8 +112,8 @@ def _read_statuses(
     for row in connection.execute(query):
         facts = _facts(row, waits[row.kind, row.tier], factor)
         reported = NEVER_REPORTED if row.state is None else _reported_health(row)
-        verdict = health_of(facts, reported=reported, now=now, limits=settings.health)
-        yield SourceFacts(facts=facts, reported=reported, verdict=verdict)
+        assessment = health_of(facts, reported=reported, now=now, limits=settings.health)
+        yield SourceFacts(facts=facts, reported=reported, assessment=assessment)
 
 
 _OF_A_SOURCE = (
@@ -185,16 +185,15 @@ def _reported_health(row: Any) -> ReportedHealth:  # noqa: ANN401 - a row
 
 
 AT_ONCE = 5_000  # a statement of SQLite takes 32,766 parameters
-_WORD_COLUMNS = {"source_id": String(120), "word": String(12), "since": UtcDateTime()}
+_OBSERVED_COLUMNS = {"source_id": String(120), "state": String(12), "since": UtcDateTime()}
+
+ObservedState = tuple[str, str, datetime]  # source, state, since
 
 
-Word = tuple[str, str, datetime]  # source, word, since
-
-
-def changed_words(connection: Connection, statuses: Iterable[SourceFacts], *, now: datetime) -> list[Word]:
-    """Return the health words that differ from the stored ones."""
-    query = select(source_words.c.source_id, source_words.c.word)
-    stored: dict[str, str] = {id_: word for id_, word in connection.execute(query)}  # noqa: C416
+def changed_states(connection: Connection, statuses: Iterable[SourceFacts], *, now: datetime) -> list[ObservedState]:
+    """Return the health states that differ from the stored ones."""
+    query = select(observed_health.c.source_id, observed_health.c.state)
+    stored: dict[str, str] = {id_: state for id_, state in connection.execute(query)}  # noqa: C416
     return sorted(
         (status.facts.id, status.health.value, now)
         for status in statuses
@@ -202,21 +201,21 @@ def changed_words(connection: Connection, statuses: Iterable[SourceFacts], *, no
     )
 
 
-def store_words(connection: Connection, words: Sequence[Word]) -> None:
-    """Store the words for the view `v_source_health`; the last writer wins."""
-    for start in range(0, len(words), AT_ONCE):
-        _write(connection, words[start : start + AT_ONCE])
+def store_states(connection: Connection, states: Sequence[ObservedState]) -> None:
+    """Store the states for the view `v_source_health`; the last writer wins."""
+    for start in range(0, len(states), AT_ONCE):
+        _write(connection, states[start : start + AT_ONCE])
 
 
-def _write(connection: Connection, rows: Sequence[Word]) -> None:
-    new_rows = row_source(connection, _WORD_COLUMNS, rows, "given")
+def _write(connection: Connection, rows: Sequence[ObservedState]) -> None:
+    new_rows = row_source(connection, _OBSERVED_COLUMNS, rows, "observed")
     # SQLite parses ON CONFLICT as the ON of a join unless a WHERE comes before it.
-    insert = insert_into(connection, source_words).from_select(
-        list(_WORD_COLUMNS), select(*new_rows.c).where(true()).order_by(new_rows.c.source_id)
+    insert = insert_into(connection, observed_health).from_select(
+        list(_OBSERVED_COLUMNS), select(*new_rows.c).where(true()).order_by(new_rows.c.source_id)
     )
     new = insert.excluded
     connection.execute(
-        insert.on_conflict_do_update(index_elements=["source_id"], set_={"word": new.word, "since": new.since})
+        insert.on_conflict_do_update(index_elements=["source_id"], set_={"state": new.state, "since": new.since})
     )
 
 
@@ -414,7 +413,7 @@ def _reported(
         yield SourceHealthRow(
             **_source_columns(watched[id_], now=now, max_attempts=attempts),
             health=status.health,
-            health_reason=status.verdict.reason,
+            health_reason=status.assessment.reason,
             failures=dead_letter_counts.get(id_, {}),
             coverage=covered.get(id_),
             change_rate=change_rate(watched[id_].source, prices, now=now),

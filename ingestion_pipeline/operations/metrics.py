@@ -173,7 +173,7 @@ def _models(connection: Connection, now: datetime) -> ModelUse:
 def _spared_pages(connection: Connection, now: datetime) -> tuple[int, int]:
     """Return the unchanged pages of a day's extractions, and those that rules extracted."""
     is_carried = and_(pages.c.status != "ERROR", pages.c.carried_from != pages.c.id)
-    is_read = and_(pages.c.carried_from.is_(None), pages.c.rung.not_in(_BY_MODELS))
+    is_read = and_(pages.c.carried_from.is_(None), pages.c.extraction_method.not_in(_BY_MODELS))
     query = (
         select(func.count().filter(is_carried), func.count().filter(is_read))
         .select_from(pages)

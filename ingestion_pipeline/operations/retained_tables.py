@@ -23,7 +23,7 @@ RETAINED_TABLES: Mapping[str, str] = {
     "sources": "removed by disabling only: their ids are permanent partitions",
     "source_versions": "lineage names them; one row for each change of a configuration",
     "source_health": _PER_SOURCE,
-    "source_words": _PER_SOURCE,
+    "observed_health": _PER_SOURCE,
     "recipes": _PER_SOURCE,
     "learned_selectors": "one row for each source and type",
     "hosts": "one row for each server, which has its robots.txt and its pace",
@@ -33,7 +33,7 @@ RETAINED_TABLES: Mapping[str, str] = {
     "audit_log": "must be available however old; few rows a day",
     "export_cursors": "one row for each export and folder",
     "task_totals": "one row for each kind of task and way to end",
-    "tunings": "one row for each figure that is measured",
-    "pulses": "one row for each heartbeat",
+    "measurements": "one row for each figure that is measured",
+    "service_heartbeats": "one row for each heartbeat",
     "model_endpoints": "one row for each server of models",
 }

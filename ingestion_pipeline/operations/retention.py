@@ -97,8 +97,8 @@ def _prune_content(ctx: RunContext, *, dry_run: bool) -> int:
     """Delete stored content that no snapshot and no batch refers to, once it is old enough."""
     with ctx.store.read() as connection:
         referenced = objects_of_snapshots(connection)
-        for fetched, reading in connection.execute(select(batch_items.c.fetched, batch_items.c.reading)):
-            referenced |= {reading, *(page["content_hash"] for page in fetched.get("pages", ()))}
+        for fetched, parsed_hash in connection.execute(select(batch_items.c.fetched, batch_items.c.parsed_hash)):
+            referenced |= {parsed_hash, *(page["content_hash"] for page in fetched.get("pages", ()))}
     seconds = ctx.settings.retention.content_seconds
     return ctx.content.prune(referenced, older_than_seconds=seconds, dry_run=dry_run)
 

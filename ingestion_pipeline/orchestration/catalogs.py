@@ -30,6 +30,7 @@ from ingestion_pipeline.orchestration.partitioned import partitioned_asset
 from ingestion_pipeline.orchestration.partitions import CATALOGS, register_keys
 from ingestion_pipeline.orchestration.requested import admit, requested_or_due_keys, shard_of
 from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.settings.logs import key_values
 from ingestion_pipeline.tasks.errors import WorkError
 from ingestion_pipeline.tasks.worker import Worker
 
@@ -53,7 +54,7 @@ def crawl(context: dg.OpExecutionContext, run_context: RunContextResource) -> It
         heartbeat.end_run(ctx.store, run_id=context.run_id)
         numbers = asdict(worked.crawled)
         numbers |= {f"reading_{name}": count for name, count in asdict(worked.read).items()}
-        context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
+        context.log.info("crawl run finished %s", key_values(numbers))
         limit = ctx.settings.polling.reported_events
         with ctx.store.read() as connection:
             crawled_ids = crawled_since(connection, since=since, source_ids=keys, limit=limit)
@@ -100,7 +101,7 @@ def _crawl_filter(context: dg.OpExecutionContext, ctx: RunContext, keys: list[st
     if keys is not None:
         admit(context, ctx, keys)
         for key, outcome in start_now(ctx, keys).items():
-            context.log.info("%s: %s", key, outcome)
+            context.log.info("crawl requested source=%s: %s", key, outcome)
         return CrawlFilter(source_ids=keys)
     return CrawlFilter(shard=shard_of(context), shards=ctx.settings.polling.shards)
 
@@ -227,7 +228,7 @@ def detect(context: dg.OpExecutionContext, run_context: RunContextResource) -> d
             counts, problem = asyncio.run(_detect(ctx, worker))
         heartbeat.end_run(ctx.store, run_id=context.run_id)
     numbers = asdict(counts)
-    context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
+    context.log.info("detection run finished %s", key_values(numbers))
     fail_if_network_down(problem)
     fail_if_all_failed(numbers, "detections")
     return dg.Output(None, metadata=numbers)

@@ -23,6 +23,7 @@ from ingestion_pipeline.orchestration.partitioned import partitioned_asset
 from ingestion_pipeline.orchestration.partitions import COMPANIES, register_keys
 from ingestion_pipeline.orchestration.requested import admit, requested_or_due_keys
 from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.settings.logs import key_values
 from ingestion_pipeline.sources import Kind, crawls
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.tasks.worker import Worker
@@ -44,7 +45,7 @@ def analyze(context: dg.OpExecutionContext, run_context: RunContextResource) -> 
         heartbeat.end_run(ctx.store, run_id=context.run_id)
         rescored = _rescore(ctx) if keys is None else 0
         numbers = dict(sorted(counts.items())) | {"rotations": rotated, "rescored": rescored}
-        context.log.info("%s", ", ".join(f"{word} {count}" for word, count in numbers.items()))
+        context.log.info("company run finished %s", key_values(numbers))
         limit = ctx.settings.polling.reported_events
         with ctx.store.read() as connection:
             reports = analysed_since(connection, since=since, source_ids=keys, limit=limit)
@@ -88,7 +89,7 @@ def _ask_for(context: dg.OpExecutionContext, ctx: RunContext, keys: list[str]) -
         started = [(polls[key], sources[key], outcomes[key]) for key in sorted(polls)]
         crawls.begin(connection, started, now=now, settings=ctx.settings, random=ctx.random)
     for key, word in outcomes.items():
-        context.log.info("%s: %s", key, word)
+        context.log.info("analysis requested source=%s: %s", key, word)
 
 
 def _materialization(report: CompanyReport) -> dg.AssetMaterialization:
@@ -138,7 +139,7 @@ def _fail_if_none_analysed(
         held = sources_in_progress(connection, keys, now=ctx.store.clock.now(connection))
         sources = sources_by_id(connection, keys)
     if held:
-        context.log.info("another run is analysing %s and will report them", ", ".join(held))
+        context.log.info("another run analyses and reports sources=%s", ",".join(held))
         return
     outcomes = "; ".join(f"{source.id}: {source.last_outcome or 'waits'}" for source in sources.values())
     raise dg.Failure(f"no company was analysed. {outcomes[:1_000]}", allow_retries=False)

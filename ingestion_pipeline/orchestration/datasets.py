@@ -23,6 +23,7 @@ from ingestion_pipeline.orchestration.partitioned import partitioned_asset
 from ingestion_pipeline.orchestration.partitions import CATALOGS
 from ingestion_pipeline.orchestration.requested import admit, requested_keys
 from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.settings.logs import key_values
 from ingestion_pipeline.tasks.worker import Worker
 
 CELL_CHARS = 80
@@ -39,7 +40,7 @@ def read(context: dg.OpExecutionContext, run_context: RunContextResource) -> Ite
             done = asyncio.run(_read(ctx, worker, CrawlFilter(source_ids=keys)))
         heartbeat.end_run(ctx.store, run_id=context.run_id)
         numbers = asdict(done.counts)
-        context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
+        context.log.info("extraction run finished %s", key_values(numbers))
         reports = dataset_reports(ctx, keys)
         yield from with_current_expectations(ctx, map(dataset_materialization, reports))
         yield from changed_checks(context.instance, ctx, REPORTED_BY_COMPLETION)

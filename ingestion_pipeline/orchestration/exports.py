@@ -49,9 +49,9 @@ def write_datasets(context: dg.OpExecutionContext, config: Export, run_context: 
         except (LookupError, ValueError, UnknownEntityType, BadEntityType) as error:
             raise dg.Failure(str(error), allow_retries=False) from error
     for exported in written:
-        context.log.info("%s: %s rows", exported.path, exported.rows)
+        context.log.info("file exported path=%s rows=%s", exported.path, exported.rows)
     if not written:
-        context.log.info("nothing to export; no file was written")
+        context.log.info("nothing to export; no file written")
     return dg.Output(None, metadata=_metadata(written))
 
 

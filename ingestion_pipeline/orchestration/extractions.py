@@ -20,6 +20,7 @@ from ingestion_pipeline.orchestration.events import with_current_expectations
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.partitions import CATALOGS, register_keys
 from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.settings.logs import key_values
 
 TICK_SECONDS = 120  # as documented
 WAITING = (
@@ -38,7 +39,7 @@ def complete(context: dg.OpExecutionContext, run_context: RunContextResource) ->
         ids = [extraction.source_id for extraction in done.ended if extraction.dataset is not None]
         yield from written_contracts(context.instance, ctx, ["datasets"], ids)
     numbers = {"running": done.running, "changed": done.changed, "ended": len(done.ended)}
-    context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
+    context.log.info("completion run finished %s", key_values(numbers))
     yield dg.Output(None, metadata=numbers)
 
 
@@ -48,7 +49,12 @@ def reported(
     """Yield an event of `datasets` for each extraction that has just finished."""
     register_keys(context.instance, CATALOGS.name or "", [extraction.source_id for extraction in ended])
     for extraction in ended:
-        context.log.info("extraction %s of %s is %s", extraction.id, extraction.source_id, extraction.status.value)
+        context.log.info(
+            "extraction finished extraction=%s source=%s status=%s",
+            extraction.id,
+            extraction.source_id,
+            extraction.status.value,
+        )
         reports, more = dataset_reports(ctx, [extraction.source_id]), end_metadata(extraction)
         yield from with_current_expectations(ctx, [dataset_materialization(report, more) for report in reports])
 

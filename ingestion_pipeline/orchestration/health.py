@@ -9,7 +9,13 @@ import dagster as dg
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.operations.alerts import record_health_changes
 from ingestion_pipeline.operations.freshness import Grid, freshness, freshness_picture
-from ingestion_pipeline.operations.health import SourceHealthRow, changed_words, reported, source_statuses, store_words
+from ingestion_pipeline.operations.health import (
+    SourceHealthRow,
+    changed_states,
+    reported,
+    source_statuses,
+    store_states,
+)
 from ingestion_pipeline.operations.metrics import Numbers, numbers
 from ingestion_pipeline.orchestration.contracts import changed_contract, column_schema, health_findings
 from ingestion_pipeline.orchestration.events import moment, picture, plain
@@ -68,7 +74,7 @@ def measure_health(ctx: RunContext) -> HealthMeasurement:
     with ctx.store.read() as connection:
         now = ctx.store.clock.now(connection)
         statuses = source_statuses(connection, ctx.settings, now=now)
-        words = changed_words(connection, statuses, now=now)
+        states = changed_states(connection, statuses, now=now)
         worst = statuses[: ctx.settings.health.shown]
         measured = HealthMeasurement(
             sources=len(statuses),
@@ -76,9 +82,9 @@ def measure_health(ctx: RunContext) -> HealthMeasurement:
             numbers=numbers(connection, ctx.settings, statuses, now=now),
             grid=freshness(statuses, now=now),
         )
-    if words:
+    if states:
         with ctx.store.begin() as connection:
-            store_words(connection, words)
+            store_states(connection, states)
     return measured
 
 

@@ -21,6 +21,7 @@ from ingestion_pipeline.orchestration.partitions import register_keys, set_names
 from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.registry import declared as begin_declared
 from ingestion_pipeline.registry import definition_check
+from ingestion_pipeline.settings.logs import key_values
 from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.definition import TIERS, BadField, definition_of
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -115,7 +116,7 @@ def keep(context: dg.OpExecutionContext, config: MaintainConfig, run_context: Ru
             yield from changed_contracts(context.instance, ctx)
             yield from refreshed(context.instance, ctx)
     counts = dict(swept.counts) | {"dagster_runs": forgotten}
-    context.log.info("%s: %s", "would sweep" if config.dry_run else "swept", counts)
+    context.log.info("maintenance finished dry_run=%s %s", config.dry_run, key_values(counts))
     if swept.errors:
         raise dg.Failure("; ".join(swept.errors), allow_retries=False)
     yield dg.Output(None, metadata=counts)
@@ -207,9 +208,9 @@ def register(context: dg.OpExecutionContext, config: NewSource, run_context: Run
         register_keys(context.instance, name, [definition.id])
     metadata = declared(added, problems=0)
     context.log_event(dg.AssetMaterialization("sources", partition=added.id, metadata=metadata))
-    message = "added %s, read as %s; it is due now, and polled in a few seconds if the sensors run"
+    message = "source added source=%s platform=%s; it is due now, and polled in a few seconds if the sensors run"
     if needs_detection:
-        message = "added %s, read as %s; its recipe is detected in a few seconds if the sensors run"
+        message = "source added source=%s platform=%s; its recipe is detected in a few seconds if the sensors run"
     context.log.info(message, added.id, added.platform)
 
 

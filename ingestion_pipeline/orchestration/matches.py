@@ -21,6 +21,7 @@ from ingestion_pipeline.orchestration.partitioned import partitioned_asset
 from ingestion_pipeline.orchestration.partitions import JOB_BOARDS, register_keys
 from ingestion_pipeline.orchestration.requested import admit, requested_or_due_keys
 from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.settings.logs import key_values
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.tasks.worker import Worker
 
@@ -42,7 +43,7 @@ def judge(context: dg.OpExecutionContext, run_context: RunContextResource) -> It
             done, problem = asyncio.run(_judge(ctx, worker, keys))
         heartbeat.end_run(ctx.store, run_id=context.run_id)
         numbers = asdict(done.counts) | {"rejudged": done.rejudged, "closed": done.closed}
-        context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
+        context.log.info("matching run finished %s", key_values(numbers))
         if done.problem is not None:
             context.log.warning("%s", done.problem)
         board_ids = sorted(done.boards) if keys is None else keys

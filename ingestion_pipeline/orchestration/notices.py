@@ -13,6 +13,7 @@ from ingestion_pipeline.orchestration import heartbeat
 from ingestion_pipeline.orchestration.contracts import column_schema
 from ingestion_pipeline.orchestration.partitioned import OWNERS
 from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.settings.logs import key_values
 from ingestion_pipeline.tasks.worker import Worker
 
 
@@ -38,7 +39,7 @@ def notices(context: dg.AssetExecutionContext, run_context: RunContextResource) 
         heartbeat.end_run(ctx.store, run_id=run.run_id)
         with ctx.store.read() as connection:
             left = count_notices(connection)
-    context.log.info("delivered: %s", asdict(done))
+    context.log.info("delivery finished %s", key_values(asdict(done)))
     return dg.MaterializeResult(metadata=_metadata(done, left))
 
 

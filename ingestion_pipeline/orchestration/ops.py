@@ -36,6 +36,7 @@ from ingestion_pipeline.orchestration.partitions import SETS, register_keys
 from ingestion_pipeline.orchestration.requested import admit, requested_or_due_keys, shard_of
 from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.series.reporting import reports
+from ingestion_pipeline.settings.logs import key_values
 from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.poll_tasks import POLL
@@ -86,14 +87,14 @@ def listing_table(listings: Sequence[ListingSummary]) -> str:
     """Return the jobs as a Markdown table, in the order given."""
     if not listings:
         return "no jobs"
-    lines = ["| job | company | where | posted (UTC) | verdict | |", "|---|---|---|---|---|---|"]
+    lines = ["| job | company | where | posted (UTC) | decision | |", "|---|---|---|---|---|---|"]
     for listing in listings:
         cells = (
             plain(listing.title),
             plain(listing.company, limit=40),
             plain(listing.location, limit=40),
             moment(listing.posted_at),
-            listing.verdict or "",
+            listing.decision or "",
         )
         lines.append(f"| {' | '.join(cells)} | {'**new**' if listing.is_new else ''} |")
     return "\n".join(lines)
@@ -140,7 +141,7 @@ def fetch(context: dg.OpExecutionContext, run_context: RunContextResource) -> Ba
         claim_filter = _claim_filter(context, ctx, keys)
         with heartbeat.working(ctx, run_id=context.run_id, job=context.job_name) as worker:
             fetched, requests, problem = asyncio.run(_fetch(ctx, worker, claim_filter))
-    context.log.info("fetched: %s", asdict(fetched.counts))
+    context.log.info("fetch finished %s", key_values(asdict(fetched.counts)))
     return {
         "owner": fetched.owner,
         "batch_ids": fetched.batch_ids,
@@ -231,7 +232,7 @@ def _numbers(context: dg.OpExecutionContext, batch: Batch) -> Iterator[dg.Output
     """Log the run's numbers; as an asset's output they would be a materialization more."""
     counts = PollCounts(**batch["counts"])
     numbers = run_numbers(counts, new=batch["new"], requests=batch["requests"])
-    context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
+    context.log.info("poll run finished %s", key_values(numbers))
     if batch["keys"] is None:
         yield dg.Output(None, metadata=numbers)
 

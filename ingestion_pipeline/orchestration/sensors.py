@@ -108,7 +108,7 @@ def _import(context: dg.SensorEvaluationContext, ctx: RunContext) -> None:
         now = ctx.store.clock.now(connection)
         ensure_all(connection, now=now)
         recipients = declare(connection, result.recipients, now=now)
-    context.log.info("source files: %s, recipients: %s", result.registered, recipients)
+    context.log.info("source files imported sources=%s recipients=%s", result.registered, recipients)
 
 
 def _first_analyses(instance: dg.DagsterInstance, ctx: RunContext, now: datetime) -> list[dg.RunRequest]:

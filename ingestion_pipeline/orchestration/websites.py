@@ -18,6 +18,7 @@ from ingestion_pipeline.orchestration.events import picture, plain, refuse_unusa
 from ingestion_pipeline.orchestration.partitioned import MANY, OWNERS
 from ingestion_pipeline.orchestration.partitions import SOURCES, WEBSITES, register_keys
 from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.settings.logs import key_values
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline.tasks.worker import Worker
@@ -45,8 +46,7 @@ def _run(
         with heartbeat.working(ctx, run_id=run.run_id, job=run.job_name) as worker:
             counts, problem = asyncio.run(_work(ctx, worker, keys))
         heartbeat.end_run(ctx.store, run_id=run.run_id)
-        summary = ", ".join(f"{word} {count}" for word, count in sorted(counts.items()))
-        context.log.info("%s", summary or "nothing waits")
+        context.log.info("analysis run finished %s", key_values(dict(sorted(counts.items()))) or "tasks=0")
         limit = ctx.settings.polling.reported_events
         with ctx.store.read() as connection:
             reports = reports_since(connection, since=since, source_ids=keys, limit=limit)
@@ -80,7 +80,7 @@ def _ask_for(context: dg.OpExecutionContext | dg.AssetExecutionContext, ctx: Run
     except Resource as full:
         raise dg.Failure(f"nothing was started: {full}", allow_retries=False) from full
     for key, word in outcomes.items():
-        context.log.info("%s: %s", key, word)
+        context.log.info("analysis requested source=%s: %s", key, word)
 
 
 def _numbers(ctx: RunContext, counts: Counter[str]) -> dict[str, Any]:

@@ -8,14 +8,14 @@ fetching or storing them. `llm` calls language models for what rules cannot read
 from ingestion_pipeline.reading.evidence.grounding import Grounding, ground
 from ingestion_pipeline.reading.html.cleaning import cleaned_text
 from ingestion_pipeline.reading.html.markdown import to_markdown
-from ingestion_pipeline.reading.structured.items import Problem, Reading
+from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
 from ingestion_pipeline.reading.text.decoding import clean_text, decode
 from ingestion_pipeline.reading.text.fingerprint import content_hash
 
 __all__ = [
     "Grounding",
+    "ParsedFeed",
     "Problem",
-    "Reading",
     "clean_text",
     "cleaned_text",
     "content_hash",

@@ -11,7 +11,7 @@ from decimal import Decimal
 from sqlalchemy import Connection, func, select
 
 from ingestion_pipeline.engine.polling.protocol import IngestResult
-from ingestion_pipeline.reading.structured.items import Reading
+from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.chapter import Chapter, Release, chapters_of, own_id
 from ingestion_pipeline.series.rows import StoredRelease, VanishedLink
 from ingestion_pipeline.settings import Ingest
@@ -36,16 +36,16 @@ class SourceListing:
 
     @classmethod
     @making_rows()
-    def of(cls, source: Source, reading: Reading[Release], *, ingestion_id: int | None = None) -> SourceListing:
+    def of(cls, source: Source, parsed: ParsedFeed[Release], *, ingestion_id: int | None = None) -> SourceListing:
         """Build the listing of a parsed feed; unreadable records make it incomplete."""
-        chapters, problems = chapters_of(reading.records, source_id=source.id)
-        is_part_hidden = any(problem.hides_record for problem in [*problems, *reading.problems])
+        chapters, problems = chapters_of(parsed.records, source_id=source.id)
+        is_part_hidden = any(problem.hides_record for problem in [*problems, *parsed.problems])
         return cls(
             source=source,
             chapters=chapters,
-            is_complete=reading.is_complete and not is_part_hidden,
-            problems=len(problems) + len(reading.problems),
-            notes=reading.notes,
+            is_complete=parsed.is_complete and not is_part_hidden,
+            problems=len(problems) + len(parsed.problems),
+            notes=parsed.notes,
             ingestion_id=ingestion_id,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ingestion_pipeline.reading.structured.items import SavedBody, SavedReading
+from ingestion_pipeline.reading.structured.items import SavedBody, SavedBodyResult
 from ingestion_pipeline.series.chapter import release_as_dict
 from ingestion_pipeline.series.platforms import platform as platform_named
 from ingestion_pipeline.sources.source import Kind
@@ -16,7 +16,9 @@ def read_saved(
     kind: Kind,  # noqa: ARG001 - every system takes it: one may read several kinds
     saved: SavedBody,
     config: Mapping[str, Any],
-) -> SavedReading:
+) -> SavedBodyResult:
     """Return the releases of the body and the problems; a bad config raises ValueError."""
     feed = platform_named(platform).configure(saved.url, config)
-    return SavedReading.of(lambda: feed.read([saved.body], content_types=[None], now=saved.fetched_at), release_as_dict)
+    return SavedBodyResult.of(
+        lambda: feed.read([saved.body], content_types=[None], now=saved.fetched_at), release_as_dict
+    )

@@ -11,10 +11,10 @@ from typing import Any, cast
 import orjson
 from sqlalchemy import Connection
 
-from ingestion_pipeline.engine.polling.protocol import IngestResult, PolledReading, SinglePageSnapshot
+from ingestion_pipeline.engine.polling.protocol import IngestResult, PolledFeed, SinglePageSnapshot
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.pages.visits.page import StoredPage
-from ingestion_pipeline.reading.structured.items import Problem, Reading
+from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
 from ingestion_pipeline.series.chapter import Release, release_as_dict, release_from_dict
 from ingestion_pipeline.series.ingestion import ingest_listings
 from ingestion_pipeline.series.plan import SourceListing
@@ -23,13 +23,13 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
 
 
-def reading_to_bytes(reading: Reading[Release]) -> bytes:
+def feed_to_bytes(parsed: ParsedFeed[Release]) -> bytes:
     """Serialise the parsed feed for the content store."""
     document = {
-        "is_complete": reading.is_complete,
-        "problems": [asdict(problem) for problem in reading.problems],
-        "notes": list(reading.notes),
-        "releases": [release_as_dict(release) for release in reading.records],
+        "is_complete": parsed.is_complete,
+        "problems": [asdict(problem) for problem in parsed.problems],
+        "notes": list(parsed.notes),
+        "releases": [release_as_dict(release) for release in parsed.records],
     }
     try:
         return orjson.dumps(document)
@@ -38,10 +38,10 @@ def reading_to_bytes(reading: Reading[Release]) -> bytes:
         return text.encode(errors="surrogatepass")
 
 
-def reading_from_bytes(stored: bytes) -> Reading[Release]:
-    """Parse what `reading_to_bytes` wrote."""
+def feed_from_bytes(stored: bytes) -> ParsedFeed[Release]:
+    """Parse what `feed_to_bytes` wrote."""
     document = _loaded(stored)
-    return Reading(
+    return ParsedFeed(
         records=[release_from_dict(fields) for fields in document["releases"]],
         problems=[Problem(**fields) for fields in document["problems"]],
         is_complete=document["is_complete"],
@@ -84,25 +84,25 @@ class SeriesSystem:
 
     def read(self, source: Source, pages: Sequence[StoredPage]) -> bytes:
         """Return every release of the pages, serialised."""
-        reading = self.feed(source).read(
+        parsed = self.feed(source).read(
             [page.body for page in pages],
             content_types=[page.content_type for page in pages],
             urls=[page.url for page in pages],
             now=min((page.fetched_at for page in pages), default=None),
         )
-        return reading_to_bytes(reading)
+        return feed_to_bytes(parsed)
 
-    def size(self, reading: bytes) -> int:
+    def size(self, parsed: bytes) -> int:
         """Return roughly how many rows the feed writes: one per release."""
-        return reading.count(b'"source_chapter_id"')
+        return parsed.count(b'"source_chapter_id"')
 
     def ingest(
-        self, connection: Connection, readings: Sequence[PolledReading], *, now: datetime, settings: Settings
+        self, connection: Connection, feeds: Sequence[PolledFeed], *, now: datetime, settings: Settings
     ) -> Sequence[IngestResult]:
         """Write chapters, chapter sources and outbox rows."""
         listings = [
-            SourceListing.of(polled.source, reading_from_bytes(polled.reading), ingestion_id=polled.ingestion_id)
-            for polled in readings
+            SourceListing.of(polled.source, feed_from_bytes(polled.parsed), ingestion_id=polled.ingestion_id)
+            for polled in feeds
         ]
         return ingest_listings(connection, listings, now=now, settings=settings)
 

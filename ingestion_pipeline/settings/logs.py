@@ -38,6 +38,11 @@ def about(**facts: object) -> dict[str, Any]:
     return {"facts": {name: value for name, value in facts.items() if value is not None}}
 
 
+def key_values(facts: Mapping[str, object]) -> str:
+    """Return the facts as `key=value` pairs, for the end of a log line."""
+    return " ".join(f"{name}={value}" for name, value in facts.items())
+
+
 class JsonLines(logging.Formatter):
     """One JSON object a line: at, level, logger, message, and the fields of context and line."""
 

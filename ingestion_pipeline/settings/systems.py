@@ -30,7 +30,9 @@ class Extraction(Group):
     concurrency: int = Field(default=8, ge=1, le=128, description="pages that ask models at a time")
     quiet_seconds: float = Field(default=300, ge=0, description="nothing pending and nothing changed: complete")
     stale_seconds: float = Field(default=4 * HOUR, gt=0, description="incomplete and nothing changed: stale")
-    low_confidence: float = Field(default=0.5, ge=0, le=1, description="below this the next rung reads the page")
+    low_confidence: float = Field(
+        default=0.5, ge=0, le=1, description="below this the next extraction method reads the page"
+    )
     asked_again: int = Field(default=3, ge=0, le=10, description="a model, alone for a record, about what it left open")
     explore_depth: int = Field(default=8, ge=1, le=50, description="steps from the root")
     drop_share: float = Field(default=0.3, ge=0, le=1, description="fewer items than before by this: quarantined")

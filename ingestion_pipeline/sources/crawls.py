@@ -48,7 +48,7 @@ def begin(
             now=now,
             settings=settings,
             random=random,
-            inputs=scheduling_inputs(source, change_model_from_json(source.rhythm), budget),
+            inputs=scheduling_inputs(source, change_model_from_json(source.change_model), budget),
         )
         # While the breaker is open, the next crawl is the next probe and no sooner.
         next_check_at = (
@@ -65,7 +65,7 @@ def begin(
                 changes_per_day=state.changes_per_day,
                 checks_per_day=state.checks_per_day,
                 last_checked_at=now,
-                untold_polls=sources.c.untold_polls + 1,
+                unreported_polls=sources.c.unreported_polls + 1,
                 poll_count=sources.c.poll_count + 1,
                 last_outcome=outcome,
                 updated_at=now,
@@ -99,7 +99,7 @@ def complete(
 ) -> None:
     """Record a completed crawl: close the breaker, and store its record count and changes."""
     news = now if has_news else null()
-    change_model = _updated_change_model(connection, source_id, now=now) if has_news else sources.c.rhythm
+    change_model = _updated_change_model(connection, source_id, now=now) if has_news else sources.c.change_model
     connection.execute(
         update(sources)
         .where(sources.c.id == source_id)
@@ -113,14 +113,14 @@ def complete(
             failure_count=0,
             last_success_at=now,
             last_changed_at=func.coalesce(news, sources.c.last_changed_at),
-            untold_changes=sources.c.untold_changes + int(has_news),
+            unreported_changes=sources.c.unreported_changes + int(has_news),
             change_count=sources.c.change_count + int(has_news),
             last_new_at=func.coalesce(news, sources.c.last_new_at),
             synced_at=func.coalesce(sources.c.synced_at, now),
             last_outcome=outcome,
             last_error_class=None,
             record_count=records,
-            rhythm=change_model,
+            change_model=change_model,
             updated_at=now,
         )
     )
@@ -130,7 +130,7 @@ def _updated_change_model(connection: Connection, source_id: str, *, now: dateti
     """Return the change model with the crawl's change; a first crawl counts as no change."""
     source = sources_by_id(connection, [source_id])[source_id]
     changes = changes_found(source, published=(), has_news=True, now=now)
-    return with_changes(change_model_from_json(source.rhythm), changes).to_json()
+    return with_changes(change_model_from_json(source.change_model), changes).to_json()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

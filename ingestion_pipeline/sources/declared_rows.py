@@ -210,7 +210,7 @@ def update_changed(connection: Connection, rows: Rows, *, now: datetime) -> None
                 ),
                 "next_check_at": case((content_differs, now), else_=sources.c.next_check_at),
                 # For another series everything is a backlog, and its change model starts empty.
-                "rhythm": case((is_moved, null()), else_=sources.c.rhythm),
+                "change_model": case((is_moved, null()), else_=sources.c.change_model),
                 "synced_at": case((is_unsynced, null()), else_=sources.c.synced_at),
                 "synced_version": func.coalesce(sources.c.synced_version, sources.c.config_version),
                 "record_count": case((is_moved, _linked_chapter_count(declared)), else_=sources.c.record_count),

@@ -54,7 +54,7 @@ class PollSuccess:
     updated: int = 0
     withdrawn: int = 0
     content_hash: str | None = None
-    reader: str | None = None
+    parser_version: str | None = None
     newest_at: datetime | None = None
     published: Sequence[datetime] = ()
     needs_full_read: bool = False
@@ -72,12 +72,12 @@ _SUCCESS_COLUMNS = {
     "last_new_at": UtcDateTime(),
     "outcome": Text(),
     "content_hash": String(64),
-    "reader": Text(),
+    "parser_version": Text(),
     "etag": Text(),
     "last_modified": Text(),
     "needs_full_read": Boolean(),
     "record_count": Integer(),
-    "rhythm": Json,
+    "change_model": Json,
     "changes_per_day": Float(),
     "checks_per_day": Float(),
 }
@@ -86,7 +86,7 @@ _SUCCESS_COLUMNS = {
 def updated_change_model(poll: PollSuccess, *, now: datetime) -> ChangeModel:
     """Return the source's change model with the changes that this poll found."""
     changes = changes_found(poll.source, published=poll.published, has_news=poll.newest_at is not None, now=now)
-    return with_changes(change_model_from_json(poll.source.rhythm), changes)
+    return with_changes(change_model_from_json(poll.source.change_model), changes)
 
 
 def success_row(
@@ -105,7 +105,7 @@ def success_row(
         newest,
         poll.outcome,
         poll.content_hash if poll.is_read else source.content_hash,
-        poll.reader if poll.is_read else source.reader,
+        poll.parser_version if poll.is_read else source.parser_version,
         poll.etag,
         poll.last_modified,
         poll.needs_full_read,
@@ -132,12 +132,12 @@ def write_successes(connection: Connection, rows: Sequence[tuple[Any, ...]], *, 
             last_checked_at=now,
             last_success_at=now,
             last_changed_at=changed_at,
-            untold_polls=sources.c.untold_polls + 1,
+            unreported_polls=sources.c.unreported_polls + 1,
             poll_count=sources.c.poll_count + 1,
-            untold_changes=sources.c.untold_changes + case((results.c.changed, 1), else_=0),
+            unreported_changes=sources.c.unreported_changes + case((results.c.changed, 1), else_=0),
             change_count=sources.c.change_count + case((results.c.changed, 1), else_=0),
-            untold_updated=sources.c.untold_updated + results.c.updated,
-            untold_withdrawn=sources.c.untold_withdrawn + results.c.withdrawn,
+            unreported_updated=sources.c.unreported_updated + results.c.updated,
+            unreported_withdrawn=sources.c.unreported_withdrawn + results.c.withdrawn,
             last_new_at=results.c.last_new_at,
             # An empty feed is no sync: the backlog that follows it must not notify either.
             synced_at=func.coalesce(sources.c.synced_at, _if(results.c.is_read & (results.c.record_count > 0), now)),
@@ -148,13 +148,13 @@ def write_successes(connection: Connection, rows: Sequence[tuple[Any, ...]], *, 
             last_outcome=results.c.outcome,
             last_error_class=None,
             content_hash=results.c.content_hash,
-            reader=results.c.reader,
+            parser_version=results.c.parser_version,
             etag=results.c.etag,
             last_modified=results.c.last_modified,
             needs_full_read=results.c.needs_full_read,
             accepts_drop=sources.c.accepts_drop & ~results.c.is_read,
             record_count=results.c.record_count,
-            rhythm=results.c.rhythm,
+            change_model=results.c.change_model,
             changes_per_day=results.c.changes_per_day,
             checks_per_day=results.c.checks_per_day,
             updated_at=now,
@@ -377,7 +377,7 @@ def _write_failures(connection: Connection, rows: Sequence[tuple[Any, ...]], *, 
             failure_count=results.c.failure_count,
             next_check_at=results.c.next_check_at,
             last_checked_at=now,
-            untold_polls=sources.c.untold_polls + 1,
+            unreported_polls=sources.c.unreported_polls + 1,
             poll_count=sources.c.poll_count + 1,
             strike_count=sources.c.strike_count + 1,
             last_outcome=results.c.outcome,

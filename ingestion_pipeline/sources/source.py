@@ -99,13 +99,13 @@ class Source:
     last_outcome: str | None
     last_error_class: str | None
     content_hash: str | None
-    reader: str | None
+    parser_version: str | None
     etag: str | None
     last_modified: str | None
     needs_full_read: bool
     accepts_drop: bool
     record_count: int
-    rhythm: Mapping[str, Any] | None
+    change_model: Mapping[str, Any] | None
     changes_per_day: float | None
     checks_per_day: float | None
     tracking_id: str

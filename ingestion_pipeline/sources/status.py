@@ -89,7 +89,9 @@ def watched_by_id(connection: Connection, ids: Sequence[str]) -> dict[str, Watch
 
 def waiting_hosts(connection: Connection, *, now: datetime) -> list[tuple[str, datetime]]:
     """Return hosts that a run waits for while another has the lease, with since when."""
-    query = select(hosts.c.host, hosts.c.wanted_at).where(hosts.c.wanted_at.is_not(None), hosts.c.lease_until > now)
+    query = select(hosts.c.host, hosts.c.requested_at).where(
+        hosts.c.requested_at.is_not(None), hosts.c.lease_until > now
+    )
     return [(host, since) for host, since in connection.execute(query)]
 
 
@@ -234,9 +236,9 @@ def mark_reported(connection: Connection, source_ids: Collection[str]) -> None:
         .where(sources.c.id.in_(list(source_ids)))
         .values(
             reported_at=func.coalesce(sources.c.last_changed_at, sources.c.reported_at),
-            untold_polls=0,
-            untold_changes=0,
-            untold_updated=0,
-            untold_withdrawn=0,
+            unreported_polls=0,
+            unreported_changes=0,
+            unreported_updated=0,
+            unreported_withdrawn=0,
         )
     )

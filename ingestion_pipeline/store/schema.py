@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 
 from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy.schema import SetColumnComment
 
 HEAD = "0100"  # the newest file in migrations/versions, checked by a test
 VERSION_1 = {f"{number:04}" for number in range(1, 24)}  # never released; not migrated from
@@ -67,6 +68,21 @@ def migrate(connection: Connection, target: str = "head") -> None:
     config.set_main_option("script_location", "ingestion_pipeline.store:migrations")
     config.attributes["connection"] = connection
     command.upgrade(config, target)
+    if connection.dialect.name == "postgresql":
+        _write_comments(connection)
+
+
+def _write_comments(connection: Connection) -> None:
+    """Write the comments of today's columns; the revisions create columns without."""
+    from ingestion_pipeline.store.tables import metadata
+
+    existing = {
+        table: {column["name"] for column in inspect(connection).get_columns(table)} for table in metadata.tables
+    }
+    for name, table in metadata.tables.items():
+        for column in table.columns:
+            if column.name in existing[name]:
+                connection.execute(SetColumnComment(column))
 
 
 def _lock(connection: Connection) -> None:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from functools import lru_cache, partial
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, DateTime, Dialect, Integer, Numeric, String
+from sqlalchemy import BigInteger, Boolean, Column, DateTime, Dialect, Integer, Numeric, String, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
@@ -136,6 +136,16 @@ def _moment_text(element: Moment, compiler: Any, **_: object) -> str:  # noqa: A
     return "(SELECT strftime('%Y-%m-%d %H:%M:%f000+00:00', 'now'))"
 
 
+def count(name: str, comment: str) -> Column[int]:
+    """Return a column of a number that starts at 0."""
+    return Column(name, Integer, nullable=False, server_default="0", comment=comment)
+
+
+def flag(name: str, comment: str) -> Column[bool]:
+    """Return a column of a flag that starts as false."""
+    return Column(name, Boolean, nullable=False, server_default=text("false"), comment=comment)
+
+
 def modified_at() -> Column[datetime]:
     """Return a column that every INSERT and UPDATE stamps, so that no statement can forget it.
 
@@ -146,5 +156,4 @@ def modified_at() -> Column[datetime]:
         UtcDateTime,
         default=Moment(),
         onupdate=Moment(),
-        comment="last INSERT or UPDATE; null: before it was kept",
     )

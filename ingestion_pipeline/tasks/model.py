@@ -18,7 +18,7 @@ from ingestion_pipeline.tasks.errors import Permanent, WorkError
 from ingestion_pipeline.tasks.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
 from ingestion_pipeline.tasks.task import Move, NewTask, Task, TaskStatus, failed, released, retried
 
-EXHAUSTED = Permanent("claimed more often than allowed: its worker died each time", code="exhausted")
+EXHAUSTED = Permanent("claimed more often than allowed: worker lost each time", code="exhausted")
 
 
 @dataclass(slots=True)

@@ -79,7 +79,7 @@ def log_refusal(connection: Connection, parent: Task, child: NewTask, reason: Re
     ).scalars()
     if any({name: entry.get(name) for name in edge} == edge for entry in logged):
         return
-    log.warning("spawn of %s %s refused: %s", child.kind, display_url, reason.value)
+    log.warning("spawn refused kind=%s url=%s reason=%s", child.kind, display_url, reason.value)
     audit(connection, actor="system", action=REFUSED, subject=subject, now=now, detail={**edge, "parent": parent.id})
 
 

@@ -102,7 +102,7 @@ class Worker:
                 try:
                     await asyncio.to_thread(beat)
                 except SQLAlchemyError:
-                    log.warning("heartbeat failed; the lease lasts until it expires", exc_info=True)
+                    log.warning("heartbeat failed; the lease stays until it expires", exc_info=True)
 
 
 def set_progress(connection: Connection, task: Task, *, stage: str, state: Mapping[str, Any]) -> None:

@@ -110,14 +110,14 @@ class SitePage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SiteReading:
+class SiteResult:
     """The business by rules, and where its name comes from."""
 
     business: Business
     named_by: NamedBy
 
 
-def read_site(url: str, pages: Sequence[SitePage]) -> SiteReading:
+def read_site(url: str, pages: Sequence[SitePage]) -> SiteResult:
     """Return the business of the pages; the home page has precedence."""
     name, named_by, page = site_name(url, pages)
     language = next((candidate.facts.language for candidate in pages if candidate.facts.language), None)
@@ -139,7 +139,7 @@ def read_site(url: str, pages: Sequence[SitePage]) -> SiteReading:
         competitors=competitors,
         evidence=evidence,
     )
-    return SiteReading(business=with_confidence(business, named_by), named_by=named_by)
+    return SiteResult(business=with_confidence(business, named_by), named_by=named_by)
 
 
 def with_confidence(business: Business, named_by: NamedBy) -> Business:
@@ -254,10 +254,16 @@ def _first_facts(pages: Sequence[SitePage]) -> tuple[dict[str, str], dict[str, M
 def _evidence(value: str, page: SitePage | None, method: str) -> Mapping[str, Any]:
     """Return where the page shows the value; metadata is its own proof."""
     if page is None:
-        return {"rung": method}
+        return {"method": method}
     grounding = ground(value, page.facts.text)
     proof = grounding if grounding.is_proof else BY_SOURCE
-    return {"page": page.url, "rung": method, "status": proof.status.value, "start": proof.start, "end": proof.end}
+    return {
+        "page": page.url,
+        "method": method,
+        "status": proof.status.value,
+        "start": proof.start,
+        "end": proof.end,
+    }
 
 
 # One page of each kind, in this order: about, contact, comparison, products.

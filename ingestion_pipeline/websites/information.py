@@ -16,7 +16,7 @@ from ingestion_pipeline.settings import Website
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, WorkError
 from ingestion_pipeline.urls import BadUrl
 from ingestion_pipeline.websites.business import MOST_COMPETITORS, MOST_KEYWORDS, Business, NamedBy, home_url
-from ingestion_pipeline.websites.facts import SitePage, SiteReading, informative_links, read_site, with_confidence
+from ingestion_pipeline.websites.facts import SitePage, SiteResult, informative_links, read_site, with_confidence
 from ingestion_pipeline.websites.source_config import WebsiteConfig
 from ingestion_pipeline.websites.states import FetchedPage, InformationOutcome, Informed, PhaseFailed, Visit
 
@@ -56,16 +56,16 @@ _WEAK = frozenset({NamedBy.DOMAIN, NamedBy.TEXT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelReading:
+class ModelResult:
     """The reading with what the model added, and the problems of its answer."""
 
-    reading: SiteReading
+    reading: SiteResult
     problems: tuple[Problem, ...] = ()
 
 
 async def read_with_model(
-    reading: SiteReading, pages: Sequence[SitePage], client: ModelClient, *, source_id: str | None, text_chars: int
-) -> ModelReading:
+    reading: SiteResult, pages: Sequence[SitePage], client: ModelClient, *, source_id: str | None, text_chars: int
+) -> ModelResult:
     """Fill gaps of the reading by the model, as far as the text proves the answer.
 
     If the model cannot be asked now, the reading is returned as it is, with a problem; its
@@ -75,7 +75,7 @@ async def read_with_model(
         Fatal: the environment fails (database, disk, memory).
     """
     if not _gaps(reading):
-        return ModelReading(reading=reading)
+        return ModelResult(reading=reading)
     text = "\n".join(page.facts.text[:text_chars] for page in pages)
     question = Question(prompt=PROMPT, schema=SCHEMA, page=PageText(text=text), extractor_version=VERSION)
     try:
@@ -83,13 +83,13 @@ async def read_with_model(
     except Fatal:
         raise
     except WorkError as error:
-        return ModelReading(reading=reading, problems=(_problem(error.text, error.code),))
+        return ModelResult(reading=reading, problems=(_problem(error.text, error.code),))
     if not isinstance(answer, Answered):
-        return ModelReading(reading=reading, problems=(_problem(str(answer), "model_unanswered"),))
+        return ModelResult(reading=reading, problems=(_problem(str(answer), "model_unanswered"),))
     return filled(reading, answer.data, question.page.text)
 
 
-def filled(reading: SiteReading, answer: Mapping[str, object], text: str) -> ModelReading:
+def filled(reading: SiteResult, answer: Mapping[str, object], text: str) -> ModelResult:
     """Return the reading with each gap filled that the answer fills and the text proves."""
     business, named_by = reading.business, reading.named_by
     evidence = dict(business.evidence)
@@ -110,10 +110,10 @@ def filled(reading: SiteReading, answer: Mapping[str, object], text: str) -> Mod
             changes[name] = tuple(dict.fromkeys((*getattr(business, name), *changes[name])))[:most]
     better = with_confidence(replace(business, **changes, evidence=evidence), named_by)
     problems = [_problem(f"not proved by the text: {', '.join(dropped)}", "ungrounded")] if dropped else []
-    return ModelReading(reading=SiteReading(business=better, named_by=named_by), problems=tuple(problems))
+    return ModelResult(reading=SiteResult(business=better, named_by=named_by), problems=tuple(problems))
 
 
-def _gaps(reading: SiteReading) -> list[str]:
+def _gaps(reading: SiteResult) -> list[str]:
     business = reading.business
     gaps = [name for name in ("industry", "description", "location") if not getattr(business, name)]
     gaps += ["name"] if reading.named_by in _WEAK else []
@@ -126,14 +126,14 @@ def _proved(value: object, text: str) -> tuple[Any, Mapping[str, Any]] | None:
     if isinstance(value, list):
         listed = [str(item).strip() for item in cast("list[object]", value)]
         grounded = [item for item in listed if ground(item, text).is_proof]
-        return (grounded, {"rung": NamedBy.MODEL.value, "status": "exact"}) if grounded else None
+        return (grounded, {"method": NamedBy.MODEL.value, "status": "exact"}) if grounded else None
     if not isinstance(value, str) or not value.strip():
         return None
     grounding = ground(value, text)
     if not grounding.is_proof:
         return None
     proof = {
-        "rung": NamedBy.MODEL.value,
+        "method": NamedBy.MODEL.value,
         "status": grounding.status.value,
         "start": grounding.start,
         "end": grounding.end,
@@ -201,14 +201,14 @@ async def _fetch_pages(home: str, visit: Visit, most: int, problems: list[Proble
     return pages
 
 
-def _read(home: str, pages: Sequence[FetchedPage]) -> tuple[SiteReading, Sequence[SitePage]]:
+def _read(home: str, pages: Sequence[FetchedPage]) -> tuple[SiteResult, Sequence[SitePage]]:
     read = [SitePage(url=page.url, links=page.links, facts=organization_facts(page.html)) for page in pages]
     return read_site(home, read), read
 
 
 def _configured_business(home: str, config: WebsiteConfig) -> Business:
     business = Business(url=home, name=config.name or "", confidence=100)
-    evidence = {name: {"rung": NamedBy.OPERATOR.value} for name in _stated(config)}
+    evidence = {name: {"method": NamedBy.OPERATOR.value} for name in _stated(config)}
     return replace(_with_config(business, config), evidence=evidence)
 
 

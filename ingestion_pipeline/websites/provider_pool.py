@@ -298,7 +298,7 @@ class _Member:
         usage = outcome.usage or _estimated_tokens(reserved.estimate, outcome.text)
         request.pay(None if reserved.price is None else cost_usd(usage, reserved.price))
         reply = self._reply(outcome, usage, latency_ms, request.paid_usd)
-        settle = partial(self._ledger.settle, reserved, usage, _verdict(outcome), latency_ms=latency_ms)
+        settle = partial(self._ledger.settle, reserved, usage, _reply_code(outcome), latency_ms=latency_ms)
         await asyncio.to_thread(_settle, settle, reply, request.store_reply)
         return reply
 
@@ -338,10 +338,10 @@ class _Member:
 
     def _reply(self, answer: ServerReply, usage: Usage, latency_ms: int, cost: Decimal | None) -> Reply:
         """Return the reply; an answer cut off at its end counts: what comes first matters most."""
-        verdict = _verdict(answer)
-        if verdict not in {"answered", "cut_off"}:
+        code = _reply_code(answer)
+        if code not in {"answered", "cut_off"}:
             message = f"{self._base_url}: {answer.refusal or 'the reply is empty'}"
-            return NoReply(code=verdict, message=message, usage=usage, cost_usd=cost)
+            return NoReply(code=code, message=message, usage=usage, cost_usd=cost)
         return Replied(
             text=answer.text,
             model=self._provider.model,
@@ -416,7 +416,7 @@ def _request(answer_format: AnswerFormat, model: str, prompt: str, tokens: int) 
     return {"model": model, "messages": turns, "max_tokens": tokens}
 
 
-def _verdict(answer: ServerReply) -> str:
+def _reply_code(answer: ServerReply) -> str:
     if answer.refusal is not None:
         return "refused"
     if not answer.text.strip():

@@ -1,4 +1,4 @@
-"""A web on loopback, and a workshop that crawls it."""
+"""Fixtures of catalogs: a loopback web, a run context to crawl it, a harness of rows."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 
 from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
+from ingestion_pipeline_tests.catalog_extractions import CatalogHarness, catalog_harness
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import GoingClock, a_run_context, settings_of
+from ingestion_pipeline_tests.polling_runs import RunningClock, a_run_context, fast_settings
 
 
 @pytest.fixture
-def clock(now: datetime) -> GoingClock:
-    """Time goes on: retries of a walk come due while it walks."""
-    return GoingClock(now)
+def clock(now: datetime) -> RunningClock:
+    """Time moves, so that retries come due during a crawl."""
+    return RunningClock(now)
 
 
 @pytest.fixture
@@ -28,4 +30,10 @@ def web() -> Iterator[FakeWeb]:
 
 @pytest.fixture
 def ctx(store: Store, database_url: str, tmp_path: Path) -> RunContext:
-    return a_run_context(store, settings_of(tmp_path / "home", database_url))
+    return a_run_context(store, fast_settings(tmp_path / "home", database_url))
+
+
+@pytest.fixture
+def catalog(store: Store, settings: Settings, now: datetime) -> CatalogHarness:
+    """A catalog without an extraction, under the default settings."""
+    return catalog_harness(store, settings, now)

@@ -15,15 +15,13 @@ from ingestion_pipeline.catalogs.operations import control
 from ingestion_pipeline.catalogs.states import ExtractionKind
 from ingestion_pipeline.settings.systems import Extraction
 from ingestion_pipeline.store.tables import audit_log, extractions, model_calls, outbox, pages, sources, tasks
-from ingestion_pipeline_tests.crawlers import SHOP
-from ingestion_pipeline_tests.extracting import FAILURE, Extracting, some
+from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, FAILURE, CatalogHarness
 
-__all__ = ["some"]
 MINUTES, HOURS = timedelta(minutes=1), timedelta(hours=1)
 
 
 @pytest.mark.parametrize(
-    ("kind", "unfinished", "pending", "quiet", "failed", "comes_to"),
+    ("kind", "unfinished", "pending", "quiet", "failed", "expected"),
     [
         ("crawl", 0, False, 5 * MINUTES, False, "COMPLETE"),
         ("crawl", 0, False, 4.9 * MINUTES, False, None),
@@ -40,10 +38,10 @@ MINUTES, HOURS = timedelta(minutes=1), timedelta(hours=1)
         ("api", 0, False, 0 * MINUTES, True, "CANCELLED"),
     ],
 )
-def test_what_is_left_what_waits_and_how_long_it_was_quiet_decide(
-    kind: str, unfinished: int, pending: bool, quiet: timedelta, failed: bool, comes_to: str | None
+def test_open_pages_pending_tasks_and_quiet_time_decide_the_status(
+    kind: str, unfinished: int, pending: bool, quiet: timedelta, failed: bool, expected: str | None
 ) -> None:
-    standing = ExtractionProgress(
+    progress = ExtractionProgress(
         kind=ExtractionKind(kind),
         unfinished=unfinished,
         total=3,
@@ -52,13 +50,13 @@ def test_what_is_left_what_waits_and_how_long_it_was_quiet_decide(
         failure=FAILURE if failed else None,
     )
 
-    ending = decide(standing, limits=Extraction())
+    reason = decide(progress, limits=Extraction())
 
-    assert (ending.status.value if ending else None) == comes_to
+    assert (reason.status.value if reason else None) == expected
 
 
 @pytest.mark.parametrize(
-    ("quiet", "since_retry", "comes_to"),
+    ("quiet", "since_retry", "expected"),
     [
         (4 * HOURS, -4 * HOURS, None),
         (9 * HOURS, 3.9 * HOURS, None),
@@ -66,73 +64,73 @@ def test_what_is_left_what_waits_and_how_long_it_was_quiet_decide(
         (3 * HOURS, 4 * HOURS, None),
     ],
 )
-def test_what_is_left_is_stale_only_after_the_last_retry_was_due(
-    quiet: timedelta, since_retry: timedelta, comes_to: str | None
+def test_open_pages_are_stale_only_after_the_last_retry_was_due(
+    quiet: timedelta, since_retry: timedelta, expected: str | None
 ) -> None:
-    standing = ExtractionProgress(
+    progress = ExtractionProgress(
         kind=ExtractionKind.CRAWL, unfinished=1, total=3, has_pending=True, quiet_for=quiet, since_retry=since_retry
     )
 
-    ending = decide(standing, limits=Extraction())
+    reason = decide(progress, limits=Extraction())
 
-    assert (ending.status.value if ending else None) == comes_to
+    assert (reason.status.value if reason else None) == expected
 
 
-def test_a_reading_that_waits_for_a_model_does_not_keep_an_extraction_open(some: Extracting) -> None:
-    id_ = some.begin({"/c/1": "DOWNLOADED"})
-    some.task(id_, "/c/1", "extract_page", not_before=some.clock.at + 9 * HOURS)
-    some.look()
+def test_a_page_that_waits_for_a_model_does_not_keep_an_extraction_open(catalog: CatalogHarness) -> None:
+    id_ = catalog.start_extraction({"/c/1": "DOWNLOADED"})
+    catalog.add_task(id_, "/c/1", "extract_page", not_before=catalog.clock.at + 9 * HOURS)
+    catalog.check_completion()
 
-    [ended] = some.look(hours=4)
+    [ended] = catalog.check_completion(hours=4)
 
     assert ended.status.value == "STALE"
 
 
-def test_a_quiet_extraction_is_complete_after_five_minutes_and_told_once(some: Extracting) -> None:
-    id_ = some.begin({"/c/1": "SUCCESS", "/c/2": "EXTRACTED_NO_DATA", "/c/3": "ERROR"})
+def test_a_quiet_extraction_is_complete_after_five_minutes_and_notified_once(catalog: CatalogHarness) -> None:
+    id_ = catalog.start_extraction({"/c/1": "SUCCESS", "/c/2": "EXTRACTED_NO_DATA", "/c/3": "ERROR"})
 
-    assert some.look() == []
-    assert some.look(minutes=4) == []
-    [ended] = some.look(minutes=1)
-    assert some.look(minutes=9) == []
+    assert catalog.check_completion() == []
+    assert catalog.check_completion(minutes=4) == []
+    [ended] = catalog.check_completion(minutes=1)
+    assert catalog.check_completion(minutes=9) == []
 
-    assert (ended.id, ended.status.value, some.status(id_)) == (id_, "COMPLETE", "COMPLETE")
-    [row] = some.rows(outbox)
+    assert (ended.id, ended.status.value, catalog.status(id_)) == (id_, "COMPLETE", "COMPLETE")
+    [row] = catalog.rows(outbox)
     assert (row.subject_kind, row.subject_id) == ("extraction", str(id_))
-    assert row.payload["title"] == f"{SHOP}: extraction {id_} is complete"
-    [source] = some.rows(sources)
+    assert row.payload["title"] == f"{CATALOG_ID}: extraction {id_} is complete"
+    [source] = catalog.rows(sources)
     assert source.last_outcome == f"extraction {id_}: 4 pages, 0 new, 1 failed"
 
 
-def test_what_changed_begins_the_quiet_time_anew_and_the_summary_says_it(some: Extracting) -> None:
-    id_ = some.begin({"/c/1": "SUCCESS", "/c/2": "DOWNLOADED"})
-    some.look()
-    first = some.rows(extractions, id=id_)[0]
-    some.look(minutes=9)
-    unchanged = some.rows(extractions, id=id_)[0]
+def test_a_change_restarts_the_quiet_time_and_updates_the_summary(catalog: CatalogHarness) -> None:
+    id_ = catalog.start_extraction({"/c/1": "SUCCESS", "/c/2": "DOWNLOADED"})
+    catalog.check_completion()
+    first = catalog.rows(extractions, id=id_)[0]
+    catalog.check_completion(minutes=9)
+    unchanged = catalog.rows(extractions, id=id_)[0]
 
-    some.read(id_, {"/c/2": ["b", "c"]})
-    some.look(minutes=9)
+    catalog.add_items(id_, {"/c/2": ["b", "c"]})
+    catalog.check_completion(minutes=9)
 
-    after = some.rows(extractions, id=id_)[0]
+    after = catalog.rows(extractions, id=id_)[0]
     assert unchanged.changed_at == first.changed_at
-    assert after.changed_at == some.clock.at
+    assert after.changed_at == catalog.clock.at
     assert after.summary["items"] == 2
     assert after.summary["steps"]["root/links"] == {"pages": {"SUCCESS": 2}, "total": 2, "finished": 2}
-    assert some.status(id_) == "IN_PROGRESS"
+    assert catalog.status(id_) == "IN_PROGRESS"
 
 
-def test_a_page_that_is_tried_again_and_again_is_no_change(some: Extracting) -> None:
-    id_ = some.begin({"/c/1": "WAITING"})
-    some.look()
-    some.set(pages, some.page_of(id_, "/c/1").id, status="IN_PROGRESS")
-    [ended] = some.look(hours=4)
+def test_repeated_attempts_at_a_page_are_no_change(catalog: CatalogHarness) -> None:
+    id_ = catalog.start_extraction({"/c/1": "WAITING"})
+    catalog.check_completion()
+    catalog.update_row(pages, catalog.page_row(id_, "/c/1").id, status="IN_PROGRESS")
+    [ended] = catalog.check_completion(hours=4)
 
     assert ended.status.value == "STALE"
 
 
-def test_the_summary_has_the_cost_by_call_site_and_model(some: Extracting) -> None:
-    id_ = some.begin({"/c/1": "DOWNLOADED"})
+def test_the_summary_has_the_cost_by_call_site_and_model(catalog: CatalogHarness) -> None:
+    id_ = catalog.start_extraction({"/c/1": "DOWNLOADED"})
     call = {
         "extraction_id": id_,
         "call_site": "course",
@@ -145,116 +143,116 @@ def test_the_summary_has_the_cost_by_call_site_and_model(some: Extracting) -> No
         "cost_usd": Decimal("0.25"),
         "cache_key": "k",
         "prompt_version": "1",
-        "created_at": some.clock.at,
+        "created_at": catalog.clock.at,
     }
-    with some.ctx.store.begin() as connection:
+    with catalog.ctx.store.begin() as connection:
         connection.execute(insert(model_calls), [call, call, {**call, "status": "cached"}])
 
-    some.look()
+    catalog.check_completion()
 
-    cost = some.rows(extractions, id=id_)[0].summary["cost"]
+    cost = catalog.rows(extractions, id=id_)[0].summary["cost"]
     assert (cost["usd"], cost["calls"], cost["saved_calls"]) == ("0.5", 2, 1)
     [line] = cost["by_call_site"]
     assert (line["call_site"], line["model"], line["input_tokens"]) == ("course", "cheap", 200)
 
 
-@pytest.mark.parametrize(("kind", "comes_to"), [("crawl", "STALE"), ("api", "CANCELLED")])
-def test_a_failed_root_is_never_complete(some: Extracting, kind: str, comes_to: str) -> None:
-    id_ = some.begin({}, root="ERROR", kind=kind)
+@pytest.mark.parametrize(("kind", "expected"), [("crawl", "STALE"), ("api", "CANCELLED")])
+def test_a_failed_root_is_never_complete(catalog: CatalogHarness, kind: str, expected: str) -> None:
+    id_ = catalog.start_extraction({}, root="ERROR", kind=kind)
 
-    [ended] = some.look()
+    [ended] = catalog.check_completion()
 
-    assert (some.status(id_), ended.failure) == (comes_to, FAILURE)
-    assert len(some.rows(outbox)) == 1
-
-
-def test_an_api_that_will_be_tried_again_is_not_cancelled(some: Extracting) -> None:
-    id_ = some.begin({}, root="WAITING", kind="api")
-    some.task(id_, "/", attempts=2)
-
-    assert some.look() == []
-    some.set(pages, some.page_of(id_, "/").id, status="SUCCESS")
-    assert some.look() == []  # its task has not ended
-    [task] = some.rows(tasks, kind="fetch_page")
-    some.set(tasks, task.id, status="SUCCESS")
-    [ended] = some.look()
-
-    assert (ended.status.value, len(some.rows(outbox))) == ("COMPLETE", 1)
+    assert (catalog.status(id_), ended.failure) == (expected, FAILURE)
+    assert len(catalog.rows(outbox)) == 1
 
 
-def test_a_waiting_task_keeps_a_complete_one_open_and_a_stale_one_not(some: Extracting) -> None:
-    done = some.begin({"/c/1": "SUCCESS"})
-    some.task(done, "/c/1")
-    some.source("catalog:other")
-    left = some.begin({"/c/9": "WAITING"}, source_id="catalog:other")
-    some.task(left, "/c/9")
-    some.look()
+def test_an_api_with_attempts_left_is_not_cancelled(catalog: CatalogHarness) -> None:
+    id_ = catalog.start_extraction({}, root="WAITING", kind="api")
+    catalog.add_task(id_, "/", attempts=2)
 
-    [ended] = some.look(hours=4)
+    assert catalog.check_completion() == []
+    catalog.update_row(pages, catalog.page_row(id_, "/").id, status="SUCCESS")
+    assert catalog.check_completion() == []  # its task has not ended
+    [task] = catalog.rows(tasks, kind="fetch_page")
+    catalog.update_row(tasks, task.id, status="SUCCESS")
+    [ended] = catalog.check_completion()
 
-    assert (ended.id, ended.status.value) == (left, "STALE")
-    assert some.status(done) == "IN_PROGRESS"
-    assert [row.status for row in some.rows(tasks, source_id="catalog:other", kind="fetch_page")] == ["CANCELLED"]
+    assert (ended.status.value, len(catalog.rows(outbox))) == ("COMPLETE", 1)
 
 
-def test_two_who_end_an_extraction_at_once_tell_of_it_once(some: Extracting) -> None:
-    id_ = some.begin({"/c/1": "SUCCESS"})
-    some.read(id_, {"/c/1": ["a"]})
+def test_a_waiting_task_delays_completion_but_not_staleness(catalog: CatalogHarness) -> None:
+    finished = catalog.start_extraction({"/c/1": "SUCCESS"})
+    catalog.add_task(finished, "/c/1")
+    catalog.add_source("catalog:other")
+    unfinished = catalog.start_extraction({"/c/9": "WAITING"}, source_id="catalog:other")
+    catalog.add_task(unfinished, "/c/9")
+    catalog.check_completion()
+
+    [ended] = catalog.check_completion(hours=4)
+
+    assert (ended.id, ended.status.value) == (unfinished, "STALE")
+    assert catalog.status(finished) == "IN_PROGRESS"
+    assert [row.status for row in catalog.rows(tasks, source_id="catalog:other", kind="fetch_page")] == ["CANCELLED"]
+
+
+def test_an_extraction_finished_by_several_threads_is_notified_once(catalog: CatalogHarness) -> None:
+    id_ = catalog.start_extraction({"/c/1": "SUCCESS"})
+    catalog.add_items(id_, {"/c/1": ["a"]})
 
     with ThreadPoolExecutor(4) as pool:
-        ended = [one for found in pool.map(some.end, [id_] * 4) for one in found]
+        ended = [extraction for batch in pool.map(catalog.finish, [id_] * 4) for extraction in batch]
 
-    assert [one.id for one in ended] == [id_]
-    assert len(some.rows(outbox)) == 1
-    assert len(some.rows(audit_log, action="extraction.complete")) == 1
+    assert [extraction.id for extraction in ended] == [id_]
+    assert len(catalog.rows(outbox)) == 1
+    assert len(catalog.rows(audit_log, action="extraction.complete")) == 1
 
 
-def test_a_budget_that_is_used_up_cancels_and_whoever_works_on_it_sees_so(some: Extracting) -> None:
-    id_ = some.begin({"/c/1": "DOWNLOADED", "/c/2": "DOWNLOADED"})
-    some.task(id_, "/c/1", "extract_page")
+def test_a_used_up_budget_cancels_the_extraction_and_its_tasks(catalog: CatalogHarness) -> None:
+    id_ = catalog.start_extraction({"/c/1": "DOWNLOADED", "/c/2": "DOWNLOADED"})
+    catalog.add_task(id_, "/c/1", "extract_page")
 
-    some.end(id_, budget_finish("50 of 50 dollars are spent"))
+    catalog.finish(id_, budget_finish("50 of 50 dollars are spent"))
 
-    assert some.status(id_) == "CANCELLED"
-    [line] = some.rows(audit_log, action="extraction.cancelled")
+    assert catalog.status(id_) == "CANCELLED"
+    [line] = catalog.rows(audit_log, action="extraction.cancelled")
     assert (line.actor, line.detail["reason"]) == ("system", "50 of 50 dollars are spent")
-    assert some.live("extract_page") == []
-    [source] = some.rows(sources)
+    assert catalog.live_task_paths("extract_page") == []
+    [source] = catalog.rows(sources)
     assert source.failure_count == 0
 
 
-def test_an_api_without_one_of_its_pages_is_cancelled_told_once_and_can_be_resumed(some: Extracting) -> None:
+def test_an_api_with_a_failed_page_is_cancelled_notified_once_and_can_be_resumed(catalog: CatalogHarness) -> None:
     """Trap 10: a list that lacks its middle looks like a shorter list."""
-    id_ = some.begin({"/c/1": "SUCCESS", "/c/2": "ERROR", "/c/3": "WAITING"}, kind="api")
-    some.task(id_, "/c/3")
+    id_ = catalog.start_extraction({"/c/1": "SUCCESS", "/c/2": "ERROR", "/c/3": "WAITING"}, kind="api")
+    catalog.add_task(id_, "/c/3")
 
-    [ended] = some.look()
-    assert some.look(minutes=9) == []
+    [ended] = catalog.check_completion()
+    assert catalog.check_completion(minutes=9) == []
 
-    assert (some.status(id_), ended.failure) == ("CANCELLED", FAILURE)
-    assert (len(some.rows(outbox)), some.live("fetch_page")) == (1, [])
-    assert some.act(control.resume, id_).fetched == 2
-    assert some.look() == []
-
-
-def test_a_root_that_could_not_be_read_does_not_undo_the_pages_beside_it(some: Extracting) -> None:
-    id_ = some.begin({"/c/1": "DOWNLOADED"}, root="ERROR")
-    some.task(id_, "/c/1", "extract_page")
-
-    assert some.look() == []
-    some.read(id_, {"/c/1": ["a"]})
-    [task] = some.rows(tasks, kind="extract_page")
-    some.set(tasks, task.id, status="SUCCESS")
-    some.look()
-
-    assert [one.status.value for one in some.look(minutes=5)] == ["COMPLETE"]
+    assert (catalog.status(id_), ended.failure) == ("CANCELLED", FAILURE)
+    assert (len(catalog.rows(outbox)), catalog.live_task_paths("fetch_page")) == (1, [])
+    assert catalog.apply_action(control.resume, id_).fetched == 2
+    assert catalog.check_completion() == []
 
 
-def test_the_summary_of_whoever_was_ended_says_how_far_it_came(some: Extracting) -> None:
-    id_ = some.begin({"/c/1": "SUCCESS", "/c/2": "DOWNLOADED"})
-    some.look()
-    some.read(id_, {"/c/2": ["a", "b"]})
+def test_an_unreadable_root_does_not_discard_the_pages_beside_it(catalog: CatalogHarness) -> None:
+    id_ = catalog.start_extraction({"/c/1": "DOWNLOADED"}, root="ERROR")
+    catalog.add_task(id_, "/c/1", "extract_page")
 
-    some.cancel(id_)
+    assert catalog.check_completion() == []
+    catalog.add_items(id_, {"/c/1": ["a"]})
+    [task] = catalog.rows(tasks, kind="extract_page")
+    catalog.update_row(tasks, task.id, status="SUCCESS")
+    catalog.check_completion()
 
-    assert some.rows(extractions, id=id_)[0].summary["items"] == 2
+    assert [ended.status.value for ended in catalog.check_completion(minutes=5)] == ["COMPLETE"]
+
+
+def test_the_summary_of_a_cancelled_extraction_counts_its_items(catalog: CatalogHarness) -> None:
+    id_ = catalog.start_extraction({"/c/1": "SUCCESS", "/c/2": "DOWNLOADED"})
+    catalog.check_completion()
+    catalog.add_items(id_, {"/c/2": ["a", "b"]})
+
+    catalog.cancel(id_)
+
+    assert catalog.rows(extractions, id=id_)[0].summary["items"] == 2

@@ -19,201 +19,202 @@ from ingestion_pipeline.store.tables import (
     pages,
     tasks,
 )
-from ingestion_pipeline_tests.extracting import Extracting, some
+from ingestion_pipeline_tests.catalog_extractions import CatalogHarness
 
-__all__ = ["some"]
 SOME = {"/c/1": "SUCCESS", "/c/2": "WAITING", "/c/3": "IN_PROGRESS", "/c/4": "DOWNLOADED"}
 
 
-def test_a_cancelled_extraction_ends_at_once_and_its_workers_lose_their_claims(some: Extracting) -> None:
-    id_ = some.begin(SOME)
-    some.task(id_, "/c/2")
-    lease = {"lease_owner": "w", "lease_until": some.clock.at, "fence": 3}
-    busy = some.task(id_, "/c/3", status="PROCESSING", **lease)
+def test_a_cancelled_extraction_ends_at_once_and_its_workers_lose_their_claims(catalog: CatalogHarness) -> None:
+    id_ = catalog.start_extraction(SOME)
+    catalog.add_task(id_, "/c/2")
+    lease = {"lease_owner": "w", "lease_until": catalog.clock.at, "fence": 3}
+    busy = catalog.add_task(id_, "/c/3", status="PROCESSING", **lease)
 
-    ended = some.cancel(id_)
+    ended = catalog.cancel(id_)
 
-    assert (ended.status.value, some.live("fetch_page")) == ("CANCELLED", [])
-    assert [row.fence for row in some.rows(tasks, id=busy)] == [4]
-    [line] = some.rows(audit_log, action="extraction.cancelled")
-    assert (line.actor, len(some.rows(outbox))) == ("ann", 1)
+    assert (ended.status.value, catalog.live_task_paths("fetch_page")) == ("CANCELLED", [])
+    assert [row.fence for row in catalog.rows(tasks, id=busy)] == [4]
+    [line] = catalog.rows(audit_log, action="extraction.cancelled")
+    assert (line.actor, len(catalog.rows(outbox))) == ("ann", 1)
     with pytest.raises(control.InvalidState, match=f"extraction {id_} is CANCELLED already"):
-        some.cancel(id_)
+        catalog.cancel(id_)
 
 
-def test_a_resumed_extraction_goes_on_where_it_was_however_often_it_is_resumed(some: Extracting) -> None:
-    id_ = some.begin(SOME)
-    some.task(id_, "/c/2", spawn_depth=4, parent_id=1)
-    some.cancel(id_)
+def test_a_resumed_extraction_continues_and_resuming_again_changes_nothing(catalog: CatalogHarness) -> None:
+    id_ = catalog.start_extraction(SOME)
+    catalog.add_task(id_, "/c/2", spawn_depth=4, parent_id=1)
+    catalog.cancel(id_)
 
-    done = some.act(control.resume, id_)
-    again = some.act(control.resume, id_)
+    first = catalog.apply_action(control.resume, id_)
+    second = catalog.apply_action(control.resume, id_)
 
-    assert (done.fetched, done.read) == (2, 1)
-    assert (again.fetched, again.read) == (0, 0)
-    assert some.live("fetch_page") == ["/c/2", "/c/3"]
-    assert some.live("extract_page") == ["/c/4"]
-    assert some.page_of(id_, "/c/3").status == "WAITING"
-    depths = {row.url[-1]: row.spawn_depth for row in some.rows(tasks, kind="fetch_page")}
+    assert (first.fetched, first.read) == (2, 1)
+    assert (second.fetched, second.read) == (0, 0)
+    assert catalog.live_task_paths("fetch_page") == ["/c/2", "/c/3"]
+    assert catalog.live_task_paths("extract_page") == ["/c/4"]
+    assert catalog.page_row(id_, "/c/3").status == "WAITING"
+    depths = {row.url[-1]: row.spawn_depth for row in catalog.rows(tasks, kind="fetch_page")}
     assert depths == {"2": 4, "3": 1}
-    assert len({row.tracking_id for row in some.rows(tasks, source_id="catalog:shop")}) == 2
-    assert (some.status(id_), len(some.rows(audit_log, action="extraction.resume"))) == ("IN_PROGRESS", 1)
+    assert len({row.tracking_id for row in catalog.rows(tasks, source_id="catalog:shop")}) == 2
+    assert (catalog.status(id_), len(catalog.rows(audit_log, action="extraction.resume"))) == ("IN_PROGRESS", 1)
 
 
-def test_an_extraction_that_ends_again_is_told_again(some: Extracting) -> None:
-    id_ = some.begin(SOME)
-    some.cancel(id_)
-    some.act(control.resume, id_)
-    some.cancel(id_)
+def test_an_extraction_that_ends_twice_is_notified_twice(catalog: CatalogHarness) -> None:
+    id_ = catalog.start_extraction(SOME)
+    catalog.cancel(id_)
+    catalog.apply_action(control.resume, id_)
+    catalog.cancel(id_)
 
-    assert [row.subject_id for row in some.rows(outbox)] == [str(id_), f"{id_}:2"]
+    assert [row.subject_id for row in catalog.rows(outbox)] == [str(id_), f"{id_}:2"]
 
 
-def test_a_retry_opens_a_complete_extraction_for_what_failed_or_gave_nothing(some: Extracting) -> None:
+def test_a_retry_reopens_a_complete_extraction_for_failed_and_empty_pages(catalog: CatalogHarness) -> None:
     paths = {"/c/1": "SUCCESS", "/c/2": "ERROR", "/c/3": "EXTRACTED_NO_DATA", "/c/4": "SUCCESS"}
-    id_ = some.begin(paths)
-    some.read(id_, {"/c/1": ["a"], "/c/4": ["d"]})
-    some.end(id_)
+    id_ = catalog.start_extraction(paths)
+    catalog.add_items(id_, {"/c/1": ["a"], "/c/4": ["d"]})
+    catalog.finish(id_)
 
-    done = some.act(control.retry, id_)
+    retried = catalog.apply_action(control.retry, id_)
 
-    assert (done.fetched, done.read, some.status(id_)) == (1, 1, "IN_PROGRESS")
-    assert (some.live("fetch_page"), some.live("extract_page")) == (["/c/2"], ["/c/3"])
-    assert [row.status for row in some.rows(datasets)] == ["published"]
+    assert (retried.fetched, retried.read, catalog.status(id_)) == (1, 1, "IN_PROGRESS")
+    assert (catalog.live_task_paths("fetch_page"), catalog.live_task_paths("extract_page")) == (["/c/2"], ["/c/3"])
+    assert [row.status for row in catalog.rows(datasets)] == ["published"]
     with pytest.raises(control.InvalidState, match="no page that failed or gave no data"):
-        some.act(control.retry, id_)
+        catalog.apply_action(control.retry, id_)
 
 
-def test_a_failed_root_is_got_again_by_a_resume(some: Extracting) -> None:
-    id_ = some.begin({}, root="ERROR")
-    some.look()
+def test_a_resume_fetches_a_failed_root_again(catalog: CatalogHarness) -> None:
+    id_ = catalog.start_extraction({}, root="ERROR")
+    catalog.check_completion()
 
-    assert some.act(control.resume, id_).fetched == 1
-    assert some.live("fetch_page") == ["/"]
+    assert catalog.apply_action(control.resume, id_).fetched == 1
+    assert catalog.live_task_paths("fetch_page") == ["/"]
 
 
-def test_a_rerun_reads_what_is_stored_into_a_new_version_and_asks_nobody(some: Extracting) -> None:
+def test_a_rerun_reads_stored_pages_into_a_new_version_and_fetches_nothing(catalog: CatalogHarness) -> None:
     paths = {"/c/1": "SUCCESS", "/c/2": "EXTRACTED_NO_DATA", "/c/3": "ERROR", "/c/4": "SUCCESS"}
-    old = some.begin(paths)
-    some.read(old, {"/c/1": ["a"], "/c/4": ["d"]})
-    some.end(old)
+    old = catalog.start_extraction(paths)
+    catalog.add_items(old, {"/c/1": ["a"], "/c/4": ["d"]})
+    catalog.finish(old)
 
-    made = some.act(rerun, old)
-    some.read(made.extraction_id, {"/c/1": ["a", "b"], "/c/2": [], "/c/4": ["d"]})
-    some.end(made.extraction_id)
+    new_run = catalog.apply_action(rerun, old)
+    catalog.add_items(new_run.extraction_id, {"/c/1": ["a", "b"], "/c/2": [], "/c/4": ["d"]})
+    catalog.finish(new_run.extraction_id)
 
-    assert made.pages == 3
-    assert some.live("fetch_page") == []
-    assert some.live("extract_page") == ["/c/1", "/c/2", "/c/4"]
-    [new] = some.rows(extractions, id=made.extraction_id)
+    assert new_run.pages == 3
+    assert catalog.live_task_paths("fetch_page") == []
+    assert catalog.live_task_paths("extract_page") == ["/c/1", "/c/2", "/c/4"]
+    [new] = catalog.rows(extractions, id=new_run.extraction_id)
     assert (new.kind, new.rerun_of, new.page_count) == ("rerun", old, 5)
     before, after = (
-        {row.url: row.snapshot_id for row in some.rows(pages, extraction_id=id_)} for id_ in (old, made.extraction_id)
+        {row.url: row.snapshot_id for row in catalog.rows(pages, extraction_id=id_)}
+        for id_ in (old, new_run.extraction_id)
     )
     assert before == after
-    steps = some.rows(crawl_steps, extraction_id=made.extraction_id)
+    steps = catalog.rows(crawl_steps, extraction_id=new_run.extraction_id)
     assert [(row.key, row.parent_id) for row in steps] == [("root", None), ("root/links", steps[0].id)]
-    found = [(row.version, row.status, row.item_count) for row in some.rows(datasets)]
-    assert found == [(1, "published", 2), (2, "published", 3)]
+    versions = [(row.version, row.status, row.item_count) for row in catalog.rows(datasets)]
+    assert versions == [(1, "published", 2), (2, "published", 3)]
 
 
-def test_a_source_has_one_extraction_at_a_time(some: Extracting) -> None:
-    old = some.begin({"/c/1": "SUCCESS"})
-    some.read(old, {"/c/1": ["a"]})
-    some.end(old)
-    some.clock.advance(seconds=1)
-    running = some.begin({"/c/1": "WAITING"})
+def test_a_source_has_one_extraction_at_a_time(catalog: CatalogHarness) -> None:
+    old = catalog.start_extraction({"/c/1": "SUCCESS"})
+    catalog.add_items(old, {"/c/1": ["a"]})
+    catalog.finish(old)
+    catalog.clock.advance(seconds=1)
+    running = catalog.start_extraction({"/c/1": "WAITING"})
 
     with pytest.raises(control.InvalidState, match=f"`ingest extractions cancel {running}`"):
-        some.act(rerun, old)
+        catalog.apply_action(rerun, old)
     with pytest.raises(control.UnknownExtraction, match="there is no extraction 99"):
-        some.act(control.resume, 99)
+        catalog.apply_action(control.resume, 99)
 
 
 @pytest.mark.parametrize(
-    ("rung", "has_model", "calls"), [("layout", True, 0), ("cheap_model", True, 2), ("cheap_model", False, 0)]
+    ("extraction_method", "has_model", "calls"),
+    [("layout", True, 0), ("cheap_model", True, 2), ("cheap_model", False, 0)],
 )
-def test_a_rerun_is_predicted_by_the_pages_that_rules_were_not_enough_for(
-    some: Extracting, rung: str, has_model: bool, calls: int
+def test_a_rerun_is_predicted_by_the_pages_that_rules_could_not_read(
+    catalog: CatalogHarness, extraction_method: str, has_model: bool, calls: int
 ) -> None:
-    id_ = some.begin({"/c/1": "SUCCESS", "/c/2": "SUCCESS"})
-    some.read(id_, {"/c/1": ["a"], "/c/2": ["b"]})
-    some.set(pages, some.page_of(id_, "/c/1").id, rung=rung)
+    id_ = catalog.start_extraction({"/c/1": "SUCCESS", "/c/2": "SUCCESS"})
+    catalog.add_items(id_, {"/c/1": ["a"], "/c/2": ["b"]})
+    catalog.update_row(pages, catalog.page_row(id_, "/c/1").id, extraction_method=extraction_method)
     key = {"openai_base_url": "http://127.0.0.1:1"} if has_model else {}
-    settings = some.ctx.settings.model_copy(update=key)
+    settings = catalog.ctx.settings.model_copy(update=key)
 
-    with some.ctx.store.read() as connection:
-        found = predict_rerun(connection, id_, settings=settings, content=some.ctx.content)
+    with catalog.ctx.store.read() as connection:
+        prediction = predict_rerun(connection, id_, settings=settings, content=catalog.ctx.content)
 
-    assert (found.pages, found.calls) == (2, calls)
-    assert (found.cost_usd is not None and found.cost_usd > 0) == bool(calls)
+    assert (prediction.pages, prediction.calls) == (2, calls)
+    assert (prediction.cost_usd is not None and prediction.cost_usd > 0) == bool(calls)
 
 
-def test_pages_whose_items_are_no_longer_kept_are_read_again_by_whoever_resumes(some: Extracting) -> None:
-    done = {"/c/1": "SUCCESS", "/c/2": "SUCCESS"}
-    first = some.begin(done)
-    base = some.read(first, {"/c/1": ["a"], "/c/2": ["b"]})
-    some.end(first)
-    some.clock.advance(minutes=1)
-    second = some.begin({**done, "/c/3": "WAITING"}, base_dataset_id=base)
-    some.carry(second, first, "/c/1", "/c/2")
-    some.cancel(second)
-    with some.ctx.store.begin() as connection:  # as retention does
+def test_a_resume_reads_pages_again_whose_items_were_deleted(catalog: CatalogHarness) -> None:
+    statuses = {"/c/1": "SUCCESS", "/c/2": "SUCCESS"}
+    first = catalog.start_extraction(statuses)
+    base = catalog.add_items(first, {"/c/1": ["a"], "/c/2": ["b"]})
+    catalog.finish(first)
+    catalog.clock.advance(minutes=1)
+    second = catalog.start_extraction({**statuses, "/c/3": "WAITING"}, base_dataset_id=base)
+    catalog.carry_over(second, first, "/c/1", "/c/2")
+    catalog.cancel(second)
+    with catalog.ctx.store.begin() as connection:  # as retention does
         connection.execute(delete(data_items).where(data_items.c.dataset_id == base))
         connection.execute(delete(datasets).where(datasets.c.id == base))
 
-    some.act(control.resume, second)
+    catalog.apply_action(control.resume, second)
 
-    assert some.live("extract_page") == ["/c/1", "/c/2"]
-    assert some.live("fetch_page") == ["/c/3"]
-    [row] = some.rows(extractions, id=second)
+    assert catalog.live_task_paths("extract_page") == ["/c/1", "/c/2"]
+    assert catalog.live_task_paths("fetch_page") == ["/c/3"]
+    [row] = catalog.rows(extractions, id=second)
     assert row.base_dataset_id is None
 
 
-def test_items_that_are_kept_are_not_read_again(some: Extracting) -> None:
-    id_ = some.begin({"/c/1": "SUCCESS", "/c/2": "ERROR"})
-    some.read(id_, {"/c/1": ["a"]})
-    some.end(id_)
+def test_a_retry_does_not_read_pages_again_that_have_their_items(catalog: CatalogHarness) -> None:
+    id_ = catalog.start_extraction({"/c/1": "SUCCESS", "/c/2": "ERROR"})
+    catalog.add_items(id_, {"/c/1": ["a"]})
+    catalog.finish(id_)
 
-    some.act(control.retry, id_)
+    catalog.apply_action(control.retry, id_)
 
-    assert (some.live("extract_page"), some.live("fetch_page")) == ([], ["/c/2"])
+    assert (catalog.live_task_paths("extract_page"), catalog.live_task_paths("fetch_page")) == ([], ["/c/2"])
 
 
 @pytest.mark.parametrize(("kind", "fetched"), [("crawl", ["/c/1"]), ("rerun", [])])
-def test_a_page_whose_content_is_lost_is_fetched_again_but_for_a_rerun(
-    some: Extracting, kind: str, fetched: list[str]
+def test_a_page_with_lost_content_is_fetched_again_except_in_a_rerun(
+    catalog: CatalogHarness, kind: str, fetched: list[str]
 ) -> None:
-    id_ = some.begin({"/c/1": "DOWNLOADED", "/c/2": "SUCCESS"}, kind=kind)
+    id_ = catalog.start_extraction({"/c/1": "DOWNLOADED", "/c/2": "SUCCESS"}, kind=kind)
     lost = {"class": "permanent", "code": "content_missing", "message": "it is gone"}
-    page = some.page_of(id_, "/c/1").id
-    some.set(pages, page, status="ERROR", failure=lost, reading_at=some.clock.at)
+    page = catalog.page_row(id_, "/c/1").id
+    catalog.update_row(pages, page, status="ERROR", failure=lost, read_started_at=catalog.clock.at)
 
-    some.act(control.retry, id_)
+    catalog.apply_action(control.retry, id_)
 
-    assert some.live("fetch_page") == fetched
+    assert catalog.live_task_paths("fetch_page") == fetched
 
 
-def test_a_cancelled_task_finds_its_page_by_id_however_many_there_are(some: Extracting) -> None:
+def test_a_cancelled_task_finds_its_page_by_id_whatever_their_number(catalog: CatalogHarness) -> None:
     """By its key each task was compared with each page; 100,000 of them took over five minutes."""
-    id_ = some.begin(SOME)
-    some.task(id_, "/c/2")
-    some.cancel(id_)
-    asked: list[tuple[str, Any]] = []
-    engine = some.ctx.store.engine
+    id_ = catalog.start_extraction(SOME)
+    catalog.add_task(id_, "/c/2")
+    catalog.cancel(id_)
+    statements: list[tuple[str, Any]] = []
+    engine = catalog.ctx.store.engine
 
     @event.listens_for(engine, "before_cursor_execute")
-    def listen(_: Any, __: Any, statement: str, given: Any, *___: Any) -> None:
-        asked.append((statement, given))
+    def listen(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
+        statements.append((statement, parameters))
 
-    some.act(control.resume, id_)
+    catalog.apply_action(control.resume, id_)
     event.remove(engine, "before_cursor_execute", listen)
 
-    reviving = [one for one in asked if one[0].startswith("UPDATE tasks") and "max(" in one[0]]
+    reviving = [request for request in statements if request[0].startswith("UPDATE tasks") and "max(" in request[0]]
     assert len(reviving) == 2
     if engine.dialect.name == "sqlite":
-        with some.ctx.store.read() as connection:
-            for statement, given in reviving:
-                plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given)
-                found = [str(row) for row in plan if "SEARCH pages" in str(row)]
-                assert [one for one in found if "rowid=?" not in one] == []
+        with catalog.ctx.store.read() as connection:
+            for statement, parameters in reviving:
+                plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+                searches = [str(row) for row in plan if "SEARCH pages" in str(row)]
+                assert [one for one in searches if "rowid=?" not in one] == []

@@ -10,7 +10,7 @@ from ingestion_pipeline.settings.systems import Extraction
 LIMITS = Extraction()  # a drop of 30 % and 5 items, half of a field, a fifth unproved
 
 
-def holding(items: int, *, named: int | None = None, flagged: int = 0) -> DatasetNumbers:
+def dataset_numbers(items: int, *, named: int | None = None, flagged: int = 0) -> DatasetNumbers:
     stated = items if named is None else named
     return DatasetNumbers(items=items, flagged=flagged, fields={"course_id": stated})
 
@@ -18,29 +18,29 @@ def holding(items: int, *, named: int | None = None, flagged: int = 0) -> Datase
 @pytest.mark.parametrize(
     ("new", "before", "codes"),
     [
-        (holding(0), None, []),
-        (holding(0), holding(0), []),
-        (holding(0), holding(1), ["empty_after_full"]),
-        (holding(70), holding(100), []),
-        (holding(69), holding(100), ["dropped"]),
-        (holding(2), holding(6), []),
-        (holding(1), holding(6), ["dropped"]),
-        (holding(200), holding(100), []),
-        (holding(100, named=50), holding(100), []),
-        (holding(100, named=49), holding(100), ["lost_field"]),
-        (holding(100, named=0), holding(100, named=0), []),
-        (holding(50, named=10), holding(100), ["dropped", "lost_field"]),
-        (holding(10, flagged=2), None, []),
-        (holding(10, flagged=3), None, ["unproved"]),
+        (dataset_numbers(0), None, []),
+        (dataset_numbers(0), dataset_numbers(0), []),
+        (dataset_numbers(0), dataset_numbers(1), ["empty_after_full"]),
+        (dataset_numbers(70), dataset_numbers(100), []),
+        (dataset_numbers(69), dataset_numbers(100), ["dropped"]),
+        (dataset_numbers(2), dataset_numbers(6), []),
+        (dataset_numbers(1), dataset_numbers(6), ["dropped"]),
+        (dataset_numbers(200), dataset_numbers(100), []),
+        (dataset_numbers(100, named=50), dataset_numbers(100), []),
+        (dataset_numbers(100, named=49), dataset_numbers(100), ["lost_field"]),
+        (dataset_numbers(100, named=0), dataset_numbers(100, named=0), []),
+        (dataset_numbers(50, named=10), dataset_numbers(100), ["dropped", "lost_field"]),
+        (dataset_numbers(10, flagged=2), None, []),
+        (dataset_numbers(10, flagged=3), None, ["unproved"]),
     ],
 )
-def test_a_dataset_is_judged_against_the_last_good_one(
+def test_a_dataset_is_compared_with_the_last_good_one(
     new: DatasetNumbers, before: DatasetNumbers | None, codes: list[str]
 ) -> None:
-    found = evaluate_gates(new, before, required=["course_id"], limits=LIMITS)
+    findings = evaluate_gates(new, before, required=["course_id"], limits=LIMITS)
 
-    assert [one.code for one in found] == codes
-    assert all(one.message for one in found)
+    assert [one.code for one in findings] == codes
+    assert all(one.message for one in findings)
 
 
 @pytest.mark.parametrize(
@@ -52,34 +52,34 @@ def test_a_dataset_is_judged_against_the_last_good_one(
         (11, None, 24, 13, ["mostly_failed"]),
         (12, None, 24, 12, []),
         (24, None, 24, 0, []),
-        (0, holding(0), 24, 24, []),
-        (24, holding(24), 24, 13, []),
+        (0, dataset_numbers(0), 24, 24, []),
+        (24, dataset_numbers(24), 24, 13, []),
     ],
 )
-def test_a_first_dataset_is_judged_by_its_own_pages(
+def test_a_first_dataset_is_evaluated_by_its_own_pages(
     items: int, before: DatasetNumbers | None, total: int, without: int, codes: list[str]
 ) -> None:
     pages = RecordPages(total=total, without=without)
 
-    found = evaluate_gates(holding(items), before, required=[], limits=LIMITS, pages=pages)
+    findings = evaluate_gates(dataset_numbers(items), before, required=[], limits=LIMITS, pages=pages)
 
-    assert [one.code for one in found] == codes
-    assert all(one.message for one in found)
+    assert [one.code for one in findings] == codes
+    assert all(one.message for one in findings)
 
 
 @pytest.mark.parametrize(("failed", "codes"), [(2, []), (3, ["failed_lists"])])
-def test_a_first_dataset_of_which_most_lists_failed_is_held_back(failed: int, codes: list[str]) -> None:
+def test_a_first_dataset_whose_lists_mostly_failed_is_quarantined(failed: int, codes: list[str]) -> None:
     pages = RecordPages(total=4, without=0, lists=4, failed_lists=failed)
 
-    found = evaluate_gates(holding(4), None, required=[], limits=LIMITS, pages=pages)
+    findings = evaluate_gates(dataset_numbers(4), None, required=[], limits=LIMITS, pages=pages)
 
-    assert [finding.code for finding in found] == codes
-    assert all(f"{failed} of 4 lists" in finding.message for finding in found)
+    assert [finding.code for finding in findings] == codes
+    assert all(f"{failed} of 4 lists" in finding.message for finding in findings)
 
 
-@pytest.mark.parametrize(("had", "codes"), [(95, ["lost_field"]), (60, [])])
-def test_a_field_that_need_not_be_there_is_missed_if_nearly_all_had_it(had: int, codes: list[str]) -> None:
-    before = DatasetNumbers(items=100, fields={"course_credits_max": had})
+@pytest.mark.parametrize(("count_before", "codes"), [(95, ["lost_field"]), (60, [])])
+def test_the_loss_of_an_optional_field_is_found_if_nearly_all_items_had_it(count_before: int, codes: list[str]) -> None:
+    before = DatasetNumbers(items=100, fields={"course_credits_max": count_before})
     new = DatasetNumbers(items=100, fields={"course_credits_max": 0})
 
-    assert [one.code for one in evaluate_gates(new, before, required=[], limits=LIMITS)] == codes
+    assert [finding.code for finding in evaluate_gates(new, before, required=[], limits=LIMITS)] == codes

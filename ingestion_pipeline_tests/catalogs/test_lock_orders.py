@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from random import Random
 
 import pytest
@@ -25,148 +26,152 @@ from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.errors import BOT_CHECK, Permanent
 from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline.tasks.worker import Worker
-from ingestion_pipeline_tests.crawlers import a_catalog
-from ingestion_pipeline_tests.extracting import FAILURE, Extracting, some
+from ingestion_pipeline_tests.catalog_extractions import FAILURE, CatalogHarness, a_catalog
 from ingestion_pipeline_tests.lock_orders import (
     ON_POSTGRES,
-    as_of_large_tables,
-    is_taken_meanwhile,
-    locked_meanwhile,
-    moved_behind,
+    disable_index_scans,
+    is_locked_while_waiting,
+    move_to_end,
+    rows_locked_while_waiting,
 )
-from ingestion_pipeline_tests.pollers import given_sources
+from ingestion_pipeline_tests.polling_runs import add_sources
 
-__all__ = ["some"]
 pytestmark = ON_POSTGRES
 A, B = "catalog:a", "catalog:b"
 POLLS = select(tasks.c.source_id).where(tasks.c.kind == "poll").order_by(tasks.c.id)
-WALL = FinishReason(status=ExtractionStatus.CANCELLED, failure=FAILURE)
+BLOCKED = FinishReason(status=ExtractionStatus.CANCELLED, failure=FAILURE)
 
 
 @pytest.fixture
-def two(some: Extracting) -> Extracting:
+def two_catalogs(catalog: CatalogHarness) -> CatalogHarness:
     """With two catalogues more; the poll of the first has the lower id."""
-    for one in (A, B):
-        some.source(one)
-    return some
+    for source_id in (A, B):
+        catalog.add_source(source_id)
+    return catalog
 
 
-def opened(some: Extracting, *ids: int) -> list[PageWork]:
+def open_root_pages(catalog: CatalogHarness, *ids: int) -> list[PageWork]:
     """The roots of these extractions, claimed and opened."""
-    found = claimed(some, *ids)
-    with some.ctx.store.begin() as connection:
-        archive = SnapshotArchive(some.ctx.store, some.ctx.content)
-        works = CatalogSystem().open_pages(connection, found, archive=archive)
-    return [one for one in works if isinstance(one, PageWork)]
+    claimed_tasks = claim_root_pages(catalog, *ids)
+    with catalog.ctx.store.begin() as connection:
+        archive = SnapshotArchive(catalog.ctx.store, catalog.ctx.content)
+        works = CatalogSystem().open_pages(connection, claimed_tasks, archive=archive)
+    return [work for work in works if isinstance(work, PageWork)]
 
 
-def claimed(some: Extracting, *ids: int) -> list[Task]:
+def claim_root_pages(catalog: CatalogHarness, *ids: int) -> list[Task]:
     for id_ in ids:
-        some.task(id_, "/")
-    return Worker(some.ctx.store, lease_seconds=60).claim(ClaimFilter(kind=FETCH_PAGE), limit=9)
+        catalog.add_task(id_, "/")
+    return Worker(catalog.ctx.store, lease_seconds=60).claim(ClaimFilter(kind=FETCH_PAGE), limit=9)
 
 
-def test_extractions_that_end_together_lock_tasks_and_sources_in_one_order(two: Extracting) -> None:
-    first, second = (two.begin({"/c/1": "WAITING"}, source_id=one) for one in (B, A))
-    low, high = two.task(second, "/c/1"), two.task(first, "/c/1")
+def test_extractions_that_finish_together_lock_tasks_and_sources_in_one_order(two_catalogs: CatalogHarness) -> None:
+    first, second = (two_catalogs.start_extraction({"/c/1": "WAITING"}, source_id=source_id) for source_id in (B, A))
+    low, high = two_catalogs.add_task(second, "/c/1"), two_catalogs.add_task(first, "/c/1")
 
-    def end(connection: Connection) -> None:
-        endings = {first: WALL, second: WALL}
-        finish_extractions(connection, endings, now=two.clock.at, settings=two.ctx.settings, random=Random(7))
+    def finish(connection: Connection) -> None:
+        reasons = {first: BLOCKED, second: BLOCKED}
+        finish_extractions(
+            connection, reasons, now=two_catalogs.clock.at, settings=two_catalogs.ctx.settings, random=Random(7)
+        )
         connection.rollback()
 
     waiting = select(tasks.c.id).where(tasks.c.kind != "poll")
     held = waiting.where(tasks.c.id == high)
-    assert locked_meanwhile(two.ctx.store, end, held=held, among=waiting) == [low]
-    every = select(sources.c.id)
-    held = every.where(sources.c.id == B)
-    assert locked_meanwhile(two.ctx.store, end, held=held, among=every) == [A]
+    assert rows_locked_while_waiting(two_catalogs.ctx.store, finish, held=held, among=waiting) == [low]
+    all_sources = select(sources.c.id)
+    held = all_sources.where(sources.c.id == B)
+    assert rows_locked_while_waiting(two_catalogs.ctx.store, finish, held=held, among=all_sources) == [A]
 
 
-def test_a_wall_and_a_lost_root_of_one_flush_lock_their_polls_in_one_order(two: Extracting) -> None:
-    walled = two.begin({}, root="WAITING", source_id=B)
-    lost = two.begin({}, root="WAITING", source_id=A)
+def test_a_blocked_page_and_a_lost_root_of_one_flush_lock_their_polls_in_one_order(
+    two_catalogs: CatalogHarness,
+) -> None:
+    blocked = two_catalogs.start_extraction({}, root="WAITING", source_id=B)
+    lost = two_catalogs.start_extraction({}, root="WAITING", source_id=A)
     errors = {B: Permanent("a challenge", code=BOT_CHECK), A: Permanent("it answered 404", code="http_404")}
-    works = opened(two, walled, lost)
-    bad = [PageFailed(work=work, error=errors[work.source.id]) for work in works]
+    works = open_root_pages(two_catalogs, blocked, lost)
+    failed_pages = [PageFailed(work=work, error=errors[work.source.id]) for work in works]
 
     def write(connection: Connection) -> None:
         CatalogSystem().write(
             connection,
-            PageOutcomes(done=[], waiting=[], failed=bad),
+            PageOutcomes(done=[], waiting=[], failed=failed_pages),
             page_cache=KnownPageCache(),
-            now=two.clock.at,
-            settings=two.ctx.settings,
+            now=two_catalogs.clock.at,
+            settings=two_catalogs.ctx.settings,
             random=Random(7),
         )
 
     held = POLLS.where(tasks.c.source_id == B)
-    assert locked_meanwhile(two.ctx.store, write, held=held, among=POLLS) == [A]
-    assert [two.status(id_) for id_ in (walled, lost)] == ["CANCELLED", "STALE"]
+    assert rows_locked_while_waiting(two_catalogs.ctx.store, write, held=held, among=POLLS) == [A]
+    assert [two_catalogs.status(id_) for id_ in (blocked, lost)] == ["CANCELLED", "STALE"]
 
 
-def test_extractions_whose_first_pages_are_opened_are_locked_in_one_order(two: Extracting) -> None:
-    first, second = (two.begin({}, root="WAITING", source_id=one, status="WAITING") for one in (A, B))
-    moved_behind(two.ctx.store, extractions, first)
-    found = claimed(two, first, second)
-    archive = SnapshotArchive(two.ctx.store, two.ctx.content)
+def test_extractions_whose_first_pages_are_opened_are_locked_in_one_order(two_catalogs: CatalogHarness) -> None:
+    first, second = (
+        two_catalogs.start_extraction({}, root="WAITING", source_id=source_id, status="WAITING") for source_id in (A, B)
+    )
+    move_to_end(two_catalogs.ctx.store, extractions, first)
+    claimed_tasks = claim_root_pages(two_catalogs, first, second)
+    archive = SnapshotArchive(two_catalogs.ctx.store, two_catalogs.ctx.content)
 
     def open_both(connection: Connection) -> None:
-        as_of_large_tables(connection)
-        CatalogSystem().open_pages(connection, found, archive=archive)
+        disable_index_scans(connection)
+        CatalogSystem().open_pages(connection, claimed_tasks, archive=archive)
 
-    every = select(extractions.c.id)
-    held = every.where(extractions.c.id == second)
-    assert locked_meanwhile(two.ctx.store, open_both, held=held, among=every) == [first]
+    all_extractions = select(extractions.c.id)
+    held = all_extractions.where(extractions.c.id == second)
+    assert rows_locked_while_waiting(two_catalogs.ctx.store, open_both, held=held, among=all_extractions) == [first]
 
 
-def test_extractions_begin_in_one_order_whoever_asks_for_them(two: Extracting) -> None:
-    with two.ctx.store.read() as connection:
-        known = sources_by_id(connection, [A, B])
-    now = two.clock.at
+def test_extractions_start_in_one_order_whatever_the_request_order(two_catalogs: CatalogHarness) -> None:
+    with two_catalogs.ctx.store.read() as connection:
+        by_id = sources_by_id(connection, [A, B])
+    now = two_catalogs.clock.at
     row = {"status": "WAITING", "recipe": {}, "tracking_id": "t", "page_count": 1, "kind": "crawl"}
     row |= {"created_at": now, "updated_at": now}
-    beginning = [insert(extractions).values(row | {"source_id": one}) for one in (A, B)]
+    inserts = [insert(extractions).values(row | {"source_id": source_id}) for source_id in (A, B)]
 
     def start(connection: Connection) -> None:
-        start_extractions(connection, [known[B], known[A]], now=now)
+        start_extractions(connection, [by_id[B], by_id[A]], now=now)
 
-    assert is_taken_meanwhile(two.ctx.store, start, held=beginning[1], statement=beginning[0])
+    assert is_locked_while_waiting(two_catalogs.ctx.store, start, held=inserts[1], statement=inserts[0])
 
 
-def test_detections_lock_polls_then_recipes_each_in_one_order(some: Extracting) -> None:
-    store, now = some.ctx.store, some.clock.at
+def test_detections_lock_polls_then_recipes_each_in_one_order(catalog: CatalogHarness) -> None:
+    store, now = catalog.ctx.store, catalog.clock.at
     for name in ("a", "b"):
-        given_sources(store, a_catalog(name=name, url=f"http://{name}.test/", config={}))
+        add_sources(store, a_catalog(name=name, url=f"http://{name}.test/", config={}))
     with store.begin() as connection:
         declared(connection, [A, B], now=now)
-        known = sources_by_id(connection, [A, B])
+        by_id = sources_by_id(connection, [A, B])
     claimed = Worker(store, lease_seconds=60).claim(ClaimFilter(kind=DETECT), limit=2)
     recipe = FoundRecipe(recipe={"page_type": "DETAIL"}, message="a list")
-    found = [
-        RecipeDetected(task=task, source=known[task.source_id or ""], recipe=recipe)
-        for task in sorted(claimed, key=lambda one: one.id, reverse=True)
+    detected = [
+        RecipeDetected(task=task, source=by_id[task.source_id or ""], recipe=recipe)
+        for task in sorted(claimed, key=attrgetter("id"), reverse=True)
     ]
 
     def write(connection: Connection) -> None:
-        write_results(connection, found, now=now, policy=Work(), random=Random(7))
+        write_results(connection, detected, now=now, policy=Work(), random=Random(7))
         connection.rollback()
 
-    every = select(recipes.c.source_id)
-    held = every.where(recipes.c.source_id == B)
+    all_recipes = select(recipes.c.source_id)
+    held = all_recipes.where(recipes.c.source_id == B)
     of_two = POLLS.where(tasks.c.source_id.in_([A, B]))
-    assert locked_meanwhile(store, write, held=held, among=of_two) == [A, B]
-    assert locked_meanwhile(store, write, held=held, among=every) == [A]
+    assert rows_locked_while_waiting(store, write, held=held, among=of_two) == [A, B]
+    assert rows_locked_while_waiting(store, write, held=held, among=all_recipes) == [A]
 
 
-def test_an_old_extraction_that_somebody_opens_again_is_not_swept_and_not_waited_for(some: Extracting) -> None:
-    old, _ = (some.begin({"/c/1": "ERROR"}, status="STALE") for _ in range(2))
-    settings, now = some.ctx.settings, some.clock.at
+def test_retention_skips_an_old_extraction_that_is_locked_and_does_not_wait(catalog: CatalogHarness) -> None:
+    old, _ = (catalog.start_extraction({"/c/1": "ERROR"}, status="STALE") for _ in range(2))
+    settings, now = catalog.ctx.settings, catalog.clock.at
     few = settings.retention.model_copy(update={"extractions_per_source": 1})
     settings = settings.model_copy(update={"retention": few})
-    with some.ctx.store.begin() as operator, some.ctx.store.begin() as sweep:
+    with catalog.ctx.store.begin() as operator, catalog.ctx.store.begin() as sweep:
         operator.execute(select(extractions.c.id).where(extractions.c.id == old).with_for_update())
         sweep.execute(text("SET LOCAL lock_timeout = '2s'"))
         assert old_extractions(sweep, settings, now) == 0
-    with some.ctx.store.begin() as sweep:
+    with catalog.ctx.store.begin() as sweep:
         assert old_extractions(sweep, settings, now) == 1

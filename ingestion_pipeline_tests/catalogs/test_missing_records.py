@@ -15,17 +15,17 @@ from ingestion_pipeline.sources.health import HealthStatus
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, datasets, extractions, pages
 from ingestion_pipeline.tasks.dead_letters import list_dead_letters
-from ingestion_pipeline_tests.catalogs.courses import a_course
-from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, crawl_all
+from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, a_catalog, crawl_all
+from ingestion_pipeline_tests.catalogs.course_pages import course_html
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import given_sources, rows
+from ingestion_pipeline_tests.polling_runs import add_sources, rows
 
-ALL = range(101, 125)
+ALL_COURSES = range(101, 125)
 BROKEN = range(101, 106)
-BARE = "<html><body><h1>Down for maintenance</h1><p>We will be back soon.</p></body></html>"
+BARE_ERROR_PAGE = "<html><body><h1>Down for maintenance</h1><p>We will be back soon.</p></body></html>"
 
 
-def a_framed_page(content: str) -> str:
+def framed_page(content: str) -> str:
     """A page with the head and foot that every page of the site has."""
     return (
         "<html><body><header><a href='/'>Harbour University</a><nav>Courses Staff Library</nav>"
@@ -34,19 +34,19 @@ def a_framed_page(content: str) -> str:
     )
 
 
-def given_catalogue(web: FakeWeb, store: Store) -> None:
+def serve_catalog(web: FakeWeb, store: Store) -> None:
     """24 courses, each on a page of its own."""
-    links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in ALL)
-    web.routes |= {"/": a_framed_page(f"<h1>Catalogue</h1><ul>{links}</ul>")}
-    web.routes |= {f"/c/{number}": a_framed_page(a_course(number)) for number in ALL}
-    given_sources(store, a_catalog())
+    links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in ALL_COURSES)
+    web.routes |= {"/": framed_page(f"<h1>Catalogue</h1><ul>{links}</ul>")}
+    web.routes |= {f"/c/{number}": framed_page(course_html(number)) for number in ALL_COURSES}
+    add_sources(store, a_catalog())
 
 
-def shown(store: Store) -> list[int]:
+def published_numbers(store: Store) -> list[int]:
     """The numbers of the courses that exports show."""
     published = [row.id for row in rows(store, datasets) if row.status == "published"]
-    found = [row for row in rows(store, data_items) if row.dataset_id == max(published)]
-    return sorted(int(row.data["course_id"].split()[1]) for row in found)
+    items = [row for row in rows(store, data_items) if row.dataset_id == max(published)]
+    return sorted(int(row.data["course_id"].split()[1]) for row in items)
 
 
 def failed_pages(store: Store) -> dict[int, str]:
@@ -62,89 +62,89 @@ def failed_pages(store: Store) -> dict[int, str]:
 def health(ctx: RunContext) -> HealthStatus:
     with ctx.store.read() as connection:
         now = ctx.store.clock.now(connection)
-        [found] = source_statuses(connection, ctx.settings, now=now, ids=[SHOP])
-        is_notable = SHOP in {one.facts.id for one in sources_to_review(connection, ctx.settings, now=now)}
-    assert is_notable or found.verdict.health == "healthy"
-    return found.verdict
+        [status] = source_statuses(connection, ctx.settings, now=now, ids=[CATALOG_ID])
+        is_notable = CATALOG_ID in {
+            source_to_review.facts.id for source_to_review in sources_to_review(connection, ctx.settings, now=now)
+        }
+    assert is_notable or status.assessment.health == "healthy"
+    return status.assessment
 
 
 def served_bodies(ctx: RunContext) -> list[bytes]:
     """What the open dead letters show of what was served."""
     with ctx.store.read() as connection:
-        found = [dead_letter_snapshots(connection, one) for one in list_dead_letters(connection)]
-    return [ctx.content.get(one["body_hash"]) for [one] in found]
+        snapshots = [dead_letter_snapshots(connection, dead_letter) for dead_letter in list_dead_letters(connection)]
+    return [ctx.content.get(one["body_hash"]) for [one] in snapshots]
 
 
 @pytest.mark.parametrize(
     "error_page",
     [
-        BARE,
-        a_framed_page("<h1>Something went wrong</h1><p>Please try again later.</p>"),
-        a_framed_page("<h1>Wir sind gleich wieder da</h1><p>Bitte etwas Geduld.</p>"),
+        BARE_ERROR_PAGE,
+        framed_page("<h1>Something went wrong</h1><p>Please try again later.</p>"),
+        framed_page("<h1>Wir sind gleich wieder da</h1><p>Bitte etwas Geduld.</p>"),
         "<html><body><h1>Coffee break</h1><p>The machines are resting.</p></body></html>",
         '{"error": "internal", "ok": false}',
     ],
     ids=["bare", "in the site's frame", "in words nobody knows", "another site", "data"],
 )
-def test_a_page_that_serves_an_error_page_keeps_its_records_however_often(
+def test_a_page_that_serves_an_error_page_keeps_its_records(
     ctx: RunContext, store: Store, web: FakeWeb, error_page: str
 ) -> None:
-    given_catalogue(web, store)
+    serve_catalog(web, store)
     crawl_all(ctx, web.port)
     web.routes |= {f"/c/{number}": error_page for number in BROKEN}
 
     for _ in range(3):
         crawl_all(ctx, web.port)
 
-        assert shown(store) == list(ALL)
+        assert published_numbers(store) == list(ALL_COURSES)
         assert failed_pages(store).keys() == set(BROKEN)
         assert health(ctx).health == "degraded"
     [*_, last] = rows(store, extractions)
     assert (last.status, last.summary["kept"]) == ("COMPLETE", len(BROKEN))
     with store.read() as connection:
         [finding] = held_back.missing_pages(connection)
-    assert (finding.subject, finding.message[:7]) == (SHOP, "5 pages")
+    assert (finding.subject, finding.message[:7]) == (CATALOG_ID, "5 pages")
     assert set(served_bodies(ctx)) == {error_page.encode()}
 
 
 @pytest.mark.parametrize(
     "answer",
-    [500, "", a_framed_page("<h1>Page not found</h1><p>There is no such page.</p>")],
+    [500, "", framed_page("<h1>Page not found</h1><p>There is no such page.</p>")],
     ids=["500", "nothing", "not found with status 200"],
 )
 def test_a_page_that_fails_in_any_way_keeps_its_records_and_degrades_its_source(
     ctx: RunContext, store: Store, web: FakeWeb, answer: int | str
 ) -> None:
-    given_catalogue(web, store)
+    serve_catalog(web, store)
     crawl_all(ctx, web.port)
     web.routes["/c/101"] = answer
 
     crawl_all(ctx, web.port)
 
-    assert shown(store) == list(ALL)
+    assert published_numbers(store) == list(ALL_COURSES)
     assert health(ctx).health == "degraded"
     with store.read() as connection:
         [finding] = held_back.missing_pages(connection)
-    assert (finding.subject, finding.message[:6]) == (SHOP, "1 page")
+    assert (finding.subject, finding.message[:6]) == (CATALOG_ID, "1 page")
 
 
-def test_records_come_back_and_the_source_is_well_when_the_page_does(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    given_catalogue(web, store)
+def test_the_source_is_healthy_again_when_the_page_recovers(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+    serve_catalog(web, store)
     crawl_all(ctx, web.port)
-    web.routes["/c/101"] = BARE
+    web.routes["/c/101"] = BARE_ERROR_PAGE
     crawl_all(ctx, web.port)
     [failed] = [row.failure for row in rows(store, pages) if row.status == "ERROR"]
     assert "/c/101 had 1 record and now has none: " in failed["message"]
 
-    web.routes["/c/101"] = a_framed_page(a_course(101, about="other things"))
+    web.routes["/c/101"] = framed_page(course_html(101, about="other things"))
     crawl_all(ctx, web.port)
 
-    assert shown(store) == list(ALL)
+    assert published_numbers(store) == list(ALL_COURSES)
     assert failed_pages(store) == {}
     assert health(ctx).health == "healthy"
-    assert served_bodies(ctx) == [BARE.encode()]  # of the failure, not of the newest visit
+    assert served_bodies(ctx) == [BARE_ERROR_PAGE.encode()]  # of the failure, not of the newest visit
 
 
 @pytest.mark.parametrize(
@@ -157,32 +157,32 @@ def test_records_come_back_and_the_source_is_well_when_the_page_does(
     ],
     ids=["names its course", "says nothing of it", "an empty form"],
 )
-def test_a_page_that_still_looks_like_its_siblings_loses_its_records_the_second_time(
+def test_a_page_that_still_resembles_its_siblings_loses_its_records_at_the_second_read(
     ctx: RunContext, store: Store, web: FakeWeb, emptied: str
 ) -> None:
-    given_catalogue(web, store)
+    serve_catalog(web, store)
     crawl_all(ctx, web.port)
-    web.routes["/c/101"] = a_framed_page(emptied)
+    web.routes["/c/101"] = framed_page(emptied)
 
     crawl_all(ctx, web.port)
-    assert (shown(store), failed_pages(store)) == (list(ALL), {101: "records_missing_once"})
+    assert (published_numbers(store), failed_pages(store)) == (list(ALL_COURSES), {101: "records_missing_once"})
     assert health(ctx).health == "degraded"
 
     crawl_all(ctx, web.port)
-    assert (shown(store), failed_pages(store)) == (list(ALL)[1:], {})
+    assert (published_numbers(store), failed_pages(store)) == (list(ALL_COURSES)[1:], {})
     assert health(ctx).health == "healthy"
 
 
-def test_a_failure_between_two_readings_without_records_begins_the_count_anew(
+def test_a_failure_between_two_reads_without_records_restarts_the_count(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
-    given_catalogue(web, store)
+    serve_catalog(web, store)
     crawl_all(ctx, web.port)
-    for answer in (a_framed_page("<p>None.</p>"), BARE, a_framed_page("<p>None.</p>")):
+    for answer in (framed_page("<p>None.</p>"), BARE_ERROR_PAGE, framed_page("<p>None.</p>")):
         web.routes["/c/101"] = answer
         crawl_all(ctx, web.port)
 
-        assert shown(store) == list(ALL)
+        assert published_numbers(store) == list(ALL_COURSES)
 
 
 PAGED = {
@@ -193,73 +193,73 @@ PAGED = {
 LIST_PAGES = {1: range(101, 109), 2: range(109, 114), 3: range(114, 125)}
 
 
-def a_list_page(numbers: Iterable[int]) -> str:
+def list_page(numbers: Iterable[int]) -> str:
     links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in numbers)
     pager = "".join(f'<a href="/?page={page}">{page}</a>' for page in LIST_PAGES)
-    return a_framed_page(f"<h1>Catalogue</h1><ul>{links}</ul><nav>{pager}</nav>")
+    return framed_page(f"<h1>Catalogue</h1><ul>{links}</ul><nav>{pager}</nav>")
 
 
-def given_paged_catalogue(web: FakeWeb, store: Store) -> None:
+def serve_paged_catalog(web: FakeWeb, store: Store) -> None:
     """The same courses, listed on three pages."""
-    given_catalogue(web, store)
-    web.routes |= {f"/?page={page}": a_list_page(its) for page, its in LIST_PAGES.items()}
+    serve_catalog(web, store)
+    web.routes |= {f"/?page={page}": list_page(numbers) for page, numbers in LIST_PAGES.items()}
     web.routes["/"] = web.routes["/?page=1"]
-    given_sources(store, a_catalog(PAGED))
+    add_sources(store, a_catalog(PAGED))
 
 
 @pytest.mark.parametrize(
     "answer",
-    [500, BARE, a_framed_page("<h1>Etwas ist schiefgelaufen</h1>")],
+    [500, BARE_ERROR_PAGE, framed_page("<h1>Etwas ist schiefgelaufen</h1>")],
     ids=["500", "bare", "in the site's frame"],
 )
-def test_a_page_of_a_list_that_serves_an_error_hides_its_records_and_takes_none_away(
+def test_a_list_page_that_serves_an_error_keeps_the_records_behind_it(
     ctx: RunContext, store: Store, web: FakeWeb, answer: int | str
 ) -> None:
-    given_paged_catalogue(web, store)
+    serve_paged_catalog(web, store)
     crawl_all(ctx, web.port)
     web.routes["/?page=2"] = answer
 
     for _ in range(2):
         crawl_all(ctx, web.port)
 
-        assert shown(store) == list(ALL)
+        assert published_numbers(store) == list(ALL_COURSES)
 
 
-def test_a_page_of_a_list_that_led_to_pages_and_leads_to_none_is_believed_the_second_time(
+def test_a_list_page_that_lost_its_links_is_accepted_at_the_second_read(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
-    given_paged_catalogue(web, store)
+    serve_paged_catalog(web, store)
     crawl_all(ctx, web.port)
-    web.routes["/?page=2"] = a_list_page([])
+    web.routes["/?page=2"] = list_page([])
 
     crawl_all(ctx, web.port)
-    assert shown(store) == list(ALL)
+    assert published_numbers(store) == list(ALL_COURSES)
     assert health(ctx).health == "degraded"
 
     crawl_all(ctx, web.port)
-    assert shown(store) == [*LIST_PAGES[1], *LIST_PAGES[3]]
+    assert published_numbers(store) == [*LIST_PAGES[1], *LIST_PAGES[3]]
     assert health(ctx).health == "healthy"
 
 
-def given_categories(web: FakeWeb, store: Store) -> None:
+def serve_categories(web: FakeWeb, store: Store) -> None:
     """The same courses below three categories; the menu's page about the school is no category."""
-    given_catalogue(web, store)
+    serve_catalog(web, store)
     for page, numbers in LIST_PAGES.items():
         links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in numbers)
-        web.routes[f"/d/{page}"] = a_framed_page(f"<h1>Part {page}</h1><ul>{links}</ul>")
-    web.routes["/d/about"] = a_framed_page("<h1>About us</h1>")
+        web.routes[f"/d/{page}"] = framed_page(f"<h1>Part {page}</h1><ul>{links}</ul>")
+    web.routes["/d/about"] = framed_page("<h1>About us</h1>")
     parts = "".join(f'<li><a href="/d/{page}">{page}</a></li>' for page in (*LIST_PAGES, "about"))
-    web.routes["/"] = a_framed_page(f"<h1>Catalogue</h1><ul>{parts}</ul>")
+    web.routes["/"] = framed_page(f"<h1>Catalogue</h1><ul>{parts}</ul>")
     inner = {"page_type": "DETAIL_LINKS", "link_pattern": "/c/"}
-    given_sources(store, a_catalog({"page_type": "CATEGORY_LINKS", "link_pattern": "/d/", "links": inner}))
+    add_sources(store, a_catalog({"page_type": "CATEGORY_LINKS", "link_pattern": "/d/", "links": inner}))
 
 
-@pytest.mark.parametrize("answer", [500, "", BARE], ids=["500", "nothing", "an error page"])
+@pytest.mark.parametrize("answer", [500, "", BARE_ERROR_PAGE], ids=["500", "nothing", "an error page"])
 @pytest.mark.parametrize(("broken", "status"), [(1, "published"), (2, "quarantined")])
-def test_a_first_dataset_without_failed_categories_is_not_healthy_and_held_back_without_most(
+def test_a_first_dataset_with_failed_categories_is_degraded_and_quarantined_without_most(
     ctx: RunContext, store: Store, web: FakeWeb, answer: int | str, broken: int, status: str
 ) -> None:
-    given_categories(web, store)
+    serve_categories(web, store)
     web.routes |= {f"/d/{page}": answer for page in list(LIST_PAGES)[:broken]}
 
     crawl_all(ctx, web.port)
@@ -268,96 +268,94 @@ def test_a_first_dataset_without_failed_categories_is_not_healthy_and_held_back_
     assert health(ctx).health == "degraded"
 
 
-def test_a_page_of_the_menu_that_leads_to_no_record_leaves_its_source_healthy(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    given_categories(web, store)
+def test_a_menu_page_without_records_leaves_its_source_healthy(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+    serve_categories(web, store)
 
     crawl_all(ctx, web.port)
 
-    assert shown(store) == list(ALL)
+    assert published_numbers(store) == list(ALL_COURSES)
     assert health(ctx).health == "healthy"
 
 
-def given_explored_catalogue(web: FakeWeb, store: Store) -> None:
+def serve_explored_catalog(web: FakeWeb, store: Store) -> None:
     """The same courses below three categories, which an exploratory crawl walks through."""
-    given_catalogue(web, store)
+    serve_catalog(web, store)
     for page, numbers in LIST_PAGES.items():
         links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in numbers)
-        web.routes[f"/d/{page}"] = a_framed_page(f"<h1>Part {page}</h1><ul>{links}</ul>")
+        web.routes[f"/d/{page}"] = framed_page(f"<h1>Part {page}</h1><ul>{links}</ul>")
     parts = "".join(f'<li><a href="/d/{page}">Part {page}</a></li>' for page in LIST_PAGES)
-    web.routes["/"] = a_framed_page(f"<h1>Catalogue</h1><ul>{parts}</ul>")
-    given_sources(store, a_catalog({"page_type": "EXPLORATORY", "link_pattern": "/(c|d)/"}))
+    web.routes["/"] = framed_page(f"<h1>Catalogue</h1><ul>{parts}</ul>")
+    add_sources(store, a_catalog({"page_type": "EXPLORATORY", "link_pattern": "/(c|d)/"}))
 
 
 @pytest.mark.parametrize(
     "error_page",
     [
-        BARE,
-        a_framed_page("<h1>Something went wrong</h1><p>Please try again later.</p>"),
+        BARE_ERROR_PAGE,
+        framed_page("<h1>Something went wrong</h1><p>Please try again later.</p>"),
         "<html><body><h1>Coffee break</h1><p>The machines are resting.</p></body></html>",
     ],
     ids=["bare", "in the site's frame", "another site"],
 )
-def test_an_explored_page_that_serves_an_error_page_hides_no_records_however_often(
+def test_an_explored_page_that_serves_an_error_page_keeps_the_records_behind_it(
     ctx: RunContext, store: Store, web: FakeWeb, error_page: str
 ) -> None:
-    given_explored_catalogue(web, store)
+    serve_explored_catalog(web, store)
     crawl_all(ctx, web.port)
     web.routes["/d/2"] = error_page
 
     for _ in range(3):
         crawl_all(ctx, web.port)
 
-        assert shown(store) == list(ALL)
+        assert published_numbers(store) == list(ALL_COURSES)
         assert health(ctx).health == "degraded"
     assert set(served_bodies(ctx)) == {error_page.encode()}
 
 
-def test_an_explored_page_that_lost_its_links_is_believed_the_second_time(
+def test_an_explored_page_that_lost_its_links_is_accepted_at_the_second_read(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
-    given_explored_catalogue(web, store)
+    serve_explored_catalog(web, store)
     crawl_all(ctx, web.port)
-    web.routes["/d/2"] = a_framed_page("<h1>Part 2</h1><p>Nothing is taught here.</p>")
+    web.routes["/d/2"] = framed_page("<h1>Part 2</h1><p>Nothing is taught here.</p>")
 
     crawl_all(ctx, web.port)
-    assert shown(store) == list(ALL)
+    assert published_numbers(store) == list(ALL_COURSES)
     assert health(ctx).health == "degraded"
 
     for _ in range(2):
         crawl_all(ctx, web.port)
-        assert shown(store) == [*LIST_PAGES[1], *LIST_PAGES[3]]
+        assert published_numbers(store) == [*LIST_PAGES[1], *LIST_PAGES[3]]
         assert health(ctx).health == "healthy"
 
 
 @pytest.mark.parametrize("answer", [404, 410])
-def test_a_page_that_is_gone_takes_its_records_with_it_at_once(
+def test_a_page_that_is_gone_loses_its_records_at_once(
     ctx: RunContext, store: Store, web: FakeWeb, answer: int
 ) -> None:
-    given_catalogue(web, store)
+    serve_catalog(web, store)
     crawl_all(ctx, web.port)
     web.routes["/c/101"] = answer
 
     crawl_all(ctx, web.port)
 
-    assert shown(store) == list(ALL)[1:]
+    assert published_numbers(store) == list(ALL_COURSES)[1:]
 
 
 def test_a_page_that_lost_its_records_is_fetched_again_by_a_retry(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    given_catalogue(web, store)
+    serve_catalog(web, store)
     crawl_all(ctx, web.port)
-    web.routes["/c/101"] = BARE
+    web.routes["/c/101"] = BARE_ERROR_PAGE
     crawl_all(ctx, web.port)
-    web.routes["/c/101"] = a_framed_page(a_course(101, about="other things"))
+    web.routes["/c/101"] = framed_page(course_html(101, about="other things"))
 
     with store.begin() as connection:
         now = store.clock.now(connection)
-        done = control.retry(connection, 2, actor="ann", now=now)
+        retried = control.retry(connection, 2, actor="ann", now=now)
     crawl_all(ctx, web.port)
 
-    assert (done.fetched, done.read) == (1, 0)
-    assert shown(store) == list(ALL)
+    assert (retried.fetched, retried.read) == (1, 0)
+    assert published_numbers(store) == list(ALL_COURSES)
     assert failed_pages(store) == {}
 
 
@@ -379,5 +377,5 @@ def test_a_page_that_lost_its_records_is_fetched_again_by_a_retry(ctx: RunContex
         ("Numerical Methods: rounding errors, internal forces, temporary structures.", None),
     ],
 )
-def test_a_notice_of_failure_is_told_from_a_course_about_failures(text: str, expected: str | None) -> None:
+def test_a_failure_notice_is_distinguished_from_a_course_about_failures(text: str, expected: str | None) -> None:
     assert failure_notice(text) == expected

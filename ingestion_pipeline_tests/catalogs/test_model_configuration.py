@@ -11,98 +11,106 @@ from ingestion_pipeline.demo.model_server import ScriptedModel
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, datasets, extractions, pages
-from ingestion_pipeline_tests.catalogs.courses import a_course
-from ingestion_pipeline_tests.catalogs.test_learned import School, in_spring, knows, story, title
-from ingestion_pipeline_tests.crawlers import LINKS, a_catalog, crawl_all, read_pages
+from ingestion_pipeline_tests.catalog_extractions import LINKS, a_catalog, crawl_all, read_pages
+from ingestion_pipeline_tests.catalogs.course_pages import (
+    School,
+    answer_from_page,
+    course_html,
+    garden_text,
+    garden_title,
+    spring_layout,
+)
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import FAST, a_run_context, given_sources, rows
-from ingestion_pipeline_tests.reading.models.asking import leading_to
+from ingestion_pipeline_tests.polling_runs import FAST_SETTINGS, a_run_context, add_sources, rows
+from ingestion_pipeline_tests.reading.llm.model_questions import leading_to
 
 
 @pytest.fixture
 def school(store: Store, ctx: RunContext, web: FakeWeb) -> Iterator[School]:
     """Two pages that only a model can read: too few to learn selectors from."""
-    given_sources(store, a_catalog())
-    with ScriptedModel(knows) as model:
+    add_sources(store, a_catalog())
+    with ScriptedModel(answer_from_page) as model:
         school = School(store, ctx, web, model)
-        school.teaches(in_spring, 1, 2)
+        school.serve_courses(spring_layout, 1, 2)
         yield school
 
 
-def shown(store: Store) -> list[str]:
+def published_codes(store: Store) -> list[str]:
     """The codes of the courses that exports show."""
     published = [row.id for row in rows(store, datasets) if row.status == "published"]
-    found = [row for row in rows(store, data_items) if row.dataset_id == max(published)]
-    return sorted(row.data["course_id"] for row in found)
+    items = [row for row in rows(store, data_items) if row.dataset_id == max(published)]
+    return sorted(row.data["course_id"] for row in items)
 
 
-def test_what_a_model_read_of_an_unchanged_page_stays_when_no_model_is_configured(
+def test_model_records_of_an_unchanged_page_are_kept_when_no_model_is_configured(
     school: School, ctx: RunContext, store: Store
 ) -> None:
     school.crawl()
-    school.web.routes |= {"/c/101": f"<html><body><h1>Courses</h1>{a_course(101)}</body></html>"}
+    school.web.routes |= {"/c/101": f"<html><body><h1>Courses</h1>{course_html(101)}</body></html>"}
     links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in (1, 2, 101))
     school.web.routes["/"] = f"<html><body><h1>Catalogue</h1><ul>{links}</ul></body></html>"
 
     crawl_all(ctx, school.web.port)
 
     assert not ctx.settings.has_model
-    assert shown(store) == ["GRD/1", "GRD/2", "MATH 101"]
+    assert published_codes(store) == ["GRD/1", "GRD/2", "MATH 101"]
     assert rows(store, extractions)[-1].status == "COMPLETE"
-    by_model = [row for row in rows(store, pages)[-3:] if row.rung == "cheap_model"]
+    by_model = [row for row in rows(store, pages)[-3:] if row.extraction_method == "cheap_model"]
     assert [row.carried_from is not None for row in by_model] == [True, True]
     assert school.crawl() == 0  # the same model would say the same
 
 
-def test_what_a_model_read_by_another_configuration_is_not_carried_over(
+def test_model_records_of_another_configuration_are_not_carried_over(
     school: School, ctx: RunContext, store: Store
 ) -> None:
     school.crawl()
-    given_sources(store, a_catalog(config={"recipe": dict(LINKS), "entity": "course"}))
+    add_sources(store, a_catalog(config={"recipe": dict(LINKS), "entity": "course"}))
 
     crawl_all(ctx, school.web.port)
 
     last = [row for row in rows(store, pages) if row.extraction_id == 2 and row.url[-1] in "12"]
     assert [(row.carried_from, row.failure["code"]) for row in last] == [(None, "no_model")] * 2
-    assert shown(store) == ["GRD/1", "GRD/2"]
+    assert published_codes(store) == ["GRD/1", "GRD/2"]
 
 
-def test_a_changed_page_that_a_model_read_waits_until_there_is_a_model(
+def test_a_changed_page_that_needs_a_model_waits_until_there_is_one(
     school: School, ctx: RunContext, store: Store
 ) -> None:
     school.crawl()
-    school.teaches(in_spring, 1, 3)
-    school.web.routes["/c/1"] = in_spring(1).replace("Our garden school", "Our fern school")
+    school.serve_courses(spring_layout, 1, 3)
+    school.web.routes["/c/1"] = spring_layout(1).replace("Our garden school", "Our fern school")
 
     crawl_all(ctx, school.web.port)
 
     waiting = {row.url[-1]: row.failure["code"] for row in rows(store, pages) if row.failure}
     assert waiting["1"] == "no_model"
     assert rows(store, extractions)[-1].status == "IN_PROGRESS"
-    assert shown(store) == ["GRD/1", "GRD/2"]
+    assert published_codes(store) == ["GRD/1", "GRD/2"]
 
     school.crawl()
-    assert "GRD/1" in shown(store)
+    assert "GRD/1" in published_codes(store)
     assert rows(store, extractions)[-1].status == "COMPLETE"
 
 
-def test_rules_that_find_a_part_of_what_a_model_read_do_not_replace_it(
+def test_rules_that_find_part_of_the_model_records_do_not_replace_them(
     school: School, ctx: RunContext, store: Store
 ) -> None:
-    both = f'<p>2 courses</p>{a_course(101)}<div class="lead">{story(7)}</div><h4>{title(7)}</h4>'
+    both = f'<p>2 courses</p>{course_html(101)}<div class="lead">{garden_text(7)}</div><h4>{garden_title(7)}</h4>'
     school.web.routes["/c/2"] = f"<html><body><h1>Courses</h1>{both}<p>GRD/7</p></body></html>"
     school.crawl()
-    before = shown(store)
+    before = published_codes(store)
     school.web.routes["/c/2"] = f"<html><body><h1>Lessons</h1>{both}<p>GRD/7</p></body></html>"
 
     crawl_all(ctx, school.web.port)
 
     assert "GRD/7" in before
-    assert shown(store) == before
+    assert published_codes(store) == before
     assert rows(store, extractions)[-1].status == "IN_PROGRESS"
 
 
-def test_a_rerun_without_a_model_waits_and_shows_nothing_less(school: School, ctx: RunContext, store: Store) -> None:
+def test_a_rerun_without_a_model_waits_and_keeps_the_published_records(
+    school: School, ctx: RunContext, store: Store
+) -> None:
     school.crawl()
     with store.begin() as connection:
         rerun(connection, 1, actor="ann", now=store.clock.now(connection))
@@ -111,19 +119,19 @@ def test_a_rerun_without_a_model_waits_and_shows_nothing_less(school: School, ct
 
     last = [row for row in rows(store, pages) if row.extraction_id == 2 and row.failure]
     assert [row.failure["code"] for row in last] == ["no_model", "no_model"]
-    assert shown(store) == ["GRD/1", "GRD/2"]
+    assert published_codes(store) == ["GRD/1", "GRD/2"]
 
 
 @pytest.mark.parametrize(
-    ("variable", "asked_again"),
+    ("variable", "expected_requests"),
     [("", 0), ("INGESTION_MODEL_CHEAP", 2), ("INGESTION_MODEL_STRONG", 2)],
     ids=["the same models", "another cheap model", "another strong model"],
 )
-def test_an_unchanged_page_is_read_again_by_other_models_and_only_by_them(
-    school: School, store: Store, ctx: RunContext, variable: str, asked_again: int
+def test_an_unchanged_page_is_read_again_only_by_other_models(
+    school: School, store: Store, ctx: RunContext, variable: str, expected_requests: int
 ) -> None:
     assert school.crawl() == 2
-    fast = {f"INGESTION_{name.upper().replace('.', '__')}": text for name, text in FAST.items()}
+    fast = {f"INGESTION_{name.upper().replace('.', '__')}": text for name, text in FAST_SETTINGS.items()}
     other = {variable: "strong" if variable.endswith("CHEAP") else "cheap"} if variable else {}
     settings = leading_to(school.model.base_url, ctx.settings, **fast, **other)
     school.ctx = a_run_context(store, settings)
@@ -131,5 +139,5 @@ def test_an_unchanged_page_is_read_again_by_other_models_and_only_by_them(
     school.crawl()
 
     carried = [row.carried_from is not None for row in rows(store, pages)[-2:]]
-    assert carried == [not asked_again] * 2
-    assert shown(store) == ["GRD/1", "GRD/2"]
+    assert carried == [not expected_requests] * 2
+    assert published_codes(store) == ["GRD/1", "GRD/2"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, Chained, Numbered, PageType, Recipe, recipe_of
 from ingestion_pipeline.pages.visits.rendering import Click, ClickDiscovery, RenderingOptions, RenderWait
 
-WHOLE = {
+FULL_RECIPE = {
     "page_type": "CATEGORY_LINKS",
     "link_selector": "ul.departments a",
     "load_wait_seconds": 2,
@@ -25,19 +25,19 @@ WHOLE = {
 }
 
 
-def problems(recipe: object) -> list[str]:
-    with pytest.raises(BadRecipe) as refused:
+def recipe_problems(recipe: object) -> list[str]:
+    with pytest.raises(BadRecipe) as raised:
         recipe_of({"recipe": recipe})
-    return list(refused.value.problems)
+    return list(raised.value.problems)
 
 
 def test_a_recipe_is_read_level_by_level() -> None:
-    found = recipe_of({"recipe": WHOLE})
+    recipe = recipe_of({"recipe": FULL_RECIPE})
 
-    departments, courses = found.links, found.links and found.links.links
+    departments, courses = recipe.links, recipe.links and recipe.links.links
     assert departments is not None
     assert courses is not None
-    assert (found.page_type, found.link_selector) == (PageType.CATEGORY_LINKS, "ul.departments a")
+    assert (recipe.page_type, recipe.link_selector) == (PageType.CATEGORY_LINKS, "ul.departments a")
     assert departments.pagination == Numbered(url_pattern="?from={offset}&n={limit}", total_pages=4, limit=20)
     assert departments.link_pattern is not None
     assert departments.link_pattern.is_exact
@@ -45,13 +45,13 @@ def test_a_recipe_is_read_level_by_level() -> None:
     assert courses.rendering == RenderingOptions(load_wait_seconds=2, content_selector="#main")
 
 
-def test_what_follows_from_detail_links_is_detail_unless_told_otherwise() -> None:
-    found = recipe_of({"recipe": {"page_type": "DETAIL_LINKS", "link_selector": "a"}})
+def test_detail_links_lead_to_detail_pages_by_default() -> None:
+    recipe = recipe_of({"recipe": {"page_type": "DETAIL_LINKS", "link_selector": "a"}})
 
-    assert found.links == Recipe(page_type=PageType.DETAIL)
+    assert recipe.links == Recipe(page_type=PageType.DETAIL)
 
 
-def test_a_page_is_set_up_in_the_order_that_is_written() -> None:
+def test_the_setup_steps_keep_their_order() -> None:
     steps = [{"click": "#accept"}, {"wait_seconds": 1.5}, {"click": ".more"}]
     discovery = {"selector": "#tree", "limit": 50, "wait_seconds": 5}
     recipe = {"page_type": "DETAIL", "setup": steps, "click_discovery": discovery}
@@ -64,30 +64,30 @@ def test_a_page_is_set_up_in_the_order_that_is_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"render": True}, {"setup": [{"click": "#more"}]}, {"click_discovery": {"selector": "#tree"}}]
+    "options", [{"render": True}, {"setup": [{"click": "#more"}]}, {"click_discovery": {"selector": "#tree"}}]
 )
-def test_what_only_a_browser_can_do_asks_for_one(given: dict[str, Any]) -> None:
+def test_steps_that_only_a_browser_can_do_require_one(options: dict[str, Any]) -> None:
     """Clicks of a recipe without `render` were never made, and nobody was told."""
-    assert recipe_of({"recipe": {"page_type": "DETAIL"} | given}).render
+    assert recipe_of({"recipe": {"page_type": "DETAIL"} | options}).render
 
 
-def test_what_can_be_done_without_a_browser_asks_for_none() -> None:
-    given = {"page_type": "DETAIL", "content_selector": "main", "load_wait_seconds": 2}
+def test_a_recipe_without_browser_steps_requires_none() -> None:
+    recipe = {"page_type": "DETAIL", "content_selector": "main", "load_wait_seconds": 2}
 
-    assert not recipe_of({"recipe": given}).render
+    assert not recipe_of({"recipe": recipe}).render
 
 
-@pytest.mark.parametrize(("given_next", "selector"), [("rel", None), ("a.older", "a.older")], ids=["rel", "selector"])
-def test_a_list_goes_on_by_rel_or_by_a_selector(given_next: str, selector: str | None) -> None:
-    pagination = {"next": given_next, "max_pages": 7}
+@pytest.mark.parametrize(("next_link", "selector"), [("rel", None), ("a.older", "a.older")], ids=["rel", "selector"])
+def test_next_links_are_found_by_rel_or_by_a_selector(next_link: str, selector: str | None) -> None:
+    pagination = {"next": next_link, "max_pages": 7}
 
-    found = recipe_of({"recipe": {"page_type": "DETAIL", "pagination": pagination}})
+    recipe = recipe_of({"recipe": {"page_type": "DETAIL", "pagination": pagination}})
 
-    assert found.pagination == Chained(selector=selector, max_pages=7)
+    assert recipe.pagination == Chained(selector=selector, max_pages=7)
 
 
 @pytest.mark.parametrize(
-    ("recipe", "said"),
+    ("recipe", "message"),
     [
         (None, "recipe: is missing"),
         ([], "recipe: is missing or no mapping"),
@@ -134,15 +134,15 @@ def test_a_list_goes_on_by_rel_or_by_a_selector(given_next: str, selector: str |
         ),
     ],
 )
-def test_a_recipe_that_cannot_be_followed_is_refused_with_the_key(recipe: Any, said: str) -> None:
-    assert said in "\n".join(problems(recipe))
+def test_an_invalid_recipe_is_refused_with_the_key(recipe: Any, message: str) -> None:
+    assert message in "\n".join(recipe_problems(recipe))
 
 
-def test_every_problem_is_told_at_once_wherever_it_stands() -> None:
+def test_every_problem_is_reported_at_once() -> None:
     inner = {"page_type": "DETAIL", "content_selector": "[", "setup": "click"}
     recipe = {"page_type": "CATEGORY_LINKS", "link_pattern": "(", "load_wait_seconds": -1, "links": inner}
 
-    keys = [problem.partition(": ")[0] for problem in problems(recipe)]
+    keys = [problem.partition(": ")[0] for problem in recipe_problems(recipe)]
 
     assert sorted(keys) == [
         "recipe.link_pattern",
@@ -157,7 +157,7 @@ def test_levels_without_end_are_refused() -> None:
     for _ in range(9):
         recipe = {"page_type": "CATEGORY_LINKS", "link_selector": "a", "links": recipe}
 
-    assert problems(recipe) == ["recipe.links.links.links.links.links: a recipe has at most 5 levels; remove it"]
+    assert recipe_problems(recipe) == ["recipe.links.links.links.links.links: a recipe has at most 5 levels; remove it"]
 
 
 TEXTS = st.text("abx[(?={}<>#. ", max_size=8)
@@ -174,11 +174,11 @@ KEYS = st.sampled_from(
 @given(st.dictionaries(KEYS, VALUES | st.sampled_from(["DETAIL", "DETAIL_LINKS"])))
 def test_no_configuration_is_too_strange_to_be_refused(recipe: dict[str, Any]) -> None:
     try:
-        found: Recipe | BadRecipe = recipe_of({"recipe": recipe})
+        parsed: Recipe | BadRecipe = recipe_of({"recipe": recipe})
     except BadRecipe as error:
-        found = error
+        parsed = error
 
-    assert isinstance(found, Recipe) or all(one.startswith("recipe") for one in found.problems)
+    assert isinstance(parsed, Recipe) or all(problem.startswith("recipe") for problem in parsed.problems)
 
 
 def test_an_api_is_read_with_its_own_server_and_dates() -> None:
@@ -191,21 +191,21 @@ def test_an_api_is_read_with_its_own_server_and_dates() -> None:
         "effective_until": "2026-12-31",
     }
 
-    found = recipe_of({"recipe": {"page_type": "API_REQUEST", "api": api}}).api
+    parsed = recipe_of({"recipe": {"page_type": "API_REQUEST", "api": api}}).api
 
-    assert found is not None
-    assert found.catalog_ids == ("a", "b")
-    assert found.first_url == (
+    assert parsed is not None
+    assert parsed.catalog_ids == ("a", "b")
+    assert parsed.first_url == (
         "http://a.test/api/cm/demo/courses/search/$filters"
         "?catalogId=a&skip=0&limit=20&orderBy=code&effectiveDatesRange=2026-01-01,2026-12-31"
     )
 
 
-def test_every_problem_of_an_api_is_told_at_once() -> None:
+def test_every_problem_of_an_api_is_reported_at_once() -> None:
     api = {"provider": "dog", "school_id": "a/b", "api_base": "ftp://x", "effective_from": "today"}
     recipe = {"page_type": "API_REQUEST", "api": api, "link_pattern": "x", "render": True}
 
-    said = "\n".join(problems(recipe))
+    message = "\n".join(recipe_problems(recipe))
 
     for part in (
         "recipe.api.provider: 'dog' is none; there are: coursedog",
@@ -216,11 +216,11 @@ def test_every_problem_of_an_api_is_told_at_once() -> None:
         "recipe.link_pattern: API_REQUEST pages never follow links",
         "recipe.render: says how a web page is read",
     ):
-        assert part in said
+        assert part in message
 
 
-def test_an_api_belongs_to_the_root_alone() -> None:
+def test_an_api_is_only_allowed_at_the_root() -> None:
     inner = {"page_type": "API_REQUEST", "api": {"provider": "coursedog"}}
     recipe = {"page_type": "CATEGORY_LINKS", "link_selector": "a", "links": inner}
 
-    assert any("at the root alone" in one for one in problems(recipe))
+    assert any("at the root alone" in problem for problem in recipe_problems(recipe))

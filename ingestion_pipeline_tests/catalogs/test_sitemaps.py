@@ -11,107 +11,109 @@ import pytest
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import Store
-from ingestion_pipeline_tests.crawlers import a_catalog, a_page, crawl_all, found_pages
+from ingestion_pipeline_tests.catalog_extractions import a_catalog, crawl_all, crawled_pages, link_page
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
-from ingestion_pipeline_tests.pollers import GoingClock, given_sources
+from ingestion_pipeline_tests.polling_runs import RunningClock, add_sources
 
 SITEMAP = {"page_type": "SITEMAP", "link_pattern": "/c/"}
 
 
-def listed(*urls: str, changed: str | None = None) -> str:
-    said = f"<lastmod>{changed}</lastmod>" if changed else ""
-    entries = "".join(f"<url><loc>http://a.test{url}</loc>{said}</url>" for url in urls)
+def sitemap(*urls: str, changed: str | None = None) -> str:
+    lastmod = f"<lastmod>{changed}</lastmod>" if changed else ""
+    entries = "".join(f"<url><loc>http://a.test{url}</loc>{lastmod}</url>" for url in urls)
     return f'<?xml version="1.0"?><urlset>{entries}</urlset>'
 
 
-def index(*urls: str) -> str:
+def sitemap_index(*urls: str) -> str:
     entries = "".join(f"<sitemap><loc>http://a.test{url}</loc></sitemap>" for url in urls)
     return f'<?xml version="1.0"?><sitemapindex>{entries}</sitemapindex>'
 
 
-def a_site(recipe: dict[str, Any] = SITEMAP) -> Definition:
+def sitemap_catalog(recipe: dict[str, Any] = SITEMAP) -> Definition:
     return a_catalog(recipe, url="http://a.test/sitemap.xml")
 
 
-def got(store: Store) -> dict[str, str | None]:
-    return {one.path: one.outcome for one in found_pages(store)}
+def page_outcomes(store: Store) -> dict[str, str | None]:
+    return {page.path: page.outcome for page in crawled_pages(store)}
 
 
-def test_an_index_leads_to_sitemaps_and_these_to_pages(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    packed = gzip.compress(listed("/c/2", "/c/3").encode())
+def test_an_index_leads_to_sitemaps_and_they_to_pages(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+    packed = gzip.compress(sitemap("/c/2", "/c/3").encode())
     web.routes |= {
-        "/sitemap.xml": index("/one.xml", "/two.xml.gz"),
-        "/one.xml": listed("/c/1", "/c/2", "/about"),
+        "/sitemap.xml": sitemap_index("/one.xml", "/two.xml.gz"),
+        "/one.xml": sitemap("/c/1", "/c/2", "/about"),
         "/two.xml.gz": Reply(packed, headers={"Content-Type": "application/gzip"}),
     }
-    web.routes |= {f"/c/{number}": a_page(text=str(number)) for number in (1, 2, 3)}
-    given_sources(store, a_site())
+    web.routes |= {f"/c/{number}": link_page(text=str(number)) for number in (1, 2, 3)}
+    add_sources(store, sitemap_catalog())
 
     counts = crawl_all(ctx, web.port)
 
     assert (counts.new, counts.failed) == (6, 0)
-    assert set(got(store)) == {*("/sitemap.xml", "/one.xml", "/two.xml.gz"), *("/c/1", "/c/2", "/c/3")}
+    assert set(page_outcomes(store)) == {*("/sitemap.xml", "/one.xml", "/two.xml.gz"), *("/c/1", "/c/2", "/c/3")}
 
 
-def test_what_was_not_changed_since_it_was_got_is_not_asked_for(
-    ctx: RunContext, store: Store, web: FakeWeb, now: datetime, clock: GoingClock
+def test_pages_unchanged_since_they_were_fetched_are_not_requested(
+    ctx: RunContext, store: Store, web: FakeWeb, now: datetime, clock: RunningClock
 ) -> None:
     old = f"{now - timedelta(days=9):%Y-%m-%d}"
-    web.routes |= {"/sitemap.xml": listed("/c/1", "/c/2", changed=old)}
-    web.routes |= {f"/c/{number}": a_page(text=str(number)) for number in (1, 2)}
-    given_sources(store, a_site())
+    web.routes |= {"/sitemap.xml": sitemap("/c/1", "/c/2", changed=old)}
+    web.routes |= {f"/c/{number}": link_page(text=str(number)) for number in (1, 2)}
+    add_sources(store, sitemap_catalog())
     crawl_all(ctx, web.port)
-    asked = len(web.requests)
+    request_count = len(web.requests)
     clock.advance(days=8)
     lately = f"{now + timedelta(days=7):%Y-%m-%dT%H:%M:%SZ}"
-    news = listed("/c/2", changed=lately).removeprefix('<?xml version="1.0"?><urlset>')
-    web.routes["/sitemap.xml"] = listed("/c/1", changed=old).replace("</urlset>", news)
-    web.routes["/c/2"] = a_page(text="changed")
+    news = sitemap("/c/2", changed=lately).removeprefix('<?xml version="1.0"?><urlset>')
+    web.routes["/sitemap.xml"] = sitemap("/c/1", changed=old).replace("</urlset>", news)
+    web.routes["/c/2"] = link_page(text="changed")
 
     counts = crawl_all(ctx, web.port)
 
-    assert [one.path for one in web.requests[asked:]] == ["/sitemap.xml", "/c/2"]
+    assert [one.path for one in web.requests[request_count:]] == ["/sitemap.xml", "/c/2"]
     assert (counts.new, counts.same, counts.failed) == (2, 1, 0)
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
-def test_a_page_that_was_got_on_the_day_of_its_change_is_asked_for_again(
-    ctx: RunContext, store: Store, web: FakeWeb, now: datetime, clock: GoingClock
+def test_a_page_fetched_on_the_day_of_its_change_is_requested_again(
+    ctx: RunContext, store: Store, web: FakeWeb, now: datetime, clock: RunningClock
 ) -> None:
     """Most sitemaps say the day alone: the change may have come in the evening."""
-    web.routes |= {"/sitemap.xml": listed("/c/1", changed=f"{now:%Y-%m-%d}")}
-    web.routes |= {"/c/1": a_page(text="morning")}
-    given_sources(store, a_site())
+    web.routes |= {"/sitemap.xml": sitemap("/c/1", changed=f"{now:%Y-%m-%d}")}
+    web.routes |= {"/c/1": link_page(text="morning")}
+    add_sources(store, sitemap_catalog())
     crawl_all(ctx, web.port)
     clock.advance(days=8)
-    web.routes["/c/1"] = a_page(text="evening")
+    web.routes["/c/1"] = link_page(text="evening")
 
     assert crawl_all(ctx, web.port).new == 1
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
 def test_pages_of_other_hosts_are_not_followed(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    web.routes |= {"/sitemap.xml": listed("/c/1").replace("a.test", "evil.test", 1)}
-    given_sources(store, a_site({"page_type": "SITEMAP"}))
+    web.routes |= {"/sitemap.xml": sitemap("/c/1").replace("a.test", "evil.test", 1)}
+    add_sources(store, sitemap_catalog({"page_type": "SITEMAP"}))
 
     crawl_all(ctx, web.port)
 
-    [root] = found_pages(store)
+    [root] = crawled_pages(store)
     assert root.failure is not None
     assert root.failure["code"] == "nothing_to_do"
-    assert {one.host for one in web.requests} == {"a.test"}
+    assert {request.host for request in web.requests} == {"a.test"}
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
 @pytest.mark.parametrize(
     ("body", "code"), [("<html><p>Sorry", "not_a_sitemap"), ('<!DOCTYPE x [<!ENTITY a "b">]><urlset/>', "xml_entity")]
 )
-def test_what_is_no_sitemap_has_a_reason(ctx: RunContext, store: Store, web: FakeWeb, body: str, code: str) -> None:
+def test_a_response_that_is_no_sitemap_is_an_error(
+    ctx: RunContext, store: Store, web: FakeWeb, body: str, code: str
+) -> None:
     web.routes |= {"/sitemap.xml": body}
-    given_sources(store, a_site())
+    add_sources(store, sitemap_catalog())
 
     crawl_all(ctx, web.port)
 
-    [root] = found_pages(store)
+    [root] = crawled_pages(store)
     assert root.failure is not None
     assert root.failure["code"] == code

@@ -22,14 +22,14 @@ class Ingest:
         self.environment = dict(environment)
 
     def __call__(self, *arguments: str, stdin: bytes = b"", **variables: str) -> Result:
-        return self.under(variables, *arguments, stdin=stdin)
+        return self.with_variables(variables, *arguments, stdin=stdin)
 
-    def under(self, variables: Mapping[str, str], *arguments: str, stdin: bytes = b"") -> Result:
+    def with_variables(self, variables: Mapping[str, str], *arguments: str, stdin: bytes = b"") -> Result:
         """The same with other variables."""
         runner = CliRunner(env={**self.environment, **variables})
         return runner.invoke(main, list(arguments), input=stdin)
 
-    def done(self, *arguments: str) -> str:
+    def output(self, *arguments: str) -> str:
         """What a command printed that must succeed."""
         result = self(*arguments)
         assert result.exit_code == 0, result.output
@@ -37,11 +37,11 @@ class Ingest:
 
     def json(self, *arguments: str) -> Any:
         """What a listing printed, as data."""
-        return json.loads(self.done(*arguments, "--json"))
+        return json.loads(self.output(*arguments, "--json"))
 
     def refused(self, *arguments: str, **variables: str) -> str:
         """What a command said on stderr that must refuse its input."""
-        result = self.under(variables, *arguments)
+        result = self.with_variables(variables, *arguments)
         assert result.exit_code == 2, result.output
         assert result.stdout == ""
         assert "Traceback" not in result.stderr

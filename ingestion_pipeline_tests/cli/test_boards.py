@@ -17,11 +17,11 @@ BOARD = ("--id", "job_board:acme", "--kind", "job_board")
 
 
 def test_a_board_is_recognised_by_its_url(ingest: Ingest) -> None:
-    ingest.done("sources", "add", "https://boards.greenhouse.io/acme", *BOARD, "--company", "acme")
+    ingest.output("sources", "add", "https://boards.greenhouse.io/acme", *BOARD, "--company", "acme")
 
-    (listed,) = ingest.json("sources", "list", "--kind", "job_board")
+    (source,) = ingest.json("sources", "list", "--kind", "job_board")
 
-    assert (listed["platform"], listed["company"]) == ("greenhouse", "acme")
+    assert (source["platform"], source["company"]) == ("greenhouse", "acme")
 
 
 def test_a_board_without_token_is_refused_with_the_cure(ingest: Ingest) -> None:
@@ -34,49 +34,49 @@ def test_every_mistake_of_a_boards_config_is_told(ingest: Ingest) -> None:
     config = '{"api_base": "ftp://x", "banana": 1, "fields": {"title": "a"}}'
     line = ("sources", "add", "https://acme.test/jobs", *BOARD, "--platform", "html")
 
-    said = ingest.refused(*line, "--config", config)
+    message = ingest.refused(*line, "--config", config)
 
     for part in ("api_base", "banana is no key", "title, and url", "items: needed"):
-        assert part in said
+        assert part in message
 
 
 def test_a_url_that_tells_no_platform_names_those_that_there_are(ingest: Ingest) -> None:
-    said = ingest.refused("sources", "add", "https://acme.test/careers", *BOARD)
+    message = ingest.refused("sources", "add", "https://acme.test/careers", *BOARD)
 
-    assert "for job_board there are: greenhouse, lever" in said
+    assert "for job_board there are: greenhouse, lever" in message
 
 
 def test_a_bad_board_of_a_file_is_told_with_its_line(ingest: Ingest, tmp_path: Path) -> None:
     file = tmp_path / "boards.yaml"
     file.write_text('sources:\n  - {id: "job_board:a", kind: job_board, url: "https://a.test/", platform: lever}\n')
 
-    said = ingest.refused("sources", "import", str(file))
+    message = ingest.refused("sources", "import", str(file))
 
-    assert "boards.yaml" in said
-    assert "board_token" in said
+    assert "boards.yaml" in message
+    assert "board_token" in message
 
 
 def test_boards_are_asked_for_ahead_of_their_schedule_once(ingest: Ingest) -> None:
-    ingest.done("sources", "add", "https://boards.greenhouse.io/acme", *BOARD)
+    ingest.output("sources", "add", "https://boards.greenhouse.io/acme", *BOARD)
 
-    assert "queued 1 boards" in ingest.done("sources", "scrape", "job_board:acme")
+    assert "queued 1 boards" in ingest.output("sources", "scrape", "job_board:acme")
     assert "still waits" in ingest.refused("sources", "scrape", "job_board:acme")
-    assert "a rotation" in ingest.done("sources", "scrape", "--max-sources", "3")
+    assert "a rotation" in ingest.output("sources", "scrape", "--max-sources", "3")
     assert "no source 'job_board:x'" in ingest.refused("sources", "scrape", "job_board:x")
     both = ("sources", "scrape", "job_board:acme", "--max-sources", "3")
     assert "belong to a rotation" in ingest.refused(*both)
 
 
 def test_what_no_scrape_reaches_is_refused_with_the_reason(ingest: Ingest) -> None:
-    ingest.done("sources", "add", "https://boards.greenhouse.io/acme", *BOARD)
-    ingest.done("sources", "add", "https://acme.test/", "--id", "company:acme", "--kind", "company")
-    ingest.done("sources", "disable", "job_board:acme", "--reason", "we left")
+    ingest.output("sources", "add", "https://boards.greenhouse.io/acme", *BOARD)
+    ingest.output("sources", "add", "https://acme.test/", "--id", "company:acme", "--kind", "company")
+    ingest.output("sources", "disable", "job_board:acme", "--reason", "we left")
 
     assert "we left" in ingest.refused("sources", "scrape", "job_board:acme")
     assert "no job board" in ingest.refused("sources", "scrape", "company:acme")
 
 
-def waiting_for_approval(database: Store, platform: str, **config: Any) -> None:
+def add_unapproved_board(database: Store, platform: str, **config: Any) -> None:
     """A board as a discovery leaves one that is not sure."""
     board = Definition(
         id="job_board:acme",
@@ -93,15 +93,15 @@ def waiting_for_approval(database: Store, platform: str, **config: Any) -> None:
 
 
 def test_a_board_that_cannot_work_is_not_approved_before_its_config_is_mended(ingest: Ingest, database: Store) -> None:
-    waiting_for_approval(database, "html")
+    add_unapproved_board(database, "html")
     config = '{"items": "li", "fields": {"title": "a", "url": "a@href"}}'
 
-    said = ingest.refused("sources", "enable", "job_board:acme")
-    ingest.done("sources", "update", "job_board:acme", "--config", config)
+    message = ingest.refused("sources", "enable", "job_board:acme")
+    ingest.output("sources", "update", "job_board:acme", "--config", config)
     mended = ingest.json("sources", "show", "job_board:acme")
-    ingest.done("sources", "enable", "job_board:acme")
+    ingest.output("sources", "enable", "job_board:acme")
 
-    assert "items: needed" in said
-    assert "ingest sources update job_board:acme --config" in said
+    assert "items: needed" in message
+    assert "ingest sources update job_board:acme --config" in message
     assert mended["status"] == "pending_validation"
     assert ingest.json("sources", "show", "job_board:acme")["status"] == "active"

@@ -11,8 +11,8 @@ import yaml
 
 from ingestion_pipeline.registry import check_definition
 from ingestion_pipeline.sources.files import read_file
+from ingestion_pipeline_tests.catalog_extractions import LINKS
 from ingestion_pipeline_tests.cli.conftest import Ingest
-from ingestion_pipeline_tests.crawlers import LINKS
 
 ROOT = Path(__file__).parents[2]
 LINE = ("sources", "add", "https://a.test/", "--id", "catalog:shop", "--kind", "catalog")
@@ -23,30 +23,30 @@ def config(**recipe: Any) -> tuple[str, str]:
 
 
 def test_a_catalogue_is_added_with_its_recipe(ingest: Ingest) -> None:
-    ingest.done(*LINE, "--platform", "catalog", *config(**LINKS))
+    ingest.output(*LINE, "--platform", "catalog", *config(**LINKS))
 
-    shown = ingest.json("sources", "show", "catalog:shop")
+    source = ingest.json("sources", "show", "catalog:shop")
 
-    assert (shown["platform"], shown["config"]["recipe"]) == ("catalog", LINKS)
-    assert "pages" not in shown
-    assert (shown["health"], shown["health_reason"]) == ("waiting", "not read yet")
-    assert shown["predicted_cost"] == "not known before pages were visited"
+    assert (source["platform"], source["config"]["recipe"]) == ("catalog", LINKS)
+    assert "pages" not in source
+    assert (source["health"], source["health_reason"]) == ("waiting", "not read yet")
+    assert source["predicted_cost"] == "not known before pages were visited"
 
 
 def test_the_entity_and_the_selectors_of_a_catalogue_are_checked(ingest: Ingest) -> None:
-    given = {"recipe": LINKS, "selectors": {"course_id": "b[", "colour": "i"}}
+    config = {"recipe": LINKS, "selectors": {"course_id": "b[", "colour": "i"}}
 
-    said = ingest.refused(*LINE, "--platform", "catalog", "--config", json.dumps(given))
+    message = ingest.refused(*LINE, "--platform", "catalog", "--config", json.dumps(config))
 
-    assert "selectors.course_id: 'b[' is no CSS selector" in said
-    assert "selectors.colour: unknown key" in said
-    assert said.count("(catalog:shop)") >= 2
-    other = json.dumps({"recipe": LINKS, "entity": "cuorse"})
-    assert "there are: competency, course" in ingest.refused(*LINE, "--platform", "catalog", "--config", other)
+    assert "selectors.course_id: 'b[' is no CSS selector" in message
+    assert "selectors.colour: unknown key" in message
+    assert message.count("(catalog:shop)") >= 2
+    misspelled = json.dumps({"recipe": LINKS, "entity": "cuorse"})
+    assert "there are: competency, course" in ingest.refused(*LINE, "--platform", "catalog", "--config", misspelled)
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "message"),
     [
         ({"rendr": True}, "config.rendr: unknown key; there are: recipe, entity"),
         ({"setup": []}, "config.setup: unknown key"),
@@ -54,26 +54,26 @@ def test_the_entity_and_the_selectors_of_a_catalogue_are_checked(ingest: Ingest)
         ({"ignore_robots": "false"}, "config.ignore_robots: must be true or false, not 'false'"),
     ],
 )
-def test_a_key_that_nothing_reads_is_refused(ingest: Ingest, config: dict[str, Any], said: str) -> None:
-    given = json.dumps({"recipe": LINKS} | config)
+def test_a_key_that_nothing_reads_is_refused(ingest: Ingest, config: dict[str, Any], message: str) -> None:
+    document = json.dumps({"recipe": LINKS} | config)
 
-    assert said in ingest.refused(*LINE, "--platform", "catalog", "--config", given)
+    assert message in ingest.refused(*LINE, "--platform", "catalog", "--config", document)
 
 
 def test_a_catalogue_without_a_recipe_waits_for_its_detection_and_says_so(ingest: Ingest) -> None:
-    said = ingest.done(*LINE, "--platform", "catalog")
+    output = ingest.output(*LINE, "--platform", "catalog")
 
-    shown = ingest.json("sources", "show", "catalog:shop")
+    source = ingest.json("sources", "show", "catalog:shop")
 
-    assert "its recipe is detected" in said
-    assert (shown["recipe_status"], shown["recipe"]) == ("WAITING", None)
+    assert "its recipe is detected" in output
+    assert (source["recipe_status"], source["recipe"]) == ("WAITING", None)
 
 
 def test_a_recipe_is_detected_anew_if_asked_for_and_never_over_one_by_hand(ingest: Ingest) -> None:
-    ingest.done(*LINE, "--platform", "catalog")
+    ingest.output(*LINE, "--platform", "catalog")
 
-    again = ingest.done("sources", "update", "catalog:shop", "--detect")
-    ingest.done("sources", "update", "catalog:shop", *config(**LINKS))
+    again = ingest.output("sources", "update", "catalog:shop", "--detect")
+    ingest.output("sources", "update", "catalog:shop", *config(**LINKS))
     refused = ingest.refused("sources", "update", "catalog:shop", "--detect")
 
     assert "its recipe will be detected again" in again
@@ -83,11 +83,11 @@ def test_a_recipe_is_detected_anew_if_asked_for_and_never_over_one_by_hand(inges
 def test_every_problem_of_a_recipe_is_told_with_the_source_and_the_place(ingest: Ingest) -> None:
     bad = config(page_type="DETAIL_LINKS", link_pattern="/c/(?!x)", render="yes")
 
-    said = ingest.refused(*LINE, "--platform", "page", *bad)
+    message = ingest.refused(*LINE, "--platform", "page", *bad)
 
-    assert "recipe.link_pattern: '/c/(?!x)' is no RE2 pattern at character 4" in said
-    assert "recipe.render: must be true or false" in said
-    assert said.count("(catalog:shop)") == 2
+    assert "recipe.link_pattern: '/c/(?!x)' is no RE2 pattern at character 4" in message
+    assert "recipe.render: must be true or false" in message
+    assert message.count("(catalog:shop)") == 2
 
 
 def test_a_file_with_a_bad_pattern_is_refused_with_its_line(tmp_path: Path) -> None:
@@ -107,8 +107,8 @@ def test_the_catalogue_of_the_docs_and_of_the_example_can_be_followed(tmp_path: 
     page = (ROOT / "docs" / "operating.md").read_text().partition("\n## Catalogues\n")[2]
     file = tmp_path / "shown.yaml"
     file.write_text(page.partition("```yaml\n")[2].partition("```")[0])
-    shown = read_file(file, check=check_definition)
+    documented = read_file(file, check=check_definition)
 
-    assert (example.problems, shown.problems) == ((), ())
-    assert {one.id for one in example.definitions} >= {"catalog:example", "catalog:example-by-hand"}
-    assert [one.id for one in shown.definitions] == ["catalog:my-college"]
+    assert (example.problems, documented.problems) == ((), ())
+    assert {definition.id for definition in example.definitions} >= {"catalog:example", "catalog:example-by-hand"}
+    assert [definition.id for definition in documented.definitions] == ["catalog:my-college"]

@@ -57,43 +57,43 @@ def acme(database: Store) -> None:
 
 @pytest.mark.usefixtures("acme")
 def test_companies_are_listed_with_tier_and_score(ingest: Ingest) -> None:
-    shown = ingest("companies", "list")
+    result = ingest("companies", "list")
 
-    assert shown.exit_code == 0
-    assert all(word in shown.output for word in ("acme", "Acme", "active", "minimal", "B", "75"))
+    assert result.exit_code == 0
+    assert all(word in result.output for word in ("acme", "Acme", "active", "minimal", "B", "75"))
     assert json.loads(ingest("companies", "list", "--json").output)[0]["score"] == 75
     assert "no companies" in ingest("companies", "list", "--tier", "S").output
 
 
 @pytest.mark.usefixtures("acme")
 def test_a_company_is_shown_with_its_boards_and_what_was_refused(ingest: Ingest) -> None:
-    shown = " ".join(ingest("companies", "show", "acme").output.split())
+    sources = " ".join(ingest("companies", "show", "acme").output.split())
 
-    assert "75 (city 50, tech 25)" in shown
-    assert "greenhouse https://boards.greenhouse.io/acme (medium)" in shown
-    assert "refused: company https://acme.test/" in shown
-    assert "in_ancestry" in shown
-    whole = json.loads(ingest("companies", "show", "acme", "--json").output)
-    assert [one["reason"] for one in whole["refusals"]] == ["in_ancestry"]
+    assert "75 (city 50, tech 25)" in sources
+    assert "greenhouse https://boards.greenhouse.io/acme (medium)" in sources
+    assert "refused: company https://acme.test/" in sources
+    assert "in_ancestry" in sources
+    company = json.loads(ingest("companies", "show", "acme", "--json").output)
+    assert [refusal["reason"] for refusal in company["refusals"]] == ["in_ancestry"]
 
 
 def test_a_company_that_nobody_knows_is_bad_input(ingest: Ingest) -> None:
-    done = ingest("companies", "show", "nobody")
+    result = ingest("companies", "show", "nobody")
 
-    assert done.exit_code == 2
-    assert "ingest companies list" in done.output
+    assert result.exit_code == 2
+    assert "ingest companies list" in result.output
 
 
 def test_a_company_is_added_by_its_website_alone(ingest: Ingest) -> None:
-    done = ingest("sources", "add", WEBSITE, "--id", "company:acme", "--kind", "company")
+    result = ingest("sources", "add", WEBSITE, "--id", "company:acme", "--kind", "company")
 
-    assert done.exit_code == 0, done.output
-    shown = json.loads(ingest("sources", "list", "--json").output)
-    assert [(one["id"], one["platform"]) for one in shown] == [("company:acme", "page")]
+    assert result.exit_code == 0, result.output
+    sources = json.loads(ingest("sources", "list", "--json").output)
+    assert [(source["id"], source["platform"]) for source in sources] == [("company:acme", "page")]
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "message"),
     [
         ('{"board": {}}', "'board' means nothing here"),
         ('{"boards": {"monster": {}}}', "'monster' is no platform"),
@@ -101,8 +101,8 @@ def test_a_company_is_added_by_its_website_alone(ingest: Ingest) -> None:
         ('{"boards": []}', "boards must be a mapping"),
     ],
 )
-def test_a_config_that_means_nothing_is_refused(ingest: Ingest, config: str, said: str) -> None:
-    done = ingest(*("sources", "add", WEBSITE, "--id", "company:acme", "--kind", "company"), *("--config", config))
+def test_a_config_that_means_nothing_is_refused(ingest: Ingest, config: str, message: str) -> None:
+    result = ingest(*("sources", "add", WEBSITE, "--id", "company:acme", "--kind", "company"), *("--config", config))
 
-    assert done.exit_code == 2
-    assert said in " ".join(done.output.split())
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())

@@ -14,11 +14,11 @@ from ingestion_pipeline_tests.cli.conftest import Ingest
 @pytest.fixture
 def dead_letter(ingest: Ingest, database: Store) -> int:
     """A dead letter of a source whose poll waits for tomorrow."""
-    ingest.done("sources", "add", "https://a.test/feed", "--id", "series:solo", "--kind", "series")
-    return bury(database, error_class="permanent")
+    ingest.output("sources", "add", "https://a.test/feed", "--id", "series:solo", "--kind", "series")
+    return add_dead_letter(database, error_class="permanent")
 
 
-def bury(database: Store, *, error_class: str) -> int:
+def add_dead_letter(database: Store, *, error_class: str) -> int:
     with database.begin() as connection:
         statement = insert(dead_letters).values(
             task_id=connection.execute(select(tasks.c.id)).scalar_one(),
@@ -38,58 +38,58 @@ def bury(database: Store, *, error_class: str) -> int:
 
 
 def test_letters_are_listed_by_class_and_source(ingest: Ingest, database: Store, dead_letter: int) -> None:
-    other = bury(database, error_class="transient")
+    other = add_dead_letter(database, error_class="transient")
 
     def listed(*filters: str) -> list[int]:
-        return [one["id"] for one in ingest.json("dead-letters", "list", *filters)]
+        return [row["id"] for row in ingest.json("dead-letters", "list", *filters)]
 
     assert listed() == [other, dead_letter]
     assert listed("--class", "permanent") == [dead_letter]
     assert listed("--source", "series:solo") == [other, dead_letter]
-    assert "answered 404" in ingest.done("dead-letters", "list")
+    assert "answered 404" in ingest.output("dead-letters", "list")
 
 
 def test_a_letter_is_shown_with_payload_and_stack(ingest: Ingest, dead_letter: int) -> None:
-    shown = ingest.json("dead-letters", "show", str(dead_letter))
+    entry = ingest.json("dead-letters", "show", str(dead_letter))
 
-    assert shown["payload"] == {"url": "https://a.test/feed"}
-    assert (shown["stage"], shown["stack"]) == ("fetched", "Traceback: here")
-    assert "Traceback: here" in ingest.done("dead-letters", "show", str(dead_letter))
+    assert entry["payload"] == {"url": "https://a.test/feed"}
+    assert (entry["stage"], entry["stack"]) == ("fetched", "Traceback: here")
+    assert "Traceback: here" in ingest.output("dead-letters", "show", str(dead_letter))
 
 
 def test_a_replayed_letter_is_open_no_more(ingest: Ingest, dead_letter: int) -> None:
-    assert f"{dead_letter}: queued" in ingest.done("dead-letters", "replay", str(dead_letter))
+    assert f"{dead_letter}: queued" in ingest.output("dead-letters", "replay", str(dead_letter))
 
     assert ingest.json("dead-letters", "list") == []
-    assert [one["id"] for one in ingest.json("dead-letters", "list", "--replayed")] == [dead_letter]
+    assert [row["id"] for row in ingest.json("dead-letters", "list", "--replayed")] == [dead_letter]
 
 
 def test_letters_are_replayed_by_class(ingest: Ingest, database: Store, dead_letter: int) -> None:
-    other = bury(database, error_class="transient")
+    other = add_dead_letter(database, error_class="transient")
 
-    ingest.done("dead-letters", "replay", "--class", "permanent")
+    ingest.output("dead-letters", "replay", "--class", "permanent")
 
-    assert [one["id"] for one in ingest.json("dead-letters", "list")] == [other]
+    assert [row["id"] for row in ingest.json("dead-letters", "list")] == [other]
 
 
 def test_letters_are_replayed_by_source(ingest: Ingest, dead_letter: int) -> None:
-    ingest.done("dead-letters", "replay", "--source", "series:solo")
+    ingest.output("dead-letters", "replay", "--source", "series:solo")
 
     assert ingest.json("dead-letters", "list") == []
 
 
 def test_a_dry_run_tells_and_changes_nothing(ingest: Ingest, database: Store, dead_letter: int) -> None:
-    said = ingest.done("dead-letters", "replay", str(dead_letter), "--dry-run")
+    output = ingest.output("dead-letters", "replay", str(dead_letter), "--dry-run")
 
-    assert f"{dead_letter}: would be queued" in said
-    assert [one["id"] for one in ingest.json("dead-letters", "list")] == [dead_letter]
+    assert f"{dead_letter}: would be queued" in output
+    assert [row["id"] for row in ingest.json("dead-letters", "list")] == [dead_letter]
     with database.read() as connection:
         actions = connection.execute(select(audit_log.c.action)).scalars().all()
     assert "dead_letter.replay" not in actions
 
 
 def test_a_letter_that_cannot_run_again_stays_open_and_fails_the_command(ingest: Ingest, dead_letter: int) -> None:
-    ingest.done("sources", "disable", "series:solo")
+    ingest.output("sources", "disable", "series:solo")
 
     result = ingest("dead-letters", "replay", str(dead_letter))
 
@@ -120,34 +120,37 @@ def test_a_replayed_task_is_due_with_all_its_attempts(ingest: Ingest, database: 
     with database.begin() as connection:
         connection.execute(update(tasks).values(attempts=2, not_before=database.clock.now(connection)))
 
-    ingest.done("dead-letters", "replay", str(dead_letter))
+    ingest.output("dead-letters", "replay", str(dead_letter))
 
     assert ingest.json("sources", "show", "series:solo")["poll"]["attempts"] == 0
 
 
 def test_letters_are_grouped_and_their_newest_is_named(ingest: Ingest, database: Store, dead_letter: int) -> None:
-    other = bury(database, error_class="transient")
+    other = add_dead_letter(database, error_class="transient")
 
     groups = ingest.json("dead-letters", "list", "--grouped")
 
-    assert [(one["error_class"], one["newest"]) for one in groups] == [("permanent", dead_letter), ("transient", other)]
-    assert "permanent_404" in ingest.done("dead-letters", "list", "--grouped")
+    assert [(group["error_class"], group["newest"]) for group in groups] == [
+        ("permanent", dead_letter),
+        ("transient", other),
+    ]
+    assert "permanent_404" in ingest.output("dead-letters", "list", "--grouped")
     assert "leave out" in ingest.refused("dead-letters", "list", "--grouped", "--decided")
 
 
 def test_letters_are_discarded_with_a_reason_by_class_or_not_at_all(
     ingest: Ingest, database: Store, dead_letter: int
 ) -> None:
-    other = bury(database, error_class="transient")
+    other = add_dead_letter(database, error_class="transient")
     chosen = ("dead-letters", "discard", "--class", "transient", "--reason", "the host is gone")
 
-    assert "1 to discard" in ingest.done(*chosen, "--dry-run")
+    assert "1 to discard" in ingest.output(*chosen, "--dry-run")
     assert len(ingest.json("dead-letters", "list")) == 2
-    assert "1 discarded" in ingest.done(*chosen)
+    assert "1 discarded" in ingest.output(*chosen)
 
-    assert [one["id"] for one in ingest.json("dead-letters", "list")] == [dead_letter]
-    shown = ingest.json("dead-letters", "show", str(other))
-    assert (shown["state"], shown["discard_reason"]) == ("discarded", "the host is gone")
+    assert [row["id"] for row in ingest.json("dead-letters", "list")] == [dead_letter]
+    entry = ingest.json("dead-letters", "show", str(other))
+    assert (entry["state"], entry["discard_reason"]) == ("discarded", "the host is gone")
     assert "--reason" in ingest.refused("dead-letters", "discard", str(dead_letter))
     assert "with a reason" in ingest.refused("dead-letters", "discard", str(dead_letter), "--reason", " ")
 
@@ -159,10 +162,10 @@ def test_a_letter_is_shown_with_what_was_served(ingest: Ingest, database: Store,
     with database.begin() as connection:
         row = {"url": "https://a.test/feed", "source_id": "series:solo", "size_bytes": 11}
         row |= {"content_hash": body, "body_hash": body, "status_code": 200}
-        moment = database.clock.now(connection)
-        connection.execute(insert(snapshots).values(row | {"fetched_at": moment}))
+        now = database.clock.now(connection)
+        connection.execute(insert(snapshots).values(row | {"fetched_at": now}))
 
-    assert ingest.done("dead-letters", "show", str(dead_letter), "--body") == "<rss>broken"
-    [kept] = ingest.json("dead-letters", "show", str(dead_letter))["snapshots"]
-    assert (kept["status_code"], kept["url"]) == (200, "https://a.test/feed")
-    assert "answered 200, 11 bytes" in ingest.done("dead-letters", "show", str(dead_letter))
+    assert ingest.output("dead-letters", "show", str(dead_letter), "--body") == "<rss>broken"
+    [entry] = ingest.json("dead-letters", "show", str(dead_letter))["snapshots"]
+    assert (entry["status_code"], entry["url"]) == (200, "https://a.test/feed")
+    assert "answered 200, 11 bytes" in ingest.output("dead-letters", "show", str(dead_letter))

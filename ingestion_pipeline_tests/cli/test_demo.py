@@ -38,8 +38,8 @@ from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.cli.conftest import Ingest
-from ingestion_pipeline_tests.exports.chains import gaps, ten_of_each
-from ingestion_pipeline_tests.processes import Child, type_line
+from ingestion_pipeline_tests.exports.datasets import lineage_gaps, sample_lineages
+from ingestion_pipeline_tests.processes import Child, run_command
 from ingestion_pipeline_tests.sources.test_status import a_source
 
 PATIENCE_SECONDS = 600
@@ -49,16 +49,16 @@ INGEST = str(Path(sys.executable).parent / "ingest")
 def test_the_demos_own_declaration_is_valid() -> None:
     assert demo_file().problems == ()
     assert len(demo_file().definitions) == 18
-    assert [one.id for one in demo_file().recipients] == ["ann", "ben", "cleo", "ops"]
+    assert [recipient.id for recipient in demo_file().recipients] == ["ann", "ben", "cleo", "ops"]
 
 
 def test_the_site_is_changed_broken_and_repaired(ingest: Ingest, home: Path) -> None:
-    ingest.done("demo", "mutate")
-    assert "so far: 2 each" in ingest.done("demo", "mutate")
-    assert f"`{program()} demo run`" in ingest.done("demo", "break")
+    ingest.output("demo", "mutate")
+    assert "so far: 2 each" in ingest.output("demo", "mutate")
+    assert f"`{program()} demo run`" in ingest.output("demo", "break")
     assert read_state(home) == DemoState(new_chapters=2, is_broken=True)
 
-    ingest.done("demo", "break", "--repair")
+    ingest.output("demo", "break", "--repair")
     assert read_state(home) == DemoState(new_chapters=2)
 
 
@@ -100,8 +100,8 @@ def test_the_hint_can_be_typed_where_it_is_read(tmp_path: Path, monkeypatch: pyt
     assert f"`{INGEST} demo mutate && {INGEST} demo run`" in hint(program())
 
     monkeypatch.chdir(Path(INGEST).parents[2])
-    shown = Path(INGEST).relative_to(Path.cwd())
-    assert f"`{shown} demo mutate && {shown} demo run`" in hint(program())
+    relative = Path(INGEST).relative_to(Path.cwd())
+    assert f"`{relative} demo mutate && {relative} demo run`" in hint(program())
 
     monkeypatch.setenv("PATH", str(Path(INGEST).parent))
     assert "`ingest demo mutate && ingest demo run`" in hint(program())
@@ -113,19 +113,19 @@ def test_site_and_model_serve_until_they_are_told_to_stop(tmp_path: Path, stop: 
     line = [INGEST, "demo", "serve", "--model"]
     with subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True) as site:
         assert site.stdout is not None
-        said = list(takewhile(lambda line: "Ctrl-C" not in line, site.stdout))
+        output = list(takewhile(lambda line: "Ctrl-C" not in line, site.stdout))
         port = published_port(tmp_path)
         second = Ingest({"INGESTION_HOME": str(tmp_path)}).refused("demo", "serve")
         headers = {"Host": "feeds.demo.test"}
         page = httpx.get(f"http://127.0.0.1:{port}/lighthouse.xml", headers=headers)
-        model = said[-1].split()[0].removeprefix("OPENAI_BASE_URL=")
+        model = output[-1].split()[0].removeprefix("OPENAI_BASE_URL=")
         answer = httpx.post(f"{model}/responses", json={"model": "any", "input": []})
         site.send_signal(stop)
         rest = site.stdout.read()
 
-    assert f"127.0.0.1:{port}" in said[0]
-    assert any("its providers almanac and weathercock answer" in line for line in said)
-    assert {"  http://feeds.demo.test\n", "  http://hooks.demo.test\n"} < set(said)
+    assert f"127.0.0.1:{port}" in output[0]
+    assert any("its providers almanac and weathercock answer" in line for line in output)
+    assert {"  http://feeds.demo.test\n", "  http://hooks.demo.test\n"} < set(output)
     assert (page.status_code, answer.status_code) == (200, 200)
     assert f"already running, on port {port}" in second
     assert rest == "stopped\n"
@@ -134,7 +134,7 @@ def test_site_and_model_serve_until_they_are_told_to_stop(tmp_path: Path, stop: 
 
 
 def test_the_site_is_not_served_for_nobody(ingest: Ingest, home: Path) -> None:
-    assert ingest.done("demo", "serve", "--if-registered") == ""
+    assert ingest.output("demo", "serve", "--if-registered") == ""
     assert published_port(home) is None
 
 
@@ -149,8 +149,8 @@ def test_what_came_is_told_message_by_message_and_silence_is_explained() -> None
         "  ben: Three",
     ]
     only_ops = {"ops": Inbox(taken={"m4": "series:a is degraded"})}
-    told = describe_received({}, only_ops, otherwise="no news", besides=["ops"])
-    assert told.splitlines()[1:] == ["  ops: series:a is degraded", "no news"]
+    description = describe_received({}, only_ops, otherwise="no news", besides=["ops"])
+    assert description.splitlines()[1:] == ["  ops: series:a is degraded", "no news"]
     assert describe_received({}, before, otherwise="no news").startswith(
         "hooks.demo.test took 1 message, 1 repeat; 1 refused as not genuine"
     )
@@ -189,11 +189,11 @@ def test_the_table_counts_this_runs_notices_and_all_that_wait(store: Store, caps
 def test_a_follower_gets_a_test_message_and_another_key_is_known_at_once(
     ingest: Ingest, home: Path, database: Store
 ) -> None:
-    ingest.done("recipients", "add", "ann", "http://hooks.demo.test/ann")
+    ingest.output("recipients", "add", "ann", "http://hooks.demo.test/ann")
     with DemoSite(home, secret_of=follower_secrets(database)):
-        assert "answered 200" in ingest.done("recipients", "test", "ann")
-        ingest.done("recipients", "secret", "ann")
-        assert "answered 200" in ingest.done("recipients", "test", "ann")
+        assert "answered 200" in ingest.output("recipients", "test", "ann")
+        ingest.output("recipients", "secret", "ann")
+        assert "answered 200" in ingest.output("recipients", "test", "ann")
 
     inbox = read_inboxes(home)["ann"]
     assert (len(inbox.taken), inbox.refused) == (2, 0)
@@ -213,31 +213,31 @@ def check_datasets(*runs: dict[str, list[str]]) -> None:
     assert third[outcomes] == ["COMPLETE", "6", "1", "2", "1", "published"]
 
 
-def board(said: str, name: str) -> list[str]:
+def board(output: str, name: str) -> list[str]:
     """What it came to, its jobs, those filtered, skipped and matched, and the first word of it."""
-    lines = said.partition("\nboard ")[2].splitlines()
+    lines = output.partition("\nboard ")[2].splitlines()
     return next(line.split()[1:] for line in lines if line.startswith(f"{name} "))
 
 
 def check_jobs(*runs: str) -> None:
     """As shipped, as shipped, then mutated once: what is gone is believed only the next time."""
     states = (DemoState(), DemoState(), DemoState(new_chapters=1))
-    for said, state in zip(runs, states, strict=True):
+    for output, state in zip(runs, states, strict=True):
         counts = expected_jobs(state, is_removal_confirmed=False)
         for name, one in counts.items():
             numbers = [one.jobs, one.filtered, one.skipped, one.matched]
-            assert board(said, name)[1:5] == [str(number) for number in numbers]
-        matches = said.rpartition("\nscore  priority ")[2].splitlines()
-        found = [line for line in matches if re.match(r" *\d+ +(high|medium|low) ", line)]
-        repeats = sum(one.repeats for one in counts.values())
-        assert len(found) == sum(one.matched for one in counts.values()) - repeats
+            assert board(output, name)[1:5] == [str(number) for number in numbers]
+        matches = output.rpartition("\nscore  priority ")[2].splitlines()
+        match_lines = [line for line in matches if re.match(r" *\d+ +(high|medium|low) ", line)]
+        repeats = sum(count.repeats for count in counts.values())
+        assert len(match_lines) == sum(count.matched for count in counts.values()) - repeats
     first, second, third = runs
     assert "job_board:kestrel waited for approval (confidence low: " in first
     assert first.count("refused by the spawn guard: job ") == 1
     assert "-> company http://kestrel.demo.test/ (in ancestry)" in first
-    for said in (second, third):
-        assert "refused" not in said
-        assert "waited for approval" not in said
+    for output in (second, third):
+        assert "refused" not in output
+        assert "waited for approval" not in output
     assert "16 found, 1 new, 1 updated, 1 missing once" in " ".join(third.split())
 
 
@@ -245,8 +245,8 @@ def check_visibility(*runs: str) -> None:
     """As shipped, as shipped, then mutated once: every provider's answers, and what they name."""
     names = {"website:saltmarsh": "Saltmarsh Coffee", "website:radwerft": "Radwerft"}
     states = (DemoState(), DemoState(), DemoState(new_chapters=1))
-    for said, state in zip(runs, states, strict=True):
-        table = " ".join(said.rpartition("\nbusiness ")[2].split())
+    for output, state in zip(runs, states, strict=True):
+        table = " ".join(output.rpartition("\nbusiness ")[2].split())
         for (source_id, provider), one in expected_visibility(state).items():
             start = f"{names[source_id]} {provider} {one.answered} of {one.questions}"
             assert f"{start} {one.visibility:.0%} " in table
@@ -254,7 +254,7 @@ def check_visibility(*runs: str) -> None:
                 assert f"{name} {count / one.answered:.0%}" in table.partition(start)[2]
             failed = one.questions - one.answered
             reason = f"{source_id}: {provider} left {failed} unanswered: http_500"
-            assert (reason in said) == (failed > 0)
+            assert (reason in output) == (failed > 0)
     # mean rank and score: named after its competitors, a business is worth less
     assert "Radwerft almanac 7 of 7 100% 1.0 84 " in " ".join(runs[1].split())
     assert "Radwerft almanac 7 of 7 100% 1.9 72 " in " ".join(runs[2].split())
@@ -271,29 +271,29 @@ def check_rankings(database: Path) -> None:
 
 def check_alerts(*runs: str) -> None:
     """As shipped, as shipped, mutated, broken: one message for all that changed, none for more."""
-    alerts = [[line for line in said.splitlines() if "  ops: " in line] for said in runs]
+    alerts = [[line for line in run_output.splitlines() if "  ops: " in line] for run_output in runs]
     first = "catalog:harbour-members is disabled until it is enabled by hand, and 1 more"
     fourth = "catalog:harbour is degraded, and 5 more"
     assert alerts == [[f"  ops: {first}"], [], [], [f"  ops: {fourth}"]]
-    counts = [one.partition("\nhealth: ")[2].partition(" degraded")[0] for one in runs]
+    counts = [output.partition("\nhealth: ")[2].partition(" degraded")[0] for output in runs]
     assert counts == ["1 disabled, 1", "1 disabled, 1", "1 disabled, 1", "1 disabled, 7"]
 
 
-def broken_chains(home: Path) -> list[str]:
+def broken_lineages(home: Path) -> list[str]:
     """What `ingest explain` does not know of ten rows of each entity."""
     url = f"sqlite:///{home / 'ingestion.db'}"
     with closing(open_store(url)) as store, store.read() as connection:
-        found = ten_of_each(connection, ContentStore(home / "content"))
-    assert [len(chains) >= 5 for chains in found.values()] == [True] * 5
-    return [gap for chains in found.values() for one in chains for gap in gaps(one)]
+        chains_by_table = sample_lineages(connection, ContentStore(home / "content"))
+    assert [len(chains) >= 5 for chains in chains_by_table.values()] == [True] * 5
+    return [gap for chains in chains_by_table.values() for chain in chains for gap in lineage_gaps(chain)]
 
 
 def check_oddities(first: str, second: str) -> None:
     """What was not got has its reason each time; what was got although it is odd, the first."""
-    for said in (first, second):
-        assert "catalog:harbour-members is disabled (behind a login wall)" in said
+    for output in (first, second):
+        assert "catalog:harbour-members is disabled (behind a login wall)" in output
         for reason in ("blocked by robots ", "decompression bomb ", "needs browser "):
-            assert f"\n{reason}" in said
+            assert f"\n{reason}" in output
     for oddity in ("redirect ", "slow page ", "charset ", "crawl delay "):
         assert f"\n{oddity}" in first
 
@@ -305,11 +305,11 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(tm
     warnings: list[str] = []
 
     def run(*line: str) -> str:
-        typed = Child(type_line, str(tmp_path), [INGEST, "demo", *line], variables)
-        done = typed.result(within_seconds=PATIENCE_SECONDS)
-        assert done.code == 0, done.errors
-        warnings.append(done.errors)
-        return done.out
+        child = Child(run_command, str(tmp_path), [INGEST, "demo", *line], variables)
+        result = child.result(within_seconds=PATIENCE_SECONDS)
+        assert result.code == 0, result.errors
+        warnings.append(result.errors)
+        return result.out
 
     first, second = run("run"), run("run")
     mutated = run("mutate")
@@ -317,17 +317,17 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(tm
     run("break")
     fourth = run("run")
 
-    def table(said: str) -> list[list[str]]:
-        return [line.split() for line in said.splitlines() if line.startswith("catalog:") and " is " not in line]
+    def table(output: str) -> list[list[str]]:
+        return [line.split() for line in output.splitlines() if line.startswith("catalog:") and " is " not in line]
 
-    def catalogs(said: str) -> list[list[str]]:
-        return table(said.partition("\ndataset ")[0])
+    def catalogs(output: str) -> list[list[str]]:
+        return table(output.partition("\ndataset ")[0])
 
-    def datasets(said: str) -> dict[str, list[str]]:
-        return {name: row for name, *row in table(said.partition("\ndataset ")[2])}
+    def datasets(output: str) -> dict[str, list[str]]:
+        return {name: row for name, *row in table(output.partition("\ndataset ")[2])}
 
-    def told(said: str) -> list[list[str]]:
-        return [line.split() for line in said.splitlines() if line.startswith(("ann ", "ben ", "cleo "))]
+    def told(output: str) -> list[list[str]]:
+        return [line.split() for line in output.splitlines() if line.startswith(("ann ", "ben ", "cleo "))]
 
     assert f"`{INGEST} status`" in first
     assert "7 polled, 6 changed, 80 new, 0 unchanged, 1 failed" in first
@@ -345,7 +345,7 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(tm
         ["ben", "digest", "(en)", "2", "0", "0", "2", "0", "in", "24h"],
         ["cleo", "at", "once", "2", "2", "1", "0", "0", "-"],
     ]
-    assert broken_chains(tmp_path / "home") == []
+    assert broken_lineages(tmp_path / "home") == []
     assert "took 3 messages, 0 repeats; every signature was valid" in third
     assert "  ann: The Lighthouse Keeper: Chapter 23: " in third
     assert "  ann: The Clockmaker's Map: Chapter 13: " in third

@@ -16,9 +16,9 @@ from ingestion_pipeline.store import Store, schema
 from ingestion_pipeline.store.engine import schema_revision
 from ingestion_pipeline.store.tables import runs, settings, sources, tasks
 from ingestion_pipeline_tests.builders import NOON, a_definition
+from ingestion_pipeline_tests.catalog_extractions import LINKS
 from ingestion_pipeline_tests.cli.conftest import Ingest
-from ingestion_pipeline_tests.crawlers import LINKS
-from ingestion_pipeline_tests.pollers import given_sources
+from ingestion_pipeline_tests.polling_runs import add_sources
 from ingestion_pipeline_tests.postgres import PostgresServer
 from ingestion_pipeline_tests.sources.test_status import a_source
 
@@ -35,37 +35,37 @@ def browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return program
 
 
-def examined(ingest: Ingest, **variables: str) -> tuple[int, dict[str, Any]]:
-    result = ingest.under(variables, "doctor", "--offline", "--json")
-    return result.exit_code, {one["name"]: one for one in json.loads(result.stdout)["checks"]}
+def run_doctor(ingest: Ingest, **variables: str) -> tuple[int, dict[str, Any]]:
+    result = ingest.with_variables(variables, "doctor", "--offline", "--json")
+    return result.exit_code, {check["name"]: check for check in json.loads(result.stdout)["checks"]}
 
 
-def states(found: dict[str, Any], *expected: str) -> set[str]:
-    return {name for name, one in found.items() if one["state"] in expected}
+def names_in_state(checks: dict[str, Any], *expected: str) -> set[str]:
+    return {name for name, check in checks.items() if check["state"] in expected}
 
 
 def test_a_fresh_installation_is_in_order(ingest: Ingest) -> None:
-    exit_code, found = examined(ingest)
+    exit_code, checks = run_doctor(ingest)
 
     assert exit_code == 0
-    assert states(found, "warning", "failed") == set()
+    assert names_in_state(checks, "warning", "failed") == set()
 
 
 def test_a_database_that_is_not_there_yet_is_not_made(ingest: Ingest, tmp_path: Path) -> None:
-    exit_code, found = examined(ingest, INGESTION_HOME=str(tmp_path / "new"))
+    exit_code, checks = run_doctor(ingest, INGESTION_HOME=str(tmp_path / "new"))
 
     assert exit_code == 0
-    assert found["database"]["cure"] == "`ingest init` creates it"
+    assert checks["database"]["cure"] == "`ingest init` creates it"
     assert not (tmp_path / "new").exists()
 
 
 def test_an_emptied_database_file_fails_and_stays_as_it_is(ingest: Ingest, tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
 
-    exit_code, found = examined(ingest, INGESTION_DATABASE_URL=f"sqlite:///{tmp_path / 'empty'}")
+    exit_code, checks = run_doctor(ingest, INGESTION_DATABASE_URL=f"sqlite:///{tmp_path / 'empty'}")
 
-    assert (exit_code, found["database"]["state"]) == (1, "failed")
-    assert "backup" in found["database"]["found"]
+    assert (exit_code, checks["database"]["state"]) == (1, "failed")
+    assert "backup" in checks["database"]["found"]
     assert (tmp_path / "empty").read_bytes() == b""
 
 
@@ -78,16 +78,16 @@ def test_damaged_objects_of_the_content_store_are_counted_and_left_where_they_ar
     path = home / "content" / names[0][:2] / names[0][2:]
     path.write_bytes(path.read_bytes()[:size])
 
-    _, found = examined(ingest)
+    _, checks = run_doctor(ingest)
 
-    assert found["content store"]["state"] == "warning"
-    assert found["content store"]["found"].startswith("1 of 3 objects are damaged")
-    assert names[0] in found["content store"]["found"]
+    assert checks["content store"]["state"] == "warning"
+    assert checks["content store"]["found"].startswith("1 of 3 objects are damaged")
+    assert names[0] in checks["content store"]["found"]
     assert content.has(names[0])
 
 
 def test_a_secret_in_a_stored_address_is_warned_of_and_not_repeated(ingest: Ingest, database: Store) -> None:
-    given_sources(database, a_definition(url="https://a.test/feed?token=canary-4711"))
+    add_sources(database, a_definition(url="https://a.test/feed?token=canary-4711"))
 
     result = ingest("doctor", "--offline", "--json")
 
@@ -100,20 +100,20 @@ def test_a_secret_in_a_stored_address_is_warned_of_and_not_repeated(ingest: Inge
 def test_a_whole_content_store_is_in_order(ingest: Ingest, home: Path) -> None:
     ContentStore(home / "content").put_together([[b"a page", b"its text"]])
 
-    _, found = examined(ingest)
+    _, checks = run_doctor(ingest)
 
-    assert found["content store"]["state"] == "ok"
+    assert checks["content store"]["state"] == "ok"
 
 
 @pytest.mark.postgres
 def test_an_empty_postgresql_stays_empty(ingest: Ingest, postgres_server: PostgresServer) -> None:
     url = postgres_server.url(postgres_server.create_database())
 
-    exit_code, found = examined(ingest, INGESTION_DATABASE_URL=url)
+    exit_code, checks = run_doctor(ingest, INGESTION_DATABASE_URL=url)
 
     assert exit_code == 0
-    assert found["database"]["found"].endswith("is empty")
-    assert found["database"]["cure"] == "`ingest init` creates it"
+    assert checks["database"]["found"].endswith("is empty")
+    assert checks["database"]["cure"] == "`ingest init` creates it"
     assert schema_revision(url) is None
 
 
@@ -121,39 +121,39 @@ def test_an_older_database_is_not_migrated(ingest: Ingest, home: Path, monkeypat
     before = (home / "ingestion.db").read_bytes()
     monkeypatch.setattr(schema, "HEAD", "9999")
 
-    exit_code, found = examined(ingest)
+    exit_code, checks = run_doctor(ingest)
 
     assert exit_code == 1
-    assert found["database"]["cure"] == "back it up; `ingest init` migrates it"
-    assert "freshness" not in found
+    assert checks["database"]["cure"] == "back it up; `ingest init` migrates it"
+    assert "freshness" not in checks
     assert (home / "ingestion.db").read_bytes() == before
 
 
 @pytest.mark.parametrize("url", ["postgresql://me:hush@127.0.0.1:1/x", "nonsense:hush"])
 def test_an_unreachable_database_fails_without_its_password(ingest: Ingest, url: str) -> None:
-    exit_code, found = examined(ingest, INGESTION_DATABASE_URL=url)
+    exit_code, checks = run_doctor(ingest, INGESTION_DATABASE_URL=url)
 
     assert exit_code == 1
-    assert states(found, "failed") == {"database"}
-    assert "hush" not in str(found)
+    assert names_in_state(checks, "failed") == {"database"}
+    assert "hush" not in str(checks)
 
 
 def test_a_database_of_a_newer_program_fails(ingest: Ingest, database: Store) -> None:
     with database.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
 
-    exit_code, found = examined(ingest)
+    exit_code, checks = run_doctor(ingest)
 
     assert exit_code == 1
-    assert "newer version" in found["database"]["found"]
+    assert "newer version" in checks["database"]["found"]
 
 
 def test_bad_settings_fail_and_unknown_variables_warn(ingest: Ingest) -> None:
-    exit_code, found = examined(ingest, INGESTION_POLLING__SHARDS="x", INGESTION_SHARDS="2")
+    exit_code, checks = run_doctor(ingest, INGESTION_POLLING__SHARDS="x", INGESTION_SHARDS="2")
 
     assert exit_code == 1
-    assert "INGESTION_POLLING__SHARDS" in found["settings"]["found"]
-    assert found["variables"]["found"] == "nothing reads INGESTION_SHARDS"
+    assert "INGESTION_POLLING__SHARDS" in checks["settings"]["found"]
+    assert checks["variables"]["found"] == "nothing reads INGESTION_SHARDS"
 
 
 def test_a_bad_row_of_the_settings_table_fails(ingest: Ingest, database: Store) -> None:
@@ -162,38 +162,38 @@ def test_a_bad_row_of_the_settings_table_fails(ingest: Ingest, database: Store) 
         now = database.clock.now(connection)
         connection.execute(insert(settings).values(updated_at=now, **row))
 
-    exit_code, found = examined(ingest)
+    exit_code, checks = run_doctor(ingest)
 
     assert exit_code == 1
-    assert states(found, "failed") == {"settings table"}
+    assert names_in_state(checks, "failed") == {"settings table"}
 
 
 def test_a_bad_source_file_fails_with_its_line(ingest: Ingest, folder: Path) -> None:
     (folder / "bad.yaml").write_text("sources:\n  - id: x\n")
 
-    exit_code, found = examined(ingest)
+    exit_code, checks = run_doctor(ingest)
 
     assert exit_code == 1
-    assert "bad.yaml:2: kind: is missing" in found["source files"]["found"]
+    assert "bad.yaml:2: kind: is missing" in checks["source files"]["found"]
 
 
 def test_an_entry_that_left_its_file_is_named_until_it_is_removed(ingest: Ingest, folder: Path) -> None:
     (folder / "mine.yaml").write_text(ENTRY)
-    ingest.done("sources", "import")
-    assert examined(ingest)[1]["declarations"]["state"] == "ok"
+    ingest.output("sources", "import")
+    assert run_doctor(ingest)[1]["declarations"]["state"] == "ok"
 
     (folder / "mine.yaml").write_text("sources: []\n")
-    _, found = examined(ingest)
-    ingest.done("sources", "remove", "series:filed")
-    _, afterwards = examined(ingest)
+    _, checks = run_doctor(ingest)
+    ingest.output("sources", "remove", "series:filed")
+    _, afterwards = run_doctor(ingest)
 
-    assert "series:filed (mine.yaml)" in found["declarations"]["found"]
-    assert found["declarations"]["state"] == "warning"
+    assert "series:filed (mine.yaml)" in checks["declarations"]["found"]
+    assert checks["declarations"]["state"] == "warning"
     assert afterwards["declarations"]["state"] == "ok"
 
 
 def test_every_file_of_the_demo_declares_its_own_sources() -> None:
-    declared = [(file.path, one.id) for file in demo_files() for one in file.definitions]
+    declared = [(file.path, definition.id) for file in demo_files() for definition in file.definitions]
     registered = [a_source(id=id_, origin=path) for path, id_ in declared]
 
     files = {"sources.yaml", "catalogs.yaml", "companies.yaml", "websites.yaml"}
@@ -211,7 +211,7 @@ def test_a_file_with_mistakes_proves_nothing_about_its_entries() -> None:
 
 
 def test_stale_sources_silent_workers_and_silent_runs_are_warned_of(ingest: Ingest, database: Store) -> None:
-    ingest.done("sources", "add", "https://a.test/feed", "--id", "series:old", "--kind", "series")
+    ingest.output("sources", "add", "https://a.test/feed", "--id", "series:old", "--kind", "series")
     with database.begin() as connection:
         now = database.clock.now(connection)
         long_ago = now - timedelta(days=30)
@@ -220,34 +220,34 @@ def test_stale_sources_silent_workers_and_silent_runs_are_warned_of(ingest: Inge
         run = {"run_id": "r1", "lease_owner": "w", "job": "poll_hot", "started_at": long_ago}
         connection.execute(insert(runs).values(lease_until=long_ago, **run))
 
-    exit_code, found = examined(ingest)
+    exit_code, checks = run_doctor(ingest)
 
     assert exit_code == 0
-    assert states(found, "warning") == {"freshness", "claims", "runs", "user agent"}
-    assert "series:old" in found["freshness"]["found"]
-    assert "r1" in found["runs"]["found"]
+    assert names_in_state(checks, "warning") == {"freshness", "claims", "runs", "user agent"}
+    assert "series:old" in checks["freshness"]["found"]
+    assert "r1" in checks["runs"]["found"]
 
 
 def test_a_clock_that_was_set_back_is_a_failure(ingest: Ingest, database: Store) -> None:
-    ingest.done("sources", "add", "https://a.test/feed", "--id", "series:old", "--kind", "series")
+    ingest.output("sources", "add", "https://a.test/feed", "--id", "series:old", "--kind", "series")
     with database.begin() as connection:
         tomorrow = database.clock.now(connection) + timedelta(days=1)
-        held = {"status": "PROCESSING", "lease_until": tomorrow, "updated_at": tomorrow}
-        connection.execute(update(tasks).values(held))
+        claimed = {"status": "PROCESSING", "lease_until": tomorrow, "updated_at": tomorrow}
+        connection.execute(update(tasks).values(claimed))
 
-    exit_code, found = examined(ingest)
+    exit_code, checks = run_doctor(ingest)
 
-    assert (exit_code, found["clock"]["state"]) == (1, "failed")
-    assert "the clock was set back" in found["clock"]["found"]
+    assert (exit_code, checks["clock"]["state"]) == (1, "failed")
+    assert "the clock was set back" in checks["clock"]["found"]
 
 
 def test_the_default_user_agent_is_warned_of_while_strangers_are_polled(ingest: Ingest) -> None:
-    ingest.done("sources", "add", "https://a.test/feed", "--id", "series:new", "--kind", "series")
+    ingest.output("sources", "add", "https://a.test/feed", "--id", "series:new", "--kind", "series")
 
-    _, by_default = examined(ingest)
-    _, named = examined(ingest, INGESTION_USER_AGENT="mine (+mailto:me@example.com)")
-    ingest.done("sources", "disable", "series:new")
-    _, disabled = examined(ingest)
+    _, by_default = run_doctor(ingest)
+    _, named = run_doctor(ingest, INGESTION_USER_AGENT="mine (+mailto:me@example.com)")
+    ingest.output("sources", "disable", "series:new")
+    _, disabled = run_doctor(ingest)
 
     assert by_default["user agent"]["state"] == "warning"
     assert by_default["user agent"]["cure"] == "set INGESTION_USER_AGENT with a way to reach you"
@@ -261,10 +261,10 @@ def test_the_demos_own_site_needs_no_user_agent() -> None:
 
 
 def test_a_silent_daemon_is_warned_of_while_work_is_due(ingest: Ingest, tmp_path: Path) -> None:
-    ingest.done("sources", "add", "https://a.test/feed", "--id", "series:new", "--kind", "series")
+    ingest.output("sources", "add", "https://a.test/feed", "--id", "series:new", "--kind", "series")
 
-    _, with_daemon = examined(ingest, DAGSTER_HOME=str(tmp_path))
-    _, without = examined(ingest)
+    _, with_daemon = run_doctor(ingest, DAGSTER_HOME=str(tmp_path))
+    _, without = run_doctor(ingest)
 
     assert with_daemon["daemon"]["state"] == "warning"
     assert "daemon" not in without
@@ -296,17 +296,17 @@ def test_a_home_needs_room_and_a_writer() -> None:
 
 
 def test_the_browser_and_its_version_are_named(ingest: Ingest, browser: Path) -> None:
-    _, found = examined(ingest)
+    _, checks = run_doctor(ingest)
 
-    assert found["browser"]["found"] == f"Chromium 156.0.1, {browser}"
+    assert checks["browser"]["found"] == f"Chromium 156.0.1, {browser}"
 
 
 def test_a_browser_that_does_not_work_matters_to_who_asks_for_one(ingest: Ingest, browser: Path) -> None:
     browser.write_text("#!/bin/sh\necho 'no display' >&2; exit 1\n")
-    broken_code, broken = examined(ingest)
+    broken_code, broken = run_doctor(ingest)
     browser.unlink()
-    ingest.done("sources", "add", "https://a.test/feed", "--id", "series:new", "--kind", "series")
-    missing_code, missing = examined(ingest)
+    ingest.output("sources", "add", "https://a.test/feed", "--id", "series:new", "--kind", "series")
+    missing_code, missing = run_doctor(ingest)
 
     assert (broken_code, broken["browser"]["state"]) == (0, "warning")
     assert "no display" in broken["browser"]["found"]
@@ -330,14 +330,14 @@ def test_the_doctor_finds_the_sources_that_ask_for_a_browser(
 ) -> None:
     browser.unlink()
     line = ("sources", "add", "https://a.test/", "--kind", "catalog", "--platform", "catalog")
-    ingest.done(*line, "--id", "catalog:plain", "--config", json.dumps({"recipe": LINKS}))
-    ingest.done(*line, "--id", "catalog:shown", "--config", json.dumps(config))
+    ingest.output(*line, "--id", "catalog:plain", "--config", json.dumps({"recipe": LINKS}))
+    ingest.output(*line, "--id", "catalog:shown", "--config", json.dumps(config))
 
-    code, found = examined(ingest)
+    code, checks = run_doctor(ingest)
 
-    assert (code, found["rendered sources"]["state"]) == (1, "failed")
-    assert "catalog:shown" in found["rendered sources"]["found"]
-    assert "catalog:plain" not in found["rendered sources"]["found"]
+    assert (code, checks["rendered sources"]["state"]) == (1, "failed")
+    assert "catalog:shown" in checks["rendered sources"]["found"]
+    assert "catalog:plain" not in checks["rendered sources"]["found"]
 
 
 def test_a_source_that_asks_for_a_browser_fails_without_one() -> None:
@@ -349,38 +349,38 @@ def test_a_source_that_asks_for_a_browser_fails_without_one() -> None:
 def test_people_get_a_table_with_the_cures(ingest: Ingest, folder: Path) -> None:
     folder.rmdir()
 
-    printed = ingest.done("doctor")
+    output = ingest.output("doctor")
 
-    assert "1 warning, 0 failed" in printed
-    assert max(map(len, printed.splitlines())) <= 100
+    assert "1 warning, 0 failed" in output
+    assert max(map(len, output.splitlines())) <= 100
 
 
 def test_without_a_model_the_doctor_says_what_waits(ingest: Ingest) -> None:
-    _, found = examined(ingest)
+    _, checks = run_doctor(ingest)
 
-    assert (found["model"]["state"], found["model"]["found"]) == (
+    assert (checks["model"]["state"], checks["model"]["found"]) == (
         "ok",
         "none configured: what needs one waits for OPENAI_API_KEY",
     )
 
 
 def test_the_models_and_their_prices_are_named_and_the_key_is_not(ingest: Ingest) -> None:
-    _, found = examined(ingest, OPENAI_API_KEY="geheim", INGESTION_MODEL_STRONG="gpt-4.1")
+    _, checks = run_doctor(ingest, OPENAI_API_KEY="geheim", INGESTION_MODEL_STRONG="gpt-4.1")
 
-    assert found["model"]["state"] == "ok"
-    assert found["model"]["found"] == (
+    assert checks["model"]["state"] == "ok"
+    assert checks["model"]["found"] == (
         "gpt-5-mini (0.25/0.025/2 USD per million tokens),"
         " gpt-4.1 (2/0.5/8 USD per million tokens) at https://api.openai.com/v1"
     )
-    assert "geheim" not in json.dumps(found)
+    assert "geheim" not in json.dumps(checks)
 
 
 def test_a_model_without_a_price_is_a_warning_with_its_cure(ingest: Ingest) -> None:
     variables = {"OPENAI_BASE_URL": "http://127.0.0.1:8080/v1", "INGESTION_MODEL_CHEAP": "own"}
 
-    exit_code, found = examined(ingest, **variables)
+    exit_code, checks = run_doctor(ingest, **variables)
 
-    assert (exit_code, found["model"]["state"]) == (0, "warning")
-    assert found["model"]["found"].startswith("own (no price known), gpt-5 (1.25/")
-    assert "at http://127.0.0.1:8080/v1" in found["model"]["found"]
-    assert "own=input/cached input/output" in found["model"]["cure"]
+    assert (exit_code, checks["model"]["state"]) == (0, "warning")
+    assert checks["model"]["found"].startswith("own (no price known), gpt-5 (1.25/")
+    assert "at http://127.0.0.1:8080/v1" in checks["model"]["found"]
+    assert "own=input/cached input/output" in checks["model"]["cure"]

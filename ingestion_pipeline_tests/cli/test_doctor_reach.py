@@ -20,17 +20,17 @@ KEY = "sk-canary-1234567890"
 
 
 @contextmanager
-def answering(status: int, body: object) -> Generator[str]:
+def serving(status: int, body: object) -> Generator[str]:
     """A model's server that says one thing; its base URL."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            said = json.dumps(body).encode()
+            content = json.dumps(body).encode()
             self.send_response(status)
             self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(said)))
+            self.send_header("content-length", str(len(content)))
             self.end_headers()
-            self.wfile.write(said)
+            self.wfile.write(content)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             """Nothing."""
@@ -41,20 +41,20 @@ def answering(status: int, body: object) -> Generator[str]:
         server.shutdown()
 
 
-def asked(base_url: str) -> DoctorCheck:
+def reach_model(base_url: str) -> DoctorCheck:
     return model_server(load_settings({"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": base_url}))
 
 
-def listing(*names: str) -> dict[str, object]:
-    listed = [{"id": one, "object": "model", "created": 0, "owned_by": "us"} for one in names]
-    return {"object": "list", "data": listed}
+def model_list(*names: str) -> dict[str, object]:
+    models = [{"id": name, "object": "model", "created": 0, "owned_by": "us"} for name in names]
+    return {"object": "list", "data": models}
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "state", "found"),
+    ("status", "body", "state", "detail"),
     [
-        (200, listing("gpt-5-mini", "gpt-5"), "ok", "answers in"),
-        (200, listing("other"), "warning", "does not list gpt-5-mini, gpt-5"),
+        (200, model_list("gpt-5-mini", "gpt-5"), "ok", "answers in"),
+        (200, model_list("other"), "warning", "does not list gpt-5-mini, gpt-5"),
         (401, {"error": {"message": f"bad key {KEY}"}}, "failed", "refuses the key (401)"),
         (403, {"error": {"message": "no"}}, "failed", "refuses the key (403)"),
         (404, {"error": {"message": "no such page"}}, "ok", "answers in"),
@@ -62,20 +62,20 @@ def listing(*names: str) -> dict[str, object]:
     ],
 )
 def test_a_models_server_is_asked_for_its_list_and_its_answer_told_apart(
-    status: int, body: object, state: str, found: str
+    status: int, body: object, state: str, detail: str
 ) -> None:
-    with answering(status, body) as base_url:
-        check = asked(base_url)
+    with serving(status, body) as base_url:
+        check = reach_model(base_url)
 
-    assert (check.state, found in check.found) == (state, True), check
+    assert (check.state, detail in check.found) == (state, True), check
     assert KEY not in f"{check}"
 
 
 def test_a_server_that_is_not_there_fails_with_its_address_and_the_cure() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
 
-    check = asked(f"http://127.0.0.1:{port}/v1")
+    check = reach_model(f"http://127.0.0.1:{port}/v1")
 
     assert check.state == "failed"
     assert f"127.0.0.1:{port}" in check.found
@@ -83,10 +83,10 @@ def test_a_server_that_is_not_there_fails_with_its_address_and_the_cure() -> Non
 
 
 def test_the_doctor_asks_the_server_unless_it_is_to_stay_offline(ingest: Ingest) -> None:
-    with answering(401, {}) as base_url:
+    with serving(401, {}) as base_url:
         variables = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": base_url}
-        online = ingest.under(variables, "doctor", "--json")
-        offline = ingest.under(variables, "doctor", "--offline", "--json")
+        online = ingest.with_variables(variables, "doctor", "--json")
+        offline = ingest.with_variables(variables, "doctor", "--offline", "--json")
 
     assert (online.exit_code, "refuses the key" in online.stdout) == (1, True)
     assert (offline.exit_code, "refuses the key" in offline.stdout) == (0, False)

@@ -12,7 +12,7 @@ from ingestion_pipeline.exports.files import Format
 from ingestion_pipeline.exports.request import known_names
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.cli.conftest import Ingest
-from ingestion_pipeline_tests.exports.catalogues import COLLEGE, a_course, a_dataset, an_item
+from ingestion_pipeline_tests.exports.datasets import COLLEGE, a_course, a_dataset, an_item
 
 BIRD = "name: bird\nabout: a bird\nkey: [ring]\nfields: [{name: ring, kind: text, required: true}]\n"
 
@@ -24,12 +24,12 @@ def courses(database: Store) -> None:
 
 @pytest.mark.usefixtures("courses")
 def test_items_go_to_the_folder_of_exports(ingest: Ingest, home: Path) -> None:
-    said = ingest.done("export", "course")
+    output = ingest.output("export", "course")
 
     file = home / "exports" / "course.parquet"
     assert file.is_file()
-    assert str(file) in said.replace("\n", "")
-    assert "version 1, published" in said
+    assert str(file) in output.replace("\n", "")
+    assert "version 1, published" in output
 
 
 @pytest.mark.slow
@@ -40,18 +40,18 @@ def test_the_line_to_query_it_works_when_it_is_pasted(ingest: Ingest, tmp_path: 
 
     line = ingest.json("export", "course", "--out", str(folder))["query"]
 
-    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True)
-    assert "CS 1" in done.stdout
+    process = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True)
+    assert "CS 1" in process.stdout
 
 
 @pytest.mark.usefixtures("courses")
 def test_json_has_the_facts(ingest: Ingest, tmp_path: Path) -> None:
-    found = ingest.json("export", "course", "--out", str(tmp_path / "x.csv"), "--evidence")
+    exported = ingest.json("export", "course", "--out", str(tmp_path / "x.csv"), "--evidence")
 
-    assert (found["rows"], found["format"]) == (2, "csv")
-    assert found["bytes"] == (tmp_path / "x.csv").stat().st_size
-    assert "course_id__evidence" in found["columns"]
-    assert found["datasets"] == [{"source_id": COLLEGE, "version": 1, "status": "published"}]
+    assert (exported["rows"], exported["format"]) == (2, "csv")
+    assert exported["bytes"] == (tmp_path / "x.csv").stat().st_size
+    assert "course_id__evidence" in exported["columns"]
+    assert exported["datasets"] == [{"source_id": COLLEGE, "version": 1, "status": "published"}]
 
 
 def test_a_table_is_exported_by_its_name(ingest: Ingest, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_table_is_exported_by_its_name(ingest: Ingest, tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("courses")
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["curses"], "there is no export 'curses'; there are: sources, series, chapters"),
         (["course", "--version", "1"], "name the source"),
@@ -72,8 +72,8 @@ def test_a_table_is_exported_by_its_name(ingest: Ingest, tmp_path: Path) -> None
         (["chapters", "--with-flagged"], "only items have"),
     ],
 )
-def test_a_mistake_is_a_sentence(ingest: Ingest, arguments: list[str], said: str) -> None:
-    assert said in ingest.refused("export", *arguments)
+def test_a_mistake_is_a_sentence(ingest: Ingest, arguments: list[str], message: str) -> None:
+    assert message in ingest.refused("export", *arguments)
 
 
 def test_what_is_not_published_is_told_and_exported_when_it_is_named(ingest: Ingest, database: Store) -> None:
@@ -91,8 +91,8 @@ def test_a_type_of_ones_own_is_exported_like_any_other(
     (entities / "bird.yaml").write_text(BIRD)
     a_dataset(database, [an_item({"ring": "R-1"})], kind="bird", entities=entities)
 
-    ingest.done("export", "bird", "--out", str(tmp_path / "birds.csv"))
-    ingest.done("export", "data_items", "--out", str(tmp_path / "all.csv"))
+    ingest.output("export", "bird", "--out", str(tmp_path / "birds.csv"))
+    ingest.output("export", "data_items", "--out", str(tmp_path / "all.csv"))
 
     assert (tmp_path / "birds.csv").read_text().splitlines()[1].startswith("R-1,")
     assert "R-1" in (tmp_path / "all.csv").read_text()
@@ -103,13 +103,13 @@ def test_the_formats_are_those_of_the_room() -> None:
 
 
 def test_columns_are_shown_with_what_they_mean(ingest: Ingest, home: Path) -> None:
-    found = {name: ingest.json("export", name, "--columns") for name in known_names()}
+    columns_by_export = {name: ingest.json("export", name, "--columns") for name in known_names()}
     proved = ingest.json("export", "course", "--columns", "--evidence")
 
-    every = [one for columns in found.values() for one in columns]
-    assert all(len(one["meaning"].split()) >= 3 and one["holds"] for one in every)
-    names = [one["name"] for one in proved]
+    every = [column for columns in columns_by_export.values() for column in columns]
+    assert all(len(column["meaning"].split()) >= 3 and column["holds"] for column in every)
+    names = [column["name"] for column in proved]
     assert names[:3] == ["course_id", "course_id__evidence", "course_id__start"]
     assert proved[0]["meaning"].startswith("its code, such as CS 101; null:")
-    assert "when a statement last wrote the row" in ingest.done("export", "chapters", "--columns")
+    assert "when a statement last wrote the row" in ingest.output("export", "chapters", "--columns")
     assert not (home / "exports").exists()

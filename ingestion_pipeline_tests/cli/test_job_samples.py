@@ -239,11 +239,11 @@ def test_every_body_has_its_facts_and_every_fact_its_body() -> None:
 def test_a_body_gives_its_facts(name: str) -> None:
     facts = FACTS[name]
     platform = facts.platform or name.partition("/")[0]
-    how = ("--platform", platform, "--kind", "job_board", "--url", facts.at, *FETCHED)
+    options = ("--platform", platform, "--kind", "job_board", "--url", facts.at, *FETCHED)
     ingest = Ingest({"INGESTION_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"})
 
     path = str(sample(f"jobs/{name}"))
-    result = ingest("read", path, *how, "--config", json.dumps(facts.config), "--json")
+    result = ingest("read", path, *options, "--config", json.dumps(facts.config), "--json")
 
     answer = json.loads(result.stdout)
     assert result.exit_code == (0 if facts.count else 1)
@@ -264,8 +264,8 @@ def test_a_body_gives_its_facts(name: str) -> None:
 def test_descriptions_of_the_samples_are_text_and_not_markup() -> None:
     ingest = Ingest({"INGESTION_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"})
     for name in ("greenhouse/anthropic_4.json", "lever/spotify_4.json", "ashby/ramp_4.json"):
-        how = ("--platform", name.partition("/")[0], "--json")
-        records = json.loads(ingest("read", str(sample(f"jobs/{name}")), *how).stdout)["records"]
+        options = ("--platform", name.partition("/")[0], "--json")
+        records = json.loads(ingest("read", str(sample(f"jobs/{name}")), *options).stdout)["records"]
         for record in records:
             assert len(record["description"]) > 500
             assert not any(sign in record["description"] for sign in ("&lt;", "&amp;", "<p", "<div"))

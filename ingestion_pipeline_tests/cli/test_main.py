@@ -1,19 +1,22 @@
+"""Every command shows how it is typed, and what it shows can be typed."""
+
 from __future__ import annotations
 
 import errno
 import os
+import shlex
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import inspect, text
 from sqlalchemy.exc import OperationalError
 
-from ingestion_pipeline.cli.main import COMMANDS, every_command, explain
+from ingestion_pipeline.cli.main import COMMANDS, EXAMPLES, commands, every_command, explain
 from ingestion_pipeline.cli.session import actor, shown_database, without_password
-from ingestion_pipeline.store import Store
+from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline_tests.cli.conftest import Ingest
 
 INGEST = Path(sys.executable).parent / "ingest"
@@ -35,7 +38,7 @@ print(*sorted({name.partition(".")[0] for name in sys.modules}))
     ("line", "unwanted"), [("--help", {*HEAVY, "sqlalchemy", "pydantic"}), ("status", HEAVY)], ids=["--help", "status"]
 )
 def test_a_quick_command_loads_nothing_heavy(home: Path, line: str, unwanted: set[str]) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", AFTER, line],
         env={**os.environ, "INGESTION_HOME": str(home)},
         capture_output=True,
@@ -43,19 +46,19 @@ def test_a_quick_command_loads_nothing_heavy(home: Path, line: str, unwanted: se
         check=True,
     )
 
-    loaded = done.stdout.splitlines()[-1].split()
+    loaded = process.stdout.splitlines()[-1].split()
     assert "click" in loaded
     assert unwanted & set(loaded) == set()
 
 
 def test_a_command_loads_no_other() -> None:
     script = "import sys; from ingestion_pipeline.cli import main; main.get_command(None, 'status')"
-    shown = "print(*(name for name in sys.modules if name.startswith('ingestion_pipeline.cli.')))"
-    line = [sys.executable, "-c", f"{script}; {shown}"]
+    code = "print(*(name for name in sys.modules if name.startswith('ingestion_pipeline.cli.')))"
+    line = [sys.executable, "-c", f"{script}; {code}"]
 
-    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    process = subprocess.run(line, capture_output=True, text=True, check=True)
 
-    names = {name.removeprefix("ingestion_pipeline.cli.") for name in done.stdout.split()}
+    names = {name.removeprefix("ingestion_pipeline.cli.") for name in process.stdout.split()}
     assert names == {"main", "output", "session", "status"}
 
 
@@ -76,7 +79,7 @@ def test_the_installed_command_works_on_a_home_of_its_own(tmp_path: Path) -> Non
 
 def test_every_command_has_a_summary_that_is_not_cut_off(ingest: Ingest) -> None:
     for line in ([], ["sources"], ["settings"], ["dead-letters"], ["demo"]):
-        summaries = ingest.done(*line, "--help").split("Commands:")[1]
+        summaries = ingest.output(*line, "--help").split("Commands:")[1]
         assert "..." not in summaries
 
 
@@ -100,10 +103,10 @@ def test_every_command_of_the_contract_is_there() -> None:
 def test_a_database_that_cannot_be_opened_is_named_without_its_password(
     ingest: Ingest, url: str, expected: str
 ) -> None:
-    said = ingest.refused("status", INGESTION_DATABASE_URL=url)
+    message = ingest.refused("status", INGESTION_DATABASE_URL=url)
 
-    assert expected in said
-    assert "hush" not in said
+    assert expected in message
+    assert "hush" not in message
 
 
 def test_a_file_that_is_no_database_is_named(ingest: Ingest, home: Path) -> None:
@@ -133,25 +136,25 @@ def test_a_mistake_of_ours_keeps_its_trace() -> None:
     [
         (
             PermissionError(errno.EACCES, "Permission denied", "/srv/x"),
-            "/srv/x: Permission denied; choose a place where you may write",
+            "/srv/x: Permission denied; choose a path that you can write to",
         ),
         (
             OSError(errno.EROFS, "Read-only file system", "/mnt/x"),
-            "/mnt/x: Read-only file system; choose a place where you may write",
+            "/mnt/x: Read-only file system; choose a path that you can write to",
         ),
-        (OSError(errno.ENOSPC, "No space left"), "No space left; make room, then type it again"),
+        (OSError(errno.ENOSPC, "No space left"), "No space left; free some space, then run the command again"),
         (
             OperationalError("UPDATE", None, sqlite3.OperationalError("database is locked")),
-            "the database gave up: database is locked; another process writes: wait for it, or stop it",
+            "database error: database is locked; another process writes: wait for it, or stop it",
         ),
     ],
     ids=["not allowed", "read-only", "full", "locked"],
 )
 def test_what_the_machine_refuses_fails_by_name_with_a_cure(error: Exception, expected: str) -> None:
-    said = explain(error)
+    message = explain(error)
 
-    assert said is not None
-    assert (said.exit_code, said.message) == (1, expected)
+    assert message is not None
+    assert (message.exit_code, message.message) == (1, expected)
 
 
 def test_passwords_are_struck_out_of_a_drivers_message() -> None:
@@ -165,3 +168,58 @@ def test_the_actor_is_the_login_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGNAME", "ann")
 
     assert actor() == "cli:ann"
+
+
+def test_an_empty_home_gets_a_database_and_the_next_steps(tmp_path: Path) -> None:
+    home = tmp_path / "new" / "home"
+    ingest = Ingest({"INGESTION_HOME": str(home), "INGESTION_SOURCES": str(tmp_path / "none")})
+
+    output = ingest.output("init")
+
+    assert f"{home}/ingestion.db" in output
+    assert "(does not exist yet)" in " ".join(output.split())  # a long path wraps
+    assert "`ingest demo run`" in output
+    store = open_store(f"sqlite:///{home / 'ingestion.db'}")
+    assert inspect(store.engine).has_table("sources")
+    store.close()
+
+
+def test_a_second_init_keeps_everything(ingest: Ingest) -> None:
+    ingest.output("sources", "add", "https://a.test/feed", "--id", "series:solo", "--kind", "series")
+
+    output = ingest.output("init")
+
+    assert "`ingest status`" in output
+    assert len(ingest.json("sources", "list")) == 1
+
+
+FILES = ("feed.xml", "jobs.json")
+COMMANDS_BY_PATH = {path: inner for name, command in every_command().items() for path, inner in commands(command, name)}
+TYPED = [(path, line) for path, lines in EXAMPLES.items() for line in lines]
+
+
+def test_every_command_has_an_example_and_every_example_a_command() -> None:
+    assert set(EXAMPLES) == set(COMMANDS_BY_PATH)
+
+
+@pytest.mark.parametrize(("path", "line"), TYPED, ids=[line for _, line in TYPED])
+def test_an_example_is_a_line_that_its_command_takes(
+    path: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parsed as far as it goes without being run: options, arguments and their kinds."""
+    monkeypatch.chdir(tmp_path)
+    for name in FILES:
+        Path(name).touch()
+    _, _, arguments = line.rpartition("ingest ")
+    words = shlex.split(arguments.partition(" > ")[0])
+    command_words = path.split()
+
+    assert words[: len(command_words)] == command_words
+    with COMMANDS_BY_PATH[path].make_context(path, words[len(command_words) :]):
+        pass  # what was opened is closed
+
+
+def test_help_shows_the_examples_as_they_are_typed(ingest: Ingest) -> None:
+    output = ingest.output("dead-letters", "discard", "--help")
+
+    assert "Examples:\n    ingest dead-letters discard 7 --reason" in output

@@ -40,30 +40,30 @@ def refused(*says: str, how: tuple[str, ...] = MANGADEX, code: str = "unexpected
 
 
 def big_regression(records: Records) -> bool:
-    releases = {(one["number"], one["language"], one["scanlation_group"]) for one in records}
+    releases = {(record["number"], record["language"], record["scanlation_group"]) for record in records}
     return (
-        len({one["number"] for one in records}) == 23
+        len({record["number"] for record in records}) == 23
         and len(releases) == 42
-        and {one["language"] for one in records} == {"en"}
+        and {record["language"] for record in records} == {"en"}
         and (records[0]["number"], records[0]["title"]) == ("1", None)
     )
 
 
 def mob_psycho(records: Records) -> bool:
     languages = {"ru": 36, "pt-br": 29, "en": 28, "pl": 3, "hu": 2, "id": 1}
-    found = Counter(one["language"] for one in records)
-    releases = {(one["number"], one["language"], one["scanlation_group"]) for one in records}
+    by_language = Counter(record["language"] for record in records)
+    releases = {(record["number"], record["language"], record["scanlation_group"]) for record in records}
     return (
-        all(found[language] == count for language, count in languages.items())
-        and sum("." in one["number"] for one in records) == 25
-        and len({one["number"] for one in records}) == 82
+        all(by_language[language] == count for language, count in languages.items())
+        and sum("." in record["number"] for record in records) == 25
+        and len({record["number"] for record in records}) == 82
         and len(releases) == 100
         and (records[0]["number"], records[0]["title"]) == ("60.5", None)
     )
 
 
 def fuuka(records: Records) -> bool:
-    return [(one["number"], one["url"], one["published_at"]) for one in records] == [
+    return [(record["number"], record["url"], record["published_at"]) for record in records] == [
         ("152", "https://www.mangareader.net/fuuka/152", None),
         ("1", "https://www.mangareader.net/fuuka/1", "2014-02-10T00:00:00+00:00"),
         ("2", "https://www.mangareader.net/fuuka/2", "2014-02-15T00:00:00+00:00"),
@@ -95,7 +95,7 @@ FACTS = {
         how=JSON,
         config={"fields": {"label": "chapter_name"}},
         count=57,
-        holds=lambda records: sum(one["number"] is None for one in records) == 1,
+        holds=lambda records: sum(record["number"] is None for record in records) == 1,
     ),
     "chapter_numbers/comictagger_filenames.json": Facts(how=JSON, config={"fields": {"label": "filename"}}, count=65),
     "chapter_numbers/mihon_missing_chapters.json": Facts(
@@ -108,7 +108,7 @@ FACTS = {
         how=JSON,
         config={"fields": {"label": "chapter_title", "title": "site"}},
         count=623,
-        holds=lambda records: len({one["title"] for one in records}) == 623,
+        holds=lambda records: len({record["title"] for record in records}) == 623,
     ),
 }
 

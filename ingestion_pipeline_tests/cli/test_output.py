@@ -94,10 +94,10 @@ def test_no_character_that_reorders_hides_or_commands_reaches_the_terminal(
     print_json({"title": text})
     CommandRefused(text).show()
 
-    printed = capsys.readouterr()
-    assert character not in printed.out + printed.err
-    assert printed.out.count("\N{REPLACEMENT CHARACTER}") == 3
-    assert json.loads(printed.out[printed.out.index("{") :]) == {"title": text}
+    captured = capsys.readouterr()
+    assert character not in captured.out + captured.err
+    assert captured.out.count("\N{REPLACEMENT CHARACTER}") == 3
+    assert json.loads(captured.out[captured.out.index("{") :]) == {"title": text}
 
 
 @pytest.mark.parametrize("text", ["👩\u200d🔬 Chemist", "\u0645\u06cc\u200c\u062e", "❤\ufe0f"])
@@ -125,10 +125,10 @@ def test_a_fact_is_wrapped_but_a_path_stays_whole(capsys: pytest.CaptureFixture[
 def test_wide_characters_keep_the_table_within_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     print_table([Column("id"), Column("title", is_flexible=True)], [["x" * 60, "第" * 100]])
 
-    printed = capsys.readouterr().out
-    assert printed.count("x") == 60
-    assert printed.count("第") == 100
-    assert max(len(line) + line.count("第") for line in printed.splitlines()) <= 100
+    captured = capsys.readouterr().out
+    assert captured.count("x") == 60
+    assert captured.count("第") == 100
+    assert max(len(line) + line.count("第") for line in captured.splitlines()) <= 100
 
 
 SOURCE, HEALTH, WHY = Column("source"), Column("health"), Column("why", is_flexible=True)

@@ -1,3 +1,5 @@
+"""`ingest read` of job boards: the listings of saved bodies."""
+
 from __future__ import annotations
 
 import json
@@ -8,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from ingestion_pipeline.cli.read import kind_for
+from ingestion_pipeline.companies.platforms import PLATFORMS
 from ingestion_pipeline.sources import Kind
+from ingestion_pipeline.sources.platforms import READERS
 from ingestion_pipeline_tests.cli.conftest import Ingest
+from ingestion_pipeline_tests.companies.platform_fixtures import FIXTURES
 from ingestion_pipeline_tests.samples import sample
 
 FEED = b"""<rss version="2.0"><channel><title>Solo</title>
@@ -124,18 +129,18 @@ def test_every_sample_feed_gives_json(ingest: Ingest) -> None:
     ids=["json", "html"],
 )
 def test_a_list_is_read_by_what_the_config_says(ingest: Ingest, platform: str, body: bytes, config: object) -> None:
-    how = ("--platform", platform, "--kind", "series", "--config", json.dumps(config))
+    options = ("--platform", platform, "--kind", "series", "--config", json.dumps(config))
 
-    result = ingest("read", "-", *how, "--url", "https://a.test/x", "--json", stdin=body)
+    result = ingest("read", "-", *options, "--url", "https://a.test/x", "--json", stdin=body)
 
     (record,) = json.loads(result.stdout)["records"]
     assert (record["number"], record["url"]) == ("1.5", "https://a.test/c/1")
 
 
 def test_a_selector_that_cannot_be_used_is_refused_by_its_text(ingest: Ingest) -> None:
-    how = ("--platform", "html", "--kind", "series", "--config", '{"items": "li["}')
+    options = ("--platform", "html", "--kind", "series", "--config", '{"items": "li["}')
 
-    assert "'li['" in ingest.refused("read", "-", *how)
+    assert "'li['" in ingest.refused("read", "-", *options)
 
 
 LIST = "<li><a>Chapter 2</a><i>hace 2 días</i></li><li><a>Chapter 1</a><i>?</i></li>".encode()
@@ -168,9 +173,70 @@ def test_a_moment_that_is_none_is_refused(ingest: Ingest) -> None:
 
 def test_what_was_not_asked_for_is_noted_beside_the_answer(ingest: Ingest) -> None:
     page = b"<ul><li class='wp-manga-chapter'><a href='/c/1'>Chapter 1</a></li></ul>"
-    how = ("--platform", "html", "--kind", "series", "--url", "https://a.test/x")
+    options = ("--platform", "html", "--kind", "series", "--url", "https://a.test/x")
 
-    result = ingest("read", "-", *how, "--json", stdin=page)
+    result = ingest("read", "-", *options, "--json", stdin=page)
 
     assert json.loads(result.stdout)["records"][0]["url"] == "https://a.test/c/1"
     assert result.stderr == "note: read as theme madara\n"
+
+
+GREENHOUSE = ("read", str(FIXTURES / "greenhouse.json"), "--platform", "greenhouse")
+
+
+def test_a_board_may_be_read_by_every_platform_that_has_an_adapter() -> None:
+    assert set(READERS[Kind.JOB_BOARD]) == set(PLATFORMS)
+
+
+def test_a_listing_has_exactly_these_fields(ingest: Ingest) -> None:
+    answer = json.loads(ingest(*GREENHOUSE, "--json").stdout)
+
+    assert answer["records"][0] == {
+        "external_id": "4012345007",
+        "title": "Harbour Pilot",
+        "url": "https://job-boards.greenhouse.io/northwind/jobs/4012345007",
+        "location": "Lisbon (Hybrid)",
+        "posted_at": "2026-03-02T03:30:00+00:00",
+        "description": "## The R&D fleet\n\nSteer **ships**.",
+        "company": "Northwind",
+        "department": "Fleet",
+        "employment_type": "Full time",
+        "remote": "hybrid",
+        "salary": {"minimum": "50000", "maximum": "62500.5", "currency": "EUR", "period": "year"},
+        "other_locations": [],
+        "valid_until": "2027-01-31T00:00:00+00:00",
+        "company_website": None,
+    }
+    assert [problem["where"] for problem in answer["problems"]] == ["item 1"]
+
+
+def test_people_get_a_table_of_listings(ingest: Ingest) -> None:
+    result = ingest(*GREENHOUSE)
+
+    assert result.exit_code == 0
+    assert "Harbour Pilot" in result.stdout
+    assert "2 records, 1 problems" in result.stdout
+
+
+def test_an_empty_board_is_a_success_and_an_error_body_is_not(ingest: Ingest) -> None:
+    options = ("read", "-", "--platform", "greenhouse", "--json")
+    empty = ingest(*options, stdin=b'{"jobs": []}')
+    error = ingest(*options, stdin=b'{"status": 404, "error": "Board not found"}')
+
+    assert (empty.exit_code, json.loads(empty.stdout)) == (0, {"records": [], "problems": []})
+    assert error.exit_code == 1
+    assert [problem["code"] for problem in json.loads(error.stdout)["problems"]] == ["api_error"]
+
+
+def test_a_format_needs_its_kind_and_a_platform_has_its_own(ingest: Ingest) -> None:
+    assert kind_for("lever", None) is Kind.JOB_BOARD
+    assert kind_for("rss", Kind.JOB_BOARD) is Kind.JOB_BOARD
+    assert "job_board" in ingest.refused("read", "-", "--platform", "html")
+    assert "job_board" in ingest.refused("read", "-", "--platform", "lever", "--kind", "series")
+
+
+def test_json_ld_is_read_as_what_it_states(ingest: Ingest) -> None:
+    page = str(FIXTURES / "jsonld.html")
+    records = json.loads(ingest("read", page, "--platform", "jsonld", "--json").stdout)["records"]
+
+    assert [record["title"] for record in records] == ["Test Subject"]

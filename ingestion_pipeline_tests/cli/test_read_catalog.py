@@ -9,7 +9,7 @@ import pytest
 
 from ingestion_pipeline.cli.read import kind_for
 from ingestion_pipeline.sources import Kind
-from ingestion_pipeline_tests.catalogs.pages import FOLDER
+from ingestion_pipeline_tests.catalogs.course_pages import SAVED_PAGES
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.samples import sample
 
@@ -28,26 +28,26 @@ def ingest() -> Ingest:
 
 
 def test_a_course_has_the_fields_of_its_type_and_then_how_it_is_proved(ingest: Ingest) -> None:
-    page = str(FOLDER / "plain_table.html")
+    page = str(SAVED_PAGES / "plain_table.html")
 
     result = ingest("read", page, *AS_CATALOG, "--kind", "catalog", "--entity", "course", "--json")
 
     assert result.exit_code == 0
-    shown = json.loads(result.stdout)
-    assert shown["problems"] == []
-    first = shown["records"][0]
-    assert list(first) == [*FIELDS, "evidence", "rung", "confidence"]
+    answer = json.loads(result.stdout)
+    assert answer["problems"] == []
+    first = answer["records"][0]
+    assert list(first) == [*FIELDS, "evidence", "extraction_method", "confidence"]
     assert [first[name] for name in FIELDS] == [
         *("HIS 101", "World to 1500"),
         "Empires, faiths and trade from the first cities to the ocean voyages.",
         *(None, None, None, 3, None, None),
     ]
     assert first["evidence"]["course_id"]["status"] == "exact"
-    assert first["rung"] == "layout"
+    assert first["extraction_method"] == "layout"
 
 
 def test_people_get_a_table_and_how_it_was_read(ingest: Ingest) -> None:
-    result = ingest("read", str(FOLDER / "courseleaf_titles.html"), *AS_CATALOG)
+    result = ingest("read", str(SAVED_PAGES / "courseleaf_titles.html"), *AS_CATALOG)
 
     assert "Plants & People" in result.stdout
     assert "4 records, 0 problems" in result.stdout
@@ -55,7 +55,7 @@ def test_people_get_a_table_and_how_it_was_read(ingest: Ingest) -> None:
 
 
 def test_an_empty_result_page_is_no_failure(ingest: Ingest) -> None:
-    result = ingest("read", str(FOLDER / "none_empty_results.html"), *AS_CATALOG, "--json")
+    result = ingest("read", str(SAVED_PAGES / "none_empty_results.html"), *AS_CATALOG, "--json")
 
     assert result.exit_code == 0
     assert json.loads(result.stdout) == {"records": [], "problems": []}
@@ -68,20 +68,20 @@ def test_what_cannot_be_read_fails_with_a_problem(ingest: Ingest, body: bytes, c
     result = ingest("read", "-", *AS_CATALOG, "--json", stdin=body)
 
     assert result.exit_code == 1
-    assert [one["code"] for one in json.loads(result.stdout)["problems"]] == [code]
+    assert [problem["code"] for problem in json.loads(result.stdout)["problems"]] == [code]
 
 
 def test_json_ld_alone_is_a_platform_of_its_own(ingest: Ingest) -> None:
-    stated = ingest("read", str(FOLDER / "json_ld.html"), "--platform", "jsonld", "--json")
-    silent = ingest("read", str(FOLDER / "plain_table.html"), "--platform", "jsonld", "--json")
+    result = ingest("read", str(SAVED_PAGES / "json_ld.html"), "--platform", "jsonld", "--json")
+    silent = ingest("read", str(SAVED_PAGES / "plain_table.html"), "--platform", "jsonld", "--json")
 
-    assert [one["course_id"] for one in json.loads(stated.stdout)["records"]] == ["LAW 501", "LAW 640"]
+    assert [record["course_id"] for record in json.loads(result.stdout)["records"]] == ["LAW 501", "LAW 640"]
     assert json.loads(silent.stdout)["records"] == []
     assert silent.exit_code == 0
 
 
 def test_bad_input_is_refused_with_the_cure(ingest: Ingest) -> None:
-    page = str(FOLDER / "json_ld.html")
+    page = str(SAVED_PAGES / "json_ld.html")
     assert "course" in ingest.refused("read", page, *AS_CATALOG, "--entity", "banana")
     bad = ("--config", '{"selectors": {"course_id": "b["}}')
     assert "is no CSS selector" in ingest.refused("read", page, *AS_CATALOG, *bad)
@@ -97,7 +97,7 @@ def test_selectors_read_a_saved_page(ingest: Ingest) -> None:
 
     result = ingest("read", "-", *AS_CATALOG, "--config", config, "--json", stdin=page)
 
-    assert [one["course_name"] for one in json.loads(result.stdout)["records"]] == ["Logic"]
+    assert [record["course_name"] for record in json.loads(result.stdout)["records"]] == ["Logic"]
 
 
 def test_a_catalogue_is_what_catalogues_are_read_as() -> None:
@@ -129,7 +129,7 @@ def test_a_type_of_ones_own_is_tried_on_a_saved_page(tmp_path: Path) -> None:
     page.write_text(f"<h1>R-1</h1><script type='application/ld+json'>{thing}</script>")
     ingest = Ingest({"INGESTION_SOURCES": str(tmp_path)})
 
-    said = ingest.done("read", str(page), *AS_CATALOG, "--entity", "bird")
+    output = ingest.output("read", str(page), *AS_CATALOG, "--entity", "bird")
 
-    assert "R-1" in said
-    assert "1 records, 0 problems" in said
+    assert "R-1" in output
+    assert "1 records, 0 problems" in output

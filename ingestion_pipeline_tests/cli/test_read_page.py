@@ -66,9 +66,9 @@ def test_what_is_no_page_is_a_problem_and_fails(ingest: Ingest, body: bytes, cod
     result = ingest("read", "-", *AS_PAGE, "--json", stdin=body)
 
     assert result.exit_code == 1
-    shown = json.loads(result.stdout)
-    assert shown["records"] == []
-    assert [problem["code"] for problem in shown["problems"]] == [code]
+    answer = json.loads(result.stdout)
+    assert answer["records"] == []
+    assert [problem["code"] for problem in answer["problems"]] == [code]
 
 
 def test_a_doubt_about_a_page_is_shown_beside_it(ingest: Ingest) -> None:
@@ -77,9 +77,9 @@ def test_a_doubt_about_a_page_is_shown_beside_it(ingest: Ingest) -> None:
     result = ingest("read", "-", *AS_PAGE, "--json", stdin=shell)
 
     assert result.exit_code == 0
-    shown = json.loads(result.stdout)
-    assert shown["records"][0]["title"] == "Acme"
-    assert [problem["code"] for problem in shown["problems"]] == ["empty_shell"]
+    answer = json.loads(result.stdout)
+    assert answer["records"][0]["title"] == "Acme"
+    assert [problem["code"] for problem in answer["problems"]] == ["empty_shell"]
 
 
 def test_bad_input_is_refused_with_the_cure(ingest: Ingest) -> None:
@@ -99,11 +99,11 @@ def test_every_tricky_file_and_every_feed_gives_json(ingest: Ingest) -> None:
 
     for file in files:
         result = ingest("read", str(file), *AS_PAGE, "--url", "https://a.test/x", "--json")
-        shown = json.loads(result.stdout)
-        assert shown["records"] or shown["problems"], file.name
-        assert result.exit_code == (0 if shown["records"] else 1), file.name
-        said = ingest("read", str(file), *AS_PAGE)  # for people: a page may fill no column at all
-        assert said.exit_code == result.exit_code, (file.name, said.output[-500:])
+        answer = json.loads(result.stdout)
+        assert answer["records"] or answer["problems"], file.name
+        assert result.exit_code == (0 if answer["records"] else 1), file.name
+        table = ingest("read", str(file), *AS_PAGE)  # for people: a page may fill no column at all
+        assert table.exit_code == result.exit_code, (file.name, table.output[-500:])
 
 
 def shuffled(bodies: list[bytes], random: Random) -> bytes:
@@ -130,10 +130,10 @@ def read_many(count: int, seed: int) -> float:
     for number in range(count):
         body = shuffled(pages, random)
         started = time.thread_time()
-        shown = read_saved("page", Kind.WEBSITE, a_saved_body(body), {})
+        parsed = read_saved("page", Kind.WEBSITE, a_saved_body(body), {})
         slowest = max(slowest, time.thread_time() - started)
-        assert shown.records or shown.problems, (seed, number, body)
-        json.dumps([shown.records, shown.problems], ensure_ascii=False).encode()
+        assert parsed.records or parsed.problems, (seed, number, body)
+        json.dumps([parsed.records, parsed.problems], ensure_ascii=False).encode()
     return slowest
 
 

@@ -24,28 +24,28 @@ recipients:
 
 @pytest.fixture(autouse=True)
 def a_source(ingest: Ingest) -> None:
-    ingest.done(*SOURCE, "--platform", "rss", "--series", "solo")
+    ingest.output(*SOURCE, "--platform", "rss", "--series", "solo")
 
 
-def followed(database: Store) -> list[tuple[object, ...]]:
+def follow_rows(database: Store) -> list[tuple[object, ...]]:
     query = select(follows.c.series_id, follows.c.mode, follows.c.language, follows.c.origin)
     with database.read() as connection:
         return sorted(tuple(row) for row in connection.execute(query))
 
 
 def test_somebody_is_added_follows_and_is_removed_and_all_is_audited(ingest: Ingest, database: Store) -> None:
-    said = ingest.done("recipients", "add", "ann", "https://hooks.example.org/ann")
-    ingest.done("follow", "ann", "solo", "--mode", "digest", "--language", "PT-br")
-    assert "already follows" in ingest.done(*("follow", "ann", "solo", "--mode", "digest", "--language", "pt-br"))
-    [listed] = ingest.json("recipients", "list")
-    ingest.done("unfollow", "ann", "solo")
-    assert "0 pending notices were muted" in ingest.done("recipients", "remove", "ann")
+    output = ingest.output("recipients", "add", "ann", "https://hooks.example.org/ann")
+    ingest.output("follow", "ann", "solo", "--mode", "digest", "--language", "PT-br")
+    assert "already follows" in ingest.output(*("follow", "ann", "solo", "--mode", "digest", "--language", "pt-br"))
+    [recipient] = ingest.json("recipients", "list")
+    ingest.output("unfollow", "ann", "solo")
+    assert "0 pending notices were muted" in ingest.output("recipients", "remove", "ann")
 
-    assert "signed with whsec_" in said
-    assert (listed["id"], listed["follows"], listed["pending"]) == ("ann", ["solo"], 0)
-    assert "secret" not in listed
-    assert "whsec_" not in str(listed)
-    assert (followed(database), ingest.json("recipients", "list")) == ([], [])
+    assert "signed with whsec_" in output
+    assert (recipient["id"], recipient["follows"], recipient["pending"]) == ("ann", ["solo"], 0)
+    assert "secret" not in recipient
+    assert "whsec_" not in str(recipient)
+    assert (follow_rows(database), ingest.json("recipients", "list")) == ([], [])
     with database.read() as connection:
         actions = connection.execute(select(audit_log.c.action).order_by(audit_log.c.id)).scalars()
         assert list(actions)[1:] == [*("recipient.add", "recipient.follow", "recipient.unfollow", "recipient.remove")]
@@ -68,7 +68,7 @@ def test_somebody_is_added_follows_and_is_removed_and_all_is_audited(ingest: Ing
     ],
 )
 def test_a_mistake_is_named_with_its_cure(ingest: Ingest, line: tuple[str, ...], cure: str) -> None:
-    ingest.done("recipients", "add", "bob", "notify:")
+    ingest.output("recipients", "add", "bob", "notify:")
 
     assert cure in ingest.refused(*line)
 
@@ -76,11 +76,11 @@ def test_a_mistake_is_named_with_its_cure(ingest: Ingest, line: tuple[str, ...],
 def test_a_test_message_says_what_came_back(ingest: Ingest) -> None:
     with FakeWeb({"/good": 204, "/bad": 500}) as web:
         allowed = {"INGESTION_ALLOW_HOSTS": web.host_port}
-        ingest.done("recipients", "add", "good", web.url("/good"))
-        ingest.done("recipients", "add", "bad", web.url("/bad"))
+        ingest.output("recipients", "add", "good", web.url("/good"))
+        ingest.output("recipients", "add", "bad", web.url("/bad"))
 
-        good = ingest.under(allowed, "recipients", "test", "good")
-        bad = ingest.under(allowed, "recipients", "test", "bad")
+        good = ingest.with_variables(allowed, "recipients", "test", "good")
+        bad = ingest.with_variables(allowed, "recipients", "test", "bad")
         refused = ingest("recipients", "test", "good")
 
     assert (good.exit_code, "answered 204" in good.stdout) == (0, True)
@@ -93,27 +93,27 @@ def test_a_test_message_says_what_came_back(ingest: Ingest) -> None:
 def test_a_file_owns_its_recipients_and_their_follows(ingest: Ingest, folder: Path, database: Store) -> None:
     file = folder / "mine.yaml"
     file.write_text(FILE)
-    assert "recipients: 1 added, 0 updated, 0 unchanged" in ingest.done("sources", "import")
-    assert "recipients: 0 added, 0 updated, 1 unchanged" in ingest.done("sources", "import")
-    assert followed(database) == [("other", "immediate", "de", "mine.yaml"), ("solo", None, None, "mine.yaml")]
+    assert "recipients: 1 added, 0 updated, 0 unchanged" in ingest.output("sources", "import")
+    assert "recipients: 0 added, 0 updated, 1 unchanged" in ingest.output("sources", "import")
+    assert follow_rows(database) == [("other", "immediate", "de", "mine.yaml"), ("solo", None, None, "mine.yaml")]
     assert "mine.yaml; remove it there" in ingest.refused("unfollow", "ann", "solo")
 
     file.write_text(FILE.replace("solo, {", "{").replace("digest", "immediate"))
-    assert "recipients: 0 added, 1 updated" in ingest.done("sources", "import")
+    assert "recipients: 0 added, 1 updated" in ingest.output("sources", "import")
 
-    assert followed(database) == [("other", "immediate", "de", "mine.yaml")]
+    assert follow_rows(database) == [("other", "immediate", "de", "mine.yaml")]
     assert [row["mode"] for row in ingest.json("recipients", "list")] == ["immediate"]
 
 
 def test_what_was_added_by_hand_is_left_alone_by_files(ingest: Ingest, folder: Path, database: Store) -> None:
-    ingest.done("recipients", "add", "ann", "notify:")
+    ingest.output("recipients", "add", "ann", "notify:")
     (folder / "mine.yaml").write_text(FILE)
 
-    assert "1 left alone (added by hand)" in ingest.done("sources", "import")
+    assert "1 left alone (added by hand)" in ingest.output("sources", "import")
 
     with database.read() as connection:
         assert connection.execute(select(recipients.c.address_url)).scalars().all() == ["notify:"]
-    assert followed(database) == []
+    assert follow_rows(database) == []
 
 
 def test_every_mistake_of_a_files_recipients_is_told_and_nothing_is_imported(ingest: Ingest, folder: Path) -> None:
@@ -121,9 +121,9 @@ def test_every_mistake_of_a_files_recipients_is_told_and_nothing_is_imported(ing
     wrong += "  - {id: ann, adress: x}\n"
     (folder / "mine.yaml").write_text(wrong.replace("series:solo", "series:another"))
 
-    said = ingest("sources", "import")
+    result = ingest("sources", "import")
 
-    assert said.exit_code == 2
+    assert result.exit_code == 2
     for problem in (
         "mine.yaml:6: mode: 'loud' is no mode; there are: immediate, digest, muted",
         "mine.yaml:7: follows: series: 'SOLO' is no id",
@@ -131,8 +131,8 @@ def test_every_mistake_of_a_files_recipients_is_told_and_nothing_is_imported(ing
         "mine.yaml:8: address: is missing",
         "mine.yaml:8: id: 'ann' is declared on line 4 already",
     ):
-        assert problem in said.stderr
-    assert [one["id"] for one in ingest.json("sources", "list")] == ["series:solo"]
+        assert problem in result.stderr
+    assert [row["id"] for row in ingest.json("sources", "list")] == ["series:solo"]
     assert ingest.json("recipients", "list") == []
 
 
@@ -140,21 +140,21 @@ def test_a_recipient_that_two_files_declare_spoils_both(ingest: Ingest, folder: 
     for name in ("a.yaml", "b.yaml"):
         (folder / name).write_text("recipients:\n  - {id: ann, address: 'notify:'}\n")
 
-    said = ingest.refused("sources", "import")
+    message = ingest.refused("sources", "import")
 
-    assert "a.yaml:2: id: 'ann' is declared in a.yaml and b.yaml" in said
+    assert "a.yaml:2: id: 'ann' is declared in a.yaml and b.yaml" in message
     assert ingest.json("recipients", "list") == []
 
 
 def test_the_services_of_the_operator_are_never_printed(ingest: Ingest) -> None:
     secret = {"INGESTION_NOTIFY_URLS": "json://u:hunter2@127.0.0.1/"}
 
-    shown = ingest.under(secret, "settings", "list", "--json")
+    settings_list = ingest.with_variables(secret, "settings", "list", "--json")
 
-    assert "hunter2" not in shown.output
-    assert "(set, and secret)" in shown.output
+    assert "hunter2" not in settings_list.output
+    assert "(set, and secret)" in settings_list.output
 
 
 def test_notices_can_be_listed_by_state(ingest: Ingest) -> None:
     assert ingest.json("notices", "list") == []
-    assert "no notices are failed" in ingest.done("notices", "list", "--status", "failed")
+    assert "no notices are failed" in ingest.output("notices", "list", "--status", "failed")

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 from sqlalchemy import select
 
-from ingestion_pipeline.reading.structured.items import Reading
+from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.ingestion import ingest_listings
 from ingestion_pipeline.series.plan import SourceListing
 from ingestion_pipeline.settings import load_settings
@@ -20,11 +20,11 @@ from ingestion_pipeline_tests.cli.conftest import Ingest
 
 def sync(database: Store, source_id: str, series_id: str, numbers: Sequence[int]) -> None:
     definition = a_definition(id=source_id, series=series_id, name=series_id.title(), url=f"https://{series_id}.test/")
-    listed = [a_release(number=Decimal(number), url=f"https://a.test/{number}") for number in numbers]
+    releases = [a_release(number=Decimal(number), url=f"https://a.test/{number}") for number in numbers]
     with database.begin() as connection:
         register(connection, [definition], now=NOON)
         source = sources_by_id(connection, [source_id])[source_id]
-        listing = SourceListing.of(source, Reading(records=listed, is_complete=True))
+        listing = SourceListing.of(source, ParsedFeed(records=releases, is_complete=True))
         ingest_listings(connection, [listing], now=NOON, settings=load_settings({}))
 
 
@@ -38,7 +38,7 @@ def series(database: Store) -> None:
 pytestmark = pytest.mark.usefixtures("series")
 
 
-def audited(database: Store) -> list[str]:
+def audited_actions(database: Store) -> list[str]:
     with database.read() as connection:
         return list(connection.execute(select(audit_log.c.action).order_by(audit_log.c.id)).scalars())
 
@@ -49,60 +49,60 @@ def test_every_series_is_listed_with_what_is_there(ingest: Ingest) -> None:
     assert (solo["id"], solo["title"], solo["latest_chapter"]) == ("solo", "Solo", "5")
     assert (solo["chapters"], solo["sources"], solo["followers"]) == (3, 1, 0)
     assert (lone["id"], lone["chapters"], lone["merged_into"]) == ("lone", 2, None)
-    assert "Lone" in ingest.done("series", "list")
+    assert "Lone" in ingest.output("series", "list")
 
 
 def test_a_merge_is_tried_made_shown_and_undone(ingest: Ingest, database: Store) -> None:
-    tried = ingest.done("series", "merge", "lone", "solo", "--dry-run")
+    tried = ingest.output("series", "merge", "lone", "solo", "--dry-run")
     assert tried.startswith("lone would be merged into solo: 1 chapters moved, 1 chapters united")
-    assert audited(database) == []
+    assert audited_actions(database) == []
 
-    made = ingest.done("series", "merge", "lone", "solo")
-    assert made == tried.replace("would be", "is")
+    output = ingest.output("series", "merge", "lone", "solo")
+    assert output == tried.replace("would be", "is")
 
-    shown = ingest.json("series", "show", "solo")
-    assert (shown["merged_from"], shown["gaps"]) == (["lone"], ["missing: 4"])
-    assert [one["key"] for one in shown["all_chapters"]] == ["5", "3", "2", "1"]
-    assert shown["all_chapters"][2]["sources"] == ["series:lone", "series:solo"]
+    series = ingest.json("series", "show", "solo")
+    assert (series["merged_from"], series["gaps"]) == (["lone"], ["missing: 4"])
+    assert [chapter["key"] for chapter in series["all_chapters"]] == ["5", "3", "2", "1"]
+    assert series["all_chapters"][2]["sources"] == ["series:lone", "series:solo"]
     why = "as its declaration says: lone, which was merged into solo"
-    assert shown["told_by"]["series:lone"] == why
+    assert series["told_by"]["series:lone"] == why
     source = ingest.json("sources", "show", "series:lone")
     assert (source["series"], source["effective_series"]) == ("lone", "solo")
     assert source["series_why"] == why
-    assert "merged into solo" in ingest.done("series", "list")
+    assert "merged into solo" in ingest.output("series", "list")
     assert "'lone' was merged into 'solo'" in ingest.refused("series", "merge", "lone", "solo")
 
-    undone = ingest.done("series", "split", "solo", "--source", "series:lone", "--into", "lone")
-    assert undone.startswith("series:lone: of lone now, not of solo: 2 links moved")
-    assert [one["chapters"] for one in ingest.json("series", "list")] == [2, 3]
-    assert audited(database) == ["series.merge", "series.split"]
+    undone = ingest.output("series", "split", "solo", "--source", "series:lone", "--into", "lone")
+    assert undone.startswith("series:lone: moved from solo to lone: 2 links moved")
+    assert [row["chapters"] for row in ingest.json("series", "list")] == [2, 3]
+    assert audited_actions(database) == ["series.merge", "series.split"]
 
 
 def test_an_assigned_source_says_so_and_is_not_redeclared(ingest: Ingest) -> None:
     line = ("series", "split", "solo", "--source", "series:solo", "--into", "new", "--title", "New")
-    ingest.done(*line)
+    ingest.output(*line)
 
     source = ingest.json("sources", "show", "series:solo")
     assert (source["effective_series"], source["series_why"]) == ("new", "assigned by an operator")
-    said = ingest.refused("sources", "update", "series:solo", "--series", "lone")
-    assert "`ingest series split new --source series:solo --into NEW` moves it" in said
-    ingest.done("sources", "update", "series:solo", "--name", "Other")
+    message = ingest.refused("sources", "update", "series:solo", "--series", "lone")
+    assert "`ingest series split new --source series:solo --into NEW` moves it" in message
+    ingest.output("sources", "update", "series:solo", "--name", "Other")
 
 
 def test_a_chapter_is_withdrawn_and_restored(ingest: Ingest, database: Store) -> None:
-    said = ingest.done("series", "withdraw", "solo", "5.0", "--reason", "a joke")
-    assert said == "chapter 5 of solo is withdrawn; 0 notices muted\n"
-    again = ingest.done("series", "withdraw", "solo", "5")
+    output = ingest.output("series", "withdraw", "solo", "5.0", "--reason", "a joke")
+    assert output == "chapter 5 of solo is withdrawn; 0 notices muted\n"
+    again = ingest.output("series", "withdraw", "solo", "5")
     assert again == "chapter 5 of solo was withdrawn already\n"
 
-    shown = ingest.json("series", "show", "solo")
-    assert (shown["latest_chapter"], shown["chapters"], shown["withdrawn"]) == ("2", 2, 1)
-    assert "withdrawn by an operator" in ingest.done("series", "show", "solo")
+    series = ingest.json("series", "show", "solo")
+    assert (series["latest_chapter"], series["chapters"], series["withdrawn"]) == ("2", 2, 1)
+    assert "withdrawn by an operator" in ingest.output("series", "show", "solo")
 
-    assert "is back" in ingest.done("series", "restore", "solo", "5")
-    assert ingest.done("series", "restore", "solo", "5") == "chapter 5 of solo was not withdrawn\n"
+    assert "is back" in ingest.output("series", "restore", "solo", "5")
+    assert ingest.output("series", "restore", "solo", "5") == "chapter 5 of solo was not withdrawn\n"
     assert ingest.json("series", "show", "solo")["latest_chapter"] == "5"
-    assert audited(database) == ["chapter.withdraw", "chapter.restore"]
+    assert audited_actions(database) == ["chapter.withdraw", "chapter.restore"]
 
 
 def test_what_is_unknown_is_named_with_its_cure(ingest: Ingest) -> None:

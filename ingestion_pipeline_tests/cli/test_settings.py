@@ -10,7 +10,7 @@ from ingestion_pipeline.store.tables import audit_log, settings
 from ingestion_pipeline_tests.cli.conftest import Ingest
 
 
-def row(ingest: Ingest, key: str) -> dict[str, Any]:
+def listed_setting(ingest: Ingest, key: str) -> dict[str, Any]:
     return next(one for one in ingest.json("settings", "list") if one["key"] == key)
 
 
@@ -18,7 +18,7 @@ def test_a_setting_says_where_its_value_comes_from() -> None:
     environment = {"INGESTION_HOSTS__DELAY_SECONDS": "7"}
     table = {"hosts.delay_seconds": "5", "polling.shards": "3"}
 
-    rows = {one["key"]: (one["value"], one["from"]) for one in setting_rows(environment, table)}
+    rows = {setting["key"]: (setting["value"], setting["from"]) for setting in setting_rows(environment, table)}
 
     assert rows["hosts.delay_seconds"] == ("7", "environment")
     assert rows["polling.shards"] == ("3", "table")
@@ -28,19 +28,19 @@ def test_a_setting_says_where_its_value_comes_from() -> None:
 def test_the_list_never_shows_a_password() -> None:
     environment = {"INGESTION_DATABASE_URL": "postgresql://me:hush@db/x?password=hush2", "OPENAI_API_KEY": "hush3"}
 
-    rows = {one["key"]: one["value"] for one in setting_rows(environment, {})}
+    rows = {setting["key"]: setting["value"] for setting in setting_rows(environment, {})}
 
     assert rows["database_url"] == "postgresql://me:***@db/x"
     assert "hush" not in "".join(rows.values())
 
 
 def test_a_value_is_set_audited_and_unset(ingest: Ingest, database: Store) -> None:
-    ingest.done("settings", "set", "polling.shards", "3")
-    assert row(ingest, "polling.shards")["value"] == "3"
+    ingest.output("settings", "set", "polling.shards", "3")
+    assert listed_setting(ingest, "polling.shards")["value"] == "3"
 
-    ingest.done("settings", "unset", "polling.shards")
+    ingest.output("settings", "unset", "polling.shards")
 
-    assert row(ingest, "polling.shards")["from"] == "default"
+    assert listed_setting(ingest, "polling.shards")["from"] == "default"
     with database.read() as connection:
         actions = connection.execute(select(audit_log.c.action, audit_log.c.actor)).all()
     assert [action for action, _ in actions] == ["settings.set", "settings.unset"]
@@ -70,15 +70,15 @@ def test_a_table_that_cannot_be_used_can_be_shown_and_mended(ingest: Ingest, dat
         connection.execute(insert(settings).values(key="old.name", value="1", **extra))
 
     assert "`ingest settings unset KEY`" in ingest.refused("status")
-    assert row(ingest, "polling.shards")["value"] == "many"
-    assert "no such setting" in row(ingest, "old.name")["meaning"]
-    ingest.done("settings", "unset", "polling.shards")
-    ingest.done("settings", "unset", "old.name")
-    ingest.done("status")
+    assert listed_setting(ingest, "polling.shards")["value"] == "many"
+    assert "no such setting" in listed_setting(ingest, "old.name")["meaning"]
+    ingest.output("settings", "unset", "polling.shards")
+    ingest.output("settings", "unset", "old.name")
+    ingest.output("status")
 
 
 def test_the_table_of_settings_fits_the_page(ingest: Ingest) -> None:
-    printed = ingest.done("settings", "list")
+    output = ingest.output("settings", "list")
 
-    assert "interval.series_hot" in printed
-    assert max(map(len, printed.splitlines())) <= 100
+    assert "interval.series_hot" in output
+    assert max(map(len, output.splitlines())) <= 100

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from sqlalchemy import insert, select
 
 from ingestion_pipeline.store import Store
@@ -15,10 +16,10 @@ FILE = """sources:
 
 def add(ingest: Ingest, *more: str) -> str:
     line = ("sources", "add", "https://a.test/feed", "--id", "series:solo", "--kind", "series")
-    return ingest.done(*line, *more)
+    return ingest.output(*line, *more)
 
 
-def audited(database: Store) -> list[tuple[str, str]]:
+def audit_rows(database: Store) -> list[tuple[str, str]]:
     with database.read() as connection:
         query = select(audit_log.c.action, audit_log.c.actor).order_by(audit_log.c.id)
         return [(row.action, row.actor) for row in connection.execute(query)]
@@ -27,13 +28,13 @@ def audited(database: Store) -> list[tuple[str, str]]:
 def test_an_added_source_is_listed_due_and_audited(ingest: Ingest, database: Store) -> None:
     add(ingest, "--name", "Solo", "--tier", "hot", "--config", '{"language": "en"}')
 
-    (listed,) = ingest.json("sources", "list")
+    (source,) = ingest.json("sources", "list")
 
-    assert listed["id"] == "series:solo"
-    assert (listed["platform"], listed["series"], listed["tier"]) == ("rss", "solo", "hot")
-    assert (listed["config"], listed["origin"]) == ({"language": "en"}, "row")
-    assert listed["why"].startswith("never polled; due since")
-    ((action, actor),) = audited(database)
+    assert source["id"] == "series:solo"
+    assert (source["platform"], source["series"], source["tier"]) == ("rss", "solo", "hot")
+    assert (source["config"], source["origin"]) == ({"language": "en"}, "row")
+    assert source["why"].startswith("never polled; due since")
+    ((action, actor),) = audit_rows(database)
     assert action == "source.add"
     assert actor.startswith("cli:")
 
@@ -41,20 +42,20 @@ def test_an_added_source_is_listed_due_and_audited(ingest: Ingest, database: Sto
 def test_every_problem_of_a_declaration_is_told_at_once(ingest: Ingest) -> None:
     line = ("sources", "add", "ftp://a.test", "--id", "No Id", "--kind", "nope", "--tier", "tepid")
 
-    said = ingest.refused(*line)
+    message = ingest.refused(*line)
 
-    assert all(f"{field}: " in said for field in ("id", "url", "kind", "tier"))
+    assert all(f"{field}: " in message for field in ("id", "url", "kind", "tier"))
     assert ingest.json("sources", "list") == []
 
 
 def test_a_password_in_an_address_is_refused_not_echoed_and_not_kept(ingest: Ingest, database: Store) -> None:
     address = "https://me:hunter2@a.test/feed"
 
-    said = ingest.refused("sources", "add", address, "--id", "series:solo", "--kind", "series")
+    message = ingest.refused("sources", "add", address, "--id", "series:solo", "--kind", "series")
 
-    assert "remove the part before the @" in said
-    assert "hunter2" not in said
-    assert (ingest.json("sources", "list"), audited(database)) == ([], [])
+    assert "remove the part before the @" in message
+    assert "hunter2" not in message
+    assert (ingest.json("sources", "list"), audit_rows(database)) == ([], [])
 
 
 def test_what_the_platform_refuses_is_not_added(ingest: Ingest) -> None:
@@ -82,8 +83,8 @@ def test_an_unknown_source_is_named_with_where_all_are(ingest: Ingest) -> None:
         ("disable", "series:nope"),
         ("remove", "series:nope"),
     ):
-        said = ingest.refused("sources", *line)
-        assert "'series:nope'; `ingest sources list`" in said
+        message = ingest.refused("sources", *line)
+        assert "'series:nope'; `ingest sources list`" in message
 
 
 def test_a_source_is_shown_with_its_poll_and_its_dead_letters(ingest: Ingest, database: Store) -> None:
@@ -104,38 +105,38 @@ def test_a_source_is_shown_with_its_poll_and_its_dead_letters(ingest: Ingest, da
             )
         )
 
-    shown = ingest.json("sources", "show", "series:solo")
+    source = ingest.json("sources", "show", "series:solo")
 
-    assert shown["poll"]["status"] == "PENDING"
-    assert shown["last_success_at"] is None
-    assert [dead_letter["error"] for dead_letter in shown["dead_letters"]] == ["gone"]
-    assert "http_404: gone" in ingest.done("sources", "show", "series:solo")
+    assert source["poll"]["status"] == "PENDING"
+    assert source["last_success_at"] is None
+    assert [dead_letter["error"] for dead_letter in source["dead_letters"]] == ["gone"]
+    assert "http_404: gone" in ingest.output("sources", "show", "series:solo")
 
 
 def test_an_update_changes_what_was_declared_and_nothing_else(ingest: Ingest) -> None:
     add(ingest, "--name", "Solo")
 
-    ingest.done("sources", "update", "series:solo", "--url", "https://b.test/feed")
+    ingest.output("sources", "update", "series:solo", "--url", "https://b.test/feed")
 
-    shown = ingest.json("sources", "show", "series:solo")
-    assert (shown["url"], shown["host"]) == ("https://b.test/feed", "b.test")
-    assert (shown["name"], shown["platform"]) == ("Solo", "rss")
+    source = ingest.json("sources", "show", "series:solo")
+    assert (source["url"], source["host"]) == ("https://b.test/feed", "b.test")
+    assert (source["name"], source["platform"]) == ("Solo", "rss")
 
 
 def test_auto_unpins_a_tier(ingest: Ingest) -> None:
     add(ingest, "--tier", "cold")
 
-    ingest.done("sources", "update", "series:solo", "--tier", "auto")
+    ingest.output("sources", "update", "series:solo", "--tier", "auto")
 
-    shown = ingest.json("sources", "show", "series:solo")
-    assert (shown["tier"], shown["tier_pinned"]) == ("cold", False)
+    source = ingest.json("sources", "show", "series:solo")
+    assert (source["tier"], source["tier_pinned"]) == ("cold", False)
 
 
 def test_an_update_is_audited_with_what_it_changed(ingest: Ingest, database: Store) -> None:
     add(ingest)
 
-    ingest.done("sources", "update", "series:solo", "--name", "Solo")
-    ingest.done("sources", "update", "series:solo", "--name", "Solo")
+    ingest.output("sources", "update", "series:solo", "--name", "Solo")
+    ingest.output("sources", "update", "series:solo", "--name", "Solo")
 
     with database.read() as connection:
         query = select(audit_log.c.detail).where(audit_log.c.action == "source.update")
@@ -145,10 +146,10 @@ def test_an_update_is_audited_with_what_it_changed(ingest: Ingest, database: Sto
 def test_a_bad_update_changes_nothing(ingest: Ingest) -> None:
     add(ingest)
 
-    said = ingest.refused("sources", "update", "series:solo", "--url", "nowhere", "--tier", "tepid")
+    message = ingest.refused("sources", "update", "series:solo", "--url", "nowhere", "--tier", "tepid")
 
-    assert "url: " in said
-    assert "tier: " in said
+    assert "url: " in message
+    assert "tier: " in message
     assert "nothing to change" in ingest.refused("sources", "update", "series:solo")
     assert ingest.json("sources", "show", "series:solo")["url"] == "https://a.test/feed"
 
@@ -156,30 +157,30 @@ def test_a_bad_update_changes_nothing(ingest: Ingest) -> None:
 def test_an_accepted_drop_is_noted_and_audited(ingest: Ingest, database: Store) -> None:
     add(ingest)
 
-    ingest.done("sources", "update", "series:solo", "--accept-drop")
+    ingest.output("sources", "update", "series:solo", "--accept-drop")
 
     assert ingest.json("sources", "show", "series:solo")["accepts_drop"] is True
-    assert audited(database)[-1][0] == "source.accept_drop"
+    assert audit_rows(database)[-1][0] == "source.accept_drop"
 
 
 def test_what_a_file_declares_is_changed_in_the_file(ingest: Ingest, folder: Path) -> None:
     (folder / "mine.yaml").write_text(FILE.replace("TIER", "hot"))
-    ingest.done("sources", "import")
+    ingest.output("sources", "import")
 
     for option in ("--url", "--name", "--platform", "--series"):
-        said = ingest.refused("sources", "update", "series:filed", option, "rss")
-        assert f"{option[2:]} of series:filed: owned by mine.yaml" in said
+        message = ingest.refused("sources", "update", "series:filed", option, "rss")
+        assert f"{option[2:]} of series:filed: owned by mine.yaml" in message
     assert "tier of" in ingest.refused("sources", "update", "series:filed", "--tier", "cold")
-    ingest.done("sources", "update", "series:filed", "--accept-drop")
+    ingest.output("sources", "update", "series:filed", "--accept-drop")
 
 
 def test_a_tier_that_its_file_leaves_open_can_be_pinned_and_unpinned(ingest: Ingest, folder: Path) -> None:
     (folder / "mine.yaml").write_text(FILE.replace("TIER", "auto"))
-    ingest.done("sources", "import")
+    ingest.output("sources", "import")
 
-    ingest.done("sources", "update", "series:filed", "--tier", "cold")
+    ingest.output("sources", "update", "series:filed", "--tier", "cold")
     pinned = ingest.json("sources", "show", "series:filed")
-    ingest.done("sources", "update", "series:filed", "--tier", "auto")
+    ingest.output("sources", "update", "series:filed", "--tier", "auto")
     unpinned = ingest.json("sources", "show", "series:filed")
 
     assert (pinned["tier"], pinned["tier_pinned"], pinned["origin"]) == ("cold", True, "mine.yaml")
@@ -189,9 +190,9 @@ def test_a_tier_that_its_file_leaves_open_can_be_pinned_and_unpinned(ingest: Ing
 def test_a_disabled_source_says_who_and_why_until_it_is_enabled(ingest: Ingest) -> None:
     add(ingest)
 
-    ingest.done("sources", "disable", "series:solo", "--reason", "too noisy")
+    ingest.output("sources", "disable", "series:solo", "--reason", "too noisy")
     disabled = ingest.json("sources", "show", "series:solo")
-    ingest.done("sources", "enable", "series:solo", "--reason", "quiet now")
+    ingest.output("sources", "enable", "series:solo", "--reason", "quiet now")
     enabled = ingest.json("sources", "show", "series:solo")
 
     assert disabled["why"].startswith("disabled by cli:")
@@ -202,7 +203,7 @@ def test_a_disabled_source_says_who_and_why_until_it_is_enabled(ingest: Ingest) 
 def test_enabling_against_a_file_warns_that_it_will_not_last(ingest: Ingest, folder: Path) -> None:
     entry = FILE.replace("tier: TIER", "enabled: false")
     (folder / "mine.yaml").write_text(entry)
-    ingest.done("sources", "import")
+    ingest.output("sources", "import")
 
     result = ingest("sources", "enable", "series:filed")
 
@@ -213,11 +214,11 @@ def test_enabling_against_a_file_warns_that_it_will_not_last(ingest: Ingest, fol
 def test_a_removed_source_stays_as_a_row_and_is_not_polled(ingest: Ingest) -> None:
     add(ingest)
 
-    assert "its rows stay" in ingest.done("sources", "remove", "series:solo")
+    assert "its rows stay" in ingest.output("sources", "remove", "series:solo")
 
-    shown = ingest.json("sources", "show", "series:solo")
-    assert (shown["status"], shown["poll"]["status"]) == ("disabled", "SKIPPED")
-    assert "removed" in shown["why"]
+    source = ingest.json("sources", "show", "series:solo")
+    assert (source["status"], source["poll"]["status"]) == ("disabled", "SKIPPED")
+    assert "removed" in source["why"]
 
 
 def test_the_list_can_be_of_one_kind(ingest: Ingest) -> None:
@@ -230,10 +231,77 @@ def test_the_list_can_be_of_one_kind(ingest: Ingest) -> None:
 
 def test_a_long_id_is_never_cut_out_of_the_table(ingest: Ingest, database: Store) -> None:
     long_id = "series:" + "q" * 100
-    ingest.done("sources", "add", "https://a.test/feed", "--id", long_id, "--kind", "series")
+    ingest.output("sources", "add", "https://a.test/feed", "--id", long_id, "--kind", "series")
 
-    printed = ingest.done("sources", "list")
+    output = ingest.output("sources", "list")
 
-    assert max(map(len, printed.splitlines())) <= 100
-    assert printed.count("q") == 100
-    assert "\x1b" not in printed
+    assert max(map(len, output.splitlines())) <= 100
+    assert output.count("q") == 100
+    assert "\x1b" not in output
+
+
+ENTRY = '  - {{id: "series:{name}", kind: series, url: "https://a.test/feed"}}\n'
+
+
+def write_source_file(folder: Path, file: str, *names: str, more: str = "") -> None:
+    entries = "".join(ENTRY.format(name=name) for name in names)
+    (folder / file).write_text(f"sources:\n{entries}{more}")
+
+
+def listed_ids(ingest: Ingest) -> list[str]:
+    return [source["id"] for source in ingest.json("sources", "list")]
+
+
+def test_the_sources_folder_is_imported_and_a_second_time_nothing_changes(ingest: Ingest, folder: Path) -> None:
+    write_source_file(folder, "a.yaml", "one", "two")
+    write_source_file(folder, "b.yml", "three")
+
+    first = ingest.output("sources", "import")
+    second = ingest.output("sources", "import")
+
+    assert listed_ids(ingest) == ["series:one", "series:three", "series:two"]
+    assert "a.yaml: 2 added, 0 updated, 0 unchanged" in first
+    assert "a.yaml: 0 added, 0 updated, 2 unchanged" in second
+
+
+def test_a_bad_file_gives_nothing_and_the_good_ones_are_imported(ingest: Ingest, folder: Path) -> None:
+    write_source_file(folder, "good.yaml", "one")
+    write_source_file(folder, "bad.yaml", "two", more="  - id: nonsense\n    colour: red\n")
+
+    result = ingest("sources", "import")
+
+    assert result.exit_code == 2
+    assert "bad.yaml:4: colour: unknown key" in result.stderr
+    assert "bad.yaml:3: kind: is missing" in result.stderr
+    assert "Traceback" not in result.output
+    assert listed_ids(ingest) == ["series:one"]
+
+
+@pytest.mark.parametrize("how", ["path", "name"])
+def test_one_file_is_imported_by_its_path_or_by_its_name(ingest: Ingest, folder: Path, how: str) -> None:
+    write_source_file(folder, "a.yaml", "one")
+    write_source_file(folder, "b.yaml", "two")
+
+    ingest.output("sources", "import", str(folder / "a.yaml") if how == "path" else "a.yaml")
+
+    assert listed_ids(ingest) == ["series:one"]
+
+
+def test_a_missing_path_is_refused(ingest: Ingest, folder: Path) -> None:
+    assert "no such file or folder" in ingest.refused("sources", "import", "nowhere.yaml")
+    folder.rmdir()
+    assert "INGESTION_SOURCES" in ingest.refused("sources", "import")
+
+
+def test_an_empty_folder_is_no_mistake(ingest: Ingest, folder: Path) -> None:
+    assert "nothing to import" in ingest.output("sources", "import")
+
+
+def test_an_operators_disable_survives_an_import(ingest: Ingest, folder: Path) -> None:
+    write_source_file(folder, "a.yaml", "one")
+    ingest.output("sources", "import")
+    ingest.output("sources", "disable", "series:one")
+
+    ingest.output("sources", "import")
+
+    assert ingest.json("sources", "show", "series:one")["status"] == "disabled"

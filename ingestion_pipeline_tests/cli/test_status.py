@@ -1,53 +1,57 @@
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from datetime import datetime, timedelta
+from http.client import HTTPConnection
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, event, insert, update
 
+from ingestion_pipeline.cli.metrics import open_server
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import batch_items, hosts, outbox, pulses, sources
+from ingestion_pipeline.store.tables import batch_items, hosts, outbox, service_heartbeats, sources
 from ingestion_pipeline_tests.cli.conftest import Ingest
-from ingestion_pipeline_tests.operations.failing import broken, given
+from ingestion_pipeline_tests.operations.failing_sources import add_healthy_sources, break_sources
 
 
 def add(ingest: Ingest, name: str) -> None:
-    ingest.done("sources", "add", "https://a.test/feed", "--id", f"series:{name}", "--kind", "series")
+    ingest.output("sources", "add", "https://a.test/feed", "--id", f"series:{name}", "--kind", "series")
 
 
 def test_an_empty_store_says_what_to_do(ingest: Ingest) -> None:
-    assert "`ingest sources add`" in ingest.done("status")
+    assert "`ingest sources add`" in ingest.output("status")
 
 
 def test_every_source_is_there_with_its_reason_and_the_totals(ingest: Ingest) -> None:
     add(ingest, "one")
     add(ingest, "two")
-    ingest.done("sources", "disable", "series:two", "--reason", "noisy")
+    ingest.output("sources", "disable", "series:two", "--reason", "noisy")
 
-    found = ingest.json("status")
+    status = ingest.json("status")
 
-    one, two = found["sources"]
-    assert (one["health"], two["health"]) == ("waiting", "off")
-    assert one["why"].startswith("never polled; due since")
-    assert two["why"].endswith(": noisy")
-    assert found["totals"]["sources"] == {"active": 1, "disabled": 1}
-    assert (found["totals"]["due"], found["totals"]["in_progress"]) == (1, 0)
-    assert datetime.fromisoformat(found["now"]).utcoffset() == timedelta(0)
+    never_polled, disabled = status["sources"]
+    assert (never_polled["health"], disabled["health"]) == ("waiting", "off")
+    assert never_polled["why"].startswith("never polled; due since")
+    assert disabled["why"].endswith(": noisy")
+    assert status["totals"]["sources"] == {"active": 1, "disabled": 1}
+    assert (status["totals"]["due"], status["totals"]["in_progress"]) == (1, 0)
+    assert datetime.fromisoformat(status["now"]).utcoffset() == timedelta(0)
 
 
 def test_hosts_that_are_waited_for_and_unhandled_rows_are_told(ingest: Ingest, database: Store) -> None:
     with database.begin() as connection:
         now = database.clock.now(connection)
         later = now + timedelta(hours=1)
-        connection.execute(insert(hosts).values(host="a.test", wanted_at=now, lease_until=later))
+        connection.execute(insert(hosts).values(host="a.test", requested_at=now, lease_until=later))
         connection.execute(insert(outbox).values(subject_kind="chapter", subject_id="1", payload={}, created_at=now))
 
-    found = ingest.json("status")
+    status = ingest.json("status")
 
-    assert [one["host"] for one in found["waiting_hosts"]] == ["a.test"]
-    assert found["totals"]["outbox"] == 1
-    assert "host a.test is in use by another run" in ingest.done("status")
+    assert [host["host"] for host in status["waiting_hosts"]] == ["a.test"]
+    assert status["totals"]["outbox"] == 1
+    assert "host a.test is in use by another run" in ingest.output("status")
 
 
 def test_a_pause_of_polling_is_told_with_its_reason_and_its_end(
@@ -61,10 +65,10 @@ def test_a_pause_of_polling_is_told_with_its_reason_and_its_end(
         rows = [waiting | {"task_id": n, "fetched_at": now} for n in range(2)]
         connection.execute(insert(batch_items), rows)
 
-    said = ingest.json("status")["polling_paused"]
+    pause = ingest.json("status")["polling_paused"]
 
-    assert said.startswith("polling is paused: 2 or more readings wait to be ingested")
-    assert said in ingest.done("status")
+    assert pause.startswith("polling is paused: 2 or more readings wait to be ingested")
+    assert pause in ingest.output("status")
 
 
 def test_a_strangers_text_cannot_command_the_terminal(ingest: Ingest, database: Store) -> None:
@@ -72,11 +76,11 @@ def test_a_strangers_text_cannot_command_the_terminal(ingest: Ingest, database: 
     with database.begin() as connection:
         connection.execute(update(sources).values(last_outcome="failed: \x1b[2J[bold]gone\x07"))
 
-    printed = ingest.done("status")
+    output = ingest.output("status")
 
-    assert "\x1b" not in printed
-    assert "\x07" not in printed
-    assert "[bold]gone" in printed
+    assert "\x1b" not in output
+    assert "\x07" not in output
+    assert "[bold]gone" in output
 
 
 def test_the_table_shows_ids_whole_and_fits_the_page(ingest: Ingest, database: Store) -> None:
@@ -84,10 +88,10 @@ def test_the_table_shows_ids_whole_and_fits_the_page(ingest: Ingest, database: S
     with database.begin() as connection:
         connection.execute(update(sources).values(last_outcome="failed: " + "because " * 50))
 
-    printed = ingest.done("status")
+    output = ingest.output("status")
 
-    assert "series:a-name-of-rather-more-than-average-length" in printed
-    assert max(map(len, printed.splitlines())) <= 100
+    assert "series:a-name-of-rather-more-than-average-length" in output
+    assert max(map(len, output.splitlines())) <= 100
 
 
 def test_of_a_thousand_sources_the_fifty_that_fail_come_first_and_the_rest_is_counted(
@@ -95,19 +99,19 @@ def test_of_a_thousand_sources_the_fifty_that_fail_come_first_and_the_rest_is_co
 ) -> None:
     with database.begin() as connection:
         now = database.clock.now(connection)
-        ids = given(connection, 1_000, now=now)
-        ways = broken(connection, ids, each=10, now=now)
+        ids = add_healthy_sources(connection, 1_000, now=now)
+        ids_by_failure = break_sources(connection, ids, per_failure=10, now=now)
 
-    printed = ingest.done("status")
-    found = ingest.json("status")
+    output = ingest.output("status")
+    status = ingest.json("status")
 
-    failing = {one for some in ways.values() for one in some}
-    assert {line.split()[0] for line in printed.splitlines() if ":n0" in line[:12]} == failing
-    assert "and 950 more that are no worse; `ingest status --all` shows them" in printed
-    assert "sources: 10 open, 10 disabled, 30 degraded, 950 healthy" in printed
-    assert {one["id"] for one in found["sources"][:50]} == failing
-    assert len(found["sources"]) == 1_000
-    first = found["sources"][0]
+    failing = {source_id for source_ids in ids_by_failure.values() for source_id in source_ids}
+    assert {line.split()[0] for line in output.splitlines() if ":n0" in line[:12]} == failing
+    assert "950 more sources, none worse; `ingest status --all` shows them" in output
+    assert "sources: 10 open, 10 disabled, 30 degraded, 950 healthy" in output
+    assert {source["id"] for source in status["sources"][:50]} == failing
+    assert len(status["sources"]) == 1_000
+    first = status["sources"][0]
     assert (first["health"], first["breaker"], first["failure_count"]) == ("open", "open", 5)
     assert first["why"].startswith("breaker open until")
     assert first["health_reason"].startswith("breaker open: 5 failed polls in a row, last success")
@@ -115,45 +119,83 @@ def test_of_a_thousand_sources_the_fifty_that_fail_come_first_and_the_rest_is_co
 
 def test_a_probe_fails_for_a_silent_daemon_and_for_sources_that_are_unwell(ingest: Ingest, database: Store) -> None:
     probes = ("status", "--fail-on", "daemon"), ("status", "--fail-on", "sources")
-    assert [ingest(*one).exit_code for one in probes] == [0, 0]
+    assert [ingest(*probe).exit_code for probe in probes] == [0, 0]
 
     with database.begin() as connection:
         now = database.clock.now(connection)
-        broken(connection, given(connection, 5, now=now), each=1, now=now)
+        break_sources(connection, add_healthy_sources(connection, 5, now=now), per_failure=1, now=now)
         long_ago = now - timedelta(minutes=10)
-        connection.execute(insert(pulses).values(name="daemon", at=long_ago))
-    silent, unwell = (ingest(*one) for one in probes)
+        connection.execute(insert(service_heartbeats).values(name="daemon", at=long_ago))
+    silent, unwell = (ingest(*probe) for probe in probes)
 
     assert (silent.exit_code, unwell.exit_code) == (1, 1)
-    assert "the daemon is silent: its last tick was 10m ago" in silent.stdout
+    assert "daemon not ticking: last tick 10m ago" in silent.stdout
     assert "1 open, 1 disabled, 3 degraded" in unwell.stderr
     assert ingest("status").exit_code == 0
 
 
-def statements(ingest: Ingest, *line: str) -> Counter[str]:
+def count_statements(ingest: Ingest, *line: str) -> Counter[str]:
     """What a command says to the database, and how often."""
-    said: Counter[str] = Counter()
+    pause: Counter[str] = Counter()
 
     def count(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        said[statement] += 1
+        pause[statement] += 1
 
     event.listen(Engine, "before_cursor_execute", count)
     try:
-        ingest.done(*line)
+        ingest.output(*line)
     finally:
         event.remove(Engine, "before_cursor_execute", count)
-    return said
+    return pause
 
 
 def test_a_thousand_sources_take_as_many_statements_as_fifty(ingest: Ingest, database: Store) -> None:
     with database.begin() as connection:
-        given(connection, 50, now=database.clock.now(connection))
-    few = statements(ingest, "status").total()
+        add_healthy_sources(connection, 50, now=database.clock.now(connection))
+    few = count_statements(ingest, "status").total()
 
     with database.begin() as connection:
         now = database.clock.now(connection)
-        broken(connection, given(connection, 1_000, now=now), each=10, now=now)
+        break_sources(connection, add_healthy_sources(connection, 1_000, now=now), per_failure=10, now=now)
 
-    assert statements(ingest, "status").total() == few
-    assert statements(ingest, "status", "--all").total() == few
+    assert count_statements(ingest, "status").total() == few
+    assert count_statements(ingest, "status", "--all").total() == few
     assert few <= 32
+
+
+def test_metrics_are_printed_or_written_whole(ingest: Ingest, tmp_path: Path) -> None:
+    out = tmp_path / "ingestion.prom"
+    output = ingest.output("metrics")
+
+    ingest.output("metrics", "--out", str(out))
+
+    assert "# TYPE ingestion_polls_total counter\n" in output
+    assert out.read_text().splitlines()[:-1] == output.splitlines()[:-1]  # but for the time
+    assert list(tmp_path.glob(".*.part")) == []
+    assert "use one of them" in ingest.refused("metrics", "--out", str(out), "--serve", "0")
+
+
+def test_a_folder_that_is_not_there_is_a_sentence(ingest: Ingest, tmp_path: Path) -> None:
+    result = ingest("metrics", "--out", str(tmp_path / "nowhere" / "x.prom"))
+
+    assert result.exit_code == 1
+    assert "No such file" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_scrape_of_loopback_is_answered(ingest: Ingest, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGESTION_HOME", str(home))
+    with open_server(0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        connection = HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
+        body = answer.read().decode()
+        connection.request("GET", "/")
+        other = connection.getresponse().status
+        server.shutdown()
+
+    assert (answer.status, other) == (200, 404)
+    assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    assert "ingestion_sources{" in body
+    assert server.server_address[0] == "127.0.0.1"

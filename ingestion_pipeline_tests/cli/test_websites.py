@@ -28,49 +28,49 @@ from ingestion_pipeline_tests.cli.conftest import Ingest
 def test_a_website_needs_neither_a_scheme_nor_an_id(
     ingest: Ingest, given: str, source_id: str, url: str | None
 ) -> None:
-    said = ingest.done("sources", "add", given, "--kind", "website")
+    output = ingest.output("sources", "add", given, "--kind", "website")
 
-    assert f"added {source_id} (page, auto); it is due now" in said
-    [found] = ingest.json("sources", "list")
-    assert found["id"] == source_id
-    assert url is None or found["url"] == url
+    assert f"added {source_id} (page, auto); it is due now" in output
+    [source] = ingest.json("sources", "list")
+    assert source["id"] == source_id
+    assert url is None or source["url"] == url
 
 
 def test_what_is_wrong_with_a_websites_config_is_named(ingest: Ingest) -> None:
     config = '{"business": {"nam": "Acme"}, "prompts": "one", "promts": [], "ignore_robots": 1}'
-    said = ingest.refused("sources", "add", "acme.test", "--kind", "website", "--config", config)
+    message = ingest.refused("sources", "add", "acme.test", "--kind", "website", "--config", config)
 
-    assert "config.business.nam: unknown key" in said
-    assert "config.prompts: must be a list" in said
-    assert "config.promts: unknown key; there are: business, prompts" in said
-    assert "config.ignore_robots: must be true or false" in said
+    assert "config.business.nam: unknown key" in message
+    assert "config.prompts: must be a list" in message
+    assert "config.promts: unknown key; there are: business, prompts" in message
+    assert "config.ignore_robots: must be true or false" in message
 
 
 @pytest.fixture
-def begun(ingest: Ingest, database: Store) -> None:
-    ingest.done("sources", "add", "acme.test", "--kind", "website")
+def started_analysis(ingest: Ingest, database: Store) -> None:
+    ingest.output("sources", "add", "acme.test", "--kind", "website")
     with database.begin() as connection:
         now = database.clock.now(connection)
-        known = sources_by_id(connection, ["website:acme.test"])
-        start_analyses(connection, list(known.values()), now=now, settings=load_settings({}))
+        sources = sources_by_id(connection, ["website:acme.test"])
+        start_analyses(connection, list(sources.values()), now=now, settings=load_settings({}))
 
 
-@pytest.mark.usefixtures("begun")
+@pytest.mark.usefixtures("started_analysis")
 def test_the_phases_are_shown_once_there_is_an_analysis(ingest: Ingest) -> None:
     first, *others = ingest.json("status")["website_phases"]
 
     assert (first["queue"], first["waiting"], first["running"]) == ("website-analysis", 1, 0)
-    assert [one["waiting"] for one in others] == [0, 0]
-    assert "website-analysis" in ingest.done("status")
+    assert [phase["waiting"] for phase in others] == [0, 0]
+    assert "website-analysis" in ingest.output("status")
 
 
 def test_the_phases_are_not_shown_without_one(ingest: Ingest) -> None:
-    assert "website-analysis" not in ingest.done("status")
+    assert "website-analysis" not in ingest.output("status")
 
 
-@pytest.mark.usefixtures("begun")
+@pytest.mark.usefixtures("started_analysis")
 def test_workers_are_shown_as_idle_busy_or_lost(ingest: Ingest, database: Store) -> None:
-    assert "no workers" in ingest.done("status", "--workers")
+    assert "no workers" in ingest.output("status", "--workers")
     busy = Worker(database, lease_seconds=60)
     assert busy.claim(ClaimFilter(kind="website_info"), limit=1)
     with database.begin() as connection:
@@ -85,24 +85,24 @@ def test_workers_are_shown_as_idle_busy_or_lost(ingest: Ingest, database: Store)
                 lease=timedelta(seconds=60),
             )
 
-    found = ingest.json("status", "--workers")["workers"]
-    assert [(one["state"], one["claims"], one["job"]) for one in found] == [
+    workers = ingest.json("status", "--workers")["workers"]
+    assert [(worker["state"], worker["claims"], worker["job"]) for worker in workers] == [
         ("lost", 0, "poll_hot"),
         ("busy", 1, None),
         ("idle", 0, "poll_hot"),
     ]
-    assert found[1]["kinds"] == ["website_info"]
-    assert busy.owner in ingest.done("status", "--workers")
+    assert workers[1]["kinds"] == ["website_info"]
+    assert busy.owner in ingest.output("status", "--workers")
 
 
 def test_no_website_is_no_error_and_an_unknown_one_is_named(ingest: Ingest) -> None:
-    assert "`ingest sources add URL --kind website`" in ingest.done("websites", "list")
+    assert "`ingest sources add URL --kind website`" in ingest.output("websites", "list")
     assert "there is no website 'website:no'" in ingest.refused("websites", "show", "website:no")
 
 
-@pytest.mark.usefixtures("begun")
+@pytest.mark.usefixtures("started_analysis")
 def test_an_analysis_that_waits_says_what_for(ingest: Ingest, database: Store) -> None:
-    ingest.done("sources", "add", "new.test", "--kind", "website")
+    ingest.output("sources", "add", "new.test", "--kind", "website")
 
     acme, new = ingest.json("websites", "list")
 
@@ -112,4 +112,4 @@ def test_an_analysis_that_waits_says_what_for(ingest: Ingest, database: Store) -
     assert ingest.json("websites", "list", "--status", "never-analysed") == [new]
     worker = Worker(database, lease_seconds=60)
     assert worker.claim(ClaimFilter(kind="website_info"), limit=1)
-    assert "running since" in ingest.done("websites", "show", "website:acme.test")
+    assert "running since" in ingest.output("websites", "show", "website:acme.test")

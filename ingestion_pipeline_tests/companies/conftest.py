@@ -11,13 +11,13 @@ import pytest
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import GoingClock, a_run_context, settings_of
+from ingestion_pipeline_tests.polling_runs import RunningClock, a_run_context, fast_settings
 
 
 @pytest.fixture
-def clock(now: datetime) -> GoingClock:
+def clock(now: datetime) -> RunningClock:
     """Time goes on: retries come due while a run works."""
-    return GoingClock(now)
+    return RunningClock(now)
 
 
 @pytest.fixture
@@ -28,4 +28,4 @@ def web() -> Iterator[FakeWeb]:
 
 @pytest.fixture
 def ctx(store: Store, database_url: str, tmp_path: Path) -> RunContext:
-    return a_run_context(store, settings_of(tmp_path / "home", database_url))
+    return a_run_context(store, fast_settings(tmp_path / "home", database_url))

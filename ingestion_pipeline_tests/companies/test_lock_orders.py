@@ -30,8 +30,8 @@ from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.companies.matching.listings import a_profile
-from ingestion_pipeline_tests.lock_orders import ON_POSTGRES, locked_meanwhile
-from ingestion_pipeline_tests.pollers import a_run_context, given_sources
+from ingestion_pipeline_tests.lock_orders import ON_POSTGRES, rows_locked_while_waiting
+from ingestion_pipeline_tests.polling_runs import a_run_context, add_sources
 
 pytestmark = ON_POSTGRES
 ACME = "company:acme"
@@ -39,19 +39,19 @@ COMPANIES = select(companies.c.id)
 BOARD_WRITES = text(f"SELECT pg_advisory_xact_lock({LOCK})")
 
 
-def given_company(store: Store, id_: str) -> None:
+def add_company(store: Store, id_: str) -> None:
     common = {"status": "active", "quality": {}, "discovered_by": "operator", "tracking_id": "t"}
     times = {"created_at": NOON, "updated_at": NOON}
     with store.begin() as connection:
         connection.execute(insert(companies).values({"id": id_} | common | times))
 
 
-def test_who_gives_a_company_up_has_its_poll_before_its_record(
+def test_failing_a_company_locks_its_poll_before_its_record(
     store: Store, settings: Settings, now: datetime, random: Random
 ) -> None:
     kind = {"kind": Kind.COMPANY, "platform": "page", "series": None}
-    given_sources(store, a_definition(id=ACME, url="http://acme.test/", company="acme", **kind))
-    given_company(store, "acme")
+    add_sources(store, a_definition(id=ACME, url="http://acme.test/", company="acme", **kind))
+    add_company(store, "acme")
     with store.begin() as connection:
         source = sources_by_id(connection, [ACME])[ACME]
         insert_tasks(connection, [analysis_task("acme", source.url, now=now)], now=now)
@@ -63,15 +63,15 @@ def test_who_gives_a_company_up_has_its_poll_before_its_record(
         write_outcome(connection, outcome, now=now, settings=settings, random=random)
 
     poll = select(tasks.c.id).where(tasks.c.kind == "poll")
-    assert locked_meanwhile(store, write, held=poll, among=COMPANIES) == []
+    assert rows_locked_while_waiting(store, write, held=poll, among=COMPANIES) == []
 
 
 @pytest.mark.parametrize("command", ["disable", "remove"])
-def test_a_board_that_is_disabled_is_not_held_while_listings_are_waited_for(
+def test_disabling_a_board_does_not_lock_it_while_waiting_for_listings(
     store: Store, database_url: str, tmp_path: Path, command: str
 ) -> None:
     board = {"kind": Kind.JOB_BOARD, "platform": "greenhouse", "series": None}
-    given_sources(store, a_definition(id="job_board:a", url="http://a.test/", **board))
+    add_sources(store, a_definition(id="job_board:a", url="http://a.test/", **board))
     where = {"INGESTION_HOME": str(tmp_path / "home"), "INGESTION_DATABASE_URL": database_url}
     with store.begin() as connection:
         connection.execute(update(sources).values(record_count=1))
@@ -79,11 +79,11 @@ def test_a_board_that_is_disabled_is_not_held_while_listings_are_waited_for(
     def stop(_: Connection) -> None:
         Ingest(where).done("sources", command, "job_board:a")
 
-    every = select(sources.c.id)
-    assert locked_meanwhile(store, stop, held=BOARD_WRITES, among=every) == []
+    all_sources = select(sources.c.id)
+    assert rows_locked_while_waiting(store, stop, held=BOARD_WRITES, among=all_sources) == []
 
 
-def test_verdicts_wait_for_a_board_that_writes_listings_without_holding_any(
+def test_decisions_wait_for_a_board_that_writes_listings_without_locking_any(
     store: Store, settings: Settings, now: datetime
 ) -> None:
     row = {"source_id": "job_board:a", "fingerprint": "f", "title": "Cook", "content_hash": "c"}
@@ -101,5 +101,5 @@ def test_verdicts_wait_for_a_board_that_writes_listings_without_holding_any(
     def write(_: Connection) -> None:
         write_results(a_run_context(store, settings), rules, [gone])
 
-    every = select(job_listings.c.id)
-    assert locked_meanwhile(store, write, held=BOARD_WRITES, among=every) == []
+    all_listings = select(job_listings.c.id)
+    assert rows_locked_while_waiting(store, write, held=BOARD_WRITES, among=all_listings) == []

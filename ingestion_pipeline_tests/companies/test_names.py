@@ -12,7 +12,7 @@ from ingestion_pipeline.companies.names import clean_company_name, company_slug,
 
 
 @pytest.mark.parametrize(
-    ("written", "cleaned"),
+    ("name", "expected"),
     [
         ("Acme, Inc.", "Acme"),
         ("Acme Corp", "Acme"),
@@ -32,16 +32,16 @@ from ingestion_pipeline.companies.names import clean_company_name, company_slug,
         ("Incubator Co", "Incubator"),
     ],
 )
-def test_a_company_loses_its_legal_form_and_what_says_that_it_hires(written: str, cleaned: str) -> None:
-    assert clean_company_name(written) == cleaned
+def test_legal_forms_and_hiring_phrases_are_removed_from_a_company_name(name: str, expected: str) -> None:
+    assert clean_company_name(name) == expected
 
 
-@pytest.mark.parametrize("written", ["Acme, Inc.", "ACME", "Acme Careers", "acme llc"])
-def test_every_spelling_of_a_company_has_one_slug(written: str) -> None:
-    assert company_slug(written) == "acme"
+@pytest.mark.parametrize("name", ["Acme, Inc.", "ACME", "Acme Careers", "acme llc"])
+def test_every_spelling_of_a_company_has_one_slug(name: str) -> None:
+    assert company_slug(name) == "acme"
 
 
-def test_a_name_in_no_latin_letters_has_a_slug_of_its_own() -> None:
+def test_a_name_without_latin_letters_has_its_own_slug() -> None:
     mercari, sony = company_slug("株式会社メルカリ"), company_slug("ソニー")
 
     assert mercari != sony
@@ -49,7 +49,7 @@ def test_a_name_in_no_latin_letters_has_a_slug_of_its_own() -> None:
 
 
 @given(st.text(min_size=1))
-def test_a_slug_is_always_an_id_and_the_slug_of_itself(name: str) -> None:
+def test_a_slug_is_always_a_valid_id(name: str) -> None:
     slug = company_slug(name)
 
     assert re.fullmatch("[a-z0-9-]{1,80}", slug)
@@ -62,12 +62,12 @@ def test_a_posting_on_two_boards_has_one_fingerprint() -> None:
     assert here == there
 
 
-def test_another_title_company_or_beginning_is_another_posting() -> None:
-    one = fingerprint("Data Engineer", "Acme", "We build pipes.")
+def test_another_title_company_or_opening_text_has_another_fingerprint() -> None:
+    original = fingerprint("Data Engineer", "Acme", "We build pipes.")
 
-    assert one != fingerprint("Data Engineer II", "Acme", "We build pipes.")
-    assert one != fingerprint("Data Engineer", "Bolt", "We build pipes.")
-    assert one != fingerprint("Data Engineer", "Acme", "We build bridges.")
+    assert original != fingerprint("Data Engineer II", "Acme", "We build pipes.")
+    assert original != fingerprint("Data Engineer", "Bolt", "We build pipes.")
+    assert original != fingerprint("Data Engineer", "Acme", "We build bridges.")
     assert fingerprint("a", "b c", "d") != fingerprint("a b", "c", "d")
 
 
@@ -88,5 +88,5 @@ def test_every_spelling_of_a_url_has_one_key(spelling: str) -> None:
 @pytest.mark.parametrize(
     "other", ["https://jobs.test/Acme/1", "https://jobs.test/acme/1?gh_jid=7", "https://jobs.test/acme/2", "no address"]
 )
-def test_case_of_the_path_and_what_selects_a_job_make_another_key(other: str) -> None:
+def test_path_case_and_job_parameters_change_the_key(other: str) -> None:
     assert url_key(other) != url_key("https://jobs.test/acme/1")

@@ -12,7 +12,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import companies
 from ingestion_pipeline_tests.builders import NOON
-from ingestion_pipeline_tests.pollers import rows
+from ingestion_pipeline_tests.polling_runs import rows
 
 STACK = {"languages": ["python", "go"], "infrastructure": ["kubernetes"]}
 
@@ -23,12 +23,12 @@ def profile(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def wished(settings: Settings, profile: Path) -> Settings:
+def profile_settings(settings: Settings, profile: Path) -> Settings:
     match = settings.match.model_copy(update={"profile": str(profile)})
     return settings.model_copy(update={"match": match})
 
 
-def given_companies(store: Store) -> None:
+def add_companies(store: Store) -> None:
     common = {
         "status": "active",
         "quality": {},
@@ -52,22 +52,24 @@ def given_companies(store: Store) -> None:
         connection.execute(insert(companies).values(id="new", **common))  # nobody analysed it
 
 
-def scored(store: Store, settings: Settings) -> tuple[bool, int]:
+def rescore_once(store: Store, settings: Settings) -> tuple[bool, int]:
     with store.begin() as connection:
         return is_scoring_due(connection, settings), rescore(connection, settings, now=NOON)
 
 
-def test_a_changed_profile_changes_scores_and_tiers_once(store: Store, wished: Settings, profile: Path) -> None:
-    given_companies(store)
+def test_a_changed_profile_changes_scores_and_tiers_once(
+    store: Store, profile_settings: Settings, profile: Path
+) -> None:
+    add_companies(store)
     profile.write_text("skills: {Python: 10, K8s: 9}\n")
 
-    assert scored(store, wished) == (True, 1)
-    assert scored(store, wished) == (False, 0)
+    assert rescore_once(store, profile_settings) == (True, 1)
+    assert rescore_once(store, profile_settings) == (False, 0)
     first = next(row for row in rows(store, companies) if row.id == "acme")
     profile.write_text("skills: {Painting: 10}\n")
-    assert scored(store, wished) == (True, 1)
+    assert rescore_once(store, profile_settings) == (True, 1)
 
-    then = next(row for row in rows(store, companies) if row.id == "acme")
+    second = next(row for row in rows(store, companies) if row.id == "acme")
     assert (first.score, first.tier) == (160, "S")  # 50 city, 95 skills, 15 remote
-    assert (then.score, then.tier) == (65, "C")
+    assert (second.score, second.tier) == (65, "C")
     assert next(row for row in rows(store, companies) if row.id == "new").score is None

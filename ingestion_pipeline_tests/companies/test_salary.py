@@ -45,17 +45,17 @@ def test_a_salary_is_read_with_its_currency_and_period(
 
 
 @pytest.mark.parametrize("text", ["", "Competitive", "401k match", "10% bonus", "5 years", "k", "-"])
-def test_what_is_no_salary_is_none(text: str) -> None:
+def test_text_without_a_salary_gives_none(text: str) -> None:
     assert salary_in(text) is None
 
 
 @pytest.mark.parametrize("amount", ["", "0", "-5", "NaN", "Infinity", "1e99", "many", "9" * 5_000])
-def test_a_field_that_is_no_amount_is_none(amount: str) -> None:
+def test_a_field_that_is_not_an_amount_gives_none(amount: str) -> None:
     assert stated_salary(amount, None, currency="EUR", period="year") is None
 
 
 @given(st.text(max_size=80) | st.text("0123456789.,kKmM$€- '", max_size=40))
-def test_no_text_is_too_strange(text: str) -> None:
-    found = salary_in(text)
+def test_any_text_gives_a_positive_salary_or_none(text: str) -> None:
+    salary = salary_in(text)
 
-    assert found is None or (found.minimum or found.maximum or 0) > 0
+    assert salary is None or (salary.minimum or salary.maximum or 0) > 0

@@ -29,7 +29,7 @@ from ingestion_pipeline.websites.business import Business
 from ingestion_pipeline.websites.information import information
 from ingestion_pipeline.websites.prompts import choose_prompts
 from ingestion_pipeline.websites.states import FetchedPage, Informed
-from ingestion_pipeline_tests.demo.asking import get
+from ingestion_pipeline_tests.demo.site_requests import get
 
 SHIPPED, MUTATED = DemoState(), mutate(DemoState())
 

@@ -10,7 +10,7 @@ from ingestion_pipeline.demo.state import DemoState, mutate, write_state
 from ingestion_pipeline.pages import robots_allows
 from ingestion_pipeline.pages.visits.response_class import EmptyShell, LoginPage, classify_response
 from ingestion_pipeline.reading import decode
-from ingestion_pipeline_tests.demo.asking import get
+from ingestion_pipeline_tests.demo.site_requests import get
 
 COLLEGE = f"http://{college.COLLEGE_HOST}"
 LINK = re.compile(r'class="course"><a href="([^"?]+)')

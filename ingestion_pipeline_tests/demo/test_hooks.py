@@ -12,7 +12,7 @@ import pytest
 from ingestion_pipeline.demo.hooks import Inbox, inbox_file, read_inboxes
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.notices.channels import signature
-from ingestion_pipeline_tests.demo.asking import Reply, ask
+from ingestion_pipeline_tests.demo.site_requests import Reply, ask
 
 HOOK = "http://hooks.demo.test/ann"
 SECRETS = {

@@ -9,7 +9,7 @@ import pytest
 
 from ingestion_pipeline.demo.model_server import CHAT, RESPONSES, Say, ScriptedModel, blank, by_page, in_turn
 from ingestion_pipeline.reading.llm import AnswerSchema
-from ingestion_pipeline_tests.reading.models.asking import COURSE, GOOD
+from ingestion_pipeline_tests.reading.llm.model_questions import COURSE, GOOD
 
 FORM = {"type": "json_schema", "name": "course", "strict": True, "schema": COURSE.schema}
 QUESTION = {

@@ -14,7 +14,7 @@ from ingestion_pipeline.demo.host_names import published_port
 from ingestion_pipeline.demo.series import LIGHTHOUSE_ID, SALT_ID
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import DemoState, break_site, mutate, repair, write_state
-from ingestion_pipeline_tests.demo.asking import get, manga, whole_listing
+from ingestion_pipeline_tests.demo.site_requests import get, manga, whole_listing
 
 SOURCES = yaml.safe_load(Path(demo.__path__[0], "sources.yaml").read_text())["sources"]
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)

@@ -10,32 +10,54 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection, func, insert, select, update
 
+from ingestion_pipeline.notices import registry
+from ingestion_pipeline.sources.recipients import Follow, Mode, Recipient
+from ingestion_pipeline.sources.registry import register
+from ingestion_pipeline.sources.source import Tier
 from ingestion_pipeline.store import Store, open_store
-from ingestion_pipeline_tests.deployment.units import DEPLOY, PROGRAMS, ROOT, command_of, example
+from ingestion_pipeline.store.tables import (
+    batch_items,
+    chapter_sources,
+    chapters,
+    dead_letters,
+    notices,
+    outbox,
+    series,
+    sources,
+    tasks,
+)
+from ingestion_pipeline_tests.builders import a_definition
+from ingestion_pipeline_tests.deployment.deploy_files import DEPLOY, PROGRAMS, ROOT, example_environment, unit_command
 from ingestion_pipeline_tests.fakes import closed_port
+from ingestion_pipeline_tests.notices.notice_harness import SECRET
+from ingestion_pipeline_tests.polling_runs import rows
 from ingestion_pipeline_tests.postgres import PostgresServer, start_server
 
-HERE = str(Path(sys.executable).parent) + "/"
+PROGRAM_FOLDER = str(Path(sys.executable).parent) + "/"
 PATIENCE_SECONDS = 300  # everything starts at once, on a machine that may be busy
 
 
-def session_of(pid: int) -> list[int]:
+def session_pids(pid: int) -> list[int]:
     """The processes of the session that are there; those that have ended and wait are not."""
-    found: list[int] = []
+    pids: list[int] = []
     for folder in Path("/proc").iterdir():
         with suppress(OSError):
             if folder.name.isdigit():
                 stat = (folder / "stat").read_text().rpartition(")")[2].split()
                 if int(stat[3]) == pid and stat[0] != "Z":
-                    found.append(int(folder.name))
-    return found
+                    pids.append(int(folder.name))
+    return pids
 
 
 class Service:
@@ -55,7 +77,7 @@ class Service:
 
     def kill(self) -> None:
         """kill -9, the children too."""
-        while alive := session_of(self.process.pid):
+        while alive := session_pids(self.process.pid):
             for pid in alive:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -83,8 +105,8 @@ class Stack:
         self.store_url = postgres.url(postgres.create_database())
         home = folder / "home"
         redis = closed_port()
-        self.variables = example() | {
-            "PATH": HERE + ":" + os.environ["PATH"],
+        self.variables = example_environment() | {
+            "PATH": PROGRAM_FOLDER + ":" + os.environ["PATH"],
             "HOME": str(folder),
             "PYTHONPATH": f"{DEPLOY}:{ROOT}",
             "INGESTION_DATABASE_URL": self.store_url,
@@ -110,19 +132,21 @@ class Stack:
         As docs/operating.md says it: of several that find its database empty, Dagster breaks off.
         """
         self.run("redis", _redis(self._redis_port))
-        self.type("ingest", "init")
-        self.type("dagster", "instance", "migrate")
+        self.run_program("ingest", "init")
+        self.run_program("dagster", "instance", "migrate")
 
     @property
     def home(self) -> Path:
         return Path(self.variables["INGESTION_HOME"])
 
-    def type(self, program: str, *arguments: str) -> str:
+    def run_program(self, program: str, *arguments: str) -> str:
         """What a command says that an operator types beside it."""
-        command = [HERE + program, *arguments]
-        done = subprocess.run(command, cwd=self.folder, env=self.variables, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        command = [PROGRAM_FOLDER + program, *arguments]
+        process = subprocess.run(
+            command, cwd=self.folder, env=self.variables, capture_output=True, text=True, check=False
+        )
+        assert process.returncode == 0, process.stdout + process.stderr
+        return process.stdout
 
     def run(self, name: str, command: list[str]) -> None:
         assert name not in self._services, name
@@ -133,12 +157,12 @@ class Stack:
         self.variables |= changes
         for name in names:
             role, _, instance = name.partition("-")
-            command = command_of(role, self.variables, instance=instance)
+            command = unit_command(role, self.variables, instance=instance)
             assert command[0].startswith(PROGRAMS)
-            self.run(name, [command[0].replace(PROGRAMS, HERE), *command[1:]])
+            self.run(name, [command[0].replace(PROGRAMS, PROGRAM_FOLDER), *command[1:]])
 
     def start_site(self, *, seconds: float) -> None:
-        module = "ingestion_pipeline_tests.deployment.site"
+        module = "ingestion_pipeline_tests.deployment.feed_site"
         words = [sys.executable, "-m", module, str(self.home), str(self.site_log), str(seconds)]
         self.run("site", words)
         self.wait((self.home / "demo" / "site.json").exists)
@@ -154,32 +178,32 @@ class Stack:
         """Nothing of it is left, however the test went."""
         self.kill(*reversed(self._services))
 
-    def ended(self) -> list[str]:
+    def exited_services(self) -> list[str]:
         """Those that have ended by themselves, which nobody asked them to."""
-        return [name for name, one in self._services.items() if one.process.poll() is not None]
+        return [name for name, service in self._services.items() if service.process.poll() is not None]
 
     @contextmanager
     def store(self) -> Iterator[Store]:
         with closing(open_store(self.store_url)) as store:
             yield store
 
-    def asked(self) -> list[dict[str, Any]]:
+    def site_requests(self) -> list[dict[str, Any]]:
         """What the site was asked, in its order."""
         if not self.site_log.exists():
             return []
         lines = self.site_log.read_text().splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
-    def wait(self, is_so: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> float:
+    def wait(self, condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> float:
         """How long it took until it was so; a process that ends meanwhile is an error."""
         began = time.monotonic()
-        while not is_so():
-            assert not self.ended(), self.ended()
+        while not condition():
+            assert not self.exited_services(), self.exited_services()
             assert time.monotonic() < began + seconds, "it never came to that"
             time.sleep(0.2)
         return time.monotonic() - began
 
-    def ask(self, query: str) -> dict[str, Any]:
+    def graphql(self, query: str) -> dict[str, Any]:
         """The UI's API."""
         port = self.variables["DAGSTER_WEBSERVER_PORT"]
         request = urllib.request.Request(
@@ -190,18 +214,18 @@ class Stack:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)["data"]
 
-    def answers(self) -> bool:
+    def is_up(self) -> bool:
         try:
-            return bool(self.ask("{ version }")["version"])
+            return bool(self.graphql("{ version }")["version"])
         except OSError:
             return False
 
     def runs(self, *statuses: str) -> list[dict[str, Any]]:
         """Runs in these states, as the UI lists them."""
-        wanted = ", ".join(statuses)
+        status_list = ", ".join(statuses)
         query = "{ runsOrError(filter: {statuses: [%s]}, limit: 500) { ... on Runs { results %s } } }"
         fields = "{ runId status jobName tags { key value } }"
-        return self.ask(query % (wanted, fields))["runsOrError"]["results"]
+        return self.graphql(query % (status_list, fields))["runsOrError"]["results"]
 
 
 def _redis(port: int) -> list[str]:
@@ -211,7 +235,7 @@ def _redis(port: int) -> list[str]:
 
 
 @contextmanager
-def a_stack(folder: Path, **changes: str) -> Iterator[Stack]:
+def running_stack(folder: Path, **changes: str) -> Iterator[Stack]:
     """PostgreSQL and Redis run, with empty databases; all of it is gone afterwards."""
     if shutil.which("redis-server") is None:
         reason = "there is no redis-server on this machine; `make system` installs it"
@@ -226,3 +250,96 @@ def a_stack(folder: Path, **changes: str) -> Iterator[Stack]:
         if stack is not None:
             stack.end()
         postgres.stop()
+
+
+LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
+FOLLOWER = "ann"
+
+
+def add_polled_sources(
+    store: Store, count: int, *, hosts: int, per_series: int = 1, first: int = 0, is_followed: bool = False
+) -> None:
+    """So many sources from the `first` on, known for long, each with one chapter that is new."""
+    numbers = range(first, first + count)
+    names = sorted({f"series-{number // per_series}" for number in numbers})
+    with store.begin() as connection:
+        series_rows = [{"id": name, "title": name, "created_at": LONG_AGO} for name in names]
+        connection.execute(insert(series), series_rows)
+        if is_followed:
+            follow(connection, names)
+    definitions = [
+        a_definition(
+            id=f"series:{number}",
+            url=f"http://h{number % hosts}.demo.test/feed/{number}",
+            series=f"series-{number // per_series}",
+            tier=Tier.HOT,
+        )
+        for number in numbers
+    ]
+    with store.begin() as connection:  # in one: no first poll comes before they are known for long
+        register(connection, definitions, now=store.clock.now(connection))
+        connection.execute(update(sources).where(sources.c.synced_at.is_(None)).values(synced_at=LONG_AGO))
+
+
+def add_follower(store: Store) -> None:
+    """Somebody who follows nothing yet."""
+    recipient = Recipient(id=FOLLOWER, address="http://hooks.demo.test/ann", mode=Mode.IMMEDIATE)
+    with store.begin() as connection:
+        registry.add(connection, recipient, actor="test", now=LONG_AGO, secret=SECRET)
+
+
+def follow(connection: Connection, names: Sequence[str]) -> None:
+    """The follower is told of these series."""
+    for name in names:
+        registry.follow(connection, FOLLOWER, Follow(series=name), actor="test", now=LONG_AGO)
+
+
+def polled_count(store: Store) -> int:
+    """How many sources have been polled to the end."""
+    with store.read() as connection:
+        query = select(func.count()).where(sources.c.last_success_at.is_not(None))
+        return connection.execute(query.select_from(sources)).scalar_one()
+
+
+def sent_notices(store: Store) -> int:
+    """How many notices of chapters have been sent."""
+    with store.read() as connection:
+        is_sent = (notices.c.status == "sent") & (notices.c.subject_kind == "chapter")
+        query = select(func.count()).select_from(notices).where(is_sent)
+        return connection.execute(query).scalar_one()
+
+
+def assert_one_effect_each(store: Store, count: int, *, per_series: int = 1, followers: int = 0) -> None:
+    """Every source was polled; every chapter is one row, one piece of news, one notice each."""
+    assert polled_count(store) == count
+    links = Counter(row.source_id for row in rows(store, chapter_sources))
+    assert links == Counter(f"series:{number}" for number in range(count))
+    expected = count // per_series
+    # Of runs that died people are told, too.
+    news = [row for row in rows(store, outbox) if row.subject_kind == "chapter"]
+    chapter_notices = [row for row in rows(store, notices) if row.subject_kind == "chapter"]
+    counts = (len(rows(store, chapters)), len(news), len(chapter_notices))
+    assert counts == (expected, expected, expected * followers), counts
+    assert {row.status for row in rows(store, tasks) if row.kind == "poll"} == {"PENDING"}
+    assert rows(store, dead_letters) == []
+    assert rows(store, batch_items) == []
+
+
+def feed_requests(stack: Stack) -> Counter[str]:
+    """How often each feed was asked for."""
+    return Counter(request["path"] for request in stack.site_requests() if request["path"].startswith("/feed/"))
+
+
+def shortest_request_gap(stack: Stack) -> float:
+    """The shortest time between two feeds of one host."""
+    times: dict[str, list[float]] = defaultdict(list)
+    for request in stack.site_requests():
+        if request["path"].startswith("/feed/"):
+            times[request["host"]].append(request["at"])
+    gaps = [b - a for at in times.values() for a, b in pairwise(at)]
+    return min(gaps)
+
+
+def delivered_messages(stack: Stack) -> Counter[str]:
+    """How often each message was delivered, by its idempotency key."""
+    return Counter(request["message"] for request in stack.site_requests() if request["message"])

@@ -10,16 +10,15 @@ import pytest
 from sqlalchemy import text, update
 
 from ingestion_pipeline.store.tables import chapters, metadata, tasks
-from ingestion_pipeline_tests.deployment.history import LONG_AGO, given_polls, polled
-from ingestion_pipeline_tests.deployment.stack import Stack, a_stack
-from ingestion_pipeline_tests.deployment.units import ROOT
-from ingestion_pipeline_tests.pollers import rows
+from ingestion_pipeline_tests.deployment.deploy_files import ROOT
+from ingestion_pipeline_tests.deployment.stack import LONG_AGO, Stack, add_polled_sources, polled_count, running_stack
+from ingestion_pipeline_tests.polling_runs import rows
 from ingestion_pipeline_tests.postgres import SUPERUSER, find_binaries
 
 pytestmark = [pytest.mark.soak, pytest.mark.postgres]
 
 
-def blocks() -> list[str]:
+def command_blocks() -> list[str]:
     """The commands of the section: one block that backs up, one that restores."""
     text = (ROOT / "docs" / "operating.md").read_text()
     section = re.search(r"### Back-up and restore\n(.*?)\n### ", text, re.S)
@@ -27,7 +26,7 @@ def blocks() -> list[str]:
     return re.findall(r"```text\n(.*?)```", section[1], re.S)
 
 
-def type_all(stack: Stack, block: str) -> str:
+def run_block(stack: Stack, block: str) -> str:
     """The block in a shell that stops at the first failure."""
     binaries = find_binaries()
     surroundings = stack.variables | {
@@ -37,21 +36,21 @@ def type_all(stack: Stack, block: str) -> str:
         "OUR_DATABASE": stack.store_url.replace("+psycopg2", ""),
         "DAGSTER_DATABASE": stack.variables["DAGSTER_DATABASE_URL"].replace("+psycopg2", ""),
     }
-    done = subprocess.run(
+    process = subprocess.run(
         ["sh", "-ec", block], cwd=stack.folder, env=surroundings, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
-def files(home: Path) -> tuple[int, int]:
+def content_files(home: Path) -> tuple[int, int]:
     """How many names the content store has, and how many files under them."""
-    found = [path.stat().st_ino for path in (home / "content").rglob("*") if path.is_file()]
-    return len(found), len(set(found))
+    inodes = [path.stat().st_ino for path in (home / "content").rglob("*") if path.is_file()]
+    return len(inodes), len(set(inodes))
 
 
 def poll(stack: Stack) -> None:
-    stack.type("dagster", "job", "execute", "-m", "ingestion_pipeline", "-j", "poll_hot")
+    stack.run_program("dagster", "job", "execute", "-m", "ingestion_pipeline", "-j", "poll_hot")
 
 
 def make_due(stack: Stack) -> None:
@@ -60,16 +59,16 @@ def make_due(stack: Stack) -> None:
 
 
 def test_what_was_backed_up_is_restored_and_goes_on(tmp_path: Path) -> None:
-    back_up, restore = blocks()
-    with a_stack(tmp_path) as stack:
+    back_up, restore = command_blocks()
+    with running_stack(tmp_path) as stack:
         stack.start_site(seconds=0)
         with stack.store() as store:
-            given_polls(store, 6, hosts=3)
+            add_polled_sources(store, 6, hosts=3)
             poll(stack)
-            assert polled(store) == 6
-            before = {one.name: rows(store, one) for one in metadata.sorted_tables}
-        stored = files(stack.home)
-        type_all(stack, back_up)
+            assert polled_count(store) == 6
+            before = {table.name: rows(store, table) for table in metadata.sorted_tables}
+        stored = content_files(stack.home)
+        run_block(stack, back_up)
 
         stack.kill("site")  # its address is in the folder
         stack.home.rename(tmp_path / "lost")
@@ -78,12 +77,12 @@ def test_what_was_backed_up_is_restored_and_goes_on(tmp_path: Path) -> None:
             "INGESTION_DATABASE_URL": stack.store_url,
             "DAGSTER_DATABASE_URL": stack.postgres.url("dagster"),
         }
-        type_all(stack, "createuser ingestion && createuser dagster")
-        type_all(stack, restore.replace("ingest doctor", "ingest doctor --offline || true"))
+        run_block(stack, "createuser ingestion && createuser dagster")
+        run_block(stack, restore.replace("ingest doctor", "ingest doctor --offline || true"))
 
-        assert files(stack.home) == stored
+        assert content_files(stack.home) == stored
         with stack.store() as store:
-            after = {one.name: rows(store, one) for one in metadata.sorted_tables}
+            after = {table.name: rows(store, table) for table in metadata.sorted_tables}
             assert after == before
             with store.read() as connection:
                 owners = text("SELECT DISTINCT tableowner FROM pg_tables WHERE schemaname = 'public'")
@@ -93,4 +92,4 @@ def test_what_was_backed_up_is_restored_and_goes_on(tmp_path: Path) -> None:
             make_due(stack)
             poll(stack)
             assert len(rows(store, chapters)) == 6
-        assert stack.type("dagster", "run", "list").count("poll_hot") == 2
+        assert stack.run_program("dagster", "run", "list").count("poll_hot") == 2

@@ -11,15 +11,15 @@ import pytest
 import yaml
 
 from ingestion_pipeline.settings import load_settings, variables
-from ingestion_pipeline_tests.deployment.units import (
+from ingestion_pipeline_tests.deployment.deploy_files import (
     DEPLOY,
     PROGRAMS,
     ROLES,
     ROOT,
     UNITS,
-    command_of,
-    example,
-    settings_of,
+    example_environment,
+    read_unit,
+    unit_command,
 )
 
 LOCAL = yaml.safe_load((ROOT / "dagster.yaml").read_text())
@@ -30,14 +30,14 @@ KUBERNETES = yaml.safe_load((DEPLOY / "kubernetes.yaml").read_text())["items"]
 OPERATING = (ROOT / "docs" / "operating.md").read_text()
 
 
-def variables_named(document: Any) -> set[str]:
+def env_references(document: Any) -> set[str]:
     """Every `env: NAME` of a document."""
     if isinstance(document, dict):
         if set(document) == {"env"}:
             return {document["env"]}
-        return {name for value in document.values() for name in variables_named(value)}
+        return {name for value in document.values() for name in env_references(value)}
     if isinstance(document, list):
-        return {name for value in document for name in variables_named(value)}
+        return {name for value in document for name in env_references(value)}
     return set()
 
 
@@ -57,7 +57,7 @@ def test_dagster_takes_the_file_and_launches_by_celery(tmp_path: Path, monkeypat
     from dagster._core.instance.config import dagster_instance_config
     from dagster._core.instance.ref import InstanceRef
 
-    for name, value in example().items():
+    for name, value in example_environment().items():
         monkeypatch.setenv(name, value)
     (tmp_path / "dagster.yaml").symlink_to(DEPLOY / "dagster.yaml")
     dagster_instance_config(str(tmp_path))  # raises what is wrong with it
@@ -71,53 +71,53 @@ def test_dagster_takes_the_file_and_launches_by_celery(tmp_path: Path, monkeypat
 
 
 def test_the_workers_take_one_run_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in example().items():
+    for name, value in example_environment().items():
         monkeypatch.setenv(name, value)
-    told = runpy.run_path(str(DEPLOY / "dagster_celery_config.py"))
+    celery = runpy.run_path(str(DEPLOY / "dagster_celery_config.py"))
 
-    assert told["broker_url"] == example()["CELERY_BROKER_URL"]
-    assert (told["worker_prefetch_multiplier"], told["worker_disable_prefetch"]) == (1, True)
-    assert told["task_acks_late"] is False
+    assert celery["broker_url"] == example_environment()["CELERY_BROKER_URL"]
+    assert (celery["worker_prefetch_multiplier"], celery["worker_disable_prefetch"]) == (1, True)
+    assert celery["task_acks_late"] is False
 
 
 def test_the_example_has_every_variable_that_a_file_asks_for() -> None:
     workspace = yaml.safe_load((DEPLOY / "workspace.yaml").read_text())
-    asked = variables_named(PRODUCTION) | variables_named(workspace)
+    required = env_references(PRODUCTION) | env_references(workspace)
     for unit in ROLES.values():
-        asked |= set(re.findall(r"\$\{(\w+)\}", settings_of(unit)["ExecStart"]))
+        required |= set(re.findall(r"\$\{(\w+)\}", read_unit(unit)["ExecStart"]))
 
-    assert asked <= example().keys()
-    assert asked - {"DAGSTER_WEBSERVER_HOST", "DAGSTER_WEBSERVER_PORT"} <= set(COMPOSE["x-ours"]["environment"])
+    assert required <= example_environment().keys()
+    assert required - {"DAGSTER_WEBSERVER_HOST", "DAGSTER_WEBSERVER_PORT"} <= set(COMPOSE["x-ours"]["environment"])
 
 
 def test_the_example_names_only_settings_that_exist_and_their_values_are_taken() -> None:
-    ours = {name: value for name, value in example().items() if name.startswith("INGESTION_")}
+    settings = {name: value for name, value in example_environment().items() if name.startswith("INGESTION_")}
 
-    assert ours.keys() <= variables().keys()
-    assert load_settings(ours).polling.shards == 2 * int(example()["DAGSTER_MAX_CONCURRENT_RUNS"])
+    assert settings.keys() <= variables().keys()
+    assert load_settings(settings).polling.shards == 2 * int(example_environment()["DAGSTER_MAX_CONCURRENT_RUNS"])
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_the_containers_run_the_commands_of_the_units(role: str) -> None:
     anywhere = {"DAGSTER_CODE_HOST": "0.0.0.0", "DAGSTER_WEBSERVER_HOST": "0.0.0.0"}
-    program, *arguments = command_of(role, example() | anywhere, instance="compose")
+    program, *arguments = unit_command(role, example_environment() | anywhere, instance="compose")
 
     assert COMPOSE["services"][role]["command"] == [program.removeprefix(PROGRAMS), *arguments]
 
 
 @pytest.mark.parametrize("unit", sorted(path.name for path in UNITS.glob("*.service")))
 def test_a_unit_starts_again_as_somebody_who_is_not_root(unit: str) -> None:
-    found = settings_of(unit)
+    unit_settings = read_unit(unit)
 
     assert unit in ROLES.values()
-    assert (found["Restart"], found["User"]) == ("always", "ingestion")
-    assert found["EnvironmentFile"] == "/etc/ingestion/environment"
-    assert found["ExecStart"].startswith(PROGRAMS)
-    assert found["WantedBy"] == found["PartOf"] == "ingestion.target"
+    assert (unit_settings["Restart"], unit_settings["User"]) == ("always", "ingestion")
+    assert unit_settings["EnvironmentFile"] == "/etc/ingestion/environment"
+    assert unit_settings["ExecStart"].startswith(PROGRAMS)
+    assert unit_settings["WantedBy"] == unit_settings["PartOf"] == "ingestion.target"
 
 
 def test_a_worker_that_is_stopped_may_finish_its_slice() -> None:
-    worker = settings_of(ROLES["worker"])
+    worker = read_unit(ROLES["worker"])
 
     assert worker["KillMode"] == "mixed"
     assert int(worker["TimeoutStopSec"]) > load_settings({}).polling.slice_seconds
@@ -149,7 +149,7 @@ def test_the_container_is_built_as_linters_want_it() -> None:
 
 
 def test_every_image_of_the_compose_file_is_pinned_and_no_password_stands_in_it() -> None:
-    images = {one["image"] for one in COMPOSE["services"].values()} - {"ingestion_pipeline"}
+    images = {service["image"] for service in COMPOSE["services"].values()} - {"ingestion_pipeline"}
 
     assert all(re.search(r":\d", image) for image in images), images
     text = (DEPLOY / "compose.yaml").read_text()
@@ -159,18 +159,18 @@ def test_every_image_of_the_compose_file_is_pinned_and_no_password_stands_in_it(
 
 def pods() -> dict[str, dict[str, Any]]:
     """The pod of each role, with how many there are of it."""
-    found = [one for one in KUBERNETES if one["kind"] == "Deployment"]
+    deployments = [manifest for manifest in KUBERNETES if manifest["kind"] == "Deployment"]
     return {
-        one["metadata"]["name"].removeprefix("ingestion-"): one["spec"]["template"]["spec"]
-        | {"replicas": one["spec"]["replicas"]}
-        for one in found
+        deployment["metadata"]["name"].removeprefix("ingestion-"): deployment["spec"]["template"]["spec"]
+        | {"replicas": deployment["spec"]["replicas"]}
+        for deployment in deployments
     }
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_the_pods_run_the_commands_of_the_units(role: str) -> None:
     anywhere = {"DAGSTER_CODE_HOST": "0.0.0.0", "DAGSTER_WEBSERVER_HOST": "0.0.0.0"}
-    program, *arguments = command_of(role, example() | anywhere, instance="pod")
+    program, *arguments = unit_command(role, example_environment() | anywhere, instance="pod")
     [container] = pods()[role]["containers"]
 
     assert container["args"] == [program.removeprefix(PROGRAMS), *arguments]
@@ -185,13 +185,15 @@ def test_the_pods_run_the_commands_of_the_units(role: str) -> None:
 def test_there_are_as_many_worker_pods_as_runs_and_each_may_finish_its_slice() -> None:
     worker = pods()["worker"]
 
-    assert str(worker["replicas"]) == example()["DAGSTER_MAX_CONCURRENT_RUNS"]
+    assert str(worker["replicas"]) == example_environment()["DAGSTER_MAX_CONCURRENT_RUNS"]
     assert worker["terminationGracePeriodSeconds"] > load_settings({}).polling.slice_seconds
     assert all(pods()[role]["replicas"] == 1 for role in ROLES if role != "worker")
 
 
 def test_the_services_lead_to_the_ports_and_pods_that_there_are() -> None:
-    services = {one["metadata"]["name"]: one["spec"] for one in KUBERNETES if one["kind"] == "Service"}
+    services = {
+        manifest["metadata"]["name"]: manifest["spec"] for manifest in KUBERNETES if manifest["kind"] == "Service"
+    }
 
     assert services.keys() == {"ingestion-code", "ingestion-webserver"}
     for name, spec in services.items():
@@ -207,17 +209,17 @@ def test_images_of_pods_are_pinned_to_this_release_and_hide_no_file_of_theirs() 
     for pod in pods().values():
         [container] = pod["containers"]
         assert container["image"] == f"ingestion_pipeline:{version}"
-        mounted = [one["mountPath"] for one in container["volumeMounts"]]
-        home = example()["DAGSTER_HOME"]
+        mounted = [mount["mountPath"] for mount in container["volumeMounts"]]
+        home = example_environment()["DAGSTER_HOME"]
         assert not any(home == path or home.startswith(f"{path}/") for path in mounted)
 
 
-def production() -> str:
+def production_guide() -> str:
     return OPERATING.partition("## In production")[2].partition("\n## ")[0]
 
 
 def test_the_guide_names_only_files_units_and_programs_that_there_are() -> None:
-    text = production()
+    text = production_guide()
     files = set(re.findall(r"\bdeploy/([\w./@-]+\w)", text))
     table = re.findall(r"^\| (`[^|]+`) \|", text.partition("**Set up.**")[0], re.M)
     files |= {name for cell in table for name in re.findall(r"`([\w./]+)`", cell)}
@@ -231,6 +233,6 @@ def test_the_guide_names_only_files_units_and_programs_that_there_are() -> None:
 
 @pytest.mark.parametrize("name", ["Containerfile", "compose.yaml", "kubernetes.yaml"])
 def test_what_nobody_has_started_is_called_untested(name: str) -> None:
-    [line] = [one for one in production().splitlines() if one.startswith("| `") and name in one]
+    [line] = [line for line in production_guide().splitlines() if line.startswith("| `") and name in line]
 
     assert "**untested**" in line

@@ -11,18 +11,19 @@ import pytest
 
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import hosts, tasks
-from ingestion_pipeline_tests.deployment.history import (
+from ingestion_pipeline_tests.deployment.stack import (
+    Stack,
+    add_follower,
+    add_polled_sources,
     assert_one_effect_each,
-    closest,
-    feeds_asked,
-    given_follower,
-    given_polls,
-    messages,
-    polled,
-    told,
+    delivered_messages,
+    feed_requests,
+    polled_count,
+    running_stack,
+    sent_notices,
+    shortest_request_gap,
 )
-from ingestion_pipeline_tests.deployment.stack import Stack, a_stack
-from ingestion_pipeline_tests.pollers import rows
+from ingestion_pipeline_tests.polling_runs import rows
 
 pytestmark = [pytest.mark.soak, pytest.mark.postgres]
 
@@ -47,22 +48,22 @@ KILL_LOOP = AT_ONCE | {
 }
 
 
-def begin(stack: Stack, *names: str, seconds: float) -> None:
+def start_stack(stack: Stack, *names: str, seconds: float) -> None:
     """The site and the processes that answer, and the workers; the daemon is still to come."""
     stack.start_site(seconds=seconds)
     stack.start("code", "webserver", *names)
-    stack.wait(stack.answers)
+    stack.wait(stack.is_up)
 
 
 WAVE = 120  # sources that are added whenever fewer wait: however fast the machine, there is work
 
 
-def kill_now_and_then(stack: Stack, store: Store) -> int:
+def kill_workers_repeatedly(stack: Stack, store: Store) -> int:
     """One worker every 10 seconds for two minutes, once the daemon; how many sources there are."""
     choose, count = random.Random(5), WAVE
     for turn in range(12):
-        if count - polled(store) < WAVE:
-            given_polls(store, WAVE, hosts=40, per_series=2, first=count, is_followed=True)
+        if count - polled_count(store) < WAVE:
+            add_polled_sources(store, WAVE, hosts=40, per_series=2, first=count, is_followed=True)
             count += WAVE
         time.sleep(10)
         victim = choose.choice(WORKERS)
@@ -75,51 +76,51 @@ def kill_now_and_then(stack: Stack, store: Store) -> int:
 
 
 def test_a_worker_killed_every_ten_seconds_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    with a_stack(tmp_path, **KILL_LOOP) as stack, stack.store() as store:
-        begin(stack, *WORKERS, seconds=1.0)
-        given_follower(store)
-        given_polls(store, WAVE, hosts=40, per_series=2, is_followed=True)
+    with running_stack(tmp_path, **KILL_LOOP) as stack, stack.store() as store:
+        start_stack(stack, *WORKERS, seconds=1.0)
+        add_follower(store)
+        add_polled_sources(store, WAVE, hosts=40, per_series=2, is_followed=True)
         stack.start("daemon")
-        stack.wait(lambda: len(feeds_asked(stack)) > 40)
+        stack.wait(lambda: len(feed_requests(stack)) > 40)
 
-        count = kill_now_and_then(stack, store)
-        print(f"after the last kill: {polled(store)} of {count}")
-        rest = stack.wait(lambda: polled(store) == count, 600)
-        stack.wait(lambda: told(store) == count // 2)
-        again = sum(times - 1 for times in feeds_asked(stack).values())
-        print(f"{rest:.0f} s for the rest; {again} feeds asked again, closest {closest(stack):.2f} s")
+        count = kill_workers_repeatedly(stack, store)
+        print(f"after the last kill: {polled_count(store)} of {count}")
+        rest = stack.wait(lambda: polled_count(store) == count, 600)
+        stack.wait(lambda: sent_notices(store) == count // 2)
+        again = sum(times - 1 for times in feed_requests(stack).values())
+        print(f"{rest:.0f} s for the rest; {again} feeds asked again, closest {shortest_request_gap(stack):.2f} s")
 
         assert again > 0  # some died with what they had fetched
         assert_one_effect_each(store, count, per_series=2, followers=1)
-        assert closest(stack) > SPACING_SECONDS - 0.05
-        assert 0 < len(messages(stack)) <= count // 2
+        assert shortest_request_gap(stack) > SPACING_SECONDS - 0.05
+        assert 0 < len(delivered_messages(stack)) <= count // 2
         stack.wait(lambda: not stack.runs("STARTED", "STARTING", "QUEUED", "CANCELING"))
 
 
 def test_after_the_death_of_everything_the_work_goes_on_within_two_minutes(tmp_path: Path) -> None:
-    count, all_of_us = 48, ["code", "webserver", "daemon", "worker-0", "worker-1"]
+    count, services = 48, ["code", "webserver", "daemon", "worker-0", "worker-1"]
     limits = AT_ONCE | {"DAGSTER_MAX_CONCURRENT_RUNS": "2", "INGESTION_POLLING__SHARDS": "2"}
-    with a_stack(tmp_path, **limits) as stack, stack.store() as store:
-        begin(stack, "worker-0", "worker-1", seconds=4.0)
-        given_polls(store, count, hosts=12)
+    with running_stack(tmp_path, **limits) as stack, stack.store() as store:
+        start_stack(stack, "worker-0", "worker-1", seconds=4.0)
+        add_polled_sources(store, count, hosts=12)
         stack.start("daemon")
-        stack.wait(lambda: len(feeds_asked(stack)) >= 20)
-        held = {run["runId"] for run in stack.runs("STARTED")}
+        stack.wait(lambda: len(feed_requests(stack)) >= 20)
+        runs_before = {run["runId"] for run in stack.runs("STARTED")}
 
-        stack.kill(*all_of_us)
-        left, asked = polled(store), sum(feeds_asked(stack).values())
-        stack.start(*all_of_us)
+        stack.kill(*services)
+        stored, requests_before = polled_count(store), sum(feed_requests(stack).values())
+        stack.start(*services)
         began = time.monotonic()
-        stack.wait(lambda: sum(feeds_asked(stack).values()) > asked, 180)
+        stack.wait(lambda: sum(feed_requests(stack).values()) > requests_before, 180)
         seconds = time.monotonic() - began
-        print(f"{left} of {count} were stored; the next was asked for after {seconds:.0f} s")
-        stack.wait(lambda: polled(store) == count, 300)
+        print(f"{stored} of {count} were stored; the next was asked for after {seconds:.0f} s")
+        stack.wait(lambda: polled_count(store) == count, 300)
 
-        assert held
-        assert left < count
+        assert runs_before
+        assert stored < count
         assert seconds <= 120
         assert_one_effect_each(store, count)
-        assert held <= {run["runId"] for run in stack.runs("FAILURE")}
+        assert runs_before <= {run["runId"] for run in stack.runs("FAILURE")}
 
 
 CANCEL = 'mutation { terminateRun(runId: "%s") { __typename } }'
@@ -132,27 +133,27 @@ def holds_nothing(store: Store) -> bool:
     )
 
 
-def polls(runs: list[dict[str, Any]]) -> list[str]:
+def poll_run_ids(runs: list[dict[str, Any]]) -> list[str]:
     return [run["runId"] for run in runs if run["jobName"].startswith("poll_")]
 
 
 def test_a_run_that_is_cancelled_in_the_ui_gives_its_slot_and_its_work_back(tmp_path: Path) -> None:
     limits = AT_ONCE | {"DAGSTER_MAX_CONCURRENT_RUNS": "1", "INGESTION_POLLING__SHARDS": "1"}
-    with a_stack(tmp_path, **limits) as stack, stack.store() as store:
-        begin(stack, "worker-0", seconds=10.0)
-        given_polls(store, 8, hosts=8)
+    with running_stack(tmp_path, **limits) as stack, stack.store() as store:
+        start_stack(stack, "worker-0", seconds=10.0)
+        add_polled_sources(store, 8, hosts=8)
         stack.start("daemon")
-        stack.wait(lambda: len(feeds_asked(stack)) >= 4)
-        [run_id] = polls(stack.runs("STARTED"))
+        stack.wait(lambda: len(feed_requests(stack)) >= 4)
+        [run_id] = poll_run_ids(stack.runs("STARTED"))
 
         began = time.monotonic()
-        assert stack.ask(CANCEL % run_id)["terminateRun"]["__typename"] == "TerminateRunSuccess"
+        assert stack.graphql(CANCEL % run_id)["terminateRun"]["__typename"] == "TerminateRunSuccess"
         # FAILURE: this launcher does not tell Dagster that somebody asked for the end.
-        stack.wait(lambda: run_id in polls(stack.runs("CANCELED", "FAILURE")), 60)
+        stack.wait(lambda: run_id in poll_run_ids(stack.runs("CANCELED", "FAILURE")), 60)
         freed = time.monotonic() - began
-        stack.wait(lambda: bool(polls(stack.runs("STARTED"))), 60 - freed)
+        stack.wait(lambda: bool(poll_run_ids(stack.runs("STARTED"))), 60 - freed)
         next_began = time.monotonic() - began
-        stack.wait(lambda: polled(store) == 8, 120)
+        stack.wait(lambda: polled_count(store) == 8, 120)
         print(f"slot free after {freed:.1f} s, the next run began after {next_began:.1f} s")
 
         assert next_began <= 60

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline_tests.deployment.history import (
+from ingestion_pipeline_tests.deployment.stack import (
+    Stack,
+    add_polled_sources,
     assert_one_effect_each,
-    closest,
-    feeds_asked,
-    given_polls,
-    polled,
+    feed_requests,
+    polled_count,
+    running_stack,
+    shortest_request_gap,
 )
-from ingestion_pipeline_tests.deployment.stack import Stack, a_stack
 
 pytestmark = [pytest.mark.soak, pytest.mark.postgres]
 
@@ -26,32 +27,34 @@ LATENCY_BOUND = {"INGESTION_POLLING__CONCURRENCY": "8", "INGESTION_HOSTS__DELAY_
 def seconds_for_all(stack: Stack) -> float:
     """From the first request to the last source that is stored."""
     with stack.store() as store:
-        stack.wait(lambda: polled(store) == COUNT, 900)
-    return time.monotonic() - min(one["at"] for one in stack.asked() if one["path"].startswith("/feed/"))
+        stack.wait(lambda: polled_count(store) == COUNT, 900)
+    return time.monotonic() - min(
+        request["at"] for request in stack.site_requests() if request["path"].startswith("/feed/")
+    )
 
 
-def drained_by(workers: int, folder: Path) -> float:
+def seconds_with_workers(workers: int, folder: Path) -> float:
     """How long so many workers take; the history is checked before the answer."""
     names = [f"worker-{number}" for number in range(workers)]
     limit = {"DAGSTER_MAX_CONCURRENT_RUNS": str(workers)}
     folder.mkdir()
-    with a_stack(folder, **LATENCY_BOUND, **limit) as stack:
+    with running_stack(folder, **LATENCY_BOUND, **limit) as stack:
         stack.start_site(seconds=LATENCY_SECONDS)
         stack.start("code", "webserver", *names)
-        stack.wait(stack.answers)
+        stack.wait(stack.is_up)
         with stack.store() as store:
-            given_polls(store, COUNT, hosts=HOSTS)
+            add_polled_sources(store, COUNT, hosts=HOSTS)
             stack.start("daemon")
             seconds = seconds_for_all(stack)
             assert_one_effect_each(store, COUNT)
-        assert set(feeds_asked(stack).values()) == {1}
-        assert closest(stack) > SPACING_SECONDS - 0.05
+        assert set(feed_requests(stack).values()) == {1}
+        assert shortest_request_gap(stack) > SPACING_SECONDS - 0.05
         assert stack.runs("FAILURE", "CANCELED") == []
     return seconds
 
 
 def test_four_workers_do_three_times_the_work_of_one(tmp_path: Path) -> None:
-    seconds = {workers: drained_by(workers, tmp_path / str(workers)) for workers in (1, 2, 4)}
+    seconds = {workers: seconds_with_workers(workers, tmp_path / str(workers)) for workers in (1, 2, 4)}
     for workers, taken in seconds.items():
         rate = COUNT / taken
         print(f"{workers} workers: {taken:.1f} s, {rate:.1f} polls/s, x{seconds[1] / taken:.2f}")

@@ -20,7 +20,7 @@ from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import chapters, datasets, export_cursors, series
 from ingestion_pipeline.store.types import Moment
 from ingestion_pipeline_tests.builders import NOON
-from ingestion_pipeline_tests.exports.catalogues import a_course, a_dataset
+from ingestion_pipeline_tests.exports.datasets import a_course, a_dataset
 
 CHAPTERS = ExportRequest(name="chapters")
 
@@ -39,10 +39,10 @@ def a_chapter(number: int) -> dict[str, Any]:
 def add(store: Store, *numbers: int) -> None:
     with store.begin() as connection:
         connection.execute(insert(chapters), [a_chapter(number) for number in numbers])
-    settle(store)
+    wait_for_next_timestamp(store)
 
 
-def settle(store: Store) -> None:
+def wait_for_next_timestamp(store: Store) -> None:
     """The next cursor is later than what was written: SQLite's time has milliseconds."""
     with store.read() as connection:
         newest = connection.execute(select(func.max(chapters.c.modified_at))).scalar_one()
@@ -51,31 +51,31 @@ def settle(store: Store) -> None:
         pass
 
 
-def numbers_in(done: ChangeExport) -> list[int]:
-    if done.exported is None:
+def numbers_in(change_export: ChangeExport) -> list[int]:
+    if change_export.exported is None:
         return []
-    lines = done.exported.path.read_text().splitlines()
+    lines = change_export.exported.path.read_text().splitlines()
     return [int(json.loads(line)["number"]) for line in lines]
 
 
-def changes(store: Store, folder: Path, wanted: ExportRequest = CHAPTERS) -> ChangeExport:
-    return export_changes(store, wanted, Format.JSONL, folder)
+def export_next_changes(store: Store, folder: Path, request: ExportRequest = CHAPTERS) -> ChangeExport:
+    return export_changes(store, request, Format.JSONL, folder)
 
 
-def told(store: Store, folder: Path, times: int) -> Sequence[list[int]]:
-    return [numbers_in(changes(store, folder)) for _ in range(times)]
+def exported_numbers(store: Store, folder: Path, times: int) -> Sequence[list[int]]:
+    return [numbers_in(export_next_changes(store, folder)) for _ in range(times)]
 
 
 def test_the_first_export_has_everything_the_next_only_what_came_or_changed(store: Store, tmp_path: Path) -> None:
     add(store, 1, 2)
-    assert told(store, tmp_path, 2) == [[1, 2], []]
+    assert exported_numbers(store, tmp_path, 2) == [[1, 2], []]
 
     add(store, 3)
     with store.begin() as connection:
         connection.execute(update(chapters).where(chapters.c.key == "1").values(title="One"))
-    settle(store)
+    wait_for_next_timestamp(store)
 
-    assert told(store, tmp_path, 2) == [[1, 3], []]
+    assert exported_numbers(store, tmp_path, 2) == [[1, 3], []]
     assert len(list(tmp_path.glob("chapters.*.jsonl"))) == 2
 
 
@@ -83,7 +83,7 @@ def test_each_folder_and_each_format_has_a_cursor_of_its_own(store: Store, tmp_p
     add(store, 1)
     (tmp_path / "other").mkdir()
 
-    assert told(store, tmp_path, 1) == told(store, tmp_path / "other", 1) == [[1]]
+    assert exported_numbers(store, tmp_path, 1) == exported_numbers(store, tmp_path / "other", 1) == [[1]]
     assert export_changes(store, CHAPTERS, Format.CSV, tmp_path).exported is not None
     with store.read() as connection:
         assert len(connection.execute(select(export_cursors)).all()) == 3
@@ -94,34 +94,34 @@ def test_what_is_committed_late_is_in_the_next_export(store: Store, tmp_path: Pa
     add(store, 1)
     with store.begin() as late:
         late.execute(insert(chapters).values(a_chapter(2)))
-        before = numbers_in(changes(store, tmp_path))
+        before = numbers_in(export_next_changes(store, tmp_path))
         add(store, 3)
 
     assert before == [1]
-    assert {2, 3} <= set(numbers_in(changes(store, tmp_path)))
+    assert {2, 3} <= set(numbers_in(export_next_changes(store, tmp_path)))
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_on_sqlite_the_cursor_waits_for_whoever_writes(store: Store, database_url: str) -> None:
-    other = open_store(database_url)
+    second_store = open_store(database_url)
     with store.begin() as connection:
         connection.execute(insert(chapters).values(a_chapter(1)))
         stamped = connection.execute(select(chapters.c.modified_at)).scalar_one()
     try:
-        assert watermark(other) >= stamped
+        assert watermark(second_store) >= stamped
     finally:
-        other.close()
+        second_store.close()
 
 
 def test_a_moment_of_ones_own_moves_no_cursor(store: Store, tmp_path: Path) -> None:
     add(store, 1)
     since = watermark(store) + timedelta(days=1)
-    wanted = ExportRequest(name="chapters", since=since)
+    request = ExportRequest(name="chapters", since=since)
 
-    done = export_changes(store, wanted, Format.JSONL, tmp_path, since_last=False)
+    exported = export_changes(store, request, Format.JSONL, tmp_path, since_last=False)
 
-    assert (done.exported, done.since) == (None, since)
-    assert told(store, tmp_path, 1) == [[1]]
+    assert (exported.exported, exported.since) == (None, since)
+    assert exported_numbers(store, tmp_path, 1) == [[1]]
 
 
 def test_a_dataset_is_told_again_when_it_is_published_and_not_when_it_is_confirmed(
@@ -129,36 +129,36 @@ def test_a_dataset_is_told_again_when_it_is_published_and_not_when_it_is_confirm
 ) -> None:
     a_dataset(store, [a_course("CS 1")], source_id="catalog:a")
     courses = ExportRequest(name="course")
-    first = changes(store, tmp_path, courses)
+    first = export_next_changes(store, tmp_path, courses)
 
     assert first.exported is not None
-    assert changes(store, tmp_path, courses).exported is None
+    assert export_next_changes(store, tmp_path, courses).exported is None
     with store.begin() as connection:
-        connection.execute(update(datasets).values(confirmed_at=moment_of(connection)))
-    assert changes(store, tmp_path, courses).exported is None
+        connection.execute(update(datasets).values(confirmed_at=database_time(connection)))
+    assert export_next_changes(store, tmp_path, courses).exported is None
 
 
-def moment_of(connection: Connection) -> datetime:
+def database_time(connection: Connection) -> datetime:
     return connection.execute(select(Moment())).scalar_one()
 
 
 def test_columns_of_json_are_known_as_such_and_fit_a_parquet_file(store: Store, tmp_path: Path) -> None:
     """They were taken for texts, and a Parquet file of links, listings or companies failed."""
-    held = {one.name: one.holds for one in table_columns("job_listings")}
+    types = {column.name: column.holds for column in table_columns("job_listings")}
     a_dataset(store, [a_course()], source_id="catalog:a")
     with store.begin() as connection:
         connection.execute(update(datasets).values(findings=[{"gate": "drop"}]))
 
-    done = export_changes(store, ExportRequest(name="datasets"), Format.PARQUET, tmp_path)
+    exported = export_changes(store, ExportRequest(name="datasets"), Format.PARQUET, tmp_path)
 
-    assert {held[name] for name in ("salary", "quality", "snapshot_ids")} == {ColumnType.JSON}
-    assert done.exported is not None
+    assert {types[name] for name in ("salary", "quality", "snapshot_ids")} == {ColumnType.JSON}
+    assert exported.exported is not None
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_can_be_exported_whole_and_by_changes(store: Store, tmp_path: Path, name: str) -> None:
-    columns = [one.name for one in table_columns(name)]
+    columns = [column.name for column in table_columns(name)]
 
     assert len(columns) == len(set(columns))
     assert "modified_at" in columns
-    assert changes(store, tmp_path, ExportRequest(name=name)).since is None
+    assert export_next_changes(store, tmp_path, ExportRequest(name=name)).since is None

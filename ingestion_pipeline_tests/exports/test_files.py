@@ -25,21 +25,21 @@ from ingestion_pipeline.exports.request import ExportRequest
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources
 from ingestion_pipeline_tests.builders import NOON
-from ingestion_pipeline_tests.exports.catalogues import a_course, a_dataset, an_item
+from ingestion_pipeline_tests.exports.datasets import a_course, a_dataset, an_item
 
 COURSES = ExportRequest(name="course")
 
 
-def in_csv(file: Path) -> list[dict[str, str]]:
+def read_csv(file: Path) -> list[dict[str, str]]:
     with file.open(encoding="utf-8", newline="") as stream:
         return list(csv.DictReader(stream))
 
 
-def in_jsonl(file: Path) -> list[dict[str, Any]]:
+def read_jsonl(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def in_parquet(file: Path) -> Any:
+def read_parquet(file: Path) -> Any:
     import pyarrow.parquet as pq
 
     return pq.read_table(file)
@@ -49,9 +49,9 @@ def test_parquet_keeps_decimals_times_and_flags(store: Store, tmp_path: Path) ->
     course = a_course(course_credits_min=1, course_credits_max="4.25", course_non_credit=False)
     a_dataset(store, [course, a_course("CS 102")])
 
-    done = export(store, COURSES, Format.PARQUET, tmp_path / "x.parquet")
+    exported = export(store, COURSES, Format.PARQUET, tmp_path / "x.parquet")
 
-    table = in_parquet(done.path)
+    table = read_parquet(exported.path)
     types = {field.name: str(field.type) for field in table.schema}
     assert types["course_credits_max"] == "decimal128(38, 9)"
     assert types["fetched_at"] == "timestamp[us, tz=UTC]"
@@ -60,15 +60,15 @@ def test_parquet_keeps_decimals_times_and_flags(store: Store, tmp_path: Path) ->
     assert table["course_credits_max"].to_pylist() == [Decimal("4.25"), None]
     assert table["course_non_credit"].to_pylist() == [False, None]
     assert table["fetched_at"].to_pylist() == [NOON, NOON]
-    assert done.rows == 2
+    assert exported.rows == 2
 
 
 def test_csv_and_json_lines_hold_the_same_rows(store: Store, tmp_path: Path) -> None:
     course = a_course(course_name='Übung, "Maß"\n日本', course_credits_max="1.50")
     a_dataset(store, [course])
 
-    table = in_csv(export(store, COURSES, Format.CSV, tmp_path / "x.csv").path)
-    lines = in_jsonl(export(store, COURSES, Format.JSONL, tmp_path / "x.jsonl").path)
+    table = read_csv(export(store, COURSES, Format.CSV, tmp_path / "x.csv").path)
+    lines = read_jsonl(export(store, COURSES, Format.JSONL, tmp_path / "x.jsonl").path)
 
     assert table[0]["course_name"] == lines[0]["course_name"] == 'Übung, "Maß"\n日本'
     assert table[0]["course_credits_min"] == lines[0]["course_credits_min"] == "1.5"
@@ -94,7 +94,7 @@ def test_a_spreadsheet_finds_no_formula_in_a_cell(tmp_path: Path, start: str) ->
 
     write(Format.CSV, file, [ExportColumn(name="text")], iter([[[formula]]]))
 
-    assert in_csv(file)[0]["text"] == f"'{formula}"
+    assert read_csv(file)[0]["text"] == f"'{formula}"
 
 
 @pytest.mark.parametrize("text", ["CS-101", "'tis", "3 + 4", "", "a=b"])
@@ -150,10 +150,10 @@ def test_a_process_that_is_killed_leaves_no_half_file(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"half\n"
         process.send_signal(signal.SIGKILL)
-    (left,) = tmp_path.iterdir()
-    assert left.name.endswith(".part")
+    (part_file,) = tmp_path.iterdir()
+    assert part_file.name.endswith(".part")
 
-    os.utime(left, (0, left.stat().st_mtime - ABANDONED_SECONDS - 1))
+    os.utime(part_file, (0, part_file.stat().st_mtime - ABANDONED_SECONDS - 1))
     with replacing(target) as part:
         write(Format.CSV, part, [ExportColumn(name="text")], iter([[["row"]]]))
 
@@ -183,9 +183,9 @@ def test_a_token_in_an_address_of_an_older_row_is_not_exported(store: Store, tmp
         address = "https://a.test/list?page=1&token=canary-4711"
         connection.execute(update(sources).values(url=address))
 
-    done = export(store, ExportRequest(name="sources"), Format.JSONL, tmp_path / "x.jsonl")
+    exported = export(store, ExportRequest(name="sources"), Format.JSONL, tmp_path / "x.jsonl")
 
-    assert [row["url"] for row in in_jsonl(done.path)] == ["https://a.test/list?page=1"]
+    assert [row["url"] for row in read_jsonl(exported.path)] == ["https://a.test/list?page=1"]
 
 
 @pytest.mark.parametrize("form", Format)
@@ -203,7 +203,7 @@ def test_exports_are_for_their_owner_alone(store: Store, tmp_path: Path, form: F
 
 
 def test_two_wishes_never_share_a_file() -> None:
-    wishes = [
+    requests = [
         ExportRequest(name="course"),
         ExportRequest(name="course", source_id="catalog:a"),
         ExportRequest(name="course", source_id="catalog:a", version=2),
@@ -211,9 +211,9 @@ def test_two_wishes_never_share_a_file() -> None:
         ExportRequest(name="course", dataset_id=2),
         ExportRequest(name="course", with_flagged=True),
     ]
-    names = {file_name(one, Format.CSV) for one in wishes}
+    names = {file_name(request, Format.CSV) for request in requests}
 
-    assert len(names) == len(wishes)
+    assert len(names) == len(requests)
     assert "course.catalog~a.v2.csv" in names
 
 
@@ -222,10 +222,10 @@ def test_every_published_dataset_gets_its_file(store: Store, tmp_path: Path) -> 
     a_dataset(store, [a_course()], source_id="catalog:b")
     a_dataset(store, [a_course()], source_id="catalog:c", status="quarantined")
 
-    done = export_published(store, tmp_path / "exports", Format.CSV)
+    exports = export_published(store, tmp_path / "exports", Format.CSV)
 
-    assert [one.path.name for one in done] == ["course.catalog~a.csv", "course.catalog~b.csv"]
-    assert [one.rows for one in done] == [1, 1]
+    assert [exported.path.name for exported in exports] == ["course.catalog~a.csv", "course.catalog~b.csv"]
+    assert [exported.rows for exported in exports] == [1, 1]
 
 
 def test_nothing_published_is_no_file_but_an_error_for_whoever_named_it(store: Store, tmp_path: Path) -> None:
@@ -241,9 +241,9 @@ def test_items_of_a_type_of_ones_own_are_exported_as_all_others(store: Store, tm
     a_dataset(store, [a_course()], source_id="catalog:a")
     a_dataset(store, [an_item({"ring": "R-1"})], source_id="catalog:b", kind="bird")
 
-    done = export_published(store, tmp_path, Format.JSONL, entities=tmp_path)
+    exports = export_published(store, tmp_path, Format.JSONL, entities=tmp_path)
 
-    assert [one.path.name for one in done] == ["course.catalog~a.jsonl", "bird.catalog~b.jsonl"]
-    assert [one["ring"] for one in in_jsonl(done[1].path)] == ["R-1"]
+    assert [exported.path.name for exported in exports] == ["course.catalog~a.jsonl", "bird.catalog~b.jsonl"]
+    assert [row["ring"] for row in read_jsonl(exports[1].path)] == ["R-1"]
     with pytest.raises(LookupError, match=r"there are: .*bird"):
         ExportRequest(name="fish", entities=tmp_path).check()

@@ -16,22 +16,22 @@ from ingestion_pipeline.exports.tables import TABLES, NoSourceOfRows
 from ingestion_pipeline.sources.lookup import UnknownSource
 from ingestion_pipeline.store import Store, tables
 from ingestion_pipeline_tests.builders import NOON
-from ingestion_pipeline_tests.exports.catalogues import ABSENT, COLLEGE, a_course, a_dataset
+from ingestion_pipeline_tests.exports.datasets import ABSENT, COLLEGE, a_course, a_dataset
 
 
 def test_a_frame_of_items_has_types_that_know_what_is_missing(store: Store) -> None:
     a_dataset(store, [a_course("CS 1", course_credits_max="3.5", course_non_credit=True), a_course("CS 2")])
 
-    found = frame_of(store, ExportRequest(name="course"))
+    frame = frame_of(store, ExportRequest(name="course"))
 
-    assert list(found["course_id"]) == ["CS 1", "CS 2"]
-    assert [found["course_credits_min"].sum()] == [Decimal("3.5")]
-    assert str(found["course_credits_min"].dtype) == "decimal128(38, 9)[pyarrow]"
-    assert str(found["course_non_credit"].dtype) == "boolean"
-    assert list(found["course_non_credit"].isna()) == [False, True]
-    assert str(found["dataset_version"].dtype) == "Int64"
-    assert str(found["fetched_at"].dtype) == "datetime64[us, UTC]"
-    assert list(found["fetched_at"]) == [NOON, NOON]
+    assert list(frame["course_id"]) == ["CS 1", "CS 2"]
+    assert [frame["course_credits_min"].sum()] == [Decimal("3.5")]
+    assert str(frame["course_credits_min"].dtype) == "decimal128(38, 9)[pyarrow]"
+    assert str(frame["course_non_credit"].dtype) == "boolean"
+    assert list(frame["course_non_credit"].isna()) == [False, True]
+    assert str(frame["dataset_version"].dtype) == "Int64"
+    assert str(frame["fetched_at"].dtype) == "datetime64[us, UTC]"
+    assert list(frame["fetched_at"]) == [NOON, NOON]
 
 
 def test_frame_reads_the_database_that_the_environment_names(
@@ -55,10 +55,10 @@ def test_an_unknown_name_opens_no_database(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_is_a_frame_though_it_is_empty(store: Store, name: str) -> None:
-    found = frame_of(store, ExportRequest(name=name))
+    frame = frame_of(store, ExportRequest(name=name))
 
-    assert len(found) == 0
-    assert found.columns[0] == "id"
+    assert len(frame) == 0
+    assert frame.columns[0] == "id"
 
 
 def test_chapter_numbers_are_exact(store: Store) -> None:
@@ -95,9 +95,9 @@ def test_importing_frame_loads_neither_pandas_nor_pyarrow() -> None:
         " print(*{'pandas', 'pyarrow', 'dagster', 'alembic'} & set(sys.modules))"
     )
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert done.stdout.split() == []
+    assert process.stdout.split() == []
 
 
 def test_the_view_shows_what_is_published_now_and_proved(store: Store) -> None:

@@ -14,18 +14,18 @@ from ingestion_pipeline.exports.request import BadRequest, ExportRequest, Unknow
 from ingestion_pipeline.sources.lookup import UnknownSource
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.builders import NOON
-from ingestion_pipeline_tests.exports.catalogues import ABSENT, COLLEGE, a_course, a_dataset, an_item
+from ingestion_pipeline_tests.exports.datasets import ABSENT, COLLEGE, a_course, a_dataset, an_item
 
 
-def rows_of(store: Store, name: str = "course", **wanted: Any) -> list[dict[str, Any]]:
+def rows_of(store: Store, name: str = "course", **options: Any) -> list[dict[str, Any]]:
     # Batches of two: what is remembered from one row to the next must outlive a batch.
-    with open_export_rows(store, ExportRequest(name=name, **wanted), batch_rows=2) as (columns, _, batches):
+    with open_export_rows(store, ExportRequest(name=name, **options), batch_rows=2) as (columns, _, batches):
         names = [column.name for column in columns]
         return [dict(zip(names, row, strict=True)) for batch in batches for row in batch]
 
 
-def column(store: Store, field: str, **wanted: Any) -> list[Any]:
-    return [row[field] for row in rows_of(store, **wanted)]
+def column(store: Store, field: str, **options: Any) -> list[Any]:
+    return [row[field] for row in rows_of(store, **options)]
 
 
 def test_an_item_is_a_row_with_its_fields_and_where_it_comes_from(store: Store) -> None:
@@ -36,7 +36,7 @@ def test_an_item_is_a_row_with_its_fields_and_where_it_comes_from(store: Store) 
     assert row["course_id"] == "CS 101"
     assert (row["source_id"], row["dataset_id"], row["dataset_version"]) == (COLLEGE, dataset, 1)
     assert row["page_url"] == "https://college.test/courses/1"
-    assert (row["rung"], row["model"], row["confidence"]) == ("layout", None, 0.9)
+    assert (row["extraction_method"], row["model"], row["confidence"]) == ("layout", None, 0.9)
     assert row["fetched_at"] == row["read_at"] == NOON
     assert row["snapshot_id"] is not None
     assert "course_id__evidence" not in row
@@ -68,11 +68,11 @@ def test_flagged_items_and_repeats_leave_only_when_they_are_asked_for(store: Sto
     a_dataset(store, [a_course("CS 1"), flagged, a_course("CS 1", is_repeat=True)])
 
     assert column(store, "course_id") == ["CS 1"]
-    found = rows_of(store, with_flagged=True)
-    told = [(row["course_id"], row["is_flagged"], row["is_repeat"]) for row in found]
-    assert told == [("CS 1", False, False), ("CS 1-2", False, True), ("CS 2", True, False)]
-    assert found[2]["course_name"] == "Introduction"
-    assert found[2]["ungrounded_fields"] == "course_name"
+    rows = rows_of(store, with_flagged=True)
+    flags = [(row["course_id"], row["is_flagged"], row["is_repeat"]) for row in rows]
+    assert flags == [("CS 1", False, False), ("CS 1-2", False, True), ("CS 2", True, False)]
+    assert rows[2]["course_name"] == "Introduction"
+    assert rows[2]["ungrounded_fields"] == "course_name"
 
 
 @pytest.mark.parametrize("status", ["absent", "unverifiable", "made up", None])
@@ -93,8 +93,8 @@ def test_evidence_is_the_status_and_the_span_of_each_field(store: Store) -> None
 
     (row,) = rows_of(store, evidence=True)
 
-    told = tuple(row[f"course_id__{part}"] for part in ("evidence", "start", "end"))
-    assert told == ("exact", 3, 9)
+    evidence = tuple(row[f"course_id__{part}"] for part in ("evidence", "start", "end"))
+    assert evidence == ("exact", 3, 9)
     assert row["course_ceu_credits__evidence"] == "absent"
     assert row["course_prerequisites__evidence"] is None
 
@@ -104,9 +104,9 @@ def test_repeated_ids_of_one_dataset_get_numbers_in_a_fixed_order(store: Store) 
     a_dataset(store, [*same, a_course("CS 1-2")], source_id="catalog:a")
     a_dataset(store, [a_course("CS 1")], source_id="catalog:b")
 
-    found = [(row["course_name"], row["course_id"]) for row in rows_of(store)]
+    ids = [(row["course_name"], row["course_id"]) for row in rows_of(store)]
 
-    assert found == [
+    assert ids == [
         ("Introduction", "CS 1-2"),
         ("Alpha", "CS 1"),
         ("Beta", "CS 1-3"),
@@ -156,8 +156,8 @@ def test_a_framework_precedes_its_competencies_once(store: Store) -> None:
         kind="competency",
     )
 
-    found = rows_of(store, "competency")
-    assert [(row["row_type"], row["competency_framework"], row["text"]) for row in found] == [
+    rows = rows_of(store, "competency")
+    assert [(row["row_type"], row["competency_framework"], row["text"]) for row in rows] == [
         ("competency", None, "Glue"),
         ("competency", None, "Listen"),
         ("competency_framework", "Metal", None),
@@ -166,7 +166,7 @@ def test_a_framework_precedes_its_competencies_once(store: Store) -> None:
         ("competency_framework", "Wood", None),
         ("competency", "Wood", "Saw"),
     ]
-    assert {row["source_id"] for row in found} == {COLLEGE}
+    assert {row["source_id"] for row in rows} == {COLLEGE}
 
 
 def test_a_relative_address_is_made_whole_by_the_sources(store: Store) -> None:
@@ -180,10 +180,10 @@ def test_items_of_all_types_share_one_export(store: Store) -> None:
     diploma = an_item({"credential_name": "Diploma", "credential_type": "Diploma"})
     a_dataset(store, [diploma], source_id="catalog:b", kind="credential")
 
-    found = rows_of(store, "data_items")
+    rows = rows_of(store, "data_items")
 
-    told = [(row["entity_type"], row["course_id"], row["credential_name"]) for row in found]
-    assert told == [("course", "CS 1", None), ("credential", None, "Diploma")]
+    items = [(row["entity_type"], row["course_id"], row["credential_name"]) for row in rows]
+    assert items == [("course", "CS 1", None), ("credential", None, "Diploma")]
     assert len(rows_of(store, "credential")) == 1
 
 
@@ -203,16 +203,16 @@ def test_where_nothing_is_published_the_error_says_what_there_is(store: Store) -
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("request", "message"),
     [
         ({"name": "course", "version": 1}, "name the source"),
         ({"name": "chapters", "evidence": True}, "only items have"),
         ({"name": "course", "source_id": "x", "version": 1, "dataset_id": 1}, "not both"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(wanted: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadRequest, match=said):
-        ExportRequest(**wanted).check()
+def test_what_does_not_fit_together_is_refused(request: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadRequest, match=message):
+        ExportRequest(**request).check()
 
 
 def test_an_unknown_name_is_answered_with_those_there_are() -> None:

@@ -10,10 +10,10 @@ from ingestion_pipeline.catalogs.extraction.entity_type import entity_types
 from ingestion_pipeline.exports.columns import ColumnType
 from ingestion_pipeline.exports.contracts import CONTRACTS
 from ingestion_pipeline.exports.items import item_columns
-from ingestion_pipeline.exports.meanings import OWN, meaning
-from ingestion_pipeline.exports.meanings.shared import SHARED
+from ingestion_pipeline.exports.meanings import COMPUTED, meaning
 from ingestion_pipeline.exports.request import ITEMS, ExportRequest
 from ingestion_pipeline.exports.tables import PUBLISHED, table_columns
+from ingestion_pipeline.store.tables.metadata import SHARED_COMMENTS
 
 PLAIN = {"the", "a", "an", "of", "its", "it", "is", "in", "at", "row", "null", "utc", "which"}
 HEALTH = CONTRACTS["source_health"]
@@ -24,10 +24,10 @@ COLUMNS = {
 }
 
 
-def words(text: str) -> set[str]:
+def significant_words(text: str) -> set[str]:
     """The words that say something, in one number."""
-    found = re.findall("[a-z]+", text.lower().replace("_", " "))
-    return {word.removesuffix("s") for word in found if word not in PLAIN}
+    all_words = re.findall("[a-z]+", text.lower().replace("_", " "))
+    return {word.removesuffix("s") for word in all_words if word not in PLAIN}
 
 
 def own_fields() -> set[str]:
@@ -35,23 +35,23 @@ def own_fields() -> set[str]:
     return {field.name for kind in entity_types().values() for field in kind.fields}
 
 
-def told(export: str) -> list[str]:
+def described_columns(export: str) -> list[str]:
     skipped = own_fields() if export == ITEMS else set[str]()
-    return [one.name for one in COLUMNS[export] if one.name not in skipped]
+    return [column.name for column in COLUMNS[export] if column.name not in skipped]
 
 
 @pytest.mark.parametrize("export", COLUMNS)
 def test_a_column_says_more_than_its_name(export: str) -> None:
-    for name in told(export):
-        said = meaning(export, name)
-        assert len(said.split()) >= 3, name
-        assert len(words(said) - words(name)) >= 2, f"{name}: {said}"
+    for name in described_columns(export):
+        text = meaning(export, name)
+        assert len(text.split()) >= 3, name
+        assert len(significant_words(text) - significant_words(name)) >= 2, f"{name}: {text}"
 
 
 @pytest.mark.parametrize("export", PUBLISHED)
 def test_a_column_that_may_be_null_says_when(export: str) -> None:
     table = PUBLISHED[export].table
-    for name in told(export):
+    for name in described_columns(export):
         own = table.columns.get(name)
         may_be_null = own is None or (own.nullable and not own.primary_key)
         assert ("null" in meaning(export, name)) is may_be_null, name
@@ -60,21 +60,21 @@ def test_a_column_that_may_be_null_says_when(export: str) -> None:
 @pytest.mark.parametrize("export", COLUMNS)
 def test_times_money_and_shares_have_their_unit(export: str) -> None:
     for column in COLUMNS[export]:
-        if column.name not in told(export):
+        if column.name not in described_columns(export):
             continue
-        said = meaning(export, column.name)
-        assert (column.holds is not ColumnType.TIME) or "UTC" in said, column.name
-        assert (column.holds is not ColumnType.JSON) or "JSON" in said, column.name
-        assert "usd" not in column.name or "US dollars" in said, column.name
-        assert not column.name.endswith("_ms") or "milliseconds" in said, column.name
-        assert not column.name.endswith("_bytes") or "bytes" in said, column.name
+        text = meaning(export, column.name)
+        assert (column.holds is not ColumnType.TIME) or "UTC" in text, column.name
+        assert (column.holds is not ColumnType.JSON) or "JSON" in text, column.name
+        assert "usd" not in column.name or "US dollars" in text, column.name
+        assert not column.name.endswith("_ms") or "milliseconds" in text, column.name
+        assert not column.name.endswith("_bytes") or "bytes" in text, column.name
 
 
-def test_no_meaning_is_of_a_column_that_is_not_there() -> None:
-    there = {name: {one.name for one in columns} for name, columns in COLUMNS.items()}
+def test_every_described_column_is_computed_by_its_export() -> None:
+    columns = {name: {column.name for column in exported} for name, exported in COLUMNS.items()}
 
-    assert [(one, name) for one in OWN for name in OWN[one] if name not in there[one]] == []
-    assert set(SHARED) <= {name for names in there.values() for name in names}
+    assert [(export, name) for export in COMPUTED for name in COMPUTED[export] if name not in columns[export]] == []
+    assert set(SHARED_COMMENTS) <= {name for names in columns.values() for name in names}
 
 
 def test_a_column_that_nobody_tells_of_is_an_error() -> None:

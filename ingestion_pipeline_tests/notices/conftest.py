@@ -7,7 +7,7 @@ import pytest
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.notices.telling import Telling
+from ingestion_pipeline_tests.notices.notice_harness import NoticeHarness
 
 
 @pytest.fixture
@@ -17,5 +17,5 @@ def web() -> Iterator[FakeWeb]:
 
 
 @pytest.fixture
-def telling(store: Store, clock: FixedClock, settings: Settings, web: FakeWeb) -> Telling:
-    return Telling(store, clock, settings, web)
+def harness(store: Store, clock: FixedClock, settings: Settings, web: FakeWeb) -> NoticeHarness:
+    return NoticeHarness(store, clock, settings, web)

@@ -1,4 +1,4 @@
-"""Deliveries: what goes out, what comes back, and what becomes of it."""
+"""Deliveries: messages, answers, retries, pauses and dead letters."""
 
 from __future__ import annotations
 
@@ -15,66 +15,66 @@ from ingestion_pipeline.registry import replay
 from ingestion_pipeline.sources.recipients import Mode
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import dead_letters, recipients
-from ingestion_pipeline_tests.fakes import Crowd, FakeResolver, FakeWeb, Reply, closed_port, drop, redirect
-from ingestion_pipeline_tests.notices.telling import SECRET, Telling
-from ingestion_pipeline_tests.pollers import names_of
+from ingestion_pipeline_tests.fakes import ConcurrencyProbe, FakeResolver, FakeWeb, Reply, closed_port, drop, redirect
+from ingestion_pipeline_tests.notices.notice_harness import SECRET, NoticeHarness
+from ingestion_pipeline_tests.polling_runs import loopback_resolver
 
 HOUR = 3_600
 
 
-def open_dead_letters(telling: Telling) -> list[tuple[str, str, int]]:
-    with telling.store.read() as connection:
+def open_dead_letters(harness: NoticeHarness) -> list[tuple[str, str, int]]:
+    with harness.store.read() as connection:
         query = select(dead_letters).where(dead_letters.c.replayed_at.is_(None))
         return [(row.payload["recipient"], row.error_code, row.attempts) for row in connection.execute(query)]
 
 
-def dead_letter_ids(telling: Telling) -> list[int]:
-    with telling.store.read() as connection:
+def dead_letter_ids(harness: NoticeHarness) -> list[int]:
+    with harness.store.read() as connection:
         return list(connection.execute(select(dead_letters.c.id)).scalars())
 
 
-def standing(telling: Telling, recipient: str = "ann") -> tuple[int, float | None, str | None]:
-    """Failures in a row, seconds until they are served again, and the last error."""
-    with telling.store.read() as connection:
+def recipient_status(harness: NoticeHarness, recipient: str = "ann") -> tuple[int, float | None, str | None]:
+    """Return consecutive failures, seconds until the next delivery, and the last error."""
+    with harness.store.read() as connection:
         row = connection.execute(select(recipients).where(recipients.c.id == recipient)).one()
-    pause = None if row.not_before is None else row.not_before - telling.clock.at
+    pause = None if row.not_before is None else row.not_before - harness.clock.at
     return row.failures, pause and pause.total_seconds(), row.last_error
 
 
-def late(telling: Telling) -> Sequence[Undelivered]:
-    with telling.store.read() as connection:
-        return undelivered(connection, now=telling.clock.at, overdue_seconds=900)
+def overdue(harness: NoticeHarness) -> Sequence[Undelivered]:
+    with harness.store.read() as connection:
+        return undelivered(connection, now=harness.clock.at, overdue_seconds=900)
 
 
-def test_ten_recipients_are_served_at_a_time_and_no_more(telling: Telling, clock: FixedClock) -> None:
-    crowd = Crowd(most=10)
-    telling.web.routes["/hook"] = crowd
-    telling.resolve = names_of(telling.web.port)
+def test_ten_recipients_are_served_at_a_time_and_no_more(harness: NoticeHarness, clock: FixedClock) -> None:
+    probe = ConcurrencyProbe(most=10)
+    harness.web.routes["/hook"] = probe
+    harness.resolve = loopback_resolver(harness.web.port)
     for number in range(13):
-        telling.given_follower(f"r{number}", address=f"http://r{number}.test/hook")
-    telling.publish(7)
+        harness.add_follower(f"r{number}", address=f"http://r{number}.test/hook")
+    harness.publish(7)
     clock.advance(seconds=15)
 
-    done = telling.deliver()
+    delivered = harness.deliver()
 
-    assert (done.sent, crowd.peak) == (13, 10)
+    assert (delivered.sent, probe.peak) == (13, 10)
 
 
-def test_a_chapter_reaches_its_follower_signed_and_once(telling: Telling, clock: FixedClock) -> None:
-    telling.given_follower()
-    telling.publish(7)
+def test_a_chapter_reaches_its_follower_signed_and_once(harness: NoticeHarness, clock: FixedClock) -> None:
+    harness.add_follower()
+    harness.publish(7)
     clock.advance(seconds=15)
 
-    done = telling.deliver()
-    again = telling.deliver()
+    first = harness.deliver()
+    second = harness.deliver()
 
-    assert (done.messages, done.sent, done.delay_seconds) == (1, 1, 15.0)
-    assert (again.messages, again.sent) == (0, 0)
-    [asked] = telling.asked()
-    [row] = telling.notices()
-    assert (row.status, row.sent_at, row.delivery_id) == ("sent", clock.at, asked.headers["webhook-id"])
-    assert (asked.method, asked.headers["idempotency-key"]) == ("POST", row.delivery_id)
-    assert json.loads(asked.body) == {
+    assert (first.messages, first.sent, first.delay_seconds) == (1, 1, 15.0)
+    assert (second.messages, second.sent) == (0, 0)
+    [request] = harness.requests_to()
+    [row] = harness.notices()
+    assert (row.status, row.sent_at, row.delivery_id) == ("sent", clock.at, request.headers["webhook-id"])
+    assert (request.method, request.headers["idempotency-key"]) == ("POST", row.delivery_id)
+    assert json.loads(request.body) == {
         "type": "chapters.new",
         "id": row.delivery_id,
         "recipient": "ann",
@@ -99,94 +99,94 @@ def test_a_chapter_reaches_its_follower_signed_and_once(telling: Telling, clock:
             }
         ],
     }
-    assert telling.task().status == "SUCCESS"
+    assert harness.task().status == "SUCCESS"
 
 
-def test_the_signature_is_what_others_verify(
-    telling: Telling, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
+def test_the_signature_passes_the_standard_webhooks_verifier(
+    harness: NoticeHarness, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    telling.given_follower()
-    telling.publish(7)
+    harness.add_follower()
+    harness.publish(7)
     clock.advance(seconds=15)
-    telling.deliver()
+    harness.deliver()
 
-    [asked] = telling.asked()
+    [request] = harness.requests_to()
     receiver = Webhook(SECRET)
     monkeypatch.setattr(receiver, "_Webhook__verify_timestamp", lambda _: clock.at)
-    receiver.verify(asked.body, dict(asked.headers))
+    receiver.verify(request.body, dict(request.headers))
     with pytest.raises(Exception, match="No matching signature"):
-        receiver.verify(asked.body + b" ", dict(asked.headers))
+        receiver.verify(request.body + b" ", dict(request.headers))
 
 
 def test_chapters_of_one_window_go_in_one_message_and_the_next_after_an_hour(
-    telling: Telling, clock: FixedClock
+    harness: NoticeHarness, clock: FixedClock
 ) -> None:
-    telling.given_follower()
-    telling.publish(1)
-    assert telling.deliver().messages == 0
+    harness.add_follower()
+    harness.publish(1)
+    assert harness.deliver().messages == 0
     clock.advance(seconds=10)
-    telling.publish(2)
+    harness.publish(2)
     clock.advance(seconds=5)
-    assert telling.deliver().messages == 1
-    telling.publish(3)
+    assert harness.deliver().messages == 1
+    harness.publish(3)
     clock.advance(minutes=30)
-    telling.publish(4)
-    assert telling.deliver().messages == 0
+    harness.publish(4)
+    assert harness.deliver().messages == 0
 
     clock.advance(minutes=30)
-    telling.deliver()
+    harness.deliver()
 
-    assert telling.told() == [["1", "2"], ["3", "4"]]
+    assert harness.delivered_chapters() == [["1", "2"], ["3", "4"]]
 
 
-def test_a_digest_comes_once_a_day_and_names_everything(telling: Telling, clock: FixedClock) -> None:
-    telling.given_follower("ann", "solo", "other", mode=Mode.DIGEST)
+def test_a_digest_is_sent_once_a_day_and_lists_everything(harness: NoticeHarness, clock: FixedClock) -> None:
+    harness.add_follower("ann", "solo", "other", mode=Mode.DIGEST)
     for number in range(1, 4):
-        telling.publish(number)
-        telling.publish(number, series_id="other")
+        harness.publish(number)
+        harness.publish(number, series_id="other")
         clock.advance(hours=8)
-        telling.deliver()
+        harness.deliver()
 
-    assert telling.told() == [["solo/1", "solo/2", "solo/3", "other/1", "other/2", "other/3"]]
+    assert harness.delivered_chapters() == [["solo/1", "solo/2", "solo/3", "other/1", "other/2", "other/3"]]
 
 
-def test_a_message_that_fails_five_times_is_failed_visible_and_replayed_under_its_key(
-    telling: Telling, clock: FixedClock, web: FakeWeb
+def test_a_message_that_fails_five_times_is_dead_lettered_and_replayed_under_its_key(
+    harness: NoticeHarness, clock: FixedClock, web: FakeWeb
 ) -> None:
-    telling.given_follower()
+    harness.add_follower()
     web.routes["/ann"] = 500
-    telling.publish(7, 8)
+    harness.publish(7, 8)
     for attempt in range(1, 6):
         clock.advance(minutes=2)
-        telling.deliver()
-        assert len(telling.asked()) == attempt
+        harness.deliver()
+        assert len(harness.requests_to()) == attempt
     clock.advance(minutes=2)
-    telling.deliver()
+    harness.deliver()
 
-    assert len(telling.asked()) == 5
-    assert telling.states() == ["failed", "failed"]
-    assert "answered 500" in telling.notices()[0].error
-    assert open_dead_letters(telling) == [("ann", "http_500", 5)]
-    failures, pause, error = standing(telling)
+    assert len(harness.requests_to()) == 5
+    assert harness.states() == ["failed", "failed"]
+    assert "answered 500" in harness.notices()[0].error
+    assert open_dead_letters(harness) == [("ann", "http_500", 5)]
+    failures, pause, error = recipient_status(harness)
     assert (failures, pause) == (1, HOUR - 120)
     assert "answered 500" in (error or "")
 
     web.routes["/ann"] = 200
-    with telling.store.begin() as connection:
-        [dead_letter_id] = dead_letter_ids(telling)
+    with harness.store.begin() as connection:
+        [dead_letter_id] = dead_letter_ids(harness)
         assert replay(connection, dead_letter_id, actor="me", now=clock.at) == "queued"
-    telling.deliver()
+    harness.deliver()
 
-    assert telling.states() == ["sent", "sent"]
-    assert open_dead_letters(telling) == []
-    assert standing(telling) == (0, None, None)
-    assert len({one.headers["webhook-id"] for one in telling.asked()}) == 1
-    assert len({one.body for one in telling.asked()}) == 1
-    assert len(telling.asked()) == 6
+    assert harness.states() == ["sent", "sent"]
+    assert open_dead_letters(harness) == []
+    assert recipient_status(harness) == (0, None, None)
+    assert len({request.headers["webhook-id"] for request in harness.requests_to()}) == 1
+    assert len({request.body for request in harness.requests_to()}) == 1
+    assert len(harness.requests_to()) == 6
 
 
 @pytest.mark.parametrize(
-    ("answer", "code", "said"),
+    ("answer", "code", "message"),
     [
         (400, "http_400", "answered 400"),
         (403, "http_403", "check that it has the secret"),
@@ -195,146 +195,146 @@ def test_a_message_that_fails_five_times_is_failed_visible_and_replayed_under_it
     ],
     ids=["400", "403", "410", "a redirect"],
 )
-def test_what_will_not_pass_by_waiting_fails_at_once(
-    telling: Telling, clock: FixedClock, web: FakeWeb, answer: int | Reply, code: str, said: str
+def test_a_permanent_refusal_fails_at_once(
+    harness: NoticeHarness, clock: FixedClock, web: FakeWeb, answer: int | Reply, code: str, message: str
 ) -> None:
-    telling.given_follower()
+    harness.add_follower()
     web.routes["/ann"] = answer
-    telling.publish(7)
+    harness.publish(7)
     clock.advance(seconds=15)
 
-    assert telling.deliver().failed == 1
+    assert harness.deliver().failed == 1
 
-    assert telling.states() == ["failed"]
-    assert said in telling.notices()[0].error
-    assert open_dead_letters(telling) == [("ann", code, 1)]
+    assert harness.states() == ["failed"]
+    assert message in harness.notices()[0].error
+    assert open_dead_letters(harness) == [("ann", code, 1)]
     assert web.paths == ["/ann"]
 
 
-def test_who_asks_for_patience_is_given_it_and_no_attempt_is_counted(
-    telling: Telling, clock: FixedClock, web: FakeWeb
-) -> None:
-    telling.given_follower()
+def test_retry_after_is_honoured_and_costs_no_attempt(harness: NoticeHarness, clock: FixedClock, web: FakeWeb) -> None:
+    harness.add_follower()
     busy = Reply(b"", 429, {"Retry-After": "600"})
     web.routes["/ann"] = [*[busy] * 7, 200]
-    telling.publish(7)
+    harness.publish(7)
     clock.advance(seconds=15)
-    for asked in range(1, 8):
-        telling.deliver()
-        assert len(telling.asked()) == asked
+    for attempt in range(1, 8):
+        harness.deliver()
+        assert len(harness.requests_to()) == attempt
         clock.advance(seconds=599)
-        assert telling.deliver().messages == 0
+        assert harness.deliver().messages == 0
         clock.advance(seconds=1)
-    assert [(one.recipient, one.overdue) for one in late(telling)] == [("ann", 1)]
-    assert "answered 429" in str(late(telling)[0].error)
+    assert [(row.recipient, row.overdue) for row in overdue(harness)] == [("ann", 1)]
+    assert "answered 429" in str(overdue(harness)[0].error)
 
-    assert telling.deliver().messages == 1
-    assert late(telling) == []
-    assert len({one.headers["webhook-id"] for one in telling.asked()}) == 1
+    assert harness.deliver().messages == 1
+    assert overdue(harness) == []
+    assert len({request.headers["webhook-id"] for request in harness.requests_to()}) == 1
 
 
-def test_a_dead_endpoint_is_left_alone_while_others_are_served_and_loses_nothing(
-    telling: Telling, clock: FixedClock, web: FakeWeb
+def test_a_dead_endpoint_is_paused_while_others_are_served_and_loses_nothing(
+    harness: NoticeHarness, clock: FixedClock, web: FakeWeb
 ) -> None:
-    telling = telling.under(max_attempts=1)
-    telling.given_follower("dead")
-    telling.given_follower("ann")
+    harness = harness.with_limits(max_attempts=1)
+    harness.add_follower("dead")
+    harness.add_follower("ann")
     web.routes["/dead"] = drop
-    telling.publish(1)
+    harness.publish(1)
     clock.advance(seconds=15)
-    done = telling.deliver()
-    assert (done.messages, done.failed) == (1, 1)
+    delivered = harness.deliver()
+    assert (delivered.messages, delivered.failed) == (1, 1)
 
     clock.advance(minutes=59)
-    telling.publish(2)
+    harness.publish(2)
     clock.advance(seconds=15)
-    telling.deliver()
-    assert (len(telling.asked("dead")), len(telling.asked("ann"))) == (1, 1)
-    assert telling.states("dead") == ["failed", "pending"]
+    harness.deliver()
+    assert (len(harness.requests_to("dead")), len(harness.requests_to("ann"))) == (1, 1)
+    assert harness.states("dead") == ["failed", "pending"]
 
     clock.advance(hours=1)
-    telling.deliver()
-    assert (len(telling.asked("dead")), telling.told("ann")) == (2, [["1"], ["2"]])
-    assert standing(telling, "dead")[:2] == (2, 2 * HOUR)
+    harness.deliver()
+    assert (len(harness.requests_to("dead")), harness.delivered_chapters("ann")) == (2, [["1"], ["2"]])
+    assert recipient_status(harness, "dead")[:2] == (2, 2 * HOUR)
 
     web.routes["/dead"] = 200
-    telling.publish(3)
+    harness.publish(3)
     clock.advance(hours=2)
-    telling.deliver()
-    assert telling.states("dead") == ["failed", "failed", "sent"]
-    assert standing(telling, "dead") == (0, None, None)
+    harness.deliver()
+    assert harness.states("dead") == ["failed", "failed", "sent"]
+    assert recipient_status(harness, "dead") == (0, None, None)
 
 
-def test_a_pause_never_grows_beyond_its_limit(telling: Telling, clock: FixedClock) -> None:
-    telling = telling.under(max_attempts=1)
-    telling.given_follower("ann", address=f"http://127.0.0.1:{closed_port()}/")
-    with telling.store.begin() as connection:
+def test_a_pause_never_grows_beyond_its_limit(harness: NoticeHarness, clock: FixedClock) -> None:
+    harness = harness.with_limits(max_attempts=1)
+    harness.add_follower("ann", address=f"http://127.0.0.1:{closed_port()}/")
+    with harness.store.begin() as connection:
         connection.execute(update(recipients).values(failures=70))
-    telling.publish(1)
+    harness.publish(1)
     clock.advance(seconds=15)
 
-    telling.deliver()
+    harness.deliver()
 
-    assert standing(telling)[:2] == (71, 24 * HOUR)
+    assert recipient_status(harness)[:2] == (71, 24 * HOUR)
 
 
 def test_a_followers_private_address_is_refused_without_a_connection(
-    telling: Telling, clock: FixedClock, web: FakeWeb
+    harness: NoticeHarness, clock: FixedClock, web: FakeWeb
 ) -> None:
-    telling.resolve = FakeResolver({"evil.test": [["127.0.0.1"]]})
-    telling.given_follower(address=f"http://evil.test:{web.port}/ann")
-    telling.publish(1)
+    harness.resolve = FakeResolver({"evil.test": [["127.0.0.1"]]})
+    harness.add_follower(address=f"http://evil.test:{web.port}/ann")
+    harness.publish(1)
     clock.advance(seconds=15)
 
-    telling.deliver()
+    harness.deliver()
 
-    assert telling.states() == ["failed"]
-    assert open_dead_letters(telling) == [("ann", "blocked_address", 1)]
+    assert harness.states() == ["failed"]
+    assert open_dead_letters(harness) == [("ann", "blocked_address", 1)]
     assert web.connections == 0
 
 
-def test_a_new_notice_wakes_a_recipient_who_waits_for_later_but_no_pause(telling: Telling, clock: FixedClock) -> None:
-    telling.given_follower("ann", "solo", "other")
-    telling.publish(1)
+def test_a_new_notice_advances_a_rate_limited_delivery(harness: NoticeHarness, clock: FixedClock) -> None:
+    harness.add_follower("ann", "solo", "other")
+    harness.publish(1)
     clock.advance(seconds=15)
-    telling.deliver()
-    named_at = clock.at
-    telling.publish(2)
+    harness.deliver()
+    sent_at = clock.at
+    harness.publish(2)
     clock.advance(seconds=15)
-    telling.deliver()
-    assert telling.task().not_before == named_at + timedelta(hours=1)
+    harness.deliver()
+    assert harness.task().not_before == sent_at + timedelta(hours=1)
 
     clock.advance(minutes=1)
-    telling.publish(1, series_id="other")
+    harness.publish(1, series_id="other")
     clock.advance(seconds=15)
-    telling.deliver()
+    harness.deliver()
 
-    assert telling.told() == [["1"], ["1"]]
+    assert harness.delivered_chapters() == [["1"], ["1"]]
 
 
-def test_a_task_that_was_lost_is_made_again_from_what_waits(telling: Telling, clock: FixedClock) -> None:
-    telling.given_follower()
-    telling.publish(1)
-    telling.deliver()
-    with telling.store.begin() as connection:
+def test_a_lost_task_is_created_again_from_pending_notices(harness: NoticeHarness, clock: FixedClock) -> None:
+    harness.add_follower()
+    harness.publish(1)
+    harness.deliver()
+    with harness.store.begin() as connection:
         connection.exec_driver_sql("DELETE FROM tasks WHERE kind = 'deliver'")
     clock.advance(seconds=15)
 
-    assert telling.deliver().messages == 1
+    assert harness.deliver().messages == 1
 
 
-def test_a_deliverer_that_died_at_every_attempt_is_not_tried_for_ever(telling: Telling, clock: FixedClock) -> None:
-    telling.given_follower()
-    telling.publish(1)
+def test_a_delivery_whose_worker_was_lost_at_every_attempt_is_dead_lettered(
+    harness: NoticeHarness, clock: FixedClock
+) -> None:
+    harness.add_follower()
+    harness.publish(1)
     clock.advance(seconds=15)
-    telling.expand()
-    telling.deliver(concurrency=1, grouping_seconds=3_600)  # makes the task, sends nothing
-    with telling.store.begin() as connection:
+    harness.expand()
+    harness.deliver(concurrency=1, grouping_seconds=3_600)  # creates the task, sends nothing
+    with harness.store.begin() as connection:
         connection.exec_driver_sql("UPDATE notices SET delivery_id = 'd-1'")
         connection.exec_driver_sql("UPDATE tasks SET attempts = 5 WHERE kind = 'deliver'")
     clock.advance(hours=1)
 
-    telling.deliver()
+    harness.deliver()
 
-    assert (telling.asked(), telling.states()) == ([], ["failed"])
-    assert open_dead_letters(telling) == [("ann", "worker_lost", 6)]
+    assert (harness.requests_to(), harness.states()) == ([], ["failed"])
+    assert open_dead_letters(harness) == [("ann", "worker_lost", 6)]

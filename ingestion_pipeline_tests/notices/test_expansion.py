@@ -1,4 +1,4 @@
-"""From the outbox to notices: who is told of what, once for ever."""
+"""From the outbox to notices: one per recipient and chapter for ever."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from ingestion_pipeline.notices.tasks import is_work_waiting
 from ingestion_pipeline.sources.recipients import Follow, Mode
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import chapter_sources, chapters, follows, notices, outbox, recipients, series
-from ingestion_pipeline_tests.notices.telling import Telling
+from ingestion_pipeline_tests.notices.notice_harness import NoticeHarness
 
 
-def unhandled(telling: Telling) -> int:
-    with telling.store.read() as connection:
+def unhandled(harness: NoticeHarness) -> int:
+    with harness.store.read() as connection:
         query = select(outbox.c.id).where(outbox.c.handled_at.is_(None))
         return len(connection.execute(query).all())
 
 
-def told(telling: Telling) -> set[tuple[str, str]]:
-    """Recipient and chapter of every notice."""
-    return {(row.recipient, row.payload["number"]) for row in telling.notices()}
+def notified(harness: NoticeHarness) -> set[tuple[str, str]]:
+    """Return recipient and chapter of every notice."""
+    return {(row.recipient, row.payload["number"]) for row in harness.notices()}
 
 
-def test_each_follower_of_the_series_has_one_notice_that_says_all(telling: Telling) -> None:
-    telling.given_follower("ann")
-    telling.given_follower("bob", "other")
-    telling.publish(7)
+def test_each_follower_of_the_series_gets_one_notice_with_every_field(harness: NoticeHarness) -> None:
+    harness.add_follower("ann")
+    harness.add_follower("bob", "other")
+    harness.publish(7)
 
-    assert telling.expand() == Expanded(handled=1, notices=1)
+    assert harness.expand() == Expanded(handled=1, notices=1)
 
-    [row] = telling.notices()
+    [row] = harness.notices()
     assert (row.recipient, row.subject_kind, row.status, row.mode) == (*("ann", "chapter", "pending", "immediate"),)
     assert row.subject_id == str(row.payload["chapter_id"])
     assert row.payload == {
@@ -47,77 +47,77 @@ def test_each_follower_of_the_series_has_one_notice_that_says_all(telling: Telli
         "language": "en",
         "url": "https://a.test/7/en",
         "published_at": None,
-        "detected_at": telling.clock.at.isoformat(),
+        "detected_at": harness.clock.at.isoformat(),
     }
-    assert unhandled(telling) == 0
+    assert unhandled(harness) == 0
 
 
-def test_what_is_expanded_twice_is_told_once(telling: Telling) -> None:
-    telling.given_follower()
-    telling.publish(7)
-    telling.expand()
-    with telling.store.begin() as connection:
+def test_an_outbox_row_that_is_expanded_twice_makes_one_notice(harness: NoticeHarness) -> None:
+    harness.add_follower()
+    harness.publish(7)
+    harness.expand()
+    with harness.store.begin() as connection:
         connection.execute(update(outbox).values(handled_at=None))
 
-    assert telling.expand() == Expanded(handled=1, notices=0)
-    assert telling.expand() == Expanded()
+    assert harness.expand() == Expanded(handled=1, notices=0)
+    assert harness.expand() == Expanded()
 
 
-def test_who_follows_later_is_not_told_of_what_was_there(telling: Telling, clock: FixedClock) -> None:
-    telling.given_follower("ann")
-    telling.publish(7)
+def test_a_later_follower_gets_no_notice_of_earlier_chapters(harness: NoticeHarness, clock: FixedClock) -> None:
+    harness.add_follower("ann")
+    harness.publish(7)
     clock.advance(seconds=1)
-    telling.given_follower("bob")
-    telling.expand()
-    telling.publish(8)
-    telling.expand()
+    harness.add_follower("bob")
+    harness.expand()
+    harness.publish(8)
+    harness.expand()
 
-    assert told(telling) == {("ann", "7"), ("ann", "8"), ("bob", "8")}
-
-
-def test_a_muted_follower_has_a_notice_that_is_never_sent(telling: Telling) -> None:
-    telling.given_follower("ann", mode=Mode.MUTED)
-    telling.publish(7)
-
-    assert telling.deliver().messages == 0
-    assert telling.states() == ["muted"]
-    assert telling.task() is None
+    assert notified(harness) == {("ann", "7"), ("ann", "8"), ("bob", "8")}
 
 
-def test_a_follows_mode_beats_the_recipients(telling: Telling) -> None:
-    telling.given_follower("ann", "other", mode=Mode.MUTED)
-    telling.publish(7)
-    with telling.store.begin() as connection:
-        wanted = Follow(series="solo", mode=Mode.DIGEST)
-        registry.follow(connection, "ann", wanted, actor="t", now=telling.clock.at)
-    telling.publish(8)
+def test_a_muted_follower_has_a_notice_that_is_never_sent(harness: NoticeHarness) -> None:
+    harness.add_follower("ann", mode=Mode.MUTED)
+    harness.publish(7)
 
-    assert telling.expand() == Expanded(handled=2, notices=2)
-    assert {row.mode for row in telling.notices()} == {"digest"}
+    assert harness.deliver().messages == 0
+    assert harness.states() == ["muted"]
+    assert harness.task() is None
 
 
-def test_a_language_is_told_when_it_is_there_and_once(telling: Telling) -> None:
-    telling.given_follower("any")
-    telling.given_follower("de", language="de")
-    telling.given_follower("en", language="en")
-    telling.publish(7, languages=["en", "fr"])
-    telling.expand()
-    assert told(telling) == {("any", "7"), ("en", "7")}
+def test_the_mode_of_a_follow_overrides_the_recipients(harness: NoticeHarness) -> None:
+    harness.add_follower("ann", "other", mode=Mode.MUTED)
+    harness.publish(7)
+    with harness.store.begin() as connection:
+        digest = Follow(series="solo", mode=Mode.DIGEST)
+        registry.follow(connection, "ann", digest, actor="t", now=harness.clock.at)
+    harness.publish(8)
 
-    with telling.store.begin() as connection:
+    assert harness.expand() == Expanded(handled=2, notices=2)
+    assert {row.mode for row in harness.notices()} == {"digest"}
+
+
+def test_a_follower_of_a_language_is_notified_once_when_it_appears(harness: NoticeHarness) -> None:
+    harness.add_follower("any")
+    harness.add_follower("de", language="de")
+    harness.add_follower("en", language="en")
+    harness.publish(7, languages=["en", "fr"])
+    harness.expand()
+    assert notified(harness) == {("any", "7"), ("en", "7")}
+
+    with harness.store.begin() as connection:
         releases = [{"language": "fr", "url": "https://a.test/7/fr"}, {"language": "de", "url": "https://a.test/7/de"}]
         connection.execute(update(chapter_sources).values(releases=releases))
         chapter_id = connection.execute(select(chapters.c.id)).scalar_one()
-        telling.announce(connection, chapter_id, "solo", kind="chapter_language", suffix=":de")
+        harness.announce(connection, chapter_id, "solo", kind="chapter_language", suffix=":de")
 
-    assert telling.expand() == Expanded(handled=1, notices=1)
-    [row] = telling.notices(recipient="de")
+    assert harness.expand() == Expanded(handled=1, notices=1)
+    [row] = harness.notices(recipient="de")
     assert (row.subject_kind, row.subject_id) == ("chapter", str(chapter_id))
     assert (row.payload["language"], row.payload["url"]) == ("de", "https://a.test/7/de")
 
 
 @pytest.mark.parametrize(
-    ("stated", "wanted", "is_so"),
+    ("language", "requested", "matches"),
     [
         ("en", "en", True),
         ("EN", "en", True),
@@ -127,64 +127,64 @@ def test_a_language_is_told_when_it_is_there_and_once(telling: Telling) -> None:
         (None, "en", False),
     ],
 )
-def test_a_language_takes_its_variants(stated: str | None, wanted: str, is_so: bool) -> None:
-    assert matches_language(stated, wanted) is is_so
+def test_a_language_matches_its_variants(language: str | None, requested: str, matches: bool) -> None:
+    assert matches_language(language, requested) is matches
 
 
-def test_a_release_without_language_may_be_any(telling: Telling) -> None:
-    telling.given_follower("de", language="de")
-    telling.publish(7, languages=["en", None])
+def test_a_release_without_language_matches_any(harness: NoticeHarness) -> None:
+    harness.add_follower("de", language="de")
+    harness.publish(7, languages=["en", None])
 
-    telling.expand()
+    harness.expand()
 
-    [row] = telling.notices()
+    [row] = harness.notices()
     assert (row.payload["language"], row.payload["url"]) == (None, "https://a.test/7/None")
 
 
-@pytest.mark.parametrize("how", ["rejected", "gone"])
-def test_a_chapter_that_no_longer_stands_is_not_told(telling: Telling, how: str) -> None:
-    telling.given_follower()
-    telling.publish(7)
-    with telling.store.begin() as connection:
-        if how == "rejected":
-            connection.execute(update(chapters).values(rejected_at=telling.clock.at))
+@pytest.mark.parametrize("change", ["rejected", "deleted"])
+def test_a_rejected_or_deleted_chapter_makes_no_notice(harness: NoticeHarness, change: str) -> None:
+    harness.add_follower()
+    harness.publish(7)
+    with harness.store.begin() as connection:
+        if change == "rejected":
+            connection.execute(update(chapters).values(rejected_at=harness.clock.at))
         else:
-            gone = {"subject_id": "4711", "payload": {"chapter_id": 4711}}
-            connection.execute(update(outbox).values(gone))
+            deleted = {"subject_id": "4711", "payload": {"chapter_id": 4711}}
+            connection.execute(update(outbox).values(deleted))
 
-    assert telling.expand() == Expanded(handled=1, notices=0)
+    assert harness.expand() == Expanded(handled=1, notices=0)
 
 
-def test_whoever_follows_a_merged_series_follows_the_one_it_became(telling: Telling) -> None:
-    telling.given_follower("old", "first")
-    telling.given_follower("both", "first", "solo")
-    telling.given_follower("new", "solo")
-    with telling.store.begin() as connection:
-        for name in ("first", "second"):  # a merge of one into the other leaves both at one step
-            telling._ensure_series(connection, name)
+def test_a_follower_of_a_merged_series_follows_the_new_one(harness: NoticeHarness) -> None:
+    harness.add_follower("old", "first")
+    harness.add_follower("both", "first", "solo")
+    harness.add_follower("new", "solo")
+    with harness.store.begin() as connection:
+        for name in ("first", "second"):  # a chain of merges leaves both one step from the last
+            harness._ensure_series(connection, name)
             where = series.c.id == name
             connection.execute(update(series).where(where).values(merged_into="solo"))
-    telling.publish(7)  # of the one that is left
-    telling.publish(8, series_id="first")  # of one that was merged meanwhile
+    harness.publish(7)  # of the remaining series
+    harness.publish(8, series_id="first")  # of a series that was merged meanwhile
 
-    assert telling.expand() == Expanded(handled=2, notices=6)
-    assert told(telling) == {(who, n) for who in ("old", "both", "new") for n in "78"}
-    assert {row.series_id for row in telling.notices()} == {"solo"}
-
-
-def test_a_kind_nobody_knows_is_left_for_whoever_does(telling: Telling) -> None:
-    telling.given_follower()
-    with telling.store.begin() as connection:
-        telling.announce(connection, 1, "solo", kind="weather", suffix="")
-
-    assert telling.expand() == Expanded()
-    assert unhandled(telling) == 1
-    with telling.store.read() as connection:  # else a deliverer were started every few seconds
-        assert not is_work_waiting(connection, now=telling.clock.at)
+    assert harness.expand() == Expanded(handled=2, notices=6)
+    assert notified(harness) == {(recipient, n) for recipient in ("old", "both", "new") for n in "78"}
+    assert {row.series_id for row in harness.notices()} == {"solo"}
 
 
-def many_followers(telling: Telling, count: int) -> None:
-    now = telling.clock.at
+def test_an_unknown_kind_stays_unhandled_and_starts_no_deliverer(harness: NoticeHarness) -> None:
+    harness.add_follower()
+    with harness.store.begin() as connection:
+        harness.announce(connection, 1, "solo", kind="weather", suffix="")
+
+    assert harness.expand() == Expanded()
+    assert unhandled(harness) == 1
+    with harness.store.read() as connection:  # otherwise a deliverer would be started every few seconds
+        assert not is_work_waiting(connection, now=harness.clock.at)
+
+
+def add_many_followers(harness: NoticeHarness, count: int) -> None:
+    now = harness.clock.at
     recipient = {
         "address_url": "http://hooks.test/all",
         "secret": None,
@@ -194,19 +194,21 @@ def many_followers(telling: Telling, count: int) -> None:
         "created_at": now,
         "updated_at": now,
     }
-    with telling.store.begin() as connection:
+    with harness.store.begin() as connection:
         names = [f"r{number:03}" for number in range(count)]
         connection.execute(insert(recipients), [{"id": name, **recipient} for name in names])
         follow: dict[str, Any] = {"series_id": "solo", "origin": "row", "created_at": now}
         connection.execute(insert(follows), [{"recipient_id": name, **follow} for name in names])
 
 
-def test_fifty_chapters_for_five_hundred_followers_are_one_statement_and_quick(telling: Telling, store: Store) -> None:
-    many_followers(telling, 500)
-    telling.publish(*range(1, 51))
+def test_fifty_chapters_for_five_hundred_followers_are_one_statement_and_quick(
+    harness: NoticeHarness, store: Store
+) -> None:
+    add_many_followers(harness, 500)
+    harness.publish(*range(1, 51))
 
     started = time.perf_counter()
-    expanded = telling.expand()
+    expanded = harness.expand()
     took = time.perf_counter() - started
 
     assert expanded == Expanded(handled=50, notices=25_000)

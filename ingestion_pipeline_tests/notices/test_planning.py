@@ -1,4 +1,4 @@
-"""The plan of a recipient's messages: tables for what it says, histories for what always holds."""
+"""The plan of a recipient's messages: tables of cases, and simulated histories for its invariants."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from ingestion_pipeline_tests.builders import NOON
 SECOND, MINUTE, HOUR, DAY = (timedelta(**{unit: 1}) for unit in ("seconds", "minutes", "hours", "days"))
 
 
-def waits(id_: int, series: str = "solo", *, ago: timedelta = HOUR, mode: str = "immediate") -> PendingNotice:
+def pending(id_: int, series: str = "solo", *, ago: timedelta = HOUR, mode: str = "immediate") -> PendingNotice:
     return PendingNotice(id=id_, series_id=series, mode=Mode(mode), created_at=NOON - ago)
 
 
-def went(*series: str, ago: timedelta, digest: bool = False) -> SentMessage:
+def sent_message(*series: str, ago: timedelta, digest: bool = False) -> SentMessage:
     return SentMessage(at=NOON - ago, series=frozenset(series), is_digest=digest)
 
 
@@ -39,66 +39,76 @@ def at_noon(waiting: list[PendingNotice], sent: list[SentMessage], **limits: int
     return plan(waiting, sent, limits=Notices(**limits), now=NOON)
 
 
-def full(count: int, *, ago: timedelta) -> list[SentMessage]:
-    return [went(f"full-{number}", ago=ago) for number in range(count)]
+def sent_messages(count: int, *, ago: timedelta) -> list[SentMessage]:
+    return [sent_message(f"s{number}", ago=ago) for number in range(count)]
 
 
 @pytest.mark.parametrize(
     ("waiting", "sent", "planned"),
     [
-        pytest.param([], [], Nothing(), id="nothing waits"),
-        pytest.param([waits(1, ago=14 * SECOND)], [], WaitUntil(NOON + SECOND), id="window open"),
-        pytest.param([waits(1, ago=15 * SECOND)], [], Send((1,)), id="window over"),
-        pytest.param([waits(1, ago=15 * SECOND), waits(2, ago=0 * SECOND)], [], Send((1, 2)), id="together"),
-        pytest.param([waits(1, "b"), waits(2, "a", ago=DAY)], [], Send((2,)), id="oldest first"),
-        pytest.param([waits(1)], [went("solo", ago=59 * MINUTE)], WaitUntil(NOON + MINUTE), id="named lately"),
-        pytest.param([waits(1)], [went("solo", ago=HOUR)], Send((1,)), id="named an hour ago"),
-        pytest.param([waits(1)], [went("other", ago=SECOND)], Send((1,)), id="another was named"),
+        pytest.param([], [], Nothing(), id="nothing pending"),
+        pytest.param([pending(1, ago=14 * SECOND)], [], WaitUntil(NOON + SECOND), id="window open"),
+        pytest.param([pending(1, ago=15 * SECOND)], [], Send((1,)), id="window over"),
+        pytest.param([pending(1, ago=15 * SECOND), pending(2, ago=0 * SECOND)], [], Send((1, 2)), id="together"),
+        pytest.param([pending(1, "b"), pending(2, "a", ago=DAY)], [], Send((2,)), id="oldest first"),
+        pytest.param([pending(1)], [sent_message("solo", ago=59 * MINUTE)], WaitUntil(NOON + MINUTE), id="sent lately"),
+        pytest.param([pending(1)], [sent_message("solo", ago=HOUR)], Send((1,)), id="sent an hour ago"),
+        pytest.param([pending(1)], [sent_message("other", ago=SECOND)], Send((1,)), id="another series was sent"),
         pytest.param(
-            [waits(1)],
-            [*full(49, ago=2 * HOUR), went("x", ago=20 * HOUR)],
+            [pending(1)],
+            [*sent_messages(49, ago=2 * HOUR), sent_message("x", ago=20 * HOUR)],
             WaitUntil(NOON + 4 * HOUR),
             id="fifty a day",
         ),
-        pytest.param([waits(1), waits(2, "b")], full(49, ago=2 * HOUR), Send((1, 2)), id="one is left for two"),
-        pytest.param([waits(1)], full(49, ago=2 * HOUR), Send((1,)), id="one is left for one"),
-        pytest.param([waits(1, mode="digest")], [], WaitUntil(NOON + 23 * HOUR), id="a digest gathers for a day"),
         pytest.param(
-            [waits(1, mode="digest", ago=DAY), waits(2, "b", mode="digest")], [], Send((1, 2)), id="a digest names all"
+            [pending(1), pending(2, "b")],
+            sent_messages(49, ago=2 * HOUR),
+            Send((1, 2)),
+            id="one message left for two series",
+        ),
+        pytest.param([pending(1)], sent_messages(49, ago=2 * HOUR), Send((1,)), id="one message left for one series"),
+        pytest.param([pending(1, mode="digest")], [], WaitUntil(NOON + 23 * HOUR), id="a digest collects for a day"),
+        pytest.param(
+            [pending(1, mode="digest", ago=DAY), pending(2, "b", mode="digest")],
+            [],
+            Send((1, 2)),
+            id="a digest lists all",
         ),
         pytest.param(
-            [waits(1, mode="digest", ago=HOUR)],
-            [went("b", ago=20 * HOUR, digest=True)],
+            [pending(1, mode="digest", ago=HOUR)],
+            [sent_message("b", ago=20 * HOUR, digest=True)],
             WaitUntil(NOON + 4 * HOUR),
             id="a day after the last digest",
         ),
         pytest.param(
-            [waits(1, mode="digest", ago=DAY), waits(2, "b", mode="digest", ago=DAY)],
-            [went("solo", ago=MINUTE)],
+            [pending(1, mode="digest", ago=DAY), pending(2, "b", mode="digest", ago=DAY)],
+            [sent_message("solo", ago=MINUTE)],
             Send((2,)),
-            id="a digest leaves out what was named lately",
+            id="a digest leaves out what was sent lately",
         ),
         pytest.param(
-            [waits(1, mode="digest", ago=DAY)],
-            [went("solo", ago=MINUTE)],
+            [pending(1, mode="digest", ago=DAY)],
+            [sent_message("solo", ago=MINUTE)],
             WaitUntil(NOON + 59 * MINUTE),
             id="a digest of that alone waits",
         ),
     ],
 )
-def test_what_waits_and_what_went_decide(waiting: list[PendingNotice], sent: list[SentMessage], planned: Plan) -> None:
+def test_pending_and_sent_messages_decide_the_plan(
+    waiting: list[PendingNotice], sent: list[SentMessage], planned: Plan
+) -> None:
     assert at_noon(waiting, sent) == planned
 
 
-def test_the_hourly_cap_holds_where_it_is_the_smaller_one() -> None:
-    sent = [went("a", ago=30 * MINUTE), went("b", ago=50 * MINUTE)]
+def test_the_hourly_cap_holds_where_it_is_smaller() -> None:
+    sent = [sent_message("a", ago=30 * MINUTE), sent_message("b", ago=50 * MINUTE)]
 
-    assert at_noon([waits(1)], sent, per_hour=2) == WaitUntil(NOON + 10 * MINUTE)
-    assert at_noon([waits(1)], sent, per_hour=3) == Send((1,))
+    assert at_noon([pending(1)], sent, per_hour=2) == WaitUntil(NOON + 10 * MINUTE)
+    assert at_noon([pending(1)], sent, per_hour=3) == Send((1,))
 
 
-def test_a_message_is_never_longer_than_receivers_take_and_begins_with_the_oldest() -> None:
-    many = [waits(id_, f"s{id_ % 700}") for id_ in range(LONGEST_MESSAGE + 500, 0, -1)]
+def test_a_message_is_bounded_and_starts_with_the_oldest_notices() -> None:
+    many = [pending(id_, f"s{id_ % 700}") for id_ in range(LONGEST_MESSAGE + 500, 0, -1)]
 
     planned = at_noon(many, [], per_day=1)
 
@@ -123,58 +133,58 @@ LIMITS = st.builds(
 )
 
 
-def simulated(
+def simulate(
     arrivals: list[tuple[int, str, Mode]], limits: Notices
 ) -> list[tuple[datetime, tuple[PendingNotice, ...]]]:
-    """Every message of the recipient's whole history, with its time."""
+    """Return every message of the recipient's whole history, with its time."""
     coming = sorted(
         (
             PendingNotice(id=id_, series_id=name, mode=mode, created_at=NOON + seconds * SECOND)
             for id_, (seconds, name, mode) in enumerate(arrivals)
         ),
-        key=lambda one: one.created_at,
+        key=lambda notice: notice.created_at,
     )
     waiting: dict[int, PendingNotice] = {}
     sent: list[SentMessage] = []
     messages: list[tuple[datetime, tuple[PendingNotice, ...]]] = []
     now = NOON
     for _ in range(1_000):
-        waiting |= {one.id: one for one in coming if one.created_at <= now}
-        coming = [one for one in coming if one.created_at > now]
+        waiting |= {notice.id: notice for notice in coming if notice.created_at <= now}
+        coming = [notice for notice in coming if notice.created_at > now]
         match plan(list(waiting.values()), sent, limits=limits, now=now):
             case Send(ids):
                 assert ids
-                some = tuple(waiting.pop(id_) for id_ in ids)  # none twice, none unknown
-                messages.append((now, some))
-                is_digest = any(one.mode is Mode.DIGEST for one in some)
-                names = frozenset(one.series_id for one in some)
+                batch = tuple(waiting.pop(id_) for id_ in ids)  # none twice, none unknown
+                messages.append((now, batch))
+                is_digest = any(notice.mode is Mode.DIGEST for notice in batch)
+                names = frozenset(notice.series_id for notice in batch)
                 sent.append(SentMessage(at=now, series=names, is_digest=is_digest))
             case WaitUntil(until):
-                assert until > now, "it would look again at once, for ever"
-                now = min([until, *(one.created_at for one in coming[:1])])
+                assert until > now, "it would plan again at once, for ever"
+                now = min([until, *(notice.created_at for notice in coming[:1])])
             case Nothing():
                 if not coming:
                     return messages
                 now = coming[0].created_at
-    raise AssertionError("it never came to an end")
+    raise AssertionError("the simulation never ended")
 
 
 @given(ARRIVALS, LIMITS)
-def test_whatever_comes_nothing_is_lost_or_told_twice_and_no_cap_is_exceeded(
+def test_any_sequence_of_notices_is_sent_once_within_every_cap(
     arrivals: list[tuple[int, str, Mode]], limits: Notices
 ) -> None:
-    messages = simulated(arrivals, limits)
+    messages = simulate(arrivals, limits)
 
-    told = Counter(one.id for _, some in messages for one in some)
-    assert told == Counter(range(len(arrivals)))
+    sent_ids = Counter(notice.id for _, batch in messages for notice in batch)
+    assert sent_ids == Counter(range(len(arrivals)))
     times = [at for at, _ in messages]
     for at in times:
         assert sum(at - HOUR < other <= at for other in times) <= limits.per_hour
         assert sum(at - DAY < other <= at for other in times) <= limits.per_day
     for name in "abcde":
-        named = [at for at, some in messages if name in {one.series_id for one in some}]
-        assert all(gap >= limits.series_seconds * SECOND for gap in gaps(named))
-    digests = [at for at, some in messages if Mode.DIGEST in {one.mode for one in some}]
+        times_of_series = [at for at, batch in messages if name in {notice.series_id for notice in batch}]
+        assert all(gap >= limits.series_seconds * SECOND for gap in gaps(times_of_series))
+    digests = [at for at, batch in messages if Mode.DIGEST in {notice.mode for notice in batch}]
     assert all(gap >= limits.digest_seconds * SECOND for gap in gaps(digests))
 
 

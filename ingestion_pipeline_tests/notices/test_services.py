@@ -7,20 +7,19 @@ import logging
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from io import StringIO
 
 import pytest
 
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.notices.telling import Telling
+from ingestion_pipeline_tests.notices.notice_harness import NoticeHarness
 
 PASSWORD = "hunter2-secret"
 
 
-class Postbox:
-    """A mail server that takes whatever it is given."""
+class FakeMailServer:
+    """A mail server that accepts every mail."""
 
     def __init__(self) -> None:
         self.mails: list[tuple[list[str], str]] = []
@@ -37,7 +36,7 @@ class Postbox:
                 self._talk(lines)
 
     def _talk(self, lines: object) -> None:
-        said: list[str] = []
+        recipients: list[str] = []
 
         def answer(text: str) -> None:
             lines.write(f"{text}\r\n".encode())  # type: ignore[attr-defined]
@@ -47,13 +46,13 @@ class Postbox:
         for raw in lines:  # type: ignore[attr-defined]
             line = raw.decode().strip()
             if line.upper().startswith("RCPT"):
-                said.append(line)
+                recipients.append(line)
             if line.upper() == "DATA":
-                answer("354 go on")
+                answer("354 continue")
                 body = b""
                 while not body.endswith(b"\r\n.\r\n"):
                     body += lines.readline()  # type: ignore[attr-defined]
-                self.mails.append((said, body.decode()))
+                self.mails.append((recipients, body.decode()))
             answer("221 bye" if line.upper() == "QUIT" else "250 ok")
             if line.upper() == "QUIT":
                 return
@@ -64,59 +63,57 @@ class Postbox:
 
 
 @pytest.fixture
-def postbox() -> Iterator[Postbox]:
-    box = Postbox()
-    thread = threading.Thread(target=box.serve, daemon=True)
+def mail_server() -> Iterator[FakeMailServer]:
+    server = FakeMailServer()
+    thread = threading.Thread(target=server.serve, daemon=True)
     thread.start()
-    yield box
-    box.close()
+    yield server
+    server.close()
     thread.join(10)
 
 
-@contextmanager
-def published(telling: Telling, clock: FixedClock) -> Iterator[None]:
-    telling.publish(7)
+def publish_chapter(harness: NoticeHarness, clock: FixedClock) -> None:
+    harness.publish(7)
     clock.advance(seconds=15)
-    yield
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
-def test_a_mail_goes_to_the_follower_through_the_operators_server(
-    telling: Telling, clock: FixedClock, postbox: Postbox
+def test_a_mail_is_sent_to_the_follower_through_the_operators_server(
+    harness: NoticeHarness, clock: FixedClock, mail_server: FakeMailServer
 ) -> None:
-    server = f"127.0.0.1:{postbox.port}"
-    telling.urls = [
+    server = f"127.0.0.1:{mail_server.port}"
+    harness.urls = [
         "json://127.0.0.1:9/unused",
         f"mailto://{server}/boss@example.org?from=me@example.org&cc=other@example.org&mode=insecure",
     ]
-    telling.given_follower("ann", address="mailto:ann@example.org")
-    with published(telling, clock):
-        telling.deliver()
+    harness.add_follower("ann", address="mailto:ann@example.org")
+    publish_chapter(harness, clock)
+    harness.deliver()
 
-    [(receivers, mail)] = postbox.mails
+    [(receivers, mail)] = mail_server.mails
     assert [line.partition("<")[2].rstrip(">") for line in receivers] == ["ann@example.org"]
     assert "Solo: Chapter 7" in mail
-    assert telling.states() == ["sent"]
+    assert harness.states() == ["sent"]
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
-def test_what_one_service_took_it_is_not_sent_again_while_another_is_down(
-    telling: Telling, clock: FixedClock, web: FakeWeb
+def test_a_service_that_accepted_a_message_is_not_sent_it_again_while_another_is_down(
+    harness: NoticeHarness, clock: FixedClock, web: FakeWeb
 ) -> None:
-    telling.urls = [f"json://{web.host_port}/good", f"json://u:{PASSWORD}@{web.host_port}/bad"]
+    harness.urls = [f"json://{web.host_port}/good", f"json://u:{PASSWORD}@{web.host_port}/bad"]
     web.routes |= {"/good": 200, "/bad": [500, 500, 200]}
-    telling.given_follower("ann", address="notify:")
-    with published(telling, clock):
-        telling.deliver()
-    assert telling.states() == ["pending"]
-    assert "1 of 2 services did not accept it" in telling.notices()[0].error
-    assert PASSWORD not in telling.notices()[0].error
+    harness.add_follower("ann", address="notify:")
+    publish_chapter(harness, clock)
+    harness.deliver()
+    assert harness.states() == ["pending"]
+    assert "1 of 2 services did not accept it" in harness.notices()[0].error
+    assert PASSWORD not in harness.notices()[0].error
     for _ in range(3):
         clock.advance(minutes=2)
-        telling.deliver()
+        harness.deliver()
 
     assert web.paths == ["/good", "/bad", "/bad", "/bad"]
-    assert telling.states() == ["sent"]
+    assert harness.states() == ["sent"]
     first = json.loads(web.requests[0].body)
     assert first["title"] == "Solo: Chapter 7: Part 7"
 
@@ -130,15 +127,15 @@ def test_what_one_service_took_it_is_not_sent_again_while_another_is_down(
     ],
 )
 def test_without_a_service_the_notice_fails_with_the_cure(
-    telling: Telling, clock: FixedClock, address: str, urls: list[str], cure: str
+    harness: NoticeHarness, clock: FixedClock, address: str, urls: list[str], cure: str
 ) -> None:
-    telling.urls = urls
-    telling.given_follower("ann", address=address)
-    with published(telling, clock):
-        telling.deliver()
+    harness.urls = urls
+    harness.add_follower("ann", address=address)
+    publish_chapter(harness, clock)
+    harness.deliver()
 
-    assert telling.states() == ["failed"]
-    assert cure in telling.notices()[0].error
+    assert harness.states() == ["failed"]
+    assert cure in harness.notices()[0].error
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
@@ -146,21 +143,21 @@ def test_without_a_service_the_notice_fails_with_the_cure(
     "url",
     [
         f"tgram://bad/{PASSWORD}",  # Apprise writes the whole URL into its log
-        f"json://{PASSWORD}:9/x",  # in many schemes the token stands where a host would
+        f"json://{PASSWORD}:9/x",  # in many schemes the token is in the place of the host
     ],
 )
-def test_a_services_url_stands_in_no_log_and_in_no_error(
-    telling: Telling, clock: FixedClock, request: pytest.FixtureRequest, url: str
+def test_a_services_url_is_never_logged_or_in_an_error(
+    harness: NoticeHarness, clock: FixedClock, request: pytest.FixtureRequest, url: str
 ) -> None:
-    telling.urls = [url]
-    log = logging.StreamHandler(StringIO())  # pytest's own hears what does not propagate, too
+    harness.urls = [url]
+    log = logging.StreamHandler(StringIO())  # pytest's own handler also records what does not propagate
     logging.getLogger().addHandler(log)
     request.addfinalizer(lambda: logging.getLogger().removeHandler(log))
-    telling.given_follower("ann", address="notify:")
-    with published(telling, clock):
-        telling.deliver()
+    harness.add_follower("ann", address="notify:")
+    publish_chapter(harness, clock)
+    harness.deliver()
 
-    assert "1 of 1 services did not accept it" in telling.notices()[0].error
-    assert PASSWORD not in telling.notices()[0].error
+    assert "1 of 1 services did not accept it" in harness.notices()[0].error
+    assert PASSWORD not in harness.notices()[0].error
     assert "delivery failed recipient=ann" in log.stream.getvalue()
     assert PASSWORD not in log.stream.getvalue()

@@ -21,12 +21,12 @@ from ingestion_pipeline.operations.health import source_statuses
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources
-from ingestion_pipeline_tests.operations.failing import given
+from ingestion_pipeline_tests.operations.failing_sources import add_healthy_sources
 
 HOUR = timedelta(hours=1)
 
 
-def grid_of(store: Store, settings: Settings, *, now: datetime) -> Grid:
+def freshness_grid(store: Store, settings: Settings, *, now: datetime) -> Grid:
     with store.read() as connection:
         return freshness(source_statuses(connection, settings, now=now), now=now)
 
@@ -34,7 +34,7 @@ def grid_of(store: Store, settings: Settings, *, now: datetime) -> Grid:
 @pytest.mark.parametrize("database", ["sqlite"])
 def test_a_few_sources_have_a_row_each_and_many_are_gathered(store: Store, settings: Settings, now: datetime) -> None:
     with store.begin() as connection:
-        ids = given(connection, 6, now=now)
+        ids = add_healthy_sources(connection, 6, now=now)
         ages = dict(zip(ids[1:4], (HOUR, 9 * HOUR, 99 * HOUR), strict=True))
         for id_, age in ages.items():
             where = sources.c.id == id_
@@ -43,14 +43,14 @@ def test_a_few_sources_have_a_row_each_and_many_are_gathered(store: Store, setti
         connection.execute(update(sources).where(unread).values(last_success_at=None))
         in_vain = sources.c.id == ids[4]
         connection.execute(update(sources).where(in_vain).values(failure_count=1))
-    few = grid_of(store, settings, now=now)
+    few = freshness_grid(store, settings, now=now)
     with store.begin() as connection:
-        given(connection, 100, now=now)
-    many = grid_of(store, settings, now=now)
+        add_healthy_sources(connection, 100, now=now)
+    many = freshness_grid(store, settings, now=now)
 
     places = {name: row.index(1) for name, row in zip(few.names, few.counts, strict=True)}
-    shown = [COLUMNS[places[one]] for one in ids]
-    assert shown == ["≤ 1", "≤ 1", "≤ 3", "> 10", "never", "not yet"]
+    columns = [COLUMNS[places[source_id]] for source_id in ids]
+    assert columns == ["≤ 1", "≤ 1", "≤ 3", "> 10", "never", "not yet"]
     assert many.is_gathered
     assert set(many.names) <= {"job_board hot", "job_board warm", "series hot", "series warm"}
     assert sum(map(sum, many.counts)) == 100
@@ -67,9 +67,9 @@ def test_what_was_not_read_yet_is_grey_and_what_was_tried_in_vain_is_red() -> No
 def test_the_picture_is_small_also_of_very_many() -> None:
     names = tuple(f"{kind} {tier}" for kind in "abcde" for tier in ("hot", "warm", "cold"))
     row = (90_000, 5, 0, 17, 0, 3, 1_000, 2_000)
-    drawn = freshness_picture(Grid(names=names, counts=(row,) * 15, is_gathered=True))
+    picture = freshness_picture(Grid(names=names, counts=(row,) * 15, is_gathered=True))
 
-    assert drawn.startswith(b"\x89PNG")
-    assert len(drawn) < 60_000
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) < 60_000
     with pytest.raises(ValueError, match="no source"):
         freshness_picture(Grid(names=(), counts=(), is_gathered=False))

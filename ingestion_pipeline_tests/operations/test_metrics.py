@@ -11,13 +11,14 @@ from sqlalchemy import insert, update
 from ingestion_pipeline.operations.alerts import record_heartbeat
 from ingestion_pipeline.operations.health import source_statuses
 from ingestion_pipeline.operations.metrics import Metric, exposition, metric_text, numbers
+from ingestion_pipeline.operations.queues import Backlog, backlog, queues
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import model_calls, runs, sources, tasks
+from ingestion_pipeline.store.tables import batch_items, model_calls, runs, sources, tasks
 from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.builders import a_task
-from ingestion_pipeline_tests.operations.failing import broken, given
+from ingestion_pipeline_tests.operations.failing_sources import add_healthy_sources, break_sources
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\\\|\\"|\\n)*"'
@@ -26,42 +27,42 @@ MEANING = re.compile(rf"# HELP ({NAME}) (\S.*)")
 KIND = re.compile(rf"# TYPE ({NAME}) (counter|gauge)")
 
 
-def parsed(text: str) -> dict[str, float]:
+def parse_exposition(text: str) -> dict[str, float]:
     """Every sample by its name and labels; anything that the format does not allow is an error."""
     assert text.endswith("\n")
-    found: dict[str, float] = {}
-    seen: list[str] = []
+    samples: dict[str, float] = {}
+    metric_names: list[str] = []
     lines = iter(text.splitlines())
     for line in lines:
         if meaning := MEANING.fullmatch(line):
             kind = KIND.fullmatch(next(lines))
             assert kind, line
             assert kind[1] == meaning[1]
-            assert kind[1] not in seen, "a metric stands in one place"
+            assert kind[1] not in metric_names, "a metric stands in one place"
             assert (kind[2] == "counter") == kind[1].endswith("_total")
-            seen.append(kind[1])
+            metric_names.append(kind[1])
             continue
         sample = SAMPLE.fullmatch(line)
         assert sample, line
-        assert sample[1] == seen[-1], "a sample follows its own meaning"
+        assert sample[1] == metric_names[-1], "a sample follows its own meaning"
         key = f"{sample[1]}{{{sample[2]}}}" if sample[2] else sample[1]
-        assert key not in found
-        found[key] = float(sample[3])
-    return found
+        assert key not in samples
+        samples[key] = float(sample[3])
+    return samples
 
 
-def scraped(store: Store, settings: Settings, *, now: datetime) -> dict[str, float]:
+def scrape(store: Store, settings: Settings, *, now: datetime) -> dict[str, float]:
     with store.read() as connection:
-        found = source_statuses(connection, settings, now=now)
-        return parsed(exposition(numbers(connection, settings, found, now=now)))
+        statuses = source_statuses(connection, settings, now=now)
+        return parse_exposition(exposition(numbers(connection, settings, statuses, now=now)))
 
 
 def test_an_empty_house_is_told_strictly_by_the_format(store: Store, settings: Settings, now: datetime) -> None:
-    found = scraped(store, settings, now=now)
+    samples = scrape(store, settings, now=now)
 
-    assert found['ingestion_sources{health="healthy"}'] == 0
-    assert found["ingestion_taken_at_seconds"] == now.timestamp()
-    assert not any(name.startswith("ingestion_daemon") for name in found)
+    assert samples['ingestion_sources{health="healthy"}'] == 0
+    assert samples["ingestion_taken_at_seconds"] == now.timestamp()
+    assert not any(name.startswith("ingestion_daemon") for name in samples)
 
 
 def test_the_numbers_say_what_there_is(store: Store, settings: Settings, now: datetime) -> None:
@@ -76,8 +77,8 @@ def test_the_numbers_say_what_there_is(store: Store, settings: Settings, now: da
         "created_at": now - minute,
     }
     with store.begin() as connection:
-        ids = given(connection, 20, now=now)
-        broken(connection, ids, each=1, now=now)
+        ids = add_healthy_sources(connection, 20, now=now)
+        break_sources(connection, ids, per_failure=1, now=now)
         due = {"not_before": now - 3 * minute, "attempts": 2}
         connection.execute(update(tasks).where(tasks.c.source_id == ids[7]).values(due))
         counts = {"poll_count": 5, "change_count": 1, "strike_count": 1}
@@ -91,7 +92,7 @@ def test_the_numbers_say_what_there_is(store: Store, settings: Settings, now: da
             connection.execute(insert(model_calls).values(row))
         record_heartbeat(connection, settings, now=now)
 
-    found = scraped(store, settings, now=now)
+    samples = scrape(store, settings, now=now)
 
     expected = {
         'ingestion_sources{health="open"}': 1,
@@ -116,11 +117,44 @@ def test_the_numbers_say_what_there_is(store: Store, settings: Settings, now: da
         "ingestion_daemon_last_tick_seconds": now.timestamp(),
         'ingestion_website_phase_tasks{phase="website-analysis",state="waiting"}': 0,
     }
-    assert {name: found.get(name) for name in expected} == expected
+    assert {name: samples.get(name) for name in expected} == expected
 
 
 def test_a_label_holds_any_text_and_no_line_break() -> None:
     text = metric_text(Metric("x", "a\\b\nc", (({"job": 'say "hi"\n\\'}, 1.5),)))
 
-    assert list(parsed(text)) == [r'ingestion_x{job="say \"hi\"\n\\"}']
+    assert list(parse_exposition(text)) == [r'ingestion_x{job="say \"hi\"\n\\"}']
     assert text.splitlines()[0] == r"# HELP ingestion_x a\\b\nc"
+
+
+def current_backlog(store: Store, settings: Settings, now: datetime) -> Backlog:
+    with store.read() as connection:
+        facts = [status.facts for status in source_statuses(connection, settings, now=now)]
+        waiting = queues(connection, now=now)
+        return backlog(connection, facts, waiting, now=now, limits=settings.health)
+
+
+def test_an_idle_house_is_behind_with_nothing(store: Store, settings: Settings, now: datetime) -> None:
+    assert current_backlog(store, settings, now) == Backlog(
+        due=0, overdue=0, oldest_overdue_seconds=0, waiting_to_ingest=0, ingestion_lag_seconds=0
+    )
+
+
+def test_due_and_overdue_polls_and_fetched_listings_are_counted_with_their_age(
+    store: Store, settings: Settings, now: datetime
+) -> None:
+    with store.begin() as connection:
+        ids = add_healthy_sources(connection, 6, now=now)
+        ages = {ids[0]: timedelta(minutes=1), ids[1]: timedelta(days=3), ids[2]: timedelta(days=9)}
+        for id_, age in ages.items():
+            due = {"not_before": now - age}
+            connection.execute(update(tasks).where(tasks.c.source_id == id_).values(due))
+        off = update(sources).where(sources.c.id == ids[2])
+        connection.execute(off.values(status="disabled"))  # nobody has to come for it
+        item = {"batch_id": "b", "task_id": 1, "fence": 1, "source_id": ids[3], "fetched": {}}
+        fetched_at = now - timedelta(minutes=7)
+        connection.execute(insert(batch_items).values(item | {"fetched_at": fetched_at}))
+
+    assert current_backlog(store, settings, now) == Backlog(
+        due=2, overdue=1, oldest_overdue_seconds=3 * 86_400, waiting_to_ingest=1, ingestion_lag_seconds=420
+    )

@@ -1,4 +1,4 @@
-"""A house, the demo site in it, and a Dagster instance that forgets."""
+"""A installation, the demo site in it, and a Dagster instance that forgets."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import dagster as dg
 import pytest
 
 from ingestion_pipeline.demo.site import DemoSite
-from ingestion_pipeline_tests.orchestration.house import House
+from ingestion_pipeline_tests.orchestration.installation import Installation
 
 
 @pytest.fixture
-def house(tmp_path: Path, sqlite_template: Path, monkeypatch: pytest.MonkeyPatch) -> House:
-    """The house that the environment names."""
-    made = House.build(tmp_path, sqlite_template)
-    for name, value in made.environment.items():
+def installation(tmp_path: Path, sqlite_template: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
+    """The installation that the environment names."""
+    installation = Installation.build(tmp_path, sqlite_template)
+    for name, value in installation.environment.items():
         monkeypatch.setenv(name, value)
-    return made
+    return installation
 
 
 @pytest.fixture
-def site(house: House) -> Iterator[DemoSite]:
-    with DemoSite(house.home) as running:
+def site(installation: Installation) -> Iterator[DemoSite]:
+    with DemoSite(installation.home) as running:
         yield running
 
 

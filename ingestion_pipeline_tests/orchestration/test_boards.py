@@ -12,88 +12,90 @@ import pytest
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.orchestration.ops import listing_table, reason_table
 from ingestion_pipeline.sources.source import Tier
-from ingestion_pipeline_tests.companies.boards.polling import ACME, GREENHOUSE, a_board, a_job, jobs
+from ingestion_pipeline_tests.companies.boards.job_boards import ACME, GREENHOUSE, a_board, a_job, jobs
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
-from ingestion_pipeline_tests.orchestration.house import (
+from ingestion_pipeline_tests.orchestration.installation import (
     LIGHTHOUSE,
     PARTITION,
-    House,
-    checked,
+    Installation,
+    check_results,
+    failure_message,
+    materialized,
     run_job,
     tick_sensor,
-    told,
-    why_it_failed,
 )
 
 
 @pytest.fixture
-def web(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWeb]:
+def web(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWeb]:
     """A web at whose API Acme's board is asked for."""
     with FakeWeb() as running:
         monkeypatch.setenv("INGESTION_ALLOW_HOSTS", running.host_port)
         config = {"api_base": running.url("").rstrip("/")}
-        house.add(a_board(config=config, tier=Tier.HOT))
-        lists(running, jobs(1, 2))
+        installation.add(a_board(config=config, tier=Tier.HOT))
+        serve_jobs(running, jobs(1, 2))
         yield running
 
 
-def lists(web: FakeWeb, listed: list[dict[str, Any]]) -> None:
-    body = json.dumps({"jobs": listed, "meta": {"total": len(listed)}}).encode()
+def serve_jobs(web: FakeWeb, jobs: list[dict[str, Any]]) -> None:
+    body = json.dumps({"jobs": jobs, "meta": {"total": len(jobs)}}).encode()
     web.routes[GREENHOUSE.format("acme")] = Reply(body)
 
 
 def test_a_poll_run_tells_of_series_and_boards_alike(
-    house: House, web: FakeWeb, site: DemoSite, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
-    house.add_demo(LIGHTHOUSE)
+    installation.add_demo(LIGHTHOUSE)
 
     result = run_job("poll_hot", instance)
 
     assert result.success
-    assert told(result, "chapters").keys() == {LIGHTHOUSE}
-    (board,) = told(result, "job_listings").values()
+    assert materialized(result, "chapters").keys() == {LIGHTHOUSE}
+    (board,) = materialized(result, "job_listings").values()
     assert (board["found"], board["new"], board["matched"]) == (2, 2, 0)
     assert board["not_judged_yet"] == 2
     assert "Engineer 1" in board["newest"]
     assert instance.get_dynamic_partitions("job_boards") == [ACME]
 
 
-def test_one_board_is_polled_although_it_is_not_due(house: House, web: FakeWeb, instance: dg.DagsterInstance) -> None:
+def test_one_board_is_polled_although_it_is_not_due(
+    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
+) -> None:
     run_job("ingest_job_board", instance, tags={PARTITION: ACME})
-    lists(web, jobs(1, 2, 3))
+    serve_jobs(web, jobs(1, 2, 3))
 
     again = run_job("ingest_job_board", instance, tags={PARTITION: ACME})
 
-    assert told(again)[ACME]["outcome"] == "3 found, 1 new"
+    assert materialized(again)[ACME]["outcome"] == "3 found, 1 new"
     assert set(instance.get_dynamic_partitions("sources")) == {ACME}
 
 
 def test_a_board_that_cannot_be_reached_fails_its_own_run_with_the_reason(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     web.routes[GREENHOUSE.format("acme")] = 404
 
     result = run_job("ingest_job_board", instance, tags={PARTITION: ACME})
 
-    assert "answered 404" in why_it_failed(result)
+    assert "answered 404" in failure_message(result)
 
 
 def test_a_lost_field_turns_its_check_red_and_a_good_poll_green_again(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     run_job("poll_hot", instance)
 
-    lists(web, jobs(1, 2, content=None))
-    house.make_due(ACME)
-    assert checked(run_job("poll_hot", instance))["no_lost_fields"] is False
+    serve_jobs(web, jobs(1, 2, content=None))
+    installation.make_due(ACME)
+    assert check_results(run_job("poll_hot", instance))["no_lost_fields"] is False
 
-    lists(web, jobs(1, 2))
-    house.make_due(ACME)
-    assert checked(run_job("poll_hot", instance))["no_lost_fields"] is True
+    serve_jobs(web, jobs(1, 2))
+    installation.make_due(ACME)
+    assert check_results(run_job("poll_hot", instance))["no_lost_fields"] is True
 
 
 def test_a_new_board_gets_its_partitions_and_its_first_run(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     tick = tick_sensor("new_sources", instance)
 
@@ -101,10 +103,12 @@ def test_a_new_board_gets_its_partitions_and_its_first_run(
     assert [request.job_name for request in tick.run_requests] == ["poll_hot"]
 
 
-def test_what_strangers_wrote_does_nothing_in_a_table(house: House, web: FakeWeb, instance: dg.DagsterInstance) -> None:
-    lists(web, [a_job(1, title="<b>x</b> | [y](javascript:z)")])
+def test_what_strangers_wrote_does_nothing_in_a_table(
+    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
+) -> None:
+    serve_jobs(web, [a_job(1, title="<b>x</b> | [y](javascript:z)")])
 
-    (board,) = told(run_job("poll_hot", instance)).values()
+    (board,) = materialized(run_job("poll_hot", instance)).values()
 
     assert r"\<b\>x\<\/b\> \| \[y\]\(javascript\:z\)" in board["newest"]
 

@@ -8,31 +8,31 @@ import dagster as dg
 import pytest
 
 from ingestion_pipeline.bootstrap import open_run_context
-from ingestion_pipeline_tests.catalogs.courses import given_courses
+from ingestion_pipeline_tests.catalog_extractions import LINKS, a_catalog, complete_extractions, fetch_pages, link_page
+from ingestion_pipeline_tests.catalogs.course_pages import serve_courses
 from ingestion_pipeline_tests.catalogs.detection import sites
-from ingestion_pipeline_tests.catalogs.test_rendered import SHELL
-from ingestion_pipeline_tests.crawlers import LINKS, a_catalog, a_page, conclude, fetch_pages
+from ingestion_pipeline_tests.catalogs.test_rendered_pages import SHELL
 from ingestion_pipeline_tests.fakes import FakeWeb, redirect
-from ingestion_pipeline_tests.orchestration.house import (
+from ingestion_pipeline_tests.orchestration.installation import (
     PARTITION,
-    House,
-    a_file,
-    checked,
+    Installation,
+    check_results,
+    failure_message,
+    materialized,
     run_job,
+    source_file,
     tick_sensor,
-    told,
-    why_it_failed,
 )
 from ingestion_pipeline_tests.orchestration.test_single_sources import materialize
-from ingestion_pipeline_tests.pages.rendering import the_browser
+from ingestion_pipeline_tests.pages.browser_sessions import the_browser
 
 SHOP = "catalog:shop"
 
 
 @pytest.fixture
-def web(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWeb]:
+def web(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWeb]:
     """A catalogue of a root and two courses, one of which is gone."""
-    with FakeWeb({"/": a_page("/c/1", "/c/2"), "/c/1": a_page()}) as web:
+    with FakeWeb({"/": link_page("/c/1", "/c/2"), "/c/1": link_page()}) as web:
         monkeypatch.setenv("INGESTION_ALLOW_HOSTS", web.host_port)
         monkeypatch.setenv("INGESTION_CRAWL__DELAY_SECONDS", "0")
         entry = {
@@ -42,32 +42,32 @@ def web(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWeb]:
             "url": web.url("/"),
             "config": {"recipe": dict(LINKS)},
         }
-        (house.sources / "mine.yaml").write_text(a_file([entry]))
+        (installation.sources / "mine.yaml").write_text(source_file([entry]))
         yield web
 
 
-def run_and_conclude(house: House, instance: dg.DagsterInstance) -> dg.ExecuteInProcessResult:
+def crawl_and_finish(installation: Installation, instance: dg.DagsterInstance) -> dg.ExecuteInProcessResult:
     """One crawl by hand; then its pages are read, and it ends."""
-    done = run_job("ingest_catalog", instance, tags={PARTITION: SHOP})
-    with house.open() as ctx:
-        conclude(ctx)
-    return done
+    result = run_job("ingest_catalog", instance, tags={PARTITION: SHOP})
+    with installation.open() as ctx:
+        complete_extractions(ctx)
+    return result
 
 
 def test_a_catalogue_in_a_file_is_polled_then_crawled_by_the_job_that_the_sensor_asks_for(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     arrived = tick_sensor("new_sources", instance)
     polled = run_job("poll_warm", instance)
-    asked = tick_sensor("pending_work", instance)
-    [request] = [one for one in asked.run_requests if one.job_name == "crawl_catalogs"]
+    tick = tick_sensor("pending_work", instance)
+    [request] = [request for request in tick.run_requests if request.job_name == "crawl_catalogs"]
     crawled = run_job("crawl_catalogs", instance, tags=request.tags)
 
-    assert [one.job_name for one in arrived.run_requests] == ["poll_warm"]
+    assert [request.job_name for request in arrived.run_requests] == ["poll_warm"]
     assert polled.success
     assert instance.get_dynamic_partitions("catalogs") == [SHOP]
     assert request.tags["ingestion/shard"].startswith("crawl:")
-    catalog = told(crawled, "pages")[SHOP]
+    catalog = materialized(crawled, "pages")[SHOP]
     assert {name: catalog[name] for name in ("fetched", "new", "failed", "waiting", "pages")} == {
         "fetched": 2,
         "new": 2,
@@ -81,7 +81,7 @@ def test_a_catalogue_in_a_file_is_polled_then_crawled_by_the_job_that_the_sensor
     [host] = catalog["hosts"].records
     assert (host.data["host"], host.data["pages"]) == (web.host_port, 2)
     assert catalog["p95_ms"] >= catalog["p50_ms"] >= 0
-    assert checked(crawled) == {
+    assert check_results(crawled) == {
         "share_of_failures": True,
         "no_empty_shells": True,
         "no_drop_against_history": True,
@@ -93,45 +93,47 @@ def test_a_catalogue_in_a_file_is_polled_then_crawled_by_the_job_that_the_sensor
         "values_proved": True,
     }
     evaluated = crawled.get_asset_check_evaluations()
-    held = {one.asset_key.to_user_string() for one in evaluated if one.check_name == "contract"}
-    assert held == {"pages", "datasets"}
+    contract_assets = {
+        evaluation.asset_key.to_user_string() for evaluation in evaluated if evaluation.check_name == "contract"
+    }
+    assert contract_assets == {"pages", "datasets"}
     assert not tick_sensor("pending_work", instance).run_requests
 
 
 def test_a_catalogue_without_a_recipe_is_detected_by_the_job_that_the_sensor_asks_for(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     web.routes |= sites.single()
     entry = {"id": SHOP, "kind": "catalog", "platform": "catalog", "url": web.url("/all")}
-    (house.sources / "mine.yaml").write_text(a_file([entry]))
+    (installation.sources / "mine.yaml").write_text(source_file([entry]))
     tick_sensor("new_sources", instance)
 
-    asked = tick_sensor("pending_work", instance).run_requests
+    tick = tick_sensor("pending_work", instance).run_requests
     detected = run_job("detect_recipes", instance)
     run_job("poll_warm", instance)
     crawled = run_job("crawl_catalogs", instance)
 
-    assert "detect_recipes" in [one.job_name for one in asked]
+    assert "detect_recipes" in [request.job_name for request in tick]
     assert detected.success
-    assert told(crawled, "pages")[SHOP]["pages"] == 1
+    assert materialized(crawled, "pages")[SHOP]["pages"] == 1
 
 
 def test_one_catalogue_is_crawled_now_and_an_unchanged_one_again(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     tick_sensor("new_sources", instance)
 
-    first = run_and_conclude(house, instance)
-    second = run_and_conclude(house, instance)
+    first = crawl_and_finish(installation, instance)
+    second = crawl_and_finish(installation, instance)
 
-    assert (told(first, "pages")[SHOP]["new"], told(second, "pages")[SHOP]["new"]) == (2, 0)
-    assert told(second, "pages")[SHOP]["unchanged"] == 2
-    assert len(house.rows("snapshots")) == 2
-    assert [row["status"] for row in house.rows("extractions")] == ["COMPLETE", "COMPLETE"]
+    assert (materialized(first, "pages")[SHOP]["new"], materialized(second, "pages")[SHOP]["new"]) == (2, 0)
+    assert materialized(second, "pages")[SHOP]["unchanged"] == 2
+    assert len(installation.rows("snapshots")) == 2
+    assert [row["status"] for row in installation.rows("extractions")] == ["COMPLETE", "COMPLETE"]
 
 
 def test_a_catalogue_that_no_sensor_has_seen_is_crawled_where_others_were(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     """Dagster looked for the key of the input, once `sources` had an event, and broke off."""
     tick_sensor("new_sources", instance)
@@ -141,21 +143,21 @@ def test_a_catalogue_that_no_sensor_has_seen_is_crawled_where_others_were(
     event = dg.AssetMaterialization("sources", partition="catalog:other")
     instance.report_runless_asset_event(event)
 
-    first = run_and_conclude(house, instance)
+    first = crawl_and_finish(installation, instance)
 
-    assert told(first, "pages")[SHOP]["new"] == 2
+    assert materialized(first, "pages")[SHOP]["new"] == 2
 
 
 def test_what_a_catalogue_states_is_told_with_what_was_saved(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
-    given_courses(web, 101, 102)
+    serve_courses(web, 101, 102)
     web.routes["/c/102"] = "<html><body><p>Nothing is taught here.</p></body></html>"
     tick_sensor("new_sources", instance)
 
     crawled = run_job("ingest_catalog", instance, tags={PARTITION: SHOP})
 
-    dataset = told(crawled, "datasets")[SHOP]
+    dataset = materialized(crawled, "datasets")[SHOP]
     numbers = ("items", "new_items", "flagged", "version", "pages_extracted_no_data")
     assert {name: dataset[name] for name in numbers} == {
         "items": 1,
@@ -167,7 +169,7 @@ def test_what_a_catalogue_states_is_told_with_what_was_saved(
     assert (dataset["grounding_rate"], dataset["cost_usd"]) == (1.0, 0.0)
     assert (dataset["saved_by_rules"], dataset["saved_by_unchanged"]) == (1, 0)
     assert (dataset["status"], dataset["input_tokens"]) == ("building", 0)
-    for event in (dataset, told(crawled, "pages")[SHOP]):
+    for event in (dataset, materialized(crawled, "pages")[SHOP]):
         assert event["expected_changes_per_day"] == pytest.approx(1 / 30, rel=0.01)
         assert event["change_confidence"] == 0
         assert "a change is expected about every 30" in event["checked_when"]
@@ -177,9 +179,9 @@ def test_what_a_catalogue_states_is_told_with_what_was_saved(
 
 
 def test_downloaded_pages_wake_the_sensor_and_are_read_without_a_request(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
-    given_courses(web, 101)
+    serve_courses(web, 101)
     tick_sensor("new_sources", instance)
     run_job("poll_warm", instance)
     with open_run_context() as ctx:
@@ -187,30 +189,34 @@ def test_downloaded_pages_wake_the_sensor_and_are_read_without_a_request(
     web.requests.clear()
 
     [request] = tick_sensor("pending_work", instance).run_requests
-    done = materialize("datasets", instance, tags={PARTITION: SHOP})
+    result = materialize("datasets", instance, tags={PARTITION: SHOP})
 
     assert request.job_name == "crawl_catalogs"
-    assert told(done, "datasets")[SHOP]["items"] == 1
+    assert materialized(result, "datasets")[SHOP]["items"] == 1
     assert web.requests == []
 
 
-def test_a_dataset_without_pages_names_the_cure(house: House, web: FakeWeb, instance: dg.DagsterInstance) -> None:
+def test_a_dataset_without_pages_names_the_cure(
+    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
+) -> None:
     tick_sensor("new_sources", instance)
 
-    said = why_it_failed(materialize("datasets", instance, tags={PARTITION: SHOP}))
+    failure = failure_message(materialize("datasets", instance, tags={PARTITION: SHOP}))
 
-    assert "materialize `pages` first" in said
+    assert "materialize `pages` first" in failure
 
 
-def test_a_crawl_that_found_far_fewer_pages_is_seen(house: House, web: FakeWeb, instance: dg.DagsterInstance) -> None:
+def test_a_crawl_that_found_far_fewer_pages_is_seen(
+    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
+) -> None:
     tick_sensor("new_sources", instance)
-    run_and_conclude(house, instance)
-    web.routes["/"] = a_page("/c/1")
+    crawl_and_finish(installation, instance)
+    web.routes["/"] = link_page("/c/1")
 
-    run_and_conclude(house, instance)
-    again = run_and_conclude(house, instance)
+    crawl_and_finish(installation, instance)
+    again = crawl_and_finish(installation, instance)
 
-    assert checked(again)["no_drop_against_history"] is False
+    assert check_results(again)["no_drop_against_history"] is False
 
 
 @pytest.mark.parametrize(
@@ -222,38 +228,38 @@ def test_a_crawl_that_found_far_fewer_pages_is_seen(house: House, web: FakeWeb, 
     ids=["without a partition", "with an unknown key"],
 )
 def test_one_catalogue_refuses_and_names_the_cure(
-    house: House, instance: dg.DagsterInstance, tags: dict[str, str], cure: str
+    installation: Installation, instance: dg.DagsterInstance, tags: dict[str, str], cure: str
 ) -> None:
-    assert cure in why_it_failed(run_job("ingest_catalog", instance, tags=tags))
+    assert cure in failure_message(run_job("ingest_catalog", instance, tags=tags))
     assert instance.get_dynamic_partitions("catalogs") == []
 
 
 def test_a_catalogue_of_which_no_page_is_got_fails_its_run(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     web.routes["/"] = 404
     tick_sensor("new_sources", instance)
 
-    said = why_it_failed(run_job("ingest_catalog", instance, tags={PARTITION: SHOP}))
+    failure = failure_message(run_job("ingest_catalog", instance, tags={PARTITION: SHOP}))
 
-    assert f"no page of {SHOP} was fetched" in said
+    assert f"no page of {SHOP} was fetched" in failure
 
 
-def test_nothing_to_crawl_is_a_quiet_success(house: House, instance: dg.DagsterInstance) -> None:
+def test_nothing_to_crawl_is_a_quiet_success(installation: Installation, instance: dg.DagsterInstance) -> None:
     assert run_job("crawl_catalogs", instance).success
 
 
 @pytest.mark.browser
 def test_a_page_that_a_browser_showed_is_pictured_and_its_text_is_not_in_the_event(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INGESTION_BROWSER", str(the_browser()))
     web.routes |= {"/c/2": SHELL}
     tick_sensor("new_sources", instance)
 
-    runs = [run_and_conclude(house, instance) for _ in range(2)]
+    runs = [crawl_and_finish(installation, instance) for _ in range(2)]
 
-    first, second = (told(run, "pages")[SHOP] for run in runs)
+    first, second = (materialized(run, "pages")[SHOP] for run in runs)
     assert (first["new"], second["unchanged"]) == (3, 3)
     assert first["screenshot"].startswith("![screenshot](data:image/jpeg;base64,")
     assert first["screenshot_of"] == web.url("/c/2")
@@ -262,24 +268,24 @@ def test_a_page_that_a_browser_showed_is_pictured_and_its_text_is_not_in_the_eve
 
 
 def test_a_crawl_without_a_picture_is_told_without_one(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     tick_sensor("new_sources", instance)
 
-    catalog = told(run_job("ingest_catalog", instance, tags={PARTITION: SHOP}), "pages")[SHOP]
+    catalog = materialized(run_job("ingest_catalog", instance, tags={PARTITION: SHOP}), "pages")[SHOP]
 
     assert {"screenshot", "screenshot_of"}.isdisjoint(catalog)
 
 
 def test_a_page_leads_to_no_private_host_that_is_exempt_for_another_source(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a link or by a redirect: an exemption is for the sources whose own URL is there."""
-    with FakeWeb({"/c/secret": a_page(), "/c/other": a_page()}) as private:
+    with FakeWeb({"/c/secret": link_page(), "/c/other": link_page()}) as private:
         monkeypatch.setenv("INGESTION_ALLOW_HOSTS", f"{web.host_port},{private.host_port}")
-        web.routes["/"] = a_page("/c/1", "/c/led", private.url("/c/secret"))
+        web.routes["/"] = link_page("/c/1", "/c/led", private.url("/c/secret"))
         web.routes["/c/led"] = redirect(private.url("/c/other"))
-        house.add(a_catalog(url=web.url("/")))
+        installation.add(a_catalog(url=web.url("/")))
 
         run_job("ingest_catalog", instance, tags={PARTITION: SHOP})
 
@@ -288,12 +294,12 @@ def test_a_page_leads_to_no_private_host_that_is_exempt_for_another_source(
 
 
 def test_a_scheduled_crawl_of_which_every_page_failed_fails_its_run(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     web.routes["/"] = 404
-    house.add(a_catalog(url=web.url("/")))
+    installation.add(a_catalog(url=web.url("/")))
     assert run_job("poll_warm", instance).success
 
-    said = why_it_failed(run_job("crawl_catalogs", instance, tags={"ingestion/crawl": "0"}))
+    failure = failure_message(run_job("crawl_catalogs", instance, tags={"ingestion/crawl": "0"}))
 
-    assert f"every page of {SHOP} failed" in said
+    assert f"every page of {SHOP} failed" in failure

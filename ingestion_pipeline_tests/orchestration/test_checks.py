@@ -7,22 +7,22 @@ import dagster as dg
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import break_site, read_state, repair, write_state
 from ingestion_pipeline.orchestration.checks import FINDERS, severity
-from ingestion_pipeline_tests.orchestration.house import (
+from ingestion_pipeline_tests.orchestration.installation import (
     BROKEN,
     LIGHTHOUSE,
     SALT,
-    House,
-    a_file,
+    Installation,
     an_entry,
-    checked,
+    check_results,
+    materialized,
     run_job,
-    told,
+    source_file,
 )
 
 BY_POLLS = [*("not_empty_after_full", "sources_fresh"), *("no_drop", "no_lost_fields", "boards_fresh")]
 
 
-def last_word(instance: dg.DagsterInstance, asset: str, name: str) -> str:
+def last_check_description(instance: dg.DagsterInstance, asset: str, name: str) -> str:
     """What Dagster was last told of the check."""
     key = dg.AssetCheckKey(dg.AssetKey(asset), name)
     record = instance.get_latest_asset_check_evaluation_record(key)
@@ -33,16 +33,16 @@ def last_word(instance: dg.DagsterInstance, asset: str, name: str) -> str:
 
 
 def test_an_empty_listing_turns_its_check_red_and_a_full_one_green_again(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
-    house.add_demo(SALT)
+    installation.add_demo(SALT)
     results: list[dict[str, bool]] = []
 
     for change in (None, break_site, None, repair, None):
         if change is not None:
-            write_state(house.home, change(read_state(house.home)))
-        house.make_due(SALT)
-        results.append(checked(run_job("poll_warm", instance)))
+            write_state(installation.home, change(read_state(installation.home)))
+        installation.make_due(SALT)
+        results.append(check_results(run_job("poll_warm", instance)))
 
     assert results == [
         dict.fromkeys([*BY_POLLS, "contract"], True),
@@ -60,60 +60,64 @@ def test_what_is_held_back_is_an_error_and_all_else_a_warning() -> None:
 
 
 def test_a_quarantined_listing_says_which_source_and_loses_nothing(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
-    house.add_demo(SALT)
+    installation.add_demo(SALT)
     run_job("poll_warm", instance)
-    write_state(house.home, break_site(read_state(house.home)))
-    house.make_due(SALT)
+    write_state(installation.home, break_site(read_state(installation.home)))
+    installation.make_due(SALT)
 
     result = run_job("poll_warm", instance)
 
     assert result.success
-    assert told(result) == {}
-    assert house.chapters_of(SALT) == 12
-    said = last_word(instance, "chapters", "not_empty_after_full")
-    assert said.startswith(f"{SALT}: quarantined: lists nothing, 12 chapters are known")
+    assert materialized(result) == {}
+    assert installation.chapters_of(SALT) == 12
+    description = last_check_description(instance, "chapters", "not_empty_after_full")
+    assert description.startswith(f"{SALT}: quarantined: lists nothing, 12 chapters are known")
 
 
-def test_a_source_that_never_succeeds_is_not_fresh(house: House, site: DemoSite, instance: dg.DagsterInstance) -> None:
-    house.add_demo(BROKEN, LIGHTHOUSE)
-    with house.open() as ctx:
+def test_a_source_that_never_succeeds_is_not_fresh(
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    installation.add_demo(BROKEN, LIGHTHOUSE)
+    with installation.open() as ctx:
         from datetime import timedelta
 
-        house.set_source(BROKEN, created_at=ctx.store.now() - timedelta(hours=1))
+        installation.set_source(BROKEN, created_at=ctx.store.now() - timedelta(hours=1))
 
     result = run_job("poll_hot", instance)
 
-    assert checked(result)["sources_fresh"] is False
-    assert last_word(instance, "chapters", "sources_fresh").startswith(f"{BROKEN}: never succeeded")
+    assert check_results(result)["sources_fresh"] is False
+    assert last_check_description(instance, "chapters", "sources_fresh").startswith(f"{BROKEN}: never succeeded")
 
 
-def test_a_bad_source_file_turns_its_check_red_until_it_is_mended(house: House, instance: dg.DagsterInstance) -> None:
-    file = house.sources / "mine.yaml"
-    file.write_text(a_file([an_entry(tier="tepid")]))
+def test_a_bad_source_file_turns_its_check_red_until_it_is_mended(
+    installation: Installation, instance: dg.DagsterInstance
+) -> None:
+    file = installation.sources / "mine.yaml"
+    file.write_text(source_file([an_entry(tier="tepid")]))
 
-    red = checked(run_job("maintain", instance))
-    said = last_word(instance, "sources", "files_readable")
-    file.write_text(a_file([an_entry()]))
-    green = checked(run_job("maintain", instance))
+    red = check_results(run_job("maintain", instance))
+    description = last_check_description(instance, "sources", "files_readable")
+    file.write_text(source_file([an_entry()]))
+    green = check_results(run_job("maintain", instance))
 
     assert red["files_readable"] is False
-    assert said.startswith("mine.yaml:6: tier: 'tepid' is no tier")
+    assert description.startswith("mine.yaml:6: tier: 'tepid' is no tier")
     assert green == {"files_readable": True, "contract": True}  # that of `source_health`
 
 
 def test_a_gap_in_the_numbers_is_told_by_the_maintenance(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
-    house.add_demo(LIGHTHOUSE)
+    installation.add_demo(LIGHTHOUSE)
     run_job("poll_hot", instance)
-    with house.open() as ctx, ctx.store.begin() as connection:
+    with installation.open() as ctx, ctx.store.begin() as connection:
         connection.exec_driver_sql(
             "UPDATE chapter_sources SET available = 0 WHERE chapter_id = (SELECT id FROM chapters WHERE key = '20')"
         )
 
-    result = checked(run_job("maintain", instance))
+    result = check_results(run_job("maintain", instance))
 
     assert result["no_gaps"] is False
-    assert last_word(instance, "chapters", "no_gaps") == "lighthouse: missing: 20"
+    assert last_check_description(instance, "chapters", "no_gaps") == "lighthouse: missing: 20"

@@ -8,17 +8,17 @@ import dagster as dg
 import pytest
 
 from ingestion_pipeline.definitions import defs
-from ingestion_pipeline_tests.companies.sites import API, a_board, a_site
+from ingestion_pipeline_tests.companies.company_sites import API, a_site, board_answer
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.orchestration.house import (
+from ingestion_pipeline_tests.orchestration.installation import (
     PARTITION,
-    House,
-    a_file,
-    checked,
+    Installation,
+    check_results,
+    failure_message,
+    materialized,
     run_job,
+    source_file,
     tick_sensor,
-    told,
-    why_it_failed,
 )
 
 ACME = "company:acme"
@@ -26,10 +26,10 @@ BOARD = "job_board:greenhouse-acme"
 
 
 @pytest.fixture
-def web(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWeb]:
+def web(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWeb]:
     """A company with a board, declared in a file."""
     with FakeWeb(dict(a_site())) as web:
-        web.routes[API] = a_board("Sorter")
+        web.routes[API] = board_answer("Sorter")
         monkeypatch.setenv("INGESTION_ALLOW_HOSTS", web.host_port)
         entry = {
             "id": ACME,
@@ -38,79 +38,81 @@ def web(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWeb]:
             "url": web.url("/"),
             "config": {"boards": {"greenhouse": {"api_base": web.url("")}}},
         }
-        (house.sources / "mine.yaml").write_text(a_file([entry]))
+        (installation.sources / "mine.yaml").write_text(source_file([entry]))
         yield web
 
 
 def test_a_company_in_a_file_is_polled_then_analysed_by_the_job_that_the_sensor_asks_for(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     tick_sensor("new_sources", instance)
     polled = run_job("poll_warm", instance)
-    asked = tick_sensor("pending_work", instance)
-    [request] = [one for one in asked.run_requests if one.job_name == "process_companies"]
-    done = run_job("process_companies", instance, tags=request.tags)
+    tick = tick_sensor("pending_work", instance)
+    [request] = [request for request in tick.run_requests if request.job_name == "process_companies"]
+    result = run_job("process_companies", instance, tags=request.tags)
 
     assert polled.success
-    assert done.success
+    assert result.success
     assert instance.get_dynamic_partitions("companies") == [ACME]
-    seen = told(done, "companies")[ACME]
-    assert (seen["outcome"], seen["pages"], seen["boards_found"]) == ("good", 3, 1)
-    assert (seen["points_remote"], seen["points_machine_learning"]) == (15, 10)
-    assert seen["technologies"]["languages"] == ["python", "go"]
-    assert "high" in seen["boards"]
-    assert seen["facts_by_text"] >= 3
-    assert (seen["tier"], seen["cost_usd"]) == ("D", 0)
-    assert seen["checked_when"].endswith(", as every source of its kind")
-    assert checked(done) == {"enough_data": True, "companies_fresh": True, "contract": True}
-    assert house.source(BOARD).company_id == "acme"
+    company = materialized(result, "companies")[ACME]
+    assert (company["outcome"], company["pages"], company["boards_found"]) == ("good", 3, 1)
+    assert (company["points_remote"], company["points_machine_learning"]) == (15, 10)
+    assert company["technologies"]["languages"] == ["python", "go"]
+    assert "high" in company["boards"]
+    assert company["facts_by_text"] >= 3
+    assert (company["tier"], company["cost_usd"]) == ("D", 0)
+    assert company["checked_when"].endswith(", as every source of its kind")
+    assert check_results(result) == {"enough_data": True, "companies_fresh": True, "contract": True}
+    assert installation.source(BOARD).company_id == "acme"
     again = tick_sensor("pending_work", instance).run_requests
-    assert "process_companies" not in [one.job_name for one in again]
+    assert "process_companies" not in [request.job_name for request in again]
 
 
-def test_one_company_is_analysed_by_hand(house: House, web: FakeWeb, instance: dg.DagsterInstance) -> None:
+def test_one_company_is_analysed_by_hand(
+    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
+) -> None:
     tick_sensor("new_sources", instance)
 
     first = run_job("ingest_company", instance, tags={PARTITION: ACME})
     second = run_job("ingest_company", instance, tags={PARTITION: ACME})
 
-    assert set(told(first, "companies")) == set(told(second, "companies")) == {ACME}
-    assert [row["id"] for row in house.rows("companies")] == ["acme"]
-    assert house.source(ACME).last_checked_at is not None  # they count as polls
+    assert set(materialized(first, "companies")) == set(materialized(second, "companies")) == {ACME}
+    assert [row["id"] for row in installation.rows("companies")] == ["acme"]
+    assert installation.source(ACME).last_checked_at is not None  # they count as polls
 
 
 def test_a_company_that_cannot_be_reached_fails_the_run_of_one(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     web.routes["/"] = 404
     tick_sensor("new_sources", instance)
 
     failed = run_job("ingest_company", instance, tags={PARTITION: ACME})
 
-    assert "http_404" in why_it_failed(failed)
+    assert "http_404" in failure_message(failed)
 
 
 def test_a_job_without_a_partition_says_what_it_needs(instance: dg.DagsterInstance) -> None:
-    assert "dagster/partition" in why_it_failed(run_job("ingest_company", instance))
+    assert "dagster/partition" in failure_message(run_job("ingest_company", instance))
 
 
-def test_thin_data_turn_a_check_red(house: House, web: FakeWeb, instance: dg.DagsterInstance) -> None:
+def test_thin_data_turn_a_check_red(installation: Installation, web: FakeWeb, instance: dg.DagsterInstance) -> None:
     web.routes.clear()
     web.routes["/"] = "<html><body><p>" + "Parcels. " * 40 + "</p></body></html>"
     tick_sensor("new_sources", instance)
 
-    done = run_job("ingest_company", instance, tags={PARTITION: ACME})
+    result = run_job("ingest_company", instance, tags={PARTITION: ACME})
 
-    assert checked(done)["enough_data"] is False
+    assert check_results(result)["enough_data"] is False
 
 
 def test_a_board_that_is_not_sure_is_approved_from_the_launchpad(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     web.routes[API] = 404
     tick_sensor("new_sources", instance)
     run_job("ingest_company", instance, tags={PARTITION: ACME})
-    before = house.source(BOARD).status
+    before = installation.source(BOARD).status
     tick_sensor("new_sources", instance)
     approve = {"ops": {"sources": {"config": {"approve": True}}}}
 
@@ -121,11 +123,11 @@ def test_a_board_that_is_not_sure_is_approved_from_the_launchpad(
     )
 
     assert before == "pending_validation"
-    assert house.source(BOARD).status == "active"
+    assert installation.source(BOARD).status == "active"
 
 
 def test_a_board_is_no_company_and_one_that_waits_for_approval_says_so(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     web.routes[API] = 404
     tick_sensor("new_sources", instance)
@@ -134,6 +136,6 @@ def test_a_board_is_no_company_and_one_that_waits_for_approval_says_so(
     unapproved = run_job("ingest_job_board", instance, tags={PARTITION: BOARD})
     mistaken = run_job("ingest_company", instance, tags={PARTITION: BOARD})
 
-    assert f"ingest sources enable {BOARD}" in why_it_failed(unapproved)
-    assert "no company" in why_it_failed(mistaken)
-    assert [row["id"] for row in house.rows("companies")] == ["acme"]
+    assert f"ingest sources enable {BOARD}" in failure_message(unapproved)
+    assert "no company" in failure_message(mistaken)
+    assert [row["id"] for row in installation.rows("companies")] == ["acme"]

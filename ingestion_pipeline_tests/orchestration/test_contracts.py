@@ -18,9 +18,9 @@ from ingestion_pipeline.orchestration.contracts import NAME, changed_contracts, 
 from ingestion_pipeline.orchestration.ops import POLLED_EVENTS
 from ingestion_pipeline.store.tables import chapter_sources, chapters, ingestions, pages, series, sources
 from ingestion_pipeline_tests.builders import NOON, a_definition
-from ingestion_pipeline_tests.exports.catalogues import COLLEGE, a_course, a_dataset
-from ingestion_pipeline_tests.orchestration.house import House
-from ingestion_pipeline_tests.pollers import given_sources
+from ingestion_pipeline_tests.exports.datasets import COLLEGE, a_course, a_dataset
+from ingestion_pipeline_tests.orchestration.installation import Installation
+from ingestion_pipeline_tests.polling_runs import add_sources
 
 
 @pytest.mark.parametrize("asset", CONTRACTS)
@@ -28,7 +28,7 @@ def test_every_asset_shows_the_columns_of_its_contract(asset: str) -> None:
     spec = defs.resolve_asset_graph().get(dg.AssetKey(asset))
     columns = spec.metadata["dagster/column_schema"].columns
 
-    assert [one.name for one in columns] == [one.name for one in CONTRACTS[asset].columns()]
+    assert [column.name for column in columns] == [column.name for column in CONTRACTS[asset].columns()]
 
 
 def test_what_polls_publish_has_a_contract_and_rows_that_name_the_run() -> None:
@@ -38,23 +38,27 @@ def test_what_polls_publish_has_a_contract_and_rows_that_name_the_run() -> None:
     assert POLLED_ASSETS.keys() == {kind.value for kind in POLLED_EVENTS}
 
 
-def test_a_broken_contract_is_told_once_with_its_severity(house: House, instance: dg.DagsterInstance) -> None:
-    with open_run_context(house.environment) as ctx:
-        given_sources(ctx.store, a_definition())
+def test_a_broken_contract_is_told_once_with_its_severity(
+    installation: Installation, instance: dg.DagsterInstance
+) -> None:
+    with open_run_context(installation.environment) as ctx:
+        add_sources(ctx.store, a_definition())
         with ctx.store.begin() as connection:
             connection.execute(update(sources).values(url="ftp://a.test/"))
-        told = {one.asset_key.to_user_string(): one for one in changed_contracts(instance, ctx)}
+        evaluations = {
+            evaluation.asset_key.to_user_string(): evaluation for evaluation in changed_contracts(instance, ctx)
+        }
 
-    assert {one.check_name for one in told.values()} == {NAME}
-    assert told.keys() == CONTRACTS.keys() - {"source_health"}  # its refresh tells of it
-    assert [name for name, one in told.items() if not one.passed] == ["sources"]
-    assert told["sources"].severity is dg.AssetCheckSeverity.WARN
-    assert "rows series:solo" in str(told["sources"].metadata["details"].value)
+    assert {evaluation.check_name for evaluation in evaluations.values()} == {NAME}
+    assert evaluations.keys() == CONTRACTS.keys() - {"source_health"}  # its refresh tells of it
+    assert [name for name, evaluation in evaluations.items() if not evaluation.passed] == ["sources"]
+    assert evaluations["sources"].severity is dg.AssetCheckSeverity.WARN
+    assert "rows series:solo" in str(evaluations["sources"].metadata["details"].value)
 
 
 def a_chapter(ctx: RunContext, number: int, url: str, *, run: str) -> None:
     """A chapter as the poll of that run has left it."""
-    poll = {"source_id": "series:solo", "config_version": 1, "reader": "rss:1", "snapshots": []}
+    poll = {"source_id": "series:solo", "config_version": 1, "parser_version": "rss:1", "snapshots": []}
     poll |= {"outcome": "1 new", "tracking_id": "t", "fetched_at": NOON, "ingested_at": NOON}
     with ctx.store.begin() as connection:
         connection.execute(insert(ingestions).values(id=number, run_id=run, **poll))
@@ -67,46 +71,48 @@ def a_chapter(ctx: RunContext, number: int, url: str, *, run: str) -> None:
         connection.execute(insert(chapter_sources).values(link))
 
 
-def told_by_run(instance: dg.DagsterInstance, ctx: RunContext, run: str) -> list[bool]:
+def evaluate_as_run(instance: dg.DagsterInstance, ctx: RunContext, run: str) -> list[bool]:
     """What the run tells of `chapters`, and Dagster keeps."""
     of_run = replace(ctx, run_id=run)
-    found = list(written_contracts(instance, of_run, ["chapters"], ["series:solo"]))
-    for one in found:
-        instance.report_runless_asset_event(one)
-    return [one.passed for one in found]
+    evaluations = list(written_contracts(instance, of_run, ["chapters"], ["series:solo"]))
+    for evaluation in evaluations:
+        instance.report_runless_asset_event(evaluation)
+    return [evaluation.passed for evaluation in evaluations]
 
 
 def test_a_poll_holds_its_own_rows_against_the_contract_and_leaves_the_word_on_others(
-    house: House, instance: dg.DagsterInstance
+    installation: Installation, instance: dg.DagsterInstance
 ) -> None:
-    with house.open() as ctx:
-        given_sources(ctx.store, a_definition())
+    with installation.open() as ctx:
+        add_sources(ctx.store, a_definition())
         a_chapter(ctx, 1, "https://a.test/1", run="first")
         a_chapter(ctx, 2, "ftp://a.test/2", run="second")
         a_chapter(ctx, 3, "https://a.test/3", run="third")
 
-        assert told_by_run(instance, ctx, "first") == [True]
-        assert told_by_run(instance, ctx, "first") == []  # told, and nothing came since
-        assert told_by_run(instance, ctx, "second") == [False]
-        assert told_by_run(instance, ctx, "third") == []  # right, but others' rows are broken
+        assert evaluate_as_run(instance, ctx, "first") == [True]
+        assert evaluate_as_run(instance, ctx, "first") == []  # told, and nothing came since
+        assert evaluate_as_run(instance, ctx, "second") == [False]
+        assert evaluate_as_run(instance, ctx, "third") == []  # right, but others' rows are broken
         with ctx.store.begin() as connection:
             connection.execute(update(chapter_sources).values(url="https://a.test/"))
-        mended = [one for one in changed_contracts(instance, ctx) if one.passed]
+        mended = [evaluation for evaluation in changed_contracts(instance, ctx) if evaluation.passed]
 
-    assert "chapters" in {one.asset_key.to_user_string() for one in mended}
+    assert "chapters" in {evaluation.asset_key.to_user_string() for evaluation in mended}
 
 
 def test_a_crawl_holds_the_items_of_its_slice_against_the_contract_before_they_are_published(
-    house: House, instance: dg.DagsterInstance
+    installation: Installation, instance: dg.DagsterInstance
 ) -> None:
     bad = a_course("CS 102", course_credits_max="three")
-    with house.open() as ctx:
+    with installation.open() as ctx:
         a_dataset(ctx.store, [a_course(), bad], status="building")
         with ctx.store.begin() as connection:
             connection.execute(update(pages).values(run_id="mine"))
-        told = {run: list(written_items(instance, replace(ctx, run_id=run), [COLLEGE])) for run in ("mine", "another")}
+        evaluations = {
+            run: list(written_items(instance, replace(ctx, run_id=run), [COLLEGE])) for run in ("mine", "another")
+        }
 
-    [mine], [another] = told["mine"], told["another"]
+    [mine], [another] = evaluations["mine"], evaluations["another"]
     assert (mine.asset_key, mine.check_name) == (dg.AssetKey("datasets"), NAME)
     assert (mine.passed, another.passed) == (False, True)
     assert "course_credits_max must be of its field's kind, not 'three'" in str(mine.metadata)

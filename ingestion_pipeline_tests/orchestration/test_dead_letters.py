@@ -7,13 +7,13 @@ from sqlalchemy import insert, select
 
 from ingestion_pipeline.store.tables import audit_log, dead_letters, tasks
 from ingestion_pipeline_tests.builders import a_definition
-from ingestion_pipeline_tests.orchestration.house import House, run_job, why_it_failed
-from ingestion_pipeline_tests.pollers import given_sources
+from ingestion_pipeline_tests.orchestration.installation import Installation, failure_message, run_job
+from ingestion_pipeline_tests.polling_runs import add_sources
 
 
-def a_dead_letter(house: House, error_class: str = "transient") -> int:
-    with house.open() as ctx:
-        given_sources(ctx.store, a_definition())
+def a_dead_letter(installation: Installation, error_class: str = "transient") -> int:
+    with installation.open() as ctx:
+        add_sources(ctx.store, a_definition())
         with ctx.store.begin() as connection:
             statement = insert(dead_letters).values(
                 task_id=connection.execute(select(tasks.c.id)).scalar_one(),
@@ -30,43 +30,45 @@ def a_dead_letter(house: House, error_class: str = "transient") -> int:
             return connection.execute(statement.returning(dead_letters.c.id)).scalar_one()
 
 
-def replayed(instance: dg.DagsterInstance, **config: object) -> dg.ExecuteInProcessResult:
-    given = {"ops": {"replay": {"config": {"actor": "ann", **config}}}}
-    return run_job("replay_dead_letters", instance, config=given)
+def replay(instance: dg.DagsterInstance, **config: object) -> dg.ExecuteInProcessResult:
+    run_config = {"ops": {"replay": {"config": {"actor": "ann", **config}}}}
+    return run_job("replay_dead_letters", instance, config=run_config)
 
 
 def numbers(result: dg.ExecuteInProcessResult) -> dict[str, object]:
-    [event] = [one for one in result.all_events if one.is_successful_output]
+    [event] = [event for event in result.all_events if event.is_successful_output]
     metadata = event.step_output_data.metadata
-    return {name: one.value for name, one in metadata.items() if name != "letters"}
+    return {name: value.value for name, value in metadata.items() if name != "letters"}
 
 
-def audited(house: House) -> list[str]:
-    with house.open() as ctx, ctx.store.read() as connection:
+def audited_actions(installation: Installation) -> list[str]:
+    with installation.open() as ctx, ctx.store.read() as connection:
         query = select(audit_log.c.actor).where(audit_log.c.action == "dead_letter.replay")
         return list(connection.execute(query).scalars())
 
 
-def test_a_dry_run_tells_and_the_real_one_replays_once(house: House, instance: dg.DagsterInstance) -> None:
-    a_dead_letter(house)
+def test_a_dry_run_tells_and_the_real_one_replays_once(
+    installation: Installation, instance: dg.DagsterInstance
+) -> None:
+    a_dead_letter(installation)
 
-    tried = replayed(instance, error_class="transient", dry_run=True)
-    assert (numbers(tried), audited(house)) == ({"to_replay": 1, "left_open": 0}, [])
+    tried = replay(instance, error_class="transient", dry_run=True)
+    assert (numbers(tried), audited_actions(installation)) == ({"to_replay": 1, "left_open": 0}, [])
 
-    done = replayed(instance, error_class="transient")
-    assert (numbers(done), audited(house)) == ({"replayed": 1, "left_open": 0}, ["ann"])
-    assert numbers(replayed(instance, source="series:solo")) == {"replayed": 0, "left_open": 0}
+    result = replay(instance, error_class="transient")
+    assert (numbers(result), audited_actions(installation)) == ({"replayed": 1, "left_open": 0}, ["ann"])
+    assert numbers(replay(instance, source="series:solo")) == {"replayed": 0, "left_open": 0}
 
 
 def test_what_the_launchpad_got_wrong_is_said_and_nothing_is_replayed(
-    house: House, instance: dg.DagsterInstance
+    installation: Installation, instance: dg.DagsterInstance
 ) -> None:
-    dead_letter_id = a_dead_letter(house)
+    dead_letter_id = a_dead_letter(installation)
 
     wrong = [{}, {"ids": [dead_letter_id], "source": "series:solo"}, {"ids": [99]}, {"error_class": "odd"}]
-    said = [why_it_failed(replayed(instance, **config)) for config in wrong]
+    failure = [failure_message(replay(instance, **config)) for config in wrong]
 
     select = "select dead letters"
     cures = [select, select, "no dead letter 99", "is none of transient"]
-    assert all(cure in one for cure, one in zip(cures, said, strict=True)), said
-    assert audited(house) == []
+    assert all(cure in message for cure, message in zip(cures, failure, strict=True)), failure
+    assert audited_actions(installation) == []

@@ -68,12 +68,12 @@ def test_the_jobs_bear_their_names() -> None:
 
 
 def test_the_assets_and_their_partition_sets_bear_their_names() -> None:
-    found = {
+    partition_sets = {
         key.to_user_string(): getattr(REPOSITORY.asset_graph.get(key).partitions_def, "name", "not partitioned")
         for key in REPOSITORY.asset_graph.get_all_asset_keys()
     }
 
-    assert found == {
+    assert partition_sets == {
         "sources": "sources",
         "pages": "catalogs",
         "datasets": "catalogs",
@@ -96,15 +96,17 @@ def test_chapters_come_from_sources_partition_by_partition() -> None:
 
 
 def test_the_schedules_run_by_themselves_in_utc() -> None:
-    found = {one.name: (one.default_status, one.execution_timezone) for one in REPOSITORY.schedule_defs}
+    schedules = {
+        schedule.name: (schedule.default_status, schedule.execution_timezone) for schedule in REPOSITORY.schedule_defs
+    }
 
     running = (dg.DefaultScheduleStatus.RUNNING, "UTC")
     names = ("hot_polling", "warm_polling", "cold_polling", "maintenance")
-    assert found == dict.fromkeys(names, running)
+    assert schedules == dict.fromkeys(names, running)
 
 
 def test_a_hot_tick_comes_every_five_minutes_and_a_cold_one_every_hour() -> None:
-    minutes = {one.name: one.cron_schedule for one in REPOSITORY.schedule_defs}
+    minutes = {schedule.name: schedule.cron_schedule for schedule in REPOSITORY.schedule_defs}
 
     assert minutes["hot_polling"] == "*/5 * * * *"
     assert minutes["maintenance"] == "*/5 * * * *"
@@ -112,15 +114,15 @@ def test_a_hot_tick_comes_every_five_minutes_and_a_cold_one_every_hour() -> None
 
 
 def test_the_sensors_run_by_themselves() -> None:
-    found = {one.name: one.default_status for one in REPOSITORY.sensor_defs}
+    sensors = {sensor.name: sensor.default_status for sensor in REPOSITORY.sensor_defs}
 
-    ours = ("new_sources", "pending_work", "extraction_completion")
-    names = (*ours, "stale_runs", "run_failures")
-    assert found == dict.fromkeys(names, dg.DefaultSensorStatus.RUNNING)
+    own_sensors = ("new_sources", "pending_work", "extraction_completion")
+    names = (*own_sensors, "stale_runs", "run_failures")
+    assert sensors == dict.fromkeys(names, dg.DefaultSensorStatus.RUNNING)
 
 
 def test_news_and_retries_are_looked_for_whenever_the_daemon_looks() -> None:
-    seconds = {one.name: one.minimum_interval_seconds for one in REPOSITORY.sensor_defs}
+    seconds = {sensor.name: sensor.minimum_interval_seconds for sensor in REPOSITORY.sensor_defs}
 
     # Not "at most": one that comes a moment early would be passed over, and wait twice as long.
     assert max(seconds["new_sources"] or 0, seconds["pending_work"] or 0) < MIN_INTERVAL_LOOP_TIME
@@ -129,15 +131,15 @@ def test_news_and_retries_are_looked_for_whenever_the_daemon_looks() -> None:
 
 @pytest.mark.parametrize("name", ASSETS)
 def test_an_asset_says_what_it_is_whose_and_of_what_columns(name: str) -> None:
-    one = spec(name)
+    asset_spec = spec(name)
 
-    columns = one.metadata["dagster/column_schema"]
+    columns = asset_spec.metadata["dagster/column_schema"]
     assert isinstance(columns, dg.TableSchema)
     assert {column.description is None for column in columns.columns} == {False}
-    assert len(one.description or "") > 40
-    assert one.owners == ["team:ingestion"]
-    assert one.kinds
-    assert one.group_name in {*("sources", "catalogs", "companies", "websites", "series", "notices")}
+    assert len(asset_spec.description or "") > 40
+    assert asset_spec.owners == ["team:ingestion"]
+    assert asset_spec.kinds
+    assert asset_spec.group_name in {*("sources", "catalogs", "companies", "websites", "series", "notices")}
 
 
 @pytest.mark.parametrize("name", ASSETS)
@@ -195,7 +197,7 @@ def test_a_partition_key_is_never_a_url(source_id: str) -> None:
 def test_the_limits_of_dagster_yaml_speak_of_the_tags_that_runs_bear() -> None:
     limits = yaml.safe_load((ROOT / "dagster.yaml").read_text())
 
-    bounded = {one["key"]: one for one in limits["concurrency"]["runs"]["tag_concurrency_limits"]}
+    bounded = {limit["key"]: limit for limit in limits["concurrency"]["runs"]["tag_concurrency_limits"]}
     assert bounded.keys() == {resources.SHARD, resources.TIER}
     assert bounded[resources.SHARD]["value"] == {"applyLimitPerUniqueValue": True}
     assert bounded[resources.TIER]["value"] == Tier.COLD.value

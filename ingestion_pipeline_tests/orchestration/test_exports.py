@@ -11,13 +11,13 @@ import pytest
 from ingestion_pipeline.bootstrap import open_run_context
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.store import Store
-from ingestion_pipeline_tests.exports.catalogues import a_course, a_dataset
-from ingestion_pipeline_tests.orchestration.house import House
+from ingestion_pipeline_tests.exports.datasets import a_course, a_dataset
+from ingestion_pipeline_tests.orchestration.installation import Installation
 
 
 @pytest.fixture
-def rows(house: House) -> Iterator[Store]:
-    with open_run_context(house.environment) as ctx:
+def rows(installation: Installation) -> Iterator[Store]:
+    with open_run_context(installation.environment) as ctx:
         yield ctx.store
 
 
@@ -30,83 +30,85 @@ def run(instance: dg.DagsterInstance, **config: Any) -> dg.ExecuteInProcessResul
 
 
 def metadata(result: dg.ExecuteInProcessResult) -> Any:
-    (output,) = [one for one in result.all_events if one.is_successful_output]
+    (output,) = [event for event in result.all_events if event.is_successful_output]
     return output.step_output_data.metadata
 
 
-def test_it_runs_without_configuration_where_nothing_is_published(house: House, instance: dg.DagsterInstance) -> None:
+def test_it_runs_without_configuration_where_nothing_is_published(
+    installation: Installation, instance: dg.DagsterInstance
+) -> None:
     result = run(instance)
 
     assert result.success
     assert metadata(result)["files"].value == 0
-    assert list((house.home / "exports").iterdir()) == []
+    assert list((installation.home / "exports").iterdir()) == []
 
 
 def test_every_published_dataset_is_a_file_that_the_metadata_names(
-    house: House, rows: Store, instance: dg.DagsterInstance
+    installation: Installation, rows: Store, instance: dg.DagsterInstance
 ) -> None:
     a_dataset(rows, [a_course("CS 1"), a_course("CS 2")], source_id="catalog:a")
     a_dataset(rows, [a_course("CS 1")], source_id="catalog:b")
 
-    told = metadata(run(instance, names=["data_items"]))
+    result = metadata(run(instance, names=["data_items"]))
 
-    assert (told["files"].value, told["rows"].value) == (2, 3)
-    paths = [record.data["path"] for record in told["written"].records]
-    folder = house.home / "exports"
+    assert (result["files"].value, result["rows"].value) == (2, 3)
+    paths = [record.data["path"] for record in result["written"].records]
+    folder = installation.home / "exports"
     assert paths == [str(folder / f"course.catalog~{name}.parquet") for name in "ab"]
-    assert {str(one) for one in folder.iterdir()} == set(paths)
+    assert {str(path) for path in folder.iterdir()} == set(paths)
 
 
 def test_format_sources_and_evidence_are_told_in_the_launchpad(
-    house: House, rows: Store, instance: dg.DagsterInstance
+    installation: Installation, rows: Store, instance: dg.DagsterInstance
 ) -> None:
     a_dataset(rows, [a_course()], source_id="catalog:a")
     a_dataset(rows, [a_course()], source_id="catalog:b")
 
     assert run(instance, format="csv", sources=["catalog:b"], evidence=True).success
 
-    (file,) = (house.home / "exports").iterdir()
+    (file,) = (installation.home / "exports").iterdir()
     assert file.name == "course.catalog~b.evidence.csv"
     assert "course_id__evidence" in file.read_text().splitlines()[0]
 
 
 def test_as_it_is_every_table_with_rows_is_a_file_and_so_is_every_dataset(
-    house: House, rows: Store, instance: dg.DagsterInstance
+    installation: Installation, rows: Store, instance: dg.DagsterInstance
 ) -> None:
     a_dataset(rows, [a_course()], source_id="catalog:a")
 
     assert run(instance, format="jsonl").success
 
-    files = {one.name for one in (house.home / "exports").iterdir()}
+    files = {path.name for path in (installation.home / "exports").iterdir()}
     tables = {f"{name}.jsonl" for name in ("sources", "extractions", "pages", "datasets")}
     assert files == {*tables, "course.catalog~a.jsonl"}
 
 
 def test_since_the_last_time_only_what_changed_is_in_new_files(
-    house: House, rows: Store, instance: dg.DagsterInstance
+    installation: Installation, rows: Store, instance: dg.DagsterInstance
 ) -> None:
     a_dataset(rows, [a_course()], source_id="catalog:a")
-    wish = {"names": ["sources", "course"], "since_last": True}
-    first = metadata(run(instance, **wish))
-    quiet = metadata(run(instance, **wish))
+    config = {"names": ["sources", "course"], "since_last": True}
+    first = metadata(run(instance, **config))
+    quiet = metadata(run(instance, **config))
     a_dataset(rows, [a_course()], source_id="catalog:b")
-    third = metadata(run(instance, **wish))
+    third = metadata(run(instance, **config))
 
     assert [one["rows"].value for one in (first, quiet, third)] == [2, 0, 2]
-    assert len(list((house.home / "exports").iterdir())) == 4
+    assert len(list((installation.home / "exports").iterdir())) == 4
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "message"),
     [
         ({"format": "xlsx"}, "there is no format 'xlsx'; there are: csv, jsonl, parquet"),
         ({"sources": ["catalog:no"]}, "there is no source 'catalog:no'"),
     ],
 )
-@pytest.mark.usefixtures("house")
-def test_a_mistake_fails_with_its_cure(instance: dg.DagsterInstance, config: dict[str, Any], said: str) -> None:
+@pytest.mark.usefixtures("installation")
+def test_a_mistake_fails_with_its_cure(instance: dg.DagsterInstance, config: dict[str, Any], message: str) -> None:
     result = run(instance, **config)
 
     assert not result.success
-    (failed,) = [one for one in result.all_events if one.is_step_failure]
-    assert said in str(failed.step_failure_data)
+    (failed,) = [event for event in result.all_events if event.is_step_failure]
+    assert message in str(failed.step_failure_data)

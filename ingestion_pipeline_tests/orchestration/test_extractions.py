@@ -7,100 +7,112 @@ import pytest
 
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import pages
-from ingestion_pipeline_tests.extracting import Extracting
-from ingestion_pipeline_tests.orchestration.house import SALT, House, checked, run_job, tick_sensor, told, why_it_failed
+from ingestion_pipeline_tests.catalog_extractions import CatalogHarness
+from ingestion_pipeline_tests.orchestration.installation import (
+    SALT,
+    Installation,
+    check_results,
+    failure_message,
+    materialized,
+    run_job,
+    tick_sensor,
+)
 
 SHOP = "catalog:shop"
 
 
-def an_extraction(house: House, items: int, *, status: str = "SUCCESS") -> int:
+def an_extraction(installation: Installation, items: int, *, status: str = "SUCCESS") -> int:
     """An extraction of so many items that has only to be ended; its id."""
-    with house.open() as ctx:
-        some = Extracting(ctx=ctx, clock=FixedClock(ctx.store.now()))
-        some.source()
-        id_ = some.begin({"/c/1": status})
+    with installation.open() as ctx:
+        catalog = CatalogHarness(ctx=ctx, clock=FixedClock(ctx.store.now()))
+        catalog.add_source()
+        id_ = catalog.start_extraction({"/c/1": status})
         if items:
-            some.read(id_, {"/c/1": [f"c{n}" for n in range(items)]})
+            catalog.add_items(id_, {"/c/1": [f"c{n}" for n in range(items)]})
         return id_
 
 
-def steered(instance: dg.DagsterInstance, **config: object) -> dg.ExecuteInProcessResult:
-    given = {"ops": {"steer": {"config": {"actor": "ann", **config}}}}
-    return run_job("control_extraction", instance, config=given)
+def steer(instance: dg.DagsterInstance, **config: object) -> dg.ExecuteInProcessResult:
+    run_config = {"ops": {"steer": {"config": {"actor": "ann", **config}}}}
+    return run_job("control_extraction", instance, config=run_config)
 
 
-def test_nothing_is_looked_at_where_nothing_goes_on(house: House, instance: dg.DagsterInstance) -> None:
+def test_nothing_is_looked_at_where_nothing_goes_on(installation: Installation, instance: dg.DagsterInstance) -> None:
     tick = tick_sensor("extraction_completion", instance)
 
     assert (tick.run_requests, tick.skip_message) == ([], "no extraction is running")
 
 
 def test_the_sensor_asks_for_the_job_that_ends_an_extraction_and_tells_of_its_dataset(
-    house: House, instance: dg.DagsterInstance
+    installation: Installation, instance: dg.DagsterInstance
 ) -> None:
-    an_extraction(house, 8)
+    an_extraction(installation, 8)
     [request] = tick_sensor("extraction_completion", instance).run_requests
     first = run_job("complete_extractions", instance)
-    an_extraction(house, 1)
+    an_extraction(installation, 1)
     second = run_job("complete_extractions", instance)
 
     assert request.job_name in {None, "complete_extractions"}
-    shown = told(first)[SHOP]
-    assert (shown["items"], shown["version"], shown["status"]) == (8, 1, "published")
-    assert shown["extraction"] == "1, COMPLETE"
+    published = materialized(first)[SHOP]
+    assert (published["items"], published["version"], published["status"]) == (8, 1, "published")
+    assert published["extraction"] == "1, COMPLETE"
     numbers = {"cost_usd", "saved_by_rules", "saved_by_unchanged", "pages_success"}
-    assert {*numbers, "preview", "change_confidence", "checked_when"} <= set(shown)
-    assert shown["export"] == f"ingest export course --source {SHOP} --version 1 --to csv"
-    held = told(second)[SHOP]
-    assert (held["status"], held["findings"]) == ("quarantined", "1 items, previously 8")
-    assert checked(first)["not_quarantined"] is True
-    assert checked(second)["not_quarantined"] is False
+    assert {*numbers, "preview", "change_confidence", "checked_when"} <= set(published)
+    assert published["export"] == f"ingest export course --source {SHOP} --version 1 --to csv"
+    quarantined = materialized(second)[SHOP]
+    assert (quarantined["status"], quarantined["findings"]) == ("quarantined", "1 items, previously 8")
+    assert check_results(first)["not_quarantined"] is True
+    assert check_results(second)["not_quarantined"] is False
     assert tick_sensor("extraction_completion", instance).run_requests == []
 
 
 def test_records_of_pages_that_state_none_any_more_turn_their_check_orange(
-    house: House, instance: dg.DagsterInstance
+    installation: Installation, instance: dg.DagsterInstance
 ) -> None:
-    an_extraction(house, 8)
+    an_extraction(installation, 8)
     first = run_job("complete_extractions", instance)
-    second_id = an_extraction(house, 0, status="ERROR")
-    with house.open() as ctx:
-        some = Extracting(ctx=ctx, clock=FixedClock(ctx.store.now()))
-        some.fail(second_id, "/c/1", "records_missing")
-        some.set(pages, some.page_of(second_id, "/").id, status="SUCCESS")
+    second_id = an_extraction(installation, 0, status="ERROR")
+    with installation.open() as ctx:
+        catalog = CatalogHarness(ctx=ctx, clock=FixedClock(ctx.store.now()))
+        catalog.fail_page(second_id, "/c/1", "records_missing")
+        catalog.update_row(pages, catalog.page_row(second_id, "/").id, status="SUCCESS")
     second = run_job("complete_extractions", instance)
 
-    assert checked(first)["no_records_missing"] is True
-    [found] = [one for one in second.get_asset_check_evaluations() if one.check_name == "no_records_missing"]
-    assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert check_results(first)["no_records_missing"] is True
+    [check] = [
+        evaluation
+        for evaluation in second.get_asset_check_evaluations()
+        if evaluation.check_name == "no_records_missing"
+    ]
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
 
 
 def test_an_extraction_is_cancelled_resumed_and_read_again_from_the_launchpad(
-    house: House, instance: dg.DagsterInstance
+    installation: Installation, instance: dg.DagsterInstance
 ) -> None:
-    id_ = an_extraction(house, 0, status="DOWNLOADED")
+    id_ = an_extraction(installation, 0, status="DOWNLOADED")
 
-    assert steered(instance, action="cancel", extraction=id_).success
-    assert steered(instance, action="resume", extraction=id_).success
-    [row] = house.rows("extractions")
+    assert steer(instance, action="cancel", extraction=id_).success
+    assert steer(instance, action="resume", extraction=id_).success
+    [row] = installation.rows("extractions")
     assert row["status"] == "IN_PROGRESS"
-    assert steered(instance, action="rerun", extraction=id_, dry_run=True).success
-    actions = [(row["action"], row["actor"]) for row in house.rows("audit_log")]
+    assert steer(instance, action="rerun", extraction=id_, dry_run=True).success
+    actions = [(row["action"], row["actor"]) for row in installation.rows("audit_log")]
     assert ("extraction.cancelled", "ann") in actions
     assert ("extraction.resume", "ann") in actions
 
 
-def test_an_extraction_is_begun_from_the_launchpad(house: House, instance: dg.DagsterInstance) -> None:
-    id_ = an_extraction(house, 8)
+def test_an_extraction_is_begun_from_the_launchpad(installation: Installation, instance: dg.DagsterInstance) -> None:
+    id_ = an_extraction(installation, 8)
     run_job("complete_extractions", instance)
 
-    assert steered(instance, action="start", source=SHOP).success
+    assert steer(instance, action="start", source=SHOP).success
 
-    assert [(row["id"], row["status"]) for row in house.rows("extractions")] == [
+    assert [(row["id"], row["status"]) for row in installation.rows("extractions")] == [
         (id_, "COMPLETE"),
         (id_ + 1, "WAITING"),
     ]
-    [task] = [row for row in house.rows("tasks") if row["kind"] == "fetch_page"]
+    [task] = [row for row in installation.rows("tasks") if row["kind"] == "fetch_page"]
     assert task["payload"]["extraction"] == id_ + 1
 
 
@@ -115,8 +127,8 @@ def test_an_extraction_is_begun_from_the_launchpad(house: House, instance: dg.Da
     ],
 )
 def test_what_cannot_be_done_is_refused_with_the_cure(
-    house: House, instance: dg.DagsterInstance, config: dict[str, object], cure: str
+    installation: Installation, instance: dg.DagsterInstance, config: dict[str, object], cure: str
 ) -> None:
-    house.add_demo(SALT)
+    installation.add_demo(SALT)
 
-    assert cure in why_it_failed(steered(instance, **config))
+    assert cure in failure_message(steer(instance, **config))

@@ -20,21 +20,21 @@ from ingestion_pipeline.store.clock import FixedClock
 from ingestion_pipeline.store.tables import tasks
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.worker import Worker
-from ingestion_pipeline_tests.orchestration.house import LIGHTHOUSE, House
+from ingestion_pipeline_tests.orchestration.installation import LIGHTHOUSE, Installation
 
 POLL = ClaimFilter(kind="poll")
 HOST = "feeds.demo.test"
 
 
 @pytest.fixture(autouse=True)
-def short_leases(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
+def short_leases(monkeypatch: pytest.MonkeyPatch, installation: Installation) -> None:
     """The shortest there are; a heartbeat comes every third of the shorter one."""
     monkeypatch.setenv("INGESTION_WORK__LEASE_SECONDS", "1")
     monkeypatch.setenv("INGESTION_RUNS__LEASE_SECONDS", "5")
-    house.add_demo(LIGHTHOUSE)
+    installation.add_demo(LIGHTHOUSE)
 
 
-def opened() -> AbstractContextManager[RunContext]:
+def open_ctx() -> AbstractContextManager[RunContext]:
     """The workshop with this test's leases."""
     return open_run_context()
 
@@ -53,26 +53,26 @@ def lease_host(ctx: RunContext, owner: str) -> hosts.Leased | hosts.HostBusy:
         return hosts.lease_hosts(connection, [HOST], owner=owner, now=now, lease=lease)[HOST]
 
 
-def test_a_run_that_works_keeps_its_claims_beyond_their_lease(house: House) -> None:
-    with opened() as ctx:
+def test_a_run_that_works_keeps_its_claims_beyond_their_lease(installation: Installation) -> None:
+    with open_ctx() as ctx:
         other = Worker(ctx.store, lease_seconds=1)
         with heartbeat.working(ctx, run_id="run-1", job="poll_hot") as worker:
             [task] = worker.claim(POLL, limit=1)
             assert task.lease_until is not None
-            begun = house.rows("runs")[0]["lease_until"]
+            first_lease_until = installation.rows("runs")[0]["lease_until"]
 
             wait_until(ctx, task.lease_until)
 
             assert other.claim(POLL, limit=1) == []
             assert worker.may_start()
-            assert house.rows("runs")[0]["lease_until"] > begun
+            assert installation.rows("runs")[0]["lease_until"] > first_lease_until
 
 
-def test_a_step_that_ends_well_leaves_the_run_alive_for_the_next(house: House) -> None:
-    with opened() as ctx:
+def test_a_step_that_ends_well_leaves_the_run_alive_for_the_next(installation: Installation) -> None:
+    with open_ctx() as ctx:
         with heartbeat.working(ctx, run_id="run-1", job="poll_hot") as worker:
             worker.claim(POLL, limit=1)
-        [run] = house.rows("runs")
+        [run] = installation.rows("runs")
         assert run["ended_at"] is None
 
         with heartbeat.working(ctx, run_id="run-1", job="poll_hot", owner=worker.owner) as again:
@@ -80,12 +80,12 @@ def test_a_step_that_ends_well_leaves_the_run_alive_for_the_next(house: House) -
             assert again.renew() == 1
         heartbeat.end_run(ctx.store, run_id="run-1")
 
-    assert house.rows("runs")[0]["ended_at"] is not None
+    assert installation.rows("runs")[0]["ended_at"] is not None
 
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()], ids=type)
-def test_a_step_that_raises_gives_everything_back(house: House, error: BaseException) -> None:
-    with opened() as ctx:
+def test_a_step_that_raises_gives_everything_back(installation: Installation, error: BaseException) -> None:
+    with open_ctx() as ctx:
 
         def step() -> None:
             with heartbeat.working(ctx, run_id="run-1", job="poll_hot") as worker:
@@ -96,41 +96,41 @@ def test_a_step_that_raises_gives_everything_back(house: House, error: BaseExcep
         with pytest.raises(type(error)):
             step()
 
-        assert house.rows("runs")[0]["ended_at"] is not None
+        assert installation.rows("runs")[0]["ended_at"] is not None
         assert len(Worker(ctx.store, lease_seconds=1).claim(POLL, limit=1)) == 1
         assert isinstance(lease_host(ctx, "another"), hosts.Leased)
 
 
-def hold_the_lock(ctx: RunContext, held: threading.Event) -> None:
+def hold_the_lock(ctx: RunContext, is_locked: threading.Event) -> None:
     """Keep every writer waiting for longer than there is between two heartbeats."""
     with ctx.store.begin():
-        held.set()
+        is_locked.set()
         threading.Event().wait(ctx.settings.work.lease_seconds * 0.6)
 
 
-def test_no_heartbeat_comes_after_what_was_given_back(house: House) -> None:
+def test_no_heartbeat_comes_after_what_was_given_back(installation: Installation) -> None:
     """A beat that waited for the database came after the claims were given back, and took them."""
-    held = threading.Event()
-    with opened() as ctx:
-        writer = threading.Thread(target=hold_the_lock, args=(ctx, held))
+    is_locked = threading.Event()
+    with open_ctx() as ctx:
+        writer = threading.Thread(target=hold_the_lock, args=(ctx, is_locked))
 
         def step() -> None:
             with heartbeat.working(ctx, run_id="run-1", job="poll_hot") as worker:
                 worker.claim(POLL, limit=1)
                 writer.start()
-                assert held.wait(10)
+                assert is_locked.wait(10)
                 raise RuntimeError("broken")
 
         with pytest.raises(RuntimeError):
             step()
         writer.join()
 
-        assert house.poll_task(LIGHTHOUSE)["lease_until"] <= ctx.store.now()
+        assert installation.poll_task(LIGHTHOUSE)["lease_until"] <= ctx.store.now()
 
 
-def test_a_heartbeat_that_fails_once_does_not_end_the_heartbeats(house: House) -> None:
+def test_a_heartbeat_that_fails_once_does_not_end_the_heartbeats(installation: Installation) -> None:
     """The thread died of its first error, and ninety seconds later the live run was called dead."""
-    with opened() as ctx, heartbeat.working(ctx, run_id="run-1", job="poll_hot") as worker:
+    with open_ctx() as ctx, heartbeat.working(ctx, run_id="run-1", job="poll_hot") as worker:
         worker.claim(POLL, limit=1)
         with ctx.store.begin() as connection:
             connection.exec_driver_sql("ALTER TABLE runs RENAME TO runs_away")
@@ -142,11 +142,11 @@ def test_a_heartbeat_that_fails_once_does_not_end_the_heartbeats(house: House) -
         back_at = ctx.store.now()
         wait_until(ctx, back_at + worker.lease)
 
-        assert house.poll_task(LIGHTHOUSE)["lease_until"] > back_at + worker.lease
+        assert installation.poll_task(LIGHTHOUSE)["lease_until"] > back_at + worker.lease
 
 
-def test_a_run_that_is_not_known_has_nothing_to_give_back(house: House) -> None:
-    with opened() as ctx:
+def test_a_run_that_is_not_known_has_nothing_to_give_back(installation: Installation) -> None:
+    with open_ctx() as ctx:
         assert heartbeat.release_run(ctx.store, run_id="run-of-nobody") == 0
 
 
@@ -155,8 +155,8 @@ def with_clock_ahead(ctx: RunContext, clock: FixedClock) -> RunContext:
     return replace(ctx, store=Store(ctx.store.engine, clock))
 
 
-def test_a_clock_set_back_leaves_nothing_leased_by_a_run_that_died(house: House) -> None:
-    with opened() as ctx:
+def test_a_clock_set_back_leaves_nothing_leased_by_a_run_that_died(installation: Installation) -> None:
+    with open_ctx() as ctx:
         wrong = with_clock_ahead(ctx, FixedClock(ctx.store.now()))
         with heartbeat.working(wrong, run_id="dead", job="poll_hot") as dead:
             assert len(dead.claim(POLL, limit=1)) == 1
@@ -167,18 +167,18 @@ def test_a_clock_set_back_leaves_nothing_leased_by_a_run_that_died(house: House)
             assert lease_host(ctx, "next") == hosts.Leased(next_allowed_at=None)
 
 
-def test_a_clock_set_back_puts_off_nothing_that_was_planned_by_it(house: House) -> None:
-    with opened() as ctx:
+def test_a_clock_set_back_puts_off_nothing_that_was_planned_by_it(installation: Installation) -> None:
+    with open_ctx() as ctx:
         wrong = with_clock_ahead(ctx, FixedClock(ctx.store.now()))
         with heartbeat.whole_run(wrong, run_id="before", job="poll_hot"):
-            house.set_poll_task(LIGHTHOUSE, not_before=wrong.store.now(), updated_at=wrong.store.now())
+            installation.set_poll_task(LIGHTHOUSE, not_before=wrong.store.now(), updated_at=wrong.store.now())
 
         with heartbeat.working(ctx, run_id="next", job="poll_hot") as worker:
             assert len(worker.claim(POLL, limit=1)) == 1
 
 
-def test_a_clock_set_back_takes_nothing_from_a_run_that_lives(house: House) -> None:
-    with opened() as ctx:
+def test_a_clock_set_back_takes_nothing_from_a_run_that_lives(installation: Installation) -> None:
+    with open_ctx() as ctx:
         clock = FixedClock(ctx.store.now())
         wrong = with_clock_ahead(ctx, clock)
         with heartbeat.working(wrong, run_id="alive", job="poll_hot") as alive:
@@ -192,8 +192,8 @@ def test_a_clock_set_back_takes_nothing_from_a_run_that_lives(house: House) -> N
             assert alive.renew() == 1, task
 
 
-def test_a_clock_set_back_is_no_longer_reported_once_a_run_has_freed_its_leases(house: House) -> None:
-    with opened() as ctx:
+def test_a_clock_set_back_is_no_longer_reported_once_a_run_has_freed_its_leases(installation: Installation) -> None:
+    with open_ctx() as ctx:
         now = ctx.store.now()
         wrong = with_clock_ahead(ctx, FixedClock(now))
         with heartbeat.working(wrong, run_id="dead", job="poll_hot") as dead:

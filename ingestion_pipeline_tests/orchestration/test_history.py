@@ -14,7 +14,7 @@ from sqlalchemy import insert
 from ingestion_pipeline.orchestration.jobs import delete_runs
 from ingestion_pipeline.store import tables
 from ingestion_pipeline_tests.builders import NOON
-from ingestion_pipeline_tests.orchestration.house import House, run_job
+from ingestion_pipeline_tests.orchestration.installation import Installation, run_job
 
 KEYS = dg.StaticPartitionsDefinition(["a", "b"])
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
@@ -33,7 +33,7 @@ def a_run(instance: dg.DagsterInstance, asset: dg.AssetsDefinition, key: str | N
     return result.run_id
 
 
-def kept(instance: dg.DagsterInstance) -> set[str]:
+def remaining_runs(instance: dg.DagsterInstance) -> set[str]:
     return set(instance.get_run_ids())
 
 
@@ -42,10 +42,10 @@ def test_old_runs_go_and_those_with_a_partitions_newest_materialization_stay(ins
     runs += [a_run(instance, summary) for _ in range(2)]
 
     assert delete_runs(instance, before=LATER, at_most=10, dry_run=True) == 2
-    assert kept(instance) == set(runs)
+    assert remaining_runs(instance) == set(runs)
     assert delete_runs(instance, before=LATER, at_most=10) == 2
 
-    assert kept(instance) == {runs[1], runs[2], runs[4]}
+    assert remaining_runs(instance) == {runs[1], runs[2], runs[4]}
     assert instance.get_materialized_partitions(dg.AssetKey("things")) == {"a", "b"}
     assert delete_runs(instance, before=LATER, at_most=10) == 0
 
@@ -55,7 +55,7 @@ def test_the_oldest_go_first_and_no_more_than_the_limit(instance: dg.DagsterInst
 
     assert delete_runs(instance, before=LATER, at_most=2) == 2
 
-    assert kept(instance) == set(runs[2:])
+    assert remaining_runs(instance) == set(runs[2:])
 
 
 def test_one_jobs_runs_may_go_sooner_than_the_others(instance: dg.DagsterInstance) -> None:
@@ -67,7 +67,7 @@ def test_one_jobs_runs_may_go_sooner_than_the_others(instance: dg.DagsterInstanc
         often.execute_in_process(instance=instance)
 
     assert delete_runs(instance, before=LATER, at_most=10, job="often") == 2
-    assert kept(instance) == {kept_run}
+    assert remaining_runs(instance) == {kept_run}
 
 
 def test_ticks_are_kept_for_so_many_days(tmp_path: Path) -> None:
@@ -89,11 +89,13 @@ def test_young_runs_and_those_that_go_on_stay(instance: dg.DagsterInstance) -> N
     yesterday = datetime.now(UTC) - timedelta(days=1)
     assert delete_runs(instance, before=yesterday, at_most=10) == 0
     assert delete_runs(instance, before=LATER, at_most=10) == 1
-    assert len(kept(instance)) == 2
+    assert len(remaining_runs(instance)) == 2
 
 
-def test_a_dry_run_of_maintain_counts_and_changes_nothing(house: House, instance: dg.DagsterInstance) -> None:
-    with house.open() as ctx, ctx.store.begin() as connection:
+def test_a_dry_run_of_maintain_counts_and_changes_nothing(
+    installation: Installation, instance: dg.DagsterInstance
+) -> None:
+    with installation.open() as ctx, ctx.store.begin() as connection:
         long_ago = {"started_at": NOON, "lease_until": NOON, "ended_at": NOON}
         row = {"run_id": "r", "lease_owner": "o", "job": "j"} | long_ago
         connection.execute(insert(tables.runs).values(row))
@@ -101,7 +103,7 @@ def test_a_dry_run_of_maintain_counts_and_changes_nothing(house: House, instance
     def swept(*, dry_run: bool) -> object:
         config = {"ops": {"keep": {"config": {"dry_run": dry_run}}}}
         result = run_job("maintain", instance, config=config)
-        [output] = [one for one in result.all_events if one.is_successful_output]
+        [output] = [event for event in result.all_events if event.is_successful_output]
         return output.step_output_data.metadata["runs"].value
 
     assert [swept(dry_run=True), swept(dry_run=True), swept(dry_run=False)] == [1, 1, 1]

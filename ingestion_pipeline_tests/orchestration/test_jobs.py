@@ -13,29 +13,29 @@ import pytest
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import mutate, read_state, write_state
 from ingestion_pipeline_tests.builders import a_definition
-from ingestion_pipeline_tests.orchestration.house import (
+from ingestion_pipeline_tests.orchestration.installation import (
     BROKEN,
     FLAKY,
     LIGHTHOUSE,
     SALT,
-    House,
-    checked,
+    Installation,
+    check_results,
+    failure_message,
+    materialized,
     run_job,
-    told,
-    why_it_failed,
 )
 
 NUMBERS = ["polled", "changed", "new", "updated", "withdrawn", "total", "latest_chapter"]
 
 
 def test_a_poll_logs_one_materialization_with_numbers_per_changed_source(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
-    house.add_demo(LIGHTHOUSE, "series:lighthouse-mangadex")
+    installation.add_demo(LIGHTHOUSE, "series:lighthouse-mangadex")
 
     result = run_job("poll_hot", instance)
 
-    events = told(result)
+    events = materialized(result)
     assert events.keys() == {LIGHTHOUSE, "series:lighthouse-mangadex"}
     assert [events[LIGHTHOUSE][name] for name in NUMBERS] == [1, 1, 10, 0, 0, 10, 22.0]
     assert events[LIGHTHOUSE]["outcome"] == "first sync: 10 new"
@@ -45,22 +45,22 @@ def test_a_poll_logs_one_materialization_with_numbers_per_changed_source(
     assert {"change_confidence", "checked_when"} <= events[LIGHTHOUSE].keys()
 
 
-def test_a_quiet_poll_costs_no_event(house: House, site: DemoSite, instance: dg.DagsterInstance) -> None:
-    house.add_demo(LIGHTHOUSE)
+def test_a_quiet_poll_costs_no_event(installation: Installation, site: DemoSite, instance: dg.DagsterInstance) -> None:
+    installation.add_demo(LIGHTHOUSE)
     run_job("poll_hot", instance)
-    house.make_due(LIGHTHOUSE)
+    installation.make_due(LIGHTHOUSE)
 
     second = run_job("poll_hot", instance)
 
     assert second.success
     assert site.requests["feeds.demo.test", "/lighthouse.xml"] == 2
-    assert (told(second), checked(second)) == ({}, {})
+    assert (materialized(second), check_results(second)) == ({}, {})
 
 
 def test_a_run_leaves_no_objects_that_the_garbage_collector_never_visits(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
-    house.add_demo(LIGHTHOUSE)
+    installation.add_demo(LIGHTHOUSE)
     before = gc.get_freeze_count()
 
     run_job("poll_hot", instance)
@@ -68,19 +68,23 @@ def test_a_run_leaves_no_objects_that_the_garbage_collector_never_visits(
     assert gc.get_freeze_count() <= before
 
 
-def test_a_new_chapter_is_an_event_that_counts_it(house: House, site: DemoSite, instance: dg.DagsterInstance) -> None:
-    house.add_demo(LIGHTHOUSE)
+def test_a_new_chapter_is_an_event_that_counts_it(
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    installation.add_demo(LIGHTHOUSE)
     run_job("poll_hot", instance)
-    write_state(house.home, mutate(read_state(house.home)))
-    house.make_due(LIGHTHOUSE)
+    write_state(installation.home, mutate(read_state(installation.home)))
+    installation.make_due(LIGHTHOUSE)
 
-    events = told(run_job("poll_hot", instance))
+    events = materialized(run_job("poll_hot", instance))
 
     assert [events[LIGHTHOUSE][name] for name in NUMBERS] == [1, 1, 1, 0, 0, 11, 23.0]
 
 
-def test_a_poll_run_bears_its_own_numbers(house: House, site: DemoSite, instance: dg.DagsterInstance) -> None:
-    house.add_demo(LIGHTHOUSE, BROKEN)
+def test_a_poll_run_bears_its_own_numbers(
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    installation.add_demo(LIGHTHOUSE, BROKEN)
 
     result = run_job("poll_hot", instance)
 
@@ -104,64 +108,70 @@ def test_a_poll_run_bears_its_own_numbers(house: House, site: DemoSite, instance
     }
 
 
-def test_a_job_polls_its_own_tier_alone(house: House, site: DemoSite, instance: dg.DagsterInstance) -> None:
-    house.add_demo(LIGHTHOUSE, SALT)
+def test_a_job_polls_its_own_tier_alone(
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    installation.add_demo(LIGHTHOUSE, SALT)
 
-    events = told(run_job("poll_warm", instance))
+    events = materialized(run_job("poll_warm", instance))
 
     assert events.keys() == {SALT}
-    assert house.source(LIGHTHOUSE).last_checked_at is None
+    assert installation.source(LIGHTHOUSE).last_checked_at is None
 
 
-def test_a_run_of_one_shard_leaves_the_other_alone(house: House, site: DemoSite, instance: dg.DagsterInstance) -> None:
-    house.add_demo(LIGHTHOUSE)
-    other = 1 - house.source(LIGHTHOUSE).shard % 2
+def test_a_run_of_one_shard_leaves_the_other_alone(
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    installation.add_demo(LIGHTHOUSE)
+    other = 1 - installation.source(LIGHTHOUSE).shard % 2
 
     tags = {"ingestion/tier": "hot", "ingestion/shard": f"hot:{other}"}
     result = run_job("poll_hot", instance, tags=tags)
 
     assert result.success
-    assert house.source(LIGHTHOUSE).last_checked_at is None
+    assert installation.source(LIGHTHOUSE).last_checked_at is None
 
 
-def test_a_failing_source_does_not_fail_the_run(house: House, site: DemoSite, instance: dg.DagsterInstance) -> None:
-    house.add_demo(LIGHTHOUSE, BROKEN)
+def test_a_failing_source_does_not_fail_the_run(
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    installation.add_demo(LIGHTHOUSE, BROKEN)
 
     result = run_job("poll_hot", instance)
 
     assert result.success
-    assert told(result).keys() == {LIGHTHOUSE}
-    assert house.source(BROKEN).failure_count == 1
+    assert materialized(result).keys() == {LIGHTHOUSE}
+    assert installation.source(BROKEN).failure_count == 1
 
 
 def test_every_source_failing_fails_the_run_and_says_where_to_look(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
-    house.add_demo(BROKEN)
+    installation.add_demo(BROKEN)
 
-    said = why_it_failed(run_job("poll_hot", instance))
+    failure = failure_message(run_job("poll_hot", instance))
 
-    assert "all 1 polled sources failed; `ingest dead-letters list` shows why" in said
+    assert "all 1 polled sources failed; `ingest dead-letters list` shows why" in failure
 
 
-def test_a_run_with_nothing_to_do_succeeds(house: House, instance: dg.DagsterInstance) -> None:
+def test_a_run_with_nothing_to_do_succeeds(installation: Installation, instance: dg.DagsterInstance) -> None:
     assert run_job("poll_cold", instance).success
 
 
 def test_an_overloaded_site_is_asked_again_within_the_run(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
-    house.add_demo(FLAKY)
+    installation.add_demo(FLAKY)
 
     result = run_job("poll_hot", instance)
 
     assert site.requests["flaky.demo.test", "/orchard.xml"] == 3
-    assert told(result)[FLAKY]["total"] == 8
+    assert materialized(result)[FLAKY]["total"] == 8
 
 
-def test_two_runs_at_a_time_poll_no_source_twice(house: House, site: DemoSite) -> None:
+def test_two_runs_at_a_time_poll_no_source_twice(installation: Installation, site: DemoSite) -> None:
     """Two daemons on one database are not excluded by Dagster: the claim is the guard."""
-    house.add_demo(LIGHTHOUSE, "series:lighthouse-mangadex")
+    installation.add_demo(LIGHTHOUSE, "series:lighthouse-mangadex")
 
     def poll(_: int) -> bool:
         with dg.DagsterInstance.ephemeral() as instance:
@@ -174,12 +184,12 @@ def test_two_runs_at_a_time_poll_no_source_twice(house: House, site: DemoSite) -
 
 
 def test_events_beyond_the_limit_of_a_run_follow_in_the_next(
-    house: House, site: DemoSite, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INGESTION_POLLING__REPORTED_EVENTS", "2")
-    house.add_demo(LIGHTHOUSE, "series:lighthouse-mangadex", FLAKY)
+    installation.add_demo(LIGHTHOUSE, "series:lighthouse-mangadex", FLAKY)
 
-    first, second, third = [told(run_job("poll_hot", instance)).keys() for _ in range(3)]
+    first, second, third = [materialized(run_job("poll_hot", instance)).keys() for _ in range(3)]
 
     assert len(first) == 2
     assert first | second == {LIGHTHOUSE, "series:lighthouse-mangadex", FLAKY}
@@ -187,76 +197,84 @@ def test_events_beyond_the_limit_of_a_run_follow_in_the_next(
     assert not third
 
 
-def test_a_finished_run_holds_nothing(house: House, site: DemoSite, instance: dg.DagsterInstance) -> None:
-    house.add_demo(LIGHTHOUSE, BROKEN)
+def test_a_finished_run_holds_nothing(installation: Installation, site: DemoSite, instance: dg.DagsterInstance) -> None:
+    installation.add_demo(LIGHTHOUSE, BROKEN)
 
     result = run_job("poll_hot", instance)
 
-    [run] = house.rows("runs")
+    [run] = installation.rows("runs")
     assert (run["run_id"], run["job"]) == (result.run_id, "poll_hot")
     assert run["ended_at"] is not None
-    assert {task["status"] for task in house.rows("tasks")} == {"PENDING"}
-    assert {host["lease_owner"] for host in house.rows("hosts")} == {None}
+    assert {task["status"] for task in installation.rows("tasks")} == {"PENDING"}
+    assert {host["lease_owner"] for host in installation.rows("hosts")} == {None}
 
 
 GOOD = {"id": "series:tides", "kind": "series", "url": "http://feeds.demo.test/lighthouse.xml", "platform": "rss"}
 
 
-def adding(**values: Any) -> dict[str, Any]:
+def add_source_config(**values: Any) -> dict[str, Any]:
     return {"ops": {"register": {"config": values}}}
 
 
-def test_add_source_lists_every_mistake_and_adds_nothing(house: House, instance: dg.DagsterInstance) -> None:
+def test_add_source_lists_every_mistake_and_adds_nothing(
+    installation: Installation, instance: dg.DagsterInstance
+) -> None:
     bad = {"id": "Tides, the", "kind": "serial", "url": "ftp://a.test", "tier": "tepid"}
 
-    said = why_it_failed(run_job("add_source", instance, config=adding(**bad)))
+    failure = failure_message(run_job("add_source", instance, config=add_source_config(**bad)))
 
-    assert "the source was not added" in said
-    assert all(f"{field}: " in said for field in ("id", "kind", "url", "tier"))
-    assert house.rows("sources") == []
+    assert "the source was not added" in failure
+    assert all(f"{field}: " in failure for field in ("id", "kind", "url", "tier"))
+    assert installation.rows("sources") == []
     assert instance.get_dynamic_partitions("sources") == []
 
 
-def test_add_source_as_the_launchpad_opens_it_is_refused(house: House, instance: dg.DagsterInstance) -> None:
-    said = why_it_failed(run_job("add_source", instance))
+def test_add_source_as_the_launchpad_opens_it_is_refused(
+    installation: Installation, instance: dg.DagsterInstance
+) -> None:
+    failure = failure_message(run_job("add_source", instance))
 
-    assert "id: 'series:NAME' is no id" in said
-    assert "url: URL 'https://' has no usable host" in said
-    assert house.rows("sources") == []
+    assert "id: 'series:NAME' is no id" in failure
+    assert "url: URL 'https://' has no usable host" in failure
+    assert installation.rows("sources") == []
 
 
-def test_add_source_names_what_the_platform_has_against_it(house: House, instance: dg.DagsterInstance) -> None:
+def test_add_source_names_what_the_platform_has_against_it(
+    installation: Installation, instance: dg.DagsterInstance
+) -> None:
     wrong = GOOD | {"platform": "mangadex", "config": {"limit": -5}}
 
-    said = why_it_failed(run_job("add_source", instance, config=adding(**wrong)))
+    failure = failure_message(run_job("add_source", instance, config=add_source_config(**wrong)))
 
-    assert "config: " in said
-    assert house.rows("sources") == []
+    assert "config: " in failure
+    assert installation.rows("sources") == []
 
 
 def test_add_source_corrected_has_a_row_partitions_and_a_poll_that_is_due(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
-    result = run_job("add_source", instance, config=adding(**GOOD, tier="hot"))
+    result = run_job("add_source", instance, config=add_source_config(**GOOD, tier="hot"))
 
-    assert told(result)["series:tides"]["tier"] == "hot (pinned)"  # declared: nothing is upstream
-    assert house.source("series:tides").platform == "rss"
-    assert house.poll_task("series:tides")["status"] == "PENDING"
+    assert materialized(result)["series:tides"]["tier"] == "hot (pinned)"  # declared: nothing is upstream
+    assert installation.source("series:tides").platform == "rss"
+    assert installation.poll_task("series:tides")["status"] == "PENDING"
     assert instance.get_dynamic_partitions("sources") == ["series:tides"]
     assert instance.get_dynamic_partitions("series_sources") == ["series:tides"]
-    assert told(run_job("poll_hot", instance)).keys() == {"series:tides"}
+    assert materialized(run_job("poll_hot", instance)).keys() == {"series:tides"}
 
 
-def test_add_source_refuses_an_id_that_is_taken_and_names_the_cure(house: House, instance: dg.DagsterInstance) -> None:
-    house.add(a_definition(id="series:tides", url="https://a.test/other"))
+def test_add_source_refuses_an_id_that_is_taken_and_names_the_cure(
+    installation: Installation, instance: dg.DagsterInstance
+) -> None:
+    installation.add(a_definition(id="series:tides", url="https://a.test/other"))
 
-    said = why_it_failed(run_job("add_source", instance, config=adding(**GOOD)))
+    failure = failure_message(run_job("add_source", instance, config=add_source_config(**GOOD)))
 
-    assert "`ingest sources update`" in said
-    assert house.source("series:tides").url == "https://a.test/other"
+    assert "`ingest sources update`" in failure
+    assert installation.source("series:tides").url == "https://a.test/other"
 
 
-def test_maintain_keeps_house_and_tells_every_check(house: House, instance: dg.DagsterInstance) -> None:
+def test_maintain_keeps_house_and_tells_every_check(installation: Installation, instance: dg.DagsterInstance) -> None:
     first, second = run_job("maintain", instance), run_job("maintain", instance)
 
     names = {"no_gaps", "not_empty_after_full", "sources_fresh", "files_readable", "all_delivered"}
@@ -266,19 +284,19 @@ def test_maintain_keeps_house_and_tells_every_check(house: House, instance: dg.D
     names |= {"not_all_filtered", "profile_readable", "information_sure", "providers_answer"}
     names |= {"asked_without_the_name", "no_visibility_drop", "contract"}
     assert first.success
-    assert checked(first) == dict.fromkeys(names, True)
-    assert checked(second) == {"contract": True}  # of `source_health`, which it refreshed
+    assert check_results(first) == dict.fromkeys(names, True)
+    assert check_results(second) == {"contract": True}  # of `source_health`, which it refreshed
 
 
-def test_two_runs_at_a_time_tell_of_no_change_twice(house: House, site: DemoSite) -> None:
+def test_two_runs_at_a_time_tell_of_no_change_twice(installation: Installation, site: DemoSite) -> None:
     """Each told of all that was not told yet, the other's sources too."""
-    house.add_demo(LIGHTHOUSE, SALT)
+    installation.add_demo(LIGHTHOUSE, SALT)
     begin = Barrier(2)
 
     def poll(name: str) -> list[str]:
         with dg.DagsterInstance.ephemeral() as instance:
             begin.wait(10)
-            return list(told(run_job(name, instance)))
+            return list(materialized(run_job(name, instance)))
 
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(poll, ["poll_hot", "poll_warm"])

@@ -14,14 +14,14 @@ import pytest
 from ingestion_pipeline.companies.matching.reporting import MatchReport
 from ingestion_pipeline.orchestration.matches import histogram
 from ingestion_pipeline_tests.companies.matching.listings import BOARD, PROFILE, Listings
-from ingestion_pipeline_tests.orchestration.house import (
+from ingestion_pipeline_tests.orchestration.installation import (
     PARTITION,
-    House,
-    checked,
+    Installation,
+    check_results,
+    failure_message,
+    materialized,
     run_job,
     tick_sensor,
-    told,
-    why_it_failed,
 )
 from ingestion_pipeline_tests.orchestration.test_single_sources import materialize
 
@@ -35,59 +35,61 @@ def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @contextmanager
-def listings(house: House, profile: Path) -> Iterator[Listings]:
-    with house.open() as ctx:
+def listings(installation: Installation, profile: Path) -> Iterator[Listings]:
+    with installation.open() as ctx:
         yield Listings(ctx=ctx, profile=profile)
 
 
-def given(house: House, profile: Path, **changes: Any) -> None:
+def add_listings(installation: Installation, profile: Path, **changes: Any) -> None:
     """A board with one listing that fits and one that does not."""
-    with listings(house, profile) as some:
-        some.board()
-        posted_at = some.ctx.store.now() - timedelta(hours=1)
-        some.add(url="http://jobs.test/1", posted_at=posted_at, **changes)
-        some.add(url="http://jobs.test/2", posted_at=posted_at, title="Junior Engineer")
+    with listings(installation, profile) as harness:
+        harness.add_board()
+        posted_at = harness.ctx.store.now() - timedelta(hours=1)
+        harness.add(url="http://jobs.test/1", posted_at=posted_at, **changes)
+        harness.add(url="http://jobs.test/2", posted_at=posted_at, title="Junior Engineer")
 
 
-def requested(answer: Any) -> list[str]:
-    return [one.job_name for one in answer.run_requests or []]
+def requested_jobs(answer: Any) -> list[str]:
+    return [request.job_name for request in answer.run_requests or []]
 
 
 def test_the_sensor_asks_for_the_job_that_judges_what_waits(
-    house: House, profile: Path, instance: dg.DagsterInstance
+    installation: Installation, profile: Path, instance: dg.DagsterInstance
 ) -> None:
-    before = requested(tick_sensor("pending_work", instance))
-    given(house, profile)
-    waiting = requested(tick_sensor("pending_work", instance))
+    before = requested_jobs(tick_sensor("pending_work", instance))
+    add_listings(installation, profile)
+    waiting = requested_jobs(tick_sensor("pending_work", instance))
 
-    done = run_job("process_listings", instance)
+    result = run_job("process_listings", instance)
 
     assert (before, waiting) == ([], ["process_listings"])
-    assert done.success
-    metadata = told(done)[BOARD]
+    assert result.success
+    metadata = materialized(result)[BOARD]
     counts = {name: metadata[name] for name in ("listings", "waiting", "filtered", "matched")}
     assert counts == {"listings": 2, "waiting": 0, "filtered": 1, "matched": 1}
     assert metadata["filtered_by_seniority"] == 1
     assert metadata["scores"].startswith("![scores](data:image/png;base64,")
-    assert requested(tick_sensor("pending_work", instance)) == []
+    assert requested_jobs(tick_sensor("pending_work", instance)) == []
 
 
-def test_a_changed_profile_is_work_for_the_sensor(house: House, profile: Path, instance: dg.DagsterInstance) -> None:
-    given(house, profile)
+def test_a_changed_profile_is_work_for_the_sensor(
+    installation: Installation, profile: Path, instance: dg.DagsterInstance
+) -> None:
+    add_listings(installation, profile)
     run_job("process_listings", instance)
 
     profile.write_text(PROFILE.replace("Python: 10", "Painting: 10"))
 
-    assert requested(tick_sensor("pending_work", instance)) == ["process_listings"]
+    assert requested_jobs(tick_sensor("pending_work", instance)) == ["process_listings"]
 
 
 def test_what_strangers_wrote_is_shown_as_cells_with_the_reason(
-    house: House, profile: Path, instance: dg.DagsterInstance
+    installation: Installation, profile: Path, instance: dg.DagsterInstance
 ) -> None:
     title = "Senior Python Engineer <img src=x onerror=alert(1)> ![](http://evil.test)"
-    given(house, profile, title=title)
+    add_listings(installation, profile, title=title)
 
-    metadata = told(run_job("process_listings", instance))[BOARD]
+    metadata = materialized(run_job("process_listings", instance))[BOARD]
 
     [record] = metadata["best_matches"].records
     assert record.data["title"] == title
@@ -96,57 +98,59 @@ def test_what_strangers_wrote_is_shown_as_cells_with_the_reason(
 
 
 def test_one_board_is_judged_by_hand_although_it_waits(
-    house: House, profile: Path, instance: dg.DagsterInstance
+    installation: Installation, profile: Path, instance: dg.DagsterInstance
 ) -> None:
-    given(house, profile)
+    add_listings(installation, profile)
 
-    done = materialize("job_matches", instance, tags={PARTITION: BOARD})
+    result = materialize("job_matches", instance, tags={PARTITION: BOARD})
 
-    assert done.success
-    assert told(done)[BOARD]["matched"] == 1
+    assert result.success
+    assert materialized(result)[BOARD]["matched"] == 1
 
 
-def test_without_a_partition_the_asset_refuses(house: House, profile: Path, instance: dg.DagsterInstance) -> None:
-    given(house, profile)
+def test_without_a_partition_the_asset_refuses(
+    installation: Installation, profile: Path, instance: dg.DagsterInstance
+) -> None:
+    add_listings(installation, profile)
 
-    done = materialize("job_matches", instance, tags={})
+    result = materialize("job_matches", instance, tags={})
 
-    assert "works on one source" in why_it_failed(done)
+    assert "works on one source" in failure_message(result)
 
 
 def test_without_a_profile_the_run_succeeds_and_listings_wait(
-    house: House, profile: Path, instance: dg.DagsterInstance
+    installation: Installation, profile: Path, instance: dg.DagsterInstance
 ) -> None:
-    given(house, profile)
+    add_listings(installation, profile)
     profile.unlink()
 
-    done = run_job("process_listings", instance)
+    result = run_job("process_listings", instance)
 
-    assert done.success
-    assert told(done) == {}
-    assert requested(tick_sensor("pending_work", instance)) == []
+    assert result.success
+    assert materialized(result) == {}
+    assert requested_jobs(tick_sensor("pending_work", instance)) == []
 
 
 def test_a_bad_profile_turns_its_check_red_and_nobody_runs_in_vain(
-    house: House, profile: Path, instance: dg.DagsterInstance
+    installation: Installation, profile: Path, instance: dg.DagsterInstance
 ) -> None:
-    given(house, profile)
+    add_listings(installation, profile)
     profile.write_text("skills: {Python: 99}")
 
-    assert requested(tick_sensor("pending_work", instance)) == []
-    assert checked(run_job("maintain", instance))["profile_readable"] is False
+    assert requested_jobs(tick_sensor("pending_work", instance)) == []
+    assert check_results(run_job("maintain", instance))["profile_readable"] is False
 
 
 def test_a_board_of_which_all_is_filtered_turns_its_check_red(
-    house: House, profile: Path, instance: dg.DagsterInstance
+    installation: Installation, profile: Path, instance: dg.DagsterInstance
 ) -> None:
-    with listings(house, profile) as some:
-        some.board()
+    with listings(installation, profile) as harness:
+        harness.add_board()
         for number in range(5):
-            some.add(url=f"http://jobs.test/{number}", title=f"Junior Engineer {number}")
+            harness.add(url=f"http://jobs.test/{number}", title=f"Junior Engineer {number}")
     run_job("process_listings", instance)
 
-    assert checked(run_job("maintain", instance))["not_all_filtered"] is False
+    assert check_results(run_job("maintain", instance))["not_all_filtered"] is False
 
 
 def test_a_histogram_is_a_small_picture() -> None:

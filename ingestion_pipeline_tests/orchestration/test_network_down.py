@@ -10,7 +10,7 @@ import pytest
 from ingestion_pipeline.sources import Definition, Kind, SourceStatus, Tier
 from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.fakes import LOOPBACK, FakeWeb, closed_port
-from ingestion_pipeline_tests.orchestration.house import House, run_job, why_it_failed
+from ingestion_pipeline_tests.orchestration.installation import Installation, failure_message, run_job
 
 FEED = (
     '<rss version="2.0"><channel><title>A</title><item><title>Chapter 1</title>'
@@ -49,120 +49,124 @@ def webs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sequence[FakeWeb]]:
         web.__exit__()
 
 
-def add(house: House, monkeypatch: pytest.MonkeyPatch, *definitions: Definition) -> list[str]:
-    hosts = {one.url.split("/")[2] for one in definitions}
+def add(installation: Installation, monkeypatch: pytest.MonkeyPatch, *definitions: Definition) -> list[str]:
+    hosts = {definition.url.split("/")[2] for definition in definitions}
     monkeypatch.setenv("INGESTION_ALLOW_HOSTS", ",".join(sorted(hosts)))
-    house.add(*definitions)
-    return [one.id for one in definitions]
+    installation.add(*definitions)
+    return [definition.id for definition in definitions]
 
 
-def strikes(house: House, ids: Sequence[str]) -> list[int]:
-    return [house.source(one).failure_count for one in ids]
+def failure_counts(installation: Installation, ids: Sequence[str]) -> list[int]:
+    return [installation.source(source_id).failure_count for source_id in ids]
 
 
 def test_an_outage_of_ours_opens_no_breaker_and_disables_no_board(
-    house: House, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    installation: Installation, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts = closed_hosts(30)
     series = [a_series(f"s{n}", host) for n, host in enumerate(hosts[:20])]
     boards = [a_board(f"b{n}", host) for n, host in enumerate(hosts[20:])]
-    ids = add(house, monkeypatch, *series, *boards)
+    ids = add(installation, monkeypatch, *series, *boards)
 
     for _ in range(5):
-        house.make_due(*ids)
-        assert DOWN in why_it_failed(run_job("poll_hot", instance))
+        installation.make_due(*ids)
+        assert DOWN in failure_message(run_job("poll_hot", instance))
 
-    assert strikes(house, ids) == [0] * len(ids)
-    assert {house.source(one).status for one in ids} == {SourceStatus.ACTIVE}
-    assert {house.poll_task(one)["attempts"] for one in ids} == {0}
-    assert {house.poll_task(one)["error_code"] for one in ids} == {"network_down"}
-    assert house.rows("dead_letters") == []
+    assert failure_counts(installation, ids) == [0] * len(ids)
+    assert {installation.source(source_id).status for source_id in ids} == {SourceStatus.ACTIVE}
+    assert {installation.poll_task(source_id)["attempts"] for source_id in ids} == {0}
+    assert {installation.poll_task(source_id)["error_code"] for source_id in ids} == {"network_down"}
+    assert installation.rows("dead_letters") == []
 
 
 def test_what_still_answers_is_ingested_while_the_rest_is_released(
-    house: House, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
+    installation: Installation, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     up = [a_series(f"up{n}", web.host_port) for n, web in enumerate(webs[:2])]
     down = [a_series(f"down{n}", host) for n, host in enumerate(closed_hosts(6))]
-    ids = add(house, monkeypatch, *up, *down)
+    ids = add(installation, monkeypatch, *up, *down)
 
     for _ in range(5):
-        house.make_due(*ids)
-        assert f"{DOWN} 6 of 8 hosts" in why_it_failed(run_job("poll_hot", instance))
+        installation.make_due(*ids)
+        assert f"{DOWN} 6 of 8 hosts" in failure_message(run_job("poll_hot", instance))
 
-    assert strikes(house, ids) == [0] * len(ids)
-    assert [house.chapters_of(one.id) for one in up] == [1, 1]
+    assert failure_counts(installation, ids) == [0] * len(ids)
+    assert [installation.chapters_of(source.id) for source in up] == [1, 1]
 
 
 @pytest.mark.parametrize("dead", [1, 2, 3])
 def test_dead_hosts_among_as_many_that_answer_are_struck(
-    house: House, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch, dead: int
+    installation: Installation,
+    instance: dg.DagsterInstance,
+    webs: Sequence[FakeWeb],
+    monkeypatch: pytest.MonkeyPatch,
+    dead: int,
 ) -> None:
     up = [a_series(f"up{n}", web.host_port) for n, web in enumerate(webs)]
     down = [a_series(f"down{n}", host) for n, host in enumerate(closed_hosts(dead))]
-    add(house, monkeypatch, *up, *down)
+    add(installation, monkeypatch, *up, *down)
 
     assert run_job("poll_hot", instance).success
 
-    assert strikes(house, [one.id for one in down]) == [1] * dead
+    assert failure_counts(installation, [source.id for source in down]) == [1] * dead
 
 
 def test_one_dead_host_alone_is_struck(
-    house: House, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    installation: Installation, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ids = add(house, monkeypatch, a_series("alone", *closed_hosts(1)))
+    ids = add(installation, monkeypatch, a_series("alone", *closed_hosts(1)))
 
-    assert "all 1 polled sources failed" in why_it_failed(run_job("poll_hot", instance))
+    assert "all 1 polled sources failed" in failure_message(run_job("poll_hot", instance))
 
-    assert strikes(house, ids) == [1]
+    assert failure_counts(installation, ids) == [1]
 
 
 def test_hosts_that_stay_dead_while_others_answer_are_struck_in_the_end(
-    house: House, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
+    installation: Installation, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three hosts that die together and are due alone look like an outage, but only once."""
     up = [a_series(f"up{n}", web.host_port) for n, web in enumerate(webs)]
     down = [a_series(f"down{n}", host) for n, host in enumerate(closed_hosts(3))]
-    add(house, monkeypatch, *up, *down)
-    ids = [one.id for one in down]
-    for one in up:
-        house.set_poll_task(one.id, status="SKIPPED")
-    assert DOWN in why_it_failed(run_job("poll_hot", instance))
-    for one in down:
-        house.set_poll_task(one.id, kind="resting")
-    for one in up:
-        house.set_poll_task(one.id, status="PENDING")
+    add(installation, monkeypatch, *up, *down)
+    ids = [source.id for source in down]
+    for source in up:
+        installation.set_poll_task(source.id, status="SKIPPED")
+    assert DOWN in failure_message(run_job("poll_hot", instance))
+    for source in down:
+        installation.set_poll_task(source.id, kind="resting")
+    for source in up:
+        installation.set_poll_task(source.id, status="PENDING")
     assert run_job("poll_hot", instance).success
-    for one in down:
-        house.set_poll_task(one.id, kind="poll")
-    house.make_due(*ids)
+    for source in down:
+        installation.set_poll_task(source.id, kind="poll")
+    installation.make_due(*ids)
 
-    assert "all 3 polled sources failed" in why_it_failed(run_job("poll_hot", instance))
+    assert "all 3 polled sources failed" in failure_message(run_job("poll_hot", instance))
 
-    assert strikes(house, ids) == [1, 1, 1]
+    assert failure_counts(installation, ids) == [1, 1, 1]
 
 
 def test_a_canary_that_is_down_protects_a_single_source(
-    house: House, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    installation: Installation, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INGESTION_FETCH__CANARY", *closed_hosts(1))
-    ids = add(house, monkeypatch, a_series("alone", *closed_hosts(1)))
+    ids = add(installation, monkeypatch, a_series("alone", *closed_hosts(1)))
 
-    assert f"{DOWN} the canary" in why_it_failed(run_job("poll_hot", instance))
+    assert f"{DOWN} the canary" in failure_message(run_job("poll_hot", instance))
 
-    assert strikes(house, ids) == [0]
+    assert failure_counts(installation, ids) == [0]
 
 
 def test_a_canary_that_answers_leaves_the_failures_with_the_hosts(
-    house: House, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
+    installation: Installation, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INGESTION_FETCH__CANARY", webs[0].host_port)
     down = [a_series(f"down{n}", host) for n, host in enumerate(closed_hosts(5))]
-    ids = add(house, monkeypatch, *down)
+    ids = add(installation, monkeypatch, *down)
 
-    assert "all 5 polled sources failed" in why_it_failed(run_job("poll_hot", instance))
+    assert "all 5 polled sources failed" in failure_message(run_job("poll_hot", instance))
 
-    assert strikes(house, ids) == [1] * 5
+    assert failure_counts(installation, ids) == [1] * 5
 
 
 @pytest.mark.parametrize(
@@ -174,7 +178,7 @@ def test_a_canary_that_answers_leaves_the_failures_with_the_hosts(
     ],
 )
 def test_an_outage_is_no_failure_of_pages_companies_or_websites(
-    house: House,
+    installation: Installation,
     instance: dg.DagsterInstance,
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
@@ -189,42 +193,42 @@ def test_an_outage_is_no_failure_of_pages_companies_or_websites(
         )
         for n, host in enumerate(closed_hosts(4))
     ]
-    ids = add(house, monkeypatch, *definitions)
+    ids = add(installation, monkeypatch, *definitions)
     assert run_job("poll_hot", instance).success
 
     for _ in range(5):
-        assert DOWN in why_it_failed(run_job(job, instance, tags={tag: "0"}))
-        for one in ids:  # due again
-            house.set_poll_task(one, not_before=NOON)
+        assert DOWN in failure_message(run_job(job, instance, tags={tag: "0"}))
+        for source_id in ids:  # due again
+            installation.set_poll_task(source_id, not_before=NOON)
 
-    assert strikes(house, ids) == [0] * 4
-    assert house.rows("dead_letters") == []
-    working = [one for one in house.rows("tasks") if one["kind"] != "poll"]
-    assert {one["status"] for one in working} == {"PENDING"}
-    assert max(one["attempts"] for one in working) <= 1  # of who failed before it was clear
+    assert failure_counts(installation, ids) == [0] * 4
+    assert installation.rows("dead_letters") == []
+    working = [row for row in installation.rows("tasks") if row["kind"] != "poll"]
+    assert {task["status"] for task in working} == {"PENDING"}
+    assert max(task["attempts"] for task in working) <= 1  # of who failed before it was clear
 
 
 def test_a_run_whose_sources_were_all_retried_in_vain_has_failed(
-    house: House, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
+    installation: Installation, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for web in webs:
         web.routes["/feed"] = 500
     definitions = [a_series(f"s{n}", web.host_port) for n, web in enumerate(webs)]
-    ids = add(house, monkeypatch, *definitions)
+    ids = add(installation, monkeypatch, *definitions)
 
-    assert "all 4 polled sources failed" in why_it_failed(run_job("poll_hot", instance))
+    assert "all 4 polled sources failed" in failure_message(run_job("poll_hot", instance))
 
-    assert strikes(house, ids) == [1] * 4
+    assert failure_counts(installation, ids) == [1] * 4
 
 
 def test_a_run_whose_sources_are_all_to_be_retried_later_has_failed(
-    house: House, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
+    installation: Installation, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INGESTION_WORK__BACKOFF_BASE_SECONDS", "600")
     for web in webs:
         web.routes["/feed"] = 500
-    add(house, monkeypatch, *[a_series(f"s{n}", web.host_port) for n, web in enumerate(webs)])
+    add(installation, monkeypatch, *[a_series(f"s{n}", web.host_port) for n, web in enumerate(webs)])
 
-    said = why_it_failed(run_job("poll_hot", instance))
+    failure = failure_message(run_job("poll_hot", instance))
 
-    assert "no polled sources succeeded; they are retried" in said
+    assert "no polled sources succeeded; they are retried" in failure

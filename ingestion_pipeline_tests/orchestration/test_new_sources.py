@@ -13,7 +13,14 @@ import time_machine
 from ingestion_pipeline.sources.registry import disable, remove
 from ingestion_pipeline.sources.source import SOURCE_ID
 from ingestion_pipeline_tests.builders import a_definition
-from ingestion_pipeline_tests.orchestration.house import LIGHTHOUSE, SALT, House, a_file, an_entry, tick_sensor
+from ingestion_pipeline_tests.orchestration.installation import (
+    LIGHTHOUSE,
+    SALT,
+    Installation,
+    an_entry,
+    source_file,
+    tick_sensor,
+)
 
 SETS = ("sources", "series_sources")
 
@@ -29,14 +36,14 @@ def partitions(instance: dg.DagsterInstance) -> list[list[str]]:
 
 
 def test_a_new_entry_becomes_a_partition_and_a_run_without_a_restart(
-    house: House, instance: dg.DagsterInstance
+    installation: Installation, instance: dg.DagsterInstance
 ) -> None:
     before = tick_sensor("new_sources", instance)
-    (house.sources / "mine.yaml").write_text(a_file([an_entry()]))
+    (installation.sources / "mine.yaml").write_text(source_file([an_entry()]))
 
     data = tick_sensor("new_sources", instance, cursor=before.cursor)
 
-    shard = house.source(LIGHTHOUSE).shard % 2
+    shard = installation.source(LIGHTHOUSE).shard % 2
     [request] = data.run_requests
     assert request.job_name == "poll_hot"
     assert request.tags["ingestion/shard"] == f"hot:{shard}"
@@ -45,33 +52,33 @@ def test_a_new_entry_becomes_a_partition_and_a_run_without_a_restart(
 
 
 def test_a_new_source_counts_as_declared_so_that_nobody_is_warned_of_its_upstream(
-    house: House, instance: dg.DagsterInstance
+    installation: Installation, instance: dg.DagsterInstance
 ) -> None:
-    house.add_demo(LIGHTHOUSE, SALT)
+    installation.add_demo(LIGHTHOUSE, SALT)
 
     data = tick_sensor("new_sources", instance)
 
-    told = [(event.asset_key.to_user_string(), event.partition) for event in data.asset_events]
-    assert sorted(told) == [("sources", LIGHTHOUSE), ("sources", SALT)]
+    events = [(event.asset_key.to_user_string(), event.partition) for event in data.asset_events]
+    assert sorted(events) == [("sources", LIGHTHOUSE), ("sources", SALT)]
     tiers = {event.partition: event.metadata["tier"].value for event in data.asset_events}
     assert tiers == {LIGHTHOUSE: "hot (pinned)", SALT: "warm (pinned)"}
 
 
 def test_another_database_is_filled_from_the_files_that_have_not_changed(
-    house: House, instance: dg.DagsterInstance
+    installation: Installation, instance: dg.DagsterInstance
 ) -> None:
     """As when SQLite is left for PostgreSQL, and Dagster's history stays."""
-    (house.sources / "mine.yaml").write_text(a_file([an_entry()]))
+    (installation.sources / "mine.yaml").write_text(source_file([an_entry()]))
     first = tick_sensor("new_sources", instance)
-    house.forget_everything()
+    installation.clear_database()
 
     tick_sensor("new_sources", instance, cursor=first.cursor)
 
-    assert [row["id"] for row in house.rows("sources")] == [LIGHTHOUSE]
+    assert [row["id"] for row in installation.rows("sources")] == [LIGHTHOUSE]
 
 
-def test_the_next_tick_is_silent(house: House, instance: dg.DagsterInstance) -> None:
-    (house.sources / "mine.yaml").write_text(a_file([an_entry()]))
+def test_the_next_tick_is_silent(installation: Installation, instance: dg.DagsterInstance) -> None:
+    (installation.sources / "mine.yaml").write_text(source_file([an_entry()]))
     first = tick_sensor("new_sources", instance)
 
     second = tick_sensor("new_sources", instance, cursor=first.cursor)
@@ -81,27 +88,29 @@ def test_the_next_tick_is_silent(house: House, instance: dg.DagsterInstance) -> 
     assert second.skip_message == "nothing new among 1 sources"
 
 
-def test_a_row_added_by_anyone_becomes_a_partition(house: House, instance: dg.DagsterInstance) -> None:
+def test_a_row_added_by_anyone_becomes_a_partition(installation: Installation, instance: dg.DagsterInstance) -> None:
     first = tick_sensor("new_sources", instance)
-    house.add_demo(SALT)
+    installation.add_demo(SALT)
 
     data = tick_sensor("new_sources", instance, cursor=first.cursor)
 
-    assert [one.job_name for one in data.run_requests] == ["poll_warm"]
+    assert [request.job_name for request in data.run_requests] == ["poll_warm"]
     assert partitions(instance) == [[SALT], [SALT]]
 
 
-def test_many_new_sources_are_one_run_per_tier_and_shard(house: House, instance: dg.DagsterInstance) -> None:
-    house.add(*(a_definition(id=f"series:s{n}", url=f"https://h{n}.test/") for n in range(20)))
+def test_many_new_sources_are_one_run_per_tier_and_shard(
+    installation: Installation, instance: dg.DagsterInstance
+) -> None:
+    installation.add(*(a_definition(id=f"series:s{n}", url=f"https://h{n}.test/") for n in range(20)))
 
     data = tick_sensor("new_sources", instance)
 
-    assert [one.tags["ingestion/shard"] for one in data.run_requests] == ["warm:0", "warm:1"]
+    assert [request.tags["ingestion/shard"] for request in data.run_requests] == ["warm:0", "warm:1"]
     assert len(partitions(instance)[0]) == 20
 
 
-def test_every_partition_key_is_a_source_id(house: House, instance: dg.DagsterInstance) -> None:
-    house.add_demo(LIGHTHOUSE, SALT)
+def test_every_partition_key_is_a_source_id(installation: Installation, instance: dg.DagsterInstance) -> None:
+    installation.add_demo(LIGHTHOUSE, SALT)
 
     tick_sensor("new_sources", instance)
 
@@ -109,26 +118,26 @@ def test_every_partition_key_is_a_source_id(house: House, instance: dg.DagsterIn
 
 
 def test_a_bad_file_imports_nothing_of_itself_and_is_warned_about_once(
-    house: House, instance: dg.DagsterInstance
+    installation: Installation, instance: dg.DagsterInstance
 ) -> None:
-    (house.sources / "bad.yaml").write_text(a_file([an_entry(), an_entry("series:b", kind="x")]))
-    (house.sources / "good.yaml").write_text(a_file([an_entry("series:good", series="good")]))
-    heard: list[str] = []
+    (installation.sources / "bad.yaml").write_text(source_file([an_entry(), an_entry("series:b", kind="x")]))
+    (installation.sources / "good.yaml").write_text(source_file([an_entry("series:good", series="good")]))
+    log_lines: list[str] = []
 
-    first = tick_sensor("new_sources", instance, heard=heard)
-    tick_sensor("new_sources", instance, cursor=first.cursor, heard=heard)
+    first = tick_sensor("new_sources", instance, log_lines=log_lines)
+    tick_sensor("new_sources", instance, cursor=first.cursor, log_lines=log_lines)
 
-    warned = [one for one in heard if one.startswith("WARNING")]
+    warned = [line for line in log_lines if line.startswith("WARNING")]
     assert len(warned) == 1
     assert warned[0].startswith("WARNING: not imported: bad.yaml:")
     assert partitions(instance)[0] == ["series:good"]
 
 
-def test_a_bad_file_that_is_mended_is_imported(house: House, instance: dg.DagsterInstance) -> None:
-    file = house.sources / "mine.yaml"
+def test_a_bad_file_that_is_mended_is_imported(installation: Installation, instance: dg.DagsterInstance) -> None:
+    file = installation.sources / "mine.yaml"
     file.write_text("sources:\n  - id: [")
     first = tick_sensor("new_sources", instance)
-    file.write_text(a_file([an_entry()]))
+    file.write_text(source_file([an_entry()]))
 
     data = tick_sensor("new_sources", instance, cursor=first.cursor)
 
@@ -136,29 +145,29 @@ def test_a_bad_file_that_is_mended_is_imported(house: House, instance: dg.Dagste
     assert partitions(instance)[0] == [LIGHTHOUSE]
 
 
-def test_a_removed_source_loses_its_partition(house: House, instance: dg.DagsterInstance) -> None:
-    house.add_demo(LIGHTHOUSE, SALT)
+def test_a_removed_source_loses_its_partition(installation: Installation, instance: dg.DagsterInstance) -> None:
+    installation.add_demo(LIGHTHOUSE, SALT)
     first = tick_sensor("new_sources", instance)
-    with house.open() as ctx, ctx.store.begin() as connection:
+    with installation.open() as ctx, ctx.store.begin() as connection:
         remove(connection, SALT, actor="cli:ada", now=ctx.store.clock.now(connection))
 
     data = tick_sensor("new_sources", instance, cursor=first.cursor)
 
     assert partitions(instance) == [[LIGHTHOUSE], [LIGHTHOUSE]]
-    assert [one.tags["ingestion/tier"] for one in data.run_requests] == ["hot"]
+    assert [request.tags["ingestion/tier"] for request in data.run_requests] == ["hot"]
 
 
 def test_what_the_counts_do_not_show_is_mirrored_within_five_minutes(
-    house: House, instance: dg.DagsterInstance, at_noon: time_machine.Traveller
+    installation: Installation, instance: dg.DagsterInstance, at_noon: time_machine.Traveller
 ) -> None:
     """Disabled first and removed later, a source kept its partition: the counts were the same."""
-    house.add_demo(LIGHTHOUSE)
-    with house.open() as ctx, ctx.store.begin() as connection:
+    installation.add_demo(LIGHTHOUSE)
+    with installation.open() as ctx, ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
         disable(connection, LIGHTHOUSE, actor="cli:ada", reason="loud", now=now)
     first = tick_sensor("new_sources", instance)
     assert partitions(instance)[0] == [LIGHTHOUSE]
-    with house.open() as ctx, ctx.store.begin() as connection:
+    with installation.open() as ctx, ctx.store.begin() as connection:
         remove(connection, LIGHTHOUSE, actor="cli:ada", now=ctx.store.clock.now(connection))
 
     at_noon.shift(timedelta(minutes=5))
@@ -167,35 +176,37 @@ def test_what_the_counts_do_not_show_is_mirrored_within_five_minutes(
     assert partitions(instance) == [[], []]
 
 
-def test_an_entry_that_is_switched_on_later_is_polled_at_once(house: House, instance: dg.DagsterInstance) -> None:
+def test_an_entry_that_is_switched_on_later_is_polled_at_once(
+    installation: Installation, instance: dg.DagsterInstance
+) -> None:
     """The examples are shipped switched off: known for long, they waited for their tier's tick."""
-    file = house.sources / "mine.yaml"
-    file.write_text(a_file([an_entry(enabled=False)]))
+    file = installation.sources / "mine.yaml"
+    file.write_text(source_file([an_entry(enabled=False)]))
     first = tick_sensor("new_sources", instance)
     assert not first.run_requests
-    file.write_text(a_file([an_entry(enabled=True)]))
+    file.write_text(source_file([an_entry(enabled=True)]))
 
     data = tick_sensor("new_sources", instance, cursor=first.cursor)
 
-    assert [one.job_name for one in data.run_requests] == ["poll_hot"]
+    assert [request.job_name for request in data.run_requests] == ["poll_hot"]
     assert partitions(instance)[0] == [LIGHTHOUSE]
 
 
 def test_a_source_beyond_the_limit_has_no_partition_and_is_polled_all_the_same(
-    house: House, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    installation: Installation, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INGESTION_POLLING__PARTITION_LIMIT", "1")
-    house.add_demo(LIGHTHOUSE)
-    house.add_demo(SALT)
+    installation.add_demo(LIGHTHOUSE)
+    installation.add_demo(SALT)
 
     data = tick_sensor("new_sources", instance)
 
     assert partitions(instance) == [[LIGHTHOUSE], [LIGHTHOUSE]]
-    assert {one.job_name for one in data.run_requests} == {"poll_hot", "poll_warm"}
+    assert {request.job_name for request in data.run_requests} == {"poll_hot", "poll_warm"}
 
 
-def test_a_folder_that_is_not_there_is_no_error(house: House, instance: dg.DagsterInstance) -> None:
-    house.sources.rmdir()
+def test_a_folder_that_is_not_there_is_no_error(installation: Installation, instance: dg.DagsterInstance) -> None:
+    installation.sources.rmdir()
 
     data = tick_sensor("new_sources", instance)
 

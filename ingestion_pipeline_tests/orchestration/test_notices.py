@@ -14,37 +14,37 @@ from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import dead_letters
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.notices.telling import Telling
-from ingestion_pipeline_tests.orchestration.house import House, run_job, tick_sensor
+from ingestion_pipeline_tests.notices.notice_harness import NoticeHarness
+from ingestion_pipeline_tests.orchestration.installation import Installation, run_job, tick_sensor
 
 
-def telling(ctx: RunContext, web: FakeWeb, *, ago: timedelta = timedelta(minutes=1)) -> Telling:
+def notice_harness(ctx: RunContext, web: FakeWeb, *, ago: timedelta = timedelta(minutes=1)) -> NoticeHarness:
     moment: datetime = ctx.store.now() - ago
-    return Telling(ctx.store, FixedClock(moment), ctx.settings, web)
+    return NoticeHarness(ctx.store, FixedClock(moment), ctx.settings, web)
 
 
-def requested(instance: dg.DagsterInstance) -> list[str]:
+def requested_jobs(instance: dg.DagsterInstance) -> list[str]:
     data = tick_sensor("pending_work", instance)
-    return [one.job_name or "" for one in data.run_requests or []]
+    return [request.job_name or "" for request in data.run_requests or []]
 
 
 def test_news_request_one_deliverer_which_tells_and_reports(
-    house: House, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    installation: Installation, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with FakeWeb() as web, house.open() as ctx:
+    with FakeWeb() as web, installation.open() as ctx:
         monkeypatch.setenv("INGESTION_ALLOW_HOSTS", web.host_port)
-        told = telling(ctx, web)
-        told.given_follower("ann", address=web.url("/ann"))
-        told.given_follower("dead", address=web.url("/gone"))
-        assert requested(instance) == []
-        told.publish(7)
-        assert requested(instance) == ["deliver_notices"]
+        harness = notice_harness(ctx, web)
+        harness.add_follower("ann", address=web.url("/ann"))
+        harness.add_follower("dead", address=web.url("/gone"))
+        assert requested_jobs(instance) == []
+        harness.publish(7)
+        assert requested_jobs(instance) == ["deliver_notices"]
 
         result = run_job("deliver_notices", instance)
 
         assert result.success
         [event] = result.get_asset_materialization_events()
-        numbers = {name: one.value for name, one in event.materialization.metadata.items()}
+        numbers = {name: value.value for name, value in event.materialization.metadata.items()}
         delay = numbers.pop("median_delay_seconds")
         assert 60 <= float(str(delay)) < 120
         assert numbers == {
@@ -57,25 +57,27 @@ def test_news_request_one_deliverer_which_tells_and_reports(
             "pending": 0,
             "failed_in_all": 1,
         }
-        checks = {one.check_name: one for one in result.get_asset_check_evaluations()}
+        checks = {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
         check = checks.pop("all_delivered")
-        assert [(name, one.passed) for name, one in checks.items()] == [("contract", True)]
+        assert [(name, check.passed) for name, check in checks.items()] == [("contract", True)]
         assert not check.passed
         assert "dead: 1 failed" in str(check.metadata["details"].value)
-        assert requested(instance) == []
-        assert [row["ended_at"] is None for row in house.rows("runs")] == [False]
+        assert requested_jobs(instance) == []
+        assert [row["ended_at"] is None for row in installation.rows("runs")] == [False]
         with ctx.store.read() as connection:
             assert connection.execute(select(dead_letters.c.error_code)).scalar_one() == "http_404"
 
 
-def test_while_a_deliverer_works_no_other_is_requested(house: House, instance: dg.DagsterInstance) -> None:
-    with FakeWeb() as web, house.open() as ctx:
-        told = telling(ctx, web)
-        told.given_follower()
-        told.publish(7)
+def test_while_a_deliverer_works_no_other_is_requested(
+    installation: Installation, instance: dg.DagsterInstance
+) -> None:
+    with FakeWeb() as web, installation.open() as ctx:
+        harness = notice_harness(ctx, web)
+        harness.add_follower()
+        harness.publish(7)
     run = instance.create_run_for_job(defs.resolve_job_def("deliver_notices"), tags={"ingestion/shard": "notices"})
 
-    assert requested(instance) == []
+    assert requested_jobs(instance) == []
     instance.report_run_failed(run)
     [request] = tick_sensor("pending_work", instance).run_requests or []
     assert request.job_name == "deliver_notices"
@@ -83,11 +85,11 @@ def test_while_a_deliverer_works_no_other_is_requested(house: House, instance: d
 
 
 def test_chapters_that_nobody_follows_start_no_run_and_upkeep_handles_them(
-    house: House, instance: dg.DagsterInstance
+    installation: Installation, instance: dg.DagsterInstance
 ) -> None:
-    with FakeWeb() as web, house.open() as ctx:
-        telling(ctx, web).publish(7)
+    with FakeWeb() as web, installation.open() as ctx:
+        notice_harness(ctx, web).publish(7)
 
-    assert requested(instance) == []
+    assert requested_jobs(instance) == []
     assert run_job("maintain", instance).success
-    assert [row["handled_at"] is None for row in house.rows("outbox")] == [False]
+    assert [row["handled_at"] is None for row in installation.rows("outbox")] == [False]

@@ -10,7 +10,7 @@ import pytest
 
 from ingestion_pipeline.orchestration.partitions import SETS, differences, register_keys, set_names
 from ingestion_pipeline.sources import Kind
-from ingestion_pipeline_tests.processes import CLEAN, Child
+from ingestion_pipeline_tests.processes import FORKSERVER, Child
 
 NAME = "series_sources"
 ROUNDS = [[f"series:s{turn}-{number}" for number in range(3)] for turn in range(10)]
@@ -50,10 +50,10 @@ def test_two_runs_that_register_the_same_keys_at_the_same_moment_both_succeed(tm
     """On SQLite Dagster looks and then inserts: every third such pair raised IntegrityError."""
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         instance.get_dynamic_partitions(NAME)  # the tables are there
-        barrier = CLEAN.Barrier(2)
+        barrier = FORKSERVER.Barrier(2)
 
         for child in [Child(register_in_step, str(tmp_path), barrier) for _ in range(2)]:
             child.result()
 
-        found = instance.get_dynamic_partitions(NAME)
-    assert sorted(found) == sorted(key for keys in ROUNDS for key in keys)
+        keys_registered = instance.get_dynamic_partitions(NAME)
+    assert sorted(keys_registered) == sorted(key for keys in ROUNDS for key in keys)

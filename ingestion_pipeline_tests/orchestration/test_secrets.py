@@ -17,14 +17,14 @@ from ingestion_pipeline.cli.main import main
 from ingestion_pipeline.demo.model_server import Fail, ScriptedModel
 from ingestion_pipeline.sources import Definition, Kind
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
-from ingestion_pipeline_tests.orchestration.house import (
+from ingestion_pipeline_tests.orchestration.installation import (
     PARTITION,
-    House,
-    a_file,
+    Installation,
     an_entry,
+    failure_message,
     run_job,
+    source_file,
     tick_sensor,
-    why_it_failed,
 )
 
 MODEL_KEY, BOARD_TOKEN = "sk-canary-model-4711", "canary/board+token 0815"
@@ -41,10 +41,10 @@ def a_board(source_id: str, web: FakeWeb, path: str, **auth: str) -> Definition:
 
 
 @pytest.fixture
-def web(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWeb]:
+def web(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWeb]:
     """A board that repeats the token in its list, one in its error page; a page of prose."""
     job = {"id": "1", "title": f"Engineer {BOARD_TOKEN}", "url": "https://a.test/1"}
-    said = Reply(
+    reply = Reply(
         json.dumps({"jobs": [job], "you_sent": BOARD_TOKEN}).encode(),
         headers={"Set-Cookie": f"session={COOKIE}", "ETag": f'"{BOARD_TOKEN}"'},
     )
@@ -53,7 +53,7 @@ def web(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWeb]:
         b"<html><title>On learning</title><main><p>" + b"We teach many things. " * 40 + b"</main>",
         headers={"Set-Cookie": f"session={COOKIE}"},
     )
-    routes = {"/jobs": said, f"/broken?token={IN_URL}": echo, "/prose": prose, "/robots.txt": 404}
+    routes = {"/jobs": reply, f"/broken?token={IN_URL}": echo, "/prose": prose, "/robots.txt": 404}
     with FakeWeb(routes) as running:
         monkeypatch.setenv("INGESTION_ALLOW_HOSTS", running.host_port)
         monkeypatch.setenv("ACME_TOKEN", BOARD_TOKEN)
@@ -71,7 +71,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedModel]:
         yield running
 
 
-def written(folder: Path) -> Iterator[tuple[Path, str]]:
+def readable_files(folder: Path) -> Iterator[tuple[Path, str]]:
     """Every file under a folder as text: databases dumped, objects of the content store opened."""
     for path in folder.rglob("*"):
         if not path.is_file():
@@ -87,63 +87,63 @@ def written(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def test_no_secret_is_found_in_database_logs_events_dead_letters_or_exports(
-    house: House, web: FakeWeb, model: ScriptedModel, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    installation: Installation, web: FakeWeb, model: ScriptedModel, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     recipe = {"page_type": "DETAIL"}
     prose = {"id": PROSE, "kind": Kind.CATALOG, "platform": "catalog", "config": {"recipe": recipe}}
-    house.add(
+    installation.add(
         a_board(BOARD, web, "/jobs", place="bearer"),
         a_board(BROKEN, web, "/broken", place="query", name="token"),
         Definition(**prose, url=web.url("/prose")),
     )
     with_password = an_entry(url=f"https://me:{PASSWORD}@feeds.demo.test/x.xml")
-    (house.sources / "bad.yaml").write_text(a_file([with_password]))
+    (installation.sources / "bad.yaml").write_text(source_file([with_password]))
     (history := tmp_path / "dagster").mkdir()
 
     with dg.DagsterInstance.local_temp(str(history)) as instance:
         tick = tick_sensor("new_sources", instance)
         for name, key in (("job_board", BOARD), ("job_board", BROKEN), ("catalog", PROSE)):
             run_job(f"ingest_{name}", instance, tags={PARTITION: key})
-        typed = [
+        commands = [
             ("sources", "add", f"https://me:{PASSWORD}@a.test/", "--id", "series:x", "--kind", "series"),
             *(("sources", "show", one) for one in (BOARD, BROKEN, PROSE)),
             *(("dead-letters", "list"), ("status",), ("doctor",)),
             ("export", "sources", "--to", "jsonl"),
         ]
-        said = [CliRunner().invoke(main, list(words)).output for words in typed]
+        outputs = [CliRunner().invoke(main, list(words)).output for words in commands]
 
-    sent = [one.headers.get("authorization") for one in web.requests if one.path == "/jobs"]
+    sent = [request.headers.get("authorization") for request in web.requests if request.path == "/jobs"]
     assert (set(sent), bool(model.requests)) == ({f"Bearer {BOARD_TOKEN}"}, True)
-    seen = dict(written(house.home)) | dict(written(history))
-    seen |= {Path("log"): caplog.text, Path("tick"): f"{tick}", Path("typed"): "\n".join(said)}
-    found = {str(path) for path, text in seen.items() for one in CANARIES if one in text}
-    assert found == set()
-    assert any("Engineer ..." in text for text in seen.values()), "the job is kept without it"
-    assert any(BROKEN in text for path, text in seen.items() if path.suffix == ".jsonl")
+    texts = dict(readable_files(installation.home)) | dict(readable_files(history))
+    texts |= {Path("log"): caplog.text, Path("tick"): f"{tick}", Path("typed"): "\n".join(outputs)}
+    leaks = {str(path) for path, text in texts.items() for canary in CANARIES if canary in text}
+    assert leaks == set()
+    assert any("Engineer ..." in text for text in texts.values()), "the job is kept without it"
+    assert any(BROKEN in text for path, text in texts.items() if path.suffix == ".jsonl")
 
 
 def test_a_source_that_names_a_variable_gets_no_secret_that_is_not_bound_to_its_host(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INGESTION_SECRETS", "ACME_TOKEN@api.acme.test")
-    house.add(a_board(BOARD, web, "/jobs", place="bearer"))
+    installation.add(a_board(BOARD, web, "/jobs", place="bearer"))
 
     run_job("ingest_job_board", instance, tags={PARTITION: BOARD})
 
     assert web.requests == []
-    assert house.poll_task(BOARD)["error_code"] == "no_secret"
-    assert house.source(BOARD).failure_count == 0
+    assert installation.poll_task(BOARD)["error_code"] == "no_secret"
+    assert installation.source(BOARD).failure_count == 0
 
 
 def test_the_launchpad_adds_no_source_that_sends_a_secret(
-    house: House, web: FakeWeb, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     stolen = a_board(BOARD, web, "/jobs", place="bearer")
     fields = {"id": BOARD, "kind": "job_board", "url": stolen.url, "platform": "json"}
     config = {"ops": {"register": {"config": {**fields, "config": dict(stolen.config)}}}}
 
-    said = why_it_failed(run_job("add_source", instance, config=config))
+    failure = failure_message(run_job("add_source", instance, config=config))
 
-    assert "config.auth: is not taken from the Launchpad" in said
-    assert house.rows("sources") == []
+    assert "config.auth: is not taken from the Launchpad" in failure
+    assert installation.rows("sources") == []

@@ -20,7 +20,14 @@ from ingestion_pipeline.tasks import heartbeats
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import a_definition
-from ingestion_pipeline_tests.orchestration.house import LIGHTHOUSE, SALT, House, run_job, tick_sensor, why_it_failed
+from ingestion_pipeline_tests.orchestration.installation import (
+    LIGHTHOUSE,
+    SALT,
+    Installation,
+    failure_message,
+    run_job,
+    tick_sensor,
+)
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PAST, FUTURE = NOON - timedelta(minutes=1), NOON + timedelta(minutes=1)
@@ -33,14 +40,14 @@ def at_noon() -> Iterator[time_machine.Traveller]:
         yield clock
 
 
-def pending(instance: dg.DagsterInstance) -> list[tuple[str, str]]:
+def requested_runs(instance: dg.DagsterInstance) -> list[tuple[str, str]]:
     """The jobs that `pending_work` requests, each with its key."""
     data = tick_sensor("pending_work", instance)
-    return [(one.job_name, one.run_key) for one in data.run_requests or []]
+    return [(request.job_name, request.run_key) for request in data.run_requests or []]
 
 
 @pytest.mark.parametrize(
-    "left",
+    "task_values",
     [
         {"attempts": 1, "not_before": PAST},
         {"error_class": "resource", "error_code": "host_busy", "not_before": PAST},
@@ -50,17 +57,17 @@ def pending(instance: dg.DagsterInstance) -> list[tuple[str, str]]:
     ids=["a retry that is due", "a host that was busy", "asked for", "an expired lease"],
 )
 def test_work_that_no_schedule_remembers_is_requested(
-    house: House, instance: dg.DagsterInstance, at_noon: object, left: dict[str, Any]
+    installation: Installation, instance: dg.DagsterInstance, at_noon: object, task_values: dict[str, Any]
 ) -> None:
-    house.add_demo(LIGHTHOUSE)
-    shard = house.source(LIGHTHOUSE).shard % 2
-    house.set_poll_task(LIGHTHOUSE, **left)
+    installation.add_demo(LIGHTHOUSE)
+    shard = installation.source(LIGHTHOUSE).shard % 2
+    installation.set_poll_task(LIGHTHOUSE, **task_values)
 
-    assert pending(instance) == [("poll_hot", f"hot:{shard}:pending:20260301T1200")]
+    assert requested_runs(instance) == [("poll_hot", f"hot:{shard}:pending:20260301T1200")]
 
 
 @pytest.mark.parametrize(
-    "left",
+    "task_values",
     [
         {"attempts": 0, "not_before": PAST},
         {"attempts": 1, "not_before": FUTURE},
@@ -70,10 +77,10 @@ def test_work_that_no_schedule_remembers_is_requested(
     ids=["a poll of the schedule", "a retry that waits", "a live claim", "a disabled source"],
 )
 def test_nothing_else_is_requested(
-    house: House, instance: dg.DagsterInstance, at_noon: object, left: dict[str, Any]
+    installation: Installation, instance: dg.DagsterInstance, at_noon: object, task_values: dict[str, Any]
 ) -> None:
-    house.add_demo(LIGHTHOUSE)
-    house.set_poll_task(LIGHTHOUSE, **left)
+    installation.add_demo(LIGHTHOUSE)
+    installation.set_poll_task(LIGHTHOUSE, **task_values)
 
     data = tick_sensor("pending_work", instance)
 
@@ -82,26 +89,26 @@ def test_nothing_else_is_requested(
 
 
 def test_a_run_that_is_queued_for_the_shard_is_enough(
-    house: House, instance: dg.DagsterInstance, at_noon: object
+    installation: Installation, instance: dg.DagsterInstance, at_noon: object
 ) -> None:
-    house.add_demo(LIGHTHOUSE)
-    house.set_poll_task(LIGHTHOUSE, attempts=1, not_before=PAST, shard=0)
+    installation.add_demo(LIGHTHOUSE)
+    installation.set_poll_task(LIGHTHOUSE, attempts=1, not_before=PAST, shard=0)
     job = defs.resolve_job_def("poll_hot")
     waiting = instance.create_run_for_job(job, tags={"ingestion/shard": "hot:0"})
 
-    assert pending(instance) == []
+    assert requested_runs(instance) == []
 
     instance.report_run_failed(waiting)
-    assert pending(instance) == [("poll_hot", "hot:0:pending:20260301T1200")]
+    assert requested_runs(instance) == [("poll_hot", "hot:0:pending:20260301T1200")]
 
 
 def test_no_retry_is_polled_while_ingestion_lags_and_the_sensor_says_so(
-    house: House, instance: dg.DagsterInstance, at_noon: object, monkeypatch: pytest.MonkeyPatch
+    installation: Installation, instance: dg.DagsterInstance, at_noon: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house.add_demo(LIGHTHOUSE)
-    house.set_poll_task(LIGHTHOUSE, attempts=1, not_before=PAST)
+    installation.add_demo(LIGHTHOUSE)
+    installation.set_poll_task(LIGHTHOUSE, attempts=1, not_before=PAST)
     monkeypatch.setenv("INGESTION_POLLING__BACKLOG_LIMIT", "1")
-    house.lag(2)
+    installation.add_waiting_batches(2)
 
     data = tick_sensor("pending_work", instance)
 
@@ -110,18 +117,18 @@ def test_no_retry_is_polled_while_ingestion_lags_and_the_sensor_says_so(
 
 
 def test_pending_work_is_requested_once_a_minute_for_each_tier_and_shard(
-    house: House, instance: dg.DagsterInstance, at_noon: time_machine.Traveller
+    installation: Installation, instance: dg.DagsterInstance, at_noon: time_machine.Traveller
 ) -> None:
     """The same key is the same run to Dagster."""
-    house.add_demo(LIGHTHOUSE, "series:lighthouse-mangadex", SALT)
+    installation.add_demo(LIGHTHOUSE, "series:lighthouse-mangadex", SALT)
     for source_id in (LIGHTHOUSE, "series:lighthouse-mangadex", SALT):
-        house.set_poll_task(source_id, attempts=1, not_before=PAST, shard=0)
+        installation.set_poll_task(source_id, attempts=1, not_before=PAST, shard=0)
 
-    first = pending(instance)
+    first = requested_runs(instance)
     at_noon.shift(5)
-    second = pending(instance)
+    second = requested_runs(instance)
     at_noon.shift(60)
-    third = pending(instance)
+    third = requested_runs(instance)
 
     assert (
         first == second == [("poll_hot", "hot:0:pending:20260301T1200"), ("poll_warm", "warm:0:pending:20260301T1200")]
@@ -129,9 +136,9 @@ def test_pending_work_is_requested_once_a_minute_for_each_tier_and_shard(
     assert not set(first) & set(third)
 
 
-def begin_run(house: House, run_id: str, *, silent: bool) -> None:
+def begin_run(installation: Installation, run_id: str, *, silent: bool) -> None:
     """A run that has claimed a source and leased its host, in our books."""
-    with house.open() as ctx:
+    with installation.open() as ctx:
         worker = Worker(ctx.store, lease_seconds=300)
         [_] = worker.claim(ClaimFilter(kind="poll", source_ids=[LIGHTHOUSE]), limit=1)
         with ctx.store.begin() as connection:
@@ -147,9 +154,9 @@ def a_started_run(instance: dg.DagsterInstance) -> dg.DagsterRun:
     return instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
 
 
-def is_free(house: House) -> bool:
+def is_free(installation: Installation) -> bool:
     """Whether another worker can have the source and its host at once."""
-    with house.open() as ctx:
+    with installation.open() as ctx:
         claimed = Worker(ctx.store, lease_seconds=60).claim(ClaimFilter(kind="poll"), limit=1)
         with ctx.store.begin() as connection:
             now = ctx.store.clock.now(connection)
@@ -159,85 +166,91 @@ def is_free(house: House) -> bool:
 
 
 def test_a_run_without_heartbeat_is_reported_failed_and_holds_nothing(
-    house: House, instance: dg.DagsterInstance
+    installation: Installation, instance: dg.DagsterInstance
 ) -> None:
-    house.add_demo(LIGHTHOUSE)
+    installation.add_demo(LIGHTHOUSE)
     run = a_started_run(instance)
-    begin_run(house, run.run_id, silent=True)
+    begin_run(installation, run.run_id, silent=True)
 
     data = tick_sensor("stale_runs", instance)
 
-    found = instance.get_run_by_id(run.run_id)
-    assert found is not None
-    assert found.status is dg.DagsterRunStatus.FAILURE
+    stored_run = instance.get_run_by_id(run.run_id)
+    assert stored_run is not None
+    assert stored_run.status is dg.DagsterRunStatus.FAILURE
     assert data.skip_message == "1 lost runs ended"
-    assert is_free(house)
+    assert is_free(installation)
     assert tick_sensor("stale_runs", instance).skip_message == "every run is alive"
 
 
-def test_a_silent_run_of_another_instance_is_just_ended(house: House, instance: dg.DagsterInstance) -> None:
-    house.add_demo(LIGHTHOUSE)
-    begin_run(house, "run-of-a-terminal", silent=True)
+def test_a_silent_run_of_another_instance_is_just_ended(
+    installation: Installation, instance: dg.DagsterInstance
+) -> None:
+    installation.add_demo(LIGHTHOUSE)
+    begin_run(installation, "run-of-a-terminal", silent=True)
 
     tick_sensor("stale_runs", instance)
 
     assert instance.get_runs() == []
-    assert house.rows("runs")[0]["ended_at"] is not None
-    assert is_free(house)
+    assert installation.rows("runs")[0]["ended_at"] is not None
+    assert is_free(installation)
 
 
-def test_a_run_that_has_ended_otherwise_is_not_reported_again(house: House, instance: dg.DagsterInstance) -> None:
-    house.add_demo(LIGHTHOUSE)
+def test_a_run_that_has_ended_otherwise_is_not_reported_again(
+    installation: Installation, instance: dg.DagsterInstance
+) -> None:
+    installation.add_demo(LIGHTHOUSE)
     job = defs.resolve_job_def("poll_hot")
     run = instance.create_run_for_job(job, status=dg.DagsterRunStatus.SUCCESS)
-    begin_run(house, run.run_id, silent=True)
+    begin_run(installation, run.run_id, silent=True)
 
     tick_sensor("stale_runs", instance)
 
-    found = instance.get_run_by_id(run.run_id)
-    assert found is not None
-    assert found.status is dg.DagsterRunStatus.SUCCESS
-    assert is_free(house)
+    stored_run = instance.get_run_by_id(run.run_id)
+    assert stored_run is not None
+    assert stored_run.status is dg.DagsterRunStatus.SUCCESS
+    assert is_free(installation)
 
 
-def test_a_live_run_is_left_alone(house: House, instance: dg.DagsterInstance) -> None:
-    house.add_demo(LIGHTHOUSE)
+def test_a_live_run_is_left_alone(installation: Installation, instance: dg.DagsterInstance) -> None:
+    installation.add_demo(LIGHTHOUSE)
     run = a_started_run(instance)
-    begin_run(house, run.run_id, silent=False)
+    begin_run(installation, run.run_id, silent=False)
 
     data = tick_sensor("stale_runs", instance)
 
-    found = instance.get_run_by_id(run.run_id)
-    assert found is not None
-    assert found.status is dg.DagsterRunStatus.STARTED
+    stored_run = instance.get_run_by_id(run.run_id)
+    assert stored_run is not None
+    assert stored_run.status is dg.DagsterRunStatus.STARTED
     assert data.skip_message == "every run is alive"
-    assert not is_free(house)
+    assert not is_free(installation)
 
 
-def test_a_failed_run_gives_its_claims_back_and_is_in_the_audit_log(house: House, instance: dg.DagsterInstance) -> None:
-    house.add_demo(LIGHTHOUSE)
+def test_a_failed_run_gives_its_claims_back_and_is_in_the_audit_log(
+    installation: Installation, instance: dg.DagsterInstance
+) -> None:
+    installation.add_demo(LIGHTHOUSE)
     failed = run_job("ingest_series", instance)
-    assert why_it_failed(failed)
-    begin_run(house, failed.run_id, silent=False)
-    [event] = [one for one in failed.all_events if one.event_type == dg.DagsterEventType.RUN_FAILURE]
+    assert failure_message(failed)
+    begin_run(installation, failed.run_id, silent=False)
+    [event] = [event for event in failed.all_events if event.event_type == dg.DagsterEventType.RUN_FAILURE]
     context = dg.build_run_status_sensor_context(
         sensor_name="run_failures", dagster_instance=instance, dagster_run=failed.dagster_run, dagster_event=event
     ).for_run_failure()
 
     run_failures(context, run_context=RunContextResource())
 
-    [line] = house.rows("audit_log")
+    [line] = installation.rows("audit_log")
     assert (line["actor"], line["action"]) == ("system", "run.failed")
     assert line["subject"] == f"run:{failed.run_id}"
     assert line["detail"] == {"job": "ingest_series", "freed": 1}
-    assert is_free(house)
+    assert is_free(installation)
 
 
-def test_what_a_run_gave_back_once_is_not_given_back_again(house: House) -> None:
+def test_what_a_run_gave_back_once_is_not_given_back_again(installation: Installation) -> None:
     """A late report of the failure must not take the claims of whoever has them now."""
-    house.add_demo(LIGHTHOUSE)
-    begin_run(house, "run-1", silent=False)
-    with house.open() as ctx:
+    installation.add_demo(LIGHTHOUSE)
+    begin_run(installation, "run-1", silent=False)
+    with installation.open() as ctx:
         assert heartbeat.release_run(ctx.store, run_id="run-1") == 1
         [_] = Worker(ctx.store, lease_seconds=60).claim(ClaimFilter(kind="poll"), limit=1)
 
@@ -245,9 +258,11 @@ def test_what_a_run_gave_back_once_is_not_given_back_again(house: House) -> None
         assert Worker(ctx.store, lease_seconds=60).claim(ClaimFilter(kind="poll"), limit=1) == []
 
 
-def test_a_tick_with_five_thousand_sources_takes_less_than_a_second(house: House, instance: dg.DagsterInstance) -> None:
+def test_a_tick_with_five_thousand_sources_takes_less_than_a_second(
+    installation: Installation, instance: dg.DagsterInstance
+) -> None:
     """A sensor that is slow may run twice at once, and one over a minute never answers."""
-    house.add(*(a_definition(id=f"series:s{n}", url=f"https://h{n % 500}.test/{n}") for n in range(5_000)))
+    installation.add(*(a_definition(id=f"series:s{n}", url=f"https://h{n % 500}.test/{n}") for n in range(5_000)))
 
     def seconds(name: str, cursor: str | None = None) -> float:
         def once() -> float:

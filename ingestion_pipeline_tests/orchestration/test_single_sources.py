@@ -9,18 +9,18 @@ from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.orchestration.execute import QUIET
 from ingestion_pipeline.sources.registry import disable
-from ingestion_pipeline_tests.orchestration.house import (
+from ingestion_pipeline_tests.orchestration.installation import (
     BROKEN,
     LIGHTHOUSE,
     PARTITION,
     SALT,
-    House,
-    a_file,
+    Installation,
     an_entry,
-    checked,
+    check_results,
+    failure_message,
+    materialized,
     run_job,
-    told,
-    why_it_failed,
+    source_file,
 )
 
 RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
@@ -36,23 +36,23 @@ def materialize(asset: str, instance: dg.DagsterInstance, *, tags: dict[str, str
 
 
 def test_one_source_is_polled_although_it_is_not_due(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
-    house.add_demo(LIGHTHOUSE, SALT)
+    installation.add_demo(LIGHTHOUSE, SALT)
     run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE})
 
     again = run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE})
 
-    assert told(again).keys() == {LIGHTHOUSE}
-    assert told(again)[LIGHTHOUSE]["outcome"] == "unchanged"
+    assert materialized(again).keys() == {LIGHTHOUSE}
+    assert materialized(again)[LIGHTHOUSE]["outcome"] == "unchanged"
     assert site.requests["feeds.demo.test", "/lighthouse.xml"] == 2
-    assert house.source(SALT).last_checked_at is None
+    assert installation.source(SALT).last_checked_at is None
 
 
 def test_one_source_registers_its_own_key_on_an_instance_that_knows_none(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
-    house.add_demo(LIGHTHOUSE)
+    installation.add_demo(LIGHTHOUSE)
 
     assert run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE}).success
 
@@ -60,30 +60,32 @@ def test_one_source_registers_its_own_key_on_an_instance_that_knows_none(
     assert instance.get_dynamic_partitions("sources") == [LIGHTHOUSE]
 
 
-def test_one_source_tells_of_itself_alone(house: House, site: DemoSite, instance: dg.DagsterInstance) -> None:
+def test_one_source_tells_of_itself_alone(
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
     """On a temporary instance it told of everybody's changes, and nobody was told again."""
-    house.add_demo(LIGHTHOUSE, SALT)
+    installation.add_demo(LIGHTHOUSE, SALT)
     run_job("poll_hot", instance)
-    house.set_source(LIGHTHOUSE, reported_at=None)
+    installation.set_source(LIGHTHOUSE, reported_at=None)
 
     with dg.DagsterInstance.ephemeral() as terminal:
-        alone = told(run_job("ingest_series", terminal, tags={PARTITION: SALT}))
+        alone = materialized(run_job("ingest_series", terminal, tags={PARTITION: SALT}))
 
     assert alone.keys() == {SALT}
-    assert told(run_job("poll_hot", instance)).keys() == {LIGHTHOUSE}
+    assert materialized(run_job("poll_hot", instance)).keys() == {LIGHTHOUSE}
 
 
 def test_checks_are_never_older_than_the_materialization_they_speak_of(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
     """The UI shows an older one as not evaluated."""
-    house.add_demo(LIGHTHOUSE)
+    installation.add_demo(LIGHTHOUSE)
 
     first = run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE})
     second = run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE})
 
-    assert checked(first) == {"not_empty_after_full": True, "sources_fresh": True, "contract": True}
-    assert checked(second) == checked(first)
+    assert check_results(first) == {"not_empty_after_full": True, "sources_fresh": True, "contract": True}
+    assert check_results(second) == check_results(first)
 
 
 @pytest.mark.parametrize(
@@ -95,93 +97,95 @@ def test_checks_are_never_older_than_the_materialization_they_speak_of(
     ids=["without a partition", "with an unknown key"],
 )
 def test_one_source_refuses_and_names_the_cure(
-    house: House, instance: dg.DagsterInstance, tags: dict[str, str], cure: str
+    installation: Installation, instance: dg.DagsterInstance, tags: dict[str, str], cure: str
 ) -> None:
-    said = why_it_failed(run_job("ingest_series", instance, tags=tags))
+    failure = failure_message(run_job("ingest_series", instance, tags=tags))
 
-    assert cure in said
+    assert cure in failure
     assert instance.get_dynamic_partitions("series_sources") == []
 
 
 def test_one_source_that_is_disabled_is_refused_with_who_did_it_and_the_cure(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
-    house.add_demo(LIGHTHOUSE)
-    with house.open() as ctx, ctx.store.begin() as connection:
+    installation.add_demo(LIGHTHOUSE)
+    with installation.open() as ctx, ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
         disable(connection, LIGHTHOUSE, actor="cli:ada", reason="too loud", now=now)
 
-    said = why_it_failed(run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE}))
+    failure = failure_message(run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE}))
 
-    assert "cli:ada: too loud" in said
-    assert "`ingest sources enable ID`" in said
+    assert "cli:ada: too loud" in failure
+    assert "`ingest sources enable ID`" in failure
     assert not site.requests
 
 
 def test_one_source_that_fails_fails_its_run_with_what_happened(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
-    house.add_demo(BROKEN)
+    installation.add_demo(BROKEN)
 
     result = run_job("ingest_series", instance, tags={PARTITION: BROKEN})
 
-    assert f"{BROKEN}: failed: " in why_it_failed(result)
-    assert told(result) == {}
+    assert f"{BROKEN}: failed: " in failure_message(result)
+    assert materialized(result) == {}
 
 
 def test_one_source_that_another_run_has_says_so_and_not_its_old_outcome(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
     """It said "no source succeeded. series:...: first sync: 10 new"."""
-    house.add_demo(LIGHTHOUSE)
+    installation.add_demo(LIGHTHOUSE)
     run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE})
-    with house.open() as ctx:
+    with installation.open() as ctx:
         from ingestion_pipeline.tasks.claims import ClaimFilter
         from ingestion_pipeline.tasks.worker import Worker
 
         other = Worker(ctx.store, lease_seconds=60)
         assert other.claim(ClaimFilter(kind="poll", source_ids=[LIGHTHOUSE]), limit=1)
 
-    said = why_it_failed(run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE}))
+    failure = failure_message(run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE}))
 
-    assert "another run has it" in said
-    assert "first sync" not in said
+    assert "another run has it" in failure
+    assert "first sync" not in failure
 
 
-def test_a_range_gives_one_event_per_key(house: House, site: DemoSite, instance: dg.DagsterInstance) -> None:
+def test_a_range_gives_one_event_per_key(
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
     keys = [LIGHTHOUSE, SALT, "series:salt-feed"]
-    house.add_demo(*keys)
+    installation.add_demo(*keys)
     instance.add_dynamic_partitions("series_sources", keys)
 
     result = run_job("ingest_series", instance, tags=dict(zip(RANGE, keys[::2], strict=True)))
 
     assert result.success
-    assert told(result).keys() == set(keys)
+    assert materialized(result).keys() == set(keys)
 
 
 def test_a_range_with_a_failing_source_tells_of_the_others(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
     keys = [LIGHTHOUSE, BROKEN]
-    house.add_demo(*keys)
+    installation.add_demo(*keys)
     instance.add_dynamic_partitions("series_sources", keys)
 
     result = run_job("ingest_series", instance, tags=dict(zip(RANGE, keys, strict=True)))
 
     assert result.success
-    assert told(result).keys() == {LIGHTHOUSE}
+    assert materialized(result).keys() == {LIGHTHOUSE}
 
 
 def test_sources_checks_the_declaration_and_does_not_poll(
-    house: House, site: DemoSite, instance: dg.DagsterInstance
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
-    house.add_demo(LIGHTHOUSE)
+    installation.add_demo(LIGHTHOUSE)
 
     result = materialize("sources", instance, tags={PARTITION: LIGHTHOUSE})
 
     assert result.success
-    metadata = told(result)[LIGHTHOUSE]
-    due_at = house.source(LIGHTHOUSE).next_check_at
+    metadata = materialized(result)[LIGHTHOUSE]
+    due_at = installation.source(LIGHTHOUSE).next_check_at
     assert due_at is not None
     assert metadata.pop("next_check") == due_at.timestamp()
     assert metadata == {
@@ -194,41 +198,43 @@ def test_sources_checks_the_declaration_and_does_not_poll(
         "records": 0,
         "failures_in_a_row": 0,
     }
-    assert checked(result) == {"files_readable": True, "contract": True}
+    assert check_results(result) == {"files_readable": True, "contract": True}
     assert not site.requests
 
 
-def test_sources_refreshes_the_row_from_its_file(house: House, instance: dg.DagsterInstance) -> None:
-    file = house.sources / "mine.yaml"
-    file.write_text(a_file([an_entry(name="Old")]))
-    with house.open() as ctx:
+def test_sources_refreshes_the_row_from_its_file(installation: Installation, instance: dg.DagsterInstance) -> None:
+    file = installation.sources / "mine.yaml"
+    file.write_text(source_file([an_entry(name="Old")]))
+    with installation.open() as ctx:
         from ingestion_pipeline.registry import check_definition
         from ingestion_pipeline.sources.operator_changes import import_files
 
-        import_files(ctx.store, house.sources, check=check_definition)
-    file.write_text(a_file([an_entry(name="New")]))
+        import_files(ctx.store, installation.sources, check=check_definition)
+    file.write_text(source_file([an_entry(name="New")]))
 
     assert materialize("sources", instance, tags={PARTITION: LIGHTHOUSE}).success
 
-    assert house.source(LIGHTHOUSE).name == "New"
+    assert installation.source(LIGHTHOUSE).name == "New"
 
 
-def test_sources_says_what_is_wrong_with_the_file_and_where(house: House, instance: dg.DagsterInstance) -> None:
-    house.add_demo(LIGHTHOUSE)
-    house.set_source(LIGHTHOUSE, origin="mine.yaml")
-    (house.sources / "mine.yaml").write_text(a_file([an_entry(tier="tepid")]))
+def test_sources_says_what_is_wrong_with_the_file_and_where(
+    installation: Installation, instance: dg.DagsterInstance
+) -> None:
+    installation.add_demo(LIGHTHOUSE)
+    installation.set_source(LIGHTHOUSE, origin="mine.yaml")
+    (installation.sources / "mine.yaml").write_text(source_file([an_entry(tier="tepid")]))
 
-    said = why_it_failed(materialize("sources", instance, tags={PARTITION: LIGHTHOUSE}))
+    failure = failure_message(materialize("sources", instance, tags={PARTITION: LIGHTHOUSE}))
 
-    assert "mine.yaml:6: tier: 'tepid' is no tier" in said
+    assert "mine.yaml:6: tier: 'tepid' is no tier" in failure
 
 
 @pytest.mark.parametrize("tags", [{}, {PARTITION: "series:nobody"}], ids=["no key", "unknown"])
 def test_sources_makes_no_partition_for_a_slip_of_the_pen(
-    house: House, instance: dg.DagsterInstance, tags: dict[str, str]
+    installation: Installation, instance: dg.DagsterInstance, tags: dict[str, str]
 ) -> None:
     """The key was registered first, and stayed as a partition that no source belongs to."""
-    said = why_it_failed(materialize("sources", instance, tags=tags))
+    failure = failure_message(materialize("sources", instance, tags=tags))
 
-    assert "`ingest sources list` shows all" in said or "name a source" in said
+    assert "`ingest sources list` shows all" in failure or "name a source" in failure
     assert instance.get_dynamic_partitions("sources") == []

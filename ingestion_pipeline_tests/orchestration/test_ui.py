@@ -22,9 +22,25 @@ from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import break_site, read_state, repair, write_state
 from ingestion_pipeline.pages.browser import NoBrowser, find_browser
 from ingestion_pipeline.settings import load_settings
-from ingestion_pipeline_tests.orchestration.browsing import PATIENCE_SECONDS, QUIET_BROWSER, Ui
-from ingestion_pipeline_tests.orchestration.dev import Dev, make_dagster_home, make_desk, variables, within
-from ingestion_pipeline_tests.orchestration.house import BROKEN, FLAKY, LIGHTHOUSE, SALT, House, a_file, an_entry
+from ingestion_pipeline_tests.orchestration.dagster_dev import (
+    PATIENCE_SECONDS,
+    QUIET_BROWSER,
+    Dev,
+    Ui,
+    becomes_true,
+    make_dagster_home,
+    make_working_directory,
+    process_environment,
+)
+from ingestion_pipeline_tests.orchestration.installation import (
+    BROKEN,
+    FLAKY,
+    LIGHTHOUSE,
+    SALT,
+    Installation,
+    an_entry,
+    source_file,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -57,32 +73,32 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def house(folder: Path, sqlite_template: Path) -> House:
+def installation(folder: Path, sqlite_template: Path) -> Installation:
     """The demo's sources, none of them due: what happens, somebody clicked."""
-    made = House.build(folder, sqlite_template)
-    made.add_demo(*SOURCES, HARBOUR)
-    with made.open() as ctx:
+    installation = Installation.build(folder, sqlite_template)
+    installation.add_demo(*SOURCES, HARBOUR)
+    with installation.open() as ctx:
         tomorrow = ctx.store.now() + timedelta(days=1)
     for key in (*SOURCES, HARBOUR):
-        made.set_poll_task(key, not_before=tomorrow)
-    return made
+        installation.set_poll_task(key, not_before=tomorrow)
+    return installation
 
 
 @pytest.fixture(scope="module")
-def dev(folder: Path, house: House) -> Iterator[Dev]:
+def dev(folder: Path, installation: Installation) -> Iterator[Dev]:
     more = {"INGESTION_CRAWL__DELAY_SECONDS": "0"}
-    environment = variables(house, DAGSTER_HOME=str(make_dagster_home(folder)), **more)
-    with DemoSite(house.home):
-        running = Dev(make_desk(folder), environment)
+    environment = process_environment(installation, DAGSTER_HOME=str(make_dagster_home(folder)), **more)
+    with DemoSite(installation.home):
+        running = Dev(make_working_directory(folder), environment)
         try:
-            assert within(PATIENCE_SECONDS, running.answers), (folder / "desk/dev.log").read_text()
+            assert becomes_true(PATIENCE_SECONDS, running.is_up), (folder / "desk/dev.log").read_text()
             yield running
         finally:
-            running.end()
+            running.kill()
 
 
 @pytest.fixture(scope="module")
-def ui(browser: Path, folder: Path, house: House, dev: Dev) -> Iterator[Ui]:
+def ui(browser: Path, folder: Path, installation: Installation, dev: Dev) -> Iterator[Ui]:
     from playwright.sync_api import sync_playwright
 
     pictures = Path(os.environ.get("SCREENSHOTS") or folder / "pictures")
@@ -92,11 +108,11 @@ def ui(browser: Path, folder: Path, house: House, dev: Dev) -> Iterator[Ui]:
         chromium = playwright.chromium.launch(executable_path=browser, args=QUIET_BROWSER)
         page = chromium.new_page(viewport={"width": 1400, "height": 1000})
         page.set_default_timeout(PATIENCE_SECONDS * 1_000)
-        made = Ui(page, dev, house, pictures)
-        made.listen()
-        assert within(PATIENCE_SECONDS, lambda: made.knows(*SOURCES))
-        yield made
-        made.picture("at_the_end")
+        ui = Ui(page, dev, installation, pictures)
+        ui.listen()
+        assert becomes_true(PATIENCE_SECONDS, lambda: ui.has_partitions(*SOURCES))
+        yield ui
+        ui.picture("at_the_end")
         chromium.close()
 
 
@@ -113,73 +129,73 @@ def test_a_running_dagster_runs_nothing_for_a_page_of_another_site(dev: Dev) -> 
         with caught.value as answer:
             assert answer.code == 403
 
-    assert dev.ask(mutation)["reloadWorkspace"]["__typename"] == "Workspace"
+    assert dev.graphql(mutation)["reloadWorkspace"]["__typename"] == "Workspace"
 
 
 def test_a_running_dagster_has_every_asset_and_everything_running(dev: Dev) -> None:
-    seen = dev.ask(EVERYTHING)
-    [code] = seen["repositoriesOrError"]["nodes"]
-    assert {node["assetKey"]["path"][0] for node in seen["assetNodes"]} == {
+    answer = dev.graphql(EVERYTHING)
+    [code] = answer["repositoriesOrError"]["nodes"]
+    assert {node["assetKey"]["path"][0] for node in answer["assetNodes"]} == {
         *("sources", "pages", "datasets", "companies", "job_listings", "job_matches"),
         *("website_info", "website_prompts", "website_analysis", "chapters", "notices"),
         "source_health",
     }
-    assert {(one["name"], one["scheduleState"]["status"]) for one in code["schedules"]} == {
+    assert {(schedule["name"], schedule["scheduleState"]["status"]) for schedule in code["schedules"]} == {
         (name, "RUNNING") for name in ("hot_polling", "warm_polling", "cold_polling", "maintenance")
     }
     sensors = ("new_sources", "pending_work", "extraction_completion", "stale_runs", "run_failures")
-    assert {(one["name"], one["sensorState"]["status"]) for one in code["sensors"]} == {
+    assert {(sensor["name"], sensor["sensorState"]["status"]) for sensor in code["sensors"]} == {
         (name, "RUNNING") for name in sensors
     }
 
 
 def test_the_graph_shows_the_groups_and_their_assets(ui: Ui) -> None:
     ui.open("/asset-groups")
-    ui.sees("Global asset lineage", "sources", "series", "notices")
-    ui.sees("catalogs", "companies", "websites")
+    ui.expect_text("Global asset lineage", "sources", "series", "notices")
+    ui.expect_text("catalogs", "companies", "websites")
     ui.page.get_by_text("series", exact=True).filter(visible=True).last.click()
 
-    ui.sees("Asset checks", "6 partitions", "chapters")
+    ui.expect_text("Asset checks", "6 partitions", "chapters")
     ui.picture("graph")
 
 
 def test_one_partition_is_materialized_by_hand_and_shows_numbers_and_chapters(ui: Ui) -> None:
     ui.materialize(LIGHTHOUSE)
-    assert within(PATIENCE_SECONDS, lambda: ui.has(LIGHTHOUSE))
+    assert becomes_true(PATIENCE_SECONDS, lambda: ui.has_materialized(LIGHTHOUSE))
 
-    assert ui.house.chapters_of(LIGHTHOUSE) == 10
+    assert ui.installation.chapters_of(LIGHTHOUSE) == 10
     ui.open(f"/assets/chapters?view=partitions&partition={LIGHTHOUSE}")
-    ui.sees("first sync: 10 new", "http://feeds.demo.test/lighthouse.xml", "withdrawn")
+    ui.expect_text("first sync: 10 new", "http://feeds.demo.test/lighthouse.xml", "withdrawn")
     ui.picture("partition")
     ui.page.get_by_text("Show Markdown").click()
-    ui.sees("published (UTC)", "Chapter 17: Bread & Brine")
+    ui.expect_text("published (UTC)", "Chapter 17: Bread & Brine")
     ui.picture("newest_chapters")
 
     ui.button("Close").click()
     ui.page.get_by_role("tab", name="Overview").click()
-    ui.sees("ingest_series", "ingestion", "the bodies that it was read from")
+    ui.expect_text("ingest_series", "ingestion", "the bodies that it was read from")
     ui.button("Plots").click()
-    ui.sees("polled", "changed", "new", "latest_chapter")
+    ui.expect_text("polled", "changed", "new", "latest_chapter")
     ui.picture("plots")
 
 
 def test_a_catalogue_is_crawled_by_hand_and_shows_numbers_and_a_picture(ui: Ui) -> None:
     ui.open("/asset-groups")
-    ui.sees("Global asset lineage", "catalogs")
+    ui.expect_text("Global asset lineage", "catalogs")
     ui.page.get_by_text("catalogs", exact=True).filter(visible=True).last.click()
-    ui.sees("pages", "1 partition")
+    ui.expect_text("pages", "1 partition")
     ui.picture("graph_with_pages")
 
     ui.materialize(HARBOUR, asset="pages")
-    assert within(PATIENCE_SECONDS, lambda: ui.has(HARBOUR, asset="pages"))
+    assert becomes_true(PATIENCE_SECONDS, lambda: ui.has_materialized(HARBOUR, asset="pages"))
 
     ui.open(f"/assets/pages?view=partitions&partition={HARBOUR}")
-    ui.sees("unchanged", "failed_resource", "p95_ms", "http://catalog.demo.test/courses/art-204")
+    ui.expect_text("unchanged", "failed_resource", "p95_ms", "http://catalog.demo.test/courses/art-204")
     ui.picture("catalogue")
     ui.page.get_by_text("Show Markdown").click()
-    shown = ui.page.get_by_role("dialog").get_by_role("img", name="screenshot")
-    shown.wait_for()
-    assert shown.evaluate("image => image.complete && image.naturalWidth") > 0
+    image = ui.page.get_by_role("dialog").get_by_role("img", name="screenshot")
+    image.wait_for()
+    assert image.evaluate("image => image.complete && image.naturalWidth") > 0
     ui.picture("catalogue_screenshot")
     ui.button("Close").click()
 
@@ -193,46 +209,46 @@ def backfill(ui: Ui) -> None:
 @pytest.mark.usefixtures("backfill")
 def test_a_mistake_in_the_launchpad_is_named_with_its_cure(ui: Ui) -> None:
     ui.launch("add_source", "register", id="series:tides", knd="series", url="ftp://feeds.demo.test")
-    ui.sees('unexpected config entry "knd"', 'Missing required config entry "kind"')
+    ui.expect_text('unexpected config entry "knd"', 'Missing required config entry "kind"')
     assert ui.button("Launch Run").is_disabled()
     ui.picture("launchpad_refuses")
 
     ui.launch("add_source", "register", id="series:tides", kind="serial", url="ftp://feeds.demo.test")
-    ui.sees("No errors")
+    ui.expect_text("No errors")
     ui.button("Launch Run").click()
 
-    ui.sees(re.compile("'serial' is no kind; there are: .*series"), "it must begin with http://")
-    ui.sees("Failure")
+    ui.expect_text(re.compile("'serial' is no kind; there are: .*series"), "it must begin with http://")
+    ui.expect_text("Failure")
     ui.picture("launchpad_mistake")
-    assert not ui.knows("series:tides")
-    assert {row["id"] for row in ui.house.rows("sources")} == {*SOURCES, HARBOUR}
+    assert not ui.has_partitions("series:tides")
+    assert {row["id"] for row in ui.installation.rows("sources")} == {*SOURCES, HARBOUR}
 
 
 @pytest.mark.usefixtures("backfill")
 def test_a_backfill_fills_the_partitions_it_was_asked_for(ui: Ui) -> None:
-    assert within(BACKFILL_SECONDS, lambda: ui.has(*BACKFILLED))
+    assert becomes_true(BACKFILL_SECONDS, lambda: ui.has_materialized(*BACKFILLED))
 
-    assert {ui.house.chapters_of(key) > 0 for key in BACKFILLED} == {True}
-    assert ui.house.chapters_of(FLAKY) == 0
+    assert {ui.installation.chapters_of(key) > 0 for key in BACKFILLED} == {True}
+    assert ui.installation.chapters_of(FLAKY) == 0
     ui.open("/assets/chapters?view=partitions")
-    ui.sees("Materialized (3)", "Missing (3)")
+    ui.expect_text("Materialized (3)", "Missing (3)")
     ui.picture("backfilled")
 
 
 def test_the_corrected_source_has_its_row_and_its_partition(ui: Ui) -> None:
     about = {"id": "series:tides", "kind": "series", "platform": "rss"}
     ui.launch("add_source", "register", **about, url="http://feeds.demo.test/salt.atom")
-    ui.sees("No errors")
+    ui.expect_text("No errors")
     ui.button("Launch Run").click()
 
-    ui.sees("Success", "added series:tides")
+    ui.expect_text("Success", "added series:tides")
     ui.picture("launchpad_corrected")
-    assert ui.house.source("series:tides").platform == "rss"
-    assert ui.knows("series:tides")
+    assert ui.installation.source("series:tides").platform == "rss"
+    assert ui.has_partitions("series:tides")
 
 
-def letters(ui: Ui) -> list[dict[str, Any]]:
-    return [one for one in ui.house.rows("dead_letters") if one["source_id"] == CLOCKMAKER]
+def dead_letter_rows(ui: Ui) -> list[dict[str, Any]]:
+    return [row for row in ui.installation.rows("dead_letters") if row["source_id"] == CLOCKMAKER]
 
 
 def is_red(ui: Ui) -> bool:
@@ -240,77 +256,77 @@ def is_red(ui: Ui) -> bool:
 
 
 @pytest.fixture(scope="module")
-def bad_day(ui: Ui, backfill: None) -> None:
+def outage(ui: Ui, backfill: None) -> None:
     """A listing is empty and a list overloaded; both were polled, and are what they were again."""
-    assert within(BACKFILL_SECONDS, lambda: ui.has(*BACKFILLED))
-    home = ui.house.home
+    assert becomes_true(BACKFILL_SECONDS, lambda: ui.has_materialized(*BACKFILLED))
+    home = ui.installation.home
     write_state(home, break_site(read_state(home)))
-    ui.house.make_due(SALT, CLOCKMAKER)
+    ui.installation.make_due(SALT, CLOCKMAKER)
     ui.run("poll_warm")
-    assert within(PATIENCE_SECONDS, lambda: letters(ui) != [] and is_red(ui))
+    assert becomes_true(PATIENCE_SECONDS, lambda: dead_letter_rows(ui) != [] and is_red(ui))
     write_state(home, repair(read_state(home)))
 
 
-@pytest.mark.usefixtures("bad_day")
+@pytest.mark.usefixtures("outage")
 def test_a_failed_check_is_seen_with_what_it_found(ui: Ui) -> None:
-    assert ui.house.chapters_of(SALT) == 12  # the last good rows stay
+    assert ui.installation.chapters_of(SALT) == 12  # the last good rows stay
 
     ui.open("/assets/chapters?view=checks&checkDetail=not_empty_after_full")
-    ui.sees("not_empty_after_full", "Failed", f"{SALT}: ", "findings")
+    ui.expect_text("not_empty_after_full", "Failed", f"{SALT}: ", "findings")
     ui.picture("red_check")
 
 
-@pytest.mark.usefixtures("bad_day")
+@pytest.mark.usefixtures("outage")
 def test_the_health_of_sources_shows_its_picture_and_the_worst_first(ui: Ui) -> None:
-    before = ui.told_in("source_health")  # `maintain` tells it, too
+    before = ui.last_run_of("source_health")  # `maintain` tells it, too
     ui.materialize(asset="source_health")
-    assert within(PATIENCE_SECONDS, lambda: ui.told_in("source_health") != before)
+    assert becomes_true(PATIENCE_SECONDS, lambda: ui.last_run_of("source_health") != before)
 
     ui.open("/assets/source_health?view=events")
-    ui.sees("freshness", "worst", "dead_letters_open", "oldest_due_seconds")
+    ui.expect_text("freshness", "worst", "dead_letters_open", "oldest_due_seconds")
     ui.picture("source_health")
     worst, freshness = (ui.page.get_by_text("Show Markdown").nth(place) for place in (0, 1))
     worst.click()
-    ui.sees("waiting until", "unsteady")
+    ui.expect_text("waiting until", "unsteady")
     ui.picture("source_health_worst")
     ui.button("Close").click()
     freshness.click()
-    shown = ui.page.get_by_role("dialog").get_by_role("img", name="freshness")
-    shown.wait_for()
-    assert shown.evaluate("image => image.complete && image.naturalWidth") > 400
+    image = ui.page.get_by_role("dialog").get_by_role("img", name="freshness")
+    image.wait_for()
+    assert image.evaluate("image => image.complete && image.naturalWidth") > 400
     ui.picture("source_health_freshness")
     ui.button("Close").click()
 
 
-@pytest.mark.usefixtures("bad_day")
+@pytest.mark.usefixtures("outage")
 def test_dead_letters_are_replayed_from_the_launchpad(ui: Ui) -> None:
-    [dead_letter] = letters(ui)
+    [dead_letter] = dead_letter_rows(ui)
     assert dead_letter["error_class"] == "transient"
     ui.launchpad("replay_dead_letters")
-    ui.sees("dry_run: true")  # as it opens, it only tells
+    ui.expect_text("dry_run: true")  # as it opens, it only tells
     ui.picture("launchpad_replay")
 
     ui.launch("replay_dead_letters", "replay", error_class="transient", actor="ann")
-    ui.sees("No errors")
+    ui.expect_text("No errors")
     ui.button("Launch Run").click()
-    ui.sees("Success", f"dead letter {dead_letter['id']}: ")
+    ui.expect_text("Success", f"dead letter {dead_letter['id']}: ")
     ui.picture("replayed")
-    [dead_letter] = letters(ui)
+    [dead_letter] = dead_letter_rows(ui)
     assert dead_letter["replayed_at"] is not None
-    assert ("ann", "dead_letter.replay") in {(row["actor"], row["action"]) for row in ui.house.rows("audit_log")}
+    assert ("ann", "dead_letter.replay") in {(row["actor"], row["action"]) for row in ui.installation.rows("audit_log")}
 
 
 def test_no_page_alarmed_its_user(ui: Ui) -> None:
     assert ui.toasts, "Dagster tells of a run that it has launched"
-    assert ui.complaints() == []
+    assert ui.alarms() == []
 
 
 def test_a_running_dagster_takes_up_a_new_source_without_a_restart_and_ends_whole(
-    dev: Dev, house: House, folder: Path
+    dev: Dev, installation: Installation, folder: Path
 ) -> None:
-    (house.sources / "mine.yaml").write_text(a_file([an_entry(LATE)]))
+    (installation.sources / "mine.yaml").write_text(source_file([an_entry(LATE)]))
 
-    is_polled = within(BACKFILL_SECONDS, lambda: house.chapters_of(LATE) == 10)
+    is_polled = becomes_true(BACKFILL_SECONDS, lambda: installation.chapters_of(LATE) == 10)
     assert is_polled, (folder / "desk/dev.log").read_text()
     dev.stop()
-    assert within(30, lambda: dev.family() == {}), dev.family()
+    assert becomes_true(30, lambda: dev.session_processes() == {}), dev.session_processes()

@@ -14,7 +14,7 @@ OURS = "localhost:3000"
 MUTATION = b"query=mutation+%7B+launchRun+%7D"
 
 
-def answered(
+def status_of(
     path: str = "/graphql",
     *,
     method: str = "POST",
@@ -36,13 +36,13 @@ def answered(
     async def send(message: Message) -> None:
         sent.append(message)
 
-    given = {"host": host} | {name.replace("_", "-"): value for name, value in headers.items()}
+    request_headers = {"host": host} | {name.replace("_", "-"): value for name, value in headers.items()}
     scope: Scope = {
         "type": kind,
         "method": method,
         "path": path,
         "query_string": query,
-        "headers": [(name.encode(), value.encode()) for name, value in given.items()],
+        "headers": [(name.encode(), value.encode()) for name, value in request_headers.items()],
     }
     guard = RequestGuard(app, hosts=served_names({"INGESTION_UI_HOSTS": names}))
     asyncio.run(guard(scope, receive, send))
@@ -51,31 +51,31 @@ def answered(
 
 @pytest.mark.parametrize("host", [OURS, "127.0.0.1:3000", "[::1]:3000", "LOCALHOST", "localhost"])
 def test_our_own_pages_and_commands_get_through(host: str) -> None:
-    assert answered(host=host) == 200
-    assert answered(host=host, origin=f"http://{host}", sec_fetch_site="same-origin") == 200
-    assert answered("/runs", host=host, method="GET", sec_fetch_site="none") == 200
-    assert answered(host=host, kind="websocket", origin=f"http://{host}") == 200
+    assert status_of(host=host) == 200
+    assert status_of(host=host, origin=f"http://{host}", sec_fetch_site="same-origin") == 200
+    assert status_of("/runs", host=host, method="GET", sec_fetch_site="none") == 200
+    assert status_of(host=host, kind="websocket", origin=f"http://{host}") == 200
 
 
 @pytest.mark.parametrize("host", ["evil.test:3000", "localhost.evil.test", "10.0.0.7:3000", "", "["])
 def test_a_name_that_is_not_ours_is_refused_as_dns_rebinding_uses_it(host: str) -> None:
-    assert answered("/", host=host, method="GET") == 403
-    assert answered(host=host) == 403
+    assert status_of("/", host=host, method="GET") == 403
+    assert status_of(host=host) == 403
 
 
 def test_a_name_behind_a_proxy_is_served_once_it_is_configured() -> None:
     name, origin = "ui.example.test", "https://ui.example.test"
 
-    assert answered(host=name, origin=origin) == 403
-    assert answered(host=name, origin=origin, names="UI.example.test") == 200
+    assert status_of(host=name, origin=origin) == 403
+    assert status_of(host=name, origin=origin, names="UI.example.test") == 200
 
 
 def test_a_mutation_by_get_is_refused_whoever_sends_it() -> None:
     """An image on any page sends it: without Origin, and in old browsers without Sec-Fetch-Site."""
-    assert answered(method="GET", query=MUTATION) == 403
-    assert answered(method="GET", query=MUTATION, sec_fetch_site="none") == 403
-    assert answered("/prefix/graphql/", method="GET", query=MUTATION) == 403
-    assert answered(method="GET") == 200  # the page to try queries on
+    assert status_of(method="GET", query=MUTATION) == 403
+    assert status_of(method="GET", query=MUTATION, sec_fetch_site="none") == 403
+    assert status_of("/prefix/graphql/", method="GET", query=MUTATION) == 403
+    assert status_of(method="GET") == 200  # the page to try queries on
 
 
 @pytest.mark.parametrize("kind", ["http", "websocket"])
@@ -83,12 +83,12 @@ def test_a_mutation_by_get_is_refused_whoever_sends_it() -> None:
 def test_a_page_of_another_origin_is_refused(kind: str, origin: str) -> None:
     refused: Sequence[int | str] = (403, "websocket.close")
 
-    assert answered(kind=kind, origin=origin) in refused
-    assert answered("/report_asset_materialization/x", kind=kind, origin=origin) in refused
+    assert status_of(kind=kind, origin=origin) in refused
+    assert status_of("/report_asset_materialization/x", kind=kind, origin=origin) in refused
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 def test_what_the_browser_marks_as_another_sites_is_refused_unless_it_only_opens_a_page(site: str) -> None:
-    assert answered(sec_fetch_site=site) == 403
-    assert answered(method="GET", sec_fetch_site=site) == 403
-    assert answered("/assets", method="GET", sec_fetch_site=site) == 200
+    assert status_of(sec_fetch_site=site) == 403
+    assert status_of(method="GET", sec_fetch_site=site) == 403
+    assert status_of("/assets", method="GET", sec_fetch_site=site) == 200

@@ -12,56 +12,62 @@ from ingestion_pipeline.demo.providers import demo_providers, provider_settings
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.websites.reporting import latest_reports
 from ingestion_pipeline.websites.states import AnalysisStatus
-from ingestion_pipeline_tests.orchestration.dev import Dev, make_dagster_home, make_desk, variables, within
-from ingestion_pipeline_tests.orchestration.house import House
-from ingestion_pipeline_tests.websites.engine.analysing import a_website
+from ingestion_pipeline_tests.orchestration.dagster_dev import (
+    Dev,
+    becomes_true,
+    make_dagster_home,
+    make_working_directory,
+    process_environment,
+)
+from ingestion_pipeline_tests.orchestration.installation import Installation
+from ingestion_pipeline_tests.websites.website_runs import a_website
 
 MOST_SECONDS = 15
 LINE = 'sources: [{id: "website:radwerft", kind: website, url: "http://radwerft.demo.test/"}]\n'
 
 
 @pytest.fixture
-def dev(house: House, site: DemoSite, tmp_path: Path) -> Iterator[Dev]:
+def dev(installation: Installation, site: DemoSite, tmp_path: Path) -> Iterator[Dev]:
     """A daemon whose sensors tick, and two providers that answer at once."""
-    with demo_providers(house.home) as providers:
+    with demo_providers(installation.home) as providers:
         more = {"INGESTION_MODELS__BACKOFF_BASE_SECONDS": "0.02", **provider_settings(providers)}
         more["DAGSTER_HOME"] = str(make_dagster_home(tmp_path))
-        running = Dev(make_desk(tmp_path), variables(house, **more))
+        running = Dev(make_working_directory(tmp_path), process_environment(installation, **more))
         try:
-            assert within(120, running.answers)
-            assert within(120, lambda: has_ticked(running))
+            assert becomes_true(120, running.is_up)
+            assert becomes_true(120, lambda: has_ticked(running))
             yield running
         finally:
             running.stop()
-            running.end()
+            running.kill()
 
 
 def has_ticked(dev: Dev) -> bool:
     ticks = '{ instigationStateOrError(instigationSelector: {name: "new_sources", repositoryName: '
     ticks += '"__repository__", repositoryLocationName: "ingestion_pipeline"}) {'
-    found = dev.ask(ticks + " ... on InstigationState { ticks(limit: 1) { status } } } }")
-    return bool(found["instigationStateOrError"].get("ticks"))
+    answer = dev.graphql(ticks + " ... on InstigationState { ticks(limit: 1) { status } } } }")
+    return bool(answer["instigationStateOrError"].get("ticks"))
 
 
-def seconds_until_complete(house: House, source_id: str, began: float) -> float:
+def seconds_until_complete(installation: Installation, source_id: str, began: float) -> float:
     def is_complete() -> bool:
-        with house.open() as ctx, ctx.store.read() as connection:
-            found = latest_reports(connection, [source_id]).get(source_id)
-        return found is not None and found.status is AnalysisStatus.COMPLETED
+        with installation.open() as ctx, ctx.store.read() as connection:
+            report = latest_reports(connection, [source_id]).get(source_id)
+        return report is not None and report.status is AnalysisStatus.COMPLETED
 
-    assert within(120, is_complete)
+    assert becomes_true(120, is_complete)
     return time.monotonic() - began
 
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("dev")
-def test_a_website_is_analysed_within_fifteen_seconds_of_its_row_or_its_line(house: House) -> None:
+def test_a_website_is_analysed_within_fifteen_seconds_of_its_row_or_its_line(installation: Installation) -> None:
     began = time.monotonic()
-    house.add(a_website("saltmarsh", url="http://saltmarsh.demo.test/"))
-    by_row = seconds_until_complete(house, "website:saltmarsh", began)
+    installation.add(a_website("saltmarsh", url="http://saltmarsh.demo.test/"))
+    by_row = seconds_until_complete(installation, "website:saltmarsh", began)
     time.sleep(10)  # until that run has ended: the next one has to be started, too
     began = time.monotonic()
-    (house.sources / "mine.yaml").write_text(LINE)
-    by_line = seconds_until_complete(house, "website:radwerft", began)
+    (installation.sources / "mine.yaml").write_text(LINE)
+    by_line = seconds_until_complete(installation, "website:radwerft", began)
 
     assert max(by_row, by_line) < MOST_SECONDS, f"{by_row:.1f} s by a row, {by_line:.1f} by a line"

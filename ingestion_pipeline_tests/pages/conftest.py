@@ -1,4 +1,4 @@
-"""A web on loopback, and a workshop that polls it."""
+"""A web on loopback and a run context that fetches from it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import a_run_context, settings_of
+from ingestion_pipeline_tests.polling_runs import a_run_context, fast_settings
 
 
 @pytest.fixture
@@ -21,4 +21,4 @@ def web() -> Iterator[FakeWeb]:
 
 @pytest.fixture
 def ctx(store: Store, database_url: str, tmp_path: Path) -> RunContext:
-    return a_run_context(store, settings_of(tmp_path / "home", database_url))
+    return a_run_context(store, fast_settings(tmp_path / "home", database_url))

@@ -24,7 +24,7 @@ def a_release(**facts: Any) -> Release:
         "url": "https://a.test/1",
         "language": "en",
         "scanlation_group": "North",
-        "source_chapter_id": "one",
+        "source_chapter_id": "first",
         "volume": "1",
         "published_at": NOON,
     }
@@ -46,7 +46,7 @@ RELEASES = st.builds(
 
 
 def test_releases_of_one_number_are_one_chapter_that_keeps_them_all() -> None:
-    english, polish = a_release(), a_release(language="pl", source_chapter_id="two")
+    english, polish = a_release(), a_release(language="pl", source_chapter_id="second")
 
     chapters, problems = chapters_of([english, polish], source_id="series:a")
 
@@ -91,7 +91,7 @@ def test_a_release_that_could_not_be_recognised_again_is_a_problem() -> None:
     assert "'Lost'" in problems[0].message
 
 
-def test_a_chapter_speaks_for_its_titled_then_its_earliest_release() -> None:
+def test_a_chapter_takes_its_facts_from_its_titled_then_its_earliest_release() -> None:
     untitled = a_release(title=None, published_at=NOON - timedelta(days=9))
     late = a_release(title="Late", published_at=NOON + timedelta(days=1))
     early = a_release(title="Early", url="https://a.test/early")
@@ -102,7 +102,7 @@ def test_a_chapter_speaks_for_its_titled_then_its_earliest_release() -> None:
     assert chapters[0].published_at == NOON
 
 
-def test_text_is_fit_for_every_database() -> None:
+def test_text_is_cleaned_for_every_database() -> None:
     dirty = a_release(title=" A\0 \ud800 dawn\n", volume="  ", url="https://a.test/1\0")
 
     chapters, _ = chapters_of([dirty], source_id="series:a")
@@ -116,14 +116,14 @@ def test_the_order_of_the_listing_changes_nothing(releases: list[Release], rando
     shuffled = random.sample(releases, len(releases))
 
     chapters, problems = chapters_of(releases, source_id="series:a")
-    again, problems_again = chapters_of(shuffled, source_id="series:a")
+    shuffled_chapters, shuffled_problems = chapters_of(shuffled, source_id="series:a")
 
-    assert again == chapters
-    assert len(problems_again) == len(problems)
-    assert [fingerprint(c) for c in again] == [fingerprint(c) for c in chapters]
+    assert shuffled_chapters == chapters
+    assert len(shuffled_problems) == len(problems)
+    assert [fingerprint(c) for c in shuffled_chapters] == [fingerprint(c) for c in chapters]
 
 
-def test_the_fingerprint_does_not_see_the_order_of_releases_but_every_fact() -> None:
+def test_the_fingerprint_ignores_the_order_of_releases_and_covers_every_fact() -> None:
     (chapter,), _ = chapters_of([a_release(), a_release(language="pl")], source_id="series:a")
     turned = replace(chapter, releases=chapter.releases[::-1])
     others = [
@@ -137,8 +137,8 @@ def test_the_fingerprint_does_not_see_the_order_of_releases_but_every_fact() -> 
 
 
 @given(st.lists(RELEASES, min_size=1, max_size=4))
-def test_the_fingerprint_is_the_one_that_stands_in_old_rows(releases: list[Release]) -> None:
-    """Written another way it would make every chapter of every source a changed one."""
+def test_the_fingerprint_matches_the_one_in_existing_rows(releases: list[Release]) -> None:
+    """Any other format would mark every chapter of every source as changed."""
 
     def canonical(value: Any) -> str:
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
@@ -146,28 +146,28 @@ def test_the_fingerprint_is_the_one_that_stands_in_old_rows(releases: list[Relea
     chapters, _ = chapters_of(releases, source_id="series:a")
 
     for chapter in chapters:
-        said = sorted(canonical(release_as_dict(one)) for one in chapter.releases)
-        facts = canonical([chapter.key, release_as_dict(chapter.releases[0]), said])
+        release_texts = sorted(canonical(release_as_dict(release)) for release in chapter.releases)
+        facts = canonical([chapter.key, release_as_dict(chapter.releases[0]), release_texts])
         assert fingerprint(chapter) == hashlib.sha256(facts.encode("ascii")).hexdigest()
 
 
 @given(RELEASES)
 def test_a_release_survives_json(release: Release) -> None:
-    written = json.loads(json.dumps(release_as_dict(release)))
+    document = json.loads(json.dumps(release_as_dict(release)))
 
-    assert release_from_dict(written) == release
+    assert release_from_dict(document) == release
 
 
 def test_times_are_written_in_utc() -> None:
     tokyo = timezone(timedelta(hours=9))
 
-    written = release_as_dict(a_release(published_at=datetime(2026, 3, 1, 21, tzinfo=tokyo)))
+    document = release_as_dict(a_release(published_at=datetime(2026, 3, 1, 21, tzinfo=tokyo)))
 
-    assert written["published_at"] == "2026-03-01T12:00:00+00:00"
-    assert written["number"] == "1"
+    assert document["published_at"] == "2026-03-01T12:00:00+00:00"
+    assert document["number"] == "1"
 
 
-def test_a_time_at_the_edge_of_the_calendar_breaks_nothing() -> None:
+def test_a_time_at_the_edge_of_the_calendar_is_clamped() -> None:
     edge = datetime.min.replace(tzinfo=timezone(timedelta(hours=9)))
 
     chapters, _ = chapters_of([a_release(published_at=edge)], source_id="series:a")

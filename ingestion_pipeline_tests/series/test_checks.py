@@ -1,26 +1,18 @@
-"""What can be wrong although every run succeeded: gaps, quarantines, silence."""
+"""Problems in the data although every run succeeded: gaps, quarantines, stale sources."""
 
 from __future__ import annotations
-
-from random import Random
 
 import pytest
 from sqlalchemy import update
 
 from ingestion_pipeline.series import checks
-from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.health import Finding, summary
-from ingestion_pipeline.store import FixedClock, Store
+from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import sources
-from ingestion_pipeline_tests.series.syncing import SOLO, Syncing, releases
+from ingestion_pipeline_tests.series.series_harness import SOLO, SeriesHarness, releases
 
 
-@pytest.fixture
-def syncing(store: Store, clock: FixedClock, settings: Settings, random: Random) -> Syncing:
-    return Syncing(store, clock, settings, random)
-
-
-def test_gaps_are_what_is_missing_after_a_series_own_first_chapter(syncing: Syncing) -> None:
+def test_gaps_are_what_is_missing_after_a_series_own_first_chapter(harness: SeriesHarness) -> None:
     listed = {
         "whole": releases(1, 2, "2.5", 3),
         "gap": releases(1, 2, 5, "5.5"),
@@ -33,14 +25,14 @@ def test_gaps_are_what_is_missing_after_a_series_own_first_chapter(syncing: Sync
         "only-extras": releases("5.99", "9.99"),
     }
     for name in listed:
-        syncing.given_source(f"series:{name}", series_id=name)
-    syncing.sync_together({f"series:{name}": found for name, found in listed.items()})
+        harness.add_source(f"series:{name}", series_id=name)
+    harness.sync_together({f"series:{name}": messages for name, messages in listed.items()})
 
-    with syncing.store.read() as connection:
-        found = {one.subject: one.message for one in checks.gaps(connection)}
+    with harness.store.read() as connection:
+        messages = {finding.subject: finding.message for finding in checks.gaps(connection)}
 
     many = ", ".join(str(number) for number in range(2, 22))
-    assert found == {
+    assert messages == {
         "gap": "missing: 3, 4",
         "late": "missing: 502",
         "zero": "missing: 1",
@@ -50,50 +42,50 @@ def test_gaps_are_what_is_missing_after_a_series_own_first_chapter(syncing: Sync
     }
 
 
-def test_a_withdrawn_chapter_is_a_gap(syncing: Syncing) -> None:
-    syncing.given_source()
-    for listed in ((1, 2, 3), (1, 3), (1, 3)):
-        syncing.sync(releases(*listed))
+def test_a_withdrawn_chapter_is_a_gap(harness: SeriesHarness) -> None:
+    harness.add_source()
+    for numbers in ((1, 2, 3), (1, 3), (1, 3)):
+        harness.sync(releases(*numbers))
 
-    with syncing.store.read() as connection:
+    with harness.store.read() as connection:
         assert checks.gaps(connection) == [Finding(subject="solo", message="missing: 2")]
 
 
-def test_a_quarantine_is_found_until_a_listing_is_believed_again(syncing: Syncing) -> None:
-    syncing.given_source()
-    syncing.sync(releases(1))
-    syncing.sync([])
-    with syncing.store.read() as connection:
-        [found] = checks.quarantined(connection)
-    assert found.subject == SOLO
-    assert found.message.startswith("quarantined: lists nothing, 1 chapters are known")
+def test_a_quarantine_is_a_finding_until_a_listing_is_ingested_again(harness: SeriesHarness) -> None:
+    harness.add_source()
+    harness.sync(releases(1))
+    harness.sync([])
+    with harness.store.read() as connection:
+        [finding] = checks.quarantined(connection)
+    assert finding.subject == SOLO
+    assert finding.message.startswith("quarantined: lists nothing, 1 chapters are known")
 
-    syncing.sync(releases(1))
-    with syncing.store.read() as connection:
+    harness.sync(releases(1))
+    with harness.store.read() as connection:
         assert checks.quarantined(connection) == []
 
 
-def test_a_source_is_stale_after_three_intervals_without_success(syncing: Syncing, clock: FixedClock) -> None:
-    syncing.given_source(tier="hot", tier_pinned=True)  # every quarter of an hour
-    syncing.sync(releases(1))
-    syncing.given_source("series:new")
+def test_a_source_is_stale_after_three_intervals_without_success(harness: SeriesHarness, clock: FixedClock) -> None:
+    harness.add_source(tier="hot", tier_pinned=True)  # every quarter of an hour
+    harness.sync(releases(1))
+    harness.add_source("series:new")
 
     def stale() -> list[Finding]:
-        with syncing.store.read() as connection:
-            return checks.stale(connection, now=clock.at, settings=syncing.settings)
+        with harness.store.read() as connection:
+            return checks.stale(connection, now=clock.at, settings=harness.settings)
 
     clock.advance(minutes=45)
     assert stale() == []
 
     clock.advance(minutes=1)
-    said = "last success 2026-03-01 12:00 UTC; first sync: 1 new"
-    assert stale() == [Finding(subject=SOLO, message=said)]
+    message = "last success 2026-03-01 12:00 UTC; first sync: 1 new"
+    assert stale() == [Finding(subject=SOLO, message=message)]
 
     clock.advance(hours=12)
-    with syncing.store.begin() as connection:
+    with harness.store.begin() as connection:
         connection.execute(update(sources).where(sources.c.id == SOLO).values(status="disabled"))
-    never = Finding(subject="series:new", message="never succeeded; not polled yet")
-    assert stale() == [never]
+    never_polled = Finding(subject="series:new", message="never succeeded; not polled yet")
+    assert stale() == [never_polled]
 
 
 @pytest.mark.parametrize(("count", "last"), [(20, "s19: m"), (21, "and 1 more")])

@@ -1,106 +1,102 @@
-"""What a source corrects itself: the same release under another number."""
+"""A source corrects itself: the same release under another number."""
 
 from __future__ import annotations
 
 from decimal import Decimal
-from random import Random
 from typing import Any
 
 import pytest
 from sqlalchemy import event
 
 from ingestion_pipeline.series.chapter import Release
-from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline_tests.builders import a_release
-from ingestion_pipeline_tests.series.syncing import Syncing, releases
-from ingestion_pipeline_tests.series.test_idempotence import ingest
+from ingestion_pipeline_tests.series.series_harness import SeriesHarness, ingest, releases
 
 
 @pytest.fixture
-def syncing(store: Store, clock: FixedClock, settings: Settings, random: Random) -> Syncing:
+def harness(harness: SeriesHarness, clock: FixedClock) -> SeriesHarness:
     """One source that has listed chapters 1 to 4, each with an id of its own."""
-    found = Syncing(store, clock, settings, random)
-    found.given_source()
-    found.sync(listed(1, 2, 3, 4))
+    harness.add_source()
+    harness.sync(listed(1, 2, 3, 4))
     clock.advance(hours=1)
-    return found
+    return harness
 
 
 def listed(*numbers: float, **ids: float) -> list[Release]:
     """Chapters whose id is their number, and others by id."""
-    named = {str(number): number for number in numbers} | ids
+    numbers_by_id = {str(number): number for number in numbers} | ids
     return [
         a_release(number=Decimal(str(number)), source_chapter_id=id_, url=f"https://a.test/{id_}")
-        for id_, number in named.items()
+        for id_, number in numbers_by_id.items()
     ]
 
 
 @pytest.mark.parametrize("is_complete", [True, False], ids=["complete", "window"])
-def test_a_typo_that_the_source_corrects_is_withdrawn_at_once_and_nobody_is_told_twice(
-    syncing: Syncing, is_complete: bool
+def test_a_corrected_number_withdraws_the_wrong_one_at_once_and_is_not_announced_again(
+    harness: SeriesHarness, is_complete: bool
 ) -> None:
-    syncing.sync(listed(1, 2, 3, 4, five=50), complete=is_complete)
-    assert (syncing.told(), syncing.latest()[0]) == (["50"], Decimal(50))
+    harness.sync(listed(1, 2, 3, 4, five=50), complete=is_complete)
+    assert (harness.announced_numbers(), harness.latest()[0]) == (["50"], Decimal(50))
 
-    result = syncing.sync(listed(1, 2, 3, 4, five=5), complete=is_complete)
+    result = harness.sync(listed(1, 2, 3, 4, five=5), complete=is_complete)
 
     assert (result.outcome, result.record_count) == ("1 new, 1 withdrawn", 5)
     assert result.needs_full_read is False
-    assert syncing.available() == ["1", "2", "3", "4", "5"]
-    assert syncing.latest()[0] == Decimal(5)
-    assert syncing.told() == ["50"]
-    kept = syncing.keys()  # though nobody has it
-    assert "50" in kept
+    assert harness.available() == ["1", "2", "3", "4", "5"]
+    assert harness.latest()[0] == Decimal(5)
+    assert harness.announced_numbers() == ["50"]
+    keys = harness.keys()
+    assert "50" in keys  # though no source has it
 
 
-def test_an_address_is_as_good_as_an_id_where_there_is_none(syncing: Syncing) -> None:
+def test_a_release_without_an_id_is_recognised_by_its_url(harness: SeriesHarness) -> None:
     wrong, right = ([*releases(1, 2), a_release(number=Decimal(n), url="https://a.test/five")] for n in (50, 5))
-    syncing.given_source("series:plain", series_id="plain")
-    syncing.sync(releases(1, 2), by="series:plain")
-    syncing.sync(wrong, by="series:plain")
+    harness.add_source("series:plain", series_id="plain")
+    harness.sync(releases(1, 2), by="series:plain")
+    harness.sync(wrong, by="series:plain")
 
-    syncing.sync(right, by="series:plain")
+    harness.sync(right, by="series:plain")
 
-    assert syncing.available("series:plain") == ["1", "2", "5"]
-    assert syncing.told() == ["50"]
+    assert harness.available("series:plain") == ["1", "2", "5"]
+    assert harness.announced_numbers() == ["50"]
 
 
-def test_a_oneshot_that_gets_a_number_is_the_same_release(syncing: Syncing) -> None:
+def test_a_oneshot_that_gets_a_number_is_the_same_release(harness: SeriesHarness) -> None:
     oneshot = a_release(number=None, source_chapter_id="x", title="Extra")
-    syncing.sync([*listed(1, 2, 3, 4), oneshot])
+    harness.sync([*listed(1, 2, 3, 4), oneshot])
 
-    syncing.sync([*listed(1, 2, 3, 4), a_release(number=Decimal("4.5"), source_chapter_id="x")])
+    harness.sync([*listed(1, 2, 3, 4), a_release(number=Decimal("4.5"), source_chapter_id="x")])
 
-    assert syncing.available() == ["1", "2", "3", "4", "4.5"]
-    assert syncing.told() == [None]
-
-
-def test_a_number_that_is_taken_back_a_second_time_is_there_again(syncing: Syncing) -> None:
-    syncing.sync(listed(1, 2, 3, 4, five=50))
-    syncing.sync(listed(1, 2, 3, 4, five=5))
-
-    syncing.sync(listed(1, 2, 3, 4, five=50))
-
-    assert syncing.available() == ["1", "2", "3", "4", "50"]
-    assert (syncing.latest()[0], syncing.told()) == (Decimal(50), ["50"])
+    assert harness.available() == ["1", "2", "3", "4", "4.5"]
+    assert harness.announced_numbers() == [None]
 
 
-def test_what_has_an_id_of_its_own_is_news_and_what_is_merely_missing_is_not_yet_gone(syncing: Syncing) -> None:
-    syncing.sync(listed(1, 2, 3, 4, five=50))
+def test_a_correction_that_is_reverted_makes_the_first_number_available_again(harness: SeriesHarness) -> None:
+    harness.sync(listed(1, 2, 3, 4, five=50))
+    harness.sync(listed(1, 2, 3, 4, five=5))
 
-    syncing.sync(listed(1, 2, 3, 4, other=5))
+    harness.sync(listed(1, 2, 3, 4, five=50))
 
-    assert syncing.available() == ["1", "2", "3", "4", "5", "50"]
-    assert syncing.told() == ["50", "5"]
+    assert harness.available() == ["1", "2", "3", "4", "50"]
+    assert (harness.latest()[0], harness.announced_numbers()) == (Decimal(50), ["50"])
 
 
-def test_a_chapter_that_brings_more_than_a_renumbered_release_is_news(syncing: Syncing) -> None:
-    syncing.sync(listed(1, 2, 3, 4, five=50))
+def test_a_new_id_is_a_new_chapter_and_a_missing_one_is_not_withdrawn_yet(harness: SeriesHarness) -> None:
+    harness.sync(listed(1, 2, 3, 4, five=50))
 
-    syncing.sync([*listed(1, 2, 3, 4, five=5), *listed(other=5)])
+    harness.sync(listed(1, 2, 3, 4, other=5))
 
-    assert (syncing.available()[-1], syncing.told()) == ("5", ["50", "5"])
+    assert harness.available() == ["1", "2", "3", "4", "5", "50"]
+    assert harness.announced_numbers() == ["50", "5"]
+
+
+def test_a_chapter_with_more_than_a_renumbered_release_is_announced(harness: SeriesHarness) -> None:
+    harness.sync(listed(1, 2, 3, 4, five=50))
+
+    harness.sync([*listed(1, 2, 3, 4, five=5), *listed(other=5)])
+
+    assert (harness.available()[-1], harness.announced_numbers()) == ("5", ["50", "5"])
 
 
 @pytest.mark.parametrize(
@@ -115,58 +111,56 @@ def test_a_chapter_that_brings_more_than_a_renumbered_release_is_news(syncing: S
         pytest.param(listed(a=3, b=4), listed(a=5, b=6), id="ids by position, all new"),
     ],
 )
-def test_what_a_window_gives_to_every_chapter_proves_nothing(
-    syncing: Syncing, before: list[Release], after: list[Release]
+def test_an_id_or_url_shared_by_every_chapter_of_a_window_is_not_a_correction(
+    harness: SeriesHarness, before: list[Release], after: list[Release]
 ) -> None:
-    one_address = [a_release(number=one.number, url="https://a.test/same") for one in before]
-    syncing.given_source("series:window", series_id="window")
-    syncing.sync(one_address if len(before) == 1 else before, by="series:window", complete=False)
+    one_address = [a_release(number=release.number, url="https://a.test/same") for release in before]
+    harness.add_source("series:window", series_id="window")
+    harness.sync(one_address if len(before) == 1 else before, by="series:window", complete=False)
     new = [a_release(number=after[0].number, url="https://a.test/same")]
 
-    syncing.sync(new if len(after) == 1 else after, by="series:window", complete=False)
+    harness.sync(new if len(after) == 1 else after, by="series:window", complete=False)
 
-    known = {str(one.number) for one in (*before, *after)}
-    assert set(syncing.available("series:window")) == known
-    assert "5" in syncing.told()
-
-
-def test_a_release_that_leaves_a_chapter_of_several_takes_only_itself_along(syncing: Syncing) -> None:
-    syncing.sync([*listed(1, 2, 3, 4, a=50), *listed(b=50)], complete=False)
-
-    syncing.sync(listed(3, 4, a=5), complete=False)
-
-    [link] = [row for row in syncing.links() if len(row["releases"]) != 1 or row["url"][-1] == "b"]
-    assert [one["source_chapter_id"] for one in link["releases"]] == ["b"]
-    assert syncing.available() == ["1", "2", "3", "4", "5", "50"]
+    numbers = {str(release.number) for release in (*before, *after)}
+    assert set(harness.available("series:window")) == numbers
+    assert "5" in harness.announced_numbers()
 
 
-def test_swapped_numbers_leave_no_trace_in_a_window(syncing: Syncing) -> None:
+def test_a_renumbered_release_leaves_the_other_releases_of_its_chapter(harness: SeriesHarness) -> None:
+    harness.sync([*listed(1, 2, 3, 4, a=50), *listed(b=50)], complete=False)
+
+    harness.sync(listed(3, 4, a=5), complete=False)
+
+    [link] = [row for row in harness.links() if len(row["releases"]) != 1 or row["url"][-1] == "b"]
+    assert [release["source_chapter_id"] for release in link["releases"]] == ["b"]
+    assert harness.available() == ["1", "2", "3", "4", "5", "50"]
+
+
+def test_swapped_numbers_in_a_window_leave_one_release_per_chapter(harness: SeriesHarness) -> None:
     swapped = {"3": 4, "4": 3}
-    syncing.sync([*listed(1, 2), *listed(**swapped)], complete=False)
+    harness.sync([*listed(1, 2), *listed(**swapped)], complete=False)
 
-    held = {row["source_chapter_id"]: len(row["releases"]) for row in syncing.links()}
-    assert held == {"1": 1, "2": 1, "3": 1, "4": 1}
+    release_counts = {row["source_chapter_id"]: len(row["releases"]) for row in harness.links()}
+    assert release_counts == {"1": 1, "2": 1, "3": 1, "4": 1}
 
 
-def test_neither_an_unchanged_listing_nor_a_new_chapter_asks_for_what_may_have_moved(
-    syncing: Syncing, store: Store
-) -> None:
-    """Home, lock, chapters, links, vanished; a new chapter costs its writes and one look more."""
-    source, asked = syncing.source(), list[str]()
+def test_unchanged_listings_and_new_chapters_do_not_query_for_corrections(harness: SeriesHarness, store: Store) -> None:
+    """Series, lock, chapters, links, vanished; a new chapter costs its writes and one query more."""
+    source, recorded = harness.source(), list[str]()
 
-    def remember(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        asked.append(statement)
+    def record_statement(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        recorded.append(statement)
 
     def statements(*numbers: float) -> list[str]:
         with store.begin() as connection:
-            asked.clear()
-            ingest(syncing, connection, source, listed(*numbers))
-            return [" ".join(one.split()) for one in asked]
+            recorded.clear()
+            ingest(harness, connection, source, listed(*numbers))
+            return [" ".join(text.split()) for text in recorded]
 
-    event.listen(store.engine, "before_cursor_execute", remember)
+    event.listen(store.engine, "before_cursor_execute", record_statement)
     unchanged, new = statements(1, 2, 3, 4), statements(1, 2, 3, 4, 5)
-    event.remove(store.engine, "before_cursor_execute", remember)
+    event.remove(store.engine, "before_cursor_execute", record_statement)
 
     assert len(unchanged) == 5
-    assert all(one.startswith(("SELECT", "WITH")) and "INSERT" not in one for one in unchanged)
+    assert all(text.startswith(("SELECT", "WITH")) and "INSERT" not in text for text in unchanged)
     assert len(new) == 11

@@ -1,4 +1,4 @@
-"""From listings to rows: what a chapter is, what is new, and what is told of it."""
+"""From listings to rows: what a chapter is, what is new, and what is announced."""
 
 from __future__ import annotations
 
@@ -11,94 +11,92 @@ from typing import Any
 import pytest
 from sqlalchemy import text, update
 
-from ingestion_pipeline.reading.structured.items import Reading
-from ingestion_pipeline.series.chapter import release_from_dict
+from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
+from ingestion_pipeline.series.chapter import Release, release_from_dict
+from ingestion_pipeline.series.ingestion import SourceListing
 from ingestion_pipeline.series.numbers import chapter_number
 from ingestion_pipeline.series.platforms import platform
-from ingestion_pipeline.series.system import reading_from_bytes, reading_to_bytes
-from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.series.system import feed_from_bytes, feed_to_bytes
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import outbox, series
 from ingestion_pipeline_tests.builders import NOON, a_definition, a_release
 from ingestion_pipeline_tests.samples import sample
-from ingestion_pipeline_tests.series.syncing import SOLO, Syncing, releases
+from ingestion_pipeline_tests.series.series_harness import SOLO, SeriesHarness, releases
+from ingestion_pipeline_tests.sources.test_status import a_source
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 OTHER = "series:other"
 
 
-@pytest.fixture
-def syncing(store: Store, clock: FixedClock, settings: Settings, random: Random) -> Syncing:
-    return Syncing(store, clock, settings, random)
-
-
-def test_one_number_is_one_chapter_however_it_is_written(syncing: Syncing) -> None:
-    """Trap 20; every spelling comes in a poll of its own, so that the database decides."""
-    syncing.given_source()
+def test_one_number_is_one_chapter_however_it_is_written(harness: SeriesHarness) -> None:
+    """Trap 20; every spelling is in a poll of its own, so that the database decides."""
+    harness.add_source()
     for label in (45, "45.0", "045", Decimal("45.00"), "45.5", None):
         number = chapter_number(label)
-        syncing.sync([a_release(number=number, url="https://a.test/x")], complete=False)
+        harness.sync([a_release(number=number, url="https://a.test/x")], complete=False)
 
-    assert syncing.keys() == ["45", "45.5", f"{SOLO}#https://a.test/x"]
-    assert [row["number"] for row in syncing.chapters()] == [Decimal(45), Decimal("45.5"), None]
-    assert syncing.latest()[0] == Decimal("45.5")
-
-
-def test_unnumbered_chapters_with_different_ids_stay_apart(syncing: Syncing) -> None:
-    syncing.given_source()
-    syncing.given_source(OTHER)
-    oneshots = [a_release(number=None, source_chapter_id=one, url=None) for one in ("x", "y")]
-
-    syncing.sync(oneshots)
-    syncing.sync(oneshots[:1], by=OTHER)
-
-    assert syncing.keys() == [f"{SOLO}#x", f"{SOLO}#y", f"{OTHER}#x"]
-    assert syncing.latest() == (None, None)
+    assert harness.keys() == ["45", "45.5", f"{SOLO}#https://a.test/x"]
+    assert [row["number"] for row in harness.chapters()] == [Decimal(45), Decimal("45.5"), None]
+    assert harness.latest()[0] == Decimal("45.5")
 
 
-def test_an_id_too_long_for_an_index_is_an_id_all_the_same(syncing: Syncing) -> None:
-    """A key of 2,700 random bytes is refused by PostgreSQL as a fatal error: the run would stop."""
-    syncing.given_source()
+def test_unnumbered_chapters_with_different_ids_stay_apart(harness: SeriesHarness) -> None:
+    harness.add_source()
+    harness.add_source(OTHER)
+    oneshots = [a_release(number=None, source_chapter_id=chapter_id, url=None) for chapter_id in ("x", "y")]
+
+    harness.sync(oneshots)
+    harness.sync(oneshots[:1], by=OTHER)
+
+    assert harness.keys() == [f"{SOLO}#x", f"{SOLO}#y", f"{OTHER}#x"]
+    assert harness.latest() == (None, None)
+
+
+def test_an_id_too_long_for_an_index_still_identifies_its_chapter(harness: SeriesHarness) -> None:
+    """PostgreSQL refuses a key of 2,700 random bytes with a fatal error, which would stop the run."""
+    harness.add_source()
     noise = Random(1)
     ids = ["".join(chr(noise.randrange(0x4E00, 0x9FA5)) for _ in range(5_000)) for _ in range(2)]
-    listed = [a_release(number=None, source_chapter_id=one) for one in ids]
+    listed = [a_release(number=None, source_chapter_id=chapter_id) for chapter_id in ids]
 
-    assert syncing.sync(listed).new == 2
-    assert syncing.sync(listed).outcome == "nothing new"
-    assert sorted(row["source_chapter_id"] for row in syncing.links()) == sorted(ids)
+    assert harness.sync(listed).new == 2
+    assert harness.sync(listed).outcome == "nothing new"
+    assert sorted(row["source_chapter_id"] for row in harness.links()) == sorted(ids)
 
 
-def test_every_release_of_a_number_is_kept_in_its_one_row(syncing: Syncing) -> None:
+def test_every_release_of_a_number_is_kept_in_its_one_row(harness: SeriesHarness) -> None:
     body = sample("manga/mangadex/feed_big_regression_42.json").read_bytes()
-    reading = platform("mangadex").configure("", {}).read([body], content_types=[None])
-    syncing.given_source()
+    parsed = platform("mangadex").configure("", {}).read([body], content_types=[None])
+    harness.add_source()
 
-    result = syncing.sync(reading.records)
+    result = harness.sync(parsed.records)
 
-    links = syncing.links()
-    kept = [release_from_dict(one) for row in links for one in row["releases"]]
-    assert (result.new, len(syncing.chapters()), len(links)) == (23, 23, 23)
-    assert len(reading.records) == 42
-    assert {one.source_chapter_id for one in kept} == {one.source_chapter_id for one in reading.records}
-    assert len(kept) == 42
+    links = harness.links()
+    stored_releases = [release_from_dict(release) for row in links for release in row["releases"]]
+    assert (result.new, len(harness.chapters()), len(links)) == (23, 23, 23)
+    assert len(parsed.records) == 42
+    assert {release.source_chapter_id for release in stored_releases} == {
+        release.source_chapter_id for release in parsed.records
+    }
+    assert len(stored_releases) == 42
 
 
-def test_a_first_sync_of_three_hundred_is_silent_and_then_one_new_is_told_once(
-    syncing: Syncing, clock: FixedClock
+def test_a_first_sync_of_three_hundred_announces_nothing_and_one_new_chapter_is_announced_once(
+    harness: SeriesHarness, clock: FixedClock
 ) -> None:
     """Trap 23."""
-    syncing.given_source()
-    result = syncing.sync(releases(*range(1, 301)))
+    harness.add_source()
+    result = harness.sync(releases(*range(1, 301)))
     assert (result.new, result.outcome) == (300, "first sync: 300 new")
-    assert syncing.told() == []
+    assert harness.announced_numbers() == []
 
     clock.advance(hours=1)
-    result = syncing.sync(releases(*range(1, 302)))
+    result = harness.sync(releases(*range(1, 302)))
 
     assert (result.new, result.updated, result.outcome) == (1, 0, "1 new")
-    [row] = syncing.rows(outbox)
-    chapter = syncing.chapters()[-1]
+    [row] = harness.rows(outbox)
+    chapter = harness.chapters()[-1]
     assert (row["subject_kind"], row["subject_id"]) == ("chapter", str(chapter["id"]))
     assert row["payload"] == {
         "series_id": "solo",
@@ -110,202 +108,208 @@ def test_a_first_sync_of_three_hundred_is_silent_and_then_one_new_is_told_once(
     assert (row["created_at"], row["handled_at"]) == (clock.at, None)
 
 
-def test_a_second_sources_first_sync_is_silent_too(syncing: Syncing) -> None:
-    syncing.given_source()
-    syncing.sync(releases(1, 2))
-    syncing.given_source(OTHER)
+def test_a_second_sources_first_sync_announces_nothing(harness: SeriesHarness) -> None:
+    harness.add_source()
+    harness.sync(releases(1, 2))
+    harness.add_source(OTHER)
 
-    syncing.sync(releases(1, 2, 3), by=OTHER)
-    assert syncing.told() == []
+    harness.sync(releases(1, 2, 3), by=OTHER)
+    assert harness.announced_numbers() == []
 
-    syncing.sync(releases(1, 2, 3, 4), by=OTHER)
-    syncing.sync(releases(1, 2, 4))
-    assert syncing.told() == ["4"]
-    assert len(syncing.links()) == 7
+    harness.sync(releases(1, 2, 3, 4), by=OTHER)
+    harness.sync(releases(1, 2, 4))
+    assert harness.announced_numbers() == ["4"]
+    assert len(harness.links()) == 7
 
 
-def test_what_a_first_sync_added_silently_is_told_once_when_another_source_lists_it(syncing: Syncing) -> None:
+def test_a_chapter_of_a_first_sync_is_announced_once_when_another_source_lists_it(harness: SeriesHarness) -> None:
     third = "series:third"
-    syncing.given_source()
-    syncing.sync(releases(1, 2))
-    syncing.given_source(OTHER)
-    syncing.given_source(third)
-    syncing.sync(releases(1, "1.5", 2, 3), by=OTHER)
-    syncing.sync(releases(1, 2, 3), by=third)
-    assert syncing.told() == []
+    harness.add_source()
+    harness.sync(releases(1, 2))
+    harness.add_source(OTHER)
+    harness.add_source(third)
+    harness.sync(releases(1, "1.5", 2, 3), by=OTHER)
+    harness.sync(releases(1, 2, 3), by=third)
+    assert harness.announced_numbers() == []
 
-    syncing.sync(releases(1, "1.5", 2, 3))
-    assert syncing.told() == ["1.5", "3"]
+    harness.sync(releases(1, "1.5", 2, 3))
+    assert harness.announced_numbers() == ["1.5", "3"]
 
-    with syncing.store.begin() as connection:
+    with harness.store.begin() as connection:
         connection.execute(update(outbox).values(handled_at=NOON))
-    syncing.sync(releases(1, "1.5", 2, 3), by=third)
-    syncing.sync(releases(1, "1.5", 2, 3))
-    assert [row["handled_at"] for row in syncing.rows(outbox)] == [NOON, NOON]
+    harness.sync(releases(1, "1.5", 2, 3), by=third)
+    harness.sync(releases(1, "1.5", 2, 3))
+    assert [row["handled_at"] for row in harness.rows(outbox)] == [NOON, NOON]
 
 
-def test_the_backlog_of_a_series_is_no_news_whichever_source_lists_it_later(syncing: Syncing) -> None:
-    syncing.given_source()
-    syncing.sync(releases(1, 2, 3))
-    syncing.given_source(OTHER)
-    syncing.sync(releases(3), by=OTHER)
+def test_the_backlog_of_a_series_is_not_announced_when_another_source_lists_it(harness: SeriesHarness) -> None:
+    harness.add_source()
+    harness.sync(releases(1, 2, 3))
+    harness.add_source(OTHER)
+    harness.sync(releases(3), by=OTHER)
 
-    syncing.sync(releases(1, 2, 3), by=OTHER)
+    harness.sync(releases(1, 2, 3), by=OTHER)
 
-    assert syncing.told() == []
+    assert harness.announced_numbers() == []
 
 
-def test_a_first_sync_tells_what_was_published_since_the_series_is_watched(syncing: Syncing, clock: FixedClock) -> None:
-    """Else a chapter that only the second source ever has would never be told."""
-    syncing.given_source()
-    syncing.sync(releases(1, 2))
+def test_a_first_sync_announces_chapters_published_since_the_series_was_added(
+    harness: SeriesHarness, clock: FixedClock
+) -> None:
+    """Otherwise a chapter that only the second source ever has would never be announced."""
+    harness.add_source()
+    harness.sync(releases(1, 2))
     later = clock.advance(days=9)
-    syncing.given_source(OTHER)
+    harness.add_source(OTHER)
     dated = releases("1.5", 3, published_at=later - DAY)
     undated = releases(4, published_at=None)
     older, future = releases(5, published_at=NOON - DAY), releases(6, published_at=later + DAY)
 
-    syncing.sync([*dated, *undated, *older, *future], by=OTHER)
-    syncing.sync(releases(1, 2, 3))
+    harness.sync([*dated, *undated, *older, *future], by=OTHER)
+    harness.sync(releases(1, 2, 3))
 
-    assert syncing.told() == ["3"]
+    assert harness.announced_numbers() == ["3"]
 
 
 @pytest.mark.parametrize(
     "change", [{"url": "https://moved.test/feed"}, {"config": {"language": "de"}}, {"platform": "mangadex"}]
 )
-def test_a_source_that_moved_tells_its_new_chapter_and_not_the_backlog_that_it_shows_now(
-    syncing: Syncing, clock: FixedClock, change: dict[str, Any]
+def test_a_moved_source_announces_its_new_chapter_and_not_its_backlog(
+    harness: SeriesHarness, clock: FixedClock, change: dict[str, Any]
 ) -> None:
-    syncing.given_source()
-    syncing.sync(releases(8, 9, 10, None, published_at=NOON - DAY))
+    harness.add_source()
+    harness.sync(releases(8, 9, 10, None, published_at=NOON - DAY))
     later = clock.advance(days=1)
-    with syncing.store.begin() as connection:
+    with harness.store.begin() as connection:
         moved = a_definition(id=SOLO, url="https://solo.test/feed", series="solo")
         register(connection, [replace(moved, **change)], now=later)
-    assert syncing.source().synced_at == NOON
+    assert harness.source().synced_at == NOON
 
     clock.advance(hours=1)
     note = a_release(number=None, url="https://moved.test/note", published_at=later)
     old_note = a_release(number=None, url="https://moved.test/old", published_at=NOON - 9 * DAY)
     backlog = releases(*range(1, 11), published_at=NOON - DAY, language="de")
-    syncing.sync([*backlog, *releases(11, published_at=None), note, old_note])
-    assert syncing.told() == ["11", None]
-    assert len(syncing.rows(outbox)) == 2
+    harness.sync([*backlog, *releases(11, published_at=None), note, old_note])
+    assert harness.announced_numbers() == ["11", None]
+    assert len(harness.rows(outbox)) == 2
 
-    syncing.sync([*backlog, *releases("0.5", 11, published_at=None), note, old_note])
-    assert syncing.told() == ["11", None, "0.5"]
+    harness.sync([*backlog, *releases("0.5", 11, published_at=None), note, old_note])
+    assert harness.announced_numbers() == ["11", None, "0.5"]
 
 
-def test_a_source_that_moved_tells_what_another_had_brought_in_silence(syncing: Syncing, clock: FixedClock) -> None:
-    syncing.given_source()
-    syncing.sync(releases(1, 2))
-    syncing.given_source(OTHER)
-    syncing.sync(releases(1, 2, 3), by=OTHER)
-    with syncing.store.begin() as connection:
+def test_a_moved_source_announces_a_chapter_of_another_sources_first_sync(
+    harness: SeriesHarness, clock: FixedClock
+) -> None:
+    harness.add_source()
+    harness.sync(releases(1, 2))
+    harness.add_source(OTHER)
+    harness.sync(releases(1, 2, 3), by=OTHER)
+    with harness.store.begin() as connection:
         moved = a_definition(id=SOLO, url="https://moved.test/feed", series="solo")
         register(connection, [moved], now=clock.advance(hours=1))
 
-    syncing.sync(releases(1, 2, 3))
+    harness.sync(releases(1, 2, 3))
 
-    assert syncing.told() == ["3"]
+    assert harness.announced_numbers() == ["3"]
 
 
-def test_two_sources_of_one_batch_bring_a_chapter_once(syncing: Syncing) -> None:
+def test_two_sources_of_one_batch_add_a_chapter_once(harness: SeriesHarness) -> None:
     """Trap 21."""
     for source in (SOLO, OTHER):
-        syncing.given_source(source)
-        syncing.sync(releases(1), by=source)
+        harness.add_source(source)
+        harness.sync(releases(1), by=source)
 
-    results = syncing.sync_together({SOLO: releases(1, 2), OTHER: releases(1, 2)})
+    results = harness.sync_together({SOLO: releases(1, 2), OTHER: releases(1, 2)})
 
-    assert [one.new for one in results] == [1, 1]
-    assert syncing.keys() == ["1", "2"]
-    assert len(syncing.links()) == 4
-    assert syncing.told() == ["2"]
+    assert [result.new for result in results] == [1, 1]
+    assert harness.keys() == ["1", "2"]
+    assert len(harness.links()) == 4
+    assert harness.announced_numbers() == ["2"]
 
 
-def test_a_batch_tells_what_a_first_sync_beside_it_brings_too(syncing: Syncing) -> None:
-    syncing.given_source(OTHER)
-    syncing.sync(releases(1), by=OTHER)
-    syncing.given_source()
+def test_a_chapter_that_is_also_in_a_first_sync_of_its_batch_is_announced(harness: SeriesHarness) -> None:
+    harness.add_source(OTHER)
+    harness.sync(releases(1), by=OTHER)
+    harness.add_source()
 
-    syncing.sync_together({SOLO: releases(1, 2), OTHER: releases(1, 2)})
+    harness.sync_together({SOLO: releases(1, 2), OTHER: releases(1, 2)})
 
-    [row] = syncing.rows(outbox)
+    [row] = harness.rows(outbox)
     assert (row["payload"]["number"], row["payload"]["source_id"]) == ("2", OTHER)
 
 
-def test_the_latest_chapter_and_its_date_are_raised_and_never_lowered(syncing: Syncing, clock: FixedClock) -> None:
+def test_the_latest_chapter_and_its_date_are_raised_and_never_lowered(
+    harness: SeriesHarness, clock: FixedClock
+) -> None:
     """Trap 22, T16."""
-    syncing.given_source()
-    syncing.sync(releases(9, published_at=NOON - 9 * DAY))
-    assert syncing.latest() == (Decimal(9), NOON - 9 * DAY)
+    harness.add_source()
+    harness.sync(releases(9, published_at=NOON - 9 * DAY))
+    assert harness.latest() == (Decimal(9), NOON - 9 * DAY)
 
     twelfth = clock.advance(hours=1)
-    syncing.sync(releases(9, 12, published_at=NOON - 9 * DAY))
-    assert syncing.latest() == (Decimal(12), twelfth)
+    harness.sync(releases(9, 12, published_at=NOON - 9 * DAY))
+    assert harness.latest() == (Decimal(12), twelfth)
 
     clock.advance(hours=1)
-    result = syncing.sync(releases(9, 10, 12, published_at=NOON - 9 * DAY))
+    result = harness.sync(releases(9, 10, 12, published_at=NOON - 9 * DAY))
     assert result.new == 1
-    assert syncing.latest() == (Decimal(12), twelfth)
-    assert syncing.told() == ["12", "10"]
+    assert harness.latest() == (Decimal(12), twelfth)
+    assert harness.announced_numbers() == ["12", "10"]
 
 
-def test_the_latest_chapter_is_compared_as_a_number(syncing: Syncing) -> None:
-    syncing.given_source()
+def test_the_latest_chapter_is_compared_as_a_number(harness: SeriesHarness) -> None:
+    harness.add_source()
     for numbers in ((9,), (9, "9.5"), (9, "9.5", 10), (9, "9.5", 10, "10.05")):
-        syncing.sync(releases(*numbers))
-        assert syncing.latest()[0] == Decimal(str(numbers[-1]))
+        harness.sync(releases(*numbers))
+        assert harness.latest()[0] == Decimal(str(numbers[-1]))
 
 
-def test_a_first_sync_is_as_new_as_its_newest_release(syncing: Syncing) -> None:
+def test_a_first_sync_is_as_new_as_its_newest_release(harness: SeriesHarness) -> None:
     past, future = NOON - 30 * DAY, NOON + DAY
     for name, published_at, newest_at in (("past", past, past), ("future", future, NOON), ("unknown", None, NOON)):
-        syncing.given_source(f"series:{name}", series_id=name)
+        harness.add_source(f"series:{name}", series_id=name)
 
-        result = syncing.sync(releases(1, 2, published_at=published_at), by=f"series:{name}")
+        result = harness.sync(releases(1, 2, published_at=published_at), by=f"series:{name}")
 
         assert result.newest_at == newest_at
-        assert syncing.latest(name) == (Decimal(2), newest_at)
+        assert harness.latest(name) == (Decimal(2), newest_at)
 
 
-def test_only_what_is_new_makes_a_source_fresh(syncing: Syncing, clock: FixedClock) -> None:
-    syncing.given_source()
-    syncing.sync(releases(1, published_at=NOON - 30 * DAY))
+def test_only_a_new_chapter_sets_last_new_at(harness: SeriesHarness, clock: FixedClock) -> None:
+    harness.add_source()
+    harness.sync(releases(1, published_at=NOON - 30 * DAY))
     clock.advance(hours=1)
 
-    assert syncing.sync(releases(1, title="Renamed")).newest_at is None
-    assert syncing.source().last_new_at == NOON - 30 * DAY
-    assert syncing.sync(releases(1, 2)).newest_at == clock.at
-    assert syncing.source().last_new_at == clock.at
+    assert harness.sync(releases(1, title="Renamed")).newest_at is None
+    assert harness.source().last_new_at == NOON - 30 * DAY
+    assert harness.sync(releases(1, 2)).newest_at == clock.at
+    assert harness.source().last_new_at == clock.at
 
 
-def test_title_and_date_are_overwritten_by_what_is_said_and_never_by_nothing(syncing: Syncing) -> None:
-    syncing.given_source()
-    syncing.given_source(OTHER)
-    syncing.sync(releases(1, title="First", published_at=NOON))
-    syncing.sync(releases(1, title=None, published_at=None))
-    [chapter] = syncing.chapters()
+def test_title_and_date_are_overwritten_by_values_and_never_by_nothing(harness: SeriesHarness) -> None:
+    harness.add_source()
+    harness.add_source(OTHER)
+    harness.sync(releases(1, title="First", published_at=NOON))
+    harness.sync(releases(1, title=None, published_at=None))
+    [chapter] = harness.chapters()
     assert (chapter["title"], chapter["published_at"]) == ("First", NOON)
 
-    syncing.sync(releases(1, title="  ", published_at=NOON + DAY), by=OTHER)
-    [chapter] = syncing.chapters()
+    harness.sync(releases(1, title="  ", published_at=NOON + DAY), by=OTHER)
+    [chapter] = harness.chapters()
     assert (chapter["title"], chapter["published_at"]) == ("First", NOON + DAY)
 
-    syncing.sync(releases(1, title="The First", published_at=None))
-    [chapter] = syncing.chapters()
+    harness.sync(releases(1, title="The First", published_at=None))
+    [chapter] = harness.chapters()
     assert (chapter["title"], chapter["published_at"]) == ("The First", NOON + DAY)
 
 
-def test_a_title_is_not_lost_between_the_sources_of_one_batch(syncing: Syncing) -> None:
+def test_the_sources_of_one_batch_share_title_and_date(harness: SeriesHarness) -> None:
     third = "series:third"
     for source in (SOLO, OTHER, third):
-        syncing.given_source(source)
+        harness.add_source(source)
 
-    syncing.sync(releases(1, title=None, published_at=None), by=third)
-    syncing.sync_together(
+    harness.sync(releases(1, title=None, published_at=None), by=third)
+    harness.sync_together(
         {
             SOLO: releases(1, 2, title=None, published_at=NOON),
             OTHER: releases(1, 2, title="Named", published_at=None),
@@ -313,35 +317,37 @@ def test_a_title_is_not_lost_between_the_sources_of_one_batch(syncing: Syncing) 
         }
     )
 
-    known, new = syncing.chapters()
-    assert (known["title"], known["published_at"]) == ("Named", NOON)
+    existing, new = harness.chapters()
+    assert (existing["title"], existing["published_at"]) == ("Named", NOON)
     assert (new["title"], new["published_at"]) == ("Named", NOON)
 
 
-def test_a_changed_release_updates_its_link_and_its_detection_stays(syncing: Syncing, clock: FixedClock) -> None:
-    syncing.given_source()
-    syncing.sync(releases(1, volume="1", language="en", scanlation_group="A"))
-    [before] = syncing.links()
+def test_a_changed_release_updates_its_link_and_keeps_its_detection_time(
+    harness: SeriesHarness, clock: FixedClock
+) -> None:
+    harness.add_source()
+    harness.sync(releases(1, volume="1", language="en", scanlation_group="A"))
+    [before] = harness.links()
     clock.advance(hours=1)
 
-    result = syncing.sync(releases(1, volume="2", language="de", scanlation_group="B"))
+    result = harness.sync(releases(1, volume="2", language="de", scanlation_group="B"))
 
-    [after] = syncing.links()
-    [chapter] = syncing.chapters()
+    [after] = harness.links()
+    [chapter] = harness.chapters()
     assert (result.new, result.updated, result.outcome) == (0, 1, "1 updated")
     assert (after["volume"], after["language"], after["scanlation_group"]) == ("2", "de", "B")
     assert after["fingerprint"] != before["fingerprint"]
     assert (after["detected_at"], chapter["first_detected_at"]) == (NOON, NOON)
-    assert syncing.told() == []
+    assert harness.announced_numbers() == []
 
 
-def test_a_series_is_called_by_the_name_of_its_source(syncing: Syncing, store: Store) -> None:
+def test_a_series_takes_its_title_from_its_source(harness: SeriesHarness, store: Store) -> None:
     with store.begin() as connection:
         register(connection, [a_definition(name="Solo Leveling")], now=NOON)
 
-    syncing.sync(releases(1))
+    harness.sync(releases(1))
 
-    assert [row["title"] for row in syncing.rows(series)] == ["Solo Leveling"]
+    assert [row["title"] for row in harness.rows(series)] == ["Solo Leveling"]
 
 
 HOSTILE = {
@@ -357,30 +363,56 @@ HOSTILE = {
 }
 
 
-def test_hostile_texts_are_stored_as_they_are_or_cleaned(syncing: Syncing, store: Store) -> None:
-    syncing.given_source(synced_at=NOON)
+def test_hostile_texts_are_stored_as_they_are_or_cleaned(harness: SeriesHarness, store: Store) -> None:
+    harness.add_source(synced_at=NOON)
     listed = [
         a_release(number=Decimal(number), title=title, scanlation_group=title, volume=title)
         for number, (title, _) in enumerate(HOSTILE.values(), start=1)
     ]
 
-    stored = reading_to_bytes(Reading(records=listed, is_complete=True))
-    syncing.sync(reading_from_bytes(stored).records)
+    stored = feed_to_bytes(ParsedFeed(records=listed, is_complete=True))
+    harness.sync(feed_from_bytes(stored).records)
 
     expected = [clean for _, clean in HOSTILE.values()]
-    assert [row["title"] for row in syncing.chapters()] == expected
-    assert [row["scanlation_group"] for row in syncing.links()] == expected
-    assert [row["releases"][0]["volume"] for row in syncing.links()] == expected
-    assert [row["payload"]["title"] for row in syncing.rows(outbox)] == expected
+    assert [row["title"] for row in harness.chapters()] == expected
+    assert [row["scanlation_group"] for row in harness.links()] == expected
+    assert [row["releases"][0]["volume"] for row in harness.links()] == expected
+    assert [row["payload"]["title"] for row in harness.rows(outbox)] == expected
     with store.read() as connection:
         assert connection.execute(text("SELECT count(*) FROM chapters")).scalar_one() == 9
 
 
-def test_an_empty_first_listing_does_not_make_the_backlog_loud(syncing: Syncing) -> None:
-    syncing.given_source()
-    syncing.sync([], complete=False)
+def test_an_empty_first_listing_does_not_announce_the_backlog(harness: SeriesHarness) -> None:
+    harness.add_source()
+    harness.sync([], complete=False)
 
-    syncing.sync(releases(*range(1, 31)))
+    harness.sync(releases(*range(1, 31)))
 
-    assert syncing.told() == []
-    assert syncing.source().synced_at is not None
+    assert harness.announced_numbers() == []
+    assert harness.source().synced_at is not None
+
+
+MISSING_DATE = Problem(where="published_at", message="no date", hides_record=False)
+MISSING_RECORD = Problem(where="item 3", message="no link")
+
+
+def a_feed(*problems: Problem) -> ParsedFeed[Release]:
+    return ParsedFeed(records=releases(9, 10), problems=problems, is_complete=True, notes=["read as theme x"])
+
+
+def test_a_parsed_feed_survives_serialization() -> None:
+    feed = a_feed(MISSING_DATE, MISSING_RECORD)
+
+    restored = feed_from_bytes(feed_to_bytes(feed))
+
+    assert list(restored.records) == list(feed.records)
+    assert (tuple(restored.problems), restored.is_complete) == (feed.problems, True)
+    assert restored.notes == feed.notes
+
+
+def test_only_a_problem_that_may_hide_a_chapter_makes_a_listing_incomplete() -> None:
+    source = a_source()
+
+    assert SourceListing.of(source, a_feed(MISSING_DATE)).is_complete
+    assert not SourceListing.of(source, a_feed(MISSING_DATE, MISSING_RECORD)).is_complete
+    assert SourceListing.of(source, a_feed(MISSING_DATE, MISSING_RECORD)).problems == 2

@@ -22,8 +22,8 @@ from ingestion_pipeline_tests.samples import sample
 NUMBERS = st.decimals(min_value=0, max_value=999_999_999, places=5)
 
 
-def known(number: float) -> Decimal | None:
-    """Mihon writes -1 for a number it does not know."""
+def from_mihon(number: float) -> Decimal | None:
+    """Convert a number of Mihon, which writes -1 for an unknown one."""
     return None if number == -1 else Decimal(str(number))
 
 
@@ -74,7 +74,7 @@ def test_a_label_names_its_number(label: str | Decimal | float, series_title: st
         pytest.param(Decimal("1E-999999"), id="tiny"),
     ],
 )
-def test_what_is_no_chapter_number_is_none(label: str | Decimal | float | None) -> None:
+def test_a_label_without_a_chapter_number_gives_none(label: str | Decimal | float | None) -> None:
     assert chapter_number(label) is None
 
 
@@ -98,7 +98,7 @@ def test_a_label_names_its_volume_and_a_version_or_season_is_none(label: str, vo
     assert volume_text(label) == volume
 
 
-def test_the_volume_in_the_title_of_a_series_is_not_the_chapters() -> None:
+def test_a_volume_in_the_series_title_is_not_the_chapters_volume() -> None:
     assert volume_text("Band 9 Chapter 2", "Band 9") is None
     assert volume_text("Band 9 Vol. 1 Chapter 2", "Band 9") == "1"
 
@@ -109,7 +109,7 @@ def test_every_vector_of_mihon_holds() -> None:
     wrong = [
         vector
         for vector in vectors
-        if chapter_number(vector["chapter_name"], vector["series_title"]) != known(vector["expected"])
+        if chapter_number(vector["chapter_name"], vector["series_title"]) != from_mihon(vector["expected"])
     ]
 
     assert len(vectors) == 57
@@ -132,9 +132,9 @@ def test_the_canonical_form_is_idempotent_and_equal(number: Decimal) -> None:
 
 
 @given(NUMBERS, st.integers(0, 5), st.integers(0, 5))
-def test_padding_zeros_change_nothing(number: Decimal, before: int, after: int) -> None:
+def test_padding_zeros_change_nothing(number: Decimal, leading: int, trailing: int) -> None:
     text = number_text(number)
-    padded = "0" * before + text + ("0" * after if "." in text else "." + "0" * (after + 1))
+    padded = "0" * leading + text + ("0" * trailing if "." in text else "." + "0" * (trailing + 1))
 
     assert chapter_number(padded) == chapter_number(text) == number
     assert str(chapter_number(padded)) == text
@@ -159,7 +159,7 @@ def test_a_number_is_written_without_exponent_or_trailing_zeros(number: str, tex
     ["9" * 10_000, "1." * 5_000, "1a" * 5_000, "vol " * 3_000 + "1 2", "1" + " " * 10_000 + "x"],
     ids=["digits", "dots", "letters", "tags", "spaces"],
 )
-def test_a_hostile_label_costs_no_time(label: str) -> None:
+def test_a_hostile_label_is_parsed_in_bounded_time(label: str) -> None:
     started = time.thread_time()
 
     for _ in range(10):
@@ -168,7 +168,7 @@ def test_a_hostile_label_costs_no_time(label: str) -> None:
     assert time.thread_time() - started < 1
 
 
-def test_the_cap_never_cuts_a_number_in_two() -> None:
+def test_the_length_limit_never_cuts_a_number_in_two() -> None:
     assert chapter_number("x" * 990 + " 1234567 y") == Decimal(1234567)
     assert chapter_number("x" * 995 + " 1234567 y") is None
 
@@ -177,14 +177,14 @@ def test_missing_chapters_are_counted_as_mihon_counts_them() -> None:
     table = json.loads(sample("manga/chapter_numbers/mihon_missing_chapters.json").read_text())
 
     for row in table["missing_count"]:
-        numbers = [known(number) for number in row["chapter_numbers"]]
+        numbers = [from_mihon(number) for number in row["chapter_numbers"]]
         assert missing_count(numbers) == row["expected_missing"]
         assert len(missing_numbers(numbers)) == row["expected_missing"]
     for row in table["gap"]:
-        assert gap_between(known(row["higher"]), known(row["lower"])) == row["expected_gap"]
+        assert gap_between(from_mihon(row["higher"]), from_mihon(row["lower"])) == row["expected_gap"]
 
 
-def test_missing_numbers_are_named_and_bounded() -> None:
+def test_missing_numbers_are_listed_up_to_a_limit() -> None:
     assert missing_numbers([Decimal(1), Decimal("2.2"), Decimal(6), None]) == (3, 4, 5)
     assert len(missing_numbers([Decimal(999_999_999)])) == 100
     assert missing_count([Decimal(999_999_999)]) == 999_999_998

@@ -1,133 +1,140 @@
-"""An operator's word that there is no such chapter holds against every source."""
+"""A chapter that an operator withdraws stays withdrawn, whatever the sources list."""
 
 from __future__ import annotations
 
 from decimal import Decimal
-from random import Random
 
 import pytest
 
 from ingestion_pipeline.series import checks, reporting
 from ingestion_pipeline.series.operator_changes import Rejection, UnknownChapter, restore, withdraw
-from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.store import FixedClock, Store
+from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import notices, outbox
-from ingestion_pipeline_tests.series.identity import audited, chapter_id, check_invariants, follow, notice
-from ingestion_pipeline_tests.series.syncing import SOLO, Syncing, releases
+from ingestion_pipeline_tests.series.series_harness import (
+    SOLO,
+    SeriesHarness,
+    add_notice,
+    audit_entries,
+    chapter_id,
+    check_invariants,
+    follow,
+    releases,
+)
 
 OTHER = "series:other"
 
 
 @pytest.fixture
-def syncing(store: Store, clock: FixedClock, settings: Settings, random: Random) -> Syncing:
-    """One source with chapters 1, 2 and, told an hour later, 99."""
-    found = Syncing(store, clock, settings, random)
-    found.given_source()
-    found.sync(releases(1, 2))
+def harness(harness: SeriesHarness, clock: FixedClock) -> SeriesHarness:
+    """One source with chapters 1, 2 and, announced an hour later, 99."""
+    harness.add_source()
+    harness.sync(releases(1, 2))
     clock.advance(hours=1)
-    found.sync(releases(1, 2, 99))
-    return found
+    harness.sync(releases(1, 2, 99))
+    return harness
 
 
-def withdraw_now(syncing: Syncing, label: str = "99") -> Rejection:
-    with syncing.store.begin() as connection:
-        at = syncing.clock.advance(hours=1)
+def withdraw_now(harness: SeriesHarness, label: str = "99") -> Rejection:
+    with harness.store.begin() as connection:
+        at = harness.clock.advance(hours=1)
         return withdraw(connection, "solo", label, reason="a joke", actor="test", now=at)
 
 
-def restore_now(syncing: Syncing, label: str = "99") -> Rejection:
-    with syncing.store.begin() as connection:
-        return restore(connection, "solo", label, actor="test", now=syncing.clock.at)
+def restore_now(harness: SeriesHarness, label: str = "99") -> Rejection:
+    with harness.store.begin() as connection:
+        return restore(connection, "solo", label, actor="test", now=harness.clock.at)
 
 
-def gaps(syncing: Syncing) -> list[str]:
-    with syncing.store.read() as connection:
-        return [one.message for one in checks.gaps(connection)]
+def gaps(harness: SeriesHarness) -> list[str]:
+    with harness.store.read() as connection:
+        return [finding.message for finding in checks.gaps(connection)]
 
 
-def available(syncing: Syncing) -> int:
-    with syncing.store.read() as connection:
+def available(harness: SeriesHarness) -> int:
+    with harness.store.read() as connection:
         return reporting.reports(connection, [SOLO])[0].total
 
 
-def test_a_withdrawn_chapter_is_not_the_latest_and_no_gap_leads_to_it(syncing: Syncing) -> None:
-    assert gaps(syncing)[0].startswith("missing: 3, 4")
+def test_a_withdrawn_chapter_is_not_the_latest_and_makes_no_gap(harness: SeriesHarness) -> None:
+    assert gaps(harness)[0].startswith("missing: 3, 4")
 
-    judged = withdraw_now(syncing, "099.0")
+    rejection = withdraw_now(harness, "099.0")
 
-    assert judged == Rejection(key="99", is_changed=True)
-    assert (syncing.latest()[0], gaps(syncing), available(syncing)) == (Decimal(2), [], 2)
-    action, subject, detail = audited(syncing)[-1]
+    assert rejection == Rejection(key="99", is_changed=True)
+    assert (harness.latest()[0], gaps(harness), available(harness)) == (Decimal(2), [], 2)
+    action, subject, detail = audit_entries(harness)[-1]
     assert (action, subject) == ("chapter.withdraw", "solo")
     assert (detail["chapter"], detail["reason"]) == ("99", "a joke")
-    assert withdraw_now(syncing).is_changed is False
-    assert len(audited(syncing)) == 1
+    assert withdraw_now(harness).is_changed is False
+    assert len(audit_entries(harness)) == 1
 
 
-def test_no_source_brings_it_back(syncing: Syncing) -> None:
-    withdraw_now(syncing)
-    syncing.sync(releases(1, 2, 99))
-    syncing.given_source(OTHER)
-    syncing.sync(releases(1), by=OTHER)
+def test_no_source_restores_a_withdrawn_chapter(harness: SeriesHarness) -> None:
+    withdraw_now(harness)
+    harness.sync(releases(1, 2, 99))
+    harness.add_source(OTHER)
+    harness.sync(releases(1), by=OTHER)
 
-    syncing.sync(releases(1, 3, 99, language="de"), by=OTHER)  # new to it, and in a new language
-    for listed in ((1, 2), (1, 2), (1, 2, 99)):
-        syncing.sync(releases(*listed))  # gone from one source, and back
+    harness.sync(releases(1, 3, 99, language="de"), by=OTHER)  # new to it, and in a new language
+    for numbers in ((1, 2), (1, 2), (1, 2, 99)):
+        harness.sync(releases(*numbers))  # gone from one source, and back
 
-    assert syncing.latest()[0] == Decimal(3)
-    assert syncing.told() == ["99", "3"]
-    languages = [row["subject_id"] for row in syncing.rows(outbox) if ":" in row["subject_id"]]
-    assert languages == [f"{chapter_id(syncing, 'solo', '1')}:de"]
-    check_languages_apart(syncing)
+    assert harness.latest()[0] == Decimal(3)
+    assert harness.announced_numbers() == ["99", "3"]
+    languages = [row["subject_id"] for row in harness.rows(outbox) if ":" in row["subject_id"]]
+    assert languages == [f"{chapter_id(harness, 'solo', '1')}:de"]
+    check_no_language_is_announced(harness)
 
 
-def check_languages_apart(syncing: Syncing) -> None:
+def check_no_language_is_announced(harness: SeriesHarness) -> None:
     assert not any(
-        row["subject_id"].startswith(f"{chapter_id(syncing, 'solo', '99')}:") for row in syncing.rows(outbox)
+        row["subject_id"].startswith(f"{chapter_id(harness, 'solo', '99')}:") for row in harness.rows(outbox)
     )
 
 
-def test_nobody_hears_of_it_any_more_and_restoring_gives_back_exactly_that(syncing: Syncing) -> None:
-    wrong, right = chapter_id(syncing, "solo", "99"), chapter_id(syncing, "solo", "2")
-    follow(syncing, "ann", "solo")
-    notice(syncing, "ann", wrong, "pending", series_id="solo")
-    notice(syncing, "ann", right, "pending")
-    notice(syncing, "ben", wrong, "sent")
-    notice(syncing, "cat", wrong, "muted")
-    before = syncing.rows(notices)
+def test_withdrawing_mutes_pending_notices_and_restoring_reverts_exactly_those(harness: SeriesHarness) -> None:
+    wrong, right = chapter_id(harness, "solo", "99"), chapter_id(harness, "solo", "2")
+    follow(harness, "ann", "solo")
+    add_notice(harness, "ann", wrong, "pending", series_id="solo")
+    add_notice(harness, "ann", right, "pending")
+    add_notice(harness, "ben", wrong, "sent")
+    add_notice(harness, "cat", wrong, "muted")
+    before = harness.rows(notices)
 
-    assert withdraw_now(syncing).notices == 1
+    assert withdraw_now(harness).notices == 1
 
-    assert [row["status"] for row in syncing.rows(notices)] == ["muted", "pending", "sent", "muted"]
-    assert [row["handled_at"] for row in syncing.rows(outbox)] == [syncing.clock.at]
+    assert [row["status"] for row in harness.rows(notices)] == ["muted", "pending", "sent", "muted"]
+    assert [row["handled_at"] for row in harness.rows(outbox)] == [harness.clock.at]
 
-    assert restore_now(syncing) == Rejection(key="99", is_changed=True, notices=1)
+    assert restore_now(harness) == Rejection(key="99", is_changed=True, notices=1)
 
-    assert syncing.rows(notices) == before
-    assert [row["handled_at"] for row in syncing.rows(outbox)] == [None]
-    assert (syncing.latest()[0], available(syncing)) == (Decimal(99), 3)
-    assert audited(syncing)[-1][0] == "chapter.restore"
-    assert restore_now(syncing).is_changed is False
-    check_invariants(syncing)
-
-
-def test_what_an_operator_withdrew_before_anybody_was_told_is_news_under_its_right_number(syncing: Syncing) -> None:
-    syncing.sync([*releases(1, 2), *releases(99, source_chapter_id="x")])
-    withdraw_now(syncing)
-
-    syncing.sync([*releases(1, 2), *releases(3, source_chapter_id="x")])
-
-    assert syncing.told() == ["99", "3"]
+    assert harness.rows(notices) == before
+    assert [row["handled_at"] for row in harness.rows(outbox)] == [None]
+    assert (harness.latest()[0], available(harness)) == (Decimal(99), 3)
+    assert audit_entries(harness)[-1][0] == "chapter.restore"
+    assert restore_now(harness).is_changed is False
+    check_invariants(harness)
 
 
-def test_an_unnumbered_chapter_is_withdrawn_by_its_key(syncing: Syncing) -> None:
-    syncing.sync([*releases(1, 2, 99), *releases(None, source_chapter_id="x7")])
+def test_a_chapter_withdrawn_before_its_notices_is_announced_under_its_corrected_number(
+    harness: SeriesHarness,
+) -> None:
+    harness.sync([*releases(1, 2), *releases(99, source_chapter_id="x")])
+    withdraw_now(harness)
 
-    assert withdraw_now(syncing, f"{SOLO}#x7").is_changed
-    assert available(syncing) == 3
-    assert syncing.latest()[0] == Decimal(99)
+    harness.sync([*releases(1, 2), *releases(3, source_chapter_id="x")])
+
+    assert harness.announced_numbers() == ["99", "3"]
 
 
-def test_a_chapter_that_is_not_there_is_named_with_where_all_are(syncing: Syncing) -> None:
+def test_an_unnumbered_chapter_is_withdrawn_by_its_key(harness: SeriesHarness) -> None:
+    harness.sync([*releases(1, 2, 99), *releases(None, source_chapter_id="x7")])
+
+    assert withdraw_now(harness, f"{SOLO}#x7").is_changed
+    assert available(harness) == 3
+    assert harness.latest()[0] == Decimal(99)
+
+
+def test_an_unknown_chapter_is_refused_with_the_command_that_lists_all(harness: SeriesHarness) -> None:
     with pytest.raises(UnknownChapter, match="'solo' has no chapter '7'; `ingest series show solo`"):
-        withdraw_now(syncing, "7")
+        withdraw_now(harness, "7")

@@ -22,8 +22,13 @@ from ingestion_pipeline.store.tables import chapter_sources, chapters, series, s
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import a_definition
-from ingestion_pipeline_tests.lock_orders import ON_POSTGRES, has_to_wait, is_taken_meanwhile, locked_meanwhile
-from ingestion_pipeline_tests.pollers import given_sources, rows, task_row
+from ingestion_pipeline_tests.lock_orders import (
+    ON_POSTGRES,
+    is_locked_while_waiting,
+    rows_locked_while_waiting,
+    would_wait,
+)
+from ingestion_pipeline_tests.polling_runs import add_sources, rows, task_row
 from ingestion_pipeline_tests.processes import POLLS
 
 pytestmark = ON_POSTGRES
@@ -32,8 +37,8 @@ A, B = "series:a", "series:b"
 
 def given_two(store: Store, *, first: str = A, second: str = B) -> None:
     """Two sources; the poll of the first has the lower id."""
-    given_sources(store, a_definition(id=first, series=None))
-    given_sources(store, a_definition(id=second, series=None))
+    add_sources(store, a_definition(id=first, series=None))
+    add_sources(store, a_definition(id=second, series=None))
 
 
 def test_polls_that_end_well_and_badly_lock_their_sources_in_one_order(
@@ -52,7 +57,7 @@ def test_polls_that_end_well_and_badly_lock_their_sources_in_one_order(
         write_results(connection, [good, bad], batch_id="", now=now, settings=settings, random=random)
 
     held = select(sources.c.id).where(sources.c.id == B)
-    assert locked_meanwhile(store, write, held=held, among=select(sources.c.id)) == [A]
+    assert rows_locked_while_waiting(store, write, held=held, among=select(sources.c.id)) == [A]
 
 
 def test_who_is_made_due_is_locked_in_one_order_polls_before_sources(store: Store, now: datetime) -> None:
@@ -65,11 +70,11 @@ def test_who_is_made_due_is_locked_in_one_order_polls_before_sources(store: Stor
         make_due(connection, [A, B], now=now)
 
     held = select(tasks.c.id).where(tasks.c.source_id == A)
-    assert locked_meanwhile(store, ask, held=held, among=select(tasks.c.id)) == [first]
+    assert rows_locked_while_waiting(store, ask, held=held, among=select(tasks.c.id)) == [first]
     with store.begin() as connection:
         connection.execute(update(sources).values(next_check_at=now + timedelta(days=1)))
     behind = select(sources.c.id).where(sources.c.id == B)
-    assert locked_meanwhile(store, ask, held=behind, among=select(sources.c.id)) == [A]
+    assert rows_locked_while_waiting(store, ask, held=behind, among=select(sources.c.id)) == [A]
 
 
 def test_new_sources_are_inserted_in_one_order_whatever_their_files_have(store: Store, now: datetime) -> None:
@@ -81,7 +86,7 @@ def test_new_sources_are_inserted_in_one_order_whatever_their_files_have(store: 
         register(connection, [a_definition(id=id_, series=None) for id_ in new[::-1]], now=now)
 
     inserting = [insert(sources).values(item | {"id": id_}) for id_ in new]
-    assert is_taken_meanwhile(store, add, held=inserting[1], statement=inserting[0])
+    assert is_locked_while_waiting(store, add, held=inserting[1], statement=inserting[0])
 
 
 @pytest.mark.soak  # 5,001 definitions
@@ -95,7 +100,7 @@ def test_of_a_long_list_every_poll_is_locked_before_the_first_source(store: Stor
         connection.rollback()
 
     held = select(tasks.c.id).where(tasks.c.source_id == B)
-    has = locked_meanwhile(store, declare, held=held, among=select(tasks.c.source_id))
+    has = rows_locked_while_waiting(store, declare, held=held, among=select(tasks.c.source_id))
     assert has == []
 
 
@@ -125,4 +130,4 @@ def test_who_reports_a_source_keeps_nobody_from_adding_what_points_at_it(store: 
         assert unreported(connection, [Kind.SERIES], limit=9) == [A, B]
         for item in (A, B):
             adding = insert(chapter_sources).values(link | {"source_id": item})
-            assert not has_to_wait(store, adding)
+            assert not would_wait(store, adding)

@@ -128,7 +128,7 @@ def test_other_content_is_fetched_at_once_without_what_was_known(
         {"config": {"language": "de"}},
     ):
         finish(store, claimed(store), settings, random)
-        learned = {"synced_at": NOON, "record_count": 9, "rhythm": ChangeModel(last_at=7).to_json()}
+        learned = {"synced_at": NOON, "record_count": 9, "change_model": ChangeModel(last_at=7).to_json()}
         set_source(store, content_hash="h", last_modified="m", **learned)
         definition = dataclasses.replace(definition, **change)
         later = clock.advance(minutes=5)
@@ -161,13 +161,13 @@ def test_a_running_poll_of_the_old_address_loses_its_claim(
 
 def test_a_source_that_moves_to_another_series_is_read_again_and_silently(store: Store, clock: FixedClock) -> None:
     register(store, a_definition(series="sloo"))
-    set_source(store, content_hash="h", synced_at=NOON, record_count=9, rhythm={"last": 7})
+    set_source(store, content_hash="h", synced_at=NOON, record_count=9, change_model={"last": 7})
 
     register(store, a_definition(series="solo"))
 
     source = the_source(store)
     assert (source["series_id"], source["content_hash"]) == ("solo", None)
-    assert (source["synced_at"], source["record_count"], source["rhythm"]) == (None, 0, None)
+    assert (source["synced_at"], source["record_count"], source["change_model"]) == (None, 0, None)
 
 
 def test_another_name_is_written_and_nothing_is_fetched_for_it(store: Store, clock: FixedClock) -> None:

@@ -46,10 +46,10 @@ def test_a_slow_run_holds_no_more_than_it_gets_through() -> None:
 
 
 def test_a_tier_goes_by_its_own_pace_and_before_it_has_one_by_the_best() -> None:
-    tunings = {"pace:hot": 40.0, "pace:cold": 2.0, "price:series": 900.0}
+    measurements = {"pace:hot": 40.0, "pace:cold": 2.0, "price:series": 900.0}
 
-    assert known_pace(tunings, "cold") == 2.0
-    assert known_pace(tunings, "warm") == known_pace(tunings, None) == 40.0
+    assert known_pace(measurements, "cold") == 2.0
+    assert known_pace(measurements, "warm") == known_pace(measurements, None) == 40.0
     assert known_pace({"price:series": 900.0}, "hot") is None
 
 

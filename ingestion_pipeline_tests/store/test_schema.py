@@ -23,7 +23,7 @@ import ingestion_pipeline
 from ingestion_pipeline.store import SchemaMismatch, Store, open_store, schema
 from ingestion_pipeline.store.tables import metadata, settings
 from ingestion_pipeline_tests import processes
-from ingestion_pipeline_tests.processes import CLEAN, Child
+from ingestion_pipeline_tests.processes import FORKSERVER, Child
 
 PACKAGE = Path(ingestion_pipeline.__file__).parent
 NEXT = """
@@ -143,7 +143,7 @@ def test_opening_again_changes_nothing(database_url: str) -> None:
 
 @pytest.mark.slow
 def test_eight_processes_may_open_an_empty_database_at_once(empty_database_url: str) -> None:
-    barrier = CLEAN.Barrier(8)
+    barrier = FORKSERVER.Barrier(8)
     children = [Child(processes.open_together, empty_database_url, barrier) for _ in range(8)]
 
     counted = [child.result() for child in children]

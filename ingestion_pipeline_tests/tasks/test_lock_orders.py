@@ -14,8 +14,13 @@ from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import a_new_task, a_task
-from ingestion_pipeline_tests.lock_orders import ON_POSTGRES, as_of_large_tables, locked_meanwhile, moved_behind
-from ingestion_pipeline_tests.pollers import rows
+from ingestion_pipeline_tests.lock_orders import (
+    ON_POSTGRES,
+    disable_index_scans,
+    move_to_end,
+    rows_locked_while_waiting,
+)
+from ingestion_pipeline_tests.polling_runs import rows
 
 pytestmark = ON_POSTGRES
 CLAIMED = select(tasks.c.id)
@@ -38,14 +43,14 @@ def test_a_stage_is_written_to_claims_in_the_order_of_the_heartbeat(store: Store
         insert_tasks(connection, new, now=now)
     claimed = Worker(store, lease_seconds=60).claim(ClaimFilter(kind="poll"), limit=2)
     first, second = sorted(task.id for task in claimed)
-    moved_behind(store, tasks, first)
+    move_to_end(store, tasks, first)
 
     def remember(connection: Connection) -> None:
-        as_of_large_tables(connection)
+        disable_index_scans(connection)
         set_stage(connection, [(task.id, task.fence) for task in claimed], "extracted")
 
     held = CLAIMED.where(tasks.c.id == second)
-    assert locked_meanwhile(store, remember, held=held, among=CLAIMED) == [first]
+    assert rows_locked_while_waiting(store, remember, held=held, among=CLAIMED) == [first]
 
 
 def test_letters_are_written_again_in_the_order_of_their_tasks(store: Store, now: datetime) -> None:
@@ -55,7 +60,7 @@ def test_letters_are_written_again_in_the_order_of_their_tasks(store: Store, now
         add_dead_letters(connection, entries, now=now)
 
     held = OF_TASKS.where(dead_letters.c.task_id == 2)
-    assert locked_meanwhile(store, write, held=held, among=OF_TASKS) == [1]
+    assert rows_locked_while_waiting(store, write, held=held, among=OF_TASKS) == [1]
 
 
 def test_letters_are_discarded_in_the_order_of_their_tasks(store: Store, now: datetime) -> None:
@@ -63,8 +68,8 @@ def test_letters_are_discarded_in_the_order_of_their_tasks(store: Store, now: da
     ids = [row.id for row in rows(store, dead_letters)]
 
     def close(connection: Connection) -> None:
-        as_of_large_tables(connection)
+        disable_index_scans(connection)
         discard(connection, ids, reason="known", actor="test", now=now)
 
     held = OF_TASKS.where(dead_letters.c.task_id == 2)
-    assert locked_meanwhile(store, close, held=held, among=OF_TASKS) == [1]
+    assert rows_locked_while_waiting(store, close, held=held, among=OF_TASKS) == [1]

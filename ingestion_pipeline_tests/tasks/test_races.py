@@ -23,7 +23,7 @@ from ingestion_pipeline.tasks.task import Task, released
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests import processes
 from ingestion_pipeline_tests.builders import NOON, a_new_task
-from ingestion_pipeline_tests.processes import POLLS, Child, finish
+from ingestion_pipeline_tests.processes import POLLS, Child, finish_tasks
 
 pytestmark = pytest.mark.slow
 HOUR = timedelta(hours=1)
@@ -159,8 +159,8 @@ def test_a_worker_that_was_stopped_past_its_lease_changes_nothing(database_url: 
         sleeper.wait_until_stopped()
 
         [task] = claim_when_free(Worker(store, lease_seconds=60))
-        finish(store, [task])
-        sleeper.go_on()
+        finish_tasks(store, [task])
+        sleeper.resume()
         result = sleeper.result()
 
         assert result == {"lost": True, "may_start": False, "kept": 0}
@@ -178,7 +178,7 @@ def test_a_task_that_kills_its_worker_is_given_up_after_all_its_attempts(databas
 
         ends = list[int | None]()
         while not ends or ends[-1] == -signal.SIGKILL:
-            ends.append(Child(processes.work_among_poison, database_url, 0.2).wait())
+            ends.append(Child(processes.work_with_poison_tasks, database_url, 0.2).wait())
 
         assert ends == [-signal.SIGKILL] * Work().max_attempts + [0]
         assert counted(store) == {"SUCCESS": 5, "FAILED": 1}

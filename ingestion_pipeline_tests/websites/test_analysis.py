@@ -16,8 +16,14 @@ from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient
 from ingestion_pipeline.websites.analysis import ProviderAnswer, WebsiteAnalysed
 from ingestion_pipeline.websites.states import AnswerStatus, PhaseFailed
 from ingestion_pipeline_tests.builders import NOON
-from ingestion_pipeline_tests.reading.models.asking import ledger
-from ingestion_pipeline_tests.websites.asking import ACME, always, analysed, led_to, says
+from ingestion_pipeline_tests.reading.llm.model_questions import ledger
+from ingestion_pipeline_tests.websites.provider_answers import (
+    ACME,
+    always,
+    always_text,
+    run_analysis,
+    settings_with_providers,
+)
 
 
 @pytest.fixture
@@ -25,26 +31,31 @@ def database() -> str:
     return "sqlite"
 
 
-def complete(outcome: object) -> WebsiteAnalysed:
+def completed(outcome: object) -> WebsiteAnalysed:
     assert isinstance(outcome, WebsiteAnalysed), outcome
     return outcome
 
 
-def test_every_prompt_is_asked_of_every_provider(store: Store, settings: Settings) -> None:
-    kept: list[ProviderAnswer] = []
-    told: list[tuple[int, int]] = []
-    with ScriptedModel(says("Acme first, then Globex.")) as one, ScriptedModel(says("Globex.")) as two:
-        led = led_to(settings, {"one": one.base_url, "two": two.base_url})
-        found = complete(analysed(store, led, keep=kept.append, told=told))
+def test_every_prompt_is_sent_to_every_provider(store: Store, settings: Settings) -> None:
+    stored_answers: list[ProviderAnswer] = []
+    progress: list[tuple[int, int]] = []
+    with (
+        ScriptedModel(always_text("Acme first, then Globex.")) as first_server,
+        ScriptedModel(always_text("Globex.")) as second_server,
+    ):
+        provider_settings = settings_with_providers(
+            settings, {"one": first_server.base_url, "two": second_server.base_url}
+        )
+        analysis = completed(run_analysis(store, provider_settings, on_answer=stored_answers.append, progress=progress))
 
-    assert len(one.requests) == len(two.requests) == 3
-    assert sorted(answer.pair for answer in kept) == sorted(found.mentions)
-    assert sorted(told) == [(1, 2), (2, 2)]
-    assert found.ranking.overall.visibility == 0.5
-    assert found.ranking.by_provider["one"].visibility == 1.0
-    assert found.ranking.competitors["Globex"].visibility == 1.0
-    assert found.failures == {}
-    assert found.ranking.cost_usd == sum(row.cost_usd for row in ledger(store))
+    assert len(first_server.requests) == len(second_server.requests) == 3
+    assert sorted(answer.pair for answer in stored_answers) == sorted(analysis.mentions)
+    assert sorted(progress) == [(1, 2), (2, 2)]
+    assert analysis.ranking.overall.visibility == 0.5
+    assert analysis.ranking.by_provider["one"].visibility == 1.0
+    assert analysis.ranking.competitors["Globex"].visibility == 1.0
+    assert analysis.failures == {}
+    assert analysis.ranking.cost_usd == sum(row.cost_usd for row in ledger(store))
 
 
 @pytest.mark.parametrize(
@@ -56,34 +67,34 @@ def test_every_prompt_is_asked_of_every_provider(store: Store, settings: Setting
         (Garble(body=b""), "garbled"),
         (Say(text="Acme " * 2_000_000), "too_long"),
     ],
-    ids=lambda one: one if isinstance(one, str) else "",
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_provider_that_fails_is_recorded_and_touches_no_other(
+def test_a_failing_provider_is_recorded_and_does_not_affect_others(
     store: Store, settings: Settings, reply: Said, code: str
 ) -> None:
-    with ScriptedModel(says("Acme.")) as good, ScriptedModel(always(reply)) as bad:
-        led = led_to(settings, {"good": good.base_url, "bad": bad.base_url})
-        found = complete(analysed(store, led))
+    with ScriptedModel(always_text("Acme.")) as good, ScriptedModel(always(reply)) as bad:
+        provider_settings = settings_with_providers(settings, {"good": good.base_url, "bad": bad.base_url})
+        analysis = completed(run_analysis(store, provider_settings))
 
-    assert [answer.status for answer in found.answers if answer.provider == "good"] == [AnswerStatus.ANSWERED] * 3
-    failed = [answer for answer in found.answers if answer.provider == "bad"]
+    assert [answer.status for answer in analysis.answers if answer.provider == "good"] == [AnswerStatus.ANSWERED] * 3
+    failed = [answer for answer in analysis.answers if answer.provider == "bad"]
     assert all((answer.error or "").startswith(f"{code}: ") for answer in failed)
     assert len(failed) == 3
-    assert found.failures["bad"].startswith(f"3 unanswered: {code}")
-    assert found.ranking.overall.visibility == 1.0
-    assert list(found.ranking.by_provider) == ["good"]
+    assert analysis.failures["bad"].startswith(f"3 unanswered: {code}")
+    assert analysis.ranking.overall.visibility == 1.0
+    assert list(analysis.ranking.by_provider) == ["good"]
 
 
-def test_a_provider_that_fails_now_and_then_is_counted_by_what_it_answered(store: Store, settings: Settings) -> None:
-    def half(asked: ModelRequest) -> Said:
-        return Fail(status=400) if "cheap" in asked.text else Say(text="Acme.")
+def test_a_provider_that_fails_sometimes_is_scored_by_its_answers(store: Store, settings: Settings) -> None:
+    def half(request: ModelRequest) -> Said:
+        return Fail(status=400) if "cheap" in request.text else Say(text="Acme.")
 
     with ScriptedModel(half) as server:
-        found = complete(analysed(store, led_to(settings, {"one": server.base_url})))
+        analysis = completed(run_analysis(store, settings_with_providers(settings, {"one": server.base_url})))
 
-    assert found.ranking.by_provider["one"].answers == 2
-    assert found.ranking.overall.visibility == 1.0
-    assert found.failures["one"].startswith("1 unanswered")
+    assert analysis.ranking.by_provider["one"].answers == 2
+    assert analysis.ranking.overall.visibility == 1.0
+    assert analysis.failures["one"].startswith("1 unanswered")
 
 
 @pytest.mark.parametrize(
@@ -91,52 +102,58 @@ def test_a_provider_that_fails_now_and_then_is_counted_by_what_it_answered(store
     [Say(refusal="I would rather not say."), Say(text=""), Garble(body=b""), Garble(body=b"<html>")],
     ids=["refused", "empty", "no body", "no protocol"],
 )
-def test_the_cost_includes_replies_that_say_nothing(store: Store, settings: Settings, reply: Said) -> None:
-    kept: list[ProviderAnswer] = []
+def test_the_cost_includes_replies_without_an_answer(store: Store, settings: Settings, reply: Said) -> None:
+    stored_answers: list[ProviderAnswer] = []
 
-    def now_and_then(asked: ModelRequest) -> Said:
-        return reply if "cheap" in asked.text else Say(text="Acme.")
+    def now_and_then(request: ModelRequest) -> Said:
+        return reply if "cheap" in request.text else Say(text="Acme.")
 
     with ScriptedModel(now_and_then) as server:
-        led = led_to(settings, {"one": server.base_url})
-        first = complete(analysed(store, led, keep=kept.append))
-    with ScriptedModel(says("Acme.")) as server:
-        again = complete(analysed(store, led_to(settings, {"one": server.base_url}), known=kept))
+        provider_settings = settings_with_providers(settings, {"one": server.base_url})
+        first = completed(run_analysis(store, provider_settings, on_answer=stored_answers.append))
+    with ScriptedModel(always_text("Acme.")) as server:
+        second = completed(
+            run_analysis(
+                store, settings_with_providers(settings, {"one": server.base_url}), previous_answers=stored_answers
+            )
+        )
 
-    failed = next(answer for answer in kept if answer.status is AnswerStatus.FAILED)
+    failed = next(answer for answer in stored_answers if answer.status is AnswerStatus.FAILED)
     assert failed.cost_usd
     assert first.ranking.cost_usd == sum(row.cost_usd for row in ledger(store)[:-1])
-    assert again.ranking.cost_usd == sum(row.cost_usd for row in ledger(store))
+    assert second.ranking.cost_usd == sum(row.cost_usd for row in ledger(store))
 
 
-def test_only_what_is_missing_is_asked_again(store: Store, settings: Settings) -> None:
-    with ScriptedModel(says("Acme.")) as server:
-        led = led_to(settings, {"one": server.base_url})
-        first = complete(analysed(store, led))
+def test_only_missing_answers_are_requested_again(store: Store, settings: Settings) -> None:
+    with ScriptedModel(always_text("Acme.")) as server:
+        provider_settings = settings_with_providers(settings, {"one": server.base_url})
+        first = completed(run_analysis(store, provider_settings))
         before = [first.answers[0], replace(first.answers[1], status=AnswerStatus.FAILED, answer=None, error="x: y")]
-        again = complete(analysed(store, led, known=before))
+        second = completed(run_analysis(store, provider_settings, previous_answers=before))
 
-    asked = {one.text for one in server.requests[3:]}
-    assert asked == {"Who is cheap?", "What is Acme?"}
-    assert [answer.status for answer in again.answers] == [AnswerStatus.ANSWERED] * 3
+    prompts = {model_request.text for model_request in server.requests[3:]}
+    assert prompts == {"Who is cheap?", "What is Acme?"}
+    assert [answer.status for answer in second.answers] == [AnswerStatus.ANSWERED] * 3
 
 
-def test_what_is_all_answered_asks_nobody(store: Store, settings: Settings) -> None:
-    with ScriptedModel(says("Acme.")) as server:
-        led = led_to(settings, {"one": server.base_url})
-        first = complete(analysed(store, led))
-        again = complete(analysed(store, led, known=first.answers))
+def test_a_complete_set_of_answers_makes_no_request(store: Store, settings: Settings) -> None:
+    with ScriptedModel(always_text("Acme.")) as server:
+        provider_settings = settings_with_providers(settings, {"one": server.base_url})
+        first = completed(run_analysis(store, provider_settings))
+        second = completed(run_analysis(store, provider_settings, previous_answers=first.answers))
 
     assert len(server.requests) == 3
-    assert again.ranking == first.ranking
+    assert second.ranking == first.ranking
 
 
-def test_the_phase_fails_if_no_provider_answers_and_says_why(store: Store, settings: Settings) -> None:
+def test_the_phase_fails_with_a_reason_if_no_provider_answers(store: Store, settings: Settings) -> None:
     with (
-        ScriptedModel(always(Fail(status=401, message="no such key"))) as one,
-        ScriptedModel(always(Fail(status=429, headers={"Retry-After": "90"}))) as two,
+        ScriptedModel(always(Fail(status=401, message="no such key"))) as first_server,
+        ScriptedModel(always(Fail(status=429, headers={"Retry-After": "90"}))) as second_server,
     ):
-        outcome = analysed(store, led_to(settings, {"one": one.base_url, "two": two.base_url}))
+        outcome = run_analysis(
+            store, settings_with_providers(settings, {"one": first_server.base_url, "two": second_server.base_url})
+        )
 
     assert isinstance(outcome, PhaseFailed)
     error = outcome.error
@@ -146,9 +163,9 @@ def test_the_phase_fails_if_no_provider_answers_and_says_why(store: Store, setti
     assert "http_429" in error.text
 
 
-def test_providers_that_all_refuse_us_are_not_asked_again(store: Store, settings: Settings) -> None:
+def test_a_refusal_by_every_provider_is_permanent(store: Store, settings: Settings) -> None:
     with ScriptedModel(always(Fail(status=401))) as server:
-        outcome = analysed(store, led_to(settings, {"one": server.base_url}))
+        outcome = run_analysis(store, settings_with_providers(settings, {"one": server.base_url}))
 
     assert isinstance(outcome, PhaseFailed)
     assert isinstance(outcome.error, Permanent)
@@ -156,9 +173,11 @@ def test_providers_that_all_refuse_us_are_not_asked_again(store: Store, settings
 
 
 def test_without_a_budget_the_phase_waits(store: Store, settings: Settings) -> None:
-    with ScriptedModel(says("x")) as server:
-        led = led_to(settings, {"one": server.base_url}, {"INGESTION_MODEL_BUDGET_MONTH_USD": "0.0001"})
-        outcome = analysed(store, led)
+    with ScriptedModel(always_text("x")) as server:
+        provider_settings = settings_with_providers(
+            settings, {"one": server.base_url}, {"INGESTION_MODEL_BUDGET_MONTH_USD": "0.0001"}
+        )
+        outcome = run_analysis(store, provider_settings)
 
     assert isinstance(outcome, PhaseFailed)
     assert isinstance(outcome.error, Resource)
@@ -167,7 +186,7 @@ def test_without_a_budget_the_phase_waits(store: Store, settings: Settings) -> N
 
 
 def test_without_a_provider_the_phase_waits_for_one(store: Store, settings: Settings) -> None:
-    outcome = analysed(store, led_to(settings, {}))
+    outcome = run_analysis(store, settings_with_providers(settings, {}))
 
     assert isinstance(outcome, PhaseFailed)
     assert isinstance(outcome.error, Resource)
@@ -175,20 +194,20 @@ def test_without_a_provider_the_phase_waits_for_one(store: Store, settings: Sett
     assert "no provider configured" in outcome.error.text
 
 
-def test_who_may_no_longer_write_asks_no_more(store: Store, settings: Settings) -> None:
+def test_a_lost_claim_stops_the_analysis(store: Store, settings: Settings) -> None:
     def refuse(_: ProviderAnswer) -> None:
         raise LostClaim
 
-    with ScriptedModel(says("Acme.")) as server:
-        led = led_to(settings, {"one": server.base_url})
+    with ScriptedModel(always_text("Acme.")) as server:
+        provider_settings = settings_with_providers(settings, {"one": server.base_url})
         with pytest.raises(LostClaim):
-            analysed(store, led, keep=refuse)
+            run_analysis(store, provider_settings, on_answer=refuse)
 
 
-def test_a_competitor_that_is_the_business_itself_is_none(store: Store, settings: Settings) -> None:
+def test_the_business_itself_is_not_a_competitor(store: Store, settings: Settings) -> None:
     doubled = replace(ACME, competitors=("ACME", "Globex", "globex"))
-    with ScriptedModel(says("Acme.")) as server:
-        led = led_to(settings, {"one": server.base_url})
-        found = complete(analysed(store, led, business=doubled))
+    with ScriptedModel(always_text("Acme.")) as server:
+        provider_settings = settings_with_providers(settings, {"one": server.base_url})
+        analysis = completed(run_analysis(store, provider_settings, business=doubled))
 
-    assert list(found.ranking.competitors) == ["Globex"]
+    assert list(analysis.ranking.competitors) == ["Globex"]

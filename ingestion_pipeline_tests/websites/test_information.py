@@ -12,119 +12,120 @@ from ingestion_pipeline.settings import Website
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 from ingestion_pipeline.urls import BadUrl
 from ingestion_pipeline.websites.business import Business, NamedBy, business_key, confidence_of, home_url
-from ingestion_pipeline.websites.facts import informative_links
+from ingestion_pipeline.websites.facts import informative_links, named_competitors
 from ingestion_pipeline.websites.information import information
+from ingestion_pipeline.websites.naming import Names
 from ingestion_pipeline.websites.source_config import WebsiteConfig, parse_website_config
 from ingestion_pipeline.websites.states import InformationOutcome, Informed, PhaseFailed
-from ingestion_pipeline_tests.websites.sites import ACME, HOME, site_page, visits
+from ingestion_pipeline_tests.websites.website_runs import ACME_PAGES, HOME, page_visitor, site_page
 
 
-def informed(pages: Mapping[str, str | WorkError], url: str = HOME, **changes: Any) -> InformationOutcome:
-    visit = visits(pages, changes.pop("seen", None))
+def gather_information(pages: Mapping[str, str | WorkError], url: str = HOME, **changes: Any) -> InformationOutcome:
+    visit = page_visitor(pages, changes.pop("seen", None))
     settings = changes.pop("settings", Website())
     return asyncio.run(information(url, visit=visit, settings=settings, **changes))
 
 
-def business(pages: Mapping[str, str | WorkError], url: str = HOME, **changes: Any) -> Business:
-    outcome = informed(pages, url, **changes)
+def read_business(pages: Mapping[str, str | WorkError], url: str = HOME, **changes: Any) -> Business:
+    outcome = gather_information(pages, url, **changes)
     assert isinstance(outcome, Informed), outcome
     return outcome.business
 
 
-def test_a_business_is_read_from_its_home_page_and_others_that_tell_more() -> None:
-    seen: list[str] = []
+def test_a_business_is_read_from_its_home_page_and_other_informative_pages() -> None:
+    paths: list[str] = []
 
-    found = business(ACME, seen=seen)
+    business = read_business(ACME_PAGES, seen=paths)
 
-    assert seen == ["/", "/about-us", "/contact", "/acme-vs-globex"]
-    assert (found.name, found.industry, found.location) == ("Acme Tools", "Accounting software", "Köln, DE")
-    assert found.aliases == ("Acme Tools GmbH",)
-    assert found.keywords[:3] == ("invoicing", "tax returns", "payroll")
-    assert 3 <= len(found.keywords) <= 5
-    assert set(found.competitors) == {"Initech", "Globex"}
-    assert found.language == "en"
-    assert found.confidence == 100
-    assert found.evidence["name"]["rung"] == "embedded"
+    assert paths == ["/", "/about-us", "/contact", "/acme-vs-globex"]
+    assert (business.name, business.industry, business.location) == ("Acme Tools", "Accounting software", "Köln, DE")
+    assert business.aliases == ("Acme Tools GmbH",)
+    assert business.keywords[:3] == ("invoicing", "tax returns", "payroll")
+    assert 3 <= len(business.keywords) <= 5
+    assert set(business.competitors) == {"Initech", "Globex"}
+    assert business.language == "en"
+    assert business.confidence == 100
+    assert business.evidence["name"]["method"] == "embedded"
 
 
 def test_a_url_without_a_scheme_works() -> None:
-    assert business(ACME, "www.acme-tools.test").url == "https://www.acme-tools.test"
+    assert read_business(ACME_PAGES, "www.acme-tools.test").url == "https://www.acme-tools.test"
 
 
-def test_a_name_from_the_domain_is_worth_twenty() -> None:
-    found = business({"/": site_page("<p>Hi</p>", title="Home")})
+def test_a_name_from_the_domain_has_a_confidence_of_twenty() -> None:
+    business = read_business({"/": site_page("<p>Hi</p>", title="Home")})
 
-    assert (found.name, found.confidence) == ("Acme Tools", 20)
-
-
-def test_a_title_names_the_business_if_its_domain_agrees() -> None:
-    found = business({"/": site_page("<p>Hi</p>", title="Welcome | ACME Tools")})
-
-    assert found.name == "ACME Tools"
-    assert found.evidence["name"]["rung"] == "title"
+    assert (business.name, business.confidence) == ("Acme Tools", 20)
 
 
-def test_a_footer_names_the_business_if_nothing_else_does() -> None:
-    found = business({"/": site_page("<p>Hi</p><footer>© 2026 Globex Ltd</footer>")})
+def test_the_title_names_the_business_if_its_domain_agrees() -> None:
+    business = read_business({"/": site_page("<p>Hi</p>", title="Welcome | ACME Tools")})
 
-    assert (found.name, found.evidence["name"]["rung"]) == ("Globex", "text")
-    assert found.evidence["name"]["status"] == "exact"
+    assert business.name == "ACME Tools"
+    assert business.evidence["name"]["method"] == "title"
+
+
+def test_the_footer_names_the_business_if_nothing_else_does() -> None:
+    business = read_business({"/": site_page("<p>Hi</p><footer>© 2026 Globex Ltd</footer>")})
+
+    assert (business.name, business.evidence["name"]["method"]) == ("Globex", "text")
+    assert business.evidence["name"]["status"] == "exact"
 
 
 @pytest.mark.parametrize("error", [Permanent("gone", code="http_404"), Transient("down")])
-def test_without_its_home_page_the_phase_fails_as_the_visit_did(error: WorkError) -> None:
-    outcome = informed({"/": error})
+def test_without_its_home_page_the_phase_fails_with_the_error_of_the_fetch(error: WorkError) -> None:
+    outcome = gather_information({"/": error})
 
     assert outcome == PhaseFailed(error=error)
 
 
-def test_another_page_that_fails_is_a_problem_and_no_more() -> None:
-    outcome = informed({"/": ACME["/"], "/about-us": Transient("down", code="http_503")})
+def test_another_page_that_fails_is_only_a_problem() -> None:
+    outcome = gather_information({"/": ACME_PAGES["/"], "/about-us": Transient("down", code="http_503")})
 
     assert isinstance(outcome, Informed)
     assert outcome.business.name == "Acme Tools"
     assert outcome.problems[0].code == "http_503"
 
 
-def test_what_the_operator_says_is_not_looked_up() -> None:
-    seen: list[str] = []
-    given = WebsiteConfig(name="Acme", competitors=("Globex",), keywords=("tools",), language="DE")
+def test_values_of_the_operator_are_used_without_a_fetch() -> None:
+    paths: list[str] = []
+    config = WebsiteConfig(name="Acme", competitors=("Globex",), keywords=("tools",), language="DE")
 
-    found = business(ACME, config=given, seen=seen)
+    business = read_business(ACME_PAGES, config=config, seen=paths)
 
-    assert seen == []
-    assert (found.name, found.confidence, found.competitors) == ("Acme", 100, ("Globex",))
-    assert found.language == "de"
-
-
-def test_the_operator_corrects_what_is_read() -> None:
-    found = business(ACME, config=WebsiteConfig(industry="Bakery software", competitors=("Hooli",)))
-
-    assert (found.name, found.industry) == ("Acme Tools", "Bakery software")
-    assert found.competitors[0] == "Hooli"
+    assert paths == []
+    assert (business.name, business.confidence, business.competitors) == ("Acme", 100, ("Globex",))
+    assert business.language == "de"
 
 
-def test_a_bad_address_fails_for_good_and_says_why() -> None:
-    outcome = informed(ACME, "https://user:secret@acme.test")
+def test_values_of_the_operator_override_the_page() -> None:
+    business = read_business(ACME_PAGES, config=WebsiteConfig(industry="Bakery software", competitors=("Hooli",)))
+
+    assert (business.name, business.industry) == ("Acme Tools", "Bakery software")
+    assert business.competitors[0] == "Hooli"
+
+
+def test_a_bad_url_fails_permanently_with_a_reason() -> None:
+    outcome = gather_information(ACME_PAGES, "https://user:secret@acme.test")
 
     assert isinstance(outcome, PhaseFailed)
     assert outcome.error.code == "bad_url"
     assert "secret" not in outcome.error.text
 
 
-def test_an_analysis_keeps_its_business_as_it_was() -> None:
-    found = business(ACME)
+def test_a_business_survives_a_json_round_trip() -> None:
+    business = read_business(ACME_PAGES)
 
-    assert Business.from_json(found.as_json()) == found
+    assert Business.from_json(business.as_json()) == business
 
 
 @pytest.mark.parametrize("url", ["acme.test", "http://acme.test", "https://www.acme.test/", "HTTPS://ACME.test/#a"])
-def test_a_business_has_one_key_however_its_address_is_written(url: str) -> None:
+def test_every_spelling_of_a_url_has_one_business_key(url: str) -> None:
     assert business_key(url) == business_key("https://acme.test")
     assert business_key(url) != business_key("https://acme.test/shop")
 
 
-def test_an_address_that_is_none_is_refused() -> None:
+def test_a_url_without_a_host_is_refused() -> None:
     with pytest.raises(BadUrl):
         home_url("https://")
 
@@ -143,13 +144,13 @@ def test_an_address_that_is_none_is_refused() -> None:
         (NamedBy.OPERATOR, {}, 100),
     ],
 )
-def test_confidence_is_by_who_named_it_and_what_else_is_known(
+def test_confidence_follows_from_the_source_of_the_name_and_other_facts(
     named_by: NamedBy, changes: dict[str, Any], points: int
 ) -> None:
     assert confidence_of(named_by=named_by, **changes) == points
 
 
-def test_telling_pages_are_one_of_a_kind_of_the_same_site() -> None:
+def test_one_informative_page_of_each_kind_is_chosen_on_the_same_site() -> None:
     links = [
         "https://acme.test/en/about-us",
         "https://acme.test/company/history/1990/spring",
@@ -160,17 +161,17 @@ def test_telling_pages_are_one_of_a_kind_of_the_same_site() -> None:
         "https://acme.test/products",
     ]
 
-    found = informative_links(links, "https://www.acme.test/", most=3)
+    chosen = informative_links(links, "https://www.acme.test/", most=3)
 
-    assert found == ["https://acme.test/about", "https://acme.test/impressum", "https://acme.test/products"]
+    assert chosen == ["https://acme.test/about", "https://acme.test/impressum", "https://acme.test/products"]
 
 
-def test_everything_wrong_with_what_is_given_is_said_at_once() -> None:
+def test_every_mistake_in_a_website_config_is_reported_at_once() -> None:
     config = {"business": {"name": "", "colour": "red", "aliases": "ACME"}, "prompts": ["ok?", 7]}
 
-    _, bad = parse_website_config(config)
+    _, mistakes = parse_website_config(config)
 
-    assert {one.field for one in bad} == {
+    assert {mistake.field for mistake in mistakes} == {
         "config.business.colour",
         "config.business.name",
         "config.business.aliases",
@@ -178,9 +179,48 @@ def test_everything_wrong_with_what_is_given_is_said_at_once() -> None:
     }
 
 
-def test_what_is_given_is_read() -> None:
-    given, bad = parse_website_config({"business": {"name": "Acme", "aliases": ["ACME"]}, "prompts": ["Who?"]})
+def test_a_website_config_is_parsed() -> None:
+    config, mistakes = parse_website_config({"business": {"name": "Acme", "aliases": ["ACME"]}, "prompts": ["Who?"]})
 
-    assert bad == []
-    assert (given.name, given.aliases, given.prompts) == ("Acme", ("ACME",), ("Who?",))
-    assert given.is_manual
+    assert mistakes == []
+    assert (config.name, config.aliases, config.prompts) == ("Acme", ("ACME",), ("Who?",))
+    assert config.is_manual
+
+
+ACME_NAMES = Names.of("Acme", url="https://acme.test")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("The best alternative to Globex for bakeries", ["Globex"]),
+        ("Acme vs Globex: who is better?", ["Globex"]),
+        ("Globex vs. Acme", ["Globex"]),
+        ("Looking for a Globex alternative?", ["Globex"]),
+        ("Compared to Globex and Initech we are quick", ["Globex", "Initech"]),
+        ("Switching from Globex Cloud is easy", ["Globex Cloud"]),
+        ("Die Alternative zu Globex", ["Globex"]),
+        ("Une alternative à Globex", ["Globex"]),
+        ("Unlike Globex Inc. we answer", ["Globex"]),
+        ("Die beste Globex-Alternative", ["Globex"]),
+        ("an alternative to spreadsheets", []),
+        ("Compared to Spreadsheets it is quick", []),
+        ("The alternative to The Others", []),
+        ("Acme vs Acme Pro", []),
+        ("There is no alternative.", []),
+    ],
+)
+def test_competitors_are_found_in_comparisons(text: str, names: list[str]) -> None:
+    assert list(named_competitors([text], [], ACME_NAMES, most=5)) == names
+
+
+def test_competitors_are_found_in_urls_of_comparison_pages() -> None:
+    links = ["https://acme.test/vs/globex", "https://acme.test/acme-vs-initech", "/about"]
+
+    assert named_competitors([], links, ACME_NAMES, most=5) == ("Globex", "Initech")
+
+
+def test_the_most_frequent_competitors_come_first_up_to_a_limit() -> None:
+    texts = ["alternative to Globex", "Acme vs Initech", "unlike Initech"]
+
+    assert named_competitors(texts, [], ACME_NAMES, most=1) == ("Initech",)

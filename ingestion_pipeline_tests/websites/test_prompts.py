@@ -31,7 +31,7 @@ ACME = Business(
 )
 
 
-def prompted(business: Business = ACME, **changes: Any) -> Prompted:
+def form_prompts(business: Business = ACME, **changes: Any) -> Prompted:
     settings = changes.pop("settings", Website())
     outcome = asyncio.run(prompts_for(business, settings=settings, **changes))
     assert isinstance(outcome, Prompted)
@@ -39,21 +39,21 @@ def prompted(business: Business = ACME, **changes: Any) -> Prompted:
 
 
 @pytest.mark.parametrize("language", [*sorted(TEMPLATES), "en-GB", "fi", None])
-def test_seven_questions_are_asked_in_the_sites_language_and_one_names_the_business(language: str | None) -> None:
-    found = prompted(replace(ACME, language=language))
+def test_seven_prompts_are_in_the_sites_language_and_one_names_the_business(language: str | None) -> None:
+    prompted = form_prompts(replace(ACME, language=language))
 
-    assert len(found.prompts) == 7
-    assert [one.is_direct for one in found.prompts] == [False] * 6 + [True]
-    assert all(one.by is PromptedBy.TEMPLATES for one in found.prompts)
-    unnamed = [one.text for one in found.prompts[:-1]]
+    assert len(prompted.prompts) == 7
+    assert [prompt.is_direct for prompt in prompted.prompts] == [False] * 6 + [True]
+    assert all(prompt.by is PromptedBy.TEMPLATES for prompt in prompted.prompts)
+    unnamed = [prompt.text for prompt in prompted.prompts[:-1]]
     assert not any("acme" in text.lower() for text in unnamed)
-    assert find_mentions(found.prompts[-1].text, ACME.names)
-    assert found.language == templates_for(language)[0]
+    assert find_mentions(prompted.prompts[-1].text, ACME.names)
+    assert prompted.language == templates_for(language)[0]
     assert any("Köln" in text for text in unnamed)
 
 
 @pytest.mark.parametrize("language", sorted(TEMPLATES))
-def test_every_template_can_be_filled_and_none_is_there_twice(language: str) -> None:
+def test_every_template_has_its_placeholders_and_is_unique(language: str) -> None:
     templates = TEMPLATES[language]
     texts = [*templates.general, *templates.local]
 
@@ -63,31 +63,31 @@ def test_every_template_can_be_filled_and_none_is_there_twice(language: str) -> 
     assert "{name}" in templates.direct
 
 
-def test_a_business_that_states_nothing_is_asked_about_all_the_same() -> None:
-    found = prompted(Business(url="https://acme.test", name="Acme", language="de"))
+def test_a_business_without_facts_gets_generic_prompts() -> None:
+    prompted = form_prompts(Business(url="https://acme.test", name="Acme", language="de"))
 
-    assert len(found.prompts) == 7
-    assert "Online-Dienste" in found.prompts[0].text
+    assert len(prompted.prompts) == 7
+    assert "Online-Dienste" in prompted.prompts[0].text
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 12])
 def test_the_number_of_prompts_is_a_setting(count: int) -> None:
-    assert len(prompted(settings=Website(prompts=count)).prompts) == count
+    assert len(form_prompts(settings=Website(prompts=count)).prompts) == count
 
 
-def test_own_prompts_are_asked_as_they_are_each_once() -> None:
+def test_own_prompts_are_used_unchanged_without_duplicates() -> None:
     own = ["Who bakes best?", "who bakes  best", "Is Acme any good?"]
 
-    found = prompted(own=own)
+    prompted = form_prompts(own=own)
 
-    assert [(one.text, one.is_direct) for one in found.prompts] == [
+    assert [(prompt.text, prompt.is_direct) for prompt in prompted.prompts] == [
         ("Who bakes best?", False),
         ("Is Acme any good?", True),
     ]
-    assert {one.by for one in found.prompts} == {PromptedBy.OPERATOR}
+    assert {prompt.by for prompt in prompted.prompts} == {PromptedBy.OPERATOR}
 
 
-def test_own_prompts_that_are_nearly_the_same_are_all_asked() -> None:
+def test_similar_own_prompts_are_all_used() -> None:
     own = [
         "Which shop sells good running shoes for men?",
         "Which shop sells good running shoes for women?",
@@ -103,11 +103,11 @@ def test_own_prompts_that_are_nearly_the_same_are_all_asked() -> None:
         "Welche Maße hat ein Ziegel?",
     ]
 
-    assert [prompt.text for prompt in prompted(own=own).prompts] == own
+    assert [prompt.text for prompt in form_prompts(own=own).prompts] == own
 
 
-def test_of_a_models_prompts_only_what_is_fit_is_taken() -> None:
-    said = [
+def test_only_suitable_prompts_of_a_model_are_used() -> None:
+    questions = [
         "Which accounting software suits a bakery?",
         "Which accounting software suits a bakery",
         "Is ACME the best accounting software?",
@@ -117,22 +117,22 @@ def test_of_a_models_prompts_only_what_is_fit_is_taken() -> None:
         "Who offers payroll for small shops?",
     ]
 
-    found = choose_prompts(ACME, said, count=7)
+    prompts = choose_prompts(ACME, questions, count=7)
 
-    by_model = [one.text for one in found if one.by is PromptedBy.MODEL]
-    assert by_model == [said[0], said[6]]
-    assert len(found) == 7
-    assert found[-1].is_direct
+    by_model = [prompt.text for prompt in prompts if prompt.by is PromptedBy.MODEL]
+    assert by_model == [questions[0], questions[6]]
+    assert len(prompts) == 7
+    assert prompts[-1].is_direct
 
 
-def test_a_name_that_is_a_plain_word_is_given_away_by_the_word() -> None:
+def test_a_prompt_with_the_plain_word_of_a_name_is_unsuitable() -> None:
     target = replace(ACME, name="Target", url="https://target.test").names
 
     assert not is_fit("What is a good target for me?", target)
     assert is_fit("Where do I buy socks?", target)
 
 
-def test_prompts_in_another_dress_are_the_same() -> None:
+def test_prompts_that_differ_only_in_form_are_duplicates() -> None:
     prompts = ["Who  bakes bread?", "who bakes bread!", "Wer backt Brot?", "Who bakes breads?", " "]
 
     assert unique_prompts(prompts) == ["Who bakes bread?", "Wer backt Brot?"]

@@ -19,8 +19,13 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.websites.provider_pool import NoReply, Replied
 from ingestion_pipeline_tests.fakes import closed_port
-from ingestion_pipeline_tests.reading.models.asking import held, ledger
-from ingestion_pipeline_tests.websites.asking import always, ask, led_to, says
+from ingestion_pipeline_tests.reading.llm.model_questions import held, ledger
+from ingestion_pipeline_tests.websites.provider_answers import (
+    always,
+    always_text,
+    ask_providers,
+    settings_with_providers,
+)
 
 
 @pytest.fixture
@@ -28,12 +33,12 @@ def database() -> str:
     return "sqlite"
 
 
-def test_an_answer_comes_with_its_model_its_tokens_and_its_cost(
+def test_an_answer_has_its_model_tokens_and_cost(
     store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KEY_ONE", "sk-one-secret")
-    with ScriptedModel(says("Acme is best.")) as server:
-        (reply,) = ask(store, led_to(settings, {"one": server.base_url}), ("one", "Who?"))
+    with ScriptedModel(always_text("Acme is best.")) as server:
+        (reply,) = ask_providers(store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"))
 
     assert isinstance(reply, Replied)
     assert (reply.text, reply.model, reply.model_version) == ("Acme is best.", "m-one", "m-one")
@@ -44,11 +49,13 @@ def test_an_answer_comes_with_its_model_its_tokens_and_its_cost(
     assert (row.call_site, row.status, row.cost_usd) == ("website_answer", "settled", Decimal("0.000009"))
 
 
-def test_a_prompt_is_sent_as_a_customer_would_type_it(store: Store, settings: Settings) -> None:
-    with ScriptedModel(says("x"), without=["responses"]) as server:
-        ask(store, led_to(settings, {"one": server.base_url}), ("one", "Who?"), ("one", "And?"))
+def test_a_prompt_is_sent_as_a_plain_user_message(store: Store, settings: Settings) -> None:
+    with ScriptedModel(always_text("x"), without=["responses"]) as server:
+        ask_providers(
+            store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"), ("one", "And?")
+        )
 
-    assert [asked.path for asked in server.requests] == [
+    assert [request.path for request in server.requests] == [
         "/v1/responses",
         "/v1/chat/completions",
         "/v1/chat/completions",
@@ -56,19 +63,21 @@ def test_a_prompt_is_sent_as_a_customer_would_type_it(store: Store, settings: Se
     assert server.requests[-1].body["messages"] == [{"role": "user", "content": "And?"}]
 
 
-def test_what_a_server_lacks_is_remembered_for_the_next_run(store: Store, settings: Settings) -> None:
-    with ScriptedModel(says("x"), without=["responses"]) as server:
-        led = led_to(settings, {"one": server.base_url})
-        ask(store, led, ("one", "Who?"))
-        ask(store, led, ("one", "Who?"))
+def test_a_missing_endpoint_is_remembered_for_the_next_run(store: Store, settings: Settings) -> None:
+    with ScriptedModel(always_text("x"), without=["responses"]) as server:
+        provider_settings = settings_with_providers(settings, {"one": server.base_url})
+        ask_providers(store, provider_settings, ("one", "Who?"))
+        ask_providers(store, provider_settings, ("one", "Who?"))
 
-    assert [asked.path for asked in server.requests][-1:] == ["/v1/chat/completions"]
+    assert [request.path for request in server.requests][-1:] == ["/v1/chat/completions"]
     assert len(server.requests) == 3
 
 
-def test_a_key_that_is_refused_is_not_tried_again_and_asks_for_the_operator(store: Store, settings: Settings) -> None:
+def test_a_refused_key_is_not_tried_again(store: Store, settings: Settings) -> None:
     with ScriptedModel(always(Fail(status=401, message="bad key"))) as server:
-        replies = ask(store, led_to(settings, {"one": server.base_url}), ("one", "Who?"), ("one", "And?"))
+        replies = ask_providers(
+            store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"), ("one", "And?")
+        )
 
     assert len(server.requests) == 1
     assert [(reply.code, reply.is_lasting) for reply in replies if isinstance(reply, NoReply)] == [
@@ -77,11 +86,13 @@ def test_a_key_that_is_refused_is_not_tried_again_and_asks_for_the_operator(stor
     assert "bad key" in str(replies[1])
 
 
-def test_a_wait_beyond_the_deadline_is_not_waited_for_and_remembered(store: Store, settings: Settings) -> None:
+def test_a_retry_after_beyond_the_deadline_fails_at_once_and_is_remembered(store: Store, settings: Settings) -> None:
     slow = Fail(status=429, message="slow down", headers={"Retry-After": "90"})
     began = time.monotonic()
     with ScriptedModel(always(slow)) as server:
-        replies = ask(store, led_to(settings, {"one": server.base_url}), ("one", "Who?"), ("one", "And?"))
+        replies = ask_providers(
+            store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"), ("one", "And?")
+        )
 
     assert time.monotonic() - began < 5
     assert len(server.requests) == 1
@@ -91,51 +102,51 @@ def test_a_wait_beyond_the_deadline_is_not_waited_for_and_remembered(store: Stor
         assert not reply.is_lasting
 
 
-def test_a_short_wait_is_waited_for(store: Store, settings: Settings) -> None:
+def test_a_short_retry_after_is_awaited(store: Store, settings: Settings) -> None:
     busy = Fail(status=429, headers={"Retry-After-Ms": "20"})
     with ScriptedModel(in_turn(busy, Say(text="now"))) as server:
-        (reply,) = ask(store, led_to(settings, {"one": server.base_url}), ("one", "Who?"))
+        (reply,) = ask_providers(store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"))
 
     assert isinstance(reply, Replied)
     assert [row.status for row in ledger(store)] == ["failed", "settled"]
 
 
-def test_an_empty_body_is_no_answer_after_a_few_attempts(store: Store, settings: Settings) -> None:
+def test_an_empty_body_is_an_error_after_four_attempts(store: Store, settings: Settings) -> None:
     with ScriptedModel(always(Garble(body=b""))) as server:
-        (reply,) = ask(store, led_to(settings, {"one": server.base_url}), ("one", "Who?"))
+        (reply,) = ask_providers(store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"))
 
     assert isinstance(reply, NoReply)
     assert (reply.code, reply.is_lasting) == ("garbled", False)
     assert len(server.requests) == 4
 
 
-def test_an_answer_without_a_word_is_none(store: Store, settings: Settings) -> None:
-    with ScriptedModel(says("  \n")) as server:
-        (reply,) = ask(store, led_to(settings, {"one": server.base_url}), ("one", "Who?"))
+def test_a_blank_answer_is_an_error(store: Store, settings: Settings) -> None:
+    with ScriptedModel(always_text("  \n")) as server:
+        (reply,) = ask_providers(store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"))
 
     assert isinstance(reply, NoReply)
     assert reply.code == "empty"
 
 
-def test_a_refusal_is_none(store: Store, settings: Settings) -> None:
+def test_a_refusal_is_an_error(store: Store, settings: Settings) -> None:
     with ScriptedModel(always(Say(refusal="I will not"))) as server:
-        (reply,) = ask(store, led_to(settings, {"one": server.base_url}), ("one", "Who?"))
+        (reply,) = ask_providers(store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"))
 
     assert isinstance(reply, NoReply)
     assert (reply.code, "I will not" in reply.message) == ("refused", True)
 
 
-def test_an_answer_that_was_cut_off_is_one(store: Store, settings: Settings) -> None:
-    with ScriptedModel(says("Acme is", is_cut=True)) as server:
-        (reply,) = ask(store, led_to(settings, {"one": server.base_url}), ("one", "Who?"))
+def test_a_truncated_answer_is_accepted(store: Store, settings: Settings) -> None:
+    with ScriptedModel(always_text("Acme is", is_cut=True)) as server:
+        (reply,) = ask_providers(store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"))
 
     assert isinstance(reply, Replied)
     assert ledger(store)[0].outcome == "cut_off"
 
 
-def test_ten_megabytes_are_refused_and_counted_as_paid(store: Store, settings: Settings) -> None:
-    with ScriptedModel(says("Acme " * 2_000_000)) as server:
-        replies = ask(store, led_to(settings, {"one": server.base_url}), ("one", "Who?"))
+def test_an_answer_of_ten_megabytes_is_refused_and_its_cost_recorded(store: Store, settings: Settings) -> None:
+    with ScriptedModel(always_text("Acme " * 2_000_000)) as server:
+        replies = ask_providers(store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"))
 
     (reply,) = replies
     assert isinstance(reply, NoReply)
@@ -145,18 +156,18 @@ def test_ten_megabytes_are_refused_and_counted_as_paid(store: Store, settings: S
     assert row.cost_usd > 0
 
 
-def test_a_server_that_never_answers_is_left_at_the_deadline(store: Store, settings: Settings) -> None:
+def test_a_server_that_never_answers_times_out(store: Store, settings: Settings) -> None:
     is_left = Event()
 
     def late(_: ModelRequest) -> Said:
         is_left.wait(20)
         return Say(text="late")
 
-    led = {"INGESTION_WEBSITE__ANSWER_SECONDS": "0.6"}
+    variables = {"INGESTION_WEBSITE__ANSWER_SECONDS": "0.6"}
     with ScriptedModel(late) as server:
-        warm = led_to(settings, {"one": server.base_url}, led)
+        provider_settings = settings_with_providers(settings, {"one": server.base_url}, variables)
         began = time.monotonic()
-        (reply,) = ask(store, warm, ("one", "Who?"))
+        (reply,) = ask_providers(store, provider_settings, ("one", "Who?"))
         took = time.monotonic() - began
         is_left.set()
 
@@ -165,17 +176,17 @@ def test_a_server_that_never_answers_is_left_at_the_deadline(store: Store, setti
     assert took < 10
 
 
-def test_a_server_that_is_not_there_costs_nothing(store: Store, settings: Settings) -> None:
-    led = led_to(settings, {"one": f"http://127.0.0.1:{closed_port()}/v1"})
+def test_an_unreachable_server_costs_nothing(store: Store, settings: Settings) -> None:
+    provider_settings = settings_with_providers(settings, {"one": f"http://127.0.0.1:{closed_port()}/v1"})
 
-    (reply,) = ask(store, led, ("one", "Who?"))
+    (reply,) = ask_providers(store, provider_settings, ("one", "Who?"))
 
     assert isinstance(reply, NoReply)
     assert reply.code == "unreachable"
     assert {row.cost_usd for row in ledger(store)} == {Decimal(0)}
 
 
-def test_no_more_are_asked_at_a_time_than_the_provider_takes(store: Store, settings: Settings) -> None:
+def test_concurrent_requests_stay_within_the_providers_limit(store: Store, settings: Settings) -> None:
     running, most = [0], [0]
 
     def counting(_: ModelRequest) -> Said:
@@ -186,9 +197,9 @@ def test_no_more_are_asked_at_a_time_than_the_provider_takes(store: Store, setti
         return Say(text="x")
 
     with ScriptedModel(counting) as server:
-        replies = ask(
+        replies = ask_providers(
             store,
-            led_to(settings, {"one": server.base_url}),
+            settings_with_providers(settings, {"one": server.base_url}),
             *[("one", f"Question {number}?") for number in range(9)],
             at_once=True,
         )
@@ -197,13 +208,11 @@ def test_no_more_are_asked_at_a_time_than_the_provider_takes(store: Store, setti
     assert most[0] <= 4
 
 
-def test_a_prompt_waits_for_the_reserves_of_others_longer_than_an_answer_may_take(
-    store: Store, settings: Settings
-) -> None:
+def test_a_prompt_waits_for_other_reservations_beyond_the_answer_timeout(store: Store, settings: Settings) -> None:
     limits = {"INGESTION_MODEL_BUDGET_MONTH_USD": "0.003", "INGESTION_WEBSITE__ANSWER_SECONDS": "2"}
-    with ScriptedModel(says("Acme.")) as server:
-        led = led_to(settings, {"one": server.base_url}, limits)
-        other = Ledger(store, led)
+    with ScriptedModel(always_text("Acme.")) as server:
+        provider_settings = settings_with_providers(settings, {"one": server.base_url}, limits)
+        other = Ledger(store, provider_settings)
         reserved = other.reserve(
             NewCall(
                 billing=Billing(call_site="website_answer"),
@@ -220,18 +229,22 @@ def test_a_prompt_waits_for_the_reserves_of_others_longer_than_an_answer_may_tak
         settle = partial(other.settle, reserved, usage, "answered", latency_ms=1)
         timer = Timer(2.5, settle)
         timer.start()
-        [reply] = ask(store, led, ("one", "Who bakes?"))
+        [reply] = ask_providers(store, provider_settings, ("one", "Who bakes?"))
         timer.join()
 
     assert isinstance(reply, Replied)
 
 
-def test_a_provider_out_of_budget_is_not_asked_until_the_next_month(store: Store, settings: Settings) -> None:
-    with ScriptedModel(says("x")) as server:
-        led = led_to(settings, {"one": server.base_url, "two": server.base_url})
-        poor = led.website.providers.replace('"name": "one",', '"name": "one", "budget_usd": 0.0001,')
-        website = led.website.model_copy(update={"providers": poor})
-        replies = ask(store, led.model_copy(update={"website": website}), ("one", "Who?"), ("two", "Who?"))
+def test_a_provider_over_budget_waits_until_the_next_month(store: Store, settings: Settings) -> None:
+    with ScriptedModel(always_text("x")) as server:
+        provider_settings = settings_with_providers(settings, {"one": server.base_url, "two": server.base_url})
+        limited_providers = provider_settings.website.providers.replace(
+            '"name": "one",', '"name": "one", "budget_usd": 0.0001,'
+        )
+        website = provider_settings.website.model_copy(update={"providers": limited_providers})
+        replies = ask_providers(
+            store, provider_settings.model_copy(update={"website": website}), ("one", "Who?"), ("two", "Who?")
+        )
 
     assert isinstance(replies[0], NoReply)
     assert (replies[0].code, replies[0].wait is not None) == ("model_budget", True)

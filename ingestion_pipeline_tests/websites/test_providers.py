@@ -2,38 +2,47 @@
 
 from __future__ import annotations
 
+import json
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.settings import BadSetting, Provider, load_settings
+from ingestion_pipeline.settings import (
+    BadSetting,
+    Provider,
+    load_settings,
+    provider_list,
+    providers_of,
+    secret_variable,
+)
 from ingestion_pipeline.websites.provider_pool import configured_providers, provider_key, providers_for
 
-LISTED = "- {name: one, base_url: 'http://one.test/v1', model: m, key_env: ONE_KEY}\n"
+PROVIDER_YAML = "- {name: one, base_url: 'http://one.test/v1', model: m, key_env: ONE_KEY}\n"
 
 
-def test_without_a_model_there_is_none() -> None:
+def test_without_a_model_there_is_no_provider() -> None:
     assert configured_providers(load_settings({})) == ()
 
 
-def test_the_configured_model_is_one() -> None:
+def test_the_configured_model_is_the_default_provider() -> None:
     settings = load_settings({"OPENAI_API_KEY": "sk-1", "INGESTION_MODEL_CHEAP": "mini"})
 
-    (found,) = configured_providers(settings)
+    (provider,) = configured_providers(settings)
 
-    assert (found.name, found.model) == ("default", "mini")
-    assert found.base_url == "https://api.openai.com/v1"
-    assert provider_key(found, settings) == "sk-1"
+    assert (provider.name, provider.model) == ("default", "mini")
+    assert provider.base_url == "https://api.openai.com/v1"
+    assert provider_key(provider, settings) == "sk-1"
 
 
-def test_a_list_of_ones_own_replaces_it() -> None:
+def test_a_provider_list_replaces_the_default_provider() -> None:
     text = '[{"name": "one", "base_url": "http://one.test/v1", "model": "m"}]'
     settings = load_settings({"OPENAI_API_KEY": "sk-1", "INGESTION_WEBSITE__PROVIDERS": text})
 
-    (found,) = configured_providers(settings)
+    (provider,) = configured_providers(settings)
 
-    assert found.name == "one"
-    assert provider_key(found, settings, {"OPENAI_API_KEY": "sk-1"}) == ""
+    assert provider.name == "one"
+    assert provider_key(provider, settings, {"OPENAI_API_KEY": "sk-1"}) == ""
 
 
 @pytest.mark.parametrize(
@@ -45,40 +54,110 @@ def test_a_list_of_ones_own_replaces_it() -> None:
         ("https://acme.example/", ["all"]),
     ],
 )
-def test_who_answers_for_a_host_is_asked_about_its_websites_alone(url: str, expected: list[str]) -> None:
+def test_a_provider_of_a_host_is_used_only_for_its_websites(url: str, expected: list[str]) -> None:
     providers = [
         Provider(name="all", base_url="http://one.test/v1", model="m"),
         Provider(name="theirs", base_url="http://two.test/v1", model="m", host="demo.test"),
     ]
 
-    assert [one.name for one in providers_for(providers, url)] == expected
+    assert [provider.name for provider in providers_for(providers, url)] == expected
 
 
-def test_a_file_may_hold_the_list(tmp_path: Path) -> None:
+def test_the_provider_list_may_be_a_file(tmp_path: Path) -> None:
     file = tmp_path / "providers.yaml"
-    file.write_text(LISTED)
+    file.write_text(PROVIDER_YAML)
 
-    (found,) = configured_providers(load_settings({"INGESTION_WEBSITE__PROVIDERS": str(file)}))
+    (provider,) = configured_providers(load_settings({"INGESTION_WEBSITE__PROVIDERS": str(file)}))
 
-    assert found == Provider(name="one", base_url="http://one.test/v1", model="m", key_env="ONE_KEY")
-    assert provider_key(found, load_settings({}), {"ONE_KEY": "sk-one"}) == "sk-one"
+    assert provider == Provider(name="one", base_url="http://one.test/v1", model="m", key_env="ONE_KEY")
+    assert provider_key(provider, load_settings({}), {"ONE_KEY": "sk-one"}) == "sk-one"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (None, "No such file"),
         ("{", "neither YAML nor JSON"),
         ("name: one", "not a list"),
-        (LISTED + LISTED, "provider one is there 2 times"),
+        (PROVIDER_YAML + PROVIDER_YAML, "provider one is there 2 times"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_named_with_the_reason(tmp_path: Path, text: str | None, said: str) -> None:
+def test_an_invalid_provider_file_is_named_with_the_reason(tmp_path: Path, text: str | None, message: str) -> None:
     file = tmp_path / "providers.yaml"
     if text is not None:
         file.write_text(text)
 
-    with pytest.raises(BadSetting, match=said) as failure:
+    with pytest.raises(BadSetting, match=message) as failure:
         configured_providers(load_settings({"INGESTION_WEBSITE__PROVIDERS": str(file)}))
 
     assert "providers.yaml" in str(failure.value)
+
+
+ONE = {"name": "one", "base_url": "https://one.test/v1", "key_env": "ONE_KEY", "model": "m-1"}
+
+
+def test_a_provider_has_defaults() -> None:
+    (provider,) = provider_list(json.dumps([ONE]))
+
+    assert (provider.name, provider.model, provider.concurrency) == ("one", "m-1", 4)
+    assert provider.budget_usd is None
+
+
+def test_a_budget_is_an_exact_decimal() -> None:
+    (provider,) = provider_list('[{"name":"a","base_url":"http://a.test","model":"m","budget_usd":0.1}]')
+
+    assert provider.budget_usd == Decimal("0.1")
+
+
+def test_every_mistake_in_a_provider_list_is_reported_at_once() -> None:
+    bad = [
+        ONE,
+        {"name": "two words", "base_url": "ftp://x", "model": "m"},
+        {"name": "three", "base_url": "https://three.test", "key": "sk-secret"},
+        "four",
+        ONE,
+    ]
+
+    with pytest.raises(ValueError) as failure:  # noqa: PT011 - the words are the test
+        providers_of(bad)
+
+    message = str(failure.value)
+    for part in (
+        "provider 2 (two words): name:",
+        "provider 2 (two words): base_url:",
+        "provider 3 (three): model:",
+        "provider 3 (three): key:",
+        "provider 4:",
+        "provider one is there 2 times",
+    ):
+        assert part in message
+    assert "sk-secret" not in message
+
+
+@pytest.mark.parametrize("text", ["[", "[1]", '[{"name":"a"}]'])
+def test_an_invalid_provider_list_names_its_variable(text: str) -> None:
+    with pytest.raises(BadSetting, match="INGESTION_WEBSITE__PROVIDERS"):
+        load_settings({"INGESTION_WEBSITE__PROVIDERS": text})
+
+
+def test_a_key_in_the_provider_list_is_not_shown() -> None:
+    text = json.dumps([ONE | {"key": "sk-secret"}])
+
+    with pytest.raises(BadSetting) as failure:
+        load_settings({"INGESTION_WEBSITE__PROVIDERS": text})
+
+    assert "provider 1 (one): key:" in str(failure.value)
+    assert "sk-secret" not in str(failure.value)
+
+
+def test_a_provider_document_that_is_not_a_list_is_refused() -> None:
+    with pytest.raises(ValueError, match="not a list of providers"):
+        providers_of({"name": "one"})
+
+
+def test_a_key_is_looked_up_by_its_variable_and_stays_secret() -> None:
+    secret = secret_variable("ONE_KEY", {"ONE_KEY": "sk-1"})
+
+    assert secret.get_secret_value() == "sk-1"
+    assert "sk-1" not in repr(secret)
+    assert secret_variable("", {"": "x"}).get_secret_value() == ""

@@ -34,7 +34,7 @@ ACME = Business(url="https://acme.test", name="Acme", keywords=("tools",), confi
 FAILED = ProviderAnswer(
     prompt_index=0, prompt="Who?", provider="one", model="m", status=AnswerStatus.FAILED, error="http_500: down"
 )
-GIVEN = replace(
+ANSWERED = replace(
     FAILED,
     status=AnswerStatus.ANSWERED,
     error=None,
@@ -84,11 +84,11 @@ def test_a_source_has_one_unfinished_analysis(store: Store, analysis_id: int) ->
         assert an_analysis(connection) > analysis_id
 
 
-def test_a_business_is_one_row_however_its_address_is_written(store: Store) -> None:
+def test_a_business_is_one_row_for_every_spelling_of_its_url(store: Store) -> None:
     with store.begin() as connection:
         first = upsert_business(connection, ACME, now=NOON)
-        better = replace(ACME, url="http://www.acme.test/", name="Acme Tools", confidence=90)
-        second = upsert_business(connection, better, now=NOON + timedelta(days=1))
+        updated = replace(ACME, url="http://www.acme.test/", name="Acme Tools", confidence=90)
+        second = upsert_business(connection, updated, now=NOON + timedelta(days=1))
 
     (row,) = rows(store, businesses)
     assert first == second == row.id
@@ -96,12 +96,12 @@ def test_a_business_is_one_row_however_its_address_is_written(store: Store) -> N
     assert (row.keywords, row.created_at) == (["tools"], NOON)
 
 
-def test_a_failure_may_become_an_answer_and_an_answer_stays(store: Store, analysis_id: int) -> None:
+def test_an_answer_replaces_a_failure_and_is_never_replaced(store: Store, analysis_id: int) -> None:
     with store.begin() as connection:
         store_answers(connection, analysis_id, [FAILED], now=NOON)
-        store_answers(connection, analysis_id, [GIVEN], now=NOON)
+        store_answers(connection, analysis_id, [ANSWERED], now=NOON)
         store_answers(connection, analysis_id, [FAILED], now=NOON)
-        store_answers(connection, analysis_id, [replace(GIVEN, answer="Other")], now=NOON)
+        store_answers(connection, analysis_id, [replace(ANSWERED, answer="Other")], now=NOON)
         store_answers(connection, analysis_id, [], now=NOON)
 
     (row,) = rows(store, website_answers)
@@ -110,30 +110,30 @@ def test_a_failure_may_become_an_answer_and_an_answer_stays(store: Store, analys
     assert row.cost_usd == Decimal("0.000009")
 
 
-def test_answers_come_back_as_they_were_kept(store: Store, analysis_id: int) -> None:
+def test_answers_survive_a_round_trip_through_the_database(store: Store, analysis_id: int) -> None:
     other = replace(FAILED, prompt_index=1)
     with store.begin() as connection:
-        store_answers(connection, analysis_id, [replace(GIVEN, answer="Acme."), other], now=NOON)
-        found = answers_of(connection, analysis_id, direct=frozenset({1}))
+        store_answers(connection, analysis_id, [replace(ANSWERED, answer="Acme."), other], now=NOON)
+        answers = answers_of(connection, analysis_id, direct=frozenset({1}))
 
-    assert found == [replace(GIVEN, answer="Acme."), replace(other, is_direct=True)]
+    assert answers == [replace(ANSWERED, answer="Acme."), replace(other, is_direct=True)]
 
 
-def analysed(answer: str) -> WebsiteAnalysed:
-    given = [AnswerText(prompt_index=0, provider="one", text=answer)]
-    found = mentions_in(given, Names.of("Acme"), [Names.of("Globex")], threshold=88)
+def analysis_of_answer(answer: str) -> WebsiteAnalysed:
+    texts = [AnswerText(prompt_index=0, provider="one", text=answer)]
+    mentions = mentions_in(texts, Names.of("Acme"), [Names.of("Globex")], threshold=88)
     return WebsiteAnalysed(
-        ranking=ranking_of(given, found, "Acme"),
-        answers=(replace(GIVEN, answer=answer),),
-        mentions={(0, "one"): {name: places[0] for name, places in found.items()}},
+        ranking=ranking_of(texts, mentions, "Acme"),
+        answers=(replace(ANSWERED, answer=answer),),
+        mentions={(0, "one"): {name: places[0] for name, places in mentions.items()}},
         failures={},
     )
 
 
-def test_an_answer_says_whom_it_names(store: Store, analysis_id: int) -> None:
+def test_an_answer_stores_its_mentions(store: Store, analysis_id: int) -> None:
     with store.begin() as connection:
-        store_answers(connection, analysis_id, [GIVEN], now=NOON)
-        store_mentions(connection, analysis_id, analysed("Acme and Acme"))
+        store_answers(connection, analysis_id, [ANSWERED], now=NOON)
+        store_mentions(connection, analysis_id, analysis_of_answer("Acme and Acme"))
 
     (row,) = rows(store, website_answers)
     assert row.mentions == {
@@ -142,13 +142,13 @@ def test_an_answer_says_whom_it_names(store: Store, analysis_id: int) -> None:
     }
 
 
-def test_a_day_has_one_ranking_the_last_one(store: Store, analysis_id: int) -> None:
+def test_a_day_has_one_ranking_the_latest(store: Store, analysis_id: int) -> None:
     with store.begin() as connection:
         business_id = upsert_business(connection, ACME, now=NOON)
         ranked = RankedAnalysis(business_id=business_id, analysis_id=analysis_id)
-        upsert_ranking(connection, ranked, analysed("nobody"), now=NOON)
-        upsert_ranking(connection, ranked, analysed("Acme"), now=NOON + timedelta(hours=3))
-        upsert_ranking(connection, ranked, analysed("Globex"), now=NOON + timedelta(hours=13))
+        upsert_ranking(connection, ranked, analysis_of_answer("nobody"), now=NOON)
+        upsert_ranking(connection, ranked, analysis_of_answer("Acme"), now=NOON + timedelta(hours=3))
+        upsert_ranking(connection, ranked, analysis_of_answer("Globex"), now=NOON + timedelta(hours=13))
 
     first, second = rows(store, website_rankings)
     assert (first.visibility, first.score, first.created_at) == (1.0, 12, NOON)

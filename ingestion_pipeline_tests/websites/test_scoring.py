@@ -25,7 +25,7 @@ def an_answer(text: str, index: int = 0, provider: str = "one", **more: Any) -> 
     return AnswerText(prompt_index=index, provider=provider, text=text, **more)
 
 
-def ranked(answers: list[AnswerText]) -> Ranking:
+def ranking(answers: list[AnswerText]) -> Ranking:
     return ranking_of(answers, mentions_in(answers, ACME, [GLOBEX], threshold=88), "Acme")
 
 
@@ -42,67 +42,71 @@ def ranked(answers: list[AnswerText]) -> Ranking:
         ("x" * 600 + " Acme", 4),
     ],
 )
-def test_an_answer_is_worth_more_the_earlier_and_oftener_it_names_the_business(answer: str, points: int) -> None:
+def test_earlier_and_more_frequent_mentions_score_higher(answer: str, points: int) -> None:
     assert relevance(find_mentions(answer, ACME)) == points
 
 
 def test_visibility_is_the_share_of_answers_with_a_mention() -> None:
-    found = ranked([an_answer("Acme", 0), an_answer("no", 1), an_answer("no", 2)])
+    company_ranking = ranking([an_answer("Acme", 0), an_answer("no", 1), an_answer("no", 2)])
 
-    assert found.overall.visibility == 0.3333
-    assert (found.overall.answers, found.overall.mentioned, found.overall.best_rank) == (3, 1, 1)
+    assert company_ranking.overall.visibility == 0.3333
+    assert (company_ranking.overall.answers, company_ranking.overall.mentioned, company_ranking.overall.best_rank) == (
+        3,
+        1,
+        1,
+    )
 
 
-def test_what_the_question_named_is_told_apart() -> None:
-    found = ranked([an_answer("no", 0), an_answer("Acme", 1, is_direct=True)])
+def test_direct_prompts_are_excluded_from_unprompted_visibility() -> None:
+    company_ranking = ranking([an_answer("no", 0), an_answer("Acme", 1, is_direct=True)])
 
-    assert (found.overall.visibility, found.overall.unprompted) == (0.5, 0.0)
+    assert (company_ranking.overall.visibility, company_ranking.overall.unprompted) == (0.5, 0.0)
 
 
 def test_the_score_is_capped_at_a_hundred() -> None:
-    found = ranked([an_answer("Acme Acme Acme Acme", number) for number in range(7)])
+    company_ranking = ranking([an_answer("Acme Acme Acme Acme", number) for number in range(7)])
 
-    assert found.overall.score == 100
+    assert company_ranking.overall.score == 100
 
 
-def test_the_score_of_all_is_the_mean_of_the_providers() -> None:
-    found = ranked([an_answer("Acme", 0, "one"), an_answer("no", 0, "two")])
+def test_the_overall_score_is_the_mean_of_the_providers() -> None:
+    company_ranking = ranking([an_answer("Acme", 0, "one"), an_answer("no", 0, "two")])
 
-    assert (found.by_provider["one"].score, found.by_provider["two"].score) == (12, 0)
-    assert found.overall.score == 6
+    assert (company_ranking.by_provider["one"].score, company_ranking.by_provider["two"].score) == (12, 0)
+    assert company_ranking.overall.score == 6
 
 
 def test_competitors_are_scored_on_the_same_answers() -> None:
-    found = ranked([an_answer("Globex, then Acme", 0), an_answer("Globex", 1)])
+    company_ranking = ranking([an_answer("Globex, then Acme", 0), an_answer("Globex", 1)])
 
-    assert found.competitors["Globex"].visibility == 1.0
-    assert found.competitors["Globex"].score > found.overall.score
+    assert company_ranking.competitors["Globex"].visibility == 1.0
+    assert company_ranking.competitors["Globex"].score > company_ranking.overall.score
 
 
-def test_nobody_is_found_inside_anothers_name() -> None:
+def test_a_business_is_not_found_inside_another_name() -> None:
     answers = [an_answer("Acme Brothers are good")]
 
-    found = mentions_in(answers, ACME, [Names.of("Acme Brothers")], threshold=88)
+    mentions = mentions_in(answers, ACME, [Names.of("Acme Brothers")], threshold=88)
 
-    assert [bool(found[name][0]) for name in ("Acme", "Acme Brothers")] == [False, True]
+    assert [bool(mentions[name][0]) for name in ("Acme", "Acme Brothers")] == [False, True]
 
 
-def test_no_answers_are_no_visibility() -> None:
+def test_without_answers_there_is_no_visibility() -> None:
     nothing = visibility_of([])
 
     assert (nothing.visibility, nothing.score, nothing.unprompted) == (0.0, 0, None)
 
 
 @given(st.lists(st.tuples(st.integers(0, 900), st.integers(1, 6)), max_size=10))
-def test_a_score_is_never_beyond_its_bounds(placed: list[tuple[int, int]]) -> None:
-    found = [
+def test_a_score_stays_within_its_bounds(placements: list[tuple[int, int]]) -> None:
+    answer_mentions = [
         (an_answer("", number), find_mentions("x" * at + " Acme" * times, ACME))
-        for number, (at, times) in enumerate(placed)
+        for number, (at, times) in enumerate(placements)
     ]
-    seen = visibility_of(found)
+    visibility = visibility_of(answer_mentions)
 
-    assert 0 <= seen.score <= 100
-    assert 0 <= seen.visibility <= 1
-    more = visibility_of([*found, (an_answer("", 99), find_mentions("Acme", ACME))])
-    assert more.score >= seen.score
-    assert visibility_of([*found, (an_answer("", 99), Mentions())]).score == seen.score
+    assert 0 <= visibility.score <= 100
+    assert 0 <= visibility.visibility <= 1
+    more = visibility_of([*answer_mentions, (an_answer("", 99), find_mentions("Acme", ACME))])
+    assert more.score >= visibility.score
+    assert visibility_of([*answer_mentions, (an_answer("", 99), Mentions())]).score == visibility.score

@@ -17,7 +17,7 @@ from ingestion_pipeline.websites.states import (
 from ingestion_pipeline_tests.builders import NOON
 
 
-def test_each_phase_begins_where_the_one_before_it_ended() -> None:
+def test_each_phase_starts_at_the_end_of_the_previous_phase() -> None:
     assert [phase.after for phase in PHASES[:-1]] == [phase.status for phase in PHASES[1:]]
     assert PHASES[0].status is AnalysisStatus.NOT_STARTED
     assert PHASES[-1].after is AnalysisStatus.COMPLETED
@@ -29,7 +29,7 @@ def test_every_state_that_is_not_final_has_a_queue() -> None:
     assert {phase.status for phase in PHASES} == waiting
 
 
-def test_the_queues_keep_their_names_from_the_documents() -> None:
+def test_the_queues_have_their_documented_names() -> None:
     names = {phase.queue: phase.status.value for phase in PHASES}
 
     assert names == {
@@ -56,13 +56,15 @@ def test_the_queues_keep_their_names_from_the_documents() -> None:
         (600, {"retries": 9}, 0),
     ],
 )
-def test_an_analysis_is_served_by_its_points(minutes: int, more: dict[str, int], points: int) -> None:
+def test_the_priority_of_an_analysis_follows_from_age_retries_and_kind(
+    minutes: int, more: dict[str, int], points: int
+) -> None:
     created_at = NOON - timedelta(minutes=minutes)
 
     assert analysis_priority(created_at=created_at, now=NOON, **more) == points  # type: ignore[arg-type]
 
 
-def test_more_points_are_a_smaller_number_in_the_queue() -> None:
+def test_a_higher_priority_is_a_smaller_number_in_the_queue() -> None:
     assert task_priority(11) < task_priority(5) < task_priority(0)
 
 

@@ -201,7 +201,7 @@ class Spawner:
 
     def _report_refusal(self, reason: str, count: int, tracking_id: str) -> None:
         source_id = self._frontier.source_id
-        message = "pages not followed: extraction=%s source=%s count=%d reason=%s"
+        message = "pages not followed extraction=%s source=%s count=%d reason=%s"
         log.warning(message, self._id, source_id, count, reason)
         audit(
             self._connection,

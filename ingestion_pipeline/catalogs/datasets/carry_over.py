@@ -259,7 +259,7 @@ def is_unchanged(connection: Connection, extraction_id: int, dataset_id: int) ->
 
 _COPIED = (
     *("snapshot_id", "entity_type", "item_key", "position", "data", "grounding"),
-    *("rung", "model", "confidence", "is_flagged"),
+    *("extraction_method", "model", "confidence", "is_flagged"),
 )
 
 
@@ -285,7 +285,7 @@ def copy_carried(connection: Connection, extraction_id: int, *, from_id: int, to
 
 
 _READ = [PageStatus.SUCCESS.value, PageStatus.EXTRACTED_NO_DATA.value]
-_TAKEN = ("status", "item_count", "rung", "read_as", "failure", "run_id")
+_TAKEN = ("status", "item_count", "extraction_method", "reader_hash", "failure", "run_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,10 +332,10 @@ def carry_over(
     bases = row_source(connection, columns, rows, "given")
     new, old = pages.alias("new"), pages.alias("old")
     after, before = extractions.alias("after"), extractions.alias("before")
-    is_known = old.c.read_as == bases.c.name
+    is_known = old.c.reader_hash == bases.c.name
     if not settings.has_model:
         is_same_config = after.c.config_version.is_not_distinct_from(before.c.config_version)
-        is_known = or_(is_known, and_(old.c.rung.in_(MODEL_METHODS), is_same_config))
+        is_known = or_(is_known, and_(old.c.extraction_method.in_(MODEL_METHODS), is_same_config))
     matches = (
         select(new.c.id.label("page_id"), old.c.id.label("carried_from"))
         .add_columns(*(old.c[name].label(f"old_{name}") for name in _TAKEN))

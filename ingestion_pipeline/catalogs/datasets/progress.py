@@ -112,8 +112,8 @@ def progress(connection: Connection, extraction_ids: Collection[int]) -> dict[in
         entry.carried += row.carried
         entry.kept_items += int(row.kept or 0)
         entry.missing += row.missing
-        if row.rung is not None:
-            entry.methods[row.rung] = entry.methods.get(row.rung, 0) + row.pages
+        if row.extraction_method is not None:
+            entry.methods[row.extraction_method] = entry.methods.get(row.extraction_method, 0) + row.pages
     for id_, lines in costs_of(connection, ids).items():
         by_id[id_].costs = lines
     for id_, count in saved_calls(connection, ids).items():
@@ -129,7 +129,7 @@ def _page_counts(ids: Sequence[int]) -> Any:  # noqa: ANN401 - a SQL statement
             pages.c.extraction_id,
             pages.c.step_id,
             state,
-            pages.c.rung,
+            pages.c.extraction_method,
             func.count().label("pages"),
             func.sum(pages.c.item_count).label("items"),
             func.count().filter(UNCHANGED).label("carried"),
@@ -137,11 +137,11 @@ def _page_counts(ids: Sequence[int]) -> Any:  # noqa: ANN401 - a SQL statement
             func.count().filter(MISSING).label("missing"),
         )
         .where(pages.c.extraction_id.in_(ids))
-        .group_by(pages.c.extraction_id, pages.c.step_id, state, pages.c.rung)
+        .group_by(pages.c.extraction_id, pages.c.step_id, state, pages.c.extraction_method)
         .subquery("counted")
     )
     query = select(counted, crawl_steps.c.key.label("step")).join(crawl_steps, crawl_steps.c.id == counted.c.step_id)
-    return query.order_by(counted.c.step_id, counted.c.state, counted.c.rung)
+    return query.order_by(counted.c.step_id, counted.c.state, counted.c.extraction_method)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

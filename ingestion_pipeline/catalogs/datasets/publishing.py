@@ -266,13 +266,13 @@ def _confirm(
 def _create(connection: Connection, built: BuiltExtraction, *, now: datetime) -> int:
     """Create a dataset for what is left of the base, with the base's reader hash."""
     version = select(func.coalesce(func.max(datasets.c.version), 0) + 1).where(datasets.c.source_id == built.source_id)
-    reader_hash = select(datasets.c.read_as).where(datasets.c.id == built.base_id)
+    reader_hash = select(datasets.c.reader_hash).where(datasets.c.id == built.base_id)
     statement = insert(datasets).values(
         source_id=built.source_id,
         extraction_id=built.extraction_id,
         version=version.scalar_subquery(),
         entity_type=built.entity_type,
-        read_as=func.coalesce(reader_hash.scalar_subquery(), NEVER_READ),
+        reader_hash=func.coalesce(reader_hash.scalar_subquery(), NEVER_READ),
         status=DatasetStatus.BUILDING.value,
         created_at=now,
     )

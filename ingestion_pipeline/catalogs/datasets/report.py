@@ -188,7 +188,7 @@ def _grounded_share(connection: Connection, own: Row[Any] | None) -> float | Non
 def _saved_pages(connection: Connection, extraction_id: int) -> tuple[int, int]:
     """Return how many pages are unchanged, and how many of the others were read by rules."""
     is_carried = func.coalesce(UNCHANGED, false())
-    by_rules = and_(~is_carried, pages.c.rung.in_([method.value for method in _BY_RULES]))
+    by_rules = and_(~is_carried, pages.c.extraction_method.in_([method.value for method in _BY_RULES]))
     query = select(func.count().filter(is_carried), func.count().filter(by_rules)).where(
         pages.c.extraction_id == extraction_id
     )

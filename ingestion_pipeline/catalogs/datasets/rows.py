@@ -27,7 +27,7 @@ from sqlalchemy import (
 from ingestion_pipeline.catalogs.datasets.carry_over import ActiveExtraction
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.item_keys import item_keys
-from ingestion_pipeline.catalogs.extraction.page_result import PageReading
+from ingestion_pipeline.catalogs.extraction.page_result import ExtractionResult
 from ingestion_pipeline.catalogs.extraction.record import Record
 from ingestion_pipeline.catalogs.states import DatasetStatus, PageStatus
 from ingestion_pipeline.store.bulk import making_rows, row_source
@@ -50,7 +50,7 @@ class Item:
     is_flagged: bool
 
 
-def items_of(kind: EntityType, reading: PageReading) -> list[Item]:
+def items_of(kind: EntityType, reading: ExtractionResult) -> list[Item]:
     """Return the page's complete records in page order, each under its own key."""
     whole = [record for record in reading.records if not record.missing_fields]
     keys = item_keys(kind, whole)
@@ -90,8 +90,8 @@ _PAGE_COLUMNS = {
     "id": Id,
     "status": String(20),
     "item_count": Integer(),
-    "rung": String(20),
-    "read_as": String(64),
+    "extraction_method": String(20),
+    "reader_hash": String(64),
     "failure": Json,
     "read_at": UtcDateTime(),
     "run_id": String(64),
@@ -121,7 +121,7 @@ def write_pages(
     was_read = page_rows.c.read_at.is_not(None)  # else the result of the last extraction stays
     values = {
         name: case((was_read, page_rows.c[name]), else_=pages.c[name])
-        for name in ("item_count", "rung", "read_as", "read_at", "run_id")
+        for name in ("item_count", "extraction_method", "reader_hash", "read_at", "run_id")
     }
     statement = (
         update(pages)
@@ -152,7 +152,7 @@ def ensure_dataset(connection: Connection, extraction: ActiveExtraction, reader_
         extraction_id=extraction.id,
         version=last.scalar_subquery(),
         entity_type=extraction.entity_type,
-        read_as=reader_hash,
+        reader_hash=reader_hash,
         status=DatasetStatus.BUILDING.value,
         created_at=now,
     )
@@ -181,7 +181,7 @@ _ITEM_COLUMNS = {
     "position": Integer(),
     "data": Json,
     "grounding": Json,
-    "rung": String(20),
+    "extraction_method": String(20),
     "model": Text(),
     "confidence": Float(),
     "is_flagged": Boolean(),

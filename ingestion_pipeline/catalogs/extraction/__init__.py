@@ -7,7 +7,7 @@ Which pages are read, and where records are stored, is decided elsewhere.
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, entity_type
 from ingestion_pipeline.catalogs.extraction.item_keys import item_key, item_keys, reader_hash
-from ingestion_pipeline.catalogs.extraction.page_result import ExtractionOverBudget, PageContent, PageReading
+from ingestion_pipeline.catalogs.extraction.page_result import ExtractionOverBudget, ExtractionResult, PageContent
 from ingestion_pipeline.catalogs.extraction.pipeline import read_page
 from ingestion_pipeline.catalogs.extraction.record import ExtractionMethod, Record
 from ingestion_pipeline.catalogs.extraction.selectors import BadSelectors, Selectors, selectors_of
@@ -17,8 +17,8 @@ __all__ = [
     "EntityType",
     "ExtractionMethod",
     "ExtractionOverBudget",
+    "ExtractionResult",
     "PageContent",
-    "PageReading",
     "Record",
     "Selectors",
     "entity_type",

@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 # Names with another meaning in a source's `selectors` and in exported rows.
-RESERVED = frozenset({"record", "evidence", "rung", "confidence"})
+RESERVED = frozenset({"record", "evidence", "extraction_method", "confidence"})
 EVIDENCE = "_evidence"  # suffix of the quote that a model gives beside a derived field
 _FOLDER = resources.files("ingestion_pipeline.catalogs.extraction") / "types"
 

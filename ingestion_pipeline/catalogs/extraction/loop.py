@@ -23,7 +23,7 @@ from ingestion_pipeline.catalogs.extraction.missing_records import (
     missing_records,
 )
 from ingestion_pipeline.catalogs.extraction.page_reader import Reader, with_page_offsets
-from ingestion_pipeline.catalogs.extraction.page_result import PageContent, PageReading
+from ingestion_pipeline.catalogs.extraction.page_result import ExtractionResult, PageContent
 from ingestion_pipeline.catalogs.extraction.pipeline import no_model_error
 from ingestion_pipeline.catalogs.extraction.results import write_readings
 from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, load_entity_config
@@ -185,7 +185,7 @@ class ExtractionRun:
         try:
             config = self._entity_config(work)
             outcome = await self._read(work, config)
-            if isinstance(outcome, PageReading):
+            if isinstance(outcome, ExtractionResult):
                 await self._check_earlier_records(work, config, outcome)
         except Exception as error:
             stack = traceback.format_exc(limit=-20)
@@ -194,7 +194,7 @@ class ExtractionRun:
             case OverBudget():
                 self._ended.add(work.extraction_id)
                 return ReadOver(work=work, why=outcome)
-            case PageReading():
+            case ExtractionResult():
                 return ReadDone(work=work, config=config, reading=outcome)
 
     def _entity_config(self, work: ReadWork) -> EntityConfig:
@@ -209,13 +209,13 @@ class ExtractionRun:
             self._configs[work.extraction_id] = config
         return self._learner.with_learned(config, work)
 
-    async def _read(self, work: ReadWork, config: EntityConfig) -> PageReading | OverBudget:
+    async def _read(self, work: ReadWork, config: EntityConfig) -> ExtractionResult | OverBudget:
         page = await in_parser_thread(self._content, work)
         billing = Billing(
             call_site=CALL_SITE, source_id=work.task.source_id, page_id=work.page_id, extraction_id=work.extraction_id
         )
         outcome = await self._reader.read(config, page, billing)
-        if isinstance(outcome, PageReading):
+        if isinstance(outcome, ExtractionResult):
             outcome = with_page_offsets(outcome, page)
         if isinstance(outcome, OverBudget) or not outcome.explored:
             return outcome
@@ -223,7 +223,7 @@ class ExtractionRun:
         explored = await in_parser_thread(links_on, page, links, known_as=work.url)
         return replace(outcome, explored=explored)
 
-    async def _check_earlier_records(self, work: ReadWork, config: EntityConfig, reading: PageReading) -> None:
+    async def _check_earlier_records(self, work: ReadWork, config: EntityConfig, reading: ExtractionResult) -> None:
         """Raise if the reading would remove records whose disappearance is not confirmed.
 
         Raises:

@@ -130,7 +130,7 @@ class PlacedRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartReading:
+class PartResult:
     """Records that one method read from a part.
 
     `retry_reason` is why the next method should try, empty if it should not.
@@ -150,7 +150,7 @@ class ModelReader:
         self._page = page
         self._client = client
 
-    async def read(self, parts: Sequence[PagePart]) -> PartReading:
+    async def read(self, parts: Sequence[PagePart]) -> PartResult:
         """Return the records of all parts in page order; without parts, split by size."""
         readings = (
             await gather_all(self._read_part(part) for part in parts)
@@ -194,7 +194,7 @@ class ModelReader:
     def _fault_count(self, record: Record) -> int:
         return len(missing_or_unproved(self._kind, record))
 
-    async def _read_part(self, part: PagePart, halvings: int = 0) -> PartReading:
+    async def _read_part(self, part: PagePart, halvings: int = 0) -> PartResult:
         """Return the best reading of the part; a part whose answer is cut off is read in halves.
 
         Raises:
@@ -202,7 +202,7 @@ class ModelReader:
         """
         question = reading_question(self._kind, self._page.page_text(part.start, part.end))
         tries: list[NoAnswer] = []
-        readings: list[PartReading] = []
+        readings: list[PartResult] = []
         for method in self._client.methods:
             answer = await self._client.ask(question, method)
             if isinstance(answer, Unanswered):
@@ -222,7 +222,7 @@ class ModelReader:
         is_cut = any(isinstance(failure, CutOff) for failure in answer.tries)
         return is_cut and tokens_of(self._page.text[part.start : part.end]) > MIN_HALVED_TOKENS
 
-    async def _read_halves(self, part: PagePart, halvings: int) -> PartReading:
+    async def _read_halves(self, part: PagePart, halvings: int) -> PartResult:
         """Return the part's records, read in halves and counted together."""
         tokens = tokens_of(self._page.text[part.start : part.end])
         readings = await self._read_by_size(part, tokens=tokens // 2, most=tokens * 3 // 4, halvings=halvings)
@@ -234,13 +234,13 @@ class ModelReader:
 
     def _evaluate(
         self, part: PagePart, answer: Answered, method: ExtractionMethod, tries: Sequence[NoAnswer]
-    ) -> PartReading:
+    ) -> PartResult:
         parsed = read_answer(self._kind, answer.data)
         placed = self._grounded(parsed.candidates, method, answer.model, (part.start, part.end))
         if tries:
             reason = "; ".join(dict.fromkeys(f"{failure.model}: {failure.code}" for failure in tries))
             placed = [replace(item, record=replace(item.record, reason=reason)) for item in placed]
-        return PartReading(
+        return PartResult(
             records=tuple(placed),
             explore=parsed.explore,
             retry_reason=self._retry_reason([item.record for item in placed], parsed, part),
@@ -257,7 +257,7 @@ class ModelReader:
             return f"the page proves only {mean:.0%} of its values"
         return ""
 
-    def _quality(self, reading: PartReading) -> tuple[bool, int, int]:
+    def _quality(self, reading: PartResult) -> tuple[bool, int, int]:
         """Return the rank of a reading: correct first, then by the number of sound records."""
         records = [placed.record for placed in reading.records]
         sound = sum(not missing_or_unproved(self._kind, record) for record in records)
@@ -278,10 +278,10 @@ class ModelReader:
 
     async def _read_by_size(
         self, whole: PagePart, *, tokens: int = PART_TOKENS, most: int = ONE_QUESTION_TOKENS, halvings: int = 0
-    ) -> list[PartReading]:
+    ) -> list[PartResult]:
         """Read part after part; each begins with the last record of the one before, read again."""
         text, start, first = self._page.text[: whole.end], whole.start, tokens
-        readings: list[PartReading] = []
+        readings: list[PartResult] = []
         while start < len(text):
             part = next_part(text, start, tokens=tokens)
             reading = await self._read_part(part, halvings)
@@ -297,9 +297,9 @@ class ModelReader:
         return readings
 
 
-def _merge_readings(readings: Sequence[PartReading]) -> PartReading:
+def _merge_readings(readings: Sequence[PartResult]) -> PartResult:
     """Return the readings combined into one."""
-    return PartReading(
+    return PartResult(
         records=tuple(placed for reading in readings for placed in reading.records),
         explore=tuple(url for reading in readings for url in reading.explore),
         problems=tuple(problem for reading in readings for problem in reading.problems),
@@ -316,7 +316,7 @@ def _proved_share(record: Record) -> float:
     return round(proved / len(record.evidence), 3)
 
 
-def _with_problem(reading: PartReading, part: PagePart) -> PartReading:
+def _with_problem(reading: PartResult, part: PagePart) -> PartResult:
     """Add a count mismatch as a problem, where the expected number of records is known."""
     if not reading.retry_reason or part.expected is None or not reading.records:
         return reading

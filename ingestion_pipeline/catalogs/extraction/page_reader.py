@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from ingestion_pipeline.catalogs.extraction.page_result import ExtractionOverBudget, PageContent, PageReading
+from ingestion_pipeline.catalogs.extraction.page_result import ExtractionOverBudget, ExtractionResult, PageContent
 from ingestion_pipeline.catalogs.extraction.pipeline import read_page
 from ingestion_pipeline.catalogs.extraction.record import Record
 from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig
@@ -23,7 +23,7 @@ from ingestion_pipeline.settings import Settings
 class Reader(Protocol):
     """Reader of one page; every failure is raised as a `WorkError`."""
 
-    async def read(self, config: EntityConfig, page: PageContent, billing: Billing) -> PageReading | OverBudget:
+    async def read(self, config: EntityConfig, page: PageContent, billing: Billing) -> ExtractionResult | OverBudget:
         """Return every record of the configured entity on the page; no record is no error."""
         ...
 
@@ -36,7 +36,7 @@ class PipelineReader:
         self._now = now
         self._client = client
 
-    async def read(self, config: EntityConfig, page: PageContent, billing: Billing) -> PageReading | OverBudget:
+    async def read(self, config: EntityConfig, page: PageContent, billing: Billing) -> ExtractionResult | OverBudget:
         """Return the records of the cheapest method that reads the page well."""
         try:
             return await read_page(
@@ -67,7 +67,7 @@ def restrict_to_selector(page: PageContent, selector: str) -> PageContent:
     return replace(page, body=body, text=text, starts_at=starts_at)
 
 
-def with_page_offsets(reading: PageReading, page: PageContent) -> PageReading:
+def with_page_offsets(reading: ExtractionResult, page: PageContent) -> ExtractionResult:
     """Return the reading with spans of the whole stored text, of which the page may be a part."""
     if not page.starts_at:
         return reading

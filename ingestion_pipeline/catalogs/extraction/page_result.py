@@ -28,7 +28,7 @@ class PageContent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PageReading:
+class ExtractionResult:
     """Every record of a page, in page order, each with all required fields.
 
     `method` and `model` are those of the costliest record; both None where there is no record and

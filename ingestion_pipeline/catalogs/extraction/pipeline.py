@@ -21,12 +21,12 @@ from ingestion_pipeline.catalogs.extraction.model_methods import (
     PlacedRecord,
     gather_all,
 )
-from ingestion_pipeline.catalogs.extraction.page_result import PageContent, PageReading
+from ingestion_pipeline.catalogs.extraction.page_result import ExtractionResult, PageContent
 from ingestion_pipeline.catalogs.extraction.prompts import PagePart, parts_of, presence_question
 from ingestion_pipeline.catalogs.extraction.record import ExtractionMethod, Record
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import (
     COURSE,
-    RuleReading,
+    RuleResult,
     is_json,
     record_spans,
     rule_reading,
@@ -104,12 +104,12 @@ def build_reading(
     announced: int | None,
     reason: str,
     proposed: Iterable[str] = (),
-) -> PageReading:
+) -> ExtractionResult:
     """Return the reading to store; problems name records left out, and suspicious ones."""
     complete = [_with_reason(_flag_injected(record), reason) for record in records if not record.missing_fields]
     unique = _deduplicate(kind, complete)
     costliest = max(unique, key=lambda record: _METHODS_BY_COST.index(record.method), default=None)
-    return PageReading(
+    return ExtractionResult(
         records=tuple(unique),
         method=costliest.method if costliest else None,
         model=costliest.model if costliest else None,
@@ -201,7 +201,7 @@ async def read_page(
     now: datetime,
     selectors: Selectors | None = None,
     learned: Selectors | None = None,
-) -> PageReading:
+) -> ExtractionResult:
     """Return every record of the page, by the cheapest method that reads it well.
 
     No model is asked if rules give proved, complete records. Without a model the result of the
@@ -229,7 +229,7 @@ async def read_page(
 
 def _by_rules(
     kind: EntityType, page: PageContent, selectors: Selectors | None, settings: Settings, *, learned: Selectors | None
-) -> tuple[_PageReader, PageReading | None]:
+) -> tuple[_PageReader, ExtractionResult | None]:
     """Return the rules' result, and the finished reading if they leave nothing open."""
     by_rules = rule_reading(kind, page, selectors, settings, learned=learned)
     reader = _PageReader(kind=kind, page=page, by_rules=by_rules)
@@ -251,9 +251,9 @@ class _PageReader:
 
     kind: EntityType
     page: PageContent
-    by_rules: RuleReading
+    by_rules: RuleResult
 
-    async def read(self, model_client: PageModelClient) -> PageReading:
+    async def read(self, model_client: PageModelClient) -> ExtractionResult:
         """Read by models what rules left open."""
         model_page = await in_parser_thread(self._model_page)
         reader = ModelReader(self.kind, model_page, model_client)
@@ -272,7 +272,7 @@ class _PageReader:
         notes: Iterable[str] = (),
         problems: Iterable[Problem] = (),
         proposed: Iterable[str] = (),
-    ) -> PageReading:
+    ) -> ExtractionResult:
         """Run `finish` in the parser thread."""
         return await in_parser_thread(self.finish, records, notes=notes, problems=problems, proposed=proposed)
 
@@ -283,7 +283,7 @@ class _PageReader:
         notes: Iterable[str] = (),
         problems: Iterable[Problem] = (),
         proposed: Iterable[str] = (),
-    ) -> PageReading:
+    ) -> ExtractionResult:
         """Return the reading with all notes and problems."""
         reading = build_reading(
             self.kind,

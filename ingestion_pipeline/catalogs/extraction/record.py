@@ -92,7 +92,7 @@ class Record:
                 name: {"status": str(grounding.status), "start": grounding.start, "end": grounding.end}
                 for name, grounding in self.evidence.items()
             },
-            "rung": str(self.method),
+            "extraction_method": str(self.method),
             "confidence": self.confidence,
         }
 

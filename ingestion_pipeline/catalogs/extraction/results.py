@@ -28,7 +28,7 @@ from ingestion_pipeline.catalogs.datasets.rows import (
     write_items,
     write_pages,
 )
-from ingestion_pipeline.catalogs.extraction.page_result import PageReading
+from ingestion_pipeline.catalogs.extraction.page_result import ExtractionResult
 from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts, ReadDone, ReadFailed, ReadOver, ReadResult
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.catalogs.states import ExtractionKind, PageStatus, lock_rows
@@ -71,7 +71,7 @@ def write_readings(ctx: RunContext, results: Sequence[ReadResult]) -> ReadingsPe
     except SQLAlchemyError as error:
         if isinstance(classify(error), Fatal):
             raise
-        log.warning("flush failed results=%d; writing one by one", len(results), exc_info=True)
+        log.warning("batch write failed pages=%d; writing one by one", len(results), exc_info=True)
     written = ReadingsPersisted()
     for result in results:
         written += _commit_single(ctx, result)
@@ -259,7 +259,7 @@ def _finished_page(result: ReadDone, items: Sequence[Item], reader_hash: str) ->
     )
 
 
-def no_data_failure(reading: PageReading, entity: str) -> dict[str, str]:
+def no_data_failure(reading: ExtractionResult, entity: str) -> dict[str, str]:
     """Return why a page that was read has no item: the methods used and their messages."""
     methods = "rules" if reading.model is None else f"rules and {reading.model}"
     messages = [problem.message for problem in reading.problems]

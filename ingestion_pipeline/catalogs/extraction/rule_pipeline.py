@@ -41,7 +41,7 @@ from ingestion_pipeline.catalogs.learning.learned_selectors import records_by_le
 from ingestion_pipeline.reading.html.cleaning import cleaned_text, visible_tree
 from ingestion_pipeline.reading.html.parsing import refuse_bombs
 from ingestion_pipeline.reading.structured.embedded import read_embedded
-from ingestion_pipeline.reading.structured.items import TOO_MANY, Problem, Reading
+from ingestion_pipeline.reading.structured.items import TOO_MANY, ParsedFeed, Problem
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.tasks.errors import Permanent, Transient
 
@@ -92,7 +92,7 @@ def read_records(
     only_embedded: bool = False,
     url: str | None = None,
     selectors: Selectors | None = None,
-) -> Reading[Record]:
+) -> ParsedFeed[Record]:
     """Return every record that rules find in a page or an API's answer; none is no error.
 
     The cheapest method wins that finds nearly as many complete records as any.
@@ -109,7 +109,7 @@ def read_records(
     return read_by_rules(kind, page, only_embedded=only_embedded)
 
 
-def read_by_rules(kind: EntityType, page: RulePage, *, only_embedded: bool = False) -> Reading[Record]:
+def read_by_rules(kind: EntityType, page: RulePage, *, only_embedded: bool = False) -> ParsedFeed[Record]:
     """Return every record that rules find in a page with known text; see `read_records`."""
     if not has_rules(kind, page.selectors or page.learned):
         raise NoRules(
@@ -119,7 +119,7 @@ def read_by_rules(kind: EntityType, page: RulePage, *, only_embedded: bool = Fal
     answers = list(_embedded(kind, page)) if only_embedded else list(_answers(kind, page))
     best = _best(kind, answers)
     if best is None:
-        return Reading(records=[], notes=[f"no method found a {kind.name}"])
+        return ParsedFeed(records=[], notes=[f"no method found a {kind.name}"])
     if len(best.candidates) > MAX_PAGE_RECORDS:  # a part of them would pass for all: the others vanish
         raise Permanent(
             f"the page states more than {MAX_PAGE_RECORDS} records of {kind.name}; none of them is"
@@ -129,7 +129,7 @@ def read_by_rules(kind: EntityType, page: RulePage, *, only_embedded: bool = Fal
     records = _records(kind, best)
     unique = _deduplicate(kind, [record for record in records if _is_named(kind, record)])
     note = f"read by {best.rule_name} ({best.method}), {len(unique)} records"
-    return Reading(records=unique, problems=_problems(kind, unique), notes=[note])
+    return ParsedFeed(records=unique, problems=_problems(kind, unique), notes=[note])
 
 
 def has_rules(kind: EntityType, selectors: Selectors | None = None) -> bool:
@@ -324,7 +324,7 @@ MAX_INCOMPLETE_SHARE = 0.5  # of the rules' records; above it, models read the w
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RuleReading:
+class RuleResult:
     """Result of the rules for a page; `reason` is why a model is needed, empty if none is.
 
     `incomplete` are the positions of records that lack a required field or its proof;
@@ -346,7 +346,7 @@ def rule_reading(
     settings: Settings,
     *,
     learned: Selectors | None = None,
-) -> RuleReading:
+) -> RuleResult:
     """Return the records that rules find; none if the entity has no rules.
 
     Raises:
@@ -364,7 +364,7 @@ def rule_reading(
     is_page = not is_json(page.body)
     if is_page:
         refuse_bombs(page.body)  # not yet checked where no rule has parsed the page
-    reading = RuleReading(
+    reading = RuleResult(
         records=tuple(records),
         notes=tuple(notes),
         announced=announced_count(kind, page.text, page.body, page.url) if is_page else None,
@@ -373,7 +373,7 @@ def rule_reading(
     return _with_reason(reading, settings)
 
 
-def _with_reason(reading: RuleReading, settings: Settings) -> RuleReading:
+def _with_reason(reading: RuleResult, settings: Settings) -> RuleResult:
     if reason := _reason_for_model(reading, settings):
         return replace(reading, reason=reason)
     if not reading.incomplete:
@@ -386,7 +386,7 @@ def _with_reason(reading: RuleReading, settings: Settings) -> RuleReading:
     )
 
 
-def _reason_for_model(reading: RuleReading, settings: Settings) -> str:
+def _reason_for_model(reading: RuleResult, settings: Settings) -> str:
     """Return why the page as a whole needs a model; empty if only single records are left open."""
     records, announced = reading.records, reading.announced
     if not records:

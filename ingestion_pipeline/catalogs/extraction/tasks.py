@@ -11,7 +11,7 @@ from sqlalchemy import Connection, RowMapping, and_, select, update
 
 from ingestion_pipeline.catalogs.crawling.frontier import extraction_step
 from ingestion_pipeline.catalogs.extraction.page_reader import restrict_to_selector
-from ingestion_pipeline.catalogs.extraction.page_result import PageContent, PageReading
+from ingestion_pipeline.catalogs.extraction.page_result import ExtractionResult, PageContent
 from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig
 from ingestion_pipeline.catalogs.learning.learned_selectors import LearnedSelectors
 from ingestion_pipeline.catalogs.states import CRAWLING_STATES, EXTRACT_PAGE, PageStatus
@@ -109,7 +109,7 @@ class ReadDone(Result[ReadWork]):
     """Result: the page was read."""
 
     config: EntityConfig
-    reading: PageReading
+    reading: ExtractionResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +191,7 @@ def load_claimed_pages(connection: Connection, claimed: Sequence[Task], *, now: 
     rows = {row["id"]: row for row in connection.execute(query).mappings()}
     mark_started = update(pages).where(pages.c.id.in_(list(rows)))
     if rows:
-        connection.execute(mark_started.values(reading_at=now))
+        connection.execute(mark_started.values(read_started_at=now))
     return [_claimed_page(task, rows.get(task.payload.get("page", 0))) for task in claimed]
 
 

@@ -103,7 +103,7 @@ class SelectorLearner:
             uses = SelectorUses(scope=scope, learned=learned, outcomes=conclusive)
             is_kept = record_uses(connection, uses, now=self._ctx.store.clock.now(connection))
         if not is_kept:
-            log.info("learned selectors dropped source=%s: too many failures", scope.source_id)
+            log.info("learned selectors dropped source=%s reason=too_many_failures", scope.source_id)
             self._forget(scope)
 
     def _forget(self, scope: SelectorScope) -> None:
@@ -165,8 +165,8 @@ def _read_pages(connection: Connection, scope: SelectorScope, reader_hash: str) 
             extractions.c.source_id == scope.source_id,
             extractions.c.entity_type == scope.entity_type,
             pages.c.status == PageStatus.SUCCESS.value,
-            pages.c.rung.in_([method.value for method in _BY_MODEL]),
-            pages.c.read_as == reader_hash,
+            pages.c.extraction_method.in_([method.value for method in _BY_MODEL]),
+            pages.c.reader_hash == reader_hash,
             pages.c.carried_from.is_(None),
             snapshots.c.body_hash.is_not(None),
         )

@@ -195,8 +195,8 @@ def _was_read() -> Any:  # noqa: ANN401 - a SQL condition
     """Match pages whose stored content was extracted, in vain or not, or carried over."""
     tried = or_(
         pages.c.status == PageStatus.EXTRACTED_NO_DATA.value,
-        pages.c.reading_at.is_not(None),
-        pages.c.read_as.is_not(None),
+        pages.c.read_started_at.is_not(None),
+        pages.c.reader_hash.is_not(None),
     )
     return and_(pages.c.snapshot_id.is_not(None), tried)
 
@@ -221,10 +221,10 @@ def _reset(connection: Connection, row: Row[Any], chosen: Any) -> int:  # noqa: 
     cleared = {
         "failure": null(),
         "item_count": null(),
-        "rung": null(),
-        "read_as": null(),
+        "extraction_method": null(),
+        "reader_hash": null(),
         "carried_from": null(),
-        "reading_at": null(),
+        "read_started_at": null(),
         "read_at": null(),
     }
     of_it = and_(pages.c.extraction_id == row.id, chosen)

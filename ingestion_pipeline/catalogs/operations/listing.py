@@ -19,7 +19,7 @@ def list_pages(
     connection: Connection, extraction_id: int, *, status: str | None = None, limit: int = LISTED
 ) -> list[dict[str, Any]]:
     """Return the extraction's pages in the order of discovery: state, items, and any failure."""
-    columns = ("id", "url", "status", "page_type", "item_count", "rung", "failure", "visited_at")
+    columns = ("id", "url", "status", "page_type", "item_count", "extraction_method", "failure", "visited_at")
     query = (
         select(*(pages.c[name] for name in columns), crawl_steps.c.key.label("step"))
         .join(crawl_steps, crawl_steps.c.id == pages.c.step_id)

@@ -133,7 +133,7 @@ def is_stored() -> ColumnElement[bool]:
     """Match pages of records whose content is stored, whatever their extraction resulted in."""
     was_read = or_(
         pages.c.status.in_([PageStatus.DOWNLOADED.value, PageStatus.EXTRACTED_NO_DATA.value]),
-        pages.c.read_as.is_not(None),
+        pages.c.reader_hash.is_not(None),
         and_(pages.c.status == PageStatus.ERROR.value, pages.c.page_type.in_(READ_PAGES)),
     )
     return and_(pages.c.snapshot_id.is_not(None), was_read)
@@ -282,12 +282,14 @@ def _unanswered(extraction_id: int, reader_hash: str) -> Select[Any]:
         model_answers.c.cache_key == model_calls.c.cache_key,
     )
     return (
-        select(pages.c.url, pages.c.rung, *(snapshots.c[name] for name in ("size_bytes", *SNAPSHOT_COLUMNS)))
+        select(
+            pages.c.url, pages.c.extraction_method, *(snapshots.c[name] for name in ("size_bytes", *SNAPSHOT_COLUMNS))
+        )
         .join(snapshots, snapshots.c.id == pages.c.snapshot_id)
         .where(
             pages.c.extraction_id == extraction_id,
             is_stored(),
-            ~and_(pages.c.read_as.is_not_distinct_from(reader_hash), is_answered),
+            ~and_(pages.c.reader_hash.is_not_distinct_from(reader_hash), is_answered),
         )
         .order_by(pages.c.id)
     )
@@ -301,4 +303,4 @@ def _needs_model(page: Row[Any], entity_config: EntityConfig, settings: Settings
         stored = stored_content(content, url=page.url, **snapshot_columns_of(page))
         return bool(rule_reading(entity_config.kind, stored, entity_config.selectors, settings).reason)
     except WorkError:
-        return page.rung in MODEL_METHODS
+        return page.extraction_method in MODEL_METHODS

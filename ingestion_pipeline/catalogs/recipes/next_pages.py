@@ -247,7 +247,7 @@ def _next_page(
     else:
         memory = page.memory.after(page.lines(), least_news=LEAST_NEW_LINES)
     if memory.is_over:
-        log.info("list ends: url=%s pages_without_news=%d", page.url, memory.pages_without_news)
+        log.info("list ended url=%s pages_without_news=%d", page.url, memory.pages_without_news)
         return [], 0
     position = (page.position or 1) + 1
     if position > chained.max_pages:

@@ -27,7 +27,7 @@ from ingestion_pipeline.companies.analysis.scoring import (
     completeness,
     employees_in,
     score,
-    scored_as,
+    scoring_hash,
     size_category,
 )
 from ingestion_pipeline.companies.analysis.site import Role, anchors_of
@@ -240,7 +240,7 @@ class CompanyEvaluation:
     employees_low: int | None
     employees_high: int | None
     score: Score
-    scored_as: str
+    scoring_hash: str
     quality: Mapping[str, Any]
 
 
@@ -288,7 +288,7 @@ def evaluate_company(findings: Findings, *, ranks: Mapping[str, int], rules: Com
             ranks=ranks,
             rules=rules,
         ),
-        scored_as=scored_as(ranks, rules),
+        scoring_hash=scoring_hash(ranks, rules),
         quality=_quality(findings, level),
     )
 

@@ -81,7 +81,11 @@ class Fact:
     def as_evidence(self) -> dict[str, object]:
         """Return the evidence as it is stored beside the value."""
         grounding = self.grounding
-        evidence: dict[str, object] = {"page": self.page, "rung": self.method.value, "status": grounding.status.value}
+        evidence: dict[str, object] = {
+            "page": self.page,
+            "method": self.method.value,
+            "status": grounding.status.value,
+        }
         if grounding.start is not None:
             evidence |= {"start": grounding.start, "end": grounding.end}
         return evidence

@@ -94,7 +94,7 @@ def _values(analysed: CompanyAnalysed, before: RowMapping) -> dict[str, Any]:
         "score": evaluation.score.points,
         "score_parts": dict(evaluation.score.parts),
         "tier": evaluation.score.tier,
-        "scored_as": evaluation.scored_as,
+        "scoring_hash": evaluation.scoring_hash,
         "quality": {
             **evaluation.quality,
             "pages": [page.url for page in findings.pages],

@@ -97,7 +97,7 @@ def _whole(digits: str, thousands: str | None) -> int:
     return number * 1_000 if thousands else number
 
 
-def scored_as(ranks: Mapping[str, int], rules: Company) -> str:
+def scoring_hash(ranks: Mapping[str, int], rules: Company) -> str:
     """Return a hash of ranks and rules: equal hashes give a company equal scores."""
     points = rules.model_dump(mode="json")
     serialised = json.dumps([sorted(ranks.items()), points], sort_keys=True)

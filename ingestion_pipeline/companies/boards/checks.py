@@ -63,11 +63,11 @@ def _since(moment: datetime | None) -> str:
 def all_filtered(connection: Connection) -> list[Finding]:
     """Return boards whose jobs are all filtered: the wrong board, or too strict a filter."""
     links = listing_sources.c
-    is_filtered = job_listings.c.verdict == ListingDecision.FILTERED.value
+    is_filtered = job_listings.c.decision == ListingDecision.FILTERED.value
     query = (
         select(links.source_id, func.count())
         .join(job_listings, job_listings.c.id == links.listing_id)
-        .where(links.available, job_listings.c.status == ListingStatus.OPEN.value, job_listings.c.verdict.is_not(None))
+        .where(links.available, job_listings.c.status == ListingStatus.OPEN.value, job_listings.c.decision.is_not(None))
         .group_by(links.source_id)
         .having(func.count() >= MIN_EVALUATED, func.count().filter(~is_filtered) == 0)
         .order_by(links.source_id)

@@ -14,7 +14,7 @@ from ingestion_pipeline.companies.boards.rows import Candidate, StoredPosting
 from ingestion_pipeline.companies.listing import Listing
 from ingestion_pipeline.companies.names import is_same_place
 from ingestion_pipeline.engine.polling.protocol import IngestResult
-from ingestion_pipeline.reading.structured.items import Reading
+from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.settings.systems import Boards
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.source import QUARANTINED
@@ -35,19 +35,19 @@ class BoardListing:
 
     @classmethod
     def of(
-        cls, task: Task, source: Source, reading: Reading[Listing], *, ingestion_id: int | None = None
+        cls, task: Task, source: Source, parsed: ParsedFeed[Listing], *, ingestion_id: int | None = None
     ) -> BoardListing:
-        """Return the listing of a reading; an unreadable part makes it incomplete."""
-        postings = [posting_of(record, source) for record in reading.records]
+        """Return the listing of a parsed feed; an unreadable part makes it incomplete."""
+        postings = [posting_of(record, source) for record in parsed.records]
         by_key = {posting.external_key: posting for posting in reversed(postings)}
-        is_part_hidden = any(problem.hides_record for problem in reading.problems)
+        is_part_hidden = any(problem.hides_record for problem in parsed.problems)
         return cls(
             task=task,
             source=source,
             postings=list(by_key.values())[::-1],
-            is_complete=reading.is_complete and not is_part_hidden,
-            problems=len(reading.problems),
-            notes=reading.notes,
+            is_complete=parsed.is_complete and not is_part_hidden,
+            problems=len(parsed.problems),
+            notes=parsed.notes,
             ingestion_id=ingestion_id,
         )
 

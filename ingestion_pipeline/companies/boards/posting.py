@@ -16,7 +16,7 @@ import orjson
 from ingestion_pipeline.companies.listing import Listing, Remote, listing_as_dict
 from ingestion_pipeline.companies.names import fingerprint, stated_company, url_key
 from ingestion_pipeline.companies.salary import Salary, salary_as_dict
-from ingestion_pipeline.reading.structured.items import Problem, Reading
+from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.tasks.errors import storable
 
@@ -169,22 +169,22 @@ _TEXTS = ("external_id", "title", "url", "location", "description", "company", "
 MARK = b'"posted_is_relative"'  # once in every listing
 
 
-def reading_to_bytes(reading: Reading[Listing]) -> bytes:
-    """Serialise the reading for the content store."""
+def feed_to_bytes(parsed: ParsedFeed[Listing]) -> bytes:
+    """Serialise the parsed feed for the content store."""
     return orjson.dumps(
         {
-            "is_complete": reading.is_complete,
-            "problems": [asdict(problem) for problem in reading.problems],
-            "notes": list(reading.notes),
-            "listings": [_as_dict(listing) for listing in reading.records],
+            "is_complete": parsed.is_complete,
+            "problems": [asdict(problem) for problem in parsed.problems],
+            "notes": list(parsed.notes),
+            "listings": [_as_dict(listing) for listing in parsed.records],
         }
     )
 
 
-def reading_from_bytes(stored: bytes) -> Reading[Listing]:
-    """Deserialise a reading that `reading_to_bytes` wrote."""
+def feed_from_bytes(stored: bytes) -> ParsedFeed[Listing]:
+    """Deserialise a feed that `feed_to_bytes` wrote."""
     document: dict[str, Any] = orjson.loads(stored)
-    return Reading(
+    return ParsedFeed(
         records=[_from_dict(fields) for fields in document["listings"]],
         problems=[Problem(**fields) for fields in document["problems"]],
         is_complete=document["is_complete"],

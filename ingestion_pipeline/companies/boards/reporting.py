@@ -26,7 +26,7 @@ class ListingSummary:
     location: str | None
     posted_at: datetime | None
     first_seen_at: datetime
-    verdict: str | None
+    decision: str | None
     is_new: bool
 
 
@@ -60,8 +60,8 @@ class BoardReport:
 def board_reports(connection: Connection, source_ids: Collection[str]) -> list[BoardReport]:
     """Return the report of each board with a constant number of queries."""
     columns = (
-        *("id", "company_id", "name", "url", "tier", "last_outcome", "untold_polls"),
-        *("untold_changes", "untold_updated", "untold_withdrawn"),
+        *("id", "company_id", "name", "url", "tier", "last_outcome", "unreported_polls"),
+        *("unreported_changes", "unreported_updated", "unreported_withdrawn"),
     )
     query = select(*(sources.c[name] for name in columns)).order_by(sources.c.id)
     rows = connection.execute(query.where(sources.c.id.in_(list(source_ids)))).mappings().all()
@@ -87,8 +87,8 @@ def _counts(connection: Connection, source_ids: Collection[str]) -> dict[str, Ro
             func.count().filter(_is_new(), is_own).label("new"),
             func.count().filter(_is_new(), ~is_own).label("duplicate"),
             *(
-                func.count().filter(listed, job_listings.c.verdict == verdict.value).label(verdict)
-                for verdict in ListingDecision
+                func.count().filter(listed, job_listings.c.decision == decision.value).label(decision)
+                for decision in ListingDecision
             ),
         )
         .join(job_listings, job_listings.c.id == links.listing_id)
@@ -108,7 +108,7 @@ def _reasons(connection: Connection, source_ids: Collection[str]) -> dict[str, C
         .where(
             links.source_id.in_(list(source_ids)),
             links.available,
-            job_listings.c.verdict == ListingDecision.FILTERED.value,
+            job_listings.c.decision == ListingDecision.FILTERED.value,
         )
     )
     by_board: dict[str, Counter[str]] = {}
@@ -131,7 +131,7 @@ def _newest(connection: Connection, source_ids: Collection[str]) -> dict[str, li
         select(
             links.source_id,
             links.first_seen_at,
-            *(jobs.title, jobs.location, jobs.posted_at, jobs.verdict),
+            *(jobs.title, jobs.location, jobs.posted_at, jobs.decision),
             jobs.company_name.label("company"),
             _is_new().label("is_new"),
             place,
@@ -154,20 +154,20 @@ def _report(
     row: RowMapping, counts: RowMapping | None, reasons: Mapping[str, int], newest: Sequence[ListingSummary]
 ) -> BoardReport:
     count = dict(counts) if counts else {}
-    judged = {verdict: count.get(verdict.value, 0) for verdict in ListingDecision}
+    judged = {decision: count.get(decision.value, 0) for decision in ListingDecision}
     return BoardReport(
         source_id=row["id"],
         company=row["company_id"] or row["name"],
         url=row["url"],
         tier=row["tier"],
         outcome=row["last_outcome"] or "not polled yet",
-        polls=row["untold_polls"],
-        changes=row["untold_changes"],
+        polls=row["unreported_polls"],
+        changes=row["unreported_changes"],
         found=count.get("found", 0),
         new=count.get("new", 0),
         duplicate=count.get("duplicate", 0),
-        updated=row["untold_updated"],
-        closed=row["untold_withdrawn"],
+        updated=row["unreported_updated"],
+        closed=row["unreported_withdrawn"],
         filtered=dict(reasons),
         skipped=judged[ListingDecision.SKIPPED],
         matched=judged[ListingDecision.MATCHED],
@@ -176,7 +176,7 @@ def _report(
     )
 
 
-_LISTED = ("id", "title", "location", "remote", "status", "verdict", "url", "company_id")
+_LISTED = ("id", "title", "location", "remote", "status", "decision", "url", "company_id")
 _TIMES = ("posted_at", "first_seen_at", "closed_at")
 WAITING = "waiting"  # for an evaluation
 
@@ -195,7 +195,7 @@ class ListingFilter:
     source_id: str | None = None
     company: str | None = None
     status: str | None = None
-    verdict: str | None = None
+    decision: str | None = None
     words: str | None = None
 
     def conditions(self) -> list[ColumnElement[bool]]:
@@ -212,10 +212,10 @@ class ListingFilter:
             conditions.append(or_(job_listings.c.company_id == self.company, is_named))
         if self.status is not None:
             conditions.append(job_listings.c.status == self.status)
-        if self.verdict == WAITING:
-            conditions.append(job_listings.c.verdict.is_(None))
-        elif self.verdict is not None:
-            conditions.append(job_listings.c.verdict == self.verdict)
+        if self.decision == WAITING:
+            conditions.append(job_listings.c.decision.is_(None))
+        elif self.decision is not None:
+            conditions.append(job_listings.c.decision == self.decision)
         if self.words is not None:
             conditions.append(job_listings.c.title.icontains(self.words, autoescape=True))
         return conditions

@@ -326,8 +326,8 @@ def reopen_listings(connection: Connection, ids: Collection[int], *, now: dateti
             closed_reason=None,
             changed_at=now,
             # to be evaluated again: its match was withdrawn
-            judged_as=None,
-            verdict=None,
+            rules_hash=None,
+            decision=None,
         )
         .returning(job_listings.c.id)
     )

@@ -1,4 +1,4 @@
-"""The polled system of job boards: requests by platform, readings, ingestion."""
+"""The polled system of job boards: requests by platform, parsed feeds, ingestion."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.companies.boards.ingestion import ingest_boards
 from ingestion_pipeline.companies.boards.plan import BoardListing
-from ingestion_pipeline.companies.boards.posting import MARK, reading_from_bytes, reading_to_bytes
+from ingestion_pipeline.companies.boards.posting import MARK, feed_from_bytes, feed_to_bytes
 from ingestion_pipeline.companies.boards.rows import place_listings
 from ingestion_pipeline.companies.platforms import JobBoard, platform
-from ingestion_pipeline.engine.polling.protocol import IngestResult, PolledReading, SinglePageSnapshot
+from ingestion_pipeline.engine.polling.protocol import IngestResult, PolledFeed, SinglePageSnapshot
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.pages.visits.page import StoredPage
 from ingestion_pipeline.settings import Settings
@@ -45,27 +45,27 @@ class BoardSystem:
 
     def read(self, source: Source, pages: Sequence[StoredPage]) -> bytes:
         """Return every listing of the pages, serialised."""
-        reading = self.feed(source).read(
+        parsed = self.feed(source).read(
             [page.body for page in pages],
             content_types=[page.content_type for page in pages],
             urls=[page.url for page in pages],
             now=min((page.fetched_at for page in pages), default=None),
         )
-        return reading_to_bytes(reading)
+        return feed_to_bytes(parsed)
 
-    def size(self, reading: bytes) -> int:
+    def size(self, parsed: bytes) -> int:
         """Return the number of listings, an estimate of the rows to write."""
-        return reading.count(MARK)
+        return parsed.count(MARK)
 
     def ingest(
-        self, connection: Connection, readings: Sequence[PolledReading], *, now: datetime, settings: Settings
+        self, connection: Connection, feeds: Sequence[PolledFeed], *, now: datetime, settings: Settings
     ) -> Sequence[IngestResult]:
         """Write listings, their links, and their evaluation tasks."""
         listings = [
             BoardListing.of(
-                polled.task, polled.source, reading_from_bytes(polled.reading), ingestion_id=polled.ingestion_id
+                polled.task, polled.source, feed_from_bytes(polled.parsed), ingestion_id=polled.ingestion_id
             )
-            for polled in readings
+            for polled in feeds
         ]
         return ingest_boards(connection, listings, now=now, settings=settings)
 

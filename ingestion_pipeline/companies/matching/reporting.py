@@ -38,14 +38,14 @@ class MatchReport:
 
 def match_report(connection: Connection, source_id: str) -> MatchReport:
     """Return the current report of the board."""
-    verdicts, reasons, scores = _counted(connection, source_id)
-    matched = verdicts[ListingDecision.MATCHED.value]
+    decisions, reasons, scores = _counted(connection, source_id)
+    matched = decisions[ListingDecision.MATCHED.value]
     return MatchReport(
         source_id=source_id,
-        listings=verdicts.total(),
-        waiting=verdicts[None],
-        filtered=verdicts[ListingDecision.FILTERED.value],
-        skipped=verdicts[ListingDecision.SKIPPED.value],
+        listings=decisions.total(),
+        waiting=decisions[None],
+        filtered=decisions[ListingDecision.FILTERED.value],
+        skipped=decisions[ListingDecision.SKIPPED.value],
         matched=matched,
         filtered_by=dict(reasons.most_common()),
         scores=dict(sorted(scores.items())),
@@ -58,21 +58,21 @@ def _counted(connection: Connection, source_id: str) -> tuple[Counter[str | None
     reason = job_listings.c.filter_result["rejected_by"].as_string()
     score = job_listings.c.match_result["score"].as_integer()
     query = (
-        select(job_listings.c.verdict, reason, score, func.count())
+        select(job_listings.c.decision, reason, score, func.count())
         .join(listing_sources, listing_sources.c.listing_id == job_listings.c.id)
         .where(listing_sources.c.source_id == source_id, job_listings.c.status == ListingStatus.OPEN.value)
-        .group_by(job_listings.c.verdict, reason, score)
+        .group_by(job_listings.c.decision, reason, score)
     )
-    verdicts: Counter[str | None] = Counter()
+    decisions: Counter[str | None] = Counter()
     reasons: Counter[str] = Counter()
     scores: Counter[int] = Counter()
-    for verdict, why, scored, number in connection.execute(query):
-        verdicts[verdict] += number
-        if verdict == ListingDecision.FILTERED.value and why:
+    for decision, why, scored, number in connection.execute(query):
+        decisions[decision] += number
+        if decision == ListingDecision.FILTERED.value and why:
             reasons[why] += number
         if scored is not None:
             scores[min(scored // BIN_WIDTH, 9) * BIN_WIDTH] += number
-    return verdicts, reasons, scores
+    return decisions, reasons, scores
 
 
 def list_matches(connection: Connection, *, source_id: str | None = None, limit: int = 100) -> list[Mapping[str, Any]]:
@@ -106,7 +106,7 @@ def _matches() -> Select[Any]:
 
 def explained(connection: Connection, listing_id: int) -> RowMapping:
     """Return a listing's evaluation; raise LookupError if there is no such listing."""
-    names = ("verdict", "judged_at", "filter_result", "match_result", "quality")
+    names = ("decision", "evaluated_at", "filter_result", "match_result", "quality")
     query = select(*(job_listings.c[name] for name in names))
     result = connection.execute(query.where(job_listings.c.id == listing_id)).mappings()
     row = result.one_or_none()

@@ -104,8 +104,8 @@ def _evaluation_task(row: RowMapping, *, now: datetime) -> NewTask:
 
 def _has_other_rules(rules: Rules) -> ColumnElement[bool]:
     """Select listings evaluated by other rules; those never evaluated are not selected."""
-    own = rules.judged_as("")
-    judged = job_listings.c.judged_as
+    own = rules.rules_hash("")
+    judged = job_listings.c.rules_hash
     return or_(judged < own, judged >= own[:-1] + ";")  # ";" is the character after ":"
 
 

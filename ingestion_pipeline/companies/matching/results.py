@@ -246,7 +246,7 @@ def write_results(ctx: RunContext, rules: Rules, results: Sequence[Result]) -> L
     except SQLAlchemyError as error:
         if isinstance(classify(error), Fatal):
             raise
-        log.warning("batch write of %d listings failed; writing one by one", len(results), exc_info=True)
+        log.warning("batch write failed listings=%d; writing one by one", len(results), exc_info=True)
     written = ListingsPersisted()
     for result in results:
         written += _commit_alone(ctx, rules, result)
@@ -330,7 +330,7 @@ class _Flush:
         if not ids:
             return {}
         lock_listings(self._connection)
-        columns = (job_listings.c[name] for name in ("id", "content_hash", "status", "verdict"))
+        columns = (job_listings.c[name] for name in ("id", "content_hash", "status", "decision"))
         query = select(*columns).where(job_listings.c.id.in_(ids)).order_by(job_listings.c.id)
         return {row.id: row for row in self._connection.execute(query.with_for_update())}
 
@@ -355,17 +355,17 @@ class _Flush:
         identified: IdentifiedCompanies,
         rows: Mapping[int, Row[tuple[int, str, str, str | None]]],
     ) -> MatchCounts:
-        verdicts = {work.id: decision_of(work.state) for work in works}
+        decisions_by_id = {work.id: decision_of(work.state) for work in works}
         works = write_scraped(self._connection, works)
         write_decisions(self._connection, self._rules, works, identified.ids, now=self._now)
-        before = {id_ for id_ in verdicts if rows[id_].verdict == ListingDecision.MATCHED.value}
+        before = {id_ for id_ in decisions_by_id if rows[id_].decision == ListingDecision.MATCHED.value}
         new, withdrawn, notified = write_matches(
             self._connection, self._rules, works, identified.ids, before=before, now=self._now, run_id=self._ctx.run_id
         )
         for work in works:
-            move = finished(work.task, status=STATUSES[verdicts[work.id]])
+            move = finished(work.task, status=STATUSES[decisions_by_id[work.id]])
             self._moves.append(replace(move, stage="SAVE", state=None, error=_skip_reason(work)))
-        decisions = list(verdicts.values())
+        decisions = list(decisions_by_id.values())
         return MatchCounts(
             matched=decisions.count(ListingDecision.MATCHED),
             filtered=decisions.count(ListingDecision.FILTERED),

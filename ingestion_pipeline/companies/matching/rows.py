@@ -39,8 +39,8 @@ NEW, WITHDRAWN = "new", "withdrawn"
 _DECISION = {
     "id": Id,
     "company_id": String(120),
-    "verdict": String(10),
-    "judged_as": String(64),
+    "decision": String(10),
+    "rules_hash": String(64),
     "filter_result": Json,
     "match_result": Json,
 }
@@ -73,7 +73,7 @@ _MATCH = {
     "skills_missing": Json,
     "reason": Text(),
     "grounding": Json,
-    "judged_as": String(64),
+    "rules_hash": String(64),
 }
 
 
@@ -89,7 +89,7 @@ def write_decisions(
             work.id,
             company_ids.get(work.id, work.company_id),
             decision_of(work.state).value,
-            rules.judged_as(work.content_hash),
+            rules.rules_hash(work.content_hash),
             _filter_result(work),
             None if work.state.match is None else work.state.match.as_dict(),
         )
@@ -98,7 +98,7 @@ def write_decisions(
     updates = row_source(connection, _DECISION, rows, "given")
     values = {name: updates.c[name] for name in _DECISION if name != "id"}
     statement = update(job_listings).where(job_listings.c.id == updates.c.id)
-    connection.execute(statement.values(values | {"judged_at": now}))
+    connection.execute(statement.values(values | {"evaluated_at": now}))
 
 
 def _filter_result(work: ListingWork) -> dict[str, Any] | None:
@@ -127,9 +127,9 @@ def write_failures(connection: Connection, rules: Rules, works: Sequence[Listing
     One that other rules have evaluated is not requeued for these rules: it waits for an operator.
     """
     _flag(connection, [work for work in works if not work.state.has_data])
-    is_evaluated = job_listings.c.id.in_([work.id for work in works]) & (job_listings.c.judged_as.is_not(None))
+    is_evaluated = job_listings.c.id.in_([work.id for work in works]) & (job_listings.c.rules_hash.is_not(None))
     if works:
-        connection.execute(update(job_listings).where(is_evaluated).values(judged_as=_judged_as_now(rules)))
+        connection.execute(update(job_listings).where(is_evaluated).values(rules_hash=_judged_as_now(rules)))
 
 
 def write_gone(connection: Connection, rules: Rules, why: Mapping[int, str], *, now: datetime) -> int:
@@ -142,11 +142,11 @@ def write_gone(connection: Connection, rules: Rules, why: Mapping[int, str], *, 
         update(job_listings)
         .where(job_listings.c.id == updates.c.id)
         .values(
-            verdict=ListingDecision.SKIPPED.value,
-            judged_as=_judged_as_now(rules),
+            decision=ListingDecision.SKIPPED.value,
+            rules_hash=_judged_as_now(rules),
             filter_result=updates.c.filter_result,
             match_result=null(),
-            judged_at=now,
+            evaluated_at=now,
         )
     )
     return withdraw(connection, why.keys(), now=now)
@@ -158,9 +158,9 @@ def _gone(why: str, *, now: datetime) -> dict[str, Any]:
 
 
 def _judged_as_now(rules: Rules) -> ColumnElement[str]:
-    """Return `Rules.judged_as` of each row's content as SQL."""
-    own = rules.judged_as("")
-    length = len(rules.judged_as("0" * 64)) - len(own)
+    """Return `Rules.rules_hash` of each row's content as SQL."""
+    own = rules.rules_hash("")
+    length = len(rules.rules_hash("0" * 64)) - len(own)
     return literal(own).concat(func.substr(job_listings.c.content_hash, 1, length))
 
 
@@ -262,7 +262,7 @@ def _rows(rules: Rules, works: Sequence[ListingWork], company_ids: Mapping[int, 
                 *(fields[name] for name in ("adjustments", "skills_matched", "skills_missing")),
                 match.reason,
                 dict(match.grounding),
-                rules.judged_as(work.content_hash),
+                rules.rules_hash(work.content_hash),
             )
         )
     return rows

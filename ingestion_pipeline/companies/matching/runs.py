@@ -370,7 +370,7 @@ async def match_listings(
     closed = await asyncio.to_thread(_close_ended, ctx)
     loaded = settings_profile(ctx.settings)
     if isinstance(loaded, BadProfile):
-        log.warning("no listings evaluated; fix the profile:\n%s", loaded)
+        log.warning("listings not evaluated: fix the profile\n%s", loaded)
         return MatchRunResult(counts=MatchCounts(), problem=str(loaded), closed=closed)
     profile = EMPTY_PROFILE if isinstance(loaded, NoProfile) else loaded
     lacking = loaded if isinstance(loaded, NoProfile) else None

@@ -81,7 +81,7 @@ class Rules:
         serialised = json.dumps(parts, sort_keys=True)
         return hashlib.sha256(serialised.encode()).hexdigest()[:_HALF]
 
-    def judged_as(self, content_hash: str) -> str:
+    def rules_hash(self, content_hash: str) -> str:
         """Return the key of these rules and this content; equal rules give equal prefixes."""
         return f"{self.hash}:{content_hash[: _HALF + 1]}"
 
@@ -96,6 +96,6 @@ class Rules:
         return replace(state, has_data=True, filtered=result)
 
 
-def same_content(judged_as: str | None, content_hash: str) -> bool:
+def same_content(rules_hash: str | None, content_hash: str) -> bool:
     """Return whether the listing's content is unchanged since that evaluation."""
-    return judged_as is not None and judged_as.endswith(f":{content_hash[: _HALF + 1]}")
+    return rules_hash is not None and rules_hash.endswith(f":{content_hash[: _HALF + 1]}")

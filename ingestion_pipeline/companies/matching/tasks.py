@@ -130,7 +130,7 @@ _LISTED = (
     *("id", "source_id", "company_id", "company_name", "company_website", "url", "title"),
     "url_key",
     *("location", "other_locations", "remote", "description", "employment_type", "salary"),
-    *("posted_at", "valid_until", "status", "quality", "content_hash", "judged_as", "filter_result"),
+    *("posted_at", "valid_until", "status", "quality", "content_hash", "rules_hash", "filter_result"),
     *("tracking_id",),
 )
 
@@ -195,7 +195,7 @@ def listing_of(row: RowMapping) -> ListedJob:
 def _moment(row: RowMapping, now: datetime) -> datetime:
     filtered: Mapping[str, Any] = row["filter_result"] or {}
     then = filtered.get("at")
-    if then and same_content(row["judged_as"], row["content_hash"]):
+    if then and same_content(row["rules_hash"], row["content_hash"]):
         return min(now, datetime.fromisoformat(then))
     return now
 

@@ -11,7 +11,7 @@ from ingestion_pipeline.companies.listing import Listing
 from ingestion_pipeline.companies.platforms.fields import ListingFields, date_of, list_of
 from ingestion_pipeline.companies.platforms.protocol import BoardAddress, JobPlatform, read_board_address
 from ingestion_pipeline.pages.http.request import Request
-from ingestion_pipeline.reading.structured.items import MAX_PROBLEMS, MAX_RECORDS, Problem, Reading
+from ingestion_pipeline.reading.structured.items import MAX_PROBLEMS, MAX_RECORDS, ParsedFeed, Problem
 from ingestion_pipeline.reading.structured.json_items import read_document
 from ingestion_pipeline.reading.text.dates import DateReader
 from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
@@ -100,7 +100,7 @@ class JsonBoard:
         content_types: Sequence[str | None],
         urls: Sequence[str] = (),
         now: datetime | None = None,
-    ) -> Reading[Listing]:
+    ) -> ParsedFeed[Listing]:
         """Return every listing, in page order; what a later page repeats counts once.
 
         Complete if nothing was unreadable and there are as many as the stated total.
@@ -118,7 +118,7 @@ class JsonBoard:
         total = max((page.total or 0 for page in pages), default=0)
         count = sum(len(page.items) for page in pages)
         is_list = bool(pages) and not any(page.is_detail for page in pages)
-        return Reading(
+        return ParsedFeed(
             records=listings,
             problems=problems[:MAX_PROBLEMS],
             is_complete=is_list and not problems and count >= total and self._is_whole(pages),

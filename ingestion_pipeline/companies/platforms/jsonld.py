@@ -27,7 +27,7 @@ from ingestion_pipeline.companies.salary import Salary, stated_salary
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.html.links import absolute_link
 from ingestion_pipeline.reading.structured.embedded import read_embedded, things_in, types_of
-from ingestion_pipeline.reading.structured.items import MAX_PROBLEMS, Problem, Reading
+from ingestion_pipeline.reading.structured.items import MAX_PROBLEMS, ParsedFeed, Problem
 from ingestion_pipeline.reading.structured.lenient_json import BadJson, read_json
 from ingestion_pipeline.reading.structured.organizations import is_profile
 from ingestion_pipeline.reading.text.dates import DateReader
@@ -73,7 +73,7 @@ class JsonLdBoard:
         content_types: Sequence[str | None],
         urls: Sequence[str] = (),
         now: datetime | None = None,
-    ) -> Reading[Listing]:
+    ) -> ParsedFeed[Listing]:
         """Return one listing per posting, in page order; duplicates on a page count once."""
         where = list(urls) or [self.defaults.url] * len(bodies)
         dates = DateReader(now=now, day_first=self.defaults.day_first)
@@ -93,7 +93,7 @@ class JsonLdBoard:
             ]
             listings += [listing for listing in parsed if listing is not None]
             is_last_empty = n > 0 and not parsed
-        return Reading(
+        return ParsedFeed(
             records=list(dict.fromkeys(listings)),
             problems=problems[:MAX_PROBLEMS],
             is_complete=(

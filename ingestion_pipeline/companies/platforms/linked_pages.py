@@ -21,7 +21,7 @@ from ingestion_pipeline.companies.platforms.paging import MAX_PAGES, RequestBuil
 from ingestion_pipeline.companies.salary import Salary, salary_in, stated_salary
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.html.links import absolute_link
-from ingestion_pipeline.reading.structured.items import Item, Problem, Reading
+from ingestion_pipeline.reading.structured.items import Item, ParsedFeed, Problem
 from ingestion_pipeline.reading.text.dates import DateReader
 from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
 from ingestion_pipeline.tasks.errors import Permanent
@@ -137,7 +137,7 @@ class ListedBoard:
         content_types: Sequence[str | None],
         urls: Sequence[str] = (),
         now: datetime | None = None,
-    ) -> Reading[Listing]:
+    ) -> ParsedFeed[Listing]:
         """Return one listing per item, in page order; the same item twice counts once."""
         where = list(urls) or [self.defaults.requested_url] * len(bodies)
         responses = zip(bodies, content_types, where, strict=True)
@@ -146,7 +146,7 @@ class ListedBoard:
         listings = [self._listing(item, page.base_url, dates) for page in pages for item in page.items]
         problems = [problem for page in pages for problem in page.problems]
         is_whole = bool(pages) and not problems and self._is_last(pages, bodies, where)
-        return Reading(
+        return ParsedFeed(
             records=[listing for listing in dict.fromkeys(listings) if self._is_meant(listing)],
             problems=problems,
             is_complete=is_whole and self.defaults.holds_all(listings),

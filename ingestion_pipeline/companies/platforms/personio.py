@@ -19,7 +19,7 @@ from ingestion_pipeline.companies.platforms.fields import (
 from ingestion_pipeline.companies.platforms.protocol import BoardAddress, JobPlatform, read_board_address
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.html.links import absolute_link
-from ingestion_pipeline.reading.structured.items import MAX_PROBLEMS, MAX_RECORDS, Problem, Reading
+from ingestion_pipeline.reading.structured.items import MAX_PROBLEMS, MAX_RECORDS, ParsedFeed, Problem
 from ingestion_pipeline.reading.structured.sitemaps import XmlElement, read_xml
 from ingestion_pipeline.reading.text.dates import DateReader
 from ingestion_pipeline.sources.config_reader import ConfigReader
@@ -56,7 +56,7 @@ class PersonioBoard:
         content_types: Sequence[str | None],
         urls: Sequence[str] = (),  # noqa: ARG002  links are relative to the site's own address
         now: datetime | None = None,
-    ) -> Reading[Listing]:
+    ) -> ParsedFeed[Listing]:
         """Return one listing per position, in feed order."""
         roots = [_root(read_xml(*pair)) for pair in zip(bodies, content_types, strict=True)]
         positions = [position for root in roots for position in root.each("position")]
@@ -69,7 +69,7 @@ class PersonioBoard:
         ]
         if listings and len(problems) == len(listings):
             raise _unexpected(f"{len(listings)} positions without id or name")
-        return Reading(
+        return ParsedFeed(
             records=[listing for listing in listings if listing is not None],
             problems=problems[:MAX_PROBLEMS],
             is_complete=bool(roots) and not problems,

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ingestion_pipeline.companies.listing import Listing
 from ingestion_pipeline.pages.http.request import Request
-from ingestion_pipeline.reading.structured.items import Reading
+from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
 from ingestion_pipeline.sources.platforms import recognize_platform
 
@@ -36,7 +36,7 @@ class JobBoard(Protocol):
         content_types: Sequence[str | None],
         urls: Sequence[str] = (),
         now: datetime | None = None,
-    ) -> Reading[Listing]:
+    ) -> ParsedFeed[Listing]:
         """Return every listing of the pages; raise for a body that is no listing.
 
         `now` is when they were fetched; without it relative dates are not parsed.

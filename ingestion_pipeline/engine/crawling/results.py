@@ -212,7 +212,7 @@ class PageWriter:
         except SQLAlchemyError as error:
             if isinstance(classify(error), Fatal):
                 raise
-            log.warning("flush of %d pages failed; retrying one by one", len(results), exc_info=True)
+            log.warning("batch write failed pages=%d; writing one by one", len(results), exc_info=True)
         self._hosts.release_in_own_transaction(left)
         written = PagesPersisted()
         for result in results:

@@ -81,7 +81,7 @@ async def poll_feed(
 
 def _fetch_state(source: Source, parser_version: str) -> FetchState:
     """Return what an unchanged feed is recognised by; nothing if it must be read again anyway."""
-    if source.needs_full_read or source.reader != parser_version:
+    if source.needs_full_read or source.parser_version != parser_version:
         return FetchState()
     return FetchState(content_hash=source.content_hash, etag=source.etag, last_modified=source.last_modified)
 
@@ -116,7 +116,7 @@ def _unchanged_result(poll: ClaimedPoll, unchanged: UnchangedFeed) -> PollSucces
 
 def _stored_feed(poll: ClaimedPoll, answer: ChangedFeed, parser_version: str, pages: tuple[PageRef, ...]) -> StoredFeed:
     return StoredFeed(
-        task=poll.task, source=poll.source, content_hash=answer.content_hash, reader=parser_version, pages=pages
+        task=poll.task, source=poll.source, content_hash=answer.content_hash, parser_version=parser_version, pages=pages
     )
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, RowMapping, String, delete, insert, select, u
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.protocol import IngestResult, PolledReading, PolledSystem, SinglePageSnapshot
+from ingestion_pipeline.engine.polling.protocol import IngestResult, PolledFeed, PolledSystem, SinglePageSnapshot
 from ingestion_pipeline.engine.polling.results import PollCounts, release_batch
 from ingestion_pipeline.pages.content.snapshots import PageRef, write_feed_snapshots
 from ingestion_pipeline.pages.content.store import storage_errors_fatal
@@ -37,15 +37,15 @@ from ingestion_pipeline.tasks.worker import Worker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchItem:
-    """A changed feed of a batch: its claimed poll, its stored pages and later its reading."""
+    """A changed feed of a batch: its claimed poll, its stored pages and later its parsed feed."""
 
     batch_id: str
     task: Task
     source: Source
     content_hash: str
-    reader: str
+    parser_version: str
     pages: tuple[PageRef, ...]
-    reading: str | None
+    parsed_hash: str | None
     fetched_at: datetime
 
 
@@ -56,9 +56,9 @@ def batch_item(row: RowMapping, task: Task, source: Source) -> BatchItem:
         task=task,
         source=source,
         content_hash=row["fetched"]["content_hash"],
-        reader=row["fetched"]["reader"],
+        parser_version=row["fetched"]["parser_version"],
         pages=tuple(PageRef(**page) for page in row["fetched"]["pages"]),
-        reading=row["reading"],
+        parsed_hash=row["parsed_hash"],
         fetched_at=row["fetched_at"],
     )
 
@@ -79,7 +79,7 @@ class IngestionRow:
     source_id: str
     config_version: int
     run_id: str | None
-    reader: str
+    parser_version: str
     snapshots: list[int]
     outcome: str
     tracking_id: str
@@ -95,14 +95,14 @@ def new_ingestion_id() -> int:
     return uuid4().int >> (128 - _BITS)
 
 
-def polled(item: BatchItem, reading: bytes) -> PolledReading:
-    """Return the reading of the item under a new ingestion id."""
-    return PolledReading(task=item.task, source=item.source, reading=reading, ingestion_id=new_ingestion_id())
+def polled(item: BatchItem, parsed: bytes) -> PolledFeed:
+    """Return the parsed feed of the item under a new ingestion id."""
+    return PolledFeed(task=item.task, source=item.source, parsed=parsed, ingestion_id=new_ingestion_id())
 
 
-def short_reader(reader: str) -> str:
+def short_parser_version(parser_version: str) -> str:
     """Return platform and version; the configuration is stored elsewhere."""
-    return ":".join(reader.split(":", 2)[:2])
+    return ":".join(parser_version.split(":", 2)[:2])
 
 
 def write_lineage(
@@ -123,7 +123,7 @@ def write_lineage(
             source_id=item.source.id,
             config_version=item.source.config_version,
             run_id=ctx.run_id,
-            reader=short_reader(item.reader),
+            parser_version=short_parser_version(item.parser_version),
             snapshots=[next(snapshot_ids) for _ in item.pages],
             outcome=polls[item.source.id][1].outcome,
             tracking_id=item.task.tracking_id,
@@ -185,18 +185,18 @@ def extract_batch(ctx: RunContext, worker: Worker, batch_id: str) -> PollCounts:
             except Exception as error:
                 counts += _fail(ctx, item, error)
             if len(read) >= READINGS_PER_TRANSACTION:
-                _store_readings(ctx, read)
+                _store_parsed(ctx, read)
                 read = []
-        _store_readings(ctx, read)
+        _store_parsed(ctx, read)
     return counts
 
 
 def ingest_batch(ctx: RunContext, worker: Worker, batch_id: str) -> Ingestion:
-    """Write every reading of the batch; a poll whose reading cannot be written fails."""
+    """Write every parsed feed of the batch; a poll whose feed cannot be written fails."""
     done: list[IngestResult] = []
     with _released_if_fatal(ctx, batch_id):
         items, counts = _load(ctx, batch_id)
-        sized, failed = _sized(ctx, [item for item in items if item.reading is not None])
+        sized, failed = _sized(ctx, [item for item in items if item.parsed_hash is not None])
         counts += failed
         for chunk in _chunks(sized):
             worker.renew()
@@ -249,51 +249,51 @@ def _read(ctx: RunContext, item: BatchItem) -> str:
             )
             for page in item.pages
         ]
-    reading = _parse_pages(ctx.systems[item.source.kind], item.source, pages)
+    parsed = _parse_pages(ctx.systems[item.source.kind], item.source, pages)
     with storage_errors_fatal():
-        return ctx.content.put(reading, fsync=False)  # it can be parsed again from the stored pages
+        return ctx.content.put(parsed, fsync=False)  # it can be parsed again from the stored pages
 
 
 def _parse_pages(system: PolledSystem, source: Source, pages: Sequence[StoredPage]) -> bytes:
     """Parse the pages; raise a precise error for a blocked page or another wrong response."""
     try:
-        reading = system.read(source, pages)
+        parsed = system.read(source, pages)
     except WorkError as error:
         raise explain_failure(pages, error) or error from error
     # Only an empty feed is checked: classifying every feed would cost another parse.
-    if not system.size(reading) and (refusal := explain_failure(pages, None)) is not None:
+    if not system.size(parsed) and (refusal := explain_failure(pages, None)) is not None:
         raise refusal
-    return reading
+    return parsed
 
 
-def _store_readings(ctx: RunContext, read: Sequence[tuple[BatchItem, str]]) -> None:
-    """Store in the batch where its readings are."""
+def _store_parsed(ctx: RunContext, read: Sequence[tuple[BatchItem, str]]) -> None:
+    """Store the content hashes of the parsed feeds in the batch."""
     if not read:
         return
-    columns = {"batch_id": String(36), "task_id": Id, "reading": String(64)}
-    rows = [(item.batch_id, item.task.id, reading) for item, reading in read]
+    columns = {"batch_id": String(36), "task_id": Id, "parsed_hash": String(64)}
+    rows = [(item.batch_id, item.task.id, parsed) for item, parsed in read]
     with ctx.store.begin() as connection:
         claims.set_stage(connection, [(item.task.id, item.task.fence) for item, _ in read], "extracted")
         input_rows = row_source(connection, columns, rows, "given")
         connection.execute(
             update(batch_items)
             .where(batch_items.c.batch_id == input_rows.c.batch_id, batch_items.c.task_id == input_rows.c.task_id)
-            .values(reading=input_rows.c.reading)
+            .values(parsed_hash=input_rows.c.parsed_hash)
         )
 
 
-def _stored_reading(ctx: RunContext, item: BatchItem) -> bytes:
+def _stored_parsed(ctx: RunContext, item: BatchItem) -> bytes:
     with storage_errors_fatal():
-        return ctx.content.get(item.reading or "")
+        return ctx.content.get(item.parsed_hash or "")
 
 
 def _sized(ctx: RunContext, items: Sequence[BatchItem]) -> tuple[list[tuple[BatchItem, int]], PollCounts]:
-    """Return each feed with about how many rows it is; one with a damaged reading fails."""
+    """Return each feed with about how many rows it is; one with a damaged parsed feed fails."""
     sized: list[tuple[BatchItem, int]] = []
     counts = PollCounts()
     for item in sorted(items, key=lambda item: (item.source.kind, item.source.id)):
         try:
-            size = ctx.systems[item.source.kind].size(_stored_reading(ctx, item))
+            size = ctx.systems[item.source.kind].size(_stored_parsed(ctx, item))
         except Exception as error:
             counts += _fail(ctx, item, error)
         else:
@@ -323,36 +323,36 @@ def _ingest_chunk(ctx: RunContext, items: Sequence[BatchItem]) -> Ingestion:
         if isinstance(classify(error), Fatal):
             raise
         # One feed fails the whole transaction: write each alone, so that only that one fails.
-        log.warning("batch of %d feeds failed; retrying one by one", len(items), exc_info=True)
+        log.warning("batch write failed feeds=%d; writing one by one", len(items), exc_info=True)
         return _ingest_one_by_one(ctx, items)
 
 
 def _ingest(ctx: RunContext, items: Sequence[BatchItem]) -> Ingestion:
     """Write rows, sources and tasks and delete the batch items in one fenced transaction."""
-    readings = {item.source.id: _stored_reading(ctx, item) for item in items}
+    parsed_feeds = {item.source.id: _stored_parsed(ctx, item) for item in items}
 
     def write(connection: Connection) -> Ingestion:
-        return _write(connection, ctx, items, readings)
+        return _write(connection, ctx, items, parsed_feeds)
 
     return ctx.store.write(write)
 
 
 def _write(
-    connection: Connection, ctx: RunContext, items: Sequence[BatchItem], readings: Mapping[str, bytes]
+    connection: Connection, ctx: RunContext, items: Sequence[BatchItem], parsed_feeds: Mapping[str, bytes]
 ) -> Ingestion:
     now = ctx.store.clock.now(connection)
     held_ids = claims.held(connection, [(item.task.id, item.task.fence) for item in items])
     held = [item for item in items if item.task.id in held_ids]
     system = ctx.systems[items[0].source.kind]
-    polled_readings = [polled(item, readings[item.source.id]) for item in held]
-    results = system.ingest(connection, polled_readings, now=now, settings=ctx.settings)
+    polled_feeds = [polled(item, parsed_feeds[item.source.id]) for item in held]
+    results = system.ingest(connection, polled_feeds, now=now, settings=ctx.settings)
     by_source = {result.source_id: result for result in results}
     successes = [_success(item, by_source[item.source.id]) for item in held]
     changed = [item for item in held if by_source[item.source.id].has_changes]
     written = [item for item in held if by_source[item.source.id].has_written]
     by_poll = {
-        polled_reading.source.id: (polled_reading.ingestion_id, by_source[polled_reading.source.id])
-        for polled_reading in polled_readings
+        polled_feed.source.id: (polled_feed.ingestion_id, by_source[polled_feed.source.id])
+        for polled_feed in polled_feeds
     }
     write_lineage(connection, ctx, written, by_poll, now=now)
     for item in changed:
@@ -381,7 +381,7 @@ def _success(item: BatchItem, result: IngestResult) -> PollSuccess:
         updated=result.updated,
         withdrawn=result.withdrawn,
         content_hash=item.content_hash,
-        reader=item.reader,
+        parser_version=item.parser_version,
         newest_at=result.newest_at,
         published=result.published,
         # a quarantined feed does not replace the full read that the last good one asked for

@@ -179,7 +179,7 @@ class IngestResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolledReading:
+class PolledFeed:
     """What a poll read from a source, and the poll task, whose lineage new tasks join.
 
     The rows written from it refer to `ingestion_id`, the row of the poll.
@@ -187,7 +187,7 @@ class PolledReading:
 
     task: Task
     source: Source
-    reading: bytes
+    parsed: bytes
     ingestion_id: int
 
 
@@ -228,14 +228,14 @@ class PolledSystem(Protocol):
         """Parse the pages, serialised for `ingest`; raise a WorkError if they are not plausible."""
         ...
 
-    def size(self, reading: bytes) -> int:
-        """Return about how many rows the reading is, so that transactions stay bounded."""
+    def size(self, parsed: bytes) -> int:
+        """Return about how many rows the parsed feed has, so that transactions stay bounded."""
         ...
 
     def ingest(
-        self, connection: Connection, readings: Sequence[PolledReading], *, now: datetime, settings: Settings
+        self, connection: Connection, feeds: Sequence[PolledFeed], *, now: datetime, settings: Settings
     ) -> Sequence[IngestResult]:
-        """Write the readings in the caller's transaction; return one result per source."""
+        """Write the feeds in the caller's transaction; return one result per source."""
         ...
 
     def link_snapshots(self, connection: Connection, snapshots: Sequence[SinglePageSnapshot]) -> None:

@@ -47,7 +47,7 @@ class StoredFeed:
     task: Task
     source: Source
     content_hash: str
-    reader: str
+    parser_version: str
     pages: tuple[PageRef, ...]
 
 
@@ -193,7 +193,7 @@ def _store_batch_items(connection: Connection, feeds: Sequence[StoredFeed], *, b
                 "source_id": feed.source.id,
                 "fetched": {
                     "content_hash": feed.content_hash,
-                    "reader": feed.reader,
+                    "parser_version": feed.parser_version,
                     "pages": [asdict(page) for page in feed.pages],
                 },
                 "fetched_at": now,

@@ -125,7 +125,7 @@ class BrowserRenderer:
             until = self._clock() + NO_BROWSER_WAIT
             raise Resource(str(error), until=until, code="no_browser") from error
         if not has_sandbox(self._limits.sandbox) and not self.browsers_started:
-            _log.warning("pages are rendered without Chromium's sandbox: root has none, or it is off")
+            _log.warning("rendering without Chromium's sandbox: root has none, or it is off")
         if not self._proxy.port:
             await self._proxy.start()
         try:

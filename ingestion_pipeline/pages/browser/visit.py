@@ -119,7 +119,7 @@ class OpenPage:
                 timeout=self.limits.patience_seconds * 1_000,
             )
         except (Error, ValueError, TypeError) as error:
-            _log.warning("no screenshot of %s: %s", self.shown_url, str(error).partition("\n")[0])
+            _log.warning("screenshot failed url=%s: %s", self.shown_url, str(error).partition("\n")[0])
             return None
 
     async def find(self, selector: str, key: str) -> Locator:

@@ -21,7 +21,7 @@ from sqlalchemy import Connection, func, select
 
 from ingestion_pipeline.sources.scheduling.budget import save_measurements
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import ACTIVE, sources, tasks, tunings
+from ingestion_pipeline.store.tables import ACTIVE, measurements, sources, tasks
 from ingestion_pipeline.tasks.errors import Resource, Unreachable, WorkError
 from ingestion_pipeline.tasks.task import TaskStatus
 
@@ -195,7 +195,7 @@ def _is_on_our_side(error: BaseException | None) -> bool:
 
 def _known_outage(connection: Connection, *, now: datetime) -> datetime | None:
     """Return when an outage began that a run has met lately; None if there was none."""
-    query = select(tunings.c.value, tunings.c.updated_at).where(tunings.c.name == DOWN_SINCE)
+    query = select(measurements.c.value, measurements.c.updated_at).where(measurements.c.name == DOWN_SINCE)
     row = connection.execute(query).one_or_none()
     if row is None or now - row.updated_at > LATELY:
         return None

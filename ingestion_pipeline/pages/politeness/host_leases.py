@@ -428,7 +428,7 @@ class LeasedHosts:
         except SQLAlchemyError as error:
             if isinstance(classify(error), Fatal):
                 raise
-            log.warning("hosts could not be released; their leases will expire", exc_info=True)
+            log.warning("hosts not released; their leases stay until they expire", exc_info=True)
 
     def _store_robots(self, connection: Connection, mine: Mapping[str, HostLease], *, now: datetime) -> None:
         changes = {host: host_lease.robots.take_changes(host) for host, host_lease in mine.items()}

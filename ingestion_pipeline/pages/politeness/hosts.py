@@ -75,7 +75,7 @@ def lease_hosts(
     taken = connection.execute(
         update(hosts)
         .where(hosts.c.host.in_(list(names)), is_free)
-        .values(lease_owner=owner, lease_until=now + lease, leased_at=now, wanted_at=None)
+        .values(lease_owner=owner, lease_until=now + lease, leased_at=now, requested_at=None)
         .returning(hosts.c.host, hosts.c.next_allowed_at, hosts.c.robots)
     )
     leased: dict[str, Leased | HostBusy] = {
@@ -91,7 +91,7 @@ def _request_busy_hosts(connection: Connection, taken: Collection[str], *, now: 
     rows = connection.execute(
         update(hosts)
         .where(hosts.c.host.in_(list(taken)))
-        .values(wanted_at=func.coalesce(hosts.c.wanted_at, now))
+        .values(requested_at=func.coalesce(hosts.c.requested_at, now))
         .returning(hosts.c.host, hosts.c.lease_until)
     )
     return {host: HostBusy(until=until) for host, until in rows}
@@ -121,10 +121,10 @@ def renew_hosts(
         update(hosts)
         .where(hosts.c.host == input_rows.c.host, hosts.c.lease_owner == owner)
         .values(lease_until=now + lease, next_allowed_at=input_rows.c.next_allowed_at)
-        .returning(hosts.c.host, hosts.c.leased_at, hosts.c.wanted_at)
+        .returning(hosts.c.host, hosts.c.leased_at, hosts.c.requested_at)
     )
     rows = connection.execute(statement).all()
-    return {host: leased_at for host, leased_at, wanted_at in rows if wanted_at is not None}
+    return {host: leased_at for host, leased_at, requested_at in rows if requested_at is not None}
 
 
 def release_hosts(connection: Connection, next_allowed: Mapping[str, datetime], *, owner: str) -> None:
@@ -299,7 +299,7 @@ def repair_clock_step(connection: Connection, *, now: datetime, longest_lease: t
     _repair_hosts(connection, now=now, unrenewed=future + longest_lease)
     is_over = or_(runs.c.ended_at.is_not(None), runs.c.lease_until > runs.c.started_at)
     connection.execute(update(runs).where(runs.c.started_at > future, is_over).values(started_at=now, lease_until=now))
-    log.warning("clock was set back: %d tasks are due or claimable again", mended)
+    log.warning("clock was set back tasks_due_again=%d", mended)
     return mended
 
 

@@ -15,7 +15,7 @@ from ingestion_pipeline.pages.visits.response_class import (
     classify_response,
 )
 from ingestion_pipeline.reading.html.visible import WebPage, read_page
-from ingestion_pipeline.reading.structured.items import Problem, Reading, SavedBody, SavedReading
+from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem, SavedBody, SavedBodyResult
 from ingestion_pipeline.reading.text.decoding import decode
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.tasks.errors import Permanent, Transient
@@ -34,13 +34,13 @@ def read_saved(
     kind: Kind,  # noqa: ARG001 - every system takes it: one may read several kinds
     saved: SavedBody,
     config: Mapping[str, Any],
-) -> SavedReading:
+) -> SavedBodyResult:
     """Return the page as one record, with problems; a bad URL or config raises ValueError."""
     if config:
         raise NoPageConfig(f"{platform} takes no config; remove {', '.join(sorted(config))}")
     if saved.url:
         checked_url(saved.url)
-    return SavedReading.of(lambda: _reading(saved), page_as_dict)
+    return SavedBodyResult.of(lambda: _reading(saved), page_as_dict)
 
 
 def page_as_dict(page: WebPage) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def page_as_dict(page: WebPage) -> dict[str, Any]:
     }
 
 
-def _reading(saved: SavedBody) -> Reading[WebPage]:
+def _reading(saved: SavedBody) -> ParsedFeed[WebPage]:
     if not saved.body.strip(b"\0\t\n\r "):
         raise Transient("the body is empty; fetch the page again", code="empty_body")
     page = read_page(decode(saved.body), url=saved.url or None)
@@ -63,8 +63,8 @@ def _reading(saved: SavedBody) -> Reading[WebPage]:
     if isinstance(response_class, WrongType):
         raise Permanent(f"{response_class.reason}; only web pages are read", code="not_html")
     if isinstance(response_class, Content):
-        return Reading(records=[page])
+        return ParsedFeed(records=[page])
     problem = Problem(
         where="body", message=response_class.reason, code=_CODES[type(response_class)], hides_record=False
     )
-    return Reading(records=[page], problems=[problem])
+    return ParsedFeed(records=[page], problems=[problem])

@@ -172,8 +172,8 @@ def price_of(model: str, prices: Mapping[str, Price]) -> Price | None:
     if price is None and model not in _warned:
         _warned.add(model)
         log.warning(
-            "no price is known for model %s: its tokens are counted, its cost is not, and no budget"
-            " holds it; `ingest settings set models.prices` with %s=input/cached input/output",
+            "model without price model=%s: its tokens are counted, its cost is not, and no budget limits it;"
+            " set models.prices to %s=input/cached input/output (`ingest settings set models.prices ...`)",
             model,
             model,
         )

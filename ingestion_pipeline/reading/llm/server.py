@@ -87,7 +87,7 @@ class ModelServer:
             return None
         if self._format in {None, refused}:  # else another call has learnt more meanwhile
             self._format = looser
-            log.info("%s does not support %s; using %s from now on", self.base_url, refused, looser)
+            log.info("answer format refused server=%s format=%s next_format=%s", self.base_url, refused, looser)
             await asyncio.to_thread(self._remember, looser, reason)
         return self._format
 

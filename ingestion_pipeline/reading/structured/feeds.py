@@ -16,7 +16,7 @@ from typing import cast
 
 from ingestion_pipeline.reading.html.head import feeds_named
 from ingestion_pipeline.reading.html.parsing import OpenElements
-from ingestion_pipeline.reading.structured.items import Problem, Reading
+from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
 from ingestion_pipeline.reading.text.decoding import clean_text, decode
 from ingestion_pipeline.tasks.errors import Permanent, Transient
 
@@ -59,7 +59,7 @@ class FeedEntry:
     elements: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def read_feed(body: bytes, *, content_type: str | None = None, elements: Collection[str] = ()) -> Reading[FeedEntry]:
+def read_feed(body: bytes, *, content_type: str | None = None, elements: Collection[str] = ()) -> ParsedFeed[FeedEntry]:
     """Read every entry of the feed, in its order; a feed is a window, never complete.
 
     Each with the text of its own `elements`, named as in the feed: `job:company`, `region`.
@@ -74,7 +74,7 @@ def read_feed(body: bytes, *, content_type: str | None = None, elements: Collect
     entries = [_entry(entry, elements) for entry in cast("list[_Fields]", parsed["entries"])]
     if not entries and not parsed.get("version"):
         raise _not_a_feed(text)
-    return Reading(records=entries, problems=_problems(parsed))
+    return ParsedFeed(records=entries, problems=_problems(parsed))
 
 
 _Fields = Mapping[str, object]

@@ -12,7 +12,7 @@ from ingestion_pipeline.tasks.errors import Permanent, WorkError
 Record = TypeVar("Record")
 
 # Of one feed; the largest real ones have some thousand. Readers stop after the first that is
-# too many, and `Reading` keeps no more.
+# too many, and `ParsedFeed` keeps no more.
 MAX_RECORDS = 50_000
 TOO_MANY = "too_many_records"
 
@@ -32,7 +32,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading(Generic[Record]):
+class ParsedFeed(Generic[Record]):
     """Every record of the body, in its order; `is_complete` if a record it lacks does not exist.
 
     `notes` are for people: how it was read, where the config did not say so.
@@ -63,7 +63,7 @@ Item = Mapping[str, str]
 class ItemPage:
     """The items of one page, the base of its links, and the page that follows it."""
 
-    reading: Reading[Item]
+    reading: ParsedFeed[Item]
     base_url: str
     next_url: str | None
 
@@ -80,7 +80,7 @@ class ItemReader(Protocol):
         ...
 
 
-def named_items(items: Sequence[Item], required: Sequence[str], *, cure: str) -> Reading[Item]:
+def named_items(items: Sequence[Item], required: Sequence[str], *, cure: str) -> ParsedFeed[Item]:
     """Return the items that have every required field, and a problem for each that has not.
 
     Raises:
@@ -96,7 +96,7 @@ def named_items(items: Sequence[Item], required: Sequence[str], *, cure: str) ->
         for position, names in lacking
         if names
     ]
-    return Reading(records=complete, problems=problems[:MAX_PROBLEMS])
+    return ParsedFeed(records=complete, problems=problems[:MAX_PROBLEMS])
 
 
 SavedRecord = TypeVar("SavedRecord")
@@ -112,7 +112,7 @@ class SavedBody:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SavedReading:
+class SavedBodyResult:
     """A reading as plain values; a body that could not be read at all is one problem."""
 
     records: Sequence[Mapping[str, Any]]
@@ -121,8 +121,8 @@ class SavedReading:
 
     @classmethod
     def of(
-        cls, read: Callable[[], Reading[SavedRecord]], as_dict: Callable[[SavedRecord], Mapping[str, Any]]
-    ) -> SavedReading:
+        cls, read: Callable[[], ParsedFeed[SavedRecord]], as_dict: Callable[[SavedRecord], Mapping[str, Any]]
+    ) -> SavedBodyResult:
         """Return the reader's result, or why it refused."""
         try:
             reading = read()

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.html.links import absolute_links
-from ingestion_pipeline.reading.structured.items import Item, ItemPage, ItemReader, Problem, Reading
+from ingestion_pipeline.reading.structured.items import Item, ItemPage, ItemReader, ParsedFeed, Problem
 from ingestion_pipeline.reading.text.dates import DateReader
 from ingestion_pipeline.reading.text.decoding import without_references
 from ingestion_pipeline.series.chapter import Release
@@ -87,7 +87,7 @@ class ListedFeed:
         content_types: Sequence[str | None],
         urls: Sequence[str] = (),
         now: datetime | None = None,
-    ) -> Reading[Release]:
+    ) -> ParsedFeed[Release]:
         """Return one release per item, in the order of the pages, without duplicates."""
         inputs = zip(bodies, content_types, self._urls(bodies, urls), strict=True)
         pages = [self.reader.read(body, url=url, content_type=type_) for body, type_, url in inputs]
@@ -100,7 +100,7 @@ class ListedFeed:
         dates = DateReader(now=now, day_first=self.defaults.day_first)
         problems = [problem for page in pages for problem in page.reading.problems]
         is_whole = bool(pages) and not problems and pages[-1].next_url is None
-        return Reading(
+        return ParsedFeed(
             records=[self._release(chosen[key], dates) for key in dict.fromkeys(map(_identity, items))],
             problems=[*problems, *_unread_dates(items, dates, now), *_dead_links(links)],
             is_complete=self.defaults.is_complete and is_whole,

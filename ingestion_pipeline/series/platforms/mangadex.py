@@ -15,7 +15,7 @@ from typing import cast
 from urllib.parse import quote, urlencode
 
 from ingestion_pipeline.pages.http.request import Request
-from ingestion_pipeline.reading.structured.items import Problem, Reading
+from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
 from ingestion_pipeline.reading.text.decoding import clean_text, decode
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.numbers import chapter_number
@@ -264,14 +264,14 @@ class MangaDexFeed:
         content_types: Sequence[str | None],
         urls: Sequence[str] = (),  # noqa: ARG002  no link here is relative
         now: datetime | None = None,  # noqa: ARG002  no date here is relative
-    ) -> Reading[Release]:
+    ) -> ParsedFeed[Release]:
         """Return every release; complete if the pages reach the total that all of them state."""
         pairs = zip(bodies, content_types, strict=True)
         pages = sorted((read_page(*pair) for pair in pairs), key=lambda page: page.offset)
         uploads = {upload.chapter_id: upload for page in pages for upload in page.uploads}
         problems = [problem for page in pages for problem in page.problems]
         problems += self._unlisted(pages)
-        return Reading(
+        return ParsedFeed(
             records=[upload.release for upload in uploads.values() if self._is_wanted(upload)],
             problems=problems,
             is_complete=not problems and _is_contiguous(pages) and len(uploads) >= pages[0].total,

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from ingestion_pipeline.pages.http.request import Request
-from ingestion_pipeline.reading.structured.items import Reading
+from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.chapter import Release
 
 
@@ -33,7 +33,7 @@ class SeriesFeed(Protocol):
         content_types: Sequence[str | None],
         urls: Sequence[str] = (),
         now: datetime | None = None,
-    ) -> Reading[Release]:
+    ) -> ParsedFeed[Release]:
         """Return every release of the pages; raise for a body that is no listing.
 
         `urls` are the final addresses of the pages, by default the source's address; `now` is when

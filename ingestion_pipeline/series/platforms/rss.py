@@ -9,7 +9,7 @@ from datetime import datetime
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.html.links import absolute_link
 from ingestion_pipeline.reading.structured.feeds import FeedEntry, read_feed
-from ingestion_pipeline.reading.structured.items import Problem, Reading
+from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
 from ingestion_pipeline.reading.text.decoding import without_references
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.numbers import chapter_number, volume_text
@@ -53,7 +53,7 @@ class RssFeed:
         content_types: Sequence[str | None],
         urls: Sequence[str] = (),  # noqa: ARG002  links are relative to the source's own address
         now: datetime | None = None,  # noqa: ARG002  no date here is relative
-    ) -> Reading[Release]:
+    ) -> ParsedFeed[Release]:
         """Return one release per entry, in feed order."""
         releases: list[Release] = []
         problems: list[Problem] = []
@@ -62,7 +62,7 @@ class RssFeed:
             releases += map(self._release, reading.records)
             problems += reading.problems
         is_complete = self.is_complete and bool(bodies) and not problems
-        return Reading(records=releases, problems=problems, is_complete=is_complete)
+        return ParsedFeed(records=releases, problems=problems, is_complete=is_complete)
 
     def _release(self, entry: FeedEntry) -> Release:
         title = without_references(entry.title) if entry.title else None

@@ -12,19 +12,19 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.scheduling.change_model import DAY
 from ingestion_pipeline.sources.source import Kind, SourceStatus, Tier
 from ingestion_pipeline.store.inserts import insert_into
-from ingestion_pipeline.store.tables import sources, tunings
+from ingestion_pipeline.store.tables import measurements, sources
 
 
 def load_measurements(connection: Connection) -> dict[str, float]:
     """Return every measurement by name."""
-    query = select(tunings.c.name, tunings.c.value)
+    query = select(measurements.c.name, measurements.c.value)
     return {name: value for name, value in connection.execute(query)}  # noqa: C416 - rows to a dict
 
 
 def save_measurements(connection: Connection, values: Mapping[str, float], *, now: datetime) -> None:
     """Store these measurements; others stay unchanged."""
     for name, value in sorted(values.items()):
-        statement = insert_into(connection, tunings).values(name=name, value=value, updated_at=now)
+        statement = insert_into(connection, measurements).values(name=name, value=value, updated_at=now)
         connection.execute(
             statement.on_conflict_do_update(index_elements=["name"], set_={"value": value, "updated_at": now})
         )
@@ -111,7 +111,7 @@ def _request_costs(connection: Connection, settings: Settings, now: datetime) ->
 
 
 def _last_times(connection: Connection) -> dict[str, datetime]:
-    query = select(tunings.c.name, tunings.c.updated_at)
+    query = select(measurements.c.name, measurements.c.updated_at)
     return {name: at for name, at in connection.execute(query)}  # noqa: C416 - rows to a dict
 
 

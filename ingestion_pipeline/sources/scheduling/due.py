@@ -130,10 +130,10 @@ def run_size(pace: float | None, limits: Polling) -> int:
     return max(ceil((pace or FIRST_PACE) * limits.run_seconds), FEWEST)
 
 
-def known_pace(tunings: Mapping[str, float], tier: str | None) -> float | None:
+def known_pace(measurements: Mapping[str, float], tier: str | None) -> float | None:
     """Return the pace of the tier's last runs; without a tier or measurement, the best of all."""
-    own = None if tier is None else tunings.get(pace_name(tier))
-    paces = (value for name, value in tunings.items() if name.startswith(PACE))
+    own = None if tier is None else measurements.get(pace_name(tier))
+    paces = (value for name, value in measurements.items() if name.startswith(PACE))
     return max(paces, default=None) if own is None else own
 
 

@@ -24,7 +24,7 @@ LIKELY = 2.0  # times as likely as on average is mentioned
 
 def expectation(source: Source, budget: PollingBudget, *, now: datetime) -> dict[str, Any]:
     """Return the estimate under stable keys: changes a day, confidence from 0 to 1, the reason."""
-    model = change_model_from_json(source.rhythm)
+    model = change_model_from_json(source.change_model)
     ahead = outlook(
         model,
         now=now.timestamp(),

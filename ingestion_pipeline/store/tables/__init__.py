@@ -15,7 +15,7 @@ from ingestion_pipeline.store.tables.catalogs import (
 )
 from ingestion_pipeline.store.tables.fetches import hosts, snapshots
 from ingestion_pipeline.store.tables.jobs import LISTED, companies, job_listings, job_matches, listing_sources
-from ingestion_pipeline.store.tables.metadata import metadata
+from ingestion_pipeline.store.tables.metadata import comment_shared_columns, metadata
 from ingestion_pipeline.store.tables.model_calls import model_answers, model_calls, model_endpoints, model_spending
 from ingestion_pipeline.store.tables.notifications import (
     GIVEN_UP,
@@ -26,7 +26,13 @@ from ingestion_pipeline.store.tables.notifications import (
     outbox,
     recipients,
 )
-from ingestion_pipeline.store.tables.operations import audit_log, pulses, settings, source_health, source_words
+from ingestion_pipeline.store.tables.operations import (
+    audit_log,
+    observed_health,
+    service_heartbeats,
+    settings,
+    source_health,
+)
 from ingestion_pipeline.store.tables.series import chapter_sources, chapters, series
 from ingestion_pipeline.store.tables.sources_and_tasks import (
     ACTIVE,
@@ -38,12 +44,12 @@ from ingestion_pipeline.store.tables.sources_and_tasks import (
     dead_letters,
     export_cursors,
     ingestions,
+    measurements,
     runs,
     source_versions,
     sources,
     task_totals,
     tasks,
-    tunings,
 )
 from ingestion_pipeline.store.tables.websites import (
     UNFINISHED,
@@ -84,29 +90,31 @@ __all__ = [
     "job_matches",
     "learned_selectors",
     "listing_sources",
+    "measurements",
     "metadata",
     "model_answers",
     "model_calls",
     "model_endpoints",
     "model_spending",
     "notices",
+    "observed_health",
     "outbox",
     "pages",
-    "pulses",
     "recipes",
     "recipients",
     "runs",
     "series",
+    "service_heartbeats",
     "settings",
     "snapshots",
     "source_health",
     "source_versions",
-    "source_words",
     "sources",
     "task_totals",
     "tasks",
-    "tunings",
     "website_analyses",
     "website_answers",
     "website_rankings",
 ]
+
+comment_shared_columns()

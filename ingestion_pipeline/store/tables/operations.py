@@ -10,10 +10,10 @@ from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 settings = Table(
     "settings",
     metadata,
-    Column("key", String(80), primary_key=True),
-    Column("value", Text, nullable=False),
-    Column("value_type", String(10), nullable=False),
-    Column("description", Text, nullable=False),
+    Column("key", String(80), primary_key=True, comment="name of the setting"),
+    Column("value", Text, nullable=False, comment="value as text"),
+    Column("value_type", String(10), nullable=False, comment="type of the value"),
+    Column("description", Text, nullable=False, comment="what the setting does"),
     Column("updated_at", UtcDateTime, nullable=False),
 )
 
@@ -21,36 +21,38 @@ audit_log = Table(
     "audit_log",
     metadata,
     Column("id", Id, primary_key=True),
-    Column("at", UtcDateTime, nullable=False),
-    Column("actor", Text, nullable=False),
-    Column("action", String(60), nullable=False),
-    Column("subject", Text, nullable=False),
-    Column("detail", Json, nullable=False),
+    Column("at", UtcDateTime, nullable=False, comment="when it was done, UTC"),
+    Column("actor", Text, nullable=False, comment="who did it: a user, a command or a job"),
+    Column("action", String(60), nullable=False, comment="what was done, as noun.verb"),
+    Column("subject", Text, nullable=False, comment="the id of what it was done to"),
+    Column("detail", Json, nullable=False, comment="arguments and results, as JSON; no secrets"),
     Index(None, "subject", "at"),
 )
 
 source_health = Table(
     "source_health",
     metadata,
-    Column("source_id", String(120), primary_key=True, comment="none: it was never unwell"),
-    Column("state", String(12), nullable=False, comment="as it was told last"),
-    Column("since", UtcDateTime, nullable=False),
-    Column("reason", Text, nullable=False, comment="for people"),
-    Column("changes", Integer, nullable=False, comment="of state so far; the name of the last"),
-    Column("success_before", UtcDateTime, comment="last success by then; only a newer one counts"),
+    Column("source_id", String(120), primary_key=True, comment="the source; no row: it was never unhealthy"),
+    Column("state", String(12), nullable=False, comment="health state last reported"),
+    Column("since", UtcDateTime, nullable=False, comment="when that state began, UTC"),
+    Column("reason", Text, nullable=False, comment="reason as text"),
+    Column("changes", Integer, nullable=False, comment="number of state changes; identifies the last one"),
+    Column(
+        "success_before", UtcDateTime, comment="last success at that time, UTC; only a newer one restores the source"
+    ),
 )
 
-source_words = Table(
-    "source_words",
+observed_health = Table(
+    "observed_health",
     metadata,
-    Column("source_id", String(120), primary_key=True),
-    Column("word", String(12), nullable=False, comment="as the last look found it"),
-    Column("since", UtcDateTime, nullable=False, comment="the look that first found it"),
+    Column("source_id", String(120), primary_key=True, comment="the source"),
+    Column("state", String(12), nullable=False, comment="health as maintenance last computed it"),
+    Column("since", UtcDateTime, nullable=False, comment="when maintenance first computed that state, UTC"),
 )
 
-pulses = Table(
-    "pulses",
+service_heartbeats = Table(
+    "service_heartbeats",
     metadata,
-    Column("name", String(40), primary_key=True, comment="who gives a sign of life"),
-    Column("at", UtcDateTime, nullable=False),
+    Column("name", String(40), primary_key=True, comment="the service, for example the Dagster daemon"),
+    Column("at", UtcDateTime, nullable=False, comment="last heartbeat, UTC"),
 )

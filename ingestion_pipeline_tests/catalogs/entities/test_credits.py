@@ -37,12 +37,12 @@ from ingestion_pipeline.catalogs.extraction.rules.credits import (
     ],
 )
 def test_a_line_states_credits(text: str, low: str, high: str | None, kind: str | None) -> None:
-    found = read_credits(text)
+    stated = read_credits(text)
 
-    assert found is not None
-    assert found.low == Decimal(low)
-    assert found.high == (Decimal(high) if high else None)
-    assert found.kind == kind
+    assert stated is not None
+    assert stated.low == Decimal(low)
+    assert stated.high == (Decimal(high) if high else None)
+    assert stated.kind == kind
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ def test_hours_of_teaching_sums_and_prose_are_no_credits(text: str) -> None:
     [("3", "3", None), ("[0.50]", "0.50", None), ("1 - 4", "1", "4"), ("2-4-6 units", "12", None)],
 )
 def test_in_a_slot_a_number_is_enough(text: str, low: str, high: str | None) -> None:
-    found = slot_credits(text)
+    stated = slot_credits(text)
 
-    assert found is not None
-    assert found.low == Decimal(low)
-    assert found.high == (Decimal(high) if high else None)
+    assert stated is not None
+    assert stated.low == Decimal(low)
+    assert stated.high == (Decimal(high) if high else None)
 
 
-def test_continuing_education_and_no_credit_are_said_apart() -> None:
+def test_continuing_education_units_and_non_credit_are_recognized() -> None:
     ceu, none = read_credits("CEUs: 9.6"), read_credits("Non-credit")
 
     assert ceu is not None
@@ -86,11 +86,11 @@ def test_continuing_education_and_no_credit_are_said_apart() -> None:
     ],
 )
 def test_a_paragraph_may_begin_with_its_credits(stated: str) -> None:
-    found = leading_credits(f"{stated} Who draws maps, and for whom.")
+    parsed = leading_credits(f"{stated} Who draws maps, and for whom.")
 
-    assert found is not None
-    assert found[0].low == 3
-    assert found[1] == "Who draws maps, and for whom."
+    assert parsed is not None
+    assert parsed[0].low == 3
+    assert parsed[1] == "Who draws maps, and for whom."
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,9 @@ def test_a_paragraph_may_begin_with_its_credits(stated: str) -> None:
     ],
 )
 def test_a_paragraph_may_end_with_its_credits(text: str, low: int | None) -> None:
-    found = trailing_credits(text)
+    stated = trailing_credits(text)
 
-    assert (found.low if found else None) == low
+    assert (stated.low if stated else None) == low
 
 
 @pytest.mark.parametrize("text", ["(3 cr; A-F or Audit; offered Every Fall)", "3 Points of light"])

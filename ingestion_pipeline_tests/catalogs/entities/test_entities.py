@@ -24,7 +24,14 @@ from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType
 from ingestion_pipeline.catalogs.extraction.source_config import entity_config_problems, load_entity_config
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.tasks.errors import Resource
-from ingestion_pipeline_tests.catalogs.entities.climbing import COURSE, MOSSES, PROSE, a_page, read_alone, values
+from ingestion_pipeline_tests.catalogs.entities.page_readings import (
+    COURSE,
+    MOSSES,
+    PROSE,
+    field_values,
+    page_content,
+    read_without_model,
+)
 
 BIRD = """
 name: bird
@@ -52,7 +59,7 @@ def database() -> str:
 
 
 def test_a_programme_is_its_title_and_first_paragraphs(settings: Settings) -> None:
-    reading = read_alone(a_page(PROGRAM), settings, kind=entity_type("learning_program"))
+    reading = read_without_model(page_content(PROGRAM), settings, kind=entity_type("learning_program"))
 
     (record,) = reading.records
     assert record.fields["learning_program_id"] == "Bachelor of Science in Botany"
@@ -63,7 +70,7 @@ def test_a_programme_is_its_title_and_first_paragraphs(settings: Settings) -> No
     assert (str(reading.method), reading.reason) == ("layout", "")
 
 
-def test_a_programme_in_data_for_machines_is_read_from_there(settings: Settings) -> None:
+def test_a_programme_in_embedded_data_is_read_from_there(settings: Settings) -> None:
     thing = {
         "@type": "EducationalOccupationalProgram",
         "identifier": "BOT-BS",
@@ -72,9 +79,9 @@ def test_a_programme_in_data_for_machines_is_read_from_there(settings: Settings)
     }
     script = f"<script type='application/ld+json'>{json.dumps({'@graph': [thing]})}</script>"
 
-    reading = read_alone(a_page(PROGRAM + script), settings, kind=entity_type("learning_program"))
+    reading = read_without_model(page_content(PROGRAM + script), settings, kind=entity_type("learning_program"))
 
-    assert values(reading, "learning_program_id") == ["BOT-BS"]
+    assert field_values(reading, "learning_program_id") == ["BOT-BS"]
     assert str(reading.method) == "embedded"
 
 
@@ -88,12 +95,12 @@ def test_a_programme_in_data_for_machines_is_read_from_there(settings: Settings)
         ("Associate of Applied Science in Gardening", "AssociateOfAppliedScienceDegree"),
     ],
 )
-def test_a_credential_is_of_the_type_that_its_title_says(settings: Settings, title: str, kind: str) -> None:
-    page = a_page(PROGRAM.replace("Bachelor of Science in Botany", title))
+def test_the_type_of_a_credential_follows_from_its_title(settings: Settings, title: str, kind: str) -> None:
+    page = page_content(PROGRAM.replace("Bachelor of Science in Botany", title))
 
-    reading = read_alone(page, settings, kind=entity_type("credential"))
+    reading = read_without_model(page, settings, kind=entity_type("credential"))
 
-    assert values(reading, "credential_type") == [kind]
+    assert field_values(reading, "credential_type") == [kind]
     evidence = reading.records[0].evidence["credential_type"]
     assert page.text[evidence.start : evidence.end].rstrip(".") == title.rstrip(".")
 
@@ -106,46 +113,46 @@ COMPETENCIES = """<html lang=en-GB><h1>Botany 1</h1><ul><li>An item of another k
 
 
 def test_competencies_are_items_of_lists_made_for_them(settings: Settings) -> None:
-    reading = read_alone(a_page(COMPETENCIES), settings, kind=entity_type("competency"))
+    reading = read_without_model(page_content(COMPETENCIES), settings, kind=entity_type("competency"))
 
-    assert [(one.fields["text"], one.fields["competency_category"]) for one in reading.records] == [
+    assert [(record.fields["text"], record.fields["competency_category"]) for record in reading.records] == [
         ("Name forty kinds of mosses", "outcomes"),
         ("by their leaves and their colour", "outcomes"),
         ("Prune a rose without harm", "outcomes"),
         ("To like rain and mud", "course_objectives"),
     ]
-    assert set(values(reading, "language")) == {"en"}
-    assert all(proof.is_proof for one in reading.records for proof in one.evidence.values())
+    assert set(field_values(reading, "language")) == {"en"}
+    assert all(proof.is_proof for record in reading.records for proof in record.evidence.values())
 
 
-def test_whether_a_page_has_no_list_of_competencies_is_left_to_a_model(settings: Settings) -> None:
-    page = a_page("<h2>Books</h2><ul><li>The big book of mosses</li></ul>")
+def test_a_page_without_a_list_of_competencies_waits_for_a_model(settings: Settings) -> None:
+    page = page_content("<h2>Books</h2><ul><li>The big book of mosses</li></ul>")
 
     with pytest.raises(Resource, match="no model configured"):
-        read_alone(page, settings, kind=entity_type("competency"))
+        read_without_model(page, settings, kind=entity_type("competency"))
 
 
-def bird(folder: Path, text: str = BIRD) -> EntityType:
+def bird_type(folder: Path, text: str = BIRD) -> EntityType:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "bird.yaml").write_text(text)
     return entity_type("bird", folder=folder)
 
 
-def test_a_type_of_ones_own_is_a_file_beside_the_sources(tmp_path: Path) -> None:
+def test_a_custom_type_is_a_file_beside_the_sources(tmp_path: Path) -> None:
     settings = load_settings({"INGESTION_SOURCES": str(tmp_path)})
-    bird(tmp_path / "entities")
+    bird_type(tmp_path / "entities")
     thing = {"@type": "Bird", "identifier": "R-1", "sound": "hoo hoo", "wingspan": "95 cm"}
-    page = a_page(f"<h1>R-1</h1><script type='application/ld+json'>{json.dumps(thing)}</script>")
+    page = page_content(f"<h1>R-1</h1><script type='application/ld+json'>{json.dumps(thing)}</script>")
 
     kind = load_entity_config({"entity": "bird"}, settings).kind
-    reading = read_alone(page, settings, kind=kind)
+    reading = read_without_model(page, settings, kind=kind)
 
-    assert [dict(one.as_dict(), evidence=0)["wingspan_cm"] for one in reading.records] == [95]
+    assert [dict(record.as_dict(), evidence=0)["wingspan_cm"] for record in reading.records] == [95]
     assert str(reading.method) == "embedded"
 
 
 @pytest.mark.parametrize(
-    ("broken", "said"),
+    ("broken", "message"),
     [
         ("name: bird\nfields: 3", "bird.yaml"),
         ("name: bird\nfields: [{name: ring_evidence, kind: text}]", "ring_evidence"),
@@ -154,15 +161,15 @@ def test_a_type_of_ones_own_is_a_file_beside_the_sources(tmp_path: Path) -> None
         ("{", "bird.yaml"),
     ],
 )
-def test_a_file_that_describes_no_type_is_refused_by_name(tmp_path: Path, broken: str, said: str) -> None:
-    with pytest.raises(BadEntityType, match=said):
-        bird(tmp_path, broken)
+def test_an_invalid_type_file_is_refused_by_name(tmp_path: Path, broken: str, message: str) -> None:
+    with pytest.raises(BadEntityType, match=message):
+        bird_type(tmp_path, broken)
 
 
 BLOCKS = """<div class=item><b class=c>CS 1</b> <i class=t>Logic</i><p class=d>What follows from
 what, and why.</p><span class=h>3-4 credits</span></div><div class=item><b class=c>CS 2</b>
  <i class=t>Sets</i><p class=d>What belongs together.</p><span class=h>2 credits</span></div>"""
-GIVEN = {
+SELECTORS = {
     "record": ".item",
     "course_id": ".c",
     "course_name": ".t",
@@ -171,122 +178,122 @@ GIVEN = {
 }
 
 
-def test_given_selectors_read_what_no_rule_knows(settings: Settings) -> None:
-    selectors = selectors_of({"selectors": GIVEN}, COURSE)
+def test_configured_selectors_read_what_no_rule_knows(settings: Settings) -> None:
+    selectors = selectors_of({"selectors": SELECTORS}, COURSE)
 
-    reading = read_alone(a_page(BLOCKS), settings, selectors=selectors)
+    reading = read_without_model(page_content(BLOCKS), settings, selectors=selectors)
 
-    found = [one.as_dict() for one in reading.records]
+    courses = [record.as_dict() for record in reading.records]
     names = ("course_id", "course_credits_min", "course_credits_max")
-    assert [tuple(one[name] for name in names) for one in found] == [("CS 1", 3, 4), ("CS 2", None, 2)]
+    assert [tuple(course[name] for name in names) for course in courses] == [("CS 1", 3, 4), ("CS 2", None, 2)]
     assert str(reading.method) == "selectors"
-    assert not any(one.is_flagged for one in reading.records)
+    assert not any(record.is_flagged for record in reading.records)
 
 
-def test_given_selectors_read_a_type_of_ones_own(tmp_path: Path, settings: Settings) -> None:
-    kind = bird(tmp_path)
+def test_configured_selectors_read_a_custom_type(tmp_path: Path, settings: Settings) -> None:
+    kind = bird_type(tmp_path)
     selectors = selectors_of({"selectors": {"record": "li", "ring": "b", "order": "i"}}, kind)
     html = "<ul><li><b>R-1</b> <i>Owls</i></li><li><b>R-2</b> <i>Dragons</i></li></ul>"
 
-    reading = read_alone(a_page(html), settings, kind=kind, selectors=selectors)
+    reading = read_without_model(page_content(html), settings, kind=kind, selectors=selectors)
 
-    assert values(reading, "ring") == ["R-1", "R-2"]
-    assert values(reading, "order") == ["Owls", None]
+    assert field_values(reading, "ring") == ["R-1", "R-2"]
+    assert field_values(reading, "order") == ["Owls", None]
 
 
-def test_a_given_selector_may_mean_what_follows_a_label(tmp_path: Path, settings: Settings) -> None:
-    kind = bird(tmp_path)
-    given = {"record": "li", "ring": "b::after-label", "order": "i"}
+def test_a_configured_selector_may_take_the_text_after_a_label(tmp_path: Path, settings: Settings) -> None:
+    kind = bird_type(tmp_path)
+    config = {"record": "li", "ring": "b::after-label", "order": "i"}
     html = "<ul><li><b>Ring: R-1</b> <i>Owls</i></li><li><b>R-2</b> <i>Owls</i></li></ul>"
 
-    selectors = selectors_of({"selectors": given}, kind)
-    reading = read_alone(a_page(html), settings, kind=kind, selectors=selectors)
+    selectors = selectors_of({"selectors": config}, kind)
+    reading = read_without_model(page_content(html), settings, kind=kind, selectors=selectors)
 
     assert selectors is not None
-    assert selectors.as_config() == given
-    assert values(reading, "ring") == ["R-1"]
+    assert selectors.as_config() == config
+    assert field_values(reading, "ring") == ["R-1"]
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("config", "message"),
     [
         ("b", "must be a mapping"),
         ({"course_id": "b"}, "course_name, course_description is missing"),
-        (GIVEN | {"colour": "b"}, "selectors.colour: unknown key"),
-        (GIVEN | {"course_id": "b["}, "is no CSS selector"),
-        (GIVEN | {"course_id": 3}, "selectors.course_id"),
+        (SELECTORS | {"colour": "b"}, "selectors.colour: unknown key"),
+        (SELECTORS | {"course_id": "b["}, "is no CSS selector"),
+        (SELECTORS | {"course_id": 3}, "selectors.course_id"),
     ],
 )
-def test_selectors_that_cannot_be_used_are_refused_with_their_key(given: object, said: str) -> None:
+def test_invalid_selectors_are_refused_with_their_key(config: object, message: str) -> None:
     with pytest.raises(BadSelectors) as refused:
-        selectors_of({"selectors": given}, COURSE)
+        selectors_of({"selectors": config}, COURSE)
 
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
-def test_the_entity_of_a_source_is_checked_where_it_is_declared(tmp_path: Path) -> None:
-    bird(tmp_path)
+def test_the_entity_of_a_source_is_checked_at_declaration(tmp_path: Path) -> None:
+    bird_type(tmp_path)
 
     assert list(entity_config_problems({"entity": "credential"})) == []
     assert "there are: competency, course" in next(entity_config_problems({"entity": "cuorse"}))
     assert "there are" in next(entity_config_problems({"entity": 3}))
     assert list(entity_config_problems({"entity": "bird"}, tmp_path)) == []
     assert "no entity" in next(entity_config_problems({"entity": "fish"}, tmp_path))
-    assert "unknown key" in next(entity_config_problems({"selectors": GIVEN | {"x": "b"}}))
+    assert "unknown key" in next(entity_config_problems({"selectors": SELECTORS | {"x": "b"}}))
 
 
-def a_course(code: str, name: str = "Logic") -> Record:
+def course_record(code: str, name: str = "Logic") -> Record:
     fields = {"course_id": code, "course_name": name, "course_description": "x"}
     return Record(entity="course", fields=fields, evidence={}, method=ExtractionMethod.LAYOUT, confidence=1)
 
 
-def test_a_natural_key_is_readable_and_the_same_however_it_is_spaced() -> None:
-    assert item_key(COURSE, a_course("CS  101")) == item_key(COURSE, a_course("cs 101", " LOGIC"))
-    assert item_key(COURSE, a_course("CS 101")) == "cs 101 | logic"
-    assert item_keys(COURSE, [a_course("A 1"), a_course("B 1"), a_course("A 1")]) == [
+def test_a_natural_key_is_readable_and_ignores_case_and_spacing() -> None:
+    assert item_key(COURSE, course_record("CS  101")) == item_key(COURSE, course_record("cs 101", " LOGIC"))
+    assert item_key(COURSE, course_record("CS 101")) == "cs 101 | logic"
+    assert item_keys(COURSE, [course_record("A 1"), course_record("B 1"), course_record("A 1")]) == [
         "a 1 | logic",
         "b 1 | logic",
         "a 1 | logic#2",
     ]
 
 
-def test_a_long_key_is_cut_and_still_tells_two_apart() -> None:
-    keys = [item_key(COURSE, a_course("A 1", "x" * 5_000 + end)) for end in ("y", "z")]
+def test_a_long_key_is_cut_and_still_unique() -> None:
+    keys = [item_key(COURSE, course_record("A 1", "x" * 5_000 + end)) for end in ("y", "z")]
 
     assert keys[0] != keys[1]
     assert max(map(len, keys)) <= 200
 
 
-def test_a_page_is_read_anew_for_another_schema_selector_or_model_that_may_be_asked(tmp_path: Path) -> None:
+def test_the_reader_hash_changes_with_schema_selectors_and_usable_models(tmp_path: Path) -> None:
     plain = load_settings({})
     named = load_settings({"INGESTION_MODEL_CHEAP": "tiny"})
-    asked = load_settings({"OPENAI_API_KEY": "k"})
-    other = load_settings({"OPENAI_API_KEY": "k", "INGESTION_MODEL_CHEAP": "tiny"})
-    selectors = selectors_of({"selectors": GIVEN}, COURSE)
+    with_model = load_settings({"OPENAI_API_KEY": "k"})
+    with_other_model = load_settings({"OPENAI_API_KEY": "k", "INGESTION_MODEL_CHEAP": "tiny"})
+    selectors = selectors_of({"selectors": SELECTORS}, COURSE)
 
     assert reader_hash(COURSE, plain) == reader_hash(COURSE, named)
-    found = {
+    hashes = {
         reader_hash(COURSE, plain),
-        reader_hash(COURSE, asked),
-        reader_hash(COURSE, other),
+        reader_hash(COURSE, with_model),
+        reader_hash(COURSE, with_other_model),
         reader_hash(COURSE, plain, selectors=selectors),
         reader_hash(COURSE.model_copy(update={"about": "x"}), plain),
-        reader_hash(bird(tmp_path), plain),
+        reader_hash(bird_type(tmp_path), plain),
     }
-    assert len(found) == 6
+    assert len(hashes) == 6
 
 
-def test_a_page_is_read_anew_by_other_words_of_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain, asked = load_settings({}), load_settings({"OPENAI_API_KEY": "k"})
-    before = reader_hash(COURSE, plain), reader_hash(COURSE, asked)
+def test_the_reader_hash_changes_with_the_prompt_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, with_model = load_settings({}), load_settings({"OPENAI_API_KEY": "k"})
+    before = reader_hash(COURSE, plain), reader_hash(COURSE, with_model)
 
     monkeypatch.setattr(prompts, "PROMPT_VERSION", prompts.PROMPT_VERSION + 1)
 
     assert reader_hash(COURSE, plain) == before[0]
-    assert reader_hash(COURSE, asked) != before[1]
+    assert reader_hash(COURSE, with_model) != before[1]
 
 
-def test_what_reading_may_cost_is_known_before() -> None:
+def test_the_cost_of_reading_is_predicted() -> None:
     variables = {"OPENAI_API_KEY": "k", "INGESTION_MODELS__PRICES": "a=1/0.1/2, b=10/1/20"}
     priced = load_settings(variables | {"INGESTION_MODEL_CHEAP": "a", "INGESTION_MODEL_STRONG": "b"})
     unknown = load_settings(variables | {"INGESTION_MODEL_CHEAP": "c"})
@@ -303,8 +310,8 @@ def test_what_reading_may_cost_is_known_before() -> None:
     assert str(small).startswith("at most 2 calls")
 
 
-def test_a_prediction_is_not_less_than_what_a_short_page_takes() -> None:
+def test_a_prediction_covers_the_tokens_of_a_short_page() -> None:
     settings = load_settings({"OPENAI_API_KEY": "k"})
-    size = len(a_page(PROSE).text.encode())
+    size = len(page_content(PROSE).text.encode())
 
     assert predicted_cost(COURSE, [size], settings).tokens > len(json.dumps(MOSSES)) / 4

@@ -11,10 +11,10 @@ import pytest
 
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import read_records
-from ingestion_pipeline_tests.catalogs.pages import layouts, score
+from ingestion_pipeline_tests.catalogs.course_pages import layout_pages, score_page
 
 LEAST_SHARE = 0.98  # the bar is 0.9; this is what was measured, rounded down
-HALVES = {half: layouts(half) for half in ("built", "held")}
+HALVES = {half: layout_pages(half) for half in ("built", "held")}
 WITHOUT = {
     f"{half}/{name}": text for half, pages in HALVES.items() for name, (text, wanted) in pages.items() if not wanted
 }
@@ -23,13 +23,13 @@ WITH = {f"{half}/{name}": text for half, pages in HALVES.items() for name, (text
 
 @pytest.mark.parametrize("half", HALVES)
 def test_nearly_all_courses_are_right_in_code_title_credits_and_description(half: str) -> None:
-    scores = {name: score(text, wanted) for name, (text, wanted) in HALVES[half].items()}
+    scores = {name: score_page(text, expected) for name, (text, expected) in HALVES[half].items()}
 
-    right, total = (sum(getattr(one, it) for one in scores.values()) for it in ("right", "total"))
-    misses = {name: one.misses for name, one in scores.items() if one.misses}
+    right, total = (sum(getattr(page_score, it) for page_score in scores.values()) for it in ("right", "total"))
+    misses = {name: page_score.misses for name, page_score in scores.items() if page_score.misses}
     assert total > 50
     assert right / total >= LEAST_SHARE, misses
-    assert {name for name, one in scores.items() if one.invented} == set()
+    assert {name for name, page_score in scores.items() if page_score.invented} == set()
 
 
 @pytest.mark.parametrize("name", WITHOUT)
@@ -45,4 +45,4 @@ def test_every_course_is_proved_by_the_words_of_its_page(name: str) -> None:
     records = read_records(entity_type("course"), WITH[name]).records
 
     assert records
-    assert [one.fields["course_id"] for one in records if one.is_flagged] == []
+    assert [record.fields["course_id"] for record in records if record.is_flagged] == []

@@ -9,13 +9,20 @@ import pytest
 from ingestion_pipeline.demo.model_server import Say, in_turn
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
-from ingestion_pipeline_tests.catalogs.entities.climbing import MOSSES, PROSE, a_page, answer, climb_with, values
+from ingestion_pipeline_tests.catalogs.entities.page_readings import (
+    MOSSES,
+    PROSE,
+    field_values,
+    model_answer,
+    page_content,
+    read_with_model,
+)
 
-PAGE = a_page(PROSE)
+PAGE = page_content(PROSE)
 
 
-def changed(**changes: Any) -> Say:
-    return answer(MOSSES | changes)
+def answer_with(**changes: Any) -> Say:
+    return model_answer(MOSSES | changes)
 
 
 @pytest.fixture
@@ -27,26 +34,26 @@ def database() -> str:
     ("name", "value"),
     [("course_prerequisites", "A year of Latin"), ("course_credits_max", 30), ("course_ceu_credits", 0.3)],
 )
-def test_what_is_optional_and_invented_stays_unproved_and_costs_nothing_more(
+def test_an_invented_optional_value_stays_unproved_without_further_requests(
     store: Store, settings: Settings, name: str, value: Any
 ) -> None:
-    reading, asked = climb_with(store, settings, PAGE, in_turn(changed(**{name: value})))
+    reading, requests = read_with_model(store, settings, PAGE, in_turn(answer_with(**{name: value})))
 
     (record,) = reading.records
     assert str(record.evidence[name].status) == "absent"
-    assert (record.is_flagged, len(asked)) == (False, 1)
+    assert (record.is_flagged, len(requests)) == (False, 1)
     assert record.confidence < 1
 
 
 @pytest.mark.parametrize(
     ("quote", "is_proof"), [("It earns 3 points", True), ("3 semester hours", False), (None, False)]
 )
-def test_what_is_concluded_takes_a_quote_that_stands_on_the_page(
+def test_a_derived_value_needs_a_quote_from_the_page(
     store: Store, settings: Settings, quote: str | None, is_proof: bool
 ) -> None:
-    said = changed(course_credits_type="SemesterHour", course_credits_type_evidence=quote)
+    reply = answer_with(course_credits_type="SemesterHour", course_credits_type_evidence=quote)
 
-    reading, _ = climb_with(store, settings, PAGE, in_turn(said))
+    reading, _ = read_with_model(store, settings, PAGE, in_turn(reply))
 
     assert reading.records[0].evidence["course_credits_type"].is_proof is is_proof
 
@@ -76,17 +83,17 @@ def test_what_is_concluded_takes_a_quote_that_stands_on_the_page(
         ),
     ],
 )
-def test_every_script_is_proved_by_its_own_words(
+def test_values_in_any_script_are_proved_by_their_own_words(
     store: Store, settings: Settings, html: str, right: dict[str, Any], wrong: dict[str, Any]
 ) -> None:
-    page = a_page(html)
+    page = page_content(html)
 
-    true, _ = climb_with(store, settings, page, in_turn(answer(right)))
-    false, _ = climb_with(
+    true, _ = read_with_model(store, settings, page, in_turn(model_answer(right)))
+    false, _ = read_with_model(
         store,
         settings,
         page,
-        in_turn(answer(right | wrong)),
+        in_turn(model_answer(right | wrong)),
         INGESTION_MODEL_CHEAP="second",
         INGESTION_MODEL_STRONG="third",
     )
@@ -103,18 +110,18 @@ def test_a_number_of_the_next_record_proves_nothing(store: Store, settings: Sett
         "course_description": "Ferns are heard.",
         "course_credits_max": 3,
     }
-    swapped = answer(MOSSES | {"course_credits_max": 9}, ferns)
+    swapped = model_answer(MOSSES | {"course_credits_max": 9}, ferns)
 
-    reading, _ = climb_with(store, settings, a_page(two), in_turn(swapped))
+    reading, _ = read_with_model(store, settings, page_content(two), in_turn(swapped))
 
-    statuses = [str(one.evidence["course_credits_max"].status) for one in reading.records]
-    assert values(reading, "course_id") == ["GRD-7", "GRD-8"]
+    statuses = [str(record.evidence["course_credits_max"].status) for record in reading.records]
+    assert field_values(reading, "course_id") == ["GRD-7", "GRD-8"]
     assert statuses[1] == "absent"
 
 
-def test_a_url_that_the_page_lacks_is_no_value(store: Store, settings: Settings) -> None:
-    planted = changed(course_prerequisites="see https://evil.test/x")
+def test_a_url_that_is_not_on_the_page_is_dropped(store: Store, settings: Settings) -> None:
+    planted = answer_with(course_prerequisites="see https://evil.test/x")
 
-    reading, _ = climb_with(store, settings, PAGE, in_turn(planted))
+    reading, _ = read_with_model(store, settings, PAGE, in_turn(planted))
 
     assert reading.records[0].fields["course_prerequisites"] is None

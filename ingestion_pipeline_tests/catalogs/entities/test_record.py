@@ -20,10 +20,10 @@ from ingestion_pipeline.reading.evidence.grounding import Evidence
 COURSE = entity_type("course")
 
 
-def a_record(text: str | None = None, **fields: FieldValue | None) -> Record:
-    found = CandidateRecord(fields=fields, quotes={"course_credits_type": "semester hours"})
+def course_record(text: str | None = None, **fields: FieldValue | None) -> Record:
+    candidate = CandidateRecord(fields=fields, quotes={"course_credits_type": "semester hours"})
     evidence = Evidence(text) if text is not None else None
-    return record_of(COURSE, found, method=ExtractionMethod.LAYOUT, evidence=evidence)
+    return record_of(COURSE, candidate, method=ExtractionMethod.LAYOUT, evidence=evidence)
 
 
 def test_the_four_types_have_the_fields_of_the_specification() -> None:
@@ -35,7 +35,7 @@ def test_the_four_types_have_the_fields_of_the_specification() -> None:
     assert not entity_type("competency").screenshot
 
 
-def test_an_unknown_type_is_refused_with_those_there_are() -> None:
+def test_an_unknown_type_is_refused_with_the_existing_ones() -> None:
     with pytest.raises(UnknownEntityType, match="competency, course, credential"):
         entity_type("banana")
 
@@ -61,25 +61,25 @@ def test_a_schema_that_contradicts_itself_is_refused(broken: dict[str, object]) 
     [("3", None, (None, "3")), ("3", "3", (None, "3")), ("1", "3", ("1", "3")), (None, "3", (None, "3"))],
 )
 def test_a_single_credit_value_goes_to_max(low: str | None, high: str | None, expected: tuple[str | None, str]) -> None:
-    record = a_record(
+    record = course_record(
         course_credits_min=Decimal(low) if low else None, course_credits_max=Decimal(high) if high else None
     )
 
-    found = (record.fields["course_credits_min"], record.fields["course_credits_max"])
-    assert found == tuple(Decimal(one) if one else None for one in expected)
+    credits_range = (record.fields["course_credits_min"], record.fields["course_credits_max"])
+    assert credits_range == tuple(Decimal(text) if text else None for text in expected)
 
 
-def test_what_is_not_in_a_closed_list_is_dropped_and_no_credit_has_no_type() -> None:
-    assert a_record(course_credits_type="BananaHour").fields["course_credits_type"] is None
-    kept = a_record(course_credits_type="SemesterHour")
-    assert kept.fields["course_credits_type"] == "SemesterHour"
-    free = a_record(course_credits_type="SemesterHour", course_non_credit=True)
+def test_a_value_outside_the_choices_is_dropped_and_non_credit_has_no_type() -> None:
+    assert course_record(course_credits_type="BananaHour").fields["course_credits_type"] is None
+    typed = course_record(course_credits_type="SemesterHour")
+    assert typed.fields["course_credits_type"] == "SemesterHour"
+    free = course_record(course_credits_type="SemesterHour", course_non_credit=True)
     assert free.fields["course_credits_type"] is None
 
 
 def test_every_value_has_evidence_and_a_derived_one_its_quote() -> None:
     text = "CS 1 Logic, 3 semester hours"
-    record = a_record(
+    record = course_record(
         text,
         course_id="CS 1",
         course_name="Rhetoric",
@@ -97,13 +97,13 @@ def test_every_value_has_evidence_and_a_derived_one_its_quote() -> None:
     assert record.missing_fields == ("course_description",)
 
 
-def test_what_an_api_says_is_proved_by_its_source() -> None:
-    assert str(a_record(course_id="CS 1").evidence["course_id"].status) == "source"
+def test_an_api_value_is_proved_by_its_source() -> None:
+    assert str(course_record(course_id="CS 1").evidence["course_id"].status) == "source"
 
 
-def test_a_programme_without_id_is_known_by_its_name() -> None:
-    found = CandidateRecord(fields={"learning_program_name": "Welding"})
+def test_a_programme_without_id_gets_its_name_as_id() -> None:
+    candidate = CandidateRecord(fields={"learning_program_name": "Welding"})
 
-    record = record_of(entity_type("learning_program"), found, method=ExtractionMethod.LAYOUT)
+    record = record_of(entity_type("learning_program"), candidate, method=ExtractionMethod.LAYOUT)
 
     assert record.fields["learning_program_id"] == "Welding"

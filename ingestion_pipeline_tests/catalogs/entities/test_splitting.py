@@ -15,11 +15,19 @@ from ingestion_pipeline.reading.html.cleaning import cleaned_text, visible_tree
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.errors import Permanent, Resource
-from ingestion_pipeline_tests.catalogs.entities.climbing import COURSE, a_page, answer, climb, climb_with, codes, values
-from ingestion_pipeline_tests.reading.models.asking import leading_to
+from ingestion_pipeline_tests.catalogs.entities.page_readings import (
+    COURSE,
+    field_values,
+    model_answer,
+    page_content,
+    problem_codes,
+    read_with_client,
+    read_with_model,
+)
+from ingestion_pipeline_tests.reading.llm.model_questions import leading_to
 
 FILLER = "It takes a whole season, and much patience, rain and good shoes. " * 6
-SHOWN = re.compile(r"The life of plant (\d+)\nRef G-(\d+)\. (About plant \d+ .*)")
+PLANT_COURSE = re.compile(r"The life of plant (\d+)\nRef G-(\d+)\. (About plant \d+ .*)")
 
 
 @pytest.fixture
@@ -27,56 +35,56 @@ def database() -> str:
     return "sqlite"
 
 
-def plants(count: int, *, tag: str = "h3") -> str:
+def plant_courses(count: int, *, tag: str = "h3") -> str:
     return "".join(
         f"<{tag}>The life of plant {n}</{tag}><p>Ref G-{n}. About plant {n} in a year. {FILLER}</p>"
         for n in range(1, count + 1)
     )
 
 
-def gardener(asked: ModelRequest) -> Reply:
+def read_shown_plants(request: ModelRequest) -> Reply:
     """A model that reads what it is shown, and that alone."""
-    return answer(
+    return model_answer(
         *(
             {"course_id": f"G-{n}", "course_name": f"The life of plant {n}", "course_description": d}
-            for n, _, d in SHOWN.findall(asked.text)
+            for n, _, d in PLANT_COURSE.findall(request.text)
         )
     )
 
 
-def parts(html: str, announced: int | None) -> list[tuple[str, int | None]]:
+def page_parts(html: str, announced: int | None) -> list[tuple[str, int | None]]:
     text = cleaned_text(html)
-    found = parts_of(COURSE, text, visible_tree(html), announced=announced)
-    return [(text[one.start : one.end], one.expected) for one in found]
+    split = parts_of(COURSE, text, visible_tree(html), announced=announced)
+    return [(text[part.start : part.end], part.expected) for part in split]
 
 
 def test_a_short_page_is_one_part() -> None:
-    assert [expected for _, expected in parts(plants(2), 2)] == [2]
+    assert [expected for _, expected in page_parts(plant_courses(2), 2)] == [2]
 
 
-def test_a_long_page_is_split_at_its_repeated_headings_and_what_stands_before_is_left_out() -> None:
-    found = parts(f"<p>Our garden has 24 courses for you.</p>{plants(24)}", 24)
+def test_a_long_page_is_split_at_its_repeated_headings_without_its_introduction() -> None:
+    parts = page_parts(f"<p>Our garden has 24 courses for you.</p>{plant_courses(24)}", 24)
 
-    assert sum(expected or 0 for _, expected in found) == 24
-    assert len(found) > 3
-    assert all(text.startswith("The life of plant") for text, _ in found)
-    assert all(text.count("Ref G-") == expected for text, expected in found)
-    assert max(tokens_of(text) for text, _ in found) <= LONG_TOKENS
-    assert "Our garden" not in found[0][0]
+    assert sum(expected or 0 for _, expected in parts) == 24
+    assert len(parts) > 3
+    assert all(text.startswith("The life of plant") for text, _ in parts)
+    assert all(text.count("Ref G-") == expected for text, expected in parts)
+    assert max(tokens_of(text) for text, _ in parts) <= LONG_TOKENS
+    assert "Our garden" not in parts[0][0]
 
 
-def test_course_codes_show_where_to_split_though_nothing_is_announced() -> None:
+def test_a_page_is_split_at_course_codes_without_an_announced_count() -> None:
     lines = "".join(f"<p>BIO {n} Plants part {n}</p><p>{FILLER}</p>" for n in range(100, 115))
 
-    found = parts(lines, None)
+    parts = page_parts(lines, None)
 
-    assert sum(expected or 0 for _, expected in found) == 15
-    assert all(text.startswith("BIO ") for text, _ in found)
+    assert sum(expected or 0 for _, expected in parts) == 15
+    assert all(text.startswith("BIO ") for text, _ in parts)
 
 
 @pytest.mark.parametrize(("headings", "announced"), [(12, 15), (4, 5)])
-def test_headings_that_are_not_as_many_as_announced_are_not_believed(headings: int, announced: int) -> None:
-    assert parts(plants(headings) + f"<p>{FILLER * 8}</p>", announced) == []
+def test_headings_that_differ_from_the_announced_count_are_not_used(headings: int, announced: int) -> None:
+    assert page_parts(plant_courses(headings) + f"<p>{FILLER * 8}</p>", announced) == []
 
 
 def test_a_part_by_size_ends_with_a_line() -> None:
@@ -89,11 +97,11 @@ def test_a_part_by_size_ends_with_a_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "expected", "is_right"),
+    ("count", "expected", "is_right"),
     [(5, 5, True), (4, 5, False), (38, 42, True), (37, 42, False), (46, 42, True), (0, 1, False)],
 )
-def test_few_are_counted_exactly_and_many_nearly(found: int, expected: int, is_right: bool) -> None:
-    assert is_expected_count(found, expected) is is_right
+def test_few_are_counted_exactly_and_many_nearly(count: int, expected: int, is_right: bool) -> None:
+    assert is_expected_count(count, expected) is is_right
 
 
 @pytest.mark.parametrize(
@@ -110,107 +118,105 @@ def test_few_are_counted_exactly_and_many_nearly(found: int, expected: int, is_r
         ("<p>COURSES 101 and 102</p>", None),
     ],
 )
-def test_a_page_announces_how_many_it_has(html: str, count: int | None) -> None:
-    found = announced_count(COURSE, cleaned_text(html), html, "https://a.test/")
+def test_the_announced_number_of_records_is_read(html: str, count: int | None) -> None:
+    announced = announced_count(COURSE, cleaned_text(html), html, "https://a.test/")
 
-    assert found == count
+    assert announced == count
 
 
 def test_every_record_of_a_long_page_is_read_once_and_in_order(store: Store, settings: Settings) -> None:
-    page = a_page(f"<p>24 courses</p>{plants(24)}")
+    page = page_content(f"<p>24 courses</p>{plant_courses(24)}")
 
-    reading, asked = climb_with(store, settings, page, gardener)
+    reading, requests = read_with_model(store, settings, page, read_shown_plants)
 
-    assert values(reading, "course_id") == [f"G-{n}" for n in range(1, 25)]
-    assert len(asked) > 3
+    assert field_values(reading, "course_id") == [f"G-{n}" for n in range(1, 25)]
+    assert len(requests) > 3
     assert reading.problems == ()
     assert not any(record.is_flagged for record in reading.records)
 
 
 def test_without_headings_a_long_page_is_split_by_size_and_no_record_is_cut(store: Store, settings: Settings) -> None:
-    page = a_page(f"<p>24 courses</p>{plants(24, tag='div')}")
+    page = page_content(f"<p>24 courses</p>{plant_courses(24, tag='div')}")
 
-    reading, asked = climb_with(store, settings, page, gardener)
+    reading, requests = read_with_model(store, settings, page, read_shown_plants)
 
-    assert values(reading, "course_id") == [f"G-{n}" for n in range(1, 25)]
-    described = values(reading, "course_description")
+    assert field_values(reading, "course_id") == [f"G-{n}" for n in range(1, 25)]
+    described = field_values(reading, "course_description")
     assert all(text.endswith("good shoes.") for text in described)
-    assert len(asked) > 3
+    assert len(requests) > 3
     assert reading.problems == ()
 
 
 @pytest.mark.parametrize("tag", ["h2", "div"])
-def test_an_answer_that_is_cut_off_is_asked_for_in_halves_and_nothing_is_lost(
-    store: Store, settings: Settings, tag: str
-) -> None:
+def test_a_truncated_answer_is_requested_in_halves_without_loss(store: Store, settings: Settings, tag: str) -> None:
     def short_of_breath(asked: ModelRequest) -> Reply:
-        said = gardener(asked)
-        is_much = len(SHOWN.findall(asked.text)) > 2
-        return Say(text="{", is_cut=True) if is_much else said
+        reply = read_shown_plants(asked)
+        is_much = len(PLANT_COURSE.findall(asked.text)) > 2
+        return Say(text="{", is_cut=True) if is_much else reply
 
-    page = a_page(f"<p>24 courses</p>{plants(24, tag=tag)}")
-    reading, asked = climb_with(store, settings, page, short_of_breath)
+    page = page_content(f"<p>24 courses</p>{plant_courses(24, tag=tag)}")
+    reading, asked = read_with_model(store, settings, page, short_of_breath)
 
-    assert values(reading, "course_id") == [f"G-{n}" for n in range(1, 25)]
-    assert all(text.endswith("good shoes.") for text in values(reading, "course_description"))
+    assert field_values(reading, "course_id") == [f"G-{n}" for n in range(1, 25)]
+    assert all(text.endswith("good shoes.") for text in field_values(reading, "course_description"))
     assert reading.problems == ()
-    assert {one.model for one in asked} == {"cheap"}
+    assert {request.model for request in asked} == {"cheap"}
 
 
-def test_a_model_that_is_cut_off_whatever_it_is_shown_is_asked_so_often_and_no_more(
+def test_a_model_whose_answers_are_always_truncated_is_requested_a_limited_number_of_times(
     store: Store, settings: Settings
 ) -> None:
     lines = "".join(f"<p>Line {n} of a page about plants and their life.</p>" for n in range(60))
-    page = a_page(lines)
+    page = page_content(lines)
     assert LONG_TOKENS * 0.8 < tokens_of(page.text) <= LONG_TOKENS
     with ScriptedModel(lambda _: Say(text="{", is_cut=True)) as model:
-        leading = leading_to(model.base_url, settings)
+        model_settings = leading_to(model.base_url, settings)
         with pytest.raises(Permanent, match="no usable answer"):
-            climb(store, leading, page)
+            read_with_client(store, model_settings, page)
 
     # The whole, a half, a quarter, and an eighth of it, which the strong model is asked about, too.
-    assert [one.model for one in model.requests] == ["cheap"] * 4 + ["strong"]
+    assert [request.model for request in model.requests] == ["cheap"] * 4 + ["strong"]
 
 
-def test_a_model_that_leaves_records_out_is_found_out_and_the_strong_one_asked(
+def test_records_left_out_by_the_cheap_model_are_requested_from_the_strong_one(
     store: Store, settings: Settings
 ) -> None:
     def lazy(asked: ModelRequest) -> Reply:
-        said = gardener(asked)
-        return said if asked.model == "strong" else answer()
+        reply = read_shown_plants(asked)
+        return reply if asked.model == "strong" else model_answer()
 
-    page = a_page(f"<p>24 courses</p>{plants(24)}")
-    reading, asked = climb_with(store, settings, page, lazy)
+    page = page_content(f"<p>24 courses</p>{plant_courses(24)}")
+    reading, asked = read_with_model(store, settings, page, lazy)
 
     assert len(reading.records) == 24
-    assert {str(one.method) for one in reading.records} == {"strong_model"}
-    assert {one.model for one in asked} == {"cheap", "strong"}
+    assert {str(record.method) for record in reading.records} == {"strong_model"}
+    assert {request.model for request in asked} == {"cheap", "strong"}
 
 
-def test_what_no_model_finds_is_a_problem_of_the_page(store: Store, settings: Settings) -> None:
+def test_records_that_no_model_finds_are_a_problem_of_the_page(store: Store, settings: Settings) -> None:
     def blind(asked: ModelRequest) -> Reply:
-        found = [one for one in SHOWN.findall(asked.text) if one[0] not in {"3", "4", "5"}]
-        return answer(
+        plants = [one for one in PLANT_COURSE.findall(asked.text) if one[0] not in {"3", "4", "5"}]
+        return model_answer(
             *(
                 {"course_id": f"G-{n}", "course_name": f"The life of plant {n}", "course_description": d}
-                for n, _, d in found
+                for n, _, d in plants
             )
         )
 
-    page = a_page(f"<p>24 courses</p>{plants(24)}")
-    reading, _ = climb_with(store, settings, page, blind)
+    page = page_content(f"<p>24 courses</p>{plant_courses(24)}")
+    reading, _ = read_with_model(store, settings, page, blind)
 
     assert len(reading.records) == 21
-    assert set(codes(reading)) == {"count_mismatch"}
-    assert any("announces 24" in one.message for one in reading.problems)
+    assert set(problem_codes(reading)) == {"count_mismatch"}
+    assert any("announces 24" in problem.message for problem in reading.problems)
 
 
-def test_after_a_failure_no_further_part_is_asked_about(store: Store, settings: Settings) -> None:
-    page = a_page(f"<p>40 courses</p>{plants(40)}")
+def test_after_a_failure_no_further_part_is_requested(store: Store, settings: Settings) -> None:
+    page = page_content(f"<p>40 courses</p>{plant_courses(40)}")
     with ScriptedModel(in_turn(Fail(status=401, message="no such key"))) as model:
-        leading = leading_to(model.base_url, settings)
+        model_settings = leading_to(model.base_url, settings)
         with pytest.raises(Resource):
-            climb(store, leading, page)
+            read_with_client(store, model_settings, page)
 
     assert 1 <= len(model.requests) <= MAX_CONCURRENT_QUESTIONS
 
@@ -220,7 +226,7 @@ def test_a_long_page_about_one_programme_is_not_split() -> None:
     html = f"<h1>Botany programme</h1>{sections}"
     text = cleaned_text(html)
 
-    found = parts_of(entity_type("learning_program"), text, visible_tree(html), announced=None)
+    split = parts_of(entity_type("learning_program"), text, visible_tree(html), announced=None)
 
     assert tokens_of(text) > LONG_TOKENS
-    assert [(one.start, one.end) for one in found] == [(0, len(text))]
+    assert [(part.start, part.end) for part in split] == [(0, len(text))]

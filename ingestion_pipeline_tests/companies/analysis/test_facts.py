@@ -22,20 +22,20 @@ HOME = "https://www.acme.test/"
 LONG = "Acme makes machines that sort parcels, and has done so for longer than most can remember."
 
 
-def page(body: str, *, role: Role = Role.ABOUT, head: str = "", path: str = "about") -> CompanyPage:
+def company_page(body: str, *, role: Role = Role.ABOUT, head: str = "", path: str = "about") -> CompanyPage:
     html = f"<html><head>{head}</head><body><main>{body}</main></body></html>"
     return parse_company_page(html, url=f"{HOME}{path}", role=role)
 
 
 def facts_of(body: str, **more: Any) -> dict[str, object]:
-    found = collect_findings([page(body, **more)], website=HOME)
-    return {name: fact.value for name, fact in found.facts.items()}
+    findings = collect_findings([company_page(body, **more)], website=HOME)
+    return {name: fact.value for name, fact in findings.facts.items()}
 
 
-def with_data(**organization: Any) -> Findings:
+def findings_with_data(**organization: Any) -> Findings:
     data = {"@type": "Organization", "name": "Acme", "url": HOME} | organization
     script = f'<script type="application/ld+json">{json.dumps(data)}</script>'
-    return collect_findings([page(f"<p>{LONG}</p>", head=script)], website=HOME)
+    return collect_findings([company_page(f"<p>{LONG}</p>", head=script)], website=HOME)
 
 
 @pytest.mark.parametrize(
@@ -76,50 +76,50 @@ def test_a_sentence_states_its_fact(sentence: str, field: str, value: object) ->
         "Unknown",
     ],
 )
-def test_what_is_no_statement_gives_no_fact(sentence: str) -> None:
+def test_a_sentence_without_a_statement_gives_no_fact(sentence: str) -> None:
     assert set(facts_of(f"<p>{sentence}</p>")) <= set()
 
 
-def test_parts_under_headings_are_what_their_headings_say() -> None:
+def test_sections_are_classified_by_their_headings() -> None:
     body = f"<h1>About us</h1><p>{LONG}</p><h2>Our values</h2><p>{LONG[::-1]}</p><h2>Mission</h2>"
     body += "<p>To sort every parcel of this world before anybody has to ask where it is.</p>"
 
-    found = facts_of(body)
+    facts = facts_of(body)
 
-    assert (found["about"], found["culture"]) == (LONG, LONG[::-1])
-    assert str(found["mission"]).startswith("To sort every parcel")
+    assert (facts["about"], facts["culture"]) == (LONG, LONG[::-1])
+    assert str(facts["mission"]).startswith("To sort every parcel")
 
 
-def test_data_for_machines_come_before_words() -> None:
-    found = with_data(foundingDate="2001", numberOfEmployees=42, industry="Robots", description="d" * 60)
+def test_structured_data_takes_precedence_over_text() -> None:
+    findings = findings_with_data(foundingDate="2001", numberOfEmployees=42, industry="Robots", description="d" * 60)
 
-    assert found.value("about") == "d" * 60
-    assert (found.value("founded"), found.value("size")) == (2001, "42")
-    assert {fact.method for fact in found.facts.values()} == {"embedded"}
-    assert found.facts["industry"].grounding.status == "source"
+    assert findings.value("about") == "d" * 60
+    assert (findings.value("founded"), findings.value("size")) == (2001, "42")
+    assert {fact.method for fact in findings.facts.values()} == {"embedded"}
+    assert findings.facts["industry"].grounding.status == "source"
 
 
 @pytest.mark.parametrize("word", ["Unknown", "N/A", "-", " "])
-def test_a_word_for_nothing_is_nothing(word: str) -> None:
-    found = with_data(industry=word)
+def test_a_placeholder_value_is_missing(word: str) -> None:
+    findings = findings_with_data(industry=word)
 
-    assert found.value("industry") is None
-    assert "industry" in found.missing
+    assert findings.value("industry") is None
+    assert "industry" in findings.missing
 
 
-def test_the_data_of_another_organization_are_not_ours() -> None:
-    found = with_data(url="https://partner.test/", foundingDate="1950", name="Partner")
+def test_data_of_another_organization_is_ignored() -> None:
+    findings = findings_with_data(url="https://partner.test/", foundingDate="1950", name="Partner")
 
-    assert (found.name, found.value("founded")) == (None, None)
+    assert (findings.name, findings.value("founded")) == (None, None)
 
 
 PARTNER = {"@type": "Organization", "name": "Globex", "sameAs": "https://globex.test/"}
 
 
-def named_by(*things: dict[str, Any], head: str = "", path: str = "") -> str | None:
+def company_name(*things: dict[str, Any], head: str = "", path: str = "") -> str | None:
     """Return the name that a home page with these things for machines gives the company."""
     script = f'<script type="application/ld+json">{json.dumps(things)}</script>'
-    home = page("<h1>Welcome</h1>", role=Role.HOME, head=head + script, path=path)
+    home = company_page("<h1>Welcome</h1>", role=Role.HOME, head=head + script, path=path)
     return collect_findings([home], website=HOME).name
 
 
@@ -136,52 +136,52 @@ def named_by(*things: dict[str, Any], head: str = "", path: str = "") -> str | N
 def test_a_partner_with_a_site_of_its_own_does_not_name_the_company(partner: dict[str, Any]) -> None:
     own = {"@type": "Organization", "name": "Acme Robotics"}
 
-    assert named_by(partner) is None
-    assert named_by(partner, head='<meta property="og:site_name" content="Acme">') == "Acme"
-    assert named_by(partner, own) == "Acme Robotics"
+    assert company_name(partner) is None
+    assert company_name(partner, head='<meta property="og:site_name" content="Acme">') == "Acme"
+    assert company_name(partner, own) == "Acme Robotics"
 
 
-def test_of_several_organizations_the_one_called_like_the_site_names_the_company() -> None:
+def test_the_organization_named_like_the_site_names_the_company() -> None:
     partner = {"@type": "Organization", "name": "Globex"}
     own = {"@type": "Organization", "name": "Acme Robotics"}
 
-    assert named_by(partner, own) == "Acme Robotics"
-    assert named_by(partner | {"url": HOME}, own | {"url": HOME}) == "Acme Robotics"
-    assert named_by({"@type": "Review", "author": partner, "itemReviewed": own}) == "Acme Robotics"
+    assert company_name(partner, own) == "Acme Robotics"
+    assert company_name(partner | {"url": HOME}, own | {"url": HOME}) == "Acme Robotics"
+    assert company_name({"@type": "Review", "author": partner, "itemReviewed": own}) == "Acme Robotics"
 
 
-def test_profiles_elsewhere_do_not_make_the_company_a_partner() -> None:
+def test_profiles_on_other_sites_do_not_make_the_company_a_partner() -> None:
     profiles = ["https://www.linkedin.com/company/acme", "https://x.com/acme"]
     own = {"@type": "Organization", "name": "Acme Robotics"}
 
-    assert named_by(own | {"sameAs": profiles}) == "Acme Robotics"
-    assert named_by(own | {"sameAs": "https://directory.test/acme"}) == "Acme Robotics"
+    assert company_name(own | {"sameAs": profiles}) == "Acme Robotics"
+    assert company_name(own | {"sameAs": "https://directory.test/acme"}) == "Acme Robotics"
     called = own | {"name": "Robotics of Graz"}
-    assert named_by(called | {"sameAs": profiles}) == "Robotics of Graz"
-    assert named_by(called | {"sameAs": "https://r.test/", "url": HOME}) == "Robotics of Graz"
+    assert company_name(called | {"sameAs": profiles}) == "Robotics of Graz"
+    assert company_name(called | {"sameAs": "https://r.test/", "url": HOME}) == "Robotics of Graz"
 
 
 @pytest.mark.parametrize("word", ["Unknown", "N/A", "Confidential"])
-def test_a_word_for_nothing_does_not_name_the_company(word: str) -> None:
-    assert named_by({"@type": "Organization", "name": word, "url": HOME}) is None
+def test_a_placeholder_does_not_name_the_company(word: str) -> None:
+    assert company_name({"@type": "Organization", "name": word, "url": HOME}) is None
 
 
-def test_microdata_are_read_like_json_ld() -> None:
+def test_microdata_is_parsed_like_json_ld() -> None:
     body = (
         '<div itemscope itemtype="https://schema.org/Organization"><span itemprop=name>Acme'
         " GmbH</span><span itemprop=foundingDate>1999</span></div>"
     )
-    found = collect_findings([page(body)], website=HOME)
+    findings = collect_findings([company_page(body)], website=HOME)
 
-    assert (found.name, found.value("founded")) == ("Acme", 1999)
+    assert (findings.name, findings.value("founded")) == ("Acme", 1999)
 
 
-def test_every_fact_of_rules_stands_in_the_text() -> None:
-    one = page(f"<p>{LONG}</p><p>Founded in 2011 in Graz.</p>")
-    found = collect_findings([one], website=HOME)
+def test_every_fact_of_the_rules_appears_in_the_text() -> None:
+    page = company_page(f"<p>{LONG}</p><p>Founded in 2011 in Graz.</p>")
+    findings = collect_findings([page], website=HOME)
 
-    for fact in found.facts.values():
-        span = one.text[fact.grounding.start : fact.grounding.end]
+    for fact in findings.facts.values():
+        span = page.text[fact.grounding.start : fact.grounding.end]
         assert str(fact.value) in span or span in str(fact.value)
 
 
@@ -195,26 +195,26 @@ def test_every_fact_of_rules_stands_in_the_text() -> None:
         ("", None),
     ],
 )
-def test_remote_first_is_said_or_not_known(text: str, expected: bool | None) -> None:
+def test_remote_first_is_stated_or_unknown(text: str, expected: bool | None) -> None:
     assert is_remote_first(text) is expected
 
 
-def test_a_real_page_states_a_company() -> None:
+def test_a_real_page_gives_a_description_of_the_company() -> None:
     html = sample("company_pages/fairkom.eu.about.html").read_text()
-    one = parse_company_page(html, url="https://www.fairkom.eu/about", role=Role.ABOUT)
+    page = parse_company_page(html, url="https://www.fairkom.eu/about", role=Role.ABOUT)
 
-    found = collect_findings([one], website="https://www.fairkom.eu/")
+    findings = collect_findings([page], website="https://www.fairkom.eu/")
 
-    assert len(str(found.value("about"))) > 100
-    assert found.facts["about"].grounding.is_proof
+    assert len(str(findings.value("about"))) > 100
+    assert findings.facts["about"].grounding.is_proof
 
 
 # --- boards
 
 
-def boards_of(body: str, role: Role = Role.CAREERS) -> list[tuple[str, str | None]]:
-    found = boards_in([page(body, role=role, path="careers")], home=HOME, names=["Acme"])
-    return [(one.platform, one.token) for one in found]
+def boards_on_page(body: str, role: Role = Role.CAREERS) -> list[tuple[str, str | None]]:
+    boards = boards_in([company_page(body, role=role, path="careers")], home=HOME, names=["Acme"])
+    return [(board.platform, board.token) for board in boards]
 
 
 @pytest.mark.parametrize(
@@ -227,62 +227,62 @@ def boards_of(body: str, role: Role = Role.CAREERS) -> list[tuple[str, str | Non
         '<script>load("https:\\/\\/boards-api.greenhouse.io\\/v1\\/boards\\/acme\\/jobs")</script>',
     ],
 )
-def test_a_board_is_found_as_a_link_inside_or_in_a_script(body: str) -> None:
-    assert boards_of(body) == [("greenhouse", "acme")]
+def test_a_board_is_found_in_links_frames_and_scripts(body: str) -> None:
+    assert boards_on_page(body) == [("greenhouse", "acme")]
 
 
-def test_the_board_of_a_customer_is_not_ours() -> None:
+def test_the_board_of_a_customer_is_ignored() -> None:
     body = '<p>Our customer <a href="https://jobs.lever.co/bigcorp">BigCorp</a> is happy.</p>'
 
-    assert boards_of(body, Role.HOME) == []
-    assert boards_of('<a href="https://jobs.lever.co/acme">us</a>', Role.HOME) == [("lever", "acme")]
+    assert boards_on_page(body, Role.HOME) == []
+    assert boards_on_page('<a href="https://jobs.lever.co/acme">us</a>', Role.HOME) == [("lever", "acme")]
 
 
 @pytest.mark.parametrize("words", ["hiring", "We're hiring", "Careers", "Jobs"])
-def test_a_link_on_the_home_page_makes_no_board_ours_that_is_not_called_like_us(words: str) -> None:
+def test_a_board_linked_on_the_home_page_must_be_named_like_the_company(words: str) -> None:
     link = '<p>Globex is <a href="https://jobs.lever.co/{}">{}</a></p>'
 
-    assert boards_of(link.format("globex", words), Role.HOME) == []
+    assert boards_on_page(link.format("globex", words), Role.HOME) == []
     for token in ("acme", "acme-inc", "getacme"):
-        assert boards_of(link.format(token, words), Role.HOME) == [("lever", token)]
-    assert boards_of(link.format("globex", words)) == [("lever", "globex")]
+        assert boards_on_page(link.format(token, words), Role.HOME) == [("lever", token)]
+    assert boards_on_page(link.format("globex", words)) == [("lever", "globex")]
 
 
 @pytest.mark.parametrize("token", ["acmelogistics", "acm", "acmi", "north"])
-def test_a_board_whose_token_only_begins_like_the_name_is_not_ours(token: str) -> None:
+def test_a_board_whose_token_only_starts_like_the_name_is_ignored(token: str) -> None:
     link = f'<a href="https://jobs.lever.co/{token}">hiring</a>'
 
-    assert boards_of(link, Role.HOME) == []
-    found = boards_in([page(link, role=Role.HOME, path="")], home="https://northwind.test/")
-    assert found == []
+    assert boards_on_page(link, Role.HOME) == []
+    boards = boards_in([company_page(link, role=Role.HOME, path="")], home="https://northwind.test/")
+    assert boards == []
 
 
-def test_a_board_is_ours_by_the_first_words_of_the_name() -> None:
+def test_a_board_belongs_to_the_company_by_the_first_words_of_its_name() -> None:
     for token, name in (("acme", "Acme Robotics"), ("acme-robotics-eu", "Acme Robotics")):
-        link = page(f'<a href="https://jobs.lever.co/{token}">x</a>', role=Role.HOME, path="")
+        link = company_page(f'<a href="https://jobs.lever.co/{token}">x</a>', role=Role.HOME, path="")
         [board] = boards_in([link], home="https://ar.test/", names=[name])
         assert board.token == token
 
 
-def test_a_board_that_a_script_of_the_home_page_mentions_is_not_ours() -> None:
+def test_a_board_mentioned_in_a_script_of_the_home_page_is_ignored() -> None:
     address = "https://boards.greenhouse.io/globex"
 
-    assert boards_of(f'<script>story("{address}/jobs/1")</script>', Role.HOME) == []
+    assert boards_on_page(f'<script>story("{address}/jobs/1")</script>', Role.HOME) == []
     frame = '<iframe src="https://boards.greenhouse.io/embed/job_board?for=globex"></iframe>'
-    assert boards_of(frame, Role.HOME) == [("greenhouse", "globex")]
+    assert boards_on_page(frame, Role.HOME) == [("greenhouse", "globex")]
 
 
-def test_a_feed_of_jobs_is_a_board_and_a_blog_is_none() -> None:
-    assert boards_of('<a href="/careers/jobs.rss">feed</a>') == [("rss", None)]
-    assert boards_of('<a href="/blog/feed">feed</a>') == [("generic", None)]
+def test_a_job_feed_is_a_board_and_a_blog_feed_is_not() -> None:
+    assert boards_on_page('<a href="/careers/jobs.rss">feed</a>') == [("rss", None)]
+    assert boards_on_page('<a href="/blog/feed">feed</a>') == [("generic", None)]
 
 
-def test_a_platform_that_nothing_reads_is_noted() -> None:
-    [board] = boards_in([page('<a href="https://jobs.jobvite.com/acme">x</a>', role=Role.CAREERS)], home=HOME)
+def test_an_unsupported_platform_is_noted() -> None:
+    [board] = boards_in([company_page('<a href="https://jobs.jobvite.com/acme">x</a>', role=Role.CAREERS)], home=HOME)
 
     assert (board.platform, board.has_reader, board.note) == ("jobvite", False, "nothing reads jobvite yet")
 
 
-def test_a_page_for_applicants_is_itself_a_board_where_no_platform_is_named() -> None:
-    assert boards_of("<h1>Careers</h1>") == [("generic", None)]
-    assert boards_of("<h1>About</h1>", Role.ABOUT) == []
+def test_a_careers_page_is_a_board_where_no_platform_is_linked() -> None:
+    assert boards_on_page("<h1>Careers</h1>") == [("generic", None)]
+    assert boards_on_page("<h1>About</h1>", Role.ABOUT) == []

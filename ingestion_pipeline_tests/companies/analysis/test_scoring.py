@@ -23,7 +23,7 @@ RULES = Company()
 @pytest.mark.parametrize(
     ("points", "tier"), [(150, "S"), (149, "A"), (100, "A"), (99, "B"), (70, "B"), (69, "C"), (50, "C"), (49, "D")]
 )
-def test_a_tier_begins_at_its_floor(points: int, tier: str) -> None:
+def test_a_tier_starts_at_its_minimum(points: int, tier: str) -> None:
     assert tier_of(points, RULES) == tier
 
 
@@ -40,31 +40,31 @@ def test_a_skill_counts_once_however_it_is_spelt() -> None:
     assert tech_alignment(stack, {"Golang": 20, "Go": 30, "K8s": 5}, cap=100) == 35
 
 
-def test_the_best_two_skills_are_the_cap() -> None:
+def test_the_best_two_skills_reach_the_cap() -> None:
     assert rank_points({"python": 10, "go": 10, "css": 1}) == {"python": 50, "go": 50, "css": 5}
 
 
 def test_149_is_a_and_150_is_s() -> None:
     def tier(points: int) -> str:
-        found = score(
+        company_score = score(
             tech_stack={"languages": ["python"]},
             is_remote_first=None,
             places=["Offices in Portland, OR"],
             ranks={"python": points},
             rules=RULES,
         )
-        return f"{found.points} {found.tier}"
+        return f"{company_score.points} {company_score.tier}"
 
     assert (tier(99), tier(100), tier(130)) == ("149 A", "150 S", "150 S")
 
 
-def test_silence_neither_adds_nor_takes_points() -> None:
-    found = score(tech_stack={}, is_remote_first=None, places=[], ranks={"go": 90}, rules=RULES)
+def test_missing_information_neither_adds_nor_subtracts_points() -> None:
+    company_score = score(tech_stack={}, is_remote_first=None, places=[], ranks={"go": 90}, rules=RULES)
 
-    assert (found.points, found.tier) == (0, "D")
+    assert (company_score.points, company_score.tier) == (0, "D")
 
 
-def test_the_city_is_a_setting_and_a_word_of_its_own() -> None:
+def test_the_bonus_city_is_a_setting_and_matches_whole_words() -> None:
     def points(city: str, place: str) -> int:
         rules = Company(bonus_city=city)
         return score(tech_stack={}, is_remote_first=None, places=[place], ranks={}, rules=rules).points
@@ -86,15 +86,15 @@ def test_the_city_is_a_setting_and_a_word_of_its_own() -> None:
         (101, 51, Completeness.GOOD),
     ],
 )
-def test_a_company_is_known_as_well_as_its_texts_are_long(about: int, culture: int, level: Completeness) -> None:
-    given = {"about": "a" * about or None, "culture": "c" * culture or None}
+def test_completeness_follows_from_the_length_of_the_texts(about: int, culture: int, level: Completeness) -> None:
+    texts = {"about": "a" * about or None, "culture": "c" * culture or None}
 
-    assert completeness(name="A", website="https://a.test", rules=RULES, **given) is level
-    assert completeness(name=None, website="https://a.test", rules=RULES, **given) == "thin"
+    assert completeness(name="A", website="https://a.test", rules=RULES, **texts) is level
+    assert completeness(name=None, website="https://a.test", rules=RULES, **texts) == "thin"
 
 
 @pytest.mark.parametrize(
-    ("stated", "expected"),
+    ("text", "expected"),
     [
         ("51-200 employees", (51, 200)),
         ("10,000+", (10_000, None)),
@@ -109,10 +109,10 @@ def test_a_company_is_known_as_well_as_its_texts_are_long(about: int, culture: i
         ("99999999999", None),
     ],
 )
-def test_a_head_count_is_read_as_it_is_written(stated: str, expected: tuple[int, int | None] | None) -> None:
-    found = employees_in(stated)
+def test_a_head_count_is_parsed_in_any_format(text: str, expected: tuple[int, int | None] | None) -> None:
+    employees = employees_in(text)
 
-    assert (found and (found.low, found.high)) == expected
+    assert (employees and (employees.low, employees.high)) == expected
 
 
 @pytest.mark.parametrize(
@@ -126,6 +126,6 @@ def test_a_head_count_is_read_as_it_is_written(stated: str, expected: tuple[int,
         (1, 10, "small"),
     ],
 )
-def test_large_begins_at_ten_thousand_and_small_ends_below_a_hundred(low: int, high: int | None, category: str) -> None:
+def test_large_starts_at_ten_thousand_and_small_ends_below_a_hundred(low: int, high: int | None, category: str) -> None:
     assert size_category(Employees(low=low, high=high), RULES) == category
     assert size_category(None, RULES) is None

@@ -38,41 +38,41 @@ def anchors(*links: tuple[str, str]) -> list[SiteLink]:
         ("https://a.test/", "Home", None),
     ],
 )
-def test_a_page_is_known_by_the_end_of_its_address_or_its_link(url: str, text: str, role: Role | None) -> None:
+def test_the_role_of_a_page_follows_from_its_path_or_link_text(url: str, text: str, role: Role | None) -> None:
     assert role_of(url, text) is role
 
 
-def test_the_page_itself_is_taken_before_those_below_it() -> None:
+def test_a_page_is_chosen_before_its_subpages() -> None:
     links = anchors(("/x/y/about", "About"), ("/about", "About"), ("/story", "Our story"), ("/jobs", "Jobs"))
 
-    found = named_pages(links, home=HOME, named_by="navigation")
+    pages = named_pages(links, home=HOME, named_by="navigation")
 
-    assert [(one.url.removeprefix(HOME[:-1]), one.role) for one in found if one.role is Role.ABOUT] == [
+    assert [(page.url.removeprefix(HOME[:-1]), page.role) for page in pages if page.role is Role.ABOUT] == [
         ("/about", Role.ABOUT),
         ("/story", Role.ABOUT),
     ]
-    assert [one.url.removeprefix(HOME[:-1]) for one in found if one.role is Role.CAREERS] == ["/jobs"]
+    assert [page.url.removeprefix(HOME[:-1]) for page in pages if page.role is Role.CAREERS] == ["/jobs"]
 
 
-def test_other_sites_and_the_home_page_are_not_taken() -> None:
+def test_other_sites_and_the_home_page_are_not_chosen() -> None:
     links = [
         *anchors(("/", "About us")),
         SiteLink(url="https://partner.test/about", text="About"),
         SiteLink(url="https://careers.acme.test/jobs", text="Jobs"),
     ]
 
-    found = named_pages(links, home=HOME, named_by="navigation")
+    pages = named_pages(links, home=HOME, named_by="navigation")
 
-    assert [one.url for one in found] == ["https://careers.acme.test/jobs"]
+    assert [page.url for page in pages] == ["https://careers.acme.test/jobs"]
 
 
-def test_a_host_that_only_ends_alike_is_another_site() -> None:
+def test_a_host_with_a_similar_ending_is_another_site() -> None:
     assert is_same_site("https://jobs.acme.test/", HOME)
     assert not is_same_site("https://notacme.test/", HOME)
 
 
 def test_the_usual_addresses_are_tried_in_their_order() -> None:
-    assert [one.url for one in guessed_pages(HOME, Role.ABOUT)] == [
+    assert [page.url for page in guessed_pages(HOME, Role.ABOUT)] == [
         "https://www.acme.test/about",
         "https://www.acme.test/about-us",
         "https://www.acme.test/company",

@@ -20,18 +20,18 @@ from ingestion_pipeline.companies.vocabulary import (
 from ingestion_pipeline_tests.samples import sample
 
 
-def names_in(text: str) -> set[str]:
+def technology_names(text: str) -> set[str]:
     return {name for names in technologies_in(text).values() for name in names}
 
 
-def test_the_groups_are_those_of_the_promise() -> None:
+def test_the_technology_groups_have_the_documented_sizes() -> None:
     counts = {
-        group: sum(one.group == group for one in STACK.values())
+        group: sum(technology.group == group for technology in STACK.values())
         for group in (LANGUAGES, FRONTEND, INFRASTRUCTURE, DATABASES)
     }
 
     assert counts == {LANGUAGES: 8, FRONTEND: 4, INFRASTRUCTURE: 5, DATABASES: 4}
-    assert any(one.group == MACHINE_LEARNING for one in STACK.values())
+    assert any(technology.group == MACHINE_LEARNING for technology in STACK.values())
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,8 @@ def test_the_groups_are_those_of_the_promise() -> None:
         "Mongolia, dockers, kubernetic",
     ],
 )
-def test_what_only_looks_like_a_technology_is_none(text: str) -> None:
-    assert names_in(text) == set()
+def test_similar_words_are_not_technologies(text: str) -> None:
+    assert technology_names(text) == set()
 
 
 @pytest.mark.parametrize(
@@ -70,30 +70,30 @@ def test_what_only_looks_like_a_technology_is_none(text: str) -> None:
         ("Rust\nSvelte\nTypeScript", {"rust", "svelte", "typescript"}),
     ],
 )  # fmt: skip
-def test_what_is_meant_is_found(text: str, expected: set[str]) -> None:
-    assert names_in(text) == expected
+def test_technologies_are_found(text: str, expected: set[str]) -> None:
+    assert technology_names(text) == expected
 
 
-def test_a_word_beside_machine_learning_is_no_technology() -> None:
-    assert names_in("AI, Go further") == {"artificial intelligence"}
+def test_a_word_next_to_machine_learning_is_not_a_technology() -> None:
+    assert technology_names("AI, Go further") == {"artificial intelligence"}
 
 
 def _texts(value: Any) -> list[str]:
     if isinstance(value, str):
         return [value]
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [text for one in inside for text in _texts(one)]
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for child in children for text in _texts(child)]
 
 
-def test_every_hit_on_the_samples_is_a_word_of_its_own() -> None:
+def test_every_hit_in_the_samples_is_a_whole_word() -> None:
     """No "ai" of "email" and no "go" of "ago" in real postings."""
     bodies = sorted(sample("jobs").glob("*/*.json"))
     texts = [text for body in bodies for text in _texts(json.loads(body.read_bytes()))]
 
     assert len(texts) > 500
     for text in texts:
-        found = names_in(text)
-        if "go" in found:
+        names = technology_names(text)
+        if "go" in names:
             assert re.search(r"\bGo\b|[Gg]olang", text)
-        if "artificial intelligence" in found:
+        if "artificial intelligence" in names:
             assert re.search(r"\bAI\b|ntelligence|A\.I\.", text)

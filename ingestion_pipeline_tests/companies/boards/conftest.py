@@ -7,9 +7,9 @@ import pytest
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
-from ingestion_pipeline_tests.companies.boards.polling import Boards
+from ingestion_pipeline_tests.companies.boards.job_boards import Boards
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import a_run_context, settings_of
+from ingestion_pipeline_tests.polling_runs import a_run_context, fast_settings
 
 
 @pytest.fixture
@@ -20,6 +20,6 @@ def clock(now: datetime) -> FixedClock:
 
 @pytest.fixture
 def boards(store: Store, clock: FixedClock, settings: Settings) -> Iterator[Boards]:
-    fast = settings_of(settings.home, settings.database_url)
+    fast = fast_settings(settings.home, settings.database_url)
     with FakeWeb({"/robots.txt": 404}) as web:
         yield Boards(a_run_context(store, fast), web, clock)

@@ -18,8 +18,8 @@ from ingestion_pipeline.companies.listing import Listing
 from ingestion_pipeline.engine.polling.protocol import IngestResult
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import open_store
-from ingestion_pipeline_tests.companies.boards.polling import ACME, Boards, a_board
-from ingestion_pipeline_tests.companies.sampled import body
+from ingestion_pipeline_tests.companies.boards.job_boards import ACME, Boards, a_board
+from ingestion_pipeline_tests.companies.platform_fixtures import fixture_body
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.samples import sample
 
@@ -27,11 +27,11 @@ OTHER = "job_board:other"
 API = {"api_base": "http://api.test"}
 
 
-def served(web: FakeWeb, path: str, content: bytes) -> None:
+def serve_body(web: FakeWeb, path: str, content: bytes) -> None:
     web.routes[path] = Reply(content)
 
 
-def a_workday(web: FakeWeb) -> None:
+def serve_workday(web: FakeWeb) -> None:
     """Two pages of a list whose total is true on the first alone."""
     first = [{"title": f"Job {n}", "externalPath": f"/job/Oslo/Job_R-{n}"} for n in range(20)]
     second = [{"title": f"Job {n}", "externalPath": f"/job/Oslo/Job_R-{n}"} for n in range(20, 23)]
@@ -44,7 +44,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], Callable[[FakeWeb], None], int]] = {
     "greenhouse": (
         "https://boards.greenhouse.io/anthropic",
         API,
-        lambda web: served(
+        lambda web: serve_body(
             web,
             "/v1/boards/anthropic/jobs?content=true&pay_transparency=true",
             sample("jobs/greenhouse/anthropic_4.json").read_bytes(),
@@ -54,38 +54,43 @@ KINDS: dict[str, tuple[str, dict[str, Any], Callable[[FakeWeb], None], int]] = {
     "lever": (
         "https://jobs.eu.lever.co/acme",
         API,
-        lambda web: served(web, "/v0/postings/acme?mode=json", body("lever.json")),
+        lambda web: serve_body(web, "/v0/postings/acme?mode=json", fixture_body("lever.json")),
         2,
     ),
-    "workday": ("https://globex.wd3.myworkdayjobs.com/Careers", API, a_workday, 23),
-    "personio": ("https://tyrell.jobs.personio.com/", API, lambda web: served(web, "/xml", body("personio.xml")), 1),
+    "workday": ("https://globex.wd3.myworkdayjobs.com/Careers", API, serve_workday, 23),
+    "personio": (
+        "https://tyrell.jobs.personio.com/",
+        API,
+        lambda web: serve_body(web, "/xml", fixture_body("personio.xml")),
+        1,
+    ),
     "rss": (
         "https://a.test/jobs.rss",
         {"api_base": "http://api.test/jobs.rss"},
-        lambda web: served(web, "/jobs.rss", body("rss.xml")),
+        lambda web: serve_body(web, "/jobs.rss", fixture_body("rss.xml")),
         1,
     ),
 }
 
 
 @pytest.mark.parametrize("platform", KINDS)
-def test_running_a_board_twice_adds_nothing(boards: Boards, platform: str) -> None:
+def test_polling_a_board_twice_adds_nothing(boards: Boards, platform: str) -> None:
     url, config, serve, count = KINDS[platform]
     serve(boards.web)
-    boards.given(a_board(url=url, platform=platform, config=config))
+    boards.add(a_board(url=url, platform=platform, config=config))
     boards.poll()
     before = (boards.listings(), boards.links(), boards.job_tasks())
-    assert [len(some) for some in before] == [count] * 3, boards.row().last_outcome
+    assert [len(table_rows) for table_rows in before] == [count] * 3, boards.source_row().last_outcome
 
-    forget_the_body(boards)
+    forget_content_hash(boards)
     boards.poll()
 
     assert (boards.listings(), boards.links(), boards.job_tasks()) == before
-    nothing = (f"{count} found, nothing new", f"{count} found, 1 unreadable")
-    assert boards.row().last_outcome in nothing
+    unchanged_outcomes = (f"{count} found, nothing new", f"{count} found, 1 unreadable")
+    assert boards.source_row().last_outcome in unchanged_outcomes
 
 
-def forget_the_body(boards: Boards) -> None:
+def forget_content_hash(boards: Boards) -> None:
     """So that it is read again although it is the same."""
     from sqlalchemy import update
 
@@ -106,12 +111,12 @@ def a_listing(number: int, **changes: Any) -> Listing:
     return Listing(**(values | changes))
 
 
-def given_two(boards: Boards) -> None:
+def add_two_boards(boards: Boards) -> None:
     other: Definition = a_board(id=OTHER, url="https://boards.greenhouse.io/other")
-    boards.given(a_board(), other)
+    boards.add(a_board(), other)
 
 
-def in_own_transaction(boards: Boards, listing: BoardListing, start: threading.Barrier) -> list[IngestResult]:
+def ingest_in_own_transaction(boards: Boards, listing: BoardListing, start: threading.Barrier) -> list[IngestResult]:
     url = str(boards.ctx.settings.store_url)
     with closing(open_store(url, clock=boards.clock)) as own:
         start.wait()
@@ -121,8 +126,8 @@ def in_own_transaction(boards: Boards, listing: BoardListing, start: threading.B
 
 
 @pytest.mark.parametrize("by", ["url", "words"])
-def test_two_boards_that_deliver_one_posting_at_once_make_one_listing(boards: Boards, by: str) -> None:
-    given_two(boards)
+def test_two_boards_that_deliver_the_same_posting_concurrently_make_one_listing(boards: Boards, by: str) -> None:
+    add_two_boards(boards)
     start = threading.Barrier(2)
     numbers = range(20)
     copies = [
@@ -131,26 +136,28 @@ def test_two_boards_that_deliver_one_posting_at_once_make_one_listing(boards: Bo
         else a_listing(n, external_id=f"x{n}", url=f"https://other.test/{n}")
         for n in reversed(numbers)
     ]
-    given = [boards.board_listing(ACME, [a_listing(n) for n in numbers]), boards.board_listing(OTHER, copies)]
+    board_listings = [boards.board_listing(ACME, [a_listing(n) for n in numbers]), boards.board_listing(OTHER, copies)]
 
     with ThreadPoolExecutor(2) as pool:
-        done = [pool.submit(in_own_transaction, boards, one, start) for one in given]
-        outcomes = sorted(one.result(60)[0].outcome for one in done)
+        futures = [
+            pool.submit(ingest_in_own_transaction, boards, board_listing, start) for board_listing in board_listings
+        ]
+        outcomes = sorted(board_listing.result(60)[0].outcome for board_listing in futures)
 
     assert outcomes == ["first sync: 20 found, 20 duplicate", "first sync: 20 found, 20 new"]
     assert (len(boards.listings()), len(boards.links())) == (20, 40)
     assert len(boards.job_tasks()) == 20
 
 
-def listings_of_two(boards: Boards, first: dict[str, Any], second: dict[str, Any]) -> int:
+def listing_count(boards: Boards, first: dict[str, Any], second: dict[str, Any]) -> int:
     """Return how many listings one text makes that two boards state with these places."""
-    given_two(boards)
+    add_two_boards(boards)
     settings, now = boards.ctx.settings, boards.clock.at
     copy = a_listing(1, external_id="x", url="https://other.test/1", **second)
-    both = [boards.board_listing(ACME, [a_listing(1, **first)]), boards.board_listing(OTHER, [copy])]
-    for board in both:
+    board_listings = [boards.board_listing(ACME, [a_listing(1, **first)]), boards.board_listing(OTHER, [copy])]
+    for board_listing in board_listings:
         with boards.store.begin() as connection:
-            ingest_boards(connection, [board], now=now, settings=settings)
+            ingest_boards(connection, [board_listing], now=now, settings=settings)
     return len(boards.listings())
 
 
@@ -168,8 +175,8 @@ def listings_of_two(boards: Boards, first: dict[str, Any], second: dict[str, Any
         ("New York", "York"),
     ],
 )
-def test_one_text_in_two_places_is_two_listings(boards: Boards, first: str, second: str) -> None:
-    assert listings_of_two(boards, {"location": first}, {"location": second}) == 2
+def test_the_same_text_in_two_places_is_two_listings(boards: Boards, first: str, second: str) -> None:
+    assert listing_count(boards, {"location": first}, {"location": second}) == 2
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
@@ -186,31 +193,31 @@ def test_one_text_in_two_places_is_two_listings(boards: Boards, first: str, seco
         ("Remote", "Berlin"),
     ],
 )
-def test_one_place_in_other_words_is_one_listing(boards: Boards, first: str, second: str | None) -> None:
-    assert listings_of_two(boards, {"location": first}, {"location": second}) == 1
+def test_the_same_place_in_other_words_is_one_listing(boards: Boards, first: str, second: str | None) -> None:
+    assert listing_count(boards, {"location": first}, {"location": second}) == 1
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
-def test_a_place_among_the_other_places_of_a_listing_is_its_place(boards: Boards) -> None:
+def test_a_match_with_any_location_of_a_listing_is_the_same_listing(boards: Boards) -> None:
     several = {"location": "Berlin", "other_locations": ("Paris",)}
 
-    assert listings_of_two(boards, several, {"location": "Paris"}) == 1
+    assert listing_count(boards, several, {"location": "Paris"}) == 1
 
 
-def test_one_board_ingested_by_four_at_once_is_ingested_once(boards: Boards) -> None:
-    boards.given()
+def test_a_board_ingested_by_four_workers_concurrently_is_ingested_once(boards: Boards) -> None:
+    boards.add()
     start = threading.Barrier(4)
     listing = boards.board_listing(ACME, [a_listing(n) for n in range(10)])
 
     with ThreadPoolExecutor(4) as pool:
-        done = [pool.submit(in_own_transaction, boards, listing, start) for _ in range(4)]
-        new = sorted(one.result(60)[0].new for one in done)
+        futures = [pool.submit(ingest_in_own_transaction, boards, listing, start) for _ in range(4)]
+        new = sorted(future.result(60)[0].new for future in futures)
 
     assert new == [0, 0, 0, 10]
     assert (len(boards.listings()), len(boards.links()), len(boards.job_tasks())) == (10, 10, 10)
 
 
-def traces(connection: Connection) -> Any:
+def row_versions(connection: Connection) -> Any:
     """What every write to the two tables changes."""
     if connection.dialect.name == "sqlite":
         return connection.connection.driver_connection.total_changes  # pyright: ignore[reportOptionalMemberAccess]
@@ -221,20 +228,20 @@ def traces(connection: Connection) -> Any:
 
 
 def test_an_unchanged_board_writes_no_row(boards: Boards) -> None:
-    boards.given()
-    listed = [a_listing(n) for n in range(30)]
+    boards.add()
+    listings = [a_listing(n) for n in range(30)]
     settings, now = boards.ctx.settings, boards.clock.at
 
     with boards.store.begin() as connection:
-        one = boards.board_listing(ACME, listed)
-        ingest_boards(connection, [one], now=now, settings=settings)
+        board_listing = boards.board_listing(ACME, listings)
+        ingest_boards(connection, [board_listing], now=now, settings=settings)
     with boards.store.begin() as connection:
-        before = traces(connection)
-        ingest_boards(connection, [boards.board_listing(ACME, listed)], now=now, settings=settings)
-        assert traces(connection) == before
-        changed = [a_listing(0, title="Other"), *listed[1:]]
+        before = row_versions(connection)
+        ingest_boards(connection, [boards.board_listing(ACME, listings)], now=now, settings=settings)
+        assert row_versions(connection) == before
+        changed = [a_listing(0, title="Other"), *listings[1:]]
         ingest_boards(connection, [boards.board_listing(ACME, changed)], now=now, settings=settings)
-        assert traces(connection) != before
+        assert row_versions(connection) != before
 
 
 WAL = """
@@ -249,41 +256,41 @@ SELECT coalesce(sum(record_length), 0) FROM pg_get_wal_records_info(
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("database", ["postgres"])
-def test_an_unchanged_board_leaves_no_byte_of_log_about_listings(boards: Boards) -> None:
-    boards.given()
-    listed = [a_listing(n) for n in range(30)]
+def test_an_unchanged_board_writes_no_wal_record_of_listings(boards: Boards) -> None:
+    boards.add()
+    listings = [a_listing(n) for n in range(30)]
     settings, now = boards.ctx.settings, boards.clock.at
-    first = boards.board_listing(ACME, listed)
+    first = boards.board_listing(ACME, listings)
     with boards.store.begin() as connection:
         connection.execute(text("CREATE EXTENSION IF NOT EXISTS pg_walinspect"))
         ingest_boards(connection, [first], now=now, settings=settings)
     with boards.store.begin() as connection:
         connection.execute(text("CHECKPOINT"))  # the next touch of a page would be logged whole
 
-    def log_of(some: list[Listing]) -> int:
-        one = boards.board_listing(ACME, some)
+    def wal_bytes(board_jobs: list[Listing]) -> int:
+        board_listing = boards.board_listing(ACME, board_jobs)
         with boards.store.begin() as connection:
             since = connection.execute(text("SELECT pg_current_wal_insert_lsn()")).scalar_one()
-            ingest_boards(connection, [one], now=now, settings=settings)
+            ingest_boards(connection, [board_listing], now=now, settings=settings)
             connection.execute(text("UPDATE sources SET updated_at = updated_at"))  # as a poll does
         with boards.store.read() as connection:
             return int(connection.execute(text(WAL), {"since": since}).scalar_one())
 
-    assert log_of(listed) == 0
-    assert log_of([a_listing(n, title="Other") for n in range(30)]) > 30 * 50
+    assert wal_bytes(listings) == 0
+    assert wal_bytes([a_listing(n, title="Other") for n in range(30)]) > 30 * 50
 
 
-def test_a_relative_date_does_not_move_with_every_reading(boards: Boards) -> None:
+def test_a_relative_date_does_not_move_with_every_poll(boards: Boards) -> None:
     """Workday's "Posted 3 Days Ago": each poll made every job another one."""
-    boards.given()
+    boards.add()
     settings, now = boards.ctx.settings, boards.clock.at
     with boards.store.begin() as connection:
-        one = a_listing(1, posted_at=now, posted_is_relative=True)
-        ingest_boards(connection, [boards.board_listing(ACME, [one])], now=now, settings=settings)
+        first = a_listing(1, posted_at=now, posted_is_relative=True)
+        ingest_boards(connection, [boards.board_listing(ACME, [first])], now=now, settings=settings)
     boards.clock.advance(days=1)
 
     with boards.store.begin() as connection:
         later = a_listing(1, posted_at=boards.clock.at, posted_is_relative=True)
-        (result,) = ingest_boards(connection, [boards.board_listing(ACME, [later])], now=now, settings=settings)
+        (ingest_result,) = ingest_boards(connection, [boards.board_listing(ACME, [later])], now=now, settings=settings)
 
-    assert (result.updated, boards.listings()[0].posted_at) == (0, now)
+    assert (ingest_result.updated, boards.listings()[0].posted_at) == (0, now)

@@ -9,13 +9,12 @@ from sqlalchemy import insert, select, update
 
 from ingestion_pipeline.companies.boards.closing import close_expired
 from ingestion_pipeline.store.tables import audit_log, job_matches, snapshots, tasks
-from ingestion_pipeline_tests.builders import NOON
-from ingestion_pipeline_tests.companies.boards.polling import ACME, Boards, a_board, a_job, jobs
-from ingestion_pipeline_tests.pollers import rows, task_row
+from ingestion_pipeline_tests.companies.boards.job_boards import ACME, Boards, a_board, a_job, a_match, jobs
+from ingestion_pipeline_tests.polling_runs import rows, task_row
 
 
-def test_a_first_poll_makes_listings_links_and_silent_tasks(boards: Boards) -> None:
-    boards.given()
+def test_a_first_poll_adds_listings_links_and_tasks_without_notifications(boards: Boards) -> None:
+    boards.add()
 
     polled = boards.poll(jobs(1, 2))
 
@@ -25,13 +24,13 @@ def test_a_first_poll_makes_listings_links_and_silent_tasks(boards: Boards) -> N
     assert (first.status, first.location, first.company_name) == ("open", "Oslo", "Acme, Inc.")
     assert first.posted_at == datetime(2026, 2, 20, 10, tzinfo=UTC)
     assert [link.listing_id for link in boards.links()] == [first.id, second.id]
-    assert boards.row().last_outcome == "first sync: 2 found, 2 new"
+    assert boards.source_row().last_outcome == "first sync: 2 found, 2 new"
     assert [task.payload["is_first_sync"] for task in boards.job_tasks()] == [True, True]
 
 
-def test_a_job_task_is_of_its_polls_lineage_and_carries_its_url(boards: Boards) -> None:
+def test_a_job_task_inherits_the_lineage_of_its_poll_and_carries_its_url(boards: Boards) -> None:
     """Trap 16."""
-    boards.given()
+    boards.add()
 
     boards.poll(jobs(7))
 
@@ -44,8 +43,8 @@ def test_a_job_task_is_of_its_polls_lineage_and_carries_its_url(boards: Boards) 
     assert boards.listings()[0].tracking_id == parent.tracking_id
 
 
-def test_a_listing_that_ended_is_open_again_when_its_board_extends_it(boards: Boards) -> None:
-    boards.given()
+def test_an_expired_listing_reopens_when_its_board_extends_it(boards: Boards) -> None:
+    boards.add()
     ends = "2026-01-31T12:00:00Z"
     boards.poll([a_job(1, application_deadline=ends), a_job(2, application_deadline=ends)])
     with boards.store.begin() as connection:
@@ -61,25 +60,25 @@ def test_a_listing_that_ended_is_open_again_when_its_board_extends_it(boards: Bo
 
     assert (closed, set(states.values())) == (2, {"closed"})
     first, second = boards.listings()
-    assert (first.status, first.closed_reason, first.verdict) == ("open", None, None)
+    assert (first.status, first.closed_reason, first.decision) == ("open", None, None)
     assert (second.status, second.location) == ("closed", "Bergen")
 
 
-def test_what_comes_after_the_first_sync_is_loud(boards: Boards) -> None:
-    boards.given()
+def test_a_listing_added_after_the_first_sync_is_announced(boards: Boards) -> None:
+    boards.add()
     boards.poll(jobs(1))
 
     boards.poll(jobs(1, 2))
 
     assert [task.payload["is_first_sync"] for task in boards.job_tasks()] == [True, False]
-    assert boards.row().last_outcome == "2 found, 1 new"
+    assert boards.source_row().last_outcome == "2 found, 1 new"
 
 
-def test_a_board_that_moved_tells_what_was_posted_meanwhile_and_not_what_is_older(boards: Boards) -> None:
-    boards.given()
+def test_a_board_that_moved_announces_jobs_posted_since_and_no_older_ones(boards: Boards) -> None:
+    boards.add()
     boards.poll(jobs(1))
     posted_at = boards.clock.advance(hours=1).isoformat()
-    boards.given(a_board(config={"api_base": "http://api.test", "company": "Acme"}))
+    boards.add(a_board(config={"api_base": "http://api.test", "company": "Acme"}))
 
     boards.poll([*jobs(1, 2), a_job(3, first_published=posted_at)])
 
@@ -88,13 +87,13 @@ def test_a_board_that_moved_tells_what_was_posted_meanwhile_and_not_what_is_olde
 
 
 @pytest.mark.parametrize("is_judged", [True, False], ids=["judged", "waiting"])
-def test_what_another_boards_first_sync_brought_is_news_once_a_board_comes_to_list_it(
+def test_a_job_of_another_boards_first_sync_is_announced_once_when_a_board_adds_it(
     boards: Boards, *, is_judged: bool
 ) -> None:
-    boards.given()
+    boards.add()
     boards.poll(jobs(1))
-    boards.given(a_board(id="job_board:mirror", url="https://boards.greenhouse.io/mirror"))
-    boards.lists(jobs(1, 2, 3), token="mirror")
+    boards.add(a_board(id="job_board:mirror", url="https://boards.greenhouse.io/mirror"))
+    boards.serve_jobs(jobs(1, 2, 3), token="mirror")
     boards.poll()
     if is_judged:
         with boards.store.begin() as connection:
@@ -109,45 +108,45 @@ def test_what_another_boards_first_sync_brought_is_news_once_a_board_comes_to_li
     assert len(boards.job_tasks()) == before + is_judged
 
 
-def test_the_backlog_of_a_board_is_no_news_when_a_board_that_came_later_lists_it(boards: Boards) -> None:
-    boards.given()
+def test_the_backlog_of_a_board_is_not_announced_when_a_later_board_lists_it(boards: Boards) -> None:
+    boards.add()
     boards.poll(jobs(1, 2))
-    boards.given(a_board(id="job_board:mirror", url="https://boards.greenhouse.io/mirror"))
-    boards.lists(jobs(1), token="mirror")
+    boards.add(a_board(id="job_board:mirror", url="https://boards.greenhouse.io/mirror"))
+    boards.serve_jobs(jobs(1), token="mirror")
     boards.poll()
     before = len(boards.job_tasks())
 
-    boards.lists(jobs(1, 2), token="mirror")
+    boards.serve_jobs(jobs(1, 2), token="mirror")
     boards.poll()
 
     assert len(boards.job_tasks()) == before
 
 
-def test_a_board_that_is_empty_at_first_is_a_success_and_no_sync(boards: Boards) -> None:
+def test_a_board_that_starts_empty_succeeds_without_a_first_sync(boards: Boards) -> None:
     """Trap 19: zero jobs is a success."""
-    boards.given()
+    boards.add()
 
     boards.poll([])
 
-    row = boards.row()
+    row = boards.source_row()
     assert (row.status, row.failure_count, row.last_outcome) == ("active", 0, "first sync: 0 found, nothing new")
     assert row.synced_at is None
 
 
-def test_a_changed_listing_is_updated_and_judged_again(boards: Boards) -> None:
-    boards.given()
+def test_a_changed_listing_is_updated_and_evaluated_again(boards: Boards) -> None:
+    boards.add()
     boards.poll(jobs(1, 2))
 
     boards.poll([a_job(1), a_job(2, title="Lead Engineer")])
 
-    assert [one.title for one in boards.listings()] == ["Engineer 1", "Lead Engineer"]
-    assert boards.row().last_outcome == "2 found, 1 updated"
+    assert [row.title for row in boards.listings()] == ["Engineer 1", "Lead Engineer"]
+    assert boards.source_row().last_outcome == "2 found, 1 updated"
     # its first task still waits, and judges what the listing says when it comes to it
     assert len(boards.job_tasks()) == 2
 
 
-def test_a_listing_gone_once_is_missed_and_gone_twice_is_closed(boards: Boards) -> None:
-    boards.given()
+def test_a_listing_missing_once_is_counted_and_missing_twice_is_closed(boards: Boards) -> None:
+    boards.add()
     boards.poll(jobs(1, 2, 3))
     listing = boards.listings()[2]
     with boards.store.begin() as connection:
@@ -161,70 +160,70 @@ def test_a_listing_gone_once_is_missed_and_gone_twice_is_closed(boards: Boards) 
     closed = boards.listings()[2]
     assert (closed.status, closed.closed_at) == ("closed", boards.clock.at)
     assert [link.available for link in boards.links()] == [True, True, False]
-    assert [one.status for one in rows(boards.store, job_matches)] == ["withdrawn"]
-    assert boards.row().last_outcome == "2 found, 1 closed"
-    assert boards.row().record_count == 2
+    assert [row.status for row in rows(boards.store, job_matches)] == ["withdrawn"]
+    assert boards.source_row().last_outcome == "2 found, 1 closed"
+    assert boards.source_row().record_count == 2
 
 
-def test_a_closed_listing_that_returns_is_open_and_judged_again(boards: Boards) -> None:
-    boards.given()
-    for listed in (jobs(1, 2), jobs(1), jobs(1)):
-        boards.poll(listed)
+def test_a_closed_listing_that_returns_is_reopened_and_evaluated_again(boards: Boards) -> None:
+    boards.add()
+    for postings in (jobs(1, 2), jobs(1), jobs(1)):
+        boards.poll(postings)
     assert boards.listings()[1].status == "closed"
-    end_jobs(boards)
+    finish_job_tasks(boards)
 
     boards.poll(jobs(1, 2))
 
     returned = boards.listings()[1]
     assert (returned.status, returned.closed_at) == ("open", None)
-    assert boards.row().last_outcome == "2 found, 1 reopened"
+    assert boards.source_row().last_outcome == "2 found, 1 reopened"
     waiting = [task for task in boards.job_tasks() if task.status == "PENDING"]
     assert [task.payload["listing_id"] for task in waiting] == [returned.id]
 
 
-def test_a_part_of_a_list_closes_nothing(boards: Boards) -> None:
-    boards.given()
+def test_an_incomplete_list_closes_nothing(boards: Boards) -> None:
+    boards.add()
     boards.poll(jobs(1, 2, 3))
 
     for _ in range(3):
         boards.poll([*jobs(1, 2), {"title": "no id"}])
 
-    assert [one.status for one in boards.listings()] == ["open"] * 3
+    assert [row.status for row in boards.listings()] == ["open"] * 3
     assert [link.missing for link in boards.links()] == [0, 0, 0]
 
 
-def test_an_empty_list_after_a_full_one_is_not_believed(boards: Boards) -> None:
-    boards.given()
+def test_an_empty_list_after_a_full_one_is_quarantined(boards: Boards) -> None:
+    boards.add()
     boards.poll(jobs(1, 2))
 
     boards.poll([])
     boards.poll([])
 
-    row = boards.row()
+    row = boards.source_row()
     assert row.last_outcome.startswith("quarantined: lists nothing, 2 jobs are known")
     assert (row.status, row.failure_count, row.record_count) == ("active", 0, 2)
-    assert [one.status for one in boards.listings()] == ["open", "open"]
-    (dead_letter,) = boards.letters()
+    assert [listing.status for listing in boards.listings()] == ["open", "open"]
+    (dead_letter,) = boards.dead_letters()
     assert (dead_letter.error_code, dead_letter.occurrences, dead_letter.source_id) == ("quarantined", 2, ACME)
 
 
-def test_a_large_drop_is_not_believed_until_somebody_says_so(boards: Boards) -> None:
-    boards.given()
+def test_a_large_drop_is_quarantined_until_an_operator_accepts_it(boards: Boards) -> None:
+    boards.add()
     boards.poll(jobs(*range(10)))
 
     boards.poll(jobs(1, 2))
-    assert "8 of 10 known jobs are missing" in boards.row().last_outcome
+    assert "8 of 10 known jobs are missing" in boards.source_row().last_outcome
 
     from ingestion_pipeline.sources.operator_changes import accept_drop
 
     with boards.store.begin() as connection:
         accept_drop(connection, ACME, actor="me", now=boards.clock.at)
     boards.poll(jobs(1, 2))
-    assert sum(one.status == "open" for one in boards.listings()) == 2
+    assert sum(row.status == "open" for row in boards.listings()) == 2
 
 
-def test_a_renamed_field_is_not_believed_and_its_body_is_kept(boards: Boards) -> None:
-    boards.given()
+def test_a_renamed_field_is_quarantined_and_its_body_is_stored(boards: Boards) -> None:
+    boards.add()
     boards.poll(jobs(1, 2, 3))
     before = boards.listings()
     renamed = [{**job, "body": job["content"]} for job in jobs(1, 2, 3, title="Other")]
@@ -233,37 +232,37 @@ def test_a_renamed_field_is_not_believed_and_its_body_is_kept(boards: Boards) ->
 
     boards.poll(renamed)
 
-    assert "3 of 3 known jobs have lost their description" in boards.row().last_outcome
+    assert "3 of 3 known jobs have lost their description" in boards.source_row().last_outcome
     assert boards.listings() == before
-    (dead_letter,) = boards.letters()
-    kept = {row.id: row for row in rows(boards.store, snapshots)}
-    body = boards.ctx.content.get(kept[dead_letter.payload["snapshots"][0]].content_hash)
+    (dead_letter,) = boards.dead_letters()
+    snapshot_rows = {row.id: row for row in rows(boards.store, snapshots)}
+    body = boards.ctx.content.get(snapshot_rows[dead_letter.payload["snapshots"][0]].content_hash)
     assert b'"body"' in body
 
 
-def test_fields_that_all_have_another_name_fail_the_poll_and_keep_the_body(boards: Boards) -> None:
-    boards.given()
+def test_renaming_every_field_fails_the_poll_and_stores_the_body(boards: Boards) -> None:
+    boards.add()
     boards.poll(jobs(1))
 
     boards.poll([{"key": 1, "name": "Engineer"}])
 
-    (dead_letter,) = boards.letters()
+    (dead_letter,) = boards.dead_letters()
     assert dead_letter.error_code == "unexpected_body"
     assert dead_letter.payload["snapshots"]
-    assert (boards.row().failure_count, boards.listings()[0].status) == (1, "open")
+    assert (boards.source_row().failure_count, boards.listings()[0].status) == (1, "open")
 
 
-def test_one_job_of_two_cities_on_one_board_is_two_listings(boards: Boards) -> None:
-    boards.given()
+def test_a_job_in_two_cities_on_one_board_is_two_listings(boards: Boards) -> None:
+    boards.add()
     same = {"title": "Engineer", "content": "<p>We build pipes.</p>"}
 
     boards.poll([a_job(1, **same), a_job(2, **same, location={"name": "Bergen"})])
 
-    assert [one.location for one in boards.listings()] == ["Oslo", "Bergen"]
+    assert [row.location for row in boards.listings()] == ["Oslo", "Bergen"]
 
 
-def test_jobs_that_share_one_address_are_told_apart_and_each_judged(boards: Boards) -> None:
-    boards.given()
+def test_jobs_that_share_one_url_are_separate_listings_and_each_evaluated(boards: Boards) -> None:
+    boards.add()
 
     boards.poll(jobs(1, 2, absolute_url="https://acme.test/careers"))
 
@@ -272,10 +271,10 @@ def test_jobs_that_share_one_address_are_told_apart_and_each_judged(boards: Boar
 
 
 def test_the_same_posting_on_two_boards_is_one_listing_with_two_links(boards: Boards) -> None:
-    boards.given(a_board(), a_board(id="job_board:other", url="https://boards.greenhouse.io/other"))
-    boards.lists(jobs(1), token="acme")
+    boards.add(a_board(), a_board(id="job_board:other", url="https://boards.greenhouse.io/other"))
+    boards.serve_jobs(jobs(1), token="acme")
     copy = a_job(99, title="Engineer 1", content=a_job(1)["content"], company_name="Acme GmbH")
-    boards.lists([copy], token="other")
+    boards.serve_jobs([copy], token="other")
 
     boards.poll()
     boards.poll()
@@ -288,32 +287,32 @@ def test_the_same_posting_on_two_boards_is_one_listing_with_two_links(boards: Bo
     assert len(boards.job_tasks()) == 1
 
 
-def test_a_listing_is_closed_only_when_no_board_has_it(boards: Boards) -> None:
-    boards.given(a_board(), a_board(id="job_board:other", url="https://boards.greenhouse.io/other"))
+def test_a_listing_is_closed_only_when_no_board_lists_it(boards: Boards) -> None:
+    boards.add(a_board(), a_board(id="job_board:other", url="https://boards.greenhouse.io/other"))
     shared = {"absolute_url": "https://acme.test/jobs/1?utm_source=x"}
-    boards.lists([*jobs(5), a_job(1, **shared)], token="acme")
-    boards.lists([*jobs(6), a_job(77, **shared)], token="other")
+    boards.serve_jobs([*jobs(5), a_job(1, **shared)], token="acme")
+    boards.serve_jobs([*jobs(6), a_job(77, **shared)], token="other")
     boards.poll()
-    boards.lists(jobs(5), token="acme")
+    boards.serve_jobs(jobs(5), token="acme")
     for _ in range(2):
         boards.poll()
-    assert [one.status for one in boards.listings()] == ["open"] * 3
+    assert [row.status for row in boards.listings()] == ["open"] * 3
 
-    boards.lists(jobs(6), token="other")
+    boards.serve_jobs(jobs(6), token="other")
     for _ in range(2):
         boards.poll()
-    assert sorted(one.status for one in boards.listings()) == ["closed", "open", "open"]
+    assert sorted(row.status for row in boards.listings()) == ["closed", "open", "open"]
 
 
-def test_a_second_board_adds_what_the_first_does_not_say_and_overwrites_nothing(boards: Boards) -> None:
-    boards.given(a_board(), a_board(id="job_board:other", url="https://boards.greenhouse.io/other"))
-    boards.lists([a_job(1, location=None)], token="acme")
+def test_a_second_board_fills_missing_fields_and_overwrites_nothing(boards: Boards) -> None:
+    boards.add(a_board(), a_board(id="job_board:other", url="https://boards.greenhouse.io/other"))
+    boards.serve_jobs([a_job(1, location=None)], token="acme")
     shared = a_job(1)["absolute_url"]
-    boards.lists([a_job(7, absolute_url=shared, title="Engineer!")], token="other")
+    boards.serve_jobs([a_job(7, absolute_url=shared, title="Engineer!")], token="other")
     boards.poll()
 
     later = a_job(7, absolute_url=shared, title="Engineer?", location={"name": "Rome"})
-    boards.lists([later], token="other")
+    boards.serve_jobs([later], token="other")
     boards.poll()
 
     (listing,) = boards.listings()
@@ -323,44 +322,24 @@ def test_a_second_board_adds_what_the_first_does_not_say_and_overwrites_nothing(
 def test_a_refused_spawn_is_in_the_audit_log(boards: Boards) -> None:
     from dataclasses import replace
 
-    boards.given()
-    deep = boards.board_listing(ACME, [])
-    parent = replace(deep.task, spawn_depth=10)
+    boards.add()
+    board_listing = boards.board_listing(ACME, [])
+    parent = replace(board_listing.task, spawn_depth=10)
     from ingestion_pipeline.companies.boards.ingestion import ListingToEvaluate, spawn_jobs
 
     with boards.store.begin() as connection:
-        one = ListingToEvaluate(
+        evaluation = ListingToEvaluate(
             parent=parent, source=boards.source(), listing_id=1, url="https://a.test/1", is_new=True
         )
-        spawn_jobs(connection, [one], now=boards.clock.at, settings=boards.ctx.settings)
+        spawn_jobs(connection, [evaluation], now=boards.clock.at, settings=boards.ctx.settings)
         query = select(audit_log).where(audit_log.c.action == "spawn.refused")
-        (told,) = connection.execute(query).all()
+        (audit_row,) = connection.execute(query).all()
 
-    assert told.detail["reason"] == "too_deep"
+    assert audit_row.detail["reason"] == "too_deep"
     assert boards.job_tasks() == []
 
 
-def a_match(listing_id: int) -> dict[str, object]:
-    return {
-        "listing_id": listing_id,
-        "source_id": ACME,
-        "status": "new",
-        "score": 90,
-        "base_score": 90,
-        "priority": "high",
-        "method": "rules",
-        "adjustments": [],
-        "skills_matched": [],
-        "skills_missing": [],
-        "reason": "fits",
-        "grounding": {},
-        "judged_as": "x",
-        "created_at": NOON,
-        "updated_at": NOON,
-    }
-
-
-def end_jobs(boards: Boards) -> None:
+def finish_job_tasks(boards: Boards) -> None:
     from sqlalchemy import update
 
     from ingestion_pipeline.store.tables import tasks

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.boards.posting import content_hash, quality_of, reading_from_bytes, reading_to_bytes
+from ingestion_pipeline.companies.boards.posting import content_hash, quality_of, feed_from_bytes, feed_to_bytes
 from ingestion_pipeline.companies.listing import Listing, Remote
 from ingestion_pipeline.companies.salary import salary_in
-from ingestion_pipeline.reading.structured.items import Problem, Reading
+from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
 
 POSTED = datetime(2026, 3, 1, tzinfo=UTC)
 GOOD: dict[str, Any] = {
@@ -43,15 +43,15 @@ def test_a_listing_is_thin_minimal_or_good(without: dict[str, Any], level: str) 
     assert quality["missing"] == [name for name in without if without[name] is None]
 
 
-def test_a_hash_covers_what_a_judgement_looks_at_and_nothing_else() -> None:
-    one = content_hash(GOOD)
+def test_a_content_hash_covers_exactly_the_fields_that_are_evaluated() -> None:
+    original = content_hash(GOOD)
 
-    assert one == content_hash(GOOD | {"url": "https://b.test/", "department": "x"})
+    assert original == content_hash(GOOD | {"url": "https://b.test/", "department": "x"})
     for name, other in {"title": "x", "location": "x", "posted_at": None, "remote": "x"}.items():
-        assert content_hash(GOOD | {name: other}) != one
+        assert content_hash(GOOD | {name: other}) != original
 
 
-def test_a_reading_survives_the_content_store() -> None:
+def test_a_parsed_feed_survives_a_round_trip_through_the_content_store() -> None:
     listing = Listing(
         external_id="1",
         title="Engineer",
@@ -63,6 +63,6 @@ def test_a_reading_survives_the_content_store() -> None:
         posted_is_relative=True,
     )
     problem = Problem(where="item 2", message="no id")
-    reading = Reading(records=[listing], problems=[problem], is_complete=True, notes=["a part"])
+    reading = ParsedFeed(records=[listing], problems=[problem], is_complete=True, notes=["a part"])
 
-    assert reading_from_bytes(reading_to_bytes(reading)) == reading
+    assert feed_from_bytes(feed_to_bytes(reading)) == reading

@@ -10,34 +10,34 @@ from ingestion_pipeline.companies.boards import checks
 from ingestion_pipeline.companies.boards.reporting import BoardReport, board_reports
 from ingestion_pipeline.sources.status import mark_reported
 from ingestion_pipeline.store.tables import job_listings
-from ingestion_pipeline_tests.companies.boards.polling import ACME, Boards, a_board, a_job, jobs
+from ingestion_pipeline_tests.companies.boards.job_boards import ACME, Boards, a_board, a_job, jobs
 
 
-def report(boards: Boards, source_id: str = ACME) -> BoardReport:
+def board_report(boards: Boards, source_id: str = ACME) -> BoardReport:
     with boards.store.read() as connection:
-        [found] = board_reports(connection, [source_id])
-    return found
+        [board] = board_reports(connection, [source_id])
+    return board
 
 
-def judge(boards: Boards, verdict: str, *ids: int, by: str = "salary") -> None:
-    item = {"category": "rejection", "name": by}
-    result = {"passed": False, "rejected_by": by, "items": [item]}
-    values = {"verdict": verdict, "filter_result": result}
+def set_decision(boards: Boards, decision: str, *ids: int, rejected_by: str = "salary") -> None:
+    rejection = {"category": "rejection", "name": rejected_by}
+    filter_result = {"passed": False, "rejected_by": rejected_by, "items": [rejection]}
+    values = {"decision": decision, "filter_result": filter_result}
     with boards.store.begin() as connection:
         connection.execute(update(job_listings).where(job_listings.c.id.in_(ids)).values(values))
 
 
-def test_a_boards_funnel_counts_what_became_of_its_jobs(boards: Boards) -> None:
-    boards.given(a_board(), a_board(id="job_board:other", url="https://boards.greenhouse.io/other"))
-    boards.lists(jobs(1, 2, 3, 4, 5), token="acme")
-    boards.lists([a_job(1), a_job(9)], token="other")
+def test_the_funnel_of_a_board_counts_the_outcomes_of_its_jobs(boards: Boards) -> None:
+    boards.add(a_board(), a_board(id="job_board:other", url="https://boards.greenhouse.io/other"))
+    boards.serve_jobs(jobs(1, 2, 3, 4, 5), token="acme")
+    boards.serve_jobs([a_job(1), a_job(9)], token="other")
     boards.poll()
     ids = [one.id for one in boards.listings() if one.source_id == ACME]
-    judge(boards, "filtered", *ids[:2])
-    judge(boards, "filtered", ids[2], by="age")
-    judge(boards, "matched", ids[3])
+    set_decision(boards, "filtered", *ids[:2])
+    set_decision(boards, "filtered", ids[2], rejected_by="age")
+    set_decision(boards, "matched", ids[3])
 
-    one, other = report(boards), report(boards, "job_board:other")
+    one, other = board_report(boards), board_report(boards, "job_board:other")
 
     assert (one.found, one.matched, one.skipped, one.waiting) == (5, 1, 0, 1)
     assert one.filtered == {"salary": 2, "age": 1}
@@ -46,37 +46,37 @@ def test_a_boards_funnel_counts_what_became_of_its_jobs(boards: Boards) -> None:
     assert one.duplicate + other.duplicate == 1
 
 
-def test_a_report_counts_from_the_last_one(boards: Boards) -> None:
-    boards.given()
+def test_a_report_counts_changes_since_the_previous_report(boards: Boards) -> None:
+    boards.add()
     boards.poll(jobs(1, 2))
     with boards.store.begin() as connection:
         mark_reported(connection, [ACME])
 
     boards.poll([a_job(1, title="Lead"), *jobs(2, 3)])
 
-    told = report(boards)
-    assert (told.new, told.updated, told.closed, told.found) == (1, 1, 0, 3)
-    assert [one.is_new for one in told.newest] == [True, False, False]
+    report = board_report(boards)
+    assert (report.new, report.updated, report.closed, report.found) == (1, 1, 0, 3)
+    assert [listing.is_new for listing in report.newest] == [True, False, False]
 
 
 def test_a_drop_and_a_lost_field_are_different_findings(boards: Boards) -> None:
-    boards.given()
+    boards.add()
     boards.poll(jobs(1, 2))
 
     boards.poll([])
     with boards.store.read() as connection:
-        assert [one.subject for one in checks.dropped(connection)] == [ACME]
+        assert [check_finding.subject for check_finding in checks.dropped(connection)] == [ACME]
         assert checks.lost_fields(connection) == []
 
     boards.poll(jobs(1, 2, location=None))
     with boards.store.read() as connection:
         assert checks.dropped(connection) == []
-        (lost,) = checks.lost_fields(connection)
-    assert "2 of 2 known jobs have lost their location" in lost.message
+        (finding,) = checks.lost_fields(connection)
+    assert "2 of 2 known jobs have lost their location" in finding.message
 
 
 def test_a_board_is_stale_after_two_weeks_without_success(boards: Boards) -> None:
-    boards.given()
+    boards.add()
     boards.poll(jobs(1))
     settings = boards.ctx.settings
 
@@ -89,25 +89,25 @@ def test_a_board_is_stale_after_two_weeks_without_success(boards: Boards) -> Non
 
 
 def test_a_board_that_failures_disabled_is_a_finding(boards: Boards) -> None:
-    boards.given()
-    boards.answers(404)
+    boards.add()
+    boards.serve(404)
     for _ in range(5):
         boards.poll()
 
     with boards.store.read() as connection:
-        (found,) = checks.stale(connection, now=boards.clock.at, settings=boards.ctx.settings)
-    assert "5 failed polls" in found.message
+        (finding,) = checks.stale(connection, now=boards.clock.at, settings=boards.ctx.settings)
+    assert "5 failed polls" in finding.message
 
 
 def test_a_board_whose_jobs_are_all_filtered_is_a_finding(boards: Boards) -> None:
-    boards.given()
+    boards.add()
     boards.poll(jobs(*range(6)))
-    ids = [one.id for one in boards.listings()]
+    ids = [row.id for row in boards.listings()]
 
-    judge(boards, "filtered", *ids)
+    set_decision(boards, "filtered", *ids)
     with boards.store.read() as connection:
-        assert [one.subject for one in checks.all_filtered(connection)] == [ACME]
+        assert [row.subject for row in checks.all_filtered(connection)] == [ACME]
 
-    judge(boards, "skipped", ids[0])
+    set_decision(boards, "skipped", ids[0])
     with boards.store.read() as connection:
         assert checks.all_filtered(connection) == []

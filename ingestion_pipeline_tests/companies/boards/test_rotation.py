@@ -2,104 +2,191 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import insert, update
 
-from ingestion_pipeline.companies.boards.rotation import BOARDS_AT_ONCE, ScrapeRequest, request_scrape, run_scrape
+from ingestion_pipeline.companies.boards.rotation import (
+    BOARDS_AT_ONCE,
+    ScrapeRequest,
+    drain_scrapes,
+    request_scrape,
+    run_scrape,
+)
+from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import UnknownSource
+from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import job_matches, sources, tasks
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.queue import Refusal
 from ingestion_pipeline.tasks.task import TaskStatus
-from ingestion_pipeline_tests.companies.boards.polling import ACME, Boards, a_board, jobs
-from ingestion_pipeline_tests.companies.boards.test_ingestion import a_match
-from ingestion_pipeline_tests.pollers import rows
+from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline_tests.companies.boards.job_boards import ACME, Boards, a_board, a_job, a_match, jobs
+from ingestion_pipeline_tests.companies.matching.listings import MATCHING_TEXT, PROFILE, Listings
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.polling_runs import a_run_context, fast_settings, poll, rows
 
 BOARDS = [f"job_board:b{n}" for n in range(8)]
 
 
-def given_boards(boards: Boards) -> None:
+def add_boards(boards: Boards) -> None:
     """Eight boards, the last one checked longest ago, none due."""
-    boards.given(*(a_board(id=one, url=f"https://boards.greenhouse.io/{one[10:]}") for one in BOARDS))
+    boards.add(*(a_board(id=board_id, url=f"https://boards.greenhouse.io/{board_id[10:]}") for board_id in BOARDS))
     later = boards.clock.at + timedelta(days=9)
     with boards.store.begin() as connection:
         connection.execute(update(tasks).values(not_before=later))
-        for n, one in enumerate(BOARDS):
-            at = boards.clock.at - timedelta(hours=n)
+        for number, board_id in enumerate(BOARDS):
+            at = boards.clock.at - timedelta(hours=number)
             connection.execute(
-                update(sources).where(sources.c.id == one).values(last_checked_at=at, next_check_at=later)
+                update(sources).where(sources.c.id == board_id).values(last_checked_at=at, next_check_at=later)
             )
 
 
-def ask(boards: Boards, wish: ScrapeRequest) -> int | Refusal:
+def request(boards: Boards, scrape_request: ScrapeRequest) -> int | Refusal:
     with boards.store.begin() as connection:
-        return request_scrape(connection, wish, now=boards.clock.at, settings=boards.ctx.settings)
+        return request_scrape(connection, scrape_request, now=boards.clock.at, settings=boards.ctx.settings)
 
 
-def step(boards: Boards) -> Any:
+def run_scrape_step(boards: Boards) -> Any:
     """One claim of the SCRAPE task, as the job does it."""
     boards.clock.advance(minutes=1)
     now = boards.clock.at
     with boards.store.begin() as connection:
-        wanted = ClaimFilter(kind="scrape")
-        claimed = claims.claim(connection, wanted, owner="w", limit=1, now=now, lease=timedelta(minutes=5))
+        claim_filter = ClaimFilter(kind="scrape")
+        claimed = claims.claim(connection, claim_filter, owner="w", limit=1, now=now, lease=timedelta(minutes=5))
         move = run_scrape(connection, claimed[0], now=now, settings=boards.ctx.settings)
         claims.apply(connection, [move], now=now)
     return move
 
 
-def due(boards: Boards) -> set[str]:
-    polls = [one for one in rows(boards.store, tasks) if one.kind == "poll"]
-    return {one.source_id for one in polls if one.not_before <= boards.clock.at}
+def due_boards(boards: Boards) -> set[str]:
+    polls = [task for task in rows(boards.store, tasks) if task.kind == "poll"]
+    return {task.source_id for task in polls if task.not_before <= boards.clock.at}
 
 
 def test_named_boards_are_due_now(boards: Boards) -> None:
-    given_boards(boards)
+    add_boards(boards)
 
-    assert isinstance(ask(boards, ScrapeRequest(source_ids=BOARDS[:2])), int)
-    move = step(boards)
+    assert isinstance(request(boards, ScrapeRequest(source_ids=BOARDS[:2])), int)
+    move = run_scrape_step(boards)
 
-    assert (move.status, due(boards)) == (TaskStatus.SUCCESS, set(BOARDS[:2]))
+    assert (move.status, due_boards(boards)) == (TaskStatus.SUCCESS, set(BOARDS[:2]))
 
 
 def test_a_rotation_takes_those_scraped_longest_ago_a_few_at_a_time(boards: Boards) -> None:
-    given_boards(boards)
-    ask(boards, ScrapeRequest(max_sources=7))
+    add_boards(boards)
+    request(boards, ScrapeRequest(max_sources=7))
 
-    assert step(boards).status is TaskStatus.PENDING
-    assert due(boards) == set(BOARDS[-BOARDS_AT_ONCE:])
-    assert step(boards).state["taken"] == BOARDS[: -BOARDS_AT_ONCE - 1 : -1]  # not polled yet
+    assert run_scrape_step(boards).status is TaskStatus.PENDING
+    assert due_boards(boards) == set(BOARDS[-BOARDS_AT_ONCE:])
+    assert run_scrape_step(boards).state["taken"] == BOARDS[: -BOARDS_AT_ONCE - 1 : -1]  # not polled yet
 
     with boards.store.begin() as connection:
         connection.execute(update(sources).values(last_checked_at=boards.clock.at))
-    assert len(step(boards).state["taken"]) == 7
-    assert step(boards).status is TaskStatus.SUCCESS
+    assert len(run_scrape_step(boards).state["taken"]) == 7
+    assert run_scrape_step(boards).status is TaskStatus.SUCCESS
 
 
 def test_a_rotation_ends_when_enough_jobs_match(boards: Boards) -> None:
-    boards.given()
-    ask(boards, ScrapeRequest(target_matches=1))
-    step(boards)
+    boards.add()
+    request(boards, ScrapeRequest(target_matches=1))
+    run_scrape_step(boards)
     boards.poll(jobs(1))
     match = a_match(boards.listings()[0].id) | {"created_at": boards.clock.at}
     with boards.store.begin() as connection:
         connection.execute(insert(job_matches), [match])
 
-    move = step(boards)
+    move = run_scrape_step(boards)
 
     assert (move.status, move.state["matches"]) == (TaskStatus.SUCCESS, 1)
     assert move.state["taken"] == [ACME]
 
 
-def test_the_same_wish_waits_once_and_a_stranger_is_refused(boards: Boards) -> None:
-    boards.given()
+def test_a_repeated_scrape_request_and_an_unknown_board_are_refused(boards: Boards) -> None:
+    boards.add()
 
-    assert isinstance(ask(boards, ScrapeRequest()), int)
-    assert ask(boards, ScrapeRequest()) is Refusal.ACTIVE_DUPLICATE
-    assert isinstance(ask(boards, ScrapeRequest(max_sources=3)), int)
+    assert isinstance(request(boards, ScrapeRequest()), int)
+    assert request(boards, ScrapeRequest()) is Refusal.ACTIVE_DUPLICATE
+    assert isinstance(request(boards, ScrapeRequest(max_sources=3)), int)
     with pytest.raises(UnknownSource, match="job_board:none"):
-        ask(boards, ScrapeRequest(source_ids=["job_board:none"]))
+        request(boards, ScrapeRequest(source_ids=["job_board:none"]))
+
+
+MATCHING_TOKENS = ("b4", "b1")  # of b7 ... b0, as they come
+
+
+@pytest.fixture
+def matching_boards(store: Store, clock: FixedClock, settings: Settings, tmp_path: Path) -> Iterator[Boards]:
+    """Eight matching_boards with a job each, two of which fit."""
+    profile = tmp_path / "profile.yaml"
+    profile.write_text(PROFILE)
+    profile_settings = fast_settings(settings.home, settings.database_url, match__profile=str(profile))
+    with FakeWeb({"/robots.txt": 404}) as web:
+        boards = Boards(a_run_context(store, profile_settings), web, clock)
+        add_boards(boards)
+        for number, board_id in enumerate(BOARDS):
+            boards.serve_jobs([a_posting(number, board_id[10:], clock)], token=board_id[10:])
+        yield boards
+
+
+def a_posting(number: int, token: str, clock: FixedClock) -> dict[str, Any]:
+    title = "Senior Python Engineer" if token in MATCHING_TOKENS else "Junior Painter"
+    return a_job(
+        number,
+        title=f"{title} {number}",
+        content=f"<p>{token}: {MATCHING_TEXT}</p>",
+        first_published=clock.at.isoformat(),
+        absolute_url=f"https://matching_boards.greenhouse.io/{token}/jobs/{number}",
+        company_name=token,
+    )
+
+
+def run_until_done(matching_boards: Boards, tmp_path: Path) -> tuple[list[set[str]], Any]:
+    """Runs of the three jobs until the rotation has ended: matching_boards asked in each, and its task."""
+    listings = Listings(ctx=matching_boards.ctx, profile=tmp_path / "profile.yaml", port=matching_boards.web.port)
+    polled_tokens: list[set[str]] = []
+    for _ in range(6):
+        matching_boards.clock.advance(minutes=1)
+        worker = Worker(matching_boards.store, lease_seconds=300)
+        drain_scrapes(matching_boards.store, worker, settings=matching_boards.ctx.settings)
+        before = len(matching_boards.web.requests)
+        poll(matching_boards.ctx, matching_boards.web)
+        listings.run()
+        paths = [one.path.split("/")[3] for one in matching_boards.web.requests[before:] if "/v1/" in one.path]
+        polled_tokens.append(set(paths))
+        [scrape] = [row for row in rows(matching_boards.store, tasks) if row.kind == "scrape"]
+        if scrape.status == "SUCCESS":
+            return [tokens for tokens in polled_tokens if tokens], scrape
+    raise AssertionError("the rotation did not end")
+
+
+def test_a_rotation_polls_from_the_oldest_until_enough_jobs_match(matching_boards: Boards, tmp_path: Path) -> None:
+    request(matching_boards, ScrapeRequest(target_matches=2, max_sources=8))
+
+    polled_tokens, scrape = run_until_done(matching_boards, tmp_path)
+
+    assert polled_tokens == [{"b7", "b6", "b5", "b4", "b3"}, {"b2", "b1", "b0"}]
+    assert scrape.state["matches"] == 2
+
+
+def test_a_rotation_ends_at_the_requested_number_of_matches(matching_boards: Boards, tmp_path: Path) -> None:
+    request(matching_boards, ScrapeRequest(target_matches=1, max_sources=8))
+
+    polled_tokens, scrape = run_until_done(matching_boards, tmp_path)
+
+    assert polled_tokens == [{"b7", "b6", "b5", "b4", "b3"}]
+    assert scrape.state["matches"] == 1
+
+
+def test_a_rotation_polls_no_more_boards_than_its_limit(matching_boards: Boards, tmp_path: Path) -> None:
+    request(matching_boards, ScrapeRequest(target_matches=5, max_sources=2))
+
+    polled_tokens, scrape = run_until_done(matching_boards, tmp_path)
+
+    assert polled_tokens == [{"b7", "b6"}]
+    assert (scrape.state["matches"], len(scrape.state["taken"])) == (0, 2)

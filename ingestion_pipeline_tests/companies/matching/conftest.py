@@ -1,4 +1,4 @@
-"""A board whose listings wait, on each database."""
+"""A job board whose listings are evaluated against a profile."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.store import Store
-from ingestion_pipeline_tests.companies.matching.listings import PROFILE, Listings, Unhurried
+from ingestion_pipeline_tests.companies.matching.listings import PROFILE, Listings, UndelayedBoards
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import GoingClock, a_run_context, settings_of
+from ingestion_pipeline_tests.polling_runs import RunningClock, a_run_context, fast_settings
 
 
 @pytest.fixture
@@ -24,14 +24,14 @@ def web() -> Iterator[FakeWeb]:
 
 
 @pytest.fixture
-def some(store: Store, database_url: str, tmp_path: Path, now: datetime, web: FakeWeb) -> Listings:
-    """A board without listings, and a profile; the time goes on from noon."""
-    store.clock = GoingClock(now)
+def listings(store: Store, database_url: str, tmp_path: Path, now: datetime, web: FakeWeb) -> Listings:
+    """A board without listings and a profile; the clock runs from noon."""
+    store.clock = RunningClock(now)
     profile = tmp_path / "profile.yaml"
     profile.write_text(PROFILE)
-    settings = settings_of(tmp_path / "home", database_url, match__profile=str(profile))
-    systems: dict[Kind, Any] = {Kind.JOB_BOARD: cast("Any", Unhurried())}
+    settings = fast_settings(tmp_path / "home", database_url, match__profile=str(profile))
+    systems: dict[Kind, Any] = {Kind.JOB_BOARD: cast("Any", UndelayedBoards())}
     ctx = replace(a_run_context(store, settings), systems=systems)
-    made = Listings(ctx=ctx, profile=profile, port=web.port)
-    made.board()
-    return made
+    board_listings = Listings(ctx=ctx, profile=profile, port=web.port)
+    board_listings.add_board()
+    return board_listings

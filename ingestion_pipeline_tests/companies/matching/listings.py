@@ -24,7 +24,7 @@ from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import NOON
-from ingestion_pipeline_tests.pollers import a_fetcher, given_sources
+from ingestion_pipeline_tests.polling_runs import a_fetcher, add_sources
 
 BOARD = "job_board:northwind"
 PROFILE = """\
@@ -35,11 +35,22 @@ seniority: {wanted: [senior, staff], unwanted: [intern, junior]}
 stop: {companies: [Spamco], domains: [spam.test], keywords: [blockchain]}
 technologies: {required: [Python], forbidden: [COBOL], undesired: {PHP: 2}}
 """
-GOOD = (
+MATCHING_TEXT = (
     "We look for somebody with 8 years of experience in Python and PostgreSQL, who likes to write"
     " services that others rely on. You will own what you build, from the first idea to the night"
     " when it is needed, together with five colleagues who have done so for years. " * 2
 )
+POSTING = {
+    "@context": "https://schema.org",
+    "@type": "JobPosting",
+    "title": "Senior Python Engineer",
+    "description": f"<p>{MATCHING_TEXT}</p>",
+    "hiringOrganization": {"name": "Northwind", "url": "https://northwind.test"},
+    "baseSalary": {"currency": "USD", "value": {"minValue": 160000, "maxValue": 190000, "unitText": "YEAR"}},
+}
+
+
+PLAIN_PAGE = f"<html><body><nav>Home Jobs About</nav><main><h1>Engineer</h1><p>{MATCHING_TEXT}</p></main>"
 
 
 def a_listing(**changes: Any) -> ListedJob:
@@ -48,7 +59,7 @@ def a_listing(**changes: Any) -> ListedJob:
         "title": "Senior Python Engineer",
         "url": "http://jobs.test/1",
         "company": "Northwind",
-        "description": GOOD,
+        "description": MATCHING_TEXT,
         "posted_at": NOON - timedelta(hours=1),
     }
     return ListedJob(**(values | changes))
@@ -66,7 +77,7 @@ def a_profile(**changes: Any) -> Profile:
     return Profile(**(values | changes))
 
 
-class Unhurried:
+class UndelayedBoards:
     """A board's manners, where nothing else of its system is needed."""
 
     def pace(self, _source: object, _settings: object) -> Pace:
@@ -81,25 +92,25 @@ class Listings:
     profile: Path
     port: int = 1
 
-    def board(self, source_id: str = BOARD, **changes: Any) -> None:
+    def add_board(self, source_id: str = BOARD, **changes: Any) -> None:
         values: dict[str, Any] = {
             "id": source_id,
             "kind": Kind.JOB_BOARD,
             "url": "http://jobs.test/",
             "platform": "jsonld",
         }
-        given_sources(self.ctx.store, Definition(**(values | changes)))
+        add_sources(self.ctx.store, Definition(**(values | changes)))
 
-    def wishes(self, text: str) -> None:
+    def write_profile(self, text: str) -> None:
         self.profile.write_text(text)
 
     def add(self, *, payload: Mapping[str, Any] | None = None, **changes: Any) -> int:
         """One open listing with its task; its id."""
-        values = a_row(**changes)
+        values = a_listing_row(**changes)
         with self.ctx.store.begin() as connection:
             now = self.ctx.store.clock.now(connection)
-            made = insert(job_listings).values(values).returning(job_listings.c.id)
-            id_ = connection.execute(made).scalar_one()
+            insert_listing = insert(job_listings).values(values).returning(job_listings.c.id)
+            id_ = connection.execute(insert_listing).scalar_one()
             link = {
                 "listing_id": id_,
                 "source_id": values["source_id"],
@@ -116,7 +127,7 @@ class Listings:
             insert_tasks(connection, [task], now=now)
         return id_
 
-    def ask_again(self, id_: int, *, is_unreported: bool = False) -> None:
+    def requeue(self, id_: int, *, is_unreported: bool = False) -> None:
         """As a board does whose listing has changed."""
         row = self.row(job_listings, id_)
         with self.ctx.store.begin() as connection:
@@ -124,7 +135,7 @@ class Listings:
             task = job_task(id_, row.url, row.source_id, now=now, is_unreported=is_unreported)
             insert_tasks(connection, [task], now=now)
 
-    def change(self, table: Table, id_: int, **values: Any) -> None:
+    def update(self, table: Table, id_: int, **values: Any) -> None:
         with self.ctx.store.begin() as connection:
             connection.execute(update(table).where(table.c.id == id_).values(values))
 
@@ -144,14 +155,14 @@ class Listings:
         return next(row for row in self.rows(table) if row.id == id_)
 
 
-def a_row(**changes: Any) -> dict[str, Any]:
+def a_listing_row(**changes: Any) -> dict[str, Any]:
     """A row of `job_listings`: a senior job for whoever knows Python, posted an hour ago."""
     values: dict[str, Any] = {
         "source_id": BOARD,
         "company_name": "Northwind GmbH",
         "url": "http://jobs.test/1",
         "title": "Senior Python Engineer",
-        "description": GOOD,
+        "description": MATCHING_TEXT,
         "posted_at": NOON - timedelta(hours=1),
         "status": "open",
         "quality": {},
@@ -159,8 +170,8 @@ def a_row(**changes: Any) -> dict[str, Any]:
         "first_seen_at": NOON,
         "changed_at": NOON,
     } | changes
-    told = repr([values.get(name) for name in ("title", "url", "description", "salary")])
-    key = sha256(told.encode()).hexdigest()
+    identity = repr([values.get(name) for name in ("title", "url", "description", "salary")])
+    key = sha256(identity.encode()).hexdigest()
     return {"content_hash": key, "fingerprint": key, "url_key": key} | values
 
 

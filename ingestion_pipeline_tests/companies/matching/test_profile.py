@@ -15,7 +15,7 @@ from ingestion_pipeline.companies.matching.profile import (
     load_profile,
 )
 
-WRONG = """\
+INVALID_PROFILE = """\
 skills:
   Python: 11
   Go: best
@@ -40,21 +40,21 @@ home_city: Berlin
 """
 
 
-def given(folder: Path, text: str) -> Path:
+def write_profile(folder: Path, text: str) -> Path:
     path = folder / "profile.yaml"
     path.write_text(text)
     return path
 
 
-def problems(folder: Path, text: str) -> dict[str, int]:
+def problem_lines(folder: Path, text: str) -> dict[str, int]:
     """The line by the key of each mistake."""
-    found = load_profile(given(folder, text))
-    assert isinstance(found, BadProfile)
-    return {one.key: one.line for one in found.problems}
+    profile = load_profile(write_profile(folder, text))
+    assert isinstance(profile, BadProfile)
+    return {problem.key: problem.line for problem in profile.problems}
 
 
-def test_a_profile_with_mistakes_lists_all_of_them_each_with_its_line(tmp_path: Path) -> None:
-    assert problems(tmp_path, WRONG) == {
+def test_every_mistake_in_a_profile_is_reported_with_its_line(tmp_path: Path) -> None:
+    assert problem_lines(tmp_path, INVALID_PROFILE) == {
         "skills.Python": 2,
         "skills.Go": 3,
         "time_zone": 5,
@@ -72,13 +72,13 @@ def test_a_profile_with_mistakes_lists_all_of_them_each_with_its_line(tmp_path: 
     }
 
 
-def test_each_mistake_names_what_is_accepted(tmp_path: Path) -> None:
-    said = str(load_profile(given(tmp_path, WRONG)))
+def test_each_mistake_names_the_accepted_values(tmp_path: Path) -> None:
+    message = str(load_profile(write_profile(tmp_path, INVALID_PROFILE)))
 
-    assert "profile.yaml:2: skills.Python: 11 is none; write a whole number from 1 to 10" in said
-    assert "such as America/Los_Angeles" in said
-    assert "none of yes, no, home_city" in said
-    assert "favourite_colour: no key of a profile; there are: skills, home_city" in said
+    assert "profile.yaml:2: skills.Python: 11 is none; write a whole number from 1 to 10" in message
+    assert "such as America/Los_Angeles" in message
+    assert "none of yes, no, home_city" in message
+    assert "favourite_colour: no key of a profile; there are: skills, home_city" in message
 
 
 @pytest.mark.parametrize(
@@ -93,38 +93,38 @@ def test_each_mistake_names_what_is_accepted(tmp_path: Path) -> None:
         ("skills: {1: 1}", "skills"),
     ],
 )
-def test_what_is_no_profile_says_so(tmp_path: Path, text: str, key: str) -> None:
-    assert key in problems(tmp_path, text)
+def test_a_document_that_is_not_a_profile_is_reported(tmp_path: Path, text: str, key: str) -> None:
+    assert key in problem_lines(tmp_path, text)
 
 
-def test_the_example_is_in_order_and_names_every_key(tmp_path: Path) -> None:
-    found = load_profile(given(tmp_path, example_profile()))
+def test_the_example_profile_is_valid_and_names_every_key(tmp_path: Path) -> None:
+    profile = load_profile(write_profile(tmp_path, example_profile()))
 
-    assert isinstance(found, Profile)
-    assert found.skills["Python"] == 10
-    assert found.work_modes.hybrid is Allowed.HOME_CITY
-    assert found.work_modes.on_site is Allowed.NO
+    assert isinstance(profile, Profile)
+    assert profile.skills["Python"] == 10
+    assert profile.work_modes.hybrid is Allowed.HOME_CITY
+    assert profile.work_modes.on_site is Allowed.NO
     unnamed = {"commission_phrases"}
     assert all(f"{name}:" in example_profile() for name in Profile.__dataclass_fields__.keys() - unnamed)
 
 
-def test_without_a_file_the_cure_is_named(tmp_path: Path) -> None:
-    found = load_profile(tmp_path / "profile.yaml")
+def test_a_missing_file_names_the_command_that_creates_it(tmp_path: Path) -> None:
+    profile = load_profile(tmp_path / "profile.yaml")
 
-    assert isinstance(found, NoProfile)
-    assert "ingest profile example > profile.yaml" in str(found)
+    assert isinstance(profile, NoProfile)
+    assert "ingest profile example > profile.yaml" in str(profile)
 
 
-def test_a_folder_in_its_place_is_a_mistake_and_no_crash(tmp_path: Path) -> None:
+def test_a_folder_instead_of_a_file_is_an_invalid_profile(tmp_path: Path) -> None:
     assert isinstance(load_profile(tmp_path), BadProfile)
 
 
-def test_another_wish_is_another_hash(tmp_path: Path) -> None:
-    one = load_profile(given(tmp_path, "skills: {Python: 3}"))
-    same = load_profile(given(tmp_path, "skills:\n  Python: 3  # still"))
-    other = load_profile(given(tmp_path, "skills: {Python: 4}"))
+def test_another_profile_has_another_hash(tmp_path: Path) -> None:
+    first = load_profile(write_profile(tmp_path, "skills: {Python: 3}"))
+    same = load_profile(write_profile(tmp_path, "skills:\n  Python: 3  # still"))
+    other = load_profile(write_profile(tmp_path, "skills: {Python: 4}"))
 
-    assert isinstance(one, Profile)
+    assert isinstance(first, Profile)
     assert isinstance(same, Profile)
     assert isinstance(other, Profile)
-    assert one.hash == same.hash != other.hash
+    assert first.hash == same.hash != other.hash

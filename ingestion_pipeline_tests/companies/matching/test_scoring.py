@@ -26,19 +26,19 @@ PROFILE = a_profile()
 
 
 def points(name: str, profile: Any = PROFILE, **changes: Any) -> int:
-    found = adjustments(a_listing(**changes), profile, SETTINGS, at=NOON)
-    return sum(one.points for one in found if one.name == name)
+    listing_adjustments = adjustments(a_listing(**changes), profile, SETTINGS, at=NOON)
+    return sum(adjustment.points for adjustment in listing_adjustments if adjustment.name == name)
 
 
 @pytest.mark.parametrize(
-    ("days", "wanted"),
+    ("days", "expected_points"),
     [
         *((0, 15), (1, 15), (1.01, 5), (2, 5), (2.01, 0), (3, 0), (3.01, -35), (7, -35)),
         *((7.01, -40), (14, -40), (14.01, -45), (30, -45), (30.01, -50), (-1, 0)),
     ],
 )
-def test_freshness(days: float, wanted: int) -> None:
-    assert points("freshness", posted_at=NOON - timedelta(days=days)) == wanted
+def test_points_for_freshness(days: float, expected_points: int) -> None:
+    assert points("freshness", posted_at=NOON - timedelta(days=days)) == expected_points
 
 
 def test_an_unknown_date_costs_ten_points() -> None:
@@ -46,7 +46,7 @@ def test_an_unknown_date_costs_ten_points() -> None:
 
 
 @pytest.mark.parametrize(
-    ("location", "wanted"),
+    ("location", "expected_points"),
     [
         ("Seattle, WA", 5),
         ("Denver, CO", -2),
@@ -59,17 +59,17 @@ def test_an_unknown_date_costs_ten_points() -> None:
         ("Portland", 5),
     ],
 )
-def test_time_zones(location: str, wanted: int) -> None:
-    assert points("time_zone", locations=(location,)) == wanted
+def test_points_for_time_zones(location: str, expected_points: int) -> None:
+    assert points("time_zone", locations=(location,)) == expected_points
 
 
-def test_of_several_locations_the_nearest_counts() -> None:
+def test_the_nearest_of_several_locations_counts() -> None:
     assert points("time_zone", locations=("Berlin", "San Francisco")) == 5
 
 
-@pytest.mark.parametrize(("size", "wanted"), [("large", 10), ("medium", 0), ("small", -5)])
-def test_the_companys_size(size: str, wanted: int) -> None:
-    assert points("company_size", size_category=size) == wanted
+@pytest.mark.parametrize(("size", "expected_points"), [("large", 10), ("medium", 0), ("small", -5)])
+def test_points_for_the_companys_size(size: str, expected_points: int) -> None:
+    assert points("company_size", size_category=size) == expected_points
     assert points("company_size", size_category=None) == 0
 
 
@@ -93,7 +93,7 @@ def test_the_first_role_of_the_title_counts() -> None:
         ("Portlandia", False),
     ],
 )
-def test_the_home_city_is_one_place(location: str, *, is_there: bool) -> None:
+def test_the_home_city_must_match_its_region(location: str, *, is_there: bool) -> None:
     assert is_home("Portland, OR", [location]) is is_there
 
 
@@ -110,12 +110,12 @@ def test_hours_apart_follow_the_season() -> None:
 )
 def test_the_thresholds_are_80_and_at_home_65(base: int, location: str, *, is_match: bool) -> None:
     listing = a_listing(locations=(location,))
-    moved = sum(one.points for one in adjustments(listing, PROFILE, SETTINGS, at=NOON))
-    scored = BaseScore(score=base - moved, method="rules")
+    adjustment_points = sum(adjustment.points for adjustment in adjustments(listing, PROFILE, SETTINGS, at=NOON))
+    scored = BaseScore(score=base - adjustment_points, method="rules")
 
-    found = match_result(listing, PROFILE, scored, SETTINGS, at=NOON)
+    result = match_result(listing, PROFILE, scored, SETTINGS, at=NOON)
 
-    assert (found.score, found.is_match) == (base, is_match)
+    assert (result.score, result.is_match) == (base, is_match)
 
 
 @pytest.mark.parametrize(
@@ -134,59 +134,59 @@ def test_a_score_stays_between_0_and_100() -> None:
     assert (clamped(-1), clamped(101)) == (0, 100)
 
 
-def test_scores_of_100_are_told_apart_by_what_they_would_be_without_limit() -> None:
-    known = replace(PROFILE, skills={"Python": 10, "PostgreSQL": 9, "Go": 7, "Rust": 6, "Kafka": 5})
+def test_scores_of_100_are_ranked_by_their_unclamped_value() -> None:
+    profile = replace(PROFILE, skills={"Python": 10, "PostgreSQL": 9, "Go": 7, "Rust": 6, "Kafka": 5})
     words = ["Python, PostgreSQL, Go", ", Rust", ", Kafka"]
-    better = [a_listing(description="".join(words[: n + 1])) for n in range(3)]
-    better.append(replace(better[-1], locations=("Portland, OR",)))
+    ascending_listings = [a_listing(description="".join(words[: n + 1])) for n in range(3)]
+    ascending_listings.append(replace(ascending_listings[-1], locations=("Portland, OR",)))
 
-    found = [match_result(one, known, rule_score(one, known), SETTINGS, at=NOON) for one in better]
+    results = [match_result(one, profile, rule_score(one, profile), SETTINGS, at=NOON) for one in ascending_listings]
 
-    assert {one.score for one in found} == {100}
-    ranks = [one.rank_score for one in found]
+    assert {one.score for one in results} == {100}
+    ranks = [one.rank_score for one in results]
     assert sorted(set(ranks)) == ranks
 
 
 def test_the_rule_score_is_the_documented_formula() -> None:
     listing = a_listing(title="Senior Engineer", description="Go and Python; Java, React.")
 
-    found = rule_score(listing, PROFILE)
+    base_score = rule_score(listing, PROFILE)
 
     # strength (10 + 7) / (10 + 9 + 7), coverage 2 of 4, level wanted
-    assert found.score == round(50 * 17 / 26 + 30 * 2 / 4 + 20)
-    assert [one.name for one in found.matched] == ["Python", "Go"]
-    assert [one.name for one in found.missing] == ["Java", "React"]
+    assert base_score.score == round(50 * 17 / 26 + 30 * 2 / 4 + 20)
+    assert [skill.name for skill in base_score.matched] == ["Python", "Go"]
+    assert [skill.name for skill in base_score.missing] == ["Java", "React"]
 
 
-def test_a_skill_is_proved_by_its_place_in_the_text() -> None:
+def test_a_matched_skill_has_its_position_in_the_text() -> None:
     listing = a_listing()
 
-    found = rule_score(listing, PROFILE)
+    base_score = rule_score(listing, PROFILE)
 
     text = listing.text.text
-    assert {one.name: text[one.start : one.end] for one in found.matched} == {
+    assert {skill.name: text[skill.start : skill.end] for skill in base_score.matched} == {
         "Python": "Python",
         "PostgreSQL": "PostgreSQL",
     }
 
 
-def test_a_skill_that_also_has_another_name_is_not_missing() -> None:
-    known = replace(PROFILE, skills={"Postgres": 5})
+def test_a_skill_under_another_name_is_not_missing() -> None:
+    profile = replace(PROFILE, skills={"Postgres": 5})
 
-    found = rule_score(a_listing(description="PostgreSQL all day"), known)
+    base_score = rule_score(a_listing(description="PostgreSQL all day"), profile)
 
-    assert [one.name for one in found.missing] == ["Python"]
+    assert [skill.name for skill in base_score.missing] == ["Python"]
 
 
-def test_a_listing_without_words_scores_half_of_everything() -> None:
+def test_a_listing_without_description_scores_fifty() -> None:
     assert rule_score(a_listing(title="Engineer", description=None), PROFILE).score == 50
 
 
-def test_the_reason_says_what_fits_what_is_missing_and_what_moved_it() -> None:
+def test_the_reason_names_matched_and_missing_skills_and_adjustments() -> None:
     listing = a_listing(description="Python, Java", locations=("Portland, OR",))
-    found = match_result(listing, PROFILE, rule_score(listing, PROFILE), SETTINGS, at=NOON)
+    result = match_result(listing, PROFILE, rule_score(listing, PROFILE), SETTINGS, at=NOON)
 
-    assert "names Python" in found.reason
-    assert "also wants Java" in found.reason
-    assert "in Portland, OR +15" in found.reason
-    assert "by rules" in found.reason
+    assert "names Python" in result.reason
+    assert "also wants Java" in result.reason
+    assert "in Portland, OR +15" in result.reason
+    assert "by rules" in result.reason

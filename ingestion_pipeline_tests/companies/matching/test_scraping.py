@@ -14,147 +14,138 @@ from ingestion_pipeline.companies.names import fingerprint
 from ingestion_pipeline.companies.states import JOB
 from ingestion_pipeline.store.tables import dead_letters, job_listings, job_matches, snapshots, tasks
 from ingestion_pipeline.tasks.errors import Permanent
-from ingestion_pipeline_tests.companies.matching.listings import BOARD, GOOD, Listings
+from ingestion_pipeline_tests.companies.matching.listings import BOARD, MATCHING_TEXT, PLAIN_PAGE, POSTING, Listings
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 
-POSTING = {
-    "@context": "https://schema.org",
-    "@type": "JobPosting",
-    "title": "Senior Python Engineer",
-    "description": f"<p>{GOOD}</p>",
-    "hiringOrganization": {"name": "Northwind", "url": "https://northwind.test"},
-    "baseSalary": {"currency": "USD", "value": {"minValue": 160000, "maxValue": 190000, "unitText": "YEAR"}},
-}
-PAGE = f'<html><script type="application/ld+json">{json.dumps(POSTING)}</script><p>A job</p>'
-PLAIN = f"<html><body><nav>Home Jobs About</nav><main><h1>Engineer</h1><p>{GOOD}</p></main>"
+JSON_LD_PAGE = f'<html><script type="application/ld+json">{json.dumps(POSTING)}</script><p>A job</p>'
 
 
-def job(some: Listings) -> Any:
-    [row] = [row for row in some.rows(tasks) if row.kind == JOB]
+def job_task_row(listings: Listings) -> Any:
+    [row] = [row for row in listings.rows(tasks) if row.kind == JOB]
     return row
 
 
-def test_a_description_that_the_list_lacks_is_read_from_the_listings_page(some: Listings, web: FakeWeb) -> None:
-    web.routes |= {"/1": PAGE}
-    id_ = some.add(description=None, company_name=None)
+def test_a_missing_description_is_read_from_the_listings_page(listings: Listings, web: FakeWeb) -> None:
+    web.routes |= {"/1": JSON_LD_PAGE}
+    id_ = listings.add(description=None, company_name=None)
 
-    counts = some.run().counts
+    counts = listings.run().counts
 
     assert counts.scraped == 1
-    listing = some.row(job_listings, id_)
+    listing = listings.row(job_listings, id_)
     assert listing.description.startswith("We look for somebody")
     assert (listing.company_name, listing.company_website) == ("Northwind", "https://northwind.test")
     assert listing.salary["maximum"] == "190000"
     assert web.robots_requests
 
 
-def test_the_page_that_was_read_is_kept_as_a_snapshot_of_its_board(some: Listings, web: FakeWeb) -> None:
-    web.routes |= {"/1": PLAIN}
-    id_ = some.add(description=None)
+def test_the_page_of_a_listing_is_stored_as_a_snapshot_of_its_board(listings: Listings, web: FakeWeb) -> None:
+    web.routes |= {"/1": PLAIN_PAGE}
+    id_ = listings.add(description=None)
 
-    some.run()
+    listings.run()
 
-    [snapshot] = some.rows(snapshots)
-    assert some.row(job_listings, id_).detail_snapshot_id == snapshot.id
+    [snapshot] = listings.rows(snapshots)
+    assert listings.row(job_listings, id_).detail_snapshot_id == snapshot.id
     assert (snapshot.url, snapshot.source_id) == ("http://jobs.test/1", BOARD)
-    assert some.ctx.content.get(snapshot.body_hash).decode() == PLAIN
+    assert listings.ctx.content.get(snapshot.body_hash).decode() == PLAIN_PAGE
 
 
-def test_a_page_without_data_for_machines_gives_its_main_part(some: Listings, web: FakeWeb) -> None:
-    web.routes |= {"/1": PLAIN}
-    id_ = some.add(description=None)
+def test_a_page_without_structured_data_gives_its_main_text(listings: Listings, web: FakeWeb) -> None:
+    web.routes |= {"/1": PLAIN_PAGE}
+    id_ = listings.add(description=None)
 
-    some.run()
+    listings.run()
 
-    listing = some.row(job_listings, id_)
+    listing = listings.row(job_listings, id_)
     assert "Home Jobs About" not in listing.description
-    assert (listing.verdict, len(some.rows(job_matches))) == ("matched", 1)
+    assert (listing.decision, len(listings.rows(job_matches))) == ("matched", 1)
 
 
-def test_a_platform_that_has_details_is_asked_for_them(some: Listings, web: FakeWeb) -> None:
-    some.board(
+def test_a_platform_with_a_detail_api_is_asked_for_details(listings: Listings, web: FakeWeb) -> None:
+    listings.add_board(
         "job_board:smart",
         url="https://careers.smartrecruiters.com/InitechLLC",
         platform="smartrecruiters",
         config={"api_base": "http://api.test"},
     )
-    detail = {"id": "1", "name": "Engineer", "jobAd": {"sections": {"jobDescription": {"text": GOOD}}}}
+    detail = {"id": "1", "name": "Engineer", "jobAd": {"sections": {"jobDescription": {"text": MATCHING_TEXT}}}}
     path = "/v1/companies/InitechLLC/postings/1"
     web.routes |= {f"api.test{path}": Reply(json.dumps(detail).encode())}
-    id_ = some.add(source_id="job_board:smart", description=None, url="http://jobs.test/9")
+    id_ = listings.add(source_id="job_board:smart", description=None, url="http://jobs.test/9")
 
-    some.run()
+    listings.run()
 
     assert web.paths == [path]
-    assert some.row(job_listings, id_).description
+    assert listings.row(job_listings, id_).description
 
 
-def test_stop_lists_keep_a_page_from_being_fetched(some: Listings, web: FakeWeb) -> None:
-    some.add(description=None, company_name="Spamco Ltd")
+def test_a_listing_on_a_stop_list_is_not_fetched(listings: Listings, web: FakeWeb) -> None:
+    listings.add(description=None, company_name="Spamco Ltd")
 
-    some.run()
+    listings.run()
 
-    assert job(some).status == "SKIPPED"
+    assert job_task_row(listings).status == "SKIPPED"
     assert (web.requests, web.robots_requests) == ([], [])
 
 
-def test_a_listing_whose_page_is_gone_is_skipped(some: Listings) -> None:
-    some.add(description=None)
+def test_a_listing_whose_page_is_gone_is_skipped(listings: Listings) -> None:
+    listings.add(description=None)
 
-    some.run()
+    listings.run()
 
-    assert (job(some).status, job(some).error_code) == ("SKIPPED", "listing_gone")
-    assert "its own page is gone" in job(some).error
+    assert (job_task_row(listings).status, job_task_row(listings).error_code) == ("SKIPPED", "listing_gone")
+    assert "its own page is gone" in job_task_row(listings).error
 
 
-def test_a_page_that_robots_txt_forbids_is_done_without(some: Listings, web: FakeWeb) -> None:
-    web.routes |= {"/robots.txt": b"User-agent: *\nDisallow: /", "/1": PAGE}
-    id_ = some.add(description=None)
+def test_a_page_blocked_by_robots_txt_is_not_fetched_and_flagged(listings: Listings, web: FakeWeb) -> None:
+    web.routes |= {"/robots.txt": b"User-agent: *\nDisallow: /", "/1": JSON_LD_PAGE}
+    id_ = listings.add(description=None)
 
-    some.run()
+    listings.run()
 
     assert web.requests == []
-    listing = some.row(job_listings, id_)
-    assert (listing.verdict, listing.quality) == ("skipped", {"description_not_read": True})
+    listing = listings.row(job_listings, id_)
+    assert (listing.decision, listing.quality) == ("skipped", {"description_not_read": True})
 
 
-def test_a_page_that_fails_three_times_is_a_dead_letter_and_flagged(some: Listings, web: FakeWeb) -> None:
+def test_a_page_that_fails_three_times_is_a_dead_letter_and_flagged(listings: Listings, web: FakeWeb) -> None:
     web.routes |= {"/1": 500}
-    id_ = some.add(description=None)
+    id_ = listings.add(description=None)
 
-    counts = some.run().counts
+    counts = listings.run().counts
 
     assert (counts.failed, counts.retried) == (1, 2)
-    assert (job(some).status, job(some).stage) == ("FAILED", "SCRAPE")
-    [dead_letter] = some.rows(dead_letters)
+    assert (job_task_row(listings).status, job_task_row(listings).stage) == ("FAILED", "SCRAPE")
+    [dead_letter] = listings.rows(dead_letters)
     assert dead_letter.error_code == "http_500"
     assert "http://jobs.test/1" in dead_letter.error
     assert "ingest dead-letters replay" in dead_letter.error
-    listing = some.row(job_listings, id_)
-    assert (listing.verdict, listing.quality) == (None, {"description_not_read": True})
+    listing = listings.row(job_listings, id_)
+    assert (listing.decision, listing.quality) == (None, {"description_not_read": True})
 
 
-def test_what_was_fetched_is_not_fetched_again_when_the_match_has_to_wait(some: Listings, web: FakeWeb) -> None:
-    web.routes |= {"/1": PLAIN}
-    wishes = some.profile.read_text()
-    some.profile.unlink()
-    some.add(description=None)
-    some.run()
+def test_a_fetched_page_is_not_fetched_again_after_waiting_for_a_profile(listings: Listings, web: FakeWeb) -> None:
+    web.routes |= {"/1": PLAIN_PAGE}
+    profile_text = listings.profile.read_text()
+    listings.profile.unlink()
+    listings.add(description=None)
+    listings.run()
 
-    some.wishes(wishes)
-    some.run()
+    listings.write_profile(profile_text)
+    listings.run()
 
     assert web.paths == ["/1"]
-    assert job(some).status == "SUCCESS"
+    assert job_task_row(listings).status == "SUCCESS"
 
 
 @pytest.mark.parametrize("html", ["<main></main><p>words</p>", "<main>a</main><main>b</main>words", "words"])
-def test_without_one_main_part_the_whole_page_is_taken(html: str) -> None:
+def test_without_a_single_main_element_the_whole_page_is_used(html: str) -> None:
     assert "words" in main_text(html)
 
 
-def test_what_the_cheap_model_points_at_must_stand_on_the_page() -> None:
-    text = f"Menu Home\n\n{GOOD}\n\nApply now in Berlin"
+def test_values_of_the_cheap_model_must_appear_on_the_page() -> None:
+    text = f"Menu Home\n\n{MATCHING_TEXT}\n\nApply now in Berlin"
     answer = {
         "first_words": "We look for somebody with 8 years of",
         "last_words": "five colleagues who have done so for years.",
@@ -163,40 +154,40 @@ def test_what_the_cheap_model_points_at_must_stand_on_the_page() -> None:
         "salary": "$900k",
     }
 
-    found = proved_columns(answer, text)
+    columns = proved_columns(answer, text)
 
-    assert found["description"].startswith("We look for")
-    assert "Apply now" not in found["description"]
-    assert found.keys() == {"description", "location"}
+    assert columns["description"].startswith("We look for")
+    assert "Apply now" not in columns["description"]
+    assert columns.keys() == {"description", "location"}
 
 
-def test_what_was_scraped_counts_for_the_listings_quality_and_keys(some: Listings, web: FakeWeb) -> None:
-    web.routes |= {"/1": PLAIN}
-    id_ = some.add(description=None, quality={"missing": ["description"]})
+def test_scraped_text_updates_the_quality_and_keys_of_a_listing(listings: Listings, web: FakeWeb) -> None:
+    web.routes |= {"/1": PLAIN_PAGE}
+    id_ = listings.add(description=None, quality={"missing": ["description"]})
 
-    some.run()
+    listings.run()
 
-    row = some.row(job_listings, id_)
-    said = row._asdict()
+    row = listings.row(job_listings, id_)
+    columns = row._asdict()
     assert row.quality["level"] == "minimal"
     assert "description" not in row.quality["missing"]
-    assert row.content_hash == content_hash(said)
+    assert row.content_hash == content_hash(columns)
     assert row.fingerprint == fingerprint(row.title, row.company_name, row.description)
-    assert same_content(row.judged_as, row.content_hash)
+    assert same_content(row.rules_hash, row.content_hash)
 
 
-def test_a_page_that_several_listings_share_describes_none_of_them(some: Listings, web: FakeWeb) -> None:
-    web.routes |= {"/1": PLAIN}
-    id_ = some.add(description=None, url_key=None)
+def test_a_page_shared_by_several_listings_is_not_their_description(listings: Listings, web: FakeWeb) -> None:
+    web.routes |= {"/1": PLAIN_PAGE}
+    id_ = listings.add(description=None, url_key=None)
 
-    some.run()
+    listings.run()
 
-    listing = some.row(job_listings, id_)
-    assert (listing.description, listing.verdict is not None) == (None, True)
+    listing = listings.row(job_listings, id_)
+    assert (listing.description, listing.decision is not None) == (None, True)
     assert "/1" not in web.paths
 
 
-def test_a_page_that_would_take_the_parser_minutes_is_refused() -> None:
+def test_a_page_nested_too_deeply_for_the_parser_is_refused() -> None:
     with pytest.raises(Permanent) as refused:
         main_text("<html><body><select>" + "<option>a</option>" * 30_000)
 

@@ -27,12 +27,12 @@ from ingestion_pipeline_tests.samples import sample
         ("Scala", "scalable"),
     ],
 )
-def test_a_part_of_a_word_or_another_meaning_is_no_hit(term: str, text: str) -> None:
+def test_part_of_a_word_or_another_meaning_is_not_found(term: str, text: str) -> None:
     assert find(term, Text.of(text)) is None
 
 
 @pytest.mark.parametrize(
-    ("term", "text", "found"),
+    ("term", "text", "expected"),
     [
         ("AI", "AI-powered tools", "AI"),
         ("ai", "we use AI.", "AI"),
@@ -50,30 +50,30 @@ def test_a_part_of_a_word_or_another_meaning_is_no_hit(term: str, text: str) -> 
         ("Node.js", "NodeJS", "NodeJS"),
     ],
 )
-def test_a_word_of_its_own_is_found_where_it_stands(term: str, text: str, found: str) -> None:
-    place = find(term, Text.of(text))
+def test_a_whole_word_is_found_at_its_position(term: str, text: str, expected: str) -> None:
+    span = find(term, Text.of(text))
 
-    assert place is not None
-    assert text[slice(*place)] == found
+    assert span is not None
+    assert text[slice(*span)] == expected
 
 
-def test_a_phrase_is_found_anywhere_a_single_word_only_whole() -> None:
+def test_a_phrase_matches_partial_words_and_a_single_word_only_whole() -> None:
     assert find_phrase("security clear", Text.of("needs a Security clearance"))
     assert find_phrase("clearance", Text.of("needs a Security clearance"))
     assert not find_phrase("clear", Text.of("needs a Security clearance"))
 
 
 @pytest.mark.parametrize("name", ["greenhouse/anthropic_4", "lever/spotify_4", "ashby/ramp_4"])
-def test_on_real_listings_short_words_are_only_what_they_mean(name: str) -> None:
+def test_short_terms_have_no_false_hits_in_real_listings(name: str) -> None:
     body = sample(f"jobs/{name}.json").read_bytes()
     board = platform(name.partition("/")[0]).configure("", {})
     listings = board.read([body], content_types=["application/json"]).records
 
     texts = [Text.of(listing.title, listing.description) for listing in listings]
-    found = {
-        term: {text.text[slice(*at)] for text in texts for at in places(term, text)}
+    hits = {
+        term: {text.text[slice(*span)] for text in texts for span in places(term, text)}
         for term in ("Go", "R", "C", "k", "AI")
     }
 
     # They speak of 401(k), email, go-to-market, R&D and Series C, and of AI.
-    assert found == {"Go": set(), "R": set(), "C": set(), "k": set(), "AI": found["AI"] & {"AI"}}
+    assert hits == {"Go": set(), "R": set(), "C": set(), "k": set(), "AI": hits["AI"] & {"AI"}}

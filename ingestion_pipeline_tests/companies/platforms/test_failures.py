@@ -14,7 +14,7 @@ from ingestion_pipeline.companies.listing import listing_as_dict
 from ingestion_pipeline.companies.platforms import PLATFORMS
 from ingestion_pipeline.reading.structured.lenient_json import read_json
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
-from ingestion_pipeline_tests.companies.sampled import FIXTURES, body, read
+from ingestion_pipeline_tests.companies.platform_fixtures import FIXTURES, fixture_body, parse_board
 
 EMPTY = {
     "greenhouse": b'{"jobs": [], "meta": {"total": 0}}',
@@ -34,26 +34,26 @@ ITEM_KEYS = {"greenhouse": "jobs", "ashby": "jobs", "workday": "jobPostings", "r
 
 
 @pytest.mark.parametrize("name", EMPTY)
-def test_an_empty_board_is_no_record_and_no_problem(name: str) -> None:
-    reading = read(name, EMPTY[name])
+def test_an_empty_board_has_neither_records_nor_problems(name: str) -> None:
+    reading = parse_board(name, EMPTY[name])
 
     assert (list(reading.records), list(reading.problems)) == ([], [])
 
 
 def test_a_page_without_a_job_may_be_empty_only_if_its_config_says_so() -> None:
     with pytest.raises(Permanent, match="may_be_empty"):
-        read("jsonld", HTML)
+        parse_board("jsonld", HTML)
     with pytest.raises(Permanent, match="may_be_empty"):
-        read("html", HTML)
+        parse_board("html", HTML)
 
-    assert list(read("jsonld", HTML, may_be_empty=True).records) == []
-    assert list(read("html", HTML, may_be_empty=True).records) == []
+    assert list(parse_board("jsonld", HTML, may_be_empty=True).records) == []
+    assert list(parse_board("html", HTML, may_be_empty=True).records) == []
 
 
 @pytest.mark.parametrize("name", EMPTY)
 def test_a_web_page_instead_of_a_board_is_an_error(name: str) -> None:
     with pytest.raises(Permanent) as caught:
-        read(name, HTML)
+        parse_board(name, HTML)
 
     assert caught.value.code in {"not_json", "not_a_feed", "not_xml", "unexpected_body", "xml_entity"}
 
@@ -72,9 +72,11 @@ def test_a_web_page_instead_of_a_board_is_an_error(name: str) -> None:
         ({"success": False, "message": "temporarily unavailable"}, Transient),
     ],
 )
-def test_an_error_body_says_whether_to_come_back(name: str, error: dict[str, Any], kind: type[WorkError]) -> None:
+def test_an_error_body_is_classified_as_permanent_or_transient(
+    name: str, error: dict[str, Any], kind: type[WorkError]
+) -> None:
     with pytest.raises(kind) as caught:
-        read(name, json.dumps(error).encode())
+        parse_board(name, json.dumps(error).encode())
 
     assert caught.value.code == "api_error"
     assert name in str(caught.value)
@@ -83,13 +85,13 @@ def test_an_error_body_says_whether_to_come_back(name: str, error: dict[str, Any
 @pytest.mark.parametrize("name", ITEM_KEYS)
 def test_an_error_beside_an_empty_list_is_an_error(name: str) -> None:
     with pytest.raises(Permanent, match="no such board"):
-        read(name, json.dumps({ITEM_KEYS[name]: [], "error": "no such board"}).encode())
+        parse_board(name, json.dumps({ITEM_KEYS[name]: [], "error": "no such board"}).encode())
 
 
 @pytest.mark.parametrize("name", JSON_APIS)
-def test_an_answer_of_another_shape_is_an_error_that_names_what_came(name: str) -> None:
+def test_an_unexpected_body_is_an_error_that_names_its_keys(name: str) -> None:
     with pytest.raises(Permanent, match="'bananas'") as caught:
-        read(name, b'{"bananas": []}')
+        parse_board(name, b'{"bananas": []}')
 
     assert caught.value.code == "unexpected_body"
 
@@ -99,17 +101,17 @@ def test_a_board_whose_fields_were_renamed_is_an_error_and_not_empty(name: str) 
     renamed = {ITEM_KEYS[name]: [{"job_name": "Cook", "job_id": n} for n in range(3)]}
 
     with pytest.raises(Permanent, match="3 that are no listings"):
-        read(name, json.dumps(renamed).encode())
+        parse_board(name, json.dumps(renamed).encode())
 
 
 @pytest.mark.parametrize("name", [*JSON_APIS, "personio", "rss"])
-def test_half_a_body_is_fetched_again(name: str) -> None:
+def test_a_truncated_body_is_a_transient_error(name: str) -> None:
     file = {"personio": "personio.xml", "rss": "rss.xml", "workday": "workday_list.json"}
-    whole = body(file.get(name, f"{name}.json"))
+    full_body = fixture_body(file.get(name, f"{name}.json"))
 
-    for cut in (0, len(whole) // 2):
+    for cut in (0, len(full_body) // 2):
         with pytest.raises((Transient, Permanent)) as caught:
-            read(name, whole[:cut])
+            parse_board(name, full_body[:cut])
         assert cut == 0 or isinstance(caught.value, Transient)
 
 
@@ -123,7 +125,7 @@ def test_half_a_body_is_fetched_again(name: str) -> None:
 )
 def test_a_document_type_is_refused(bomb: bytes) -> None:
     with pytest.raises(Permanent):
-        read("personio", bomb)
+        parse_board("personio", bomb)
 
 
 @pytest.mark.parametrize("name", PLATFORMS)
@@ -143,16 +145,16 @@ def test_a_document_type_is_refused(bomb: bytes) -> None:
     ],
     ids=["lists", "objects", "elements", "blocks", "digits", "digits-in-page", "bom", "nul"],
 )
-def test_no_bomb_brings_a_reader_down(name: str, bomb: bytes) -> None:
+def test_a_hostile_body_does_not_crash_a_parser(name: str, bomb: bytes) -> None:
     try:
-        reading = read(name, bomb)
+        reading = parse_board(name, bomb)
     except WorkError:
         return
 
-    assert all(one.title for one in reading.records)
+    assert all(listing.title for listing in reading.records)
 
 
-def test_a_number_of_many_digits_is_no_value_and_no_crash() -> None:
+def test_a_number_with_many_digits_is_parsed_as_none() -> None:
     assert read_json('{"a": ' + "9" * 10_000 + "}") == {"a": None}
 
 
@@ -183,27 +185,27 @@ SHAPED = st.recursive(
 @pytest.mark.parametrize("name", [*JSON_APIS, "jsonld", "json"])
 @given(document=SHAPED)
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_no_json_brings_a_reader_down(name: str, document: object) -> None:
+def test_arbitrary_json_does_not_crash_a_parser(name: str, document: object) -> None:
     keys = {**ITEM_KEYS, "smartrecruiters": "content", "workable": "jobs"}
     wrapped = {keys[name]: [document, document]} if name in keys else [document]
     for value in (document, wrapped):
         try:
-            reading = read(name, json.dumps(value).encode())
+            reading = parse_board(name, json.dumps(value).encode())
         except WorkError:
             continue
-        shown = [listing_as_dict(one) for one in reading.records]
-        json.dumps(shown, allow_nan=False).encode()
-        assert all(one["title"] and one["external_id"] for one in shown)
+        records = [listing_as_dict(one) for one in reading.records]
+        json.dumps(records, allow_nan=False).encode()
+        assert all(one["title"] and one["external_id"] for one in records)
 
 
 @pytest.mark.parametrize("name", PLATFORMS)
 @given(data=st.data())
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_no_bytes_bring_a_reader_down(name: str, data: st.DataObject) -> None:
+def test_arbitrary_bytes_do_not_crash_a_parser(name: str, data: st.DataObject) -> None:
     noise = data.draw(st.binary(max_size=200))
     file = data.draw(st.sampled_from(sorted(FIXTURES.iterdir())))
-    whole = file.read_bytes()
-    at = data.draw(st.integers(0, len(whole)))
-    for damaged in (noise, whole[:at] + noise + whole[at:], whole[:at] + noise):
+    full_body = file.read_bytes()
+    at = data.draw(st.integers(0, len(full_body)))
+    for damaged in (noise, full_body[:at] + noise + full_body[at:], full_body[:at] + noise):
         with suppress(WorkError):
-            assert all(one.title for one in read(name, damaged).records)
+            assert all(listing.title for listing in parse_board(name, damaged).records)

@@ -10,7 +10,14 @@ import pytest
 from ingestion_pipeline.companies.platforms import PLATFORMS, BadConfig, UnknownPlatform, platform
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.tasks.errors import Permanent
-from ingestion_pipeline_tests.companies.sampled import CONFIGS, NOW, URLS, board, body, read
+from ingestion_pipeline_tests.companies.platform_fixtures import (
+    CONFIGS,
+    NOW,
+    URLS,
+    configured_board,
+    fixture_body,
+    parse_board,
+)
 
 FIRST = {
     "greenhouse": "https://boards-api.greenhouse.io/v1/boards/northwind/jobs?content=true&pay_transparency=true",
@@ -29,7 +36,7 @@ FIRST = {
 APIS = [name for name in FIRST if FIRST[name] != URLS[name]]
 
 
-def asked_body(request: Request | None) -> dict[str, Any]:
+def request_body(request: Request | None) -> dict[str, Any]:
     assert request is not None
     return json.loads(request.body or b"")
 
@@ -41,19 +48,19 @@ def workday_page(count: int, total: int) -> bytes:
 
 @pytest.mark.parametrize("name", PLATFORMS)
 def test_a_boards_first_request_follows_from_its_address(name: str) -> None:
-    assert board(name).first_request().url == FIRST[name]
+    assert configured_board(name).first_request().url == FIRST[name]
 
 
 @pytest.mark.parametrize("name", APIS)
-def test_a_board_can_be_asked_at_a_server_of_ones_own(name: str) -> None:
-    request = board(name, api_base="http://127.0.0.1:8080/x/").first_request()
+def test_a_board_can_be_fetched_from_a_custom_server(name: str) -> None:
+    request = configured_board(name, api_base="http://127.0.0.1:8080/x/").first_request()
 
     assert request.url.startswith("http://127.0.0.1:8080/x/")
     assert "//" not in request.url.removeprefix("http://")
 
 
 @pytest.mark.parametrize("name", APIS)
-def test_without_a_token_a_board_reads_bodies_and_asks_for_nothing(name: str) -> None:
+def test_without_a_token_a_board_makes_no_request(name: str) -> None:
     configured = platform(name).configure("https://example.com/board", {})
 
     with pytest.raises(BadConfig, match=r"board_token|career site"):
@@ -68,31 +75,31 @@ def test_a_bad_config_is_refused_with_the_key(name: str) -> None:
         platform(name).configure(URLS[name], config)
 
 
-def test_a_list_by_config_needs_a_title_and_an_address_or_id() -> None:
+def test_a_configured_list_needs_a_title_and_a_url_or_id() -> None:
     with pytest.raises(BadConfig, match="title, and url or external_id"):
         platform("json").configure(URLS["json"], {"fields": {"title": "name"}})
     with pytest.raises(BadConfig, match=r"items: needed.*CSS"):
         platform("html").configure(URLS["html"], {"fields": {"title": "a", "url": "a@href"}})
 
 
-def test_an_unknown_platform_is_refused_with_those_that_exist() -> None:
+def test_an_unknown_platform_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UnknownPlatform, match=r"'bananas'.*ashby, greenhouse"):
         platform("bananas")
 
 
-def test_a_token_may_be_given_apart_and_is_escaped() -> None:
+def test_a_token_may_be_configured_and_is_escaped() -> None:
     configured = platform("greenhouse").configure("", {"board_token": "a/b c"})
 
     assert "/v1/boards/a%2Fb%20c/jobs" in configured.first_request().url
 
 
-def test_workday_is_asked_by_post_and_on_by_offset() -> None:
-    workday = board("workday")
+def test_workday_is_paged_by_post_with_an_offset() -> None:
+    workday = configured_board("workday")
     first = workday.first_request()
     second = workday.next_request(workday_page(20, 45), previous=first)
 
-    assert (asked_body(first)["offset"], asked_body(first)["limit"]) == (0, 20)
-    assert asked_body(second)["offset"] == 20
+    assert (request_body(first)["offset"], request_body(first)["limit"]) == (0, 20)
+    assert request_body(second)["offset"] == 20
 
 
 @pytest.mark.parametrize(
@@ -107,29 +114,29 @@ def test_workday_is_asked_by_post_and_on_by_offset() -> None:
         (0, 45, None),
     ],
 )
-def test_workdays_total_is_not_believed(count: int, total: int, following: int | None) -> None:
-    workday = board("workday")
+def test_workdays_total_does_not_end_the_list(count: int, total: int, following: int | None) -> None:
+    workday = configured_board("workday")
     request = workday.next_request(workday_page(count, total), previous=workday.first_request())
 
-    assert (asked_body(request)["offset"] if request else None) == following
+    assert (request_body(request)["offset"] if request else None) == following
 
 
 def test_pages_are_complete_only_when_they_reach_the_total() -> None:
-    part = read("workday", workday_page(3, 45))
-    whole = read("workday", workday_page(3, 3))
+    incomplete = parse_board("workday", workday_page(3, 45))
+    complete = parse_board("workday", workday_page(3, 3))
 
-    assert (part.is_complete, whole.is_complete) == (False, True)
-    assert list(part.notes) == ["3 of 45 jobs: a part of the list"]
-
-
-def test_what_a_later_page_repeats_counts_once() -> None:
-    assert len(read("workday", workday_page(3, 6), workday_page(3, 6)).records) == 3
+    assert (incomplete.is_complete, complete.is_complete) == (False, True)
+    assert list(incomplete.notes) == ["3 of 45 jobs: a part of the list"]
 
 
-def test_smartrecruiters_goes_on_until_its_total() -> None:
-    smart = board("smartrecruiters")
+def test_a_listing_repeated_on_a_later_page_counts_once() -> None:
+    assert len(parse_board("workday", workday_page(3, 6), workday_page(3, 6)).records) == 3
+
+
+def test_smartrecruiters_is_paged_until_its_total() -> None:
+    smart = configured_board("smartrecruiters")
     first = smart.first_request()
-    second = smart.next_request(body("smartrecruiters.json"), previous=first)
+    second = smart.next_request(fixture_body("smartrecruiters.json"), previous=first)
 
     assert second is not None
     assert second.url.endswith("?limit=100&offset=2")
@@ -137,10 +144,10 @@ def test_smartrecruiters_goes_on_until_its_total() -> None:
     assert smart.next_request(empty, previous=second) is None
 
 
-def test_a_list_by_config_goes_on_where_it_links_to_on_its_own_host() -> None:
-    configured = board("json")
-    request = configured.next_request(body("list.json"), previous=configured.first_request())
-    html = board("html").next_request(body("list.html"), previous=Request(url=URLS["html"]))
+def test_a_configured_list_follows_next_links_on_its_own_host() -> None:
+    configured = configured_board("json")
+    request = configured.next_request(fixture_body("list.json"), previous=configured.first_request())
+    html = configured_board("html").next_request(fixture_body("list.html"), previous=Request(url=URLS["html"]))
 
     assert request is not None
     assert request.url == "https://a.test/api/jobs?page=2"
@@ -152,9 +159,9 @@ def test_a_list_by_config_goes_on_where_it_links_to_on_its_own_host() -> None:
 
 
 def test_a_page_that_links_to_itself_is_the_last() -> None:
-    page = body("list.html").replace(b"?page=2", b"")
+    page = fixture_body("list.html").replace(b"?page=2", b"")
 
-    assert board("html").next_request(page, previous=Request(url=URLS["html"])) is None
+    assert configured_board("html").next_request(page, previous=Request(url=URLS["html"])) is None
 
 
 @pytest.mark.parametrize(
@@ -172,28 +179,28 @@ def test_a_page_that_links_to_itself_is_the_last() -> None:
         ),
     ],
 )
-def test_where_the_list_leaves_the_text_out_the_posting_is_asked_for(name: str, file: str, url: str) -> None:
-    listing = read(name, body(file)).records[0]
-    request = board(name).detail_request(listing)
+def test_a_posting_is_fetched_where_the_list_omits_its_text(name: str, file: str, url: str) -> None:
+    listing = parse_board(name, fixture_body(file)).records[0]
+    request = configured_board(name).detail_request(listing)
 
     assert request is not None
     assert (request.url, request.body) == (url, None)
 
 
-def test_a_recruitee_board_under_a_name_of_its_own_is_asked_there() -> None:
+def test_a_recruitee_board_on_its_own_domain_is_fetched_there() -> None:
     configured = platform("recruitee").configure("https://jobs.hooli.test/api/offers", {})
 
     assert configured.first_request().url == "https://jobs.hooli.test/api/offers/"
 
 
 @pytest.mark.parametrize("name", ["greenhouse", "lever", "ashby", "recruitee", "personio", "rss"])
-def test_where_the_list_has_it_all_nothing_more_is_asked(name: str) -> None:
-    configured = board(name)
+def test_a_complete_list_makes_no_further_request(name: str) -> None:
+    configured = configured_board(name)
     file = {"personio": "personio.xml", "rss": "rss.xml"}.get(name, f"{name}.json")
-    reading = configured.read([body(file)], content_types=[None], now=NOW)
+    reading = configured.read([fixture_body(file)], content_types=[None], now=NOW)
 
     assert configured.detail_request(reading.records[0]) is None
-    assert configured.next_request(body(file), previous=configured.first_request()) is None
+    assert configured.next_request(fixture_body(file), previous=configured.first_request()) is None
 
 
 @pytest.mark.parametrize(
@@ -205,7 +212,7 @@ def test_where_the_list_has_it_all_nothing_more_is_asked(name: str) -> None:
         ("https://globex.wd3.myworkdayjobs.com/en-us", "globex/en-us"),
     ],
 )
-def test_a_career_site_is_found_in_every_address_of_it(url: str, site: str) -> None:
+def test_a_career_site_is_recognised_in_every_form_of_its_url(url: str, site: str) -> None:
     request = platform("workday").configure(url, {}).first_request()
 
     assert request.url.endswith(f"/wday/cxs/{site}/jobs")

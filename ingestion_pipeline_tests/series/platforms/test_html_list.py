@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.reading.structured.items import Reading
+from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.platforms import BadConfig, platform
 from ingestion_pipeline.series.platforms.html_list import THEMES
@@ -32,7 +32,7 @@ Chapter 12.5 - Dusk </a><span class="chapter-release-date"><a href="https://a.te
 </ul></body></html>"""
 
 
-def read(body: bytes, **config: object) -> Reading[Release]:
+def read(body: bytes, **config: object) -> ParsedFeed[Release]:
     feed = platform("html").configure(URL, config)
     return feed.read([body], content_types=["text/html"], now=NOW)
 
@@ -75,12 +75,12 @@ def test_pages_follow_the_link_and_the_last_one_makes_the_list_complete() -> Non
     last = LIST.replace(b"rel=next", b"").replace(b"Chapter 1<", b"Chapter 0<")
 
     following = feed.next_request(LIST)
-    reading = feed.read([LIST, last], content_types=[None, None], now=NOW)
+    parsed = feed.read([LIST, last], content_types=[None, None], now=NOW)
 
     assert following is not None
     assert following.url == URL + "?page=2"
-    assert [release.number for release in reading.records] == [Decimal(n) for n in (2, 1, 0)]
-    assert reading.is_complete
+    assert [release.number for release in parsed.records] == [Decimal(n) for n in (2, 1, 0)]
+    assert parsed.is_complete
 
 
 def test_a_page_that_was_cut_off_is_not_complete() -> None:
@@ -89,7 +89,7 @@ def test_a_page_that_was_cut_off_is_not_complete() -> None:
     assert not read(cut, **SELECTORS, complete=True).is_complete
 
 
-def test_another_page_is_no_empty_listing() -> None:
+def test_a_page_without_the_list_is_an_error_and_no_empty_listing() -> None:
     with pytest.raises(Permanent, match="Just a moment"):
         read(b"<html><title>Just a moment...</title></html>", **SELECTORS)
 
@@ -99,49 +99,49 @@ def test_a_new_series_may_have_no_chapter_yet() -> None:
 
 
 def test_a_madara_page_needs_its_theme_alone() -> None:
-    reading = read(MADARA, theme="madara")
+    parsed = read(MADARA, theme="madara")
 
-    assert [(one.number, one.url, one.published_at) for one in reading.records] == [
+    assert [(release.number, release.url, release.published_at) for release in parsed.records] == [
         (Decimal("12.5"), f"{URL}chapter-12-5/", datetime(2026, 3, 10, 9, tzinfo=UTC)),
         (Decimal(12), f"{URL}chapter-12/", datetime(2026, 3, 1, tzinfo=UTC)),
     ]
-    assert reading.records[0].title == "Chapter 12.5 - Dusk"
-    assert not reading.problems
+    assert parsed.records[0].title == "Chapter 12.5 - Dusk"
+    assert not parsed.problems
 
 
-def test_what_the_config_says_beats_the_theme() -> None:
-    reading = read(MADARA, theme="madara", items="li:last-child", fields={"title": "i"})
+def test_the_config_overrides_the_theme() -> None:
+    parsed = read(MADARA, theme="madara", items="li:last-child", fields={"title": "i"})
 
-    assert [(one.number, one.title) for one in reading.records] == [(Decimal(12), "March 1, 2026")]
+    assert [(release.number, release.title) for release in parsed.records] == [(Decimal(12), "March 1, 2026")]
 
 
 def test_the_mangareader_sample_gives_its_three_chapters() -> None:
     body = sample("manga/html/mangareader_overview.html").read_bytes()
 
-    reading = read(body, theme="mangareader", series_title="Fuuka")
+    parsed = read(body, theme="mangareader", series_title="Fuuka")
 
-    assert [(one.number, one.url) for one in reading.records] == [
+    assert [(release.number, release.url) for release in parsed.records] == [
         (Decimal(n), f"https://a.test/fuuka/{n}") for n in (152, 1, 2)
     ]
-    assert reading.records[1].published_at == datetime(2014, 2, 10, tzinfo=UTC)
+    assert parsed.records[1].published_at == datetime(2014, 2, 10, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("name", ["first_page", "nth_page", "list"])
-def test_a_mangareader_page_of_another_kind_is_no_listing(name: str) -> None:
+def test_a_mangareader_page_of_another_kind_is_an_error(name: str) -> None:
     body = sample(f"manga/html/mangareader_{name}.html").read_bytes()
 
     with pytest.raises(Permanent, match="nothing on the page matches"):
         read(body, theme="mangareader")
 
 
-def test_a_chapter_that_is_listed_twice_counts_once_and_with_its_date() -> None:
+def test_a_chapter_that_is_listed_twice_counts_once_with_its_date() -> None:
     body = b"""<div id=mangaproperties><ul><li><a href="/s/2">S 2</a></li></ul></div><table>
     <tr><td><a href="/s/1">S 1</a></td><td>02/10/2014</td></tr>
     <tr><td><a href="/s/2">S 2</a></td><td>02/15/2014</td></tr></table>"""
 
-    reading = read(body, theme="mangareader")
+    parsed = read(body, theme="mangareader")
 
-    assert [(one.number, one.published_at) for one in reading.records] == [
+    assert [(release.number, release.published_at) for release in parsed.records] == [
         (Decimal(2), datetime(2014, 2, 15, tzinfo=UTC)),
         (Decimal(1), datetime(2014, 2, 10, tzinfo=UTC)),
     ]
@@ -152,7 +152,7 @@ def test_every_theme_can_be_configured(theme: str) -> None:
     assert platform("html").configure(URL, {"theme": theme}).first_request().url == URL
 
 
-def test_everything_wrong_with_a_config_is_said_at_once() -> None:
+def test_every_problem_of_a_config_is_reported_at_once() -> None:
     fields = {"url": "a[@href", "title": "b::nonsense"}
 
     with pytest.raises(BadConfig) as failure:
@@ -167,17 +167,17 @@ def test_a_list_without_items_is_refused() -> None:
         read(LIST, fields={"url": "a@href"})
 
 
-def test_links_are_relative_to_the_page_they_stand_on_wherever_that_was() -> None:
+def test_links_are_relative_to_the_final_url_of_their_page() -> None:
     feed = platform("html").configure(URL, {**SELECTORS, "complete": True})
     moved = ["https://www.a.test/salt/", "https://www.a.test/salt/old/2"]
     second = LIST.replace(b'"2/"', b'"4/"').replace(b'"1/"', b'"3/"').replace(b"rel=next", b"")
 
     following = feed.next_request(LIST, url=moved[0])
-    reading = feed.read([LIST, second], content_types=[None, None], urls=moved, now=NOW)
+    parsed = feed.read([LIST, second], content_types=[None, None], urls=moved, now=NOW)
 
     assert following is not None
     assert following.url == "https://www.a.test/salt/?page=2"
-    assert [release.url for release in reading.records] == [
+    assert [release.url for release in parsed.records] == [
         "https://www.a.test/salt/2/",
         "https://www.a.test/salt/1/",
         "https://www.a.test/salt/old/4/",
@@ -185,30 +185,33 @@ def test_links_are_relative_to_the_page_they_stand_on_wherever_that_was() -> Non
     ]
 
 
-def test_links_of_a_list_that_is_elsewhere_belong_to_the_site() -> None:
-    reading = read(LIST, **SELECTORS, api_base="https://api.test/lists/7")
+def test_links_of_a_list_at_another_url_are_relative_to_the_site() -> None:
+    parsed = read(LIST, **SELECTORS, api_base="https://api.test/lists/7")
 
-    assert reading.records[0].url == f"{URL}2/"
+    assert parsed.records[0].url == f"{URL}2/"
 
 
-def test_a_page_with_a_base_says_itself_where_its_links_lead() -> None:
+def test_a_base_element_decides_where_links_lead() -> None:
     based = LIST.replace(b"<body>", b"<base href='https://b.test/read/'><body>")
 
     assert read(based, **SELECTORS).records[0].url == "https://b.test/read/2/"
 
 
 @pytest.mark.parametrize("link", ["javascript:void(0)", "mailto:a@a.test", "data:,x", "#top"])
-def test_a_link_that_is_no_address_is_a_problem_and_the_chapter_counts(link: str) -> None:
-    reading = read(LIST.replace(b'"2/"', f'"{link}"'.encode()), **SELECTORS)
+def test_an_invalid_link_is_a_problem_and_the_chapter_counts(link: str) -> None:
+    parsed = read(LIST.replace(b'"2/"', f'"{link}"'.encode()), **SELECTORS)
 
-    assert [(one.number, one.url) for one in reading.records] == [(Decimal(2), None), (Decimal(1), f"{URL}1/")]
-    (problem,) = reading.problems
+    assert [(release.number, release.url) for release in parsed.records] == [
+        (Decimal(2), None),
+        (Decimal(1), f"{URL}1/"),
+    ]
+    (problem,) = parsed.problems
     assert (problem.where, problem.hides_record) == ("url", False)
     assert f"1 of 2 links are no web addresses, the first is {link!r}" in problem.message
 
 
 @pytest.mark.parametrize(("language", "month"), [(None, 2), ("en", 2), ("en-GB", 2), ("es", 10), ("pt-br", 10)])
-def test_a_date_in_numbers_is_read_as_the_sources_language_writes_it(language: str | None, month: int) -> None:
+def test_a_numeric_date_is_parsed_in_the_order_of_the_sources_language(language: str | None, month: int) -> None:
     day = 10 if month == 2 else 2
     body = LIST.replace(b"2026-03-01", b"02/10/2014")
 

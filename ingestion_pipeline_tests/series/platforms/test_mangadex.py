@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from ingestion_pipeline.reading.structured.items import Reading
+from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.chapter import Release, chapters_of
 from ingestion_pipeline.series.platforms import BadConfig, Rate, SeriesFeed, platform
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
@@ -22,7 +22,7 @@ def mangadex(url: str = URL, **config: object) -> SeriesFeed:
     return platform("mangadex").configure(url, config)
 
 
-def read(*bodies: bytes, **config: object) -> Reading[Release]:
+def read(*bodies: bytes, **config: object) -> ParsedFeed[Release]:
     return platform("mangadex").configure(URL, config).read(bodies, content_types=[None] * len(bodies))
 
 
@@ -58,13 +58,13 @@ def query(address: str) -> dict[str, list[str]]:
     ],
     ids=["title", "feed", "manga", "config", "config-only"],
 )
-def test_the_manga_is_found_in_address_or_config(url: str, config: dict[str, object]) -> None:
+def test_the_manga_id_is_taken_from_url_or_config(url: str, config: dict[str, object]) -> None:
     request = platform("mangadex").configure(url, config).first_request()
 
     assert request.url.startswith(f"https://api.mangadex.org/manga/{MANGA}/feed?")
 
 
-def test_the_first_request_asks_for_what_the_config_says() -> None:
+def test_the_first_request_follows_the_config() -> None:
     feed = mangadex(languages=["en", "PT-BR"], limit=100, include_external=False)
 
     assert query(feed.first_request().url) == {
@@ -79,7 +79,7 @@ def test_the_first_request_asks_for_what_the_config_says() -> None:
     }
 
 
-def test_a_server_of_ones_own_takes_the_place_of_the_api() -> None:
+def test_a_self_hosted_server_replaces_the_api() -> None:
     feed = mangadex(f"http://127.0.0.1:8/manga/{MANGA}", api_base="http://127.0.0.1:8/")
 
     assert feed.first_request().url.startswith(f"http://127.0.0.1:8/manga/{MANGA}/feed?")
@@ -96,33 +96,33 @@ def test_a_server_of_ones_own_takes_the_place_of_the_api() -> None:
     ],
     ids=["more", "last", "empty", "to-the-limit", "beyond-the-limit"],
 )
-def test_pages_are_asked_for_to_the_end(page: bytes, offset: list[str] | None) -> None:
+def test_every_page_is_requested_to_the_end(page: bytes, offset: list[str] | None) -> None:
     request = mangadex(limit=2).next_request(page)
 
     assert (request and query(request.url)["offset"]) == offset
 
 
-def test_mob_psycho_100_is_read_and_known_to_go_on() -> None:
+def test_the_mob_psycho_100_sample_is_parsed_and_incomplete() -> None:
     body = sample("manga/mangadex/feed_mob_psycho_100.json").read_bytes()
 
-    reading = read(body)
+    parsed = read(body)
     request = mangadex(limit=100).next_request(body)
 
-    assert len(reading.records) == 100
-    assert len({release.number for release in reading.records}) == 82
-    assert (reading.is_complete, list(reading.problems)) == (False, [])
-    assert reading.records[0].number == Decimal("60.5")
-    assert reading.records[0].title is None
+    assert len(parsed.records) == 100
+    assert len({release.number for release in parsed.records}) == 82
+    assert (parsed.is_complete, list(parsed.problems)) == (False, [])
+    assert parsed.records[0].number == Decimal("60.5")
+    assert parsed.records[0].title is None
     assert request is not None
     assert query(request.url)["offset"] == ["100"]
 
 
-def test_42_releases_of_23_numbers_are_23_chapters() -> None:
-    reading = read(sample("manga/mangadex/feed_big_regression_42.json").read_bytes())
+def test_42_releases_of_23_numbers_make_23_chapters() -> None:
+    parsed = read(sample("manga/mangadex/feed_big_regression_42.json").read_bytes())
 
-    chapters, problems = chapters_of(reading.records, source_id="series:devil")
+    chapters, problems = chapters_of(parsed.records, source_id="series:devil")
 
-    assert (len(reading.records), reading.is_complete) == (42, True)
+    assert (len(parsed.records), parsed.is_complete) == (42, True)
     assert (len(chapters), sum(len(c.releases) for c in chapters), problems) == (23, 42, [])
 
 
@@ -226,21 +226,21 @@ def test_a_listing_is_complete_only_if_every_page_agrees(bodies: list[bytes], is
 def test_a_listing_longer_than_the_api_lists_is_a_problem() -> None:
     pages = [a_page(a_chapter(), offset=offset, limit=500, total=10_400) for offset in (0, 9_500)]
 
-    reading = read(*pages)
+    parsed = read(*pages)
 
-    assert not reading.is_complete
-    assert ["10000 of 10400" in problem.message for problem in reading.problems] == [True]
+    assert not parsed.is_complete
+    assert ["10000 of 10400" in problem.message for problem in parsed.problems] == [True]
 
 
 def test_an_item_that_is_no_chapter_is_a_problem_and_the_rest_counts() -> None:
     oddities = [{"type": "chapter"}, {"id": "x", "attributes": None}, 7, {"type": "manga"}]
     page = a_page(a_chapter(), *oddities, limit=5)
 
-    reading = read(page)
+    parsed = read(page)
 
-    assert [release.source_chapter_id for release in reading.records] == ["c1"]
-    assert [p.where for p in reading.problems] == ["item 1", "item 2", "item 3", "item 4"]
-    assert not reading.is_complete
+    assert [release.source_chapter_id for release in parsed.records] == ["c1"]
+    assert [p.where for p in parsed.problems] == ["item 1", "item 2", "item 3", "item 4"]
+    assert not parsed.is_complete
 
 
 def an_error(status: object) -> bytes:
@@ -273,27 +273,27 @@ def an_error(status: object) -> bytes:
     ],
     ids=lambda value: value[:24].decode() if isinstance(value, bytes) else None,
 )
-def test_what_is_no_page_is_never_an_empty_listing(body: bytes, kind: type[WorkError], code: str) -> None:
+def test_an_invalid_body_is_an_error_and_never_an_empty_listing(body: bytes, kind: type[WorkError], code: str) -> None:
     for act in (lambda: read(body), lambda: mangadex().next_request(body)):
         with pytest.raises(kind) as failure:
             act()
         assert failure.value.code == code
 
 
-def test_an_error_carries_the_words_of_the_api() -> None:
+def test_an_error_carries_the_message_of_the_api() -> None:
     with pytest.raises(Permanent, match="404: no such manga"):
         read(an_error(404))
 
 
 @pytest.mark.parametrize("name", ["author", "group", "search_one_punch_man", "at_home_server"])
-def test_other_answers_of_the_api_are_not_taken_for_a_feed(name: str) -> None:
+def test_other_api_responses_are_not_accepted_as_a_feed(name: str) -> None:
     with pytest.raises(Permanent) as failure:
         read(sample(f"manga/mangadex/{name}.json").read_bytes())
 
     assert failure.value.code == "unexpected_body"
 
 
-def test_everything_wrong_with_a_config_is_said_at_once() -> None:
+def test_every_problem_of_a_config_is_reported_at_once() -> None:
     config = {"limit": 501, "languages": "en", "content_ratings": ["mild"], "lang": 1}
 
     with pytest.raises(BadConfig) as failure:
@@ -315,7 +315,7 @@ def test_an_id_that_is_no_uuid_is_refused(manga_id: str) -> None:
         mangadex(manga_id=manga_id)
 
 
-def test_a_saved_body_can_be_read_without_an_address() -> None:
+def test_a_saved_body_can_be_parsed_without_a_url() -> None:
     feed = platform("mangadex").configure("", {})
 
     assert len(feed.read([FIRST], content_types=["application/json"]).records) == 2

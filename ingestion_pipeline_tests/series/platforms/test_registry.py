@@ -13,15 +13,15 @@ def test_every_platform_is_found_by_its_name() -> None:
     assert all(platform(name).name == name for name in PLATFORMS)
 
 
-def test_an_unknown_platform_is_told_which_exist() -> None:
+def test_an_unknown_platform_error_lists_the_platforms() -> None:
     with pytest.raises(UnknownPlatform, match=r"'mangadx'; there are: html, json, mangadex, rss"):
         platform("mangadx")
 
 
-def test_the_room_and_its_adapters_are_light_to_import() -> None:
+def test_the_platform_adapters_are_light_to_import() -> None:
     heavy = {"dateparser", "feedparser", "parsel", "httpx", "dagster", "pandas", "pydantic"}
     code = f"import sys, ingestion_pipeline.series; print({heavy!r} & set(sys.modules))"
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert done.stdout.strip() == "set()"
+    assert process.stdout.strip() == "set()"

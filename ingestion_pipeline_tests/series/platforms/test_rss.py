@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.reading.structured.items import Reading
+from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.platforms import BadConfig, platform
 from ingestion_pipeline.sources.config_reader import ConfigReader
@@ -19,7 +19,7 @@ BODY = b"""<rss version="2.0"><channel><title>Salt 14</title>
 </channel></rss>"""
 
 
-def read(body: bytes = BODY, **config: object) -> Reading[Release]:
+def read(body: bytes = BODY, **config: object) -> ParsedFeed[Release]:
     feed = platform("rss").configure(URL, config)
     return feed.read([body], content_types=["application/rss+xml"])
 
@@ -61,14 +61,14 @@ def test_the_volume_of_an_entry_is_not_the_one_in_the_title_of_its_series(feed: 
     assert (release.number, release.volume) == (Decimal(2), None)
 
 
-def test_an_entry_without_number_stays_unnumbered_and_no_script_is_an_address() -> None:
+def test_an_entry_without_number_stays_unnumbered_and_a_script_link_is_dropped() -> None:
     (_, announcement) = read().records
 
     assert (announcement.number, announcement.url) == (None, None)
 
 
 @pytest.mark.parametrize("link", ["", "<link>http://[</link>"], ids=["none", "malformed"])
-def test_a_link_that_leads_nowhere_is_no_address(link: str) -> None:
+def test_an_invalid_link_is_dropped(link: str) -> None:
     body = f"<rss version='2.0'><channel><item><guid isPermaLink='false'>g</guid>{link}</item>"
 
     (release,) = read(f"{body}</channel></rss>".encode()).records
@@ -80,7 +80,7 @@ def test_the_configured_group_beats_the_author() -> None:
     assert read(scanlation_group="South").records[0].scanlation_group == "South"
 
 
-def test_a_feed_is_a_window_unless_it_says_otherwise() -> None:
+def test_a_feed_is_a_window_unless_the_config_says_complete() -> None:
     broken = BODY.replace(b"Dawn", b"Dawn & Dusk")
 
     assert not read().is_complete
@@ -96,12 +96,12 @@ def test_the_feed_is_one_request() -> None:
     assert platform("rss").configure(URL, {}).first_request().url == URL
 
 
-def test_a_page_in_place_of_the_feed_is_no_empty_listing() -> None:
+def test_an_html_page_in_place_of_the_feed_is_an_error() -> None:
     with pytest.raises(Permanent, match="HTML page"):
         read(b"<html><body>Bad gateway</body></html>")
 
 
-def test_a_saved_body_can_be_read_without_an_address() -> None:
+def test_a_saved_body_can_be_parsed_without_a_url() -> None:
     feed = platform("rss").configure("", {})
 
     assert len(feed.read([BODY], content_types=[None]).records) == 2
@@ -109,7 +109,7 @@ def test_a_saved_body_can_be_read_without_an_address() -> None:
         feed.first_request()
 
 
-def test_everything_wrong_with_a_config_is_said_at_once() -> None:
+def test_every_problem_of_a_config_is_reported_at_once() -> None:
     config = {"complete": "yes", "langauge": "en", "language": 3, "api_base": "ftp://x"}
 
     with pytest.raises(BadConfig) as failure:
@@ -119,12 +119,12 @@ def test_everything_wrong_with_a_config_is_said_at_once() -> None:
         assert part in str(failure.value)
 
 
-def test_an_address_that_cannot_be_parsed_is_refused() -> None:
+def test_an_invalid_url_is_refused() -> None:
     with pytest.raises(BadConfig, match=r"url is 'http://\['"):
         platform("rss").configure("http://[", {})
 
 
-def test_credentials_in_an_address_are_refused_and_not_repeated() -> None:
+def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
     with pytest.raises(BadConfig, match="credentials") as failure:
         platform("rss").configure("https://user:hunter2@a.test/feed", {})
 

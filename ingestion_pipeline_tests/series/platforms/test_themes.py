@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.reading.structured.items import Reading
+from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.platforms import platform
 from ingestion_pipeline.series.platforms.html_list import THEMES
@@ -56,7 +56,7 @@ UNDATED = {"foolslide"}
 GROUPED = {"foolslide"}
 
 
-def read(body: str, **config: object) -> Reading[Release]:
+def read(body: str, **config: object) -> ParsedFeed[Release]:
     feed = platform("html").configure(URL, {"series_title": "Salt", **config})
     return feed.read([f"<html><body>{body}</body></html>".encode()], content_types=[None], now=NOW)
 
@@ -67,28 +67,28 @@ def test_every_theme_has_a_body_here() -> None:
 
 @pytest.mark.parametrize("theme", BODIES)
 def test_a_theme_is_recognised_by_its_marks_and_named(theme: str) -> None:
-    reading = read(BODIES[theme])
+    parsed = read(BODIES[theme])
 
-    assert reading.notes == [f"read as theme {theme}"]
-    assert reading.problems == []
+    assert parsed.notes == [f"read as theme {theme}"]
+    assert parsed.problems == []
     dates = [datetime(2026, 3, 10, 9, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)]
-    assert [(one.number, one.url, one.published_at) for one in reading.records] == [
+    assert [(release.number, release.url, release.published_at) for release in parsed.records] == [
         (Decimal(number), f"{URL}chapter-{number}/", None if theme in UNDATED else date)
         for number, date in zip((2, 1), dates, strict=True)
     ]
-    assert {one.scanlation_group for one in reading.records} == {"North" if theme in GROUPED else None}
+    assert {release.scanlation_group for release in parsed.records} == {"North" if theme in GROUPED else None}
 
 
 @pytest.mark.parametrize("theme", BODIES)
-def test_a_theme_that_is_named_reads_the_same(theme: str) -> None:
-    named = read(BODIES[theme], theme=theme)
+def test_a_configured_theme_parses_the_same(theme: str) -> None:
+    configured = read(BODIES[theme], theme=theme)
 
-    assert named.records == read(BODIES[theme]).records
-    assert named.notes == []
+    assert configured.records == read(BODIES[theme]).records
+    assert configured.notes == []
 
 
 @pytest.mark.parametrize("theme", BODIES)
-def test_no_theme_takes_anothers_page_for_its_own(theme: str) -> None:
+def test_no_theme_matches_the_page_of_another(theme: str) -> None:
     for other in THEMES.keys() - {theme}:
         with pytest.raises(Permanent, match="nothing on the page matches"):
             read(BODIES[theme], theme=other)
@@ -103,17 +103,17 @@ def test_a_page_that_fits_no_theme_names_them_and_the_config_to_write() -> None:
         assert part in str(failure.value)
 
 
-def test_the_page_of_one_chapter_is_called_that() -> None:
+def test_the_page_of_a_single_chapter_is_named_in_the_error() -> None:
     with pytest.raises(Permanent, match=r"the page of one chapter.*give the address of the series"):
         read("<h1>Salt 2</h1><div class='reading-content'><img src=1.png></div>")
 
 
-def test_a_holder_that_a_script_fills_is_no_empty_listing() -> None:
+def test_a_list_that_a_script_fills_is_an_error_and_no_empty_listing() -> None:
     with pytest.raises(Permanent, match=r"nothing on the page matches 'li\.wp-manga-chapter'"):
         read('<div id="manga-chapters-holder" data-id="7"></div>')
 
 
-def test_a_themes_list_may_go_on_and_may_be_empty_if_the_config_says_so() -> None:
+def test_a_themes_list_may_have_more_pages_and_may_be_empty_if_configured() -> None:
     body = f'{BODIES["madara"]}<a class=older href="?page=2">older</a>'
     feed = platform("html").configure(URL, {"next": "a.older"})
 

@@ -1,0 +1,206 @@
+"""The line that a course begins with, as catalogues write it."""
+
+from __future__ import annotations
+
+import pytest
+
+from ingestion_pipeline.catalogs.extraction.rules.course_code import (
+    read_code,
+    read_heading,
+    reversed_heading,
+    split_heading,
+)
+from ingestion_pipeline.catalogs.extraction.rules.course_parts import read_parts
+from ingestion_pipeline.catalogs.extraction.rules.courses import own_lines
+from ingestion_pipeline.catalogs.extraction.rules.page_lines import Line, content_lines
+from ingestion_pipeline.reading.html.cleaning import visible_tree
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "title", "low", "high"),
+    [
+        ("CS 1332 - Data Struct & Algorithms", "CS 1332", "Data Struct & Algorithms", None, None),
+        ("CS 101. Computing. 3 Credits.", "CS 101", "Computing", "3", None),
+        ("CS 150. Programming I. 3 Credits.", "CS 150", "Programming I", "3", None),
+        ("HIST 17A U.S. History 3 Units", "HIST 17A", "U.S. History", "3", None),
+        ("CS 100   Orientation   credit: 1 Hour.", "CS 100", "Orientation", "1", None),
+        ("CS 412 Data Mining credit: 3 or 4 Hours.", "CS 412", "Data Mining", "3", "4"),
+        ("ACC 3980 Internship 1.000 TO 6.000 Credit hours", "ACC 3980", "Internship", "1.000", "6.000"),
+        ("COMP_SCI 110-0 Programming (1 Unit)", "COMP_SCI 110-0", "Programming", "1", None),
+        ("CMSC 10100. Computer Science I. 100 Units.", "CMSC 10100", "Computer Science I", "100", None),
+        ("CSE 3. Fluency (4)", "CSE 3", "Fluency", "4", None),
+        ("CSE 130 First Programs (4) NSc, RSN", "CSE 130", "First Programs", "4", None),
+        ("CPSC 110 (4) Programs", "CPSC 110", "Programs", "4", None),
+        ("GEOG 181 LAB,LEC 0.50", "GEOG 181", "", "0.50", None),
+        ("EVRN 148. Prairie Life. 4 Credits. N", "EVRN 148", "Prairie Life", "4", None),
+        ("Module LAWS20011: Law of the Sea", "LAWS20011", "Law of the Sea", None, None),
+        ("COMPSCI 1MD3 - Making", "COMPSCI 1MD3", "Making", None, None),
+        ("01:730:105 Thinking Well (3)", "01:730:105", "Thinking Well", "3", None),
+        ("CS 106A: Methodology (ENGR 70A)", "CS 106A", "Methodology (ENGR 70A)", None, None),
+        ("15-122 Imperative Computation", "15-122", "Imperative Computation", None, None),
+        ("6.100A Programming in Python", "6.100A", "Programming in Python", None, None),
+        ("EN.601.226. Data Structures. 4 Credits.", "EN.601.226", "Data Structures", "4", None),
+        ("CIS*1500 Programming (3-2) [0.50]", "CIS*1500", "Programming", "0.50", None),
+        ("MATH& 151 Calculus I (5)", "MATH& 151", "Calculus I", "5", None),
+        ("ENGL 1301 Composition I (3-0-3)", "ENGL 1301", "Composition I", "3", None),
+        ("NURS 501 (3 cr.) Advanced Theory", "NURS 501", "Advanced Theory", "3", None),
+        ("ACC-101 Accounting | 3.0 credits | Lecture", "ACC-101", "Accounting", "3.0", None),
+        ("PSYC 101 General Psychology 3(3-0)", "PSYC 101", "General Psychology", "3", None),
+        ("BUS 499 Internship Variable 1-6 hours", "BUS 499", "Internship", "1", "6"),
+        ("ENG 111 Writing Class: 3 Lab: 0 Credits: 3", "ENG 111", "Writing", "3", None),
+        ("A A E/ECON 477 — DEVELOPMENT", "A A E/ECON 477", "DEVELOPMENT", None, None),
+        ("SCM 7A97 - Selected Topics", "SCM 7A97", "Selected Topics", None, None),
+        ("CS 7491 - 3D Complexity", "CS 7491", "3D Complexity", None, None),
+        ("Math 101 Algebra (3)", "Math 101", "Algebra", "3", None),
+        ("CSE 190 Topics (1-5, max. 15)", "CSE 190", "Topics", "1", "5"),
+        ("CSE 482 Design (5, max. 15) DIV", "CSE 482", "Design", "5", None),
+        ("CSE 495 Practicum ([1-5]-, max. 5)", "CSE 495", "Practicum", "1", "5"),
+        ("CSE 590 Seminar (*, max. 50)", "CSE 590", "Seminar", None, None),
+        ("CSE 131 Photography (4) A&H", "CSE 131", "Photography", "4", None),
+        ("CSE 105. Computability (4) Tag: Theory", "CSE 105", "Computability", "4", None),
+        ("MATH 220A-B-C. Analysis (4-4-4)", "MATH 220A-B-C", "Analysis", "4", None),
+        ("PHYS 101 Motion 1.0 course credit", "PHYS 101", "Motion", "1.0", None),
+    ],
+)
+def test_code_title_and_credits_are_separated(
+    line: str, code: str, title: str, low: str | None, high: str | None
+) -> None:
+    heading = read_heading(line)
+
+    assert heading is not None
+    assert (heading.code, heading.title) == (code, title)
+    stated = heading.credits
+    assert [stated and stated.low and str(stated.low), stated and stated.high and str(stated.high)] == [low, high]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("MATH 101 is required of all students.", "CS 101 or CS 102 with a grade of C"),
+        *("M W 4:10pm", "FL2020 Departments", "CRN 12291", "CS 101 001", "3.00"),
+        *("ISO 9001 certified again", "TOP 10 reasons", "COVID 19 rules", "ROOM 210", "MAY 2024 News"),
+        *("The course is about CS 101", "", "1999 was a good year", "Chapter 10 Endings", "May 2024 News"),
+    ],
+)
+def test_a_sentence_a_date_and_a_standard_are_no_courses(line: str) -> None:
+    assert read_heading(line) is None
+
+
+def test_a_single_line_course_is_split_after_its_credits() -> None:
+    line = "TH 501 Church History I (3 hrs) - From the apostles to the councils."
+
+    assert split_heading(line) == ("TH 501 Church History I (3 hrs)", "From the apostles to the councils.")
+    assert split_heading("TH 501 Church History I (3 hrs)") is None
+    assert split_heading("We offer TH 501 (3 hrs) and more of the same.") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [("CIS*1300", "CIS*1300"), (" Bio 12 ", "Bio 12"), ("BIOL\u00a01010.", "BIOL 1010"), ("x", None)]
+)
+def test_codes_in_code_elements_are_normalized(text: str, code: str | None) -> None:
+    assert read_code(text) == code
+
+
+@pytest.mark.parametrize(
+    ("line", "turned"),
+    [
+        ("Botany (BIO 101)", "BIO 101 Botany"),
+        ("Ceramics I - ART 171", "ART 171 Ceramics I"),
+        ("Postgraduate Course: Stories (LLLG07031)", "LLLG07031 Stories"),
+        ("Prerequisite: BIO 101", None),
+    ],
+)
+def test_a_code_may_end_a_heading(line: str, turned: str | None) -> None:
+    assert reversed_heading(line) == turned
+
+
+def test_a_bare_number_is_a_code_only_where_one_is_certain() -> None:
+    assert read_code("005712") is None
+    assert read_code("005712", is_sure=True) == "005712"
+    assert read_code("Monday", is_sure=True) is None
+
+
+ABOUT = "How programs are written and read."
+
+
+@pytest.mark.parametrize(
+    ("lines", "before"),
+    [
+        ([ABOUT, "Prerequisite: CS 101."], "CS 101."),
+        ([f"{ABOUT} Prerequisites: CS 101 or consent."], "CS 101 or consent."),
+        ([f"Prerequisite: CS 101. {ABOUT}"], "CS 101."),
+        ([f"{ABOUT} Prereq: CS 101. Coreq: CS 102."], "CS 101."),
+        ([ABOUT, "Prerequisites:", "CS 101 Minimum Grade of C"], "CS 101 Minimum Grade of C"),
+        ([ABOUT, "Corequisites:", "CS 102"], None),
+        ([ABOUT, "Prerequisites: None"], None),
+        ([ABOUT, "Antirequisite: CS 103", "Exclusion: CS 104"], None),
+        (
+            [ABOUT, "Prerequisite(s): CS 101. Students need a C or better."],
+            "CS 101. Students need a C or better.",
+        ),
+        (["3 Credits", ABOUT, "Restrictions: Majors only."], None),
+        (["Course Attributes: Core", "Description", ABOUT], None),
+        (["Fall", "Description:", ABOUT, "Typically Offered: Spring"], None),
+        ([ABOUT, "Campus: North", "Module leader: Dr Quill"], None),
+        ([f"(3 cr.) {ABOUT}"], None),
+        (["Inhalt", ABOUT, "Voraussetzungen", "Keine"], None),
+    ],
+)
+def test_only_prerequisites_are_prerequisites_and_only_prose_describes(lines: list[str], before: str | None) -> None:
+    parts = read_parts(lines)
+
+    assert parts.text() == ABOUT
+    assert parts.required_before() == before
+
+
+def test_page_furniture_is_left_out() -> None:
+    parts = read_parts(["Print-Friendly Page (opens a new window)", ABOUT, "Back to Top", "Dept/CS"])
+
+    assert parts.text() == ABOUT
+
+
+PROSE = "Students study the growth of plants in many soils."
+
+
+def page_lines(html: str) -> list[Line]:
+    return content_lines(visible_tree(html))
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<dl><dt>Credits</dt><dd>3</dd></dl>",
+        "<table><tr><td>Credits</td><td>3</td></tr></table>",
+        "<div><span class=fact__label>Credits</span><span>3</span></div>",
+    ],
+)
+def test_labels_are_distinguished_from_their_values(html: str) -> None:
+    assert [(line.text, line.is_term) for line in page_lines(html)] == [("Credits", True), ("3", False)]
+
+
+@pytest.mark.parametrize("html", ["<pre>BIO 101\n  Plants</pre>", "BIO 101\n  Plants"])
+def test_line_ends_count_where_there_is_no_other_layout(html: str) -> None:
+    assert [line.text for line in page_lines(html)] == ["BIO 101", "Plants"]
+
+
+def test_navigation_and_footers_are_no_content_but_the_head_of_an_article_is() -> None:
+    page = "<header>Home</header><main><header>BIO 101</header></main><div class=footer>End</div>"
+
+    assert [line.text for line in page_lines(page)] == ["BIO 101"]
+
+
+def test_the_last_course_ends_where_what_no_other_has_begins() -> None:
+    course = f"<div class=course><h3>BIO 1</h3><p>{PROSE}</p></div>"
+    first, second = page_lines(course), page_lines(f"{course}{course}<div>Room 12, Main Street</div>")
+
+    lines_of_course = own_lines([second[:2], second[2:]])
+
+    assert [line.text for line in lines_of_course] == [line.text for line in first]
+
+
+def test_a_single_course_keeps_facts_that_stand_beside_it() -> None:
+    page = f"<div><h1>BIO 1</h1><p>{PROSE}</p></div><div><p>Credits: 3</p><p>Main Street</p></div>"
+
+    lines_of_course = own_lines([page_lines(page)])
+
+    assert [line.text for line in lines_of_course] == ["BIO 1", PROSE, "Credits: 3"]

@@ -1,0 +1,272 @@
+"""The way up the ladder: when a model is asked, when not, and what happens where there is none."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from ingestion_pipeline.catalogs.extraction import (
+    EntityType,
+    ExtractionMethod,
+    ExtractionOverBudget,
+    Record,
+    entity_type,
+)
+from ingestion_pipeline.catalogs.extraction.pipeline import explored_links
+from ingestion_pipeline.demo.model_server import ModelRequest, Reply, Say, Script, ScriptedModel, in_turn
+from ingestion_pipeline.reading.llm import Billing
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.tasks.errors import Resource, Transient
+from ingestion_pipeline_tests.catalogs.course_pages import saved_body
+from ingestion_pipeline_tests.catalogs.entities.page_readings import (
+    COURSE,
+    MOSSES,
+    NOW,
+    PROSE,
+    URL,
+    field_values,
+    model_answer,
+    page_content,
+    read_with_client,
+    read_with_model,
+    read_without_model,
+)
+from ingestion_pipeline_tests.reading.llm.model_questions import leading_to, ledger
+
+COMPETENCY = entity_type("competency")
+
+
+@pytest.mark.parametrize("name", ["courseleaf_titles", "json_ld", "plain_table", "coursedog_api"])
+def test_a_page_that_rules_read_completely_costs_no_call(store: Store, settings: Settings, name: str) -> None:
+    page = page_content(saved_body(name), text=saved_body(name) if name.endswith("_api") else None)
+
+    reading, requests = read_with_model(store, settings, page, in_turn(model_answer()))
+
+    assert reading.records
+    assert requests == []
+    assert ledger(store) == []
+    assert (reading.model, reading.reason) == (None, "")
+
+
+@pytest.fixture
+def database(request: pytest.FixtureRequest) -> str:
+    """Only what is about the ledger runs on both."""
+    on_both = {"costs", "asked", "budget", "booked"}
+    chosen: str = getattr(request, "param", "sqlite")
+    assert chosen == "sqlite" or on_both & set(request.node.name.split("_"))
+    return chosen
+
+
+BOTH = pytest.mark.parametrize(
+    "database", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
+)
+
+
+@BOTH
+def test_the_same_page_is_requested_once_and_again_after_its_schema_changed(store: Store, settings: Settings) -> None:
+    changed = COURSE.model_copy(update={"about": "A course is what a garden teaches."})
+    with ScriptedModel(in_turn(model_answer(MOSSES))) as model:
+        model_settings = leading_to(model.base_url, settings)
+        first = read_with_client(store, model_settings, page_content(PROSE))
+        again = read_with_client(store, model_settings, page_content(PROSE))
+        calls = len(model.requests)
+        read_with_client(
+            store, model_settings, page_content(PROSE), kind=EntityType.model_validate(changed.model_dump())
+        )
+        read_with_client(
+            store, model_settings, page_content(PROSE), kind=EntityType.model_validate(changed.model_dump())
+        )
+
+    assert first.records == again.records
+    assert (calls, len(model.requests)) == (1, 2)
+
+
+@BOTH
+def test_a_used_up_budget_stops_the_read_and_names_the_extraction(store: Store, settings: Settings) -> None:
+    with pytest.raises(ExtractionOverBudget) as stopped:
+        read_with_model(
+            store, settings, page_content(PROSE), in_turn(model_answer()), INGESTION_MODEL_BUDGET_USD="0.0001"
+        )
+
+    assert stopped.value.over.extraction_id == 7
+    assert stopped.value.over.limit_usd == Decimal("0.0001")
+    assert isinstance(stopped.value, Resource)
+    assert ledger(store) == []
+
+
+def test_every_kind_of_request_has_its_call_site_and_page(store: Store, settings: Settings) -> None:
+    wrong = model_answer(MOSSES | {"course_id": "GRD-77"})
+
+    read_with_model(store, settings, page_content(PROSE), in_turn(wrong, model_answer(MOSSES)))
+
+    rows = ledger(store)
+    assert [row.call_site for row in rows] == ["extract", "extract.alone"]
+    assert {(row.extraction_id, row.page_id, row.source_id) for row in rows} == {(7, 4, "catalog:a")}
+
+
+def test_without_a_model_rules_decide_on_courses(settings: Settings) -> None:
+    reading = read_without_model(page_content(PROSE), settings)
+
+    assert reading.records == ()
+    assert reading.problems == ()
+    assert any("no model configured" in note for note in reading.notes)
+
+
+def test_an_empty_result_page_gives_no_record_and_no_error(settings: Settings) -> None:
+    reading = read_without_model(page_content(saved_body("none_empty_results")), settings)
+
+    assert (reading.records, reading.problems, reading.method) == ((), (), None)
+
+
+@pytest.mark.parametrize("name", ["learning_program", "credential"])
+def test_without_a_model_a_page_that_rules_cannot_decide_waits_for_one(settings: Settings, name: str) -> None:
+    with pytest.raises(Resource, match="no model configured") as waits:
+        read_without_model(page_content("<p>Come and see us.</p>"), settings, kind=entity_type(name))
+
+    assert waits.value.code == "no_model"
+    assert waits.value.until > NOW
+
+
+def test_a_client_without_a_model_is_like_no_client(store: Store, settings: Settings) -> None:
+    assert read_with_client(store, settings, page_content(PROSE)).records == ()
+
+
+def test_an_empty_body_is_fetched_again(settings: Settings) -> None:
+    with pytest.raises(Transient):
+        read_without_model(page_content(" ", text=""), settings)
+
+
+def test_a_course_without_a_required_field_is_not_among_the_records(settings: Settings) -> None:
+    reading = read_without_model(page_content(saved_body("banner_listing")), settings)
+
+    assert "ACC 0100" not in field_values(reading, "course_id")
+    assert [problem.code for problem in reading.problems] == ["incomplete"]
+
+
+def test_equal_cheap_and_strong_models_are_requested_once(store: Store, settings: Settings) -> None:
+    page = page_content("<p>We are closed.</p>")
+
+    _, requests = read_with_model(store, settings, page, in_turn(model_answer()), INGESTION_MODEL_STRONG="cheap")
+
+    assert len(requests) == 1
+
+
+LIST_PAGE = (
+    "<h2>What our graduates do</h2><p>Prune a rose without harm</p><p>Name forty mosses</p>"
+    "<a href=/outcomes/year-2>Second year</a><a href=https://other.test/outcomes>Elsewhere</a>"
+)
+
+
+def presence_answer(*, has_list: bool, heading: str | None) -> Say:
+    heading_json = "null" if heading is None else f'"{heading}"'
+    return Say(text=f'{{"has_list": {str(has_list).lower()}, "heading": {heading_json}}}')
+
+
+def presence_script(presence: Say, records: Say) -> Script:
+    def reply(request: ModelRequest) -> Reply:
+        return presence if "has_list" in request.schema["properties"] else records
+
+    return reply
+
+
+PRUNING = model_answer({"text": "Prune a rose without harm"}, kind=COMPETENCY)
+
+
+@pytest.mark.parametrize(
+    ("presence", "calls"),
+    [
+        (presence_answer(has_list=False, heading=None), 1),
+        (presence_answer(has_list=True, heading="A heading of its own making"), 1),
+        (presence_answer(has_list=True, heading="What our graduates do"), 2),
+    ],
+)
+def test_competencies_are_requested_only_under_a_heading_of_the_page(
+    store: Store, settings: Settings, presence: Say, calls: int
+) -> None:
+    reading, requests = read_with_model(
+        store, settings, page_content(LIST_PAGE), presence_script(presence, PRUNING), kind=COMPETENCY
+    )
+
+    assert len(requests) == calls
+    assert len(reading.records) == calls - 1
+    if calls == 1:
+        assert "no list" in reading.notes[-1]
+
+
+def test_links_a_model_wants_explored_must_be_on_the_page(store: Store, settings: Settings) -> None:
+    proposed = ["/outcomes/year-2", "https://college.test/invented", "https://other.test/outcomes"]
+    records = model_answer({"text": "Name forty mosses"}, kind=COMPETENCY, explore=proposed)
+    presence = presence_answer(has_list=True, heading="What our graduates do")
+
+    reading, _ = read_with_model(
+        store, settings, page_content(LIST_PAGE), presence_script(presence, records), kind=COMPETENCY
+    )
+
+    assert reading.explored == ("https://college.test/outcomes/year-2",)
+
+
+def test_each_read_is_billed_to_its_own_page(store: Store, settings: Settings) -> None:
+    other = Billing(call_site="extract", source_id="catalog:b", page_id=9, extraction_id=8)
+
+    read_with_model(store, settings, page_content(PROSE, url=URL), in_turn(model_answer(MOSSES)))
+    read_with_model(store, settings, page_content(PROSE, url=URL), in_turn(model_answer(MOSSES)), billing=other)
+
+    assert [(row.page_id, row.status) for row in ledger(store)][1][0] == 9
+
+
+RECORDS = [Record(entity="competency", fields={}, evidence={}, method=ExtractionMethod.LAYOUT, confidence=1)]
+PAGE_URL = "https://college.test/a"
+
+
+def links_explored(html: str, *, url: str = PAGE_URL, **more: object) -> tuple[str, ...]:
+    return explored_links(COMPETENCY, page_content(html, url=url), RECORDS, **more)  # type: ignore[arg-type]
+
+
+def test_links_are_chosen_by_their_words_and_by_their_address() -> None:
+    html = (
+        "<a href=/b>Learning outcomes</a><a href=/program-competencies>More</a>"
+        "<a href=/fees>Fees</a><a href=/b>Outcomes again</a>"
+    )
+
+    assert links_explored(html) == ("https://college.test/b", "https://college.test/program-competencies")
+
+
+def test_other_hosts_the_page_itself_and_hidden_links_are_not_explored() -> None:
+    html = (
+        "<a href=https://other.test/outcomes>Outcomes</a><a href=/a#top>Outcomes</a>"
+        "<a href=//college.test.evil.test/outcomes>Outcomes</a>"
+        "<a href=/trap style='display:none'>Outcomes</a><a href=javascript:x()>Outcomes</a>"
+        "<a href=http://college.test:81/outcomes>Outcomes</a>"
+    )
+
+    assert links_explored(html) == ()
+
+
+def test_an_invented_url_is_refused_and_one_on_the_page_is_taken_first() -> None:
+    html = "<a href=/outcomes>Outcomes</a><a href=/year-2>Second year</a>"
+
+    links = links_explored(html, proposed=["https://college.test/secret", "https://college.test/year-2"])
+
+    assert links == ("https://college.test/year-2", "https://college.test/outcomes")
+
+
+def test_a_loop_of_two_pages_leads_to_no_third() -> None:
+    there = links_explored("<a href=/b>Outcomes</a>", url="https://college.test/a")
+    back = links_explored("<a href=/a>Outcomes</a>", url="https://college.test/b")
+
+    assert (*there, *back) == ("https://college.test/b", "https://college.test/a")
+
+
+def test_explored_links_are_limited() -> None:
+    html = "".join(f"<a href=/outcomes/{n}>Outcomes {n}</a>" for n in range(50))
+
+    assert len(links_explored(html)) == 20
+
+
+def test_a_page_without_records_and_a_type_that_does_not_explore_have_no_links() -> None:
+    page = page_content("<a href=/outcomes>Outcomes</a>", url=PAGE_URL)
+
+    assert explored_links(COMPETENCY, page, []) == ()
+    assert explored_links(entity_type("course"), page, RECORDS) == ()

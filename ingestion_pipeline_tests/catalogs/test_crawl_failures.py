@@ -1,0 +1,319 @@
+"""What may happen in the middle of a crawl: a wall, a full disk, a page that moved to another host.
+
+On a real web, on both databases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+
+from ingestion_pipeline.catalogs.crawling.checks import empty_shells, failed_pages
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.pages.politeness.hosts import lease_hosts
+from ingestion_pipeline.sources.health import Finding
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import datasets, dead_letters, extractions, hosts, outbox, pages, snapshots, tasks
+from ingestion_pipeline.tasks.errors import Fatal
+from ingestion_pipeline_tests.catalog_extractions import (
+    CATALOG_ID,
+    a_catalog,
+    complete_extractions,
+    crawl,
+    crawl_all,
+    crawled_pages,
+    link_page,
+    page_statuses,
+    poll_catalogs,
+)
+from ingestion_pipeline_tests.catalogs.course_pages import serve_courses
+from ingestion_pipeline_tests.engine.polling.test_blocked_pages import BOT_WALL, LOGIN
+from ingestion_pipeline_tests.fakes import FakeWeb, RawAnswer, Reply, redirect
+from ingestion_pipeline_tests.pages.page_fetches import SHELL
+from ingestion_pipeline_tests.polling_runs import RunningClock, add_sources, rows, source_row
+
+MINUTE = timedelta(minutes=1)
+LATER = Reply(b"", 429, {"retry-after": "7200"})
+
+
+def failure_codes(store: Store) -> dict[str, str | None]:
+    """Why each page was not got, by its path."""
+    return {
+        page.path: page.failure["code"]
+        for page in crawled_pages(store)
+        if page.status != "EXTRACTED_NO_DATA" and page.failure
+    }
+
+
+def task_states(store: Store) -> Counter[tuple[str, int]]:
+    """The states of all pages' tasks, with their attempts."""
+    fetch_tasks = [row for row in rows(store, tasks) if row.kind == "fetch_page"]
+    return Counter((row.status, row.attempts) for row in fetch_tasks)
+
+
+def test_a_bot_check_during_the_crawl_cancels_it_and_disables_the_source(
+    ctx: RunContext, store: Store, web: FakeWeb
+) -> None:
+    courses = [f"/c/{number}" for number in range(30)]
+    web.routes |= {"/": link_page(*courses), **dict.fromkeys(courses, link_page())}
+    web.routes["/c/3"] = BOT_WALL
+    add_sources(store, a_catalog())
+
+    crawl_all(ctx, web.port)
+    request_count = len(web.paths)
+    poll_catalogs(ctx, web)
+    crawl(ctx, web)
+
+    [extraction] = rows(store, extractions)
+    assert (extraction.status, extraction.failure["code"]) == ("CANCELLED", "bot_wall")
+    source = source_row(store, CATALOG_ID)
+    assert source.status == "disabled"
+    assert "behind a bot wall" in source.status_reason
+    assert request_count == len(web.paths) < 10  # not even what the run had claimed already
+    assert "PENDING" not in {status for status, _ in task_states(store)}
+
+
+@pytest.mark.parametrize("blocked_page", [BOT_WALL, LOGIN], ids=["a bot wall", "a login"])
+def test_a_blocked_root_disables_the_source(ctx: RunContext, store: Store, web: FakeWeb, blocked_page: bytes) -> None:
+    web.routes |= {"/": blocked_page}
+    add_sources(store, a_catalog())
+
+    crawl_all(ctx, web.port)
+
+    [extraction] = rows(store, extractions)
+    assert extraction.status in {"CANCELLED", "STALE"}
+    source = source_row(store, CATALOG_ID)
+    assert (source.status, source.failure_count) == ("disabled", 0)
+    assert f"behind a {extraction.failure['code'].replace('_', ' ')}" in source.status_reason
+
+
+def test_a_login_page_in_place_of_one_course_fails_that_page_alone(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+    web.routes |= {"/": link_page("/c/1", "/c/2", "/c/3"), "/c/1": link_page(), "/c/3": link_page()}
+    web.routes["/c/2"] = LOGIN
+    add_sources(store, a_catalog())
+
+    crawl_all(ctx, web.port)
+
+    assert failure_codes(store) == {"/c/2": "login_wall"}
+    assert page_statuses(store) == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 2, "ERROR": 1}
+    assert rows(store, extractions)[0].status == "COMPLETE"
+    assert source_row(store, CATALOG_ID).status == "active"
+
+
+def remove_folder(folder: Path) -> None:
+    folder.rename(folder.with_name("away"))
+    folder.write_text("a file where a folder should be")
+
+
+def break_folder_then_answer(folder: Path, body: bytes) -> RawAnswer:
+    """A good answer, after which nothing more can be written to the folder."""
+
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        remove_folder(folder)
+        head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        writer.write(head.encode() + body)
+        await writer.drain()
+
+    return answer
+
+
+def test_a_disk_failure_releases_the_pages_and_a_later_crawl_continues(
+    ctx: RunContext, store: Store, web: FakeWeb
+) -> None:
+    content = ctx.settings.home / "content"
+    web.routes |= {"/": link_page("/c/1", "/c/2", "/c/3"), "/c/1": link_page(), "/c/3": link_page()}
+    web.routes["/c/2"] = break_folder_then_answer(content, link_page().encode())
+    add_sources(store, a_catalog())
+
+    with pytest.raises(Fatal, match="content store"):
+        crawl_all(ctx, web.port)
+
+    assert page_statuses(store) == {"SUCCESS": 1, "WAITING": 3}
+    assert task_states(store) == {("SUCCESS", 1): 1, ("PENDING", 0): 3}
+    assert len(rows(store, snapshots)) == 1
+    assert rows(store, dead_letters) == []
+    assert source_row(store, CATALOG_ID).failure_count == 0
+
+    content.unlink()
+    content.with_name("away").rename(content)
+    web.routes["/c/2"] = link_page()
+    crawl_all(ctx, web.port)
+
+    assert page_statuses(store) == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 3}
+    assert [row.status for row in rows(store, extractions)] == ["COMPLETE"]
+    assert Counter(web.paths)["/"] == 1
+
+
+def test_a_redirect_to_another_host_is_fetched_under_that_hosts_rules_and_lease(
+    ctx: RunContext, store: Store, web: FakeWeb
+) -> None:
+    web.routes |= {"a.test/": link_page("/c/1", "/c/2"), "b.test/there": link_page()}
+    web.routes |= {"a.test/c/1": redirect("http://b.test/there")}
+    web.routes |= {"a.test/c/2": redirect("http://b.test/private")}
+    web.routes |= {"b.test/robots.txt": b"User-agent: *\nDisallow: /private"}
+    add_sources(store, a_catalog())
+
+    crawl_all(ctx, web.port)
+
+    assert [request.path for request in web.requests if request.host == "b.test"] == ["/there"]
+    assert failure_codes(store) == {"/c/2": "blocked_by_robots"}
+    assert [request.host for request in web.robots_requests] == ["a.test", "b.test"]
+    there = next(row for row in rows(store, hosts) if row.host == "b.test")
+    assert there.lease_owner is None
+    assert there.next_allowed_at is not None
+
+
+def test_a_redirect_to_a_host_leased_by_another_run_waits(
+    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
+) -> None:
+    web.routes |= {"a.test/": link_page("/c/1", "/c/2"), "a.test/c/2": link_page()}
+    web.routes |= {"a.test/c/1": redirect("http://b.test/there"), "b.test/there": link_page()}
+    add_sources(store, a_catalog())
+    poll_catalogs(ctx, web)
+    with store.begin() as connection:
+        lease_hosts(connection, ["b.test"], owner="another", now=now, lease=MINUTE)
+
+    counts = crawl(ctx, web).counts
+
+    assert [request.path for request in web.requests if request.host == "b.test"] == []
+    assert (counts.new, counts.given_back) == (2, 1)
+    assert failure_codes(store) == {"/c/1": "host_busy"}
+    assert task_states(store) == {("SUCCESS", 1): 2, ("PENDING", 0): 1}
+
+
+def serve_link_to_closed_host(store: Store, web: FakeWeb) -> None:
+    """A catalogue that links to a host whose robots.txt is never to be had."""
+    web.routes |= {
+        "a.test/": link_page("http://b.test/c/1", "http://b.test/c/2", "/c/3"),
+        "a.test/c/3": link_page(),
+        "b.test/robots.txt": Reply(b"", 503),
+    }
+    add_sources(store, a_catalog())
+
+
+def test_a_host_that_never_recovers_does_not_keep_a_crawl_open(
+    ctx: RunContext, store: Store, web: FakeWeb, clock: RunningClock
+) -> None:
+    serve_link_to_closed_host(store, web)
+
+    crawl_all(ctx, web.port)
+    assert rows(store, extractions)[0].status == "IN_PROGRESS"
+    for _ in range(2):
+        clock.advance(days=2)
+        crawl(ctx, web)
+    complete_extractions(ctx)
+
+    [extraction] = rows(store, extractions)
+    assert extraction.status == "COMPLETE"
+    assert set(failure_codes(store).values()) == {"robots_unavailable"}
+    assert page_statuses(store) == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 1, "ERROR": 2}
+    assert task_states(store) == {("SUCCESS", 1): 2, ("SKIPPED", 1): 2}
+    assert rows(store, dead_letters) == []
+
+
+def test_a_page_that_answers_403_does_not_block_the_publication_of_the_others(
+    ctx: RunContext, store: Store, web: FakeWeb, clock: RunningClock
+) -> None:
+    """A 403 is asked again after four hours, twice; that is as long as nothing may change."""
+    serve_courses(web, *range(101, 125))
+    web.routes["/c/105"] = 403
+    add_sources(store, a_catalog())
+
+    crawl_all(ctx, web.port)
+    for _ in range(2):
+        clock.advance(hours=4)
+        complete_extractions(ctx)
+        assert rows(store, extractions)[0].status == "IN_PROGRESS"
+        crawl(ctx, web)
+    complete_extractions(ctx)
+
+    [extraction], [dataset] = rows(store, extractions), rows(store, datasets)
+    assert (extraction.status, dataset.status, dataset.item_count) == ("COMPLETE", "published", 23)
+    assert Counter(web.paths)["/c/105"] == 3
+    [notice] = rows(store, outbox)
+    [missing] = notice.payload["missing"]
+    assert missing.startswith("http://a.test/c/105: http://a.test/c/105 answered 403")
+
+
+def test_a_page_keeps_waiting_while_its_host_serves_other_pages(
+    ctx: RunContext, store: Store, web: FakeWeb, clock: RunningClock
+) -> None:
+    """As on a slow host, whose large catalogue takes weeks."""
+    web.routes |= {"/": link_page("/c/1"), "/c/1": LATER}
+    add_sources(store, a_catalog())
+    crawl_all(ctx, web.port)
+    clock.advance(days=4)
+    with store.begin() as connection:
+        root = update(pages).where(pages.c.status == "SUCCESS")
+        connection.execute(root.values(visited_at=clock.now(connection)))
+
+    crawl(ctx, web)
+
+    assert page_statuses(store) == {"SUCCESS": 1, "WAITING": 1}
+
+
+def test_a_page_that_was_not_attempted_for_days_keeps_its_full_retry_time(
+    ctx: RunContext, store: Store, web: FakeWeb, clock: RunningClock
+) -> None:
+    web.routes |= {"/": LATER}
+    add_sources(store, a_catalog())
+    poll_catalogs(ctx, web)
+    clock.advance(days=4)
+
+    crawl(ctx, web)
+
+    assert page_statuses(store) == {"WAITING": 1}
+
+
+def failed_page_findings(store: Store, *, failed_share: float = 0.2) -> list[Finding]:
+    with store.read() as connection:
+        return failed_pages(connection, failed_share=failed_share)
+
+
+def empty_shell_findings(store: Store) -> list[Finding]:
+    with store.read() as connection:
+        return empty_shells(connection)
+
+
+def test_a_high_share_of_failed_pages_is_reported(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+    web.routes |= {"/": link_page(*(f"/c/{n}" for n in range(9)))}
+    web.routes |= {f"/c/{n}": 410 if n < 3 else link_page(text=str(n)) for n in range(9)}
+    add_sources(store, a_catalog())
+
+    crawl_all(ctx, web.port)
+
+    assert failed_page_findings(store) == [Finding(subject=CATALOG_ID, message="3 of 10 pages failed")]
+    assert failed_page_findings(store, failed_share=0.3) == []
+
+
+def test_a_few_failed_pages_are_not_reported(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+    web.routes |= {"/": link_page("/c/1", "/c/2"), "/c/1": 410, "/c/2": link_page()}
+    add_sources(store, a_catalog())
+
+    crawl_all(ctx, web.port)
+
+    assert failed_page_findings(store) == []
+
+
+def test_a_page_that_needs_a_browser_is_reported(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+    web.routes |= {"/": link_page("/c/1", "/c/2"), "/c/1": SHELL, "/c/2": link_page()}
+    add_sources(store, a_catalog())
+
+    crawl_all(ctx, web.port)
+
+    [finding] = empty_shell_findings(store)
+    assert (finding.subject, "1" in finding.message) == (CATALOG_ID, True)
+
+
+def test_a_crawl_without_failures_has_no_findings(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+    web.routes |= {"/": link_page("/c/1"), "/c/1": link_page()}
+    add_sources(store, a_catalog())
+
+    crawl_all(ctx, web.port)
+
+    assert (failed_page_findings(store), empty_shell_findings(store)) == ([], [])

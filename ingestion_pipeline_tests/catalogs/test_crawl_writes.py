@@ -1,0 +1,74 @@
+"""While what was fetched is written, no page is begun: the two would only hold each other up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.crawling import loop as crawl_loop
+from ingestion_pipeline.pages import ContentStore
+from ingestion_pipeline.store import Store
+from ingestion_pipeline_tests.catalog_extractions import a_catalog, crawl_all, crawled_pages, link_page
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.polling_runs import add_sources
+
+pytestmark = pytest.mark.parametrize("database", ["sqlite"])
+
+LINKS = [f"/c/{number}" for number in range(12)]
+
+
+class SlowDisk(ContentStore):
+    """A content store that takes its time, and remembers when it did."""
+
+    def __init__(self, root: Path, seconds: float) -> None:
+        super().__init__(root)
+        self._seconds = seconds
+        self.busy: list[tuple[float, float]] = []
+
+    def put_together(self, groups: Iterable[Sequence[Any]], **how: bool) -> list[list[str]]:
+        started = time.monotonic()
+        time.sleep(self._seconds)
+        self.busy.append((started, time.monotonic()))
+        return super().put_together(groups, **how)
+
+
+def requests_during_writes(ctx: RunContext, store: Store, web: FakeWeb, disk: SlowDisk) -> list[float]:
+    """How long after the beginning of a write each request came that came during one."""
+    web.routes |= {"/": link_page(*LINKS), **dict.fromkeys(LINKS, link_page())}
+    add_sources(store, a_catalog())
+    crawl_all(replace(ctx, content=disk), web.port)
+    assert len(crawled_pages(store)) == len(LINKS) + 1
+    request_times = [request.at for request in web.requests]
+    return [at - began for began, ended in disk.busy for at in request_times if began < at < ended]
+
+
+@pytest.fixture(autouse=True)
+def small_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crawl_loop, "FLUSH_AFTER", 3)
+
+
+def test_no_page_is_fetched_while_others_are_written(
+    ctx: RunContext, store: Store, web: FakeWeb, tmp_path: Path
+) -> None:
+    disk = SlowDisk(tmp_path / "slow", seconds=0.25)
+
+    during = requests_during_writes(ctx, store, web, disk)
+
+    assert len(disk.busy) >= 4
+    assert [delay for delay in during if delay > 0.1] == [], "but for the one that was under way"
+
+
+def test_a_slow_disk_does_not_delay_every_fetch(
+    ctx: RunContext, store: Store, web: FakeWeb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crawl_loop, "PAUSE_SECONDS", 0.05)
+
+    during = requests_during_writes(ctx, store, web, SlowDisk(tmp_path / "slow", seconds=0.4))
+
+    assert any(delay > 0.05 for delay in during)

@@ -1,0 +1,156 @@
+"""Who locks what first: an extraction before its tasks, so that no two wait for each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from threading import Barrier
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Select, select
+
+from ingestion_pipeline.catalogs.crawling.system import CatalogSystem
+from ingestion_pipeline.catalogs.datasets.finishing import FinishReason
+from ingestion_pipeline.catalogs.extraction.results import write_readings
+from ingestion_pipeline.catalogs.operations import control
+from ingestion_pipeline.catalogs.states import ExtractionStatus
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, KnownPageCache, PageFailed, PageWork
+from ingestion_pipeline.engine.crawling.results import write_pages
+from ingestion_pipeline.pages.content.archive import SnapshotArchive
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import extractions, outbox, tasks
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.errors import Transient
+from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline_tests.catalog_extractions import (
+    CATALOG_ID,
+    FAILURE,
+    CatalogHarness,
+    a_catalog,
+    link_page,
+    poll_catalogs,
+)
+from ingestion_pipeline_tests.catalogs.course_pages import claim_page_reads, download_courses, read_by_rules
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.polling_runs import add_sources, rows
+from ingestion_pipeline_tests.postgres import wait_until_blocked
+
+ROUNDS = 10
+BLOCKED = FinishReason(status=ExtractionStatus.CANCELLED, failure=FAILURE)
+
+pytestmark = pytest.mark.parametrize(
+    "database", [pytest.param("postgres", marks=pytest.mark.postgres)], ids=["postgres"]
+)
+
+
+def unlocked_rows(connection: Connection, query: Select[Any]) -> list[Any]:
+    """Of these rows those that nobody else has locked."""
+    return list(connection.execute(query.with_for_update(skip_locked=True)).scalars())
+
+
+def waits_without_tasks(store: Store, action: Callable[[], object]) -> bool:
+    """Whether it holds no task while it waits for the extraction; then it is let go on."""
+    of_pages = select(tasks.c.id).where(tasks.c.kind != "poll")
+    with ThreadPoolExecutor(1) as pool:
+        with store.begin() as connection:
+            connection.execute(select(extractions.c.id).with_for_update())
+            waiting = pool.submit(action)
+            wait_until_blocked(store)
+            task_ids = list(connection.execute(of_pages).scalars())
+            free_ids = unlocked_rows(connection, of_pages)
+        waiting.result(30)
+    return bool(task_ids) and sorted(free_ids) == sorted(task_ids)
+
+
+def test_a_cancel_waits_for_an_extraction_without_holding_its_tasks(catalog: CatalogHarness) -> None:
+    id_ = catalog.start_extraction({"/c/1": "WAITING"})
+    catalog.add_task(id_, "/c/1")
+
+    assert waits_without_tasks(catalog.ctx.store, lambda: catalog.cancel(id_))
+
+
+def test_writing_read_results_waits_for_an_extraction_without_holding_tasks(
+    ctx: RunContext, store: Store, web: FakeWeb
+) -> None:
+    download_courses(ctx, web, 1, 2)
+    works = claim_page_reads(ctx, Worker(store, lease_seconds=60))
+    results = [read_by_rules(ctx, work) for work in works]
+
+    assert waits_without_tasks(store, lambda: write_readings(ctx, results))
+    assert {row.status for row in rows(store, tasks) if row.kind == "extract_page"} == {"SUCCESS"}
+
+
+def test_writing_fetch_results_waits_for_an_extraction_without_holding_tasks(
+    ctx: RunContext, store: Store, web: FakeWeb
+) -> None:
+    web.routes["/"] = link_page()
+    add_sources(store, a_catalog())
+    poll_catalogs(ctx, web)
+    archive = SnapshotArchive(store, ctx.content)
+    claimed_tasks = Worker(store, lease_seconds=60).claim(ClaimFilter(kind=FETCH_PAGE, frontier_of=CATALOG_ID), limit=1)
+    with store.begin() as connection:
+        [work] = CatalogSystem().open_pages(connection, claimed_tasks, archive=archive)
+    assert isinstance(work, PageWork)
+
+    def write() -> None:
+        with store.begin() as connection:
+            write_pages(
+                connection,
+                ctx,
+                CatalogSystem(),
+                [PageFailed(work=work, error=Transient("later", code="http_503"))],
+                {},
+                archive=archive,
+                page_cache=KnownPageCache(),
+                now=store.clock.now(connection),
+            )
+
+    assert waits_without_tasks(store, write)
+
+
+def test_completion_locks_the_extraction_before_its_tasks(catalog: CatalogHarness) -> None:
+    id_ = catalog.start_extraction({"/c/1": "WAITING"})
+    catalog.add_task(id_, "/c/1")
+    catalog.check_completion()
+
+    with ThreadPoolExecutor(1) as pool:
+        with catalog.ctx.store.begin() as connection:
+            connection.execute(select(tasks.c.id).where(tasks.c.kind != "poll").with_for_update())
+            completion = pool.submit(lambda: catalog.check_completion(hours=4))
+            wait_until_blocked(catalog.ctx.store)
+            is_locked = unlocked_rows(connection, select(extractions.c.id)) == []
+        [ended] = completion.result(30)
+
+    assert (is_locked, ended.status.value) == (True, "STALE")
+
+
+def test_extractions_finished_at_the_same_moment_never_deadlock_and_notify_once(catalog: CatalogHarness) -> None:
+    for _ in range(ROUNDS):
+        catalog.clock.advance(minutes=1)
+        id_ = catalog.start_extraction({f"/c/{number}": "WAITING" for number in range(4)})
+        for number in range(4):
+            catalog.add_task(id_, f"/c/{number}")
+        catalog.check_completion()
+        catalog.clock.advance(hours=4)
+        start = Barrier(3)
+
+        with ThreadPoolExecutor(3) as pool:
+            actions = (catalog.check_completion, partial(catalog.cancel, id_), partial(catalog.finish, id_, BLOCKED))
+            futures = [pool.submit(act_together, start, one) for one in actions]
+            for one in futures:
+                one.result(30)
+
+        assert catalog.status(id_) in {"STALE", "CANCELLED"}
+        assert catalog.live_task_paths("fetch_page") == []
+    assert len(catalog.rows(outbox)) == ROUNDS
+
+
+def act_together(start: Barrier, action: Callable[[], object]) -> None:
+    """Act when the others do; that another was first is no fault."""
+    start.wait(20)
+    with suppress(control.InvalidState):
+        action()

@@ -1,0 +1,179 @@
+"""Catalogues crawled again: what looks unchanged but is not, and what is unchanged but was lost.
+
+On a real web, on both databases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ingestion_pipeline.catalogs.crawling.runs import crawl_until_done, start_now
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.crawling.protocol import CrawlCounts
+from ingestion_pipeline.pages import Fetched
+from ingestion_pipeline.pages.visits.rendering import Rendered, RenderingOptions
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import extractions, snapshots
+from ingestion_pipeline_tests.catalog_extractions import (
+    CATALOG_ID,
+    a_catalog,
+    complete_extractions,
+    crawl_all,
+    link_page,
+)
+from ingestion_pipeline_tests.fakes import FakeWeb, Reply
+from ingestion_pipeline_tests.polling_runs import a_fetcher, add_sources, fetch, rows, source_row
+
+CLICK_RECIPE = {
+    "page_type": "DETAIL_LINKS",
+    "link_pattern": "/c/",
+    "render": True,
+    "click_discovery": {"selector": "#b"},
+}
+
+
+def list_page(*links: str) -> Reply:
+    """All links are called the same."""
+    anchors = "".join(f'<li><a href="{link}">Details</a></li>' for link in links)
+    body = f"<html><body><h1>Courses</h1><ul>{anchors}</ul></body></html>".encode()
+    return Reply(body, headers={"ETag": f'"{"".join(links)}"'})
+
+
+class ClickingBrowser:
+    """Stands where the browser is: the page it shows leads to courses by clicks alone."""
+
+    def __init__(self, *links: str) -> None:
+        self.links = links
+        self.asked: list[RenderingOptions] = []
+
+    async def render(
+        self, url: str, rendering: RenderingOptions, *, check_url: Callable[[str], None] | None = None
+    ) -> Rendered:
+        self.asked.append(rendering)
+        page = Fetched(
+            url=url,
+            final_url=url,
+            status_code=200,
+            body=("<h1>Courses</h1>" + "<p>Open to all who want to learn. " * 20).encode(),
+            content_type="text/html; charset=utf-8",
+            etag=None,
+            last_modified=None,
+        )
+        is_right = rendering.content_selector != "#wrong"
+        return Rendered(page=page, discovered=self.links if is_right else ())
+
+
+def crawl_with_browser(ctx: RunContext, web: FakeWeb, browser: ClickingBrowser) -> CrawlCounts:
+    async def run() -> CrawlCounts:
+        async with a_fetcher(ctx.settings, web.port) as fetcher:
+            return await crawl_until_done(ctx, [CATALOG_ID], fetcher, renderer=browser)
+
+    counts = asyncio.run(run())
+    complete_extractions(ctx)
+    return counts
+
+
+def extraction_results(store: Store) -> list[tuple[str, int]]:
+    """How each extraction ended, and of how many pages it was."""
+    return [(row.status, row.page_count) for row in rows(store, extractions)]
+
+
+def test_a_list_with_new_links_under_the_same_text_is_followed_now_and_later(
+    ctx: RunContext, store: Store, web: FakeWeb
+) -> None:
+    web.routes |= {f"/c/{number}": link_page(text=str(number)) for number in (1, 2, 7)}
+    web.routes["/"] = list_page("/c/1", "/c/2")
+    add_sources(store, a_catalog())
+    crawl_all(ctx, web.port)
+    web.routes["/"] = list_page("/c/1", "/c/7")
+
+    for _ in range(2):  # the second time it is the new list that is unchanged
+        web.requests.clear()
+        crawl_all(ctx, web.port)
+
+        assert sorted(web.paths) == ["/", "/c/1", "/c/7"]
+    assert len([row for row in rows(store, snapshots) if row.url == "http://a.test/"]) == 1
+
+
+def test_an_extraction_on_demand_counts_as_the_poll(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+    web.routes |= {"/": list_page("/c/1"), "/c/1": link_page(text="1")}
+    add_sources(store, a_catalog())
+    start_now(ctx, [CATALOG_ID])
+    crawl_all(ctx, web.port)
+    fetch(ctx, web)
+
+    assert len(rows(store, extractions)) == 1
+    assert source_row(store, CATALOG_ID).next_check_at > store.now()
+
+
+def test_links_found_by_clicks_are_followed_again_when_the_page_is_unchanged(
+    ctx: RunContext, store: Store, web: FakeWeb
+) -> None:
+    web.routes |= {"/": link_page(), "/c/1": link_page(text="1"), "/c/2": link_page(text="2")}
+    add_sources(store, a_catalog({**CLICK_RECIPE, "links": {"page_type": "DETAIL"}}))
+    browser = ClickingBrowser("http://a.test/c/1", "http://a.test/c/2")
+    crawl_with_browser(ctx, web, browser)
+
+    counts = crawl_with_browser(ctx, web, browser)
+
+    assert (counts.new, counts.same, len(browser.asked)) == (0, 3, 1)
+    assert extraction_results(store) == [("COMPLETE", 3)] * 2
+
+
+def test_a_corrected_recipe_renders_an_unchanged_page_again(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+    web.routes |= {"/": link_page(), "/c/1": link_page(text="1")}
+    recipe = {**CLICK_RECIPE, "page_type": "EXPLORATORY"}
+    browser = ClickingBrowser("http://a.test/c/1")
+    add_sources(store, a_catalog({**recipe, "content_selector": "#wrong"}))
+    crawl_with_browser(ctx, web, browser)
+
+    add_sources(store, a_catalog({**recipe, "content_selector": "#right"}))
+    crawl_with_browser(ctx, web, browser)
+
+    assert [one.content_selector for one in browser.asked][:2] == ["#wrong", "#right"]
+    assert "/c/1" in web.paths
+
+
+def delete_content(content: Path) -> None:
+    shutil.rmtree(content)
+
+
+def damage_content(content: Path) -> None:
+    for path in content.glob("??/*"):
+        path.write_bytes(b"not what was put")
+
+
+@pytest.mark.parametrize("damage", [delete_content, damage_content])
+def test_a_list_whose_stored_body_is_missing_or_damaged_is_fetched_again_and_followed(
+    ctx: RunContext, store: Store, web: FakeWeb, damage: Callable[[Path], None]
+) -> None:
+    web.routes |= {"/": list_page("/c/1"), "/c/1": link_page(text="1")}
+    add_sources(store, a_catalog())
+    crawl_all(ctx, web.port)
+
+    damage(ctx.settings.home / "content")
+    crawl_all(ctx, web.port)
+
+    assert extraction_results(store) == [("COMPLETE", 2)] * 2
+    [body] = [row.body_hash for row in rows(store, snapshots) if row.url == "http://a.test/"]
+    assert b"/c/1" in ctx.content.get(body)
+
+
+def test_an_unchanged_course_whose_stored_content_is_missing_is_stored_again(
+    ctx: RunContext, store: Store, web: FakeWeb
+) -> None:
+    course = Reply(link_page(text="1").encode(), headers={"ETag": '"1"'})
+    web.routes |= {"/": list_page("/c/1"), "/c/1": course}
+    add_sources(store, a_catalog())
+    crawl_all(ctx, web.port)
+    delete_content(ctx.settings.home / "content")
+
+    crawl_all(ctx, web.port)
+
+    for row in rows(store, snapshots):
+        assert all(map(ctx.content.get, (row.body_hash, row.text_hash, row.markdown_hash)))

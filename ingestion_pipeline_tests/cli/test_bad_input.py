@@ -1,0 +1,172 @@
+"""Whatever is typed wrong, or is not there: a sentence and a cure, nothing half-written."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from ingestion_pipeline_tests.cli.conftest import Ingest
+from ingestion_pipeline_tests.processes import Child, run_without_a_reader
+
+INGEST = str(Path(sys.executable).parent / "ingest")
+LONG = "x" * 50_000
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("export nothing", "there is no export 'nothing'; there are: sources"),
+        ("export chapters --to xlsx", "is not one of"),
+        ("export chapters --out no/where/x.csv", "make it first"),
+        ("export chapters --since-last --out x.csv", "make it first"),
+        ("export chapters --since-last --cursor 2026-01-01", "use one of them"),
+        ("export chapters --cursor yesterday", "does not match the formats"),
+        ("export chapters --source series:no", "leave the source out"),
+        ("export chapter_sources --source series:no", "`ingest sources list` shows all"),
+        ("export course --source catalog:no", "`ingest sources list` shows all"),
+        ("export course --version 0", "0 is not in the range"),
+        ("export course --version 1", "name the source"),
+        ("export series --evidence", "only items have"),
+        ("explain chapters", "there are: chapters:ID"),
+        ("explain chapters:1", "shows the ids there are"),
+        ("explain job_matches:7", "`ingest matches list` shows the ids"),
+        ("sources show series:no", "`ingest sources list` shows all"),
+        ("sources add http://a.test --id series:a --kind series --config {", "config"),
+        ("sources add http://a.test --id a,b --kind series", "id"),
+        ("sources import no-file.yaml", "no-file.yaml"),
+        ("sources enable series:no", "`ingest sources list` shows all"),
+        ("settings set no.such 1", "no.such"),
+        ("settings set work.lease_seconds many", "work.lease_seconds"),
+        ("dead-letters show 99", "99"),
+        ("matches explain 99", "99"),
+        ("extractions start catalog:no", "catalog:no"),
+        ("read no-file.html --platform rss --kind series", "no-file.html"),
+        ("frobnicate", "No such command"),
+    ],
+)
+def test_a_mistake_is_a_sentence_with_a_cure(ingest: Ingest, line: str, message: str) -> None:
+    assert message in ingest.refused(*line.split())
+
+
+@pytest.mark.parametrize("line", [("explain", LONG), ("export", LONG), ("sources", "show", LONG), ("read", LONG)])
+def test_a_huge_argument_is_refused(ingest: Ingest, line: tuple[str, ...]) -> None:
+    message = ingest.refused(*line)
+
+    assert 0 < len(message) < 2 * len(LONG)  # a sentence, which may repeat what was typed once
+
+
+def test_a_folder_is_no_file(ingest: Ingest, tmp_path: Path) -> None:
+    message = ingest.refused("read", str(tmp_path), "--platform", "rss", "--kind", "series")
+
+    assert str(tmp_path) in " ".join(message.split())
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("sqlite:////proc/none/x.db", "cannot be opened"),
+        ("postgresql://nobody@127.0.0.1:1/none", "is the server running"),
+        ("mysql://a@b/c", "INGESTION_DATABASE_URL takes"),
+        ("nonsense", "INGESTION_DATABASE_URL"),
+    ],
+)
+@pytest.mark.parametrize("line", ["status", "export chapters", "explain chapters:1"])
+def test_a_database_that_cannot_be_opened_is_named(ingest: Ingest, url: str, message: str, line: str) -> None:
+    assert message in ingest.refused(*line.split(), INGESTION_DATABASE_URL=url)
+
+
+def test_a_home_that_is_a_file_is_named(ingest: Ingest, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    assert "check the file and its folder" in ingest.refused("status", INGESTION_HOME=str(tmp_path / "file"))
+
+
+def test_broken_yaml_is_told_with_its_line(ingest: Ingest, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("sources:\n- id: [")
+    result = ingest("sources", "import", str(tmp_path / "bad.yaml"))
+
+    assert result.exit_code in {1, 2}
+    assert "bad.yaml:" in result.output
+    assert "Traceback" not in result.output
+
+
+def test_no_color_and_a_plain_locale_change_no_word(ingest: Ingest) -> None:
+    plain = ingest("sources", "list", NO_COLOR="1", LC_ALL="C", PYTHONIOENCODING="ascii")
+
+    assert plain.exit_code == 0
+    assert "\x1b" not in plain.output
+
+
+def start_command(home: Path, *line: str) -> subprocess.Popen[bytes]:
+    variables = {**os.environ, "INGESTION_HOME": str(home)}
+    pipe = subprocess.PIPE
+    return subprocess.Popen([INGEST, *line], env=variables, stdout=pipe, stderr=pipe)
+
+
+def test_a_locked_file_and_ctrl_c_leave_nothing_half_written(home: Path) -> None:
+    with closing(sqlite3.connect(home / "ingestion.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        process = start_command(home, "export", "sources", "--since-last")
+        exports, patience = home / "exports", time.monotonic() + 60
+        while not exports.is_dir() and time.monotonic() < patience:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        other.execute("ROLLBACK")  # SQLite itself waits for it, and hears no signal meanwhile
+        _, message = process.communicate(timeout=60)
+
+    assert process.returncode == 1
+    assert message.strip().startswith(b"stopped by Ctrl-C: no partial result was written")
+    assert b"Traceback" not in message
+    assert list(exports.iterdir()) == []
+
+
+def test_a_closed_pipe_is_no_error(home: Path) -> None:
+    with start_command(home, "settings", "list") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        message = process.stderr.read()
+
+    assert message == b""
+
+
+LISTINGS = (
+    *("status", "status --json", "status --workers", "sources list", "sources list --json"),
+    *("settings list", "dead-letters list", "dead-letters list --grouped", "series list"),
+    *("companies list", "listings list", "matches list", "notices list", "extractions list"),
+    *("websites list", "recipients list", "metrics", "profile example", "--help", "read --help"),
+)
+
+
+def test_no_listing_minds_a_reader_who_leaves(home: Path) -> None:
+    outcomes = Child(run_without_a_reader, str(home), [line.split() for line in LISTINGS]).result()
+
+    assert {line: message for line, message in zip(LISTINGS, outcomes, strict=True) if message != (1, "")} == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "variables", "code", "message"),
+    [
+        ("status", {"INGESTION_HOME": "/sys/none"}, 2, "set INGESTION_HOME"),
+        ("demo mutate", {"INGESTION_HOME": "/sys/none"}, 1, "choose a path that you can write to"),
+        ("export sources --out /sys/x.csv", {}, 2, "cannot write /sys/x.csv"),
+        ("metrics --out /sys/x.prom", {}, 1, "choose a path that you can write to"),
+        ("sources import", {"INGESTION_SOURCES": "/sys/none"}, 2, "INGESTION_SOURCES names"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_named_with_the_cure(
+    ingest: Ingest, line: str, variables: dict[str, str], code: int, message: str
+) -> None:
+    result = ingest.with_variables(variables, *line.split())
+
+    assert result.exit_code == code, result.output
+    assert message in result.stderr
+    assert "Traceback" not in result.output

@@ -1,0 +1,175 @@
+"""The demo's words on its catalogues."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Table, insert
+
+from ingestion_pipeline.cli.demo import bundled_model, demo_prices, demo_settings, model_settings
+from ingestion_pipeline.cli.demo_catalogs import (
+    DemoPage,
+    DownloadedPage,
+    browser_note,
+    crawl_state,
+    dataset_rows,
+    print_datasets,
+    unusual_pages,
+    why_disabled,
+)
+from ingestion_pipeline.settings import load_settings
+from ingestion_pipeline.settings.models import price_table
+from ingestion_pipeline.sources import SourceStatus
+from ingestion_pipeline.sources.registry import register
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import crawl_steps, datasets, extractions, pages
+from ingestion_pipeline_tests.builders import NOON
+from ingestion_pipeline_tests.catalog_extractions import a_catalog
+from ingestion_pipeline_tests.sources.test_status import a_source
+
+SHIPS = "http://catalog.demo.test/courses/art-204"
+WALL = "disabled, behind a login wall: it asks for a password; `ingest sources enable` ends it"
+
+
+def a_demo_page(**values: Any) -> DemoPage:
+    return DemoPage(source_id="catalog:a", url=SHIPS, result="new", **values)
+
+
+@pytest.mark.parametrize(
+    ("page", "message"),
+    [
+        ({}, ""),
+        ({"needs_browser": True}, f"no browser was needed: {SHIPS} is unchanged"),
+        (
+            {"needs_browser": True, "is_rendered": True},
+            f"rendered by a browser, because empty without JavaScript: {SHIPS}",
+        ),
+    ],
+)
+def test_whether_a_browser_was_opened_is_told(page: dict[str, bool], message: str) -> None:
+    assert browser_note([a_demo_page(**page)]) == message
+
+
+@pytest.mark.parametrize(
+    ("reason", "summary"),
+    [
+        (WALL, "behind a login wall"),
+        ("disabled after 10 failed polls in a row; `ingest sources enable` ends it", "after 10 failed polls in a row"),
+        (None, "by hand"),
+    ],
+)
+def test_a_disabled_catalogue_is_named_with_its_reason(reason: str | None, summary: str) -> None:
+    source = a_source(status=SourceStatus.DISABLED, status_reason=reason)
+
+    assert crawl_state(source) == "disabled"
+    assert why_disabled(source).startswith(f"{source.id} is disabled ({summary}); `ingest sources")
+
+
+def test_a_crawl_that_failed_is_not_called_complete() -> None:
+    assert crawl_state(a_source(last_error_class="transient")) == "failed"
+    assert crawl_state(a_source()) == "complete"
+
+
+READ, UNREAD = "catalog:read", "catalog:unread"
+
+
+def add(connection: Connection, table: Table, **values: Any) -> int:
+    row = insert(table).values(created_at=NOON, **values).returning(table.c.id)
+    return connection.execute(row).scalar_one()
+
+
+def extract(connection: Connection, source: str, *item_counts: int | None) -> int:
+    """An extraction with one page for each count; one without a count has not been read."""
+    about = {"status": "COMPLETE", "recipe": {}, "tracking_id": "t", "updated_at": NOON}
+    extraction = add(connection, extractions, source_id=source, **about)
+    about = {"kind": "FETCH_ROOT", "key": "root", "page_type": "DETAIL"}
+    step = add(connection, crawl_steps, extraction_id=extraction, **about)
+    about = {"extraction_id": extraction, "step_id": step, "host": "a.test", "status": "SUCCESS"}
+    for nth, count in enumerate(item_counts):
+        named = {"url": f"http://a.test/{nth}", "key": f"a.test/{nth}", "page_type": "DETAIL"}
+        add(connection, pages, item_count=count, **about, **named)
+    return extraction
+
+
+def publish(connection: Connection, source: str, extraction: int, **values: Any) -> None:
+    about = {"source_id": source, "extraction_id": extraction, "entity_type": "course"}
+    dataset = add(connection, datasets, reader_hash="r", status="published", **about, **values)
+    connection.execute(extractions.update().where(extractions.c.id == extraction).values(dataset_id=dataset))
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def database(request: pytest.FixtureRequest) -> str:
+    """Both, as everywhere but in this folder, whose commands have a file."""
+    return request.param
+
+
+@pytest.fixture
+def connection(store: Store) -> Any:
+    with store.begin() as connection:
+        register(connection, [a_catalog(name="read"), a_catalog(name="unread")], now=NOON)
+        yield connection
+
+
+def test_the_last_extraction_of_each_source_is_shown_with_its_dataset(connection: Connection) -> None:
+    publish(connection, READ, extract(connection, READ, 1), version=1, item_count=1)
+    last = extract(connection, READ, 8, 6, 0, None)
+    publish(connection, READ, last, version=2, item_count=14, flagged_count=1)
+    extract(connection, UNREAD)
+
+    rows = dataset_rows(connection, [UNREAD, READ, "catalog:none"])
+
+    assert rows == [[UNREAD, "COMPLETE", "-", "-", 0, "-", "-"], [READ, "COMPLETE", 14, 1, 3, 2, "published"]]
+
+
+def test_before_the_first_dataset_there_is_no_table(connection: Connection, capsys: pytest.CaptureFixture[str]) -> None:
+    extraction = extract(connection, READ, None)
+    print_datasets(connection, [READ])
+    assert capsys.readouterr().out == ""
+
+    publish(connection, READ, extraction, version=1, item_count=0)
+    print_datasets(connection, [READ])
+    assert capsys.readouterr().out.split("\n")[3].split() == ([READ, "COMPLETE", "0", "0", "0", "1", "published"])
+
+
+def test_a_run_with_the_bundled_model_has_one_with_a_price_and_without_a_key() -> None:
+    with bundled_model() as model:
+        settings = load_settings(model_settings(model) | demo_prices())
+
+    prices = price_table(settings.models.prices)
+    assert settings.openai_base_url == f"http://127.0.0.1:{model.port}/v1"
+    assert settings.openai_api_key.get_secret_value() == "demo"
+    assert {settings.model_cheap, settings.model_strong} < set(prices)
+
+
+def test_the_environment_is_as_before_after_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "mine")
+    monkeypatch.setenv("INGESTION_CRAWL__DELAY_SECONDS", "7")
+    before = dict(os.environ)
+
+    with demo_settings({"OPENAI_API_KEY": "demo", "OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}):
+        during = dict(os.environ)
+
+    assert (during["OPENAI_API_KEY"], during["INGESTION_CRAWL__DELAY_SECONDS"]) == ("demo", "7")
+    assert during["INGESTION_HOSTS__DELAY_SECONDS"] == "0"
+    assert dict(os.environ) == before
+
+
+ODD_PAGE = "http://catalog.demo.test/ships"
+PLAIN: dict[str, Any] = {"url": ODD_PAGE, "final_url": ODD_PAGE, "elapsed_ms": 9, "encoding": "utf-8"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected_kind", "message"),
+    [
+        ({"final_url": "http://b.test/"}, "redirect", f"{ODD_PAGE} leads to http://b.test/"),
+        ({"elapsed_ms": 700}, "slow page", f"{ODD_PAGE} took 0.7 seconds"),
+        ({"encoding": "cp932"}, "charset", f"{ODD_PAGE} is encoded in Shift_JIS"),
+    ],
+)
+def test_what_is_odd_about_a_page_is_told(changes: dict[str, Any], expected_kind: str, message: str) -> None:
+    [[kind, details]] = unusual_pages([DownloadedPage(**PLAIN), DownloadedPage(**PLAIN | changes)])
+
+    assert kind == expected_kind
+    assert message in str(details)

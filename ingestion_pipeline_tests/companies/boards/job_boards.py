@@ -1,0 +1,144 @@
+"""Job boards on a loopback web, Greenhouse answers for them, and polls of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+
+from ingestion_pipeline.companies.boards.plan import BoardListing
+from ingestion_pipeline.companies.listing import Listing
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.reading.structured.items import ParsedFeed
+from ingestion_pipeline.sources import Source
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.sources.registry import register
+from ingestion_pipeline.sources.source import Definition, Kind
+from ingestion_pipeline.store import FixedClock, Store
+from ingestion_pipeline.store.tables import (
+    dead_letters,
+    job_listings,
+    listing_sources,
+    tasks,
+)
+from ingestion_pipeline_tests.builders import NOON, a_task
+from ingestion_pipeline_tests.fakes import FakeWeb, Reply
+from ingestion_pipeline_tests.polling_runs import PollRunOutcome, poll, rows, source_row
+
+
+def a_match(listing_id: int) -> dict[str, object]:
+    return {
+        "listing_id": listing_id,
+        "source_id": ACME,
+        "status": "new",
+        "score": 90,
+        "base_score": 90,
+        "priority": "high",
+        "method": "rules",
+        "adjustments": [],
+        "skills_matched": [],
+        "skills_missing": [],
+        "reason": "fits",
+        "grounding": {},
+        "rules_hash": "x",
+        "created_at": NOON,
+        "updated_at": NOON,
+    }
+
+
+ACME = "job_board:acme"
+GREENHOUSE = "/v1/boards/{}/jobs?content=true&pay_transparency=true"
+
+
+def a_job(number: int, **changes: Any) -> dict[str, Any]:
+    """Return a job as the Greenhouse API lists it."""
+    text = f"<p>We build pipes, number {number}. " + "Work with us. " * 30 + "</p>"
+    job: dict[str, Any] = {
+        "id": number,
+        "title": f"Engineer {number}",
+        "absolute_url": f"https://boards.greenhouse.io/acme/jobs/{number}",
+        "location": {"name": "Oslo"},
+        "first_published": "2026-02-20T10:00:00Z",
+        "content": text,
+        "company_name": "Acme, Inc.",
+    }
+    return {**job, **changes}
+
+
+def jobs(*numbers: int, **changes: Any) -> list[dict[str, Any]]:
+    return [a_job(number, **changes) for number in numbers]
+
+
+def a_board(**changes: Any) -> Definition:
+    """Return the definition of Acme's board, fetched from the loopback web."""
+    values: dict[str, Any] = {
+        "id": ACME,
+        "kind": Kind.JOB_BOARD,
+        "url": "https://boards.greenhouse.io/acme",
+        "platform": "greenhouse",
+        "config": {"api_base": "http://api.test"},
+    }
+    return Definition(**(values | changes))
+
+
+@dataclass(frozen=True)
+class Boards:
+    """Job boards on a loopback web and the run context that polls them."""
+
+    ctx: RunContext
+    web: FakeWeb
+    clock: FixedClock
+
+    @property
+    def store(self) -> Store:
+        return self.ctx.store
+
+    def add(self, *definitions: Definition) -> None:
+        with self.store.begin() as connection:
+            register(connection, definitions or [a_board()], now=self.clock.at)
+
+    def serve_jobs(self, postings: Sequence[dict[str, Any]], token: str = "acme") -> None:
+        """Answer requests for the board with these jobs."""
+        body = json.dumps({"jobs": list(postings), "meta": {"total": len(postings)}}).encode()
+        self.web.routes[GREENHOUSE.format(token)] = Reply(body)
+
+    def serve(self, answer: Any, token: str = "acme") -> None:
+        self.web.routes[GREENHOUSE.format(token)] = answer
+
+    def poll(self, postings: Sequence[dict[str, Any]] | None = None) -> PollRunOutcome:
+        """Advance the clock past the poll interval and run one poll."""
+        if postings is not None:
+            self.serve_jobs(postings)
+        self.clock.advance(days=1, hours=6)
+        return poll(self.ctx, self.web)
+
+    def listings(self) -> list[Any]:
+        return rows(self.store, job_listings)
+
+    def links(self) -> list[Any]:
+        return rows(self.store, listing_sources)
+
+    def job_tasks(self) -> list[Any]:
+        return [row for row in rows(self.store, tasks) if row.kind == "job"]
+
+    def dead_letters(self) -> list[Any]:
+        return rows(self.store, dead_letters)
+
+    def source_row(self, source_id: str = ACME) -> Any:
+        return source_row(self.store, source_id)
+
+    def source(self, source_id: str = ACME) -> Source:
+        with self.store.read() as connection:
+            return sources_by_id(connection, [source_id])[source_id]
+
+    def board_listing(self, source_id: str, postings: Sequence[Listing]) -> BoardListing:
+        """Return what a poll of the board passes to ingestion."""
+        with self.store.read() as connection:
+            query = select(tasks).where(tasks.c.kind == "poll", tasks.c.source_id == source_id)
+            row = connection.execute(query).one()
+        task = a_task(id=row.id, source_id=source_id, url=row.url, tracking_id=row.tracking_id)
+        reading = ParsedFeed(records=list(postings), is_complete=True)
+        return BoardListing.of(task, self.source(source_id), reading)

@@ -1,0 +1,245 @@
+"""Listings as work: claimed, judged, written once, whatever happens in between."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from sqlalchemy import select
+
+from ingestion_pipeline.companies.matching.reporting import list_matches
+from ingestion_pipeline.companies.matching.results import write_results
+from ingestion_pipeline.companies.matching.runs import rules_of
+from ingestion_pipeline.companies.matching.stages import Rules
+from ingestion_pipeline.companies.matching.tasks import Evaluated, NotEvaluated, open_listings
+from ingestion_pipeline.companies.states import JOB
+from ingestion_pipeline.store.tables import companies, dead_letters, job_listings, job_matches, outbox, tasks
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.errors import Transient
+from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline_tests.builders import NOON
+from ingestion_pipeline_tests.companies.matching.listings import BOARD, MATCHING_TEXT, PROFILE, Listings
+from ingestion_pipeline_tests.polling_runs import with_settings
+
+CHEAP = {"minimum": None, "maximum": "50000", "currency": "USD", "period": "year"}
+
+
+def task_statuses(listings: Listings) -> dict[str, str]:
+    """The end of each task by the listing's URL."""
+    return {row.url: row.status for row in listings.rows(tasks) if row.kind == JOB}
+
+
+def current_rules(listings: Listings) -> Rules:
+    rules = rules_of(listings.ctx.settings)
+    assert rules is not None
+    return rules
+
+
+def test_a_matching_listing_is_stored_with_its_reason_and_announced(listings: Listings) -> None:
+    id_ = listings.add()
+
+    run_result = listings.run()
+
+    assert (run_result.counts.matched, run_result.counts.told, run_result.problem) == (1, 1, None)
+    [match] = listings.rows(job_matches)
+    assert (match.listing_id, match.status, match.priority) == (id_, "new", "high")
+    assert (match.method, match.model) == ("rules", None)
+    assert match.skills_matched == ["Python", "PostgreSQL"]
+    assert "names Python, PostgreSQL" in match.reason
+    listing = listings.row(job_listings, id_)
+    assert (listing.decision, listing.company_id) == ("matched", "northwind")
+    assert listing.filter_result["passed"] is True
+    [notification] = listings.rows(outbox)
+    assert (notification.subject_kind, notification.subject_id) == ("job_match", str(id_))
+    assert notification.payload["text"].endswith("http://jobs.test/1")
+    [task] = listings.rows(tasks)[-1:]
+    assert (task.status, task.stage) == ("SUCCESS", "SAVE")
+    [company] = listings.rows(companies)
+    assert (company.id, company.name, company.status) == ("northwind", "Northwind", "pending")
+    assert company.about is None
+    assert "about" in company.quality["missing"]
+
+
+def test_matches_with_equal_scores_are_listed_best_first(listings: Listings) -> None:
+    listings.write_profile(PROFILE.replace("Go: 7", "Go: 7, Rust: 6, Kafka: 5"))
+    three = f"{MATCHING_TEXT} Python, PostgreSQL, Go"
+    texts = {"three": three, "five": f"{three}, Rust, Kafka", "four": f"{three}, Kafka"}
+    ids = {name: listings.add(url=f"http://jobs.test/{name}", description=text) for name, text in texts.items()}
+
+    listings.run()
+
+    with listings.ctx.store.read() as connection:
+        matches = list_matches(connection)
+    assert {match["score"] for match in matches} == {100}
+    assert [match["listing_id"] for match in matches] == [ids["five"], ids["four"], ids["three"]]
+
+
+def test_each_outcome_of_a_listing_is_the_status_of_its_task_with_a_reason(listings: Listings) -> None:
+    ids = {
+        "fits": listings.add(url="http://jobs.test/fits"),
+        "cheap": listings.add(url="http://jobs.test/cheap", salary=CHEAP),
+        "stop": listings.add(url="http://spam.test/stop"),
+        "weak": listings.add(
+            url="http://jobs.test/weak", title="Senior Engineer", description="You paint, and tell others of it. " * 10
+        ),
+        "closed": listings.add(url="http://jobs.test/closed", status="closed"),
+    }
+
+    counts = listings.run().counts
+
+    assert (counts.matched, counts.filtered, counts.skipped) == (1, 1, 3)
+    assert task_statuses(listings) == {
+        "http://jobs.test/fits": "SUCCESS",
+        "http://jobs.test/cheap": "FILTERED",
+        "http://spam.test/stop": "SKIPPED",
+        "http://jobs.test/weak": "SKIPPED",
+        "http://jobs.test/closed": "SKIPPED",
+    }
+    cheap = listings.row(job_listings, ids["cheap"])
+    assert (cheap.decision, cheap.filter_result["rejected_by"]) == ("filtered", "salary")
+    assert cheap.match_result is None
+    weak = listings.row(job_listings, ids["weak"])
+    assert weak.decision == "skipped"
+    assert weak.match_result["score"] < weak.match_result["threshold"]
+    stop = listings.row(job_listings, ids["stop"])
+    assert stop.filter_result["rejected_by"] == "stop_domain"
+    errors = {row.url: row.error for row in listings.rows(tasks)}
+    assert "your floor is 100,000" in errors["http://jobs.test/cheap"]
+    assert listings.row(job_listings, ids["closed"]).decision is None
+
+
+def test_the_first_sync_of_a_board_adds_matches_without_notifications(listings: Listings) -> None:
+    listings.add(payload={"is_first_sync": True})
+
+    counts = listings.run().counts
+
+    assert (counts.matched, counts.told) == (1, 0)
+    assert len(listings.rows(job_matches)) == 1
+    assert listings.rows(outbox) == []
+
+
+def test_a_match_of_a_first_sync_is_announced_once_when_another_board_adds_it(listings: Listings) -> None:
+    id_ = listings.add(payload={"is_first_sync": True})
+    listings.run()
+
+    announced: list[int] = []
+    for _ in range(2):
+        listings.requeue(id_, is_unreported=True)
+        announced.append(listings.run().counts.told)
+
+    assert announced == [1, 0]
+    assert [row.subject_kind for row in listings.rows(outbox)] == ["job_match"]
+
+
+def test_many_listings_are_processed_in_batches_without_duplicates(listings: Listings) -> None:
+    listings.ctx = with_settings(listings.ctx, match__profile=str(listings.profile), match__batch_size="20")
+    for number in range(50):
+        listings.add(url=f"http://jobs.test/{number}", title=f"Senior Python Engineer {number}")
+
+    first, second = listings.run().counts, listings.run().counts
+
+    assert (first.matched, first.companies, second.matched) == (50, 1, 0)
+    assert len(listings.rows(job_matches)) == len(listings.rows(outbox)) == 50
+
+
+def test_without_a_profile_listings_are_filtered_and_the_rest_waits(listings: Listings) -> None:
+    listings.profile.unlink()
+    listings.add(url="http://jobs.test/fits")
+    listings.add(url="http://jobs.test/cheap", salary=CHEAP)
+
+    run_result = listings.run()
+
+    assert "there is no profile" in (run_result.problem or "")
+    assert (run_result.counts.filtered, run_result.counts.waiting) == (1, 1)
+    [waiting] = [row for row in listings.rows(tasks) if row.status == "PENDING" and row.kind == JOB]
+    assert (waiting.error_code, waiting.error_class) == ("no_profile", "resource")
+    assert (waiting.stage, waiting.attempts) == ("ANALYZE", 0)
+
+
+def test_a_listing_that_waits_for_a_profile_is_due_once_it_exists(listings: Listings) -> None:
+    profile_text = listings.profile.read_text()
+    listings.profile.unlink()
+    listings.add()
+    listings.run()
+
+    listings.write_profile(profile_text)
+    counts = listings.run().counts
+
+    assert (counts.matched, counts.told) == (1, 1)
+
+
+def test_with_an_invalid_profile_nothing_is_evaluated_and_all_mistakes_are_reported(listings: Listings) -> None:
+    listings.write_profile("skills: {Python: 99}\ncolour: red\n")
+    listings.add()
+
+    run_result = listings.run()
+
+    assert "skills.Python" in (run_result.problem or "")
+    assert "colour" in (run_result.problem or "")
+    assert set(task_statuses(listings).values()) == {"PENDING"}
+
+
+def test_a_decision_on_outdated_content_is_discarded(listings: Listings) -> None:
+    """A board that changes a listing while it is judged cannot make a second task of it."""
+    id_ = listings.add()
+    worker = Worker(listings.ctx.store, lease_seconds=60)
+    claimed = worker.claim(ClaimFilter(kind=JOB), limit=9)
+    with listings.ctx.store.read() as connection:
+        [work] = open_listings(connection, claimed, now=NOON)
+    listings.update(job_listings, id_, content_hash="changed", salary=CHEAP)
+
+    rules = current_rules(listings)
+    write_result = write_results(listings.ctx, rules, [Evaluated(work=work)])  # pyright: ignore[reportArgumentType]
+    counts = listings.run().counts
+
+    assert write_result.counts.retried == 1
+    assert (counts.filtered, counts.matched) == (1, 0)
+    assert listings.row(job_listings, id_).rules_hash == rules.rules_hash("changed")
+
+
+def test_a_worker_that_lost_its_claim_writes_nothing(listings: Listings) -> None:
+    listings.add()
+    worker = Worker(listings.ctx.store, lease_seconds=60)
+    [task] = worker.claim(ClaimFilter(kind=JOB), limit=9)
+    with listings.ctx.store.read() as connection:
+        [work] = open_listings(connection, [task], now=NOON)
+    with listings.ctx.store.begin() as connection:
+        connection.execute(tasks.update().where(tasks.c.id == task.id).values(fence=task.fence + 1))
+
+    write_result = write_results(listings.ctx, current_rules(listings), [Evaluated(work=work)])  # pyright: ignore[reportArgumentType]
+
+    assert write_result.counts.lost == 1
+    assert (listings.rows(job_matches), listings.rows(companies)) == ([], [])
+
+
+def test_the_third_failure_is_a_dead_letter_that_names_the_cure(listings: Listings) -> None:
+    listings.add()
+    for attempt in range(1, 4):
+        worker = Worker(listings.ctx.store, lease_seconds=60)
+        claimed = worker.claim(ClaimFilter(kind=JOB, source_ids=[BOARD]), limit=9)
+        with listings.ctx.store.read() as connection:
+            [work] = open_listings(connection, claimed, now=NOON)
+        error = Transient(f"it broke, time {attempt}", code="broke")
+        failed = NotEvaluated(work=work, error=error)  # pyright: ignore[reportArgumentType]
+        write_results(listings.ctx, current_rules(listings), [failed])
+
+    assert task_statuses(listings) == {"http://jobs.test/1": "FAILED"}
+    [dead_letter] = listings.rows(dead_letters)
+    assert (dead_letter.attempts, dead_letter.error_code) == (3, "broke")
+    assert "it broke, time 3" in dead_letter.error
+    assert "ingest dead-letters replay" in dead_letter.error
+
+
+def test_listings_of_one_board_can_be_evaluated_on_demand_before_they_are_due(listings: Listings) -> None:
+    listings.add_board("job_board:other", url="http://other.test/")
+    listings.add(url="http://jobs.test/1")
+    listings.add(url="http://other.test/1", source_id="job_board:other")
+    later = NOON + timedelta(hours=5)
+    with listings.ctx.store.begin() as connection:
+        connection.execute(tasks.update().where(tasks.c.kind == JOB).values(not_before=later))
+
+    run_result = listings.run([BOARD])
+
+    assert (run_result.counts.matched, run_result.boards) == (1, {BOARD})
+    with listings.ctx.store.read() as connection:
+        query = select(job_listings.c.source_id).where(job_listings.c.decision.is_not(None))
+        assert list(connection.execute(query).scalars()) == [BOARD]

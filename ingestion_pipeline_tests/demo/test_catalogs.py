@@ -1,0 +1,223 @@
+"""The catalogues over the wire: how they are paged, and that rules read what they state."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ingestion_pipeline import demo
+from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
+from ingestion_pipeline.catalogs.extraction.record import Record
+from ingestion_pipeline.catalogs.extraction.rule_pipeline import read_records
+from ingestion_pipeline.demo.college import COLLEGE_HOST, LOST, RENDERED
+from ingestion_pipeline.demo.coursedog import API_BASE, DAY, EVENING, LANTERN_HOST, lantern_courses
+from ingestion_pipeline.demo.courses import PATIENCE, PROGRAMMES, WEAVING, Course, courses
+from ingestion_pipeline.demo.expected import Expected, expected
+from ingestion_pipeline.demo.meadow import MEADOW_COURSES, MEADOW_HOST, meadow_courses
+from ingestion_pipeline.demo.site import DemoSite
+from ingestion_pipeline.demo.state import DemoState, break_site, mutate, write_state
+from ingestion_pipeline.demo.tidewater import TIDEWATER_COURSES, TIDEWATER_HOST, tidewater_courses
+from ingestion_pipeline.reading import decode
+from ingestion_pipeline_tests.demo.site_requests import Reply, get
+
+COURSE = entity_type("course")
+MUTATED, BROKEN = mutate(DemoState()), break_site(DemoState())
+
+
+def tidewater(site: DemoSite, query: str) -> Reply:
+    return get(site, f"http://{TIDEWATER_HOST}/catalog?{query}")
+
+
+def lantern(site: DemoSite, catalog: str, skip: int, limit: int = 20) -> Reply:
+    query = f"catalogId={catalog}&skip={skip}&limit={limit}"
+    return get(site, f"{API_BASE}/cm/lantern_demo/courses/search/%24filters?{query}")
+
+
+def records(reply: Reply) -> Sequence[Record]:
+    assert reply.status == 200
+    return read_records(COURSE, decode(reply.body, reply.headers["Content-Type"])).records
+
+
+def stated(course: Course) -> dict[str, Any]:
+    low, _, high = course.credits.partition("-")
+    needed = course.prerequisites
+    return {
+        "course_id": course.code,
+        "course_name": course.title,
+        "course_description": course.description,
+        "course_prerequisites": needed,
+        "course_credits_min": float(low) if high else None,
+        "course_credits_max": float(high or low),
+    }
+
+
+def read(record: Record) -> dict[str, Any]:
+    found: dict[str, Any] = {name: record.fields[name] for name in stated(WEAVING)}
+    needed = found["course_prerequisites"]
+    found["course_prerequisites"] = str(needed).removesuffix(".") if needed else None
+    for name in ("course_credits_min", "course_credits_max"):
+        found[name] = None if found[name] is None else float(str(found[name]))
+    return found
+
+
+def test_tidewater_pages_by_offset_and_its_last_page_is_shorter(site: DemoSite) -> None:
+    pages = [records(tidewater(site, f"offset={start}&limit=8")) for start in (0, 8, 16)]
+
+    assert [len(page) for page in pages] == [8, 8, 6]
+    assert [read(one) for page in pages for one in page] == [*map(stated, TIDEWATER_COURSES)]
+
+
+def test_beyond_its_last_course_tidewater_lists_nothing_and_is_well(site: DemoSite) -> None:
+    beyond = tidewater(site, "offset=24&limit=8")
+
+    assert beyond.status == 200
+    assert records(beyond) == []
+
+
+def test_tidewater_without_an_offset_is_its_first_page(site: DemoSite) -> None:
+    assert tidewater(site, "").body == tidewater(site, "offset=0&limit=8").body
+
+
+@pytest.mark.parametrize("query", ["offset=-1", "offset=x", "limit=0", "limit=51", f"offset={10**30}"])
+def test_tidewater_refuses_what_is_no_place_in_its_list(site: DemoSite, query: str) -> None:
+    assert tidewater(site, query).status == 400
+
+
+def test_the_api_gives_twenty_at_a_time_until_its_list_is_over(site: DemoSite) -> None:
+    pages = [lantern(site, DAY, skip).json for skip in (0, 20, 40)]
+
+    assert [page["listLength"] for page in pages] == [35, 35, 35]
+    assert [len(page["data"]) for page in pages] == [20, 15, 0]
+    assert len(lantern(site, EVENING, 0).json["data"]) == 12
+
+
+def test_the_apis_answers_are_read_as_the_courses_they_are(site: DemoSite) -> None:
+    found = [one for skip in (0, 20) for one in records(lantern(site, DAY, skip))]
+    found += records(lantern(site, EVENING, 0))
+
+    listed = lantern_courses(DemoState())
+    assert [read(one) for one in found] == [stated(one) for name in listed for one in listed[name]]
+
+
+def test_the_api_knows_its_catalogues_and_no_other_school(site: DemoSite) -> None:
+    catalogs = get(site, f"{API_BASE}/ca/lantern_demo/catalogs").json
+
+    assert [one["id"] for one in catalogs] == [DAY, EVENING]
+    assert get(site, f"{API_BASE}/ca/another/catalogs").status == 404
+    assert get(site, f"{API_BASE}/cm/another/courses/search/$filters").status == 404
+    assert lantern(site, "unknown", 0).json == {"listLength": 0, "data": []}
+    assert lantern(site, DAY, 0, limit=0).status == 400
+
+
+def test_the_page_of_the_api_names_its_maker_and_its_school(site: DemoSite) -> None:
+    page = get(site, f"http://{LANTERN_HOST}/").body.decode()
+
+    assert re.search(r'name="og:url" content="https://lantern_demo-catalog\.coursedog\.com', page)
+    assert 'school: "lantern_demo"' in page
+
+
+def test_meadow_leads_by_numbered_pages_to_a_page_for_each_course(site: DemoSite) -> None:
+    school = f"http://{MEADOW_HOST}"
+    lists = [get(site, f"{school}/programme?page={number}") for number in (1, 2, 3, 4)]
+    paths = [re.findall(r'href="(/programme/[^"]+)"', one.body.decode()) for one in lists]
+
+    assert [one.status for one in lists] == [200, 200, 200, 404]
+    assert [len(one) for one in paths] == [5, 5, 4, 0]
+    found = [one for page in paths for path in page for one in records(get(site, school + path))]
+    assert [read(one) for one in found] == [*map(stated, MEADOW_COURSES)]
+
+
+def test_what_the_college_teaches_is_read_from_its_pages(site: DemoSite) -> None:
+    readable = [one for one in courses(DemoState()) if one.code not in {RENDERED, "HIST 110"}]
+
+    found = [one for course in readable for one in records(get(site, f"http://{COLLEGE_HOST}{course.path}"))]
+    assert [read(one) for one in found] == [*map(stated, readable)]
+
+
+def test_the_annex_teaches_weaving_and_patience(site: DemoSite) -> None:
+    pages = [f"http://annex.demo.test/evening/{name}" for name in ("weaving", "slow")]
+
+    found = [one for url in pages for one in records(get(site, url))]
+    assert [read(one) for one in found] == [stated(WEAVING), stated(PATIENCE)]
+
+
+@pytest.mark.parametrize("listed", [courses, tidewater_courses, meadow_courses])
+def test_each_mutation_adds_a_course_and_changes_the_credits_of_another(listed: Any) -> None:
+    states = [DemoState(new_chapters=count) for count in range(4)]
+    for before, after in pairwise(states):
+        pairs = zip(listed(before), listed(after), strict=False)
+        changed = [(old, new) for old, new in pairs if old != new]
+
+        assert len(listed(after)) == len(listed(before)) + 1
+        assert [(old.code, old.title) for old, _ in changed] == [(new.code, new.title) for _, new in changed]
+        assert [old.credits != new.credits for old, new in changed] == [True]
+
+
+def test_a_mutation_is_on_the_pages(site: DemoSite) -> None:
+    write_state(site.home, MUTATED)
+
+    last = records(tidewater(site, "offset=16&limit=8"))
+    second = [read(one) for one in records(tidewater(site, "offset=8&limit=8"))]
+    assert (len(last), last[-1].fields["course_id"]) == (7, "SEM 401")
+    assert [one["course_credits_max"] for one in second if one["course_id"] == "OCE 201"] == [4]
+    day = lantern(site, DAY, 20).json
+    assert (day["listLength"], day["data"][-1]["code"]) == (36, "SEM 401")
+    assert lantern(site, DAY, 0).json["data"][0]["credits"]["creditHours"]["min"] == 4
+
+
+def test_on_a_bad_day_one_page_is_an_error_and_one_says_nothing(site: DemoSite) -> None:
+    write_state(site.home, BROKEN)
+
+    lost = next(one for one in courses(BROKEN) if one.code == LOST)
+    assert [tidewater(site, f"offset={start}&limit=8").status for start in (0, 8, 16)] == [200, 500, 200]
+    assert records(get(site, f"http://{COLLEGE_HOST}{lost.path}")) == []
+
+
+def test_what_is_learned_stands_word_for_word_on_its_page_alone(site: DemoSite) -> None:
+    for one in PROGRAMMES:
+        page = get(site, f"http://{COLLEGE_HOST}{one.path}").body.decode().replace("&#x27;", "'")
+        others = [two for two in PROGRAMMES if two is not one]
+
+        assert [said for said in one.learned if said not in page] == []
+        assert [said for two in others for said in two.learned if said in page] == []
+    assert get(site, f"http://{COLLEGE_HOST}/outcomes/nothing").status == 404
+
+
+@pytest.mark.parametrize(
+    ("state", "has_browser", "items"),
+    [
+        (DemoState(), True, {"harbour": 12, "tidewater": 22, "lantern": 45, "meadow": 14}),
+        (DemoState(), False, {"harbour": 11, "tidewater": 22, "lantern": 45, "meadow": 14}),
+        (MUTATED, True, {"harbour": 13, "tidewater": 23, "lantern": 46, "meadow": 15}),
+        (BROKEN, True, {"harbour": 11, "tidewater": 14, "lantern": 45, "meadow": 14}),
+    ],
+    ids=["shipped", "without a browser", "mutated", "broken"],
+)
+def test_what_every_dataset_comes_to_is_known(state: DemoState, has_browser: bool, items: dict[str, int]) -> None:
+    found = expected(state, has_browser=has_browser)
+
+    assert {name: found[f"catalog:{name}"].items for name in items} == items
+    assert found["catalog:lantern"].repeats == 2
+    assert found["catalog:harbour-annex"] == Expected(items=2, pages=2)
+    assert found["catalog:harbour-outcomes"] == Expected(items=5, pages=2, flagged=1)
+
+
+def test_every_catalogue_that_is_declared_is_served_and_counted(site: DemoSite) -> None:
+    room = Path(demo.__path__[0])
+    declared = [
+        one
+        for name in ("sources.yaml", "catalogs.yaml")
+        for one in yaml.safe_load((room / name).read_text())["sources"]
+        if one["kind"] == "catalog"
+    ]
+
+    assert {one["id"] for one in declared} == set(expected(DemoState(), has_browser=True))
+    assert {get(site, one["url"]).status for one in declared} == {200}
+    api = next(one for one in declared if one["id"] == "catalog:lantern")["config"]["recipe"]["api"]
+    assert (api["api_base"], api["catalog_ids"]) == (API_BASE, [DAY, EVENING])

@@ -1,0 +1,192 @@
+"""Notices of kinds other than chapters: sent once to the recipients that subscribe to the kind."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from sqlalchemy import insert, select, update
+
+from ingestion_pipeline.notices import registry
+from ingestion_pipeline.notices.message import EXTRACTION, JOB_MATCH, RECIPE, message_of, write_notice
+from ingestion_pipeline.notices.tasks import is_work_waiting
+from ingestion_pipeline.registry import replay
+from ingestion_pipeline.sources.recipients import Recipient, recipient_of
+from ingestion_pipeline.store.tables import dead_letters, notices, outbox
+from ingestion_pipeline_tests.notices.notice_harness import HOOK, SECRET, NoticeHarness
+
+PAYLOAD = {"source_id": "catalog:shop", "title": "Shop is complete", "text": "3 pages", "items": 7}
+
+
+def add_operator(harness: NoticeHarness, name: str, *kinds: str) -> None:
+    harness.web.routes.setdefault(f"/{name}", 200)
+    recipient = Recipient(id=name, address=HOOK.format(name), kinds=kinds)
+    with harness.store.begin() as connection:
+        registry.add(connection, recipient, actor="test", now=harness.clock.at, secret=SECRET)
+
+
+def write(harness: NoticeHarness, subject_id: str = "7", kind: str = EXTRACTION) -> bool:
+    with harness.store.begin() as connection:
+        return write_notice(connection, kind, subject_id, PAYLOAD, now=harness.clock.at)
+
+
+def test_each_finished_extraction_notifies_its_subscribers_once_and_nobody_else(harness: NoticeHarness) -> None:
+    add_operator(harness, "ops", "extraction")
+    harness.add_follower("ann")
+
+    assert (write(harness), write(harness)) == (True, False)
+    with harness.store.read() as connection:
+        assert is_work_waiting(connection, now=harness.clock.at)
+    harness.clock.advance(minutes=1)
+    harness.deliver()
+    write(harness)
+    harness.deliver()
+
+    [request] = harness.requests_to("ops")
+    content = json.loads(request.body)
+    assert (content["type"], content["title"]) == ("events", "Shop is complete")
+    assert (content["events"][0]["kind"], content["events"][0]["items"]) == ("extraction", 7)
+    assert harness.requests_to("ann") == []
+
+
+def test_later_subscribers_and_those_of_other_kinds_get_no_notice(harness: NoticeHarness) -> None:
+    add_operator(harness, "recipes", "recipe")
+    write(harness)
+    harness.clock.advance(minutes=1)
+    add_operator(harness, "late", "extraction")
+
+    assert harness.expand().notices == 0
+    write(harness, kind=RECIPE)
+    assert [row.recipient for row in harness.notices()] == []
+    harness.expand()
+    assert [row.recipient for row in harness.notices()] == ["recipes"]
+
+
+def test_a_job_match_notifies_its_subscribers_once(harness: NoticeHarness) -> None:
+    add_operator(harness, "me", "job_match")
+    add_operator(harness, "ops", "extraction")
+
+    assert (write(harness, "9", JOB_MATCH), write(harness, "9", JOB_MATCH)) == (True, False)
+    harness.clock.advance(minutes=1)
+    harness.deliver()
+
+    [request] = harness.requests_to("me")
+    assert json.loads(request.body)["events"][0]["kind"] == "job_match"
+    assert harness.requests_to("ops") == []
+
+
+def test_chapters_and_events_share_one_message() -> None:
+    chapter = {
+        **dict.fromkeys(["title", "language", "url", "published_at", "detected_at"]),
+        "series_id": "solo",
+        "series_title": "Solo",
+        "chapter_id": 1,
+        "number": "5",
+    }
+
+    message = message_of("d", "ann", [("chapter", chapter), (EXTRACTION, PAYLOAD)], text_chapters=9)
+
+    assert message.title == "Shop is complete, and 1 more"
+    assert message.text == "Shop is complete\n3 pages\n\nSolo\n- Chapter 5"
+    assert json.loads(message.body)["series"][0]["id"] == "solo"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pytest.param({"source_id": "catalog:shop"}, id="no title"),
+        pytest.param({**PAYLOAD, "text": None}, id="no text"),
+        pytest.param({**PAYLOAD, "detected_at": "yesterday"}, id="no time"),
+        pytest.param({**PAYLOAD, "detected_at": "2026-03-01T12:00:00"}, id="no zone"),
+    ],
+)
+def test_a_broken_notice_is_dead_lettered_and_the_others_are_sent(
+    harness: NoticeHarness, broken: dict[str, object]
+) -> None:
+    add_operator(harness, "ops", "extraction", "recipe")
+    write(harness)
+    row = {"subject_kind": RECIPE, "subject_id": "75", "created_at": harness.clock.at}
+    with harness.store.begin() as connection:
+        connection.execute(insert(outbox).values(payload=broken, **row))
+    write(harness, "8")
+    harness.clock.advance(minutes=1)
+
+    delivered = harness.deliver()
+
+    assert (delivered.messages, delivered.sent, delivered.failed) == (1, 2, 1)
+    [request] = harness.requests_to("ops")
+    assert [event["kind"] for event in json.loads(request.body)["events"]] == [EXTRACTION] * 2
+    assert harness.states("ops") == ["sent", "failed", "sent"]
+    [dead_letter] = dead_letter_rows(harness)
+    [bad] = harness.notices(status="failed")
+    assert (dead_letter.task_kind, dead_letter.error_code) == ("deliver", "bad_notice")
+    assert dead_letter.payload["notices"] == [bad.id]
+    assert harness.task("ops").status == "SUCCESS"
+
+
+@pytest.mark.parametrize("broken", [{}, {"chapter_id": "twelve"}], ids=["empty", "no number"])
+def test_a_broken_outbox_row_of_a_chapter_does_not_affect_the_others(
+    harness: NoticeHarness, broken: dict[str, object]
+) -> None:
+    harness.add_follower("ann")
+    harness.publish(1)
+    with harness.store.begin() as connection:
+        first = select(outbox.c.id).limit(1).scalar_subquery()
+        connection.execute(update(outbox).where(outbox.c.id == first).values(payload=broken))
+    harness.publish(2)
+    harness.clock.advance(minutes=1)
+
+    harness.deliver()
+
+    assert harness.delivered_chapters("ann") == [["1", "2"]]
+
+
+def test_a_repaired_notice_is_replayed_under_its_own_key(
+    harness: NoticeHarness,
+) -> None:
+    add_operator(harness, "ops", "extraction", "recipe")
+    write(harness)
+    write(harness, "9", RECIPE)
+    harness.expand()
+    intact = harness.notices()[1].payload
+    with harness.store.begin() as connection:
+        is_bad = notices.c.subject_kind == RECIPE
+        connection.execute(update(notices).where(is_bad).values(payload={}))
+    harness.clock.advance(minutes=1)
+    harness.deliver()
+
+    with harness.store.begin() as connection:
+        connection.execute(update(notices).where(is_bad).values(payload=intact))
+        replay(connection, dead_letter_rows(harness)[0].id, actor="test", now=harness.clock.at)
+    harness.deliver()
+
+    first, second = harness.requests_to("ops")
+    assert [event["kind"] for event in json.loads(second.body)["events"]] == [RECIPE]
+    assert first.headers["webhook-id"] != second.headers["webhook-id"]
+    assert harness.states("ops") == ["sent", "sent"]
+
+
+def dead_letter_rows(harness: NoticeHarness) -> list[Any]:
+    with harness.store.read() as connection:
+        return list(connection.execute(select(dead_letters)))
+
+
+def test_a_notice_without_a_title_is_refused(harness: NoticeHarness) -> None:
+    with harness.store.begin() as connection, pytest.raises(ValueError, match="title"):
+        write_notice(connection, RECIPE, "1", {"source_id": "x", "text": "y"}, now=harness.clock.at)
+
+
+def test_a_recipient_file_lists_kinds_and_defaults_to_chapters() -> None:
+    raw = {"id": "ops", "address": "notify:"}
+
+    plain, _ = recipient_of(raw)
+    subscribed, _ = recipient_of({**raw, "kinds": ["extraction", "recipe"]})
+    _, bad = recipient_of({**raw, "kinds": ["weather"]})
+
+    assert plain is not None
+    assert plain.kinds == ("chapter",)
+    assert subscribed is not None
+    assert subscribed.kinds == ("extraction", "recipe")
+    assert bad[0].message.startswith("must be a list of: chapter, extraction, recipe, job_match")
+    assert "budget" in bad[0].message

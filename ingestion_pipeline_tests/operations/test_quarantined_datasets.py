@@ -1,0 +1,119 @@
+"""A dataset that is held back degrades its source, as a listing does: told once, over once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+
+import pytest
+from sqlalchemy import select, text
+
+from ingestion_pipeline.catalogs.operations import control
+from ingestion_pipeline.catalogs.operations.held_back import quarantined
+from ingestion_pipeline.operations.alerts import record_health_changes
+from ingestion_pipeline.operations.health import SourceFacts, changed_states, source_statuses, store_states
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources.health import Health
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import datasets, outbox
+from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, CatalogHarness, catalog_harness
+
+ALERT_KINDS = ("source_degraded", "source_recovered")
+
+
+@pytest.fixture
+def catalog(store: Store, settings: Settings, now: datetime) -> CatalogHarness:
+    return catalog_harness(store, settings, now)
+
+
+def crawl(catalog: CatalogHarness, *keys: str) -> int:
+    """A crawl that read these anew, ten minutes later."""
+    catalog.clock.advance(minutes=10)
+    id_ = catalog.start_extraction({"/c/1": "SUCCESS"})
+    catalog.add_items(id_, {"/c/1": keys})
+    catalog.finish(id_)
+    return id_
+
+
+def add_quarantined_dataset(catalog: CatalogHarness) -> int:
+    """A published dataset of ten, and one of a single item that is held back; its extraction."""
+    crawl(catalog, *(f"c{n}" for n in range(10)))
+    return crawl(catalog, "c0")
+
+
+def crawl_unchanged(catalog: CatalogHarness) -> None:
+    """A crawl that finds every page as the published dataset has it."""
+    catalog.clock.advance(minutes=10)
+    base = catalog.rows(datasets)[0]
+    id_ = catalog.start_extraction({"/c/1": "SUCCESS"}, base_dataset_id=base.id)
+    catalog.carry_over(id_, base.extraction_id, "/c/1")
+    [action] = catalog.finish(id_)
+    assert action.dataset is not None
+    assert action.dataset.is_confirmed
+
+
+def record_health(catalog: CatalogHarness) -> SourceFacts:
+    """How the catalogue does; what changed is told."""
+    now, settings = catalog.clock.advance(seconds=1), catalog.ctx.settings
+    with catalog.ctx.store.begin() as connection:
+        [statuses] = source_statuses(connection, settings, now=now)
+        record_health_changes(connection, settings, now)
+        store_states(connection, changed_states(connection, [statuses], now=now))
+    return statuses
+
+
+def alert_counts(catalog: CatalogHarness) -> Counter[str]:
+    with catalog.ctx.store.read() as connection:
+        kinds = connection.execute(select(outbox.c.subject_kind)).scalars()
+        return Counter(kind for kind in kinds if kind in ALERT_KINDS)
+
+
+def test_a_dataset_that_is_held_back_degrades_its_source_and_that_is_told_once(catalog: CatalogHarness) -> None:
+    id_ = add_quarantined_dataset(catalog)
+
+    facts = [record_health(catalog) for _ in range(3)][-1]
+
+    assert facts.health is Health.DEGRADED
+    assert facts.assessment.reason.startswith("quarantined: version 2 is held back: ")
+    assert facts.assessment.reason.endswith(f"; extraction {id_}; the last good data stays")
+    assert alert_counts(catalog) == {"source_degraded": 1}
+    with catalog.ctx.store.read() as connection:
+        query = text("SELECT health, reported_state FROM v_source_health WHERE source_id = :id")
+        assert tuple(connection.execute(query, {"id": CATALOG_ID}).one()) == ("degraded", "degraded")
+
+
+def publish_quarantined(catalog: CatalogHarness) -> None:
+    catalog.apply_action(control.publish, catalog.rows(datasets)[-1].extraction_id)
+
+
+def crawl_nine_courses(catalog: CatalogHarness) -> None:
+    crawl(catalog, *(f"c{n}" for n in range(9)))
+
+
+@pytest.mark.parametrize(
+    "action", [publish_quarantined, crawl_nine_courses, crawl_unchanged], ids=lambda action: action.__name__
+)
+def test_it_recovers_once_when_it_is_accepted_or_the_next_extraction_does_better(
+    catalog: CatalogHarness, end_quarantine: Callable[[CatalogHarness], None]
+) -> None:
+    add_quarantined_dataset(catalog)
+    record_health(catalog)
+
+    end_quarantine(catalog)
+    facts = [record_health(catalog) for _ in range(3)][-1]
+
+    assert facts.health is Health.HEALTHY
+    assert alert_counts(catalog) == {"source_degraded": 1, "source_recovered": 1}
+    with catalog.ctx.store.read() as connection:
+        assert quarantined(connection) == []
+
+
+def test_one_that_is_held_back_again_stays_degraded_and_is_not_told_again(catalog: CatalogHarness) -> None:
+    add_quarantined_dataset(catalog)
+    record_health(catalog)
+
+    crawl(catalog, "c1")
+
+    assert record_health(catalog).assessment.reason.startswith("quarantined: version 3 is held back")
+    assert alert_counts(catalog) == {"source_degraded": 1}

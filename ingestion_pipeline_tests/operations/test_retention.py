@@ -1,0 +1,403 @@
+"""Keeping the house: what goes, what stays, what cools down."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import func, insert, select, text, update
+
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.operations.retention import SWEEPS, SweepResult, maintain
+from ingestion_pipeline.pages.content.store import ContentStore
+from ingestion_pipeline.settings import Settings, load_settings
+from ingestion_pipeline.sources import registry
+from ingestion_pipeline.sources.poll_tasks import lock_polls
+from ingestion_pipeline.sources.source import Tier
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import (
+    batch_items,
+    dead_letters,
+    follows,
+    outbox,
+    recipients,
+    runs,
+    snapshots,
+    sources,
+    tasks,
+)
+from ingestion_pipeline.tasks.errors import Transient
+from ingestion_pipeline.tasks.queue import insert_tasks
+from ingestion_pipeline_tests.builders import NOON, a_definition, a_new_task
+from ingestion_pipeline_tests.postgres import wait_until_blocked
+
+SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
+
+
+@pytest.fixture
+def ctx(store: Store, settings: Settings, tmp_path: Path) -> RunContext:
+    content = ContentStore(tmp_path / "content")
+    return RunContext(store=store, settings=settings, content=content, systems={})
+
+
+def sweep_counts(ctx: RunContext, **limits: str) -> SweepResult:
+    """One maintenance, with other limits than the defaults."""
+    changed = {f"INGESTION_RETENTION__{name.upper()}": value for name, value in limits.items()}
+    settings = load_settings(changed)
+    sweep = maintain(RunContext(store=ctx.store, settings=settings, content=ctx.content, systems={}))
+    assert sweep.errors == []
+    return sweep
+
+
+def add_task(ctx: RunContext, name: str, **values: Any) -> None:
+    row = {
+        "kind": "page",
+        "dedupe_key": name,
+        "payload": {},
+        "status": "SUCCESS",
+        "priority": 5,
+        "shard": 0,
+        "not_before": NOON,
+        "tracking_id": name,
+        "ancestry": [],
+    } | {"created_at": NOON, "updated_at": NOON}
+    with ctx.store.begin() as connection:
+        connection.execute(insert(tasks).values(row | values))
+
+
+def remaining_values(ctx: RunContext, column: Any) -> set[Any]:
+    with ctx.store.read() as connection:
+        return set(connection.execute(select(column)).scalars())
+
+
+def test_finished_tasks_go_after_an_hour_and_failed_ones_after_a_week(ctx: RunContext) -> None:
+    ages = {"hour": HOUR, "over": HOUR + SECOND, "week": 7 * DAY, "older": 7 * DAY + SECOND}
+    for name, age in ages.items():
+        add_task(ctx, f"good {name}", updated_at=NOON - age)
+        add_task(ctx, f"bad {name}", updated_at=NOON - age, status="FAILED")
+    add_task(ctx, "waits", updated_at=NOON - 90 * DAY, status="PENDING")
+
+    counts = sweep_counts(ctx).counts
+
+    assert (counts["finished_tasks"], counts["failed_tasks"]) == (3, 1)
+    assert remaining_values(ctx, tasks.c.dedupe_key) == {*("good hour", "bad hour", "bad over", "bad week", "waits")}
+
+
+def test_failed_tasks_of_catalogues_go_after_five_days(ctx: RunContext) -> None:
+    for kind in ("fetch_page", "extract_page", "detect_recipe", "other"):
+        add_task(ctx, kind, kind=kind, updated_at=NOON - 5 * DAY - SECOND, status="FAILED")
+    add_task(ctx, "young", kind="fetch_page", updated_at=NOON - 5 * DAY, status="FAILED")
+
+    assert sweep_counts(ctx).counts["failed_tasks"] == 3
+
+    assert remaining_values(ctx, tasks.c.dedupe_key) == {"other", "young"}
+
+
+def test_no_more_than_so_many_are_kept_and_the_newest_are(ctx: RunContext) -> None:
+    for status in ("FILTERED", "FAILED"):
+        for number in range(5):
+            updated_at = NOON - number * SECOND
+            add_task(ctx, f"{status} {number}", status=status, updated_at=updated_at)
+        for number in range(9):  # polls of disabled sources: they are kept, and take no place
+            add_task(ctx, f"poll {status} {number}", kind="poll", status=status)
+
+    counts = sweep_counts(ctx, finished_rows="2", failed_rows="1").counts
+
+    assert (counts["finished_tasks"], counts["failed_tasks"]) == (3, 4)
+    remaining = {item for item in remaining_values(ctx, tasks.c.dedupe_key) if not item.startswith("poll")}
+    assert remaining == {"FILTERED 0", "FILTERED 1", "FAILED 0"}
+
+
+def test_a_thousand_finished_and_five_thousand_failed_tasks_are_kept_at_the_most(ctx: RunContext) -> None:
+    many = [
+        a_new_task(kind=status.lower(), dedupe_key=str(number))
+        for status, count in (("SUCCESS", 1_003), ("FAILED", 5_002))
+        for number in range(count)
+    ]
+    with ctx.store.begin() as connection:
+        insert_tasks(connection, many, now=NOON)
+        connection.execute(update(tasks).values(status=func.upper(tasks.c.kind), updated_at=NOON))
+
+    counts = sweep_counts(ctx).counts
+
+    assert (counts["finished_tasks"], counts["failed_tasks"]) == (3, 2)
+    assert len(remaining_values(ctx, tasks.c.id)) == 6_000
+
+
+def test_a_poll_is_never_deleted(ctx: RunContext) -> None:
+    for status in ("SKIPPED", "FAILED", "SUCCESS"):
+        add_task(ctx, status, kind="poll", status=status, updated_at=NOON - 900 * DAY)
+
+    sweep_counts(ctx, finished_rows="0", failed_rows="0")
+
+    assert len(remaining_values(ctx, tasks.c.dedupe_key)) == 3
+
+
+def test_nothing_of_a_lineage_at_work_is_deleted(ctx: RunContext) -> None:
+    old = {"updated_at": NOON - 900 * DAY}
+    for status in ("PENDING", "PROCESSING"):
+        add_task(ctx, f"root of {status}", tracking_id=status, **old)
+        add_task(ctx, f"{status} failed", tracking_id=status, status="FAILED", **old)
+        add_task(ctx, status, tracking_id=status, status=status, lease_until=NOON, **old)
+    add_task(ctx, "ended root", tracking_id="ended", **old)
+
+    sweep_counts(ctx, finished_rows="0", failed_rows="0")
+
+    remaining = remaining_values(ctx, tasks.c.dedupe_key)
+    assert (len(remaining), "ended root" in remaining) == (6, False)
+
+
+def test_a_permanent_poll_does_not_keep_what_it_spawned(ctx: RunContext) -> None:
+    """A board is always at work: its judged jobs would have been kept for ever."""
+    old = {"updated_at": NOON - 900 * DAY, "tracking_id": "board"}
+    add_task(ctx, "poll", kind="poll", status="PENDING", **old)
+    add_task(ctx, "job", kind="job", **old)
+
+    sweep_counts(ctx, finished_rows="0")
+
+    assert remaining_values(ctx, tasks.c.dedupe_key) == {"poll"}
+
+
+def test_only_replayed_dead_letters_go(ctx: RunContext) -> None:
+    for number, (failed_at, replayed_at) in enumerate(
+        [(NOON - 31 * DAY, NOON), (NOON - 29 * DAY, NOON), (NOON - 900 * DAY, None)], start=1
+    ):
+        dead_letter = {
+            "task_id": number,
+            "task_kind": "poll",
+            "payload": {},
+            "error_class": "transient",
+            "error_code": "reset",
+            "error": "reset",
+            "attempts": 3,
+            "tracking_id": "t",
+            "failed_at": failed_at,
+            "replayed_at": replayed_at,
+        }
+        with ctx.store.begin() as connection:
+            connection.execute(insert(dead_letters).values(dead_letter))
+
+    assert sweep_counts(ctx).counts["dead_letters"] == 1
+    assert remaining_values(ctx, dead_letters.c.task_id) == {2, 3}
+
+
+def add_snapshot(
+    ctx: RunContext, page: str, digest: str, age: timedelta, source: str | None = "series:a", **more: Any
+) -> None:
+    row: dict[str, Any] = {
+        "source_id": source,
+        "url": page,
+        "content_hash": digest,
+        "size_bytes": 1,
+        "status_code": 200,
+        "fetched_at": NOON - age,
+    }
+    with ctx.store.begin() as connection:
+        connection.execute(insert(snapshots).values(row | more))
+
+
+def test_of_every_page_the_newest_snapshot_is_kept(ctx: RunContext) -> None:
+    fetched = partial(add_snapshot, ctx)
+    fetched("/1", "one: oldest", 90 * DAY)
+    fetched("/1", "one: old", 60 * DAY)
+    fetched("/1", "one: newest", 40 * DAY)
+    fetched("/2", "two: only", 90 * DAY)
+    fetched("/3", "three: young", 29 * DAY)
+    fetched("/3", "three: newest", DAY)
+    fetched("/1", "other source", 90 * DAY, "series:b")
+    fetched("/4", "no source: old", 90 * DAY, None)
+    fetched("/4", "no source: newest", 80 * DAY, None)
+
+    assert sweep_counts(ctx).counts["snapshots"] == 3
+    assert remaining_values(ctx, snapshots.c.content_hash) == {
+        *("one: newest", "two: only", "three: young", "three: newest"),
+        *("other source", "no source: newest"),
+    }
+
+
+def test_only_so_many_snapshots_are_kept_and_the_last_good_one_in_any_case(ctx: RunContext) -> None:
+    add_snapshot(ctx, "/1", "older", 29 * DAY)
+    add_snapshot(ctx, "/1", "last good", 28 * DAY)
+    for number in range(4):
+        add_snapshot(ctx, "/1", f"bad {number}", number * DAY, failure="not_a_feed")
+
+    assert sweep_counts(ctx, snapshots_per_page="2").counts["snapshots"] == 3
+    assert remaining_values(ctx, snapshots.c.content_hash) == {"last good", "bad 0", "bad 1"}
+
+
+def test_batches_of_dead_runs_go_and_those_of_live_ones_stay(ctx: RunContext) -> None:
+    old, long_ago = NOON - 1_201 * SECOND, NOON - 1_200 * SECOND
+    cases: dict[str, tuple[datetime, dict[str, Any]]] = {
+        "alive": (old, {"status": "PROCESSING", "lease_until": NOON + SECOND, "fence": 1}),
+        "silent": (old, {"status": "PROCESSING", "lease_until": NOON, "fence": 1}),
+        "taken over": (old, {"status": "PROCESSING", "lease_until": NOON + HOUR, "fence": 2}),
+        "finished": (old, {"status": "PENDING", "fence": 1}),
+        "young": (long_ago, {"status": "PENDING", "fence": 1}),
+    }
+    for name, (fetched_at, task) in cases.items():
+        add_task(ctx, name, kind="poll", **task)
+        with ctx.store.begin() as connection:
+            query = select(tasks.c.id).where(tasks.c.dedupe_key == name)
+            item = {
+                "batch_id": name,
+                "task_id": connection.execute(query).scalar_one(),
+                "fence": 1,
+                "source_id": "series:a",
+                "fetched": {},
+                "fetched_at": fetched_at,
+            }
+            connection.execute(insert(batch_items).values(item))
+
+    assert sweep_counts(ctx).counts["batches"] == 3
+    assert remaining_values(ctx, batch_items.c.batch_id) == {"alive", "young"}
+
+
+def test_heartbeats_of_ended_runs_go_after_a_week(ctx: RunContext) -> None:
+    ends = {"old": NOON - 8 * DAY, "young": NOON - 6 * DAY, "never": None}
+    with ctx.store.begin() as connection:
+        for name, ended_at in ends.items():
+            row = {"run_id": name, "lease_owner": "w", "job": "poll_hot", "ended_at": ended_at}
+            moments = {"started_at": NOON - 9 * DAY, "lease_until": NOON - 9 * DAY}
+            connection.execute(insert(runs).values(row | moments))
+
+    assert sweep_counts(ctx).counts["runs"] == 1
+    assert remaining_values(ctx, runs.c.run_id) == {"young", "never"}
+
+
+def add_source(ctx: RunContext, name: str, tier: str, *, quiet: timedelta, **row: Any) -> None:
+    """A source whose last new record is that old, polled this very moment."""
+    definition = a_definition(id=f"series:{name}", tier=Tier(tier) if "pin" in name else None)
+    values = {"tier": tier, "last_new_at": NOON - quiet, "last_success_at": NOON, "next_check_at": NOON + HOUR}
+    with ctx.store.begin() as connection:
+        registry.register(connection, [definition], now=NOON - 900 * DAY)
+        mine = update(sources).where(sources.c.id == definition.id)
+        connection.execute(mine.values(values | row))
+        poll = update(tasks).where(tasks.c.source_id == definition.id)
+        waits = {"priority": Tier(tier).priority, "not_before": NOON + 3 * HOUR}
+        connection.execute(poll.values(waits))
+
+
+def test_what_is_quiet_cools_one_tier_at_a_time_by_its_last_new_record(ctx: RunContext) -> None:
+    add_source(ctx, "hot", "hot", quiet=DAY)
+    add_source(ctx, "hot-quiet", "hot", quiet=DAY + SECOND)
+    add_source(ctx, "hot-silent", "hot", quiet=90 * DAY)
+    add_source(ctx, "hot-pinned", "hot", quiet=90 * DAY)
+    add_source(ctx, "hot-never", "hot", quiet=0 * DAY, last_new_at=None)
+    add_source(ctx, "hot-open", "hot", quiet=90 * DAY, status="open")
+    add_source(ctx, "warm", "warm", quiet=8 * DAY)
+    add_source(ctx, "warm-quiet", "warm", quiet=8 * DAY + SECOND)
+    add_source(ctx, "cold", "cold", quiet=90 * DAY)
+
+    assert sweep_counts(ctx).counts["cooled"] == 4
+
+    with ctx.store.read() as connection:
+        query = select(sources.c.id, sources.c.tier, tasks.c.priority, tasks.c.not_before)
+        rows = connection.execute(query.join(tasks, tasks.c.source_id == sources.c.id)).all()
+    assert {row.id.partition(":")[2]: (row.tier, row.priority) for row in rows} == {
+        "hot": ("hot", 1),
+        "hot-quiet": ("warm", 2),
+        "hot-silent": ("warm", 2),
+        "hot-pinned": ("hot", 1),
+        "hot-never": ("warm", 2),
+        "hot-open": ("hot", 1),
+        "warm": ("warm", 2),
+        "warm-quiet": ("cold", 3),
+        "cold": ("cold", 3),
+    }
+    assert {row.not_before for row in rows} == {NOON + 3 * HOUR}  # a pause is waited out
+    assert sweep_counts(ctx).counts["cooled"] == 2
+
+
+def add_followers(ctx: RunContext, series_id: str, count: int) -> None:
+    person: dict[str, Any] = {"address_url": "notify:", "kinds": ["chapter"], "mode": "immediate"}
+    person |= {"origin": "row", "created_at": NOON, "updated_at": NOON}
+    with ctx.store.begin() as connection:
+        for number in range(count):
+            name = f"{series_id}-{number}"
+            connection.execute(insert(recipients).values(id=name, **person))
+            row = {"recipient_id": name, "series_id": series_id, "origin": "row"}
+            connection.execute(insert(follows).values(created_at=NOON, **row))
+
+
+def test_what_many_follow_is_heated_and_never_cools(ctx: RunContext) -> None:
+    month_ago = NOON - 30 * DAY
+    for name, readers in (("many", 3), ("few", 2)):
+        registered = a_definition(id=f"series:{name}", url=f"https://{name}.test/", series=name)
+        with ctx.store.begin() as connection:
+            registry.register(connection, [registered], now=month_ago)
+        add_followers(ctx, name, readers)
+    patient = {"INGESTION_POLLING__AGED_SECONDS": str(60 * DAY // SECOND)}
+    settings = load_settings({"INGESTION_TIERS__HOT_READERS": "2"} | patient)
+
+    for _ in range(2):
+        maintain(RunContext(store=ctx.store, settings=settings, content=ctx.content, systems={}))
+
+    with ctx.store.read() as connection:
+        query = select(sources.c.id, sources.c.tier, tasks.c.priority)
+        rows = connection.execute(query.join(tasks, tasks.c.source_id == sources.c.id))
+        result = {row.id: (row.tier, row.priority) for row in rows}
+    assert result == {"series:many": ("hot", 1), "series:few": ("cold", 3)}
+
+
+def test_outbox_rows_go_a_week_after_they_were_handled_and_never_before(ctx: RunContext) -> None:
+    rows: list[dict[str, Any]] = [
+        {"subject_id": "old", "handled_at": NOON - 8 * DAY},
+        {"subject_id": "recent", "handled_at": NOON - 6 * DAY},
+        {"subject_id": "unhandled", "handled_at": None},
+    ]
+    shared = {"subject_kind": "other", "payload": {}, "created_at": NOON - 30 * DAY}
+    with ctx.store.begin() as connection:
+        connection.execute(insert(outbox), [shared | row for row in rows])
+
+    assert sweep_counts(ctx).counts["outbox"] == 1
+    assert remaining_values(ctx, outbox.c.subject_id) == {"recent", "unhandled"}
+
+
+def test_one_failing_sweep_does_not_stop_the_others(ctx: RunContext) -> None:
+    add_source(ctx, "hot", "hot", quiet=2 * DAY)
+    add_task(ctx, "old", updated_at=NOON - 2 * HOUR)
+    with ctx.store.begin() as connection:
+        connection.execute(text("DROP TABLE snapshots"))
+
+    sweep = maintain(ctx)
+
+    assert [error.split(":")[0] for error in sweep.errors] == ["snapshots", "content"]
+    assert sweep.counts.keys() == SWEEPS.keys() - {"snapshots"}
+    assert (sweep.counts["finished_tasks"], sweep.counts["cooled"]) == (1, 1)
+
+
+def test_content_that_nothing_points_at_is_pruned(ctx: RunContext, tmp_path: Path) -> None:
+    forms = ("body_hash", "text_hash", "markdown_hash", "screenshot_hash")
+    objects = {form: ctx.content.put(form.encode()) for form in forms}
+    remaining, lost = ctx.content.put(b"kept"), ctx.content.put(b"lost")
+    add_snapshot(ctx, "/1", remaining, HOUR, **objects)
+    for path in (tmp_path / "content").glob("??/*"):
+        os.utime(path, (0, 0))
+
+    assert maintain(ctx).counts["content"] == 1
+
+    assert ctx.content.get(remaining) == b"kept"
+    assert [ctx.content.get(digest).decode() for digest in objects.values()] == list(forms)
+    with pytest.raises(Transient):
+        ctx.content.get(lost)
+
+
+@pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)], ids=["postgres"])
+def test_cooling_waits_for_an_operator_and_neither_deadlocks(ctx: RunContext) -> None:
+    add_source(ctx, "hot", "hot", quiet=2 * DAY)
+
+    with ThreadPoolExecutor(1) as pool:
+        with ctx.store.begin() as connection:
+            lock_polls(connection, ["series:hot"])
+            maintenance = pool.submit(maintain, ctx)
+            wait_until_blocked(ctx.store)
+            registry.disable(connection, "series:hot", actor="ann", reason="slow", now=NOON)
+        sweep = maintenance.result(60)
+
+    assert (sweep.errors, sweep.counts["cooled"]) == ([], 0)
+    assert remaining_values(ctx, sources.c.tier) == {"hot"}

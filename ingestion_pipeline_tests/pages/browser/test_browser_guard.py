@@ -1,0 +1,169 @@
+"""No page gets the browser to talk to a private address, whatever it tries (T23)."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from ingestion_pipeline.pages import Guard
+from ingestion_pipeline.tasks.errors import Permanent, Transient
+from ingestion_pipeline_tests.fakes import LOOPBACK, FakeResolver, FakeWeb, WebAnswer, redirect
+from ingestion_pipeline_tests.pages.browser_sessions import PLAIN, Desk, a_desk
+
+pytestmark = pytest.mark.browser
+
+# Every way out of a page that we know of; WHERE is a host and port that is none of its business.
+ATTACKS = """<!doctype html><title>harmless</title>
+<link rel=dns-prefetch href=//WHERE><link rel=preconnect href=//WHERE>
+<link rel=prefetch href=http://WHERE/prefetch><link rel=preload as=script href=http://WHERE/preload>
+<link rel=stylesheet href=http://WHERE/style><script src=http://WHERE/script></script>
+<script type=speculationrules>{"prefetch": [{"urls": ["http://WHERE/speculation"]}]}</script>
+<iframe src=http://WHERE/iframe></iframe><iframe srcdoc="<iframe src='http://WHERE/inner'></iframe>">
+</iframe><object data=http://WHERE/object></object><embed src=http://WHERE/embed>
+<video src=http://WHERE/video autoplay></video><img src=http://WHERE/image>
+<a id=ping href="#here" ping=http://WHERE/ping>ping</a>
+<form id=form action=http://WHERE/form method=post target=frame></form><iframe name=frame></iframe>
+<script>
+const tried = [], all = {
+    fetch: () => fetch("http://WHERE/fetch", {mode: "no-cors"}),
+    post: () => fetch("http://WHERE/post", {method: "POST", mode: "no-cors", body: "x"}),
+    led: () => fetch("/led", {mode: "no-cors"}),
+    beacon: () => navigator.sendBeacon("http://WHERE/beacon", "x"),
+    socket: () => new WebSocket("ws://WHERE/socket"),
+    events: () => new EventSource("http://WHERE/events"),
+    form: () => form.submit(),
+    ping: () => ping.click(),
+    popup: () => window.open("http://WHERE/popup"),
+    worker: () => new Worker("/worker.js"),
+    service: () => navigator.serviceWorker.register("/worker.js"),
+    transport: () => new WebTransport("https://LOOPBACK_UDP/transport"),
+    rtc: () => {
+        const peer = new RTCPeerConnection({iceServers: [
+            {urls: "stun:LOOPBACK_UDP"},
+            {urls: "turn:LOOPBACK_UDP?transport=udp", username: "a", credential: "b"},
+            {urls: "turn:WHERE?transport=tcp", username: "a", credential: "b"}]});
+        peer.createDataChannel("x");
+        peer.createOffer().then(offer => peer.setLocalDescription(offer));
+    },
+};
+for (const [name, attack] of Object.entries(all))
+    try { const went = attack(); tried.push(name); went?.catch?.(() => {}); } catch (error) {
+        tried.push(name + ": " + error.message);
+    }
+document.body.dataset.tried = tried.join(" ");
+</script>"""
+WORKER = "fetch('http://WHERE/worker', {mode: 'no-cors'}).catch(() => {});"
+TRIED = "fetch post led beacon socket events form ping popup worker service transport rtc"
+JAVASCRIPT = {"Content-Type": "text/javascript"}
+
+
+@pytest.fixture(scope="module")
+def private() -> Iterator[FakeWeb]:
+    """A server that no page may reach, and that counts who does."""
+    with FakeWeb() as private:
+        yield private
+
+
+@pytest.fixture(scope="module")
+def datagrams() -> Iterator[socket.socket]:
+    """The same for UDP, by which WebRTC and QUIC would leave."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as counter:
+        counter.bind((LOOPBACK, 0))
+        counter.setblocking(False)
+        yield counter
+
+
+@pytest.fixture(scope="module")
+def desk(private: FakeWeb) -> Iterator[Desk]:
+    names = {name: [[LOOPBACK]] for name in (LOOPBACK, "localhost", "inside.test", "others.test")}
+    names["[::1]"] = names["::1"] = [["::1"]]
+    with FakeWeb() as web:
+        # others.test is exempt for a source of its own, control.test as if it were public
+        allowed = frozenset({web.host_port, f"others.test:{private.port}"})
+        resolve = FakeResolver({**names, "control.test": [[private.endpoint]]})
+        with a_desk(web, Guard(allowed, resolve)) as desk:
+            yield desk
+
+
+def arm(web: FakeWeb, where: str, datagrams: socket.socket) -> None:
+    udp = f"{LOOPBACK}:{datagrams.getsockname()[1]}"
+    web.routes["/"] = ATTACKS.replace("LOOPBACK_UDP", udp).replace("WHERE", where)
+    web.routes["/worker.js"] = WORKER.replace("WHERE", where)
+    web.routes["/led"] = redirect(f"http://{where}/led")
+
+
+def received(datagrams: socket.socket) -> int:
+    try:
+        return len(datagrams.recv(2_000))
+    except BlockingIOError:
+        return 0
+
+
+@pytest.mark.parametrize("name", [LOOPBACK, "inside.test", "others.test"])
+def test_nothing_inside_a_page_reaches_a_private_address(
+    desk: Desk, private: FakeWeb, datagrams: socket.socket, name: str
+) -> None:
+    before = private.connections
+    arm(desk.web, f"{name}:{private.port}", datagrams)
+
+    html = desk.html("/", replace(PLAIN, load_wait_seconds=0.7))
+
+    assert f'data-tried="{TRIED}"' in html, "every attack was at least begun"
+    assert "<title>harmless</title>" in html
+    assert private.connections == before
+    assert received(datagrams) == 0
+
+
+def test_the_same_attacks_reach_an_address_that_is_allowed(
+    desk: Desk, private: FakeWeb, datagrams: socket.socket
+) -> None:
+    """The control: without it, a page that does nothing would pass the test above."""
+    private.requests.clear()
+    arm(desk.web, f"control.test:{private.port}", datagrams)
+
+    desk.html("/", replace(PLAIN, load_wait_seconds=0.7))
+
+    reached = set(private.paths)
+    assert {"/iframe", "/inner", "/script", "/style", "/fetch", "/post", "/led"} <= reached
+    assert {"/socket", "/events", "/worker", "/beacon", "/form"} <= reached
+    assert "/image" not in reached
+    assert "/popup" not in reached
+
+
+@pytest.mark.parametrize(
+    "way",
+    [redirect, "<meta http-equiv=refresh content='0; url={}'>".format, "<script>location = '{}'</script>".format],
+    ids=["redirect", "refresh", "script"],
+)
+def test_a_page_that_leads_to_a_private_address_is_an_error_of_that_name(
+    desk: Desk, private: FakeWeb, way: Callable[[str], WebAnswer]
+) -> None:
+    before = private.connections
+    desk.web.routes["/away"] = way(f"http://inside.test:{private.port}/")
+
+    with pytest.raises(Permanent, match=r"inside\.test has the address") as caught:
+        desk.render("/away")
+
+    assert caught.value.code == "blocked_address"
+    assert private.connections == before
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_private_page_is_never_opened(desk: Desk, private: FakeWeb, scheme: str) -> None:
+    before = private.connections
+
+    with pytest.raises(Permanent) as caught:
+        desk.render(f"{scheme}://inside.test:{private.port}/")
+
+    assert caught.value.code == "blocked_address"
+    assert private.connections == before
+
+
+def test_a_name_that_nobody_knows_may_be_known_tomorrow(desk: Desk) -> None:
+    with pytest.raises(Transient) as caught:
+        desk.render("http://nowhere.test/")
+
+    assert caught.value.code == "dns"

@@ -1,0 +1,92 @@
+"""How the tests of the browser render: one renderer for a module, on a loop that stands between."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from ingestion_pipeline.pages import Guard
+from ingestion_pipeline.pages.browser import BrowserLimits, BrowserRenderer, NoBrowser, find_browser
+from ingestion_pipeline.pages.browser.chromium import Chromium
+from ingestion_pipeline.pages.visits.rendering import Rendered, RenderingOptions
+from ingestion_pipeline.settings import load_settings
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pages.page_fetches import AGENT, NOW
+
+T = TypeVar("T")
+QUICK = BrowserLimits(pages=1, patience_seconds=1.5, max_bytes=2_000_000)
+PLAIN = RenderingOptions(screenshot=False)
+
+
+def the_browser() -> Path:
+    """The machine's Chromium; a test that needs it is skipped where there is none."""
+    try:
+        return find_browser(load_settings(os.environ))
+    except NoBrowser as error:
+        pytest.skip(str(error))
+
+
+@dataclass
+class Desk:
+    """A renderer, the loop it lives in, and the site it may see."""
+
+    runner: asyncio.Runner
+    renderer: BrowserRenderer
+    web: FakeWeb
+
+    @property
+    def chromium(self) -> Chromium:
+        starting = self.renderer._starting
+        assert starting is not None
+        return starting.result()
+
+    @property
+    def open_pages(self) -> int:
+        return len(self.chromium.browser.contexts)
+
+    def run(self, work: Awaitable[T]) -> T:
+        async def awaited() -> T:
+            return await work
+
+        return self.runner.run(awaited())
+
+    def render(
+        self,
+        path: str,
+        rendering: RenderingOptions = PLAIN,
+        *,
+        check_url: Callable[[str], None] | None = None,
+        **limits: Any,
+    ) -> Rendered:
+        url = self.web.url(path) if path.startswith("/") else path
+        before = self.renderer._limits
+        self.renderer._limits = replace(before, **limits)
+        try:
+            return self.run(self.renderer.render(url, rendering, check_url=check_url))
+        finally:
+            self.renderer._limits = before
+
+    def html(self, path: str, rendering: RenderingOptions = PLAIN, **limits: Any) -> str:
+        return self.render(path, rendering, **limits).page.body.decode()
+
+
+def a_renderer(guard: Guard, limits: BrowserLimits = QUICK) -> BrowserRenderer:
+    variables = {"INGESTION_BROWSER": str(the_browser()), "INGESTION_USER_AGENT": AGENT}
+    return BrowserRenderer(load_settings(variables), limits, guard, clock=lambda: NOW)
+
+
+@contextmanager
+def a_desk(web: FakeWeb, guard: Guard | None = None) -> Iterator[Desk]:
+    with asyncio.Runner() as runner:
+        desk = Desk(runner, a_renderer(guard or Guard(frozenset({web.host_port}))), web)
+        try:
+            yield desk
+        finally:
+            desk.run(desk.renderer.aclose())

@@ -1,0 +1,355 @@
+"""The same bytes are kept once, whole, for their owner alone."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import stat
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingestion_pipeline.pages import ContentStore
+from ingestion_pipeline.pages.content.store import storage_errors_fatal
+from ingestion_pipeline.tasks.errors import ErrorClass, Fatal, Permanent, Transient, classify
+from ingestion_pipeline_tests.processes import Child
+
+BODY = b"<html>" + b"row " * 1000
+HASH = sha256(BODY).hexdigest()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ContentStore:
+    return ContentStore(tmp_path / "deep" / "content")
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if not path.is_dir()]
+
+
+@pytest.mark.parametrize("body", [b"", b"\x00\xff", BODY], ids=["empty", "binary", "page"])
+def test_what_is_put_is_got(store: ContentStore, body: bytes) -> None:
+    content_hash = store.put(body)
+
+    assert content_hash == sha256(body).hexdigest()
+    assert store.get(content_hash) == body
+
+
+def test_the_object_is_compressed_and_named_by_its_hash(store: ContentStore, tmp_path: Path) -> None:
+    store.put(BODY)
+
+    (path,) = files(tmp_path)
+    assert path == tmp_path / "deep" / "content" / HASH[:2] / HASH[2:]
+    assert path.stat().st_size < len(BODY) / 10
+
+
+def test_nobody_else_may_read_it(store: ContentStore, tmp_path: Path) -> None:
+    store.put(BODY)
+
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in files(tmp_path)}
+    folders = {stat.S_IMODE(p.stat().st_mode) for p in tmp_path.rglob("*") if p.is_dir()}
+    assert (modes, folders) == ({0o600}, {0o700})
+
+
+def test_an_existing_object_is_not_written_again(store: ContentStore, tmp_path: Path) -> None:
+    store.put(BODY)
+    (path,) = files(tmp_path)
+    before = path.stat()
+
+    store.put(BODY)
+
+    assert path.stat().st_ino == before.st_ino
+
+
+def test_many_writers_of_one_body_leave_one_whole_object(store: ContentStore, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        hashes = set(pool.map(store.put, [BODY] * 40))
+
+    assert hashes == {HASH}
+    assert len(files(tmp_path)) == 1
+    assert store.get(HASH) == BODY
+
+
+def test_a_missing_object_is_fetched_again(store: ContentStore) -> None:
+    with pytest.raises(Transient) as caught:
+        store.get(HASH)
+
+    assert caught.value.code == "content_missing"
+
+
+@pytest.mark.parametrize("damage", ["cut", "other", "empty"])
+def test_a_damaged_object_is_noticed_and_healed(store: ContentStore, tmp_path: Path, damage: str) -> None:
+    other = ContentStore(tmp_path / "other").put(b"other")
+    foreign = (tmp_path / "other" / other[:2] / other[2:]).read_bytes()
+    store.put(BODY)
+    path = tmp_path / "deep" / "content" / HASH[:2] / HASH[2:]
+    path.write_bytes({"cut": path.read_bytes()[:-9], "other": foreign, "empty": b""}[damage])
+
+    with pytest.raises(Transient) as caught:
+        store.get(HASH)
+    store.put(BODY)
+
+    assert caught.value.code == "content_damaged"
+    assert store.get(HASH) == BODY
+
+
+def test_a_link_is_not_followed(store: ContentStore, tmp_path: Path) -> None:
+    store.put(BODY)
+    path = tmp_path / "deep" / "content" / HASH[:2] / HASH[2:]
+    elsewhere = path.rename(tmp_path / "elsewhere")
+    path.symlink_to(elsewhere)
+
+    with pytest.raises(Transient) as caught:
+        store.get(HASH)
+    assert caught.value.code == "content_damaged"
+    assert elsewhere.exists()
+
+
+@pytest.mark.parametrize("name", ["", "../../etc/passwd", HASH.upper(), HASH + "\n", HASH[:-1], "/" + HASH[1:], "CON"])
+def test_a_name_that_is_no_hash_touches_no_file(store: ContentStore, name: str) -> None:
+    with pytest.raises(Permanent) as caught:
+        store.get(name)
+
+    assert caught.value.code == "content_name"
+
+
+def test_a_failed_write_leaves_nothing_behind(store: ContentStore, tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "content" / HASH[:2]
+    (folder / HASH[2:]).mkdir(parents=True)  # a folder where the object should be: rename fails
+
+    with pytest.raises(OSError, match=r"directory"):
+        store.put(BODY)
+
+    assert files(tmp_path) == []
+
+
+def test_what_nothing_points_at_goes_once_it_is_old(store: ContentStore, tmp_path: Path) -> None:
+    referenced, old, young = store.put(b"kept"), store.put(b"old"), store.put(b"young")
+    aged(store, tmp_path, referenced, old)
+
+    assert store.prune({referenced}, older_than_seconds=3_600) == 1
+
+    assert store.get(referenced) == b"kept"
+    assert store.get(young) == b"young"
+    with pytest.raises(Transient, match="no content"):
+        store.get(old)
+
+
+def test_what_is_put_again_is_young_again(store: ContentStore, tmp_path: Path) -> None:
+    body = store.put(b"back")
+    aged(store, tmp_path, body)
+    store.put(b"back")
+
+    assert store.prune(set(), older_than_seconds=3_600) == 0
+
+
+def test_many_are_put_in_their_order_and_each_once(store: ContentStore, tmp_path: Path) -> None:
+    store.put(b"old")
+
+    names = store.put_many([b"new", b"old", b"new", b""])
+
+    assert [store.get(name) for name in names] == [b"new", b"old", b"new", b""]
+    assert len(files(tmp_path)) == 3
+
+
+def test_the_forms_of_a_page_share_a_file_under_their_names(store: ContentStore, tmp_path: Path) -> None:
+    store.put(b"text of old")
+
+    names = store.put_together([[BODY, b"text"], [b"other", b"text of old"], [BODY]])
+
+    bodies_read = [[store.get(name) for name in group] for group in names]
+    assert bodies_read == [[BODY, b"text"], [b"other", b"text of old"], [BODY]]
+    assert len({path.stat().st_ino for path in files(tmp_path)}) == 3
+
+
+def test_a_form_that_was_hashed_before_is_put_under_that_hash(store: ContentStore) -> None:
+    ((body, text),) = store.put_together([[(HASH, BODY), b"text"]])
+
+    assert body == HASH
+    assert (store.get(body), store.get(text)) == (BODY, b"text")
+
+
+def test_a_form_stays_when_the_other_one_goes(store: ContentStore, tmp_path: Path) -> None:
+    ((body, text),) = store.put_together([[BODY, b"text"]])
+    aged(store, tmp_path, body)
+
+    assert store.prune({text}, older_than_seconds=3_600) == 1
+
+    assert store.get(text) == b"text"
+    assert not store.has(body)
+
+
+def test_damage_to_the_file_of_a_page_is_found_by_each_of_its_names_and_healed(
+    store: ContentStore, tmp_path: Path
+) -> None:
+    ((body, text),) = store.put_together([[BODY, b"text"]])
+    path = tmp_path / "deep" / "content" / body[:2] / body[2:]
+    path.write_bytes(path.read_bytes()[:-3])
+
+    for name in (text, body):
+        with pytest.raises(Transient, match="damaged"):
+            store.get(name)
+
+    assert store.put_together([[BODY, b"text"]]) == [[body, text]]
+    assert (store.get(body), store.get(text)) == (BODY, b"text")
+
+
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=5), st.data())
+def test_a_damaged_file_of_a_page_gives_what_was_put_or_says_that_it_is_damaged(
+    bodies: list[bytes], data: st.DataObject
+) -> None:
+    with TemporaryDirectory() as folder:
+        store = ContentStore(Path(folder))
+        (names,) = store.put_together([bodies], fsync=False)
+        path = Path(folder) / names[0][:2] / names[0][2:]
+        stored = bytearray(path.read_bytes())
+        stored[data.draw(st.integers(0, len(stored) - 1))] ^= data.draw(st.integers(1, 255))
+        path.write_bytes(stored)
+
+        for name, body in zip(names, bodies, strict=True):
+            with suppress(Transient):
+                assert store.get(name) == body
+
+
+def test_the_words_that_the_forms_of_a_page_share_are_stored_once(store: ContentStore, tmp_path: Path) -> None:
+    words = b" ".join(sha256(str(number).encode()).hexdigest().encode() for number in range(500))
+    forms = [b"<p>" + words, words, b"# " + words]
+
+    (names,) = store.put_together([forms])
+
+    assert [store.get(name) for name in names] == forms
+    assert files(tmp_path)[0].stat().st_size < len(words)
+
+
+def test_forms_that_were_written_as_a_frame_each_are_still_read(store: ContentStore, tmp_path: Path) -> None:
+    compress = zstandard.ZstdCompressor().compress
+    for body in (BODY, b"text"):
+        name = sha256(body).hexdigest()
+        path = tmp_path / "deep" / "content" / name[:2] / name[2:]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(compress(BODY) + compress(b"text"))
+
+        assert store.get(name) == body
+
+
+def test_forms_are_read_together_wherever_they_are_stored(store: ContentStore) -> None:
+    ((body, text, _),) = store.put_together([[BODY, b"text", b"more"]])
+    alone = store.put(b"alone")
+
+    assert store.get_together([text, alone, body, text]) == [b"text", b"alone", BODY, b"text"]
+
+
+def test_a_damaged_form_fails_what_is_read_together_with_it(store: ContentStore, tmp_path: Path) -> None:
+    ((body, text),) = store.put_together([[BODY, b"text"]])
+    path = tmp_path / "deep" / "content" / body[:2] / body[2:]
+    path.write_bytes(path.read_bytes()[:-3])
+
+    with pytest.raises(Transient, match="damaged"):
+        store.get_together([body, text])
+
+
+def test_where_a_file_has_but_one_name_each_form_has_its_own(
+    store: ContentStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "this file system knows no links")
+
+    monkeypatch.setattr(os, "link", refused)
+    ((body, text),) = store.put_together([[BODY, b"text"]])
+
+    assert (store.get(body), store.get(text)) == (BODY, b"text")
+    assert len({path.stat().st_ino for path in files(tmp_path)}) == 2
+
+
+def test_a_symbolic_link_makes_room_for_a_form(store: ContentStore, tmp_path: Path) -> None:
+    place = tmp_path / "deep" / "content" / HASH[:2] / HASH[2:]
+    place.parent.mkdir(parents=True)
+    place.symlink_to(tmp_path / "elsewhere")
+
+    store.put_together([[BODY, b"text"]])
+
+    assert store.get(HASH) == BODY
+    assert not place.is_symlink()
+
+
+def test_an_object_that_was_written_with_zlib_is_still_read(store: ContentStore, tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "content" / HASH[:2] / HASH[2:]
+    path.parent.mkdir(parents=True)
+    path.write_bytes(zlib.compress(BODY))
+
+    assert store.get(HASH) == BODY
+
+
+def test_a_header_that_claims_a_terabyte_is_damage_and_takes_no_memory(store: ContentStore, tmp_path: Path) -> None:
+    store.put(BODY)
+    (path,) = files(tmp_path)
+    path.write_bytes(b"\x28\xb5\x2f\xfd\xe0" + (1 << 40).to_bytes(8, "little") + b"\x01\0\0")
+
+    with pytest.raises(Transient) as caught:
+        store.get(HASH)
+
+    assert caught.value.code == "content_damaged"
+
+
+def test_a_full_disk_in_the_middle_of_many_leaves_no_half_object(store: ContentStore, tmp_path: Path) -> None:
+    """A real limit on the size of files, in a process of its own; afterwards it heals by itself."""
+    root, large = tmp_path / "deep" / "content", os.urandom(300_000)
+    bodies = [b"first", large, b"last"]
+
+    result = Child(put_on_a_full_disk, str(root), bodies, 100_000).result()
+
+    assert result == "Fatal: storage"
+    assert files(tmp_path) == []
+    assert [store.get(name) for name in store.put_many(bodies)] == bodies
+
+
+def put_on_a_full_disk(root: str, bodies: list[bytes], limit_bytes: int) -> str:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
+    try:
+        with storage_errors_fatal():
+            ContentStore(Path(root)).put_many(bodies)
+    except Fatal as error:
+        return f"Fatal: {error.code}"
+    return "no error"
+
+
+def aged(store: ContentStore, folder: Path, *hashes: str) -> None:
+    for path in files(folder):
+        if path.parent.name + path.name in hashes:
+            os.utime(path, (0, 0))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE])
+def test_a_disk_that_takes_nothing_more_is_fatal(number: int) -> None:
+    with pytest.raises(Fatal, match="content store") as caught, storage_errors_fatal():
+        raise OSError(number, "no more")
+
+    assert caught.value.code == "storage"
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EISDIR, errno.EIO, errno.ENOENT])
+def test_an_object_that_alone_cannot_be_read_is_its_polls_trouble(number: int) -> None:
+    with pytest.raises(OSError) as caught, storage_errors_fatal():  # noqa: PT011 - the errno is what counts
+        raise OSError(number, "this one")
+
+    assert classify(caught.value).error_class is ErrorClass.TRANSIENT
+
+
+def test_a_folder_in_an_objects_place_does_not_stop_every_run(tmp_path: Path) -> None:
+    content = ContentStore(tmp_path)
+    name = content.put(b"body")
+    path = tmp_path / name[:2] / name[2:]
+    path.unlink()
+    path.mkdir()
+
+    with pytest.raises(IsADirectoryError), storage_errors_fatal():
+        content.put(b"body")

@@ -1,0 +1,349 @@
+"""One page by HTTP, from a real server on loopback that drops, drips and lies."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import gzip
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+
+from ingestion_pipeline.pages import Endpoint, Fetched, FetchLimits, Guard, HttpFetcher, Request, Unchanged
+from ingestion_pipeline.pages.http.transport import MAX_HOSTS
+from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient, WorkError
+from ingestion_pipeline_tests.fakes import (
+    LOOPBACK,
+    FakeResolver,
+    FakeWeb,
+    RawAnswer,
+    Reply,
+    WebAnswer,
+    closed_port,
+    dripping_answer,
+    drop,
+    endless,
+    garbage,
+    many_headers,
+    raw_answer,
+    reset,
+)
+from ingestion_pipeline_tests.pages.page_fetches import AGENT, NOW, fetch, page, with_fetcher
+
+
+def failure(answer: WebAnswer, limits: FetchLimits | None = None) -> WorkError:
+    """How the fetch of a page fails that is answered so; the message must name the page."""
+    with FakeWeb({"/": answer}) as web:
+        with pytest.raises(WorkError) as caught:
+            fetch(web, limits=limits)
+        assert web.url() in str(caught.value)
+        return caught.value
+
+
+def test_a_page_is_fetched_with_what_identifies_it() -> None:
+    headers = {"Content-Type": "text/html", "ETag": '"v1"', "Last-Modified": "yesterday"}
+    with FakeWeb({"/jobs?b=2&a=1": Reply(b"<p>", headers=headers)}) as web:
+        answer = page(web, "/jobs?b=2&a=1#part")
+
+        assert answer == Fetched(
+            url=web.url("/jobs?b=2&a=1#part"),
+            final_url=web.url("/jobs?b=2&a=1"),
+            status_code=200,
+            body=b"<p>",
+            content_type="text/html",
+            etag='"v1"',
+            last_modified="yesterday",
+        )
+
+
+def test_a_request_says_who_asks_and_what_is_accepted() -> None:
+    with FakeWeb({"/": b""}) as web:
+        fetch(web, Request(url=web.url(), accept="application/json"))
+
+        sent = web.requests[0].headers
+        assert sent["user-agent"] == AGENT
+        assert sent["accept"] == "application/json"
+        assert sent["accept-encoding"] == "gzip, deflate, br, zstd"
+        assert "if-none-match" not in sent
+
+
+def test_an_empty_body_is_a_page() -> None:
+    with FakeWeb({"/": b"", "/zip": Reply(headers={"Content-Encoding": "gzip"})}) as web:
+        assert page(web).body == b""
+        assert page(web, "/zip").body == b""
+
+
+def test_an_unchanged_page_is_unchanged() -> None:
+    with FakeWeb({"/": Reply(b"x", headers={"ETag": '"v1"'})}) as web:
+        request = Request(url=web.url(), etag='"v1"', last_modified="then")
+
+        answer = fetch(web, request)
+
+        assert answer == Unchanged(url=request.url, etag='"v1"', last_modified="then")
+        assert web.requests[0].headers["if-modified-since"] == "then"
+
+
+def test_a_304_without_an_etag_leaves_the_one_we_had() -> None:
+    with FakeWeb({"/": 304}) as web:
+        answer = fetch(web, Request(url=web.url(), etag='"v1"'))
+
+        assert answer == Unchanged(url=web.url(), etag='"v1"', last_modified=None)
+
+
+def test_an_unasked_304_is_an_error() -> None:
+    error = failure(304)
+
+    assert isinstance(error, Transient)
+    assert error.code == "bad_304"
+
+
+def test_an_odd_etag_is_forgotten() -> None:
+    with FakeWeb({"/": Reply(b"x", headers={"ETag": '"\xe9"'})}) as web:
+        assert page(web).etag is None
+        fetch(web, Request(url=web.url(), etag='"é"'))
+
+    assert all("if-none-match" not in request.headers for request in web.requests)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "code"),
+    [
+        (404, Permanent, "http_404"),
+        (403, Transient, "http_403"),
+        (500, Transient, "http_500"),
+        (429, Resource, "rate_limited"),
+        (302, Permanent, "http_302"),
+    ],
+)
+def test_a_status_has_its_verdict(status: int, kind: type[WorkError], code: str) -> None:
+    error = failure(status)
+
+    assert isinstance(error, kind)
+    assert error.code == code
+
+
+def test_connections_are_kept_over_refusals_and_cookies_are_not() -> None:
+    cookie = Reply(b"x", headers={"Set-Cookie": "id=1", "ETag": '"v1"'})
+
+    async def thrice(fetcher: HttpFetcher) -> None:
+        await fetcher.fetch(Request(url=web.url()), now=NOW)
+        await fetcher.fetch(Request(url=web.url(), etag='"v1"'), now=NOW)
+        with pytest.raises(Permanent):
+            await fetcher.fetch(Request(url=web.url("/gone")), now=NOW)
+        await fetcher.fetch(Request(url=web.url()), now=NOW)
+
+    with FakeWeb({"/": cookie}) as web:
+        with_fetcher(thrice, Guard(frozenset({web.host_port})))
+
+        assert (len(web.requests), web.connections) == (4, 1)
+        assert all("cookie" not in request.headers for request in web.requests)
+
+
+def test_the_environment_sends_us_to_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", f"http://{LOOPBACK}:{closed_port()}")
+    with FakeWeb({"/": b"direct"}) as web:
+        assert page(web).body == b"direct"
+
+
+def test_old_hosts_are_closed_and_busy_ones_are_not() -> None:
+    arrived, go = threading.Event(), threading.Event()
+
+    async def wait_to_answer(writer: asyncio.StreamWriter) -> None:
+        arrived.set()
+        await asyncio.to_thread(go.wait)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+
+    async def many(fetcher: HttpFetcher) -> int:
+        slow = asyncio.create_task(fetcher.fetch(Request(url="http://slow.test/slow"), now=NOW))
+        await asyncio.to_thread(arrived.wait)
+        for number in range(MAX_HOSTS + 5):
+            await fetcher.fetch(Request(url=f"http://host{number}.test/"), now=NOW)
+        go.set()
+        assert isinstance(await slow, Fetched)
+        return len(fetcher._connections._transports)
+
+    with FakeWeb({"/": b"", "/slow": wait_to_answer}) as web:
+        names = {f"host{n}.test": [[web.endpoint]] for n in range(MAX_HOSTS + 5)}
+        resolver = FakeResolver({**names, "slow.test": [[web.endpoint]]})
+
+        assert with_fetcher(many, Guard(resolve=resolver)) == MAX_HOSTS
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "code"),
+    [
+        (drop, Transient, "connection"),
+        (reset, Transient, "connection"),
+        (garbage, Transient, "protocol"),
+        (many_headers, Transient, "protocol"),
+        (endless, Permanent, "too_large"),
+        (raw_answer(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort"), Transient, "truncated"),
+        (raw_answer(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n"), Transient, "protocol"),
+        (raw_answer(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\nx"), Permanent, "too_large"),
+        (raw_answer(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n"), Transient, "protocol"),
+        (
+            raw_answer(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nContent-Encoding: gzip\r\n\r\nno gzip!!"),
+            Transient,
+            "corrupt_body",
+        ),
+        (Reply(b"x", headers={"Content-Encoding": "lz4"}), Permanent, "content_encoding"),
+        (Reply(gzip.compress(b"x" * 999)[:-9], headers={"Content-Encoding": "gzip"}), Transient, "truncated"),
+    ],
+)
+def test_a_lying_server_is_a_classified_failure(answer: WebAnswer, kind: type[WorkError], code: str) -> None:
+    error = failure(answer, FetchLimits(max_bytes=1_000_000))
+
+    assert isinstance(error, kind)
+    assert error.code == code
+
+
+def test_a_closed_port_is_a_connection_failure() -> None:
+    port = closed_port()
+    request = Request(url=f"http://{LOOPBACK}:{port}/")
+
+    with pytest.raises(Transient) as caught:
+        with_fetcher(lambda f: f.fetch(request, now=NOW), Guard(frozenset({f"{LOOPBACK}:{port}"})))
+
+    assert caught.value.code == "connection"
+
+
+def test_the_next_address_is_tried_when_the_first_does_not_answer() -> None:
+    with FakeWeb({"/": b"second"}) as web:
+        dead = Endpoint(LOOPBACK, closed_port(), is_exempt=True)
+        guard = Guard(resolve=FakeResolver({"a.test": [[dead, web.endpoint]]}))
+
+        answer = with_fetcher(lambda f: f.fetch(Request(url="http://a.test/"), now=NOW), guard)
+
+        assert isinstance(answer, Fetched)
+        assert answer.body == b"second"
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [dripping_answer(b"HTTP/1.1 200 OK\r\nX-Slow: ", every_seconds=0.02), dripping_answer(HEAD, every_seconds=0.02)],
+    ids=["headers", "body"],
+)
+def test_a_dripping_server_ends_at_the_deadline(answer: RawAnswer) -> None:
+    began = time.monotonic()
+
+    error = failure(answer, FetchLimits(deadline_seconds=0.3))
+
+    assert isinstance(error, Transient)
+    assert error.code == "timeout"
+    assert 0.3 <= time.monotonic() - began < 1.3
+
+
+def test_a_silent_handshake_ends_at_the_deadline() -> None:
+    with FakeWeb() as web:
+        request = Request(url=f"https://{web.host_port}/")
+        with pytest.raises(Transient) as caught:
+            fetch(web, request, FetchLimits(deadline_seconds=0.3))
+
+        assert caught.value.code == "timeout"
+    del caught  # its traceback holds the stream
+    gc.collect()  # an open socket would be a warning now, and so a failure
+
+
+def test_a_dripping_handshake_ends_at_the_deadline_and_is_closed() -> None:
+    """Every byte is progress: a time-out for each read would wait for 16 kB of them."""
+    closed = asyncio.Event()
+
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"\x16\x03\x03\x40\x00")  # a record of 16 kB begins
+        while not writer.is_closing():
+            writer.write(b"\x02")
+            await asyncio.sleep(0.02)
+        closed.set()
+
+    async def ask() -> tuple[WorkError, float]:
+        server = await asyncio.start_server(drip, LOOPBACK, 0)
+        host = f"{LOOPBACK}:{server.sockets[0].getsockname()[1]}"
+        limits = FetchLimits(deadline_seconds=0.3)
+        began = time.monotonic()
+        async with server, HttpFetcher(AGENT, limits, Guard(frozenset({host}))) as fetcher:
+            with pytest.raises(WorkError) as caught:
+                await fetcher.fetch(Request(url=f"https://{host}/"), now=NOW)
+            took = time.monotonic() - began
+            await asyncio.wait_for(closed.wait(), 5)
+        return caught.value, took
+
+    error, took = asyncio.run(ask())
+
+    assert error.code == "timeout"
+    assert 0.3 <= took < 1.3
+
+
+def test_a_dripping_refusal_is_still_its_status() -> None:
+    answer = dripping_answer(HEAD.replace(b"200 OK", b"404 No"), every_seconds=0.02)
+
+    error = failure(answer, FetchLimits(deadline_seconds=5))
+
+    assert error.code == "http_404"
+
+
+def test_a_refusal_in_an_encoding_nobody_knows_is_still_a_refusal() -> None:
+    busy = Reply(b"?", 503, {"Retry-After": "60", "Content-Encoding": "foo"})
+
+    error = failure(busy)
+
+    assert isinstance(error, Transient)
+    assert (error.code, error.retry_after) == ("http_503", timedelta(seconds=60))
+
+
+@pytest.mark.parametrize("said", ["none", "UTF-8", "identity"])
+def test_what_is_no_encoding_is_none(said: str) -> None:
+    with FakeWeb({"/": Reply(b"page", headers={"Content-Encoding": said})}) as web:
+        assert page(web).body == b"page"
+
+
+def test_of_two_locations_the_first_is_followed() -> None:
+    with FakeWeb({"/a": b"first", "/b": b"second"}) as web:
+        web.routes["/"] = raw_answer(b"HTTP/1.1 302 Found\r\nLocation: /a\r\nLocation: /b\r\n\r\n")
+
+        assert page(web).body == b"first"
+
+
+def test_a_start_that_was_cut_off_is_fetched_again() -> None:
+    """The rules of a robots.txt that are missing would be taken for none."""
+    cut = gzip.compress(b"User-agent: *\nDisallow: /\n" * 100)[:-20]
+    with FakeWeb({"/": Reply(cut, headers={"Content-Encoding": "gzip"})}) as web:
+        guard = Guard(frozenset({web.host_port}))
+        with pytest.raises(Transient) as caught:
+            with_fetcher(lambda fetcher: fetcher.fetch_start(web.url(), max_bytes=1_000_000, max_redirects=1), guard)
+
+    assert caught.value.code == "truncated"
+
+
+QUESTION = b'{"limit": 20, "offset": 0}'
+
+
+def test_a_request_with_a_body_is_posted_as_json() -> None:
+    with FakeWeb({"/jobs": Reply(b'{"total": 0}')}) as web:
+        answer = fetch(web, Request(url=web.url("/jobs"), body=QUESTION))
+
+        assert isinstance(answer, Fetched)
+        assert answer.body == b'{"total": 0}'
+        (request,) = web.requests
+        assert (request.method, request.body) == ("POST", QUESTION)
+        assert request.headers["content-type"] == "application/json"
+
+
+def test_a_redirected_question_is_asked_again_where_it_leads() -> None:
+    moved = Reply(b"", status=307, headers={"Location": "/new"})
+    with FakeWeb({"/old": moved, "/new": Reply(b"[]")}) as web:
+        fetch(web, Request(url=web.url("/old"), body=QUESTION))
+
+        assert [(one.method, one.body) for one in web.requests] == [("POST", QUESTION)] * 2
+
+
+def test_a_request_without_a_body_is_a_get() -> None:
+    with FakeWeb({"/jobs": Reply(b"[]")}) as web:
+        fetch(web, "/jobs")
+
+        assert [(one.method, one.body) for one in web.requests] == [("GET", b"")]

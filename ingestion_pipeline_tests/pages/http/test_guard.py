@@ -1,0 +1,210 @@
+"""No packet leaves for a refused address: the guard decides on what a name resolves to, once."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from contextlib import aclosing
+from socket import socket
+
+import httpx
+import pytest
+
+from ingestion_pipeline.pages import Endpoint, Guard, HttpFetcher, Request
+from ingestion_pipeline.pages.http.guard import system_resolver
+from ingestion_pipeline.pages.http.transport import AddressInfo, Connections, HostTransport
+from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
+from ingestion_pipeline_tests.fakes import LOOPBACK, FakeResolver, FakeWeb, redirect
+from ingestion_pipeline_tests.pages.page_fetches import NOW, page, with_fetcher
+
+PUBLIC, OTHER_PUBLIC = "93.184.216.34", "8.8.8.8"
+SITE = Endpoint("127.0.0.1", 8000, is_exempt=True)
+
+
+def endpoints(guard: Guard, host: str, port: int = 80) -> Sequence[Endpoint]:
+    return asyncio.run(guard.endpoints(host, port))
+
+
+class NoSockets:
+    """Stands where packets would leave; remembers where to, and lets none out."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int]] = []
+
+    def __call__(self, info: AddressInfo) -> socket:
+        self.asked.append(info[4][:2])
+        raise ConnectionRefusedError(f"no packet leaves for {info[4]}")
+
+
+def connect(guard: Guard, wire: NoSockets, url: str = "http://a.test/") -> WorkError:
+    """How a request through the real transport ends when no socket can be had."""
+
+    async def request() -> None:
+        connections = Connections(guard, connect_seconds=5, ca_file=None, opened=wire)
+        async with aclosing(connections), connections.get(url, {}):
+            pass
+
+    with pytest.raises(WorkError) as caught:
+        asyncio.run(request())
+    return caught.value
+
+
+def test_a_public_name_gives_every_address() -> None:
+    guard = Guard(resolve=FakeResolver({"a.test": [[PUBLIC, OTHER_PUBLIC]]}))
+
+    assert endpoints(guard, "a.test") == [Endpoint(PUBLIC, 80), Endpoint(OTHER_PUBLIC, 80)]
+
+
+@pytest.mark.parametrize("answers", [["10.0.0.1"], [PUBLIC, "127.0.0.1"], ["::1"], [PUBLIC, "x"]])
+def test_one_private_answer_blocks_the_name(answers: list[str]) -> None:
+    guard = Guard(resolve=FakeResolver({"a.test": [answers]}))
+
+    with pytest.raises(Permanent) as caught:
+        endpoints(guard, "a.test", 81)
+
+    assert caught.value.code == "blocked_address"
+    for part in ("a.test", answers[-1], "INGESTION_ALLOW_HOSTS", "a.test:81"):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["metadata.google.internal", "METADATA.google.internal.", "metadata"])
+def test_a_metadata_name_is_refused_without_a_lookup(host: str) -> None:
+    resolve = FakeResolver({host: [[PUBLIC]]})
+
+    with pytest.raises(Permanent) as caught:
+        endpoints(Guard(frozenset({"metadata:80"}), resolve), host)
+
+    assert caught.value.code == "blocked_address"
+    assert resolve.lookups == []
+
+
+def test_an_allowed_host_is_allowed_at_its_port_alone() -> None:
+    guard = Guard(frozenset({"Inside.test:8080"}), FakeResolver({"inside.test": [["10.0.0.1"]]}))
+
+    assert endpoints(guard, "inside.test", 8080) == [Endpoint("10.0.0.1", 8080)]
+    with pytest.raises(Permanent):
+        endpoints(guard, "inside.test", 8081)
+
+
+def test_an_allowed_ipv6_literal_is_written_with_brackets() -> None:
+    guard = Guard(frozenset({"[::1]:8080"}))
+
+    assert endpoints(guard, "::1", 8080) == [Endpoint("::1", 8080)]
+
+
+def test_an_exempt_endpoint_needs_no_allowance() -> None:
+    guard = Guard(resolve=FakeResolver({"a.demo.test": [[SITE]]}))
+
+    assert endpoints(guard, "a.demo.test", 443) == [SITE]
+
+
+def test_an_exempt_endpoint_does_not_cover_for_a_private_one() -> None:
+    guard = Guard(resolve=FakeResolver({"a.test": [[SITE, "10.0.0.1"]]}))
+
+    with pytest.raises(Permanent):
+        endpoints(guard, "a.test")
+
+
+@pytest.mark.parametrize("names", [{}, {"a.test": [[]]}], ids=["unknown", "no address"])
+def test_a_name_without_address_is_tried_again(names: dict[str, list[list[str]]]) -> None:
+    with pytest.raises(Transient) as caught:
+        endpoints(Guard(resolve=FakeResolver(names)), "a.test")
+
+    assert caught.value.code == "dns"
+    assert "a.test" in str(caught.value)
+
+
+def test_a_label_that_no_name_server_takes_is_a_dns_failure() -> None:
+    with pytest.raises(Transient) as caught:
+        endpoints(Guard(), "x" * 64 + ".test")
+
+    assert caught.value.code == "dns"
+
+
+@pytest.mark.parametrize("form", ["127.0.0.1", "2130706433", "0x7f.1", "0177.0.0.1", "127.1", "::1"])
+def test_the_system_resolves_number_forms_and_the_guard_refuses_them(form: str) -> None:
+    assert asyncio.run(system_resolver(form, 80))[0].address in {"127.0.0.1", "::1"}
+    with pytest.raises(Permanent, match="not public"):
+        endpoints(Guard(), form)
+
+
+def test_rebinding_finds_one_lookup_and_the_checked_address() -> None:
+    resolve = FakeResolver({"a.test": [[PUBLIC], ["127.0.0.1"]]})
+    wire = NoSockets()
+
+    error = connect(Guard(resolve=resolve), wire)
+
+    assert error.code == "connection"
+    assert resolve.lookups == ["a.test"]
+    assert wire.asked == [(PUBLIC, 80)]
+
+
+def test_nothing_is_connected_when_a_name_turns_private() -> None:
+    wire = NoSockets()
+
+    error = connect(Guard(resolve=FakeResolver({"a.test": [[PUBLIC, "169.254.169.254"]]})), wire)
+
+    assert error.code == "blocked_address"
+    assert wire.asked == []
+
+
+@pytest.mark.parametrize("literal", ["8.8.8.8", "[2606:4700:4700::1111]"])
+def test_a_literal_is_asked_of_the_guard_as_well(literal: str) -> None:
+    """The HTTP library asks its resolver only about names."""
+    names = {literal.strip("[]"): [["127.0.0.1"]]}
+    wire = NoSockets()
+
+    error = connect(Guard(resolve=FakeResolver(names)), wire, f"http://{literal}/")
+
+    assert error.code == "blocked_address"
+    assert wire.asked == []
+
+
+def test_no_socket_is_made_for_an_address_that_was_not_handed_out() -> None:
+    """Should the HTTP library one day connect to something else than what the guard answered."""
+    allowed = FakeResolver({"8.8.8.8": [[OTHER_PUBLIC], [PUBLIC]]})
+    wire = NoSockets()
+
+    assert connect(Guard(resolve=allowed), wire, "http://8.8.8.8/").code == "connection"
+    assert connect(Guard(resolve=allowed), wire, "http://8.8.8.8/").code == "blocked_address"
+    assert wire.asked == [(OTHER_PUBLIC, 80)]
+
+
+def test_a_client_of_httpx_meets_the_same_guard() -> None:
+    wire = NoSockets()
+    guard = Guard(resolve=FakeResolver({"a.test": [["10.0.0.1"]]}))
+
+    async def request() -> None:
+        transport = HostTransport(guard, ssl.create_default_context(), 5, wire)
+        async with httpx.AsyncClient(transport=transport) as client:
+            await client.get("http://a.test/")
+
+    with pytest.raises(Permanent):
+        asyncio.run(request())
+    assert wire.asked == []
+
+
+def test_a_redirect_leads_to_no_private_host_that_is_exempt_for_another_source() -> None:
+    with FakeWeb({"/inside": "secret"}) as private, FakeWeb() as public:
+        public.routes["/"] = redirect(private.url("/inside"))
+        names = FakeResolver({"public.test": [[public.endpoint]], LOOPBACK: [[LOOPBACK]]})
+        guard = Guard(frozenset({private.host_port}), names)
+
+        async def fetch_both(fetcher: HttpFetcher) -> None:
+            own = Request(url=private.url("/inside"))
+            await fetcher.fetch(own, now=NOW)  # its connection is kept open
+            await fetcher.fetch(Request(url="http://public.test/"), now=NOW)
+
+        with pytest.raises(Permanent) as caught:
+            with_fetcher(fetch_both, guard)
+
+    assert caught.value.code == "blocked_address"
+    assert private.paths == ["/inside"]
+
+
+def test_a_redirect_within_an_exempt_host_is_followed() -> None:
+    with FakeWeb({"/new": "here"}) as web:
+        web.routes["/"] = redirect(web.url("/new"))
+
+        assert page(web).body == b"here"

@@ -1,0 +1,136 @@
+"""How the tests of this room fetch: one fetcher for one test, and a fixed time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TypeVar
+
+from ingestion_pipeline.pages import Answer, Fetched, FetchLimits, Guard, HttpFetcher, Request
+from ingestion_pipeline.pages.visits.page import KnownPage, NewPage, PageAnswer, PageVisit, SamePage
+from ingestion_pipeline.pages.visits.polite_visits import PageVisitor
+from ingestion_pipeline.pages.visits.rendering import Rendered, RenderingOptions
+from ingestion_pipeline_tests.fakes import FakeWeb
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+AGENT = "ingestion_pipeline-tests"
+T = TypeVar("T")
+
+
+def with_fetcher(
+    work: Callable[[HttpFetcher], Awaitable[T]],
+    guard: Guard,
+    limits: FetchLimits | None = None,
+    ca_file: Path | None = None,
+) -> T:
+    async def run() -> T:
+        async with HttpFetcher(AGENT, limits or FetchLimits(), guard, ca_file=ca_file) as fetcher:
+            return await work(fetcher)
+
+    return asyncio.run(run())
+
+
+def fetch(web: FakeWeb, request: str | Request = "/", limits: FetchLimits | None = None) -> Answer:
+    page_request = Request(url=web.url(request)) if isinstance(request, str) else request
+    guard = Guard(frozenset({web.host_port}))
+    return with_fetcher(lambda fetcher: fetcher.fetch(page_request, now=NOW), guard, limits)
+
+
+def page(web: FakeWeb, path: str = "/", limits: FetchLimits | None = None) -> Fetched:
+    answer = fetch(web, path, limits)
+    assert isinstance(answer, Fetched)
+    return answer
+
+
+DAY = timedelta(days=1)
+SHELL = '<!doctype html><title>Shop</title><div id="root"></div><script src="/app.js"></script>'
+
+
+def a_document(text: str = "Baking I has 12 seats.", *, head: str = "", more: str = "") -> str:
+    """A page with more to read than any wall has."""
+    filler = "<p>" + "The kitchen is open to all who want to learn. " * 40
+    return f"<!doctype html><html><head>{head}</head><body><h1>{text}</h1>{more}{filler}</body>"
+
+
+@dataclass
+class FakeBrowser:
+    """Stands where the browser is: shows these bodies one by one, the last one for ever."""
+
+    bodies: list[str]
+    asked: list[tuple[str, RenderingOptions]] = field(default_factory=list)
+
+    async def render(
+        self, url: str, rendering: RenderingOptions, *, check_url: Callable[[str], None] | None = None
+    ) -> Rendered:
+        if check_url is not None:
+            check_url(url)
+        body = self.bodies[min(len(self.asked), len(self.bodies) - 1)]
+        self.asked.append((url, rendering))
+        page = Fetched(
+            url=url,
+            final_url=url,
+            status_code=200,
+            body=body.encode(),
+            content_type="text/html; charset=utf-8",
+            etag=None,
+            last_modified=None,
+        )
+        return Rendered(page=page, screenshot=b"\x89PNG", discovered=(f"{url}?found",))
+
+
+def visited(
+    web: FakeWeb,
+    visit: str | PageVisit = "/",
+    browser: FakeBrowser | None = None,
+    *,
+    now: datetime = NOW,
+    check_url: Callable[[str], None] | None = None,
+    markdown: bool = True,
+) -> PageAnswer:
+    page_visit = PageVisit(url=web.url(visit)) if isinstance(visit, str) else visit
+    return with_fetcher(
+        lambda fetcher: PageVisitor(fetcher.fetch, browser, markdown=markdown).visit(
+            page_visit, now=now, check_url=check_url
+        ),
+        Guard(frozenset({web.host_port})),
+    )
+
+
+def new(answer: PageAnswer) -> NewPage:
+    assert isinstance(answer, NewPage)
+    return answer
+
+
+def same(answer: PageAnswer) -> SamePage:
+    assert isinstance(answer, SamePage)
+    return answer
+
+
+def known_from(answer: PageAnswer, *, at: datetime = NOW) -> KnownPage:
+    """What the store would say of the page after this answer."""
+    if isinstance(answer, SamePage):
+        return KnownPage(
+            snapshot_id=answer.known_page.snapshot_id,
+            content_hash=answer.known_page.content_hash,
+            final_url=answer.known_page.final_url,
+            served_hash=answer.served_hash,
+            etag=answer.etag,
+            last_modified=answer.last_modified,
+            rendered_at=answer.rendered_at,
+            links_hash=answer.known_page.links_hash,
+            rendering_hash=answer.known_page.rendering_hash,
+        )
+    return KnownPage(
+        snapshot_id=1,
+        content_hash=answer.content_hash,
+        final_url=answer.final_url,
+        served_hash=answer.served_hash,
+        etag=answer.etag,
+        last_modified=answer.last_modified,
+        rendered_at=at if answer.is_rendered else None,
+        links_hash=answer.links_hash,
+        rendering_hash=answer.rendering_hash,
+    )

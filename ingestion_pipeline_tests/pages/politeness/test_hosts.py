@@ -1,0 +1,366 @@
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from ingestion_pipeline.pages.politeness.hosts import (
+    HostBusy,
+    Leased,
+    Pace,
+    RateLimiter,
+    lease_hosts,
+    lost_hosts,
+    release_hosts,
+    release_owner,
+    renew_hosts,
+)
+from ingestion_pipeline.sources.status import waiting_hosts
+from ingestion_pipeline.store import Store, open_store
+from ingestion_pipeline.store.tables import hosts
+from ingestion_pipeline_tests.builders import NOON
+
+MINUTE = timedelta(minutes=1)
+SECOND = timedelta(seconds=1)
+ON_POSTGRES = pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
+
+
+def lease(store: Store, *names: str, owner: str = "one", now: datetime = NOON) -> dict[str, Leased | HostBusy]:
+    with store.begin() as connection:
+        return lease_hosts(connection, names, owner=owner, now=now, lease=MINUTE)
+
+
+def renew(
+    store: Store, next_allowed: dict[str, datetime], *, owner: str = "one", now: datetime = NOON
+) -> dict[str, datetime]:
+    with store.begin() as connection:
+        return renew_hosts(connection, owner=owner, now=now, lease=MINUTE, next_allowed=next_allowed)
+
+
+def release(store: Store, next_allowed: dict[str, datetime], *, owner: str = "one") -> None:
+    with store.begin() as connection:
+        release_hosts(connection, next_allowed, owner=owner)
+
+
+def free_all_of(store: Store, owner: str, *, now: datetime = NOON) -> int:
+    with store.begin() as connection:
+        return release_owner(connection, owner=owner, now=now)
+
+
+def row(store: Store, host: str = "a.test") -> Any:
+    with store.read() as connection:
+        return connection.execute(select(hosts).where(hosts.c.host == host)).one()
+
+
+def test_a_host_nobody_has_is_leased(store: Store) -> None:
+    assert lease(store, "a.test", "b.test") == {
+        "a.test": Leased(next_allowed_at=None),
+        "b.test": Leased(next_allowed_at=None),
+    }
+    assert row(store).lease_owner == "one"
+    assert row(store).lease_until == NOON + MINUTE
+
+
+def test_no_host_at_all_is_no_lease(store: Store) -> None:
+    assert lease(store) == {}
+    assert renew(store, {}) == {}
+
+
+def test_a_host_that_another_has_is_busy_until_its_lease_ends(store: Store) -> None:
+    lease(store, "a.test")
+
+    leases = lease(store, "a.test", "b.test", owner="two", now=NOON + SECOND)
+
+    assert leases == {"a.test": HostBusy(until=NOON + MINUTE), "b.test": Leased(next_allowed_at=None)}
+    assert row(store).lease_owner == "one"
+
+
+@pytest.mark.parametrize("later", [MINUTE, 2 * MINUTE], ids=["at its end", "after it"])
+def test_a_lease_that_has_ended_is_anybodys(store: Store, later: timedelta) -> None:
+    lease(store, "a.test")
+
+    leases = lease(store, "a.test", owner="two", now=NOON + later)
+
+    assert leases == {"a.test": Leased(next_allowed_at=None)}
+    assert row(store).lease_owner == "two"
+
+
+def test_who_has_a_host_may_lease_it_again(store: Store) -> None:
+    lease(store, "a.test")
+
+    assert lease(store, "a.test", now=NOON + SECOND) == {"a.test": Leased(next_allowed_at=None)}
+    assert row(store).lease_until == NOON + SECOND + MINUTE
+
+
+def test_the_holder_is_told_since_when_others_want_its_host(store: Store) -> None:
+    lease(store, "a.test", "b.test")
+    lease(store, "a.test", owner="two", now=NOON + SECOND)
+    lease(store, "a.test", owner="three", now=NOON + 2 * SECOND)
+
+    with store.read() as connection:
+        waiting = waiting_hosts(connection, now=NOON + 3 * SECOND)
+
+    assert waiting == [("a.test", NOON + SECOND)]
+
+
+def test_a_new_lease_forgets_that_the_host_was_wanted(store: Store) -> None:
+    lease(store, "a.test")
+    lease(store, "a.test", owner="two")
+    release(store, {"a.test": NOON})
+
+    lease(store, "a.test", owner="two")
+
+    assert row(store).requested_at is None
+
+
+def test_renewing_keeps_the_hosts_and_tells_which_are_wanted(store: Store) -> None:
+    lease(store, "a.test", "b.test")
+    lease(store, "a.test", owner="two")
+    later = NOON + 30 * SECOND
+
+    waited_for = renew(store, {"a.test": later, "b.test": later + SECOND}, now=later)
+
+    assert waited_for == {"a.test": NOON}
+    assert row(store, "b.test").lease_until == later + MINUTE
+    assert row(store, "b.test").next_allowed_at == later + SECOND
+    assert lease(store, "b.test", owner="two", now=NOON + MINUTE + SECOND) == {"b.test": HostBusy(until=later + MINUTE)}
+
+
+def test_who_lost_a_host_renews_nothing_and_learns_of_it(store: Store) -> None:
+    lease(store, "a.test", "b.test")
+    later = NOON + 2 * MINUTE
+    lease(store, "a.test", owner="two", now=later)
+
+    renew(store, {"a.test": later + MINUTE, "b.test": later}, now=later)
+
+    assert row(store).lease_owner == "two"
+    assert row(store).next_allowed_at is None
+    with store.read() as connection:
+        assert lost_hosts(connection, ["a.test", "b.test"], owner="one") == {"a.test"}
+
+
+def test_a_released_host_remembers_when_it_may_be_asked_next(store: Store) -> None:
+    lease(store, "a.test")
+
+    release(store, {"a.test": NOON + 5 * SECOND})
+
+    assert row(store).lease_owner is None
+    assert lease(store, "a.test", owner="two") == {"a.test": Leased(next_allowed_at=NOON + 5 * SECOND)}
+
+
+def test_nobody_releases_the_host_of_another(store: Store) -> None:
+    lease(store, "a.test")
+
+    release(store, {"a.test": NOON + MINUTE}, owner="two")
+
+    assert row(store).lease_owner == "one"
+    assert row(store).next_allowed_at is None
+
+
+def test_the_hosts_of_the_dead_are_free_at_once_and_their_spacing_stays(store: Store) -> None:
+    lease(store, "a.test", "b.test")
+    lease(store, "c.test", owner="two")
+    renew(store, {"a.test": NOON + 3 * SECOND, "b.test": NOON})
+
+    assert free_all_of(store, "one") == 2
+
+    leases = lease(store, "a.test", "c.test", owner="three")
+    assert leases == {"a.test": Leased(next_allowed_at=NOON + 3 * SECOND), "c.test": HostBusy(until=NOON + MINUTE)}
+
+
+@ON_POSTGRES
+def test_runs_that_want_the_same_hosts_in_other_orders_never_deadlock(database_url: str) -> None:
+    names = [f"{number}.test" for number in range(40)]
+    runs, rounds = 4, 12
+    barrier = threading.Barrier(runs)
+
+    def visit(run: int) -> int:
+        order, mine, leased = random.Random(run), f"run {run}", 0
+        with closing(open_store(database_url)) as store:
+            for turn in range(rounds):
+                sampled = order.sample(names, 30)
+                barrier.wait(30)
+                leases = lease(store, *sampled, owner=mine)
+                held = [host for host, answer in leases.items() if isinstance(answer, Leased)]
+                order.shuffle(held)
+                renew(store, dict.fromkeys(held, NOON), owner=mine)
+                if turn % 2:
+                    free_all_of(store, mine)
+                else:
+                    release(store, dict.fromkeys(held, NOON), owner=mine)
+                leased += len(held)
+        return leased
+
+    with ThreadPoolExecutor(runs) as pool:
+        leased = sum(pool.map(visit, range(runs)))
+
+    assert leased >= rounds * len(names) / 2
+
+
+class Hours:
+    """A monotonic clock, and a sleep that only moves it."""
+
+    def __init__(self) -> None:
+        self.seconds = 500.0
+        self.slept = list[float]()
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.seconds += seconds
+
+    def rate_limiter(self, pace: Pace, next_allowed_at: datetime | None = None) -> RateLimiter:
+        return RateLimiter(pace, next_allowed_at=next_allowed_at, now=NOON, monotonic=self, sleep=self.sleep)
+
+
+PLAIN = Pace(delay_seconds=3)
+BUCKET = Pace(delay_seconds=0.2, burst=10)
+
+
+def starts(rate_limiter: RateLimiter, hours: Hours, count: int, *, each_takes: float = 0) -> list[float]:
+    """When so many requests, one after the other, went out; counted from the first moment."""
+    begin = hours.seconds
+    times: list[float] = []
+
+    async def ask() -> None:
+        for _ in range(count):
+            assert await rate_limiter.turn()
+            times.append(round(hours.seconds - begin, 3))
+            hours.seconds += each_takes
+            rate_limiter.done()
+
+    asyncio.run(ask())
+    return times
+
+
+def test_requests_are_kept_apart_from_the_end_of_the_last_one() -> None:
+    hours = Hours()
+
+    assert starts(hours.rate_limiter(PLAIN), hours, 3, each_takes=10) == [0, 13, 26]
+
+
+def test_the_first_request_waits_for_what_the_row_allows() -> None:
+    hours = Hours()
+
+    assert starts(hours.rate_limiter(PLAIN, NOON + 7 * SECOND), hours, 2) == [7, 10]
+
+
+def test_a_time_that_is_over_is_not_waited_for() -> None:
+    hours = Hours()
+
+    assert starts(hours.rate_limiter(PLAIN, NOON - MINUTE), hours, 1) == [0]
+
+
+def test_a_published_rate_is_a_bucket_of_ten_that_fills_five_times_a_second() -> None:
+    hours = Hours()
+
+    assert starts(hours.rate_limiter(BUCKET), hours, 13) == [0.0] * 10 + [0.2, 0.4, 0.6]
+
+
+def test_a_bucket_never_holds_more_than_its_burst() -> None:
+    hours = Hours()
+    rate_limiter = hours.rate_limiter(BUCKET)
+    starts(rate_limiter, hours, 5)
+    hours.seconds += 3600
+
+    assert starts(rate_limiter, hours, 11) == [0.0] * 10 + [0.2]
+
+
+def test_a_bucket_is_handed_on_as_empty_as_it_was_left() -> None:
+    hours = Hours()
+    rate_limiter = hours.rate_limiter(BUCKET)
+    starts(rate_limiter, hours, 10)
+
+    following = hours.rate_limiter(BUCKET, NOON + rate_limiter.rest())
+
+    assert starts(following, hours, 2) == [0.2, 0.4]
+
+
+@pytest.mark.parametrize("pace", [PLAIN, BUCKET], ids=["plain", "bucket"])
+def test_after_a_pause_nothing_goes_out_before_its_end(pace: Pace) -> None:
+    hours = Hours()
+    rate_limiter = hours.rate_limiter(pace)
+
+    rate_limiter.pause(20)
+
+    assert rate_limiter.wait_seconds() == pytest.approx(20)
+    assert starts(rate_limiter, hours, 2) == [20, 20 + pace.delay_seconds]
+
+
+def test_the_pause_of_one_host_row_is_told_to_the_next_run() -> None:
+    hours = Hours()
+    rate_limiter = hours.rate_limiter(BUCKET)
+    rate_limiter.pause(20)
+
+    following = hours.rate_limiter(BUCKET, NOON + rate_limiter.rest())
+
+    assert following.wait_seconds() == pytest.approx(20)
+
+
+def test_a_short_pause_does_not_shorten_a_longer_one() -> None:
+    hours = Hours()
+    rate_limiter = hours.rate_limiter(PLAIN)
+
+    rate_limiter.pause(20)
+    rate_limiter.pause(5)
+
+    assert rate_limiter.wait_seconds() == pytest.approx(20)
+
+
+def test_a_host_that_asks_for_a_pause_again_and_again_is_left_alone_longer() -> None:
+    hours = Hours()
+    rate_limiter = hours.rate_limiter(PLAIN)
+    pauses: list[float] = []
+    for _ in range(4):
+        rate_limiter.pause(1)
+        pauses.append(rate_limiter.wait_seconds())
+        hours.seconds += pauses[-1]
+    rate_limiter.reset()
+    rate_limiter.pause(1)
+
+    assert pauses == [1, 2, 4, 8]
+    assert rate_limiter.wait_seconds() == pytest.approx(1)
+
+
+def test_a_pause_holds_for_whoever_waits_for_a_turn_already() -> None:
+    """Ten requests of a bucket ran at once; the others went out after the first 429 as well."""
+    hours = Hours()
+
+    async def told_meanwhile(seconds: float) -> None:
+        if not hours.slept:
+            rate_limiter.pause(20)
+        await hours.sleep(seconds)
+
+    rate_limiter = RateLimiter(BUCKET, next_allowed_at=None, now=NOON, monotonic=hours, sleep=told_meanwhile)
+    starts(rate_limiter, hours, 10)
+
+    assert starts(rate_limiter, hours, 1)[0] >= 20
+
+
+def test_a_pause_that_is_too_long_is_not_waited_for() -> None:
+    hours = Hours()
+    rate_limiter = hours.rate_limiter(BUCKET)
+    rate_limiter.pause(3600)
+
+    assert not asyncio.run(rate_limiter.turn(patience_seconds=30))
+
+    assert hours.slept == []
+
+
+def test_the_own_spacing_is_waited_for_however_long_it_is() -> None:
+    hours = Hours()
+    rate_limiter = hours.rate_limiter(Pace(delay_seconds=60))
+    starts(rate_limiter, hours, 1)
+
+    assert asyncio.run(rate_limiter.turn(patience_seconds=30))
+
+    assert hours.slept == [60]

@@ -1,0 +1,361 @@
+"""Manners while a run fetches: whom it asks, when, and whom it leaves alone. Seen at the server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from email.utils import format_datetime
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from sqlalchemy import event, update
+
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.polling.fetching import PollRun, PollRunResult
+from ingestion_pipeline.pages.politeness.hosts import lease_hosts
+from ingestion_pipeline.series.platforms import platform
+from ingestion_pipeline.sources.source import Definition
+from ingestion_pipeline.store import FixedClock, Store
+from ingestion_pipeline.store.tables import dead_letters, hosts, sources, tasks
+from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline_tests.builders import a_definition
+from ingestion_pipeline_tests.fakes import FakeWeb, Reply, dripping_answer
+from ingestion_pipeline_tests.polling_runs import (
+    POLLS,
+    RunningClock,
+    a_feed,
+    a_fetcher,
+    add_robots,
+    add_sources,
+    fetch,
+    fetch_async,
+    rows,
+    slow_answer,
+    task_row,
+    wait_until,
+    with_settings,
+)
+
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+SECOND = timedelta(seconds=1)
+# What is about time and not about rows needs no second database.
+ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"])
+
+
+def a_source(name: str, host: str = "a.test", **changes: Any) -> Definition:
+    values = {"id": f"series:{name}", "url": f"http://{host}/{name}", "series": name}
+    return a_definition(**(values | changes))
+
+
+def host_row(store: Store, host: str = "a.test") -> Any:
+    return next(row for row in rows(store, hosts) if row.host == host)
+
+
+def lease_by_another(store: Store, now: datetime) -> None:
+    with store.begin() as connection:
+        lease_hosts(connection, ["a.test"], owner="another", now=now, lease=HOUR)
+
+
+def gaps(web: FakeWeb) -> list[float]:
+    return [after.at - before.at for before, after in pairwise(web.requests)]
+
+
+def fetch_while(ctx: RunContext, web: FakeWeb, meanwhile: Callable[[], None]) -> PollRunResult:
+    """Fetch, and do something else at the same time, which may wait."""
+
+    async def both() -> PollRunResult:
+        run = asyncio.create_task(fetch_async(ctx, web.port))
+        await asyncio.to_thread(meanwhile)
+        return (await run)[1]
+
+    return asyncio.run(both())
+
+
+@pytest.mark.parametrize(
+    ("value", "pause"), [("3600", HOUR), ("date", HOUR), ("999999999", DAY)], ids=["seconds", "date", "absurd"]
+)
+def test_after_a_429_nobody_asks_the_host_before_the_time_it_named(
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock, value: str, pause: timedelta
+) -> None:
+    began = clock.at
+    retry_after = format_datetime(began + HOUR, usegmt=True) if value == "date" else value
+    add_sources(store, a_source("1"), a_source("2"))
+    web.routes |= {"/1": Reply(b"", 429, {"Retry-After": retry_after}), "/2": a_feed(1)}
+
+    _, fetched = fetch(ctx, web)
+    clock.advance(minutes=30)
+    add_sources(store, a_source("3"))
+    fetch(ctx, web)
+
+    assert (fetched.counts.given_back, web.paths) == (2, ["/1"])
+    assert host_row(store).next_allowed_at - began == pytest.approx(pause, abs=2 * SECOND)
+    task_rows = rows(store, tasks)
+    assert {(task.status, task.attempts, task.error_code) for task in task_rows} == {("PENDING", 0, "rate_limited")}
+    assert min(task.not_before for task in task_rows) >= began + pause - 2 * SECOND
+    assert {source.failure_count for source in rows(store, sources)} == {0}
+    assert rows(store, dead_letters) == []
+
+    web.routes |= {"/1": a_feed(1), "/3": a_feed(1)}
+    clock.advance(days=1)
+    assert fetch(ctx, web)[1].counts.changed == 3
+
+
+@ON_SQLITE
+def test_a_short_pause_is_waited_for_by_the_others_of_the_host(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+    add_sources(store, a_source("1"), a_source("2"))
+    web.routes |= {"/1": Reply(b"", 429, {"Retry-After": "1"}), "/2": a_feed(1)}
+
+    _, fetched = fetch(ctx, web)
+
+    assert (fetched.counts.given_back, fetched.counts.changed) == (1, 1)
+    assert web.paths == ["/1", "/2"]
+    assert gaps(web)[0] >= 0.99
+
+
+@ON_SQLITE
+def test_a_pause_stops_a_listing_between_two_of_its_pages(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+    """It waited for the host's pause with its first page in hand: for a day, if need be."""
+    first, second = (a_manga(name) for name in ("one", "two"))
+    add_sources(store, first, second)
+    page = b'{"result": "ok", "response": "collection", "data": [], "limit": 1, "offset": 0, '
+    web.routes |= {
+        path_of(first): slow_answer(page + b'"total": 2}', 0.3),
+        path_of(second): Reply(b"", 429, {"Retry-After": "600"}),
+    }
+
+    _, fetched = fetch(ctx, web)
+
+    assert fetched.counts.given_back == 2
+    assert len(web.requests) == 2
+    assert "asked for a pause" in task_row(store, "series:one").error
+
+
+def a_manga(name: str) -> Definition:
+    config = {"api_base": "http://a.test", "manga_id": name, "limit": 1}
+    return a_source(name, platform="mangadex", config=config)
+
+
+def path_of(source: Definition) -> str:
+    feed = platform(source.platform or "").configure(source.url, source.config)
+    return feed.first_request().url.removeprefix("http://a.test")
+
+
+def test_a_host_that_another_run_visits_is_left_alone_and_told(
+    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
+) -> None:
+    add_sources(store, a_source("1"), a_source("2", "b.test"))
+    web.routes |= {"/1": a_feed(1), "/2": a_feed(1)}
+    lease_by_another(store, now)
+
+    _, fetched = fetch(ctx, web)
+
+    assert (web.paths, fetched.counts.given_back) == (["/2"], 1)
+    task = task_row(store, "series:1")
+    assert (task.status, task.attempts, task.not_before) == ("PENDING", 0, now + HOUR)
+    assert (task.error_code, task.error) == ("host_busy", "a.test is leased by another run")
+    assert host_row(store).requested_at == now
+
+
+@ON_SQLITE
+def test_requests_to_one_host_are_kept_apart_from_the_end_of_the_last(
+    ctx: RunContext, store: Store, web: FakeWeb
+) -> None:
+    add_sources(store, *(a_source(name) for name in "123"))
+    web.routes |= {f"/{name}": slow_answer(a_feed(1), 0.2) for name in "123"}
+
+    fetch(with_settings(ctx, hosts__delay_seconds="0.2"), web)
+
+    assert len(web.requests) == 3
+    assert min(gaps(web)) >= 0.4
+
+
+@ON_SQLITE
+def test_requests_to_different_hosts_overlap(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+    add_sources(store, *(a_source(name, f"{name}.test") for name in "1234"))
+    add_robots(store, *(f"{name}.test" for name in "1234"))
+    web.routes |= {f"/{name}": slow_answer(a_feed(1), 0.8) for name in "1234"}
+
+    fetch(with_settings(ctx, hosts__delay_seconds="30"), web)
+
+    assert len(web.requests) == 4
+    assert web.requests[-1].at - web.requests[0].at < 0.8
+
+
+@ON_SQLITE
+def test_a_host_that_is_visited_again_in_the_same_run_keeps_its_spacing(
+    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
+) -> None:
+    """The second visit began with what the row said before the first one."""
+    store.clock = RunningClock(now)
+    add_sources(store, a_source("1"), a_source("2", "slow.test"), a_source("3"))
+    web.routes |= {"/1": a_feed(1), "/2": slow_answer(a_feed(1), 1.0), "/3": a_feed(1)}
+
+    fetch(with_settings(ctx, polling__batch_size="2", hosts__delay_seconds="0.5"), web)
+
+    [first, second] = [request for request in web.requests if request.host == "a.test"]
+    assert second.at - first.at >= 0.5
+
+
+def test_spacing_goes_on_from_one_run_to_the_next(ctx: RunContext, store: Store, web: FakeWeb, now: datetime) -> None:
+    """The row was given the time left at the end of a slow transaction, from its beginning on."""
+    store.clock = RunningClock(now)
+    ctx = with_settings(ctx, hosts__delay_seconds="0.7")
+    web.routes |= {"/1": a_feed(1), "/2": a_feed(1)}
+
+    @event.listens_for(store.engine, "before_cursor_execute")
+    def write_slowly(*call: Any) -> None:
+        time.sleep(0.3 if "INSERT INTO batch_items" in call[2] else 0)
+
+    add_sources(store, a_source("1"))
+    fetch(ctx, web)
+    add_sources(store, a_source("2"))
+    fetch(ctx, web)
+
+    assert gaps(web)[0] >= 0.7
+
+
+@ON_SQLITE
+def test_a_visit_that_ends_while_other_hosts_are_leased_loses_nothing(
+    ctx: RunContext, store: Store, web: FakeWeb
+) -> None:
+    """New polls of its host were put into a queue that was gone by then."""
+    add_sources(store, a_source("1"), a_source("2", "b.test"), a_source("3", "b.test"))
+    web.routes |= {"/1": slow_answer(a_feed(1), 0.3)} | {f"/{name}": a_feed(1) for name in "2345"}
+    add_sources(store, a_source("4"), a_source("5", "c.test"))
+    leases: list[str] = []
+
+    @event.listens_for(store.engine, "before_cursor_execute")
+    def lease_slowly(*call: Any) -> None:
+        if "INSERT INTO hosts" in call[2]:
+            leases.append(call[2])
+            time.sleep(0.6 if len(leases) == 2 else 0)
+
+    _, fetched = fetch(with_settings(ctx, polling__batch_size="3"), web)
+
+    assert fetched.counts.changed == 5
+
+
+@ON_SQLITE
+def test_when_its_time_is_over_a_run_gives_back_the_rest(
+    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
+) -> None:
+    add_sources(store, *(a_source(name) for name in "123456"))
+    web.routes |= {f"/{name}": a_feed(1) for name in "123456"}
+
+    _, fetched = fetch(with_settings(ctx, polling__slice_seconds="1", hosts__delay_seconds="0.4"), web)
+
+    assert 2 <= fetched.counts.changed <= 4
+    assert fetched.counts.changed + fetched.counts.given_back == 6
+    rest = [task for task in rows(store, tasks) if task.status == "PENDING"]
+    assert {(task.attempts, task.error_code) for task in rest} == {(0, "slice_over")}
+    assert max(task.not_before for task in rest) <= now + 3 * SECOND
+
+
+@ON_SQLITE
+def test_a_server_that_drips_is_left_at_the_deadline_and_its_host_is_free(
+    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
+) -> None:
+    add_sources(store, a_source("1"))
+    web.routes["/1"] = dripping_answer(b"HTTP/1.1 200 OK\r\n\r\n", every_seconds=0.05)
+    began = time.monotonic()
+
+    fetch(with_settings(ctx, fetch__deadline_seconds="0.4", work__max_attempts="1"), web)
+
+    assert 0.4 <= time.monotonic() - began < 2
+    assert rows(store, dead_letters)[0].error_code == "timeout"
+    assert host_row(store).lease_owner is None
+
+
+@ON_SQLITE
+def test_a_pause_is_known_to_others_although_the_run_visits_another_host_for_long(
+    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
+) -> None:
+    """Its lease ran out before the run's end, and the next run asked at once."""
+    add_sources(store, a_source("1"), a_source("2", "slow.test"))
+    web.routes |= {"/1": Reply(b"", 429, {"Retry-After": "600"}), "/2": slow_answer(a_feed(1), 3.6)}
+    written_at: list[float] = []
+
+    def watch() -> None:
+        wait_until(lambda: any(row.next_allowed_at for row in rows(store, hosts)))
+        written_at.append(time.monotonic())
+
+    fetch_while(ctx, web, watch)
+
+    assert written_at[0] - web.requests[0].at < 3.5
+    assert host_row(store).next_allowed_at >= now + timedelta(seconds=590)
+
+
+def test_a_host_that_others_wait_for_is_handed_on(ctx: RunContext, store: Store, web: FakeWeb, now: datetime) -> None:
+    store.clock = RunningClock(now)
+    add_sources(store, *(a_source(name) for name in "123456789"))
+    web.routes |= {f"/{name}": a_feed(1) for name in "123456789"}
+    ctx = with_settings(
+        ctx,
+        hosts__delay_seconds="0.4",
+        hosts__yield_after_seconds="1",
+        work__lease_seconds="3",  # long enough for a busy machine to begin at all
+    )
+
+    def want() -> None:
+        wait_until(lambda: bool(web.requests))
+        lease_by_another(store, now)
+
+    fetched = fetch_while(ctx, web, want)
+
+    assert 1 <= fetched.counts.changed < 9
+    assert fetched.counts.given_back == 9 - fetched.counts.changed
+    assert host_row(store).lease_owner is None
+    assert "handed to another run" in task_row(store, "series:9").error
+
+
+def test_a_host_that_was_lost_is_not_asked_any_more(ctx: RunContext, store: Store, web: FakeWeb, now: datetime) -> None:
+    """A run that was asleep past its lease went on beside the run that had the host now."""
+    store.clock = RunningClock(now)
+    add_sources(store, *(a_source(name) for name in "123456789"))
+    web.routes |= {f"/{name}": a_feed(1) for name in "123456789"}
+    ctx = with_settings(ctx, hosts__delay_seconds="0.4", work__lease_seconds="1")
+
+    def take() -> None:
+        wait_until(lambda: bool(web.requests))
+        with store.begin() as connection:
+            connection.execute(update(hosts).values(lease_owner="another", lease_until=now + DAY))
+
+    fetched = fetch_while(ctx, web, take)
+
+    assert 1 <= fetched.counts.changed <= 3
+    assert host_row(store).lease_owner == "another"
+
+
+class ClaimsAtTheEnd(PollRun):
+    """Its next claim comes when a host's queue has been served and the visit has not ended yet."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        serve = self._visits._execute_queue
+
+        async def serve_and_claim(host: str) -> None:
+            await serve(host)
+            await self._claim_more(POLLS, 1)
+
+        self._visits._execute_queue = serve_and_claim
+
+
+@ON_SQLITE
+def test_what_is_claimed_while_a_visit_ends_is_visited_too(ctx: RunContext, web: FakeWeb, store: Store) -> None:
+    """Eight of a thousand polls were given back by a run that had all the time it wanted."""
+    ctx = with_settings(ctx, polling__batch_size="1")
+    add_sources(store, a_source("one"), a_source("two"))
+    web.routes |= {"/one": a_feed(1), "/two": a_feed(2)}
+
+    async def run() -> PollRunResult:
+        worker = Worker(store, lease_seconds=60)
+        async with a_fetcher(ctx.settings, web.port) as fetcher:
+            return await ClaimsAtTheEnd(ctx, worker, fetcher).run(POLLS)
+
+    counts = asyncio.run(run()).counts
+
+    assert (counts.changed, counts.given_back) == (2, 0)

@@ -1,0 +1,330 @@
+"""robots.txt while a run fetches: asked for once, kept in the host's row, honoured by all."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import time
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from sqlalchemy import event, select
+
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.pages.politeness.hosts import Leased, lease_hosts, store_robots
+from ingestion_pipeline.sources.definition import definition_of
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.sources.operator_changes import declaration, redeclare
+from ingestion_pipeline.sources.source import Definition
+from ingestion_pipeline.sources.status import reason, watched_source
+from ingestion_pipeline.store import FixedClock, Store
+from ingestion_pipeline.store.tables import audit_log, dead_letters, hosts, sources, tasks
+from ingestion_pipeline_tests.builders import a_definition
+from ingestion_pipeline_tests.fakes import FakeWeb, Reply, WebAnswer, dripping_answer, redirect
+from ingestion_pipeline_tests.polling_runs import (
+    POLLS,
+    WorkerJob,
+    a_feed,
+    add_robots,
+    add_sources,
+    fetch,
+    fetch_async,
+    poll,
+    poll_until_done,
+    rows,
+    slow_answer,
+    task_row,
+    wait_until,
+    with_settings,
+)
+from ingestion_pipeline_tests.processes import Child
+
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"])
+# With a NUL, which no URL has and PostgreSQL does not take.
+FORBIDDEN = b"User-agent: *\nDisallow: /a\0b\nDisallow: /private/\nAllow: /private/open"
+
+
+def a_source(path: str, host: str = "a.test", **changes: Any) -> Definition:
+    name = path.strip("/").replace("/", "-")
+    values = {"id": f"series:{name}", "url": f"http://{host}{path}", "series": name}
+    return a_definition(**(values | changes))
+
+
+def robots_of(web: FakeWeb, answer: WebAnswer) -> None:
+    web.routes["/robots.txt"] = answer
+
+
+def why(store: Store, source_id: str) -> str:
+    """What `ingest status` says of the source."""
+    with store.read() as connection:
+        now = store.clock.now(connection)
+        watched = watched_source(connection, source_id)
+    assert watched is not None
+    return reason(watched.source, watched.poll, now=now, max_attempts=3)
+
+
+def statements(store: Store) -> list[str]:
+    """What is sent to the database from now on."""
+    sent: list[str] = []
+    event.listen(store.engine, "before_cursor_execute", lambda *call: sent.append(call[2]))
+    return sent
+
+
+def test_a_forbidden_address_is_never_asked_and_its_poll_waits_for_other_rules(
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
+) -> None:
+    robots_of(web, FORBIDDEN)
+    web.routes |= {"/private/1": a_feed(1), "/private/open/2": a_feed(1), "/3": a_feed(1)}
+    add_sources(store, a_source("/private/1"), a_source("/private/open/2"), a_source("/3"))
+
+    _, fetched = fetch(ctx, web)
+
+    assert sorted(web.paths) == ["/3", "/private/open/2"]
+    assert (fetched.counts.changed, fetched.counts.given_back) == (2, 1)
+    task = task_row(store, "series:private-1")
+    assert (task.status, task.attempts, task.error_code) == ("PENDING", 0, "blocked_by_robots")
+    assert task.not_before - clock.at == pytest.approx(DAY, abs=timedelta(seconds=2))
+    assert why(store, "series:private-1").startswith(
+        "robots.txt of a.test says 'Disallow: /private/': http://a.test/private/1 is not fetched until 2026-03-02"
+    )
+    assert {source.failure_count for source in rows(store, sources)} == {0}
+    assert rows(store, dead_letters) == []
+
+
+def test_rules_that_are_known_cost_no_request_and_no_statement_until_they_expire(
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
+) -> None:
+    robots_of(web, FORBIDDEN)
+    web.routes |= {"/private/1": a_feed(1), "/3": Reply(a_feed(1), headers={"ETag": '"a"'})}
+    add_sources(store, a_source("/3"), a_source("/private/1"))
+    poll(ctx, web)
+    assert len(web.robots_requests) == 1
+
+    clock.advance(hours=23)
+    sent = statements(store)
+    by_hand = replace(POLLS, source_ids=("series:3", "series:private-1"))
+    polled = poll(ctx, web, by_hand)
+
+    assert (polled.counts.unchanged, polled.counts.given_back) == (1, 1)
+    assert len(web.robots_requests) == 1
+    assert [one for one in sent if "UPDATE hosts" in one and "robots_fetched_at" in one] == []
+    assert [one for one in sent if "SELECT" in one and "robots" in one] == []
+
+    clock.advance(hours=2)
+    robots_of(web, 404)
+    assert poll(ctx, web).counts.changed == 1
+    assert len(web.robots_requests) == 2
+    assert web.paths.count("/private/1") == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"), [(404, None), (403, None), (500, "robots_unavailable"), (429, "robots_unavailable")]
+)
+def test_without_rules_all_is_allowed_and_without_an_answer_nothing(
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock, answer: WebAnswer, code: str | None
+) -> None:
+    robots_of(web, answer)
+    web.routes |= {"/1": a_feed(1), "/2": a_feed(1)}
+    add_sources(store, a_source("/1"), a_source("/2"))
+
+    fetch(ctx, web)
+
+    assert len(web.robots_requests) == 1
+    assert len(web.requests) == (0 if code else 2)
+    assert task_row(store, "series:1").error_code == code
+    if code:
+        assert {task.attempts for task in rows(store, tasks)} == {0}
+        assert {source.failure_count for source in rows(store, sources)} == {0}
+        assert f"robots.txt answered {answer}: nothing is fetched" in why(store, "series:2")
+        robots_of(web, 404)
+        clock.advance(minutes=59)
+        fetch(ctx, web, replace(POLLS, source_ids=("series:1",)))
+        assert (len(web.robots_requests), web.paths) == (1, [])
+        clock.advance(minutes=2)
+        assert fetch(ctx, web)[1].counts.changed == 2
+
+
+@ON_SQLITE
+@pytest.mark.parametrize(
+    ("answer", "allowed"),
+    [
+        pytest.param(b"User-agent: *\nDisallow: /1\n" + b"#" * 1_000_000, False, id="1 MB"),
+        pytest.param(b"#\n" * 300_000 + b"User-agent: *\nDisallow: /1\n", True, id="too late"),
+        pytest.param(
+            Reply(gzip.compress(b"User-agent: *\nDisallow: /1"), 200, {"Content-Encoding": "gzip"}), False, id="gzip"
+        ),
+        pytest.param(Reply(b"?", 200, {"Content-Encoding": "lz4"}), False, id="unreadable"),
+        pytest.param(redirect("http://b.test/rules"), False, id="another host"),
+        pytest.param(redirect("/robots.txt"), True, id="a loop"),
+        pytest.param(b"User-agent: tests\nAllow: /\n\nUser-agent: *\nDisallow: /", True, id="us"),
+    ],
+)
+def test_odd_answers_for_robots_are_read_as_the_standard_has_it(
+    ctx: RunContext, store: Store, web: FakeWeb, answer: WebAnswer, allowed: bool
+) -> None:
+    web.routes |= {"a.test/robots.txt": answer, "/1": a_feed(1)}
+    web.routes |= {"b.test/rules": b"User-agent: *\nDisallow: /1"}
+    add_sources(store, a_source("/1"))
+
+    for _ in range(2):  # read at first, then by what was kept
+        poll(ctx, web, replace(POLLS, source_ids=("series:1",)))
+
+    assert web.paths.count("/1") == (2 if allowed else 0)
+    assert len([one for one in web.robots_requests if one.host == "a.test"]) == 1
+
+
+@ON_SQLITE
+def test_a_robots_txt_that_drips_is_the_polls_own_failure_and_nothing_is_fetched(
+    ctx: RunContext, store: Store, web: FakeWeb
+) -> None:
+    """A host that is down for ever must open its breaker one day."""
+    robots_of(web, dripping_answer(b"HTTP/1.1 200 OK\r\n\r\n", every_seconds=0.05))
+    add_sources(store, a_source("/1"))
+    began = time.monotonic()
+
+    fetch(with_settings(ctx, fetch__deadline_seconds="0.4", work__max_attempts="1"), web)
+
+    assert (web.requests, time.monotonic() - began < 2) == ([], True)
+    [dead_letter] = rows(store, dead_letters)
+    assert dead_letter.error_code == "timeout"
+    assert "http://a.test/robots.txt" in dead_letter.error
+    assert rows(store, hosts)[0].lease_owner is None
+
+
+@ON_SQLITE
+def test_a_redirect_into_what_is_forbidden_is_not_followed(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+    robots_of(web, FORBIDDEN)
+    web.routes |= {"/1": redirect("/private/1"), "/private/1": a_feed(1)}
+    add_sources(store, a_source("/1"))
+
+    fetch(ctx, web)
+
+    assert web.paths == ["/1"]
+    assert task_row(store, "series:1").error_code == "blocked_by_robots"
+
+
+def test_a_crawl_delay_spaces_the_requests_of_two_processes(
+    ctx: RunContext, store: Store, web: FakeWeb, database_url: str
+) -> None:
+    robots_of(web, b"User-agent: *\nCrawl-delay: 0.5")
+    names = ["/1", "/2", "/3", "/4"]
+    web.routes |= {name: a_feed(1) for name in names}
+    add_sources(store, *(a_source(name) for name in names))
+    changes = {"polling__slice_seconds": "1", "hosts__lease_seconds": "1"}
+    job = WorkerJob(url=database_url, home=ctx.settings.home, port=web.port, changes=changes)
+
+    pair = [Child(poll_until_done, job) for _ in range(2)]
+    assert sum(child.result() for child in pair) == 4
+
+    times = sorted(request.at for request in [*web.requests, *web.robots_requests])
+    assert (len(web.robots_requests), len(web.requests)) == (1, 4)
+    assert min(after - before for before, after in pairwise(times)) >= 0.49
+    assert rows(store, hosts)[0].crawl_delay_seconds == 0.5
+
+
+@ON_SQLITE
+def test_an_absurd_crawl_delay_is_cut_and_left_to_later_runs(
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
+) -> None:
+    answer = Reply(b"User-agent: *\nCrawl-delay: 999999", 200, {"Cache-Control": "no-cache"})
+    robots_of(web, answer)
+    web.routes |= {"/1": a_feed(1), "/2": a_feed(1)}
+    add_sources(store, a_source("/1"), a_source("/2"))
+
+    _, first = fetch(ctx, web)
+    assert (first.counts.given_back, web.paths) == (2, [])
+    assert "delay that the host's robots.txt asks for" in why(store, "series:1")
+    clock.advance(seconds=601)
+    _, second = fetch(ctx, web)
+
+    assert (second.counts.changed, second.counts.given_back, len(web.paths)) == (1, 1, 1)
+    left = rows(store, hosts)[0].next_allowed_at - clock.at
+    assert left == pytest.approx(timedelta(seconds=600), abs=timedelta(seconds=2))
+
+
+def test_an_override_is_fetched_and_both_its_setting_and_its_end_are_audited(
+    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
+) -> None:
+    robots_of(web, FORBIDDEN)
+    web.routes |= {"/private/1": a_feed(1), "/private/2": a_feed(1)}
+    overriding = a_source("/private/1", config={"ignore_robots": True})
+    add_sources(store, overriding, a_source("/private/2"))
+    add_sources(store, overriding)
+
+    fetch(ctx, web)
+    with store.begin() as connection:
+        source = sources_by_id(connection, [overriding.id])[overriding.id]
+        honest, _ = definition_of(declaration(source) | {"config": {}})
+        assert honest is not None
+        redeclare(connection, source, honest, actor="ana", now=now)
+        query = select(audit_log.c.actor, audit_log.c.action, audit_log.c.subject)
+        audit_rows = [tuple(row) for row in connection.execute(query.order_by(audit_log.c.id))]
+
+    assert (source.ignores_robots, web.paths) == (True, ["/private/1"])
+    assert audit_rows[0] == ("system", "source.ignore_robots", overriding.id)
+    assert audit_rows[1] == ("ana", "source.honour_robots", overriding.id)
+    assert [action for _, action, _ in audit_rows].count("source.ignore_robots") == 1
+
+
+@ON_SQLITE
+def test_a_documented_api_is_not_asked_for_robots(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+    config = {"api_base": "http://a.test", "manga_id": "one"}
+    add_sources(store, a_source("/title/one", platform="mangadex", config=config))
+
+    fetch(ctx, web)
+
+    assert (len(web.requests), web.robots_requests) == (1, [])
+
+
+@ON_SQLITE
+def test_rules_told_to_an_agent_of_another_name_are_asked_for_again(
+    ctx: RunContext, store: Store, web: FakeWeb
+) -> None:
+    add_robots(store, "a.test", text=b"User-agent: *\nDisallow: /", agent="another/1.0")
+    web.routes["/1"] = a_feed(1)
+    add_sources(store, a_source("/1"))
+
+    fetch(ctx, web)
+
+    assert (len(web.robots_requests), web.paths) == (1, ["/1"])
+
+
+@ON_SQLITE
+def test_rules_are_kept_with_the_heartbeat_of_a_long_visit(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+    """A worker that dies later need not have asked for nothing."""
+    robots_of(web, FORBIDDEN)
+    web.routes["/1"] = slow_answer(a_feed(1), 2)
+    add_sources(store, a_source("/1"))
+    ctx = with_settings(ctx, work__lease_seconds="1")
+
+    async def visit() -> Any:
+        run = asyncio.create_task(fetch_async(ctx, web.port))
+        await asyncio.to_thread(wait_until, lambda: any(row.robots for row in rows(store, hosts)))
+        [row] = rows(store, hosts)
+        await run
+        return row
+
+    row = asyncio.run(visit())
+
+    assert row.lease_owner is not None
+    assert row.robots["http://a.test"]["rules"][-1] == [False, "/private/"]
+
+
+def test_only_who_has_the_host_keeps_what_it_says(store: Store, now: datetime) -> None:
+    rules_by_host = {"a.test": ({"http://a.test": {"rules": []}}, 2.0)}
+    with store.begin() as connection:
+        lease_hosts(connection, ["a.test"], owner="one", now=now, lease=HOUR)
+        store_robots(connection, rules_by_host, owner="another", now=now)
+        before = lease_hosts(connection, ["a.test"], owner="one", now=now, lease=HOUR)
+        store_robots(connection, rules_by_host, owner="one", now=now)
+        after = lease_hosts(connection, ["a.test"], owner="one", now=now, lease=HOUR)
+
+    assert before == {"a.test": Leased(next_allowed_at=None)}
+    assert after == {"a.test": Leased(next_allowed_at=None, robots=rules_by_host["a.test"][0])}
+    [row] = rows(store, hosts)
+    assert (row.crawl_delay_seconds, row.robots_fetched_at) == (2.0, now)

@@ -1,0 +1,251 @@
+"""What proves a value, and above all what does not."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingestion_pipeline.reading import Grounding, ground
+from ingestion_pipeline.reading.evidence.grounding import NormalForm, Value
+
+# ruff: noqa: RUF001  letters of other scripts are what is tested
+
+
+PAGE = (
+    "CS 1332 - Data Structures & Algorithms\n3.000 Credit hours, 13 weeks, 3.5 CEU\n"
+    "Fee: 1.234,50 EUR. Begins March 5, 2024, at the oﬃce in Straße 7, Café Noir.\n"
+    "See [Composition I](/english/engl101) and https://a.test/x?y=1 for CS 101L."
+)
+WORLD = (
+    "東京大学は日本の国立大学です。第3回講義は2024年3月5日に行われます。がっこう\n"
+    "Курс «Программирование на Питоне» стоит 1\u00a0500 рублей.\nهذا الكِتَابُ سنة ٢٠٢٤\n"
+    "각국의 학교 हिन्दी किताब"
+)
+
+
+def proof(value: Value, text: str) -> tuple[str, str | None]:
+    result = ground(value, text)
+    return result.status.value, text[result.start : result.end] if result.start is not None else None
+
+
+@pytest.mark.parametrize(
+    ("value", "status", "span"),
+    [
+        ("CS 1332", "exact", "CS 1332"),
+        ("cs-1332", "exact", "CS 1332"),
+        ("CS1332", "exact", "CS 1332"),
+        ("data structures & algorithms", "exact", "Data Structures & Algorithms"),
+        ("Data Structures and Algorithms", "exact", "Data Structures & Algorithms"),
+        ("Data Structure & Algorithms", "fuzzy", "Data Structures & Algorithms"),
+        ("office", "exact", "oﬃce"),
+        ("STRASSE 7", "exact", "Straße 7"),
+        ("cafe\u0301 noir", "exact", "Café Noir"),
+        ("Composition I", "exact", "Composition I"),
+        ("[Composition I](/elsewhere)", "exact", "Composition I"),
+        ("See Composition I and", "exact", "See [Composition I](/english/engl101) and"),
+        ("/english/engl101", "exact", "/english/engl101"),
+        ("https://a.test/x?y=1", "exact", "https://a.test/x?y=1"),
+        ("CS 101L", "exact", "CS 101L"),
+        (13, "exact", "13"),
+        (3, "value", "3.000"),
+        ("3", "value", "3.000"),
+        (3.5, "exact", "3.5"),
+        (Decimal("1234.5"), "value", "1.234,50"),
+        ("1,234.50", "value", "1.234,50"),
+        ("€ 1.234,50", "value", "1.234,50"),
+        (date(2024, 3, 5), "value", "March 5, 2024"),
+        (datetime(2024, 3, 5, 9, tzinfo=UTC), "value", "March 5, 2024"),
+        ("2024-03-05", "value", "March 5, 2024"),
+        ("5 March 2024", "value", "March 5, 2024"),
+    ],
+)
+def test_a_value_is_proved_by_the_span_that_says_it(value: Value, status: str, span: str) -> None:
+    assert proof(value, PAGE) == (status, span)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("CS 133", "CS 101", "S 1332", "Data Structures & Algorithms II", "cafe noir"),
+        *(1, 33, 0.5, 12345, 4, 101, "332", "3.5.1", -13, "14 weeks, 3.5 CEU", "engl101"),
+        *(date(2024, 5, 3), "2024-03-06", "05/03/2024", "https://a.test/x?y", "https://a.test/x"),
+        "4.000 Credit hours, 13 weeks, 3.5 CEU",
+    ],
+)
+def test_what_the_page_does_not_say_is_absent(value: Value) -> None:
+    assert proof(value, PAGE) == ("absent", None)
+
+
+@pytest.mark.parametrize("value", ["", " ", "-", "…", "\u200b", "!?", None, True, False, float("nan")])
+def test_a_value_without_letters_and_digits_is_never_proved(value: Value) -> None:
+    assert ground(value, PAGE) == ground(value, "") == ground("-", "a - b")
+    assert ground(value, PAGE).status == "unverifiable"
+    assert not ground(value, PAGE).is_proof
+
+
+@pytest.mark.parametrize(
+    ("value", "status", "span"),
+    [
+        ("国立大学", "exact", "国立大学"),
+        ("日本の国立大学です", "exact", "日本の国立大学です"),
+        ("日本の国立大学でず第3回講義は", "fuzzy", "日本の国立大学です。第3回講義は"),
+        ("日本の国立大学でず第4回講義は", "absent", None),
+        ("がっこう", "exact", "がっこう"),
+        ("かっこう", "absent", None),
+        ("가국", "absent", None),
+        ("학교", "exact", "학교"),
+        (3, "exact", "3"),
+        ("2024-03-05", "value", "2024年3月5日"),
+        ("программирование на питоне", "exact", "Программирование на Питоне"),
+        ("Программирование на Питон", "fuzzy", "Программирование на Питоне"),
+        ("Программирование на Яве", "absent", None),
+        (1500, "value", "1\u00a0500"),
+        (500, "absent", None),
+        ("الكتاب", "exact", "الكِتَاب"),
+        ("هذا الكتاب", "exact", "هذا الكِتَاب"),
+        ("किताब", "exact", "किताब"),
+        ("कताब", "absent", None),
+    ],
+)
+def test_every_script_is_read(value: Value, status: str, span: str | None) -> None:
+    assert proof(value, WORLD) == (status, span)
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "status"),
+    [
+        (3, "13", "absent"),
+        (3, "3.5", "absent"),
+        (5, "3.5", "absent"),
+        (3, "3,5", "absent"),
+        (3, "A3", "absent"),
+        (3, "3:30 pm", "absent"),
+        (10, "10k", "absent"),
+        (3, "3 (three)", "exact"),
+        (3, "3.", "exact"),
+        (3, "(3)", "exact"),
+        (3, "3cr", "exact"),
+        (3, "1-3 credits", "exact"),
+        (1, "1-3 credits", "exact"),
+        (-5, "-5 degrees", "exact"),
+        (5, "-5 degrees", "absent"),
+        (1234, "1,234 students", "value"),
+        (1234, "1.234 students", "absent"),
+        (1234, "1.234 Studenten zahlen 2.345,10", "value"),
+        (Decimal("1.234"), "1.234 kg", "exact"),
+        (1234567, "1.234.567", "value"),
+        (1234567, "1'234'567", "value"),
+        (1234567, "12,34,567", "value"),
+        (34, "12,34,567", "absent"),
+        (2024, "2024-03-05", "absent"),
+        (3, "version 3.5.2", "absent"),
+        ("007", "agent 007", "exact"),
+        ("007", "agent 7", "absent"),
+        ("$1,500", "it costs 1500.00", "value"),
+        ("Room 3", "Room 3.5", "absent"),
+        ("Room 3", "Room 3. Floor 5", "exact"),
+        ("12 credits", "1 2 credits", "absent"),
+    ],
+)
+def test_numbers_count_by_value_and_never_inside_others(value: Value, text: str, status: str) -> None:
+    assert ground(value, text).status == status
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("2026-03-05", "2026/3/5", "5 March 2026", "March 5th, 2026", "Mar 5, 2026", "05.03.2026"),
+        *("3/5/2026", "5/3/2026 and 25/3/2026", "2026年3月5日", "5 mars 2026", "5. März 2026"),
+        *("5 de marzo de 2026", "5 марта 2026", "Thu, 05 Mar 2026 10:00", "3/5/26", "٢٠٢٦-٠٣-٠٥"),
+    ],
+)
+def test_a_day_is_proved_however_it_is_written(text: str) -> None:
+    assert ground(date(2026, 3, 5), f"Posted {text} by us").is_proof
+
+
+@pytest.mark.parametrize(
+    "text", ["3/5/2026 and 25/3/2026", "2026-03-051", "15 March 2026", "March 2026", "5 March 1926"]
+)
+def test_another_day_is_no_proof(text: str) -> None:
+    assert ground(date(2026, 3, 5), f"Posted {text} by us").status == "absent"
+
+
+def words_of(text: str) -> list[re.Match[str]]:
+    return list(re.finditer(r"[^\W_]+", text))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(min_size=1, max_size=80), st.data())
+def test_whatever_stands_between_two_word_boundaries_is_exact(text: str, data: st.DataObject) -> None:
+    words = words_of(text)
+    if not words or "](" in text:
+        return
+    first = data.draw(st.integers(0, len(words) - 1))
+    last = data.draw(st.integers(first, len(words) - 1))
+    value = text[words[first].start() : words[last].end()]
+
+    result = ground(value, text)
+
+    assert result.status in {"exact", "value", "absent", "unverifiable"}
+    if result.status == "absent":  # the word goes on with a mark, or a number does with its decimals
+        assert not is_apart(text, words[first].start(), words[last].end())
+    elif result.status == "exact":
+        assert NormalForm.of(value).text == NormalForm.of(text[result.start : result.end]).text
+
+
+def is_apart(text: str, start: int, end: int) -> bool:
+    around = text[max(0, start - 2) : start] + text[end : end + 2]
+    return all(character in " \n" for character in around)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(max_size=40), st.text(max_size=200))
+def test_a_span_says_what_it_proves_and_nothing_crashes(value: str, text: str) -> None:
+    result = ground(value, text)
+
+    if result.status == "exact":
+        assert result.start is not None
+        expected = NormalForm.of(value).text
+        assert expected in NormalForm.of(text[result.start : result.end]).text or value in text
+    assert (result.start is None) == (result.status in {"absent", "unverifiable"})
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.decimals(min_value=0, max_value=10**9, places=2, allow_nan=False), st.integers(1, 9))
+def test_a_number_is_found_as_written_and_not_with_a_digit_more(value: Decimal, digit: int) -> None:
+    assert ground(value, f"costs {value:,} EUR").is_proof
+    assert not ground(value, f"costs {digit}{value} EUR").is_proof
+    assert not ground(value, f"costs {value}{digit} EUR").is_proof
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.dates(date(1901, 1, 1), date(2099, 12, 31)))
+def test_a_day_is_found_in_words_and_in_figures(day: date) -> None:
+    assert ground(day, f"on {day:%d %B %Y}.").is_proof
+    assert ground(day, f"on {day:%Y-%m-%d}.").status == "exact"
+
+
+def test_a_large_page_is_asked_for_hundreds_of_values_in_seconds() -> None:
+    courses = [f"CS {1000 + n} Topic number {n} of computing, part {n % 7}" for n in range(4_000)]
+    page = "\n".join(courses)
+    assert len(page) > 150_000
+    started = time.thread_time()
+
+    result = [ground(course, page) for course in courses[:200]]
+    lost = [ground(course.replace("computing", "farming animals"), page) for course in courses[:20]]
+    fuzzy = ground("CS 1500 Topics number 500 of computin, part 3", page)
+
+    assert {item.status for item in result} == {"exact"}
+    assert {item.status for item in lost} == {"absent"}
+    assert fuzzy.status == "fuzzy"
+    assert time.thread_time() - started < 5
+
+
+def test_the_contract_names_three_fields() -> None:
+    assert ground("b", "a b c") == Grounding(status=ground("b", "b").status, start=2, end=3)

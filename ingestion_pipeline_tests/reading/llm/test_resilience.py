@@ -1,0 +1,144 @@
+"""The real openai client against llmock, which judges how a client bears what servers do."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from ingestion_pipeline.reading.llm import Answered, Unanswered
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.tasks.errors import Resource, Transient
+from ingestion_pipeline_tests.reading.llm.model_questions import a_question, ask, leading_to, ledger
+
+
+@pytest.fixture
+def database() -> str:
+    return "sqlite"
+
+
+@pytest.fixture
+def there(llmock: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Settings that lead to llmock; the variables that its fixture sets lead nowhere."""
+    for name in llmock.env():
+        monkeypatch.delenv(name)
+    variables = {
+        "INGESTION_MODELS__MAX_ATTEMPTS": "3",
+        "INGESTION_MODELS__BACKOFF_BASE_SECONDS": "0.3",  # above the noise of a busy machine
+    }
+    return leading_to(llmock.base_url("openai"), settings, **variables)
+
+
+def statuses(llmock: Any) -> list[int]:
+    return [request.status for request in llmock.requests]
+
+
+def booked(store: Store) -> list[int]:
+    """The ledger in the words of llmock's journal."""
+    return [int(row.outcome.removeprefix("http_")) if row.outcome.startswith("http_") else 200 for row in ledger(store)]
+
+
+def test_a_generated_answer_passes_our_own_check(store: Store, there: Settings, llmock: Any) -> None:
+    answer = ask(store, there)
+
+    assert isinstance(answer, Answered)
+    assert (booked(store), statuses(llmock)) == ([200], [200])
+    llmock.assert_resilient(strict=True)
+
+
+def test_two_429s_are_waited_out_as_they_ask(store: Store, there: Settings, llmock: Any) -> None:
+    llmock.rate_limit(times=2, retry_after=0.3)
+
+    assert isinstance(ask(store, there), Answered)
+
+    assert booked(store) == statuses(llmock) == [429, 429, 200]
+    assert [row.cost_usd > 0 for row in ledger(store)] == [False, False, True]
+    llmock.assert_resilient(strict=True)
+
+
+def test_a_500_for_ever_is_tried_after_growing_waits_and_counts(store: Store, there: Settings, llmock: Any) -> None:
+    from llmock.scenarios import Fail
+
+    llmock.add(Fail(500, times=None))
+
+    with pytest.raises(Transient) as caught:
+        ask(store, there)
+
+    assert caught.value.code == "model_http_500"
+    assert booked(store) == statuses(llmock) == [500, 500, 500]
+    llmock.assert_resilient(strict=True)
+
+
+def test_a_503_for_ever_is_asked_no_sooner_than_it_says_and_postpones(
+    store: Store, there: Settings, llmock: Any
+) -> None:
+    llmock.fail(503, times=None, retry_after=0.2)
+
+    with pytest.raises(Resource) as caught:
+        ask(store, there)
+
+    assert caught.value.code == "model_http_503"
+    assert booked(store) == statuses(llmock) == [503, 503, 503]
+    llmock.assert_resilient(strict=True)
+
+
+def test_an_answer_later_than_the_deadline_is_not_waited_for(store: Store, there: Settings, llmock: Any) -> None:
+    ask(store, there, a_question("Another page"))  # the client is loaded and the server awake
+    llmock.delay(3)
+    short = there.model_copy(update={"models": there.models.model_copy(update={"deadline_seconds": 0.6})})
+    began = time.monotonic()
+
+    with pytest.raises(Transient) as caught:
+        ask(store, short)
+
+    assert time.monotonic() - began < 2.5
+    assert caught.value.code == "model_timeout"
+    row = ledger(store)[-1]
+    assert (row.status, row.outcome) == ("failed", "timeout")
+    assert row.cost_usd == row.reserved_usd  # the server may have worked
+    llmock.assert_resilient(strict=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "finish_reason", "outcome"),
+    [
+        pytest.param('{"title": "Bio', "length", "cut_off", id="truncated"),
+        pytest.param('{"title": Bio}', None, "malformed", id="malformed"),
+    ],
+)
+def test_a_truncated_or_malformed_answer_is_never_taken_for_one(
+    store: Store, there: Settings, llmock: Any, text: str, finish_reason: str | None, outcome: str
+) -> None:
+    from llmock.scenarios import Reply
+
+    llmock.add(Reply(text=text, finish_reason=finish_reason, times=None))
+
+    answer = ask(store, there)
+
+    assert isinstance(answer, Unanswered)
+    assert {row.outcome for row in ledger(store)} == {outcome}
+    assert len(ledger(store)) == len(llmock.requests)
+    llmock.assert_resilient(strict=True)
+
+
+def test_a_400_is_not_repeated(store: Store, there: Settings, llmock: Any) -> None:
+    llmock.fail(400, times=None)
+
+    answer = ask(store, there)
+
+    assert isinstance(answer, Unanswered)
+    assert [(request.model, request.status) for request in llmock.requests] == [("cheap", 400), ("strong", 400)]
+    assert booked(store) == [400, 400]
+    llmock.assert_resilient(strict=True)
+
+
+def test_the_ledger_counts_the_tokens_that_the_server_counted(store: Store, there: Settings, llmock: Any) -> None:
+    answer = ask(store, there)
+
+    row = ledger(store)[0]
+    assert isinstance(answer, Answered)
+    assert (row.input_tokens, row.output_tokens) == (answer.usage.input_tokens, answer.usage.output_tokens)
+    assert row.input_tokens > 50
+    assert not row.usage_estimated

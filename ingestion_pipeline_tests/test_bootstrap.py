@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ingestion_pipeline.bootstrap import open_renderer, open_run_context
+from ingestion_pipeline.demo.site import DemoSite
+from ingestion_pipeline.pages.browser import BrowserLimits
+from ingestion_pipeline.settings import load_settings
+from ingestion_pipeline_tests.builders import NOON
+
+
+def test_the_limits_of_a_browser_are_those_of_the_settings() -> None:
+    by_default = open_renderer(load_settings({}), clock=lambda: NOON)
+    changed = open_renderer(
+        load_settings(
+            {
+                "INGESTION_RENDERING__PAGES": "7",
+                "INGESTION_RENDERING__BLOCKED_RESOURCES": "media,stylesheet",
+                "INGESTION_FETCH__MAX_REDIRECTS": "2",
+            }
+        ),
+        clock=lambda: NOON,
+    )
+
+    assert by_default._limits == BrowserLimits()
+    assert changed._limits.pages == 7
+    assert changed._limits.blocked_resources == {"media", "stylesheet"}
+    assert changed._limits.max_navigations == 2
+
+
+OWN = '[{"name": "own", "base_url": "http://own.test/v1", "model": "m"}]'
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        pytest.param({}, ["almanac"], id="nobody configured any"),
+        pytest.param({"INGESTION_WEBSITE__PROVIDERS": OWN}, ["own"], id="a list of one's own"),
+        pytest.param({"OPENAI_API_KEY": "sk-1"}, [], id="a key: the default provider"),
+        pytest.param({"OPENAI_BASE_URL": "http://m.test/v1"}, [], id="a server of one's own"),
+    ],
+)
+def test_while_the_demo_runs_its_providers_are_asked_where_nobody_configured_others(
+    tmp_path: Path, sqlite_template: Path, variables: dict[str, str], expected: list[str]
+) -> None:
+    shutil.copy(sqlite_template, tmp_path / "ingestion.db")
+    environment = {"INGESTION_HOME": str(tmp_path), **variables}
+
+    with DemoSite(tmp_path, providers={"almanac": "http://127.0.0.1:1/v1"}), open_run_context(environment) as ctx:
+        providers = json.loads(ctx.settings.website.providers or "[]")
+
+    assert [provider["name"] for provider in providers] == expected
+    assert ("demo-almanac=" in ctx.settings.models.prices) == (expected == ["almanac"])
+    assert {provider["host"] for provider in providers if provider["name"] == "almanac"} <= {"demo.test"}
+    with open_run_context(environment) as after:
+        assert "almanac" not in after.settings.website.providers

@@ -1,0 +1,252 @@
+"""Slots, queues and order: who is served when, and what waiting costs (nothing)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from ingestion_pipeline.demo.model_server import ModelRequest, Say, ScriptedModel
+from ingestion_pipeline.demo.model_server import Reply as Said
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.store import open_store
+from ingestion_pipeline.store.tables import tasks, website_analyses
+from ingestion_pipeline.websites.metrics import phase_metrics
+from ingestion_pipeline.websites.states import PHASES
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.polling_runs import (
+    RunningClock,
+    a_run_context,
+    add_sources,
+    rows,
+    source_row,
+    wait_until,
+    with_settings,
+)
+from ingestion_pipeline_tests.websites.website_runs import (
+    a_website,
+    answer_pairs,
+    phase_tasks,
+    poll,
+    process_analyses,
+    provider_settings,
+    statuses,
+)
+
+
+class ConcurrencyCounter:
+    """A provider that takes its time, and knows how many asked it at once."""
+
+    def __init__(self, seconds: float) -> None:
+        self.most = 0
+        self._seconds = seconds
+        self._now = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, request: ModelRequest) -> Said:
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+        time.sleep(self._seconds)  # the long phase itself
+        with self._lock:
+            self._now -= 1
+        return Say(text="Acme.")
+
+
+def own_config(prompt: str = "Who bakes?") -> dict[str, object]:
+    return {"business": {"name": "Acme"}, "prompts": [prompt]}
+
+
+def test_waiting_for_a_slot_costs_no_attempt_and_is_never_lost(ctx: RunContext, web: FakeWeb) -> None:
+    counter = ConcurrencyCounter(0.1)
+    long_calls: list[str] = []
+    stuck: list[int] = []
+
+    def longer_than_a_lease(request: ModelRequest) -> Said:
+        if len(long_calls) < 10:
+            long_calls.append(request.text)
+            # A claim would renew the leases, too: the phases before are done, and no slot is free.
+            wait_until(lambda: set(statuses(ctx.store)) <= {"model-analysis", "completed"})
+            time.sleep(2.6)  # the long phase itself; only heartbeats keep its claim
+            with ctx.store.read() as connection:
+                now = ctx.store.clock.now(connection)
+                stuck.extend(phase.lost for phase in phase_metrics(connection, now=now))
+        return counter(request)
+
+    with ScriptedModel(longer_than_a_lease) as model:
+        changes = provider_settings(one=model.base_url) | {"website__answer_seconds": "60"}
+        long_ctx = with_settings(ctx, **changes, work__lease_seconds="2")
+        add_sources(ctx.store, *(a_website(f"w{n}", config=own_config()) for n in range(31)))
+        poll(long_ctx, web)
+        counts = process_analyses(long_ctx, web.port)
+
+    assert counts["website_analysis_done"] == 31
+    assert set(counts) == {"website_info_done", "website_prompts_done", "website_analysis_done"}
+    assert statuses(ctx.store) == {"completed": 31}
+    assert {(task.attempts, task.fence) for task in phase_tasks(ctx.store)} == {(1, 1)}
+    assert 2 <= counter.most <= 10
+    assert (len(stuck), set(stuck)) == (30, {0})
+
+
+def test_two_concurrent_schedulers_run_each_phase_once(
+    ctx: RunContext, web: FakeWeb, database_url: str, provider: ScriptedModel
+) -> None:
+    add_sources(ctx.store, *(a_website(f"w{n}") for n in range(12)))
+    poll(ctx, web)
+    with closing(open_store(database_url, clock=ctx.store.clock)) as second:
+        contexts = [ctx, a_run_context(second, ctx.settings)]
+        with ThreadPoolExecutor(2) as pool:
+            run_counts = list(pool.map(lambda run_ctx: process_analyses(run_ctx, web.port), contexts))
+
+    assert sum(sum(counts.values()) for counts in run_counts) == 36
+    assert {task.fence for task in phase_tasks(ctx.store)} == {1}
+    assert len(provider.requests) == 24
+    assert set(answer_pairs(ctx.store).values()) == {1}
+
+
+def test_a_full_queue_refuses_with_a_reason_and_no_attempt_is_counted(
+    ctx: RunContext, web: FakeWeb, clock: RunningClock
+) -> None:
+    limited_ctx = with_settings(ctx, **provider_settings(one="http://127.0.0.1:9"), website__queue_limit="2")
+    add_sources(ctx.store, *(a_website(f"w{n}", config=own_config()) for n in range(5)))
+    poll(limited_ctx, web)
+
+    assert statuses(ctx.store) == {"not-started": 2}
+    refused = [row for row in rows(ctx.store, tasks) if row.error_code == "queue_full"]
+    assert len(refused) == 3
+    assert {(row.status, row.attempts) for row in refused} == {("PENDING", 0)}
+    assert refused[0].error == "queue_full: 2 analyses are waiting in website-analysis"
+    assert source_row(ctx.store, refused[0].source_id).failure_count == 0
+
+    for _ in range(2):
+        process_analyses(ctx, web.port)
+        clock.advance(minutes=2)
+        poll(limited_ctx, web)
+    process_analyses(ctx, web.port)
+    assert statuses(ctx.store) == {"completed": 5}
+
+
+def test_a_phase_waits_while_the_next_queue_is_full(ctx: RunContext, web: FakeWeb, clock: RunningClock) -> None:
+    no_provider_ctx = with_settings(ctx, website__providers="", website__queue_limit="2")
+    add_sources(ctx.store, *(a_website(f"w{n}", config=own_config()) for n in range(2)))
+    poll(no_provider_ctx, web)
+    process_analyses(no_provider_ctx, web.port)
+    add_sources(ctx.store, *(a_website(f"x{n}", config=own_config()) for n in range(2)))
+    poll(no_provider_ctx, web)
+    process_analyses(no_provider_ctx, web.port)
+
+    assert statuses(ctx.store) == {"model-analysis": 2, "prompt-forming": 2}
+    waiting = phase_tasks(ctx.store, "website_prompts")[2:]
+    assert {(row.status, row.attempts) for row in waiting} == {("PENDING", 0)}
+
+
+def test_higher_priority_runs_first_and_then_the_older(
+    ctx: RunContext, web: FakeWeb, provider: ScriptedModel, clock: RunningClock
+) -> None:
+    one_slot_ctx = with_settings(ctx, **provider_settings(one=provider.base_url), website__slots="1")
+    for name in ("first", "second"):
+        add_sources(ctx.store, a_website(name, config={"prompts": [f"Is it {name}?"]}))
+        poll(one_slot_ctx, web)
+        clock.advance(seconds=1)
+    add_sources(ctx.store, a_website("manual", config=own_config("Is it manual?")))
+    poll(one_slot_ctx, web)
+    process_analyses(one_slot_ctx, web.port)
+
+    prompts = [request.text for request in provider.requests]
+    assert prompts == ["Is it manual?", "Is it first?", "Is it second?"]
+
+
+def test_no_more_analyses_run_concurrently_than_there_are_slots(ctx: RunContext, web: FakeWeb) -> None:
+    counter = ConcurrencyCounter(0.1)
+    with ScriptedModel(counter) as model:
+        add_sources(ctx.store, *(a_website(f"w{n}", config=own_config()) for n in range(6)))
+        limited_ctx = with_settings(ctx, **provider_settings(one=model.base_url), website__slots="2")
+        poll(limited_ctx, web)
+        process_analyses(limited_ctx, web.port)
+
+    assert counter.most == 2
+
+
+def test_a_cycle_claims_at_most_three_of_a_phase_and_only_into_free_slots(ctx: RunContext, web: FakeWeb) -> None:
+    add_sources(ctx.store, *(a_website(f"w{n}", config=own_config()) for n in range(8)))
+    poll(ctx, web)
+    process_analyses(ctx, web.port)
+
+    # What one cycle claims begins at one moment.
+    cycles = Counter(
+        (queue, times["began"]) for row in rows(ctx.store, website_analyses) for queue, times in row.phase_times.items()
+    )
+    first = [count for (queue, _), count in sorted(cycles.items()) if queue == "website-analysis"]
+    assert first == [3, 3, 2]
+    assert max(cycles.values()) == 3
+
+
+def queue_analyses_in_each_phase(ctx: RunContext, web: FakeWeb, count: int) -> None:
+    """So many analyses wait in each phase."""
+    no_provider_ctx = with_settings(ctx, website__providers="", website__queue_limit=str(count))
+    for name in ("last", "middle", "first"):
+        add_sources(ctx.store, *(a_website(f"{name}{n}", config=own_config()) for n in range(count)))
+        poll(no_provider_ctx, web)
+        if name != "first":
+            process_analyses(no_provider_ctx, web.port)
+    waiting = {"model-analysis": count, "prompt-forming": count, "not-started": count}
+    assert statuses(ctx.store) == waiting
+
+
+def test_a_cycle_claims_three_of_each_phase_and_not_three_in_all(
+    ctx: RunContext, web: FakeWeb, provider: ScriptedModel
+) -> None:
+    queue_analyses_in_each_phase(ctx, web, 4)
+    process_analyses(ctx, web.port)
+
+    # Of each the phase in which it waited; what one cycle claims begins at one moment.
+    began = Counter(
+        (row.phase_times[queue]["began"], queue)
+        for name, queue in (("first", "website-analysis"), ("middle", "prompt-forming"), ("last", "model-analysis"))
+        for row in rows(ctx.store, website_analyses)
+        if row.source_id.startswith(f"website:{name}")
+    )
+    first = min(moment for moment, _ in began)
+    assert [began[first, phase.queue] for phase in PHASES] == [3, 3, 3]
+
+
+def test_each_phase_has_its_own_slots(ctx: RunContext, web: FakeWeb) -> None:
+    def answer(_: ModelRequest) -> Said:
+        """While the only slot of the last phase is taken, the phases before go on."""
+        wait_until(lambda: set(statuses(ctx.store)) <= {"model-analysis", "completed"})
+        return Say(text="Acme.")
+
+    with ScriptedModel(answer) as model:
+        add_sources(ctx.store, *(a_website(f"w{n}", config=own_config()) for n in range(4)))
+        changes = provider_settings(one=model.base_url) | {"website__answer_seconds": "20"}
+        one_slot_ctx = with_settings(ctx, **changes, website__slots="1")
+        poll(one_slot_ctx, web)
+        counts = process_analyses(one_slot_ctx, web.port)
+
+    assert counts["website_analysis_done"] == 4
+    assert {task.attempts for task in phase_tasks(ctx.store)} == {1}
+
+
+@pytest.mark.parametrize("database", ["sqlite"])  # PostgreSQL's statements are prepared
+def test_a_cycle_claims_in_the_order_of_phases(ctx: RunContext, web: FakeWeb) -> None:
+    queue_analyses_in_each_phase(ctx, web, 2)
+    kinds = [phase.kind for phase in PHASES]
+    claimed: list[str] = []
+
+    def record_claims(
+        _connection: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, _many: bool
+    ) -> None:
+        if statement.lstrip().startswith(("WITH due", "UPDATE tasks")):
+            values = parameters.values() if isinstance(parameters, dict) else parameters
+            claimed.extend(value for value in values if value in kinds)
+
+    event.listen(ctx.store.engine, "before_cursor_execute", record_claims)
+    process_analyses(ctx, web.port)
+
+    assert claimed[:3] == kinds
