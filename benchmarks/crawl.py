@@ -88,7 +88,7 @@ PEERS = (
 )
 # 96 packages and 0.9 GB, from scipy to a second browser driver: not for the environment we test in.
 CRAWL4AI = Crawler(name="Crawl4AI over HTTP", module="crawl4ai_peer", environment="crawl4ai==0.9.5", bar=8.0)
-WITH_MARKDOWN = (CRAWL4AI, replace(CRAWL4AI, name="Crawl4AI, nothing kept", option="unkept", bar=None))
+WITH_MARKDOWN = (CRAWL4AI, replace(CRAWL4AI, name="Crawl4AI, nothing stored", option="unkept", bar=None))
 
 
 def measure(database: Database, sizes: Sizes | None = None) -> Iterator[Figure | Flat | Skipped]:

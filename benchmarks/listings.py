@@ -75,7 +75,7 @@ def measure(database: Database, sizes: Sizes = FULL) -> Iterator[Figure]:
         ours.append(_ours(database, settings, sizes.listings))
         bare.append(_bare(database, settings, profile, sizes.listings))
     yield Figure(
-        claim=f"listings judged by rules: {_said(middle(ours))}",
+        claim=f"listings evaluated by rules: {_said(middle(ours))}",
         database=database.name,
         peer=f"filter and score alone: {_said(middle(bare))}",
         ours=middle(ours),

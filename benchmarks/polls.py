@@ -24,7 +24,7 @@ from sqlalchemy import func, select, update
 
 from benchmarks.database import Database
 from benchmarks.figure import Cost, Figure
-from ingestion_pipeline.demo.host_names import LOOPBACK, published_port
+from ingestion_pipeline.pages.http.local_server import LOOPBACK, running_server
 from ingestion_pipeline.sources import Definition, Kind, Tier
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.sources.scheduling.due import due_shards
@@ -128,9 +128,9 @@ def _site(home: Path) -> Iterator[int]:
         try:
             assert process.stdout is not None
             process.stdout.readline()
-            port = published_port(home)
-            assert port is not None, "the site did not start"
-            yield port
+            server = running_server(home)
+            assert server is not None, "the site did not start"
+            yield server.port
         finally:
             process.terminate()
 

@@ -93,7 +93,7 @@ def _growth(database: Database, seconds: Mapping[int, float]) -> Line:
     """The ratio is of the seconds with the most chapters stored and the least with any number."""
     sizes = ", ".join(f"{n:,}: {one * 1_000:,.2f}" for n, one in seconds.items())
     return Line(
-        claim="a listing of 100 chapters compared, CPU ms, by chapters stored",
+        claim="comparing a feed of 100 chapters, CPU ms, by chapters stored",
         database=database.name,
         peer=sizes,
         ratio=seconds[max(seconds)] / min(seconds.values()),
@@ -130,7 +130,7 @@ def measured(store: Store, count: int, meter: Meter) -> dict[str, float]:
         "ingest sources list --json": lambda c: _facts(c, store),
     }
     found |= {name: _asked(store, ask, _clock(name, meter)) for name, ask in later.items()}
-    found["maintain: prices"] = _taken(lambda: _prices(store), meter.cpu_seconds)
+    found["maintain: request costs"] = _taken(lambda: _prices(store), meter.cpu_seconds)
     return found
 
 

@@ -12,7 +12,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from ingestion_pipeline.demo.host_names import LOOPBACK, publish
+from ingestion_pipeline.demo import DEMO_SUFFIX
+from ingestion_pipeline.pages.http.local_server import LOOPBACK, publish
 
 LATENCY_SECONDS = 0.05
 CHAPTERS = 20
@@ -67,7 +68,7 @@ class Site(asyncio.Protocol):
 
 async def _serve(home: Path) -> None:
     server = await asyncio.get_running_loop().create_server(Site, LOOPBACK, 0, backlog=1_000)
-    publish(home, server.sockets[0].getsockname()[1])
+    publish(home, server.sockets[0].getsockname()[1], suffix=DEMO_SUFFIX)
     print("ready", flush=True)
     await server.serve_forever()
 

@@ -7,13 +7,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from datetime import datetime, timedelta
 
 from ingestion_pipeline.catalogs.extraction.page_reader import PipelineReader, Reader
-from ingestion_pipeline.demo.host_names import demo_resolver, published_port, published_providers
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.notices.channels import AppriseChannel, Channels, WebhookChannel, WebhookLimits
 from ingestion_pipeline.pages.browser import BrowserLimits, BrowserRenderer, NoBrowser, find_browser
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.pages.http.fetcher import FetchLimits, HttpFetcher
 from ingestion_pipeline.pages.http.guard import Guard, system_resolver
+from ingestion_pipeline.pages.http.local_server import local_resolver, running_server
 from ingestion_pipeline.pages.http.secrets import Secrets
 from ingestion_pipeline.pages.http.status import Waits
 from ingestion_pipeline.pages.visits.rendering import Renderer
@@ -30,7 +30,7 @@ def open_run_context(
 ) -> Generator[RunContext]:
     """Yield what a run needs: store, settings, content, systems; close the store at the end."""
     settings, store = open_from_environment(environment)
-    settings = _with_demo(settings)
+    settings = _with_local_server(settings)
     try:
         yield RunContext(
             store=store,
@@ -45,26 +45,23 @@ def open_run_context(
         store.close()
 
 
-def _with_demo(settings: Settings) -> Settings:
-    """Return the settings with the demo site's providers, while that site runs.
+def _with_local_server(settings: Settings) -> Settings:
+    """Return the settings with the providers of a local server, while it runs.
 
     Nothing changes if the operator has configured a provider or a model.
     """
     if settings.website.providers or settings.has_model:
         return settings
-    running = published_providers(settings.home)
-    if not running:
+    server = running_server(settings.home)
+    if server is None or not server.providers:
         return settings
-    from ingestion_pipeline.demo.providers import DEMO_PRICES, provider_setting
-
-    website = settings.website.model_copy(update={"providers": provider_setting(running)})
-    prices = f"{settings.models.prices}, {DEMO_PRICES}"
-    models = settings.models.model_copy(update={"prices": prices})
+    website = settings.website.model_copy(update={"providers": server.providers})
+    models = settings.models.model_copy(update={"prices": f"{settings.models.prices}, {server.prices}"})
     return settings.model_copy(update={"website": website, "models": models})
 
 
 def open_fetcher(settings: Settings) -> HttpFetcher:
-    """Return the HTTP fetcher; while the demo site runs, its host names resolve to it."""
+    """Return the HTTP fetcher; while a local server runs, its host names resolve to it."""
     limits = FetchLimits(
         max_bytes=settings.fetch.max_bytes,
         max_ratio=settings.fetch.max_ratio,
@@ -133,10 +130,9 @@ def open_channels(settings: Settings) -> Channels:
 
 
 def _guard(settings: Settings) -> Guard:
-    """Return the address guard; while the demo site runs, its host names resolve to it."""
-    port = published_port(settings.home)
-    resolve = system_resolver if port is None else demo_resolver(port, system_resolver)
-    return Guard(settings.allowed_hosts, resolve)
+    """Return the address guard; while a local server runs, its host names resolve to it."""
+    server = running_server(settings.home)
+    return Guard(settings.allowed_hosts, local_resolver(server, system_resolver) if server else system_resolver)
 
 
 def _secret(name: str) -> str | None:

@@ -1,13 +1,13 @@
-"""Things with sane defaults: a test names only what it is about."""
+"""Builders with defaults: a test names only the values it is about."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 from ingestion_pipeline.series.chapter import Release
-from ingestion_pipeline.sources.source import Definition, Kind
+from ingestion_pipeline.sources.source import Definition, Kind, Source, SourceStatus, Tier
 from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)  # the same moment as the fixture `now`
@@ -63,6 +63,32 @@ def a_definition(**changes: Any) -> Definition:
         "series": "solo",
     }
     return Definition(**(values | changes))
+
+
+def a_source(**changes: Any) -> Source:
+    """An active series source in the middle tier, never polled."""
+    values: dict[str, Any] = dict.fromkeys(Source.__dataclass_fields__) | {
+        "id": "series:solo",
+        "kind": Kind.SERIES,
+        "url": "https://a.test/feed",
+        "config": {},
+        "origin": "row",
+        "host": "a.test",
+        "shard": 0,
+        "tier": Tier.WARM,
+        "tier_pinned": False,
+        "status": SourceStatus.ACTIVE,
+        "failure_count": 0,
+        "record_count": 0,
+        "created_at": NOON,
+    }
+    return Source(**(values | changes))
+
+
+def a_checked_source(**changes: Any) -> Source:
+    """A source that is a month old and was polled at noon."""
+    values = {"created_at": NOON - timedelta(days=30), "last_checked_at": NOON, "last_success_at": NOON}
+    return a_source(**(values | changes))
 
 
 def a_release(**changes: Any) -> Release:

@@ -1,4 +1,4 @@
-"""Fakes that stand where the wire ends: a real server on loopback, and a name server of our own."""
+"""Fakes at the end of the wire: a web server on loopback and a name server."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ WebAnswer = bytes | str | int | Reply | RawAnswer
 
 
 class FakeWeb:
-    """A web server on loopback in its own thread: routes to answers; it remembers what was asked.
+    """A web server on loopback in its own thread that maps routes to answers and records requests.
 
-    A route is a path (`/jobs`, any host) or a URL without scheme (`a.test/jobs`, that host alone).
-    A list of answers is given one by one, the last one for ever; `routes` may change at any time.
-    What was asked of /robots.txt is remembered apart, since it is asked by the way.
-    Only real with `with` or `async with`; any name reaches it by `FakeResolver` and `web.endpoint`.
+    A route is a path (`/jobs`, any host) or a URL without scheme (`a.test/jobs`, that host only).
+    A list of answers is served one by one, the last one for ever; `routes` may change at any time.
+    Requests for /robots.txt are recorded apart, since fetchers send them on their own.
+    It runs inside `with` or `async with`; any name reaches it by `FakeResolver` and `web.endpoint`.
     """
 
     def __init__(
@@ -65,19 +65,19 @@ class FakeWeb:
         self.connections = 0
         self.port = 0
         self._tls = tls
-        self._given: dict[str, int] = {}
+        self._served: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
 
     @property
     def host_port(self) -> str:
-        """As INGESTION_ALLOW_HOSTS wants it."""
+        """Host and port in the form of INGESTION_ALLOW_HOSTS."""
         return f"{LOOPBACK}:{self.port}"
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where a resolver sends the names that this server plays."""
+        """The endpoint for a resolver that maps names to this server."""
         return Endpoint(LOOPBACK, self.port, is_exempt=True)
 
     @property
@@ -134,9 +134,9 @@ class FakeWeb:
         request = _parsed(await reader.readuntil(b"\r\n\r\n"))
         if length := int(request.headers.get("content-length", "0")):
             request = replace(request, body=await reader.readexactly(length))
-        is_by_the_way = request.path == "/robots.txt"
-        (self.robots_requests if is_by_the_way else self.requests).append(request)
-        answer = self._chosen(request)
+        is_robots = request.path == "/robots.txt"
+        (self.robots_requests if is_robots else self.requests).append(request)
+        answer = self._choose_answer(request)
         if callable(answer):
             await answer(writer)
             return False
@@ -144,26 +144,26 @@ class FakeWeb:
         await writer.drain()
         return True
 
-    def _chosen(self, request: RecordedRequest) -> WebAnswer:
+    def _choose_answer(self, request: RecordedRequest) -> WebAnswer:
         by_host = request.host.partition(":")[0] + request.path
         route = by_host if by_host in self.routes else request.path
         answers = self.routes.get(route, 404)
         if not isinstance(answers, list | tuple):
             return answers  # pyright: ignore[reportReturnType] - str and bytes are sequences too
-        turn = self._given.get(route, 0)
-        self._given[route] = turn + 1
+        turn = self._served.get(route, 0)
+        self._served[route] = turn + 1
         return answers[min(turn, len(answers) - 1)]
 
 
 class RoutesByFunction(dict[str, WebAnswer | Sequence[WebAnswer]]):
-    """Routes of a `FakeWeb` that a function answers by the path; None is a 404."""
+    """Routes of a `FakeWeb` whose answers a function returns by path; None is a 404."""
 
     def __init__(self, answer: Callable[[str], WebAnswer | None]) -> None:
         super().__init__()
         self._answer = answer
 
     def get(self, path: str, default: WebAnswer) -> WebAnswer:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """What the function answers."""
+        """Return the function's answer."""
         answer = self._answer(path) if path != "/robots.txt" else None
         return default if answer is None else answer
 
@@ -205,7 +205,7 @@ def redirect(location: str, status: int = 302) -> Reply:
 
 
 async def drop(writer: asyncio.StreamWriter) -> None:
-    """Hang up without a word."""
+    """Close the connection without an answer."""
 
 
 async def reset(writer: asyncio.StreamWriter) -> None:
@@ -218,13 +218,13 @@ async def reset(writer: asyncio.StreamWriter) -> None:
 
 
 async def garbage(writer: asyncio.StreamWriter) -> None:
-    """What an HTTP/0.9 server, or no web server at all, would say."""
+    """Answer as an HTTP/0.9 server, or no web server at all, would."""
     writer.write(b"<html>no status line, no headers</html>\r\n\r\n")
     await writer.drain()
 
 
 async def endless(writer: asyncio.StreamWriter) -> None:
-    """Chunks for ever, and no length."""
+    """Send chunks for ever, and no length."""
     writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
     while True:
         writer.write(b"4000\r\n" + b"x" * 0x4000 + b"\r\n")
@@ -237,20 +237,20 @@ async def many_headers(writer: asyncio.StreamWriter) -> None:
 
 
 def raw_answer(data: bytes) -> RawAnswer:
-    """Exactly these bytes, then the end of the connection."""
+    """Return an answer of exactly these bytes, after which the connection is closed."""
 
-    async def say(writer: asyncio.StreamWriter) -> None:
+    async def write(writer: asyncio.StreamWriter) -> None:
         writer.write(data)
         await writer.drain()
 
-    return say
+    return write
 
 
 class ConcurrencyProbe:
-    """An answer that counts how many are asked for at a time.
+    """An answer that counts concurrent requests.
 
-    It waits until `most` requests are there, and then a little for one too many: whoever asks for
-    more at a time than that is seen to.
+    It waits until `most` requests are open, and then a little for one too many, so that a client
+    that sends more at a time is detected.
     """
 
     def __init__(self, body: bytes = b"", *, most: int) -> None:
@@ -276,7 +276,7 @@ _NO_REQUEST = RecordedRequest("GET", "/", "", {}, 0.0)
 
 
 def dripping_answer(head: bytes, *, every_seconds: float) -> RawAnswer:
-    """`head` at once, then one byte at a time for ever: every read makes progress."""
+    """Return an answer of `head` at once, then one byte at a time for ever: every read makes progress."""
 
     async def drip(writer: asyncio.StreamWriter) -> None:
         writer.write(head)
@@ -289,9 +289,9 @@ def dripping_answer(head: bytes, *, every_seconds: float) -> RawAnswer:
 
 
 class FakeResolver:
-    """A name server: each name has answers that are given one by one, the last one for ever.
+    """A name server: each name has answers that are served one by one, the last one for ever.
 
-    An address given as text becomes an endpoint at the port that was asked for.
+    An address given as text becomes an endpoint at the requested port.
     """
 
     def __init__(self, names: Mapping[str, Sequence[Sequence[str | Endpoint]]]) -> None:
@@ -305,18 +305,18 @@ class FakeResolver:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         answers = self._names[host]
         answer = answers[min(turn, len(answers) - 1)]
-        return [Endpoint(each, port) if isinstance(each, str) else each for each in answer]
+        return [Endpoint(endpoint, port) if isinstance(endpoint, str) else endpoint for endpoint in answer]
 
 
 def closed_port() -> int:
-    """A loopback port on which nobody listens."""
+    """Return a loopback port on which nobody listens."""
     with socket.socket() as sock:
         sock.bind((LOOPBACK, 0))
         return sock.getsockname()[1]
 
 
 def a_certificate(folder: Path, name: str) -> tuple[Path, ssl.SSLContext]:
-    """A certificate that vouches for itself: the file that trusts it, and a server's context."""
+    """Return a self-signed certificate: the file that trusts it, and a server's context."""
     cert, key = folder / "cert.pem", folder / "key.pem"
     subprocess.run(
         [

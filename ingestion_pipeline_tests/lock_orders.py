@@ -1,4 +1,4 @@
-"""Who locks what first: another transaction holds a row; seen is what the waiting one has."""
+"""Lock order: which rows a transaction has locked while it waits for a row that another one holds."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ Act = Callable[[Connection], object]
 def rows_locked_while_waiting(
     store: Store, act: Act, *, held: Select[Any] | Executable, among: Select[Any]
 ) -> list[Any]:
-    """What of `among` the transaction has locked while it waits for what another one holds."""
+    """Return the rows of `among` that the transaction has locked while it waits for `held`."""
     with ThreadPoolExecutor(1) as pool:
         with store.begin() as other:
             other.execute(held.with_for_update(key_share=True) if isinstance(held, Select) else held)
             waiting = pool.submit(in_transaction, store, act)
             wait_until_blocked(store)
-            every = list(other.execute(among).scalars())
+            rows = list(other.execute(among).scalars())
             unlocked = among.with_for_update(skip_locked=True, key_share=True)
             free = set(other.execute(unlocked).scalars())
         waiting.result(30)
-    return [item for item in every if item not in free]
+    return [row for row in rows if row not in free]
 
 
 def is_locked_while_waiting(store: Store, act: Act, *, held: Executable, statement: Executable) -> bool:
@@ -49,7 +49,7 @@ def is_locked_while_waiting(store: Store, act: Act, *, held: Executable, stateme
 
 
 def would_wait(store: Store, statement: Executable) -> bool:
-    """Whether somebody has what the statement needs."""
+    """Return whether the statement would have to wait for a lock."""
     try:
         with store.begin() as connection:
             connection.execute(text("SET LOCAL lock_timeout = '50ms'"))
@@ -66,13 +66,13 @@ def in_transaction(store: Store, act: Act) -> None:
 
 
 def move_to_end(store: Store, table: Table, key: object) -> None:
-    """The row is stored behind all others: who reads the table as it lies comes to it last."""
+    """Rewrite the row, so that a sequential scan reaches it last."""
     [column] = table.primary_key.columns
     with store.begin() as connection:
         connection.execute(update(table).where(column == key).values({column: column}))
 
 
 def disable_index_scans(connection: Connection) -> None:
-    """Tables are read as they lie from here on, as they are where there are many rows to change."""
+    """Force sequential scans, which PostgreSQL chooses where many rows change."""
     for way in ("nestloop", "indexscan", "bitmapscan"):
         connection.execute(text(f"SET LOCAL enable_{way} = off"))

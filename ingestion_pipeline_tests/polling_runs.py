@@ -1,4 +1,4 @@
-"""A whole poll, fetch to rows, against a web on loopback: in this process, or in one that dies."""
+"""Whole poll runs, fetch to rows, against a web on loopback: in this process, or in one that can be killed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ FAST_SETTINGS = {
 
 
 class RunningClock:
-    """A store's time that begins where it is told and goes on; it may be moved ahead."""
+    """A store's clock that starts at a given time and runs; it may be moved ahead."""
 
     def __init__(self, at: datetime) -> None:
         self._at = at
@@ -70,7 +70,7 @@ class RunningClock:
 
 @dataclass(frozen=True, kw_only=True)
 class PollRunOutcome:
-    """What one run came to, all parts together."""
+    """Counts of a whole run: fetch, extraction and ingestion."""
 
     fetched: PollCounts
     counts: PollCounts
@@ -79,7 +79,7 @@ class PollRunOutcome:
 
 
 def fast_settings(home: Path, url: str, **changes: str) -> Settings:
-    """Fast settings; a change is named `group__name`."""
+    """Return fast settings; a change is named `group__name`."""
     overrides = FAST_SETTINGS | {name.replace("__", "."): text for name, text in changes.items()}
     environment = {"INGESTION_HOME": str(home), "INGESTION_DATABASE_URL": url}
     return load_settings(environment, overrides)
@@ -99,18 +99,18 @@ def a_run_context(store: Store, settings: Settings) -> RunContext:
 
 
 def with_settings(ctx: RunContext, **changes: str) -> RunContext:
-    """The same workshop under other settings."""
+    """Return the context with other settings."""
     old = ctx.settings
     return replace(ctx, settings=fast_settings(old.home, old.database_url, **changes))
 
 
 def loopback_resolver(port: int) -> Resolver:
-    """Every name that ends in .test is the web on that port; the rest is as the system says."""
+    """Return a resolver that maps every name under .test to the web on that port, and others as the system does."""
 
-    async def resolve(host: str, asked_port: int) -> Sequence[Endpoint]:
+    async def resolve(host: str, requested_port: int) -> Sequence[Endpoint]:
         if host.endswith(".test"):
             return [Endpoint(LOOPBACK, port, is_exempt=True)]
-        return await system_resolver(host, asked_port)
+        return await system_resolver(host, requested_port)
 
     return resolve
 
@@ -129,12 +129,12 @@ async def fetch_async(
 
 
 def fetch(ctx: RunContext, web: FakeWeb, claim_filter: ClaimFilter = POLLS) -> tuple[Worker, PollRunResult]:
-    """The first part of a run."""
+    """Run the fetch step."""
     return asyncio.run(fetch_async(ctx, web.port, claim_filter))
 
 
 def ingest(ctx: RunContext, worker: Worker, fetching: PollRunResult) -> PollRunOutcome:
-    """The rest of it."""
+    """Run extraction and ingestion of a fetched run."""
     counts = fetching.counts
     ingested: list[IngestResult] = []
     for batch_id in fetching.batch_ids:
@@ -146,12 +146,12 @@ def ingest(ctx: RunContext, worker: Worker, fetching: PollRunResult) -> PollRunO
 
 
 def poll(ctx: RunContext, web: FakeWeb, claim_filter: ClaimFilter = POLLS) -> PollRunOutcome:
-    """One whole run."""
+    """Run fetch, extraction and ingestion."""
     return ingest(ctx, *fetch(ctx, web, claim_filter))
 
 
 def a_feed(*numbers: int, note: str = "") -> bytes:
-    """An RSS feed of these chapters, newest first as feeds have it."""
+    """Return an RSS feed of these chapters, newest first."""
     items = "".join(
         f"<item><title>Chapter {number}{note}</title><guid>c{number}</guid><link>http://a.test/c/{number}</link></item>"
         for number in sorted(numbers, reverse=True)
@@ -160,7 +160,7 @@ def a_feed(*numbers: int, note: str = "") -> bytes:
 
 
 def slow_answer(body: bytes, seconds: float) -> RawAnswer:
-    """A good answer that takes its time."""
+    """Return a good answer that takes this long."""
 
     async def answer(writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(seconds)
@@ -171,25 +171,25 @@ def slow_answer(body: bytes, seconds: float) -> RawAnswer:
     return answer
 
 
-def wait_until(is_so: Callable[[], bool], seconds: float = 30) -> None:
-    """Return when it is so; for what happens in other threads and processes."""
+def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
+    """Wait for a condition that other threads or processes fulfil."""
     deadline = time.monotonic() + seconds
-    while not is_so():
+    while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError("it never came to that")
+            raise TimeoutError("the condition was never met")
         time.sleep(0.01)
 
 
 def record_fsyncs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The handles of files and folders that are waited for to be on the disk from now on."""
+    """Return a list to which the handle of every fsync from now on is added."""
     synced: list[int] = []
     sync = os.fsync
 
-    def recorded(handle: int) -> None:
+    def record(handle: int) -> None:
         sync(handle)
         synced.append(handle)
 
-    monkeypatch.setattr(os, "fsync", recorded)
+    monkeypatch.setattr(os, "fsync", record)
     return synced
 
 
@@ -199,7 +199,7 @@ def add_sources(store: Store, *definitions: Definition) -> None:
 
 
 def add_robots(store: Store, *names: str, text: bytes = b"", agent: str = "tests") -> None:
-    """What robots.txt says is known of these hosts, so that a test about pace need not ask."""
+    """Store robots.txt of these hosts, so that a test about pace need not fetch it."""
     with store.begin() as connection:
         now = store.clock.now(connection)
         stored_rules = as_stored(rules_of_answer(200, {}, text, now=now), agent)
@@ -222,7 +222,7 @@ def task_row(store: Store, source_id: str = "series:solo") -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerJob:
-    """What a process needs to poll: where the data are, where the web is, under which settings."""
+    """Arguments of a worker process: database, home, port of the web, settings."""
 
     url: str
     home: Path
@@ -232,7 +232,7 @@ class WorkerJob:
 
     @contextmanager
     def ctx(self) -> Iterator[RunContext]:
-        """The workshop of such a process, whose own clock may be days off."""
+        """Open the context of the process, whose own clock may be days off."""
         import time_machine
 
         moment = datetime.now(UTC) + timedelta(days=self.days_off)
@@ -243,7 +243,7 @@ class WorkerJob:
 
 
 def poll_until_done(job: WorkerJob) -> int:
-    """Poll as runs do until every source has been polled; how many this process ingested."""
+    """Poll as runs do until every source has been polled; return how many sources this process ingested."""
     ingested, deadline = 0, time.monotonic() + PATIENCE_SECONDS
     with job.ctx() as ctx:
         while _unpolled(ctx.store) and time.monotonic() < deadline:
@@ -253,10 +253,9 @@ def poll_until_done(job: WorkerJob) -> int:
 
 
 def poll_through_outages(job: WorkerJob, acknowledged: Path) -> int:
-    """The same where the database goes away: a run that breaks off is followed by another.
+    """Poll until every source has been polled while the database goes away: a broken run is followed by another.
 
-    What was ingested is written down when the ingestion says so; the answer is how often a run
-    broke off.
+    Ingested sources are appended to `acknowledged` after the commit. Return how many runs broke off.
     """
     broken, deadline = 0, time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
@@ -264,9 +263,9 @@ def poll_through_outages(job: WorkerJob, acknowledged: Path) -> int:
             with job.ctx() as ctx:
                 while _unpolled(ctx.store):
                     worker, fetching = asyncio.run(fetch_async(ctx, job.port))
-                    done = [item.source_id for item in ingest(ctx, worker, fetching).ingested]
+                    source_ids = [source_id.source_id for source_id in ingest(ctx, worker, fetching).ingested]
                     with acknowledged.open("a") as file:
-                        file.writelines(f"{time.monotonic()} {item}\n" for item in done)
+                        file.writelines(f"{time.monotonic()} {source_id}\n" for source_id in source_ids)
                     time.sleep(0.02)
                 return broken
         except (SQLAlchemyError, WorkError):
@@ -276,7 +275,7 @@ def poll_through_outages(job: WorkerJob, acknowledged: Path) -> int:
 
 
 def poll_once(job: WorkerJob, ctx: RunContext | None = None) -> int:
-    """One run; how many sources it ingested."""
+    """Run once; return how many sources were ingested."""
     if ctx is None:
         with job.ctx() as opened:
             return poll_once(job, opened)
@@ -291,7 +290,7 @@ def _unpolled(store: Store) -> int:
 
 
 def stop_between_fetch_and_ingest(job: WorkerJob) -> dict[str, int]:
-    """Fetch, stand still with the batch in hand, and go on as if nothing had happened."""
+    """Fetch and extract a batch, stop, and ingest it after being resumed."""
     with job.ctx() as ctx:
         worker, fetching = asyncio.run(fetch_async(ctx, job.port))
         [batch_id] = fetching.batch_ids
@@ -302,7 +301,7 @@ def stop_between_fetch_and_ingest(job: WorkerJob) -> dict[str, int]:
 
 
 def poll_on_a_full_disk(job: WorkerJob, limit_bytes: int) -> str:
-    """The error of a run whose files may not grow beyond the limit."""
+    """Return the error of a run whose files may not grow beyond the limit."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))

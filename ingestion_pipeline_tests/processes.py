@@ -1,4 +1,4 @@
-"""Real processes for the tests of kills, races and clocks: small workers that can die anywhere."""
+"""Real processes for the tests of kills, races and clocks: small workers that can be killed anywhere."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline.tasks.task import Task, failed, finished
 from ingestion_pipeline.tasks.worker import Worker
 
-# Nothing is inherited from the tests' process, as between real runs. What is imported by all of
-# them is imported once, by a process that does nothing else, and of which each is a fork.
+# Nothing is inherited from the tests' process, as between real runs. The modules that all of them
+# need are imported once, by a server process that each of them is forked from.
 FORKSERVER = multiprocessing.get_context("forkserver")
 FORKSERVER.set_forkserver_preload(
     [
@@ -55,22 +55,22 @@ POLLS = ClaimFilter(kind="poll")
 
 
 class Child:
-    """A process that runs one function; its result or its traceback comes back by a pipe."""
+    """A process that runs one function and returns its result or traceback by a pipe."""
 
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
-        self._pipe, theirs = FORKSERVER.Pipe()
-        surroundings = dict(os.environ)
+        self._pipe, child_end = FORKSERVER.Pipe()
+        environment = dict(os.environ)
         self._process = FORKSERVER.Process(
-            target=_send_result, args=(theirs, surroundings, function, arguments), daemon=True
+            target=_send_result, args=(child_end, environment, function, arguments), daemon=True
         )
         self._process.start()
-        theirs.close()
+        child_end.close()
 
     def result(self, *, within_seconds: float = PATIENCE_SECONDS) -> Any:
-        """What the function returned; its error is an error here."""
+        """Return the function's result; raise if it failed."""
         if not self._pipe.poll(within_seconds):
             self.kill()
-            raise TimeoutError("the child gave no answer")
+            raise TimeoutError("the child sent no result")
         kind, value = self._pipe.recv()
         self._process.join(PATIENCE_SECONDS)
         self._pipe.close()
@@ -82,7 +82,7 @@ class Child:
         """Return when the function has called `stop_here`."""
         while not self._is_stopped():
             if self._pipe.poll(0.005):
-                raise AssertionError(f"it ended instead: {self.result()}")
+                raise AssertionError(f"the child ended instead: {self.result()}")
 
     def _is_stopped(self) -> bool:
         state = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -92,16 +92,16 @@ class Child:
         os.kill(self._pid, signal.SIGCONT)
 
     def interrupt(self) -> None:
-        """SIGTERM, as a service manager sends it."""
+        """Send SIGTERM, as a service manager does."""
         os.kill(self._pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """kill -9."""
+        """Send SIGKILL and wait."""
         self._process.kill()
         self.wait()
 
     def wait(self) -> int | None:
-        """The exit code, negative for a signal."""
+        """Return the exit code, negative for a signal."""
         self._process.join(PATIENCE_SECONDS)
         self._pipe.close()
         return self._process.exitcode
@@ -113,10 +113,10 @@ class Child:
 
 
 def _send_result(
-    pipe: Pipe, surroundings: dict[str, str], function: Callable[..., Any], arguments: tuple[Any, ...]
+    pipe: Pipe, environment: dict[str, str], function: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> None:
     os.environ.clear()
-    os.environ.update(surroundings)
+    os.environ.update(environment)
     try:
         pipe.send(("done", function(*arguments)))
     except BaseException:
@@ -125,7 +125,7 @@ def _send_result(
 
 @dataclass(frozen=True)
 class CommandOutput:
-    """How a line ended, and what it said."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -133,13 +133,13 @@ class CommandOutput:
 
 
 def stop_here() -> None:
-    """This process stands still until its parent lets it go on, or kills it."""
+    """Stop this process until its parent resumes or kills it."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def run_command(folder: str, line: list[str], variables: Mapping[str, str] | None = None) -> CommandOutput:
-    """What `ingest` or `dagster` does with the line in the folder: a fork of one that has both
-    loaded, since to load them takes longer than most lines do.
+    """Run a command of `ingest` or `dagster` in the folder, in this fork of a process that has both
+    loaded, since loading them takes longer than most commands do.
     """
     os.environ.update(variables or {})
     os.chdir(folder)
@@ -159,8 +159,8 @@ def _exit_code(line: list[str]) -> int:
     sys.argv = line
     try:
         _program(Path(program).name)(arguments, prog_name=program)
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except SystemExit as exit_:
+        return exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
     return 0
 
 
@@ -175,26 +175,26 @@ def _program(name: str) -> Callable[..., object]:
 
 
 def run_without_a_reader(home: str, lines: list[list[str]]) -> list[tuple[int, str]]:
-    """What each line of `ingest` ends with and says on stderr, while nobody reads its output."""
+    """Run commands of `ingest` whose output nobody reads; return exit code and stderr of each."""
     from ingestion_pipeline.cli import main
 
     os.environ["INGESTION_HOME"] = home
     reader, writer = os.pipe()
     os.close(reader)
     os.dup2(writer, 1)
-    result: list[tuple[int, str]] = []
+    outcomes: list[tuple[int, str]] = []
     for line in lines:
         sys.stdout = os.fdopen(1, "w", closefd=False)
-        sys.stderr = complaints = io.StringIO()
+        sys.stderr = stderr = io.StringIO()
         try:
             main(line, prog_name="ingest")
-        except SystemExit as ended:
-            result.append((ended.code if isinstance(ended.code, int) else 1, complaints.getvalue()))
-    return result
+        except SystemExit as exit_:
+            outcomes.append((exit_.code if isinstance(exit_.code, int) else 1, stderr.getvalue()))
+    return outcomes
 
 
 def open_together(url: str, barrier: Barrier) -> int:
-    """Open the database in the same moment as the others; how many tasks it holds."""
+    """Open the database at the same moment as the others; return its number of tasks."""
     barrier.wait(PATIENCE_SECONDS)
     store = open_store(url)
     try:
@@ -208,32 +208,32 @@ def open_and_close(url: str) -> None:
     open_store(url).close()
 
 
-def finish_tasks(store: Store, done: list[Task]) -> None:
-    """Completion and effects in one transaction; an effect that is there already is an error."""
+def finish_tasks(store: Store, finished_tasks: list[Task]) -> None:
+    """Write completion and effects in one transaction; an existing effect is an error."""
     with store.begin() as connection:
         now = store.clock.now(connection)
-        claims.apply(connection, [finished(task) for task in done], now=now)
-        _write_effects(connection, done, now)
+        claims.apply(connection, [finished(task) for task in finished_tasks], now=now)
+        _write_effects(connection, finished_tasks, now)
 
 
-def _write_effects(connection: Connection, done: list[Task], now: datetime, *, note: str = "") -> None:
+def _write_effects(connection: Connection, finished_tasks: list[Task], now: datetime, *, note: str = "") -> None:
     rows = [
         {"subject_kind": "done", "subject_id": task.dedupe_key + note, "payload": {}, "created_at": now}
-        for task in done
+        for task in finished_tasks
     ]
     connection.execute(insert(outbox), rows)
 
 
 def work_until_done(url: str, lease_seconds: float) -> int:
-    """Claim and finish until no active task is left; how many were finished."""
+    """Claim and finish until no active task is left; return how many were finished."""
     store = open_store(url)
     worker = Worker(store, lease_seconds=lease_seconds)
     count, deadline = 0, time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
-        if result := worker.claim(POLLS, limit=10):
-            with suppress(LostClaim):  # it waited for the file longer than its lease
-                finish_tasks(store, result)
-                count += len(result)
+        if claimed := worker.claim(POLLS, limit=10):
+            with suppress(LostClaim):  # it waited for the file for longer than its lease
+                finish_tasks(store, claimed)
+                count += len(claimed)
         elif _active(store) == 0:
             break
         else:
@@ -249,37 +249,37 @@ def _active(store: Store) -> int:
 
 
 def stop_inside_a_transaction(url: str) -> None:
-    """Claim, write effects and completion, and stand still before the commit."""
+    """Claim, write effects and completion, and stop before the commit."""
     store = open_store(url)
-    result = Worker(store, lease_seconds=1).claim(POLLS, limit=10)
+    claimed = Worker(store, lease_seconds=1).claim(POLLS, limit=10)
     with store.begin() as connection:
         now = store.clock.now(connection)
-        claims.apply(connection, [finished(task) for task in result], now=now)
-        _write_effects(connection, result, now)
+        claims.apply(connection, [finished(task) for task in claimed], now=now)
+        _write_effects(connection, claimed, now)
         stop_here()
 
 
 def stop_between_claim_and_finish(url: str, lease_seconds: float) -> dict[str, Any]:
-    """Stand still with a claim in hand, then try to finish as if nothing had happened."""
+    """Stop after a claim, then try to finish after being resumed."""
     store = open_store(url)
     worker = Worker(store, lease_seconds=lease_seconds)
-    result = worker.claim(POLLS, limit=1)
+    claimed = worker.claim(POLLS, limit=1)
     stop_here()
     may_start = worker.may_start()
     try:
         with store.begin() as connection:
             now = store.clock.now(connection)
-            _write_effects(connection, result, now, note=" too late")
-            claims.apply(connection, [finished(task) for task in result], now=now)
+            _write_effects(connection, claimed, now, note=" too late")
+            claims.apply(connection, [finished(task) for task in claimed], now=now)
     except LostClaim:
-        return {"lost": True, "may_start": may_start, "kept": worker.renew()}
+        return {"lost": True, "may_start": may_start, "renewed": worker.renew()}
     finally:
         store.close()
-    return {"lost": False, "may_start": may_start, "kept": 0}
+    return {"lost": False, "may_start": may_start, "renewed": 0}
 
 
 def work_with_poison_tasks(url: str, lease_seconds: float) -> str:
-    """Finish what can be finished; a poisonous task kills this process, an exhausted is buried."""
+    """Finish tasks; a poison task kills this process, an exhausted one is dead-lettered."""
     store = open_store(url)
     worker = Worker(store, lease_seconds=lease_seconds)
     while _active(store):
@@ -306,28 +306,28 @@ def _write_dead_letter(store: Store, task: Task) -> None:
 
 
 def claim_with_a_wrong_clock(url: str, days_off: int, lease_seconds: float) -> list[int]:
-    """The ids that a worker claims whose own clock is days off."""
+    """Return the ids that a worker claims whose own clock is days off."""
     import time_machine
 
     with time_machine.travel(datetime.now(UTC) + timedelta(days=days_off)):
         store = open_store(url)
-        result = Worker(store, lease_seconds=lease_seconds).claim(POLLS, limit=10)
+        claimed = Worker(store, lease_seconds=lease_seconds).claim(POLLS, limit=10)
         store.close()
-    return [task.id for task in result]
+    return [task.id for task in claimed]
 
 
 def stop_outside_a_transaction(child: Child, store: Store) -> None:
-    """SIGSTOP, when nobody has to wait for a lock of the child's: that is not what is tested."""
+    """Send SIGSTOP while the child holds no lock: waiting for its locks is not what is tested."""
     while True:
         os.kill(child._pid, signal.SIGSTOP)
         time.sleep(0.05)  # the signal takes effect at the next scheduling
-        if is_nobody_writing(store):
+        if is_no_write_open(store):
             return
         child.resume()
         time.sleep(0.02)
 
 
-def is_nobody_writing(store: Store) -> bool:
+def is_no_write_open(store: Store) -> bool:
     if store.engine.dialect.name == "sqlite":
         with closing(sqlite3.connect(str(store.engine.url.database), timeout=0)) as connection:
             try:

@@ -1,4 +1,4 @@
-"""Real bodies, kept outside the repository: a test that needs one is skipped where it is absent."""
+"""Real bodies, stored outside the repository: a test that needs an absent one is skipped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 def sample(path: str) -> Path:
     root = Path(os.environ.get("INGESTION_SAMPLES") or REPOSITORY.parent / "shared" / "samples")
-    result = root / path
-    if not result.exists():
+    file = root / path
+    if not file.exists():
         pytest.skip(f"no sample {path} in {root}; set INGESTION_SAMPLES")
-    return result
+    return file

@@ -1,4 +1,4 @@
-"""The site of the crawl benchmark is what it claims to be, and only whole crawls are counted."""
+"""The site of the crawl benchmark matches its claim, and only complete crawls are measured."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def reachable_pages(site: Site) -> set[str]:
     return visited
 
 
-def test_pages_are_of_the_size_and_have_the_links_that_the_claim_names() -> None:
+def test_pages_have_the_size_and_the_links_of_the_claim() -> None:
     pages = [Site(pages=2_000, hosts=10).page(3, number) for number in (0, 7, 199)]
 
     assert all(42_000 < len(page) < 44_000 for page in pages)
@@ -51,7 +51,7 @@ def test_pages_are_of_the_size_and_have_the_links_that_the_claim_names() -> None
     assert all(75 <= len(set(hrefs_of(page))) <= 95 for page in pages)
 
 
-def test_a_page_is_the_same_each_time_and_no_two_pages_are() -> None:
+def test_a_page_is_the_same_each_time_and_no_two_pages_are_equal() -> None:
     pages = [Site(pages=20, hosts=2).page(host, 4) for host in (0, 0, 1)]
 
     assert pages[0] == pages[1] != pages[2]
@@ -103,7 +103,7 @@ def test_a_disk_is_waited_for_until_a_file_is_cheap(capsys: pytest.CaptureFixtur
     ]
 
 
-def test_a_disk_is_waited_for_no_longer_than_patience_lasts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_disk_is_waited_for_up_to_the_timeout(capsys: pytest.CaptureFixture[str]) -> None:
     pauses: list[float] = []
 
     assert not wait_for_quiet(lambda: 0.0008, patience_seconds=10, pause=pauses.append)
@@ -112,7 +112,7 @@ def test_a_disk_is_waited_for_no_longer_than_patience_lasts(capsys: pytest.Captu
     assert "the disk is not quiet: 0.80 ms" in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_the_price_of_a_file_is_that_of_files_that_were_made(tmp_path: Path) -> None:
+def test_the_cost_of_a_file_is_measured_on_created_files(tmp_path: Path) -> None:
     assert dearest_file(tmp_path) > 0
 
     assert sum(1 for path in tmp_path.rglob("*") if path.is_file()) == PLACES * FILES
@@ -128,14 +128,14 @@ def a_crawl(*, pages: int = 30, links: int = 300) -> crawl.Crawled:
 
 
 @pytest.mark.parametrize(("pages", "served", "requests"), [(29, 30, 30), (30, 29, 30), (30, 30, 31)])
-def test_a_page_left_out_or_fetched_twice_is_no_measurement(pages: int, served: int, requests: int) -> None:
+def test_a_missing_or_repeated_page_invalidates_the_measurement(pages: int, served: int, requests: int) -> None:
     tally = {"pages": served, "requests": requests}
 
     with pytest.raises(RuntimeError, match="of 30 pages, served"):
         crawl.check_whole(crawl.OURS, a_crawl(pages=pages), tally, 30)
 
 
-def test_a_crawl_that_asks_twice_for_robots_is_no_measurement() -> None:
+def test_a_second_robots_request_invalidates_the_measurement() -> None:
     tally = {"pages": 30, "requests": 30, "most_of_one_missing": 2}
 
     with pytest.raises(RuntimeError, match="asked again"):

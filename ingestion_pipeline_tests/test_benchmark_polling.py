@@ -26,7 +26,7 @@ Changes = list[float]
 
 
 def polling_schedules(changes: Sequence[float]) -> Iterator[tuple[int, float]]:
-    """Every way to look right after some of the changes and after the last: requests, delays."""
+    """Yield requests and delay of every schedule that polls after some changes and after the last."""
     *before, last = sorted(changes)
     for count in range(len(before) + 1):
         for chosen in combinations(before, count):
@@ -51,7 +51,9 @@ moments = st.lists(st.integers(0, 500).map(float), min_size=1, max_size=5)
 
 
 @given(sources=st.lists(moments, min_size=1, max_size=3), data=st.data())
-def test_nobody_is_less_late_than_who_knows_every_change(sources: list[Changes], data: st.DataObject) -> None:
+def test_no_schedule_is_less_late_than_the_one_that_knows_every_change(
+    sources: list[Changes], data: st.DataObject
+) -> None:
     total = sum(map(len, sources))
     requests = data.draw(st.integers(len(sources), total))
 
@@ -67,7 +69,7 @@ def test_with_a_request_for_each_change_nothing_is_late() -> None:
         least_delay([[0, 10], [7]], requests=1)
 
 
-def test_everything_is_asked_at_every_size(sqlite_template: Path, tmp_path: Path) -> None:
+def test_every_statement_is_measured_at_every_size(sqlite_template: Path, tmp_path: Path) -> None:
     def another(name: str) -> str:
         return f"sqlite:///{copy(sqlite_template, tmp_path / name)}"
 
@@ -84,7 +86,7 @@ def test_everything_is_asked_at_every_size(sqlite_template: Path, tmp_path: Path
     assert "300: " in lines[-1].peer
 
 
-def test_the_chapters_that_a_listing_is_compared_with_are_there_and_their_indexes_too(store: Store) -> None:
+def test_the_compared_chapters_and_their_indexes_exist(store: Store) -> None:
     names = [history.series_name(number) for number in range(2)]
     before = inspect(store.engine).get_indexes("chapter_sources")
     with store.begin() as connection:

@@ -1,4 +1,4 @@
-"""The benchmarks run and compute what they print; how fast anything is, no test says."""
+"""The benchmarks run and compute what they print; no test asserts a speed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def a_figure(ours: Cost, theirs: Cost) -> Figure:
     return Figure(claim="claim", database="SQLite", peer="peer", ours=ours, theirs=theirs, bar=0.4)
 
 
-def test_a_ratio_says_how_many_times_as_many_items_ours_does() -> None:
+def test_a_ratio_is_our_throughput_over_the_peers() -> None:
     figure = a_figure(a_cost(wall_seconds=2), a_cost(items=10, wall_seconds=1, cpu_seconds=0.1))
 
     assert figure.ratio == pytest.approx(50 / 10)
@@ -48,7 +48,7 @@ def test_a_ratio_says_how_many_times_as_many_items_ours_does() -> None:
         (None, 0.4, None, False, "not measured: no peer"),
     ],
 )
-def test_a_claim_is_met_at_its_limit_and_not_beside_it(
+def test_a_claim_is_met_at_its_limit_and_not_beyond_it(
     ratio: float | None, limit: float | None, goal: float | None, is_less_better: bool, met: str
 ) -> None:
     line = Line(

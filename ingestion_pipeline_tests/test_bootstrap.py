@@ -44,7 +44,7 @@ OWN = '[{"name": "own", "base_url": "http://own.test/v1", "model": "m"}]'
         pytest.param({"OPENAI_BASE_URL": "http://m.test/v1"}, [], id="a server of one's own"),
     ],
 )
-def test_while_the_demo_runs_its_providers_are_asked_where_nobody_configured_others(
+def test_the_providers_of_a_running_demo_are_used_where_none_are_configured(
     tmp_path: Path, sqlite_template: Path, variables: dict[str, str], expected: list[str]
 ) -> None:
     shutil.copy(sqlite_template, tmp_path / "ingestion.db")

@@ -1,4 +1,4 @@
-"""The database is killed under load: workers come back by themselves, and what was said is true."""
+"""The database is killed under load: workers recover, and every acknowledged commit is stored."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def lines(file: Path) -> list[tuple[float, str]]:
     return [(float(at), source_id) for at, source_id in pairs]
 
 
-def test_workers_outlive_a_crash_of_the_database(server: PostgresServer, tmp_path: Path) -> None:
+def test_workers_survive_a_crash_of_the_database(server: PostgresServer, tmp_path: Path) -> None:
     url, acknowledged = server.url(server.create_database()), tmp_path / "acknowledged"
     returns: list[float] = []
     with FakeWeb() as web:

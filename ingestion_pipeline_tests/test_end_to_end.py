@@ -42,12 +42,12 @@ def installation(tmp_path: Path, sqlite_template: Path, monkeypatch: pytest.Monk
 
 @pytest.fixture
 def site(installation: Installation) -> Iterator[DemoSite]:
-    with DemoSite(installation.home) as running:
-        yield running
+    with DemoSite(installation.home) as demo_site:
+        yield demo_site
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Path:
+def workdir(tmp_path: Path) -> Path:
     return make_working_directory(tmp_path)
 
 
@@ -56,10 +56,10 @@ def dagster_home(tmp_path: Path) -> Path:
     return make_dagster_home(tmp_path)
 
 
-def job(name: str, *arguments: str, desk: Path, environment: dict[str, str]) -> CommandOutput:
+def job(name: str, *arguments: str, workdir: Path, environment: dict[str, str]) -> CommandOutput:
     """The line that the README gives for a job."""
     line = ["dagster", "job", "execute", "-m", "ingestion_pipeline", "-j", name, *arguments]
-    return Child(run_command, str(desk), line, environment).result(within_seconds=PATIENCE_SECONDS)
+    return Child(run_command, str(workdir), line, environment).result(within_seconds=PATIENCE_SECONDS)
 
 
 def test_one_source_file_becomes_rows(installation: Installation, site: DemoSite) -> None:
@@ -81,26 +81,28 @@ def test_one_source_file_becomes_rows(installation: Installation, site: DemoSite
 
 
 @pytest.mark.slow
-def test_a_job_runs_without_a_dagster_home_and_leaves_nothing_behind(
-    installation: Installation, site: DemoSite, desk: Path
+def test_a_job_without_a_dagster_home_leaves_nothing_behind(
+    installation: Installation, site: DemoSite, workdir: Path
 ) -> None:
     installation.add_demo(LIGHTHOUSE)
 
-    process = job("poll_hot", desk=desk, environment=process_environment(installation))
+    process = job("poll_hot", workdir=workdir, environment=process_environment(installation))
 
     assert process.code == 0, process.errors
     assert installation.chapters_of(LIGHTHOUSE) == 10
-    assert sorted(path.name for path in desk.iterdir()) == ["dagster.yaml", "workspace.yaml"]
+    assert sorted(path.name for path in workdir.iterdir()) == ["dagster.yaml", "workspace.yaml"]
 
 
 @pytest.mark.slow
-def test_jobs_with_a_dagster_home_are_remembered_and_pickle_nothing(
-    installation: Installation, site: DemoSite, desk: Path, dagster_home: Path
+def test_jobs_with_a_dagster_home_are_recorded_and_pickle_nothing(
+    installation: Installation, site: DemoSite, workdir: Path, dagster_home: Path
 ) -> None:
     """Dagster's own default pickles whatever passes between two steps."""
     installation.add_demo(LIGHTHOUSE)
 
-    process = job("poll_hot", desk=desk, environment=process_environment(installation, DAGSTER_HOME=str(dagster_home)))
+    process = job(
+        "poll_hot", workdir=workdir, environment=process_environment(installation, DAGSTER_HOME=str(dagster_home))
+    )
 
     assert process.code == 0, process.errors
     with dg.DagsterInstance.from_config(str(dagster_home)) as instance:
@@ -121,12 +123,12 @@ def test_jobs_with_a_dagster_home_are_remembered_and_pickle_nothing(
     ],
     ids=["one source", "a failing source", "no source", "an unknown job"],
 )
-def test_a_job_of_one_source_says_by_its_exit_code_how_it_went(
-    installation: Installation, site: DemoSite, desk: Path, arguments: tuple[str, ...], code: int, message: str
+def test_a_job_of_one_source_reports_its_result_by_exit_code(
+    installation: Installation, site: DemoSite, workdir: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     installation.add_demo(SALT, BROKEN)
 
-    process = job(*arguments, desk=desk, environment=process_environment(installation))
+    process = job(*arguments, workdir=workdir, environment=process_environment(installation))
 
     assert process.code == code, process.errors
     assert message in process.out + process.errors

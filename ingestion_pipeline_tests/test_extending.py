@@ -31,7 +31,7 @@ def blocks(form: str) -> list[tuple[str, str]]:
 
 
 def apply_diff(text: str, diff: str) -> str:
-    """The text with the changes; each part must fit in exactly one place."""
+    """Return the text with the diff applied; each hunk must match exactly one place."""
     for part in diff.split("...\n"):
         lines = part.splitlines()
         before = "".join(f"{line[1:]}\n" for line in lines if line[0] in " -")
@@ -76,16 +76,16 @@ declared = [
     {"id": "series:solo", "kind": "series", "url": "http://a.test/solo", "platform": "lines"},
     {"id": "rates:bank", "kind": "rates", "url": "http://b.test/today", "platform": "rates"},
 ]
-add_sources(store, *(definition_of(one)[0] for one in declared))
+add_sources(store, *(definition_of(entry)[0] for entry in declared))
 pages = {"/solo": b"12.5|The end|/read/12-5\\n12|Before|/read/12\\n"}
-told = []
+outcomes = []
 with FakeWeb(pages) as web:
     for body in (b"EUR 1.08\\nGBP 1.25\\n", b"EUR 1.09\\nGBP 1.25\\n", b"closed today"):
         web.routes["/today"] = body
         with store.begin() as connection:
             make_due(connection, ["rates:bank"], now=store.clock.now(connection))
-        done = poll(ctx, web)
-        told += [one.outcome for one in done.ingested if one.source_id == "rates:bank"]
+        result = poll(ctx, web)
+        outcomes += [row.outcome for row in result.ingested if row.source_id == "rates:bank"]
 
 def asset_events(web):
     import os
@@ -98,33 +98,33 @@ def asset_events(web):
     with dg.DagsterInstance.ephemeral() as instance:
         job = defs.resolve_job_def("ingest_rates")
         tags = {"dagster/partition": "rates:town"}
-        ran = job.execute_in_process(instance=instance, tags=tags)
-        [event] = ran.asset_materializations_for_node("rates.report")
-        checks = {one.check_name: one.passed for one in ran.get_asset_check_evaluations()}
+        run = job.execute_in_process(instance=instance, tags=tags)
+        [event] = run.asset_materializations_for_node("rates.report")
+        checks = {check.check_name: check.passed for check in run.get_asset_check_evaluations()}
         partitions = instance.get_dynamic_partitions("rates_sources")
     node = defs.resolve_asset_graph().get(dg.AssetKey("rates"))
     return {
         "total": event.metadata["total"].value,
-        "told": event.metadata["outcome"].value,
+        "outcome": event.metadata["outcome"].value,
         "partition": event.partition,
         "checks": checks,
         "partitions": partitions,
         "parents": [key.to_user_string() for key in node.parent_keys],
-        "columns": [one.name for one in node.metadata["dagster/column_schema"].columns],
+        "columns": [column.name for column in node.metadata["dagster/column_schema"].columns],
     }
 
 with FakeWeb({}) as web:
     asset = asset_events(web)
 with store.read() as connection:
-    found = {
+    summary = {
         "asset": asset,
-        "chapters": [str(one) for one in connection.execute(select(chapters.c.number)).scalars()],
+        "chapters": [str(number) for number in connection.execute(select(chapters.c.number)).scalars()],
         "urls": sorted(connection.execute(select(chapter_sources.c.url)).scalars()),
         "rates": {row.currency: str(row.rate) for row in connection.execute(select(rates))},
-        "failed": done.counts.failed,
-        "told": told,
+        "failed": result.counts.failed,
+        "outcomes": outcomes,
     }
-print(json.dumps(found))
+print(json.dumps(summary))
 """
 
 
@@ -149,12 +149,12 @@ def test_the_platform_and_the_system_of_the_docs_are_polled_and_its_asset_is_mat
     result = json.loads(process.stdout)
     assert sorted(result["chapters"]) == ["12", "12.5"]
     assert result["urls"] == ["http://a.test/read/12", "http://a.test/read/12-5"]
-    assert result["told"] == ["2 of 2 rates changed", "1 of 2 rates changed"]
-    assert result["rates"] == {"CHF": "1.1", "EUR": "1.09", "GBP": "1.25"}  # not what is unreadable
+    assert result["outcomes"] == ["2 of 2 rates changed", "1 of 2 rates changed"]
+    assert result["rates"] == {"CHF": "1.1", "EUR": "1.09", "GBP": "1.25"}  # without the unreadable body
     assert result["failed"] == 1
     assert result["asset"] == {
         "total": 1,
-        "told": "1 of 1 rates changed",
+        "outcome": "1 of 1 rates changed",
         "partition": "rates:town",
         "checks": {"contract": True},
         "partitions": ["rates:town"],
@@ -168,7 +168,7 @@ PAGE = """<html><head><title>Grants</title><script type="application/ld+json">
 </script></head><body><h1>Harbour Grant</h1><p>It gives 500 a year.</p></body></html>"""
 
 
-def test_the_entity_of_the_docs_is_read_from_a_saved_page(tmp_path: Path) -> None:
+def test_the_entity_of_the_docs_is_extracted_from_a_saved_page(tmp_path: Path) -> None:
     [(path, text)] = blocks("yaml")
     file = tmp_path / path
     file.parent.mkdir(parents=True)

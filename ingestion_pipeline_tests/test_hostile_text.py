@@ -92,7 +92,7 @@ def test_an_author_of_100_kb_is_read_in_time_however_it_is_written(author: str) 
         read_feed(feed.encode())
 
 
-def test_the_author_and_date_of_an_ordinary_entry_are_kept() -> None:
+def test_the_author_and_date_of_an_ordinary_entry_are_parsed() -> None:
     entry = "<author>ann@example.com (Ann Lee)</author><dc:date>2024-01-02T03:04:05Z</dc:date>"
 
     [read] = read_feed(FEED.format(entry).encode()).records
@@ -153,7 +153,7 @@ def test_what_ends_a_script_is_no_part_of_its_json(tail: str) -> None:
     assert read_json('{"name": "Acme"}' + tail) == {"name": "Acme"}
 
 
-def test_a_long_job_description_is_judged_in_time(text: str) -> None:
+def test_a_long_job_description_is_evaluated_in_time(text: str) -> None:
     listing = a_listing(description=text * 2, locations=(text,), company=text)
     profile = a_profile(home_city="Portland, OR", time_zone="America/Los_Angeles")
 

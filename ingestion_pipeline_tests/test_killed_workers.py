@@ -73,7 +73,7 @@ def a_job(
 
 
 def add_polled_sources(store: Store, web: FakeWeb, count: int, *, seconds: float, hosts: int = 12) -> None:
-    """So many sources, known for long, each with one chapter that is new and takes its time."""
+    """Add sources that were synced long ago, each with one new chapter and a slow response."""
     definitions = [
         a_definition(
             id=f"series:{number}",
@@ -107,7 +107,7 @@ def all_rows(store: Store) -> Mapping[str, Any]:
     return {table.name: rows(store, table) for table in tables}
 
 
-def test_two_pollers_at_once_ask_each_source_once(
+def test_two_concurrent_pollers_fetch_each_source_once(
     store: Store, web: FakeWeb, database_url: str, tmp_path: Path
 ) -> None:
     add_polled_sources(store, web, 60, seconds=0.05)
@@ -121,7 +121,7 @@ def test_two_pollers_at_once_ask_each_source_once(
     assert_one_effect_each(store, 60)
 
 
-def test_what_a_killed_worker_had_in_hand_is_finished_by_another(store: Store, web: FakeWeb, job: WorkerJob) -> None:
+def test_the_tasks_of_a_killed_worker_are_finished_by_another(store: Store, web: FakeWeb, job: WorkerJob) -> None:
     add_polled_sources(store, web, 40, seconds=0.15)
     victim = Child(polling_runs.poll_until_done, job)
     wait_until(lambda: len(web.requests) >= 15)
@@ -136,14 +136,14 @@ def test_what_a_killed_worker_had_in_hand_is_finished_by_another(store: Store, w
 
 @contextmanager
 def killed_on_exit(child: Child) -> Iterator[Child]:
-    """Whatever happens, the child is gone afterwards; one that stands still never ends itself."""
+    """Kill the child on exit in any case; a suspended one never ends by itself."""
     try:
         yield child
     finally:
         child.kill()
 
 
-def test_a_batch_that_was_stopped_past_its_lease_changes_nothing_when_it_goes_on(
+def test_a_batch_suspended_past_its_lease_changes_nothing_when_it_resumes(
     store: Store, web: FakeWeb, job: WorkerJob
 ) -> None:
     add_polled_sources(store, web, 6, seconds=0)
@@ -162,7 +162,7 @@ def test_a_batch_that_was_stopped_past_its_lease_changes_nothing_when_it_goes_on
 
 
 @ON_POSTGRES
-def test_a_fetch_that_was_stopped_past_its_lease_changes_nothing_when_it_goes_on(
+def test_a_fetch_suspended_past_its_lease_changes_nothing_when_it_resumes(
     store: Store, web: FakeWeb, job: WorkerJob
 ) -> None:
     add_polled_sources(store, web, 16, seconds=0.3, hosts=4)
@@ -199,7 +199,7 @@ def test_workers_whose_clocks_are_days_apart_agree_on_what_is_due(
 
 
 def kill_workers_repeatedly(job: WorkerJob, *, workers: int, every: float, seconds: float) -> int:
-    """Workers that poll; a random one is killed again and again and replaced; then they finish."""
+    """Run polling workers, kill and replace a random one repeatedly, then let them finish."""
     choose, killed = random.Random(11), 0
     children = [Child(polling_runs.poll_until_done, job) for _ in range(workers)]
     ends = time.monotonic() + seconds
@@ -233,7 +233,7 @@ KILL_LOOP = {
 }
 
 
-def test_workers_that_are_killed_again_and_again_lose_and_double_nothing(
+def test_repeatedly_killed_workers_lose_and_duplicate_nothing(
     store: Store, web: FakeWeb, database_url: str, tmp_path: Path
 ) -> None:
     job = a_job(database_url, tmp_path, web, changes=KILL_LOOP)
@@ -241,7 +241,7 @@ def test_workers_that_are_killed_again_and_again_lose_and_double_nothing(
 
 
 @pytest.mark.soak
-def test_a_minute_of_kills_loses_and_doubles_nothing(
+def test_a_minute_of_kills_loses_and_duplicates_nothing(
     store: Store, web: FakeWeb, database_url: str, tmp_path: Path
 ) -> None:
     job = a_job(database_url, tmp_path, web, changes=KILL_LOOP)

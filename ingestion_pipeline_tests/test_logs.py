@@ -1,4 +1,4 @@
-"""Our log as JSON lines: of which run and source, and nothing that a stranger said."""
+"""The log as JSON lines: run, source and tracking id, and no text of pages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def lines(captured: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
     return [json.loads(line) for line in captured.readouterr().err.splitlines()]
 
 
-def test_a_line_says_of_which_run_source_and_lineage_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_has_its_run_source_and_tracking_id(capsys: pytest.CaptureFixture[str]) -> None:
     configure("INFO", "json")
     configure("INFO", "json")  # a second store of the same process adds no second line
     with logging_for(run="r-1", job="poll_hot"):
@@ -43,7 +43,7 @@ def test_a_line_says_of_which_run_source_and_lineage_it_is(capsys: pytest.Captur
     assert "secret" not in json.dumps(bad)
 
 
-def test_an_error_is_told_by_its_class_and_frames_not_by_its_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_logged_with_class_and_frames_and_without_its_message(capsys: pytest.CaptureFixture[str]) -> None:
     configure("INFO", "json")
     try:
         int("Authorization: canary")
@@ -53,12 +53,12 @@ def test_an_error_is_told_by_its_class_and_frames_not_by_its_words(capsys: pytes
     [line] = lines(capsys)
 
     assert (line["error"], line["message"], line["source"]) == ("ValueError", "no\nluck", "s")
-    assert "test_an_error_is_told" in str(line["stack"])
+    assert "test_an_error_is_logged" in str(line["stack"])
     assert "canary" not in json.dumps(line)
     assert "nothing" not in line
 
 
-def test_text_is_left_to_whoever_collects_it(
+def test_text_logging_is_left_to_the_collector(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     configure("INFO", "json")

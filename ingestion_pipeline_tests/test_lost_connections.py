@@ -1,4 +1,4 @@
-"""The line to the database is cut at every COMMIT of a poll in turn: still one effect."""
+"""The database connection is cut at every COMMIT of a poll in turn: still one effect."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class CuttingProxy:
 
 
 pytestmark = pytest.mark.postgres
-MOST_COMMITS = 40  # of one poll; far more than there are
+MOST_COMMITS = 40  # of one poll; far more than it makes
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def a_run_context_at(url: str, clock: RunningClock, home: Path) -> RunContext:
 
 
 def poll_with_cut(ctx: RunContext, web: FakeWeb) -> None:
-    """A run, which may break off when its database goes away, with no other error than that."""
+    """Run a poll, which may fail only because its database connection is lost."""
     with suppress(SQLAlchemyError, WorkError), closing(ctx.store):
         poll(ctx, web)
 

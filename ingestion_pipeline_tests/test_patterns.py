@@ -1,4 +1,4 @@
-"""No pattern of ours is slow on a stranger's text: `re` holds the interpreter while it searches.
+"""No pattern of ours is slow on text of pages: `re` holds the interpreter while it searches.
 
 Every pattern of the package is collected, from the modules as they are imported and from the calls
 in their source, and searched in 64 kB of many pieces, some of them made from the pattern itself.
@@ -42,7 +42,7 @@ SAMPLE_CHARACTERS = 1_500
 SAMPLE_SECONDS = 0.0006
 TRIES = 4
 PATTERN_PIECES = 16
-# What strangers repeat: blanks, signs, figures, words, and the beginnings of markup.
+# Pieces that hostile text repeats: blanks, signs, digits, words, and starts of markup.
 PIECES = (
     *(" ", "\n", "\t", "\u00a0", "\u3000", " \n", ".", "-", "_", ",", ";", ":", "/", "'", '"'),
     *("(", ")", "[", "]", "](", "<", ">", "&", "#", "=", "+", "*", "@", "$", "|", "{", "\\"),
@@ -65,7 +65,7 @@ BUILT: Mapping[str, Examples] = {
     "companies.matching.terms._pattern": lambda: [
         terms._pattern(term) for term in ("go", "c++", "machine learning", ".net", "head of sales")
     ],
-    "exports.contracts.holds": list,  # of our own rows, not of strangers' text
+    "exports.contracts.holds": list,  # of our own rows, not of page text
     "reading.text.business_names._without_article": lambda: [
         re.compile(rf"^(?:{articles})\s+(?=\S{{2}})", re.IGNORECASE) for articles in business_names._ARTICLES.values()
     ],
@@ -242,7 +242,7 @@ def example(tree: Any, pieces: list[str]) -> str:
 
 
 def shapes(pattern: re.Pattern[Any]) -> Iterator[tuple[str, str, str]]:
-    """What the texts are made of: a beginning, a piece that is repeated, an end."""
+    """Yield the shapes of test texts: a beginning, a repeated piece, an end."""
     source = cast("Any", pattern.pattern)
     pieces: list[str] = []
     example(parser.parse(source.decode("latin-1") if isinstance(source, bytes) else source), pieces)
@@ -270,7 +270,7 @@ def _stop(_: int, __: FrameType | None) -> None:
 
 
 def cpu_seconds(pattern: re.Pattern[Any], method: str, text: Any) -> float:
-    """Of one search, given up at ten times the limit."""
+    """Return the CPU seconds of one search, aborted at ten times the limit."""
     search = getattr(pattern, method)
     signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT_SECONDS * 10)
     started = time.process_time()
@@ -325,11 +325,11 @@ def test_no_pattern_takes_long_for_64_kb_of_any_piece() -> None:
 
 @pytest.mark.usefixtures("timer")
 @pytest.mark.parametrize("pattern", [r"\s+$", r"\]\([^)\s]*\)", r"[0-9]+ \w+", r"x\s*,?\s*y"])
-def test_a_quadratic_pattern_is_seen(pattern: str) -> None:
+def test_a_quadratic_pattern_is_detected(pattern: str) -> None:
     assert slow_text(Used(re.compile(pattern), "here", frozenset({"finditer"}))) is not None
 
 
-def test_every_pattern_that_is_made_while_the_program_runs_has_an_example() -> None:
+def test_every_pattern_compiled_at_run_time_has_an_example() -> None:
     built: set[str] = set()
     for name, module in modules().items():
         for function, call, _ in calls(source(name)):

@@ -141,7 +141,7 @@ def acalog_texts() -> list[Course]:
     [(courseleaf_texts, "courseleaf texts"), (acalog_texts, "acalog texts")],
     ids=["courseleaf", "acalog"],
 )
-def test_real_texts_are_read_right_in_every_layout(
+def test_real_texts_are_extracted_in_every_layout(
     layout: Callable[[Course], str], texts: Callable[[], list[Course]], floor: str
 ) -> None:
     page = "\n".join(layout(text) for text in texts())
@@ -152,7 +152,7 @@ def test_real_texts_are_read_right_in_every_layout(
     assert result.invented == 0
 
 
-def test_pages_in_the_layouts_of_vendors_are_read_right() -> None:
+def test_pages_in_vendor_layouts_are_extracted() -> None:
     scores = [score_page(saved_body(name), expected_courses(name)) for name in PAGES_WITH_COURSES]
 
     share = sum(score.right for score in scores) / sum(score.total for score in scores)
@@ -182,7 +182,7 @@ def banner_reference(html: str) -> list[Course]:
     return result
 
 
-def test_the_banner_listing_of_294_courses_is_read_right() -> None:
+def test_the_banner_page_of_294_courses_is_extracted() -> None:
     html = sample("courses/banner/gatech_cs_catalog_listing.html").read_text()
     expected = banner_reference(html)
     # a code may have two entries, of which a reader of codes alone sees the first
@@ -207,7 +207,7 @@ def test_the_banner_listing_of_294_courses_is_read_right() -> None:
         ("cleancatalog/atlanticcape_baking_certificate.html", 0),
     ],
 )
-def test_the_other_samples_hold_as_many_courses_as_a_reader_sees(path: str, count: int) -> None:
+def test_the_other_samples_have_their_visible_number_of_courses(path: str, count: int) -> None:
     assert len(read_courses(sample(f"courses/{path}").read_text())) == count
 
 

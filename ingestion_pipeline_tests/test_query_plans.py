@@ -1,4 +1,4 @@
-"""What every tick and every run asks is found by an index, on both databases.
+"""Every statement of ticks and runs uses an index, on both databases.
 
 A statement that reads the tasks or the sources row by row, from end to end, turns the test red;
 news have a test of their own, beside the notices.
@@ -39,7 +39,7 @@ from ingestion_pipeline_tests.test_task_indexes import query_plans
 
 HOUR = timedelta(hours=1)
 BIG = ("tasks", "sources")
-# Nearly all were polled and wait for the next time, as in a house that has run for a while.
+# Nearly all were polled and wait for the next poll, as in an installation that has run for a while.
 SOURCES = text(
     """
     INSERT INTO sources (id, kind, url, config, origin, host, shard, tier, status, tracking_id,
@@ -67,7 +67,7 @@ def store(store: Store) -> Store:
     with store.begin() as connection:
         connection.execute(SOURCES, {"now": NOON})
         connection.execute(POLLS, {"now": NOON, "later": NOON + HOUR})
-    if store.engine.dialect.name == "postgresql":  # as its autovacuum does; nobody does on SQLite
+    if store.engine.dialect.name == "postgresql":  # as its autovacuum does; SQLite has none
         with store.engine.connect() as connection:
             connection.execution_options(isolation_level="AUTOCOMMIT")
             connection.execute(text("VACUUM ANALYZE"))
@@ -101,13 +101,13 @@ ASKED: dict[str, Callable[[Connection], object]] = {
 
 
 def sequential_scans(plan: str) -> list[str]:
-    """The lines that read a big table row by row; what an index alone tells is no such reading."""
+    """Return the plan lines that scan a large table; an index-only scan is allowed."""
     names = "|".join(BIG)
     wholly = re.compile(rf"\bSCAN ({names})\b(?! USING COVERING INDEX)|Seq Scan on ({names})\b")
     return [line for line in plan.splitlines() if wholly.search(line)]
 
 
-def test_nothing_that_is_asked_all_day_reads_a_big_table_from_end_to_end(store: Store) -> None:
+def test_no_frequent_statement_scans_a_large_table(store: Store) -> None:
     plan_of = {name: query_plans(store, ask) for name, ask in ASKED.items()}
 
     assert all(plan_of.values())
@@ -115,7 +115,7 @@ def test_nothing_that_is_asked_all_day_reads_a_big_table_from_end_to_end(store: 
     assert {name: lines for name, lines in result.items() if lines} == {}
 
 
-def test_a_statement_that_does_is_found_out(store: Store) -> None:
+def test_a_sequential_scan_is_detected(store: Store) -> None:
     for table in BIG:
         everything = text(f"SELECT count(*) FROM {table} WHERE tracking_id = 'x'")
 

@@ -1,4 +1,4 @@
-"""What README and docs say is true: every name exists, and every command does what it says."""
+"""README and docs are correct: every name exists and every command works."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def run_line(command: str, clone: Path) -> tuple[int, str]:
     return process.returncode, process.stdout
 
 
-def test_the_readme_shows_commands_at_all() -> None:
+def test_the_readme_contains_commands() -> None:
     assert "make demo" in commands(ROOT / "README.md")
     assert len(commands(ROOT / "README.md")) >= 10
 
@@ -138,7 +138,7 @@ def test_every_job_is_in_the_readme_and_the_other_way_round() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
 
     assert [link for link in links if not (page.parent / link).exists()] == []

@@ -61,7 +61,7 @@ def test_our_own_dagster_home_gets_our_limits(checkout: Path) -> None:
     assert home.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_dagster_home_that_was_set_is_made_and_otherwise_left_alone(checkout: Path) -> None:
+def test_a_configured_dagster_home_is_created_and_otherwise_unchanged(checkout: Path) -> None:
     result = dagster_homes(checkout, DAGSTER_HOME="their home/dagster")
 
     dagster_home = checkout / "their home" / "dagster"
@@ -70,7 +70,7 @@ def test_a_dagster_home_that_was_set_is_made_and_otherwise_left_alone(checkout: 
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])  # HUP: its terminal was closed
-def test_dev_leaves_no_process_behind_when_it_is_told_to_stop(checkout: Path, how: signal.Signals) -> None:
+def test_dev_leaves_no_process_behind_when_it_is_stopped(checkout: Path, how: signal.Signals) -> None:
     # By env: a shell cannot trap what it was started to ignore, as `nohup make test` has it.
     line = ["env", "--default-signal", "sh", ".ci/with-dagster-home", "sh", ".ci/dev"]
     with subprocess.Popen(line, cwd=checkout, stdout=subprocess.PIPE, text=True) as dev:
@@ -90,7 +90,7 @@ def test_dev_leaves_no_process_behind_when_it_is_told_to_stop(checkout: Path, ho
 
 
 def run_system_script(folder: Path, *, uid: int, **variables: str) -> tuple[str, str]:
-    """What `.ci/system` says, and what it asks of apt, where all is there but a browser."""
+    """Return the output of `.ci/system` and its apt calls, where only the browser is missing."""
     programs = folder / "programs"
     programs.mkdir()
     for name in ("ls", "find", "grep", "cat", "true"):
@@ -128,7 +128,7 @@ def test_system_installs_the_missing_browser_when_root(tmp_path: Path) -> None:
     assert apt_calls == "update -qq\ninstall -y -qq --no-install-recommends chromium\n"
 
 
-def test_system_only_names_what_is_missing_to_others(tmp_path: Path) -> None:
+def test_system_only_names_missing_packages_when_not_root(tmp_path: Path) -> None:
     output, apt_calls = run_system_script(tmp_path, uid=1000)
 
     assert output.startswith("missing: chromium;")
@@ -136,5 +136,5 @@ def test_system_only_names_what_is_missing_to_others(tmp_path: Path) -> None:
     assert apt_calls == ""
 
 
-def test_system_is_content_with_a_browser_of_ones_own(tmp_path: Path) -> None:
+def test_system_accepts_an_installed_browser(tmp_path: Path) -> None:
     assert run_system_script(tmp_path, uid=0, INGESTION_BROWSER="/opt/chrome") == ("", "")

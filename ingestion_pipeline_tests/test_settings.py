@@ -79,7 +79,7 @@ def test_a_bad_value_is_named_with_its_variable_and_what_is_accepted(variable: s
     assert setting_fields()[variables()[variable]][1] in message
 
 
-def test_every_bad_value_is_in_the_one_message() -> None:
+def test_every_bad_value_is_in_one_message() -> None:
     environment = {"INGESTION_POLLING__SHARDS": "x", "INGESTION_FETCH__MAX_BYTES": "-1"}
 
     with pytest.raises(BadSetting) as caught:
@@ -137,14 +137,14 @@ def test_a_groups_variable_has_two_underscores() -> None:
     assert openai_variables <= variables().keys()
 
 
-def test_a_variable_that_nothing_reads_is_found() -> None:
+def test_an_unknown_variable_is_detected() -> None:
     environment = {"INGESTION_POLLING__SHARD": "1", "INGESTION_HOME": "x", "INGESTION_SAMPLES": "x", "PATH": "x"}
 
     assert unknown_variables(environment) == ["INGESTION_POLLING__SHARD"]
 
 
 @pytest.mark.parametrize(
-    ("value", "opened"),
+    ("value", "expected"),
     [
         ("postgresql://u:p@h:5432/d?sslmode=on", "postgresql+psycopg2://u:p@h:5432/d?sslmode=on"),
         ("postgres://u@h/d", "postgresql+psycopg2://u@h/d"),
@@ -152,8 +152,8 @@ def test_a_variable_that_nothing_reads_is_found() -> None:
         ("sqlite:////tmp/x.db", "sqlite:////tmp/x.db"),
     ],
 )
-def test_a_postgresql_url_gets_the_installed_driver(value: str, opened: str) -> None:
-    assert load_settings({"INGESTION_DATABASE_URL": value}).store_url == opened
+def test_a_postgresql_url_gets_the_installed_driver(value: str, expected: str) -> None:
+    assert load_settings({"INGESTION_DATABASE_URL": value}).store_url == expected
 
 
 def test_without_a_database_the_home_has_one() -> None:
@@ -168,7 +168,7 @@ def test_allowed_hosts_are_a_comma_list() -> None:
     assert settings.allowed_hosts == {"demo.test:80", "127.0.0.1:9", "[::1]:65535"}
 
 
-def test_services_are_parted_by_a_comma_or_a_blank_and_never_shown() -> None:
+def test_services_are_separated_by_comma_or_space_and_never_shown() -> None:
     text = "mailto://u:geheim@host?to=a@b.org,c@d.org, json://127.0.0.1:9/x\n tgram://geheim/1,"
     settings = load_settings({"INGESTION_NOTIFY_URLS": text})
 
@@ -224,7 +224,7 @@ def audit_rows(store: Store) -> list[tuple[str, str, str, object]]:
         return [(row.actor, row.action, row.subject, row.detail) for row in rows]
 
 
-def test_an_override_is_kept_and_audited(store: Store, now: datetime) -> None:
+def test_an_override_is_stored_and_audited(store: Store, now: datetime) -> None:
     for text in ("5", "6"):
         with store.begin() as connection:
             set_override(connection, "work.max_attempts", text, actor="me", now=now)

@@ -52,7 +52,7 @@ MANY = text(
 def store(store: Store) -> Store:
     with store.begin() as connection:
         connection.execute(MANY, {"now": NOON, "later": NOON + LEASE})
-    if store.engine.dialect.name == "postgresql":  # as its autovacuum does; nobody does on SQLite
+    if store.engine.dialect.name == "postgresql":  # as its autovacuum does; SQLite has none
         with store.begin() as connection:
             connection.execute(text("ANALYZE"))
     return store
@@ -83,7 +83,7 @@ USED_BY: dict[str, Callable[[Connection], object]] = {
 
 
 def query_plans(store: Store, ask: Callable[[Connection], object]) -> str:
-    """How the database goes about what is asked, whatever the values."""
+    """Return the query plans, independent of the values."""
     requests: list[tuple[str, Any]] = []
     is_sqlite = store.engine.dialect.name == "sqlite"
     with store.begin() as connection:
@@ -112,7 +112,7 @@ def test_every_index_is_used_by_a_statement_that_is_named_here(store: Store) -> 
 
 
 @pytest.mark.parametrize("index", USED_BY)
-def test_a_statement_finds_its_rows_by_the_index(store: Store, index: str) -> None:
+def test_a_statement_uses_its_index(store: Store, index: str) -> None:
     assert index in query_plans(store, USED_BY[index])
 
 
@@ -146,7 +146,7 @@ def test_no_claim_reads_the_whole_table(store: Store, ask: Callable[[Connection]
 
 
 @ON_POSTGRES
-def test_to_claim_and_to_renew_writes_to_no_index(store: Store) -> None:
+def test_claiming_and_renewing_write_to_no_index(store: Store) -> None:
     """PostgreSQL calls it a heap-only update; one index on the owner or the status ends it."""
     with store.begin() as connection:
         pairs = [(task.id, task.fence) for task in claim(connection)]

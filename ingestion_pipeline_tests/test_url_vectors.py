@@ -1,4 +1,4 @@
-"""What others hold to be the same URL: the vectors of the web platform and of w3lib."""
+"""URL test vectors of the web platform and of w3lib."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def vectors(name: str) -> list[dict[str, Any]]:
 
 
 def canonical(url: str) -> str | None:
-    """None for what is no web address."""
+    """Return the canonical URL, or None for a text that is no web URL."""
     try:
         return canonical_url(url)
     except BadUrl:
         return None
 
 
-def test_absolute_urls_of_the_web_platform_mean_what_browsers_take_them_to_mean() -> None:
+def test_absolute_urls_of_the_web_platform_are_parsed_as_browsers_do() -> None:
     cases = [c for c in vectors("wpt_urltestdata.json") if c["input"].strip().startswith(WEB)]
     expected = {c["input"]: c["href"] for c in cases if str(c.get("href", "")).startswith(WEB)}
 
@@ -33,7 +33,7 @@ def test_absolute_urls_of_the_web_platform_mean_what_browsers_take_them_to_mean(
     assert wrong == {}
 
 
-def test_what_no_browser_takes_for_a_web_address_is_a_bad_url() -> None:
+def test_a_url_that_browsers_reject_is_a_bad_url() -> None:
     cases = [c for c in vectors("wpt_urltestdata.json") if c.get("failure")]
     urls = [c["input"] for c in cases if c["base"] is None and c["input"].startswith(WEB)]
 
@@ -52,7 +52,7 @@ TAKEN_BY_US_ALONE = {
 }
 
 
-def test_international_names_become_the_ascii_that_browsers_ask_for() -> None:
+def test_international_names_become_the_ascii_that_browsers_use() -> None:
     wrong: set[str] = set()
     for case in vectors("wpt_toascii.json"):
         try:

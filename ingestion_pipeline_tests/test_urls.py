@@ -1,4 +1,4 @@
-"""One page has one name, and no stranger's URL reaches an address of ours."""
+"""Canonical URLs, secrets in URLs, and the guard against private addresses."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_any_text_is_a_url_or_a_bad_url(text: str) -> None:
 
 
 @given(urls)
-def test_what_goes_on_the_wire_is_the_same_page(url: str) -> None:
+def test_the_url_on_the_wire_is_the_same_page(url: str) -> None:
     assert canonical_url(request_url(url)) == canonical_url(url)
 
 
@@ -104,7 +104,7 @@ def test_the_web_platform_urls_have_one_canonical_form() -> None:
         (" http://a.test/x\ny ", "http://a.test/xy"),
     ],
 )
-def test_spellings_become_one_name(url: str, expected: str) -> None:
+def test_spellings_have_one_canonical_form(url: str, expected: str) -> None:
     assert canonical_url(url) == expected
 
 
@@ -124,7 +124,7 @@ def test_spellings_become_one_name(url: str, expected: str) -> None:
         ("http://a.test/(S(lit3py55t21z5v55vlm25s55))/c.aspx", "http://a.test/c.aspx"),
     ],
 )
-def test_session_ids_and_tracking_are_no_part_of_a_pages_name(url: str, expected: str) -> None:
+def test_session_ids_and_tracking_parameters_are_removed(url: str, expected: str) -> None:
     assert canonical_url(url) == canonical_or_none(url) == expected
     assert canonical_url(without_session_ids(url)) == expected
 
@@ -143,7 +143,7 @@ def test_session_ids_and_tracking_are_no_part_of_a_pages_name(url: str, expected
         "http://a.test/wiki/C_(language)/x",
     ],
 )
-def test_a_term_a_talk_or_a_section_selects_a_page(url: str) -> None:
+def test_parameters_that_select_a_page_stay(url: str) -> None:
     assert canonical_url(url) == canonical_or_none(url) == without_session_ids(url) == url
 
 
@@ -160,7 +160,7 @@ NO_WEB_ADDRESS = [
 
 
 @pytest.mark.parametrize("url", NO_WEB_ADDRESS)
-def test_what_is_no_web_address_is_a_bad_url(url: str) -> None:
+def test_a_text_that_is_no_web_url_is_a_bad_url(url: str) -> None:
     with pytest.raises(BadUrl):
         canonical_url(url)
 
@@ -177,7 +177,7 @@ WITH_PASSWORD = [
 
 
 @pytest.mark.parametrize("url", WITH_PASSWORD)
-def test_a_password_is_noticed_and_never_echoed(url: str) -> None:
+def test_a_password_is_detected_and_never_echoed(url: str) -> None:
     assert has_credentials(url)
     assert "hunter2" not in without_credentials(url)
     with pytest.raises(BadUrl) as caught:
@@ -201,7 +201,7 @@ def test_a_secret_parameter_is_not_shown() -> None:
         ("https://a.test/x?key=0123456789abcdef0123", "https://a.test/x"),
     ],
 )
-def test_an_address_is_stored_without_its_secrets(url: str, stored: str) -> None:
+def test_a_url_is_stored_without_its_secrets(url: str, stored: str) -> None:
     assert without_secrets(url) == stored
     assert canonical_url(url) == stored.partition("#")[0]
 
@@ -234,12 +234,12 @@ def test_an_at_sign_in_a_path_is_no_credential() -> None:
         ("http:///x", "host"),
     ],
 )
-def test_a_bad_source_url_is_told_its_problem(url: str, problem: str) -> None:
+def test_a_bad_source_url_names_its_problem(url: str, problem: str) -> None:
     with pytest.raises(BadUrl, match=problem):
         checked_url(url)
 
 
-def test_a_good_source_url_is_left_as_it_is() -> None:
+def test_a_good_source_url_is_unchanged() -> None:
     assert checked_url("https://A.test/x?b=2&a=1") == "https://A.test/x?b=2&a=1"
 
 

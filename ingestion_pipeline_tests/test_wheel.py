@@ -25,7 +25,7 @@ def run_command(line: Sequence[str | Path], **where: Any) -> subprocess.Complete
 
 
 def succeed_with_one_of(*lines: Sequence[str | Path]) -> None:
-    """Run the first of the package clients that succeeds; uv may lack the index pip is told of."""
+    """Run the first of the package clients that succeeds; uv may lack the index configured for pip."""
     errors: list[str] = []
     for line in lines:
         if Path(line[0]).exists():
@@ -38,7 +38,7 @@ def succeed_with_one_of(*lines: Sequence[str | Path]) -> None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build from a copy: setuptools leaves a `build` folder, and ships what lies in one."""
+    """Build from a copy: setuptools leaves a `build` folder, and ships its contents."""
     copy = tmp_path_factory.mktemp("source")
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / PACKAGE, copy / PACKAGE, ignore=ignored)
@@ -54,7 +54,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make an environment that holds the wheel and what it says it needs, and nothing else."""
+    """Create an environment with only the wheel and its declared dependencies."""
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python, options = folder / "bin/python", ["install", "-q", "-c", ROOT / "constraints.txt"]
@@ -74,7 +74,7 @@ def test_the_wheel_ships_every_file_of_the_package(wheel: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_demo_runs_whole_from_the_wheel_alone(environment: Path, tmp_path: Path) -> None:
+def test_the_demo_runs_from_the_wheel_alone(environment: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     variables = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "INGESTION_HOME": str(home)}
     variables |= {"INGESTION_BROWSER": "none"}

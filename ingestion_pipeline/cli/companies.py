@@ -70,7 +70,10 @@ def _row(company: Mapping[str, Any], now: datetime) -> list[object]:
 @click.argument("company_id", metavar="ID")
 @json_option
 def show(*, company_id: str, as_json: bool) -> None:
-    """Show one company, the tasks of its last analysis, and the tasks the spawn guard refused."""
+    """Show one company.
+
+    With the tasks of its last analysis, and the tasks the spawn guard refused.
+    """
     from ingestion_pipeline.companies.reporting import company_report
 
     with opened() as (_, store), store.read() as connection:

@@ -226,13 +226,12 @@ def _sources(
     connection: Connection, settings: Settings, files: list[SourceFile], now: datetime
 ) -> Generator[DoctorCheck]:
     from ingestion_pipeline.cli import doctor_checks as reach
-    from ingestion_pipeline.cli.demo import demo_files
     from ingestion_pipeline.settings import setting_fields
     from ingestion_pipeline.sources.lookup import list_sources
     from ingestion_pipeline.sources.scheduling.tiers import is_stale
 
     sources = list_sources(connection)
-    yield checks.undeclared(sources, [*files, *demo_files()])
+    yield checks.undeclared(sources, files)
     is_default = settings.user_agent == setting_fields()["user_agent"][0]
     yield checks.user_agent(sources, is_default=is_default)
     yield checks.secrets_in_urls(sources)

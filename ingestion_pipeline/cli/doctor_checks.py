@@ -158,6 +158,7 @@ def undeclared(sources: Iterable[Source], source_files: Sequence[SourceFile]) ->
         for source in sources
         if source.origin not in {BY_HAND, *unclear}
         and source.status.value != "disabled"
+        and not is_bundled(source)
         and (source.origin, source.id) not in declared
     ]
     if not gone:
@@ -166,11 +167,16 @@ def undeclared(sources: Iterable[Source], source_files: Sequence[SourceFile]) ->
     return warning("declarations", f"no longer declared, still polled: {_named(gone)}", cure)
 
 
-def user_agent(sources: Iterable[Source], *, is_default: bool) -> DoctorCheck:
-    """Check that polled sites can contact us; the demo's site is ours."""
-    from ingestion_pipeline.demo.host_names import is_demo_name
+def is_bundled(source: Source) -> bool:
+    """Return whether a file of this package declares the source."""
+    from ingestion_pipeline.sources.source import BUNDLED
 
-    polled = [source.id for source in sources if source.status.value != "disabled" and not is_demo_name(source.host)]
+    return source.origin.startswith(BUNDLED)
+
+
+def user_agent(sources: Iterable[Source], *, is_default: bool) -> DoctorCheck:
+    """Check that polled sites can contact us; bundled sources are on a site of ours."""
+    polled = [source.id for source in sources if source.status.value != "disabled" and not is_bundled(source)]
     if not is_default or not polled:
         return ok("user agent", "the default" if is_default else "set")
     cure = "set INGESTION_USER_AGENT with a way to reach you"

@@ -139,7 +139,7 @@ def _pages(row: Mapping[str, Any]) -> str:
 @click.option("--limit", default=200, type=click.IntRange(1), show_default=True, help="Maximum number of pages.")
 @json_option
 def pages(*, extraction_id: int, status: str | None, limit: int, as_json: bool) -> None:
-    """Show the pages of an extraction: state, items, reason of failure or missing data."""
+    """Show its pages: state, items, reason."""
     from ingestion_pipeline.catalogs.operations.control import UnknownExtraction
     from ingestion_pipeline.catalogs.operations.listing import list_pages
 
@@ -201,7 +201,7 @@ def resume(*, extraction_id: int, as_json: bool) -> None:
 @id_argument
 @json_option
 def retry(*, extraction_id: int, as_json: bool) -> None:
-    """Fetch failed pages again, and extract again those that gave no data."""
+    """Fetch failed pages again; re-extract pages without data."""
     _requeue(extraction_id, "retry", as_json=as_json)
 
 
@@ -253,7 +253,7 @@ def rerun(*, extraction_id: int, dry_run: bool, publish: bool, as_json: bool) ->
 @id_argument
 @json_option
 def publish(*, extraction_id: int, as_json: bool) -> None:
-    """Publish a dataset that was held back; `accept` is the same command."""
+    """Publish a held-back dataset (also `accept`)."""
     from ingestion_pipeline.catalogs.operations import control
 
     with opened() as (_, store), store.begin() as connection:

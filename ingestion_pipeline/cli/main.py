@@ -136,7 +136,7 @@ def show_examples(path: str, command: click.Command) -> None:
 COMMANDS = {
     "companies": "companies",
     "dead-letters": "dead_letters",
-    "demo": "demo",
+    "demo": "ingestion_pipeline.demo.commands:demo",
     "doctor": "doctor",
     "explain": "explain",
     "export": "export",
@@ -214,7 +214,7 @@ def load(group: click.Group, name: str) -> click.Command:
 
 
 def _module(name: str) -> ModuleType:
-    return import_module(f"ingestion_pipeline.cli.{name}")
+    return import_module(name if "." in name else f"ingestion_pipeline.cli.{name}")
 
 
 def every_command() -> Mapping[str, click.Command]:

@@ -64,5 +64,8 @@ def _advice(settings: Settings) -> str:
 @click.argument("listing_id", metavar="ID", type=int)
 @json_option
 def explain(*, listing_id: int, as_json: bool) -> None:
-    """Show how listing ID was evaluated; the same as `ingest explain job_listings:ID`."""
+    """Show how listing ID was evaluated.
+
+    The same as `ingest explain job_listings:ID`.
+    """
     explain_row(f"job_listings:{listing_id}", as_json=as_json)

@@ -53,7 +53,7 @@ DAYS_SHOWN = 14  # of the history; --json has all of it
 
 @click.group()
 def websites() -> None:
-    """Show websites: their information and their visibility to models."""
+    """Show websites: information and visibility to models."""
 
 
 @websites.command("list")
@@ -102,7 +102,7 @@ def _row(row: Mapping[str, Any], now: datetime) -> list[object]:
 @click.argument("website_id", metavar="ID")
 @json_option
 def show(*, website_id: str, as_json: bool) -> None:
-    """Show one website: information, prompts, visibility by provider, history, cost."""
+    """Show one website: information, prompts, visibility, cost."""
     from ingestion_pipeline.websites.status import website_report
 
     with opened() as (settings, store), store.read() as connection:

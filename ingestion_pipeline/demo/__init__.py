@@ -4,3 +4,5 @@ It serves feeds, API responses and error pages, the same bytes for the same `Dem
 webhooks receive the notices of the demo's followers. The pipeline reaches it over the wire, like
 any other site; no rule of the pipeline belongs here.
 """
+
+DEMO_SUFFIX = ".demo.test"  # of all its host names

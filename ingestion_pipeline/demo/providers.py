@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ingestion_pipeline.demo import DEMO_SUFFIX
 from ingestion_pipeline.demo.businesses import businesses
-from ingestion_pipeline.demo.host_names import DEMO_SUFFIX
 from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Reply, Say, ScriptedModel
 from ingestion_pipeline.demo.state import DemoState, DemoStateError, read_state
 from ingestion_pipeline.websites.business import Business

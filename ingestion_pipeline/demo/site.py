@@ -21,12 +21,22 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
-from ingestion_pipeline.demo import businesses, college, content, coursedog, job_openings, meadow, tidewater
+from ingestion_pipeline.demo import (
+    DEMO_SUFFIX,
+    businesses,
+    college,
+    content,
+    coursedog,
+    job_openings,
+    meadow,
+    tidewater,
+)
 from ingestion_pipeline.demo.content import DemoContent, plain
 from ingestion_pipeline.demo.hooks import HOOKS_HOST, MAX_MESSAGE_BYTES, Receiver, SecretOf
-from ingestion_pipeline.demo.host_names import LOOPBACK, publish, withdraw
+from ingestion_pipeline.demo.providers import DEMO_PRICES, provider_setting
 from ingestion_pipeline.demo.series import DemoChapter, clockmaker_chapters
 from ingestion_pipeline.demo.state import DemoState, DemoStateError, read_state
+from ingestion_pipeline.pages.http.local_server import LOOPBACK, publish, withdraw
 
 LISTS_HOST = "lists.demo.test"
 ROWS_ON_A_PAGE = 10
@@ -133,10 +143,17 @@ class DemoSite:
             thread.start()
             stack.callback(thread.join)
             stack.callback(server.shutdown)
-            publish(self.home, self.port, providers=self.providers)
+            self._publish()
             stack.callback(withdraw, self.home)
             self._running = stack.pop_all()
         return self
+
+    def _publish(self) -> None:
+        if not self.providers:
+            publish(self.home, self.port, suffix=DEMO_SUFFIX)
+            return
+        providers = provider_setting(self.providers)
+        publish(self.home, self.port, suffix=DEMO_SUFFIX, providers=providers, prices=DEMO_PRICES)
 
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None

@@ -26,7 +26,7 @@ from ingestion_pipeline.settings.groups import (
     Work,
 )
 from ingestion_pipeline.settings.models import LIMIT, Models, limit_usd
-from ingestion_pipeline.settings.polling import Health, Interval, Polling, Prior, Tiers
+from ingestion_pipeline.settings.polling import HealthLimits, Interval, Polling, Prior, Tiers
 from ingestion_pipeline.settings.systems import Boards, Company, Detection, Extraction, Filter, Match, Website
 
 PREFIX = "INGESTION_"
@@ -115,7 +115,7 @@ class Settings(Group):
     notices: Notices = Notices()
     models: Models = Models()
     runs: Runs = Runs()
-    health: Health = Health()
+    health: HealthLimits = HealthLimits()
 
     @field_validator("allow_hosts")
     @classmethod

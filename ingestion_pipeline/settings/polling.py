@@ -87,7 +87,7 @@ class Tiers(Group):
     hot_readers: int = Field(default=100, ge=0, description="HOT in any case with more followers than this")
 
 
-class Health(Group):
+class HealthLimits(Group):
     """When a source is called degraded or late, and a daemon silent."""
 
     degraded_failures: int = Field(

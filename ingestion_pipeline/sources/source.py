@@ -47,6 +47,7 @@ QUARANTINED = "quarantined"  # first word of the outcome of a poll whose feed is
 IGNORE_ROBOTS = "ignore_robots"  # the key of `config` that overrides robots.txt
 
 BY_HAND = "row"  # the origin of a source that no file declares
+BUNDLED = "bundled:"  # prefix of the origin of sources whose file is part of this package
 
 # A partition key: no comma (it breaks Dagster's UI), never a URL.
 SOURCE_ID = re.compile(r"(?=.{3,120}\Z)(?P<kind>[a-z_]+):[a-z0-9:._-]+")

@@ -36,7 +36,7 @@ from ingestion_pipeline_tests.catalog_extractions import (
 from ingestion_pipeline_tests.catalogs.entities.page_readings import model_answer
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import FAST_SETTINGS, a_fetcher, a_run_context, add_sources, rows
-from ingestion_pipeline_tests.reading.llm.model_questions import leading_to
+from ingestion_pipeline_tests.reading.llm.model_questions import settings_with_model
 
 
 def course_html(number: int, *, about: str = "counting") -> str:
@@ -227,7 +227,7 @@ class School:
     def __init__(self, store: Store, ctx: RunContext, web: FakeWeb, model: ScriptedModel) -> None:
         fast = {f"INGESTION_{name.upper().replace('.', '__')}": value for name, value in FAST_SETTINGS.items()}
         self.store, self.web, self.model = store, web, model
-        self.ctx = a_run_context(store, leading_to(model.base_url, ctx.settings, **fast))
+        self.ctx = a_run_context(store, settings_with_model(model.base_url, ctx.settings, **fast))
 
     def serve_courses(self, layout: Layout, *numbers: int) -> None:
         links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in numbers)

@@ -1,4 +1,4 @@
-"""What stays of the last good dataset when pages fail: nobody has seen that it is gone."""
+"""Items of the last good dataset are carried over when their pages fail: a failure proves no loss."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST = ("published", ["a", "b", "c"])
 
 
 def publish_first_version(catalog: CatalogHarness) -> tuple[int, int]:
-    """A first extraction with an item on each of three pages, and its dataset."""
+    """Publish an item on each of three pages; return the ids of extraction and dataset."""
     id_ = catalog.start_extraction(DONE)
     dataset_id = catalog.add_items(id_, {"/c/1": ["a"], "/c/2": ["b"], "/c/3": ["c"]})
     catalog.finish(id_)

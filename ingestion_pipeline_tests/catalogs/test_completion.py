@@ -1,4 +1,4 @@
-"""When an extraction is complete, stale or goes on: traps 6, 7, 10 and 13, on both databases."""
+"""When an extraction is complete, stale or stays open: traps 6, 7, 10 and 13."""
 
 from __future__ import annotations
 

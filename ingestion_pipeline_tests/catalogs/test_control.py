@@ -1,4 +1,4 @@
-"""What an operator does to an extraction: audited, repeatable, refused with the cure."""
+"""Operator actions on an extraction: audited, repeatable, refused with the cure."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ingestion_pipeline.store.tables import (
 )
 from ingestion_pipeline_tests.catalog_extractions import CatalogHarness
 
-SOME = {"/c/1": "SUCCESS", "/c/2": "WAITING", "/c/3": "IN_PROGRESS", "/c/4": "DOWNLOADED"}
+PAGE_STATUSES = {"/c/1": "SUCCESS", "/c/2": "WAITING", "/c/3": "IN_PROGRESS", "/c/4": "DOWNLOADED"}
 
 
 def test_a_cancelled_extraction_ends_at_once_and_its_workers_lose_their_claims(catalog: CatalogHarness) -> None:
-    id_ = catalog.start_extraction(SOME)
+    id_ = catalog.start_extraction(PAGE_STATUSES)
     catalog.add_task(id_, "/c/2")
     lease = {"lease_owner": "w", "lease_until": catalog.clock.at, "fence": 3}
     busy = catalog.add_task(id_, "/c/3", status="PROCESSING", **lease)
@@ -41,7 +41,7 @@ def test_a_cancelled_extraction_ends_at_once_and_its_workers_lose_their_claims(c
 
 
 def test_a_resumed_extraction_continues_and_resuming_again_changes_nothing(catalog: CatalogHarness) -> None:
-    id_ = catalog.start_extraction(SOME)
+    id_ = catalog.start_extraction(PAGE_STATUSES)
     catalog.add_task(id_, "/c/2", spawn_depth=4, parent_id=1)
     catalog.cancel(id_)
 
@@ -60,7 +60,7 @@ def test_a_resumed_extraction_continues_and_resuming_again_changes_nothing(catal
 
 
 def test_an_extraction_that_ends_twice_is_notified_twice(catalog: CatalogHarness) -> None:
-    id_ = catalog.start_extraction(SOME)
+    id_ = catalog.start_extraction(PAGE_STATUSES)
     catalog.cancel(id_)
     catalog.apply_action(control.resume, id_)
     catalog.cancel(id_)
@@ -197,7 +197,7 @@ def test_a_page_with_lost_content_is_fetched_again_except_in_a_rerun(
 
 def test_a_cancelled_task_finds_its_page_by_id_whatever_their_number(catalog: CatalogHarness) -> None:
     """By its key each task was compared with each page; 100,000 of them took over five minutes."""
-    id_ = catalog.start_extraction(SOME)
+    id_ = catalog.start_extraction(PAGE_STATUSES)
     catalog.add_task(id_, "/c/2")
     catalog.cancel(id_)
     statements: list[tuple[str, Any]] = []
@@ -210,11 +210,11 @@ def test_a_cancelled_task_finds_its_page_by_id_whatever_their_number(catalog: Ca
     catalog.apply_action(control.resume, id_)
     event.remove(engine, "before_cursor_execute", listen)
 
-    reviving = [request for request in statements if request[0].startswith("UPDATE tasks") and "max(" in request[0]]
-    assert len(reviving) == 2
+    requeue_updates = [call for call in statements if call[0].startswith("UPDATE tasks") and "max(" in call[0]]
+    assert len(requeue_updates) == 2
     if engine.dialect.name == "sqlite":
         with catalog.ctx.store.read() as connection:
-            for statement, parameters in reviving:
+            for statement, parameters in requeue_updates:
                 plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
                 searches = [str(row) for row in plan if "SEARCH pages" in str(row)]
-                assert [one for one in searches if "rowid=?" not in one] == []
+                assert [search for search in searches if "rowid=?" not in search] == []

@@ -1,4 +1,4 @@
-"""A catalogue from its root to its last page, on a real web, on both databases."""
+"""Crawls of a catalog from its root to its last page, on a loopback web."""
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ def test_a_crawl_on_demand_does_not_wait_for_the_backoff(ctx: RunContext, store:
 
 @ON_SQLITE
 def test_a_large_catalog_does_not_starve_a_small_one(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    """Its two pages were asked for after all of the two hundred that were found before."""
+    """Its two pages used to be requested after the two hundred that were discovered before."""
     ctx = with_settings(ctx, crawl__per_source="10", crawl__batch_size="40")
     web.routes |= {"a.test/": link_page(*(f"/c/{n}" for n in range(200)))}
     web.routes |= {f"a.test/c/{n}": slow_answer(b"<p>slow</p>", 0.02) for n in range(200)}

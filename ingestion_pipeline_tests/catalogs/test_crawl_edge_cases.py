@@ -1,4 +1,4 @@
-"""Where two parts of a crawl meet: a bad link beside good pages, hosts that lead back and forth."""
+"""Edge cases of a crawl: links that are too long, unwritable pages, redirects between hosts."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def raise_database_error() -> None:
 
 
 class RedirectedBrowser:
-    """A browser that is sent to another host."""
+    """In place of the browser: it is redirected to another host."""
 
     rendered = 0
 

@@ -1,7 +1,4 @@
-"""What may happen in the middle of a crawl: a wall, a full disk, a page that moved to another host.
-
-On a real web, on both databases.
-"""
+"""Failures during a crawl: blocked pages, a full disk, redirects to other hosts; and the checks that report them."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ from ingestion_pipeline_tests.catalog_extractions import (
     poll_catalogs,
 )
 from ingestion_pipeline_tests.catalogs.course_pages import serve_courses
-from ingestion_pipeline_tests.engine.polling.test_blocked_pages import BOT_WALL, LOGIN
+from ingestion_pipeline_tests.engine.polling.test_blocked_pages import CHALLENGE, LOGIN
 from ingestion_pipeline_tests.fakes import FakeWeb, RawAnswer, Reply, redirect
 from ingestion_pipeline_tests.pages.page_fetches import SHELL
 from ingestion_pipeline_tests.polling_runs import RunningClock, add_sources, rows, source_row
@@ -42,7 +39,7 @@ LATER = Reply(b"", 429, {"retry-after": "7200"})
 
 
 def failure_codes(store: Store) -> dict[str, str | None]:
-    """Why each page was not got, by its path."""
+    """Return why each page was not fetched, by path."""
     return {
         page.path: page.failure["code"]
         for page in crawled_pages(store)
@@ -51,7 +48,7 @@ def failure_codes(store: Store) -> dict[str, str | None]:
 
 
 def task_states(store: Store) -> Counter[tuple[str, int]]:
-    """The states of all pages' tasks, with their attempts."""
+    """Count the fetch tasks by status and attempts."""
     fetch_tasks = [row for row in rows(store, tasks) if row.kind == "fetch_page"]
     return Counter((row.status, row.attempts) for row in fetch_tasks)
 
@@ -61,7 +58,7 @@ def test_a_bot_check_during_the_crawl_cancels_it_and_disables_the_source(
 ) -> None:
     courses = [f"/c/{number}" for number in range(30)]
     web.routes |= {"/": link_page(*courses), **dict.fromkeys(courses, link_page())}
-    web.routes["/c/3"] = BOT_WALL
+    web.routes["/c/3"] = CHALLENGE
     add_sources(store, a_catalog())
 
     crawl_all(ctx, web.port)
@@ -78,7 +75,7 @@ def test_a_bot_check_during_the_crawl_cancels_it_and_disables_the_source(
     assert "PENDING" not in {status for status, _ in task_states(store)}
 
 
-@pytest.mark.parametrize("blocked_page", [BOT_WALL, LOGIN], ids=["a bot wall", "a login"])
+@pytest.mark.parametrize("blocked_page", [CHALLENGE, LOGIN], ids=["a bot wall", "a login"])
 def test_a_blocked_root_disables_the_source(ctx: RunContext, store: Store, web: FakeWeb, blocked_page: bytes) -> None:
     web.routes |= {"/": blocked_page}
     add_sources(store, a_catalog())
@@ -111,7 +108,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def break_folder_then_answer(folder: Path, body: bytes) -> RawAnswer:
-    """A good answer, after which nothing more can be written to the folder."""
+    """Answer well, after making the folder unwritable."""
 
     async def answer(writer: asyncio.StreamWriter) -> None:
         remove_folder(folder)
@@ -187,7 +184,7 @@ def test_a_redirect_to_a_host_leased_by_another_run_waits(
 
 
 def serve_link_to_closed_host(store: Store, web: FakeWeb) -> None:
-    """A catalogue that links to a host whose robots.txt is never to be had."""
+    """Serve a catalog that links to a host whose robots.txt is never available."""
     web.routes |= {
         "a.test/": link_page("http://b.test/c/1", "http://b.test/c/2", "/c/3"),
         "a.test/c/3": link_page(),
@@ -219,7 +216,7 @@ def test_a_host_that_never_recovers_does_not_keep_a_crawl_open(
 def test_a_page_that_answers_403_does_not_block_the_publication_of_the_others(
     ctx: RunContext, store: Store, web: FakeWeb, clock: RunningClock
 ) -> None:
-    """A 403 is asked again after four hours, twice; that is as long as nothing may change."""
+    """A 403 is retried twice, after four hours each; that is as long as the quiet time limit."""
     serve_courses(web, *range(101, 125))
     web.routes["/c/105"] = 403
     add_sources(store, a_catalog())
@@ -243,7 +240,7 @@ def test_a_page_that_answers_403_does_not_block_the_publication_of_the_others(
 def test_a_page_keeps_waiting_while_its_host_serves_other_pages(
     ctx: RunContext, store: Store, web: FakeWeb, clock: RunningClock
 ) -> None:
-    """As on a slow host, whose large catalogue takes weeks."""
+    """As on a slow host, whose large catalog takes weeks."""
     web.routes |= {"/": link_page("/c/1"), "/c/1": LATER}
     add_sources(store, a_catalog())
     crawl_all(ctx, web.port)

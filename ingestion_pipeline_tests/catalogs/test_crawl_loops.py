@@ -1,4 +1,4 @@
-"""Loops, variants of URLs, endless calendars: each page once, and an end to all of it."""
+"""Loops, URL variants and endless lists: each page is fetched once and every crawl ends."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_pages_that_link_to_each_other_are_fetched_once_each(ctx: RunContext, st
 
 
 def list_page(number: int, links: list[str], *, noise: str = "") -> str:
-    """A page of a list that always has a next one."""
+    """Return a page of a list that always has a next page."""
     following = f"<div class=pagination><a href='/list?page={number + 1}'>Next</a></div>"
     return link_page(*links, text=noise).replace("</body>", f"{following}</body>")
 
@@ -130,7 +130,7 @@ def test_an_endless_list_of_records_ends_after_a_few_pages_without_new_records(
 def test_a_list_that_repeats_other_lists_is_followed_to_its_own_entries(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
-    """Nothing new to the catalogue is not nothing new to the list."""
+    """Links that are new to the list count, though the catalog has them."""
     web.routes |= {"/": link_page("/l/science", "/l/stem")}
     for name, count in (("science", 6), ("stem", 7)):
         for number in range(1, count + 1):

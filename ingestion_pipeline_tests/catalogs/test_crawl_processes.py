@@ -1,4 +1,4 @@
-"""A catalogue crawled by several processes, some of which die, and by one that must stay small."""
+"""Catalogs crawled by several processes, some of them killed; and the memory of a crawl."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ON_POSTGRES = pytest.mark.parametrize("database", [pytest.param("postgres", mark
 
 @pytest.fixture
 def store(database_url: str) -> Iterator[Store]:
-    """By the real clock, as all the processes have it."""
+    """On the real clock, like the processes."""
     with closing(open_store(database_url)) as store:
         yield store
 
@@ -82,7 +82,7 @@ def test_four_processes_respect_the_delays_of_three_hosts(
     add_sources(store, *catalogs)
     job = worker_job(database_url, tmp_path, web, crawl__delay_seconds="0.4")
 
-    children = [Child(crawl_job, job, [one.id for one in catalogs]) for _ in range(4)]
+    children = [Child(crawl_job, job, [catalog.id for catalog in catalogs]) for _ in range(4)]
     fetched_counts = [child.result() for child in children]
 
     assert sum(fetched_counts) == 18
@@ -94,7 +94,7 @@ def test_four_processes_respect_the_delays_of_three_hosts(
 
 
 def measure_memory(folder: Path, web: FakeWeb, count: int) -> int:
-    """What a process of its own weighs that crawls so many tiny pages, in kilobytes."""
+    """Return the peak memory in kilobytes of a process that crawls `count` tiny pages."""
     home = folder / str(count)
     home.mkdir(mode=0o700)
     url = f"sqlite:///{home / 'ingestion.db'}"
@@ -106,8 +106,8 @@ def measure_memory(folder: Path, web: FakeWeb, count: int) -> int:
     recipe = {"page_type": "CATEGORY_LINKS", "link_pattern": "/list/", "links": LINKS}
     with closing(open_store(url)) as store:
         add_sources(store, a_catalog(recipe))
-        weighed = Child(crawl_memory_kilobytes, WorkerJob(url=url, home=home, port=web.port, changes={}))
-        kilobytes = weighed.result()
+        child = Child(crawl_memory_kilobytes, WorkerJob(url=url, home=home, port=web.port, changes={}))
+        kilobytes = child.result()
         assert page_statuses(store) == {"SUCCESS": 1 + len(lists), "EXTRACTED_NO_DATA": count}
     return kilobytes
 

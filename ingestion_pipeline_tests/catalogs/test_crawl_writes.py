@@ -1,4 +1,4 @@
-"""While what was fetched is written, no page is begun: the two would only hold each other up."""
+"""No page is fetched while fetched pages are written: the two would only slow each other down."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LINKS = [f"/c/{number}" for number in range(12)]
 
 
 class SlowDisk(ContentStore):
-    """A content store that takes its time, and remembers when it did."""
+    """A content store that sleeps on each write and records when it was busy."""
 
     def __init__(self, root: Path, seconds: float) -> None:
         super().__init__(root)
@@ -39,13 +39,13 @@ class SlowDisk(ContentStore):
 
 
 def requests_during_writes(ctx: RunContext, store: Store, web: FakeWeb, disk: SlowDisk) -> list[float]:
-    """How long after the beginning of a write each request came that came during one."""
+    """Crawl; return how long after the start of a write each request came that came during one."""
     web.routes |= {"/": link_page(*LINKS), **dict.fromkeys(LINKS, link_page())}
     add_sources(store, a_catalog())
     crawl_all(replace(ctx, content=disk), web.port)
     assert len(crawled_pages(store)) == len(LINKS) + 1
     request_times = [request.at for request in web.requests]
-    return [at - began for began, ended in disk.busy for at in request_times if began < at < ended]
+    return [at - started for started, ended in disk.busy for at in request_times if started < at < ended]
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ def test_no_page_is_fetched_while_others_are_written(
     during = requests_during_writes(ctx, store, web, disk)
 
     assert len(disk.busy) >= 4
-    assert [delay for delay in during if delay > 0.1] == [], "but for the one that was under way"
+    assert [delay for delay in during if delay > 0.1] == [], "except the one already in flight"
 
 
 def test_a_slow_disk_does_not_delay_every_fetch(

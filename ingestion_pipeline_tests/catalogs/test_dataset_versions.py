@@ -1,4 +1,4 @@
-"""A published version never changes: a retry makes another, and the newest crawl is shown."""
+"""A published version never changes: a retry adds another, and the newest crawl is published."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ingestion_pipeline_tests.polling_runs import add_sources, rows
 
 
 def finish_crawl(catalog: CatalogHarness, *keys: str) -> int:
-    """A crawl of two pages, one of which failed; the other states these keys."""
+    """Finish a crawl of two pages: one failed, the other has items with these keys."""
     id_ = catalog.start_extraction({"/c/1": "SUCCESS", "/c/2": "ERROR"})
     catalog.add_items(id_, {"/c/1": keys})
     catalog.fail_page(id_, "/c/2", "http_404")
@@ -75,7 +75,7 @@ def test_a_cancelled_retry_leaves_the_published_version(catalog: CatalogHarness)
 
 
 def test_pages_read_by_a_retry_go_into_a_new_version(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    """On a real web, by the real readers: what is shown does not change under whoever reads it."""
+    """On a loopback web, by the real reader: published rows do not change."""
     serve_courses(web, 101, 102)
     web.routes["/c/102"] = 404
     add_sources(store, a_catalog())

@@ -1,4 +1,4 @@
-"""Exploring: few links, near the root, of the page's own host, and really on the page."""
+"""Exploratory crawls: links of the page, to its own host, limited in depth."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from ingestion_pipeline_tests.polling_runs import add_sources, rows, with_settin
 
 @dataclass
 class ExploringReader:
-    """Finds one record on each page that has a list item, and wants to see more pages."""
+    """Finds one record on each page with a list item, and explores the given links."""
 
     explored: Mapping[str, tuple[str, ...]]
 
@@ -91,7 +91,7 @@ def test_explored_links_are_followed_once_and_loops_end(ctx: RunContext, store: 
 
 
 def test_exploring_ends_at_its_depth(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    """Trap 12: the root is no ancestor too many, the ninth step is."""
+    """Trap 12: the root does not count towards the depth."""
     ctx = with_settings(ctx, extraction__explore_depth="3")
     web.routes |= {"/": ROOT_PAGE, **{f"/c/{n}": outcome_page(f"/c/{n + 1}") for n in range(1, 6)}}
 
@@ -128,7 +128,7 @@ def test_an_unchanged_page_leads_to_the_same_explored_pages_without_being_read(
     crawl_and_explore(ctx, web, 4, **explored)
     complete_extractions(ctx)
     start_now(ctx, [CATALOG_ID])
-    crawl_and_explore(ctx, web, 4)  # whoever reads a page now finds nothing to explore
+    crawl_and_explore(ctx, web, 4)  # a page that is read now has nothing to explore
 
     complete_extractions(ctx)
 
@@ -169,7 +169,7 @@ def test_only_links_on_the_page_to_its_own_host_are_explored() -> None:
 def test_an_exploratory_crawl_reads_the_records_of_every_page_it_fetches(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
-    """Lists, a course on a page of its own and courses beside links; a second crawl reads none."""
+    """Lists, a detail page and courses beside links; the second crawl reads none of them."""
     web.routes |= {
         "/": link_page("/arts", "/science", "/about"),
         "/arts": link_page("/arts/1", text="Arts"),
@@ -189,6 +189,6 @@ def test_an_exploratory_crawl_reads_the_records_of_every_page_it_fetches(
     assert {page.status for page in crawled_pages(store)} == {"SUCCESS"}
     [dataset] = rows(store, datasets)
     assert (dataset.status, dataset.item_count) == ("published", 4)
-    again = [one for one in rows(store, pages) if one.extraction_id == 2]
-    assert len(again) == 12
-    assert all(one.carried_from is not None for one in again)
+    second_pages = [row for row in rows(store, pages) if row.extraction_id == 2]
+    assert len(second_pages) == 12
+    assert all(row.carried_from is not None for row in second_pages)

@@ -1,4 +1,4 @@
-"""Readings that fail, that nobody can pay for, and that nobody wants any more."""
+"""Reads that fail, exceed the budget, wait for a model, or belong to a cancelled extraction."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_an_error_is_handled_by_its_class(ctx: RunContext, store: Store, web: Fa
 
 
 def test_a_read_is_retried_after_one_second_then_after_two(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    """A23 and A-10, by the defaults: of the settings of tests only the first delay is shorter."""
+    """A23 and A-10, with the default settings: those of the tests differ only in the first delay."""
     policy = load_settings({}).catalog_work
     bare = policy.model_copy(update={"backoff_jitter_share": 0.0})
     assert [backoff(n, bare, Random(7)).total_seconds() for n in (1, 2)] == [1, 2]

@@ -1,4 +1,4 @@
-"""Who locks what first: an extraction before its tasks, so that no two wait for each other."""
+"""Lock order: an extraction before its tasks, so that no two transactions deadlock."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ pytestmark = pytest.mark.parametrize(
 
 
 def unlocked_rows(connection: Connection, query: Select[Any]) -> list[Any]:
-    """Of these rows those that nobody else has locked."""
+    """Return the rows that no other transaction has locked."""
     return list(connection.execute(query.with_for_update(skip_locked=True)).scalars())
 
 
 def waits_without_tasks(store: Store, action: Callable[[], object]) -> bool:
-    """Whether it holds no task while it waits for the extraction; then it is let go on."""
+    """Return whether the action holds no task lock while it waits for the extraction."""
     of_pages = select(tasks.c.id).where(tasks.c.kind != "poll")
     with ThreadPoolExecutor(1) as pool:
         with store.begin() as connection:
@@ -140,9 +140,9 @@ def test_extractions_finished_at_the_same_moment_never_deadlock_and_notify_once(
 
         with ThreadPoolExecutor(3) as pool:
             actions = (catalog.check_completion, partial(catalog.cancel, id_), partial(catalog.finish, id_, BLOCKED))
-            futures = [pool.submit(act_together, start, one) for one in actions]
-            for one in futures:
-                one.result(30)
+            futures = [pool.submit(act_together, start, action) for action in actions]
+            for future in futures:
+                future.result(30)
 
         assert catalog.status(id_) in {"STALE", "CANCELLED"}
         assert catalog.live_task_paths("fetch_page") == []
@@ -150,7 +150,7 @@ def test_extractions_finished_at_the_same_moment_never_deadlock_and_notify_once(
 
 
 def act_together(start: Barrier, action: Callable[[], object]) -> None:
-    """Act when the others do; that another was first is no fault."""
+    """Act together with the other threads; an extraction that another finished first is no error."""
     start.wait(20)
     with suppress(control.InvalidState):
         action()

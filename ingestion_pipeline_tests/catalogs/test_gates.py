@@ -1,4 +1,4 @@
-"""What holds a new dataset back: the gates as a table."""
+"""The gates of a new dataset, as tables."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_a_dataset_is_compared_with_the_last_good_one(
 ) -> None:
     findings = evaluate_gates(new, before, required=["course_id"], limits=LIMITS)
 
-    assert [one.code for one in findings] == codes
-    assert all(one.message for one in findings)
+    assert [finding.code for finding in findings] == codes
+    assert all(finding.message for finding in findings)
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_a_first_dataset_is_evaluated_by_its_own_pages(
 
     findings = evaluate_gates(dataset_numbers(items), before, required=[], limits=LIMITS, pages=pages)
 
-    assert [one.code for one in findings] == codes
-    assert all(one.message for one in findings)
+    assert [finding.code for finding in findings] == codes
+    assert all(finding.message for finding in findings)
 
 
 @pytest.mark.parametrize(("failed", "codes"), [(2, []), (3, ["failed_lists"])])

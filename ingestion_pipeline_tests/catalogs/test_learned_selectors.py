@@ -1,4 +1,4 @@
-"""A catalogue that a model has read is read by rules from then on; on both databases."""
+"""A catalog that a model has read is read by learned selectors from then on."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ REFUSAL = {
 
 @pytest.fixture
 def refusal(store: Store) -> Iterator[None]:
-    """The database takes no row of what was learned."""
+    """Let the database refuse every row of learned selectors."""
     begin, end = REFUSAL[store.engine.dialect.name]
     with store.begin() as connection:
         connection.execute(text(begin))

@@ -1,4 +1,4 @@
-"""Several catalogues in one transaction: tasks, polls, recipes and sources, each in its order."""
+"""Several catalogs in one transaction: tasks, polls, recipes and sources are locked in one order."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ BLOCKED = FinishReason(status=ExtractionStatus.CANCELLED, failure=FAILURE)
 
 @pytest.fixture
 def two_catalogs(catalog: CatalogHarness) -> CatalogHarness:
-    """With two catalogues more; the poll of the first has the lower id."""
+    """Add two catalogs; the poll of the first has the lower id."""
     for source_id in (A, B):
         catalog.add_source(source_id)
     return catalog
 
 
 def open_root_pages(catalog: CatalogHarness, *ids: int) -> list[PageWork]:
-    """The roots of these extractions, claimed and opened."""
+    """Claim and open the root pages of these extractions."""
     claimed_tasks = claim_root_pages(catalog, *ids)
     with catalog.ctx.store.begin() as connection:
         archive = SnapshotArchive(catalog.ctx.store, catalog.ctx.content)

@@ -1,4 +1,4 @@
-"""Pages that stated records and state none now: on a real web, on both databases."""
+"""Pages that had records and have none now, on a loopback web."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BARE_ERROR_PAGE = "<html><body><h1>Down for maintenance</h1><p>We will be back s
 
 
 def framed_page(content: str) -> str:
-    """A page with the head and foot that every page of the site has."""
+    """Return a page with the header and footer of the site."""
     return (
         "<html><body><header><a href='/'>Harbour University</a><nav>Courses Staff Library</nav>"
         f"</header><main>{content}</main><footer>Harbour University, on the quay</footer>"
@@ -35,7 +35,7 @@ def framed_page(content: str) -> str:
 
 
 def serve_catalog(web: FakeWeb, store: Store) -> None:
-    """24 courses, each on a page of its own."""
+    """Serve 24 courses, each on its own page."""
     links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in ALL_COURSES)
     web.routes |= {"/": framed_page(f"<h1>Catalogue</h1><ul>{links}</ul>")}
     web.routes |= {f"/c/{number}": framed_page(course_html(number)) for number in ALL_COURSES}
@@ -43,14 +43,14 @@ def serve_catalog(web: FakeWeb, store: Store) -> None:
 
 
 def published_numbers(store: Store) -> list[int]:
-    """The numbers of the courses that exports show."""
+    """Return the numbers of the courses in the published dataset."""
     published = [row.id for row in rows(store, datasets) if row.status == "published"]
     items = [row for row in rows(store, data_items) if row.dataset_id == max(published)]
     return sorted(int(row.data["course_id"].split()[1]) for row in items)
 
 
 def failed_pages(store: Store) -> dict[int, str]:
-    """Why pages of the last extraction failed, by the number of their course."""
+    """Return the failure codes of the last extraction, by course number."""
     last = max(row.id for row in rows(store, extractions))
     return {
         int(row.url[-3:]): row.failure["code"]
@@ -71,10 +71,10 @@ def health(ctx: RunContext) -> HealthStatus:
 
 
 def served_bodies(ctx: RunContext) -> list[bytes]:
-    """What the open dead letters show of what was served."""
+    """Return the stored bodies of the open dead letters."""
     with ctx.store.read() as connection:
         snapshots = [dead_letter_snapshots(connection, dead_letter) for dead_letter in list_dead_letters(connection)]
-    return [ctx.content.get(one["body_hash"]) for [one] in snapshots]
+    return [ctx.content.get(snapshot["body_hash"]) for [snapshot] in snapshots]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_the_source_is_healthy_again_when_the_page_recovers(ctx: RunContext, sto
     assert published_numbers(store) == list(ALL_COURSES)
     assert failed_pages(store) == {}
     assert health(ctx).health == "healthy"
-    assert served_bodies(ctx) == [BARE_ERROR_PAGE.encode()]  # of the failure, not of the newest visit
+    assert served_bodies(ctx) == [BARE_ERROR_PAGE.encode()]  # of the failed fetch, not of the newest
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def list_page(numbers: Iterable[int]) -> str:
 
 
 def serve_paged_catalog(web: FakeWeb, store: Store) -> None:
-    """The same courses, listed on three pages."""
+    """Serve the same courses, listed on three pages."""
     serve_catalog(web, store)
     web.routes |= {f"/?page={page}": list_page(numbers) for page, numbers in LIST_PAGES.items()}
     web.routes["/"] = web.routes["/?page=1"]
@@ -242,7 +242,7 @@ def test_a_list_page_that_lost_its_links_is_accepted_at_the_second_read(
 
 
 def serve_categories(web: FakeWeb, store: Store) -> None:
-    """The same courses below three categories; the menu's page about the school is no category."""
+    """Serve the same courses below three categories; `about` is a menu page and no category."""
     serve_catalog(web, store)
     for page, numbers in LIST_PAGES.items():
         links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in numbers)
@@ -278,7 +278,7 @@ def test_a_menu_page_without_records_leaves_its_source_healthy(ctx: RunContext, 
 
 
 def serve_explored_catalog(web: FakeWeb, store: Store) -> None:
-    """The same courses below three categories, which an exploratory crawl walks through."""
+    """Serve the same courses below three categories, for an exploratory crawl."""
     serve_catalog(web, store)
     for page, numbers in LIST_PAGES.items():
         links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in numbers)

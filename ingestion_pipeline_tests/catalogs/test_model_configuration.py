@@ -1,4 +1,4 @@
-"""What a change of the model's configuration means for records that a model has read."""
+"""Changes of the model configuration and the records that a model has read."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from ingestion_pipeline_tests.catalogs.course_pages import (
 )
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import FAST_SETTINGS, a_run_context, add_sources, rows
-from ingestion_pipeline_tests.reading.llm.model_questions import leading_to
+from ingestion_pipeline_tests.reading.llm.model_questions import settings_with_model
 
 
 @pytest.fixture
 def school(store: Store, ctx: RunContext, web: FakeWeb) -> Iterator[School]:
-    """Two pages that only a model can read: too few to learn selectors from."""
+    """Serve two pages that only a model can read: too few to learn selectors from."""
     add_sources(store, a_catalog())
     with ScriptedModel(answer_from_page) as model:
         school = School(store, ctx, web, model)
@@ -36,7 +36,7 @@ def school(store: Store, ctx: RunContext, web: FakeWeb) -> Iterator[School]:
 
 
 def published_codes(store: Store) -> list[str]:
-    """The codes of the courses that exports show."""
+    """Return the codes of the courses in the published dataset."""
     published = [row.id for row in rows(store, datasets) if row.status == "published"]
     items = [row for row in rows(store, data_items) if row.dataset_id == max(published)]
     return sorted(row.data["course_id"] for row in items)
@@ -57,7 +57,7 @@ def test_model_records_of_an_unchanged_page_are_kept_when_no_model_is_configured
     assert rows(store, extractions)[-1].status == "COMPLETE"
     by_model = [row for row in rows(store, pages)[-3:] if row.extraction_method == "cheap_model"]
     assert [row.carried_from is not None for row in by_model] == [True, True]
-    assert school.crawl() == 0  # the same model would say the same
+    assert school.crawl() == 0  # the same model would answer the same
 
 
 def test_model_records_of_another_configuration_are_not_carried_over(
@@ -133,7 +133,7 @@ def test_an_unchanged_page_is_read_again_only_by_other_models(
     assert school.crawl() == 2
     fast = {f"INGESTION_{name.upper().replace('.', '__')}": text for name, text in FAST_SETTINGS.items()}
     other = {variable: "strong" if variable.endswith("CHEAP") else "cheap"} if variable else {}
-    settings = leading_to(school.model.base_url, ctx.settings, **fast, **other)
+    settings = settings_with_model(school.model.base_url, ctx.settings, **fast, **other)
     school.ctx = a_run_context(store, settings)
 
     school.crawl()

@@ -1,4 +1,4 @@
-"""Which pages follow from a page: pure tables, and what holds for every page."""
+"""Which pages follow from a page: by links, lists, APIs, and patterns on the simplified Markdown."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def test_each_linked_page_is_followed_once_and_never_the_page_itself(hrefs: list
 
 
 def test_a_pattern_is_matched_on_the_simplified_markdown() -> None:
-    """A comment, a script and a footer hold no links of the catalogue."""
+    """Comments and footers hold no links of the catalog."""
     html = "<!-- <a href=/c/1> --><footer><a href=/c/2>2</a></footer><a href='/c/3'>3</a>"
 
     followed = follow_page(step("root", **LINKS), page(html=html))

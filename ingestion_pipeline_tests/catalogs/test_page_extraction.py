@@ -1,4 +1,4 @@
-"""Downloaded pages become a dataset: exactly once, whoever reads them and however often."""
+"""Downloaded pages become a dataset exactly once; and content selectors of a recipe."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_a_page_that_was_read_in_the_meantime_is_not_written_again(ctx: RunConte
 def test_a_read_that_finishes_before_the_fetch_is_recorded_stays_read(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
-    """Trap 8: the origin's fetch worker wrote its own status over a quick extraction's."""
+    """Trap 8: the original fetch worker overwrote the status of a quick extraction."""
     serve_courses(web, 101)
     add_sources(store, a_catalog())
     poll_catalogs(ctx, web)
@@ -203,10 +203,10 @@ def test_a_read_that_finishes_before_the_fetch_is_recorded_stays_read(
 
 
 def finish_pages_while_fetched(store: Store, web: FakeWeb) -> None:
-    """While the page is on its way, somebody has it read."""
+    """Mark the page as read while its response is on the way."""
     body = course_page(101)
 
-    async def overtaken(writer: asyncio.StreamWriter) -> None:
+    async def answer(writer: asyncio.StreamWriter) -> None:
         with store.begin() as connection:
             is_detail = pages.c.page_type == "DETAIL"
             connection.execute(update(pages).where(is_detail).values(status="SUCCESS"))
@@ -214,7 +214,7 @@ def finish_pages_while_fetched(store: Store, web: FakeWeb) -> None:
         writer.write(head.encode() + body.encode())
         await writer.drain()
 
-    web.routes["/c/101"] = overtaken
+    web.routes["/c/101"] = answer
 
 
 def test_a_page_that_is_read_twice_has_its_items_once(ctx: RunContext, store: Store, web: FakeWeb) -> None:
@@ -230,7 +230,7 @@ def test_a_page_that_is_read_twice_has_its_items_once(ctx: RunContext, store: St
 
 
 def reset_reads(store: Store) -> None:
-    """As an operator's retry does it."""
+    """Reset pages and tasks as an operator's retry does."""
     with store.begin() as connection:
         connection.execute(update(extractions).values(status="IN_PROGRESS", finished_at=None))
         is_detail = pages.c.page_type == "DETAIL"

@@ -1,4 +1,4 @@
-"""What the next extraction may cost, told by the pages of the last one; on both databases."""
+"""The cost of the next extraction, predicted from the pages of the last one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of datasets: confirmed, published, held back; and which of them are kept."""
+"""Datasets are confirmed, published or quarantined; and the retention of old versions."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from ingestion_pipeline_tests.catalog_extractions import FAILURE, CatalogHarness
 DONE = {"/c/1": "SUCCESS", "/c/2": "SUCCESS", "/c/3": "SUCCESS"}
 
 
-def first_version(catalog: CatalogHarness, items: int = 3) -> int:
-    """An extraction whose dataset is published; its id."""
+def publish_first_version(catalog: CatalogHarness, items: int = 3) -> int:
+    """Publish a first dataset; return the id of its extraction."""
     id_ = catalog.start_extraction(DONE)
     catalog.add_items(id_, {"/c/1": [f"a{n}" for n in range(items - 2)], "/c/2": ["b"], "/c/3": ["c"]})
     catalog.finish(id_)
@@ -36,7 +36,7 @@ def first_version(catalog: CatalogHarness, items: int = 3) -> int:
 
 
 def test_an_unchanged_catalog_confirms_its_dataset_and_adds_no_row(catalog: CatalogHarness) -> None:
-    first = first_version(catalog)
+    first = publish_first_version(catalog)
     [base] = catalog.rows(datasets)
     second = catalog.start_extraction(DONE, base_dataset_id=base.id)
     catalog.carry_over(second, first, "/c/1", "/c/2", "/c/3")
@@ -52,7 +52,7 @@ def test_an_unchanged_catalog_confirms_its_dataset_and_adds_no_row(catalog: Cata
 
 
 def test_a_changed_page_makes_a_new_version_with_the_unchanged_items_copied(catalog: CatalogHarness) -> None:
-    first = first_version(catalog)
+    first = publish_first_version(catalog)
     [base] = catalog.rows(datasets)
     second = catalog.start_extraction(DONE, base_dataset_id=base.id)
     catalog.carry_over(second, first, "/c/1", "/c/2")
@@ -70,7 +70,7 @@ def test_a_changed_page_makes_a_new_version_with_the_unchanged_items_copied(cata
 
 
 def test_a_page_that_is_gone_makes_a_new_version_without_a_read(catalog: CatalogHarness) -> None:
-    first = first_version(catalog)
+    first = publish_first_version(catalog)
     [base] = catalog.rows(datasets)
     second = catalog.start_extraction({"/c/1": "SUCCESS", "/c/2": "SUCCESS"}, base_dataset_id=base.id)
     catalog.carry_over(second, first, "/c/1", "/c/2")
@@ -82,7 +82,7 @@ def test_a_page_that_is_gone_makes_a_new_version_without_a_read(catalog: Catalog
 
 
 def test_an_empty_dataset_after_a_full_one_is_quarantined(catalog: CatalogHarness) -> None:
-    first_version(catalog)
+    publish_first_version(catalog)
     [base] = catalog.rows(datasets)
     second = catalog.start_extraction({}, base_dataset_id=base.id)
 
@@ -94,7 +94,7 @@ def test_an_empty_dataset_after_a_full_one_is_quarantined(catalog: CatalogHarnes
 
 
 def test_a_quarantined_dataset_can_be_published_by_an_operator(catalog: CatalogHarness) -> None:
-    first_version(catalog, items=10)
+    publish_first_version(catalog, items=10)
     second = catalog.start_extraction({"/c/1": "SUCCESS"})
     catalog.add_items(second, {"/c/1": ["a0"]})
     catalog.finish(second)
@@ -152,7 +152,7 @@ def test_a_stale_extraction_publishes_its_complete_pages_and_names_the_missing_o
 def test_a_stale_extraction_carries_over_its_missing_pages_until_it_is_resumed(
     catalog: CatalogHarness,
 ) -> None:
-    first = first_version(catalog)
+    first = publish_first_version(catalog)
     [base] = catalog.rows(datasets)
     second = catalog.start_extraction({**DONE, "/c/3": "WAITING"}, base_dataset_id=base.id)
     catalog.carry_over(second, first, "/c/1")
@@ -169,7 +169,7 @@ def test_a_stale_extraction_carries_over_its_missing_pages_until_it_is_resumed(
 
 
 def test_items_behind_a_list_that_was_never_fetched_are_kept_and_fetched_by_a_resume(catalog: CatalogHarness) -> None:
-    first_version(catalog)
+    publish_first_version(catalog)
     [base] = catalog.rows(datasets)
     second = catalog.start_extraction({"/c/1": "SUCCESS"}, root="WAITING", base_dataset_id=base.id)
     catalog.add_items(second, {"/c/1": ["a1"]})
@@ -229,7 +229,7 @@ def test_explored_pages_do_not_count_against_a_first_dataset(catalog: CatalogHar
 
 
 def test_a_cancelled_extraction_can_be_published_with_the_items_carried_over(catalog: CatalogHarness) -> None:
-    first = first_version(catalog)
+    first = publish_first_version(catalog)
     [base] = catalog.rows(datasets)
     second = catalog.start_extraction({**DONE, "/c/3": "WAITING"}, base_dataset_id=base.id)
     catalog.carry_over(second, first, "/c/1")
@@ -254,7 +254,7 @@ def test_a_failed_stale_extraction_counts_its_items_and_publishes_nothing(catalo
 
 
 def test_old_versions_are_deleted_with_their_items_and_the_published_one_stays(catalog: CatalogHarness) -> None:
-    first = first_version(catalog, items=10)
+    first = publish_first_version(catalog, items=10)
     for _ in range(11):
         id_ = catalog.start_extraction({"/c/1": "SUCCESS"})
         catalog.add_items(id_, {"/c/1": ["a0"]})
@@ -293,7 +293,7 @@ def test_the_loss_of_a_required_field_of_a_custom_type_is_found(catalog: Catalog
 
 
 def test_a_published_dataset_of_another_type_does_not_affect_the_gates(catalog: CatalogHarness) -> None:
-    first_version(catalog, items=30)
+    publish_first_version(catalog, items=30)
     id_ = catalog.start_extraction({"/c/1": "SUCCESS"}, entity_type="credential")
     catalog.add_items(id_, {"/c/1": ["a"]})
 
@@ -304,7 +304,7 @@ def test_a_published_dataset_of_another_type_does_not_affect_the_gates(catalog: 
 
 
 def test_items_lost_with_failed_pages_are_found_though_as_many_are_new(catalog: CatalogHarness) -> None:
-    first_version(catalog, items=10)
+    publish_first_version(catalog, items=10)
     [base] = catalog.rows(datasets)
     paths = {"/c/1": "ERROR", "/c/2": "SUCCESS", "/c/3": "SUCCESS"}
     second = catalog.start_extraction(paths, base_dataset_id=base.id)

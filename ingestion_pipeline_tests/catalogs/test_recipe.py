@@ -1,4 +1,4 @@
-"""Recipes as people write them: read, or refused with every problem and its key."""
+"""Recipes are parsed, or refused with every problem and its key."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_setup_steps_keep_their_order() -> None:
     "options", [{"render": True}, {"setup": [{"click": "#more"}]}, {"click_discovery": {"selector": "#tree"}}]
 )
 def test_steps_that_only_a_browser_can_do_require_one(options: dict[str, Any]) -> None:
-    """Clicks of a recipe without `render` were never made, and nobody was told."""
+    """Clicks of a recipe without `render` used to be skipped silently."""
     assert recipe_of({"recipe": {"page_type": "DETAIL"} | options}).render
 
 

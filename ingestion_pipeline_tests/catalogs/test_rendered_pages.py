@@ -1,4 +1,4 @@
-"""A catalogue with a page that only JavaScript fills, crawled with a real Chromium."""
+"""A catalog with a page that only JavaScript fills, crawled with a real Chromium."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ document.getElementById("root").innerHTML = ("<p>" + words.join(" ") + ".</p>").
 
 
 def crawl_with_chromium(ctx: RunContext, web: FakeWeb) -> tuple[CrawlCounts, int, int]:
-    """What the crawl came to, how many browsers were started, and how many pages they showed."""
+    """Crawl; return the counts, the browsers started and the pages rendered."""
 
     async def run() -> tuple[CrawlCounts, int, int]:
         guard = Guard(ctx.settings.allowed_hosts, loopback_resolver(web.port))

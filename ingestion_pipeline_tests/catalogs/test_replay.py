@@ -1,4 +1,4 @@
-"""Dead letters of pages, replayed."""
+"""Dead letters of pages, requeued."""
 
 from __future__ import annotations
 

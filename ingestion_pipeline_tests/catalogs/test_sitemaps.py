@@ -1,4 +1,4 @@
-"""A catalogue whose pages are named by a sitemap, on a real web, on both databases."""
+"""Catalogs whose pages are listed by a sitemap, on a loopback web."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_pages_unchanged_since_they_were_fetched_are_not_requested(
 
     counts = crawl_all(ctx, web.port)
 
-    assert [one.path for one in web.requests[request_count:]] == ["/sitemap.xml", "/c/2"]
+    assert [request.path for request in web.requests[request_count:]] == ["/sitemap.xml", "/c/2"]
     assert (counts.new, counts.same, counts.failed) == (2, 1, 0)
 
 
@@ -78,7 +78,7 @@ def test_pages_unchanged_since_they_were_fetched_are_not_requested(
 def test_a_page_fetched_on_the_day_of_its_change_is_requested_again(
     ctx: RunContext, store: Store, web: FakeWeb, now: datetime, clock: RunningClock
 ) -> None:
-    """Most sitemaps say the day alone: the change may have come in the evening."""
+    """Most sitemaps state the day alone: the change may be later that day."""
     web.routes |= {"/sitemap.xml": sitemap("/c/1", changed=f"{now:%Y-%m-%d}")}
     web.routes |= {"/c/1": link_page(text="morning")}
     add_sources(store, sitemap_catalog())

@@ -1,7 +1,4 @@
-"""Catalogues crawled again: what looks unchanged but is not, and what is unchanged but was lost.
-
-On a real web, on both databases.
-"""
+"""Second crawls: pages that only look unchanged, and unchanged pages whose content is lost."""
 
 from __future__ import annotations
 
@@ -38,23 +35,23 @@ CLICK_RECIPE = {
 
 
 def list_page(*links: str) -> Reply:
-    """All links are called the same."""
+    """Return a list whose links all have the same text."""
     anchors = "".join(f'<li><a href="{link}">Details</a></li>' for link in links)
     body = f"<html><body><h1>Courses</h1><ul>{anchors}</ul></body></html>".encode()
     return Reply(body, headers={"ETag": f'"{"".join(links)}"'})
 
 
 class ClickingBrowser:
-    """Stands where the browser is: the page it shows leads to courses by clicks alone."""
+    """In place of the browser: its page leads to courses by clicks alone."""
 
     def __init__(self, *links: str) -> None:
         self.links = links
-        self.asked: list[RenderingOptions] = []
+        self.rendered: list[RenderingOptions] = []
 
     async def render(
         self, url: str, rendering: RenderingOptions, *, check_url: Callable[[str], None] | None = None
     ) -> Rendered:
-        self.asked.append(rendering)
+        self.rendered.append(rendering)
         page = Fetched(
             url=url,
             final_url=url,
@@ -79,7 +76,7 @@ def crawl_with_browser(ctx: RunContext, web: FakeWeb, browser: ClickingBrowser) 
 
 
 def extraction_results(store: Store) -> list[tuple[str, int]]:
-    """How each extraction ended, and of how many pages it was."""
+    """Return status and page count of each extraction."""
     return [(row.status, row.page_count) for row in rows(store, extractions)]
 
 
@@ -121,7 +118,7 @@ def test_links_found_by_clicks_are_followed_again_when_the_page_is_unchanged(
 
     counts = crawl_with_browser(ctx, web, browser)
 
-    assert (counts.new, counts.same, len(browser.asked)) == (0, 3, 1)
+    assert (counts.new, counts.same, len(browser.rendered)) == (0, 3, 1)
     assert extraction_results(store) == [("COMPLETE", 3)] * 2
 
 
@@ -135,7 +132,7 @@ def test_a_corrected_recipe_renders_an_unchanged_page_again(ctx: RunContext, sto
     add_sources(store, a_catalog({**recipe, "content_selector": "#right"}))
     crawl_with_browser(ctx, web, browser)
 
-    assert [one.content_selector for one in browser.asked][:2] == ["#wrong", "#right"]
+    assert [options.content_selector for options in browser.rendered][:2] == ["#wrong", "#right"]
     assert "/c/1" in web.paths
 
 

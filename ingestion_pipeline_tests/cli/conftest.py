@@ -16,7 +16,7 @@ from ingestion_pipeline.store import Store, open_store
 
 
 class Ingest:
-    """The command, with an environment of its own; calling it types a line."""
+    """The `ingest` command with an environment of its own; calling it runs a command line."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = dict(environment)
@@ -25,22 +25,22 @@ class Ingest:
         return self.with_variables(variables, *arguments, stdin=stdin)
 
     def with_variables(self, variables: Mapping[str, str], *arguments: str, stdin: bytes = b"") -> Result:
-        """The same with other variables."""
+        """Run the command with these variables added."""
         runner = CliRunner(env={**self.environment, **variables})
         return runner.invoke(main, list(arguments), input=stdin)
 
     def output(self, *arguments: str) -> str:
-        """What a command printed that must succeed."""
+        """Return the stdout of a command that must succeed."""
         result = self(*arguments)
         assert result.exit_code == 0, result.output
         return result.stdout
 
     def json(self, *arguments: str) -> Any:
-        """What a listing printed, as data."""
+        """Return the parsed `--json` output of a command that must succeed."""
         return json.loads(self.output(*arguments, "--json"))
 
     def refused(self, *arguments: str, **variables: str) -> str:
-        """What a command said on stderr that must refuse its input."""
+        """Return the stderr of a command that must refuse its input."""
         result = self.with_variables(variables, *arguments)
         assert result.exit_code == 2, result.output
         assert result.stdout == ""
@@ -60,9 +60,9 @@ def home(tmp_path: Path, sqlite_template: Path) -> Path:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The folder of source files."""
-    made = tmp_path / "sources"
-    made.mkdir()
-    return made
+    sources_folder = tmp_path / "sources"
+    sources_folder.mkdir()
+    return sources_folder
 
 
 @pytest.fixture
@@ -73,6 +73,6 @@ def ingest(home: Path, folder: Path) -> Ingest:
 @pytest.fixture
 def database(home: Path) -> Iterator[Store]:
     """The store that `ingest` works on, at the real time."""
-    opened = open_store(f"sqlite:///{home / 'ingestion.db'}")
-    yield opened
-    opened.close()
+    store = open_store(f"sqlite:///{home / 'ingestion.db'}")
+    yield store
+    store.close()

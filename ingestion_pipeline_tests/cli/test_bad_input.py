@@ -52,7 +52,7 @@ LONG = "x" * 50_000
         ("frobnicate", "No such command"),
     ],
 )
-def test_a_mistake_is_a_sentence_with_a_cure(ingest: Ingest, line: str, message: str) -> None:
+def test_bad_input_is_refused_with_a_cure(ingest: Ingest, line: str, message: str) -> None:
     assert message in ingest.refused(*line.split())
 
 
@@ -60,7 +60,7 @@ def test_a_mistake_is_a_sentence_with_a_cure(ingest: Ingest, line: str, message:
 def test_a_huge_argument_is_refused(ingest: Ingest, line: tuple[str, ...]) -> None:
     message = ingest.refused(*line)
 
-    assert 0 < len(message) < 2 * len(LONG)  # a sentence, which may repeat what was typed once
+    assert 0 < len(message) < 2 * len(LONG)  # one message, which may repeat the argument once
 
 
 def test_a_folder_is_no_file(ingest: Ingest, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_home_that_is_a_file_is_named(ingest: Ingest, tmp_path: Path) -> None:
     assert "check the file and its folder" in ingest.refused("status", INGESTION_HOME=str(tmp_path / "file"))
 
 
-def test_broken_yaml_is_told_with_its_line(ingest: Ingest, tmp_path: Path) -> None:
+def test_broken_yaml_is_reported_with_its_line(ingest: Ingest, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("sources:\n- id: [")
     result = ingest("sources", "import", str(tmp_path / "bad.yaml"))
 
@@ -98,7 +98,7 @@ def test_broken_yaml_is_told_with_its_line(ingest: Ingest, tmp_path: Path) -> No
     assert "Traceback" not in result.output
 
 
-def test_no_color_and_a_plain_locale_change_no_word(ingest: Ingest) -> None:
+def test_no_color_and_a_plain_locale_change_no_text(ingest: Ingest) -> None:
     plain = ingest("sources", "list", NO_COLOR="1", LC_ALL="C", PYTHONIOENCODING="ascii")
 
     assert plain.exit_code == 0
@@ -111,7 +111,7 @@ def start_command(home: Path, *line: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([INGEST, *line], env=variables, stdout=pipe, stderr=pipe)
 
 
-def test_a_locked_file_and_ctrl_c_leave_nothing_half_written(home: Path) -> None:
+def test_a_locked_file_and_ctrl_c_leave_nothing_partially_written(home: Path) -> None:
     with closing(sqlite3.connect(home / "ingestion.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         process = start_command(home, "export", "sources", "--since-last")
@@ -119,7 +119,7 @@ def test_a_locked_file_and_ctrl_c_leave_nothing_half_written(home: Path) -> None
         while not exports.is_dir() and time.monotonic() < patience:
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        other.execute("ROLLBACK")  # SQLite itself waits for it, and hears no signal meanwhile
+        other.execute("ROLLBACK")  # SQLite itself waits for it, and handles no signal meanwhile
         _, message = process.communicate(timeout=60)
 
     assert process.returncode == 1
@@ -146,7 +146,7 @@ LISTINGS = (
 )
 
 
-def test_no_listing_minds_a_reader_who_leaves(home: Path) -> None:
+def test_every_list_command_tolerates_a_closed_pipe(home: Path) -> None:
     outcomes = Child(run_without_a_reader, str(home), [line.split() for line in LISTINGS]).result()
 
     assert {line: message for line, message in zip(LISTINGS, outcomes, strict=True) if message != (1, "")} == {}
@@ -162,7 +162,7 @@ def test_no_listing_minds_a_reader_who_leaves(home: Path) -> None:
         ("sources import", {"INGESTION_SOURCES": "/sys/none"}, 2, "INGESTION_SOURCES names"),
     ],
 )
-def test_a_place_that_cannot_be_written_is_named_with_the_cure(
+def test_an_unwritable_path_is_named_with_the_cure(
     ingest: Ingest, line: str, variables: dict[str, str], code: int, message: str
 ) -> None:
     result = ingest.with_variables(variables, *line.split())

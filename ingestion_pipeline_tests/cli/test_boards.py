@@ -1,4 +1,4 @@
-"""Job boards by command: declared, refused with every mistake, asked for ahead of schedule."""
+"""Job boards on the command line: declared, refused with every mistake, polled ahead of schedule."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_board_without_token_is_refused_with_the_cure(ingest: Ingest) -> None:
     assert "board_token" in ingest.refused(*line)
 
 
-def test_every_mistake_of_a_boards_config_is_told(ingest: Ingest) -> None:
+def test_every_mistake_of_a_board_config_is_reported(ingest: Ingest) -> None:
     config = '{"api_base": "ftp://x", "banana": 1, "fields": {"title": "a"}}'
     line = ("sources", "add", "https://acme.test/jobs", *BOARD, "--platform", "html")
 
@@ -40,13 +40,13 @@ def test_every_mistake_of_a_boards_config_is_told(ingest: Ingest) -> None:
         assert part in message
 
 
-def test_a_url_that_tells_no_platform_names_those_that_there_are(ingest: Ingest) -> None:
+def test_a_url_of_no_known_platform_is_refused_with_the_platforms(ingest: Ingest) -> None:
     message = ingest.refused("sources", "add", "https://acme.test/careers", *BOARD)
 
     assert "for job_board there are: greenhouse, lever" in message
 
 
-def test_a_bad_board_of_a_file_is_told_with_its_line(ingest: Ingest, tmp_path: Path) -> None:
+def test_a_bad_board_of_a_file_is_reported_with_its_line(ingest: Ingest, tmp_path: Path) -> None:
     file = tmp_path / "boards.yaml"
     file.write_text('sources:\n  - {id: "job_board:a", kind: job_board, url: "https://a.test/", platform: lever}\n')
 
@@ -56,7 +56,7 @@ def test_a_bad_board_of_a_file_is_told_with_its_line(ingest: Ingest, tmp_path: P
     assert "board_token" in message
 
 
-def test_boards_are_asked_for_ahead_of_their_schedule_once(ingest: Ingest) -> None:
+def test_boards_are_made_due_ahead_of_their_schedule_once(ingest: Ingest) -> None:
     ingest.output("sources", "add", "https://boards.greenhouse.io/acme", *BOARD)
 
     assert "queued 1 boards" in ingest.output("sources", "scrape", "job_board:acme")
@@ -67,7 +67,7 @@ def test_boards_are_asked_for_ahead_of_their_schedule_once(ingest: Ingest) -> No
     assert "belong to a rotation" in ingest.refused(*both)
 
 
-def test_what_no_scrape_reaches_is_refused_with_the_reason(ingest: Ingest) -> None:
+def test_a_source_that_cannot_be_scraped_is_refused_with_the_reason(ingest: Ingest) -> None:
     ingest.output("sources", "add", "https://boards.greenhouse.io/acme", *BOARD)
     ingest.output("sources", "add", "https://acme.test/", "--id", "company:acme", "--kind", "company")
     ingest.output("sources", "disable", "job_board:acme", "--reason", "we left")
@@ -77,7 +77,7 @@ def test_what_no_scrape_reaches_is_refused_with_the_reason(ingest: Ingest) -> No
 
 
 def add_unapproved_board(database: Store, platform: str, **config: Any) -> None:
-    """A board as a discovery leaves one that is not sure."""
+    """Add a board as discovery stores an uncertain one."""
     board = Definition(
         id="job_board:acme",
         kind=Kind.JOB_BOARD,
@@ -92,7 +92,7 @@ def add_unapproved_board(database: Store, platform: str, **config: Any) -> None:
         connection.execute(update(sources).values(waits))
 
 
-def test_a_board_that_cannot_work_is_not_approved_before_its_config_is_mended(ingest: Ingest, database: Store) -> None:
+def test_a_board_with_a_bad_config_is_not_approved_before_it_is_corrected(ingest: Ingest, database: Store) -> None:
     add_unapproved_board(database, "html")
     config = '{"items": "li", "fields": {"title": "a", "url": "a@href"}}'
 

@@ -54,7 +54,7 @@ def test_the_entity_and_the_selectors_of_a_catalogue_are_checked(ingest: Ingest)
         ({"ignore_robots": "false"}, "config.ignore_robots: must be true or false, not 'false'"),
     ],
 )
-def test_a_key_that_nothing_reads_is_refused(ingest: Ingest, config: dict[str, Any], message: str) -> None:
+def test_an_unknown_config_key_is_refused(ingest: Ingest, config: dict[str, Any], message: str) -> None:
     document = json.dumps({"recipe": LINKS} | config)
 
     assert message in ingest.refused(*LINE, "--platform", "catalog", "--config", document)
@@ -69,7 +69,7 @@ def test_a_catalogue_without_a_recipe_waits_for_its_detection_and_says_so(ingest
     assert (source["recipe_status"], source["recipe"]) == ("WAITING", None)
 
 
-def test_a_recipe_is_detected_anew_if_asked_for_and_never_over_one_by_hand(ingest: Ingest) -> None:
+def test_a_recipe_is_detected_again_on_request_and_never_replaces_a_manual_one(ingest: Ingest) -> None:
     ingest.output(*LINE, "--platform", "catalog")
 
     again = ingest.output("sources", "update", "catalog:shop", "--detect")
@@ -80,10 +80,10 @@ def test_a_recipe_is_detected_anew_if_asked_for_and_never_over_one_by_hand(inges
     assert "its config has a recipe" in refused
 
 
-def test_every_problem_of_a_recipe_is_told_with_the_source_and_the_place(ingest: Ingest) -> None:
-    bad = config(page_type="DETAIL_LINKS", link_pattern="/c/(?!x)", render="yes")
+def test_every_problem_of_a_recipe_is_reported_with_source_and_field(ingest: Ingest) -> None:
+    invalid_config = config(page_type="DETAIL_LINKS", link_pattern="/c/(?!x)", render="yes")
 
-    message = ingest.refused(*LINE, "--platform", "page", *bad)
+    message = ingest.refused(*LINE, "--platform", "page", *invalid_config)
 
     assert "recipe.link_pattern: '/c/(?!x)' is no RE2 pattern at character 4" in message
     assert "recipe.render: must be true or false" in message
@@ -102,7 +102,7 @@ def test_a_file_with_a_bad_pattern_is_refused_with_its_line(tmp_path: Path) -> N
     assert "catalog:x" in problem.message
 
 
-def test_the_catalogue_of_the_docs_and_of_the_example_can_be_followed(tmp_path: Path) -> None:
+def test_the_catalogues_of_the_docs_and_the_example_are_valid(tmp_path: Path) -> None:
     example = read_file(ROOT / "sources" / "example.yaml", check=check_definition)
     page = (ROOT / "docs" / "operating.md").read_text().partition("\n## Catalogues\n")[2]
     file = tmp_path / "shown.yaml"

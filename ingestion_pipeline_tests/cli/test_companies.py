@@ -20,7 +20,7 @@ WEBSITE = "https://acme.test/"
 
 @pytest.fixture
 def acme(database: Store) -> None:
-    """Known by name and website, analysed, and once kept from a loop."""
+    """A company with name and website, analysed, with one refusal because of a loop."""
     with database.begin() as connection:
         task = analysis_task("acme", WEBSITE, now=NOON)
         [task_id] = insert_tasks(connection, [task], now=NOON)
@@ -60,13 +60,13 @@ def test_companies_are_listed_with_tier_and_score(ingest: Ingest) -> None:
     result = ingest("companies", "list")
 
     assert result.exit_code == 0
-    assert all(word in result.output for word in ("acme", "Acme", "active", "minimal", "B", "75"))
+    assert all(text in result.output for text in ("acme", "Acme", "active", "minimal", "B", "75"))
     assert json.loads(ingest("companies", "list", "--json").output)[0]["score"] == 75
     assert "no companies" in ingest("companies", "list", "--tier", "S").output
 
 
 @pytest.mark.usefixtures("acme")
-def test_a_company_is_shown_with_its_boards_and_what_was_refused(ingest: Ingest) -> None:
+def test_a_company_is_shown_with_its_boards_and_refusals(ingest: Ingest) -> None:
     sources = " ".join(ingest("companies", "show", "acme").output.split())
 
     assert "75 (city 50, tech 25)" in sources
@@ -77,7 +77,7 @@ def test_a_company_is_shown_with_its_boards_and_what_was_refused(ingest: Ingest)
     assert [refusal["reason"] for refusal in company["refusals"]] == ["in_ancestry"]
 
 
-def test_a_company_that_nobody_knows_is_bad_input(ingest: Ingest) -> None:
+def test_an_unknown_company_is_bad_input(ingest: Ingest) -> None:
     result = ingest("companies", "show", "nobody")
 
     assert result.exit_code == 2
@@ -101,7 +101,7 @@ def test_a_company_is_added_by_its_website_alone(ingest: Ingest) -> None:
         ('{"boards": []}', "boards must be a mapping"),
     ],
 )
-def test_a_config_that_means_nothing_is_refused(ingest: Ingest, config: str, message: str) -> None:
+def test_an_unknown_company_config_is_refused(ingest: Ingest, config: str, message: str) -> None:
     result = ingest(*("sources", "add", WEBSITE, "--id", "company:acme", "--kind", "company"), *("--config", config))
 
     assert result.exit_code == 2

@@ -37,7 +37,7 @@ def add_dead_letter(database: Store, *, error_class: str) -> int:
         return connection.execute(statement.returning(dead_letters.c.id)).scalar_one()
 
 
-def test_letters_are_listed_by_class_and_source(ingest: Ingest, database: Store, dead_letter: int) -> None:
+def test_dead_letters_are_listed_by_class_and_source(ingest: Ingest, database: Store, dead_letter: int) -> None:
     other = add_dead_letter(database, error_class="transient")
 
     def listed(*filters: str) -> list[int]:
@@ -49,7 +49,7 @@ def test_letters_are_listed_by_class_and_source(ingest: Ingest, database: Store,
     assert "answered 404" in ingest.output("dead-letters", "list")
 
 
-def test_a_letter_is_shown_with_payload_and_stack(ingest: Ingest, dead_letter: int) -> None:
+def test_a_dead_letter_is_shown_with_payload_and_stack(ingest: Ingest, dead_letter: int) -> None:
     entry = ingest.json("dead-letters", "show", str(dead_letter))
 
     assert entry["payload"] == {"url": "https://a.test/feed"}
@@ -57,14 +57,14 @@ def test_a_letter_is_shown_with_payload_and_stack(ingest: Ingest, dead_letter: i
     assert "Traceback: here" in ingest.output("dead-letters", "show", str(dead_letter))
 
 
-def test_a_replayed_letter_is_open_no_more(ingest: Ingest, dead_letter: int) -> None:
+def test_a_replayed_dead_letter_is_not_open(ingest: Ingest, dead_letter: int) -> None:
     assert f"{dead_letter}: queued" in ingest.output("dead-letters", "replay", str(dead_letter))
 
     assert ingest.json("dead-letters", "list") == []
     assert [row["id"] for row in ingest.json("dead-letters", "list", "--replayed")] == [dead_letter]
 
 
-def test_letters_are_replayed_by_class(ingest: Ingest, database: Store, dead_letter: int) -> None:
+def test_dead_letters_are_replayed_by_class(ingest: Ingest, database: Store, dead_letter: int) -> None:
     other = add_dead_letter(database, error_class="transient")
 
     ingest.output("dead-letters", "replay", "--class", "permanent")
@@ -72,13 +72,13 @@ def test_letters_are_replayed_by_class(ingest: Ingest, database: Store, dead_let
     assert [row["id"] for row in ingest.json("dead-letters", "list")] == [other]
 
 
-def test_letters_are_replayed_by_source(ingest: Ingest, dead_letter: int) -> None:
+def test_dead_letters_are_replayed_by_source(ingest: Ingest, dead_letter: int) -> None:
     ingest.output("dead-letters", "replay", "--source", "series:solo")
 
     assert ingest.json("dead-letters", "list") == []
 
 
-def test_a_dry_run_tells_and_changes_nothing(ingest: Ingest, database: Store, dead_letter: int) -> None:
+def test_a_dry_run_reports_and_changes_nothing(ingest: Ingest, database: Store, dead_letter: int) -> None:
     output = ingest.output("dead-letters", "replay", str(dead_letter), "--dry-run")
 
     assert f"{dead_letter}: would be queued" in output
@@ -88,7 +88,9 @@ def test_a_dry_run_tells_and_changes_nothing(ingest: Ingest, database: Store, de
     assert "dead_letter.replay" not in actions
 
 
-def test_a_letter_that_cannot_run_again_stays_open_and_fails_the_command(ingest: Ingest, dead_letter: int) -> None:
+def test_a_dead_letter_that_cannot_be_replayed_stays_open_and_fails_the_command(
+    ingest: Ingest, dead_letter: int
+) -> None:
     ingest.output("sources", "disable", "series:solo")
 
     result = ingest("dead-letters", "replay", str(dead_letter))
@@ -103,13 +105,13 @@ def test_one_unknown_id_replays_nothing(ingest: Ingest, dead_letter: int) -> Non
     assert len(ingest.json("dead-letters", "list")) == 1
 
 
-def test_what_to_replay_must_be_said_in_one_way(ingest: Ingest, dead_letter: int) -> None:
+def test_replay_takes_ids_or_a_filter_and_not_both(ingest: Ingest, dead_letter: int) -> None:
     assert "select dead letters" in ingest.refused("dead-letters", "replay")
     both = ("dead-letters", "replay", str(dead_letter), "--class", "permanent")
     assert "select dead letters" in ingest.refused(*both)
 
 
-def test_unknown_letters_sources_and_classes_are_refused(ingest: Ingest) -> None:
+def test_unknown_ids_sources_and_classes_are_refused(ingest: Ingest) -> None:
     assert "no dead letter 7" in ingest.refused("dead-letters", "show", "7")
     assert "'series:no'" in ingest.refused("dead-letters", "list", "--source", "series:no")
     assert "'series:no'" in ingest.refused("dead-letters", "replay", "--source", "series:no")
@@ -125,7 +127,7 @@ def test_a_replayed_task_is_due_with_all_its_attempts(ingest: Ingest, database: 
     assert ingest.json("sources", "show", "series:solo")["poll"]["attempts"] == 0
 
 
-def test_letters_are_grouped_and_their_newest_is_named(ingest: Ingest, database: Store, dead_letter: int) -> None:
+def test_dead_letters_are_grouped_with_their_newest_id(ingest: Ingest, database: Store, dead_letter: int) -> None:
     other = add_dead_letter(database, error_class="transient")
 
     groups = ingest.json("dead-letters", "list", "--grouped")
@@ -138,9 +140,7 @@ def test_letters_are_grouped_and_their_newest_is_named(ingest: Ingest, database:
     assert "leave out" in ingest.refused("dead-letters", "list", "--grouped", "--decided")
 
 
-def test_letters_are_discarded_with_a_reason_by_class_or_not_at_all(
-    ingest: Ingest, database: Store, dead_letter: int
-) -> None:
+def test_dead_letters_are_discarded_only_with_a_reason(ingest: Ingest, database: Store, dead_letter: int) -> None:
     other = add_dead_letter(database, error_class="transient")
     chosen = ("dead-letters", "discard", "--class", "transient", "--reason", "the host is gone")
 
@@ -155,7 +155,9 @@ def test_letters_are_discarded_with_a_reason_by_class_or_not_at_all(
     assert "with a reason" in ingest.refused("dead-letters", "discard", str(dead_letter), "--reason", " ")
 
 
-def test_a_letter_is_shown_with_what_was_served(ingest: Ingest, database: Store, home: Path, dead_letter: int) -> None:
+def test_a_dead_letter_is_shown_with_its_snapshots(
+    ingest: Ingest, database: Store, home: Path, dead_letter: int
+) -> None:
     nothing = ingest("dead-letters", "show", str(dead_letter), "--body")
     assert (nothing.exit_code, "no response of" in nothing.stderr) == (1, True)
     body = ContentStore(home / "content").put(b"<rss>broken")
@@ -168,4 +170,4 @@ def test_a_letter_is_shown_with_what_was_served(ingest: Ingest, database: Store,
     assert ingest.output("dead-letters", "show", str(dead_letter), "--body") == "<rss>broken"
     [entry] = ingest.json("dead-letters", "show", str(dead_letter))["snapshots"]
     assert (entry["status_code"], entry["url"]) == (200, "https://a.test/feed")
-    assert "answered 200, 11 bytes" in ingest.output("dead-letters", "show", str(dead_letter))
+    assert "status 200, 11 bytes" in ingest.output("dead-letters", "show", str(dead_letter))

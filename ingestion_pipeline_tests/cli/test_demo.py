@@ -16,8 +16,10 @@ import httpx
 import pytest
 from sqlalchemy import insert
 
-from ingestion_pipeline.cli.demo import demo_file, follower_secrets, program
-from ingestion_pipeline.cli.demo_summary import (
+from ingestion_pipeline.demo.commands import demo_file, follower_secrets, program
+from ingestion_pipeline.demo.expected import DRIFTWOOD_BOARD, expected, expected_jobs, expected_visibility
+from ingestion_pipeline.demo.hooks import Inbox, read_inboxes
+from ingestion_pipeline.demo.report import (
     PolledSource,
     describe_received,
     explain_no_notices,
@@ -26,21 +28,18 @@ from ingestion_pipeline.cli.demo_summary import (
     print_followers,
     sums,
 )
-from ingestion_pipeline.demo.expected import DRIFTWOOD_BOARD, expected, expected_jobs, expected_visibility
-from ingestion_pipeline.demo.hooks import Inbox, read_inboxes
-from ingestion_pipeline.demo.host_names import published_port
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import DemoState, read_state, state_file
 from ingestion_pipeline.pages.content.store import ContentStore
+from ingestion_pipeline.pages.http.local_server import running_server
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import notices
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask
-from ingestion_pipeline_tests.builders import NOON
+from ingestion_pipeline_tests.builders import NOON, a_source
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.exports.datasets import lineage_gaps, sample_lineages
 from ingestion_pipeline_tests.processes import Child, run_command
-from ingestion_pipeline_tests.sources.test_status import a_source
 
 PATIENCE_SECONDS = 600
 INGEST = str(Path(sys.executable).parent / "ingest")
@@ -80,18 +79,18 @@ def test_a_damaged_state_is_named_with_the_cure(ingest: Ingest, home: Path) -> N
         ({"last_checked_at": NOON, "last_outcome": "quarantined: lists nothing"}, "quarantined"),
     ],
 )
-def test_a_poll_comes_to_one_word(source: dict[str, Any], expected: str) -> None:
+def test_a_poll_has_a_one_word_result(source: dict[str, Any], expected: str) -> None:
     assert poll_result(a_source(**source), since=NOON) == expected
 
 
 def test_the_sums_count_sources_and_new_records() -> None:
-    words = {"changed": 3, "unchanged": 0, "failed": 0, "not polled": 0}
-    polled = [PolledSource(source=a_source(), result=word, new=new) for word, new in words.items()]
+    new_by_result = {"changed": 3, "unchanged": 0, "failed": 0, "not polled": 0}
+    polled = [PolledSource(source=a_source(), result=result, new=new) for result, new in new_by_result.items()]
 
     assert sums(polled) == "3 polled, 1 changed, 3 new, 1 unchanged, 1 failed"
 
 
-def test_the_hint_can_be_typed_where_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_suggested_command_works_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = tmp_path / "ingest"
     other.write_text("#!/bin/sh\n")
     other.chmod(0o755)
@@ -108,37 +107,38 @@ def test_the_hint_can_be_typed_where_it_is_read(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_site_and_model_serve_until_they_are_told_to_stop(tmp_path: Path, stop: signal.Signals) -> None:
+def test_site_and_model_serve_until_they_are_stopped(tmp_path: Path, stop: signal.Signals) -> None:
     environment = os.environ | {"INGESTION_HOME": str(tmp_path)}
     line = [INGEST, "demo", "serve", "--model"]
     with subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True) as site:
         assert site.stdout is not None
         output = list(takewhile(lambda line: "Ctrl-C" not in line, site.stdout))
-        port = published_port(tmp_path)
+        server = running_server(tmp_path)
+        assert server is not None
         second = Ingest({"INGESTION_HOME": str(tmp_path)}).refused("demo", "serve")
         headers = {"Host": "feeds.demo.test"}
-        page = httpx.get(f"http://127.0.0.1:{port}/lighthouse.xml", headers=headers)
+        page = httpx.get(f"http://127.0.0.1:{server.port}/lighthouse.xml", headers=headers)
         model = output[-1].split()[0].removeprefix("OPENAI_BASE_URL=")
         answer = httpx.post(f"{model}/responses", json={"model": "any", "input": []})
         site.send_signal(stop)
         rest = site.stdout.read()
 
-    assert f"127.0.0.1:{port}" in output[0]
+    assert f"127.0.0.1:{server.port}" in output[0]
     assert any("its providers almanac and weathercock answer" in line for line in output)
     assert {"  http://feeds.demo.test\n", "  http://hooks.demo.test\n"} < set(output)
     assert (page.status_code, answer.status_code) == (200, 200)
-    assert f"already running, on port {port}" in second
+    assert f"already running, on port {server.port}" in second
     assert rest == "stopped\n"
     assert site.returncode == 0
-    assert published_port(tmp_path) is None
+    assert running_server(tmp_path) is None
 
 
-def test_the_site_is_not_served_for_nobody(ingest: Ingest, home: Path) -> None:
+def test_the_site_is_not_served_without_registered_demo_sources(ingest: Ingest, home: Path) -> None:
     assert ingest.output("demo", "serve", "--if-registered") == ""
-    assert published_port(home) is None
+    assert running_server(home) is None
 
 
-def test_what_came_is_told_message_by_message_and_silence_is_explained() -> None:
+def test_received_messages_are_listed_and_their_absence_is_explained() -> None:
     before = {"ann": Inbox(taken={"m1": "One"}, repeats=1, refused=1)}
     after = {"ann": Inbox(taken={"m1": "One", "m2": "Two"}, repeats=3, refused=1), "ben": Inbox(taken={"m3": "Three"})}
 
@@ -156,20 +156,22 @@ def test_what_came_is_told_message_by_message_and_silence_is_explained() -> None
     )
 
 
-def test_the_table_counts_this_runs_notices_and_all_that_wait(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    def told(nth: int, who: str, at: datetime, **more: Any) -> dict[str, Any]:
-        base = {"recipient": who, "subject_kind": "chapter", "subject_id": str(nth)}
-        went = {"status": "pending", "sent_at": None, "delivery_id": None}
-        return base | went | {"mode": "digest", "payload": {}, "created_at": at} | more
+def test_the_table_counts_notices_of_this_run_and_all_pending_ones(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def notice_row(number: int, recipient: str, at: datetime, **changes: Any) -> dict[str, Any]:
+        base = {"recipient": recipient, "subject_kind": "chapter", "subject_id": str(number)}
+        state = {"status": "pending", "sent_at": None, "delivery_id": None}
+        return base | state | {"mode": "digest", "payload": {}, "created_at": at} | changes
 
     before, due = NOON - timedelta(days=2), NOON + timedelta(hours=5)
     just_sent = {"status": "sent", "sent_at": NOON, "delivery_id": "m2"}
     rows = [
-        told(1, "ann", before, status="sent", sent_at=before, delivery_id="m1"),
-        told(2, "ann", NOON, **just_sent),
-        told(3, "ann", NOON, **just_sent),
-        told(2, "ben", before),
-        told(3, "ben", NOON),
+        notice_row(1, "ann", before, status="sent", sent_at=before, delivery_id="m1"),
+        notice_row(2, "ann", NOON, **just_sent),
+        notice_row(3, "ann", NOON, **just_sent),
+        notice_row(2, "ben", before),
+        notice_row(3, "ben", NOON),
     ]
     with store.begin() as connection:
         assert explain_no_notices(connection, since=NOON) == "no notices: nothing is new"
@@ -186,7 +188,7 @@ def test_the_table_counts_this_runs_notices_and_all_that_wait(store: Store, caps
     assert cleo[1:] == ["at", "once", "0", "0", "0", "0", "0", "-"]
 
 
-def test_a_follower_gets_a_test_message_and_another_key_is_known_at_once(
+def test_a_follower_gets_a_test_message_and_a_new_key_works_at_once(
     ingest: Ingest, home: Path, database: Store
 ) -> None:
     ingest.output("recipients", "add", "ann", "http://hooks.demo.test/ann")
@@ -203,29 +205,29 @@ def check_datasets(*runs: dict[str, list[str]]) -> None:
     """As shipped, as shipped, then mutated once and with a model."""
     outcomes, unlike = ("catalog:harbour-outcomes", {"catalog:harbour-members", "catalog:harbour-annex"})
     # extraction, items, flagged, pages, version, state
-    for found, more, version in zip(runs, (0, 0, 1), ("1", "1", "2"), strict=True):
-        counts = expected(DemoState(new_chapters=more), has_browser=False)
+    for datasets, added, version in zip(runs, (0, 0, 1), ("1", "1", "2"), strict=True):
+        counts = expected(DemoState(new_chapters=added), has_browser=False)
         for name in counts.keys() - {outcomes, *unlike}:
             items, pages = str(counts[name].items), str(counts[name].pages)
-            assert found[name] == ["COMPLETE", items, "0", pages, version, "published"]
+            assert datasets[name] == ["COMPLETE", items, "0", pages, version, "published"]
     first, _, third = runs
     assert first[outcomes] == ["IN_PROGRESS", "-", "-", "0", "-", "-"]
     assert third[outcomes] == ["COMPLETE", "6", "1", "2", "1", "published"]
 
 
 def board(output: str, name: str) -> list[str]:
-    """What it came to, its jobs, those filtered, skipped and matched, and the first word of it."""
+    """Return the row of a board: result, jobs, filtered, skipped, matched, and the first word of the reason."""
     lines = output.partition("\nboard ")[2].splitlines()
     return next(line.split()[1:] for line in lines if line.startswith(f"{name} "))
 
 
 def check_jobs(*runs: str) -> None:
-    """As shipped, as shipped, then mutated once: what is gone is believed only the next time."""
+    """Two unchanged runs, then one mutation: removed jobs are accepted only in the next run."""
     states = (DemoState(), DemoState(), DemoState(new_chapters=1))
     for output, state in zip(runs, states, strict=True):
         counts = expected_jobs(state, is_removal_confirmed=False)
-        for name, one in counts.items():
-            numbers = [one.jobs, one.filtered, one.skipped, one.matched]
+        for name, board_counts in counts.items():
+            numbers = [board_counts.jobs, board_counts.filtered, board_counts.skipped, board_counts.matched]
             assert board(output, name)[1:5] == [str(number) for number in numbers]
         matches = output.rpartition("\nscore  priority ")[2].splitlines()
         match_lines = [line for line in matches if re.match(r" *\d+ +(high|medium|low) ", line)]
@@ -242,17 +244,17 @@ def check_jobs(*runs: str) -> None:
 
 
 def check_visibility(*runs: str) -> None:
-    """As shipped, as shipped, then mutated once: every provider's answers, and what they name."""
+    """Two unchanged runs, then one mutation: every provider's answers and the names in them."""
     names = {"website:saltmarsh": "Saltmarsh Coffee", "website:radwerft": "Radwerft"}
     states = (DemoState(), DemoState(), DemoState(new_chapters=1))
     for output, state in zip(runs, states, strict=True):
         table = " ".join(output.rpartition("\nbusiness ")[2].split())
-        for (source_id, provider), one in expected_visibility(state).items():
-            start = f"{names[source_id]} {provider} {one.answered} of {one.questions}"
-            assert f"{start} {one.visibility:.0%} " in table
-            for name, count in one.competitors.items():
-                assert f"{name} {count / one.answered:.0%}" in table.partition(start)[2]
-            failed = one.questions - one.answered
+        for (source_id, provider), expected_row in expected_visibility(state).items():
+            start = f"{names[source_id]} {provider} {expected_row.answered} of {expected_row.questions}"
+            assert f"{start} {expected_row.visibility:.0%} " in table
+            for name, count in expected_row.competitors.items():
+                assert f"{name} {count / expected_row.answered:.0%}" in table.partition(start)[2]
+            failed = expected_row.questions - expected_row.answered
             reason = f"{source_id}: {provider} left {failed} unanswered: http_500"
             assert (reason in output) == (failed > 0)
     # mean rank and score: named after its competitors, a business is worth less
@@ -261,7 +263,7 @@ def check_visibility(*runs: str) -> None:
 
 
 def check_rankings(database: Path) -> None:
-    """Four analyses of two businesses leave one ranking of each; after midnight another."""
+    """Four analyses of two businesses store one ranking each; another after midnight."""
     with closing(sqlite3.connect(database)) as rows:
         assert rows.execute("select count(*) from website_analyses").fetchone() == (8,)
         days = rows.execute("select business_id, day from website_rankings").fetchall()
@@ -270,7 +272,7 @@ def check_rankings(database: Path) -> None:
 
 
 def check_alerts(*runs: str) -> None:
-    """As shipped, as shipped, mutated, broken: one message for all that changed, none for more."""
+    """Two unchanged runs, a mutation, an outage: one message for everything that changed."""
     alerts = [[line for line in run_output.splitlines() if "  ops: " in line] for run_output in runs]
     first = "catalog:harbour-members is disabled until it is enabled by hand, and 1 more"
     fourth = "catalog:harbour is degraded, and 5 more"
@@ -280,7 +282,7 @@ def check_alerts(*runs: str) -> None:
 
 
 def broken_lineages(home: Path) -> list[str]:
-    """What `ingest explain` does not know of ten rows of each entity."""
+    """Return the lineage gaps of ten rows of each entity."""
     url = f"sqlite:///{home / 'ingestion.db'}"
     with closing(open_store(url)) as store, store.read() as connection:
         chains_by_table = sample_lineages(connection, ContentStore(home / "content"))
@@ -289,7 +291,7 @@ def broken_lineages(home: Path) -> list[str]:
 
 
 def check_oddities(first: str, second: str) -> None:
-    """What was not got has its reason each time; what was got although it is odd, the first."""
+    """Failed pages have a reason in each run; unusual pages only in the first."""
     for output in (first, second):
         assert "catalog:harbour-members is disabled (behind a login wall)" in output
         for reason in ("blocked by robots ", "decompression bomb ", "needs browser "):
@@ -299,7 +301,7 @@ def check_oddities(first: str, second: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(tmp_path: Path) -> None:
+def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_detected_and_notified(tmp_path: Path) -> None:
     variables = {"INGESTION_HOME": str(tmp_path / "home"), "INGESTION_BROWSER": "none"}
     variables |= {"PATH": "/usr/bin:/bin", "INGESTION_WEBSITE__ANSWER_SECONDS": "600"}
     warnings: list[str] = []
@@ -326,7 +328,7 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(tm
     def datasets(output: str) -> dict[str, list[str]]:
         return {name: row for name, *row in table(output.partition("\ndataset ")[2])}
 
-    def told(output: str) -> list[list[str]]:
+    def recipient_table(output: str) -> list[list[str]]:
         return [line.split() for line in output.splitlines() if line.startswith(("ann ", "ben ", "cleo "))]
 
     assert f"`{INGEST} status`" in first
@@ -337,10 +339,10 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(tm
     assert "new among them: 2; outbox rows: 2" in third
     assert "requests to the demo's model: " in third
     # new, sent, messages, waiting, failed
-    assert told(first)[0] == ["ann", "at", "once", "0", "0", "0", "0", "0", "-"]
+    assert recipient_table(first)[0] == ["ann", "at", "once", "0", "0", "0", "0", "0", "-"]
     assert "no notices: a first sync" in first
     assert "no notices: nothing is new" in second
-    assert told(third) == [
+    assert recipient_table(third) == [
         ["ann", "at", "once", "2", "2", "2", "0", "0", "-"],
         ["ben", "digest", "(en)", "2", "0", "0", "2", "0", "in", "24h"],
         ["cleo", "at", "once", "2", "2", "1", "0", "0", "-"],
@@ -368,9 +370,11 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(tm
     check_jobs(first, second, third)
     check_visibility(first, second, third)
     check_rankings(tmp_path / "home" / "ingestion.db")
-    assert "".join(warnings).splitlines() == ["spawn of company http://kestrel.demo.test/ refused: in_ancestry"]
+    assert "".join(warnings).splitlines() == [
+        "spawn refused kind=company url=http://kestrel.demo.test/ reason=in_ancestry"
+    ]
     assert "  cleo: " in third
-    # the API has other names for its fields: what was missing once is still there, too
+    # the API has other field names: a gap of an earlier run is still reported
     assert board(fourth, DRIFTWOOD_BOARD)[0] == "quarantined"
     assert board(fourth, DRIFTWOOD_BOARD)[1:5] == board(third, DRIFTWOOD_BOARD)[1:5]
     assert "known jobs have lost their description" in " ".join(fourth.split())

@@ -1,4 +1,4 @@
-"""The demo's words on its catalogues."""
+"""The summary of a demo run: catalogues, datasets, model and unusual pages."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Table, insert
 
-from ingestion_pipeline.cli.demo import bundled_model, demo_prices, demo_settings, model_settings
-from ingestion_pipeline.cli.demo_catalogs import (
+from ingestion_pipeline.demo.catalog_report import (
     DemoPage,
     DownloadedPage,
     browser_note,
@@ -19,15 +18,15 @@ from ingestion_pipeline.cli.demo_catalogs import (
     unusual_pages,
     why_disabled,
 )
+from ingestion_pipeline.demo.commands import bundled_model, demo_prices, demo_settings, model_settings
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.settings.models import price_table
 from ingestion_pipeline.sources import SourceStatus
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import crawl_steps, datasets, extractions, pages
-from ingestion_pipeline_tests.builders import NOON
+from ingestion_pipeline_tests.builders import NOON, a_source
 from ingestion_pipeline_tests.catalog_extractions import a_catalog
-from ingestion_pipeline_tests.sources.test_status import a_source
 
 SHIPS = "http://catalog.demo.test/courses/art-204"
 WALL = "disabled, behind a login wall: it asks for a password; `ingest sources enable` ends it"
@@ -48,7 +47,7 @@ def a_demo_page(**values: Any) -> DemoPage:
         ),
     ],
 )
-def test_whether_a_browser_was_opened_is_told(page: dict[str, bool], message: str) -> None:
+def test_the_summary_says_whether_a_browser_was_used(page: dict[str, bool], message: str) -> None:
     assert browser_note([a_demo_page(**page)]) == message
 
 
@@ -67,7 +66,7 @@ def test_a_disabled_catalogue_is_named_with_its_reason(reason: str | None, summa
     assert why_disabled(source).startswith(f"{source.id} is disabled ({summary}); `ingest sources")
 
 
-def test_a_crawl_that_failed_is_not_called_complete() -> None:
+def test_a_failed_crawl_is_not_reported_as_complete() -> None:
     assert crawl_state(a_source(last_error_class="transient")) == "failed"
     assert crawl_state(a_source()) == "complete"
 
@@ -81,7 +80,7 @@ def add(connection: Connection, table: Table, **values: Any) -> int:
 
 
 def extract(connection: Connection, source: str, *item_counts: int | None) -> int:
-    """An extraction with one page for each count; one without a count has not been read."""
+    """Add an extraction with one page per count; a page without a count was not extracted."""
     about = {"status": "COMPLETE", "recipe": {}, "tracking_id": "t", "updated_at": NOON}
     extraction = add(connection, extractions, source_id=source, **about)
     about = {"kind": "FETCH_ROOT", "key": "root", "page_type": "DETAIL"}
@@ -101,7 +100,7 @@ def publish(connection: Connection, source: str, extraction: int, **values: Any)
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def database(request: pytest.FixtureRequest) -> str:
-    """Both, as everywhere but in this folder, whose commands have a file."""
+    """Both databases; the other tests of this folder use SQLite."""
     return request.param
 
 
@@ -143,7 +142,7 @@ def test_a_run_with_the_bundled_model_has_one_with_a_price_and_without_a_key() -
     assert {settings.model_cheap, settings.model_strong} < set(prices)
 
 
-def test_the_environment_is_as_before_after_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_demo_run_restores_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "mine")
     monkeypatch.setenv("INGESTION_CRAWL__DELAY_SECONDS", "7")
     before = dict(os.environ)
@@ -168,7 +167,7 @@ PLAIN: dict[str, Any] = {"url": ODD_PAGE, "final_url": ODD_PAGE, "elapsed_ms": 9
         ({"encoding": "cp932"}, "charset", f"{ODD_PAGE} is encoded in Shift_JIS"),
     ],
 )
-def test_what_is_odd_about_a_page_is_told(changes: dict[str, Any], expected_kind: str, message: str) -> None:
+def test_unusual_pages_are_listed_with_the_reason(changes: dict[str, Any], expected_kind: str, message: str) -> None:
     [[kind, details]] = unusual_pages([DownloadedPage(**PLAIN), DownloadedPage(**PLAIN | changes)])
 
     assert kind == expected_kind

@@ -9,18 +9,17 @@ import pytest
 from sqlalchemy import insert, text, update
 
 from ingestion_pipeline.cli import doctor_checks as checks
-from ingestion_pipeline.cli.demo import demo_files
+from ingestion_pipeline.demo.commands import demo_files
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.sources.files import FileProblem, SourceFile
 from ingestion_pipeline.store import Store, schema
 from ingestion_pipeline.store.engine import schema_revision
 from ingestion_pipeline.store.tables import runs, settings, sources, tasks
-from ingestion_pipeline_tests.builders import NOON, a_definition
+from ingestion_pipeline_tests.builders import NOON, a_definition, a_source
 from ingestion_pipeline_tests.catalog_extractions import LINKS
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.polling_runs import add_sources
 from ingestion_pipeline_tests.postgres import PostgresServer
-from ingestion_pipeline_tests.sources.test_status import a_source
 
 ENTRY = 'sources:\n  - {id: "series:filed", kind: series, url: "https://a.test/feed"}\n'
 
@@ -51,7 +50,7 @@ def test_a_fresh_installation_is_in_order(ingest: Ingest) -> None:
     assert names_in_state(checks, "warning", "failed") == set()
 
 
-def test_a_database_that_is_not_there_yet_is_not_made(ingest: Ingest, tmp_path: Path) -> None:
+def test_a_missing_database_is_not_created(ingest: Ingest, tmp_path: Path) -> None:
     exit_code, checks = run_doctor(ingest, INGESTION_HOME=str(tmp_path / "new"))
 
     assert exit_code == 0
@@ -59,7 +58,7 @@ def test_a_database_that_is_not_there_yet_is_not_made(ingest: Ingest, tmp_path: 
     assert not (tmp_path / "new").exists()
 
 
-def test_an_emptied_database_file_fails_and_stays_as_it_is(ingest: Ingest, tmp_path: Path) -> None:
+def test_an_empty_database_file_fails_and_is_unchanged(ingest: Ingest, tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
 
     exit_code, checks = run_doctor(ingest, INGESTION_DATABASE_URL=f"sqlite:///{tmp_path / 'empty'}")
@@ -70,9 +69,7 @@ def test_an_emptied_database_file_fails_and_stays_as_it_is(ingest: Ingest, tmp_p
 
 
 @pytest.mark.parametrize("size", [0, 7, -5])
-def test_damaged_objects_of_the_content_store_are_counted_and_left_where_they_are(
-    ingest: Ingest, home: Path, size: int
-) -> None:
+def test_damaged_objects_of_the_content_store_are_counted_and_not_moved(ingest: Ingest, home: Path, size: int) -> None:
     content = ContentStore(home / "content")
     names = [content.put(f"page {number} ".encode() * 50) for number in range(3)]
     path = home / "content" / names[0][:2] / names[0][2:]
@@ -86,7 +83,7 @@ def test_damaged_objects_of_the_content_store_are_counted_and_left_where_they_ar
     assert content.has(names[0])
 
 
-def test_a_secret_in_a_stored_address_is_warned_of_and_not_repeated(ingest: Ingest, database: Store) -> None:
+def test_a_secret_in_a_stored_url_is_a_warning_without_the_secret(ingest: Ingest, database: Store) -> None:
     add_sources(database, a_definition(url="https://a.test/feed?token=canary-4711"))
 
     result = ingest("doctor", "--offline", "--json")
@@ -97,7 +94,7 @@ def test_a_secret_in_a_stored_address_is_warned_of_and_not_repeated(ingest: Inge
     assert "canary" not in result.stdout
 
 
-def test_a_whole_content_store_is_in_order(ingest: Ingest, home: Path) -> None:
+def test_an_intact_content_store_passes(ingest: Ingest, home: Path) -> None:
     ContentStore(home / "content").put_together([[b"a page", b"its text"]])
 
     _, checks = run_doctor(ingest)
@@ -192,13 +189,15 @@ def test_an_entry_that_left_its_file_is_named_until_it_is_removed(ingest: Ingest
     assert afterwards["declarations"]["state"] == "ok"
 
 
-def test_every_file_of_the_demo_declares_its_own_sources() -> None:
+def test_sources_of_the_demos_files_count_as_declared() -> None:
     declared = [(file.path, definition.id) for file in demo_files() for definition in file.definitions]
-    registered = [a_source(id=id_, origin=path) for path, id_ in declared]
+    registered = [a_source(id=id_, origin=f"bundled:{path}") for path, id_ in declared]
 
     files = {"sources.yaml", "catalogs.yaml", "companies.yaml", "websites.yaml"}
     assert {path for path, _ in declared} == files
-    assert checks.undeclared(registered, demo_files()).state == "ok"
+    origins = [entry.origin for file in demo_files() for entry in file.definitions]
+    assert origins == [source.origin for source in registered]
+    assert checks.undeclared(registered, []).state == "ok"
 
 
 def test_a_file_with_mistakes_proves_nothing_about_its_entries() -> None:
@@ -210,7 +209,7 @@ def test_a_file_with_mistakes_proves_nothing_about_its_entries() -> None:
     assert checks.undeclared([filed], []).state == "warning"
 
 
-def test_stale_sources_silent_workers_and_silent_runs_are_warned_of(ingest: Ingest, database: Store) -> None:
+def test_stale_sources_silent_workers_and_silent_runs_are_warnings(ingest: Ingest, database: Store) -> None:
     ingest.output("sources", "add", "https://a.test/feed", "--id", "series:old", "--kind", "series")
     with database.begin() as connection:
         now = database.clock.now(connection)
@@ -241,7 +240,7 @@ def test_a_clock_that_was_set_back_is_a_failure(ingest: Ingest, database: Store)
     assert "the clock was set back" in checks["clock"]["found"]
 
 
-def test_the_default_user_agent_is_warned_of_while_strangers_are_polled(ingest: Ingest) -> None:
+def test_the_default_user_agent_is_a_warning_while_public_sites_are_polled(ingest: Ingest) -> None:
     ingest.output("sources", "add", "https://a.test/feed", "--id", "series:new", "--kind", "series")
 
     _, by_default = run_doctor(ingest)
@@ -255,12 +254,12 @@ def test_the_default_user_agent_is_warned_of_while_strangers_are_polled(ingest: 
 
 
 def test_the_demos_own_site_needs_no_user_agent() -> None:
-    demo = a_source(host="feeds.demo.test")
+    demo = a_source(origin="bundled:sources.yaml")
 
     assert checks.user_agent([demo], is_default=True).state == "ok"
 
 
-def test_a_silent_daemon_is_warned_of_while_work_is_due(ingest: Ingest, tmp_path: Path) -> None:
+def test_a_silent_daemon_is_a_warning_while_work_is_due(ingest: Ingest, tmp_path: Path) -> None:
     ingest.output("sources", "add", "https://a.test/feed", "--id", "series:new", "--kind", "series")
 
     _, with_daemon = run_doctor(ingest, DAGSTER_HOME=str(tmp_path))
@@ -287,7 +286,7 @@ def test_clocks_may_differ_by_five_seconds(seconds: int, state: str) -> None:
     assert checks.clock(NOON + timedelta(seconds=seconds), NOON, None).state == state
 
 
-def test_a_home_needs_room_and_a_writer() -> None:
+def test_a_home_needs_free_space_and_write_permission() -> None:
     home = Path("home")
 
     assert checks.home(home, is_writable=True, free_bytes=10**9).state == "ok"
@@ -301,7 +300,7 @@ def test_the_browser_and_its_version_are_named(ingest: Ingest, browser: Path) ->
     assert checks["browser"]["found"] == f"Chromium 156.0.1, {browser}"
 
 
-def test_a_browser_that_does_not_work_matters_to_who_asks_for_one(ingest: Ingest, browser: Path) -> None:
+def test_a_broken_browser_matters_only_to_sources_that_need_one(ingest: Ingest, browser: Path) -> None:
     browser.write_text("#!/bin/sh\necho 'no display' >&2; exit 1\n")
     broken_code, broken = run_doctor(ingest)
     browser.unlink()
@@ -325,7 +324,7 @@ def test_a_browser_that_does_not_work_matters_to_who_asks_for_one(ingest: Ingest
     ],
     ids=["source", "recipe", "setup", "inner level"],
 )
-def test_the_doctor_finds_the_sources_that_ask_for_a_browser(
+def test_the_doctor_finds_the_sources_that_need_a_browser(
     ingest: Ingest, browser: Path, config: dict[str, Any]
 ) -> None:
     browser.unlink()
@@ -340,13 +339,13 @@ def test_the_doctor_finds_the_sources_that_ask_for_a_browser(
     assert "catalog:plain" not in checks["rendered sources"]["found"]
 
 
-def test_a_source_that_asks_for_a_browser_fails_without_one() -> None:
+def test_a_source_that_needs_a_browser_fails_without_one() -> None:
     assert checks.rendered(["a"], has_browser=True, cure="c").state == "ok"
     assert checks.rendered([], has_browser=False, cure="c").state == "ok"
     assert checks.rendered(["a"], has_browser=False, cure="c").state == "failed"
 
 
-def test_people_get_a_table_with_the_cures(ingest: Ingest, folder: Path) -> None:
+def test_the_text_output_is_a_table_with_cures(ingest: Ingest, folder: Path) -> None:
     folder.rmdir()
 
     output = ingest.output("doctor")
@@ -355,12 +354,12 @@ def test_people_get_a_table_with_the_cures(ingest: Ingest, folder: Path) -> None
     assert max(map(len, output.splitlines())) <= 100
 
 
-def test_without_a_model_the_doctor_says_what_waits(ingest: Ingest) -> None:
+def test_without_a_model_the_doctor_names_what_waits(ingest: Ingest) -> None:
     _, checks = run_doctor(ingest)
 
     assert (checks["model"]["state"], checks["model"]["found"]) == (
         "ok",
-        "none configured: what needs one waits for OPENAI_API_KEY",
+        "none configured: work that needs one waits for OPENAI_API_KEY",
     )
 
 

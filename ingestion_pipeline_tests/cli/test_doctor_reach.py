@@ -1,4 +1,4 @@
-"""What the doctor asks of a model's server, of the allow list and of the installed packages."""
+"""The doctor's checks of the model server, the allow list and the installed packages."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import pytest
 
 from ingestion_pipeline.cli.doctor_checks import DoctorCheck, allow_list, model_server, versions
 from ingestion_pipeline.settings import load_settings
+from ingestion_pipeline_tests.builders import a_source
 from ingestion_pipeline_tests.cli.conftest import Ingest
-from ingestion_pipeline_tests.sources.test_status import a_source
 
 KEY = "sk-canary-1234567890"
 
 
 @contextmanager
 def serving(status: int, body: object) -> Generator[str]:
-    """A model's server that says one thing; its base URL."""
+    """Serve one fixed answer as a model server; yield its base URL."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -61,7 +61,7 @@ def model_list(*names: str) -> dict[str, object]:
         (503, {"error": {"message": "busy"}}, "warning", "answers 503"),
     ],
 )
-def test_a_models_server_is_asked_for_its_list_and_its_answer_told_apart(
+def test_answers_to_the_model_list_request_are_distinguished(
     status: int, body: object, state: str, detail: str
 ) -> None:
     with serving(status, body) as base_url:
@@ -71,7 +71,7 @@ def test_a_models_server_is_asked_for_its_list_and_its_answer_told_apart(
     assert KEY not in f"{check}"
 
 
-def test_a_server_that_is_not_there_fails_with_its_address_and_the_cure() -> None:
+def test_an_unreachable_server_fails_with_its_address_and_the_cure() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 
@@ -82,7 +82,7 @@ def test_a_server_that_is_not_there_fails_with_its_address_and_the_cure() -> Non
     assert "OPENAI_BASE_URL" in check.cure
 
 
-def test_the_doctor_asks_the_server_unless_it_is_to_stay_offline(ingest: Ingest) -> None:
+def test_the_doctor_contacts_the_server_unless_offline(ingest: Ingest) -> None:
     with serving(401, {}) as base_url:
         variables = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": base_url}
         online = ingest.with_variables(variables, "doctor", "--json")
@@ -92,7 +92,7 @@ def test_the_doctor_asks_the_server_unless_it_is_to_stay_offline(ingest: Ingest)
     assert (offline.exit_code, "refuses the key" in offline.stdout) == (0, False)
 
 
-def test_what_is_exempt_from_the_guard_is_named_and_what_no_source_needs_is_a_warning() -> None:
+def test_exempt_hosts_are_named_and_unused_ones_are_a_warning() -> None:
     source = a_source(url="http://intra.test:8080/feed")
 
     assert allow_list([], [source]).state == "ok"
@@ -101,7 +101,7 @@ def test_what_is_exempt_from_the_guard_is_named_and_what_no_source_needs_is_a_wa
     assert (unused.state, unused.found) == ("warning", "no source is at 10.0.0.7:80")
 
 
-def test_packages_that_do_not_fit_are_named_with_what_was_asked_for() -> None:
+def test_incompatible_packages_are_named_with_their_requirement() -> None:
     assert versions().state == "ok"
     needed = ["pytest>=1", "dagster==0.0.1", "no-such-package>=2", "scrapy==0; extra == 'bench'"]
 

@@ -23,7 +23,7 @@ def courses(database: Store) -> None:
 
 
 @pytest.mark.usefixtures("courses")
-def test_items_go_to_the_folder_of_exports(ingest: Ingest, home: Path) -> None:
+def test_items_are_written_to_the_exports_folder(ingest: Ingest, home: Path) -> None:
     output = ingest.output("export", "course")
 
     file = home / "exports" / "course.parquet"
@@ -34,7 +34,7 @@ def test_items_go_to_the_folder_of_exports(ingest: Ingest, home: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("courses")
-def test_the_line_to_query_it_works_when_it_is_pasted(ingest: Ingest, tmp_path: Path) -> None:
+def test_the_suggested_query_runs(ingest: Ingest, tmp_path: Path) -> None:
     folder = tmp_path / "it's a folder"
     folder.mkdir()
 
@@ -72,18 +72,18 @@ def test_a_table_is_exported_by_its_name(ingest: Ingest, tmp_path: Path) -> None
         (["chapters", "--with-flagged"], "only items have"),
     ],
 )
-def test_a_mistake_is_a_sentence(ingest: Ingest, arguments: list[str], message: str) -> None:
+def test_a_bad_option_is_a_one_line_message(ingest: Ingest, arguments: list[str], message: str) -> None:
     assert message in ingest.refused("export", *arguments)
 
 
-def test_what_is_not_published_is_told_and_exported_when_it_is_named(ingest: Ingest, database: Store) -> None:
+def test_an_unpublished_version_is_reported_and_exported_on_request(ingest: Ingest, database: Store) -> None:
     a_dataset(database, [a_course()], status="quarantined")
 
     assert "version 1 of catalog:college is quarantined" in ingest.refused("export", "course")
     assert ingest.json("export", "course", "--source", COLLEGE, "--version", "1")["rows"] == 1
 
 
-def test_a_type_of_ones_own_is_exported_like_any_other(
+def test_a_custom_type_is_exported_like_any_other(
     ingest: Ingest, database: Store, folder: Path, tmp_path: Path
 ) -> None:
     entities = folder / "entities"
@@ -98,11 +98,11 @@ def test_a_type_of_ones_own_is_exported_like_any_other(
     assert "R-1" in (tmp_path / "all.csv").read_text()
 
 
-def test_the_formats_are_those_of_the_room() -> None:
+def test_the_formats_are_those_of_the_exports_package() -> None:
     assert list(FORMATS) == [form.value for form in Format] == list(READERS)
 
 
-def test_columns_are_shown_with_what_they_mean(ingest: Ingest, home: Path) -> None:
+def test_columns_are_shown_with_their_meaning(ingest: Ingest, home: Path) -> None:
     columns_by_export = {name: ingest.json("export", name, "--columns") for name in known_names()}
     proved = ingest.json("export", "course", "--columns", "--evidence")
 

@@ -1,4 +1,4 @@
-"""`ingest extractions`: begun, listed, stopped, gone on with, read again; or refused by name."""
+"""`ingest extractions`: start, list, cancel, resume, rerun, and refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def catalog(database: Store, ingest: Ingest) -> CatalogHarness:
     return harness
 
 
-def test_an_extraction_is_begun_listed_cancelled_and_resumed(ingest: Ingest, catalog: CatalogHarness) -> None:
+def test_an_extraction_is_started_listed_cancelled_and_resumed(ingest: Ingest, catalog: CatalogHarness) -> None:
     started = ingest.output("extractions", "start", "catalog:shop")
     [row] = ingest.json("extractions", "list")
     cancelled = ingest.output("extractions", "cancel", str(row["id"]), "--reason", "too dear")
@@ -39,9 +39,7 @@ def test_an_extraction_is_begun_listed_cancelled_and_resumed(ingest: Ingest, cat
 
 
 @pytest.mark.parametrize("action", ["publish", "accept"])
-def test_a_dataset_that_is_held_back_is_seen_and_published(
-    action: str, ingest: Ingest, catalog: CatalogHarness
-) -> None:
+def test_a_quarantined_dataset_is_listed_and_published(action: str, ingest: Ingest, catalog: CatalogHarness) -> None:
     for count in (8, 1):
         id_ = catalog.start_extraction({"/c/1": "SUCCESS"})
         catalog.add_items(id_, {"/c/1": [f"c{n}" for n in range(count)]})
@@ -56,26 +54,22 @@ def test_a_dataset_that_is_held_back_is_seen_and_published(
     assert message == "version 2 of extraction 2 is published\n"
 
 
-def test_status_says_what_is_wrong_with_the_data_of_a_source_whose_polls_succeed(
-    ingest: Ingest, catalog: CatalogHarness
-) -> None:
-    def shown() -> str:
+def test_status_shows_data_problems_of_a_source_whose_polls_succeed(ingest: Ingest, catalog: CatalogHarness) -> None:
+    def status_output() -> str:
         return " ".join(ingest.output("status").split())
 
     _read_items(catalog, 8)
-    assert "held back" not in shown()
+    assert "held back" not in status_output()
 
     id_ = _read_items(catalog, 1)
-    assert "quarantined: version 2 is held back" in shown()
+    assert "quarantined: version 2 is held back" in status_output()
 
     ingest.output("extractions", "publish", str(id_))
     catalog.update_row(extractions, id_, summary={"missing": 3})
-    assert "3 pages that should state records gave none" in shown()
+    assert "3 pages that should state records gave none" in status_output()
 
 
-def test_no_command_is_named_for_an_extraction_after_which_another_came(
-    ingest: Ingest, catalog: CatalogHarness
-) -> None:
+def test_no_command_is_suggested_for_a_superseded_extraction(ingest: Ingest, catalog: CatalogHarness) -> None:
     _read_items(catalog, 8)
     quarantined = _read_items(catalog, 1)
     assert f"`ingest extractions publish {quarantined}`" in _list_output(ingest)
@@ -110,7 +104,7 @@ def _list_output(ingest: Ingest) -> str:
     return " ".join(ingest.output("extractions", "list").split())
 
 
-def test_a_rerun_is_predicted_and_then_made(ingest: Ingest, catalog: CatalogHarness) -> None:
+def test_a_rerun_is_predicted_and_then_started(ingest: Ingest, catalog: CatalogHarness) -> None:
     id_ = catalog.start_extraction({"/c/1": "SUCCESS"})
     catalog.add_items(id_, {"/c/1": ["a"]})
     catalog.finish(id_, COMPLETE)
@@ -122,9 +116,7 @@ def test_a_rerun_is_predicted_and_then_made(ingest: Ingest, catalog: CatalogHarn
     assert prediction == {"extraction_id": id_ + 1, "pages": 1, "newer": None}
 
 
-def test_a_rerun_of_an_older_crawl_says_what_stays_shown_and_how_to_change_that(
-    ingest: Ingest, catalog: CatalogHarness
-) -> None:
+def test_a_rerun_of_an_older_crawl_says_which_dataset_stays_published(ingest: Ingest, catalog: CatalogHarness) -> None:
     for _ in range(2):
         id_ = catalog.start_extraction({"/c/1": "SUCCESS"})
         catalog.add_items(id_, {"/c/1": ["a"]})
@@ -139,7 +131,7 @@ def test_a_rerun_of_an_older_crawl_says_what_stays_shown_and_how_to_change_that(
     assert "published if it passes the quality gates" in ingest.output("extractions", "rerun", "1", "--publish")
 
 
-def test_pages_are_listed_with_why_one_failed_or_gave_no_data(ingest: Ingest, catalog: CatalogHarness) -> None:
+def test_pages_are_listed_with_the_reason_for_failure_or_no_data(ingest: Ingest, catalog: CatalogHarness) -> None:
     id_ = catalog.start_extraction({"/c/1": "SUCCESS", "/c/2": "ERROR", "/c/3": "EXTRACTED_NO_DATA"})
     failure = {"class": "no_data", "code": "no_data", "message": "rules found no course"}
     catalog.update_row(pages, catalog.page_row(id_, "/c/3").id, failure=failure)
@@ -160,9 +152,7 @@ def test_an_unknown_extraction_is_refused_by_its_id(ingest: Ingest, catalog: Cat
     assert "there is no extraction 99; `ingest extractions list` shows all" in message
 
 
-def test_a_page_that_waits_is_counted_under_the_table_with_what_it_waits_for(
-    ingest: Ingest, catalog: CatalogHarness
-) -> None:
+def test_waiting_pages_are_counted_below_the_table_with_their_reason(ingest: Ingest, catalog: CatalogHarness) -> None:
     catalog.start_extraction({"/c/1": "DOWNLOADED", "/c/2": "DOWNLOADED", "/c/3": "ERROR"})
     failure = {"class": "resource", "code": "no_model", "message": "no model configured"}
     with catalog.ctx.store.begin() as connection:
@@ -173,7 +163,7 @@ def test_a_page_that_waits_is_counted_under_the_table_with_what_it_waits_for(
     assert "1 catalog:shop  2 pages waiting: no model configured" in output
 
 
-def test_what_is_no_catalogue_has_no_extraction(ingest: Ingest) -> None:
+def test_a_source_that_is_no_catalogue_has_no_extraction(ingest: Ingest) -> None:
     feed = "https://a.test/feed"
     ingest.output("sources", "add", feed, "--id", "series:tides", "--kind", "series")
 
@@ -183,7 +173,7 @@ def test_what_is_no_catalogue_has_no_extraction(ingest: Ingest) -> None:
 
 
 @pytest.mark.parametrize("action", ["resume", "retry", "rerun"])
-def test_what_nobody_would_work_on_is_refused_until_its_source_is_enabled(
+def test_an_action_on_a_disabled_source_is_refused_until_it_is_enabled(
     ingest: Ingest, catalog: CatalogHarness, action: str
 ) -> None:
     id_ = catalog.start_extraction({"/c/1": "WAITING", "/c/2": "ERROR", "/c/3": "EXTRACTED_NO_DATA"})

@@ -1,4 +1,4 @@
-"""`ingest matches` and `ingest profile`: what fits, why, and whether the profile can be used."""
+"""`ingest listings`, `ingest matches` and `ingest profile`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def profile(tmp_path: Path, ingest: Ingest) -> Path:
 
 @pytest.fixture
 def evaluated_listings(database: Store, home: Path, profile: Path) -> Listings:
-    """A listing that fits and one that does not."""
+    """A matching listing and one that does not match, both evaluated."""
     settings = fast_settings(home, "", match__profile=str(profile))
     ctx: RunContext = a_run_context(database, settings)
     listings = Listings(ctx=ctx, profile=profile)
@@ -49,7 +49,7 @@ def test_matches_are_listed_with_score_priority_and_reason(ingest: Ingest, evalu
     assert "Northwind" in output
 
 
-def test_no_match_says_what_to_do(ingest: Ingest, profile: Path) -> None:
+def test_an_empty_list_of_matches_suggests_the_next_step(ingest: Ingest, profile: Path) -> None:
     assert "process_listings" in ingest.output("matches", "list")
 
     profile.unlink()
@@ -57,7 +57,7 @@ def test_no_match_says_what_to_do(ingest: Ingest, profile: Path) -> None:
     assert "ingest profile example" in ingest.output("matches", "list")
 
 
-def test_a_listing_is_explained_point_by_point(ingest: Ingest, evaluated_listings: Listings) -> None:
+def test_a_match_is_explained_with_its_points(ingest: Ingest, evaluated_listings: Listings) -> None:
     fits, junior = ingest.output("matches", "explain", "1"), ingest.output("matches", "explain", "2")
 
     assert fits == ingest.output("explain", "job_listings:1")
@@ -80,7 +80,7 @@ def test_every_mistake_of_a_profile_is_listed(ingest: Ingest, profile: Path) -> 
     assert "profile.yaml:3: salary_floor" in message
 
 
-def test_a_good_profile_is_said_to_be(ingest: Ingest, profile: Path) -> None:
+def test_a_valid_profile_is_reported_as_valid(ingest: Ingest, profile: Path) -> None:
     assert "is valid: 3 skills" in ingest.output("profile", "check")
     assert ingest.json("profile", "check")["is_usable"] is True
 
@@ -92,27 +92,27 @@ def test_the_example_can_be_saved_and_used(ingest: Ingest, profile: Path) -> Non
     assert "is valid: " in ingest.output("profile", "check")
 
 
-def test_doctor_says_whether_a_profile_is_found_and_valid(
+def test_doctor_reports_whether_a_profile_exists_and_is_valid(
     ingest: Ingest, evaluated_listings: Listings, profile: Path
 ) -> None:
-    def found() -> tuple[str, str]:
+    def profile_check() -> tuple[str, str]:
         result = ingest("doctor", "--json")
         checks = {check["name"]: check for check in json.loads(result.stdout)["checks"]}
         return checks["profile"]["state"], checks["profile"]["found"]
 
-    good = found()
+    valid = profile_check()
     profile.write_text("skills: {Python: 99}\ncolour: red\n")
-    bad = found()
+    invalid = profile_check()
     profile.unlink()
-    none = found()
+    none = profile_check()
 
-    assert (good[0], bad[0], none[0]) == ("ok", "failed", "warning")
-    assert "skills.Python" in bad[1]
-    assert "colour" in bad[1]
+    assert (valid[0], invalid[0], none[0]) == ("ok", "failed", "warning")
+    assert "skills.Python" in invalid[1]
+    assert "colour" in invalid[1]
     assert "job_board:northwind" in none[1]
 
 
-def test_matches_of_a_source_that_is_not_there_are_refused(ingest: Ingest, profile: Path) -> None:
+def test_matches_of_an_unknown_source_are_refused(ingest: Ingest, profile: Path) -> None:
     assert "no source 'job_board:no'" in ingest.refused("matches", "list", "--source", "job_board:no")
 
 
@@ -129,7 +129,7 @@ def test_matches_of_a_source_that_is_not_there_are_refused(ingest: Ingest, profi
         (("--status", "closed"), []),
     ],
 )
-def test_listings_are_chosen_by_what_is_asked(
+def test_listings_are_filtered_by_the_options(
     ingest: Ingest,
     evaluated_listings: Listings,
     options: tuple[str, ...],
@@ -155,6 +155,6 @@ def test_a_listing_is_shown_with_its_boards_and_why_it_is_closed(
     assert row["match"]["reason"] in output or row["match"]["score"] > 80
 
 
-def test_no_listing_says_what_to_do(ingest: Ingest) -> None:
+def test_an_empty_list_of_listings_suggests_the_next_step(ingest: Ingest) -> None:
     assert "job_board" in ingest.output("listings", "list")
     assert "ingest listings list" in ingest.refused("listings", "show", "7")

@@ -1,4 +1,4 @@
-"""Every command shows how it is typed, and what it shows can be typed."""
+"""The `ingest` command itself: start-up cost, errors, `ingest init`, help and examples."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_quick_command_loads_nothing_heavy(home: Path, line: str, unwanted: se
     assert unwanted & set(loaded) == set()
 
 
-def test_a_command_loads_no_other() -> None:
+def test_a_command_loads_no_other_command() -> None:
     script = "import sys; from ingestion_pipeline.cli import main; main.get_command(None, 'status')"
     code = "print(*(name for name in sys.modules if name.startswith('ingestion_pipeline.cli.')))"
     line = [sys.executable, "-c", f"{script}; {code}"]
@@ -126,7 +126,7 @@ def test_a_newer_schema_is_refused_with_the_cure(ingest: Ingest, database: Store
     assert "upgrade ingestion_pipeline" in ingest.refused("status")
 
 
-def test_a_mistake_of_ours_keeps_its_trace() -> None:
+def test_an_internal_error_keeps_its_traceback() -> None:
     assert explain(KeyError("x")) is None
     assert explain(ValueError("some library's")) is None
 
@@ -150,14 +150,14 @@ def test_a_mistake_of_ours_keeps_its_trace() -> None:
     ],
     ids=["not allowed", "read-only", "full", "locked"],
 )
-def test_what_the_machine_refuses_fails_by_name_with_a_cure(error: Exception, expected: str) -> None:
+def test_operating_system_errors_are_named_with_a_cure(error: Exception, expected: str) -> None:
     message = explain(error)
 
     assert message is not None
     assert (message.exit_code, message.message) == (1, expected)
 
 
-def test_passwords_are_struck_out_of_a_drivers_message() -> None:
+def test_passwords_are_removed_from_driver_messages() -> None:
     url = "postgresql://me:p%40ss@db/x"
 
     assert without_password(url, "bad: p@ss") == "bad: ***"
@@ -170,7 +170,7 @@ def test_the_actor_is_the_login_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert actor() == "cli:ann"
 
 
-def test_an_empty_home_gets_a_database_and_the_next_steps(tmp_path: Path) -> None:
+def test_init_creates_a_database_in_an_empty_home_and_prints_the_next_steps(tmp_path: Path) -> None:
     home = tmp_path / "new" / "home"
     ingest = Ingest({"INGESTION_HOME": str(home), "INGESTION_SOURCES": str(tmp_path / "none")})
 
@@ -184,7 +184,7 @@ def test_an_empty_home_gets_a_database_and_the_next_steps(tmp_path: Path) -> Non
     store.close()
 
 
-def test_a_second_init_keeps_everything(ingest: Ingest) -> None:
+def test_a_second_init_changes_nothing(ingest: Ingest) -> None:
     ingest.output("sources", "add", "https://a.test/feed", "--id", "series:solo", "--kind", "series")
 
     output = ingest.output("init")
@@ -203,10 +203,10 @@ def test_every_command_has_an_example_and_every_example_a_command() -> None:
 
 
 @pytest.mark.parametrize(("path", "line"), TYPED, ids=[line for _, line in TYPED])
-def test_an_example_is_a_line_that_its_command_takes(
+def test_an_example_parses_with_its_command(
     path: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Parsed as far as it goes without being run: options, arguments and their kinds."""
+    """Parse options, arguments and their types without running the command."""
     monkeypatch.chdir(tmp_path)
     for name in FILES:
         Path(name).touch()
@@ -216,10 +216,10 @@ def test_an_example_is_a_line_that_its_command_takes(
 
     assert words[: len(command_words)] == command_words
     with COMMANDS_BY_PATH[path].make_context(path, words[len(command_words) :]):
-        pass  # what was opened is closed
+        pass  # the context closes opened files
 
 
-def test_help_shows_the_examples_as_they_are_typed(ingest: Ingest) -> None:
+def test_help_shows_the_examples(ingest: Ingest) -> None:
     output = ingest.output("dead-letters", "discard", "--help")
 
     assert "Examples:\n    ingest dead-letters discard 7 --reason" in output

@@ -1,4 +1,4 @@
-"""`ingest read` on every file of samples/manga: the manifest's facts, or what the body is."""
+"""`ingest read` on every file of samples/manga gives the values of the manifest, or a problem."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Records = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
-    """What a file must be read into; without records the problem that must be said."""
+class ExpectedSample:
+    """Expected values of a file; without records, the expected problem."""
 
-    how: tuple[str, ...]
+    options: tuple[str, ...]
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     count: int = 0
     holds: Callable[[Records], bool] = lambda _: True
     note: str = ""
     code: str | None = None
-    says: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
 
 
 MANGADEX = ("--platform", "mangadex")
@@ -35,8 +35,8 @@ HTML = ("--platform", "html", "--kind", "series", "--url", "https://www.mangarea
 JSON = ("--platform", "json", "--kind", "series")
 
 
-def refused(*says: str, how: tuple[str, ...] = MANGADEX, code: str = "unexpected_body") -> Facts:
-    return Facts(how=how, code=code, says=says)
+def refused(*messages: str, options: tuple[str, ...] = MANGADEX, code: str = "unexpected_body") -> ExpectedSample:
+    return ExpectedSample(options=options, code=code, messages=messages)
 
 
 def big_regression(records: Records) -> bool:
@@ -70,42 +70,44 @@ def fuuka(records: Records) -> bool:
     ]
 
 
-FEED_WANTED = "/manga/<id>/feed"
-FACTS = {
-    "mangadex/feed_big_regression_42.json": Facts(how=MANGADEX, count=42, holds=big_regression),
-    "mangadex/feed_mob_psycho_100.json": Facts(
-        how=MANGADEX, count=100, holds=mob_psycho, note="100 of 401 chapters: a part of the feed"
+FEED_HINT = "/manga/<id>/feed"
+EXPECTED = {
+    "mangadex/feed_big_regression_42.json": ExpectedSample(options=MANGADEX, count=42, holds=big_regression),
+    "mangadex/feed_mob_psycho_100.json": ExpectedSample(
+        options=MANGADEX, count=100, holds=mob_psycho, note="100 of 401 chapters: a part of the feed"
     ),
-    "mangadex/search_one_punch_man.json": refused("a list of 8 of type 'manga'", FEED_WANTED),
-    "mangadex/author.json": refused("one entity of type 'author'", FEED_WANTED),
-    "mangadex/group.json": refused("one entity of type 'scanlation_group'", FEED_WANTED),
-    "mangadex/at_home_server.json": refused("one chapter's images", FEED_WANTED),
-    "html/mangareader_overview.html": Facts(
-        how=HTML, config={"series_title": "Fuuka"}, count=3, holds=fuuka, note="read as theme mangareader"
+    "mangadex/search_one_punch_man.json": refused("a list of 8 of type 'manga'", FEED_HINT),
+    "mangadex/author.json": refused("one entity of type 'author'", FEED_HINT),
+    "mangadex/group.json": refused("one entity of type 'scanlation_group'", FEED_HINT),
+    "mangadex/at_home_server.json": refused("one chapter's images", FEED_HINT),
+    "html/mangareader_overview.html": ExpectedSample(
+        options=HTML, config={"series_title": "Fuuka"}, count=3, holds=fuuka, note="read as theme mangareader"
     ),
-    "html/mangareader_list.html": refused("links: 8", "say where the chapters are", how=HTML, code="no_theme"),
+    "html/mangareader_list.html": refused("links: 8", "say where the chapters are", options=HTML, code="no_theme"),
     **{
         f"html/mangareader_{name}.html": refused(
-            "the page of one chapter", "'Fuuka 2'", "give the address of the series", how=HTML, code="no_theme"
+            "the page of one chapter", "'Fuuka 2'", "give the address of the series", options=HTML, code="no_theme"
         )
         for name in ("first_page", "nth_page")
     },
-    # Tables of vectors and of facts, read as lists of labels.
-    "chapter_numbers/mihon_chapter_recognition.json": Facts(
-        how=JSON,
+    # Tables of test vectors, parsed as lists of labels.
+    "chapter_numbers/mihon_chapter_recognition.json": ExpectedSample(
+        options=JSON,
         config={"fields": {"label": "chapter_name"}},
         count=57,
         holds=lambda records: sum(record["number"] is None for record in records) == 1,
     ),
-    "chapter_numbers/comictagger_filenames.json": Facts(how=JSON, config={"fields": {"label": "filename"}}, count=65),
-    "chapter_numbers/mihon_missing_chapters.json": Facts(
-        how=JSON,
+    "chapter_numbers/comictagger_filenames.json": ExpectedSample(
+        options=JSON, config={"fields": {"label": "filename"}}, count=65
+    ),
+    "chapter_numbers/mihon_missing_chapters.json": ExpectedSample(
+        options=JSON,
         config={"fields": {"number": "expected_missing"}},
         code="no_items",
-        says=("the empty items path leads to the keys ['missing_count', 'gap']",),
+        messages=("the empty items path leads to the keys ['missing_count', 'gap']",),
     ),
-    "sites/haruneko_series_and_chapters.json": Facts(
-        how=JSON,
+    "sites/haruneko_series_and_chapters.json": ExpectedSample(
+        options=JSON,
         config={"fields": {"label": "chapter_title", "title": "site"}},
         count=623,
         holds=lambda records: len({record["title"] for record in records}) == 623,
@@ -118,23 +120,23 @@ def files() -> list[str]:
     return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
 
 
-def test_every_file_has_its_facts_and_every_fact_its_file() -> None:
-    assert files() == sorted(FACTS)
+def test_every_sample_has_expected_values_and_the_reverse() -> None:
+    assert files() == sorted(EXPECTED)
 
 
-@pytest.mark.parametrize("name", FACTS)
-def test_a_file_gives_its_facts(name: str) -> None:
-    facts = FACTS[name]
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_sample_is_parsed_to_its_expected_values(name: str) -> None:
+    expected = EXPECTED[name]
     path: Path = sample(f"manga/{name}")
     ingest = Ingest({"INGESTION_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"})
 
-    result = ingest("read", str(path), *facts.how, "--config", json.dumps(facts.config), "--json")
+    result = ingest("read", str(path), *expected.options, "--config", json.dumps(expected.config), "--json")
 
     answer = json.loads(result.stdout)
-    assert result.exit_code == (1 if facts.code else 0)
-    assert len(answer["records"]) == facts.count
-    assert facts.holds(answer["records"])
-    assert facts.note in result.stderr
-    assert [problem["code"] for problem in answer["problems"]] == ([facts.code] if facts.code else [])
-    for words in facts.says:
-        assert words in answer["problems"][0]["message"]
+    assert result.exit_code == (1 if expected.code else 0)
+    assert len(answer["records"]) == expected.count
+    assert expected.holds(answer["records"])
+    assert expected.note in result.stderr
+    assert [problem["code"] for problem in answer["problems"]] == ([expected.code] if expected.code else [])
+    for message in expected.messages:
+        assert message in answer["problems"][0]["message"]

@@ -56,7 +56,7 @@ def test_json_survives_half_a_character(capsys: pytest.CaptureFixture[str]) -> N
         (-3 * 86_400, "3d ago"),
     ],
 )
-def test_a_distance_is_short(seconds: int, expected: str) -> None:
+def test_a_time_span_is_short(seconds: int, expected: str) -> None:
     assert distance(NOON + timedelta(seconds=seconds), NOON) == expected
 
 
@@ -70,7 +70,7 @@ def test_a_distance_is_short(seconds: int, expected: str) -> None:
         (datetime(2026, 3, 1, 12, tzinfo=UTC), "2026-03-01 12:00:00 UTC"),
     ],
 )
-def test_a_cell_is_for_people(value: object, expected: str) -> None:
+def test_a_cell_is_human_readable(value: object, expected: str) -> None:
     assert cell(value) == expected
 
 
@@ -101,7 +101,7 @@ def test_no_character_that_reorders_hides_or_commands_reaches_the_terminal(
 
 
 @pytest.mark.parametrize("text", ["👩\u200d🔬 Chemist", "\u0645\u06cc\u200c\u062e", "❤\ufe0f"])
-def test_what_scripts_and_emoji_are_written_with_is_shown(text: str) -> None:
+def test_characters_of_scripts_and_emoji_are_shown(text: str) -> None:
     assert harmless(text) == text
 
 
@@ -110,7 +110,7 @@ def test_a_shortened_text_is_one_line() -> None:
     assert shortened("abcdef", 4) == "abc…"
 
 
-def test_a_fact_is_wrapped_but_a_path_stays_whole(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_value_is_wrapped_but_a_path_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     path = "/home/" + "x" * 120
 
     print_facts({"path": path, "why": "because " * 20})

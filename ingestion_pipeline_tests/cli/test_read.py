@@ -51,7 +51,7 @@ def test_a_saved_feed_is_read_into_releases_of_exactly_these_fields(ingest: Inge
     }
 
 
-def test_the_config_reaches_the_reader(ingest: Ingest) -> None:
+def test_the_config_reaches_the_parser(ingest: Ingest) -> None:
     config = ("--config", '{"language": "en"}')
 
     result = ingest("read", "-", *SERIES, *config, "--json", stdin=FEED)
@@ -59,14 +59,14 @@ def test_the_config_reaches_the_reader(ingest: Ingest) -> None:
     assert json.loads(result.stdout)["records"][0]["language"] == "en"
 
 
-def test_people_get_a_table(ingest: Ingest) -> None:
+def test_the_text_output_is_a_table(ingest: Ingest) -> None:
     result = ingest("read", "-", *SERIES, stdin=FEED)
 
     assert "Chapter 1.50" in result.stdout
     assert "1 records, 0 problems" in result.stdout
 
 
-def test_a_body_that_is_no_listing_is_a_problem_and_fails(ingest: Ingest) -> None:
+def test_a_body_that_is_no_feed_is_a_problem_and_fails(ingest: Ingest) -> None:
     result = ingest("read", "-", *SERIES, "--json", stdin=b"<html><title>Oops</title></html>")
 
     assert result.exit_code == 1
@@ -128,7 +128,7 @@ def test_every_sample_feed_gives_json(ingest: Ingest) -> None:
     ],
     ids=["json", "html"],
 )
-def test_a_list_is_read_by_what_the_config_says(ingest: Ingest, platform: str, body: bytes, config: object) -> None:
+def test_a_list_is_parsed_by_the_config(ingest: Ingest, platform: str, body: bytes, config: object) -> None:
     options = ("--platform", platform, "--kind", "series", "--config", json.dumps(config))
 
     result = ingest("read", "-", *options, "--url", "https://a.test/x", "--json", stdin=body)
@@ -137,7 +137,7 @@ def test_a_list_is_read_by_what_the_config_says(ingest: Ingest, platform: str, b
     assert (record["number"], record["url"]) == ("1.5", "https://a.test/c/1")
 
 
-def test_a_selector_that_cannot_be_used_is_refused_by_its_text(ingest: Ingest) -> None:
+def test_a_bad_selector_is_refused_by_its_text(ingest: Ingest) -> None:
     options = ("--platform", "html", "--kind", "series", "--config", '{"items": "li["}')
 
     assert "'li['" in ingest.refused("read", "-", *options)
@@ -148,9 +148,9 @@ DATED = '{"items": "li", "fields": {"label": "a", "published_at": "i"}}'
 LISTED = ("--platform", "html", "--kind", "series", "--config", DATED, "--json")
 
 
-@pytest.mark.parametrize("moment", ["2026-03-10T01:00:00+02:00", "2026-03-09T23:00:00"])
-def test_a_relative_date_counts_from_when_the_body_was_fetched(ingest: Ingest, moment: str) -> None:
-    result = ingest("read", "-", *LISTED, "--fetched-at", moment, stdin=LIST)
+@pytest.mark.parametrize("fetched_at", ["2026-03-10T01:00:00+02:00", "2026-03-09T23:00:00"])
+def test_a_relative_date_counts_from_when_the_body_was_fetched(ingest: Ingest, fetched_at: str) -> None:
+    result = ingest("read", "-", *LISTED, "--fetched-at", fetched_at, stdin=LIST)
 
     reading = json.loads(result.stdout)
     assert [record["published_at"] for record in reading["records"]] == ["2026-03-07T00:00:00+00:00", None]
@@ -167,11 +167,11 @@ def test_a_file_counts_as_fetched_when_it_was_written(ingest: Ingest, tmp_path: 
     assert json.loads(result.stdout)["records"][0]["published_at"] == "2020-05-01T00:00:00+00:00"
 
 
-def test_a_moment_that_is_none_is_refused(ingest: Ingest) -> None:
+def test_a_bad_fetch_time_is_refused(ingest: Ingest) -> None:
     assert "2026-03-01T12:00:00Z" in ingest.refused("read", "-", *SERIES, "--fetched-at", "soon")
 
 
-def test_what_was_not_asked_for_is_noted_beside_the_answer(ingest: Ingest) -> None:
+def test_a_detected_layout_is_noted_in_the_output(ingest: Ingest) -> None:
     page = b"<ul><li class='wp-manga-chapter'><a href='/c/1'>Chapter 1</a></li></ul>"
     options = ("--platform", "html", "--kind", "series", "--url", "https://a.test/x")
 
@@ -184,7 +184,7 @@ def test_what_was_not_asked_for_is_noted_beside_the_answer(ingest: Ingest) -> No
 GREENHOUSE = ("read", str(FIXTURES / "greenhouse.json"), "--platform", "greenhouse")
 
 
-def test_a_board_may_be_read_by_every_platform_that_has_an_adapter() -> None:
+def test_a_board_can_be_parsed_by_every_platform_with_an_adapter() -> None:
     assert set(READERS[Kind.JOB_BOARD]) == set(PLATFORMS)
 
 
@@ -210,7 +210,7 @@ def test_a_listing_has_exactly_these_fields(ingest: Ingest) -> None:
     assert [problem["where"] for problem in answer["problems"]] == ["item 1"]
 
 
-def test_people_get_a_table_of_listings(ingest: Ingest) -> None:
+def test_the_text_output_of_listings_is_a_table(ingest: Ingest) -> None:
     result = ingest(*GREENHOUSE)
 
     assert result.exit_code == 0
@@ -235,7 +235,7 @@ def test_a_format_needs_its_kind_and_a_platform_has_its_own(ingest: Ingest) -> N
     assert "job_board" in ingest.refused("read", "-", "--platform", "lever", "--kind", "series")
 
 
-def test_json_ld_is_read_as_what_it_states(ingest: Ingest) -> None:
+def test_json_ld_is_parsed_as_the_type_it_states(ingest: Ingest) -> None:
     page = str(FIXTURES / "jsonld.html")
     records = json.loads(ingest("read", page, "--platform", "jsonld", "--json").stdout)["records"]
 

@@ -27,7 +27,7 @@ def ingest() -> Ingest:
     return Ingest({"INGESTION_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"})
 
 
-def test_a_course_has_the_fields_of_its_type_and_then_how_it_is_proved(ingest: Ingest) -> None:
+def test_a_course_has_the_fields_of_its_type_and_its_evidence(ingest: Ingest) -> None:
     page = str(SAVED_PAGES / "plain_table.html")
 
     result = ingest("read", page, *AS_CATALOG, "--kind", "catalog", "--entity", "course", "--json")
@@ -46,7 +46,7 @@ def test_a_course_has_the_fields_of_its_type_and_then_how_it_is_proved(ingest: I
     assert first["extraction_method"] == "layout"
 
 
-def test_people_get_a_table_and_how_it_was_read(ingest: Ingest) -> None:
+def test_the_text_output_is_a_table_with_the_extraction_method(ingest: Ingest) -> None:
     result = ingest("read", str(SAVED_PAGES / "courseleaf_titles.html"), *AS_CATALOG)
 
     assert "Plants & People" in result.stdout
@@ -64,14 +64,14 @@ def test_an_empty_result_page_is_no_failure(ingest: Ingest) -> None:
 @pytest.mark.parametrize(
     ("body", "code"), [(b"", "empty_body"), (b'{"data": [', "not_json"), (b"<div>" * 5_000, "too_deep")]
 )
-def test_what_cannot_be_read_fails_with_a_problem(ingest: Ingest, body: bytes, code: str) -> None:
+def test_an_unreadable_body_fails_with_a_problem(ingest: Ingest, body: bytes, code: str) -> None:
     result = ingest("read", "-", *AS_CATALOG, "--json", stdin=body)
 
     assert result.exit_code == 1
     assert [problem["code"] for problem in json.loads(result.stdout)["problems"]] == [code]
 
 
-def test_json_ld_alone_is_a_platform_of_its_own(ingest: Ingest) -> None:
+def test_json_ld_is_a_platform_of_its_own(ingest: Ingest) -> None:
     result = ingest("read", str(SAVED_PAGES / "json_ld.html"), "--platform", "jsonld", "--json")
     silent = ingest("read", str(SAVED_PAGES / "plain_table.html"), "--platform", "jsonld", "--json")
 
@@ -83,8 +83,8 @@ def test_json_ld_alone_is_a_platform_of_its_own(ingest: Ingest) -> None:
 def test_bad_input_is_refused_with_the_cure(ingest: Ingest) -> None:
     page = str(SAVED_PAGES / "json_ld.html")
     assert "course" in ingest.refused("read", page, *AS_CATALOG, "--entity", "banana")
-    bad = ("--config", '{"selectors": {"course_id": "b["}}')
-    assert "is no CSS selector" in ingest.refused("read", page, *AS_CATALOG, *bad)
+    bad_selectors = ("--config", '{"selectors": {"course_id": "b["}}')
+    assert "is no CSS selector" in ingest.refused("read", page, *AS_CATALOG, *bad_selectors)
     assert "no config" in ingest.refused("read", "-", *AS_CATALOG, "--config", '{"a": 1}')
     assert "http://" in ingest.refused("read", "-", *AS_CATALOG, "--url", "ftp://a.test")
     assert "catalog" in ingest.refused("read", "-", *AS_CATALOG, "--kind", "series")
@@ -100,7 +100,7 @@ def test_selectors_read_a_saved_page(ingest: Ingest) -> None:
     assert [record["course_name"] for record in json.loads(result.stdout)["records"]] == ["Logic"]
 
 
-def test_a_catalogue_is_what_catalogues_are_read_as() -> None:
+def test_the_default_kind_of_a_catalogue_platform_is_catalog() -> None:
     assert kind_for("catalog", None) is Kind.CATALOG
     assert kind_for("jsonld", None) is Kind.CATALOG
 
@@ -121,12 +121,12 @@ embedded: {types: [Bird], fields: {ring: [identifier]}}
 """
 
 
-def test_a_type_of_ones_own_is_tried_on_a_saved_page(tmp_path: Path) -> None:
+def test_a_custom_type_is_extracted_from_a_saved_page(tmp_path: Path) -> None:
     (tmp_path / "entities").mkdir()
     (tmp_path / "entities" / "bird.yaml").write_text(BIRD)
-    thing = json.dumps({"@type": "Bird", "identifier": "R-1"})
+    json_ld = json.dumps({"@type": "Bird", "identifier": "R-1"})
     page = tmp_path / "page.html"
-    page.write_text(f"<h1>R-1</h1><script type='application/ld+json'>{thing}</script>")
+    page.write_text(f"<h1>R-1</h1><script type='application/ld+json'>{json_ld}</script>")
     ingest = Ingest({"INGESTION_SOURCES": str(tmp_path)})
 
     output = ingest.output("read", str(page), *AS_CATALOG, "--entity", "bird")

@@ -22,7 +22,7 @@ PAGE = (
     b"<h1>Baking I</h1><p>12 seats, <a href='/apply?utm_source=x'>apply</a>"
 )
 AS_PAGE = ("--platform", "page")
-# What random bytes seldom are: beginnings that lead deeper into the readers.
+# Prefixes that random bytes seldom have and that lead deeper into the parsers.
 HEADS = (b"", b"<html>", b"<meta charset=", b"<a href=", b"<p style=", b"\xff\xfe", b"<style>", b"<!--")
 
 
@@ -51,7 +51,7 @@ def test_a_page_is_one_record_of_exactly_these_fields(ingest: Ingest) -> None:
     }
 
 
-def test_people_get_the_facts_and_the_markdown(ingest: Ingest) -> None:
+def test_the_text_output_has_the_values_and_the_markdown(ingest: Ingest) -> None:
     result = ingest("read", "-", *AS_PAGE, stdin=PAGE)
 
     assert "# Baking I" in result.stdout
@@ -62,7 +62,7 @@ def test_people_get_the_facts_and_the_markdown(ingest: Ingest) -> None:
     ("body", "code"),
     [(b"", "empty_body"), (b" \n\0", "empty_body"), (b"%PDF-1.7", "not_html"), (b"<div>" * 5_000, "too_deep")],
 )
-def test_what_is_no_page_is_a_problem_and_fails(ingest: Ingest, body: bytes, code: str) -> None:
+def test_a_body_that_is_no_page_is_a_problem_and_fails(ingest: Ingest, body: bytes, code: str) -> None:
     result = ingest("read", "-", *AS_PAGE, "--json", stdin=body)
 
     assert result.exit_code == 1
@@ -88,7 +88,7 @@ def test_bad_input_is_refused_with_the_cure(ingest: Ingest) -> None:
     assert "catalog" in ingest.refused("read", "-", *AS_PAGE, "--kind", "series")
 
 
-def test_a_page_is_a_websites_unless_a_catalogue_is_meant() -> None:
+def test_a_page_belongs_to_a_website_unless_the_kind_is_catalog() -> None:
     assert kind_for("page", None) is Kind.WEBSITE
     assert kind_for("page", Kind.CATALOG) is Kind.CATALOG
 
@@ -102,7 +102,7 @@ def test_every_tricky_file_and_every_feed_gives_json(ingest: Ingest) -> None:
         answer = json.loads(result.stdout)
         assert answer["records"] or answer["problems"], file.name
         assert result.exit_code == (0 if answer["records"] else 1), file.name
-        table = ingest("read", str(file), *AS_PAGE)  # for people: a page may fill no column at all
+        table = ingest("read", str(file), *AS_PAGE)  # as text: a page may fill no column at all
         assert table.exit_code == result.exit_code, (file.name, table.output[-500:])
 
 

@@ -33,7 +33,7 @@ def follow_rows(database: Store) -> list[tuple[object, ...]]:
         return sorted(tuple(row) for row in connection.execute(query))
 
 
-def test_somebody_is_added_follows_and_is_removed_and_all_is_audited(ingest: Ingest, database: Store) -> None:
+def test_a_recipient_is_added_follows_and_is_removed_and_everything_is_audited(ingest: Ingest, database: Store) -> None:
     output = ingest.output("recipients", "add", "ann", "https://hooks.example.org/ann")
     ingest.output("follow", "ann", "solo", "--mode", "digest", "--language", "PT-br")
     assert "already follows" in ingest.output(*("follow", "ann", "solo", "--mode", "digest", "--language", "pt-br"))
@@ -73,18 +73,18 @@ def test_a_mistake_is_named_with_its_cure(ingest: Ingest, line: tuple[str, ...],
     assert cure in ingest.refused(*line)
 
 
-def test_a_test_message_says_what_came_back(ingest: Ingest) -> None:
+def test_a_test_message_prints_the_answer(ingest: Ingest) -> None:
     with FakeWeb({"/good": 204, "/bad": 500}) as web:
         allowed = {"INGESTION_ALLOW_HOSTS": web.host_port}
         ingest.output("recipients", "add", "good", web.url("/good"))
         ingest.output("recipients", "add", "bad", web.url("/bad"))
 
-        good = ingest.with_variables(allowed, "recipients", "test", "good")
-        bad = ingest.with_variables(allowed, "recipients", "test", "bad")
+        accepted = ingest.with_variables(allowed, "recipients", "test", "good")
+        rejected = ingest.with_variables(allowed, "recipients", "test", "bad")
         refused = ingest("recipients", "test", "good")
 
-    assert (good.exit_code, "answered 204" in good.stdout) == (0, True)
-    assert (bad.exit_code, "answered 500" in bad.stderr) == (1, True)
+    assert (accepted.exit_code, "answered 204" in accepted.stdout) == (0, True)
+    assert (rejected.exit_code, "answered 500" in rejected.stderr) == (1, True)
     assert (refused.exit_code, "INGESTION_ALLOW_HOSTS" in refused.stderr) == (1, True)
     assert len(web.requests) == 2
     assert b'"type":"test"' in web.requests[0].body
@@ -105,7 +105,7 @@ def test_a_file_owns_its_recipients_and_their_follows(ingest: Ingest, folder: Pa
     assert [row["mode"] for row in ingest.json("recipients", "list")] == ["immediate"]
 
 
-def test_what_was_added_by_hand_is_left_alone_by_files(ingest: Ingest, folder: Path, database: Store) -> None:
+def test_files_leave_manually_added_recipients_alone(ingest: Ingest, folder: Path, database: Store) -> None:
     ingest.output("recipients", "add", "ann", "notify:")
     (folder / "mine.yaml").write_text(FILE)
 
@@ -116,7 +116,9 @@ def test_what_was_added_by_hand_is_left_alone_by_files(ingest: Ingest, folder: P
     assert follow_rows(database) == []
 
 
-def test_every_mistake_of_a_files_recipients_is_told_and_nothing_is_imported(ingest: Ingest, folder: Path) -> None:
+def test_every_mistake_of_recipients_in_a_file_is_reported_and_nothing_is_imported(
+    ingest: Ingest, folder: Path
+) -> None:
     wrong = FILE.replace("mode: digest", "mode: loud").replace("solo, {", "SOLO, {")
     wrong += "  - {id: ann, adress: x}\n"
     (folder / "mine.yaml").write_text(wrong.replace("series:solo", "series:another"))
@@ -136,7 +138,7 @@ def test_every_mistake_of_a_files_recipients_is_told_and_nothing_is_imported(ing
     assert ingest.json("recipients", "list") == []
 
 
-def test_a_recipient_that_two_files_declare_spoils_both(ingest: Ingest, folder: Path) -> None:
+def test_a_recipient_declared_in_two_files_invalidates_both(ingest: Ingest, folder: Path) -> None:
     for name in ("a.yaml", "b.yaml"):
         (folder / name).write_text("recipients:\n  - {id: ann, address: 'notify:'}\n")
 
@@ -155,6 +157,6 @@ def test_the_services_of_the_operator_are_never_printed(ingest: Ingest) -> None:
     assert "(set, and secret)" in settings_list.output
 
 
-def test_notices_can_be_listed_by_state(ingest: Ingest) -> None:
+def test_notices_can_be_listed_by_status(ingest: Ingest) -> None:
     assert ingest.json("notices", "list") == []
     assert "no notices are failed" in ingest.output("notices", "list", "--status", "failed")

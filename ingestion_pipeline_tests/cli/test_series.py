@@ -43,7 +43,7 @@ def audited_actions(database: Store) -> list[str]:
         return list(connection.execute(select(audit_log.c.action).order_by(audit_log.c.id)).scalars())
 
 
-def test_every_series_is_listed_with_what_is_there(ingest: Ingest) -> None:
+def test_every_series_is_listed_with_its_counts(ingest: Ingest) -> None:
     lone, solo = ingest.json("series", "list")
 
     assert (solo["id"], solo["title"], solo["latest_chapter"]) == ("solo", "Solo", "5")
@@ -52,7 +52,7 @@ def test_every_series_is_listed_with_what_is_there(ingest: Ingest) -> None:
     assert "Lone" in ingest.output("series", "list")
 
 
-def test_a_merge_is_tried_made_shown_and_undone(ingest: Ingest, database: Store) -> None:
+def test_a_merge_is_tried_made_shown_and_reverted(ingest: Ingest, database: Store) -> None:
     tried = ingest.output("series", "merge", "lone", "solo", "--dry-run")
     assert tried.startswith("lone would be merged into solo: 1 chapters moved, 1 chapters united")
     assert audited_actions(database) == []
@@ -64,11 +64,11 @@ def test_a_merge_is_tried_made_shown_and_undone(ingest: Ingest, database: Store)
     assert (series["merged_from"], series["gaps"]) == (["lone"], ["missing: 4"])
     assert [chapter["key"] for chapter in series["all_chapters"]] == ["5", "3", "2", "1"]
     assert series["all_chapters"][2]["sources"] == ["series:lone", "series:solo"]
-    why = "as its declaration says: lone, which was merged into solo"
-    assert series["told_by"]["series:lone"] == why
+    reason = "as its declaration says: lone, which was merged into solo"
+    assert series["told_by"]["series:lone"] == reason
     source = ingest.json("sources", "show", "series:lone")
     assert (source["series"], source["effective_series"]) == ("lone", "solo")
-    assert source["series_why"] == why
+    assert source["series_why"] == reason
     assert "merged into solo" in ingest.output("series", "list")
     assert "'lone' was merged into 'solo'" in ingest.refused("series", "merge", "lone", "solo")
 
@@ -99,13 +99,13 @@ def test_a_chapter_is_withdrawn_and_restored(ingest: Ingest, database: Store) ->
     assert (series["latest_chapter"], series["chapters"], series["withdrawn"]) == ("2", 2, 1)
     assert "withdrawn by an operator" in ingest.output("series", "show", "solo")
 
-    assert "is back" in ingest.output("series", "restore", "solo", "5")
+    assert "is restored; " in ingest.output("series", "restore", "solo", "5")
     assert ingest.output("series", "restore", "solo", "5") == "chapter 5 of solo was not withdrawn\n"
     assert ingest.json("series", "show", "solo")["latest_chapter"] == "5"
     assert audited_actions(database) == ["chapter.withdraw", "chapter.restore"]
 
 
-def test_what_is_unknown_is_named_with_its_cure(ingest: Ingest) -> None:
+def test_an_unknown_series_or_chapter_is_named_with_the_cure(ingest: Ingest) -> None:
     for line in (
         ("show", "soloo"),
         ("merge", "soloo", "lone"),

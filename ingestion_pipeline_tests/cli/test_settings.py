@@ -11,7 +11,7 @@ from ingestion_pipeline_tests.cli.conftest import Ingest
 
 
 def listed_setting(ingest: Ingest, key: str) -> dict[str, Any]:
-    return next(one for one in ingest.json("settings", "list") if one["key"] == key)
+    return next(setting for setting in ingest.json("settings", "list") if setting["key"] == key)
 
 
 def test_a_setting_says_where_its_value_comes_from() -> None:
@@ -62,7 +62,7 @@ def test_a_value_that_the_environment_overrides_is_set_with_a_warning(ingest: In
     assert "INGESTION_POLLING__SHARDS" in result.stderr
 
 
-def test_a_table_that_cannot_be_used_can_be_shown_and_mended(ingest: Ingest, database: Store) -> None:
+def test_a_bad_settings_table_can_be_shown_and_corrected(ingest: Ingest, database: Store) -> None:
     with database.begin() as connection:
         now = database.clock.now(connection)
         extra = {"value_type": "int", "description": "", "updated_at": now}

@@ -14,9 +14,9 @@ FILE = """sources:
 """
 
 
-def add(ingest: Ingest, *more: str) -> str:
+def add(ingest: Ingest, *options: str) -> str:
     line = ("sources", "add", "https://a.test/feed", "--id", "series:solo", "--kind", "series")
-    return ingest.output(*line, *more)
+    return ingest.output(*line, *options)
 
 
 def audit_rows(database: Store) -> list[tuple[str, str]]:
@@ -39,7 +39,7 @@ def test_an_added_source_is_listed_due_and_audited(ingest: Ingest, database: Sto
     assert actor.startswith("cli:")
 
 
-def test_every_problem_of_a_declaration_is_told_at_once(ingest: Ingest) -> None:
+def test_every_problem_of_a_declaration_is_reported_at_once(ingest: Ingest) -> None:
     line = ("sources", "add", "ftp://a.test", "--id", "No Id", "--kind", "nope", "--tier", "tepid")
 
     message = ingest.refused(*line)
@@ -48,7 +48,7 @@ def test_every_problem_of_a_declaration_is_told_at_once(ingest: Ingest) -> None:
     assert ingest.json("sources", "list") == []
 
 
-def test_a_password_in_an_address_is_refused_not_echoed_and_not_kept(ingest: Ingest, database: Store) -> None:
+def test_a_password_in_a_url_is_refused_not_echoed_and_not_stored(ingest: Ingest, database: Store) -> None:
     address = "https://me:hunter2@a.test/feed"
 
     message = ingest.refused("sources", "add", address, "--id", "series:solo", "--kind", "series")
@@ -58,7 +58,7 @@ def test_a_password_in_an_address_is_refused_not_echoed_and_not_kept(ingest: Ing
     assert (ingest.json("sources", "list"), audit_rows(database)) == ([], [])
 
 
-def test_what_the_platform_refuses_is_not_added(ingest: Ingest) -> None:
+def test_a_source_refused_by_its_platform_is_not_added(ingest: Ingest) -> None:
     line = ("sources", "add", "https://a.test/feed", "--id", "series:solo", "--kind", "series")
 
     assert "languages" in ingest.refused(*line, "--config", '{"languages": []}')
@@ -74,7 +74,7 @@ def test_a_taken_id_is_refused_with_the_command_that_changes_it(ingest: Ingest) 
     assert ingest.json("sources", "show", "series:solo")["url"] == "https://a.test/feed"
 
 
-def test_an_unknown_source_is_named_with_where_all_are(ingest: Ingest) -> None:
+def test_an_unknown_source_is_refused_with_the_list_command(ingest: Ingest) -> None:
     for line in (
         ("show", "series:nope"),
         ("update", "series:nope", "--tier", "hot"),
@@ -163,7 +163,7 @@ def test_an_accepted_drop_is_noted_and_audited(ingest: Ingest, database: Store) 
     assert audit_rows(database)[-1][0] == "source.accept_drop"
 
 
-def test_what_a_file_declares_is_changed_in_the_file(ingest: Ingest, folder: Path) -> None:
+def test_a_source_declared_in_a_file_is_changed_only_in_the_file(ingest: Ingest, folder: Path) -> None:
     (folder / "mine.yaml").write_text(FILE.replace("TIER", "hot"))
     ingest.output("sources", "import")
 
@@ -211,7 +211,7 @@ def test_enabling_against_a_file_warns_that_it_will_not_last(ingest: Ingest, fol
     assert "mine.yaml says `enabled: false`" in result.stderr
 
 
-def test_a_removed_source_stays_as_a_row_and_is_not_polled(ingest: Ingest) -> None:
+def test_a_removed_source_keeps_its_row_and_is_not_polled(ingest: Ingest) -> None:
     add(ingest)
 
     assert "its rows stay" in ingest.output("sources", "remove", "series:solo")
@@ -264,7 +264,7 @@ def test_the_sources_folder_is_imported_and_a_second_time_nothing_changes(ingest
     assert "a.yaml: 0 added, 0 updated, 2 unchanged" in second
 
 
-def test_a_bad_file_gives_nothing_and_the_good_ones_are_imported(ingest: Ingest, folder: Path) -> None:
+def test_nothing_of_a_bad_file_is_imported_and_good_files_are(ingest: Ingest, folder: Path) -> None:
     write_source_file(folder, "good.yaml", "one")
     write_source_file(folder, "bad.yaml", "two", more="  - id: nonsense\n    colour: red\n")
 
@@ -277,12 +277,12 @@ def test_a_bad_file_gives_nothing_and_the_good_ones_are_imported(ingest: Ingest,
     assert listed_ids(ingest) == ["series:one"]
 
 
-@pytest.mark.parametrize("how", ["path", "name"])
-def test_one_file_is_imported_by_its_path_or_by_its_name(ingest: Ingest, folder: Path, how: str) -> None:
+@pytest.mark.parametrize("argument", ["path", "name"])
+def test_one_file_is_imported_by_its_path_or_by_its_name(ingest: Ingest, folder: Path, argument: str) -> None:
     write_source_file(folder, "a.yaml", "one")
     write_source_file(folder, "b.yaml", "two")
 
-    ingest.output("sources", "import", str(folder / "a.yaml") if how == "path" else "a.yaml")
+    ingest.output("sources", "import", str(folder / "a.yaml") if argument == "path" else "a.yaml")
 
     assert listed_ids(ingest) == ["series:one"]
 

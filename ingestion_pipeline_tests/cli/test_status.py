@@ -20,11 +20,11 @@ def add(ingest: Ingest, name: str) -> None:
     ingest.output("sources", "add", "https://a.test/feed", "--id", f"series:{name}", "--kind", "series")
 
 
-def test_an_empty_store_says_what_to_do(ingest: Ingest) -> None:
+def test_the_status_of_an_empty_store_suggests_the_next_step(ingest: Ingest) -> None:
     assert "`ingest sources add`" in ingest.output("status")
 
 
-def test_every_source_is_there_with_its_reason_and_the_totals(ingest: Ingest) -> None:
+def test_every_source_is_listed_with_its_reason_and_the_totals(ingest: Ingest) -> None:
     add(ingest, "one")
     add(ingest, "two")
     ingest.output("sources", "disable", "series:two", "--reason", "noisy")
@@ -40,7 +40,7 @@ def test_every_source_is_there_with_its_reason_and_the_totals(ingest: Ingest) ->
     assert datetime.fromisoformat(status["now"]).utcoffset() == timedelta(0)
 
 
-def test_hosts_that_are_waited_for_and_unhandled_rows_are_told(ingest: Ingest, database: Store) -> None:
+def test_waiting_hosts_and_unhandled_rows_are_reported(ingest: Ingest, database: Store) -> None:
     with database.begin() as connection:
         now = database.clock.now(connection)
         later = now + timedelta(hours=1)
@@ -54,7 +54,7 @@ def test_hosts_that_are_waited_for_and_unhandled_rows_are_told(ingest: Ingest, d
     assert "host a.test is in use by another run" in ingest.output("status")
 
 
-def test_a_pause_of_polling_is_told_with_its_reason_and_its_end(
+def test_a_pause_of_polling_is_reported_with_its_reason_and_its_end(
     ingest: Ingest, database: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INGESTION_POLLING__BACKLOG_LIMIT", "1")
@@ -71,7 +71,7 @@ def test_a_pause_of_polling_is_told_with_its_reason_and_its_end(
     assert pause in ingest.output("status")
 
 
-def test_a_strangers_text_cannot_command_the_terminal(ingest: Ingest, database: Store) -> None:
+def test_text_of_pages_cannot_control_the_terminal(ingest: Ingest, database: Store) -> None:
     add(ingest, "one")
     with database.begin() as connection:
         connection.execute(update(sources).values(last_outcome="failed: \x1b[2J[bold]gone\x07"))
@@ -94,7 +94,7 @@ def test_the_table_shows_ids_whole_and_fits_the_page(ingest: Ingest, database: S
     assert max(map(len, output.splitlines())) <= 100
 
 
-def test_of_a_thousand_sources_the_fifty_that_fail_come_first_and_the_rest_is_counted(
+def test_fifty_failing_sources_of_a_thousand_come_first_and_the_others_are_counted(
     ingest: Ingest, database: Store
 ) -> None:
     with database.begin() as connection:
@@ -117,7 +117,7 @@ def test_of_a_thousand_sources_the_fifty_that_fail_come_first_and_the_rest_is_co
     assert first["health_reason"].startswith("breaker open: 5 failed polls in a row, last success")
 
 
-def test_a_probe_fails_for_a_silent_daemon_and_for_sources_that_are_unwell(ingest: Ingest, database: Store) -> None:
+def test_a_probe_fails_for_a_silent_daemon_and_for_unhealthy_sources(ingest: Ingest, database: Store) -> None:
     probes = ("status", "--fail-on", "daemon"), ("status", "--fail-on", "sources")
     assert [ingest(*probe).exit_code for probe in probes] == [0, 0]
 
@@ -135,7 +135,7 @@ def test_a_probe_fails_for_a_silent_daemon_and_for_sources_that_are_unwell(inges
 
 
 def count_statements(ingest: Ingest, *line: str) -> Counter[str]:
-    """What a command says to the database, and how often."""
+    """Return the number of statements that a command sends to the database."""
     pause: Counter[str] = Counter()
 
     def count(_connection: object, _cursor: object, statement: str, *_: object) -> None:
@@ -163,7 +163,7 @@ def test_a_thousand_sources_take_as_many_statements_as_fifty(ingest: Ingest, dat
     assert few <= 32
 
 
-def test_metrics_are_printed_or_written_whole(ingest: Ingest, tmp_path: Path) -> None:
+def test_metrics_are_printed_or_written_atomically(ingest: Ingest, tmp_path: Path) -> None:
     out = tmp_path / "ingestion.prom"
     output = ingest.output("metrics")
 
@@ -175,7 +175,7 @@ def test_metrics_are_printed_or_written_whole(ingest: Ingest, tmp_path: Path) ->
     assert "use one of them" in ingest.refused("metrics", "--out", str(out), "--serve", "0")
 
 
-def test_a_folder_that_is_not_there_is_a_sentence(ingest: Ingest, tmp_path: Path) -> None:
+def test_a_missing_metrics_folder_is_a_one_line_error(ingest: Ingest, tmp_path: Path) -> None:
     result = ingest("metrics", "--out", str(tmp_path / "nowhere" / "x.prom"))
 
     assert result.exit_code == 1

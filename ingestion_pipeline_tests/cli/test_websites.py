@@ -1,4 +1,4 @@
-"""Websites as sources, and what `ingest status` says of their phases and workers."""
+"""Websites as sources, and their phases and workers in `ingest status`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ingestion_pipeline_tests.cli.conftest import Ingest
 
 
 @pytest.mark.parametrize(
-    ("given", "source_id", "url"),
+    ("address", "source_id", "url"),
     [
         ("https://acme.test/", "website:acme.test", "https://acme.test/"),
         ("acme.test", "website:acme.test", "https://acme.test"),
@@ -26,9 +26,9 @@ from ingestion_pipeline_tests.cli.conftest import Ingest
     ],
 )
 def test_a_website_needs_neither_a_scheme_nor_an_id(
-    ingest: Ingest, given: str, source_id: str, url: str | None
+    ingest: Ingest, address: str, source_id: str, url: str | None
 ) -> None:
-    output = ingest.output("sources", "add", given, "--kind", "website")
+    output = ingest.output("sources", "add", address, "--kind", "website")
 
     assert f"added {source_id} (page, auto); it is due now" in output
     [source] = ingest.json("sources", "list")
@@ -36,7 +36,7 @@ def test_a_website_needs_neither_a_scheme_nor_an_id(
     assert url is None or source["url"] == url
 
 
-def test_what_is_wrong_with_a_websites_config_is_named(ingest: Ingest) -> None:
+def test_a_bad_website_config_is_named(ingest: Ingest) -> None:
     config = '{"business": {"nam": "Acme"}, "prompts": "one", "promts": [], "ignore_robots": 1}'
     message = ingest.refused("sources", "add", "acme.test", "--kind", "website", "--config", config)
 
@@ -64,7 +64,7 @@ def test_the_phases_are_shown_once_there_is_an_analysis(ingest: Ingest) -> None:
     assert "website-analysis" in ingest.output("status")
 
 
-def test_the_phases_are_not_shown_without_one(ingest: Ingest) -> None:
+def test_the_phases_are_not_shown_without_an_analysis(ingest: Ingest) -> None:
     assert "website-analysis" not in ingest.output("status")
 
 
@@ -101,7 +101,7 @@ def test_no_website_is_no_error_and_an_unknown_one_is_named(ingest: Ingest) -> N
 
 
 @pytest.mark.usefixtures("started_analysis")
-def test_an_analysis_that_waits_says_what_for(ingest: Ingest, database: Store) -> None:
+def test_a_waiting_analysis_names_what_it_waits_for(ingest: Ingest, database: Store) -> None:
     ingest.output("sources", "add", "new.test", "--kind", "website")
 
     acme, new = ingest.json("websites", "list")

@@ -1,4 +1,4 @@
-"""A company on loopback: its pages, its board, and one run over what waits."""
+"""A company on a loopback web: its pages, its board, and runs that analyse it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ API = "/v1/boards/acme/jobs?content=true&pay_transparency=true"
 
 
 def a_page(body: str, *, head: str = "", title: str = "Acme") -> str:
-    """A page with a menu."""
+    """Return a page with a navigation menu."""
     menu = (
         '<nav><a href="/">Home</a><a href="/company/about-acme">About us</a>'
         '<a href="/team/careers">Careers</a><a href="/blog">Blog</a></nav>'
@@ -49,7 +49,7 @@ def a_page(body: str, *, head: str = "", title: str = "Acme") -> str:
 
 
 def a_site(*, board: str | None = BOARD) -> dict[str, str]:
-    """The pages of acme.test by path; the about page is where the menu says."""
+    """Return the pages of acme.test by path; the about page is only linked in the menu."""
     data = f'<script type="application/ld+json">{json.dumps(ORGANIZATION)}</script>'
     link = f'<p><a href="{board}">See open positions</a></p>' if board else ""
     return {
@@ -64,7 +64,7 @@ def a_site(*, board: str | None = BOARD) -> dict[str, str]:
 
 
 def board_answer(*titles: str) -> str:
-    """What the Greenhouse API answers."""
+    """Return the answer of the Greenhouse API."""
     jobs = [
         {
             "id": number,
@@ -79,7 +79,7 @@ def board_answer(*titles: str) -> str:
 
 
 def a_company(name: str = "acme", **changes: Any) -> Definition:
-    """A company at acme.test whose boards are asked at api.test."""
+    """Return the definition of a company at NAME.test whose boards are fetched from api.test."""
     values: dict[str, Any] = {
         "id": f"company:{name}",
         "kind": Kind.COMPANY,
@@ -95,14 +95,14 @@ def serve(web: FakeWeb, site: Mapping[str, Any], host: str = "acme.test") -> Non
 
 
 def poll_companies(ctx: RunContext, web: FakeWeb) -> None:
-    """The polls that are due begin their analyses."""
+    """Run the due polls, which start the analyses."""
     asyncio.run(fetch_async(ctx, web.port))
 
 
 def process_companies(
     ctx: RunContext, port: int, *, ranks: Mapping[str, int] | None = None, source_ids: Collection[str] | None = None
 ) -> Counter[str]:
-    """One run over companies and boards that wait."""
+    """Run once over the pending companies and board discoveries."""
 
     async def run() -> Counter[str]:
         worker = Worker(ctx.store, lease_seconds=ctx.settings.work.lease_seconds)
@@ -121,6 +121,6 @@ def tasks_of(store: Store, kind: str) -> list[Any]:
 
 
 def process_companies_job(job: WorkerJob) -> dict[str, int]:
-    """In a process of its own: one run over what waits."""
+    """Run once over the pending companies, in a separate process."""
     with job.ctx() as ctx:
         return dict(process_companies(ctx, job.port))

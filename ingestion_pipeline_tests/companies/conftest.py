@@ -1,4 +1,4 @@
-"""A web on loopback, and a workshop that looks at companies there."""
+"""A loopback web and a run context that analyses companies on it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ingestion_pipeline_tests.polling_runs import RunningClock, a_run_context, f
 
 @pytest.fixture
 def clock(now: datetime) -> RunningClock:
-    """Time goes on: retries come due while a run works."""
+    """The clock runs: retries become due during a run."""
     return RunningClock(now)
 
 

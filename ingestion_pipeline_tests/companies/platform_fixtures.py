@@ -1,4 +1,4 @@
-"""Boards for tests: a fixture read by its platform, as if it had just been fetched."""
+"""Job boards of every platform, and fixture bodies parsed by them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Boards that become sources: by pattern and probe, by approval, and never twice."""
+"""Discovered boards become sources: by pattern and probe, or by approval, and only once."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_board_that_has_a_source_gets_neither_a_discovery_nor_a_second_source(
 
 
 def test_a_careers_page_that_has_a_source_gets_no_second_source(ctx: RunContext, web: FakeWeb) -> None:
-    """A careers page has no token: it is known by its address."""
+    """A careers page has no token: it is identified by its URL."""
     own_source = Definition(
         id="job_board:mine", kind=Kind.JOB_BOARD, url="http://acme.test/team/careers/", platform="html", enabled=False
     )
@@ -176,7 +176,7 @@ def test_a_careers_page_that_has_a_source_gets_no_second_source(ctx: RunContext,
 
 
 def declare_own_source(ctx: RunContext) -> None:
-    """An operator declares the board that a discovery is about."""
+    """Declare the discovered board as a source, as an operator does."""
     own_source = Definition(
         id="job_board:mine",
         kind=Kind.JOB_BOARD,
@@ -226,7 +226,7 @@ def test_a_board_that_got_a_source_during_its_probe_gets_no_second_source(ctx: R
 
 
 def test_a_token_that_contains_ours_is_another_board(ctx: RunContext) -> None:
-    """The origin looked for the token inside addresses, and matched strangers."""
+    """A search for the token inside URLs matched other companies."""
     other_source = Definition(
         id="job_board:other",
         kind=Kind.JOB_BOARD,

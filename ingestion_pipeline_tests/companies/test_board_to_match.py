@@ -1,4 +1,4 @@
-"""From a board's poll to a match and back: what one room leaves, the next one takes up."""
+"""From the poll of a board to a match, its withdrawal and its return."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECOND = "job_board:second"
 
 
 @pytest.fixture
-def board(store: Store, database_url: str, tmp_path: Path, now: datetime, web: FakeWeb) -> Boards:
+def boards(store: Store, database_url: str, tmp_path: Path, now: datetime, web: FakeWeb) -> Boards:
     clock = FixedClock(now)
     store.clock = clock
     profile = tmp_path / "profile.yaml"
@@ -34,7 +34,7 @@ def board(store: Store, database_url: str, tmp_path: Path, now: datetime, web: F
 
 
 def matching_job(boards: Boards) -> dict[str, Any]:
-    """A job of this moment that fits the profile."""
+    """Return a job posted now that matches the profile."""
     return a_job(
         1,
         title="Senior Python Engineer",
@@ -55,7 +55,7 @@ def evaluate_listings(boards: Boards) -> MatchRunResult:
 
 
 def matches_and_notifications(boards: Boards) -> tuple[list[tuple[str, int]], int]:
-    """The matches with their scores, and how many notices there are of them."""
+    """Return status and score of each match, and the number of notifications."""
     matches = rows(boards.store, job_matches)
     return [(match.status, match.score) for match in matches], len(rows(boards.store, outbox))
 
@@ -76,7 +76,7 @@ def test_a_match_is_withdrawn_with_its_posting_and_returns_without_a_notificatio
     evaluate_listings(boards)
 
     assert (first, gone) == (([("new", 100)], 1), ([("withdrawn", 100)], 1))
-    assert matches_and_notifications(boards) == ([("new", 72)], 1)  # it is older by now
+    assert matches_and_notifications(boards) == ([("new", 72)], 1)  # the posting is older by now
 
 
 def test_a_listing_that_only_the_second_board_lists_takes_its_text(boards: Boards) -> None:

@@ -1,4 +1,4 @@
-"""Processes that die or race over companies: what was fetched is kept, nothing is made twice."""
+"""Worker processes that are killed or compete for companies: fetched pages are kept, nothing is added twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sqlalchemy import update
 from ingestion_pipeline.companies.states import SOURCE_DISCOVERY
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import Store, open_store
-from ingestion_pipeline.store.tables import companies, sources, tasks
+from ingestion_pipeline.store.tables import companies, hosts, sources, tasks
 from ingestion_pipeline.tasks.claims import tasks_by_id
 from ingestion_pipeline.tasks.queue import Refusal, insert_tasks, spawn
 from ingestion_pipeline.tasks.task import NewTask
@@ -37,13 +37,13 @@ from ingestion_pipeline_tests.polling_runs import WorkerJob, add_sources, rows, 
 from ingestion_pipeline_tests.processes import FORKSERVER, PATIENCE_SECONDS, Child
 
 pytestmark = pytest.mark.slow
-# Long enough for a busy machine; the test of the kill ends them by hand.
+# Long enough for a busy machine; the kill test expires them itself.
 LEASES: Mapping[str, str] = {"work__lease_seconds": "30", "hosts__lease_seconds": "30"}
 
 
 @pytest.fixture
 def store(database_url: str) -> Iterator[Store]:
-    """By the real clock, as all the processes have it."""
+    """A store with the real clock, which the worker processes use."""
     with closing(open_store(database_url)) as store:
         yield store
 
@@ -92,9 +92,7 @@ def test_pages_that_a_killed_worker_fetched_are_not_fetched_again(store: Store, 
 
 
 def expire_leases(store: Store) -> None:
-    """As if the dead one's leases had run out: nobody sleeps for that here."""
-    from ingestion_pipeline.store.tables import hosts
-
+    """Expire all leases of a killed worker, without sleeping."""
     long_ago = store.now().replace(year=2020)
     with store.begin() as connection:
         is_leased = tasks.c.lease_until.is_not(None)
@@ -109,14 +107,14 @@ def test_two_concurrent_workers_make_one_company_and_one_board(store: Store, web
     counts: Counter[str] = Counter()
     for child in workers:
         counts.update(child.result())
-    counts.update(process_companies_job(job))  # what one of them left to the other's host lease
+    counts.update(process_companies_job(job))  # tasks that one worker released because the other held the host lease
 
     assert (counts["analysed"], counts["boards_active"]) == (1, 1)
     assert_one_of_each(store)
 
 
 def spawn_together(url: str, parent_id: int, barrier: Barrier) -> Any:
-    """Spawn the same discovery in the same moment as the other; the id, or why there is none."""
+    """Spawn a discovery concurrently with another process; return its id or the refusal."""
     store = open_store(url)
     with closing(store):
         with store.read() as connection:
@@ -139,8 +137,8 @@ def test_two_parents_that_spawn_the_same_board_make_one_task(store: Store, datab
         parents = [insert_tasks(connection, [task], now=now)[0] for task in new]
     barrier = FORKSERVER.Barrier(2)
 
-    pair = [Child(spawn_together, database_url, parent, barrier) for parent in parents]
-    results = [child.result() for child in pair]
+    children = [Child(spawn_together, database_url, parent, barrier) for parent in parents]
+    results = [child.result() for child in children]
 
     assert sorted(map(str, results), reverse=True)[0] == "active_duplicate"
     assert len(tasks_of(store, SOURCE_DISCOVERY)) == 1

@@ -1,4 +1,4 @@
-"""Companies, boards and jobs spawn each other without running in circles (traps 15 and 16)."""
+"""Companies, boards and jobs spawn each other without cycles (traps 15 and 16)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def load_task(store: Store, task_id: int) -> Task:
 
 @pytest.fixture
 def poll(ctx: RunContext, web: FakeWeb) -> Task:
-    """The poll of a board that an analysis found: company, discovery, poll."""
+    """The poll of a discovered board; its lineage is company, discovery, poll."""
     serve(web, a_site())
     serve(web, {API: board_answer("Sorter")}, host="api.test")
     add_sources(ctx.store, a_company())
@@ -80,7 +80,7 @@ def test_a_job_does_not_spawn_the_company_that_led_to_it(
         ]
 
     assert results == [Refusal.IN_ANCESTRY] * 3
-    # one edge, one warning, one line that can be read afterwards
+    # one warning and one audit row for three attempts
     assert [record.getMessage() for record in caplog.records] == [
         "spawn refused kind=company url=http://acme.test/ reason=in_ancestry"
     ]
@@ -115,7 +115,7 @@ def test_a_lineage_from_a_job_back_to_the_same_job_is_refused(ctx: RunContext, w
 
 
 def test_a_company_page_may_be_a_board(ctx: RunContext, poll: Task) -> None:
-    """The same URL of another kind is no loop (ruling C-7)."""
+    """The same URL of another kind is not a cycle (ruling C-7)."""
     home = spawn_child(
         ctx,
         poll,
@@ -148,7 +148,7 @@ def test_a_lineage_that_is_too_deep_gets_no_source(ctx: RunContext, web: FakeWeb
 
 
 def test_more_sources_than_a_queue_may_hold_do_not_refuse_a_poll(ctx: RunContext, web: FakeWeb) -> None:
-    """Polls never end: counted as waiting, they would refuse every board after a thousand."""
+    """Polls never finish: if they counted as queued, every board after a thousand would be refused."""
     parent = insert_company_task(ctx)
     child = NewTask(kind="poll", dedupe_key="s", url="https://x.test/b", not_before=ctx.store.now())
     with ctx.store.begin() as connection:

@@ -1,4 +1,4 @@
-"""Polls, listings, companies: whoever judges or gives up has them in one order."""
+"""Polls, listings and companies are locked in one order."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def test_disabling_a_board_does_not_lock_it_while_waiting_for_listings(
 ) -> None:
     board = {"kind": Kind.JOB_BOARD, "platform": "greenhouse", "series": None}
     add_sources(store, a_definition(id="job_board:a", url="http://a.test/", **board))
-    where = {"INGESTION_HOME": str(tmp_path / "home"), "INGESTION_DATABASE_URL": database_url}
+    environment = {"INGESTION_HOME": str(tmp_path / "home"), "INGESTION_DATABASE_URL": database_url}
     with store.begin() as connection:
         connection.execute(update(sources).values(record_count=1))
 
     def stop(_: Connection) -> None:
-        Ingest(where).done("sources", command, "job_board:a")
+        Ingest(environment).output("sources", command, "job_board:a")
 
     all_sources = select(sources.c.id)
     assert rows_locked_while_waiting(store, stop, held=BOARD_WRITES, among=all_sources) == []

@@ -1,4 +1,4 @@
-"""Companies and postings are known under one key, however a board spells them."""
+"""Companies and postings have one key for every spelling."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def test_a_slug_is_always_a_valid_id(name: str) -> None:
 
 
 def test_a_posting_on_two_boards_has_one_fingerprint() -> None:
-    here = fingerprint("Data Engineer", "Acme, Inc.", "We **build** pipes.\n\n" + "x " * 400)
-    there = fingerprint("data engineer ", "Acme", "We build pipes. " + "x " * 500)
+    first = fingerprint("Data Engineer", "Acme, Inc.", "We **build** pipes.\n\n" + "x " * 400)
+    second = fingerprint("data engineer ", "Acme", "We build pipes. " + "x " * 500)
 
-    assert here == there
+    assert first == second
 
 
 def test_another_title_company_or_opening_text_has_another_fingerprint() -> None:

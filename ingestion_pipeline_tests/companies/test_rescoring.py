@@ -1,4 +1,4 @@
-"""Another profile scores companies anew, and asks no page for it."""
+"""A changed profile rescores companies without fetching a page."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def add_companies(store: Store) -> None:
                 **common,
             )
         )
-        connection.execute(insert(companies).values(id="new", **common))  # nobody analysed it
+        connection.execute(insert(companies).values(id="new", **common))  # not analysed yet
 
 
 def rescore_once(store: Store, settings: Settings) -> tuple[bool, int]:

@@ -1,4 +1,4 @@
-"""Companies as work: one polite pass, facts with evidence, boards discovered, nothing twice."""
+"""Runs that analyse companies: pages are fetched once, facts have evidence, boards are discovered."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def test_only_the_pages_that_the_menu_links_are_fetched(ctx: RunContext, web: Fa
 
 
 def test_pages_missing_from_the_menu_are_found_in_the_sitemap(ctx: RunContext, web: FakeWeb) -> None:
-    bare = "<html><body><h1>Acme</h1><p>" + "Parcels, sorted quietly. " * 20 + "</p></body></html>"
+    home_page = "<html><body><h1>Acme</h1><p>" + "Parcels, sorted quietly. " * 20 + "</p></body></html>"
     careers = "http://acme.test/en/our-team/jobs"
     sitemap = f"<urlset><url><loc>{careers}</loc></url></urlset>"
-    serve(web, {"/": bare, "/sitemap.xml": sitemap, "/en/our-team/jobs": a_page("<h1>Jobs</h1>")})
+    serve(web, {"/": home_page, "/sitemap.xml": sitemap, "/en/our-team/jobs": a_page("<h1>Jobs</h1>")})
     serve(web, {"/about-us": a_page(f"<h1>About us</h1><p>{ABOUT}</p>")})
     add_sources(ctx.store, a_company())
     poll_companies(ctx, web)
@@ -88,7 +88,7 @@ def test_pages_missing_from_the_menu_are_found_in_the_sitemap(ctx: RunContext, w
     process_companies(ctx, web.port)
 
     assert company_row(ctx.store).about == ABOUT
-    # the sitemap had jobs; about was guessed, in the order of the promise
+    # jobs came from the sitemap; the about page was guessed in the documented order
     guessed = [path for path in web.paths if path.startswith("/about")]
     assert guessed == ["/about", "/about-us"]
     assert "/careers" not in web.paths
@@ -151,7 +151,7 @@ def test_a_requested_analysis_runs_for_a_complete_company(ctx: RunContext, web: 
 def test_a_request_marks_an_analysis_that_is_already_queued_as_requested(ctx: RunContext, web: FakeWeb) -> None:
     add_acme(ctx, web)
     process_companies(ctx, web.port)
-    poll_again(ctx, web)  # the ordinary one, which would be needless
+    poll_again(ctx, web)  # the scheduled analysis, which would be skipped as needless
 
     with ctx.store.begin() as connection:
         company_sources = sources_by_id(connection, [ACME])

@@ -1,4 +1,4 @@
-"""Salaries as people write them."""
+"""Salaries in text and in fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a test asks the demo site, over the wire, and what comes back."""
+"""HTTP requests to the demo site and their replies."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Reply:
 
 
 def get(site: DemoSite, url: str, **headers: str) -> Reply:
-    return ask(site, "GET", url, {name.replace("_", "-"): text for name, text in headers.items()})
+    return send(site, "GET", url, {name.replace("_", "-"): text for name, text in headers.items()})
 
 
-def ask(site: DemoSite, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None) -> Reply:
+def send(site: DemoSite, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None) -> Reply:
     target = urlsplit(url)
     path = f"{target.path}?{target.query}" if target.query else target.path
     with closing(HTTPConnection("127.0.0.1", site.port, timeout=10)) as connection:
@@ -44,12 +44,14 @@ def ask(site: DemoSite, method: str, url: str, headers: Mapping[str, str], body:
             return Reply(status=response.status, headers=response.headers, body=response.read())
 
 
-def manga(site: DemoSite, manga_id: str, **query: object) -> Reply:
+def manga_feed(site: DemoSite, manga_id: str, **query: object) -> Reply:
     url = f"http://api.mangadex.demo.test/manga/{manga_id}/feed"
     return get(site, f"{url}?{urlencode(query, doseq=True)}")
 
 
-def whole_listing(site: DemoSite, limit: int) -> list[dict[str, Any]]:
-    total = manga(site, LIGHTHOUSE_ID, limit=limit).json["total"]
-    pages = (manga(site, LIGHTHOUSE_ID, limit=limit, offset=offset).json["data"] for offset in range(0, total, limit))
-    return [item for page in pages for item in page]
+def all_chapters(site: DemoSite, limit: int) -> list[dict[str, Any]]:
+    total = manga_feed(site, LIGHTHOUSE_ID, limit=limit).json["total"]
+    pages = (
+        manga_feed(site, LIGHTHOUSE_ID, limit=limit, offset=offset).json["data"] for offset in range(0, total, limit)
+    )
+    return [chapter for page in pages for chapter in page]

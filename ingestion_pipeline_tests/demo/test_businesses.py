@@ -1,4 +1,4 @@
-"""The demo's businesses as their pages state them, and what its providers say of them."""
+"""The demo's businesses as stated on their pages, and the answers of its providers about them."""
 
 from __future__ import annotations
 
@@ -34,30 +34,30 @@ from ingestion_pipeline_tests.demo.site_requests import get
 SHIPPED, MUTATED = DemoState(), mutate(DemoState())
 
 
-def read(site: DemoSite, business: Business) -> Business:
-    """As the first phase reads it, without what says how sure that is."""
+def read_business(site: DemoSite, business: Business) -> Business:
+    """Read the business as the first phase does, without the confidence."""
 
     async def visit(url: str) -> FetchedPage:
         html = get(site, url).body.decode()
         return FetchedPage(url=url, html=html, links=read_page(html, url=url).links)
 
     settings = Settings().website
-    found = asyncio.run(information(business.url, visit=visit, settings=settings))
-    assert isinstance(found, Informed)
-    assert len(found.pages) == 3
-    assert found.business.confidence == 90
-    return replace(found.business, aliases=(), confidence=0, evidence={})
+    outcome = asyncio.run(information(business.url, visit=visit, settings=settings))
+    assert isinstance(outcome, Informed)
+    assert len(outcome.pages) == 3
+    assert outcome.business.confidence == 90
+    return replace(outcome.business, aliases=(), confidence=0, evidence={})
 
 
 @pytest.mark.parametrize("state", [SHIPPED, MUTATED], ids=["shipped", "mutated"])
-def test_each_website_is_read_as_it_is_declared(site: DemoSite, state: DemoState) -> None:
+def test_each_website_is_read_as_declared(site: DemoSite, state: DemoState) -> None:
     write_state(site.home, state)
 
     for business in businesses(state).values():
-        assert read(site, business) == business
+        assert read_business(site, business) == business
 
 
-def test_what_every_provider_makes_of_each_business_is_known() -> None:
+def test_the_expected_visibility_of_each_business_is_exact() -> None:
     shipped, mutated = expected_visibility(SHIPPED), expected_visibility(MUTATED)
     coffee, bikes = "website:saltmarsh", "website:radwerft"
 
@@ -67,7 +67,7 @@ def test_what_every_provider_makes_of_each_business_is_known() -> None:
     assert shipped[bikes, WEATHERCOCK] == ExpectedVisibility(
         questions=7, answered=3, mentioned=1, competitors={"Pedalhafen": 2, "Kettenwerk": 0}
     )
-    assert {key: one.mentioned for key, one in mutated.items()} == {
+    assert {key: visibility.mentioned for key, visibility in mutated.items()} == {
         (coffee, ALMANAC): 7,
         (coffee, WEATHERCOCK): 4,
         (bikes, ALMANAC): 7,
@@ -76,9 +76,11 @@ def test_what_every_provider_makes_of_each_business_is_known() -> None:
 
 
 def test_the_weathercock_fails_at_half_of_the_questions() -> None:
-    asked = [one.text for it in businesses(SHIPPED).values() for one in choose_prompts(it, (), count=7)]
+    questions = [
+        prompt.text for business in businesses(SHIPPED).values() for prompt in choose_prompts(business, (), count=7)
+    ]
 
-    assert Counter(map(fails, asked)) == {True: 7, False: 7}
+    assert Counter(map(fails, questions)) == {True: 7, False: 7}
 
 
 def test_a_mutation_puts_a_competitor_first() -> None:
@@ -93,13 +95,13 @@ def test_a_mutation_puts_a_competitor_first() -> None:
 def test_providers_answer_on_loopback_by_the_state_of_the_site(tmp_path: Path) -> None:
     with demo_providers(tmp_path) as running:
         listed = load_settings({"INGESTION_HOME": str(tmp_path), **provider_settings(running)})
-        said = [
+        responses = [
             httpx.post(f"{running[name].base_url}/responses", json={"model": "m", "input": [turn]})
             for name in (ALMANAC, WEATHERCOCK)
             for turn in ({"role": "user", "content": "Who sells cold brew?!"},)
         ]
 
-    assert [one.status_code for one in said] == [200, 500]
-    assert "In this order: 1. Saltmarsh Coffee, much praised." in said[0].text
+    assert [response.status_code for response in responses] == [200, 500]
+    assert "In this order: 1. Saltmarsh Coffee, much praised." in responses[0].text
     assert SETTING == "INGESTION_WEBSITE__PROVIDERS"
     assert listed.website.providers.count("127.0.0.1") == 2

@@ -1,4 +1,4 @@
-"""The catalogues over the wire: how they are paged, and that rules read what they state."""
+"""The demo's catalogs over HTTP: their paging, and that the rules read every course."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def records(reply: Reply) -> Sequence[Record]:
     return read_records(COURSE, decode(reply.body, reply.headers["Content-Type"])).records
 
 
-def stated(course: Course) -> dict[str, Any]:
+def stated_fields(course: Course) -> dict[str, Any]:
     low, _, high = course.credits.partition("-")
     needed = course.prerequisites
     return {
@@ -57,23 +57,23 @@ def stated(course: Course) -> dict[str, Any]:
     }
 
 
-def read(record: Record) -> dict[str, Any]:
-    found: dict[str, Any] = {name: record.fields[name] for name in stated(WEAVING)}
-    needed = found["course_prerequisites"]
-    found["course_prerequisites"] = str(needed).removesuffix(".") if needed else None
+def read_fields(record: Record) -> dict[str, Any]:
+    fields: dict[str, Any] = {name: record.fields[name] for name in stated_fields(WEAVING)}
+    needed = fields["course_prerequisites"]
+    fields["course_prerequisites"] = str(needed).removesuffix(".") if needed else None
     for name in ("course_credits_min", "course_credits_max"):
-        found[name] = None if found[name] is None else float(str(found[name]))
-    return found
+        fields[name] = None if fields[name] is None else float(str(fields[name]))
+    return fields
 
 
 def test_tidewater_pages_by_offset_and_its_last_page_is_shorter(site: DemoSite) -> None:
     pages = [records(tidewater(site, f"offset={start}&limit=8")) for start in (0, 8, 16)]
 
     assert [len(page) for page in pages] == [8, 8, 6]
-    assert [read(one) for page in pages for one in page] == [*map(stated, TIDEWATER_COURSES)]
+    assert [read_fields(record) for page in pages for record in page] == [*map(stated_fields, TIDEWATER_COURSES)]
 
 
-def test_beyond_its_last_course_tidewater_lists_nothing_and_is_well(site: DemoSite) -> None:
+def test_tidewater_answers_an_empty_list_past_its_last_course(site: DemoSite) -> None:
     beyond = tidewater(site, "offset=24&limit=8")
 
     assert beyond.status == 200
@@ -85,11 +85,11 @@ def test_tidewater_without_an_offset_is_its_first_page(site: DemoSite) -> None:
 
 
 @pytest.mark.parametrize("query", ["offset=-1", "offset=x", "limit=0", "limit=51", f"offset={10**30}"])
-def test_tidewater_refuses_what_is_no_place_in_its_list(site: DemoSite, query: str) -> None:
+def test_tidewater_refuses_an_invalid_offset_or_limit(site: DemoSite, query: str) -> None:
     assert tidewater(site, query).status == 400
 
 
-def test_the_api_gives_twenty_at_a_time_until_its_list_is_over(site: DemoSite) -> None:
+def test_the_api_returns_twenty_courses_at_a_time_until_the_end(site: DemoSite) -> None:
     pages = [lantern(site, DAY, skip).json for skip in (0, 20, 40)]
 
     assert [page["listLength"] for page in pages] == [35, 35, 35]
@@ -97,25 +97,27 @@ def test_the_api_gives_twenty_at_a_time_until_its_list_is_over(site: DemoSite) -
     assert len(lantern(site, EVENING, 0).json["data"]) == 12
 
 
-def test_the_apis_answers_are_read_as_the_courses_they_are(site: DemoSite) -> None:
-    found = [one for skip in (0, 20) for one in records(lantern(site, DAY, skip))]
-    found += records(lantern(site, EVENING, 0))
+def test_the_api_responses_are_read_as_their_courses(site: DemoSite) -> None:
+    found_records = [record for skip in (0, 20) for record in records(lantern(site, DAY, skip))]
+    found_records += records(lantern(site, EVENING, 0))
 
     listed = lantern_courses(DemoState())
-    assert [read(one) for one in found] == [stated(one) for name in listed for one in listed[name]]
+    assert [read_fields(record) for record in found_records] == [
+        stated_fields(course) for name in listed for course in listed[name]
+    ]
 
 
-def test_the_api_knows_its_catalogues_and_no_other_school(site: DemoSite) -> None:
+def test_the_api_serves_its_own_catalogs_and_no_other_school(site: DemoSite) -> None:
     catalogs = get(site, f"{API_BASE}/ca/lantern_demo/catalogs").json
 
-    assert [one["id"] for one in catalogs] == [DAY, EVENING]
+    assert [catalog["id"] for catalog in catalogs] == [DAY, EVENING]
     assert get(site, f"{API_BASE}/ca/another/catalogs").status == 404
     assert get(site, f"{API_BASE}/cm/another/courses/search/$filters").status == 404
     assert lantern(site, "unknown", 0).json == {"listLength": 0, "data": []}
     assert lantern(site, DAY, 0, limit=0).status == 400
 
 
-def test_the_page_of_the_api_names_its_maker_and_its_school(site: DemoSite) -> None:
+def test_the_page_of_the_api_names_its_platform_and_its_school(site: DemoSite) -> None:
     page = get(site, f"http://{LANTERN_HOST}/").body.decode()
 
     assert re.search(r'name="og:url" content="https://lantern_demo-catalog\.coursedog\.com', page)
@@ -125,26 +127,28 @@ def test_the_page_of_the_api_names_its_maker_and_its_school(site: DemoSite) -> N
 def test_meadow_leads_by_numbered_pages_to_a_page_for_each_course(site: DemoSite) -> None:
     school = f"http://{MEADOW_HOST}"
     lists = [get(site, f"{school}/programme?page={number}") for number in (1, 2, 3, 4)]
-    paths = [re.findall(r'href="(/programme/[^"]+)"', one.body.decode()) for one in lists]
+    paths = [re.findall(r'href="(/programme/[^"]+)"', page.body.decode()) for page in lists]
 
-    assert [one.status for one in lists] == [200, 200, 200, 404]
-    assert [len(one) for one in paths] == [5, 5, 4, 0]
-    found = [one for page in paths for path in page for one in records(get(site, school + path))]
-    assert [read(one) for one in found] == [*map(stated, MEADOW_COURSES)]
+    assert [page.status for page in lists] == [200, 200, 200, 404]
+    assert [len(page_paths) for page_paths in paths] == [5, 5, 4, 0]
+    found_records = [record for page in paths for path in page for record in records(get(site, school + path))]
+    assert [read_fields(record) for record in found_records] == [*map(stated_fields, MEADOW_COURSES)]
 
 
-def test_what_the_college_teaches_is_read_from_its_pages(site: DemoSite) -> None:
-    readable = [one for one in courses(DemoState()) if one.code not in {RENDERED, "HIST 110"}]
+def test_the_courses_of_the_college_are_read_from_their_pages(site: DemoSite) -> None:
+    readable = [course for course in courses(DemoState()) if course.code not in {RENDERED, "HIST 110"}]
 
-    found = [one for course in readable for one in records(get(site, f"http://{COLLEGE_HOST}{course.path}"))]
-    assert [read(one) for one in found] == [*map(stated, readable)]
+    found_records = [
+        record for course in readable for record in records(get(site, f"http://{COLLEGE_HOST}{course.path}"))
+    ]
+    assert [read_fields(record) for record in found_records] == [*map(stated_fields, readable)]
 
 
 def test_the_annex_teaches_weaving_and_patience(site: DemoSite) -> None:
     pages = [f"http://annex.demo.test/evening/{name}" for name in ("weaving", "slow")]
 
-    found = [one for url in pages for one in records(get(site, url))]
-    assert [read(one) for one in found] == [stated(WEAVING), stated(PATIENCE)]
+    found_records = [record for url in pages for record in records(get(site, url))]
+    assert [read_fields(record) for record in found_records] == [stated_fields(WEAVING), stated_fields(PATIENCE)]
 
 
 @pytest.mark.parametrize("listed", [courses, tidewater_courses, meadow_courses])
@@ -159,38 +163,38 @@ def test_each_mutation_adds_a_course_and_changes_the_credits_of_another(listed: 
         assert [old.credits != new.credits for old, new in changed] == [True]
 
 
-def test_a_mutation_is_on_the_pages(site: DemoSite) -> None:
+def test_a_mutation_changes_the_pages(site: DemoSite) -> None:
     write_state(site.home, MUTATED)
 
     last = records(tidewater(site, "offset=16&limit=8"))
-    second = [read(one) for one in records(tidewater(site, "offset=8&limit=8"))]
+    second = [read_fields(record) for record in records(tidewater(site, "offset=8&limit=8"))]
     assert (len(last), last[-1].fields["course_id"]) == (7, "SEM 401")
-    assert [one["course_credits_max"] for one in second if one["course_id"] == "OCE 201"] == [4]
+    assert [fields["course_credits_max"] for fields in second if fields["course_id"] == "OCE 201"] == [4]
     day = lantern(site, DAY, 20).json
     assert (day["listLength"], day["data"][-1]["code"]) == (36, "SEM 401")
     assert lantern(site, DAY, 0).json["data"][0]["credits"]["creditHours"]["min"] == 4
 
 
-def test_on_a_bad_day_one_page_is_an_error_and_one_says_nothing(site: DemoSite) -> None:
+def test_a_broken_site_has_one_error_page_and_one_empty_page(site: DemoSite) -> None:
     write_state(site.home, BROKEN)
 
-    lost = next(one for one in courses(BROKEN) if one.code == LOST)
+    lost = next(course for course in courses(BROKEN) if course.code == LOST)
     assert [tidewater(site, f"offset={start}&limit=8").status for start in (0, 8, 16)] == [200, 500, 200]
     assert records(get(site, f"http://{COLLEGE_HOST}{lost.path}")) == []
 
 
-def test_what_is_learned_stands_word_for_word_on_its_page_alone(site: DemoSite) -> None:
-    for one in PROGRAMMES:
-        page = get(site, f"http://{COLLEGE_HOST}{one.path}").body.decode().replace("&#x27;", "'")
-        others = [two for two in PROGRAMMES if two is not one]
+def test_each_learning_outcome_is_verbatim_on_its_own_page_only(site: DemoSite) -> None:
+    for programme in PROGRAMMES:
+        page = get(site, f"http://{COLLEGE_HOST}{programme.path}").body.decode().replace("&#x27;", "'")
+        others = [other for other in PROGRAMMES if other is not programme]
 
-        assert [said for said in one.learned if said not in page] == []
-        assert [said for two in others for said in two.learned if said in page] == []
+        assert [outcome for outcome in programme.learned if outcome not in page] == []
+        assert [outcome for other in others for outcome in other.learned if outcome in page] == []
     assert get(site, f"http://{COLLEGE_HOST}/outcomes/nothing").status == 404
 
 
 @pytest.mark.parametrize(
-    ("state", "has_browser", "items"),
+    ("state", "has_browser", "item_counts"),
     [
         (DemoState(), True, {"harbour": 12, "tidewater": 22, "lantern": 45, "meadow": 14}),
         (DemoState(), False, {"harbour": 11, "tidewater": 22, "lantern": 45, "meadow": 14}),
@@ -199,25 +203,27 @@ def test_what_is_learned_stands_word_for_word_on_its_page_alone(site: DemoSite) 
     ],
     ids=["shipped", "without a browser", "mutated", "broken"],
 )
-def test_what_every_dataset_comes_to_is_known(state: DemoState, has_browser: bool, items: dict[str, int]) -> None:
-    found = expected(state, has_browser=has_browser)
+def test_the_expected_size_of_each_dataset_is_exact(
+    state: DemoState, has_browser: bool, item_counts: dict[str, int]
+) -> None:
+    expectations = expected(state, has_browser=has_browser)
 
-    assert {name: found[f"catalog:{name}"].items for name in items} == items
-    assert found["catalog:lantern"].repeats == 2
-    assert found["catalog:harbour-annex"] == Expected(items=2, pages=2)
-    assert found["catalog:harbour-outcomes"] == Expected(items=5, pages=2, flagged=1)
+    assert {name: expectations[f"catalog:{name}"].items for name in item_counts} == item_counts
+    assert expectations["catalog:lantern"].repeats == 2
+    assert expectations["catalog:harbour-annex"] == Expected(items=2, pages=2)
+    assert expectations["catalog:harbour-outcomes"] == Expected(items=5, pages=2, flagged=1)
 
 
-def test_every_catalogue_that_is_declared_is_served_and_counted(site: DemoSite) -> None:
-    room = Path(demo.__path__[0])
+def test_every_declared_catalog_is_served_and_has_an_expected_size(site: DemoSite) -> None:
+    folder = Path(demo.__path__[0])
     declared = [
-        one
+        source
         for name in ("sources.yaml", "catalogs.yaml")
-        for one in yaml.safe_load((room / name).read_text())["sources"]
-        if one["kind"] == "catalog"
+        for source in yaml.safe_load((folder / name).read_text())["sources"]
+        if source["kind"] == "catalog"
     ]
 
-    assert {one["id"] for one in declared} == set(expected(DemoState(), has_browser=True))
-    assert {get(site, one["url"]).status for one in declared} == {200}
-    api = next(one for one in declared if one["id"] == "catalog:lantern")["config"]["recipe"]["api"]
+    assert {source["id"] for source in declared} == set(expected(DemoState(), has_browser=True))
+    assert {get(site, source["url"]).status for source in declared} == {200}
+    api = next(source for source in declared if source["id"] == "catalog:lantern")["config"]["recipe"]["api"]
     assert (api["api_base"], api["catalog_ids"]) == (API_BASE, [DAY, EVENING])

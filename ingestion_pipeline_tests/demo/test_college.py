@@ -23,7 +23,7 @@ def listed(site: DemoSite, number: int) -> list[str]:
 def test_three_numbered_pages_lead_to_twelve_courses(site: DemoSite) -> None:
     paths = [path for number in (1, 2, 3) for path in listed(site, number)]
 
-    assert paths == [one.path for one in COURSES] + ["/courses/archive/1962"]
+    assert paths == [course.path for course in COURSES] + ["/courses/archive/1962"]
     assert get(site, f"{COLLEGE}/courses?page=4").status == 404
 
 
@@ -34,14 +34,14 @@ def test_a_mutation_adds_a_course(site: DemoSite) -> None:
     assert b"Seminar of Term 1" in get(site, f"{COLLEGE}/courses/sem-401").body
 
 
-def test_the_archive_is_not_for_robots(site: DemoSite) -> None:
+def test_robots_txt_disallows_the_archive(site: DemoSite) -> None:
     robots = get(site, f"{COLLEGE}/robots.txt").body.decode()
 
     assert not robots_allows(robots, "ingestion_pipeline", f"{COLLEGE}/courses/archive/1962")
     assert robots_allows(robots, "ingestion_pipeline", f"{COLLEGE}/courses/cs-101")
 
 
-def test_the_harbour_is_two_moves_away(site: DemoSite) -> None:
+def test_the_harbour_is_two_redirects_away(site: DemoSite) -> None:
     first = get(site, f"{COLLEGE}/courses/hist-110")
     second = get(site, COLLEGE + first.headers["Location"])
     third = get(site, COLLEGE + second.headers["Location"])
@@ -50,7 +50,7 @@ def test_the_harbour_is_two_moves_away(site: DemoSite) -> None:
     assert b"HIST 110: The Harbour and the Sea" in third.body
 
 
-def test_one_page_is_in_shift_jis_and_says_so_only_inside(site: DemoSite) -> None:
+def test_one_page_declares_shift_jis_only_in_its_body(site: DemoSite) -> None:
     reply = get(site, f"{COLLEGE}/courses/jpn-101")
 
     assert reply.headers["Content-Type"] == "text/html"
@@ -62,16 +62,16 @@ def test_one_page_is_empty_until_its_script_has_run(site: DemoSite) -> None:
     reply = get(site, url)
 
     assert b"Drawing Ships" not in reply.body
-    seen = classify_response(url, 200, {"content-type": "text/html"}, reply.body)
-    assert isinstance(seen, EmptyShell)
+    response_class = classify_response(url, 200, {"content-type": "text/html"}, reply.body)
+    assert isinstance(response_class, EmptyShell)
 
 
-def test_the_members_pages_are_behind_a_wall(site: DemoSite) -> None:
+def test_the_members_pages_are_behind_a_login(site: DemoSite) -> None:
     url = f"http://{college.MEMBERS_HOST}/courses"
     reply = get(site, url)
 
-    seen = classify_response(url, 200, {"content-type": "text/html"}, reply.body)
-    assert isinstance(seen, LoginPage)
+    response_class = classify_response(url, 200, {"content-type": "text/html"}, reply.body)
+    assert isinstance(response_class, LoginPage)
 
 
 def test_the_annex_has_a_delay_and_a_bomb(site: DemoSite) -> None:

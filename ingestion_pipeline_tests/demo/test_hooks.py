@@ -12,7 +12,7 @@ import pytest
 from ingestion_pipeline.demo.hooks import Inbox, inbox_file, read_inboxes
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.notices.channels import signature
-from ingestion_pipeline_tests.demo.site_requests import Reply, ask
+from ingestion_pipeline_tests.demo.site_requests import Reply, send
 
 HOOK = "http://hooks.demo.test/ann"
 SECRETS = {
@@ -29,7 +29,7 @@ def site(tmp_path: Path) -> Iterator[DemoSite]:
 
 
 def signed(message_id: str = "m1", *, secret: str = SECRETS["ann"], age: int = 0) -> dict[str, str]:
-    """The headers that the sender itself would write for `BODY`."""
+    """Return the headers that the sender would write for `BODY`."""
     at = int(time.time()) - age
     return {
         "webhook-id": message_id,
@@ -39,10 +39,10 @@ def signed(message_id: str = "m1", *, secret: str = SECRETS["ann"], age: int = 0
 
 
 def post(site: DemoSite, headers: dict[str, str], *, url: str = HOOK, body: bytes = BODY) -> Reply:
-    return ask(site, "POST", url, headers, body)
+    return send(site, "POST", url, headers, body)
 
 
-def test_a_message_is_taken_once_and_its_repeat_is_a_success_even_after_a_restart(tmp_path: Path) -> None:
+def test_a_message_is_stored_once_and_its_repeat_succeeds_even_after_a_restart(tmp_path: Path) -> None:
     statuses: list[int] = []
     for message_id in ("m1", "m1", "m2"):
         with DemoSite(tmp_path, secret_of=SECRETS.get) as site:
@@ -65,18 +65,18 @@ def test_a_message_is_taken_once_and_its_repeat_is_a_success_even_after_a_restar
         pytest.param(0, SECRETS["ann"], {"webhook-timestamp": "now"}, id="no time"),
     ],
 )
-def test_what_is_not_genuine_is_refused_and_not_taken(
+def test_a_message_that_is_not_genuine_is_refused_and_not_stored(
     site: DemoSite, age: int, secret: str, changed: dict[str, str]
 ) -> None:
     assert post(site, signed(secret=secret, age=age) | changed).status == 401
     assert read_inboxes(site.home) == {"ann": Inbox(refused=1)}
 
 
-def test_a_body_that_was_changed_on_the_way_is_refused(site: DemoSite) -> None:
+def test_a_body_that_was_modified_is_refused(site: DemoSite) -> None:
     assert post(site, signed(), body=BODY.replace(b"7", b"8")).status == 401
 
 
-def test_one_good_signature_of_several_is_enough(site: DemoSite) -> None:
+def test_one_valid_signature_of_several_is_enough(site: DemoSite) -> None:
     headers = signed()
     headers["webhook-signature"] = f"v1,AAAA {headers['webhook-signature']}"
 
@@ -87,10 +87,10 @@ def test_followers_have_inboxes_of_their_own(site: DemoSite) -> None:
     post(site, signed())
     post(site, signed(secret=SECRETS["ben"]), url="http://hooks.demo.test/ben")
 
-    assert {name: len(one.taken) for name, one in read_inboxes(site.home).items()} == {"ann": 1, "ben": 1}
+    assert {name: len(inbox.taken) for name, inbox in read_inboxes(site.home).items()} == {"ann": 1, "ben": 1}
 
 
-def test_messages_that_arrive_together_are_all_taken(site: DemoSite) -> None:
+def test_messages_that_arrive_together_are_all_stored(site: DemoSite) -> None:
     with ThreadPoolExecutor(8) as senders:
         replies = list(senders.map(lambda nth: post(site, signed(f"m{nth}")), range(24)))
 
@@ -108,14 +108,13 @@ def test_messages_that_arrive_together_are_all_taken(site: DemoSite) -> None:
     ],
     ids=["nobody", "not a hook", "no length", "too long"],
 )
-def test_what_no_follower_would_be_sent_is_turned_away(
-    site: DemoSite, url: str, more: dict[str, str], status: int
-) -> None:
+def test_an_unexpected_request_is_refused(site: DemoSite, url: str, more: dict[str, str], status: int) -> None:
     assert post(site, signed() | more, url=url).status == status
     assert read_inboxes(site.home) == {}
 
 
-def test_a_damaged_inbox_takes_nothing_and_says_so(site: DemoSite) -> None:
+def test_a_damaged_inbox_stores_nothing_and_returns_an_error(site: DemoSite) -> None:
+    inbox_file(site.home).parent.mkdir(exist_ok=True)
     inbox_file(site.home).write_text("[]")
 
     reply = post(site, signed())

@@ -9,7 +9,7 @@ import pytest
 
 from ingestion_pipeline.demo.model_server import CHAT, RESPONSES, Say, ScriptedModel, blank, by_page, in_turn
 from ingestion_pipeline.reading.llm import AnswerSchema
-from ingestion_pipeline_tests.reading.llm.model_questions import COURSE, GOOD
+from ingestion_pipeline_tests.reading.llm.model_questions import COURSE, VALID_ANSWER
 
 FORM = {"type": "json_schema", "name": "course", "strict": True, "schema": COURSE.schema}
 QUESTION = {
@@ -44,30 +44,30 @@ def answer(body: bytes) -> Any:
     return json.loads(json.loads(body)["output"][0]["content"][0]["text"])
 
 
-def test_the_same_question_has_the_same_answer_to_the_byte() -> None:
-    with ScriptedModel(by_page({"Biology": GOOD})) as model:
+def test_the_same_question_has_the_same_answer_byte_for_byte() -> None:
+    with ScriptedModel(by_page({"Biology": VALID_ANSWER})) as model:
         first, second = (post(model, RESPONSES, QUESTION) for _ in range(2))
 
     assert first == second
-    assert answer(first[1]) == GOOD
+    assert answer(first[1]) == VALID_ANSWER
 
 
-def test_a_page_that_the_script_does_not_know_gets_the_emptiest_answer() -> None:
-    with ScriptedModel(by_page({"Chemistry": GOOD})) as model:
+def test_a_page_without_a_script_gets_an_empty_answer() -> None:
+    with ScriptedModel(by_page({"Chemistry": VALID_ANSWER})) as model:
         _, body = post(model, RESPONSES, QUESTION)
 
     assert COURSE.problems(answer(body)) == ()
     assert answer(body) == {"title": "", "credits": None, "kind": "lecture", "url": None}
 
 
-def test_the_emptiest_answer_is_one_of_its_schema() -> None:
+def test_the_empty_answer_matches_its_schema() -> None:
     schema = AnswerSchema(name="items", schema=ITEMS)
 
     assert schema.problems(blank(ITEMS)) == ()
     assert blank(ITEMS) == {"kind": "a", "many": [], "one": 3, "maybe": None, "yes": False}
 
 
-def test_replies_come_in_turn_and_the_last_one_for_ever() -> None:
+def test_replies_come_in_turn_and_the_last_one_repeats() -> None:
     with ScriptedModel(in_turn(Say(text="1"), Say(text="2"))) as model:
         texts = [answer(post(model, RESPONSES, QUESTION)[1]) for _ in range(3)]
 
@@ -85,7 +85,7 @@ def test_replies_come_in_turn_and_the_last_one_for_ever() -> None:
         ("/v1/embeddings", {}, 404),
     ],
 )
-def test_what_it_lacks_it_refuses_as_real_servers_do(path: str, body: Any, status: int) -> None:
+def test_an_unsupported_feature_is_refused_as_by_real_servers(path: str, body: Any, status: int) -> None:
     lacks = ["responses", "json_schema"]
     with ScriptedModel(in_turn(Say(text="{}")), without=lacks, refusal_status=500) as model:
         assert post(model, path, body)[0] == status

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from ingestion_pipeline import demo
-from ingestion_pipeline.demo.host_names import published_port
 from ingestion_pipeline.demo.series import LIGHTHOUSE_ID, SALT_ID
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import DemoState, break_site, mutate, repair, write_state
-from ingestion_pipeline_tests.demo.site_requests import get, manga, whole_listing
+from ingestion_pipeline.pages.http.local_server import running_server
+from ingestion_pipeline_tests.demo.site_requests import all_chapters, get, manga_feed
 
 SOURCES = yaml.safe_load(Path(demo.__path__[0], "sources.yaml").read_text())["sources"]
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -24,7 +24,7 @@ LIGHTHOUSE_FEED = "http://feeds.demo.test/lighthouse.xml"
 SALT_FEED = "http://feeds.demo.test/salt.atom"
 
 
-def test_the_lighthouse_feed_tells_the_newest_ten_numbers_newest_first(site: DemoSite) -> None:
+def test_the_lighthouse_feed_lists_the_newest_ten_numbers_newest_first(site: DemoSite) -> None:
     reply = get(site, LIGHTHOUSE_FEED)
 
     assert reply.headers.get_content_type() == "application/rss+xml"
@@ -44,14 +44,16 @@ def test_the_salt_feed_is_atom_with_twelve_dated_entries(site: DemoSite) -> None
 
 
 @pytest.mark.parametrize("url", [LIGHTHOUSE_FEED, SALT_FEED])
-@pytest.mark.parametrize(("held", "asked"), [("ETag", "If_None_Match"), ("Last-Modified", "If_Modified_Since")])
-def test_a_copy_that_is_still_right_is_not_sent_again(site: DemoSite, url: str, held: str, asked: str) -> None:
+@pytest.mark.parametrize(
+    ("validator", "condition"), [("ETag", "If_None_Match"), ("Last-Modified", "If_Modified_Since")]
+)
+def test_a_current_copy_is_answered_with_304(site: DemoSite, url: str, validator: str, condition: str) -> None:
     first = get(site, url)
 
-    again = get(site, url, **{asked: first.headers[held]})
+    second = get(site, url, **{condition: first.headers[validator]})
 
-    assert (again.status, again.body) == (304, b"")
-    assert again.headers["ETag"] == first.headers["ETag"]
+    assert (second.status, second.body) == (304, b"")
+    assert second.headers["ETag"] == first.headers["ETag"]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +66,7 @@ def test_a_copy_that_is_still_right_is_not_sent_again(site: DemoSite, url: str, 
     ],
     ids=["other tag", "older date", "no date", "a tag outweighs a date"],
 )
-def test_a_copy_that_may_be_wrong_is_sent_anew(site: DemoSite, headers: dict[str, str]) -> None:
+def test_an_outdated_copy_is_sent_again(site: DemoSite, headers: dict[str, str]) -> None:
     assert get(site, LIGHTHOUSE_FEED, **headers).status == 200
 
 
@@ -76,19 +78,19 @@ def test_a_weak_tag_in_a_list_of_tags_is_recognised(site: DemoSite) -> None:
 
 def test_a_restarted_site_sends_the_same_bytes_under_the_same_tag(tmp_path: Path) -> None:
     with DemoSite(tmp_path) as site:
-        before = [get(site, LIGHTHOUSE_FEED), manga(site, LIGHTHOUSE_ID)]
+        before = [get(site, LIGHTHOUSE_FEED), manga_feed(site, LIGHTHOUSE_ID)]
     with DemoSite(tmp_path) as site:
-        after = [get(site, LIGHTHOUSE_FEED), manga(site, LIGHTHOUSE_ID)]
+        after = [get(site, LIGHTHOUSE_FEED), manga_feed(site, LIGHTHOUSE_ID)]
 
     assert [reply.body for reply in before] == [reply.body for reply in after]
     assert before[0].headers["ETag"] == after[0].headers["ETag"]
 
 
 def test_a_running_site_shows_a_mutation_in_the_api_and_in_the_feed(site: DemoSite) -> None:
-    before, feed_before = whole_listing(site, 100), get(site, LIGHTHOUSE_FEED)
+    before, feed_before = all_chapters(site, 100), get(site, LIGHTHOUSE_FEED)
 
     write_state(site.home, mutate(DemoState()))
-    after = whole_listing(site, 100)
+    after = all_chapters(site, 100)
     feed = get(site, LIGHTHOUSE_FEED, If_None_Match=feed_before.headers["ETag"])
 
     assert after[:-1] == before
@@ -136,29 +138,29 @@ def test_an_overloaded_orchard_fails_until_it_is_repaired(site: DemoSite) -> Non
     assert get(site, ORCHARD).status == 200
 
 
-def test_a_bad_day_is_an_error_page_and_an_empty_listing(site: DemoSite) -> None:
-    good = [get(site, ORCHARD) for _ in range(3)][-1]
+def test_a_broken_site_serves_an_error_page_and_an_empty_feed(site: DemoSite) -> None:
+    before = [get(site, ORCHARD) for _ in range(3)][-1]
 
     write_state(site.home, break_site(DemoState()))
-    bad = get(site, ORCHARD, If_None_Match=good.headers["ETag"])
-    salt = manga(site, SALT_ID).json
+    after = get(site, ORCHARD, If_None_Match=before.headers["ETag"])
+    salt = manga_feed(site, SALT_ID).json
     write_state(site.home, repair(break_site(DemoState())))
 
-    assert (bad.status, bad.headers.get_content_type()) == (200, "text/html")
+    assert (after.status, after.headers.get_content_type()) == (200, "text/html")
     assert (salt["result"], salt["total"], salt["data"]) == ("ok", 0, [])
-    assert get(site, ORCHARD).body == good.body
-    assert manga(site, SALT_ID).json["total"] == 12
+    assert get(site, ORCHARD).body == before.body
+    assert manga_feed(site, SALT_ID).json["total"] == 12
 
 
-def test_a_bad_day_spares_the_other_sources(site: DemoSite) -> None:
-    before = [get(site, SALT_FEED).body, manga(site, LIGHTHOUSE_ID).body]
+def test_a_broken_site_leaves_the_other_sources_unchanged(site: DemoSite) -> None:
+    before = [get(site, SALT_FEED).body, manga_feed(site, LIGHTHOUSE_ID).body]
 
     write_state(site.home, break_site(DemoState()))
 
-    assert [get(site, SALT_FEED).body, manga(site, LIGHTHOUSE_ID).body] == before
+    assert [get(site, SALT_FEED).body, manga_feed(site, LIGHTHOUSE_ID).body] == before
 
 
-def test_the_ghost_is_an_error_page_that_calls_itself_a_success(site: DemoSite) -> None:
+def test_the_ghost_is_an_error_page_with_status_200(site: DemoSite) -> None:
     reply = get(site, "http://broken.demo.test/ghost.xml")
 
     assert (reply.status, reply.headers.get_content_type()) == (200, "text/html")
@@ -184,7 +186,7 @@ def test_port_capitals_and_closing_dot_of_a_host_are_ignored(site: DemoSite, hos
     assert get(site, LIGHTHOUSE_FEED, Host=host).status == 200
 
 
-def test_a_damaged_state_is_told_to_whoever_asks(site: DemoSite) -> None:
+def test_a_damaged_state_is_reported_in_the_response(site: DemoSite) -> None:
     write_state(site.home, DemoState())
     state_file = site.home / "demo" / "state.json"
     state_file.write_text("{")
@@ -199,8 +201,8 @@ def test_requests_are_counted_by_host_and_path_and_logged_nowhere(
     site: DemoSite, capfd: pytest.CaptureFixture[str]
 ) -> None:
     get(site, LIGHTHOUSE_FEED)
-    manga(site, SALT_ID, limit=1)
-    manga(site, SALT_ID, limit=2)
+    manga_feed(site, SALT_ID, limit=1)
+    manga_feed(site, SALT_ID, limit=2)
 
     assert site.requests == {
         ("feeds.demo.test", "/lighthouse.xml"): 1,
@@ -209,11 +211,11 @@ def test_requests_are_counted_by_host_and_path_and_logged_nowhere(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_client_that_hangs_up_disturbs_nobody(site: DemoSite, capfd: pytest.CaptureFixture[str]) -> None:
-    for said in (b"", b"GET /lighthouse.xml HTTP/1.1\r\nHost: feeds.demo.test\r\n\r\n"):
+def test_a_client_that_disconnects_does_not_affect_others(site: DemoSite, capfd: pytest.CaptureFixture[str]) -> None:
+    for sent in (b"", b"GET /lighthouse.xml HTTP/1.1\r\nHost: feeds.demo.test\r\n\r\n"):
         with socket.create_connection(("127.0.0.1", site.port)) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
-            client.sendall(said)
+            client.sendall(sent)
 
     assert get(site, LIGHTHOUSE_FEED).status == 200
     assert capfd.readouterr() == ("", "")
@@ -221,9 +223,11 @@ def test_a_client_that_hangs_up_disturbs_nobody(site: DemoSite, capfd: pytest.Ca
 
 def test_the_site_is_published_while_it_runs_and_gone_afterwards(tmp_path: Path) -> None:
     with DemoSite(tmp_path) as site:
-        assert published_port(tmp_path) == site.port
+        server = running_server(tmp_path)
+        assert server is not None
+        assert server.port == site.port
 
-    assert published_port(tmp_path) is None
+    assert running_server(tmp_path) is None
     with pytest.raises(ConnectionRefusedError):
         get(site, LIGHTHOUSE_FEED)
 

@@ -29,7 +29,7 @@ def test_a_written_state_is_read_back_whole(tmp_path: Path) -> None:
     assert read_state(tmp_path) == state
 
 
-def test_writing_replaces_the_old_state_and_leaves_no_draft_behind(tmp_path: Path) -> None:
+def test_writing_replaces_the_old_state_and_leaves_no_temporary_file(tmp_path: Path) -> None:
     write_state(tmp_path, DemoState(new_chapters=1))
     write_state(tmp_path, DemoState(new_chapters=2))
 
@@ -37,7 +37,7 @@ def test_writing_replaces_the_old_state_and_leaves_no_draft_behind(tmp_path: Pat
     assert list((tmp_path / "demo").iterdir()) == [state_file(tmp_path)]
 
 
-def test_a_write_that_fails_leaves_no_draft_behind(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_no_temporary_file(tmp_path: Path) -> None:
     state_file(tmp_path).mkdir(parents=True)
 
     with pytest.raises(IsADirectoryError):

@@ -1,4 +1,4 @@
-"""What `deploy/` says: the commands of its units and the variables of its example."""
+"""The files of `deploy/`: commands of the units and variables of the example."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ ROLES = {
 
 
 def read_unit(unit: str) -> dict[str, str]:
-    """The assignments of a unit file, the last one of a name."""
+    """Return the assignments of a unit file; the last one of a name wins."""
     lines = [line.strip() for line in (UNITS / unit).read_text().splitlines()]
     pairs = [line.partition("=") for line in lines if line and line[0] not in "#[;"]
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def unit_command(role: str, variables: Mapping[str, str], *, instance: str = "") -> list[str]:
-    """The words that systemd would start; a variable that is not set is an error, as it should."""
+    """Return the command that systemd would start; a variable that is not set is an error."""
     line = read_unit(ROLES[role])["ExecStart"]
     line = line.replace("%i", instance).replace("%%", "%")
     return shlex.split(re.sub(r"\$\{(\w+)\}", lambda match: variables[match[1]], line))
 
 
 def example_environment() -> dict[str, str]:
-    """The variables of the example environment."""
+    """Return the variables of the example environment."""
     lines = (DEPLOY / "environment.example").read_text().splitlines()
     pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
     return {name: value for name, _, value in pairs}

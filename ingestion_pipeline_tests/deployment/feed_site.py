@@ -1,7 +1,7 @@
-"""`python -m ...deployment.site HOME LOG SECONDS`: feeds that take their time.
+"""`python -m ...deployment.feed_site HOME LOG SECONDS`: feeds that take their time.
 
 Every name under `demo.test` leads here. `/feed/N` is a feed of one chapter, answered after SECONDS;
-a POST is a message that somebody is told. LOG has a line for each request at the time it came.
+a POST is a delivered message. LOG has a line for each request with its time of arrival.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 from typing import IO
 
-from ingestion_pipeline.demo.host_names import LOOPBACK, publish
+from ingestion_pipeline.demo import DEMO_SUFFIX
+from ingestion_pipeline.pages.http.local_server import LOOPBACK, publish
 
 FEED = (
     '<rss version="2.0"><channel><title>S</title><item><title>Chapter 1</title>'
@@ -22,7 +23,7 @@ FEED = (
 
 
 class Site:
-    """Answers, and writes down what was asked: host, path, and the id of a message."""
+    """Answer requests and log each one: host, path, and the id of a message."""
 
     def __init__(self, log: IO[str], seconds: float) -> None:
         self._log, self._seconds = log, seconds
@@ -31,7 +32,7 @@ class Site:
         try:
             while await self._answer_one(reader, writer):
                 await writer.drain()
-        except (OSError, asyncio.IncompleteReadError):  # who asked was killed
+        except (OSError, asyncio.IncompleteReadError):  # the client was killed
             pass
         finally:
             writer.close()
@@ -64,9 +65,9 @@ class Site:
 
 
 async def main(home: Path, log: Path, seconds: float) -> None:
-    with log.open("a") as written:
-        server = await asyncio.start_server(Site(written, seconds).serve, LOOPBACK, 0, backlog=1000)
-        publish(home, server.sockets[0].getsockname()[1])
+    with log.open("a") as log_file:
+        server = await asyncio.start_server(Site(log_file, seconds).serve, LOOPBACK, 0, backlog=1000)
+        publish(home, server.sockets[0].getsockname()[1], suffix=DEMO_SUFFIX)
         print("ready", flush=True)
         await server.serve_forever()
 

@@ -49,7 +49,7 @@ PATIENCE_SECONDS = 300  # everything starts at once, on a machine that may be bu
 
 
 def session_pids(pid: int) -> list[int]:
-    """The processes of the session that are there; those that have ended and wait are not."""
+    """Return the live processes of the session, without zombies."""
     pids: list[int] = []
     for folder in Path("/proc").iterdir():
         with suppress(OSError):
@@ -76,7 +76,7 @@ class Service:
         )
 
     def kill(self) -> None:
-        """kill -9, the children too."""
+        """Kill the process and its children with SIGKILL."""
         while alive := session_pids(self.process.pid):
             for pid in alive:
                 with suppress(ProcessLookupError):
@@ -86,7 +86,7 @@ class Service:
         self._log.close()
 
     def stop(self, number: int, *, within_seconds: float) -> int:
-        """The exit code after the signal that its unit would send."""
+        """Send the signal that its unit would send and return the exit code."""
         self.process.send_signal(number)
         try:
             return self.process.wait(within_seconds)
@@ -95,7 +95,7 @@ class Service:
 
 
 class Stack:
-    """What runs, by name; `worker-1` is an instance of the worker's unit."""
+    """The running services by name; `worker-1` is an instance of the worker's unit."""
 
     def __init__(self, folder: Path, postgres: PostgresServer, changes: Mapping[str, str]) -> None:
         self.postgres = postgres
@@ -127,9 +127,9 @@ class Stack:
         self._redis_port = redis
 
     def set_up(self) -> None:
-        """Redis answers, and both databases have their schemas.
+        """Start Redis and create the schemas of both databases.
 
-        As docs/operating.md says it: of several that find its database empty, Dagster breaks off.
+        As in docs/operating.md: Dagster fails when several processes find its database empty.
         """
         self.run("redis", _redis(self._redis_port))
         self.run_program("ingest", "init")
@@ -140,7 +140,7 @@ class Stack:
         return Path(self.variables["INGESTION_HOME"])
 
     def run_program(self, program: str, *arguments: str) -> str:
-        """What a command says that an operator types beside it."""
+        """Run an operator's command beside the services and return its stdout."""
         command = [PROGRAM_FOLDER + program, *arguments]
         process = subprocess.run(
             command, cwd=self.folder, env=self.variables, capture_output=True, text=True, check=False
@@ -153,7 +153,7 @@ class Stack:
         self._services[name] = Service(command, self.folder, self.variables)
 
     def start(self, *names: str, **changes: str) -> None:
-        """The processes by the commands of their units."""
+        """Start services by the commands of their units."""
         self.variables |= changes
         for name in names:
             role, _, instance = name.partition("-")
@@ -175,11 +175,11 @@ class Stack:
         return self._services.pop(name).stop(number, within_seconds=within_seconds)
 
     def end(self) -> None:
-        """Nothing of it is left, however the test went."""
+        """Kill every service, however the test ended."""
         self.kill(*reversed(self._services))
 
     def exited_services(self) -> list[str]:
-        """Those that have ended by themselves, which nobody asked them to."""
+        """Return the services that exited without being stopped."""
         return [name for name, service in self._services.items() if service.process.poll() is not None]
 
     @contextmanager
@@ -188,23 +188,23 @@ class Stack:
             yield store
 
     def site_requests(self) -> list[dict[str, Any]]:
-        """What the site was asked, in its order."""
+        """Return the requests to the site, in order."""
         if not self.site_log.exists():
             return []
         lines = self.site_log.read_text().splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def wait(self, condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> float:
-        """How long it took until it was so; a process that ends meanwhile is an error."""
+        """Wait for the condition and return the seconds it took; a service that exits meanwhile is an error."""
         began = time.monotonic()
         while not condition():
             assert not self.exited_services(), self.exited_services()
-            assert time.monotonic() < began + seconds, "it never came to that"
+            assert time.monotonic() < began + seconds, "the condition did not become true in time"
             time.sleep(0.2)
         return time.monotonic() - began
 
     def graphql(self, query: str) -> dict[str, Any]:
-        """The UI's API."""
+        """Query the UI's GraphQL API."""
         port = self.variables["DAGSTER_WEBSERVER_PORT"]
         request = urllib.request.Request(
             f"http://127.0.0.1:{port}/graphql",
@@ -221,7 +221,7 @@ class Stack:
             return False
 
     def runs(self, *statuses: str) -> list[dict[str, Any]]:
-        """Runs in these states, as the UI lists them."""
+        """Return the runs in these states, as the UI lists them."""
         status_list = ", ".join(statuses)
         query = "{ runsOrError(filter: {statuses: [%s]}, limit: 500) { ... on Runs { results %s } } }"
         fields = "{ runId status jobName tags { key value } }"
@@ -236,7 +236,7 @@ def _redis(port: int) -> list[str]:
 
 @contextmanager
 def running_stack(folder: Path, **changes: str) -> Iterator[Stack]:
-    """PostgreSQL and Redis run, with empty databases; all of it is gone afterwards."""
+    """Run PostgreSQL and Redis with empty databases; stop everything afterwards."""
     if shutil.which("redis-server") is None:
         reason = "there is no redis-server on this machine; `make system` installs it"
         pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
@@ -259,7 +259,7 @@ FOLLOWER = "ann"
 def add_polled_sources(
     store: Store, count: int, *, hosts: int, per_series: int = 1, first: int = 0, is_followed: bool = False
 ) -> None:
-    """So many sources from the `first` on, known for long, each with one chapter that is new."""
+    """Add sources, numbered from `first`, that were synced long ago; each has one new chapter."""
     numbers = range(first, first + count)
     names = sorted({f"series-{number // per_series}" for number in numbers})
     with store.begin() as connection:
@@ -276,33 +276,33 @@ def add_polled_sources(
         )
         for number in numbers
     ]
-    with store.begin() as connection:  # in one: no first poll comes before they are known for long
+    with store.begin() as connection:  # one transaction: no poll sees a source that was never synced
         register(connection, definitions, now=store.clock.now(connection))
         connection.execute(update(sources).where(sources.c.synced_at.is_(None)).values(synced_at=LONG_AGO))
 
 
 def add_follower(store: Store) -> None:
-    """Somebody who follows nothing yet."""
+    """Add a recipient without follows."""
     recipient = Recipient(id=FOLLOWER, address="http://hooks.demo.test/ann", mode=Mode.IMMEDIATE)
     with store.begin() as connection:
         registry.add(connection, recipient, actor="test", now=LONG_AGO, secret=SECRET)
 
 
 def follow(connection: Connection, names: Sequence[str]) -> None:
-    """The follower is told of these series."""
+    """Let the recipient follow these series."""
     for name in names:
         registry.follow(connection, FOLLOWER, Follow(series=name), actor="test", now=LONG_AGO)
 
 
 def polled_count(store: Store) -> int:
-    """How many sources have been polled to the end."""
+    """Return how many sources have been polled successfully."""
     with store.read() as connection:
         query = select(func.count()).where(sources.c.last_success_at.is_not(None))
         return connection.execute(query.select_from(sources)).scalar_one()
 
 
 def sent_notices(store: Store) -> int:
-    """How many notices of chapters have been sent."""
+    """Return how many notices of chapters have been sent."""
     with store.read() as connection:
         is_sent = (notices.c.status == "sent") & (notices.c.subject_kind == "chapter")
         query = select(func.count()).select_from(notices).where(is_sent)
@@ -310,12 +310,12 @@ def sent_notices(store: Store) -> int:
 
 
 def assert_one_effect_each(store: Store, count: int, *, per_series: int = 1, followers: int = 0) -> None:
-    """Every source was polled; every chapter is one row, one piece of news, one notice each."""
+    """Assert one poll per source, and one row, outbox row and notice per follower for every chapter."""
     assert polled_count(store) == count
     links = Counter(row.source_id for row in rows(store, chapter_sources))
     assert links == Counter(f"series:{number}" for number in range(count))
     expected = count // per_series
-    # Of runs that died people are told, too.
+    # Dead runs have outbox rows and notices, too.
     news = [row for row in rows(store, outbox) if row.subject_kind == "chapter"]
     chapter_notices = [row for row in rows(store, notices) if row.subject_kind == "chapter"]
     counts = (len(rows(store, chapters)), len(news), len(chapter_notices))
@@ -326,12 +326,12 @@ def assert_one_effect_each(store: Store, count: int, *, per_series: int = 1, fol
 
 
 def feed_requests(stack: Stack) -> Counter[str]:
-    """How often each feed was asked for."""
+    """Return how often each feed was requested."""
     return Counter(request["path"] for request in stack.site_requests() if request["path"].startswith("/feed/"))
 
 
 def shortest_request_gap(stack: Stack) -> float:
-    """The shortest time between two feeds of one host."""
+    """Return the shortest time between two feed requests of one host."""
     times: dict[str, list[float]] = defaultdict(list)
     for request in stack.site_requests():
         if request["path"].startswith("/feed/"):
@@ -341,5 +341,5 @@ def shortest_request_gap(stack: Stack) -> float:
 
 
 def delivered_messages(stack: Stack) -> Counter[str]:
-    """How often each message was delivered, by its idempotency key."""
+    """Return how often each message was delivered, by its idempotency key."""
     return Counter(request["message"] for request in stack.site_requests() if request["message"])

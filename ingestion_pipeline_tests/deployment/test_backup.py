@@ -1,4 +1,4 @@
-"""The commands of docs/operating.md for back-up and restore, typed as they stand."""
+"""The commands of docs/operating.md for back-up and restore, run as documented."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.postgres]
 
 
 def command_blocks() -> list[str]:
-    """The commands of the section: one block that backs up, one that restores."""
+    """Return the command blocks of the section: back-up and restore."""
     text = (ROOT / "docs" / "operating.md").read_text()
     section = re.search(r"### Back-up and restore\n(.*?)\n### ", text, re.S)
     assert section is not None
@@ -27,7 +27,7 @@ def command_blocks() -> list[str]:
 
 
 def run_block(stack: Stack, block: str) -> str:
-    """The block in a shell that stops at the first failure."""
+    """Run the block in a shell that stops at the first failure; return its stdout."""
     binaries = find_binaries()
     surroundings = stack.variables | {
         "PATH": f"{binaries}:{stack.variables['PATH']}",
@@ -44,7 +44,7 @@ def run_block(stack: Stack, block: str) -> str:
 
 
 def content_files(home: Path) -> tuple[int, int]:
-    """How many names the content store has, and how many files under them."""
+    """Return the number of names and of distinct files in the content store."""
     inodes = [path.stat().st_ino for path in (home / "content").rglob("*") if path.is_file()]
     return len(inodes), len(set(inodes))
 
@@ -58,7 +58,7 @@ def make_due(stack: Stack) -> None:
         connection.execute(update(tasks).values(not_before=LONG_AGO))
 
 
-def test_what_was_backed_up_is_restored_and_goes_on(tmp_path: Path) -> None:
+def test_a_backup_is_restored_and_polling_resumes(tmp_path: Path) -> None:
     back_up, restore = command_blocks()
     with running_stack(tmp_path) as stack:
         stack.start_site(seconds=0)

@@ -1,4 +1,4 @@
-"""The files of `deploy/` agree with each other, with the top-level limits, and with what is run."""
+"""The files of `deploy/` agree with each other, with the top-level limits, and with the guide."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPERATING = (ROOT / "docs" / "operating.md").read_text()
 
 
 def env_references(document: Any) -> set[str]:
-    """Every `env: NAME` of a document."""
+    """Return every `env: NAME` of a document."""
     if isinstance(document, dict):
         if set(document) == {"env"}:
             return {document["env"]}
@@ -53,14 +53,14 @@ def test_production_keeps_every_limit_of_the_top_level_file() -> None:
     assert PRODUCTION["telemetry"] == PRODUCTION["nux"] == {"enabled": False}
 
 
-def test_dagster_takes_the_file_and_launches_by_celery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dagster_accepts_the_file_and_launches_runs_by_celery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from dagster._core.instance.config import dagster_instance_config
     from dagster._core.instance.ref import InstanceRef
 
     for name, value in example_environment().items():
         monkeypatch.setenv(name, value)
     (tmp_path / "dagster.yaml").symlink_to(DEPLOY / "dagster.yaml")
-    dagster_instance_config(str(tmp_path))  # raises what is wrong with it
+    dagster_instance_config(str(tmp_path))  # raises on an invalid file
     ref = InstanceRef.from_dir(str(tmp_path))
 
     assert type(ref.run_launcher).__name__ == "CeleryRunLauncher"
@@ -80,7 +80,7 @@ def test_the_workers_take_one_run_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
     assert celery["task_acks_late"] is False
 
 
-def test_the_example_has_every_variable_that_a_file_asks_for() -> None:
+def test_the_example_has_every_variable_that_a_file_requires() -> None:
     workspace = yaml.safe_load((DEPLOY / "workspace.yaml").read_text())
     required = env_references(PRODUCTION) | env_references(workspace)
     for unit in ROLES.values():
@@ -90,7 +90,7 @@ def test_the_example_has_every_variable_that_a_file_asks_for() -> None:
     assert required - {"DAGSTER_WEBSERVER_HOST", "DAGSTER_WEBSERVER_PORT"} <= set(COMPOSE["x-ours"]["environment"])
 
 
-def test_the_example_names_only_settings_that_exist_and_their_values_are_taken() -> None:
+def test_the_example_names_only_existing_settings_with_valid_values() -> None:
     settings = {name: value for name, value in example_environment().items() if name.startswith("INGESTION_")}
 
     assert settings.keys() <= variables().keys()
@@ -106,7 +106,7 @@ def test_the_containers_run_the_commands_of_the_units(role: str) -> None:
 
 
 @pytest.mark.parametrize("unit", sorted(path.name for path in UNITS.glob("*.service")))
-def test_a_unit_starts_again_as_somebody_who_is_not_root(unit: str) -> None:
+def test_a_unit_restarts_and_does_not_run_as_root(unit: str) -> None:
     unit_settings = read_unit(unit)
 
     assert unit in ROLES.values()
@@ -116,7 +116,7 @@ def test_a_unit_starts_again_as_somebody_who_is_not_root(unit: str) -> None:
     assert unit_settings["WantedBy"] == unit_settings["PartOf"] == "ingestion.target"
 
 
-def test_a_worker_that_is_stopped_may_finish_its_slice() -> None:
+def test_a_stopped_worker_has_time_to_finish_its_run() -> None:
     worker = read_unit(ROLES["worker"])
 
     assert worker["KillMode"] == "mixed"
@@ -129,7 +129,7 @@ def instructions() -> list[tuple[str, str]]:
     return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines)]
 
 
-def test_the_container_is_built_as_linters_want_it() -> None:
+def test_the_containerfile_follows_the_rules_of_hadolint() -> None:
     """The rules of hadolint that apply: pinned images, small layers, no root, commands as lists."""
     by_word = dict(instructions())
     runs = " ".join(rest for word, rest in instructions() if word == "RUN")
@@ -148,7 +148,7 @@ def test_the_container_is_built_as_linters_want_it() -> None:
     assert words <= {*("FROM", "ARG", "RUN", "WORKDIR", "COPY", "ENV", "USER", "VOLUME", "ENTRYPOINT", "CMD")}
 
 
-def test_every_image_of_the_compose_file_is_pinned_and_no_password_stands_in_it() -> None:
+def test_the_compose_file_pins_every_image_and_contains_no_password() -> None:
     images = {service["image"] for service in COMPOSE["services"].values()} - {"ingestion_pipeline"}
 
     assert all(re.search(r":\d", image) for image in images), images
@@ -158,7 +158,7 @@ def test_every_image_of_the_compose_file_is_pinned_and_no_password_stands_in_it(
 
 
 def pods() -> dict[str, dict[str, Any]]:
-    """The pod of each role, with how many there are of it."""
+    """Return the pod of each role, with its number of replicas."""
     deployments = [manifest for manifest in KUBERNETES if manifest["kind"] == "Deployment"]
     return {
         deployment["metadata"]["name"].removeprefix("ingestion-"): deployment["spec"]["template"]["spec"]
@@ -182,7 +182,7 @@ def test_the_pods_run_the_commands_of_the_units(role: str) -> None:
     assert str(pods()[role]["securityContext"]["runAsUser"]) == own[1]
 
 
-def test_there_are_as_many_worker_pods_as_runs_and_each_may_finish_its_slice() -> None:
+def test_there_is_a_worker_pod_per_run_and_each_has_time_to_finish() -> None:
     worker = pods()["worker"]
 
     assert str(worker["replicas"]) == example_environment()["DAGSTER_MAX_CONCURRENT_RUNS"]
@@ -190,7 +190,7 @@ def test_there_are_as_many_worker_pods_as_runs_and_each_may_finish_its_slice() -
     assert all(pods()[role]["replicas"] == 1 for role in ROLES if role != "worker")
 
 
-def test_the_services_lead_to_the_ports_and_pods_that_there_are() -> None:
+def test_the_services_point_to_existing_ports_and_pods() -> None:
     services = {
         manifest["metadata"]["name"]: manifest["spec"] for manifest in KUBERNETES if manifest["kind"] == "Service"
     }
@@ -204,7 +204,7 @@ def test_the_services_lead_to_the_ports_and_pods_that_there_are() -> None:
     assert {"name": "DAGSTER_CODE_HOST", "value": "ingestion-code"} in container["env"]
 
 
-def test_images_of_pods_are_pinned_to_this_release_and_hide_no_file_of_theirs() -> None:
+def test_pod_images_are_pinned_to_this_release_and_no_mount_hides_their_files() -> None:
     [version] = re.findall(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.M)
     for pod in pods().values():
         [container] = pod["containers"]
@@ -218,7 +218,7 @@ def production_guide() -> str:
     return OPERATING.partition("## In production")[2].partition("\n## ")[0]
 
 
-def test_the_guide_names_only_files_units_and_programs_that_there_are() -> None:
+def test_the_guide_names_only_existing_files_units_and_programs() -> None:
     text = production_guide()
     files = set(re.findall(r"\bdeploy/([\w./@-]+\w)", text))
     table = re.findall(r"^\| (`[^|]+`) \|", text.partition("**Set up.**")[0], re.M)
@@ -232,7 +232,7 @@ def test_the_guide_names_only_files_units_and_programs_that_there_are() -> None:
 
 
 @pytest.mark.parametrize("name", ["Containerfile", "compose.yaml", "kubernetes.yaml"])
-def test_what_nobody_has_started_is_called_untested(name: str) -> None:
+def test_files_that_were_never_started_are_marked_untested(name: str) -> None:
     [line] = [line for line in production_guide().splitlines() if line.startswith("| `") and name in line]
 
     assert "**untested**" in line

@@ -1,4 +1,4 @@
-"""Production's processes, killed: what they held is worked on again, with no hand, and once."""
+"""Killed production processes: their tasks are finished by others, automatically and once."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ pytestmark = [pytest.mark.soak, pytest.mark.postgres]
 
 WORKERS = [f"worker-{number}" for number in range(4)]
 SPACING_SECONDS = 1.0
-# No message waits for another one, so that the history can be compared at the end.
-AT_ONCE = {
+# No grouping of messages, so that the history can be compared at the end.
+UNGROUPED = {
     "INGESTION_NOTICES__GROUPING_SECONDS": "0",
     "INGESTION_NOTICES__PER_HOUR": "100000",
     "INGESTION_NOTICES__PER_DAY": "100000",
     "INGESTION_HOSTS__DELAY_SECONDS": str(SPACING_SECONDS),
 }
-KILL_LOOP = AT_ONCE | {
+KILL_LOOP = UNGROUPED | {
     "INGESTION_POLLING__PARTITION_LIMIT": "10",  # to add 1,600 of them takes Dagster minutes
     "INGESTION_POLLING__CONCURRENCY": "8",
     "INGESTION_POLLING__SLICE_SECONDS": "8",
@@ -49,7 +49,7 @@ KILL_LOOP = AT_ONCE | {
 
 
 def start_stack(stack: Stack, *names: str, seconds: float) -> None:
-    """The site and the processes that answer, and the workers; the daemon is still to come."""
+    """Start the site, code server, webserver and these workers, but not the daemon."""
     stack.start_site(seconds=seconds)
     stack.start("code", "webserver", *names)
     stack.wait(stack.is_up)
@@ -59,7 +59,7 @@ WAVE = 120  # sources that are added whenever fewer wait: however fast the machi
 
 
 def kill_workers_repeatedly(stack: Stack, store: Store) -> int:
-    """One worker every 10 seconds for two minutes, once the daemon; how many sources there are."""
+    """Kill a worker every 10 seconds for two minutes and the daemon once; return the number of sources."""
     choose, count = random.Random(5), WAVE
     for turn in range(12):
         if count - polled_count(store) < WAVE:
@@ -75,7 +75,7 @@ def kill_workers_repeatedly(stack: Stack, store: Store) -> int:
     return count
 
 
-def test_a_worker_killed_every_ten_seconds_loses_and_doubles_nothing(tmp_path: Path) -> None:
+def test_killing_a_worker_every_ten_seconds_loses_and_duplicates_nothing(tmp_path: Path) -> None:
     with running_stack(tmp_path, **KILL_LOOP) as stack, stack.store() as store:
         start_stack(stack, *WORKERS, seconds=1.0)
         add_follower(store)
@@ -87,19 +87,19 @@ def test_a_worker_killed_every_ten_seconds_loses_and_doubles_nothing(tmp_path: P
         print(f"after the last kill: {polled_count(store)} of {count}")
         rest = stack.wait(lambda: polled_count(store) == count, 600)
         stack.wait(lambda: sent_notices(store) == count // 2)
-        again = sum(times - 1 for times in feed_requests(stack).values())
-        print(f"{rest:.0f} s for the rest; {again} feeds asked again, closest {shortest_request_gap(stack):.2f} s")
+        repeated = sum(times - 1 for times in feed_requests(stack).values())
+        print(f"{rest:.0f} s for the rest; {repeated} feeds asked again, closest {shortest_request_gap(stack):.2f} s")
 
-        assert again > 0  # some died with what they had fetched
+        assert repeated > 0  # some were killed after a fetch
         assert_one_effect_each(store, count, per_series=2, followers=1)
         assert shortest_request_gap(stack) > SPACING_SECONDS - 0.05
         assert 0 < len(delivered_messages(stack)) <= count // 2
         stack.wait(lambda: not stack.runs("STARTED", "STARTING", "QUEUED", "CANCELING"))
 
 
-def test_after_the_death_of_everything_the_work_goes_on_within_two_minutes(tmp_path: Path) -> None:
+def test_after_every_process_is_killed_work_resumes_within_two_minutes(tmp_path: Path) -> None:
     count, services = 48, ["code", "webserver", "daemon", "worker-0", "worker-1"]
-    limits = AT_ONCE | {"DAGSTER_MAX_CONCURRENT_RUNS": "2", "INGESTION_POLLING__SHARDS": "2"}
+    limits = UNGROUPED | {"DAGSTER_MAX_CONCURRENT_RUNS": "2", "INGESTION_POLLING__SHARDS": "2"}
     with running_stack(tmp_path, **limits) as stack, stack.store() as store:
         start_stack(stack, "worker-0", "worker-1", seconds=4.0)
         add_polled_sources(store, count, hosts=12)
@@ -127,7 +127,7 @@ CANCEL = 'mutation { terminateRun(runId: "%s") { __typename } }'
 
 
 def holds_nothing(store: Store) -> bool:
-    """No claim and no host is leased."""
+    """Return whether no task and no host is leased."""
     return not any(row.status == "PROCESSING" for row in rows(store, tasks)) and not any(
         row.lease_owner for row in rows(store, hosts)
     )
@@ -137,8 +137,8 @@ def poll_run_ids(runs: list[dict[str, Any]]) -> list[str]:
     return [run["runId"] for run in runs if run["jobName"].startswith("poll_")]
 
 
-def test_a_run_that_is_cancelled_in_the_ui_gives_its_slot_and_its_work_back(tmp_path: Path) -> None:
-    limits = AT_ONCE | {"DAGSTER_MAX_CONCURRENT_RUNS": "1", "INGESTION_POLLING__SHARDS": "1"}
+def test_a_run_cancelled_in_the_ui_releases_its_slot_and_its_tasks(tmp_path: Path) -> None:
+    limits = UNGROUPED | {"DAGSTER_MAX_CONCURRENT_RUNS": "1", "INGESTION_POLLING__SHARDS": "1"}
     with running_stack(tmp_path, **limits) as stack, stack.store() as store:
         start_stack(stack, "worker-0", seconds=10.0)
         add_polled_sources(store, 8, hosts=8)
@@ -148,7 +148,7 @@ def test_a_run_that_is_cancelled_in_the_ui_gives_its_slot_and_its_work_back(tmp_
 
         began = time.monotonic()
         assert stack.graphql(CANCEL % run_id)["terminateRun"]["__typename"] == "TerminateRunSuccess"
-        # FAILURE: this launcher does not tell Dagster that somebody asked for the end.
+        # FAILURE: this launcher does not report to Dagster that termination was requested.
         stack.wait(lambda: run_id in poll_run_ids(stack.runs("CANCELED", "FAILURE")), 60)
         freed = time.monotonic() - began
         stack.wait(lambda: bool(poll_run_ids(stack.runs("STARTED"))), 60 - freed)

@@ -1,4 +1,4 @@
-"""Production's processes, really run: more workers do more, and each piece of work once."""
+"""Throughput of real production processes: more workers do more work, each task once."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ingestion_pipeline_tests.deployment.stack import (
 pytestmark = [pytest.mark.soak, pytest.mark.postgres]
 
 COUNT, HOSTS, LATENCY_SECONDS, SPACING_SECONDS = 320, 160, 4.0, 0.5
-# Waiting is what a run does: eight hosts at a time, four seconds for an answer.
+# A run mostly waits: eight hosts at a time, four seconds per response.
 LATENCY_BOUND = {"INGESTION_POLLING__CONCURRENCY": "8", "INGESTION_HOSTS__DELAY_SECONDS": str(SPACING_SECONDS)}
 
 
 def seconds_for_all(stack: Stack) -> float:
-    """From the first request to the last source that is stored."""
+    """Return the seconds from the first request to the last stored source."""
     with stack.store() as store:
         stack.wait(lambda: polled_count(store) == COUNT, 900)
     return time.monotonic() - min(
@@ -34,7 +34,7 @@ def seconds_for_all(stack: Stack) -> float:
 
 
 def seconds_with_workers(workers: int, folder: Path) -> float:
-    """How long so many workers take; the history is checked before the answer."""
+    """Return the seconds that so many workers take, after checking the history."""
     names = [f"worker-{number}" for number in range(workers)]
     limit = {"DAGSTER_MAX_CONCURRENT_RUNS": str(workers)}
     folder.mkdir()

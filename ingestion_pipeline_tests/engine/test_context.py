@@ -6,7 +6,7 @@ from contextlib import suppress
 from ingestion_pipeline.engine.context import NEW_OBJECTS, reduced_gc
 
 
-def test_garbage_is_looked_for_as_before_once_a_crawl_has_failed() -> None:
+def test_gc_thresholds_are_restored_after_a_failed_crawl() -> None:
     before = gc.get_threshold()
 
     with suppress(ValueError), reduced_gc():
@@ -15,13 +15,13 @@ def test_garbage_is_looked_for_as_before_once_a_crawl_has_failed() -> None:
     assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
 
 
-def test_what_was_there_before_is_left_alone_during_a_crawl() -> None:
+def test_existing_objects_are_frozen_during_a_crawl() -> None:
     with reduced_gc():
         assert gc.get_threshold()[0] == NEW_OBJECTS
         assert gc.get_freeze_count() > 0
 
 
-def test_whoever_has_switched_it_off_keeps_it_off() -> None:
+def test_a_disabled_gc_stays_disabled() -> None:
     before = gc.get_threshold()
     gc.set_threshold(0)
 

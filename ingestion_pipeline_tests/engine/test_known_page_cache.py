@@ -1,11 +1,11 @@
-"""What a run remembers of pages that are in the database: a hint, and never more than so much."""
+"""The bounded cache of pages that a crawl has already stored."""
 
 from __future__ import annotations
 
 from ingestion_pipeline.engine.crawling.protocol import KnownPageCache
 
 
-def test_what_one_walk_knows_is_news_to_another() -> None:
+def test_each_crawl_has_its_own_pages() -> None:
     cache = KnownPageCache()
     cache.add(1, {"/a", "/b"})
 
@@ -13,7 +13,7 @@ def test_what_one_walk_knows_is_news_to_another() -> None:
     assert set(cache.of(2)) == set()
 
 
-def test_it_forgets_all_rather_than_grow() -> None:
+def test_a_full_cache_is_cleared() -> None:
     cache = KnownPageCache(most=3)
     cache.add(1, {"/a", "/b"})
     cache.add(1, {"/b"})
@@ -23,7 +23,7 @@ def test_it_forgets_all_rather_than_grow() -> None:
     assert set(cache.of(2)) == {"/c", "/d"}
 
 
-def test_a_page_with_more_links_than_there_is_room_is_not_remembered() -> None:
+def test_more_links_than_the_cache_holds_are_not_stored() -> None:
     cache = KnownPageCache(most=1)
     cache.add(1, {"/a", "/b"})
 

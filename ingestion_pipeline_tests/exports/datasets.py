@@ -1,4 +1,4 @@
-"""Datasets written straight into the tables, as the catalogues' own ingestion leaves them."""
+"""Datasets written straight into the tables, as extraction stores them, and lineages of rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Item = Mapping[str, Any]
 
 
 def a_course(course_id: str = "CS 101", **changes: Any) -> Item:
-    """A course with everything proved; `grounding` and `is_flagged` say otherwise."""
+    """Return a course with every field grounded, unless `grounding` or `is_flagged` is passed."""
     data = {"course_id": course_id, "course_name": "Introduction", "course_description": "What it is about."}
     own = {"grounding", "is_flagged", "is_repeat", "item_key"}
     data |= {name: value for name, value in changes.items() if name not in own}
@@ -33,7 +33,7 @@ def a_course(course_id: str = "CS 101", **changes: Any) -> Item:
 
 
 def an_item(data: Mapping[str, Any], **changes: Any) -> Item:
-    """Any item; every field that has a value is proved but for what `grounding` says."""
+    """Return an item with every stated field grounded, unless `grounding` is passed."""
     grounding = {name: PROOF for name, value in data.items() if value is not None}
     return {
         "data": dict(data),
@@ -56,7 +56,7 @@ def a_dataset(
     page_url: str = "https://college.test/courses/1",
     entities: Path | None = None,
 ) -> int:
-    """A version of a catalogue's dataset, all its items on one page that was fetched at noon."""
+    """Add a version of a catalogue's dataset, all its items on one page fetched at noon; return its id."""
     with store.begin() as connection:
         definition = a_definition(id=source_id, kind=Kind.CATALOG, url=URL, platform="catalog", series=None)
         if version == 1:
@@ -139,7 +139,7 @@ HOPS = ["snapshot", "fetch", "run", "configuration"]
 
 
 def sample_lineages(connection: Connection, content: ContentStore) -> dict[str, list[Lineage]]:
-    """The chains of ten rows of each entity, the same at every time."""
+    """Return the lineages of ten rows of each table, the same ones every time."""
     random = Random(8)
     lineages: dict[str, list[Lineage]] = {}
     for name in EXPLAINED:
@@ -151,7 +151,7 @@ def sample_lineages(connection: Connection, content: ContentStore) -> dict[str, 
 
 
 def lineage_gaps(chain: Lineage) -> list[str]:
-    """What is missing of a chain: hops that are not known, fields that no span is found of."""
+    """Return the gaps of a lineage: unknown hops, and fields without a span."""
     hops = {hop.name: hop for hop in chain.hops}
     missing = [name for name in HOPS if name not in hops or not hops[name].is_known]
     unseen = [field.name for field in chain.fields if field.place is None]

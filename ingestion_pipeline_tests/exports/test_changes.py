@@ -1,4 +1,4 @@
-"""An export of changes misses none, whoever commits when, and replaces no file."""
+"""An incremental export misses no change, whatever the order of commits, and replaces no file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def add(store: Store, *numbers: int) -> None:
 
 
 def wait_for_next_timestamp(store: Store) -> None:
-    """The next cursor is later than what was written: SQLite's time has milliseconds."""
+    """Wait until the next cursor is later than the last write: SQLite's time has milliseconds."""
     with store.read() as connection:
         newest = connection.execute(select(func.max(chapters.c.modified_at))).scalar_one()
         is_fine = connection.dialect.name == "postgresql"
@@ -66,7 +66,7 @@ def exported_numbers(store: Store, folder: Path, times: int) -> Sequence[list[in
     return [numbers_in(export_next_changes(store, folder)) for _ in range(times)]
 
 
-def test_the_first_export_has_everything_the_next_only_what_came_or_changed(store: Store, tmp_path: Path) -> None:
+def test_the_first_export_has_every_row_and_the_next_only_new_or_changed_rows(store: Store, tmp_path: Path) -> None:
     add(store, 1, 2)
     assert exported_numbers(store, tmp_path, 2) == [[1, 2], []]
 
@@ -90,7 +90,7 @@ def test_each_folder_and_each_format_has_a_cursor_of_its_own(store: Store, tmp_p
 
 
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
-def test_what_is_committed_late_is_in_the_next_export(store: Store, tmp_path: Path) -> None:
+def test_a_late_commit_is_in_the_next_export(store: Store, tmp_path: Path) -> None:
     add(store, 1)
     with store.begin() as late:
         late.execute(insert(chapters).values(a_chapter(2)))
@@ -102,7 +102,7 @@ def test_what_is_committed_late_is_in_the_next_export(store: Store, tmp_path: Pa
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_on_sqlite_the_cursor_waits_for_whoever_writes(store: Store, database_url: str) -> None:
+def test_on_sqlite_the_cursor_waits_for_the_writer(store: Store, database_url: str) -> None:
     second_store = open_store(database_url)
     with store.begin() as connection:
         connection.execute(insert(chapters).values(a_chapter(1)))
@@ -113,7 +113,7 @@ def test_on_sqlite_the_cursor_waits_for_whoever_writes(store: Store, database_ur
         second_store.close()
 
 
-def test_a_moment_of_ones_own_moves_no_cursor(store: Store, tmp_path: Path) -> None:
+def test_an_explicit_since_moves_no_cursor(store: Store, tmp_path: Path) -> None:
     add(store, 1)
     since = watermark(store) + timedelta(days=1)
     request = ExportRequest(name="chapters", since=since)
@@ -124,9 +124,7 @@ def test_a_moment_of_ones_own_moves_no_cursor(store: Store, tmp_path: Path) -> N
     assert exported_numbers(store, tmp_path, 1) == [[1]]
 
 
-def test_a_dataset_is_told_again_when_it_is_published_and_not_when_it_is_confirmed(
-    store: Store, tmp_path: Path
-) -> None:
+def test_a_dataset_is_exported_again_when_published_and_not_when_confirmed(store: Store, tmp_path: Path) -> None:
     a_dataset(store, [a_course("CS 1")], source_id="catalog:a")
     courses = ExportRequest(name="course")
     first = export_next_changes(store, tmp_path, courses)
@@ -142,8 +140,8 @@ def database_time(connection: Connection) -> datetime:
     return connection.execute(select(Moment())).scalar_one()
 
 
-def test_columns_of_json_are_known_as_such_and_fit_a_parquet_file(store: Store, tmp_path: Path) -> None:
-    """They were taken for texts, and a Parquet file of links, listings or companies failed."""
+def test_json_columns_have_their_type_and_fit_a_parquet_file(store: Store, tmp_path: Path) -> None:
+    """They were exported as text, and a Parquet file of links, listings or companies failed."""
     types = {column.name: column.holds for column in table_columns("job_listings")}
     a_dataset(store, [a_course()], source_id="catalog:a")
     with store.begin() as connection:
@@ -156,7 +154,7 @@ def test_columns_of_json_are_known_as_such_and_fit_a_parquet_file(store: Store, 
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_table_can_be_exported_whole_and_by_changes(store: Store, tmp_path: Path, name: str) -> None:
+def test_every_table_can_be_exported_in_full_and_by_changes(store: Store, tmp_path: Path, name: str) -> None:
     columns = [column.name for column in table_columns(name)]
 
     assert len(columns) == len(set(columns))

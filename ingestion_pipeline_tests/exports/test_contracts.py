@@ -1,4 +1,4 @@
-"""What is published keeps its contract; what breaks it is named, with the row and the cure."""
+"""Published tables are checked against their contract; violations name the row and the cure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LISTINGS = CONTRACTS["job_listings"]
 
 @pytest.fixture
 def database() -> str:
-    """A contract looks at frames: what the other database gives is the same."""
+    """A contract checks frames, which are the same on both databases."""
     return "sqlite"
 
 
@@ -45,7 +45,7 @@ def a_listing(store: Store, **changes: Any) -> int:
 OF_TABLES = [contract for contract in CONTRACTS.values() if not contract.own]
 
 
-def test_what_keeps_its_contract_is_not_mentioned(store: Store) -> None:
+def test_valid_rows_have_no_findings(store: Store) -> None:
     a_listing(store)
     add_sources(store, a_definition())
 
@@ -73,7 +73,7 @@ def test_an_odd_address_is_a_warning(store: Store) -> None:
     assert f"rows {broken_id};" in finding.message
 
 
-def test_only_the_partitions_of_the_run_are_looked_at(store: Store) -> None:
+def test_only_the_partitions_of_the_run_are_checked(store: Store) -> None:
     add_sources(store, a_definition(), a_definition(id="series:other"))
     with store.begin() as connection:
         connection.execute(update(sources).where(sources.c.id == "series:other").values(url="ftp://a.test/"))
@@ -83,7 +83,7 @@ def test_only_the_partitions_of_the_run_are_looked_at(store: Store) -> None:
     assert len(contract_findings(store, contract, ["series:solo", "series:other"], most=100)) == 1
 
 
-def test_of_many_rows_the_newest_are_looked_at(store: Store) -> None:
+def test_the_newest_of_many_rows_are_checked(store: Store) -> None:
     a_listing(store, status="ajar")
     a_listing(store)
 
@@ -92,7 +92,7 @@ def test_of_many_rows_the_newest_are_looked_at(store: Store) -> None:
 
 
 @pytest.mark.parametrize("contract", CONTRACTS.values(), ids=list(CONTRACTS))
-def test_a_rule_is_of_a_column_that_is_published(contract: Any) -> None:
+def test_every_rule_belongs_to_a_published_column(contract: Any) -> None:
     assert set(contract.rules) <= {column.name for column in contract.columns()}
 
 
@@ -114,32 +114,32 @@ VALUES: list[dict[str, Any]] = [
 ]
 
 
-def test_rows_and_frames_are_held_against_a_contract_alike() -> None:
-    """A poll has no time for pandas: what it finds row by row is what pandera would have found."""
+def test_rows_and_frames_are_checked_against_a_contract_alike() -> None:
+    """A poll has no time for pandas: its row-by-row check finds the same as pandera."""
     columns = table_columns("job_listings")
     base = {column.name: None for column in columns} | {"title": "Cook", "status": "open"}
     rows = [base | {"id": number} | changes for number, changes in enumerate(VALUES)]
     frame = to_frame(columns, iter([[[row[column.name] for column in columns] for row in rows]]))
 
-    def told(cases: Any) -> set[tuple[str, str, bool, str]]:
-        found = findings(LISTINGS, cases)
-        rows_of = [finding.message.split(": rows ")[1].split(";")[0] for finding in found]
+    def violation_keys(cases: Any) -> set[tuple[str, str, bool, str]]:
+        violations = findings(LISTINGS, cases)
+        rows_of = [finding.message.split(": rows ")[1].split(";")[0] for finding in violations]
         return {
             (finding.subject, finding.message.split(", not ")[0], finding.is_error, rows)
-            for finding, rows in zip(found, rows_of, strict=True)
+            for finding, rows in zip(violations, rows_of, strict=True)
         }
 
-    by_row = told(case for case in cases_of(rows, LISTINGS) if case.column != "id")
-    by_frame = told(case for case in cases_in(frame, LISTINGS) if case.column != "id")
+    by_row = violation_keys(case for case in cases_of(rows, LISTINGS) if case.column != "id")
+    by_frame = violation_keys(case for case in cases_in(frame, LISTINGS) if case.column != "id")
 
     assert by_row == by_frame
     assert len(by_row) == 4
     ids = {"id must be unique and never missing"}
-    assert {finding[1] for finding in told(cases_of(rows, LISTINGS))} >= ids
-    assert {finding[1] for finding in told(cases_in(frame, LISTINGS))} >= ids
+    assert {finding[1] for finding in violation_keys(cases_of(rows, LISTINGS))} >= ids
+    assert {finding[1] for finding in violation_keys(cases_in(frame, LISTINGS))} >= ids
 
 
-def test_a_flood_of_broken_rows_is_counted_and_not_kept() -> None:
+def test_many_broken_rows_are_counted_in_a_bounded_message() -> None:
     rows = ({"id": number, "status": f"word {number}"} for number in range(10_000))
 
     (finding,) = findings(LISTINGS, cases_of(rows, LISTINGS))

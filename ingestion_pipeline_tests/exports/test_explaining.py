@@ -1,4 +1,4 @@
-"""Every row tells where it comes from, or why it does not know."""
+"""Every row has a lineage, or a reason why a part of it is unknown."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def ctx(store: Store, database_url: str, tmp_path: Path) -> RunContext:
 
 @pytest.fixture
 def polled_ctx(ctx: RunContext, web: FakeWeb) -> RunContext:
-    """A feed of twelve chapters and a board of twelve jobs, polled_ctx by a run."""
+    """A feed of twelve chapters and a board of twelve jobs, polled by a run."""
     source = a_definition(url="http://a.test/solo")
     add_sources(ctx.store, source, a_board())
     web.routes["/solo"] = a_feed(*range(1, 13))
@@ -100,7 +100,7 @@ def test_a_listing_names_its_place_snapshot_run_and_configuration(polled_ctx: Ru
     assert hop_by_name["fetch"].facts["run"] == RUN
 
 
-def test_a_text_that_came_from_the_jobs_own_page_is_found_there(polled_ctx: RunContext) -> None:
+def test_a_text_from_the_detail_page_of_a_job_is_located_there(polled_ctx: RunContext) -> None:
     (first, *_) = rows(polled_ctx.store, job_listings)
     page = f"<h1>{first.title}</h1><p>Bake bread before dawn, all week.</p>".encode()
     body_hash = polled_ctx.content.put(page)
@@ -123,7 +123,7 @@ def test_a_text_that_came_from_the_jobs_own_page_is_found_there(polled_ctx: RunC
     assert hops_by_name(chain)["snapshot"].facts["id"] == first.snapshot_id
 
 
-def test_a_chapter_s_number_is_found_beside_its_own_id(polled_ctx: RunContext) -> None:
+def test_a_chapters_number_is_located_beside_its_own_id(polled_ctx: RunContext) -> None:
     chapter = next(row for row in rows(polled_ctx.store, chapters) if row.key == "2")
     chain = lineage_of(polled_ctx, f"chapters:{chapter.id}")
     place = next(field.place for field in chain.fields if field.name == "number")
@@ -134,7 +134,7 @@ def test_a_chapter_s_number_is_found_beside_its_own_id(polled_ctx: RunContext) -
     assert body[place["start"] - 8 : place["end"] + 8] == "Chapter 2</title>"
 
 
-def test_what_was_read_by_another_configuration_still_shows_that_one(
+def test_a_row_of_an_earlier_configuration_shows_that_configuration(
     polled_ctx: RunContext, web: FakeWeb, clock: FixedClock
 ) -> None:
     clock.advance(days=1)
@@ -163,7 +163,7 @@ def test_an_unchanged_poll_writes_no_ingestion_and_no_row(
     assert {table.name: rows(polled_ctx.store, table) for table in tables} == before
 
 
-def test_a_row_from_before_lineage_says_so_and_shows_what_the_source_says_now(polled_ctx: RunContext) -> None:
+def test_a_row_older_than_lineage_says_so_and_shows_the_current_source(polled_ctx: RunContext) -> None:
     with polled_ctx.store.begin() as connection:
         connection.execute(update(chapter_sources).values(ingestion_id=None))
     (first, *_) = rows(polled_ctx.store, chapters)
@@ -175,7 +175,7 @@ def test_a_row_from_before_lineage_says_so_and_shows_what_the_source_says_now(po
     assert all(field.place for field in chain.fields)
 
 
-def test_a_snapshot_that_was_cleared_away_is_called_that(polled_ctx: RunContext) -> None:
+def test_a_deleted_snapshot_is_reported_as_cleared(polled_ctx: RunContext) -> None:
     with polled_ctx.store.begin() as connection:
         connection.execute(delete(snapshots))
     (first, *_) = rows(polled_ctx.store, chapters)
@@ -203,7 +203,7 @@ def test_no_token_of_an_address_is_stored(ctx: RunContext, web: FakeWeb) -> None
         assert canary not in repr(rows(ctx.store, table)), table.name
 
 
-def test_a_damaged_body_is_called_that_and_the_rest_is_explained(polled_ctx: RunContext) -> None:
+def test_a_damaged_body_is_reported_and_the_other_hops_are_explained(polled_ctx: RunContext) -> None:
     for path in (polled_ctx.settings.home / "content").glob("??/*"):
         path.write_bytes(path.read_bytes()[:-7])
 
@@ -217,19 +217,19 @@ def test_a_damaged_body_is_called_that_and_the_rest_is_explained(polled_ctx: Run
 
 
 @pytest.mark.parametrize("name", ["", "chapters", "chapters:x", "series:solo", "x" * 10_000])
-def test_what_names_no_row_is_refused_with_what_does(ctx: RunContext, name: str) -> None:
+def test_a_bad_row_name_is_refused_with_the_accepted_forms(ctx: RunContext, name: str) -> None:
     with pytest.raises(BadRow, match="there are: chapters:ID, chapter_sources:ID") as refused:
         lineage_of(ctx, name)
     assert len(str(refused.value)) < 300
 
 
 @pytest.mark.parametrize("table", ["chapters", "chapter_sources", "job_listings", "job_matches", "data_items"])
-def test_an_id_that_is_not_there_is_told_with_where_ids_are(ctx: RunContext, table: str) -> None:
+def test_an_unknown_id_is_refused_with_the_command_that_lists_ids(ctx: RunContext, table: str) -> None:
     with pytest.raises(UnknownRow, match=f"there is no row {table}:999; `ingest "):
         lineage_of(ctx, f"{table}:999")
 
 
-def test_stores_of_both_kinds_have_the_views_that_are_documented(store: Store) -> None:
+def test_both_databases_have_the_documented_views(store: Store) -> None:
     docs = (Path(ingestion_pipeline.__file__).parents[1] / "docs" / "operating.md").read_text()
     for view in ("v_chapters_latest", "v_job_matches_open", "v_datasets_current", "v_source_health"):
         (line,) = [line for line in docs.splitlines() if line.startswith(f"| `{view}` |")]

@@ -1,4 +1,4 @@
-"""Files hold what the database holds, harm nobody, and are whole or not there."""
+"""Export files equal the database, contain no formulas, and are written atomically."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_same_rows_make_the_same_file(store: Store, tmp_path: Path, form: Fo
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n", "＝", "'="])  # noqa: RUF001
-def test_a_spreadsheet_finds_no_formula_in_a_cell(tmp_path: Path, start: str) -> None:
+def test_no_cell_is_a_formula_to_a_spreadsheet(tmp_path: Path, start: str) -> None:
     formula = f"{start}cmd|' /C calc'!A0"
     file = tmp_path / "x.csv"
 
@@ -98,12 +98,12 @@ def test_a_spreadsheet_finds_no_formula_in_a_cell(tmp_path: Path, start: str) ->
 
 
 @pytest.mark.parametrize("text", ["CS-101", "'tis", "3 + 4", "", "a=b"])
-def test_what_is_no_formula_stays_as_it_is(text: str) -> None:
+def test_a_text_that_is_no_formula_is_unchanged(text: str) -> None:
     assert harmless(text) == text
 
 
 @given(st.text(alphabet="'=+-@\ta", max_size=8))
-def test_the_apostrophe_can_be_taken_away_again(text: str) -> None:
+def test_the_escaping_apostrophe_can_be_removed(text: str) -> None:
     cell = harmless(text)
 
     is_escaped = cell.startswith("'") and cell.lstrip("'")[:1] in tuple("=+-@\t")
@@ -143,7 +143,7 @@ with replacing(Path(sys.argv[1])) as part:
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed_leaves_no_half_file(tmp_path: Path) -> None:
+def test_a_killed_process_leaves_no_partial_file(tmp_path: Path) -> None:
     target = tmp_path / "x.csv"
     line = [sys.executable, "-c", KILLED, str(target)]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -160,7 +160,7 @@ def test_a_process_that_is_killed_leaves_no_half_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_another_process_that_still_writes_is_left_alone(tmp_path: Path) -> None:
+def test_the_part_file_of_a_live_writer_is_kept(tmp_path: Path) -> None:
     with replacing(tmp_path / "x.csv") as first, replacing(tmp_path / "x.csv") as second:
         first.write_text("first")
         second.write_text("second")
@@ -168,7 +168,7 @@ def test_another_process_that_still_writes_is_left_alone(tmp_path: Path) -> None
     assert (tmp_path / "x.csv").read_text() == "first"
 
 
-def test_a_bad_place_is_named(store: Store, tmp_path: Path) -> None:
+def test_a_bad_path_is_named(store: Store, tmp_path: Path) -> None:
     a_dataset(store, [a_course()])
 
     with pytest.raises(BadPath, match="is a folder: name a file in it"):
@@ -189,7 +189,7 @@ def test_a_token_in_an_address_of_an_older_row_is_not_exported(store: Store, tmp
 
 
 @pytest.mark.parametrize("form", Format)
-def test_exports_are_for_their_owner_alone(store: Store, tmp_path: Path, form: Format) -> None:
+def test_exports_are_readable_by_their_owner_only(store: Store, tmp_path: Path, form: Format) -> None:
     a_dataset(store, [a_course()])
     folder = tmp_path / "exports" / "daily"
     before = os.umask(0o022)
@@ -202,7 +202,7 @@ def test_exports_are_for_their_owner_alone(store: Store, tmp_path: Path, form: F
     assert [path.stat().st_mode & 0o777 for path in (folder, folder.parent)] == [0o700, 0o700]
 
 
-def test_two_wishes_never_share_a_file() -> None:
+def test_two_requests_never_share_a_file() -> None:
     requests = [
         ExportRequest(name="course"),
         ExportRequest(name="course", source_id="catalog:a"),
@@ -228,7 +228,7 @@ def test_every_published_dataset_gets_its_file(store: Store, tmp_path: Path) -> 
     assert [exported.rows for exported in exports] == [1, 1]
 
 
-def test_nothing_published_is_no_file_but_an_error_for_whoever_named_it(store: Store, tmp_path: Path) -> None:
+def test_nothing_published_writes_no_file_and_fails_for_a_named_source(store: Store, tmp_path: Path) -> None:
     assert export_published(store, tmp_path, Format.CSV) == []
     a_dataset(store, [], status="building")
 
@@ -236,7 +236,7 @@ def test_nothing_published_is_no_file_but_an_error_for_whoever_named_it(store: S
         export_published(store, tmp_path, Format.CSV, source_ids=["catalog:college"])
 
 
-def test_items_of_a_type_of_ones_own_are_exported_as_all_others(store: Store, tmp_path: Path) -> None:
+def test_items_of_a_custom_type_are_exported(store: Store, tmp_path: Path) -> None:
     (tmp_path / "bird.yaml").write_text("name: bird\nfields: [{name: ring, kind: text}]")
     a_dataset(store, [a_course()], source_id="catalog:a")
     a_dataset(store, [an_item({"ring": "R-1"})], source_id="catalog:b", kind="bird")

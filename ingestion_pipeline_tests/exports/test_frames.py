@@ -1,4 +1,4 @@
-"""`frame(name)`: what a notebook gets, and what it costs to import."""
+"""`frame(name)`: the frame for a notebook, and its import cost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.exports.datasets import ABSENT, COLLEGE, a_course, a_dataset
 
 
-def test_a_frame_of_items_has_types_that_know_what_is_missing(store: Store) -> None:
+def test_a_frame_of_items_has_nullable_types(store: Store) -> None:
     a_dataset(store, [a_course("CS 1", course_credits_max="3.5", course_non_credit=True), a_course("CS 2")])
 
     frame = frame_of(store, ExportRequest(name="course"))
@@ -54,7 +54,7 @@ def test_an_unknown_name_opens_no_database(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_table_is_a_frame_though_it_is_empty(store: Store, name: str) -> None:
+def test_an_empty_table_is_a_frame_with_its_columns(store: Store, name: str) -> None:
     frame = frame_of(store, ExportRequest(name=name))
 
     assert len(frame) == 0
@@ -74,7 +74,7 @@ def test_chapter_numbers_are_exact(store: Store) -> None:
 
 
 @pytest.mark.parametrize("name", ["sources", "pages", "extractions", "datasets"])
-def test_rows_of_one_source_alone(store: Store, name: str) -> None:
+def test_a_frame_can_be_limited_to_one_source(store: Store, name: str) -> None:
     a_dataset(store, [a_course()], source_id="catalog:a")
     a_dataset(store, [a_course()], source_id="catalog:b")
 
@@ -84,7 +84,7 @@ def test_rows_of_one_source_alone(store: Store, name: str) -> None:
         frame_of(store, ExportRequest(name=name, source_id="catalog:c"))
 
 
-def test_rows_without_a_source_say_so(store: Store) -> None:
+def test_a_table_without_sources_refuses_a_source_filter(store: Store) -> None:
     with pytest.raises(NoSourceOfRows, match="rows of series belong to no single source"):
         frame_of(store, ExportRequest(name="series", source_id="catalog:a"))
 
@@ -100,7 +100,7 @@ def test_importing_frame_loads_neither_pandas_nor_pyarrow() -> None:
     assert process.stdout.split() == []
 
 
-def test_the_view_shows_what_is_published_now_and_proved(store: Store) -> None:
+def test_the_view_shows_the_published_grounded_items(store: Store) -> None:
     a_dataset(store, [a_course("CS 0")], version=1)
     a_dataset(
         store,

@@ -1,4 +1,4 @@
-"""The items that are published are as their type says, and what is not is named."""
+"""Published items are checked against their entity type; violations are named."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ingestion_pipeline_tests.exports.datasets import ABSENT, COLLEGE, a_course,
 
 @pytest.fixture
 def database() -> str:
-    """The statements are those of exports, which both databases have."""
+    """The statements are those of exports, which are tested on both databases."""
     return "sqlite"
 
 
@@ -27,7 +27,7 @@ def findings_of(store: Store, **filters: Any) -> list[tuple[str, str]]:
     return [(finding.subject, finding.message.split(";")[0]) for finding in findings]
 
 
-def test_items_as_their_type_has_them_are_not_mentioned(store: Store) -> None:
+def test_valid_items_have_no_findings(store: Store) -> None:
     a_dataset(store, [a_course(course_credits_max="3.5", course_non_credit=False), a_course("CS 102")])
 
     assert findings_of(store) == []
@@ -49,7 +49,7 @@ def test_items_as_their_type_has_them_are_not_mentioned(store: Store) -> None:
         ),
     ],
 )
-def test_an_item_that_breaks_its_type_is_named(
+def test_an_invalid_item_is_named_with_its_field(
     store: Store, changes: dict[str, Any], field: str, expected: str
 ) -> None:
     a_dataset(store, [a_course("CS 100"), a_course("CS 101", **changes)])
@@ -61,7 +61,7 @@ def test_an_item_that_breaks_its_type_is_named(
     assert message.endswith("rows 2")
 
 
-def test_what_is_not_published_is_not_looked_at(store: Store) -> None:
+def test_unpublished_items_are_not_checked(store: Store) -> None:
     invalid_course = a_course("CS 102", course_name=None)
     a_dataset(store, [a_course(), {**invalid_course, "is_flagged": True}, {**invalid_course, "is_repeat": True}])
     a_dataset(store, [invalid_course], version=2, status="quarantined")
@@ -70,7 +70,7 @@ def test_what_is_not_published_is_not_looked_at(store: Store) -> None:
     assert findings_of(store, source_ids=["catalog:other"]) == []
 
 
-def test_a_type_that_is_gone_is_named_with_its_source(store: Store) -> None:
+def test_an_unknown_type_is_named_with_its_source(store: Store) -> None:
     a_dataset(store, [a_course()])
     with store.begin() as connection:
         connection.execute(update(datasets).values(entity_type="sonnet"))
@@ -81,7 +81,7 @@ def test_a_type_that_is_gone_is_named_with_its_source(store: Store) -> None:
     assert f"not sonnet: rows {COLLEGE}" in message
 
 
-def test_a_key_that_two_pages_state_is_no_key(store: Store) -> None:
+def test_a_key_stated_by_two_pages_is_not_unique(store: Store) -> None:
     a_dataset(store, [a_course("CS 1"), a_course("CS 2")])
     a_dataset(store, [], source_id="catalog:other")  # for its page
     with store.begin() as connection:
@@ -92,7 +92,7 @@ def test_a_key_that_two_pages_state_is_no_key(store: Store) -> None:
     assert findings_of(store) == [("data_items.item_key", "item_key must be unique in its dataset, not cs: rows 1")]
 
 
-def test_a_dataset_is_looked_at_in_bounded_memory(store: Store) -> None:
+def test_a_dataset_is_checked_in_bounded_memory(store: Store) -> None:
     text = "x" * 10_000
     a_dataset(store, [a_course(f"CS {n}", course_description=text) for n in range(1_200)])
 
@@ -105,7 +105,7 @@ def test_a_dataset_is_looked_at_in_bounded_memory(store: Store) -> None:
     assert peak < 10_000_000  # of twelve million characters, which are there twice: read and parsed
 
 
-def test_of_what_a_run_read_so_many_items_are_looked_at_and_no_others(store: Store) -> None:
+def test_a_limited_number_of_the_items_of_a_run_is_checked(store: Store) -> None:
     invalid_course = a_course("CS 102", course_name=["x"])
     a_dataset(store, [a_course(), invalid_course, {**invalid_course, "is_flagged": True, "item_key": "f"}])
     a_dataset(store, [invalid_course], version=2, status="building")

@@ -1,4 +1,4 @@
-"""Which items leave, in which order, and what of them."""
+"""Exported items: selection, order and columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ingestion_pipeline_tests.exports.datasets import ABSENT, COLLEGE, a_course,
 
 
 def rows_of(store: Store, name: str = "course", **options: Any) -> list[dict[str, Any]]:
-    # Batches of two: what is remembered from one row to the next must outlive a batch.
+    # Batches of two: state carried from row to row must survive a batch.
     with open_export_rows(store, ExportRequest(name=name, **options), batch_rows=2) as (columns, _, batches):
         names = [column.name for column in columns]
         return [dict(zip(names, row, strict=True)) for batch in batches for row in batch]
@@ -28,7 +28,7 @@ def column(store: Store, field: str, **options: Any) -> list[Any]:
     return [row[field] for row in rows_of(store, **options)]
 
 
-def test_an_item_is_a_row_with_its_fields_and_where_it_comes_from(store: Store) -> None:
+def test_an_item_is_a_row_with_its_fields_and_its_origin(store: Store) -> None:
     dataset = a_dataset(store, [a_course("CS 101", course_credits_max=3)])
 
     (row,) = rows_of(store)
@@ -43,7 +43,7 @@ def test_an_item_is_a_row_with_its_fields_and_where_it_comes_from(store: Store) 
     assert "is_flagged" not in row
 
 
-def test_the_newest_published_version_is_exported_and_another_when_it_is_named(store: Store) -> None:
+def test_the_newest_published_version_is_exported_unless_another_is_requested(store: Store) -> None:
     first = a_dataset(store, [a_course("CS 1")], version=1)
     a_dataset(store, [a_course("CS 2")], version=2)
     a_dataset(store, [a_course("CS 3")], version=3, status="quarantined")
@@ -55,7 +55,7 @@ def test_the_newest_published_version_is_exported_and_another_when_it_is_named(s
     assert column(store, "course_id", dataset_id=first) == ["CS 1"]
 
 
-def test_every_source_is_exported_unless_one_is_named(store: Store) -> None:
+def test_every_source_is_exported_unless_one_is_requested(store: Store) -> None:
     a_dataset(store, [a_course("B 1")], source_id="catalog:b")
     a_dataset(store, [a_course("A 1")], source_id="catalog:a")
 
@@ -63,7 +63,7 @@ def test_every_source_is_exported_unless_one_is_named(store: Store) -> None:
     assert column(store, "course_id", source_id="catalog:b") == ["B 1"]
 
 
-def test_flagged_items_and_repeats_leave_only_when_they_are_asked_for(store: Store) -> None:
+def test_flagged_and_repeated_items_are_exported_only_on_request(store: Store) -> None:
     flagged = a_course("CS 2", is_flagged=True, grounding={"course_name": ABSENT})
     a_dataset(store, [a_course("CS 1"), flagged, a_course("CS 1", is_repeat=True)])
 
@@ -76,7 +76,7 @@ def test_flagged_items_and_repeats_leave_only_when_they_are_asked_for(store: Sto
 
 
 @pytest.mark.parametrize("status", ["absent", "unverifiable", "made up", None])
-def test_a_value_that_nothing_proves_is_blank(store: Store, status: str | None) -> None:
+def test_an_ungrounded_value_is_blank(store: Store, status: str | None) -> None:
     proof = {"course_prerequisites": {"status": status}}
     a_dataset(store, [a_course(course_prerequisites="Invented 7", grounding=proof)])
 
@@ -169,7 +169,7 @@ def test_a_framework_precedes_its_competencies_once(store: Store) -> None:
     assert {row["source_id"] for row in rows} == {COLLEGE}
 
 
-def test_a_relative_address_is_made_whole_by_the_sources(store: Store) -> None:
+def test_a_relative_url_is_resolved_against_the_source(store: Store) -> None:
     a_dataset(store, [a_course()], page_url="../course?id=1")
 
     assert column(store, "page_url") == ["https://college.test/course?id=1"]
@@ -187,7 +187,7 @@ def test_items_of_all_types_share_one_export(store: Store) -> None:
     assert len(rows_of(store, "credential")) == 1
 
 
-def test_where_nothing_is_published_the_error_says_what_there_is(store: Store) -> None:
+def test_with_nothing_published_the_error_lists_the_existing_versions(store: Store) -> None:
     with pytest.raises(NothingPublished, match="nothing was extracted so far"):
         rows_of(store)
     a_dataset(store, [a_course()], status="quarantined")
@@ -203,18 +203,18 @@ def test_where_nothing_is_published_the_error_says_what_there_is(store: Store) -
 
 
 @pytest.mark.parametrize(
-    ("request", "message"),
+    ("options", "message"),
     [
         ({"name": "course", "version": 1}, "name the source"),
         ({"name": "chapters", "evidence": True}, "only items have"),
         ({"name": "course", "source_id": "x", "version": 1, "dataset_id": 1}, "not both"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(request: dict[str, Any], message: str) -> None:
+def test_contradictory_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(BadRequest, match=message):
-        ExportRequest(**request).check()
+        ExportRequest(**options).check()
 
 
-def test_an_unknown_name_is_answered_with_those_there_are() -> None:
+def test_an_unknown_name_is_refused_with_the_known_names() -> None:
     with pytest.raises(UnknownExport, match=r"'curses'.*chapters.*course"):
         ExportRequest(name="curses").check()

@@ -25,13 +25,13 @@ COLUMNS = {
 
 
 def significant_words(text: str) -> set[str]:
-    """The words that say something, in one number."""
+    """Return the significant words of a text, in the singular."""
     all_words = re.findall("[a-z]+", text.lower().replace("_", " "))
     return {word.removesuffix("s") for word in all_words if word not in PLAIN}
 
 
 def own_fields() -> set[str]:
-    """What a schema file tells of, and not this."""
+    """Return the fields that a schema file describes."""
     return {field.name for kind in entity_types().values() for field in kind.fields}
 
 
@@ -41,7 +41,7 @@ def described_columns(export: str) -> list[str]:
 
 
 @pytest.mark.parametrize("export", COLUMNS)
-def test_a_column_says_more_than_its_name(export: str) -> None:
+def test_a_column_meaning_adds_to_its_name(export: str) -> None:
     for name in described_columns(export):
         text = meaning(export, name)
         assert len(text.split()) >= 3, name
@@ -49,7 +49,7 @@ def test_a_column_says_more_than_its_name(export: str) -> None:
 
 
 @pytest.mark.parametrize("export", PUBLISHED)
-def test_a_column_that_may_be_null_says_when(export: str) -> None:
+def test_a_nullable_column_says_when_it_is_null(export: str) -> None:
     table = PUBLISHED[export].table
     for name in described_columns(export):
         own = table.columns.get(name)
@@ -77,6 +77,6 @@ def test_every_described_column_is_computed_by_its_export() -> None:
     assert set(SHARED_COMMENTS) <= {name for names in columns.values() for name in names}
 
 
-def test_a_column_that_nobody_tells_of_is_an_error() -> None:
+def test_a_column_without_a_meaning_is_an_error() -> None:
     with pytest.raises(LookupError, match=r"chapters\.colour"):
         meaning("chapters", "colour")

@@ -1,4 +1,4 @@
-"""Ids once each, whatever a catalogue states; numbers exact; addresses whole."""
+"""Exported values: unique ids, exact numbers, absolute URLs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def export_ids(ids_stated: list[str]) -> list[str]:
 
 
 @given(IDS)
-def test_no_id_leaves_twice_and_the_first_of_each_keeps_its_own(ids: list[str]) -> None:
+def test_exported_ids_are_unique_and_the_first_of_each_is_unchanged(ids: list[str]) -> None:
     unique = export_ids(ids)
 
     assert len(set(unique)) == len(unique)
@@ -32,14 +32,14 @@ def test_no_id_leaves_twice_and_the_first_of_each_keeps_its_own(ids: list[str]) 
 
 
 @given(IDS)
-def test_a_suffix_is_all_that_is_added(ids: list[str]) -> None:
+def test_a_repeated_id_only_gains_a_numeric_suffix(ids: list[str]) -> None:
     assert all(
         new == old or (new.startswith(f"{old}-") and new.removeprefix(f"{old}-").isdigit())
         for old, new in zip(ids, export_ids(ids), strict=True)
     )
 
 
-def test_the_second_is_two_and_the_third_three() -> None:
+def test_suffixes_count_from_two() -> None:
     assert export_ids(["A", "B", "A", "A"]) == ["A", "B", "A-2", "A-3"]
 
 
@@ -66,12 +66,12 @@ def test_a_decimal_keeps_its_value_and_loses_its_zeros(number: Decimal) -> None:
         (None, None),
     ],
 )
-def test_a_number_is_what_is_stated_or_nothing(value: object, number: Decimal | None) -> None:
+def test_a_number_is_exact_or_null(value: object, number: Decimal | None) -> None:
     assert exact(value) == number
 
 
 @pytest.mark.parametrize(
-    ("address", "whole"),
+    ("url", "absolute_url"),
     [
         ("/a?b=1", "https://x.test/a?b=1"),
         ("b", "https://x.test/list/b"),
@@ -81,5 +81,5 @@ def test_a_number_is_what_is_stated_or_nothing(value: object, number: Decimal | 
         (None, None),
     ],
 )
-def test_an_address_is_whole_or_left_as_it_is(address: str | None, whole: str | None) -> None:
-    assert absolute(address, "https://x.test/list/") == whole
+def test_a_url_is_made_absolute_or_left_unchanged(url: str | None, absolute_url: str | None) -> None:
+    assert absolute(url, "https://x.test/list/") == absolute_url

@@ -1,1 +1,1 @@
-"""Tests of how the house stands: health, alerts, numbers."""
+"""Tests of operations: health, alerts, retention, metrics."""

@@ -1,4 +1,4 @@
-"""A thousand sources in rows, some of them failing in five ways."""
+"""Source rows by the thousand, some of them failing in five ways."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DAY = timedelta(days=1)
 
 
 def source_definitions(count: int) -> list[Definition]:
-    """Sources of a hundred hosts; every fourth is a job board."""
+    """Return sources of a hundred hosts; every fourth is a job board."""
     return [
         a_definition(id=f"series:n{n:05}", url=f"https://h{n % 100}.test/{n}", series=f"n{n:05}")
         if n % 4
@@ -33,7 +33,7 @@ def source_definitions(count: int) -> list[Definition]:
 
 
 def failure_values(now: datetime) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
-    """What the source's row and its poll say of each of the five failures."""
+    """Return the column values of source and poll task for each of the five failures."""
     reason = "disabled, behind a bot wall: a.test asks for a puzzle; `ingest sources enable` ends it"
     long_ago = {"last_success_at": now - 9 * DAY}
     paused = {"error_class": "resource", "error_code": "rate_limited", "error": "a pause"}
@@ -50,7 +50,7 @@ def failure_values(now: datetime) -> dict[str, tuple[dict[str, Any], dict[str, A
 
 
 def add_healthy_sources(connection: Connection, count: int, *, now: datetime) -> list[str]:
-    """That many sources, all of them healthy; their ids."""
+    """Add that many healthy sources; return their ids."""
     definitions = source_definitions(count)
     register(connection, definitions, now=now - 30 * DAY)
     healthy = {"last_success_at": now, "last_checked_at": now, "last_outcome": "unchanged"}
@@ -74,7 +74,7 @@ def break_sources(connection: Connection, ids: list[str], *, per_failure: int, n
 
 
 def repair_sources(connection: Connection, ids: list[str], *, now: datetime) -> None:
-    """A poll of each succeeded, after an operator enabled it where that was needed."""
+    """Set the columns as after a successful poll, and after an operator enabled the source."""
     well = {"status": "active", "status_reason": None, "failure_count": 0, "last_success_at": now}
     row = well | {"last_error_class": None, "last_outcome": "unchanged"}
     connection.execute(update(sources).where(sources.c.id.in_(ids)).values(row))

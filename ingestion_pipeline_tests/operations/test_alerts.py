@@ -1,4 +1,4 @@
-"""What concerns the whole house is told once: budgets, failed runs, a silent daemon."""
+"""Alerts of the whole installation are sent once: budgets, failed runs, a silent daemon."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def with_model_budget(settings: Settings) -> Settings:
 
 
 @pytest.mark.parametrize(
-    ("limit", "held", "is_used_up", "expected"),
+    ("limit", "held_usd", "is_used_up", "expected"),
     [
         (None, "99", False, []),
         ("10", "7.99", False, []),
@@ -51,29 +51,29 @@ def with_model_budget(settings: Settings) -> Settings:
         ("0", "0", False, []),
     ],
 )
-def test_a_budget_is_told_of_at_eighty_and_at_a_hundred_percent(
-    limit: str | None, held: str, is_used_up: bool, expected: list[int]
+def test_a_budget_alerts_at_eighty_and_at_a_hundred_percent(
+    limit: str | None, held_usd: str, is_used_up: bool, expected: list[int]
 ) -> None:
     budget = Budget(
         month="2026-03",
         limit_usd=None if limit is None else Decimal(limit),
-        held_usd=Decimal(held),
+        held_usd=Decimal(held_usd),
         is_used_up=is_used_up,
     )
 
     assert list(reached_shares(budget)) == expected
 
 
-def test_each_share_of_a_months_budget_is_told_once(store: Store, settings: Settings, clock: FixedClock) -> None:
+def test_each_share_of_a_monthly_budget_alerts_once(store: Store, settings: Settings, clock: FixedClock) -> None:
     settings = with_model_budget(settings)
 
     def spend(month: str, amount: str) -> list[int]:
         with store.begin() as connection:
             row = {"scope": f"month:{month}", "held_usd": Decimal(amount), "updated_at": clock.at}
             connection.execute(insert(model_spending).values(row))
-        return look()
+        return notify_twice()
 
-    def look() -> list[int]:
+    def notify_twice() -> list[int]:
         counts: list[int] = []
         for _ in range(2):
             with store.begin() as connection:
@@ -85,7 +85,7 @@ def test_each_share_of_a_months_budget_is_told_once(store: Store, settings: Sett
         insert_tasks(connection, [a_new_task(kind="extract_page")], now=clock.at)
         waits = {"error_code": "model_budget", "error": "the model budget for this month is ..."}
         connection.execute(update(tasks).values(waits))
-    assert look() == [1, 0]
+    assert notify_twice() == [1, 0]
     clock.advance(days=31)
     with store.begin() as connection:
         connection.execute(update(tasks).values(error_code=None, error=None))
@@ -93,7 +93,7 @@ def test_each_share_of_a_months_budget_is_told_once(store: Store, settings: Sett
     assert alert_subjects(store) == ["budget month:2026-03:80", "budget month:2026-03:100"]
 
 
-def test_the_failures_of_a_job_are_told_once_an_hour_with_how_many_there_were(store: Store, clock: FixedClock) -> None:
+def test_failures_of_a_job_alert_once_an_hour_with_their_number(store: Store, clock: FixedClock) -> None:
     def fail(job: str, run_id: str) -> bool:
         with store.begin() as connection:
             detail: dict[str, Any] = {"job": job, "freed": 0}
@@ -112,20 +112,18 @@ def test_the_failures_of_a_job_are_told_once_an_hour_with_how_many_there_were(st
     assert texts[2]["text"].startswith("run r4; 3 failed in the hour before;")
 
 
-def test_a_silent_daemon_is_told_of_when_it_is_back_and_once(
-    store: Store, settings: Settings, clock: FixedClock
-) -> None:
+def test_a_silent_daemon_alerts_once_when_it_is_back(store: Store, settings: Settings, clock: FixedClock) -> None:
     def tick() -> bool:
         with store.begin() as connection:
             return record_heartbeat(connection, settings, now=clock.at)
 
-    def after(**span: float) -> bool:
+    def tick_after(**span: float) -> bool:
         clock.advance(**span)
         return tick()
 
-    assert [tick(), after(seconds=30), after(seconds=170)] == [False, False, False]
+    assert [tick(), tick_after(seconds=30), tick_after(seconds=170)] == [False, False, False]
     gone_at = clock.at
-    assert [after(hours=2), tick(), after(seconds=30)] == [True, False, False]
+    assert [tick_after(hours=2), tick(), tick_after(seconds=30)] == [True, False, False]
     with store.read() as connection:
         assert last_heartbeat(connection) == clock.at
         [payload] = connection.execute(select(outbox.c.payload)).scalars()
@@ -133,7 +131,9 @@ def test_a_silent_daemon_is_told_of_when_it_is_back_and_once(
     assert payload["silent_from"] == gone_at.isoformat()
 
 
-def test_a_tick_with_an_older_clock_takes_nothing_back(store: Store, settings: Settings, clock: FixedClock) -> None:
+def test_a_tick_with_an_older_clock_does_not_move_the_heartbeat_back(
+    store: Store, settings: Settings, clock: FixedClock
+) -> None:
     with store.begin() as connection:
         record_heartbeat(connection, settings, now=clock.at)
         record_heartbeat(connection, settings, now=clock.at - timedelta(minutes=1))
@@ -141,7 +141,7 @@ def test_a_tick_with_an_older_clock_takes_nothing_back(store: Store, settings: S
         assert last_heartbeat(connection) == clock.at
 
 
-def test_alerts_stands_for_every_kind_of_alert() -> None:
+def test_the_kind_alerts_expands_to_every_kind_of_alert() -> None:
     raw = {"id": "ops", "address": "notify:", "kinds": ["alerts", "extraction", "budget"]}
     recipient, problems = recipient_of(raw)
 

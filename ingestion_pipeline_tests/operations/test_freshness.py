@@ -1,4 +1,4 @@
-"""Who is how fresh: the grid behind the picture, and the picture."""
+"""The freshness grid and its picture."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def freshness_grid(store: Store, settings: Settings, *, now: datetime) -> Grid:
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
-def test_a_few_sources_have_a_row_each_and_many_are_gathered(store: Store, settings: Settings, now: datetime) -> None:
+def test_few_sources_have_a_row_each_and_many_are_grouped(store: Store, settings: Settings, now: datetime) -> None:
     with store.begin() as connection:
         ids = add_healthy_sources(connection, 6, now=now)
         ages = dict(zip(ids[1:4], (HOUR, 9 * HOUR, 99 * HOUR), strict=True))
@@ -56,7 +56,7 @@ def test_a_few_sources_have_a_row_each_and_many_are_gathered(store: Store, setti
     assert sum(map(sum, many.counts)) == 100
 
 
-def test_what_was_not_read_yet_is_grey_and_what_was_tried_in_vain_is_red() -> None:
+def test_a_source_not_yet_polled_is_grey_and_one_that_never_succeeded_is_red() -> None:
     red, green, _ = colour_of(NEVER)
 
     assert len(set(colour_of(NOT_YET))) == 1
@@ -64,7 +64,7 @@ def test_what_was_not_read_yet_is_grey_and_what_was_tried_in_vain_is_red() -> No
     assert [column for _, column in LEGEND if column in {NEVER, NOT_YET}] == [NEVER, NOT_YET]
 
 
-def test_the_picture_is_small_also_of_very_many() -> None:
+def test_the_picture_of_very_many_sources_is_small() -> None:
     names = tuple(f"{kind} {tier}" for kind in "abcde" for tier in ("hot", "warm", "cold"))
     row = (90_000, 5, 0, 17, 0, 3, 1_000, 2_000)
     picture = freshness_picture(Grid(names=names, counts=(row,) * 15, is_gathered=True))

@@ -1,4 +1,4 @@
-"""State changes are told once, however many look and however often."""
+"""Changes of source health send one alert each, and the SQL view shows the evaluated health."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def alert_counts(store: Store) -> Counter[str]:
         return Counter(connection.execute(select(outbox.c.subject_kind)).scalars())
 
 
-def test_fifty_failures_among_a_thousand_are_told_once_each_and_so_is_their_end(
+def test_fifty_failures_among_a_thousand_sources_alert_once_each_and_recover_once(
     store: Store, settings: Settings, clock: FixedClock
 ) -> None:
     now = clock.at
@@ -53,21 +53,21 @@ def test_fifty_failures_among_a_thousand_are_told_once_each_and_so_is_their_end(
     assert alert_counts(store) == alerts | {"source_recovered": 50}
 
 
-def test_a_listing_that_is_not_believed_is_told_once_and_so_is_the_next_good_one(
+def test_a_quarantined_feed_alerts_once_and_so_does_its_recovery(
     store: Store, settings: Settings, clock: FixedClock
 ) -> None:
-    def polled(outcome: str) -> int:
+    def record_poll(outcome: str) -> int:
         now = clock.advance(minutes=5)
         with store.begin() as connection:
-            seen = {"last_outcome": outcome, "last_success_at": now}
-            connection.execute(update(sources).where(sources.c.id == source_id).values(**seen))
+            values = {"last_outcome": outcome, "last_success_at": now}
+            connection.execute(update(sources).where(sources.c.id == source_id).values(**values))
             return record_health_changes(connection, settings, now)
 
     with store.begin() as connection:
         [source_id] = add_healthy_sources(connection, 1, now=clock.at)
 
     held_back = "quarantined: lists nothing; the last good data stays"
-    assert [polled(held_back), polled(held_back), polled("unchanged")] == [1, 0, 1]
+    assert [record_poll(held_back), record_poll(held_back), record_poll("unchanged")] == [1, 0, 1]
     assert alert_counts(store) == {"source_degraded": 1, "source_recovered": 1}
 
 
@@ -81,7 +81,7 @@ def record_changes_at_once(url: str, barrier: Barrier, at: datetime) -> int:
         store.close()
 
 
-def test_two_processes_that_see_the_same_changes_tell_of_each_once(
+def test_two_processes_that_find_the_same_changes_alert_once_each(
     store: Store, settings: Settings, database_url: str, now: datetime
 ) -> None:
     with store.begin() as connection:
@@ -98,8 +98,10 @@ def test_two_processes_that_see_the_same_changes_tell_of_each_once(
         assert connection.execute(query).scalar_one() == 100
 
 
-def test_the_second_of_two_transactions_at_once_writes_nothing(store: Store, settings: Settings, now: datetime) -> None:
-    """What two runs of maintenance have both read, only one of them changes."""
+def test_the_second_of_two_concurrent_transactions_writes_nothing(
+    store: Store, settings: Settings, now: datetime
+) -> None:
+    """Of two maintenance runs that read the same state, only one writes the change."""
     with store.begin() as connection:
         break_sources(connection, add_healthy_sources(connection, 10, now=now), per_failure=1, now=now)
 
@@ -115,7 +117,7 @@ def test_the_second_of_two_transactions_at_once_writes_nothing(store: Store, set
     assert (len(first), len(second)) == (5, 0)
 
 
-def test_a_source_that_is_enabled_and_fails_again_is_told_of_again_and_recovers_once(
+def test_a_source_that_fails_again_after_it_was_enabled_alerts_again_and_recovers_once(
     store: Store, settings: Settings, clock: FixedClock
 ) -> None:
     with store.begin() as connection:
@@ -137,7 +139,7 @@ def test_a_source_that_is_enabled_and_fails_again_is_told_of_again_and_recovers_
     assert alert_counts(store) == {"source_disabled": 2, "source_recovered": 1}
 
 
-def test_what_an_operator_switches_off_is_no_news(store: Store, settings: Settings, now: datetime) -> None:
+def test_a_source_disabled_by_an_operator_sends_no_alert(store: Store, settings: Settings, now: datetime) -> None:
     with store.begin() as connection:
         add_healthy_sources(connection, 1, now=now)
         off = {"status": "disabled", "status_reason": "cli:ann: noisy", "failure_count": 3}
@@ -146,7 +148,7 @@ def test_what_an_operator_switches_off_is_no_news(store: Store, settings: Settin
     assert record_changes(store, settings, now=now) == 0
 
 
-def test_the_worst_come_first(store: Store, settings: Settings, now: datetime) -> None:
+def test_the_worst_sources_come_first(store: Store, settings: Settings, now: datetime) -> None:
     with store.begin() as connection:
         ids = add_healthy_sources(connection, 20, now=now)
         ids_by_failure = break_sources(connection, ids, per_failure=1, now=now)
@@ -161,7 +163,7 @@ def test_the_worst_come_first(store: Store, settings: Settings, now: datetime) -
 
 
 @pytest.mark.parametrize("hours", [1, 30])
-def test_the_told_reason_says_since_when_and_why(store: Store, settings: Settings, now: datetime, hours: int) -> None:
+def test_the_alert_says_since_when_and_why(store: Store, settings: Settings, now: datetime, hours: int) -> None:
     with store.begin() as connection:
         add_healthy_sources(connection, 1, now=now - timedelta(hours=hours))
         failing = {"failure_count": 4, "last_outcome": "failed: a.test answered 503"}
@@ -177,7 +179,7 @@ def test_the_told_reason_says_since_when_and_why(store: Store, settings: Setting
 
 
 def store_statuses(store: Store, settings: Settings, now: datetime) -> dict[str, str]:
-    """A look as `maintain` has it; the words that it found."""
+    """Evaluate and store the health of every source, as `maintain` does; return it by id."""
     with store.begin() as connection:
         record_health_changes(connection, settings, now)
         statuses = source_statuses(connection, settings, now=now)
@@ -191,7 +193,7 @@ def health_view(store: Store) -> dict[str, tuple[str | None, Any]]:
         return {id_: (health, since) for id_, health, since in rows}
 
 
-def test_the_view_says_what_the_rule_says_of_every_kind_of_failure(
+def test_the_view_shows_the_evaluated_health_for_every_kind_of_failure(
     store: Store, settings: Settings, now: datetime
 ) -> None:
     with store.begin() as connection:
@@ -204,14 +206,14 @@ def test_the_view_says_what_the_rule_says_of_every_kind_of_failure(
         new = {"last_success_at": None}
         connection.execute(update(sources).where(sources.c.id == ids[-3]).values(new))
 
-    assert set(health_view(store).values()) == {(None, None)}  # nobody has looked yet
+    assert set(health_view(store).values()) == {(None, None)}  # not evaluated yet
     healths = store_statuses(store, settings, now)
 
     assert {id_: health for id_, (health, _) in health_view(store).items()} == healths
     assert {"open", "degraded", "late", "waiting", "healthy", "off"} <= set(healths.values())
 
 
-def test_a_word_has_the_time_since_when_it_holds(store: Store, settings: Settings, now: datetime) -> None:
+def test_a_status_has_the_time_of_its_last_change(store: Store, settings: Settings, now: datetime) -> None:
     with store.begin() as connection:
         (first, second) = add_healthy_sources(connection, 2, now=now)
     store_statuses(store, settings, now)

@@ -1,4 +1,4 @@
-"""What is shown of a source beyond its row: coverage by kind, news, failures, costs."""
+"""The health report of a source beyond its row: coverage by kind, changes, failures, costs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _daily_timestamps(now: datetime, days: int) -> list[float]:
 
 
 def add_chapters(connection: Connection, numbers: list[str | None], *, now: datetime) -> None:
-    """Found a day apart, the last one today."""
+    """Add chapters detected a day apart, the last one today."""
     connection.execute(insert(series).values(id="solo", title="Solo", created_at=now))
     for position, number in enumerate(numbers):
         at = now - (len(numbers) - 1 - position) * DAY
@@ -82,7 +82,7 @@ def add_model_calls(connection: Connection, *ages: timedelta, now: datetime) -> 
         connection.execute(insert(model_calls).values(call | {"created_at": now - age}))
 
 
-def test_a_row_has_all_that_can_be_known_and_nothing_that_cannot(
+def test_a_report_row_has_every_known_value_and_null_for_unknown_ones(
     store: Store, settings: Settings, now: datetime
 ) -> None:
     with store.begin() as connection:

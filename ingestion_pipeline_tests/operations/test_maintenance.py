@@ -1,4 +1,4 @@
-"""What is kept of alerts, and that two who keep the house at once do no harm."""
+"""Maintenance: retention of alerts, concurrent runs, and the tables that are swept or retained."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def ctx(store: Store, settings: Settings, tmp_path: Path) -> RunContext:
     return RunContext(store=store, settings=settings, content=content, systems={})
 
 
-def test_alerts_that_were_told_go_after_a_while_and_news_of_records_stay(ctx: RunContext, now: datetime) -> None:
+def test_sent_alerts_are_deleted_by_age_and_record_notices_stay(ctx: RunContext, now: datetime) -> None:
     notice_states = [
         ("source_degraded", "sent", 91),
         ("budget", "muted", 91),
@@ -76,7 +76,7 @@ def test_alerts_that_were_told_go_after_a_while_and_news_of_records_stay(ctx: Ru
         assert list(remaining) == ["2", "3", "4", "5", "6"]
 
 
-def test_two_who_keep_the_house_at_once_sweep_and_tell_everything_once(ctx: RunContext, now: datetime) -> None:
+def test_two_concurrent_maintenance_runs_sweep_and_alert_once(ctx: RunContext, now: datetime) -> None:
     with ctx.store.begin() as connection:
         break_sources(connection, add_healthy_sources(connection, 200, now=now), per_failure=10, now=now)
         finished = [a_new_task(kind="page", dedupe_key=f"t{n}") for n in range(300)]
@@ -97,7 +97,7 @@ def test_two_who_keep_the_house_at_once_sweep_and_tell_everything_once(ctx: RunC
 
 
 @ON_POSTGRES
-def test_what_somebody_has_locked_is_neither_swept_nor_waited_for(ctx: RunContext, now: datetime) -> None:
+def test_locked_rows_are_neither_swept_nor_waited_for(ctx: RunContext, now: datetime) -> None:
     swept = {
         "finished_tasks": (tasks, _task_row(now)),
         "dead_letters": (dead_letters, _dead_letter_row(now)),
@@ -150,7 +150,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "operating.md"
 
 
 def swept_tables(ctx: RunContext) -> set[str]:
-    """The tables that one maintenance takes rows from, by the statements that it sends."""
+    """Return the tables that a maintenance run deletes from, by the statements that it sends."""
     sent: list[str] = []
 
     def hear(_: Any, __: Any, statement: str, *___: Any) -> None:
@@ -161,10 +161,10 @@ def swept_tables(ctx: RunContext) -> set[str]:
     event.listen(engine, "before_cursor_execute", hear)
     assert maintain(ctx).errors == []
     event.remove(engine, "before_cursor_execute", hear)
-    return {found[1] for statement in sent if (found := re.search(r"DELETE FROM (\w+)", statement))}
+    return {match[1] for statement in sent if (match := re.search(r"DELETE FROM (\w+)", statement))}
 
 
-def test_every_table_is_swept_or_says_why_it_stays(store: Store, tmp_path: Path) -> None:
+def test_every_table_is_swept_or_has_a_reason_to_be_retained(store: Store, tmp_path: Path) -> None:
     swept = swept_tables(a_run_context(store, fast_settings(tmp_path, "")))
 
     assert swept | RETAINED_TABLES.keys() == metadata.tables.keys()
@@ -172,13 +172,13 @@ def test_every_table_is_swept_or_says_why_it_stays(store: Store, tmp_path: Path)
     assert all(len(reason.split()) >= 3 for reason in RETAINED_TABLES.values())
 
 
-def test_what_stays_is_written_down_for_the_operator() -> None:
+def test_retained_tables_are_documented() -> None:
     text = DOCS.read_text().split("### Retention")[1].split("\n## ")[0]
 
     assert [name for name in RETAINED_TABLES if f"`{name}`" not in text] == []
 
 
-def test_a_poll_that_no_row_names_goes_with_age_and_one_that_is_named_stays(
+def test_an_unreferenced_ingestion_is_deleted_by_age_and_a_referenced_one_stays(
     store: Store, clock: FixedClock, tmp_path: Path
 ) -> None:
     ctx = a_run_context(store, fast_settings(tmp_path, ""))

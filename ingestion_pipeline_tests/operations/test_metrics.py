@@ -1,4 +1,4 @@
-"""What Prometheus reads: strictly its format, and numbers that are true."""
+"""Metrics in the Prometheus exposition format, and the backlog."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KIND = re.compile(rf"# TYPE ({NAME}) (counter|gauge)")
 
 
 def parse_exposition(text: str) -> dict[str, float]:
-    """Every sample by its name and labels; anything that the format does not allow is an error."""
+    """Return every sample by name and labels; fail on anything that the format does not allow."""
     assert text.endswith("\n")
     samples: dict[str, float] = {}
     metric_names: list[str] = []
@@ -38,13 +38,13 @@ def parse_exposition(text: str) -> dict[str, float]:
             kind = KIND.fullmatch(next(lines))
             assert kind, line
             assert kind[1] == meaning[1]
-            assert kind[1] not in metric_names, "a metric stands in one place"
+            assert kind[1] not in metric_names, "the samples of a metric are contiguous"
             assert (kind[2] == "counter") == kind[1].endswith("_total")
             metric_names.append(kind[1])
             continue
         sample = SAMPLE.fullmatch(line)
         assert sample, line
-        assert sample[1] == metric_names[-1], "a sample follows its own meaning"
+        assert sample[1] == metric_names[-1], "a sample follows its own HELP line"
         key = f"{sample[1]}{{{sample[2]}}}" if sample[2] else sample[1]
         assert key not in samples
         samples[key] = float(sample[3])
@@ -57,7 +57,9 @@ def scrape(store: Store, settings: Settings, *, now: datetime) -> dict[str, floa
         return parse_exposition(exposition(numbers(connection, settings, statuses, now=now)))
 
 
-def test_an_empty_house_is_told_strictly_by_the_format(store: Store, settings: Settings, now: datetime) -> None:
+def test_the_metrics_of_an_empty_store_follow_the_exposition_format(
+    store: Store, settings: Settings, now: datetime
+) -> None:
     samples = scrape(store, settings, now=now)
 
     assert samples['ingestion_sources{health="healthy"}'] == 0
@@ -65,7 +67,7 @@ def test_an_empty_house_is_told_strictly_by_the_format(store: Store, settings: S
     assert not any(name.startswith("ingestion_daemon") for name in samples)
 
 
-def test_the_numbers_say_what_there_is(store: Store, settings: Settings, now: datetime) -> None:
+def test_the_metrics_count_what_is_stored(store: Store, settings: Settings, now: datetime) -> None:
     minute = timedelta(minutes=1)
     call = {
         "call_site": "t",
@@ -134,7 +136,7 @@ def current_backlog(store: Store, settings: Settings, now: datetime) -> Backlog:
         return backlog(connection, facts, waiting, now=now, limits=settings.health)
 
 
-def test_an_idle_house_is_behind_with_nothing(store: Store, settings: Settings, now: datetime) -> None:
+def test_an_empty_store_has_no_backlog(store: Store, settings: Settings, now: datetime) -> None:
     assert current_backlog(store, settings, now) == Backlog(
         due=0, overdue=0, oldest_overdue_seconds=0, waiting_to_ingest=0, ingestion_lag_seconds=0
     )
@@ -150,7 +152,7 @@ def test_due_and_overdue_polls_and_fetched_listings_are_counted_with_their_age(
             due = {"not_before": now - age}
             connection.execute(update(tasks).where(tasks.c.source_id == id_).values(due))
         off = update(sources).where(sources.c.id == ids[2])
-        connection.execute(off.values(status="disabled"))  # nobody has to come for it
+        connection.execute(off.values(status="disabled"))  # it is not due
         item = {"batch_id": "b", "task_id": 1, "fence": 1, "source_id": ids[3], "fetched": {}}
         fetched_at = now - timedelta(minutes=7)
         connection.execute(insert(batch_items).values(item | {"fetched_at": fetched_at}))

@@ -1,4 +1,4 @@
-"""A dataset that is held back degrades its source, as a listing does: told once, over once."""
+"""A quarantined dataset degrades its source, as a quarantined feed does: one alert, one recovery."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def catalog(store: Store, settings: Settings, now: datetime) -> CatalogHarness:
 
 
 def crawl(catalog: CatalogHarness, *keys: str) -> int:
-    """A crawl that read these anew, ten minutes later."""
+    """Crawl and extract these keys, ten minutes later."""
     catalog.clock.advance(minutes=10)
     id_ = catalog.start_extraction({"/c/1": "SUCCESS"})
     catalog.add_items(id_, {"/c/1": keys})
@@ -37,13 +37,13 @@ def crawl(catalog: CatalogHarness, *keys: str) -> int:
 
 
 def add_quarantined_dataset(catalog: CatalogHarness) -> int:
-    """A published dataset of ten, and one of a single item that is held back; its extraction."""
+    """Publish a dataset of ten items and quarantine one of a single item; return its extraction."""
     crawl(catalog, *(f"c{n}" for n in range(10)))
     return crawl(catalog, "c0")
 
 
 def crawl_unchanged(catalog: CatalogHarness) -> None:
-    """A crawl that finds every page as the published dataset has it."""
+    """Crawl again and find every page unchanged since the published dataset."""
     catalog.clock.advance(minutes=10)
     base = catalog.rows(datasets)[0]
     id_ = catalog.start_extraction({"/c/1": "SUCCESS"}, base_dataset_id=base.id)
@@ -54,7 +54,7 @@ def crawl_unchanged(catalog: CatalogHarness) -> None:
 
 
 def record_health(catalog: CatalogHarness) -> SourceFacts:
-    """How the catalogue does; what changed is told."""
+    """Evaluate and store the catalogue's health, as `maintain` does."""
     now, settings = catalog.clock.advance(seconds=1), catalog.ctx.settings
     with catalog.ctx.store.begin() as connection:
         [statuses] = source_statuses(connection, settings, now=now)
@@ -69,7 +69,7 @@ def alert_counts(catalog: CatalogHarness) -> Counter[str]:
         return Counter(kind for kind in kinds if kind in ALERT_KINDS)
 
 
-def test_a_dataset_that_is_held_back_degrades_its_source_and_that_is_told_once(catalog: CatalogHarness) -> None:
+def test_a_quarantined_dataset_degrades_its_source_and_alerts_once(catalog: CatalogHarness) -> None:
     id_ = add_quarantined_dataset(catalog)
 
     facts = [record_health(catalog) for _ in range(3)][-1]
@@ -92,9 +92,9 @@ def crawl_nine_courses(catalog: CatalogHarness) -> None:
 
 
 @pytest.mark.parametrize(
-    "action", [publish_quarantined, crawl_nine_courses, crawl_unchanged], ids=lambda action: action.__name__
+    "end_quarantine", [publish_quarantined, crawl_nine_courses, crawl_unchanged], ids=lambda action: action.__name__
 )
-def test_it_recovers_once_when_it_is_accepted_or_the_next_extraction_does_better(
+def test_a_source_recovers_once_when_its_dataset_is_published_or_the_next_extraction_succeeds(
     catalog: CatalogHarness, end_quarantine: Callable[[CatalogHarness], None]
 ) -> None:
     add_quarantined_dataset(catalog)
@@ -109,7 +109,7 @@ def test_it_recovers_once_when_it_is_accepted_or_the_next_extraction_does_better
         assert quarantined(connection) == []
 
 
-def test_one_that_is_held_back_again_stays_degraded_and_is_not_told_again(catalog: CatalogHarness) -> None:
+def test_a_second_quarantined_dataset_sends_no_second_alert(catalog: CatalogHarness) -> None:
     add_quarantined_dataset(catalog)
     record_health(catalog)
 

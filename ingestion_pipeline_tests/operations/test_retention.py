@@ -1,4 +1,4 @@
-"""Keeping the house: what goes, what stays, what cools down."""
+"""Retention: deleted rows, retained rows, and tiers that cool down."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def ctx(store: Store, settings: Settings, tmp_path: Path) -> RunContext:
     return RunContext(store=store, settings=settings, content=content, systems={})
 
 
-def sweep_counts(ctx: RunContext, **limits: str) -> SweepResult:
-    """One maintenance, with other limits than the defaults."""
+def run_sweep(ctx: RunContext, **limits: str) -> SweepResult:
+    """Run maintenance with other limits than the defaults."""
     changed = {f"INGESTION_RETENTION__{name.upper()}": value for name, value in limits.items()}
     settings = load_settings(changed)
     sweep = maintain(RunContext(store=ctx.store, settings=settings, content=ctx.content, systems={}))
@@ -75,55 +75,55 @@ def remaining_values(ctx: RunContext, column: Any) -> set[Any]:
         return set(connection.execute(select(column)).scalars())
 
 
-def test_finished_tasks_go_after_an_hour_and_failed_ones_after_a_week(ctx: RunContext) -> None:
+def test_finished_tasks_are_deleted_after_an_hour_and_failed_ones_after_a_week(ctx: RunContext) -> None:
     ages = {"hour": HOUR, "over": HOUR + SECOND, "week": 7 * DAY, "older": 7 * DAY + SECOND}
     for name, age in ages.items():
         add_task(ctx, f"good {name}", updated_at=NOON - age)
         add_task(ctx, f"bad {name}", updated_at=NOON - age, status="FAILED")
     add_task(ctx, "waits", updated_at=NOON - 90 * DAY, status="PENDING")
 
-    counts = sweep_counts(ctx).counts
+    counts = run_sweep(ctx).counts
 
     assert (counts["finished_tasks"], counts["failed_tasks"]) == (3, 1)
     assert remaining_values(ctx, tasks.c.dedupe_key) == {*("good hour", "bad hour", "bad over", "bad week", "waits")}
 
 
-def test_failed_tasks_of_catalogues_go_after_five_days(ctx: RunContext) -> None:
+def test_failed_tasks_of_catalogues_are_deleted_after_five_days(ctx: RunContext) -> None:
     for kind in ("fetch_page", "extract_page", "detect_recipe", "other"):
         add_task(ctx, kind, kind=kind, updated_at=NOON - 5 * DAY - SECOND, status="FAILED")
     add_task(ctx, "young", kind="fetch_page", updated_at=NOON - 5 * DAY, status="FAILED")
 
-    assert sweep_counts(ctx).counts["failed_tasks"] == 3
+    assert run_sweep(ctx).counts["failed_tasks"] == 3
 
     assert remaining_values(ctx, tasks.c.dedupe_key) == {"other", "young"}
 
 
-def test_no_more_than_so_many_are_kept_and_the_newest_are(ctx: RunContext) -> None:
+def test_the_newest_tasks_up_to_the_limit_are_retained(ctx: RunContext) -> None:
     for status in ("FILTERED", "FAILED"):
         for number in range(5):
             updated_at = NOON - number * SECOND
             add_task(ctx, f"{status} {number}", status=status, updated_at=updated_at)
-        for number in range(9):  # polls of disabled sources: they are kept, and take no place
+        for number in range(9):  # polls of disabled sources: they are retained, and do not count
             add_task(ctx, f"poll {status} {number}", kind="poll", status=status)
 
-    counts = sweep_counts(ctx, finished_rows="2", failed_rows="1").counts
+    counts = run_sweep(ctx, finished_rows="2", failed_rows="1").counts
 
     assert (counts["finished_tasks"], counts["failed_tasks"]) == (3, 4)
-    remaining = {item for item in remaining_values(ctx, tasks.c.dedupe_key) if not item.startswith("poll")}
+    remaining = {key for key in remaining_values(ctx, tasks.c.dedupe_key) if not key.startswith("poll")}
     assert remaining == {"FILTERED 0", "FILTERED 1", "FAILED 0"}
 
 
-def test_a_thousand_finished_and_five_thousand_failed_tasks_are_kept_at_the_most(ctx: RunContext) -> None:
-    many = [
+def test_at_most_a_thousand_finished_and_five_thousand_failed_tasks_are_retained(ctx: RunContext) -> None:
+    finished_and_failed = [
         a_new_task(kind=status.lower(), dedupe_key=str(number))
         for status, count in (("SUCCESS", 1_003), ("FAILED", 5_002))
         for number in range(count)
     ]
     with ctx.store.begin() as connection:
-        insert_tasks(connection, many, now=NOON)
+        insert_tasks(connection, finished_and_failed, now=NOON)
         connection.execute(update(tasks).values(status=func.upper(tasks.c.kind), updated_at=NOON))
 
-    counts = sweep_counts(ctx).counts
+    counts = run_sweep(ctx).counts
 
     assert (counts["finished_tasks"], counts["failed_tasks"]) == (3, 2)
     assert len(remaining_values(ctx, tasks.c.id)) == 6_000
@@ -133,12 +133,12 @@ def test_a_poll_is_never_deleted(ctx: RunContext) -> None:
     for status in ("SKIPPED", "FAILED", "SUCCESS"):
         add_task(ctx, status, kind="poll", status=status, updated_at=NOON - 900 * DAY)
 
-    sweep_counts(ctx, finished_rows="0", failed_rows="0")
+    run_sweep(ctx, finished_rows="0", failed_rows="0")
 
     assert len(remaining_values(ctx, tasks.c.dedupe_key)) == 3
 
 
-def test_nothing_of_a_lineage_at_work_is_deleted(ctx: RunContext) -> None:
+def test_no_task_of_an_active_lineage_is_deleted(ctx: RunContext) -> None:
     old = {"updated_at": NOON - 900 * DAY}
     for status in ("PENDING", "PROCESSING"):
         add_task(ctx, f"root of {status}", tracking_id=status, **old)
@@ -146,24 +146,24 @@ def test_nothing_of_a_lineage_at_work_is_deleted(ctx: RunContext) -> None:
         add_task(ctx, status, tracking_id=status, status=status, lease_until=NOON, **old)
     add_task(ctx, "ended root", tracking_id="ended", **old)
 
-    sweep_counts(ctx, finished_rows="0", failed_rows="0")
+    run_sweep(ctx, finished_rows="0", failed_rows="0")
 
     remaining = remaining_values(ctx, tasks.c.dedupe_key)
     assert (len(remaining), "ended root" in remaining) == (6, False)
 
 
-def test_a_permanent_poll_does_not_keep_what_it_spawned(ctx: RunContext) -> None:
-    """A board is always at work: its judged jobs would have been kept for ever."""
+def test_a_permanent_poll_does_not_retain_the_tasks_it_spawned(ctx: RunContext) -> None:
+    """A board always has an active poll: its evaluated jobs would have been retained for ever."""
     old = {"updated_at": NOON - 900 * DAY, "tracking_id": "board"}
     add_task(ctx, "poll", kind="poll", status="PENDING", **old)
     add_task(ctx, "job", kind="job", **old)
 
-    sweep_counts(ctx, finished_rows="0")
+    run_sweep(ctx, finished_rows="0")
 
     assert remaining_values(ctx, tasks.c.dedupe_key) == {"poll"}
 
 
-def test_only_replayed_dead_letters_go(ctx: RunContext) -> None:
+def test_only_replayed_dead_letters_are_deleted(ctx: RunContext) -> None:
     for number, (failed_at, replayed_at) in enumerate(
         [(NOON - 31 * DAY, NOON), (NOON - 29 * DAY, NOON), (NOON - 900 * DAY, None)], start=1
     ):
@@ -182,7 +182,7 @@ def test_only_replayed_dead_letters_go(ctx: RunContext) -> None:
         with ctx.store.begin() as connection:
             connection.execute(insert(dead_letters).values(dead_letter))
 
-    assert sweep_counts(ctx).counts["dead_letters"] == 1
+    assert run_sweep(ctx).counts["dead_letters"] == 1
     assert remaining_values(ctx, dead_letters.c.task_id) == {2, 3}
 
 
@@ -201,7 +201,7 @@ def add_snapshot(
         connection.execute(insert(snapshots).values(row | more))
 
 
-def test_of_every_page_the_newest_snapshot_is_kept(ctx: RunContext) -> None:
+def test_the_newest_snapshot_of_every_page_is_retained(ctx: RunContext) -> None:
     fetched = partial(add_snapshot, ctx)
     fetched("/1", "one: oldest", 90 * DAY)
     fetched("/1", "one: old", 60 * DAY)
@@ -213,24 +213,24 @@ def test_of_every_page_the_newest_snapshot_is_kept(ctx: RunContext) -> None:
     fetched("/4", "no source: old", 90 * DAY, None)
     fetched("/4", "no source: newest", 80 * DAY, None)
 
-    assert sweep_counts(ctx).counts["snapshots"] == 3
+    assert run_sweep(ctx).counts["snapshots"] == 3
     assert remaining_values(ctx, snapshots.c.content_hash) == {
         *("one: newest", "two: only", "three: young", "three: newest"),
         *("other source", "no source: newest"),
     }
 
 
-def test_only_so_many_snapshots_are_kept_and_the_last_good_one_in_any_case(ctx: RunContext) -> None:
+def test_snapshots_are_limited_in_number_and_the_last_good_one_is_always_retained(ctx: RunContext) -> None:
     add_snapshot(ctx, "/1", "older", 29 * DAY)
     add_snapshot(ctx, "/1", "last good", 28 * DAY)
     for number in range(4):
         add_snapshot(ctx, "/1", f"bad {number}", number * DAY, failure="not_a_feed")
 
-    assert sweep_counts(ctx, snapshots_per_page="2").counts["snapshots"] == 3
+    assert run_sweep(ctx, snapshots_per_page="2").counts["snapshots"] == 3
     assert remaining_values(ctx, snapshots.c.content_hash) == {"last good", "bad 0", "bad 1"}
 
 
-def test_batches_of_dead_runs_go_and_those_of_live_ones_stay(ctx: RunContext) -> None:
+def test_batches_of_dead_runs_are_deleted_and_those_of_live_runs_stay(ctx: RunContext) -> None:
     old, long_ago = NOON - 1_201 * SECOND, NOON - 1_200 * SECOND
     cases: dict[str, tuple[datetime, dict[str, Any]]] = {
         "alive": (old, {"status": "PROCESSING", "lease_until": NOON + SECOND, "fence": 1}),
@@ -253,11 +253,11 @@ def test_batches_of_dead_runs_go_and_those_of_live_ones_stay(ctx: RunContext) ->
             }
             connection.execute(insert(batch_items).values(item))
 
-    assert sweep_counts(ctx).counts["batches"] == 3
+    assert run_sweep(ctx).counts["batches"] == 3
     assert remaining_values(ctx, batch_items.c.batch_id) == {"alive", "young"}
 
 
-def test_heartbeats_of_ended_runs_go_after_a_week(ctx: RunContext) -> None:
+def test_heartbeats_of_ended_runs_are_deleted_after_a_week(ctx: RunContext) -> None:
     ends = {"old": NOON - 8 * DAY, "young": NOON - 6 * DAY, "never": None}
     with ctx.store.begin() as connection:
         for name, ended_at in ends.items():
@@ -265,7 +265,7 @@ def test_heartbeats_of_ended_runs_go_after_a_week(ctx: RunContext) -> None:
             moments = {"started_at": NOON - 9 * DAY, "lease_until": NOON - 9 * DAY}
             connection.execute(insert(runs).values(row | moments))
 
-    assert sweep_counts(ctx).counts["runs"] == 1
+    assert run_sweep(ctx).counts["runs"] == 1
     assert remaining_values(ctx, runs.c.run_id) == {"young", "never"}
 
 
@@ -282,7 +282,7 @@ def add_source(ctx: RunContext, name: str, tier: str, *, quiet: timedelta, **row
         connection.execute(poll.values(waits))
 
 
-def test_what_is_quiet_cools_one_tier_at_a_time_by_its_last_new_record(ctx: RunContext) -> None:
+def test_a_quiet_source_cools_one_tier_at_a_time_by_its_last_new_record(ctx: RunContext) -> None:
     add_source(ctx, "hot", "hot", quiet=DAY)
     add_source(ctx, "hot-quiet", "hot", quiet=DAY + SECOND)
     add_source(ctx, "hot-silent", "hot", quiet=90 * DAY)
@@ -293,7 +293,7 @@ def test_what_is_quiet_cools_one_tier_at_a_time_by_its_last_new_record(ctx: RunC
     add_source(ctx, "warm-quiet", "warm", quiet=8 * DAY + SECOND)
     add_source(ctx, "cold", "cold", quiet=90 * DAY)
 
-    assert sweep_counts(ctx).counts["cooled"] == 4
+    assert run_sweep(ctx).counts["cooled"] == 4
 
     with ctx.store.read() as connection:
         query = select(sources.c.id, sources.c.tier, tasks.c.priority, tasks.c.not_before)
@@ -310,7 +310,7 @@ def test_what_is_quiet_cools_one_tier_at_a_time_by_its_last_new_record(ctx: RunC
         "cold": ("cold", 3),
     }
     assert {row.not_before for row in rows} == {NOON + 3 * HOUR}  # a pause is waited out
-    assert sweep_counts(ctx).counts["cooled"] == 2
+    assert run_sweep(ctx).counts["cooled"] == 2
 
 
 def add_followers(ctx: RunContext, series_id: str, count: int) -> None:
@@ -324,7 +324,7 @@ def add_followers(ctx: RunContext, series_id: str, count: int) -> None:
             connection.execute(insert(follows).values(created_at=NOON, **row))
 
 
-def test_what_many_follow_is_heated_and_never_cools(ctx: RunContext) -> None:
+def test_a_source_with_many_followers_is_heated_and_never_cools(ctx: RunContext) -> None:
     month_ago = NOON - 30 * DAY
     for name, readers in (("many", 3), ("few", 2)):
         registered = a_definition(id=f"series:{name}", url=f"https://{name}.test/", series=name)
@@ -344,7 +344,7 @@ def test_what_many_follow_is_heated_and_never_cools(ctx: RunContext) -> None:
     assert result == {"series:many": ("hot", 1), "series:few": ("cold", 3)}
 
 
-def test_outbox_rows_go_a_week_after_they_were_handled_and_never_before(ctx: RunContext) -> None:
+def test_outbox_rows_are_deleted_a_week_after_they_were_handled(ctx: RunContext) -> None:
     rows: list[dict[str, Any]] = [
         {"subject_id": "old", "handled_at": NOON - 8 * DAY},
         {"subject_id": "recent", "handled_at": NOON - 6 * DAY},
@@ -354,7 +354,7 @@ def test_outbox_rows_go_a_week_after_they_were_handled_and_never_before(ctx: Run
     with ctx.store.begin() as connection:
         connection.execute(insert(outbox), [shared | row for row in rows])
 
-    assert sweep_counts(ctx).counts["outbox"] == 1
+    assert run_sweep(ctx).counts["outbox"] == 1
     assert remaining_values(ctx, outbox.c.subject_id) == {"recent", "unhandled"}
 
 
@@ -371,7 +371,7 @@ def test_one_failing_sweep_does_not_stop_the_others(ctx: RunContext) -> None:
     assert (sweep.counts["finished_tasks"], sweep.counts["cooled"]) == (1, 1)
 
 
-def test_content_that_nothing_points_at_is_pruned(ctx: RunContext, tmp_path: Path) -> None:
+def test_unreferenced_content_is_pruned(ctx: RunContext, tmp_path: Path) -> None:
     forms = ("body_hash", "text_hash", "markdown_hash", "screenshot_hash")
     objects = {form: ctx.content.put(form.encode()) for form in forms}
     remaining, lost = ctx.content.put(b"kept"), ctx.content.put(b"lost")

@@ -1,4 +1,4 @@
-"""A installation, the demo site in it, and a Dagster instance that forgets."""
+"""An installation, its demo site, and an ephemeral Dagster instance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ingestion_pipeline_tests.orchestration.installation import Installation
 
 @pytest.fixture
 def installation(tmp_path: Path, sqlite_template: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
-    """The installation that the environment names."""
+    """Create an installation and point the environment to it."""
     installation = Installation.build(tmp_path, sqlite_template)
     for name, value in installation.environment.items():
         monkeypatch.setenv(name, value)
@@ -23,11 +23,11 @@ def installation(tmp_path: Path, sqlite_template: Path, monkeypatch: pytest.Monk
 
 @pytest.fixture
 def site(installation: Installation) -> Iterator[DemoSite]:
-    with DemoSite(installation.home) as running:
-        yield running
+    with DemoSite(installation.home) as demo_site:
+        yield demo_site
 
 
 @pytest.fixture
 def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
+    with dg.DagsterInstance.ephemeral() as ephemeral:
+        yield ephemeral

@@ -1,4 +1,4 @@
-"""A real `dagster dev` for the tests: webserver, daemon and code server in one session."""
+"""A real `dagster dev` (webserver, daemon and code server in one session) and its UI in a browser."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ ROOT = Path(__file__).parents[2]
 
 
 def process_environment(installation: Installation, **overrides: str) -> dict[str, str]:
-    """What a command of this test is started with."""
+    """Return the environment for a process of this test."""
     inherited = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     return inherited | installation.environment | overrides
 
 
 def make_working_directory(folder: Path) -> Path:
-    """A working directory as the repository is one: limits and workspace, and nothing else."""
-    desk = folder / "desk"
-    desk.mkdir()
+    """Create a working directory with only the repository's `dagster.yaml` and `workspace.yaml`."""
+    workdir = folder / "workdir"
+    workdir.mkdir()
     for name in ("dagster.yaml", "workspace.yaml"):
-        (desk / name).symlink_to(ROOT / name)
-    return desk
+        (workdir / name).symlink_to(ROOT / name)
+    return workdir
 
 
 def make_dagster_home(folder: Path) -> Path:
-    """A DAGSTER_HOME with the limits of the repository."""
+    """Create a DAGSTER_HOME with the limits of the repository."""
     home = folder / "dagster"
     home.mkdir()
     (home / "dagster.yaml").symlink_to(ROOT / "dagster.yaml")
     return home
 
 
-# Who runs the tests in the background has them ignore INT, and Dagster hears TERM as it hears INT.
+# Tests started in the background ignore SIGINT, and Dagster handles SIGTERM as it handles SIGINT.
 HEARING = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -58,16 +58,16 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 class Dev:
-    """A running `dagster dev`, asked by GraphQL as its own pages do."""
+    """A running `dagster dev`, queried by GraphQL as its own pages do."""
 
-    def __init__(self, desk: Path, environment: dict[str, str]) -> None:
+    def __init__(self, workdir: Path, environment: dict[str, str]) -> None:
         self.port = closed_port()
         dagster = [sys.executable, "-m", "ingestion_pipeline.orchestration.ui", "dev"]
         command = [sys.executable, "-c", HEARING, *dagster, "-h", "127.0.0.1"]
-        self._log = (desk / "dev.log").open("w+")
+        self._log = (workdir / "dev.log").open("w+")
         self.process = subprocess.Popen(
             [*command, "-p", str(self.port)],
-            cwd=desk,
+            cwd=workdir,
             env=environment,
             stdout=self._log,
             stderr=subprocess.STDOUT,
@@ -95,12 +95,12 @@ class Dev:
             return False
 
     def stop(self) -> int:
-        """SIGTERM, as a service manager sends it; the exit code."""
+        """Send SIGTERM, as a service manager does, and return the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(180)
 
     def session_processes(self) -> dict[int, str]:
-        """The processes of its session that are still there, with their command lines."""
+        """Return the command line of each live process of the session, by pid."""
         processes: dict[int, str] = {}
         for folder in Path("/proc").iterdir():
             try:
@@ -113,7 +113,7 @@ class Dev:
         return processes
 
     def kill(self) -> None:
-        """Nothing of it is left, however the test went."""
+        """Kill every process of the session, however the test ended."""
         for pid in self.session_processes():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -122,7 +122,7 @@ class Dev:
 
 
 def becomes_true(seconds: float, condition: Callable[[], bool]) -> bool:
-    """Whether it became so in time; a real daemon has a clock of its own."""
+    """Return whether the condition became true in time; a real daemon has its own clock."""
     give_up_at = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > give_up_at:
@@ -156,10 +156,10 @@ CHECKS = """{ assetNodeOrError(assetKey: {path: ["%s"]}) { ... on AssetNode {
   assetChecksOrError { ... on AssetChecks { checks { name
     executionForLatestMaterialization { status }
 } } } } } }"""
-TELL_OF_TOASTS = """
-new MutationObserver(() => document.querySelectorAll("[data-sonner-toast]").forEach(one => {
-  if (one.innerText && one.dataset.told !== one.innerText) {
-    one.dataset.told = one.innerText; window.toasted(one.innerText);
+REPORT_TOASTS = """
+new MutationObserver(() => document.querySelectorAll("[data-sonner-toast]").forEach(toast => {
+  if (toast.innerText && toast.dataset.reported !== toast.innerText) {
+    toast.dataset.reported = toast.innerText; window.toasted(toast.innerText);
   }
 })).observe(document, {childList: true, subtree: true});
 """
@@ -168,7 +168,7 @@ BAD_NEWS = re.compile(r"error|fail|could not|unable|went wrong|no such", re.IGNO
 
 @dataclass(frozen=True)
 class Ui:
-    """The one page of the browser, and what stands behind it."""
+    """The browser's single page and the Dagster instance behind it."""
 
     page: Page
     dev: Dev
@@ -178,24 +178,24 @@ class Ui:
     errors: list[str] = field(default_factory=list)
 
     def listen(self) -> None:
-        """From now on every toast and every error of a script is written down."""
+        """Record every toast and every script error from now on."""
 
         def toasted(text: str) -> None:
             self.toasts.append(text)
 
         self.page.expose_function("toasted", toasted)
-        self.page.add_init_script(TELL_OF_TOASTS)
+        self.page.add_init_script(REPORT_TOASTS)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
 
     def alarms(self) -> list[str]:
-        """What a user was alarmed with."""
+        """Return the error toasts and script errors that a user would have seen."""
         return [*(toast for toast in self.toasts if BAD_NEWS.search(toast)), *self.errors]
 
     def open(self, path: str) -> None:
         self.page.goto(self.dev.url + path)
 
     def expect_text(self, *texts: str | re.Pattern[str]) -> None:
-        """Each of the texts is on the page, or comes to be."""
+        """Wait until each of the texts is on the page."""
         from playwright.sync_api import expect
 
         for text in texts:
@@ -209,7 +209,7 @@ class Ui:
         return self.page.get_by_role("button", name=name).filter(visible=True)
 
     def materialize(self, *keys: str, asset: str = "chapters") -> None:
-        """The dialog of the asset's page, filled in and sent; an asset without keys has none."""
+        """Submit the dialog of the asset's page; an asset without keys has none."""
         self.open(f"/assets/{asset}")
         self.button("Materialize").first.click()
         if keys:
@@ -227,13 +227,13 @@ class Ui:
         dialog.wait_for(state="hidden")
 
     def launchpad(self, job: str) -> None:
-        """The Launchpad of the job, as it opens."""
+        """Open the Launchpad of the job."""
         if not self.page.url.endswith(LAUNCHPAD.format(job)):
             self.open(LAUNCHPAD.format(job))
         self.expect_text("Launch Run")
 
     def launch(self, job: str, op: str, **config: str) -> None:
-        """What the Launchpad holds is replaced by this."""
+        """Replace the config in the Launchpad."""
         lines = ["ops:", f"  {op}:", "    config:", *(f"      {k}: {v}" for k, v in config.items())]
         self.launchpad(job)
         self.page.locator(".CodeMirror").first.click()
@@ -241,12 +241,12 @@ class Ui:
         self.page.keyboard.insert_text("\n".join(lines) + "\n")
 
     def run(self, job: str) -> None:
-        """The job is started, as by anybody who talks to Dagster without a page."""
+        """Launch the job by GraphQL, without the UI."""
         started = self.dev.graphql(RUN % job)["launchRun"]
         assert started["__typename"] == "LaunchRunSuccess", started
 
     def checks(self, asset: str) -> dict[str, str]:
-        """How the checks ended that were evaluated since the asset was last told."""
+        """Return the status of each check evaluated since the latest materialization."""
         checks = self.dev.graphql(CHECKS % asset)["assetNodeOrError"]["assetChecksOrError"]["checks"]
         executions = {check["name"]: check["executionForLatestMaterialization"] for check in checks}
         return {name: execution["status"] for name, execution in executions.items() if execution}
@@ -255,17 +255,17 @@ class Ui:
         return self.dev.graphql(ASSET % name)["assetNodeOrError"]
 
     def last_run_of(self, asset: str) -> str | None:
-        """The run that told of the asset last."""
+        """Return the id of the run that materialized the asset last."""
         materializations = self.asset(asset)["assetMaterializations"]
         return materializations[0]["runId"] if materializations else None
 
     def has_partitions(self, *keys: str, asset: str = "chapters") -> bool:
-        """Whether the asset has a partition of each key."""
+        """Return whether the asset has a partition of each key."""
         dimensions = self.asset(asset).get("partitionKeysByDimension")
         [dimension] = dimensions or [{"partitionKeys": []}]
         return set(keys) <= set(dimension["partitionKeys"])
 
     def has_materialized(self, *keys: str, asset: str = "chapters") -> bool:
-        """Whether each of the partitions is materialized."""
+        """Return whether each of the partitions is materialized."""
         statuses = self.asset(asset)["assetPartitionStatuses"]
         return set(keys) <= set(statuses["materializedPartitions"])

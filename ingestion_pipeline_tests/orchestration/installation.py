@@ -1,4 +1,4 @@
-"""A installation of its own for each test of Dagster: home, source files, short ways to look at rows."""
+"""A separate installation for each Dagster test: home, source files, and access to its rows."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ PARTITION = "dagster/partition"
 
 
 def demo_definitions(*ids: str) -> list[Definition]:
-    """The demo's sources with these ids."""
+    """Return the demo's sources with these ids."""
     by_id = {definition.id: definition for definition in read_file(DEMO_FILE, check=check_definition).definitions}
     return [by_id[source_id] for source_id in ids]
 
 
 @dataclass(frozen=True)
 class Installation:
-    """What INGESTION_HOME and INGESTION_SOURCES name in this test."""
+    """The folders that INGESTION_HOME and INGESTION_SOURCES name in this test."""
 
     home: Path
     sources: Path
 
     @classmethod
     def build(cls, folder: Path, template: Path) -> Installation:
-        """An empty database, copied from a migrated one, and an empty folder of source files."""
+        """Create an empty database, copied from a migrated one, and an empty folder of source files."""
         installation = cls(home=folder / "home", sources=folder / "sources")
         installation.home.mkdir(mode=0o700)
         installation.sources.mkdir()
@@ -58,7 +58,7 @@ class Installation:
 
     @property
     def environment(self) -> dict[str, str]:
-        """No waiting between two requests to our own site, and short retries."""
+        """Return settings without a delay between requests to our own site, and with short retries."""
         return {
             "INGESTION_HOME": str(self.home),
             "INGESTION_SOURCES": str(self.sources),
@@ -88,25 +88,25 @@ class Installation:
             return sources_by_id(connection, [source_id])[source_id]
 
     def set_source(self, source_id: str, **values: Any) -> None:
-        """The source's row as its history would have left it."""
+        """Set columns of the source's row, as its history would have."""
         with self.open() as ctx, ctx.store.begin() as connection:
             where = tables.sources.c.id == source_id
             assert connection.execute(update(tables.sources).where(where).values(values)).rowcount
 
     def poll_task(self, source_id: str) -> dict[str, Any]:
-        """The row of the source's poll."""
+        """Return the row of the source's poll task."""
         query = select(tables.tasks).where(tables.tasks.c.source_id == source_id)
         with self.open() as ctx, ctx.store.read() as connection:
             return dict(connection.execute(query).mappings().one())
 
     def set_poll_task(self, source_id: str, **values: Any) -> None:
-        """The row of the source's poll as some accident would have left it."""
+        """Set columns of the source's poll task, as an accident would have."""
         with self.open() as ctx, ctx.store.begin() as connection:
             where = tables.tasks.c.source_id == source_id
             assert connection.execute(update(tables.tasks).where(where).values(values)).rowcount
 
     def add_waiting_batches(self, count: int) -> None:
-        """So many fetched listings wait to be ingested."""
+        """Add fetched feeds that wait to be ingested."""
         with self.open() as ctx, ctx.store.begin() as connection:
             now = ctx.store.clock.now(connection)
             waiting = {"batch_id": "b", "fence": 1, "source_id": "series:x", "fetched": {}}
@@ -115,7 +115,7 @@ class Installation:
             )
 
     def clear_database(self) -> None:
-        """The database as a new one is."""
+        """Delete every row."""
         with self.open() as ctx, ctx.store.begin() as connection:
             for table in reversed(tables.metadata.sorted_tables):
                 connection.execute(delete(table))
@@ -126,7 +126,7 @@ class Installation:
             return [dict(row) for row in rows]
 
     def chapters_of(self, source_id: str) -> int:
-        """How many chapters the source lists."""
+        """Return how many chapters of the source are available."""
         links = tables.chapter_sources
         query = select(func.count()).where(links.c.source_id == source_id, links.c.available)
         with self.open() as ctx, ctx.store.read() as connection:
@@ -140,28 +140,28 @@ def run_job(
     tags: Mapping[str, str] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> dg.ExecuteInProcessResult:
-    """The job in this process, as `dagster job execute` runs it; a failure is a result."""
+    """Run the job in this process, as `dagster job execute` does; a failure is a result."""
     return defs.resolve_job_def(name).execute_in_process(
         instance=instance, run_config={**QUIET, **(config or {})}, tags=dict(tags or {}), raise_on_error=False
     )
 
 
 def materialized(result: dg.ExecuteInProcessResult, asset: str | None = None) -> dict[str, dict[str, Any]]:
-    """Each partition the run materialized, with its metadata; one event each, or it is an error."""
+    """Return the metadata of each materialized partition; two events of one partition are an error."""
     by_partition: dict[str, dict[str, Any]] = {}
     for event in result.all_events:
         if event.event_type == dg.DagsterEventType.ASSET_MATERIALIZATION:
             if asset is not None and event.asset_key != dg.AssetKey(asset):
                 continue
             assert event.partition is not None
-            assert event.partition not in by_partition, f"{event.partition} was told twice"
+            assert event.partition not in by_partition, f"{event.partition} was materialized twice"
             metadata = event.materialization.metadata
             by_partition[event.partition] = {name: value.value for name, value in metadata.items()}
     return by_partition
 
 
 def check_results(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
-    """Each check the run told of, and whether it passed."""
+    """Return whether each check evaluated by the run passed."""
     return {
         event.asset_check_evaluation_data.check_name: event.asset_check_evaluation_data.passed
         for event in result.all_events
@@ -170,7 +170,7 @@ def check_results(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
 
 
 def failure_message(result: dg.ExecuteInProcessResult) -> str:
-    """What the failed step says, its causes included."""
+    """Return the messages of the failed step, including its causes."""
     assert not result.success
     messages: list[str] = []
     for event in result.all_events:
@@ -186,12 +186,12 @@ def failure_message(result: dg.ExecuteInProcessResult) -> str:
 
 
 def source_file(entries: Iterable[Mapping[str, Any]]) -> str:
-    """The text of a source file."""
+    """Return the text of a source file."""
     return yaml.safe_dump({"sources": [dict(entry) for entry in entries]}, sort_keys=False)
 
 
 def an_entry(source_id: str = LIGHTHOUSE, **changes: Any) -> dict[str, Any]:
-    """An entry of a source file: the demo's lighthouse feed."""
+    """Return an entry of a source file: the demo's lighthouse feed."""
     values = {
         "id": source_id,
         "kind": "series",
@@ -206,9 +206,9 @@ def an_entry(source_id: str = LIGHTHOUSE, **changes: Any) -> dict[str, Any]:
 def tick_sensor(
     name: str, instance: dg.DagsterInstance, *, cursor: str | None = None, log_lines: list[str] | None = None
 ) -> Any:
-    """What the sensor answers to a tick; its partitions are added and removed, as the daemon does.
+    """Evaluate a tick of the sensor; add and remove its partitions, as the daemon does.
 
-    `heard` takes what the sensor says on its log, each with its level.
+    `log_lines` receives the sensor's log records, each with its level.
     """
     repository = defs.get_repository_def()
     context = dg.build_sensor_context(

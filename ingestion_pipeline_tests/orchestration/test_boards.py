@@ -1,4 +1,4 @@
-"""Job boards in Dagster: polled by the tiers' jobs and by hand, told with their funnel."""
+"""Job boards in Dagster: polled by the tier jobs and manually, materialized with their funnel."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ingestion_pipeline_tests.orchestration.installation import (
 
 @pytest.fixture
 def web(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWeb]:
-    """A web at whose API Acme's board is asked for."""
+    """A web that serves the API of Acme's board."""
     with FakeWeb() as running:
         monkeypatch.setenv("INGESTION_ALLOW_HOSTS", running.host_port)
         config = {"api_base": running.url("").rstrip("/")}
@@ -42,7 +42,7 @@ def serve_jobs(web: FakeWeb, jobs: list[dict[str, Any]]) -> None:
     web.routes[GREENHOUSE.format("acme")] = Reply(body)
 
 
-def test_a_poll_run_tells_of_series_and_boards_alike(
+def test_a_poll_run_materializes_series_and_boards(
     installation: Installation, web: FakeWeb, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
     installation.add_demo(LIGHTHOUSE)
@@ -58,7 +58,7 @@ def test_a_poll_run_tells_of_series_and_boards_alike(
     assert instance.get_dynamic_partitions("job_boards") == [ACME]
 
 
-def test_one_board_is_polled_although_it_is_not_due(
+def test_a_single_board_is_polled_although_it_is_not_due(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     run_job("ingest_job_board", instance, tags={PARTITION: ACME})
@@ -103,7 +103,7 @@ def test_a_new_board_gets_its_partitions_and_its_first_run(
     assert [request.job_name for request in tick.run_requests] == ["poll_hot"]
 
 
-def test_what_strangers_wrote_does_nothing_in_a_table(
+def test_text_of_a_page_is_escaped_in_a_table(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     serve_jobs(web, [a_job(1, title="<b>x</b> | [y](javascript:z)")])
@@ -113,6 +113,6 @@ def test_what_strangers_wrote_does_nothing_in_a_table(
     assert r"\<b\>x\<\/b\> \| \[y\]\(javascript\:z\)" in board["newest"]
 
 
-def test_an_empty_board_and_no_reasons_are_said_in_words() -> None:
+def test_an_empty_board_and_missing_reasons_have_a_text() -> None:
     assert (listing_table([]), reason_table({})) == ("no jobs", "nothing was filtered")
     assert reason_table({"age": 1, "a|b": 2}).splitlines()[2:] == [r"| a\|b | 2 |", "| age | 1 |"]

@@ -25,7 +25,7 @@ SOURCE = "series:slow"
 def wait_for(condition: Callable[[], bool], *, seconds: float) -> None:
     ends = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < ends, "it did not come to that"
+        assert time.monotonic() < ends, "the condition did not become true in time"
         time.sleep(0.1)
 
 
@@ -36,7 +36,7 @@ def start_job(job: str, installation: Installation, web: FakeWeb) -> Child:
 
 
 @pytest.mark.slow
-def test_a_cancelled_deliverer_gives_back_its_recipients_and_nothing_is_counted(installation: Installation) -> None:
+def test_a_cancelled_delivery_releases_its_recipients_and_counts_no_attempt(installation: Installation) -> None:
     with FakeWeb() as web, installation.open() as ctx:
         moment = ctx.store.now() - timedelta(minutes=1)
         harness = NoticeHarness(ctx.store, FixedClock(moment), ctx.settings, web)
@@ -55,7 +55,7 @@ def test_a_cancelled_deliverer_gives_back_its_recipients_and_nothing_is_counted(
 
 
 @pytest.mark.slow
-def test_a_cancelled_run_gives_back_all_it_holds_and_nothing_is_counted(installation: Installation) -> None:
+def test_a_cancelled_run_releases_its_leases_and_counts_no_attempt(installation: Installation) -> None:
     with FakeWeb({"/slow": dripping_answer(b"HTTP/1.1 200 OK\r\nX-A: ", every_seconds=0.2)}) as web:
         installation.add(a_definition(id=SOURCE, url=web.url("/slow")))
         run = start_job("poll_warm", installation, web)
@@ -89,7 +89,7 @@ def interrupted() -> None:
     interrupt()
 
 
-def test_a_failure_is_told_and_ctrl_c_is_no_failure_of_the_job(
+def test_a_failure_is_reported_and_ctrl_c_is_not_a_failure_of_the_job(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DAGSTER_HOME", raising=False)

@@ -1,4 +1,4 @@
-"""Catalogues through Dagster: polled, crawled by the job or by hand, and told."""
+"""Catalogues through Dagster: polled, crawled by the job or manually, and materialized."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ingestion_pipeline_tests.orchestration.installation import (
     tick_sensor,
 )
 from ingestion_pipeline_tests.orchestration.test_single_sources import materialize
-from ingestion_pipeline_tests.pages.browser_sessions import the_browser
+from ingestion_pipeline_tests.pages.browser_sessions import browser_path
 
 SHOP = "catalog:shop"
 
@@ -47,27 +47,27 @@ def web(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 
 def crawl_and_finish(installation: Installation, instance: dg.DagsterInstance) -> dg.ExecuteInProcessResult:
-    """One crawl by hand; then its pages are read, and it ends."""
+    """Crawl the catalogue manually, extract its pages and finish the extraction."""
     result = run_job("ingest_catalog", instance, tags={PARTITION: SHOP})
     with installation.open() as ctx:
         complete_extractions(ctx)
     return result
 
 
-def test_a_catalogue_in_a_file_is_polled_then_crawled_by_the_job_that_the_sensor_asks_for(
+def test_a_catalogue_in_a_file_is_polled_then_crawled_by_the_requested_job(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     arrived = tick_sensor("new_sources", instance)
-    polled = run_job("poll_warm", instance)
+    poll_result = run_job("poll_warm", instance)
     tick = tick_sensor("pending_work", instance)
     [request] = [request for request in tick.run_requests if request.job_name == "crawl_catalogs"]
-    crawled = run_job("crawl_catalogs", instance, tags=request.tags)
+    crawl_result = run_job("crawl_catalogs", instance, tags=request.tags)
 
     assert [request.job_name for request in arrived.run_requests] == ["poll_warm"]
-    assert polled.success
+    assert poll_result.success
     assert instance.get_dynamic_partitions("catalogs") == [SHOP]
     assert request.tags["ingestion/shard"].startswith("crawl:")
-    catalog = materialized(crawled, "pages")[SHOP]
+    catalog = materialized(crawl_result, "pages")[SHOP]
     assert {name: catalog[name] for name in ("fetched", "new", "failed", "waiting", "pages")} == {
         "fetched": 2,
         "new": 2,
@@ -81,18 +81,18 @@ def test_a_catalogue_in_a_file_is_polled_then_crawled_by_the_job_that_the_sensor
     [host] = catalog["hosts"].records
     assert (host.data["host"], host.data["pages"]) == (web.host_port, 2)
     assert catalog["p95_ms"] >= catalog["p50_ms"] >= 0
-    assert check_results(crawled) == {
+    assert check_results(crawl_result) == {
         "share_of_failures": True,
         "no_empty_shells": True,
         "no_drop_against_history": True,
         "contract": True,
-        # its dataset was told of as well, and a check that is older than its asset counts for none
+        # its dataset was materialized as well, and a check older than its asset counts as not evaluated
         "extractions_complete": True,
         "no_records_missing": True,
         "not_quarantined": True,
         "values_proved": True,
     }
-    evaluated = crawled.get_asset_check_evaluations()
+    evaluated = crawl_result.get_asset_check_evaluations()
     contract_assets = {
         evaluation.asset_key.to_user_string() for evaluation in evaluated if evaluation.check_name == "contract"
     }
@@ -100,7 +100,7 @@ def test_a_catalogue_in_a_file_is_polled_then_crawled_by_the_job_that_the_sensor
     assert not tick_sensor("pending_work", instance).run_requests
 
 
-def test_a_catalogue_without_a_recipe_is_detected_by_the_job_that_the_sensor_asks_for(
+def test_a_catalogue_without_a_recipe_is_detected_by_the_requested_job(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     web.routes |= sites.single()
@@ -111,14 +111,14 @@ def test_a_catalogue_without_a_recipe_is_detected_by_the_job_that_the_sensor_ask
     tick = tick_sensor("pending_work", instance).run_requests
     detected = run_job("detect_recipes", instance)
     run_job("poll_warm", instance)
-    crawled = run_job("crawl_catalogs", instance)
+    crawl_result = run_job("crawl_catalogs", instance)
 
     assert "detect_recipes" in [request.job_name for request in tick]
     assert detected.success
-    assert materialized(crawled, "pages")[SHOP]["pages"] == 1
+    assert materialized(crawl_result, "pages")[SHOP]["pages"] == 1
 
 
-def test_one_catalogue_is_crawled_now_and_an_unchanged_one_again(
+def test_a_single_catalogue_is_crawled_now_and_again_when_unchanged(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     tick_sensor("new_sources", instance)
@@ -132,10 +132,10 @@ def test_one_catalogue_is_crawled_now_and_an_unchanged_one_again(
     assert [row["status"] for row in installation.rows("extractions")] == ["COMPLETE", "COMPLETE"]
 
 
-def test_a_catalogue_that_no_sensor_has_seen_is_crawled_where_others_were(
+def test_a_catalogue_without_a_partition_is_crawled_on_an_instance_with_others(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
-    """Dagster looked for the key of the input, once `sources` had an event, and broke off."""
+    """Dagster looked up the key of the input once `sources` had an event, and failed."""
     tick_sensor("new_sources", instance)
     for name in ("sources", "catalogs"):
         instance.delete_dynamic_partition(name, SHOP)
@@ -148,16 +148,16 @@ def test_a_catalogue_that_no_sensor_has_seen_is_crawled_where_others_were(
     assert materialized(first, "pages")[SHOP]["new"] == 2
 
 
-def test_what_a_catalogue_states_is_told_with_what_was_saved(
+def test_a_crawl_reports_the_items_and_the_saved_model_calls(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     serve_courses(web, 101, 102)
     web.routes["/c/102"] = "<html><body><p>Nothing is taught here.</p></body></html>"
     tick_sensor("new_sources", instance)
 
-    crawled = run_job("ingest_catalog", instance, tags={PARTITION: SHOP})
+    crawl_result = run_job("ingest_catalog", instance, tags={PARTITION: SHOP})
 
-    dataset = materialized(crawled, "datasets")[SHOP]
+    dataset = materialized(crawl_result, "datasets")[SHOP]
     numbers = ("items", "new_items", "flagged", "version", "pages_extracted_no_data")
     assert {name: dataset[name] for name in numbers} == {
         "items": 1,
@@ -169,7 +169,7 @@ def test_what_a_catalogue_states_is_told_with_what_was_saved(
     assert (dataset["grounding_rate"], dataset["cost_usd"]) == (1.0, 0.0)
     assert (dataset["saved_by_rules"], dataset["saved_by_unchanged"]) == (1, 0)
     assert (dataset["status"], dataset["input_tokens"]) == ("building", 0)
-    for event in (dataset, materialized(crawled, "pages")[SHOP]):
+    for event in (dataset, materialized(crawl_result, "pages")[SHOP]):
         assert event["expected_changes_per_day"] == pytest.approx(1 / 30, rel=0.01)
         assert event["change_confidence"] == 0
         assert "a change is expected about every 30" in event["checked_when"]
@@ -178,7 +178,7 @@ def test_what_a_catalogue_states_is_told_with_what_was_saved(
     assert not tick_sensor("pending_work", instance).run_requests
 
 
-def test_downloaded_pages_wake_the_sensor_and_are_read_without_a_request(
+def test_downloaded_pages_trigger_the_sensor_and_are_extracted_without_a_request(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     serve_courses(web, 101)
@@ -206,7 +206,7 @@ def test_a_dataset_without_pages_names_the_cure(
     assert "materialize `pages` first" in failure
 
 
-def test_a_crawl_that_found_far_fewer_pages_is_seen(
+def test_a_crawl_with_far_fewer_pages_fails_its_check(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     tick_sensor("new_sources", instance)
@@ -227,14 +227,14 @@ def test_a_crawl_that_found_far_fewer_pages_is_seen(
     ],
     ids=["without a partition", "with an unknown key"],
 )
-def test_one_catalogue_refuses_and_names_the_cure(
+def test_a_single_catalogue_that_cannot_be_crawled_names_the_cure(
     installation: Installation, instance: dg.DagsterInstance, tags: dict[str, str], cure: str
 ) -> None:
     assert cure in failure_message(run_job("ingest_catalog", instance, tags=tags))
     assert instance.get_dynamic_partitions("catalogs") == []
 
 
-def test_a_catalogue_of_which_no_page_is_got_fails_its_run(
+def test_a_catalogue_without_a_fetched_page_fails_its_run(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     web.routes["/"] = 404
@@ -245,15 +245,15 @@ def test_a_catalogue_of_which_no_page_is_got_fails_its_run(
     assert f"no page of {SHOP} was fetched" in failure
 
 
-def test_nothing_to_crawl_is_a_quiet_success(installation: Installation, instance: dg.DagsterInstance) -> None:
+def test_a_crawl_run_without_work_succeeds(installation: Installation, instance: dg.DagsterInstance) -> None:
     assert run_job("crawl_catalogs", instance).success
 
 
 @pytest.mark.browser
-def test_a_page_that_a_browser_showed_is_pictured_and_its_text_is_not_in_the_event(
+def test_a_rendered_page_has_a_screenshot_and_its_text_is_not_in_the_event(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("INGESTION_BROWSER", str(the_browser()))
+    monkeypatch.setenv("INGESTION_BROWSER", str(browser_path()))
     web.routes |= {"/c/2": SHELL}
     tick_sensor("new_sources", instance)
 
@@ -267,7 +267,7 @@ def test_a_page_that_a_browser_showed_is_pictured_and_its_text_is_not_in_the_eve
     assert "Ships" not in repr(first)
 
 
-def test_a_crawl_without_a_picture_is_told_without_one(
+def test_a_crawl_without_a_screenshot_is_reported_without_one(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     tick_sensor("new_sources", instance)
@@ -293,7 +293,7 @@ def test_a_page_leads_to_no_private_host_that_is_exempt_for_another_source(
     assert private.requests == []
 
 
-def test_a_scheduled_crawl_of_which_every_page_failed_fails_its_run(
+def test_a_scheduled_crawl_fails_when_every_page_failed(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     web.routes["/"] = 404

@@ -1,4 +1,4 @@
-"""Checks turn red and green by what polls find, and are told when they change, not at each poll."""
+"""Checks fail and pass by what polls find, and are reported when they change, not at each poll."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BY_POLLS = [*("not_empty_after_full", "sources_fresh"), *("no_drop", "no_lost_fi
 
 
 def last_check_description(instance: dg.DagsterInstance, asset: str, name: str) -> str:
-    """What Dagster was last told of the check."""
+    """Return the description of the check's latest evaluation."""
     key = dg.AssetCheckKey(dg.AssetKey(asset), name)
     record = instance.get_latest_asset_check_evaluation_record(key)
     assert record is not None
@@ -32,7 +32,7 @@ def last_check_description(instance: dg.DagsterInstance, asset: str, name: str) 
     return str(record.event.dagster_event.asset_check_evaluation_data.metadata["details"].value)
 
 
-def test_an_empty_listing_turns_its_check_red_and_a_full_one_green_again(
+def test_an_empty_feed_fails_its_check_and_a_full_one_passes_again(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
     installation.add_demo(SALT)
@@ -53,13 +53,13 @@ def test_an_empty_listing_turns_its_check_red_and_a_full_one_green_again(
     ]
 
 
-def test_what_is_held_back_is_an_error_and_all_else_a_warning() -> None:
+def test_a_quarantine_is_an_error_and_every_other_finding_a_warning() -> None:
     errors = {key.name for key in FINDERS if severity(key) is dg.AssetCheckSeverity.ERROR}
 
     assert errors == {"not_empty_after_full", "no_drop", "no_lost_fields", "not_quarantined"}
 
 
-def test_a_quarantined_listing_says_which_source_and_loses_nothing(
+def test_a_quarantined_feed_names_its_source_and_deletes_nothing(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
     installation.add_demo(SALT)
@@ -91,7 +91,7 @@ def test_a_source_that_never_succeeds_is_not_fresh(
     assert last_check_description(instance, "chapters", "sources_fresh").startswith(f"{BROKEN}: never succeeded")
 
 
-def test_a_bad_source_file_turns_its_check_red_until_it_is_mended(
+def test_a_bad_source_file_fails_its_check_until_it_is_corrected(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
     file = installation.sources / "mine.yaml"
@@ -107,7 +107,7 @@ def test_a_bad_source_file_turns_its_check_red_until_it_is_mended(
     assert green == {"files_readable": True, "contract": True}  # that of `source_health`
 
 
-def test_a_gap_in_the_numbers_is_told_by_the_maintenance(
+def test_a_gap_in_the_numbers_is_reported_by_maintenance(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
     installation.add_demo(LIGHTHOUSE)

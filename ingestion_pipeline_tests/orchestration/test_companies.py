@@ -1,4 +1,4 @@
-"""Companies through Dagster: polled, analysed by the job or by hand, told, and approved."""
+"""Companies through Dagster: polled, analysed by the job or manually, materialized, and approved."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ def web(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator
         yield web
 
 
-def test_a_company_in_a_file_is_polled_then_analysed_by_the_job_that_the_sensor_asks_for(
+def test_a_company_in_a_file_is_polled_then_analysed_by_the_requested_job(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     tick_sensor("new_sources", instance)
-    polled = run_job("poll_warm", instance)
+    poll_result = run_job("poll_warm", instance)
     tick = tick_sensor("pending_work", instance)
     [request] = [request for request in tick.run_requests if request.job_name == "process_companies"]
     result = run_job("process_companies", instance, tags=request.tags)
 
-    assert polled.success
+    assert poll_result.success
     assert result.success
     assert instance.get_dynamic_partitions("companies") == [ACME]
     company = materialized(result, "companies")[ACME]
@@ -68,7 +68,7 @@ def test_a_company_in_a_file_is_polled_then_analysed_by_the_job_that_the_sensor_
     assert "process_companies" not in [request.job_name for request in again]
 
 
-def test_one_company_is_analysed_by_hand(
+def test_a_single_company_is_analysed_manually(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     tick_sensor("new_sources", instance)
@@ -81,7 +81,7 @@ def test_one_company_is_analysed_by_hand(
     assert installation.source(ACME).last_checked_at is not None  # they count as polls
 
 
-def test_a_company_that_cannot_be_reached_fails_the_run_of_one(
+def test_an_unreachable_company_fails_its_single_run(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     web.routes["/"] = 404
@@ -96,7 +96,7 @@ def test_a_job_without_a_partition_says_what_it_needs(instance: dg.DagsterInstan
     assert "dagster/partition" in failure_message(run_job("ingest_company", instance))
 
 
-def test_thin_data_turn_a_check_red(installation: Installation, web: FakeWeb, instance: dg.DagsterInstance) -> None:
+def test_thin_data_fail_a_check(installation: Installation, web: FakeWeb, instance: dg.DagsterInstance) -> None:
     web.routes.clear()
     web.routes["/"] = "<html><body><p>" + "Parcels. " * 40 + "</p></body></html>"
     tick_sensor("new_sources", instance)
@@ -106,7 +106,7 @@ def test_thin_data_turn_a_check_red(installation: Installation, web: FakeWeb, in
     assert check_results(result)["enough_data"] is False
 
 
-def test_a_board_that_is_not_sure_is_approved_from_the_launchpad(
+def test_an_uncertain_board_is_approved_from_the_launchpad(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     web.routes[API] = 404
@@ -126,7 +126,7 @@ def test_a_board_that_is_not_sure_is_approved_from_the_launchpad(
     assert installation.source(BOARD).status == "active"
 
 
-def test_a_board_is_no_company_and_one_that_waits_for_approval_says_so(
+def test_a_board_is_not_a_company_and_an_unapproved_board_says_so(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     web.routes[API] = 404

@@ -31,14 +31,14 @@ def test_every_asset_shows_the_columns_of_its_contract(asset: str) -> None:
     assert [column.name for column in columns] == [column.name for column in CONTRACTS[asset].columns()]
 
 
-def test_what_polls_publish_has_a_contract_and_rows_that_name_the_run() -> None:
+def test_every_polled_asset_has_a_contract_and_rows_that_name_the_run() -> None:
     polled = {asset.to_user_string() for asset in POLLED_ASSETS.values()}
 
     assert polled <= WRITTEN.keys() <= CONTRACTS.keys()
     assert POLLED_ASSETS.keys() == {kind.value for kind in POLLED_EVENTS}
 
 
-def test_a_broken_contract_is_told_once_with_its_severity(
+def test_a_broken_contract_is_reported_once_with_its_severity(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
     with open_run_context(installation.environment) as ctx:
@@ -50,7 +50,7 @@ def test_a_broken_contract_is_told_once_with_its_severity(
         }
 
     assert {evaluation.check_name for evaluation in evaluations.values()} == {NAME}
-    assert evaluations.keys() == CONTRACTS.keys() - {"source_health"}  # its refresh tells of it
+    assert evaluations.keys() == CONTRACTS.keys() - {"source_health"}  # its refresh evaluates it
     assert [name for name, evaluation in evaluations.items() if not evaluation.passed] == ["sources"]
     assert evaluations["sources"].severity is dg.AssetCheckSeverity.WARN
     assert "rows series:solo" in str(evaluations["sources"].metadata["details"].value)
@@ -72,7 +72,7 @@ def a_chapter(ctx: RunContext, number: int, url: str, *, run: str) -> None:
 
 
 def evaluate_as_run(instance: dg.DagsterInstance, ctx: RunContext, run: str) -> list[bool]:
-    """What the run tells of `chapters`, and Dagster keeps."""
+    """Evaluate the contract of `chapters` as this run and store the results in Dagster."""
     of_run = replace(ctx, run_id=run)
     evaluations = list(written_contracts(instance, of_run, ["chapters"], ["series:solo"]))
     for evaluation in evaluations:
@@ -80,7 +80,7 @@ def evaluate_as_run(instance: dg.DagsterInstance, ctx: RunContext, run: str) -> 
     return [evaluation.passed for evaluation in evaluations]
 
 
-def test_a_poll_holds_its_own_rows_against_the_contract_and_leaves_the_word_on_others(
+def test_a_poll_checks_only_its_own_rows_against_the_contract(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
     with installation.open() as ctx:
@@ -90,7 +90,7 @@ def test_a_poll_holds_its_own_rows_against_the_contract_and_leaves_the_word_on_o
         a_chapter(ctx, 3, "https://a.test/3", run="third")
 
         assert evaluate_as_run(instance, ctx, "first") == [True]
-        assert evaluate_as_run(instance, ctx, "first") == []  # told, and nothing came since
+        assert evaluate_as_run(instance, ctx, "first") == []  # reported, and nothing was written since
         assert evaluate_as_run(instance, ctx, "second") == [False]
         assert evaluate_as_run(instance, ctx, "third") == []  # right, but others' rows are broken
         with ctx.store.begin() as connection:
@@ -100,12 +100,12 @@ def test_a_poll_holds_its_own_rows_against_the_contract_and_leaves_the_word_on_o
     assert "chapters" in {evaluation.asset_key.to_user_string() for evaluation in mended}
 
 
-def test_a_crawl_holds_the_items_of_its_slice_against_the_contract_before_they_are_published(
+def test_a_crawl_checks_the_items_of_its_run_before_they_are_published(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
-    bad = a_course("CS 102", course_credits_max="three")
+    invalid_course = a_course("CS 102", course_credits_max="three")
     with installation.open() as ctx:
-        a_dataset(ctx.store, [a_course(), bad], status="building")
+        a_dataset(ctx.store, [a_course(), invalid_course], status="building")
         with ctx.store.begin() as connection:
             connection.execute(update(pages).values(run_id="mine"))
         evaluations = {

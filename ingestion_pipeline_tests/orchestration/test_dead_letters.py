@@ -1,4 +1,4 @@
-"""Given-up work is tried again from the Launchpad."""
+"""Dead letters are replayed from the Launchpad."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def audited_actions(installation: Installation) -> list[str]:
         return list(connection.execute(query).scalars())
 
 
-def test_a_dry_run_tells_and_the_real_one_replays_once(
+def test_a_dry_run_reports_and_the_real_run_replays_once(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
     a_dead_letter(installation)
@@ -60,7 +60,7 @@ def test_a_dry_run_tells_and_the_real_one_replays_once(
     assert numbers(replay(instance, source="series:solo")) == {"replayed": 0, "left_open": 0}
 
 
-def test_what_the_launchpad_got_wrong_is_said_and_nothing_is_replayed(
+def test_a_bad_launchpad_config_is_reported_and_nothing_is_replayed(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
     dead_letter_id = a_dead_letter(installation)

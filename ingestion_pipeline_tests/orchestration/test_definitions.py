@@ -55,7 +55,7 @@ def test_everything_loads() -> None:
     }
 
 
-def test_the_jobs_bear_their_names() -> None:
+def test_the_jobs_have_their_names() -> None:
     names = {job.name for job in REPOSITORY.get_all_jobs() if not job.name.startswith("__")}
 
     polls = {"poll_hot", "poll_warm", "poll_cold"}
@@ -67,7 +67,7 @@ def test_the_jobs_bear_their_names() -> None:
     assert names == polls | crawls | companies | websites | ends | others
 
 
-def test_the_assets_and_their_partition_sets_bear_their_names() -> None:
+def test_the_assets_and_their_partition_sets_have_their_names() -> None:
     partition_sets = {
         key.to_user_string(): getattr(REPOSITORY.asset_graph.get(key).partitions_def, "name", "not partitioned")
         for key in REPOSITORY.asset_graph.get_all_asset_keys()
@@ -95,7 +95,7 @@ def test_chapters_come_from_sources_partition_by_partition() -> None:
     assert isinstance(mapping, dg.IdentityPartitionMapping)
 
 
-def test_the_schedules_run_by_themselves_in_utc() -> None:
+def test_the_schedules_run_by_default_in_utc() -> None:
     schedules = {
         schedule.name: (schedule.default_status, schedule.execution_timezone) for schedule in REPOSITORY.schedule_defs
     }
@@ -105,7 +105,7 @@ def test_the_schedules_run_by_themselves_in_utc() -> None:
     assert schedules == dict.fromkeys(names, running)
 
 
-def test_a_hot_tick_comes_every_five_minutes_and_a_cold_one_every_hour() -> None:
+def test_the_hot_schedule_ticks_every_five_minutes_and_the_cold_one_every_hour() -> None:
     minutes = {schedule.name: schedule.cron_schedule for schedule in REPOSITORY.schedule_defs}
 
     assert minutes["hot_polling"] == "*/5 * * * *"
@@ -113,7 +113,7 @@ def test_a_hot_tick_comes_every_five_minutes_and_a_cold_one_every_hour() -> None
     assert minutes["cold_polling"] == TICKS[Tier.COLD] == "7 * * * *"
 
 
-def test_the_sensors_run_by_themselves() -> None:
+def test_the_sensors_run_by_default() -> None:
     sensors = {sensor.name: sensor.default_status for sensor in REPOSITORY.sensor_defs}
 
     own_sensors = ("new_sources", "pending_work", "extraction_completion")
@@ -121,16 +121,16 @@ def test_the_sensors_run_by_themselves() -> None:
     assert sensors == dict.fromkeys(names, dg.DefaultSensorStatus.RUNNING)
 
 
-def test_news_and_retries_are_looked_for_whenever_the_daemon_looks() -> None:
+def test_the_sensors_tick_whenever_the_daemon_does() -> None:
     seconds = {sensor.name: sensor.minimum_interval_seconds for sensor in REPOSITORY.sensor_defs}
 
-    # Not "at most": one that comes a moment early would be passed over, and wait twice as long.
+    # Not "at most": a tick that comes a moment early would be skipped, and wait twice as long.
     assert max(seconds["new_sources"] or 0, seconds["pending_work"] or 0) < MIN_INTERVAL_LOOP_TIME
     assert seconds["stale_runs"] == 30
 
 
 @pytest.mark.parametrize("name", ASSETS)
-def test_an_asset_says_what_it_is_whose_and_of_what_columns(name: str) -> None:
+def test_an_asset_has_a_description_an_owner_and_columns(name: str) -> None:
     asset_spec = spec(name)
 
     columns = asset_spec.metadata["dagster/column_schema"]
@@ -143,7 +143,7 @@ def test_an_asset_says_what_it_is_whose_and_of_what_columns(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ASSETS)
-def test_an_asset_has_checks_and_each_says_what_it_promises(name: str) -> None:
+def test_an_asset_has_checks_with_descriptions(name: str) -> None:
     keys = REPOSITORY.asset_graph.get_check_keys_for_assets({dg.AssetKey(name)})
 
     own = {key for key in FINDERS if key.asset_key == dg.AssetKey(name)}
@@ -162,8 +162,8 @@ def test_the_columns_an_asset_names_are_columns_of_its_table() -> None:
         assert {column.name for column in columns} <= set(table.columns.keys())
 
 
-def test_what_polls_tell_of_does_not_grow_with_the_chapters() -> None:
-    """`no_gaps` reads every chapter number there is: told by each poll, polls grew with history."""
+def test_the_events_of_polls_do_not_grow_with_the_chapters() -> None:
+    """`no_gaps` reads every chapter number: evaluated by each poll, polls grew with history."""
     cheap = {"no_drop", "no_lost_fields", "boards_fresh"}
     assert {key.name for key in REPORTED_BY_POLLS} == {"not_empty_after_full", "sources_fresh"} | cheap
 
@@ -175,7 +175,7 @@ def test_the_job_of_one_source_plans_no_check_it_would_skip() -> None:
     assert set(job.asset_layer.asset_graph.asset_check_keys) == set()
 
 
-def test_the_rooms_load_without_dagster() -> None:
+def test_the_packages_load_without_dagster() -> None:
     """Two seconds of import, for each command and each worker that only wants a function."""
     script = "import ingestion_pipeline.series, sys; sys.exit('dagster' in sys.modules)"
 
@@ -194,7 +194,7 @@ def test_a_partition_key_is_never_a_url(source_id: str) -> None:
     assert [problem.field for problem in problems] == ["id"]
 
 
-def test_the_limits_of_dagster_yaml_speak_of_the_tags_that_runs_bear() -> None:
+def test_the_limits_of_dagster_yaml_use_the_tags_of_runs() -> None:
     limits = yaml.safe_load((ROOT / "dagster.yaml").read_text())
 
     bounded = {limit["key"]: limit for limit in limits["concurrency"]["runs"]["tag_concurrency_limits"]}
@@ -203,7 +203,7 @@ def test_the_limits_of_dagster_yaml_speak_of_the_tags_that_runs_bear() -> None:
     assert bounded[resources.TIER]["value"] == Tier.COLD.value
 
 
-def test_a_run_that_hangs_is_ended_and_nobody_is_phoned() -> None:
+def test_a_hanging_run_is_ended_and_telemetry_is_off() -> None:
     limits = yaml.safe_load((ROOT / "dagster.yaml").read_text())
 
     assert limits["run_monitoring"]["enabled"] is True
@@ -213,7 +213,7 @@ def test_a_run_that_hangs_is_ended_and_nobody_is_phoned() -> None:
     assert "storage" not in limits
 
 
-def test_loading_the_definitions_leaves_the_collector_as_it_was() -> None:
+def test_loading_the_definitions_restores_the_garbage_collector() -> None:
     assert gc.isenabled()
     assert ingestion_pipeline.defs is defs
     assert gc.isenabled()

@@ -1,4 +1,4 @@
-"""What a materialization says: numbers that are known, and nothing in place of the others."""
+"""Metadata of materializations: known numbers, escaped tables and screenshots."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def numbers(report: SourceReport) -> dict[str, Any]:
     }
 
 
-def test_every_number_is_one_that_the_ui_can_draw() -> None:
+def test_every_number_is_plottable_in_the_ui() -> None:
     assert numbers(REPORT) == {
         "polled": 16,
         "changed": 2,
@@ -62,7 +62,7 @@ def test_every_number_is_one_that_the_ui_can_draw() -> None:
     }
 
 
-def test_what_nobody_knows_is_not_there_and_never_zero() -> None:
+def test_an_unknown_number_is_absent_and_never_zero() -> None:
     incomplete = numbers(replace(REPORT, delay_minutes=None, latest_chapter=None))
 
     assert numbers(REPORT).keys() - incomplete.keys() == {"delay_minutes", "latest_chapter"}
@@ -74,7 +74,7 @@ CHAPTER = ListedChapter(
 )
 
 
-def test_a_chapter_is_one_line_of_the_table() -> None:
+def test_a_chapter_is_a_row_of_the_table() -> None:
     unknown = replace(CHAPTER, number=None, title=None, published_at=None, is_new=False)
 
     assert chapter_table([CHAPTER, unknown]).splitlines()[2:] == [
@@ -104,7 +104,7 @@ def test_no_chapter_is_no_table() -> None:
         (None, ""),
     ],
 )
-def test_what_a_title_says_means_nothing_to_the_page(title: str | None, markdown: str) -> None:
+def test_a_title_is_escaped_in_markdown(title: str | None, markdown: str) -> None:
     assert plain(title) == markdown
 
 
@@ -114,11 +114,11 @@ def test_a_long_title_is_cut_before_it_is_escaped() -> None:
     assert title == r"\|" * (MAX_TITLE_CHARS - 1) + "…"
 
 
-def test_a_picture_is_inside_the_text_of_the_event() -> None:
+def test_a_screenshot_is_embedded_in_the_event() -> None:
     assert picture(b"\xff\xd8\xffx") == "![screenshot](data:image/jpeg;base64,/9j/eA==)"
     assert picture(b"\x89PNG") == "![screenshot](data:image/png;base64,iVBORw==)"
 
 
 @pytest.mark.parametrize("body", [b"\xff\xd8\xff" + bytes(MAX_PICTURE_BYTES), b"<svg onload=x>", b""])
-def test_what_is_too_large_or_no_picture_is_not_shown(body: bytes) -> None:
+def test_a_body_that_is_too_large_or_no_image_is_not_embedded(body: bytes) -> None:
     assert picture(body) is None

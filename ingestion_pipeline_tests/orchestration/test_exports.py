@@ -1,4 +1,4 @@
-"""The job `export_datasets` writes what is published, as it is and as it is told."""
+"""The job `export_datasets` writes published data, by default and by its config."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def metadata(result: dg.ExecuteInProcessResult) -> Any:
     return output.step_output_data.metadata
 
 
-def test_it_runs_without_configuration_where_nothing_is_published(
+def test_the_export_job_succeeds_without_configuration_and_published_data(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
     result = run(instance)
@@ -59,7 +59,7 @@ def test_every_published_dataset_is_a_file_that_the_metadata_names(
     assert {str(path) for path in folder.iterdir()} == set(paths)
 
 
-def test_format_sources_and_evidence_are_told_in_the_launchpad(
+def test_format_sources_and_evidence_are_launchpad_options(
     installation: Installation, rows: Store, instance: dg.DagsterInstance
 ) -> None:
     a_dataset(rows, [a_course()], source_id="catalog:a")
@@ -72,7 +72,7 @@ def test_format_sources_and_evidence_are_told_in_the_launchpad(
     assert "course_id__evidence" in file.read_text().splitlines()[0]
 
 
-def test_as_it_is_every_table_with_rows_is_a_file_and_so_is_every_dataset(
+def test_by_default_every_table_with_rows_and_every_dataset_is_a_file(
     installation: Installation, rows: Store, instance: dg.DagsterInstance
 ) -> None:
     a_dataset(rows, [a_course()], source_id="catalog:a")
@@ -84,7 +84,7 @@ def test_as_it_is_every_table_with_rows_is_a_file_and_so_is_every_dataset(
     assert files == {*tables, "course.catalog~a.jsonl"}
 
 
-def test_since_the_last_time_only_what_changed_is_in_new_files(
+def test_an_incremental_export_writes_only_changes_to_new_files(
     installation: Installation, rows: Store, instance: dg.DagsterInstance
 ) -> None:
     a_dataset(rows, [a_course()], source_id="catalog:a")
@@ -94,7 +94,7 @@ def test_since_the_last_time_only_what_changed_is_in_new_files(
     a_dataset(rows, [a_course()], source_id="catalog:b")
     third = metadata(run(instance, **config))
 
-    assert [one["rows"].value for one in (first, quiet, third)] == [2, 0, 2]
+    assert [values["rows"].value for values in (first, quiet, third)] == [2, 0, 2]
     assert len(list((installation.home / "exports").iterdir())) == 4
 
 

@@ -1,4 +1,4 @@
-"""Completion and control through Dagster: the sensor asks, the job ends and tells, or refuses."""
+"""Completion and control of extractions through Dagster: sensor, job, and refusals."""
 
 from __future__ import annotations
 
@@ -37,13 +37,15 @@ def steer(instance: dg.DagsterInstance, **config: object) -> dg.ExecuteInProcess
     return run_job("control_extraction", instance, config=run_config)
 
 
-def test_nothing_is_looked_at_where_nothing_goes_on(installation: Installation, instance: dg.DagsterInstance) -> None:
+def test_without_active_extractions_nothing_is_requested(
+    installation: Installation, instance: dg.DagsterInstance
+) -> None:
     tick = tick_sensor("extraction_completion", instance)
 
     assert (tick.run_requests, tick.skip_message) == ([], "no extraction is running")
 
 
-def test_the_sensor_asks_for_the_job_that_ends_an_extraction_and_tells_of_its_dataset(
+def test_the_requested_job_finishes_an_extraction_and_materializes_its_dataset(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
     an_extraction(installation, 8)
@@ -66,7 +68,7 @@ def test_the_sensor_asks_for_the_job_that_ends_an_extraction_and_tells_of_its_da
     assert tick_sensor("extraction_completion", instance).run_requests == []
 
 
-def test_records_of_pages_that_state_none_any_more_turn_their_check_orange(
+def test_records_missing_from_their_pages_are_a_warning_of_their_check(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
     an_extraction(installation, 8)
@@ -87,7 +89,7 @@ def test_records_of_pages_that_state_none_any_more_turn_their_check_orange(
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
 
 
-def test_an_extraction_is_cancelled_resumed_and_read_again_from_the_launchpad(
+def test_an_extraction_is_cancelled_resumed_and_rerun_from_the_launchpad(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
     id_ = an_extraction(installation, 0, status="DOWNLOADED")
@@ -102,7 +104,7 @@ def test_an_extraction_is_cancelled_resumed_and_read_again_from_the_launchpad(
     assert ("extraction.resume", "ann") in actions
 
 
-def test_an_extraction_is_begun_from_the_launchpad(installation: Installation, instance: dg.DagsterInstance) -> None:
+def test_an_extraction_is_started_from_the_launchpad(installation: Installation, instance: dg.DagsterInstance) -> None:
     id_ = an_extraction(installation, 8)
     run_job("complete_extractions", instance)
 
@@ -126,7 +128,7 @@ def test_an_extraction_is_begun_from_the_launchpad(installation: Installation, i
         ({"action": "burn", "extraction": 1}, "there are: start, cancel"),
     ],
 )
-def test_what_cannot_be_done_is_refused_with_the_cure(
+def test_an_impossible_action_is_refused_with_the_cure(
     installation: Installation, instance: dg.DagsterInstance, config: dict[str, object], cure: str
 ) -> None:
     installation.add_demo(SALT)

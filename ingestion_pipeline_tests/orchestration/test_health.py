@@ -1,4 +1,4 @@
-"""The asset `source_health`: numbers, table and picture, by hand and with every maintenance."""
+"""The asset `source_health`: numbers, table and picture, manually and with every maintenance run."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from ingestion_pipeline_tests.orchestration.installation import Installation, ru
 KEY = dg.AssetKey("source_health")
 
 
-def add_failing_sources(installation: Installation, count: int, *, each: int) -> dict[str, list[str]]:
+def add_failing_sources(installation: Installation, count: int, *, per_failure: int) -> dict[str, list[str]]:
     with installation.open() as ctx, ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
-        return break_sources(connection, add_healthy_sources(connection, count, now=now), per_failure=each, now=now)
+        return break_sources(
+            connection, add_healthy_sources(connection, count, now=now), per_failure=per_failure, now=now
+        )
 
 
 def latest_metadata(instance: dg.DagsterInstance) -> dict[str, object]:
@@ -31,10 +33,10 @@ def latest_metadata(instance: dg.DagsterInstance) -> dict[str, object]:
     return {name: value.value for name, value in event.asset_materialization.metadata.items()}
 
 
-def test_maintenance_refreshes_the_health_of_all_and_tells_what_changed_once(
+def test_maintenance_updates_the_health_of_every_source_and_alerts_once(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
-    add_failing_sources(installation, 60, each=2)
+    add_failing_sources(installation, 60, per_failure=2)
 
     results = [run_job("maintain", instance) for _ in range(2)]
 
@@ -49,10 +51,10 @@ def test_maintenance_refreshes_the_health_of_all_and_tells_what_changed_once(
     assert len(kinds) == 10
 
 
-def test_it_is_materialized_by_hand_and_a_strangers_text_does_nothing_in_its_table(
+def test_source_health_is_materialized_manually_and_escapes_text_of_pages(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
-    ids_by_failure = add_failing_sources(installation, 5, each=1)
+    ids_by_failure = add_failing_sources(installation, 5, per_failure=1)
     with installation.open() as ctx, ctx.store.begin() as connection:
         outcome = {"last_outcome": "failed: <script>x</script> [a](http://evil.test) | **b**"}
         connection.execute(update(sources).values(outcome))
@@ -75,8 +77,10 @@ def test_it_is_materialized_by_hand_and_a_strangers_text_does_nothing_in_its_tab
     assert re.search(r"(?<!\\)[<\[]", table) is None
 
 
-def test_a_dry_run_shows_and_tells_nothing(installation: Installation, instance: dg.DagsterInstance) -> None:
-    add_failing_sources(installation, 5, each=1)
+def test_a_dry_run_materializes_nothing_and_sends_no_alert(
+    installation: Installation, instance: dg.DagsterInstance
+) -> None:
+    add_failing_sources(installation, 5, per_failure=1)
 
     config = {"ops": {"keep": {"config": {"dry_run": True}}}}
     result = run_job("maintain", instance, config=config)
@@ -89,14 +93,14 @@ def test_a_dry_run_shows_and_tells_nothing(installation: Installation, instance:
     assert installation.rows("source_health") == []
 
 
-def test_a_tick_of_the_daemon_is_its_sign_of_life(installation: Installation, instance: dg.DagsterInstance) -> None:
+def test_a_tick_of_the_daemon_is_its_heartbeat(installation: Installation, instance: dg.DagsterInstance) -> None:
     tick_sensor("stale_runs", instance)
 
     [pulse] = installation.rows("service_heartbeats")
     assert datetime.now(UTC) - pulse["at"] < timedelta(minutes=1)
 
 
-def test_an_address_in_the_table_may_be_broken_at_its_slashes() -> None:
+def test_a_url_in_the_table_can_wrap_at_its_slashes() -> None:
     cell = breakable(plain("http://lists.demo.test/clockmaker answered 503"))
 
     longest = max(len(part) for part in re.split("[ \N{ZERO WIDTH SPACE}]", cell))

@@ -28,7 +28,7 @@ HOST = "feeds.demo.test"
 
 @pytest.fixture(autouse=True)
 def short_leases(monkeypatch: pytest.MonkeyPatch, installation: Installation) -> None:
-    """The shortest there are; a heartbeat comes every third of the shorter one."""
+    """Set the shortest leases allowed; a heartbeat comes every third of the shorter lease."""
     monkeypatch.setenv("INGESTION_WORK__LEASE_SECONDS", "1")
     monkeypatch.setenv("INGESTION_RUNS__LEASE_SECONDS", "5")
     installation.add_demo(LIGHTHOUSE)
@@ -53,7 +53,7 @@ def lease_host(ctx: RunContext, owner: str) -> hosts.Leased | hosts.HostBusy:
         return hosts.lease_hosts(connection, [HOST], owner=owner, now=now, lease=lease)[HOST]
 
 
-def test_a_run_that_works_keeps_its_claims_beyond_their_lease(installation: Installation) -> None:
+def test_a_live_run_renews_its_claims_beyond_their_lease(installation: Installation) -> None:
     with open_ctx() as ctx:
         other = Worker(ctx.store, lease_seconds=1)
         with heartbeat.working(ctx, run_id="run-1", job="poll_hot") as worker:
@@ -68,7 +68,7 @@ def test_a_run_that_works_keeps_its_claims_beyond_their_lease(installation: Inst
             assert installation.rows("runs")[0]["lease_until"] > first_lease_until
 
 
-def test_a_step_that_ends_well_leaves_the_run_alive_for_the_next(installation: Installation) -> None:
+def test_a_successful_step_leaves_the_run_alive_for_the_next(installation: Installation) -> None:
     with open_ctx() as ctx:
         with heartbeat.working(ctx, run_id="run-1", job="poll_hot") as worker:
             worker.claim(POLL, limit=1)
@@ -84,7 +84,7 @@ def test_a_step_that_ends_well_leaves_the_run_alive_for_the_next(installation: I
 
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()], ids=type)
-def test_a_step_that_raises_gives_everything_back(installation: Installation, error: BaseException) -> None:
+def test_a_step_that_raises_releases_everything(installation: Installation, error: BaseException) -> None:
     with open_ctx() as ctx:
 
         def step() -> None:
@@ -108,8 +108,8 @@ def hold_the_lock(ctx: RunContext, is_locked: threading.Event) -> None:
         threading.Event().wait(ctx.settings.work.lease_seconds * 0.6)
 
 
-def test_no_heartbeat_comes_after_what_was_given_back(installation: Installation) -> None:
-    """A beat that waited for the database came after the claims were given back, and took them."""
+def test_no_heartbeat_follows_the_release(installation: Installation) -> None:
+    """A heartbeat that waited for the database came after the claims were released, and took them."""
     is_locked = threading.Event()
     with open_ctx() as ctx:
         writer = threading.Thread(target=hold_the_lock, args=(ctx, is_locked))
@@ -128,7 +128,7 @@ def test_no_heartbeat_comes_after_what_was_given_back(installation: Installation
         assert installation.poll_task(LIGHTHOUSE)["lease_until"] <= ctx.store.now()
 
 
-def test_a_heartbeat_that_fails_once_does_not_end_the_heartbeats(installation: Installation) -> None:
+def test_one_failed_heartbeat_does_not_stop_the_heartbeats(installation: Installation) -> None:
     """The thread died of its first error, and ninety seconds later the live run was called dead."""
     with open_ctx() as ctx, heartbeat.working(ctx, run_id="run-1", job="poll_hot") as worker:
         worker.claim(POLL, limit=1)
@@ -145,7 +145,7 @@ def test_a_heartbeat_that_fails_once_does_not_end_the_heartbeats(installation: I
         assert installation.poll_task(LIGHTHOUSE)["lease_until"] > back_at + worker.lease
 
 
-def test_a_run_that_is_not_known_has_nothing_to_give_back(installation: Installation) -> None:
+def test_an_unknown_run_has_nothing_to_release(installation: Installation) -> None:
     with open_ctx() as ctx:
         assert heartbeat.release_run(ctx.store, run_id="run-of-nobody") == 0
 
@@ -155,19 +155,19 @@ def with_clock_ahead(ctx: RunContext, clock: FixedClock) -> RunContext:
     return replace(ctx, store=Store(ctx.store.engine, clock))
 
 
-def test_a_clock_set_back_leaves_nothing_leased_by_a_run_that_died(installation: Installation) -> None:
+def test_a_clock_set_back_leaves_no_lease_of_a_dead_run(installation: Installation) -> None:
     with open_ctx() as ctx:
         wrong = with_clock_ahead(ctx, FixedClock(ctx.store.now()))
         with heartbeat.working(wrong, run_id="dead", job="poll_hot") as dead:
             assert len(dead.claim(POLL, limit=1)) == 1
-            lease_host(wrong, "dead")  # and it is killed: nothing is given back
+            lease_host(wrong, "dead")  # and it is killed: nothing is released
 
         with heartbeat.working(ctx, run_id="next", job="poll_hot") as worker:
             assert [task.source_id for task in worker.claim(POLL, limit=1)] == [LIGHTHOUSE]
             assert lease_host(ctx, "next") == hosts.Leased(next_allowed_at=None)
 
 
-def test_a_clock_set_back_puts_off_nothing_that_was_planned_by_it(installation: Installation) -> None:
+def test_a_clock_set_back_does_not_postpone_planned_work(installation: Installation) -> None:
     with open_ctx() as ctx:
         wrong = with_clock_ahead(ctx, FixedClock(ctx.store.now()))
         with heartbeat.whole_run(wrong, run_id="before", job="poll_hot"):
@@ -177,7 +177,7 @@ def test_a_clock_set_back_puts_off_nothing_that_was_planned_by_it(installation: 
             assert len(worker.claim(POLL, limit=1)) == 1
 
 
-def test_a_clock_set_back_takes_nothing_from_a_run_that_lives(installation: Installation) -> None:
+def test_a_clock_set_back_takes_nothing_from_a_live_run(installation: Installation) -> None:
     with open_ctx() as ctx:
         clock = FixedClock(ctx.store.now())
         wrong = with_clock_ahead(ctx, clock)
@@ -201,8 +201,8 @@ def test_a_clock_set_back_is_no_longer_reported_once_a_run_has_freed_its_leases(
         with ctx.store.begin() as connection:
             task = dict(connection.execute(select(tasks)).mappings().one())
             del task["ended_at"]  # the database derives it from the status
-            ended = {"id": task["id"] + 1, "dedupe_key": "another", "status": "SUCCESS"}
-            connection.execute(insert(tasks).values(task | ended))
+            finished_task = {"id": task["id"] + 1, "dedupe_key": "another", "status": "SUCCESS"}
+            connection.execute(insert(tasks).values(task | finished_task))
             assert clock_set_back(connection, now=now) is not None
 
         with heartbeat.working(ctx, run_id="next", job="poll_hot"):

@@ -1,4 +1,4 @@
-"""Dagster's own history: what ended long ago goes, what an asset's page shows stays."""
+"""Dagster's own history: old runs are deleted, runs that an asset's page shows stay."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def remaining_runs(instance: dg.DagsterInstance) -> set[str]:
     return set(instance.get_run_ids())
 
 
-def test_old_runs_go_and_those_with_a_partitions_newest_materialization_stay(instance: dg.DagsterInstance) -> None:
+def test_old_runs_are_deleted_except_those_with_the_newest_materialization_of_a_partition(
+    instance: dg.DagsterInstance,
+) -> None:
     runs = [a_run(instance, things, key) for key in ("a", "a", "b")]
     runs += [a_run(instance, summary) for _ in range(2)]
 
@@ -50,7 +52,7 @@ def test_old_runs_go_and_those_with_a_partitions_newest_materialization_stay(ins
     assert delete_runs(instance, before=LATER, at_most=10) == 0
 
 
-def test_the_oldest_go_first_and_no_more_than_the_limit(instance: dg.DagsterInstance) -> None:
+def test_the_oldest_runs_are_deleted_first_up_to_the_limit(instance: dg.DagsterInstance) -> None:
     runs = [a_run(instance, summary) for _ in range(4)]
 
     assert delete_runs(instance, before=LATER, at_most=2) == 2
@@ -58,7 +60,7 @@ def test_the_oldest_go_first_and_no_more_than_the_limit(instance: dg.DagsterInst
     assert remaining_runs(instance) == set(runs[2:])
 
 
-def test_one_jobs_runs_may_go_sooner_than_the_others(instance: dg.DagsterInstance) -> None:
+def test_runs_of_a_job_can_have_a_shorter_retention(instance: dg.DagsterInstance) -> None:
     @dg.job
     def often() -> None: ...
 
@@ -70,7 +72,7 @@ def test_one_jobs_runs_may_go_sooner_than_the_others(instance: dg.DagsterInstanc
     assert remaining_runs(instance) == {kept_run}
 
 
-def test_ticks_are_kept_for_so_many_days(tmp_path: Path) -> None:
+def test_ticks_are_retained_for_the_configured_days(tmp_path: Path) -> None:
     """Dagster purges them itself; five-second sensors leave 17,000 a day."""
     shutil.copy(Path(__file__).parents[2] / "dagster.yaml", tmp_path)
     with dg.DagsterInstance.from_config(str(tmp_path)) as real:
@@ -81,7 +83,7 @@ def test_ticks_are_kept_for_so_many_days(tmp_path: Path) -> None:
     assert sensors[TickStatus.SUCCESS] == schedules[TickStatus.SUCCESS] == 30
 
 
-def test_young_runs_and_those_that_go_on_stay(instance: dg.DagsterInstance) -> None:
+def test_recent_and_active_runs_stay(instance: dg.DagsterInstance) -> None:
     for _ in range(2):
         a_run(instance, summary)
     instance.create_run_for_job(dg.job(name="idle")(lambda: None))
@@ -100,11 +102,11 @@ def test_a_dry_run_of_maintain_counts_and_changes_nothing(
         row = {"run_id": "r", "lease_owner": "o", "job": "j"} | long_ago
         connection.execute(insert(tables.runs).values(row))
 
-    def swept(*, dry_run: bool) -> object:
+    def sweep(*, dry_run: bool) -> object:
         config = {"ops": {"keep": {"config": {"dry_run": dry_run}}}}
         result = run_job("maintain", instance, config=config)
         [output] = [event for event in result.all_events if event.is_successful_output]
         return output.step_output_data.metadata["runs"].value
 
-    assert [swept(dry_run=True), swept(dry_run=True), swept(dry_run=False)] == [1, 1, 1]
-    assert swept(dry_run=False) == 0
+    assert [sweep(dry_run=True), sweep(dry_run=True), sweep(dry_run=False)] == [1, 1, 1]
+    assert sweep(dry_run=False) == 0

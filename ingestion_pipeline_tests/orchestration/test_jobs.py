@@ -41,11 +41,13 @@ def test_a_poll_logs_one_materialization_with_numbers_per_changed_source(
     assert events[LIGHTHOUSE]["outcome"] == "first sync: 10 new"
     assert events[LIGHTHOUSE]["url"] == "http://feeds.demo.test/lighthouse.xml"
     assert r"Bread \& Brine |" in events[LIGHTHOUSE]["newest"]
-    assert "delay_minutes" not in events[LIGHTHOUSE]  # of a backlog nobody knows it
+    assert "delay_minutes" not in events[LIGHTHOUSE]  # unknown for a backlog
     assert {"change_confidence", "checked_when"} <= events[LIGHTHOUSE].keys()
 
 
-def test_a_quiet_poll_costs_no_event(installation: Installation, site: DemoSite, instance: dg.DagsterInstance) -> None:
+def test_an_unchanged_poll_writes_no_event(
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
     installation.add_demo(LIGHTHOUSE)
     run_job("poll_hot", instance)
     installation.make_due(LIGHTHOUSE)
@@ -81,7 +83,7 @@ def test_a_new_chapter_is_an_event_that_counts_it(
     assert [events[LIGHTHOUSE][name] for name in NUMBERS] == [1, 1, 1, 0, 0, 11, 23.0]
 
 
-def test_a_poll_run_bears_its_own_numbers(
+def test_a_poll_run_has_its_counts_as_metadata(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
     installation.add_demo(LIGHTHOUSE, BROKEN)
@@ -104,11 +106,11 @@ def test_a_poll_run_bears_its_own_numbers(
         "failed": 1,
         "skipped": 0,
         "lost": 0,
-        "requests": 4,  # each host was asked for its robots.txt first
+        "requests": 4,  # robots.txt of each host comes first
     }
 
 
-def test_a_job_polls_its_own_tier_alone(
+def test_a_job_polls_only_its_own_tier(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
     installation.add_demo(LIGHTHOUSE, SALT)
@@ -144,7 +146,7 @@ def test_a_failing_source_does_not_fail_the_run(
     assert installation.source(BROKEN).failure_count == 1
 
 
-def test_every_source_failing_fails_the_run_and_says_where_to_look(
+def test_a_run_fails_when_every_source_fails_and_says_where_to_look(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
     installation.add_demo(BROKEN)
@@ -158,7 +160,7 @@ def test_a_run_with_nothing_to_do_succeeds(installation: Installation, instance:
     assert run_job("poll_cold", instance).success
 
 
-def test_an_overloaded_site_is_asked_again_within_the_run(
+def test_an_overloaded_site_is_retried_within_the_run(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
     installation.add_demo(FLAKY)
@@ -169,7 +171,7 @@ def test_an_overloaded_site_is_asked_again_within_the_run(
     assert materialized(result)[FLAKY]["total"] == 8
 
 
-def test_two_runs_at_a_time_poll_no_source_twice(installation: Installation, site: DemoSite) -> None:
+def test_two_concurrent_runs_poll_no_source_twice(installation: Installation, site: DemoSite) -> None:
     """Two daemons on one database are not excluded by Dagster: the claim is the guard."""
     installation.add_demo(LIGHTHOUSE, "series:lighthouse-mangadex")
 
@@ -183,7 +185,7 @@ def test_two_runs_at_a_time_poll_no_source_twice(installation: Installation, sit
     assert site.requests["feeds.demo.test", "/lighthouse.xml"] == 1
 
 
-def test_events_beyond_the_limit_of_a_run_follow_in_the_next(
+def test_events_beyond_the_limit_of_a_run_are_written_by_the_next(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INGESTION_POLLING__REPORTED_EVENTS", "2")
@@ -197,7 +199,9 @@ def test_events_beyond_the_limit_of_a_run_follow_in_the_next(
     assert not third
 
 
-def test_a_finished_run_holds_nothing(installation: Installation, site: DemoSite, instance: dg.DagsterInstance) -> None:
+def test_a_finished_run_holds_no_lease(
+    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
     installation.add_demo(LIGHTHOUSE, BROKEN)
 
     result = run_job("poll_hot", instance)
@@ -219,9 +223,9 @@ def add_source_config(**values: Any) -> dict[str, Any]:
 def test_add_source_lists_every_mistake_and_adds_nothing(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
-    bad = {"id": "Tides, the", "kind": "serial", "url": "ftp://a.test", "tier": "tepid"}
+    invalid = {"id": "Tides, the", "kind": "serial", "url": "ftp://a.test", "tier": "tepid"}
 
-    failure = failure_message(run_job("add_source", instance, config=add_source_config(**bad)))
+    failure = failure_message(run_job("add_source", instance, config=add_source_config(**invalid)))
 
     assert "the source was not added" in failure
     assert all(f"{field}: " in failure for field in ("id", "kind", "url", "tier"))
@@ -229,7 +233,7 @@ def test_add_source_lists_every_mistake_and_adds_nothing(
     assert instance.get_dynamic_partitions("sources") == []
 
 
-def test_add_source_as_the_launchpad_opens_it_is_refused(
+def test_add_source_with_the_launchpads_default_config_is_refused(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
     failure = failure_message(run_job("add_source", instance))
@@ -239,7 +243,7 @@ def test_add_source_as_the_launchpad_opens_it_is_refused(
     assert installation.rows("sources") == []
 
 
-def test_add_source_names_what_the_platform_has_against_it(
+def test_add_source_names_the_problems_found_by_the_platform(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
     wrong = GOOD | {"platform": "mangadex", "config": {"limit": -5}}
@@ -250,7 +254,7 @@ def test_add_source_names_what_the_platform_has_against_it(
     assert installation.rows("sources") == []
 
 
-def test_add_source_corrected_has_a_row_partitions_and_a_poll_that_is_due(
+def test_a_corrected_add_source_creates_a_row_partitions_and_a_due_poll(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
     result = run_job("add_source", instance, config=add_source_config(**GOOD, tier="hot"))
@@ -274,7 +278,7 @@ def test_add_source_refuses_an_id_that_is_taken_and_names_the_cure(
     assert installation.source("series:tides").url == "https://a.test/other"
 
 
-def test_maintain_keeps_house_and_tells_every_check(installation: Installation, instance: dg.DagsterInstance) -> None:
+def test_maintain_sweeps_and_evaluates_every_check(installation: Installation, instance: dg.DagsterInstance) -> None:
     first, second = run_job("maintain", instance), run_job("maintain", instance)
 
     names = {"no_gaps", "not_empty_after_full", "sources_fresh", "files_readable", "all_delivered"}
@@ -288,8 +292,8 @@ def test_maintain_keeps_house_and_tells_every_check(installation: Installation, 
     assert check_results(second) == {"contract": True}  # of `source_health`, which it refreshed
 
 
-def test_two_runs_at_a_time_tell_of_no_change_twice(installation: Installation, site: DemoSite) -> None:
-    """Each told of all that was not told yet, the other's sources too."""
+def test_two_concurrent_runs_report_no_change_twice(installation: Installation, site: DemoSite) -> None:
+    """Each reported every unreported change, also those of the other's sources."""
     installation.add_demo(LIGHTHOUSE, SALT)
     begin = Barrier(2)
 

@@ -1,4 +1,4 @@
-"""Listings through Dagster: judged by the job that the sensor asks for, or by hand, and told."""
+"""Listings through Dagster: evaluated by the requested job or manually, and materialized."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def listings(installation: Installation, profile: Path) -> Iterator[Listings]:
 
 
 def add_listings(installation: Installation, profile: Path, **changes: Any) -> None:
-    """A board with one listing that fits and one that does not."""
+    """Add a board with a matching listing and one that does not match."""
     with listings(installation, profile) as harness:
         harness.add_board()
         posted_at = harness.ctx.store.now() - timedelta(hours=1)
@@ -53,7 +53,7 @@ def requested_jobs(answer: Any) -> list[str]:
     return [request.job_name for request in answer.run_requests or []]
 
 
-def test_the_sensor_asks_for_the_job_that_judges_what_waits(
+def test_the_sensor_requests_the_job_that_evaluates_waiting_listings(
     installation: Installation, profile: Path, instance: dg.DagsterInstance
 ) -> None:
     before = requested_jobs(tick_sensor("pending_work", instance))
@@ -83,7 +83,7 @@ def test_a_changed_profile_is_work_for_the_sensor(
     assert requested_jobs(tick_sensor("pending_work", instance)) == ["process_listings"]
 
 
-def test_what_strangers_wrote_is_shown_as_cells_with_the_reason(
+def test_text_of_listings_is_a_plain_table_cell_with_the_reason(
     installation: Installation, profile: Path, instance: dg.DagsterInstance
 ) -> None:
     title = "Senior Python Engineer <img src=x onerror=alert(1)> ![](http://evil.test)"
@@ -97,7 +97,7 @@ def test_what_strangers_wrote_is_shown_as_cells_with_the_reason(
     assert "evil" not in str(metadata["scores"])
 
 
-def test_one_board_is_judged_by_hand_although_it_waits(
+def test_a_single_board_is_evaluated_manually_although_it_waits(
     installation: Installation, profile: Path, instance: dg.DagsterInstance
 ) -> None:
     add_listings(installation, profile)
@@ -131,7 +131,7 @@ def test_without_a_profile_the_run_succeeds_and_listings_wait(
     assert requested_jobs(tick_sensor("pending_work", instance)) == []
 
 
-def test_a_bad_profile_turns_its_check_red_and_nobody_runs_in_vain(
+def test_a_bad_profile_fails_its_check_and_requests_no_run(
     installation: Installation, profile: Path, instance: dg.DagsterInstance
 ) -> None:
     add_listings(installation, profile)
@@ -141,7 +141,7 @@ def test_a_bad_profile_turns_its_check_red_and_nobody_runs_in_vain(
     assert check_results(run_job("maintain", instance))["profile_readable"] is False
 
 
-def test_a_board_of_which_all_is_filtered_turns_its_check_red(
+def test_a_board_with_every_listing_filtered_fails_its_check(
     installation: Installation, profile: Path, instance: dg.DagsterInstance
 ) -> None:
     with listings(installation, profile) as harness:

@@ -1,4 +1,4 @@
-"""An outage of our own network is no fault of the sources: no strike, and the run says so."""
+"""An outage of our own network counts no failure of a source, and the run reports it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def failure_counts(installation: Installation, ids: Sequence[str]) -> list[int]:
     return [installation.source(source_id).failure_count for source_id in ids]
 
 
-def test_an_outage_of_ours_opens_no_breaker_and_disables_no_board(
+def test_an_outage_of_our_network_opens_no_breaker_and_disables_no_board(
     installation: Installation, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts = closed_hosts(30)
@@ -79,7 +79,7 @@ def test_an_outage_of_ours_opens_no_breaker_and_disables_no_board(
     assert installation.rows("dead_letters") == []
 
 
-def test_what_still_answers_is_ingested_while_the_rest_is_released(
+def test_reachable_sources_are_ingested_while_the_others_are_released(
     installation: Installation, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     up = [a_series(f"up{n}", web.host_port) for n, web in enumerate(webs[:2])]
@@ -95,7 +95,7 @@ def test_what_still_answers_is_ingested_while_the_rest_is_released(
 
 
 @pytest.mark.parametrize("dead", [1, 2, 3])
-def test_dead_hosts_among_as_many_that_answer_are_struck(
+def test_dead_hosts_among_as_many_live_hosts_count_failures(
     installation: Installation,
     instance: dg.DagsterInstance,
     webs: Sequence[FakeWeb],
@@ -111,7 +111,7 @@ def test_dead_hosts_among_as_many_that_answer_are_struck(
     assert failure_counts(installation, [source.id for source in down]) == [1] * dead
 
 
-def test_one_dead_host_alone_is_struck(
+def test_a_single_dead_host_counts_a_failure(
     installation: Installation, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = add(installation, monkeypatch, a_series("alone", *closed_hosts(1)))
@@ -121,7 +121,7 @@ def test_one_dead_host_alone_is_struck(
     assert failure_counts(installation, ids) == [1]
 
 
-def test_hosts_that_stay_dead_while_others_answer_are_struck_in_the_end(
+def test_hosts_that_stay_dead_while_others_answer_eventually_count_failures(
     installation: Installation, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three hosts that die together and are due alone look like an outage, but only once."""
@@ -157,7 +157,7 @@ def test_a_canary_that_is_down_protects_a_single_source(
     assert failure_counts(installation, ids) == [0]
 
 
-def test_a_canary_that_answers_leaves_the_failures_with_the_hosts(
+def test_with_an_answering_canary_the_hosts_count_their_failures(
     installation: Installation, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INGESTION_FETCH__CANARY", webs[0].host_port)
@@ -205,10 +205,10 @@ def test_an_outage_is_no_failure_of_pages_companies_or_websites(
     assert installation.rows("dead_letters") == []
     working = [row for row in installation.rows("tasks") if row["kind"] != "poll"]
     assert {task["status"] for task in working} == {"PENDING"}
-    assert max(task["attempts"] for task in working) <= 1  # of who failed before it was clear
+    assert max(task["attempts"] for task in working) <= 1  # of tasks that failed before the outage was detected
 
 
-def test_a_run_whose_sources_were_all_retried_in_vain_has_failed(
+def test_a_run_fails_when_every_source_was_retried_without_success(
     installation: Installation, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for web in webs:
@@ -221,7 +221,7 @@ def test_a_run_whose_sources_were_all_retried_in_vain_has_failed(
     assert failure_counts(installation, ids) == [1] * 4
 
 
-def test_a_run_whose_sources_are_all_to_be_retried_later_has_failed(
+def test_a_run_fails_when_every_source_is_to_be_retried_later(
     installation: Installation, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INGESTION_WORK__BACKOFF_BASE_SECONDS", "600")

@@ -77,7 +77,7 @@ def test_another_database_is_filled_from_the_files_that_have_not_changed(
     assert [row["id"] for row in installation.rows("sources")] == [LIGHTHOUSE]
 
 
-def test_the_next_tick_is_silent(installation: Installation, instance: dg.DagsterInstance) -> None:
+def test_a_second_tick_requests_nothing(installation: Installation, instance: dg.DagsterInstance) -> None:
     (installation.sources / "mine.yaml").write_text(source_file([an_entry()]))
     first = tick_sensor("new_sources", instance)
 
@@ -133,7 +133,7 @@ def test_a_bad_file_imports_nothing_of_itself_and_is_warned_about_once(
     assert partitions(instance)[0] == ["series:good"]
 
 
-def test_a_bad_file_that_is_mended_is_imported(installation: Installation, instance: dg.DagsterInstance) -> None:
+def test_a_bad_file_is_imported_after_correction(installation: Installation, instance: dg.DagsterInstance) -> None:
     file = installation.sources / "mine.yaml"
     file.write_text("sources:\n  - id: [")
     first = tick_sensor("new_sources", instance)
@@ -157,7 +157,7 @@ def test_a_removed_source_loses_its_partition(installation: Installation, instan
     assert [request.tags["ingestion/tier"] for request in data.run_requests] == ["hot"]
 
 
-def test_what_the_counts_do_not_show_is_mirrored_within_five_minutes(
+def test_a_change_that_leaves_the_counts_equal_is_mirrored_within_five_minutes(
     installation: Installation, instance: dg.DagsterInstance, at_noon: time_machine.Traveller
 ) -> None:
     """Disabled first and removed later, a source kept its partition: the counts were the same."""
@@ -192,7 +192,7 @@ def test_an_entry_that_is_switched_on_later_is_polled_at_once(
     assert partitions(instance)[0] == [LIGHTHOUSE]
 
 
-def test_a_source_beyond_the_limit_has_no_partition_and_is_polled_all_the_same(
+def test_a_source_beyond_the_partition_limit_is_still_polled(
     installation: Installation, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INGESTION_POLLING__PARTITION_LIMIT", "1")
@@ -205,7 +205,7 @@ def test_a_source_beyond_the_limit_has_no_partition_and_is_polled_all_the_same(
     assert {request.job_name for request in data.run_requests} == {"poll_hot", "poll_warm"}
 
 
-def test_a_folder_that_is_not_there_is_no_error(installation: Installation, instance: dg.DagsterInstance) -> None:
+def test_a_missing_folder_is_no_error(installation: Installation, instance: dg.DagsterInstance) -> None:
     installation.sources.rmdir()
 
     data = tick_sensor("new_sources", instance)

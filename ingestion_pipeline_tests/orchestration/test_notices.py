@@ -28,7 +28,7 @@ def requested_jobs(instance: dg.DagsterInstance) -> list[str]:
     return [request.job_name or "" for request in data.run_requests or []]
 
 
-def test_news_request_one_deliverer_which_tells_and_reports(
+def test_pending_notices_request_one_delivery_run_which_sends_and_reports(
     installation: Installation, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with FakeWeb() as web, installation.open() as ctx:
@@ -68,7 +68,7 @@ def test_news_request_one_deliverer_which_tells_and_reports(
             assert connection.execute(select(dead_letters.c.error_code)).scalar_one() == "http_404"
 
 
-def test_while_a_deliverer_works_no_other_is_requested(
+def test_no_second_delivery_run_is_requested_while_one_works(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
     with FakeWeb() as web, installation.open() as ctx:
@@ -84,7 +84,7 @@ def test_while_a_deliverer_works_no_other_is_requested(
     assert re.fullmatch(r"notices:\d{8}T\d{4}", str(request.run_key))  # by the minute: one failed
 
 
-def test_chapters_that_nobody_follows_start_no_run_and_upkeep_handles_them(
+def test_chapters_without_followers_start_no_run_and_maintenance_handles_them(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
     with FakeWeb() as web, installation.open() as ctx:

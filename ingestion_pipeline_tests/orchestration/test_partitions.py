@@ -1,4 +1,4 @@
-"""Dagster's partition sets follow our store, whoever writes them at the same moment."""
+"""Dagster's partition sets follow our store, also under concurrent writers."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def test_a_source_is_in_the_set_of_all_and_in_its_own() -> None:
     assert set(SETS) == set(Kind)
 
 
-def test_differences_are_what_came_and_what_went() -> None:
+def test_differences_are_added_and_removed_keys() -> None:
     assert differences(["b", "a", "c"], ["c", "d"]) == (["a", "b"], ["d"])
 
 
-def test_keys_that_are_known_are_left_alone(instance: dg.DagsterInstance) -> None:
+def test_existing_keys_are_left_alone(instance: dg.DagsterInstance) -> None:
     register_keys(instance, NAME, ["series:a"])
 
     register_keys(instance, NAME, ["series:b", "series:a", "series:b"])
@@ -47,7 +47,7 @@ def test_keys_that_are_known_are_left_alone(instance: dg.DagsterInstance) -> Non
 
 @pytest.mark.slow
 def test_two_runs_that_register_the_same_keys_at_the_same_moment_both_succeed(tmp_path: Path) -> None:
-    """On SQLite Dagster looks and then inserts: every third such pair raised IntegrityError."""
+    """On SQLite Dagster selects and then inserts: every third such pair raised IntegrityError."""
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         instance.get_dynamic_partitions(NAME)  # the tables are there
         barrier = FORKSERVER.Barrier(2)

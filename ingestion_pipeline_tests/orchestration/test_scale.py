@@ -65,7 +65,7 @@ POLLED = text(
 @pytest.fixture(scope="module")
 def crowded_database(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database of a hundred thousand sources, all of them due."""
-    file = tmp_path_factory.mktemp("crowded_database") / "ingestion.db"
+    file = tmp_path_factory.mktemp("crowded") / "ingestion.db"
     copy(sqlite_template, file)
     store = open_store(f"sqlite:///{file}")
     with store.begin() as connection:
@@ -93,7 +93,7 @@ class Simulation:
             self.instance.create_run_for_job(job, tags=dict(request.tags))
 
     def work(self, installation: Installation, now: datetime) -> int:
-        """A minute of every run that has a slot; how many sources were polled."""
+        """Simulate a minute of every run that has a slot; return how many sources were polled."""
         runs = self._dequeued()
         polled = 0
         with installation.open() as ctx, ctx.store.begin() as connection:
@@ -119,7 +119,7 @@ class Simulation:
             self.instance.report_run_canceled(run)
 
     def _dequeued(self) -> list[dg.DagsterRun]:
-        """Those that have begun, then as many as there is room for, the hottest first."""
+        """Return the started runs, then as many as the limits allow, the hottest first."""
         statuses = [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTED]
         open_runs = sorted(
             self.instance.get_runs(dg.RunsFilter(statuses=statuses)),
@@ -128,7 +128,7 @@ class Simulation:
         chosen: dict[str, dg.DagsterRun] = {}
         for run in open_runs:
             is_cold = run.tags["ingestion/tier"] == "cold"
-            cold = sum(request.tags["ingestion/tier"] == "cold" for request in chosen.values())
+            cold = sum(other.tags["ingestion/tier"] == "cold" for other in chosen.values())
             if len(chosen) < SLOTS and not (is_cold and cold >= COLD_SLOTS):
                 chosen.setdefault(run.tags["ingestion/shard"], run)
         for run in chosen.values():
@@ -140,9 +140,9 @@ class Simulation:
 
 
 @pytest.fixture
-def persistent() -> Iterator[dg.DagsterInstance]:
-    with dg.instance_for_test() as made:
-        yield made
+def persistent_instance() -> Iterator[dg.DagsterInstance]:
+    with dg.instance_for_test() as dagster_instance:
+        yield dagster_instance
 
 
 SCHEDULES = ("hot_polling", "warm_polling", "cold_polling")
@@ -150,7 +150,7 @@ PACE = 40  # sources a second, as a small machine polls them
 
 
 def set_pace(installation: Installation, pace: float | None) -> None:
-    """As the last runs of every tier have left it; None before the first one."""
+    """Set the pace that the last runs of every tier stored; None before the first run."""
     if pace is None:
         return
     with installation.open() as ctx, ctx.store.begin() as connection:
@@ -158,7 +158,7 @@ def set_pace(installation: Installation, pace: float | None) -> None:
 
 
 def ticks_at(minute: int) -> list[str]:
-    """The schedules whose hour comes in this minute, as their cron lines have it."""
+    """Return the schedules that tick in this minute, by their cron lines."""
     return [
         name
         for name, is_due in {
@@ -178,7 +178,7 @@ def ticks_at(minute: int) -> list[str]:
         pytest.param(None, 9, 16, 16, id="nothing was polled yet"),
     ],
 )
-def test_the_ticks_of_a_hundred_thousand_due_sources_ask_for_a_few_dozen_runs_of_minutes(
+def test_the_ticks_of_a_hundred_thousand_due_sources_request_a_few_dozen_runs(
     installation: Installation,
     crowded_database: Path,
     instance: dg.DagsterInstance,
@@ -204,20 +204,20 @@ def test_the_ticks_of_a_hundred_thousand_due_sources_ask_for_a_few_dozen_runs_of
 @pytest.mark.soak
 @pytest.mark.parametrize("pace", [PACE, None], ids=["known", "unknown"])
 def test_a_hundred_thousand_due_sources_are_polled_by_a_few_dozen_runs(
-    installation: Installation, crowded_database: Path, persistent: dg.DagsterInstance, pace: float | None
+    installation: Installation, crowded_database: Path, persistent_instance: dg.DagsterInstance, pace: float | None
 ) -> None:
     copy(crowded_database, installation.home / "ingestion.db")
     set_pace(installation, pace)
-    simulation = Simulation(persistent, polls_a_minute=PACE * 60)
+    simulation = Simulation(persistent_instance, polls_a_minute=PACE * 60)
 
     polled, minute = 0, 0
     while polled < 100_000 and minute < 60:
         now = NOON + timedelta(minutes=minute)
         with time_machine.travel(now, tick=False):
             for name in ticks_at(minute):
-                simulation.request(tick(name, persistent, now))
+                simulation.request(tick(name, persistent_instance, now))
             if minute % 5 == 0:
-                simulation.request(tick_sensor("pending_work", persistent))
+                simulation.request(tick_sensor("pending_work", persistent_instance))
             polled += simulation.work(installation, now)
         minute += 1
 

@@ -1,4 +1,4 @@
-"""A tick asks which shards have due sources, and requests a run for each shard, not each source."""
+"""A tick finds the shards with due sources and requests a run per shard, not per source."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def tick(name: str, at: datetime = NOON) -> dg.ScheduleExecutionData:
 
 
 def host_in_shard(shard: int) -> str:
-    """A host whose sources are polled by this one of two shards."""
+    """Return a host whose sources belong to this one of two shards."""
     names = (f"h{number}.test" for number in range(100))
     return next(name for name in names if shard_of(name) % 2 == shard)
 
@@ -72,7 +72,7 @@ def test_a_shard_without_due_sources_gets_no_run(installation: Installation) -> 
     assert [request.run_key for request in tick("hot_polling").run_requests or []] == ["hot:1:20260301T1200"]
 
 
-def test_a_tick_looks_at_its_own_tier_alone(installation: Installation) -> None:
+def test_a_tick_requests_only_its_own_tier(installation: Installation) -> None:
     add(installation, Tier.WARM, shard=0)
 
     assert not tick("hot_polling").run_requests
@@ -99,7 +99,7 @@ def test_a_source_that_is_being_polled_gets_no_second_run(installation: Installa
 
 
 @pytest.mark.parametrize(("tier", "priority"), [(Tier.HOT, "-1"), (Tier.WARM, "-2"), (Tier.COLD, "-3")])
-def test_a_run_bears_its_tier_its_shard_and_its_priority(installation: Installation, tier: Tier, priority: str) -> None:
+def test_a_run_is_tagged_with_tier_shard_and_priority(installation: Installation, tier: Tier, priority: str) -> None:
     add(installation, tier, shard=1)
 
     [request] = tick(f"{tier}_polling").run_requests or []
@@ -130,7 +130,7 @@ def test_maintenance_requests_its_job_at_every_tick(installation: Installation) 
     assert len(tick("maintenance").run_requests or []) == 1
 
 
-def test_the_more_are_due_the_more_runs_share_them_each_for_about_a_minute(installation: Installation) -> None:
+def test_more_due_sources_are_shared_by_more_runs_of_about_a_minute(installation: Installation) -> None:
     installation.add(*(a_definition(id=f"series:{n}", url=f"https://h{n}.test/", tier=Tier.HOT) for n in range(300)))
     with installation.open() as ctx, ctx.store.begin() as connection:
         save_measurements(connection, {"pace:hot": 1.0}, now=NOON)
@@ -156,7 +156,7 @@ def test_polling_pauses_while_ingestion_lags_and_says_so(
 
 
 def test_a_shard_whose_run_still_waits_gets_no_second_one(installation: Installation) -> None:
-    """It will find what has become due since; one that works is another matter."""
+    """It will claim what has become due since; this does not apply to a started run."""
     add(installation, Tier.HOT, shard=0)
     add(installation, Tier.HOT, shard=1)
     repository = defs.get_repository_def()
@@ -186,7 +186,7 @@ def test_a_shard_whose_run_still_waits_gets_no_second_one(installation: Installa
         assert [request.run_key for request in asked().run_requests or []] == ["hot:0:20260301T1200"]
 
 
-def test_a_run_leaves_its_pace_for_the_next_tick_and_a_tiny_one_leaves_none(
+def test_a_run_stores_its_pace_for_the_next_tick_and_a_tiny_one_does_not(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
     def companies(*numbers: int) -> None:

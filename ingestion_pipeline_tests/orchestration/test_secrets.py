@@ -81,8 +81,8 @@ def readable_files(folder: Path) -> Iterator[tuple[Path, str]]:
             with sqlite3.connect(path) as database:
                 body = "\n".join(database.iterdump()).encode()
         if path.is_relative_to(folder / "content"):
-            with zstandard.ZstdDecompressor().stream_reader(body, read_across_frames=True) as opened:
-                body = opened.read()
+            with zstandard.ZstdDecompressor().stream_reader(body, read_across_frames=True) as stream:
+                body = stream.read()
         yield path, body.decode("utf-8", "replace")
 
 
@@ -107,11 +107,11 @@ def test_no_secret_is_found_in_database_logs_events_dead_letters_or_exports(
             run_job(f"ingest_{name}", instance, tags={PARTITION: key})
         commands = [
             ("sources", "add", f"https://me:{PASSWORD}@a.test/", "--id", "series:x", "--kind", "series"),
-            *(("sources", "show", one) for one in (BOARD, BROKEN, PROSE)),
+            *(("sources", "show", source_id) for source_id in (BOARD, BROKEN, PROSE)),
             *(("dead-letters", "list"), ("status",), ("doctor",)),
             ("export", "sources", "--to", "jsonl"),
         ]
-        outputs = [CliRunner().invoke(main, list(words)).output for words in commands]
+        outputs = [CliRunner().invoke(main, list(arguments)).output for arguments in commands]
 
     sent = [request.headers.get("authorization") for request in web.requests if request.path == "/jobs"]
     assert (set(sent), bool(model.requests)) == ({f"Bearer {BOARD_TOKEN}"}, True)

@@ -1,4 +1,4 @@
-"""The sensors that look after work: what waits, who has fallen silent, what a failed run held."""
+"""The sensors for pending work, silent runs, and the leases of failed runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def requested_runs(instance: dg.DagsterInstance) -> list[tuple[str, str]]:
     ],
     ids=["a retry that is due", "a host that was busy", "asked for", "an expired lease"],
 )
-def test_work_that_no_schedule_remembers_is_requested(
+def test_work_that_no_schedule_covers_is_requested(
     installation: Installation, instance: dg.DagsterInstance, at_noon: object, task_values: dict[str, Any]
 ) -> None:
     installation.add_demo(LIGHTHOUSE)
@@ -102,7 +102,7 @@ def test_a_run_that_is_queued_for_the_shard_is_enough(
     assert requested_runs(instance) == [("poll_hot", "hot:0:pending:20260301T1200")]
 
 
-def test_no_retry_is_polled_while_ingestion_lags_and_the_sensor_says_so(
+def test_no_retry_is_requested_while_ingestion_lags_and_the_sensor_says_so(
     installation: Installation, instance: dg.DagsterInstance, at_noon: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installation.add_demo(LIGHTHOUSE)
@@ -182,7 +182,7 @@ def test_a_run_without_heartbeat_is_reported_failed_and_holds_nothing(
     assert tick_sensor("stale_runs", instance).skip_message == "every run is alive"
 
 
-def test_a_silent_run_of_another_instance_is_just_ended(
+def test_a_silent_run_of_another_instance_is_only_ended(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
     installation.add_demo(LIGHTHOUSE)
@@ -225,7 +225,7 @@ def test_a_live_run_is_left_alone(installation: Installation, instance: dg.Dagst
     assert not is_free(installation)
 
 
-def test_a_failed_run_gives_its_claims_back_and_is_in_the_audit_log(
+def test_a_failed_run_releases_its_claims_and_is_audited(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
     installation.add_demo(LIGHTHOUSE)
@@ -246,8 +246,8 @@ def test_a_failed_run_gives_its_claims_back_and_is_in_the_audit_log(
     assert is_free(installation)
 
 
-def test_what_a_run_gave_back_once_is_not_given_back_again(installation: Installation) -> None:
-    """A late report of the failure must not take the claims of whoever has them now."""
+def test_a_run_is_released_only_once(installation: Installation) -> None:
+    """A late report of the failure must not release the claims of the current owner."""
     installation.add_demo(LIGHTHOUSE)
     begin_run(installation, "run-1", silent=False)
     with installation.open() as ctx:

@@ -1,4 +1,4 @@
-"""One source, by hand: `ingest_series` and the assets, with the keys a run was asked for."""
+"""Manual runs of a single source: `ingest_series` and the assets, by partition keys."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def materialize(asset: str, instance: dg.DagsterInstance, *, tags: dict[str, str
     )
 
 
-def test_one_source_is_polled_although_it_is_not_due(
+def test_a_single_source_is_polled_although_it_is_not_due(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
     installation.add_demo(LIGHTHOUSE, SALT)
@@ -49,7 +49,7 @@ def test_one_source_is_polled_although_it_is_not_due(
     assert installation.source(SALT).last_checked_at is None
 
 
-def test_one_source_registers_its_own_key_on_an_instance_that_knows_none(
+def test_a_single_source_registers_its_key_on_an_empty_instance(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
     installation.add_demo(LIGHTHOUSE)
@@ -60,10 +60,10 @@ def test_one_source_registers_its_own_key_on_an_instance_that_knows_none(
     assert instance.get_dynamic_partitions("sources") == [LIGHTHOUSE]
 
 
-def test_one_source_tells_of_itself_alone(
+def test_a_single_source_run_materializes_only_that_source(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
-    """On a temporary instance it told of everybody's changes, and nobody was told again."""
+    """On a temporary instance it reported the changes of every source, which were then never reported again."""
     installation.add_demo(LIGHTHOUSE, SALT)
     run_job("poll_hot", instance)
     installation.set_source(LIGHTHOUSE, reported_at=None)
@@ -75,7 +75,7 @@ def test_one_source_tells_of_itself_alone(
     assert materialized(run_job("poll_hot", instance)).keys() == {LIGHTHOUSE}
 
 
-def test_checks_are_never_older_than_the_materialization_they_speak_of(
+def test_checks_are_never_older_than_their_materialization(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
     """The UI shows an older one as not evaluated."""
@@ -96,7 +96,7 @@ def test_checks_are_never_older_than_the_materialization_they_speak_of(
     ],
     ids=["without a partition", "with an unknown key"],
 )
-def test_one_source_refuses_and_names_the_cure(
+def test_a_bad_single_source_is_refused_with_the_cure(
     installation: Installation, instance: dg.DagsterInstance, tags: dict[str, str], cure: str
 ) -> None:
     failure = failure_message(run_job("ingest_series", instance, tags=tags))
@@ -105,7 +105,7 @@ def test_one_source_refuses_and_names_the_cure(
     assert instance.get_dynamic_partitions("series_sources") == []
 
 
-def test_one_source_that_is_disabled_is_refused_with_who_did_it_and_the_cure(
+def test_a_disabled_single_source_is_refused_with_the_actor_and_the_cure(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
     installation.add_demo(LIGHTHOUSE)
@@ -120,7 +120,7 @@ def test_one_source_that_is_disabled_is_refused_with_who_did_it_and_the_cure(
     assert not site.requests
 
 
-def test_one_source_that_fails_fails_its_run_with_what_happened(
+def test_a_failing_single_source_fails_its_run_with_the_reason(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
     installation.add_demo(BROKEN)
@@ -131,7 +131,7 @@ def test_one_source_that_fails_fails_its_run_with_what_happened(
     assert materialized(result) == {}
 
 
-def test_one_source_that_another_run_has_says_so_and_not_its_old_outcome(
+def test_a_single_source_claimed_by_another_run_says_so_instead_of_its_old_outcome(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
     """It said "no source succeeded. series:...: first sync: 10 new"."""
@@ -163,7 +163,7 @@ def test_a_range_gives_one_event_per_key(
     assert materialized(result).keys() == set(keys)
 
 
-def test_a_range_with_a_failing_source_tells_of_the_others(
+def test_a_range_with_a_failing_source_materializes_the_others(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
     keys = [LIGHTHOUSE, BROKEN]
@@ -217,7 +217,7 @@ def test_sources_refreshes_the_row_from_its_file(installation: Installation, ins
     assert installation.source(LIGHTHOUSE).name == "New"
 
 
-def test_sources_says_what_is_wrong_with_the_file_and_where(
+def test_sources_reports_the_problem_of_the_file_and_its_line(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
     installation.add_demo(LIGHTHOUSE)
@@ -230,7 +230,7 @@ def test_sources_says_what_is_wrong_with_the_file_and_where(
 
 
 @pytest.mark.parametrize("tags", [{}, {PARTITION: "series:nobody"}], ids=["no key", "unknown"])
-def test_sources_makes_no_partition_for_a_slip_of_the_pen(
+def test_sources_adds_no_partition_for_a_misspelled_id(
     installation: Installation, instance: dg.DagsterInstance, tags: dict[str, str]
 ) -> None:
     """The key was registered first, and stayed as a partition that no source belongs to."""

@@ -74,7 +74,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installation(folder: Path, sqlite_template: Path) -> Installation:
-    """The demo's sources, none of them due: what happens, somebody clicked."""
+    """The demo's sources, none of them due: everything that happens was clicked."""
     installation = Installation.build(folder, sqlite_template)
     installation.add_demo(*SOURCES, HARBOUR)
     with installation.open() as ctx:
@@ -91,7 +91,7 @@ def dev(folder: Path, installation: Installation) -> Iterator[Dev]:
     with DemoSite(installation.home):
         running = Dev(make_working_directory(folder), environment)
         try:
-            assert becomes_true(PATIENCE_SECONDS, running.is_up), (folder / "desk/dev.log").read_text()
+            assert becomes_true(PATIENCE_SECONDS, running.is_up), (folder / "workdir/dev.log").read_text()
             yield running
         finally:
             running.kill()
@@ -116,7 +116,7 @@ def ui(browser: Path, folder: Path, installation: Installation, dev: Dev) -> Ite
         chromium.close()
 
 
-def test_a_running_dagster_runs_nothing_for_a_page_of_another_site(dev: Dev) -> None:
+def test_a_running_dagster_refuses_requests_of_another_site(dev: Dev) -> None:
     mutation = "mutation { reloadWorkspace { __typename } }"
     by_get = Request(f"{dev.url}/graphql?{urlencode({'query': mutation})}")
     body = json.dumps({"query": mutation}).encode()
@@ -159,7 +159,7 @@ def test_the_graph_shows_the_groups_and_their_assets(ui: Ui) -> None:
     ui.picture("graph")
 
 
-def test_one_partition_is_materialized_by_hand_and_shows_numbers_and_chapters(ui: Ui) -> None:
+def test_a_partition_is_materialized_manually_and_shows_numbers_and_chapters(ui: Ui) -> None:
     ui.materialize(LIGHTHOUSE)
     assert becomes_true(PATIENCE_SECONDS, lambda: ui.has_materialized(LIGHTHOUSE))
 
@@ -179,7 +179,7 @@ def test_one_partition_is_materialized_by_hand_and_shows_numbers_and_chapters(ui
     ui.picture("plots")
 
 
-def test_a_catalogue_is_crawled_by_hand_and_shows_numbers_and_a_picture(ui: Ui) -> None:
+def test_a_catalogue_is_crawled_manually_and_shows_numbers_and_a_screenshot(ui: Ui) -> None:
     ui.open("/asset-groups")
     ui.expect_text("Global asset lineage", "catalogs")
     ui.page.get_by_text("catalogs", exact=True).filter(visible=True).last.click()
@@ -202,7 +202,7 @@ def test_a_catalogue_is_crawled_by_hand_and_shows_numbers_and_a_picture(ui: Ui) 
 
 @pytest.fixture(scope="module")
 def backfill(ui: Ui) -> None:
-    """Asked for before the daemon's next look; meanwhile somebody mistypes a source."""
+    """Request a backfill before the daemon's next tick; a source is mistyped meanwhile."""
     ui.materialize(*sorted(BACKFILLED))
 
 
@@ -225,7 +225,7 @@ def test_a_mistake_in_the_launchpad_is_named_with_its_cure(ui: Ui) -> None:
 
 
 @pytest.mark.usefixtures("backfill")
-def test_a_backfill_fills_the_partitions_it_was_asked_for(ui: Ui) -> None:
+def test_a_backfill_fills_the_requested_partitions(ui: Ui) -> None:
     assert becomes_true(BACKFILL_SECONDS, lambda: ui.has_materialized(*BACKFILLED))
 
     assert {ui.installation.chapters_of(key) > 0 for key in BACKFILLED} == {True}
@@ -241,7 +241,7 @@ def test_the_corrected_source_has_its_row_and_its_partition(ui: Ui) -> None:
     ui.expect_text("No errors")
     ui.button("Launch Run").click()
 
-    ui.expect_text("Success", "added series:tides")
+    ui.expect_text("Success", "source added source=series:tides")
     ui.picture("launchpad_corrected")
     assert ui.installation.source("series:tides").platform == "rss"
     assert ui.has_partitions("series:tides")
@@ -251,24 +251,24 @@ def dead_letter_rows(ui: Ui) -> list[dict[str, Any]]:
     return [row for row in ui.installation.rows("dead_letters") if row["source_id"] == CLOCKMAKER]
 
 
-def is_red(ui: Ui) -> bool:
+def has_failed_check(ui: Ui) -> bool:
     return ui.checks("chapters").get("not_empty_after_full") == "FAILED"
 
 
 @pytest.fixture(scope="module")
 def outage(ui: Ui, backfill: None) -> None:
-    """A listing is empty and a list overloaded; both were polled, and are what they were again."""
+    """Empty a feed and overload a list, poll both, then repair the site."""
     assert becomes_true(BACKFILL_SECONDS, lambda: ui.has_materialized(*BACKFILLED))
     home = ui.installation.home
     write_state(home, break_site(read_state(home)))
     ui.installation.make_due(SALT, CLOCKMAKER)
     ui.run("poll_warm")
-    assert becomes_true(PATIENCE_SECONDS, lambda: dead_letter_rows(ui) != [] and is_red(ui))
+    assert becomes_true(PATIENCE_SECONDS, lambda: dead_letter_rows(ui) != [] and has_failed_check(ui))
     write_state(home, repair(read_state(home)))
 
 
 @pytest.mark.usefixtures("outage")
-def test_a_failed_check_is_seen_with_what_it_found(ui: Ui) -> None:
+def test_a_failed_check_shows_its_findings(ui: Ui) -> None:
     assert ui.installation.chapters_of(SALT) == 12  # the last good rows stay
 
     ui.open("/assets/chapters?view=checks&checkDetail=not_empty_after_full")
@@ -278,7 +278,7 @@ def test_a_failed_check_is_seen_with_what_it_found(ui: Ui) -> None:
 
 @pytest.mark.usefixtures("outage")
 def test_the_health_of_sources_shows_its_picture_and_the_worst_first(ui: Ui) -> None:
-    before = ui.last_run_of("source_health")  # `maintain` tells it, too
+    before = ui.last_run_of("source_health")  # `maintain` materializes it, too
     ui.materialize(asset="source_health")
     assert becomes_true(PATIENCE_SECONDS, lambda: ui.last_run_of("source_health") != before)
 
@@ -303,7 +303,7 @@ def test_dead_letters_are_replayed_from_the_launchpad(ui: Ui) -> None:
     [dead_letter] = dead_letter_rows(ui)
     assert dead_letter["error_class"] == "transient"
     ui.launchpad("replay_dead_letters")
-    ui.expect_text("dry_run: true")  # as it opens, it only tells
+    ui.expect_text("dry_run: true")  # the default config is a dry run
     ui.picture("launchpad_replay")
 
     ui.launch("replay_dead_letters", "replay", error_class="transient", actor="ann")
@@ -316,17 +316,17 @@ def test_dead_letters_are_replayed_from_the_launchpad(ui: Ui) -> None:
     assert ("ann", "dead_letter.replay") in {(row["actor"], row["action"]) for row in ui.installation.rows("audit_log")}
 
 
-def test_no_page_alarmed_its_user(ui: Ui) -> None:
+def test_no_page_showed_an_error(ui: Ui) -> None:
     assert ui.toasts, "Dagster tells of a run that it has launched"
     assert ui.alarms() == []
 
 
-def test_a_running_dagster_takes_up_a_new_source_without_a_restart_and_ends_whole(
+def test_a_running_dagster_adds_a_new_source_without_a_restart_and_stops_completely(
     dev: Dev, installation: Installation, folder: Path
 ) -> None:
     (installation.sources / "mine.yaml").write_text(source_file([an_entry(LATE)]))
 
     is_polled = becomes_true(BACKFILL_SECONDS, lambda: installation.chapters_of(LATE) == 10)
-    assert is_polled, (folder / "desk/dev.log").read_text()
+    assert is_polled, (folder / "workdir/dev.log").read_text()
     dev.stop()
     assert becomes_true(30, lambda: dev.session_processes() == {}), dev.session_processes()

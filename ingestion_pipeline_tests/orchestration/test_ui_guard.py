@@ -50,7 +50,7 @@ def status_of(
 
 
 @pytest.mark.parametrize("host", [OURS, "127.0.0.1:3000", "[::1]:3000", "LOCALHOST", "localhost"])
-def test_our_own_pages_and_commands_get_through(host: str) -> None:
+def test_our_own_pages_and_commands_are_accepted(host: str) -> None:
     assert status_of(host=host) == 200
     assert status_of(host=host, origin=f"http://{host}", sec_fetch_site="same-origin") == 200
     assert status_of("/runs", host=host, method="GET", sec_fetch_site="none") == 200
@@ -58,12 +58,12 @@ def test_our_own_pages_and_commands_get_through(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.test:3000", "localhost.evil.test", "10.0.0.7:3000", "", "["])
-def test_a_name_that_is_not_ours_is_refused_as_dns_rebinding_uses_it(host: str) -> None:
+def test_a_foreign_host_name_is_refused_against_dns_rebinding(host: str) -> None:
     assert status_of("/", host=host, method="GET") == 403
     assert status_of(host=host) == 403
 
 
-def test_a_name_behind_a_proxy_is_served_once_it_is_configured() -> None:
+def test_the_host_name_of_a_proxy_is_accepted_once_configured() -> None:
     name, origin = "ui.example.test", "https://ui.example.test"
 
     assert status_of(host=name, origin=origin) == 403
@@ -88,7 +88,7 @@ def test_a_page_of_another_origin_is_refused(kind: str, origin: str) -> None:
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-def test_what_the_browser_marks_as_another_sites_is_refused_unless_it_only_opens_a_page(site: str) -> None:
+def test_a_cross_site_request_is_refused_unless_it_only_opens_a_page(site: str) -> None:
     assert status_of(sec_fetch_site=site) == 403
     assert status_of(method="GET", sec_fetch_site=site) == 403
     assert status_of("/assets", method="GET", sec_fetch_site=site) == 200

@@ -1,4 +1,4 @@
-"""How long a website waits under a running daemon: from its row or its line to its ranking."""
+"""The delay of a website under a running daemon, from its row or its file entry to its ranking."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def seconds_until_complete(installation: Installation, source_id: str, began: fl
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("dev")
-def test_a_website_is_analysed_within_fifteen_seconds_of_its_row_or_its_line(installation: Installation) -> None:
+def test_a_website_is_analysed_within_fifteen_seconds_of_being_added(installation: Installation) -> None:
     began = time.monotonic()
     installation.add(a_website("saltmarsh", url="http://saltmarsh.demo.test/"))
     by_row = seconds_until_complete(installation, "website:saltmarsh", began)

@@ -1,4 +1,4 @@
-"""Websites through Dagster: polled, analysed by the job or by hand, told, and checked."""
+"""Websites through Dagster: polled, analysed by the job or manually, materialized, and checked."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def web(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator
         yield web
 
 
-def test_a_website_in_a_file_is_analysed_by_the_job_that_the_sensor_asks_for(
+def test_a_website_in_a_file_is_analysed_by_the_requested_job(
     installation: Installation, web: FakeWeb, provider: ScriptedModel, instance: dg.DagsterInstance
 ) -> None:
     [request] = tick_sensor("new_sources", instance).run_requests
@@ -66,9 +66,9 @@ def test_a_website_in_a_file_is_analysed_by_the_job_that_the_sensor_asks_for(
     assert installation.source(ACME).last_checked_at is not None
     assert result.success
     assert instance.get_dynamic_partitions("websites") == [ACME]
-    info, prompts, visibility = (materialized(result, name)[ACME] for name in ASSETS)
-    assert (info["name"], info["business_confidence"]) == ("Acme Tools", 90)
-    assert info["checked_when"] == "at the interval of HOT, as every source of its kind"
+    business, prompts, visibility = (materialized(result, name)[ACME] for name in ASSETS)
+    assert (business["name"], business["business_confidence"]) == ("Acme Tools", 90)
+    assert business["checked_when"] == "at the interval of HOT, as every source of its kind"
     assert (prompts["prompts"], prompts["by_templates"]) == (7, 7)
     assert (visibility["visibility"], visibility["visibility_one"], visibility["progress"]) == (1.0, 1.0, 100)
     assert visibility["cost_usd"] > 0
@@ -85,7 +85,7 @@ def test_a_website_in_a_file_is_analysed_by_the_job_that_the_sensor_asks_for(
     assert not tick_sensor("new_sources", instance).run_requests
 
 
-def test_one_website_is_analysed_by_hand_as_often_as_it_is_asked_for(
+def test_a_single_website_is_analysed_manually_on_every_request(
     installation: Installation, web: FakeWeb, provider: ScriptedModel, instance: dg.DagsterInstance
 ) -> None:
     tick_sensor("new_sources", instance)
@@ -97,7 +97,7 @@ def test_one_website_is_analysed_by_hand_as_often_as_it_is_asked_for(
     assert len(installation.rows("website_rankings")) == 1
 
 
-def test_a_website_that_cannot_be_reached_fails_the_run_of_one(
+def test_an_unreachable_website_fails_its_single_run(
     installation: Installation, web: FakeWeb, provider: ScriptedModel, instance: dg.DagsterInstance
 ) -> None:
     web.routes["/"] = 404
@@ -112,7 +112,7 @@ def test_a_job_without_a_partition_says_what_it_needs(instance: dg.DagsterInstan
     assert "dagster/partition" in failure_message(run_job("ingest_website", instance))
 
 
-def test_a_provider_that_never_answers_and_lost_visibility_turn_checks_red(
+def test_a_provider_without_answers_and_lost_visibility_fail_their_checks(
     installation: Installation,
     web: FakeWeb,
     provider: ScriptedModel,
@@ -124,15 +124,15 @@ def test_a_provider_that_never_answers_and_lost_visibility_turn_checks_red(
     with installation.open() as ctx, ctx.store.begin() as connection:  # it was yesterday
         day = ctx.store.now().date() - timedelta(days=1)
         connection.execute(update(website_rankings).values(day=day))
-    with ScriptedModel(always_text("Globex.")) as one, ScriptedModel(always(Fail(status=401))) as two:
-        configure_providers(monkeypatch, one=one, two=two)
+    with ScriptedModel(always_text("Globex.")) as answering, ScriptedModel(always(Fail(status=401))) as failing:
+        configure_providers(monkeypatch, one=answering, two=failing)
         result = run_job("ingest_website", instance, tags={PARTITION: ACME})
 
     red = {name for name, is_passed in check_results(result).items() if not is_passed}
     assert red == {"providers_answer", "no_visibility_drop"}
 
 
-def test_a_name_that_is_only_the_domain_turns_a_check_red(
+def test_a_name_equal_to_the_domain_fails_a_check(
     installation: Installation, web: FakeWeb, provider: ScriptedModel, instance: dg.DagsterInstance
 ) -> None:
     web.routes.clear()

@@ -1,4 +1,4 @@
-"""How the tests of the browser render: one renderer for a module, on a loop that stands between."""
+"""Browser renderers for the tests: one per module, on an event loop that stays open between tests."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pages.page_fetches import AGENT, NOW
 
 T = TypeVar("T")
-QUICK = BrowserLimits(pages=1, patience_seconds=1.5, max_bytes=2_000_000)
+FAST_LIMITS = BrowserLimits(pages=1, patience_seconds=1.5, max_bytes=2_000_000)
 PLAIN = RenderingOptions(screenshot=False)
 
 
-def the_browser() -> Path:
-    """The machine's Chromium; a test that needs it is skipped where there is none."""
+def browser_path() -> Path:
+    """Return the machine's Chromium, or skip the test where there is none."""
     try:
         return find_browser(load_settings(os.environ))
     except NoBrowser as error:
@@ -34,8 +34,8 @@ def the_browser() -> Path:
 
 
 @dataclass
-class Desk:
-    """A renderer, the loop it lives in, and the site it may see."""
+class BrowserSession:
+    """A renderer, its event loop, and the site it may reach."""
 
     runner: asyncio.Runner
     renderer: BrowserRenderer
@@ -77,16 +77,16 @@ class Desk:
         return self.render(path, rendering, **limits).page.body.decode()
 
 
-def a_renderer(guard: Guard, limits: BrowserLimits = QUICK) -> BrowserRenderer:
-    variables = {"INGESTION_BROWSER": str(the_browser()), "INGESTION_USER_AGENT": AGENT}
+def a_renderer(guard: Guard, limits: BrowserLimits = FAST_LIMITS) -> BrowserRenderer:
+    variables = {"INGESTION_BROWSER": str(browser_path()), "INGESTION_USER_AGENT": AGENT}
     return BrowserRenderer(load_settings(variables), limits, guard, clock=lambda: NOW)
 
 
 @contextmanager
-def a_desk(web: FakeWeb, guard: Guard | None = None) -> Iterator[Desk]:
+def browser_session(web: FakeWeb, guard: Guard | None = None) -> Iterator[BrowserSession]:
     with asyncio.Runner() as runner:
-        desk = Desk(runner, a_renderer(guard or Guard(frozenset({web.host_port}))), web)
+        session = BrowserSession(runner, a_renderer(guard or Guard(frozenset({web.host_port}))), web)
         try:
-            yield desk
+            yield session
         finally:
-            desk.run(desk.renderer.aclose())
+            session.run(session.renderer.aclose())

@@ -1,4 +1,4 @@
-"""How the tests of this room fetch: one fetcher for one test, and a fixed time."""
+"""Fetches and visits of pages from a web on loopback, at a fixed time and with a fake browser."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AGENT = "ingestion_pipeline-tests"
 T = TypeVar("T")
 
 
-def with_fetcher(
+def run_with_fetcher(
     work: Callable[[HttpFetcher], Awaitable[T]],
     guard: Guard,
     limits: FetchLimits | None = None,
@@ -36,10 +36,10 @@ def with_fetcher(
 def fetch(web: FakeWeb, request: str | Request = "/", limits: FetchLimits | None = None) -> Answer:
     page_request = Request(url=web.url(request)) if isinstance(request, str) else request
     guard = Guard(frozenset({web.host_port}))
-    return with_fetcher(lambda fetcher: fetcher.fetch(page_request, now=NOW), guard, limits)
+    return run_with_fetcher(lambda fetcher: fetcher.fetch(page_request, now=NOW), guard, limits)
 
 
-def page(web: FakeWeb, path: str = "/", limits: FetchLimits | None = None) -> Fetched:
+def fetch_page(web: FakeWeb, path: str = "/", limits: FetchLimits | None = None) -> Fetched:
     answer = fetch(web, path, limits)
     assert isinstance(answer, Fetched)
     return answer
@@ -50,25 +50,25 @@ SHELL = '<!doctype html><title>Shop</title><div id="root"></div><script src="/ap
 
 
 def a_document(text: str = "Baking I has 12 seats.", *, head: str = "", more: str = "") -> str:
-    """A page with more to read than any wall has."""
+    """Return a page with more text than any blocked page has."""
     filler = "<p>" + "The kitchen is open to all who want to learn. " * 40
     return f"<!doctype html><html><head>{head}</head><body><h1>{text}</h1>{more}{filler}</body>"
 
 
 @dataclass
 class FakeBrowser:
-    """Stands where the browser is: shows these bodies one by one, the last one for ever."""
+    """Replace the browser: return these bodies one by one and repeat the last."""
 
     bodies: list[str]
-    asked: list[tuple[str, RenderingOptions]] = field(default_factory=list)
+    requests: list[tuple[str, RenderingOptions]] = field(default_factory=list)
 
     async def render(
         self, url: str, rendering: RenderingOptions, *, check_url: Callable[[str], None] | None = None
     ) -> Rendered:
         if check_url is not None:
             check_url(url)
-        body = self.bodies[min(len(self.asked), len(self.bodies) - 1)]
-        self.asked.append((url, rendering))
+        body = self.bodies[min(len(self.requests), len(self.bodies) - 1)]
+        self.requests.append((url, rendering))
         page = Fetched(
             url=url,
             final_url=url,
@@ -81,7 +81,7 @@ class FakeBrowser:
         return Rendered(page=page, screenshot=b"\x89PNG", discovered=(f"{url}?found",))
 
 
-def visited(
+def visit_page(
     web: FakeWeb,
     visit: str | PageVisit = "/",
     browser: FakeBrowser | None = None,
@@ -91,7 +91,7 @@ def visited(
     markdown: bool = True,
 ) -> PageAnswer:
     page_visit = PageVisit(url=web.url(visit)) if isinstance(visit, str) else visit
-    return with_fetcher(
+    return run_with_fetcher(
         lambda fetcher: PageVisitor(fetcher.fetch, browser, markdown=markdown).visit(
             page_visit, now=now, check_url=check_url
         ),
@@ -99,18 +99,18 @@ def visited(
     )
 
 
-def new(answer: PageAnswer) -> NewPage:
+def as_new_page(answer: PageAnswer) -> NewPage:
     assert isinstance(answer, NewPage)
     return answer
 
 
-def same(answer: PageAnswer) -> SamePage:
+def as_same_page(answer: PageAnswer) -> SamePage:
     assert isinstance(answer, SamePage)
     return answer
 
 
-def known_from(answer: PageAnswer, *, at: datetime = NOW) -> KnownPage:
-    """What the store would say of the page after this answer."""
+def known_page_of(answer: PageAnswer, *, at: datetime = NOW) -> KnownPage:
+    """Return the known page that the store would have after this answer."""
     if isinstance(answer, SamePage):
         return KnownPage(
             snapshot_id=answer.known_page.snapshot_id,

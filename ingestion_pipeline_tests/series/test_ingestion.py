@@ -20,10 +20,9 @@ from ingestion_pipeline.series.system import feed_from_bytes, feed_to_bytes
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import outbox, series
-from ingestion_pipeline_tests.builders import NOON, a_definition, a_release
+from ingestion_pipeline_tests.builders import NOON, a_definition, a_release, a_source
 from ingestion_pipeline_tests.samples import sample
 from ingestion_pipeline_tests.series.series_harness import SOLO, SeriesHarness, releases
-from ingestion_pipeline_tests.sources.test_status import a_source
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 OTHER = "series:other"

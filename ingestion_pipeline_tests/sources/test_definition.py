@@ -1,4 +1,4 @@
-"""From a mapping to a definition: what is accepted, what is filled in, what no row could hold."""
+"""From a mapping to a definition: what is accepted, filled in and refused."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ingestion_pipeline.sources.definition import definition_of
 from ingestion_pipeline.sources.source import Definition, Kind, Tier, shard_of
 
 
-def declared(**changes: Any) -> dict[str, Any]:
+def declaration(**changes: Any) -> dict[str, Any]:
     return {"id": "series:solo", "kind": "series", "url": "https://a.test/feed"} | changes
 
 
 def accepted(**changes: Any) -> Definition:
-    definition, bad = definition_of(declared(**changes))
-    assert bad == []
+    definition, problems = definition_of(declaration(**changes))
+    assert problems == []
     assert definition is not None
     return definition
 
 
-def test_what_is_not_said_is_filled_in() -> None:
+def test_missing_fields_are_filled_in() -> None:
     assert accepted() == Definition(
         id="series:solo",
         kind=Kind.SERIES,
@@ -44,7 +44,7 @@ def test_a_tier_is_pinned_unless_it_is_auto(value: str | None, tier: Tier | None
     assert accepted(tier=value).tier is tier
 
 
-def test_a_series_is_named_by_its_source_unless_it_has_its_own_name() -> None:
+def test_a_series_id_defaults_to_the_name_of_its_source() -> None:
     assert accepted(id="series:solo:en").series == "solo:en"
     assert accepted(series="solo-leveling").series == "solo-leveling"
 
@@ -53,7 +53,7 @@ def test_a_catalogue_needs_no_platform() -> None:
     assert accepted(id="catalog:mine", kind="catalog").platform == "catalog"
 
 
-def test_a_platform_that_is_named_wins_over_the_url() -> None:
+def test_a_declared_platform_overrides_the_url() -> None:
     definition = accepted(url="https://mirror.test/feed", platform="mangadex", config={"manga_id": "x"})
 
     assert definition.platform == "mangadex"
@@ -95,31 +95,31 @@ def test_a_platform_that_is_named_wins_over_the_url() -> None:
         pytest.param({"colour": "red"}, "colour", "unknown key; there are: id, kind", id="key"),
     ],
 )
-def test_what_is_not_accepted_says_what_is(changes: dict[str, Any], field: str, message: str) -> None:
-    definition, bad = definition_of(declared(**changes))
+def test_a_refused_field_says_what_is_accepted(changes: dict[str, Any], field: str, message: str) -> None:
+    definition, problems = definition_of(declaration(**changes))
 
     assert definition is None
-    assert [problem.field for problem in bad] == [field]
-    assert message in bad[0].message
+    assert [problem.field for problem in problems] == [field]
+    assert message in problems[0].message
 
 
 @pytest.mark.parametrize(
     "name", ["api_key", "apikey", "access_token", "client_secret", "Password", "token", "sig", "private_token"]
 )
-def test_a_secret_in_the_address_is_refused_and_not_repeated(name: str) -> None:
-    _, bad = definition_of(declared(url=f"https://a.test/feed.xml?page=1&{name}=s3cret"))
+def test_a_secret_in_the_url_is_refused_and_not_repeated(name: str) -> None:
+    _, problems = definition_of(declaration(url=f"https://a.test/feed.xml?page=1&{name}=s3cret"))
 
-    assert [problem.field for problem in bad] == ["url"]
-    assert f"name: {name}, env: VARIABLE" in bad[0].message
-    assert "s3cret" not in bad[0].message
+    assert [problem.field for problem in problems] == ["url"]
+    assert f"name: {name}, env: VARIABLE" in problems[0].message
+    assert "s3cret" not in problems[0].message
 
 
-def test_a_secret_in_the_fragment_of_the_address_is_refused_and_not_repeated() -> None:
-    _, bad = definition_of(declared(url="https://a.test/feed.xml#access_token=s3cret"))
+def test_a_secret_in_the_fragment_of_the_url_is_refused_and_not_repeated() -> None:
+    _, problems = definition_of(declaration(url="https://a.test/feed.xml#access_token=s3cret"))
 
-    assert [problem.field for problem in bad] == ["url"]
-    assert "has a secret, access_token" in bad[0].message
-    assert "s3cret" not in bad[0].message
+    assert [problem.field for problem in problems] == ["url"]
+    assert "has a secret, access_token" in problems[0].message
+    assert "s3cret" not in problems[0].message
 
 
 @pytest.mark.parametrize("query", ["key=courses", "token=123", "passwordless=1", "q=api_key"])
@@ -135,27 +135,27 @@ def test_an_id_of_120_characters_is_accepted() -> None:
     assert accepted(id=longest).id == longest
 
 
-def test_a_config_nested_beyond_reason_is_refused() -> None:
+def test_a_config_nested_too_deeply_is_refused() -> None:
     deep: Any = {}
     for _ in range(100_000):
         deep = {"a": deep}
 
-    _, bad = definition_of(declared(config=deep))
+    _, problems = definition_of(declaration(config=deep))
 
-    assert [problem.field for problem in bad] == ["config"]
-
-
-def test_all_that_is_wrong_is_said_at_once() -> None:
-    _, bad = definition_of({"id": "x", "kind": "series", "url": "x", "tier": 1, "colour": 1})
-
-    assert {problem.field for problem in bad} == {"id", "url", "tier", "colour"}
+    assert [problem.field for problem in problems] == ["config"]
 
 
-def test_a_platform_is_not_asked_for_where_the_kind_or_the_url_is_the_mistake() -> None:
+def test_every_wrong_field_is_reported_at_once() -> None:
+    _, problems = definition_of({"id": "x", "kind": "series", "url": "x", "tier": 1, "colour": 1})
+
+    assert {problem.field for problem in problems} == {"id", "url", "tier", "colour"}
+
+
+def test_a_wrong_kind_or_url_is_not_also_reported_as_a_missing_platform() -> None:
     for mistake in ({"kind": "comic"}, {"url": "nowhere"}):
-        _, bad = definition_of(declared(**mistake))
-        assert [problem.field for problem in bad] == list(mistake)
+        _, problems = definition_of(declaration(**mistake))
+        assert [problem.field for problem in problems] == list(mistake)
 
 
-def test_every_process_puts_a_host_into_the_same_shard() -> None:
+def test_the_shard_of_a_host_is_the_same_in_every_process() -> None:
     assert [shard_of(host) for host in ("a.test", "b.test")] == [19753, 16263]

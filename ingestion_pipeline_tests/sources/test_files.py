@@ -26,18 +26,18 @@ sources:
 """
 
 
-def nothing_against(_: Definition) -> Iterable[BadField]:
+def no_problems(_: Definition) -> Iterable[BadField]:
     return ()
 
 
-def written(folder: Path, text: str | bytes, name: str = "a.yaml") -> Path:
+def write_file(folder: Path, text: str | bytes, name: str = "a.yaml") -> Path:
     file = folder / name
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     return file
 
 
 def read(folder: Path, text: str | bytes) -> SourceFile:
-    return read_file(written(folder, text), check=nothing_against)
+    return read_file(write_file(folder, text), check=no_problems)
 
 
 def problem_places(file: SourceFile) -> set[tuple[str, int, str]]:
@@ -112,7 +112,7 @@ sources:
 """
 
 
-def test_every_mistake_of_a_file_is_listed_with_line_and_field(tmp_path: Path) -> None:
+def test_every_problem_of_a_file_is_listed_with_line_and_field(tmp_path: Path) -> None:
     file = read(tmp_path, MISTAKES)
 
     assert problem_places(file) == {
@@ -128,7 +128,7 @@ def test_every_mistake_of_a_file_is_listed_with_line_and_field(tmp_path: Path) -
     assert file.definitions == ()
 
 
-def test_a_problem_reads_as_an_editor_wants_it(tmp_path: Path) -> None:
+def test_a_problem_is_printed_as_editors_expect_it(tmp_path: Path) -> None:
     file = read(tmp_path, GOOD.replace("rss", "mangadx"))
 
     assert [str(problem) for problem in file.problems] == [
@@ -136,7 +136,7 @@ def test_a_problem_reads_as_an_editor_wants_it(tmp_path: Path) -> None:
     ]
 
 
-def test_every_mistake_of_one_entry_is_listed(tmp_path: Path) -> None:
+def test_every_problem_of_one_entry_is_listed(tmp_path: Path) -> None:
     file = read(
         tmp_path,
         """\
@@ -159,16 +159,16 @@ sources:
     }
 
 
-def test_an_id_is_declared_twice_though_one_of_its_entries_is_wrong(tmp_path: Path) -> None:
-    twice = GOOD + "  - {id: series:solo, kind: series, url: nowhere}\n"
+def test_a_duplicate_id_is_reported_even_if_one_of_its_entries_is_invalid(tmp_path: Path) -> None:
+    duplicated = GOOD + "  - {id: series:solo, kind: series, url: nowhere}\n"
 
-    file = read(tmp_path, twice)
+    file = read(tmp_path, duplicated)
 
     assert problem_places(file) == {("a.yaml", 6, "id"), ("a.yaml", 6, "url")}
     assert any("is declared on line 2 already" in problem.message for problem in file.problems)
 
 
-def test_an_id_is_declared_twice_on_one_line(tmp_path: Path) -> None:
+def test_a_duplicate_id_on_one_line_is_reported(tmp_path: Path) -> None:
     entry = "{id: series:solo, kind: series, url: 'https://a.test/feed'}"
 
     file = read(tmp_path, f"sources: [{entry}, {entry}]")
@@ -176,34 +176,34 @@ def test_an_id_is_declared_twice_on_one_line(tmp_path: Path) -> None:
     assert problem_places(file) == {("a.yaml", 1, "id")}
 
 
-def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+def test_a_duplicate_key_is_refused(tmp_path: Path) -> None:
     file = read(tmp_path, GOOD + "    url: https://b.test/feed\n")
 
     assert problem_places(file) == {("a.yaml", 6, "url")}
 
 
-def test_a_bad_file_does_not_spoil_the_others(tmp_path: Path) -> None:
-    written(tmp_path, GOOD, "good.yaml")
-    written(tmp_path, MISTAKES, "bad.yml")
-    written(tmp_path, "sources: [nonsense", "notes.txt")
+def test_a_bad_file_does_not_affect_the_others(tmp_path: Path) -> None:
+    write_file(tmp_path, GOOD, "good.yaml")
+    write_file(tmp_path, MISTAKES, "bad.yml")
+    write_file(tmp_path, "sources: [nonsense", "notes.txt")
 
-    bad, good = read_folder(tmp_path, check=nothing_against)
+    bad, good = read_folder(tmp_path, check=no_problems)
 
     assert (bad.path, bad.definitions) == ("bad.yml", ())
     assert [definition.id for definition in good.definitions] == ["series:solo"]
 
 
-def test_an_id_in_two_files_spoils_both_and_no_third(tmp_path: Path) -> None:
-    written(tmp_path, GOOD, "one.yaml")
-    written(tmp_path, "# a comment\n" + GOOD, "two.yaml")
-    written(tmp_path, GOOD.replace("solo", "other"), "three.yaml")
+def test_an_id_in_two_files_is_a_problem_of_both_and_of_no_third(tmp_path: Path) -> None:
+    write_file(tmp_path, GOOD, "first.yaml")
+    write_file(tmp_path, "# a comment\n" + GOOD, "second.yaml")
+    write_file(tmp_path, GOOD.replace("solo", "other"), "third.yaml")
 
-    files = {file.path: file for file in read_folder(tmp_path, check=nothing_against)}
+    files = {file.path: file for file in read_folder(tmp_path, check=no_problems)}
 
-    message = "'series:solo' is declared in one.yaml and two.yaml"
-    assert [str(problem) for problem in files["one.yaml"].problems] == [f"one.yaml:2: id: {message}"]
-    assert [str(problem) for problem in files["two.yaml"].problems] == [f"two.yaml:3: id: {message}"]
-    assert [len(file.definitions) for file in files.values()] == [0, 1, 0]
+    message = "'series:solo' is declared in first.yaml and second.yaml"
+    assert [str(problem) for problem in files["first.yaml"].problems] == [f"first.yaml:2: id: {message}"]
+    assert [str(problem) for problem in files["second.yaml"].problems] == [f"second.yaml:3: id: {message}"]
+    assert [len(file.definitions) for file in files.values()] == [0, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_an_id_in_two_files_spoils_both_and_no_third(tmp_path: Path) -> None:
         pytest.param("sources: [{id: 2001-99-99}]", 1, "entry", "month", id="no such day"),
     ],
 )
-def test_what_is_no_source_file_is_one_problem(
+def test_an_invalid_source_file_is_one_problem(
     tmp_path: Path, text: str | bytes, line: int, field: str, message: str
 ) -> None:
     file = read(tmp_path, text)
@@ -241,10 +241,10 @@ def test_a_file_that_declares_nothing_is_no_problem(tmp_path: Path, text: str) -
     assert (list(file.definitions), file.problems) == ([], ())
 
 
-def test_aliases_are_refused_before_they_grow(tmp_path: Path) -> None:
+def test_aliases_are_refused_before_they_expand(tmp_path: Path) -> None:
     laughs = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
-        f"{after}: &{after} [{', '.join([f'*{name}'] * 9)}]\n"
-        for name, after in zip("abcdefgh", "bcdefghi", strict=True)
+        f"{following}: &{following} [{', '.join([f'*{name}'] * 9)}]\n"
+        for name, following in zip("abcdefgh", "bcdefghi", strict=True)
     )
 
     file = read(tmp_path, laughs)
@@ -264,7 +264,7 @@ def test_aliases_are_refused_before_they_grow(tmp_path: Path) -> None:
     ],
 )
 def test_a_password_is_refused_and_never_repeated(tmp_path: Path, url: str) -> None:
-    written(tmp_path, GOOD.replace("https://a.test/feed", f"'{url}'"))
+    write_file(tmp_path, GOOD.replace("https://a.test/feed", f"'{url}'"))
 
     [file] = read_folder(tmp_path, check=check_definition)
 
@@ -272,8 +272,8 @@ def test_a_password_is_refused_and_never_repeated(tmp_path: Path, url: str) -> N
     assert "hunter2" not in str(file.problems[0])
 
 
-def test_what_the_system_has_against_a_definition_is_a_problem_of_its_line(tmp_path: Path) -> None:
-    path = written(tmp_path, GOOD + "    config: {limt: 5}\n")
+def test_a_problem_of_the_systems_check_has_the_line_of_its_field(tmp_path: Path) -> None:
+    path = write_file(tmp_path, GOOD + "    config: {limt: 5}\n")
 
     file = read_file(path, check=check_definition)
 
@@ -282,26 +282,26 @@ def test_what_the_system_has_against_a_definition_is_a_problem_of_its_line(tmp_p
     assert file.definitions == ()
 
 
-def test_a_file_beyond_all_reason_is_not_even_parsed(tmp_path: Path) -> None:
+def test_a_file_over_the_size_limit_is_not_parsed(tmp_path: Path) -> None:
     file = read(tmp_path, b"#" * (MAX_FILE_BYTES + 1))
 
     assert [(problem.field, problem.line) for problem in file.problems] == [("file", 1)]
 
 
-def test_what_cannot_be_opened_is_a_problem_and_no_crash(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_opened_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "folder.yaml").mkdir()
     (tmp_path / "gone.yaml").symlink_to(tmp_path / "nowhere")
 
-    files = read_folder(tmp_path, check=nothing_against)
+    files = read_folder(tmp_path, check=no_problems)
 
     assert [problem.field for file in files for problem in file.problems] == ["file", "file"]
     assert set(fingerprints(tmp_path)) == {"folder.yaml", "gone.yaml"}
 
 
-def test_fingerprints_change_with_their_file_and_speak_of_the_files_that_are_read(tmp_path: Path) -> None:
-    file = written(tmp_path, GOOD)
-    written(tmp_path, GOOD, "other.yml")
-    written(tmp_path, GOOD, "not_read.yxml")
+def test_fingerprints_change_with_their_file_and_cover_source_files_only(tmp_path: Path) -> None:
+    file = write_file(tmp_path, GOOD)
+    write_file(tmp_path, GOOD, "other.yml")
+    write_file(tmp_path, GOOD, "not_read.yxml")
     before = fingerprints(tmp_path)
 
     file.write_text(GOOD + "\n")
@@ -312,8 +312,8 @@ def test_fingerprints_change_with_their_file_and_speak_of_the_files_that_are_rea
     assert after["other.yml"] == before["other.yml"]
 
 
-def test_a_folder_that_is_not_there_holds_no_files(tmp_path: Path) -> None:
-    assert read_folder(tmp_path / "sources", check=nothing_against) == []
+def test_a_missing_folder_has_no_files(tmp_path: Path) -> None:
+    assert read_folder(tmp_path / "sources", check=no_problems) == []
     assert fingerprints(tmp_path / "sources") == {}
 
 
@@ -328,7 +328,7 @@ def test_ten_thousand_sources_are_read_in_bounded_time(tmp_path: Path) -> None:
     assert time.process_time() - started < 25  # 2 s on a quiet machine; quadratic is minutes
 
 
-# T30: whatever stands under `sources:`, the answer is definitions or problems.
+# T30: whatever is under `sources:`, the result is definitions or problems.
 STRANGE_TEXTS = st.text(max_size=8) | st.sampled_from(
     ["series:a", "series", "rss", "https://a.test/feed", "http://a\\]", "hot", "auto", "a\0b"]
 )
@@ -364,7 +364,7 @@ ENTRIES = st.dictionaries(st.sampled_from(KEYS) | STRANGE_TEXTS, ANYTHING, max_s
 def test_arbitrary_data_is_definitions_or_problems_and_never_raises(tmp_path: Path, entries: Any) -> None:
     body = yaml.safe_dump({"sources": entries}, allow_unicode=False).encode(errors="surrogatepass")
 
-    file = read_file(written(tmp_path, body), check=check_definition)
+    file = read_file(write_file(tmp_path, body), check=check_definition)
 
     assert not (file.definitions and file.problems)
     expected = len(entries) if isinstance(entries, list) else 0

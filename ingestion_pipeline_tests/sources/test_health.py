@@ -1,4 +1,4 @@
-"""The word for each standing, and what of it is told."""
+"""The health of a source in each case, and which changes of it are alerted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.settings.polling import Health as Limits
+from ingestion_pipeline.settings.polling import HealthLimits as Limits
 from ingestion_pipeline.sources import Kind, SourceStatus, Tier
 from ingestion_pipeline.sources.health import (
     NEVER_REPORTED,
@@ -51,22 +51,22 @@ def facts(**changes: Any) -> Facts:
     return Facts(**(values | changes))
 
 
-def verdict(reported: ReportedHealth = NEVER_REPORTED, **changes: Any) -> HealthStatus:
+def health_status(reported: ReportedHealth = NEVER_REPORTED, **changes: Any) -> HealthStatus:
     return health_of(facts(**changes), reported=reported, now=NOON, limits=LIMITS)
 
 
-WALL = "disabled, behind a bot wall: ...; `ingest sources enable` ends it"
+BLOCKED = "disabled, behind a bot wall: ...; `ingest sources enable` ends it"
 LONG_AGO = {"last_success_at": NOON - DAY}
 
 
 @pytest.mark.parametrize(
-    ("changes", "word", "reason"),
+    ("changes", "health", "reason"),
     [
         ({}, Health.HEALTHY, "succeeded"),
         ({"last_success_at": None}, Health.WAITING, "not read yet"),
         ({"status": SourceStatus.PENDING_VALIDATION}, Health.WAITING, "approval"),
         ({"status": OPEN, "failure_count": 5}, Health.OPEN, "breaker open: 5 failed polls"),
-        ({"status": DISABLED, "status_reason": WALL}, Health.DISABLED, "bot wall"),
+        ({"status": DISABLED, "status_reason": BLOCKED}, Health.DISABLED, "bot wall"),
         ({"status": DISABLED, "status_reason": "disabled after 5 f"}, Health.DISABLED, "after 5"),
         ({"status": DISABLED, "status_reason": "cli:ann: noisy"}, Health.OFF, "noisy"),
         ({"status": DISABLED, "status_reason": "disabled by its declaration"}, Health.OFF, "decl"),
@@ -97,33 +97,35 @@ LONG_AGO = {"last_success_at": NOON - DAY}
         ),
     ],
 )
-def test_every_standing_has_its_word_and_reason(changes: dict[str, Any], word: Health, reason: str) -> None:
-    status = verdict(**changes)
+def test_every_case_has_its_health_and_reason(changes: dict[str, Any], health: Health, reason: str) -> None:
+    status = health_status(**changes)
 
-    assert status.health is word
+    assert status.health is health
     assert reason in status.reason
 
 
-def test_who_was_unwell_is_well_again_only_after_a_newer_success() -> None:
+def test_a_source_is_healthy_again_only_after_a_newer_success() -> None:
     reported = ReportedHealth(state=HealthState.DISABLED, since=NOON - HOUR, changes=1, success_before=NOON - DAY)
 
-    assert verdict(reported, last_success_at=NOON - DAY).health is Health.WAITING
-    assert verdict(reported, last_success_at=NOON - DAY + HOUR).health is Health.HEALTHY
+    assert health_status(reported, last_success_at=NOON - DAY).health is Health.WAITING
+    assert health_status(reported, last_success_at=NOON - DAY + HOUR).health is Health.HEALTHY
 
 
-def test_who_has_just_recovered_is_given_more_time() -> None:
+def test_a_source_that_just_recovered_is_tolerated_longer() -> None:
     reported = ReportedHealth(state=HealthState.WELL, since=NOON - HOUR, changes=2)
     failing = {"error_class": "permanent"}
 
-    words = [verdict(reported, failure_count=count, **failing).health for count in (1, 3, 4)]
-    later = verdict(ReportedHealth(state=HealthState.WELL, since=NOON - DAY, changes=2), failure_count=1, **failing)
+    healths = [health_status(reported, failure_count=count, **failing).health for count in (1, 3, 4)]
+    later = health_status(
+        ReportedHealth(state=HealthState.WELL, since=NOON - DAY, changes=2), failure_count=1, **failing
+    )
 
-    assert words == [Health.UNSTEADY, Health.UNSTEADY, Health.DEGRADED]
+    assert healths == [Health.UNSTEADY, Health.UNSTEADY, Health.DEGRADED]
     assert later.health is Health.DEGRADED
 
 
 @pytest.mark.parametrize(
-    ("state", "word", "after", "alert"),
+    ("state", "health", "next_health_state", "alert"),
     [
         (HealthState.WELL, Health.HEALTHY, HealthState.WELL, None),
         (HealthState.WELL, Health.LATE, HealthState.WELL, None),
@@ -144,21 +146,21 @@ def test_who_has_just_recovered_is_given_more_time() -> None:
         (HealthState.DEGRADED, Health.OFF, HealthState.WELL, None),
     ],
 )
-def test_changes_are_told_and_states_are_not(
-    state: HealthState, word: Health, after: HealthState, alert: Alert | None
+def test_changes_are_alerted_and_states_are_not(
+    state: HealthState, health: Health, next_health_state: HealthState, alert: Alert | None
 ) -> None:
-    assert next_state(state, word) == (after, alert)
+    assert next_state(state, health) == (next_health_state, alert)
 
 
-def test_a_source_that_comes_and_goes_is_told_of_once() -> None:
+def test_a_flapping_source_is_alerted_once() -> None:
     reported, alerts = NEVER_REPORTED, []
-    for hour in range(24):  # fails every other time, for good each time
+    for hour in range(24):  # fails permanently every other time
         now = NOON + hour * HOUR
         failures = (hour + 1) % 2
         success = now - HOUR * failures
-        seen = facts(failure_count=failures, error_class="permanent", last_success_at=success)
-        word = health_of(seen, reported=reported, now=now, limits=LIMITS).health
-        state, alert = next_state(reported.state, word)
+        observed = facts(failure_count=failures, error_class="permanent", last_success_at=success)
+        health = health_of(observed, reported=reported, now=now, limits=LIMITS).health
+        state, alert = next_state(reported.state, health)
         if state is not reported.state:
             reported = ReportedHealth(state=state, since=now, changes=reported.changes + 1, success_before=success)
         alerts += [alert] if alert else []

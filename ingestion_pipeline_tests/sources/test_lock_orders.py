@@ -1,4 +1,4 @@
-"""Polls before sources, and each of them by id: whoever polls, reports, registers or asks."""
+"""Polls are locked before sources, and each of them by id: by polls, reports, registration and requests."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ pytestmark = ON_POSTGRES
 A, B = "series:a", "series:b"
 
 
-def given_two(store: Store, *, first: str = A, second: str = B) -> None:
-    """Two sources; the poll of the first has the lower id."""
+def add_two_sources(store: Store, *, first: str = A, second: str = B) -> None:
+    """Add two sources; the poll of the first has the lower id."""
     add_sources(store, a_definition(id=first, series=None))
     add_sources(store, a_definition(id=second, series=None))
 
 
-def test_polls_that_end_well_and_badly_lock_their_sources_in_one_order(
+def test_successful_and_failed_polls_lock_their_sources_in_one_order(
     store: Store, settings: Settings, random: Random
 ) -> None:
-    given_two(store)
-    claimed = {item.source_id: item for item in Worker(store, lease_seconds=60).claim(POLLS, limit=2)}
+    add_two_sources(store)
+    claimed = {task.source_id: task for task in Worker(store, lease_seconds=60).claim(POLLS, limit=2)}
     with store.read() as connection:
         existing = sources_by_id(connection, [A, B])
     good = PollSuccess(task=claimed[B], source=existing[B], outcome="unchanged", etag=None, last_modified=None)
@@ -60,54 +60,52 @@ def test_polls_that_end_well_and_badly_lock_their_sources_in_one_order(
     assert rows_locked_while_waiting(store, write, held=held, among=select(sources.c.id)) == [A]
 
 
-def test_who_is_made_due_is_locked_in_one_order_polls_before_sources(store: Store, now: datetime) -> None:
-    given_two(store, first=B, second=A)
+def test_making_sources_due_locks_polls_before_sources_in_one_order(store: Store, now: datetime) -> None:
+    add_two_sources(store, first=B, second=A)
     with store.begin() as connection:
         connection.execute(update(sources).values(next_check_at=now + timedelta(days=1)))
     first = task_row(store, B).id
 
-    def ask(connection: Connection) -> None:
+    def request_polls(connection: Connection) -> None:
         make_due(connection, [A, B], now=now)
 
     held = select(tasks.c.id).where(tasks.c.source_id == A)
-    assert rows_locked_while_waiting(store, ask, held=held, among=select(tasks.c.id)) == [first]
+    assert rows_locked_while_waiting(store, request_polls, held=held, among=select(tasks.c.id)) == [first]
     with store.begin() as connection:
         connection.execute(update(sources).values(next_check_at=now + timedelta(days=1)))
     behind = select(sources.c.id).where(sources.c.id == B)
-    assert rows_locked_while_waiting(store, ask, held=behind, among=select(sources.c.id)) == [A]
+    assert rows_locked_while_waiting(store, request_polls, held=behind, among=select(sources.c.id)) == [A]
 
 
-def test_new_sources_are_inserted_in_one_order_whatever_their_files_have(store: Store, now: datetime) -> None:
-    given_two(store)
-    item = dict(rows(store, sources)[0]._mapping)
+def test_new_sources_are_inserted_in_one_order_whatever_the_order_of_their_files(store: Store, now: datetime) -> None:
+    add_two_sources(store)
+    row = dict(rows(store, sources)[0]._mapping)
     new = ["series:m", "series:n"]
 
     def add(connection: Connection) -> None:
         register(connection, [a_definition(id=id_, series=None) for id_ in new[::-1]], now=now)
 
-    inserting = [insert(sources).values(item | {"id": id_}) for id_ in new]
+    inserting = [insert(sources).values(row | {"id": id_}) for id_ in new]
     assert is_locked_while_waiting(store, add, held=inserting[1], statement=inserting[0])
 
 
 @pytest.mark.soak  # 5,001 definitions
-def test_of_a_long_list_every_poll_is_locked_before_the_first_source(store: Store, now: datetime) -> None:
-    given_two(store, first=B, second=A)
+def test_registering_several_batches_locks_every_poll_before_the_first_source(store: Store, now: datetime) -> None:
+    add_two_sources(store, first=B, second=A)
     between = (a_definition(id=f"series:ab{number}") for number in range(REGISTER_BATCH - 1))
-    whole = [a_definition(id=A), *between, a_definition(id=B)]
+    definitions = [a_definition(id=A), *between, a_definition(id=B)]
 
     def declare(connection: Connection) -> None:
-        register(connection, whole, now=now)
+        register(connection, definitions, now=now)
         connection.rollback()
 
     held = select(tasks.c.id).where(tasks.c.source_id == B)
-    has = rows_locked_while_waiting(store, declare, held=held, among=select(tasks.c.source_id))
-    assert has == []
+    locked = rows_locked_while_waiting(store, declare, held=held, among=select(tasks.c.source_id))
+    assert locked == []
 
 
-def test_a_poll_that_somebody_holds_is_not_aged_and_not_waited_for(
-    store: Store, settings: Settings, now: datetime
-) -> None:
-    given_two(store)
+def test_a_locked_poll_is_skipped_by_ageing_without_waiting(store: Store, settings: Settings, now: datetime) -> None:
+    add_two_sources(store)
     with store.begin() as connection:
         long_ago = now - timedelta(days=30)
         connection.execute(update(tasks).values(priority=Tier.COLD.priority, not_before=long_ago))
@@ -117,17 +115,17 @@ def test_a_poll_that_somebody_holds_is_not_aged_and_not_waited_for(
         assert age_polls(another, settings, now) == 1
 
 
-def test_who_reports_a_source_keeps_nobody_from_adding_what_points_at_it(store: Store, now: datetime) -> None:
-    given_two(store)
+def test_reporting_a_source_does_not_block_inserts_that_reference_it(store: Store, now: datetime) -> None:
+    add_two_sources(store)
     with store.begin() as connection:
         connection.execute(update(sources).values(last_changed_at=now))
-        connection.execute(insert(series).values(id="one", title="One", created_at=now))
-        chapter = {"series_id": "one", "key": "1", "first_detected_at": now}
+        connection.execute(insert(series).values(id="solo", title="Solo", created_at=now))
+        chapter = {"series_id": "solo", "key": "1", "first_detected_at": now}
         id_ = connection.execute(insert(chapters).values(chapter).returning(chapters.c.id)).scalar()
     link = {"chapter_id": id_, "url": "", "releases": [], "fingerprint": "", "detected_at": now}
     with store.begin() as connection:
         lock_sources(connection, [A])
         assert unreported(connection, [Kind.SERIES], limit=9) == [A, B]
-        for item in (A, B):
-            adding = insert(chapter_sources).values(link | {"source_id": item})
+        for source_id in (A, B):
+            adding = insert(chapter_sources).values(link | {"source_id": source_id})
             assert not would_wait(store, adding)

@@ -58,7 +58,7 @@ def test_a_platform_is_recognised_by_its_url(url: str, platform: Platform | None
 
 
 @given(url=st.text() | st.text().map("https://".__add__))
-def test_no_text_is_too_strange_to_be_asked(url: str) -> None:
+def test_any_text_is_parsed_without_an_error(url: str) -> None:
     recognized = recognize_platform(url)
 
     assert recognized is None or recognized.name in {"mangadex", "rss", *platforms()}
@@ -66,7 +66,10 @@ def test_no_text_is_too_strange_to_be_asked(url: str) -> None:
 
 EXPECTED = yaml.safe_load((Path(__file__).parent / "expected" / "job_board_urls.yaml").read_text())
 BOARDS: dict[str, list[dict[str, Any]]] = EXPECTED["boards"]
-NOT_BOARDS: list[str] = [*EXPECTED["not_boards"], "https://xn--\udc80.lever.co/a"]  # a lone surrogate, which no file can hold
+NOT_BOARDS: list[str] = [
+    *EXPECTED["not_boards"],
+    "https://xn--\udc80.lever.co/a",
+]  # a lone surrogate, which no file can hold
 
 
 @pytest.mark.parametrize(
@@ -83,11 +86,11 @@ def test_a_board_is_recognised_with_its_token(url: str, platform: Platform) -> N
 
 
 @pytest.mark.parametrize("url", NOT_BOARDS)
-def test_a_vendors_own_page_or_a_look_alike_is_no_board(url: str) -> None:
+def test_a_vendors_own_page_or_a_look_alike_is_not_a_board(url: str) -> None:
     assert recognize_platform(url) is None
 
 
-def test_every_platform_of_the_table_is_tried_here() -> None:
+def test_every_board_platform_has_expected_urls() -> None:
     assert set(BOARDS) == set(platforms())
 
 
@@ -95,7 +98,7 @@ def test_every_platform_of_the_table_is_tried_here() -> None:
     host=st.sampled_from(["jobs.lever.co", "boards.greenhouse.io", "a.wd1.myworkdayjobs.com", "ats.rippling.com"]),
     rest=st.text(max_size=60),
 )
-def test_whatever_follows_a_boards_host_is_never_an_error(host: str, rest: str) -> None:
+def test_any_path_on_a_boards_host_is_parsed_without_an_error(host: str, rest: str) -> None:
     recognized = recognize_platform(f"https://{host}/{rest}")
 
     assert recognized is None or recognized.token is None or "/" not in recognized.token

@@ -1,4 +1,4 @@
-"""What polls come to: source row, task row and dead letter, in one fenced transaction."""
+"""Results of polls: source row, task row and dead letter in one fenced transaction."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 SOLO = "series:solo"
 
 
-class Polls:
-    """One source and what happens to its polls; time stands where `clock` stands."""
+class PollHarness:
+    """A store with one source and its polls, and a fixed clock."""
 
     def __init__(self, store: Store, clock: FixedClock, settings: Settings, random: Random) -> None:
         self.store, self.clock, self.settings, self.random = store, clock, settings, random
 
-    def given_source(self, **changes: Any) -> None:
+    def add_source(self, **changes: Any) -> None:
         definition = a_definition(id=changes.pop("id", SOLO), kind=changes.pop("kind", Kind.SERIES))
         with self.store.begin() as connection:
             registry.register(connection, [definition], now=self.clock.at)
@@ -54,19 +54,21 @@ class Polls:
         with self.store.read() as connection:
             return connection.execute(select(tasks)).mappings().one()
 
-    def succeed(self, task: Task, **said: Any) -> None:
-        values: dict[str, Any] = {"outcome": "2 new", "etag": "e", "last_modified": "m"} | said
-        done = PollSuccess(task=task, source=self.source(), **values)
+    def succeed(self, task: Task, **fields: Any) -> None:
+        values: dict[str, Any] = {"outcome": "2 new", "etag": "e", "last_modified": "m"} | fields
+        success = PollSuccess(task=task, source=self.source(), **values)
         with self.store.begin() as connection:
-            poll_results.succeed(connection, [done], now=self.clock.at, settings=self.settings, random=self.random)
+            poll_results.succeed(connection, [success], now=self.clock.at, settings=self.settings, random=self.random)
 
     def fail(self, task: Task, error: WorkError, stack: str | None = None) -> PollFailed:
-        lost = PollFailure(task=task, source=self.source(), error=error, stack=stack)
+        failure = PollFailure(task=task, source=self.source(), error=error, stack=stack)
         with self.store.begin() as connection:
-            return poll_results.fail(connection, [lost], now=self.clock.at, settings=self.settings, random=self.random)
+            return poll_results.fail(
+                connection, [failure], now=self.clock.at, settings=self.settings, random=self.random
+            )
 
     def fail_whole_poll(self, error: WorkError) -> int:
-        """Wait until the poll is due and fail it until it is given up; how many attempts it had."""
+        """Wait until the poll is due and fail it until it is dead-lettered; return the number of attempts."""
         self.clock.at = self.row()["not_before"]
         attempts = 0
         while True:
@@ -76,29 +78,29 @@ class Polls:
                 return attempts
             self.clock.at = self.row()["not_before"]
 
-    def letters(self) -> list[RowMapping]:
+    def dead_letters(self) -> list[RowMapping]:
         with self.store.read() as connection:
             return list(connection.execute(select(dead_letters)).mappings())
 
-    def audited(self) -> list[str]:
+    def audit_actions(self) -> list[str]:
         with self.store.read() as connection:
             return list(connection.execute(select(audit_log.c.action)).scalars())
 
 
 @pytest.fixture
-def polls(store: Store, clock: FixedClock, settings: Settings, random: Random) -> Polls:
-    return Polls(store, clock, settings, random)
+def polls(store: Store, clock: FixedClock, settings: Settings, random: Random) -> PollHarness:
+    return PollHarness(store, clock, settings, random)
 
 
 def by_tiers(settings: Settings) -> Settings:
-    """Nothing is expected of anybody: the tier alone decides."""
+    """Return settings in which the tier alone decides."""
     polling = settings.polling.model_copy(update={"adaptive": False})
     return settings.model_copy(update={"polling": polling})
 
 
-def test_a_success_rearms_the_poll_at_its_tiers_interval(polls: Polls) -> None:
+def test_a_success_rearms_the_poll_at_its_tiers_interval(polls: PollHarness) -> None:
     polls.settings = by_tiers(polls.settings)
-    polls.given_source(failure_count=3, status_reason="x", last_error_class="transient")
+    polls.add_source(failure_count=3, status_reason="x", last_error_class="transient")
     [task] = polls.claim()
 
     polls.succeed(
@@ -125,8 +127,8 @@ def test_a_success_rearms_the_poll_at_its_tiers_interval(polls: Polls) -> None:
     assert (source.record_count, source.needs_full_read) == (2, True)
 
 
-def test_an_unchanged_poll_moves_neither_change_nor_sync_nor_content(polls: Polls, clock: FixedClock) -> None:
-    polls.given_source(last_changed_at=NOON, last_new_at=NOON, synced_at=NOON, content_hash="h", record_count=5)
+def test_an_unchanged_poll_leaves_change_sync_and_content_alone(polls: PollHarness, clock: FixedClock) -> None:
+    polls.add_source(last_changed_at=NOON, last_new_at=NOON, synced_at=NOON, content_hash="h", record_count=5)
     polls.clock.at = polls.row()["not_before"]
     [task] = polls.claim()
     clock.advance(days=9)
@@ -141,8 +143,8 @@ def test_an_unchanged_poll_moves_neither_change_nor_sync_nor_content(polls: Poll
     assert (source.tier, polls.row()["priority"]) == ("cold", 3)
 
 
-def test_an_operators_word_on_a_drop_is_kept_until_a_listing_was_ingested(polls: Polls) -> None:
-    polls.given_source(accepts_drop=True)
+def test_an_accepted_drop_lasts_until_a_listing_is_ingested(polls: PollHarness) -> None:
+    polls.add_source(accepts_drop=True)
     [task] = polls.claim()
     polls.succeed(task)
     assert polls.source().accepts_drop
@@ -153,22 +155,22 @@ def test_an_operators_word_on_a_drop_is_kept_until_a_listing_was_ingested(polls:
     assert not polls.source().accepts_drop
 
 
-def test_a_tier_that_was_pinned_during_the_poll_is_not_overwritten(polls: Polls) -> None:
-    polls.given_source()
+def test_a_tier_that_was_pinned_during_the_poll_is_not_overwritten(polls: PollHarness) -> None:
+    polls.add_source()
     [task] = polls.claim()
     before = polls.source()
     with polls.store.begin() as connection:
         connection.execute(update(sources).values(tier="cold", tier_pinned=True))
 
-    done = PollSuccess(task=task, source=before, outcome="x", etag=None, last_modified=None)
+    success = PollSuccess(task=task, source=before, outcome="x", etag=None, last_modified=None)
     with polls.store.begin() as connection:
-        poll_results.succeed(connection, [done], now=NOON, settings=polls.settings, random=polls.random)
+        poll_results.succeed(connection, [success], now=NOON, settings=polls.settings, random=polls.random)
 
     assert polls.source().tier == "cold"
 
 
-def test_a_transient_failure_is_tried_three_times_and_is_one_strike(polls: Polls) -> None:
-    polls.given_source()
+def test_a_transient_failure_is_tried_three_times_and_counts_as_one_failure(polls: PollHarness) -> None:
+    polls.add_source()
     first, second = Transient("reset", code="reset"), Transient("timeout", code="timeout")
 
     [task] = polls.claim()
@@ -176,11 +178,11 @@ def test_a_transient_failure_is_tried_three_times_and_is_one_strike(polls: Polls
     row = polls.row()
     assert (row["status"], row["attempts"], row["error"]) == ("PENDING", 1, "reset")
     assert timedelta(seconds=5) <= row["not_before"] - NOON <= timedelta(seconds=5.5)
-    assert (polls.source().failure_count, polls.letters()) == (0, [])
+    assert (polls.source().failure_count, polls.dead_letters()) == (0, [])
 
     attempts = polls.fail_whole_poll(second)
 
-    [dead_letter] = polls.letters()
+    [dead_letter] = polls.dead_letters()
     assert attempts == 2
     assert (dead_letter["error_code"], dead_letter["error"], dead_letter["attempts"]) == ("timeout", "timeout", 3)
     assert (dead_letter["source_id"], dead_letter["payload"]["url"]) == (SOLO, "https://a.test/feed")
@@ -191,35 +193,35 @@ def test_a_transient_failure_is_tried_three_times_and_is_one_strike(polls: Polls
     assert source.next_check_at == row["not_before"] > polls.clock.at + HOUR
 
 
-def test_a_permanent_failure_is_given_up_at_once(polls: Polls) -> None:
-    polls.given_source()
+def test_a_permanent_failure_is_dead_lettered_at_once(polls: PollHarness) -> None:
+    polls.add_source()
     [task] = polls.claim()
 
     failed = polls.fail(task, Permanent("410 Gone", code="http_410"), stack="the stack")
 
-    [dead_letter] = polls.letters()
+    [dead_letter] = polls.dead_letters()
     assert (failed.dead_lettered, failed.retry_at) == (1, {})
     assert (dead_letter["attempts"], dead_letter["stack"]) == (1, "the stack")
     assert polls.source().failure_count == 1
 
 
-def test_five_failed_polls_open_the_breaker_and_not_five_attempts(polls: Polls) -> None:
-    """Trap 25: one strike per poll, at its last attempt."""
-    polls.given_source()
-    seen: list[tuple[int, str]] = []
+def test_five_failed_polls_open_the_breaker_and_not_five_attempts(polls: PollHarness) -> None:
+    """Trap 25: one failure per poll, at its last attempt."""
+    polls.add_source()
+    states: list[tuple[int, str]] = []
     for _ in range(5):
         assert polls.fail_whole_poll(Transient("reset")) == 3
         source = polls.source()
-        seen.append((source.failure_count, source.status.value))
+        states.append((source.failure_count, source.status.value))
 
-    assert seen == [(1, "active"), (2, "active"), (3, "active"), (4, "active"), (5, "open")]
+    assert states == [(1, "active"), (2, "active"), (3, "active"), (4, "active"), (5, "open")]
     assert polls.source().tier == "cold"
     assert polls.row()["not_before"] >= polls.clock.at + DAY
-    assert polls.audited() == ["source.open"]
+    assert polls.audit_actions() == ["source.open"]
 
 
-def test_a_success_between_two_times_four_failures_keeps_the_breaker_closed(polls: Polls) -> None:
-    polls.given_source()
+def test_a_success_between_four_and_four_failures_keeps_the_breaker_closed(polls: PollHarness) -> None:
+    polls.add_source()
     for _ in range(4):
         polls.fail_whole_poll(Transient("reset"))
     polls.clock.at = polls.row()["not_before"]
@@ -229,22 +231,22 @@ def test_a_success_between_two_times_four_failures_keeps_the_breaker_closed(poll
         polls.fail_whole_poll(Transient("reset"))
 
     source = polls.source()
-    assert (source.status, source.failure_count, polls.audited()) == ("active", 4, [])
+    assert (source.status, source.failure_count, polls.audit_actions()) == ("active", 4, [])
 
 
-def test_an_open_breaker_lets_one_request_through_and_a_failed_one_waits_again(polls: Polls) -> None:
-    polls.given_source(status="open", failure_count=5, tier="cold")
+def test_an_open_breaker_allows_one_probe_and_a_failed_probe_waits_again(polls: PollHarness) -> None:
+    polls.add_source(status="open", failure_count=5, tier="cold")
 
     assert polls.fail_whole_poll(Transient("reset")) == 1
 
     source = polls.source()
     assert (source.status, source.failure_count) == ("open", 6)
     assert polls.row()["not_before"] >= polls.clock.at + DAY
-    assert polls.audited() == []
+    assert polls.audit_actions() == []
 
 
-def test_a_successful_probe_closes_the_breaker(polls: Polls) -> None:
-    polls.given_source(status="open", status_reason="breaker open", failure_count=5)
+def test_a_successful_probe_closes_the_breaker(polls: PollHarness) -> None:
+    polls.add_source(status="open", status_reason="breaker open", failure_count=5)
     [task] = polls.claim()
 
     polls.succeed(task)
@@ -260,8 +262,8 @@ def test_a_successful_probe_closes_the_breaker(polls: Polls) -> None:
         pytest.param(Fatal("disk full"), id="fatal"),
     ],
 )
-def test_what_is_not_the_sources_fault_is_never_a_strike(polls: Polls, error: WorkError) -> None:
-    polls.given_source(failure_count=4, last_outcome="2 new")
+def test_a_failure_that_is_not_the_sources_fault_is_never_counted(polls: PollHarness, error: WorkError) -> None:
+    polls.add_source(failure_count=4, last_outcome="2 new")
     for _ in range(6):
         [task] = polls.claim()
         assert task.attempts == 1
@@ -271,11 +273,11 @@ def test_what_is_not_the_sources_fault_is_never_a_strike(polls: Polls, error: Wo
     row, source = polls.row(), polls.source()
     assert (row["attempts"], row["error"]) == (0, str(error))
     assert (source.failure_count, source.last_outcome) == (4, "2 new")
-    assert polls.letters() == []
+    assert polls.dead_letters() == []
 
 
-def test_a_rate_limit_is_waited_out(polls: Polls) -> None:
-    polls.given_source()
+def test_a_rate_limited_poll_waits_until_the_limit_ends(polls: PollHarness) -> None:
+    polls.add_source()
     [task] = polls.claim()
 
     polls.fail(task, Resource("429", until=NOON + HOUR, code="rate_limited"))
@@ -284,8 +286,8 @@ def test_a_rate_limit_is_waited_out(polls: Polls) -> None:
     assert polls.claim() == []
 
 
-def test_a_job_board_is_disabled_at_five_and_its_poll_says_why(polls: Polls) -> None:
-    polls.given_source(kind=Kind.JOB_BOARD, failure_count=4)
+def test_a_job_board_is_disabled_at_five_and_its_poll_says_why(polls: PollHarness) -> None:
+    polls.add_source(kind=Kind.JOB_BOARD, failure_count=4)
     [task] = polls.claim()
 
     polls.fail(task, Permanent("410 Gone", code="http_410"))
@@ -295,32 +297,32 @@ def test_a_job_board_is_disabled_at_five_and_its_poll_says_why(polls: Polls) -> 
     assert "disabled after 5 failed polls" in row["error"]
     assert "410 Gone" in row["error"]
     assert source.last_outcome == "failed: 410 Gone"
-    assert polls.audited() == ["source.disabled"]
+    assert polls.audit_actions() == ["source.disabled"]
 
 
-def test_an_error_that_quotes_rubbish_is_stored_all_the_same(polls: Polls) -> None:
-    polls.given_source()
+def test_an_error_with_invalid_characters_is_cleaned_and_stored(polls: PollHarness) -> None:
+    polls.add_source()
     [task] = polls.claim()
-    rubbish = "no listing: 'a\0b\ud800' " + "x" * 9_000
+    quoted = "no listing: 'a\0b\ud800' " + "x" * 9_000
 
-    polls.fail(task, Permanent(rubbish, code="c" * 99), stack=f"Traceback: {rubbish}")
+    polls.fail(task, Permanent(quoted, code="c" * 99), stack=f"Traceback: {quoted}")
 
-    [dead_letter] = polls.letters()
+    [dead_letter] = polls.dead_letters()
     assert dead_letter["stack"].startswith("Traceback: no listing: 'a\N{REPLACEMENT CHARACTER}b?'")
     outcome = polls.source().last_outcome or ""
     assert outcome.startswith("failed: no listing")
     assert len(outcome) == 500
 
 
-def test_a_lost_claim_takes_everything_back(polls: Polls, now: datetime) -> None:
-    polls.given_source()
-    polls.given_source(id="series:other")
-    mine, stolen = sorted(polls.claim(), key=lambda task: task.source_id == SOLO)
+def test_a_lost_claim_rolls_everything_back(polls: PollHarness, now: datetime) -> None:
+    polls.add_source()
+    polls.add_source(id="series:other")
+    held, stolen = sorted(polls.claim(), key=lambda task: task.source_id == SOLO)
     before = polls.source()
     with polls.store.begin() as connection:
         other = sources_by_id(connection, ["series:other"])["series:other"]
         connection.execute(update(tasks).where(tasks.c.id == stolen.id).values(fence=stolen.fence + 1))
-    good = PollSuccess(task=mine, source=other, outcome="x", etag=None, last_modified=None)
+    good = PollSuccess(task=held, source=other, outcome="x", etag=None, last_modified=None)
     bad = PollFailure(task=stolen, source=before, error=Permanent("gone"))
     effect = {"subject_kind": "chapter", "subject_id": "1", "payload": {}, "created_at": now}
 
@@ -336,16 +338,18 @@ def test_a_lost_claim_takes_everything_back(polls: Polls, now: datetime) -> None
 
     with polls.store.read() as connection:
         assert connection.execute(select(outbox)).all() == []
-        still = connection.execute(select(tasks.c.status)).scalars().all()
+        statuses = connection.execute(select(tasks.c.status)).scalars().all()
         assert sources_by_id(connection, ["series:other"])["series:other"] == other
-    assert still == ["PROCESSING", "PROCESSING"]
-    assert (polls.source(), polls.letters()) == (before, [])
+    assert statuses == ["PROCESSING", "PROCESSING"]
+    assert (polls.source(), polls.dead_letters()) == (before, [])
 
 
 @pytest.mark.parametrize("kind", [Kind.SERIES, Kind.JOB_BOARD])
 @pytest.mark.parametrize("code", ["bot_wall", "login_wall"])
-def test_a_wall_disables_its_source_at_once_and_is_no_strike(polls: Polls, kind: Kind, code: str) -> None:
-    polls.given_source(kind=kind, failure_count=2)
+def test_a_blocked_page_disables_its_source_at_once_and_is_not_counted(
+    polls: PollHarness, kind: Kind, code: str
+) -> None:
+    polls.add_source(kind=kind, failure_count=2)
     [task] = polls.claim()
 
     failed = polls.fail(task, Permanent("a.test keeps robots out", code=code))
@@ -358,5 +362,5 @@ def test_a_wall_disables_its_source_at_once_and_is_no_strike(polls: Polls, kind:
     assert "a.test keeps robots out" in reason
     assert "`ingest sources enable`" in reason
     assert (row["status"], row["error_code"]) == ("SKIPPED", code)
-    assert polls.audited()[-1] == "source.disabled"
-    assert [dead_letter["error_code"] for dead_letter in polls.letters()] == [code]
+    assert polls.audit_actions()[-1] == "source.disabled"
+    assert [dead_letter["error_code"] for dead_letter in polls.dead_letters()] == [code]

@@ -1,4 +1,4 @@
-"""The rows of `sources` and their poll tasks: declared, re-declared, switched on and off."""
+"""The rows of `sources` and their poll tasks: declared, re-declared, enabled and disabled."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def register(store: Store, *definitions: Definition) -> Registered:
         return registry.register(connection, definitions, now=store.clock.now(connection))
 
 
-def the_source(store: Store) -> RowMapping:
+def source_row(store: Store) -> RowMapping:
     with store.read() as connection:
         return connection.execute(select(sources)).mappings().one()
 
 
-def the_poll(store: Store) -> RowMapping:
+def poll_row(store: Store) -> RowMapping:
     with store.read() as connection:
         return connection.execute(select(tasks)).mappings().one()
 
@@ -51,7 +51,7 @@ def set_source(store: Store, **values: Any) -> None:
         connection.execute(update(sources).values(**values))
 
 
-def claimed(store: Store) -> Task:
+def claim_poll(store: Store) -> Task:
     with store.begin() as connection:
         [task] = claims.claim(
             connection,
@@ -67,11 +67,11 @@ def claimed(store: Store) -> Task:
 def finish(store: Store, task: Task, settings: Settings, random: Random) -> None:
     with store.begin() as connection:
         source = sources_by_id(connection, [SOLO])[SOLO]
-        done = PollSuccess(task=task, source=source, outcome="x", etag="old", last_modified=None)
-        poll_results.succeed(connection, [done], now=NOON, settings=settings, random=random)
+        success = PollSuccess(task=task, source=source, outcome="x", etag="old", last_modified=None)
+        poll_results.succeed(connection, [success], now=NOON, settings=settings, random=random)
 
 
-def audited(store: Store) -> list[tuple[str, str, str]]:
+def audit_entries(store: Store) -> list[tuple[str, str, str]]:
     with store.read() as connection:
         query = select(audit_log.c.actor, audit_log.c.action, audit_log.c.subject)
         return [(a, b, c) for a, b, c in connection.execute(query.order_by(audit_log.c.id))]
@@ -80,7 +80,7 @@ def audited(store: Store) -> list[tuple[str, str, str]]:
 def test_a_new_source_has_its_row_and_one_poll_that_is_due_now(store: Store, now: datetime) -> None:
     assert register(store, a_definition()) == Registered(added=1, updated=0, unchanged=0)
 
-    source, poll = the_source(store), the_poll(store)
+    source, poll = source_row(store), poll_row(store)
     assert (source["status"], source["tier"], source["tier_pinned"]) == ("active", "warm", False)
     assert (source["host"], source["next_check_at"]) == ("a.test", now)
     assert (poll["kind"], poll["dedupe_key"], poll["source_id"]) == ("poll", SOLO, SOLO)
@@ -88,8 +88,8 @@ def test_a_new_source_has_its_row_and_one_poll_that_is_due_now(store: Store, now
     assert (poll["shard"], poll["tracking_id"]) == (source["shard"], source["tracking_id"])
 
 
-def test_a_poll_that_was_there_before_its_source_does_not_run_while_that_is_off(store: Store, now: datetime) -> None:
-    """A board is discovered so: what is not sure was polled, and with that approved."""
+def test_a_poll_created_before_its_disabled_source_does_not_run(store: Store, now: datetime) -> None:
+    """Discovered boards are created in this order; an uncertain one would be polled and so approved."""
     with store.begin() as connection:
         early = NewTask(kind="poll", dedupe_key="series:a", source_id="series:a", not_before=now)
         insert_tasks(connection, [early], now=now)
@@ -99,24 +99,24 @@ def test_a_poll_that_was_there_before_its_source_does_not_run_while_that_is_off(
     assert statuses == ["SKIPPED"]
 
 
-def test_an_unchanged_declaration_changes_not_a_byte(store: Store, clock: FixedClock) -> None:
+def test_an_unchanged_declaration_changes_nothing(store: Store, clock: FixedClock) -> None:
     definition = a_definition(config={"b": 1, "a": [2, {"c": None}]}, name="Solo")
     register(store, definition)
-    task = claimed(store)
+    task = claim_poll(store)
     pause = clock.at + 3 * HOUR
-    with store.begin() as connection:  # it waits for a retry, as the other side has asked
+    with store.begin() as connection:  # it waits for a retry, as the server asked
         claims.apply(connection, [retried(task, Transient("429"), not_before=pause)], now=clock.at)
-    source, poll = the_source(store), the_poll(store)
+    source, poll = source_row(store), poll_row(store)
     clock.advance(hours=1)
 
-    again = dataclasses.replace(definition, config={"a": [2, {"c": None}], "b": 1})
+    reordered = dataclasses.replace(definition, config={"a": [2, {"c": None}], "b": 1})
 
-    assert register(store, again) == Registered(added=0, updated=0, unchanged=1)
-    assert the_source(store) == source
-    assert the_poll(store) == poll
+    assert register(store, reordered) == Registered(added=0, updated=0, unchanged=1)
+    assert source_row(store) == source
+    assert poll_row(store) == poll
 
 
-def test_other_content_is_fetched_at_once_without_what_was_known(
+def test_a_changed_declaration_resets_the_validators_and_is_fetched_at_once(
     store: Store, clock: FixedClock, settings: Settings, random: Random
 ) -> None:
     definition = a_definition()
@@ -127,57 +127,57 @@ def test_other_content_is_fetched_at_once_without_what_was_known(
         {"platform": "mangadex"},
         {"config": {"language": "de"}},
     ):
-        finish(store, claimed(store), settings, random)
-        learned = {"synced_at": NOON, "record_count": 9, "change_model": ChangeModel(last_at=7).to_json()}
-        set_source(store, content_hash="h", last_modified="m", **learned)
+        finish(store, claim_poll(store), settings, random)
+        state = {"synced_at": NOON, "record_count": 9, "change_model": ChangeModel(last_at=7).to_json()}
+        set_source(store, content_hash="h", last_modified="m", **state)
         definition = dataclasses.replace(definition, **change)
         later = clock.advance(minutes=5)
 
         assert register(store, definition).updated == 1
 
-        source, poll = the_source(store), the_poll(store)
+        source, poll = source_row(store), poll_row(store)
         assert (source["etag"], source["last_modified"]) == (None, None)
         assert source["content_hash"] is None
         assert (source["next_check_at"], poll["not_before"]) == (later, later)
         assert (poll["url"], poll["shard"]) == (source["url"], source["shard"])
-        assert {name: source[name] for name in learned} == learned
+        assert {name: source[name] for name in state} == state
 
 
-def test_a_running_poll_of_the_old_address_loses_its_claim(
+def test_a_running_poll_of_the_old_url_loses_its_claim(
     store: Store, clock: FixedClock, settings: Settings, random: Random
 ) -> None:
     register(store, a_definition())
-    running = claimed(store)
+    running = claim_poll(store)
 
     register(store, a_definition(url="https://b.test/feed"))
 
     with pytest.raises(LostClaim):
         finish(store, running, settings, random)
-    assert the_source(store)["etag"] is None
-    poll = the_poll(store)
+    assert source_row(store)["etag"] is None
+    poll = poll_row(store)
     assert (poll["status"], poll["attempts"]) == ("PENDING", 0)
     assert (poll["fence"], poll["url"]) == (running.fence + 1, "https://b.test/feed")
 
 
-def test_a_source_that_moves_to_another_series_is_read_again_and_silently(store: Store, clock: FixedClock) -> None:
+def test_a_source_that_moves_to_another_series_is_read_again_as_a_first_sync(store: Store, clock: FixedClock) -> None:
     register(store, a_definition(series="sloo"))
     set_source(store, content_hash="h", synced_at=NOON, record_count=9, change_model={"last": 7})
 
     register(store, a_definition(series="solo"))
 
-    source = the_source(store)
+    source = source_row(store)
     assert (source["series_id"], source["content_hash"]) == ("solo", None)
     assert (source["synced_at"], source["record_count"], source["change_model"]) == (None, 0, None)
 
 
-def test_another_name_is_written_and_nothing_is_fetched_for_it(store: Store, clock: FixedClock) -> None:
+def test_a_changed_name_is_written_without_a_fetch(store: Store, clock: FixedClock) -> None:
     register(store, a_definition())
     set_source(store, etag="e", content_hash="h", next_check_at=NOON + HOUR)
     clock.advance(minutes=5)
 
     assert register(store, a_definition(name="Solo")).updated == 1
 
-    source = the_source(store)
+    source = source_row(store)
     assert (source["name"], source["etag"], source["content_hash"]) == ("Solo", "e", "h")
     assert (source["next_check_at"], source["updated_at"]) == (NOON + HOUR, clock.at)
 
@@ -187,30 +187,30 @@ def test_a_tier_is_pinned_and_unpinned_by_the_declaration(store: Store) -> None:
     set_source(store, tier="cold")
 
     register(store, a_definition(tier=Tier.HOT))
-    assert (the_source(store)["tier"], the_source(store)["tier_pinned"]) == ("hot", True)
-    assert the_poll(store)["priority"] == 1
+    assert (source_row(store)["tier"], source_row(store)["tier_pinned"]) == ("hot", True)
+    assert poll_row(store)["priority"] == 1
 
     register(store, a_definition(tier=None))
-    assert (the_source(store)["tier"], the_source(store)["tier_pinned"]) == ("hot", False)
+    assert (source_row(store)["tier"], source_row(store)["tier_pinned"]) == ("hot", False)
     assert register(store, a_definition()).unchanged == 1
 
 
-def test_a_file_switches_its_source_off_and_on_again(store: Store, clock: FixedClock) -> None:
+def test_a_file_disables_and_enables_its_source(store: Store, clock: FixedClock) -> None:
     register(store, a_definition(enabled=False))
     with store.read() as connection:
         assert connection.execute(select(func.count()).select_from(tasks)).scalar_one() == 0
-    assert the_source(store)["status_reason"] == BY_FILE
+    assert source_row(store)["status_reason"] == BY_FILE
 
     register(store, a_definition())
-    assert (the_source(store)["status"], the_source(store)["status_reason"]) == ("active", None)
-    assert the_poll(store)["status"] == "PENDING"
+    assert (source_row(store)["status"], source_row(store)["status_reason"]) == ("active", None)
+    assert poll_row(store)["status"] == "PENDING"
 
     register(store, a_definition(enabled=False))
-    assert (the_source(store)["status"], the_poll(store)["status"]) == ("disabled", "SKIPPED")
+    assert (source_row(store)["status"], poll_row(store)["status"]) == ("disabled", "SKIPPED")
 
     later = clock.advance(hours=1)
     register(store, a_definition())
-    assert (the_poll(store)["status"], the_poll(store)["not_before"]) == ("PENDING", later)
+    assert (poll_row(store)["status"], poll_row(store)["not_before"]) == ("PENDING", later)
 
 
 def test_an_operators_disable_survives_a_new_import(store: Store, now: datetime) -> None:
@@ -221,29 +221,29 @@ def test_an_operators_disable_survives_a_new_import(store: Store, now: datetime)
     register(store, a_definition())
     register(store, a_definition(url="https://b.test/feed"))
 
-    source = the_source(store)
+    source = source_row(store)
     assert (source["status"], source["status_reason"]) == ("disabled", "ann: too slow")
-    assert (source["url"], the_poll(store)["status"]) == ("https://b.test/feed", "SKIPPED")
+    assert (source["url"], poll_row(store)["status"]) == ("https://b.test/feed", "SKIPPED")
 
 
 def test_a_disabled_poll_loses_its_claim_and_its_results(
     store: Store, now: datetime, settings: Settings, random: Random
 ) -> None:
     register(store, a_definition())
-    running = claimed(store)
+    running = claim_poll(store)
     with store.begin() as connection:
         registry.disable(connection, SOLO, actor="ann", reason="too slow", now=now)
 
     with pytest.raises(LostClaim):
         finish(store, running, settings, random)
 
-    poll = the_poll(store)
+    poll = poll_row(store)
     assert (poll["status"], poll["error"], poll["lease_owner"]) == ("SKIPPED", "source disabled", None)
     assert poll["fence"] == running.fence + 1
-    assert (the_source(store)["status"], the_source(store)["etag"]) == ("disabled", None)
+    assert (source_row(store)["status"], source_row(store)["etag"]) == ("disabled", None)
 
 
-def test_enabling_forgets_the_failures_and_makes_it_due(store: Store, clock: FixedClock) -> None:
+def test_enabling_resets_the_failures_and_makes_the_source_due(store: Store, clock: FixedClock) -> None:
     register(store, a_definition())
     set_source(store, status="open", status_reason="breaker open", failure_count=5)
     with store.begin() as connection:
@@ -253,20 +253,20 @@ def test_enabling_forgets_the_failures_and_makes_it_due(store: Store, clock: Fix
     with store.begin() as connection:
         registry.enable(connection, SOLO, actor="ann", now=later, reason="fixed")
 
-    source = the_source(store)
+    source = source_row(store)
     assert (source["status"], source["status_reason"]) == ("active", None)
     assert (source["failure_count"], source["next_check_at"]) == (0, later)
-    assert the_poll(store)["not_before"] == later
+    assert poll_row(store)["not_before"] == later
 
 
-def test_every_switch_and_every_new_source_is_audited(store: Store, now: datetime) -> None:
+def test_every_status_change_and_every_new_source_is_audited(store: Store, now: datetime) -> None:
     with store.begin() as connection:
         registry.add(connection, a_definition(), actor="ann", now=now)
         registry.disable(connection, SOLO, actor="ben", reason="slow", now=now)
         registry.enable(connection, SOLO, actor="cat", now=now)
         registry.remove(connection, SOLO, actor="dan", now=now)
 
-    assert audited(store) == [
+    assert audit_entries(store) == [
         ("ann", "source.add", SOLO),
         ("ben", "source.disable", SOLO),
         ("cat", "source.enable", SOLO),
@@ -277,9 +277,9 @@ def test_every_switch_and_every_new_source_is_audited(store: Store, now: datetim
     assert (removed.status, removed.status_reason) == (SourceStatus.DISABLED, registry.REMOVED)
 
 
-def test_an_id_is_added_once_and_an_unknown_one_cannot_be_switched(store: Store, now: datetime) -> None:
+def test_an_existing_id_cannot_be_added_and_an_unknown_one_cannot_be_changed(store: Store, now: datetime) -> None:
     register(store, a_definition())
-    before = the_source(store)
+    before = source_row(store)
 
     with pytest.raises(SourceExists, match="'series:solo' exists already"), store.begin() as c:
         registry.add(c, a_definition(url="https://b.test/feed"), actor="ann", now=now)
@@ -287,8 +287,8 @@ def test_an_id_is_added_once_and_an_unknown_one_cannot_be_switched(store: Store,
         with pytest.raises(UnknownSource, match="no source 'series:gone'"), store.begin() as c:
             switch(c, "series:gone", actor="ann", now=now)
 
-    assert the_source(store) == before
-    assert audited(store) == []
+    assert source_row(store) == before
+    assert audit_entries(store) == []
 
 
 def test_more_definitions_than_fit_a_batch_are_registered_in_one_call(store: Store) -> None:

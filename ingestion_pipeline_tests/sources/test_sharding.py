@@ -1,4 +1,4 @@
-"""How many runs share what is due, and how much one takes: tables."""
+"""How many runs share the due polls, and how many polls a run claims."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIMITS = load_settings({}).polling
         pytest.param(2_000, None, 2, id="as many as the settings say"),
         pytest.param(12_000, 40.0, 5, id="a minute each"),
         pytest.param(80_000, 100.0, 14, id="many"),
-        pytest.param(100_000, 1.0, 16, id="never more than the most"),
+        pytest.param(100_000, 1.0, 16, id="never more than the maximum"),
         pytest.param(500, 0.01, 10, id="no run is too small"),
     ],
 )
@@ -34,18 +34,18 @@ def test_a_run_gets_about_a_minute_of_work(due: int, pace: float | None, shards:
 
 
 @pytest.mark.parametrize("pace", [None, 0.1, 10.0, 40.0, 200.0])
-def test_a_hundred_thousand_due_sources_are_a_few_dozen_runs_whatever_the_pace(pace: float | None) -> None:
+def test_a_hundred_thousand_due_sources_need_at_most_48_runs_at_any_pace(pace: float | None) -> None:
     by_tier = (10_000, 60_000, 30_000)
 
     assert sum(shard_count(due, pace=pace, limits=LIMITS) for due in by_tier) <= 4 * DOZEN
 
 
-def test_a_slow_run_holds_no_more_than_it_gets_through() -> None:
+def test_a_slow_run_claims_no_more_than_it_can_process() -> None:
     assert [claim_size(pace, LIMITS) for pace in (0.1, 2.0, 500.0)] == [50, 120, 500]
     assert run_size(500.0, LIMITS) == 30_000
 
 
-def test_a_tier_goes_by_its_own_pace_and_before_it_has_one_by_the_best() -> None:
+def test_a_tier_uses_its_own_pace_and_before_it_has_one_the_best() -> None:
     measurements = {"pace:hot": 40.0, "pace:cold": 2.0, "price:series": 900.0}
 
     assert known_pace(measurements, "cold") == 2.0
@@ -53,7 +53,7 @@ def test_a_tier_goes_by_its_own_pace_and_before_it_has_one_by_the_best() -> None
     assert known_pace({"price:series": 900.0}, "hot") is None
 
 
-def test_a_pace_follows_the_last_runs_and_no_tiny_one() -> None:
+def test_the_pace_follows_recent_runs_and_ignores_tiny_ones() -> None:
     assert measured_pace(None, polls=600, seconds=60) == 10
     assert measured_pace(10.0, polls=1_200, seconds=60) == pytest.approx(13)
     assert measured_pace(10.0, polls=3, seconds=60) == 10

@@ -1,4 +1,4 @@
-"""Sources that came, and sources that went."""
+"""Import of source files, refresh of one source, and the partition keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import sources, tasks
 from ingestion_pipeline_tests.builders import NOON, a_definition
 
-ENTRY = "  - {{id: series:{0}, kind: series, url: 'https://a.test/{0}.xml'}}\n"
+SOURCE_ENTRY = "  - {{id: series:{0}, kind: series, url: 'https://a.test/{0}.xml'}}\n"
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def declare(folder: Path, name: str, *ids: str, more: str = "") -> None:
-    body = "sources:\n" + "".join(ENTRY.format(source_id) for source_id in ids) + more
+    body = "sources:\n" + "".join(SOURCE_ENTRY.format(source_id) for source_id in ids) + more
     (folder / name).write_text(body)
 
 
@@ -38,7 +38,7 @@ def origins(store: Store) -> dict[str, str]:
         return {id_: origin for id_, origin in connection.execute(query)}  # noqa: C416
 
 
-def test_the_good_files_are_registered_and_the_bad_ones_explained(store: Store, folder: Path) -> None:
+def test_good_files_are_registered_and_bad_ones_are_reported(store: Store, folder: Path) -> None:
     declare(folder, "good.yaml", "a", "b")
     declare(folder, "bad.yaml", "c", more="  - {id: series:d, kind: series, url: nowhere}\n")
 
@@ -51,10 +51,10 @@ def test_the_good_files_are_registered_and_the_bad_ones_explained(store: Store, 
         assert len(connection.execute(select(tasks)).all()) == 2
 
 
-def test_a_second_import_adds_nothing_and_keeps_what_left_its_file(store: Store, folder: Path) -> None:
-    declare(folder, "one.yaml", "a", "b")
+def test_a_second_import_adds_nothing_and_keeps_sources_that_left_their_file(store: Store, folder: Path) -> None:
+    declare(folder, "sources.yaml", "a", "b")
     import_files(store, folder, check=check_definition)
-    declare(folder, "one.yaml", "a")
+    declare(folder, "sources.yaml", "a")
 
     imported = import_files(store, folder, check=check_definition)
 
@@ -92,8 +92,8 @@ def test_a_removed_source_has_no_partition_and_a_disabled_one_keeps_it(store: St
         registry.register(connection, definitions, now=now)
         registry.remove(connection, "series:gone", actor="ann", now=now)
         registry.disable(connection, "series:off", actor="ann", reason="slow", now=now)
-        never_on = a_definition(id="series:draft", enabled=False)
-        registry.register(connection, [never_on], now=now)
+        draft = a_definition(id="series:draft", enabled=False)
+        registry.register(connection, [draft], now=now)
 
     with store.read() as connection:
         assert partition_keys(connection, limit=9) == {Kind.SERIES: ["series:off", "series:on"]}
@@ -103,7 +103,6 @@ SOLO = "series:solo"
 FILE_TEXT = "sources:\n  - {{id: series:solo, kind: series, url: '{0}', platform: rss}}\n"
 
 
-@pytest.fixture
 def declare_url(folder: Path, url: str) -> None:
     (folder / "mine.yaml").write_text(FILE_TEXT.format(url))
 
@@ -112,22 +111,22 @@ def refresh(store: Store, folder: Path, source_id: str = SOLO) -> Refreshed:
     return refresh_source(store, source_id, folder=folder, check=check_definition)
 
 
-def the_source(store: Store) -> Source:
+def stored_source(store: Store) -> Source:
     with store.read() as connection:
         return sources_by_id(connection, [SOLO])[SOLO]
 
 
-def test_the_row_says_what_its_file_says(store: Store, folder: Path) -> None:
+def test_a_refresh_writes_the_declaration_of_the_file(store: Store, folder: Path) -> None:
     declare_url(folder, "https://a.test/feed")
     import_files(store, folder, check=check_definition)
     declare_url(folder, "https://b.test/feed")
 
-    result = refresh(store, folder)
-    assert (result.source.platform, result.source.status, result.problems) == ("rss", "active", [])
-    assert the_source(store).url == "https://b.test/feed"
+    refreshed = refresh(store, folder)
+    assert (refreshed.source.platform, refreshed.source.status, refreshed.problems) == ("rss", "active", [])
+    assert stored_source(store).url == "https://b.test/feed"
 
 
-def test_a_declaration_with_a_problem_changes_nothing_and_says_so(store: Store, folder: Path) -> None:
+def test_a_declaration_with_a_problem_changes_nothing_and_reports_it(store: Store, folder: Path) -> None:
     declare_url(folder, "https://a.test/feed")
     import_files(store, folder, check=check_definition)
     declare_url(folder, "nowhere")
@@ -135,10 +134,10 @@ def test_a_declaration_with_a_problem_changes_nothing_and_says_so(store: Store, 
     [problem] = refresh(store, folder).problems
 
     assert problem.startswith("mine.yaml:2: url:")
-    assert the_source(store).url == "https://a.test/feed"
+    assert stored_source(store).url == "https://a.test/feed"
 
 
-def test_a_source_without_a_file_is_checked_as_it_stands(store: Store, folder: Path) -> None:
+def test_a_source_without_a_file_is_validated_as_stored(store: Store, folder: Path) -> None:
     with store.begin() as connection:
         definition = a_definition(config={"limt": 5})
         registry.register(connection, [definition], now=NOON)
@@ -148,7 +147,7 @@ def test_a_source_without_a_file_is_checked_as_it_stands(store: Store, folder: P
     assert problem.startswith("config: config of platform 'rss': limt")
 
 
-def test_a_row_that_no_declaration_would_make_is_told_field_by_field(store: Store, folder: Path) -> None:
+def test_an_invalid_row_is_reported_field_by_field(store: Store, folder: Path) -> None:
     with store.begin() as connection:
         registry.register(connection, [a_definition(platform="fax")], now=NOON)
 
@@ -157,16 +156,16 @@ def test_a_row_that_no_declaration_would_make_is_told_field_by_field(store: Stor
     assert problem.startswith("platform: ")
 
 
-def test_a_source_whose_file_is_gone_stays_as_it_was(store: Store, folder: Path) -> None:
+def test_a_source_whose_file_was_deleted_is_unchanged(store: Store, folder: Path) -> None:
     declare_url(folder, "https://a.test/feed")
     import_files(store, folder, check=check_definition)
-    before = the_source(store)
+    before = stored_source(store)
     (folder / "mine.yaml").unlink()
 
     assert refresh(store, folder).problems == []
-    assert the_source(store) == before
+    assert stored_source(store) == before
 
 
-def test_an_unknown_source_is_an_error_that_says_where_to_look(store: Store, folder: Path) -> None:
+def test_an_unknown_source_is_an_error_that_names_the_command_to_list_all(store: Store, folder: Path) -> None:
     with pytest.raises(UnknownSource, match="`ingest sources list` shows all"):
         refresh(store, folder, "series:gone")

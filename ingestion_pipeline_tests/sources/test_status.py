@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from ingestion_pipeline.sources import Kind, Source, SourceStatus, Tier
+from ingestion_pipeline.sources import Source, SourceStatus
 from ingestion_pipeline.sources.declared_rows import BY_FILE
 from ingestion_pipeline.sources.poll_tasks import make_due
 from ingestion_pipeline.sources.registry import REMOVED, disable, register
@@ -15,29 +15,10 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources, tasks
 from ingestion_pipeline.tasks.claims import ClaimFilter, claim
 from ingestion_pipeline.tasks.task import TaskStatus
-from ingestion_pipeline_tests.builders import NOON, a_definition
+from ingestion_pipeline_tests.builders import NOON, a_definition, a_source
 
 LATER = NOON + timedelta(minutes=15)
 EARLIER = NOON - timedelta(minutes=15)
-
-
-def a_source(**changes: Any) -> Source:
-    values: dict[str, Any] = dict.fromkeys(Source.__dataclass_fields__) | {
-        "id": "series:solo",
-        "kind": Kind.SERIES,
-        "url": "https://a.test/feed",
-        "config": {},
-        "origin": "row",
-        "host": "a.test",
-        "shard": 0,
-        "tier": Tier.WARM,
-        "tier_pinned": False,
-        "status": SourceStatus.ACTIVE,
-        "failure_count": 0,
-        "record_count": 0,
-        "created_at": NOON,
-    }
-    return Source(**(values | changes))
 
 
 def a_poll(**changes: Any) -> Poll:
@@ -50,7 +31,7 @@ def a_poll(**changes: Any) -> Poll:
     return Poll(**(values | changes))
 
 
-def why(source: Source, poll: Poll | None) -> str:
+def reason_of(source: Source, poll: Poll | None) -> str:
     return reason(source, poll, now=NOON, max_attempts=3)
 
 
@@ -94,7 +75,7 @@ TRANSIENT = {"error_class": "transient", "error_code": "http_503", "error": "ans
             {},
             RESOURCE | {"error_code": "slice_over", "not_before": NOON},
             "the last run's time was over; due since 12:00:00 UTC",
-            id="slice over",
+            id="run time over",
         ),
         pytest.param({}, RESOURCE | {"error_code": "budget"}, "quota used up until 12:15:00 UTC", id="other resource"),
         pytest.param(
@@ -113,7 +94,7 @@ TRANSIENT = {"error_class": "transient", "error_code": "http_503", "error": "ans
             {},
             {"status": TaskStatus.PROCESSING, "lease_until": EARLIER, "stage": "fetched"},
             "its worker was lost at 11:45:00 UTC, fetched; the next run takes over",
-            id="silent worker",
+            id="lost worker",
         ),
         pytest.param(
             {},
@@ -123,8 +104,8 @@ TRANSIENT = {"error_class": "transient", "error_code": "http_503", "error": "ans
         ),
     ],
 )
-def test_every_standing_has_a_reason(source: dict[str, Any], poll: dict[str, Any], expected: str) -> None:
-    assert why(a_source(**source), a_poll(**poll)) == expected
+def test_every_status_has_a_reason(source: dict[str, Any], poll: dict[str, Any], expected: str) -> None:
+    assert reason_of(a_source(**source), a_poll(**poll)) == expected
 
 
 @pytest.mark.parametrize(
@@ -140,11 +121,11 @@ def test_every_standing_has_a_reason(source: dict[str, Any], poll: dict[str, Any
 def test_a_disabled_source_says_who_disabled_it(message: str | None, expected: str) -> None:
     source = a_source(status=SourceStatus.DISABLED, status_reason=message, origin="a.yaml")
 
-    assert why(source, a_poll(status=TaskStatus.SKIPPED)) == expected
+    assert reason_of(source, a_poll(status=TaskStatus.SKIPPED)) == expected
 
 
 def test_a_source_without_a_poll_task_says_how_to_get_one() -> None:
-    assert "`ingest sources enable series:solo` makes one" in why(a_source(), None)
+    assert "`ingest sources enable series:solo` makes one" in reason_of(a_source(), None)
 
 
 def test_the_next_check_is_the_retry_while_one_waits() -> None:
@@ -164,14 +145,14 @@ def test_every_source_is_found_with_its_poll(store: Store, now: datetime) -> Non
     _register(store, "series:a", "series:b", now=now)
 
     with store.read() as connection:
-        result = watched_sources(connection)
-        item = watched_source(connection, "series:b")
-        nothing = watched_source(connection, "series:c")
+        watched = watched_sources(connection)
+        second = watched_source(connection, "series:b")
+        unknown = watched_source(connection, "series:c")
 
-    assert [each.source.id for each in result] == ["series:a", "series:b"]
-    assert all(each.poll and each.poll.status is TaskStatus.PENDING for each in result)
-    assert item == result[1]
-    assert nothing is None
+    assert [entry.source.id for entry in watched] == ["series:a", "series:b"]
+    assert all(entry.poll and entry.poll.status is TaskStatus.PENDING for entry in watched)
+    assert second == watched[1]
+    assert unknown is None
 
 
 def test_totals_count_what_is_due_running_abandoned_and_retried(store: Store, now: datetime) -> None:
@@ -193,7 +174,7 @@ def test_totals_count_what_is_due_running_abandoned_and_retried(store: Store, no
     assert (counted.dead_letters, counted.outbox) == (0, 0)
 
 
-def test_a_source_made_due_is_polled_by_the_next_run(store: Store, now: datetime) -> None:
+def test_a_source_that_is_made_due_is_polled_by_the_next_run(store: Store, now: datetime) -> None:
     _register(store, "series:a", "series:b", now=now)
     tomorrow = now + timedelta(days=1)
     with store.begin() as connection:
@@ -227,4 +208,4 @@ def test_neither_a_running_nor_a_disabled_source_is_made_due(store: Store, now: 
 
 def _register(store: Store, *ids: str, now: datetime) -> None:
     with store.begin() as connection:
-        register(connection, [a_definition(id=item) for item in ids], now=now)
+        register(connection, [a_definition(id=source_id) for source_id in ids], now=now)

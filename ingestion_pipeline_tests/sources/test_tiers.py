@@ -1,4 +1,4 @@
-"""When a source is checked next, in which tier, and when it is left alone: tables."""
+"""Tiers: when a source is checked next, backoff, the breaker and staleness."""
 
 from __future__ import annotations
 
@@ -14,34 +14,18 @@ from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources.scheduling import tiers
 from ingestion_pipeline.sources.scheduling.tiers import after_failure, after_success, is_stale, tier_for
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus, Tier
-from ingestion_pipeline_tests.builders import NOON
+from ingestion_pipeline_tests.builders import NOON, a_checked_source
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 DEFAULTS = load_settings({})
 EXACT = load_settings({"INGESTION_POLLING__JITTER_SHARE": "0"})
 
 
-def a_source(**changes: Any) -> Source:
-    """A healthy series in the middle tier, a month old, checked a moment ago."""
-    values: dict[str, Any] = dict.fromkeys(Source.__dataclass_fields__) | {
-        "id": "series:solo",
-        "kind": Kind.SERIES,
-        "tier": Tier.WARM,
-        "tier_pinned": False,
-        "status": SourceStatus.ACTIVE,
-        "failure_count": 0,
-        "created_at": NOON - 30 * DAY,
-        "last_checked_at": NOON,
-        "last_success_at": NOON,
-    }
-    return Source(**(values | changes))
-
-
-@pytest.mark.parametrize(("readers", "tier"), [(100, Tier.COLD), (101, Tier.HOT)])
-def test_what_more_than_a_hundred_follow_is_hot_however_quiet(readers: int, tier: Tier) -> None:
+@pytest.mark.parametrize(("followers", "tier"), [(100, Tier.COLD), (101, Tier.HOT)])
+def test_a_source_with_more_than_a_hundred_followers_is_hot(followers: int, tier: Tier) -> None:
     year_ago = NOON - 365 * DAY
 
-    assert tier_for(year_ago, now=NOON, settings=DEFAULTS, followers=readers) is tier
+    assert tier_for(year_ago, now=NOON, settings=DEFAULTS, followers=followers) is tier
 
 
 def succeeded(source: Source, *, last_new_at: datetime | None = None, settings: Settings = EXACT) -> tiers.PollState:
@@ -68,16 +52,16 @@ def test_a_tier_follows_the_age_of_the_last_new_record(age: timedelta, tier: Tie
     assert tier_for(NOON - age, now=NOON, settings=DEFAULTS) is tier
 
 
-def test_a_healthy_source_that_says_nothing_new_cools_though_it_is_polled_all_the_time() -> None:
-    polled_a_moment_ago = a_source(tier=Tier.HOT, last_success_at=NOON, last_checked_at=NOON)
+def test_a_healthy_source_without_new_records_cools_down() -> None:
+    polled_a_moment_ago = a_checked_source(tier=Tier.HOT, last_success_at=NOON, last_checked_at=NOON)
 
     assert succeeded(polled_a_moment_ago, last_new_at=NOON - 2 * DAY).tier is Tier.WARM
     assert succeeded(polled_a_moment_ago, last_new_at=NOON - 9 * DAY).tier is Tier.COLD
 
 
 def test_a_source_without_any_record_is_as_old_as_its_registration() -> None:
-    assert succeeded(a_source(created_at=NOON - HOUR)).tier is Tier.HOT
-    assert succeeded(a_source(created_at=NOON - 2 * DAY)).tier is Tier.WARM
+    assert succeeded(a_checked_source(created_at=NOON - HOUR)).tier is Tier.HOT
+    assert succeeded(a_checked_source(created_at=NOON - 2 * DAY)).tier is Tier.WARM
 
 
 @pytest.mark.parametrize(
@@ -94,22 +78,22 @@ def test_every_kind_and_tier_has_its_interval(kind: Kind, hot: timedelta, warm: 
     ages = {hot: HOUR, warm: 2 * DAY, cold: 20 * DAY}
 
     for interval, age in ages.items():
-        standing = succeeded(a_source(kind=kind), last_new_at=NOON - age)
-        assert standing.next_check_at == NOON + interval
+        state = succeeded(a_checked_source(kind=kind), last_new_at=NOON - age)
+        assert state.next_check_at == NOON + interval
 
 
-def test_a_success_closes_the_breaker_and_forgets_the_failures() -> None:
-    source = a_source(status=SourceStatus.OPEN, status_reason="breaker", failure_count=7)
+def test_a_success_closes_the_breaker_and_resets_the_failures() -> None:
+    source = a_checked_source(status=SourceStatus.OPEN, status_reason="breaker", failure_count=7)
 
-    standing = succeeded(source, last_new_at=NOON)
+    state = succeeded(source, last_new_at=NOON)
 
-    assert standing == tiers.PollState(
+    assert state == tiers.PollState(
         tier=Tier.HOT, status=SourceStatus.ACTIVE, status_reason=None, failure_count=0, next_check_at=NOON + 15 * MINUTE
     )
 
 
 def test_a_pinned_tier_stays_whatever_happens() -> None:
-    quiet = a_source(tier=Tier.HOT, tier_pinned=True, failure_count=4)
+    quiet = a_checked_source(tier=Tier.HOT, tier_pinned=True, failure_count=4)
 
     assert succeeded(quiet, last_new_at=NOON - 90 * DAY).tier is Tier.HOT
     assert failed(quiet).tier is Tier.HOT
@@ -131,35 +115,35 @@ def test_a_pinned_tier_stays_whatever_happens() -> None:
     ],
 )
 def test_each_failed_poll_doubles_the_wait_up_to_a_day(tier: Tier, strikes: int, wait: timedelta) -> None:
-    standing = failed(a_source(tier=tier, failure_count=strikes))
+    state = failed(a_checked_source(tier=tier, failure_count=strikes))
 
-    assert standing == tiers.PollState(
+    assert state == tiers.PollState(
         tier=tier, status=SourceStatus.ACTIVE, status_reason=None, failure_count=strikes + 1, next_check_at=NOON + wait
     )
 
 
 def test_the_fifth_failed_poll_opens_the_breaker_and_not_the_fourth() -> None:
-    source, statuses = a_source(tier=Tier.HOT), list[SourceStatus]()
+    source, statuses = a_checked_source(tier=Tier.HOT), list[SourceStatus]()
     for _ in range(5):
-        standing = failed(source)
-        statuses.append(standing.status)
-        source = a_source(tier=standing.tier, status=standing.status, failure_count=standing.failure_count)
+        state = failed(source)
+        statuses.append(state.status)
+        source = a_checked_source(tier=state.tier, status=state.status, failure_count=state.failure_count)
 
     assert statuses == [SourceStatus.ACTIVE] * 4 + [SourceStatus.OPEN]
     assert source.tier is Tier.COLD
 
 
-def test_four_failures_a_success_and_four_more_do_not_open_it() -> None:
-    recovered = succeeded(a_source(failure_count=4), last_new_at=NOON)
+def test_four_failures_a_success_and_four_more_do_not_open_the_breaker() -> None:
+    recovered = succeeded(a_checked_source(failure_count=4), last_new_at=NOON)
 
-    again = failed(a_source(failure_count=recovered.failure_count + 3))
+    state = failed(a_checked_source(failure_count=recovered.failure_count + 3))
 
-    assert (again.status, again.failure_count) == (SourceStatus.ACTIVE, 4)
+    assert (state.status, state.failure_count) == (SourceStatus.ACTIVE, 4)
 
 
 def test_an_open_breaker_waits_a_day_for_its_probe_and_a_failed_probe_waits_another() -> None:
-    opened = failed(a_source(failure_count=4))
-    source = a_source(status=SourceStatus.OPEN, failure_count=5, tier=Tier.COLD)
+    opened = failed(a_checked_source(failure_count=4))
+    source = a_checked_source(status=SourceStatus.OPEN, failure_count=5, tier=Tier.COLD)
 
     rearmed = failed(source, now=opened.next_check_at)
 
@@ -171,43 +155,43 @@ def test_an_open_breaker_waits_a_day_for_its_probe_and_a_failed_probe_waits_anot
 
 
 def test_a_job_board_is_disabled_at_five_and_says_how_to_end_it() -> None:
-    board = a_source(kind=Kind.JOB_BOARD, failure_count=4)
+    board = a_checked_source(kind=Kind.JOB_BOARD, failure_count=4)
 
-    standing = failed(board)
+    state = failed(board)
 
-    assert standing.status is SourceStatus.DISABLED
-    assert standing.status_reason is not None
-    assert "`ingest sources enable`" in standing.status_reason
+    assert state.status is SourceStatus.DISABLED
+    assert state.status_reason is not None
+    assert "`ingest sources enable`" in state.status_reason
 
 
 @given(seed=st.integers(), share=st.floats(0, 0.5), strikes=st.integers(0, 3))
 def test_jitter_moves_a_check_by_no_more_than_its_share(seed: int, share: float, strikes: int) -> None:
     settings = load_settings({"INGESTION_POLLING__JITTER_SHARE": f"{share:.6f}"})
     share = settings.polling.jitter_share
-    source, random = a_source(tier=Tier.HOT, failure_count=strikes), Random(seed)
+    source, random = a_checked_source(tier=Tier.HOT, failure_count=strikes), Random(seed)
 
     good = after_success(source, last_new_at=NOON, now=NOON, settings=settings, random=random)
     bad = after_failure(source, now=NOON, settings=settings, random=random)
 
     slack = timedelta(microseconds=1)
-    for standing, interval in ((good, 15 * MINUTE), (bad, 15 * MINUTE * 2**strikes)):
-        wait = standing.next_check_at - NOON
+    for state, interval in ((good, 15 * MINUTE), (bad, 15 * MINUTE * 2**strikes)):
+        wait = state.next_check_at - NOON
         assert interval * (1 - share) - slack <= wait <= interval * (1 + share) + slack
 
 
 @given(seed=st.integers())
-def test_no_jitter_ever_lets_a_probe_through_within_a_day(seed: int) -> None:
-    source = a_source(status=SourceStatus.OPEN, failure_count=5)
+def test_jitter_never_allows_a_probe_within_a_day(seed: int) -> None:
+    source = a_checked_source(status=SourceStatus.OPEN, failure_count=5)
 
-    standing = after_failure(source, now=NOON, settings=DEFAULTS, random=Random(seed))
+    state = after_failure(source, now=NOON, settings=DEFAULTS, random=Random(seed))
 
-    assert DAY <= standing.next_check_at - NOON <= DAY * 1.1
+    assert DAY <= state.next_check_at - NOON <= DAY * 1.1
 
 
 def test_sources_that_were_checked_together_drift_apart() -> None:
     random = Random(7)
     checks = {
-        after_success(a_source(), last_new_at=NOON, now=NOON, settings=DEFAULTS, random=random).next_check_at
+        after_success(a_checked_source(), last_new_at=NOON, now=NOON, settings=DEFAULTS, random=random).next_check_at
         for _ in range(100)
     }
 
@@ -216,7 +200,7 @@ def test_sources_that_were_checked_together_drift_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "is_it"),
+    ("changes", "expected"),
     [
         pytest.param({"last_success_at": NOON - 12 * HOUR}, False, id="three intervals"),
         pytest.param({"last_success_at": NOON - 12 * HOUR - MINUTE}, True, id="and a minute"),
@@ -228,5 +212,5 @@ def test_sources_that_were_checked_together_drift_apart() -> None:
         pytest.param({"last_success_at": NOON - 9 * DAY, "status": SourceStatus.DISABLED}, False, id="off"),
     ],
 )
-def test_a_source_is_stale_when_three_checks_should_have_succeeded(changes: dict[str, Any], is_it: bool) -> None:
-    assert is_stale(a_source(**changes), now=NOON, settings=DEFAULTS) is is_it
+def test_a_source_is_stale_when_three_checks_should_have_succeeded(changes: dict[str, Any], expected: bool) -> None:
+    assert is_stale(a_checked_source(**changes), now=NOON, settings=DEFAULTS) is expected

@@ -1,4 +1,4 @@
-"""What is as it is declared is left alone, and nothing else is: a table, and what is written."""
+"""A source that matches its declaration is neither written nor locked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.builders import NOON, a_definition
 
 DECLARED = a_definition(url="https://a.test/feed", platform="rss", name="Solo", config={"n": 1}, tier=Tier.HOT)
-STANDING = StoredSource(
+STORED = StoredSource(
     id=DECLARED.id,
     url=DECLARED.url,
     name=DECLARED.name,
@@ -50,10 +50,10 @@ OFF = {"status": "disabled", "poll_status": "SKIPPED", "poll_ended_at": NOON}
         OFF | {"status_reason": "ops: too slow"},
         OFF | {"poll_status": None},
     ],
-    ids=["as declared", "it runs", "its breaker is open", "an operator's disable", "never polled"],
+    ids=["as declared", "running", "breaker open", "disabled by an operator", "never polled"],
 )
-def test_a_source_that_is_as_declared_is_left_alone(stored: dict[str, Any]) -> None:
-    assert is_unchanged(DECLARED, STANDING._replace(**stored))
+def test_a_source_that_matches_its_declaration_is_unchanged(stored: dict[str, Any]) -> None:
+    assert is_unchanged(DECLARED, STORED._replace(**stored))
 
 
 @pytest.mark.parametrize(
@@ -75,42 +75,42 @@ def test_a_source_that_is_as_declared_is_left_alone(stored: dict[str, Any]) -> N
     ],
     ids=str,
 )
-def test_whatever_is_otherwise_is_written(stored: dict[str, Any]) -> None:
-    assert not is_unchanged(DECLARED, STANDING._replace(**stored))
+def test_any_difference_from_the_declaration_is_a_change(stored: dict[str, Any]) -> None:
+    assert not is_unchanged(DECLARED, STORED._replace(**stored))
 
 
-def test_a_declaration_that_is_switched_off_has_its_source_off() -> None:
+def test_a_disabled_declaration_matches_a_disabled_source_only() -> None:
     off = dataclasses.replace(DECLARED, enabled=False)
 
-    assert not is_unchanged(off, STANDING)
-    assert is_unchanged(off, STANDING._replace(**OFF, status_reason=BY_FILE))
+    assert not is_unchanged(off, STORED)
+    assert is_unchanged(off, STORED._replace(**OFF, status_reason=BY_FILE))
 
 
-def test_registering_what_is_as_declared_writes_nothing_and_locks_nothing(store: Store) -> None:
-    many = [dataclasses.replace(DECLARED, id=f"series:{n}", series=f"s{n}") for n in range(3)]
+def test_registering_unchanged_sources_writes_and_locks_nothing(store: Store) -> None:
+    definitions = [dataclasses.replace(DECLARED, id=f"series:{n}", series=f"s{n}") for n in range(3)]
     off = dataclasses.replace(DECLARED, id="series:off", series="off", enabled=False)
     with store.begin() as connection:
-        register(connection, [*many, off], now=NOON)
+        register(connection, [*definitions, off], now=NOON)
 
     with store.begin() as connection:
-        before = written(connection)
-        again = register(connection, [*many, off], now=NOON)
+        before = write_marker(connection)
+        registered = register(connection, [*definitions, off], now=NOON)
 
-        assert written(connection) == before
-    assert again == Registered(added=0, updated=0, unchanged=4)
+        assert write_marker(connection) == before
+    assert registered == Registered(added=0, updated=0, unchanged=4)
 
 
-def written(connection: Connection) -> object:
-    """Another after a row was written or, on PostgreSQL, locked."""
+def write_marker(connection: Connection) -> object:
+    """Return a value that changes when a row is written or, on PostgreSQL, locked."""
     if connection.dialect.name == "sqlite":
         driver: Any = connection.connection.dbapi_connection
         return driver.total_changes
     return connection.execute(text("SELECT pg_current_xact_id_if_assigned()::text")).scalar_one()
 
 
-def test_ids_are_random_and_of_the_form_that_all_have() -> None:
+def test_ids_are_random_uuid4() -> None:
     ids = random_ids(100)
 
     assert len(set(ids)) == 100
-    assert all(str(UUID(item)) == item and UUID(item).version == 4 for item in ids)
-    assert {UUID(item).variant for item in ids} == {UUID(int=0x8 << 60).variant}
+    assert all(str(UUID(id_)) == id_ and UUID(id_).version == 4 for id_ in ids)
+    assert {UUID(id_).variant for id_ in ids} == {UUID(int=0x8 << 60).variant}

@@ -1,4 +1,4 @@
-"""What a row source takes beyond the plain, and what it refuses; the types are in the contract."""
+"""Row sources and bulk inserts: accepted and refused values, existing rows; the column types are in test_contract."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from ingestion_pipeline_tests.builders import a_definition
 
 
 @pytest.mark.parametrize(
-    ("held", "expected"),
+    ("value", "expected"),
     [
         pytest.param({"id": 2**70}, {"id": 2**70}, id="beyond 64 bits"),
         pytest.param({7: "seven"}, {"7": "seven"}, id="keys that are no text"),
     ],
 )
-def test_a_document_may_hold_what_yaml_may_hold(store: Store, held: Any, expected: Any) -> None:
+def test_a_document_accepts_values_of_yaml(store: Store, value: Any, expected: Any) -> None:
     with store.read() as connection:
-        row_cte = row_source(connection, {"document": Json}, [(held,)], "given")
+        row_cte = row_source(connection, {"document": Json}, [(value,)], "given")
         document = connection.execute(select(row_cte.c.document)).scalar_one()
 
     assert document == expected
@@ -41,21 +41,21 @@ def test_a_time_without_zone_is_refused(store: Store) -> None:
         row_source(connection, {"at": UtcDateTime()}, [(naive,)], "given")
 
 
-def test_what_has_no_column_type_is_refused(store: Store) -> None:
+def test_a_value_without_a_column_type_is_refused(store: Store) -> None:
     with store.read() as connection, pytest.raises(TypeError, match="cannot hold"):
         row_source(connection, {"words": String()}, [(object(),)], "given")
 
 
-def test_a_text_is_never_cut(store: Store) -> None:
-    """A cut one would be taken for another's: the statement reads what it was given."""
+def test_a_text_is_never_truncated(store: Store) -> None:
+    """A truncated text could equal another one."""
     with store.read() as connection:
         row_cte = row_source(connection, {"id": String(3)}, [("abcdef",)], "given")
-        result = connection.execute(select(row_cte.c.id)).scalar_one()
+        text = connection.execute(select(row_cte.c.id)).scalar_one()
 
-    assert result == "abcdef"
+    assert text == "abcdef"
 
 
-def test_garbage_is_collected_again_once_the_rows_are_made() -> None:
+def test_garbage_collection_is_enabled_again_after_an_error() -> None:
     def fail() -> None:
         with making_rows():
             assert not gc.isenabled()
@@ -87,60 +87,62 @@ def insert_chapters(connection: Connection, *rows: tuple[Any, ...]) -> list[tupl
     return sorted(insert_missing(connection, new, returning=("key", "id")))
 
 
-def test_what_was_there_stays_and_only_what_was_inserted_is_returned(store: Store, count: int) -> None:
+def test_existing_rows_stay_and_only_inserted_ones_are_returned(store: Store, count: int) -> None:
     with store.begin() as connection:
         connection.execute(insert(series).values(id="s", title="s", created_at=AT))
         insert_chapters(connection, ("s", "1", Decimal(1), "first", None))
 
-        told = [("s", str(n), Decimal(n), "later", AT) for n in range(1, count + 1)]
-        made = insert_chapters(connection, *told)
-        again = insert_chapters(connection, *told)
+        new_rows = [("s", str(n), Decimal(n), "later", AT) for n in range(1, count + 1)]
+        inserted = insert_chapters(connection, *new_rows)
+        inserted_again = insert_chapters(connection, *new_rows)
         rows = {row.key: row for row in connection.execute(select(chapters))}
 
-    assert made == sorted((key, row.id) for key, row in rows.items() if key != "1")
-    assert again == []
+    assert inserted == sorted((key, row.id) for key, row in rows.items() if key != "1")
+    assert inserted_again == []
     assert len(rows) == count
     assert (rows["1"].title, rows["1"].published_at) == ("first", None)
 
 
-def test_each_value_comes_back_as_it_was_given(store: Store, count: int) -> None:
+def test_each_value_is_returned_unchanged(store: Store, count: int) -> None:
     numbers = [None, Decimal("1E+2"), *(Decimal(n) / 8 for n in range(count - 2))]
     titles = [None, 'one "two"\n\u6b21', *("more" for _ in numbers[2:])]
     with store.begin() as connection:
         connection.execute(insert(series).values(id="s", title="s", created_at=AT))
-        told = [("s", str(n), number, title, AT) for n, (number, title) in enumerate(zip(numbers, titles, strict=True))]
-        insert_chapters(connection, *told)
+        new_rows = [
+            ("s", str(n), number, title, AT) for n, (number, title) in enumerate(zip(numbers, titles, strict=True))
+        ]
+        insert_chapters(connection, *new_rows)
         rows = connection.execute(select(chapters).order_by(chapters.c.id)).all()
 
     assert {(row.key, row.number, row.title) for row in rows} == {
-        (key, number, title) for _, key, number, title, _ in told
+        (key, number, title) for _, key, number, title, _ in new_rows
     }
     assert {row.published_at for row in rows} == {row.first_detected_at for row in rows} == {AT}
     assert None not in {row.modified_at for row in rows}
 
 
-def test_a_document_comes_back_as_it_was_given(store: Store, count: int) -> None:
+def test_a_document_is_returned_unchanged(store: Store, count: int) -> None:
     message = [{"title": 'one "two" \u6b21', "number": None, "at": {"7": [1.5, True]}}]
     with store.begin() as connection:
         register(connection, [a_definition(id="series:a")], now=AT)
         connection.execute(insert(series).values(id="s", title="s", created_at=AT))
-        made = insert_chapters(connection, *(("s", str(n), None, None, None) for n in range(count)))
+        inserted = insert_chapters(connection, *(("s", str(n), None, None, None) for n in range(count)))
         links = NewRows(
             table=chapter_sources,
             columns=LINK,
-            rows=[(id_, "series:a", None, message) for _, id_ in made],
+            rows=[(id_, "series:a", None, message) for _, id_ in inserted],
             identity=("source_id", "chapter_id"),
             shared={"detected_at": (UtcDateTime(), AT), "fingerprint": (Text(), "f")},
         )
-        nothing = insert_missing(connection, links)
-        result = connection.execute(select(chapter_sources)).all()
+        returned = insert_missing(connection, links)
+        stored_links = connection.execute(select(chapter_sources)).all()
 
-    assert nothing == []
-    assert [row.releases for row in result] == [message] * count
-    assert {(row.fingerprint, row.url, row.available) for row in result} == {("f", None, True)}
+    assert returned == []
+    assert [row.releases for row in stored_links] == [message] * count
+    assert {(row.fingerprint, row.url, row.available) for row in stored_links} == {("f", None, True)}
 
 
-def test_a_time_without_zone_is_refused_among_many_too(store: Store, count: int) -> None:
+def test_a_time_without_zone_is_refused_in_bulk_inserts(store: Store, count: int) -> None:
     naive = datetime(2026, 3, 1, 12)  # noqa: DTZ001 - what is refused
     rows = [("s", str(n), None, None, naive) for n in range(count)]
 

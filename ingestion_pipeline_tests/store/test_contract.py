@@ -1,4 +1,4 @@
-"""One contract for both databases: what goes in comes out, and compares as what it is."""
+"""The contract of both databases: values are returned unchanged and compare by value."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ingestion_pipeline.store.types import ExactDecimal, Json, UtcDateTime
 from ingestion_pipeline_tests.processes import Child, open_and_close
 
 
-def given_chapters(store: Store, now: datetime, *numbers: str) -> None:
+def add_chapters(store: Store, now: datetime, *numbers: str) -> None:
     with store.begin() as connection:
         connection.execute(insert(series).values(id="solo", title="Solo", created_at=now))
         connection.execute(
@@ -36,7 +36,7 @@ def given_chapters(store: Store, now: datetime, *numbers: str) -> None:
         )
 
 
-def one_message(store: Store, now: datetime, payload: Any) -> Any:
+def stored_payload(store: Store, now: datetime, payload: Any) -> Any:
     with store.begin() as connection:
         row = {"subject_kind": "note", "subject_id": "1", "payload": payload, "created_at": now}
         connection.execute(insert(outbox).values(row))
@@ -53,7 +53,7 @@ def one_message(store: Store, now: datetime, payload: Any) -> Any:
         pytest.param(datetime(1999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), id="last century"),
     ],
 )
-def test_a_time_comes_back_as_the_same_moment_in_utc(store: Store, moment: datetime) -> None:
+def test_a_time_is_returned_as_the_same_moment_in_utc(store: Store, moment: datetime) -> None:
     with store.begin() as connection:
         audit(connection, actor="me", action="test", subject="time", now=moment)
 
@@ -99,7 +99,7 @@ def test_a_time_inside_an_expression_is_written_as_its_column_would(store: Store
 
 @pytest.mark.parametrize("text", ["45", "45.0", "045", "45.00", "4.5E+1"])
 def test_a_number_is_found_however_it_was_spelled(store: Store, now: datetime, text: str) -> None:
-    given_chapters(store, now, text)
+    add_chapters(store, now, text)
 
     with store.read() as connection:
         same = select(chapters.c.number).where(chapters.c.number == Decimal(45))
@@ -109,8 +109,8 @@ def test_a_number_is_found_however_it_was_spelled(store: Store, now: datetime, t
 
 
 @pytest.mark.parametrize("text", ["24.005", "404.99", "0.1", "100", "0", "1234567.8901"])
-def test_a_decimal_comes_back_with_every_digit(store: Store, now: datetime, text: str) -> None:
-    given_chapters(store, now, text)
+def test_a_decimal_is_returned_with_every_digit(store: Store, now: datetime, text: str) -> None:
+    add_chapters(store, now, text)
 
     with store.read() as connection:
         result = connection.execute(select(chapters.c.number)).scalar_one()
@@ -120,7 +120,7 @@ def test_a_decimal_comes_back_with_every_digit(store: Store, now: datetime, text
 
 
 def test_the_greatest_number_is_numeric_not_textual(store: Store, now: datetime) -> None:
-    given_chapters(store, now, "9", "10", "9.5")
+    add_chapters(store, now, "9", "10", "9.5")
 
     with store.read() as connection:
         greatest = connection.execute(select(func.max(chapters.c.number))).scalar_one()
@@ -155,7 +155,7 @@ EMPTY = (None,) * len(COLUMNS)
 LOOKALIKES = (0, -1.5, False, '{"not": "json"}', Decimal(0), NOON, ["a", {}])
 
 
-def test_rows_of_every_type_come_out_of_a_row_source_as_they_went_in(store: Store) -> None:
+def test_a_row_source_returns_values_of_every_type_unchanged(store: Store) -> None:
     rows = [FULL, EMPTY, LOOKALIKES]
 
     with store.read() as connection:
@@ -197,7 +197,7 @@ def test_five_thousand_rows_are_one_statement(store: Store, now: datetime) -> No
 
 
 def test_the_numbers_of_a_row_source_compare_as_numbers(store: Store, now: datetime) -> None:
-    given_chapters(store, now, "9.50", "12")
+    add_chapters(store, now, "9.50", "12")
     columns = {"number": ExactDecimal()}
     rows = [(Decimal("9.5"),), (Decimal(10),), (Decimal("9.05"),)]
 
@@ -215,7 +215,7 @@ def test_the_numbers_of_a_row_source_compare_as_numbers(store: Store, now: datet
 
 
 def test_rows_update_a_table_from_a_row_source(store: Store, now: datetime) -> None:
-    given_chapters(store, now, "1", "2")
+    add_chapters(store, now, "1", "2")
     columns = {"number": ExactDecimal(), "title": Text(), "published_at": UtcDateTime()}
 
     with store.begin() as connection:
@@ -233,8 +233,8 @@ def test_rows_update_a_table_from_a_row_source(store: Store, now: datetime) -> N
 
 
 @pytest.mark.parametrize("payload", [{"b": [1, 2.5, None, True]}, [], {}, "漫画 \\u0041", {"deep": {"er": [{}]}}])
-def test_a_document_comes_back_equal(store: Store, now: datetime, payload: Any) -> None:
-    assert one_message(store, now, payload) == payload
+def test_a_document_is_returned_equal(store: Store, now: datetime, payload: Any) -> None:
+    assert stored_payload(store, now, payload) == payload
 
 
 def test_an_error_leaves_nothing_of_its_transaction(store: Store, now: datetime) -> None:
@@ -253,24 +253,24 @@ def test_an_error_leaves_nothing_of_its_transaction(store: Store, now: datetime)
 def test_reading_does_not_wait_for_a_writer(store: Store, now: datetime) -> None:
     counted: list[int] = []
 
-    def look() -> None:
+    def count_rows() -> None:
         with store.read() as connection:
             count = select(func.count()).select_from(audit_log)
             counted.append(connection.execute(count).scalar_one())
 
     with store.begin() as connection:
         audit(connection, actor="me", action="test", subject="1", now=now)
-        reader = threading.Thread(target=look)
+        reader = threading.Thread(target=count_rows)
         reader.start()
         reader.join(timeout=10)
-        seen_meanwhile = list(counted)
-    look()
+        counted_meanwhile = list(counted)
+    count_rows()
 
-    assert seen_meanwhile == [0]
+    assert counted_meanwhile == [0]
     assert counted == [0, 1]
 
 
-def test_who_has_read_may_write_whatever_others_write_meanwhile(store: Store, now: datetime) -> None:
+def test_a_transaction_that_has_read_may_write_despite_concurrent_writes(store: Store, now: datetime) -> None:
     """A transaction that takes SQLite's lock only at its first write may be refused there."""
 
     def write(subject: str) -> None:
@@ -290,13 +290,13 @@ def test_who_has_read_may_write_whatever_others_write_meanwhile(store: Store, no
     assert subjects == {"first", "second"}
 
 
-def test_the_clock_of_a_store_is_the_one_it_was_given(store: Store, clock: FixedClock, now: datetime) -> None:
+def test_a_store_uses_the_clock_it_was_given(store: Store, clock: FixedClock, now: datetime) -> None:
     clock.advance(hours=2)
 
     assert store.now() == now + timedelta(hours=2)
 
 
-def test_the_database_clock_tells_utc_and_goes_on(database_url: str) -> None:
+def test_the_database_clock_returns_utc_and_advances(database_url: str) -> None:
     store = open_store(database_url)
     try:
         with store.read() as connection:
@@ -327,16 +327,16 @@ def test_only_its_owner_can_read_the_sqlite_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
-def test_a_database_that_no_second_run_could_see_is_refused(url: str) -> None:
+def test_an_in_memory_database_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="name a file"):
         open_store(url)
 
 
-def test_the_first_to_open_a_file_waits_for_another_first(tmp_path: Path) -> None:
+def test_opening_a_new_file_waits_for_a_concurrent_opening(tmp_path: Path) -> None:
     """SQLite refuses to switch to its log at once while another process is about to."""
     file = tmp_path / "ingestion.db"
     with closing(sqlite3.connect(file, isolation_level=None, check_same_thread=False)) as other:
-        other.execute("PRAGMA user_version = 1")  # one page, as each new file of ours has
+        other.execute("PRAGMA user_version = 1")  # one page, as in each new file of ours
         other.execute("BEGIN IMMEDIATE")
         release = threading.Timer(0.3, lambda: other.execute("COMMIT"))
         release.start()
@@ -349,10 +349,10 @@ def test_the_first_to_open_a_file_waits_for_another_first(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite"])
-def test_opening_a_file_twice_does_not_lose_the_locks_of_the_first(
+def test_opening_a_file_twice_keeps_the_locks_of_the_first(
     store: Store, database_url: str, now: datetime, tmp_path: Path
 ) -> None:
-    """Else a process that leaves would take itself for the last, and tidy our log away."""
+    """Otherwise a process that closes the file would take itself for the last, and delete our log."""
     with store.begin() as connection:
         audit(connection, actor="me", action="test", subject="1", now=now)
 

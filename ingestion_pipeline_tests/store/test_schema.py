@@ -1,4 +1,4 @@
-"""The database is at the program's schema, or the program says what to do."""
+"""Schema versions: creation, migration and refused databases."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ingestion_pipeline_tests import processes
 from ingestion_pipeline_tests.processes import FORKSERVER, Child
 
 PACKAGE = Path(ingestion_pipeline.__file__).parent
-NEXT = """
+NEXT_MIGRATION = """
 import sqlalchemy as sa
 from alembic import op
 
@@ -37,7 +37,7 @@ down_revision = "{head}"
 def upgrade():
     op.create_table("novelties", sa.Column("id", sa.Integer, primary_key=True))
 """
-OPEN = """
+OPEN_SCRIPT = """
 import sys
 import ingestion_pipeline.store as store
 try:
@@ -50,20 +50,20 @@ NextRelease = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def next_release(tmp_path: Path) -> NextRelease:
-    """Opens a database with the program as its next release would be: one migration ahead."""
+    """Return a function that opens a database with the next release: one migration ahead."""
     copy = tmp_path / "next" / "ingestion_pipeline"
     copy.mkdir(parents=True)
     (copy / "__init__.py").touch()
-    for room in ("settings", "store"):
-        shutil.copytree(PACKAGE / room, copy / room)
+    for package in ("settings", "store"):
+        shutil.copytree(PACKAGE / package, copy / package)
     module = copy / "store" / "schema.py"
     module.write_text(re.sub(r'HEAD = "\w+"', 'HEAD = "9999"', module.read_text()))
     versions = copy / "store" / "migrations" / "versions"
-    (versions / "9999_novelties.py").write_text(NEXT.format(head=schema.HEAD))
+    (versions / "9999_novelties.py").write_text(NEXT_MIGRATION.format(head=schema.HEAD))
 
     def open_with(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-c", OPEN, url, *arguments],
+            [sys.executable, "-c", OPEN_SCRIPT, url, *arguments],
             env={**os.environ, "PYTHONPATH": str(copy.parent)},
             cwd=copy.parent,
             capture_output=True,
@@ -85,24 +85,24 @@ def open_engine(url: str) -> Engine:
     return create_engine(url, poolclass=NullPool)
 
 
-# PostgreSQL writes the expression of a computed column in its own words.
+# PostgreSQL normalizes the expression of a computed column.
 @pytest.mark.filterwarnings("ignore:Computed default on tasks.ended_at cannot be modified")
-def test_the_migrations_make_exactly_the_tables_we_use(store: Store) -> None:
+def test_the_migrations_create_exactly_the_tables_of_the_metadata(store: Store) -> None:
     with store.read() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
         assert compare_metadata(context, metadata) == []
 
 
 def test_partial_indexes_and_checks_are_in_the_database(store: Store) -> None:
-    """What alembic does not compare."""
+    """Check what alembic does not compare."""
     with store.read() as connection:
-        result = inspect(connection)
+        inspector = inspect(connection)
         partial = {
             index["name"]
-            for index in result.get_indexes("tasks")
+            for index in inspector.get_indexes("tasks")
             if any(key.endswith("_where") for key in index.get("dialect_options", {}))
         }
-        checks = {check["name"] for check in result.get_check_constraints("tasks")}
+        checks = {check["name"] for check in inspector.get_check_constraints("tasks")}
 
     assert partial == {
         "ix_tasks_due",
@@ -137,7 +137,7 @@ def test_opening_again_changes_nothing(database_url: str) -> None:
             settings.insert().values(key="a", value="1", value_type="int", description="", updated_at=store.now())
         )
 
-    with closing(open_store(database_url)) as again, again.read() as connection:
+    with closing(open_store(database_url)) as reopened, reopened.read() as connection:
         assert connection.execute(select(settings.c.key)).scalars().all() == ["a"]
 
 
@@ -154,7 +154,7 @@ def test_eight_processes_may_open_an_empty_database_at_once(empty_database_url: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite"])
-def test_an_older_sqlite_migrates_itself(database_url: str, next_release: NextRelease) -> None:
+def test_an_older_sqlite_database_is_migrated_on_opening(database_url: str, next_release: NextRelease) -> None:
     opened = next_release(database_url)
 
     assert opened.returncode == 0, opened.stderr
@@ -164,7 +164,7 @@ def test_an_older_sqlite_migrates_itself(database_url: str, next_release: NextRe
 
 @pytest.mark.slow
 @pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
-def test_an_older_postgresql_is_refused_with_the_command_that_migrates_it(
+def test_an_older_postgresql_database_is_refused_with_the_command_that_migrates_it(
     database_url: str, next_release: NextRelease
 ) -> None:
     refused = next_release(database_url)
@@ -178,7 +178,7 @@ def test_an_older_postgresql_is_refused_with_the_command_that_migrates_it(
 
 
 @pytest.mark.slow
-def test_a_newer_database_is_refused_and_left_as_it_is(database_url: str, next_release: NextRelease) -> None:
+def test_a_newer_database_is_refused_and_unchanged(database_url: str, next_release: NextRelease) -> None:
     next_release(database_url, "migrate")
 
     for migrate in (False, True):
@@ -188,7 +188,7 @@ def test_a_newer_database_is_refused_and_left_as_it_is(database_url: str, next_r
     assert version(database_url) == "9999"
 
 
-def test_a_database_of_something_else_is_not_touched(empty_database_url: str) -> None:
+def test_a_database_of_another_program_is_refused(empty_database_url: str) -> None:
     """Another program's alembic table names a schema that we do not know."""
     with closing(open_store(empty_database_url)) as store, store.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = 'f00dcafe'"))
@@ -198,7 +198,7 @@ def test_a_database_of_something_else_is_not_touched(empty_database_url: str) ->
 
 
 @pytest.mark.parametrize("migrate", [False, True])
-def test_a_database_of_version_1_is_refused_with_what_to_do_and_left_as_it_is(
+def test_a_database_of_version_1_is_refused_with_instructions_and_unchanged(
     empty_database_url: str, migrate: bool
 ) -> None:
     with closing(open_store(empty_database_url)) as store, store.begin() as connection:

@@ -1,4 +1,4 @@
-"""A transaction that the database ends for another's sake: done once more, and once in effect."""
+"""A transaction that the database aborts because of another one is retried and takes effect once."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ingestion_pipeline_tests.lock_orders import ON_POSTGRES
 from ingestion_pipeline_tests.polling_runs import rows
 
 
-def given_series(store: Store, now: datetime) -> None:
+def add_series(store: Store, now: datetime) -> None:
     with store.begin() as connection:
-        two = [{"id": item, "title": "0", "created_at": now} for item in ("a", "b")]
-        connection.execute(insert(series), two)
+        values = [{"id": series_id, "title": "0", "created_at": now} for series_id in ("a", "b")]
+        connection.execute(insert(series), values)
 
 
-def count(connection: Connection, id_: str) -> None:
+def increment(connection: Connection, id_: str) -> None:
     query = select(series.c.title).where(series.c.id == id_).with_for_update()
     title = connection.execute(query).scalar_one()
     statement = update(series).where(series.c.id == id_)
@@ -31,8 +31,8 @@ def count(connection: Connection, id_: str) -> None:
 
 
 @ON_POSTGRES
-def test_two_that_wait_for_each_other_both_take_effect_once(store: Store, now: datetime) -> None:
-    given_series(store, now)
+def test_two_deadlocked_transactions_both_take_effect_once(store: Store, now: datetime) -> None:
+    add_series(store, now)
     start = Barrier(2)
 
     def crosswise(first: str, second: str) -> int:
@@ -41,10 +41,10 @@ def test_two_that_wait_for_each_other_both_take_effect_once(store: Store, now: d
         def act(connection: Connection) -> None:
             nonlocal attempts
             attempts += 1
-            count(connection, first)
+            increment(connection, first)
             if attempts == 1:
                 start.wait(20)
-            count(connection, second)
+            increment(connection, second)
 
         store.write(act)
         return attempts
@@ -57,24 +57,24 @@ def test_two_that_wait_for_each_other_both_take_effect_once(store: Store, now: d
     assert [row.title for row in rows(store, series)] == ["2", "2"]
 
 
-class Ended(Exception):
+class DeadlockDetected(Exception):
     pgcode = "40P01"
 
 
-def test_what_is_ended_again_and_again_is_raised(store: Store) -> None:
+def test_a_transaction_that_is_aborted_too_often_raises(store: Store) -> None:
     attempts: list[int] = []
 
     def act(_: Connection) -> None:
         attempts.append(1)
-        raise OperationalError("SELECT 1", {}, Ended())
+        raise OperationalError("SELECT 1", {}, DeadlockDetected())
 
     with pytest.raises(OperationalError):
         store.write(act)
     assert len(attempts) == ENDED_AT_MOST + 1
 
 
-def test_what_fails_by_itself_is_not_tried_again(store: Store, now: datetime) -> None:
-    given_series(store, now)
+def test_a_transaction_that_fails_by_itself_is_not_retried(store: Store, now: datetime) -> None:
+    add_series(store, now)
     attempts: list[int] = []
 
     def act(connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""Many children at once: the guard of `spawn`, by one statement."""
+"""Batch spawning: the checks of `spawn` for many children in one statement."""
 
 from __future__ import annotations
 
@@ -31,80 +31,80 @@ def a_child(parent: Task, path: str, *, is_sibling: bool = False) -> SpawnReques
     return SpawnRequest(parent=parent, child=child, is_sibling=is_sibling)
 
 
-def spawned(store: Store, now: datetime, *requests: SpawnRequest, policy: Work = POLICY) -> SpawnCounts:
+def spawn_batch(store: Store, now: datetime, *requests: SpawnRequest, policy: Work = POLICY) -> SpawnCounts:
     with store.begin() as connection:
         return spawn_all(connection, requests, now=now, policy=policy)
 
 
-def count(store: Store) -> int:
+def task_count(store: Store) -> int:
     with store.read() as connection:
         return connection.execute(select(func.count()).select_from(tasks)).scalar_one()
 
 
-def test_each_page_is_spawned_once_however_often_it_is_wanted(store: Store, now: datetime) -> None:
+def test_each_page_is_spawned_once_however_often_it_is_requested(store: Store, now: datetime) -> None:
     root = a_root(store, now)
 
-    first = spawned(store, now, a_child(root, "1"), a_child(root, "2"), a_child(root, "1"))
-    again = spawned(store, now, a_child(root, "2"), a_child(root, "3"), a_child(root, ""))
+    first = spawn_batch(store, now, a_child(root, "1"), a_child(root, "2"), a_child(root, "1"))
+    second = spawn_batch(store, now, a_child(root, "2"), a_child(root, "3"), a_child(root, ""))
 
     assert first == SpawnCounts(made=2, existing=1)
-    assert again == SpawnCounts(made=1, existing=2)
-    assert count(store) == 4
+    assert second == SpawnCounts(made=1, existing=2)
+    assert task_count(store) == 4
 
 
 def test_a_page_that_has_ended_is_not_spawned_again_in_its_lineage(store: Store, now: datetime) -> None:
     root = a_root(store, now)
-    spawned(store, now, a_child(root, "1"))
+    spawn_batch(store, now, a_child(root, "1"))
     with store.begin() as connection:
         connection.execute(tasks.update().values(status="SUCCESS"))
 
-    assert spawned(store, now, a_child(root, "1"), a_child(root, "")) == SpawnCounts(existing=2)
+    assert spawn_batch(store, now, a_child(root, "1"), a_child(root, "")) == SpawnCounts(existing=2)
 
 
 def test_another_lineage_may_have_the_same_page_once_the_first_is_done(store: Store, now: datetime) -> None:
     root = a_root(store, now)
-    spawned(store, now, a_child(root, "1"))
+    spawn_batch(store, now, a_child(root, "1"))
     with store.begin() as connection:
         connection.execute(tasks.update().values(status="SUCCESS"))
     other = a_root(store, now, "https://a.test/other")
 
-    assert spawned(store, now, a_child(other, "1")).made == 1
+    assert spawn_batch(store, now, a_child(other, "1")).made == 1
 
 
 def test_children_are_one_generation_deeper_and_siblings_are_not(store: Store, now: datetime) -> None:
     root = a_root(store, now)
-    spawned(store, now, a_child(root, "1"))
+    spawn_batch(store, now, a_child(root, "1"))
     with store.read() as connection:
         [row] = connection.execute(select(tasks).where(tasks.c.url == "https://a.test/1"))
         child = tasks_by_id(connection, [row.id])[row.id]
 
-    made = spawned(store, now, a_child(child, "2"), a_child(child, "3", is_sibling=True))
+    counts = spawn_batch(store, now, a_child(child, "2"), a_child(child, "3", is_sibling=True))
 
     with store.read() as connection:
         rows_by_path = {row.url[-1]: row for row in connection.execute(select(tasks))}
-    assert made.made == 2
+    assert counts.made == 2
     assert (rows_by_path["2"].spawn_depth, rows_by_path["2"].ancestry) == (2, [root.id, child.id])
     assert (rows_by_path["3"].spawn_depth, rows_by_path["3"].ancestry) == (1, [root.id])
     assert {row.tracking_id for row in rows_by_path.values()} == {root.tracking_id}
 
 
-def test_what_is_too_deep_is_counted_and_not_made(store: Store, now: datetime) -> None:
+def test_children_that_are_too_deep_are_counted_and_not_spawned(store: Store, now: datetime) -> None:
     root = replace(a_root(store, now), spawn_depth=10)
 
-    made = spawned(store, now, a_child(root, "1"), a_child(root, "2", is_sibling=True))
+    counts = spawn_batch(store, now, a_child(root, "1"), a_child(root, "2", is_sibling=True))
 
-    assert made == SpawnCounts(made=1, too_deep=1)
+    assert counts == SpawnCounts(made=1, too_deep=1)
 
 
-def test_a_thousand_children_are_one_statement_and_no_limit_of_events(store: Store, now: datetime) -> None:
+def test_1500_children_are_one_statement_and_not_limited_by_the_queue(store: Store, now: datetime) -> None:
     root = a_root(store, now)
-    sent: list[str] = []
-    event.listen(store.engine, "before_cursor_execute", lambda *call: sent.append(call[2]))
+    statements: list[str] = []
+    event.listen(store.engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
 
-    made = spawned(store, now, *(a_child(root, str(n)) for n in range(1_500)))
+    counts = spawn_batch(store, now, *(a_child(root, str(n)) for n in range(1_500)))
 
-    assert made.made == 1_500 > POLICY.queue_limit
-    assert len([statement for statement in sent if "tasks" in statement]) == 1
+    assert counts.made == 1_500 > POLICY.queue_limit
+    assert len([statement for statement in statements if "tasks" in statement]) == 1
 
 
 def next_stage(parent: Task) -> SpawnRequest:
@@ -112,22 +112,22 @@ def next_stage(parent: Task) -> SpawnRequest:
     return SpawnRequest(parent=parent, child=child)
 
 
-def test_the_next_stage_of_a_page_is_made_once_and_again_when_it_is_done(store: Store, now: datetime) -> None:
+def test_the_next_stage_of_a_page_is_created_once_and_again_after_it_ended(store: Store, now: datetime) -> None:
     root = a_root(store, now)
 
-    made: list[int] = []
+    created: list[int] = []
     for _ in range(2):
         with store.begin() as connection:
-            made += [continue_all(connection, [next_stage(root)], now=now) for _ in range(2)]
+            created += [continue_all(connection, [next_stage(root)], now=now) for _ in range(2)]
             connection.execute(tasks.update().values(status="SUCCESS"))
 
-    assert made == [1, 0, 1, 0]
+    assert created == [1, 0, 1, 0]
     with store.read() as connection:
         stage = tasks_by_id(connection, [root.id + 1])[root.id + 1]
     assert (stage.parent_id, stage.tracking_id) == (root.id, root.tracking_id)
     assert stage.spawn_depth == root.spawn_depth
 
 
-def test_no_next_stage_is_no_statement(store: Store, now: datetime) -> None:
+def test_continuing_no_stages_does_nothing(store: Store, now: datetime) -> None:
     with store.begin() as connection:
         assert continue_all(connection, [], now=now) == 0

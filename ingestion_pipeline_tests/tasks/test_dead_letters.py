@@ -30,11 +30,11 @@ GONE = Permanent("'https://a.test/feed' answered 410 Gone", code="http_410")
 def dead_lettered_task(
     store: Store, now: datetime, new: NewTask | None = None, error: WorkError = GONE, stack: str = "Traceback: ..."
 ) -> Task:
-    """A task that failed and has its dead letter."""
+    """Return a task that failed and has its dead letter."""
     with store.begin() as connection:
         insert_tasks(connection, [new or a_new_task(payload={"page": 2})], now=now)
         [task] = claims.claim(
-            connection, ClaimFilter(kind="poll"), owner="one", now=now, lease=timedelta(minutes=2), limit=1
+            connection, ClaimFilter(kind="poll"), owner="worker", now=now, lease=timedelta(minutes=2), limit=1
         )
         claims.set_stage(connection, [(task.id, task.fence)], "fetch")
         task = claims.tasks_by_id(connection, [task.id])[task.id]
@@ -59,7 +59,7 @@ def set_status(store: Store, status: TaskStatus, now: datetime) -> None:
         connection.execute(update(tasks).values(status=status.value, lease_until=now))
 
 
-def test_a_dead_letter_tells_all_that_was_known(store: Store, now: datetime) -> None:
+def test_a_dead_letter_has_every_fact_of_the_failure(store: Store, now: datetime) -> None:
     task = dead_lettered_task(store, now)
 
     with store.read() as connection:
@@ -75,7 +75,7 @@ def test_a_dead_letter_tells_all_that_was_known(store: Store, now: datetime) -> 
     assert dead_letter["replayed_at"] is None
 
 
-def test_an_error_that_no_database_takes_as_it_is_can_be_buried(store: Store, now: datetime) -> None:
+def test_a_dead_letter_cleans_an_error_that_no_database_accepts(store: Store, now: datetime) -> None:
     error = Permanent("the body began with \0\ud800", code="x" * 99)
     dead_lettered_task(store, now, error=error, stack=f"Permanent: {error}")
 
@@ -86,25 +86,25 @@ def test_an_error_that_no_database_takes_as_it_is_can_be_buried(store: Store, no
     assert dead_letter["error_code"] == "x" * 40
 
 
-def test_burying_nobody_is_fine(store: Store, now: datetime) -> None:
+def test_adding_no_dead_letters_does_nothing(store: Store, now: datetime) -> None:
     with store.begin() as connection:
         add_dead_letters(connection, [], now=now)
         assert list_dead_letters(connection) == []
 
 
-def test_letters_are_listed_newest_first_and_by_class_and_source(store: Store, now: datetime) -> None:
+def test_dead_letters_are_listed_newest_first_and_filtered_by_class_and_source(store: Store, now: datetime) -> None:
     later = now + timedelta(hours=1)
     dead_lettered_task(store, now, a_new_task(source_id="series:a", dedupe_key="a"))
     dead_lettered_task(store, later, a_new_task(source_id="series:b", dedupe_key="b"), Transient("503"))
 
-    def listed(**filters: str) -> list[str]:
+    def listed_sources(**filters: str) -> list[str]:
         with store.read() as connection:
             return [row["source_id"] for row in list_dead_letters(connection, DeadLetterFilter(**filters))]
 
-    assert listed() == ["series:b", "series:a"]
-    assert listed(error_class="permanent") == ["series:a"]
-    assert listed(source_id="series:b") == ["series:b"]
-    assert listed(source_id="series:b", error_class="permanent") == []
+    assert listed_sources() == ["series:b", "series:a"]
+    assert listed_sources(error_class="permanent") == ["series:a"]
+    assert listed_sources(source_id="series:b") == ["series:b"]
+    assert listed_sources(source_id="series:b", error_class="permanent") == []
 
 
 def test_a_replayed_task_is_due_with_all_its_attempts(store: Store, now: datetime) -> None:
@@ -115,11 +115,11 @@ def test_a_replayed_task_is_due_with_all_its_attempts(store: Store, now: datetim
 
     assert outcome == "queued"
     with store.read() as connection:
-        again = claims.tasks_by_id(connection, [task.id])[task.id]
+        replayed = claims.tasks_by_id(connection, [task.id])[task.id]
         assert list_dead_letters(connection) == []
         assert list_dead_letters(connection, decided=True)[0]["replayed_at"] == later
-    assert (again.status, again.attempts, again.not_before) == (TaskStatus.PENDING, 0, later)
-    assert again.fence == task.fence
+    assert (replayed.status, replayed.attempts, replayed.not_before) == (TaskStatus.PENDING, 0, later)
+    assert replayed.fence == task.fence
 
 
 def test_a_replay_is_audited(store: Store, now: datetime) -> None:
@@ -135,17 +135,17 @@ def test_a_replay_is_audited(store: Store, now: datetime) -> None:
     assert row.detail == {"task": task.id, "source": "series:solo", "outcome": "queued"}
 
 
-def test_a_poll_that_waits_for_its_next_time_becomes_due(store: Store, now: datetime) -> None:
+def test_replaying_makes_a_waiting_poll_due(store: Store, now: datetime) -> None:
     task = dead_lettered_task(store, now)
     set_status(store, TaskStatus.PENDING, now)
 
     assert try_replay(store, only_dead_letter(store), now - timedelta(hours=1)) == "queued"
     with store.read() as connection:
-        again = claims.tasks_by_id(connection, [task.id])[task.id]
-    assert again.not_before == now - timedelta(hours=1)
+        replayed = claims.tasks_by_id(connection, [task.id])[task.id]
+    assert replayed.not_before == now - timedelta(hours=1)
 
 
-def test_what_runs_already_is_left_alone(store: Store, now: datetime) -> None:
+def test_replaying_leaves_a_running_task_alone(store: Store, now: datetime) -> None:
     task = dead_lettered_task(store, now)
     set_status(store, TaskStatus.PROCESSING, now)
 
@@ -154,7 +154,7 @@ def test_what_runs_already_is_left_alone(store: Store, now: datetime) -> None:
         assert claims.tasks_by_id(connection, [task.id])[task.id].attempts == 1
 
 
-def test_what_was_enqueued_anew_is_not_queued_twice(store: Store, now: datetime) -> None:
+def test_replaying_does_not_queue_a_task_twice(store: Store, now: datetime) -> None:
     dead_lettered_task(store, now)
     with store.begin() as connection:
         insert_tasks(connection, [a_new_task()], now=now)
@@ -163,7 +163,7 @@ def test_what_was_enqueued_anew_is_not_queued_twice(store: Store, now: datetime)
 
 
 @pytest.mark.parametrize("status", [TaskStatus.SKIPPED, TaskStatus.CANCELLED])
-def test_a_disabled_sources_letter_stays_and_says_why(store: Store, now: datetime, status: TaskStatus) -> None:
+def test_a_dead_letter_of_a_disabled_source_stays_and_says_why(store: Store, now: datetime, status: TaskStatus) -> None:
     dead_lettered_task(store, now)
     set_status(store, status, now)
 
@@ -173,14 +173,12 @@ def test_a_disabled_sources_letter_stays_and_says_why(store: Store, now: datetim
         assert len(list_dead_letters(connection)) == 1
 
 
-def test_an_unknown_letter_is_named(store: Store, now: datetime) -> None:
+def test_an_unknown_dead_letter_is_refused(store: Store, now: datetime) -> None:
     with pytest.raises(LookupError, match="no dead letter 7"):
         try_replay(store, 7, now)
 
 
-def test_letters_are_grouped_by_class_source_and_error_with_the_most_numerous_first(
-    store: Store, now: datetime
-) -> None:
+def test_dead_letters_are_grouped_by_class_source_and_error_largest_first(store: Store, now: datetime) -> None:
     slow = Transient("timed out", code="timeout")
     for name in ("a", "b"):
         dead_lettered_task(store, now, a_new_task(dedupe_key=name, source_id="series:a"), slow)
@@ -195,14 +193,14 @@ def test_letters_are_grouped_by_class_source_and_error_with_the_most_numerous_fi
     assert [group["error_code"] for group in of_b] == ["http_410"]
 
 
-def test_a_discarded_letter_is_open_no_more_and_keeps_its_reason(store: Store, now: datetime) -> None:
+def test_a_discarded_dead_letter_is_closed_and_keeps_its_reason(store: Store, now: datetime) -> None:
     dead_lettered_task(store, now)
     dead_letter_id = only_dead_letter(store)
     with store.begin() as connection:
         closed = discard(connection, [dead_letter_id], reason="gone for good", actor="ann", now=now)
-        again = discard(connection, [dead_letter_id], reason="twice", actor="bob", now=now)
+        closed_again = discard(connection, [dead_letter_id], reason="twice", actor="bob", now=now)
 
-    assert (closed, again) == ([dead_letter_id], [])
+    assert (closed, closed_again) == ([dead_letter_id], [])
     with store.read() as connection:
         assert list_dead_letters(connection) == []
         dead_letter = find_dead_letter(connection, dead_letter_id)
@@ -212,7 +210,7 @@ def test_a_discarded_letter_is_open_no_more_and_keeps_its_reason(store: Store, n
     assert audit_rows == [("ann", {"reason": "gone for good"})]
 
 
-def test_what_fails_again_after_a_letter_was_discarded_writes_another(store: Store, now: datetime) -> None:
+def test_a_failure_after_a_discarded_dead_letter_adds_another(store: Store, now: datetime) -> None:
     task = dead_lettered_task(store, now)
     first = only_dead_letter(store)
     with store.begin() as connection:
@@ -238,7 +236,7 @@ def test_nothing_is_discarded_without_a_reason_or_with_an_unknown_id(store: Stor
         assert len(list_dead_letters(connection)) == 1
 
 
-def test_a_discarded_letter_can_be_replayed_by_whoever_thinks_better_of_it(store: Store, now: datetime) -> None:
+def test_a_discarded_dead_letter_can_be_replayed(store: Store, now: datetime) -> None:
     dead_lettered_task(store, now)
     dead_letter_id = only_dead_letter(store)
     with store.begin() as connection:

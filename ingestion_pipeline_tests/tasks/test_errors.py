@@ -14,7 +14,7 @@ from sqlalchemy.exc import DataError, IntegrityError, InterfaceError, Operationa
 from ingestion_pipeline.tasks.errors import ErrorClass, Permanent, Transient, WorkError, classify
 
 
-class AnExceptionWhoseNameIsFarLongerThanAnyColumnWouldEverWant(Exception):
+class AnExceptionWhoseNameIsFarLongerThanAnyColumnAllows(Exception):
     pass
 
 
@@ -22,7 +22,7 @@ LOST = InterfaceError("SELECT 1", None, Exception("gone"), connection_invalidate
 
 
 def from_postgres(sqlstate: str | None) -> OperationalError:
-    answer = psycopg2.OperationalError("said the server")
+    answer = psycopg2.OperationalError("server error")
     answer.__setstate__({"pgcode": sqlstate})
     return OperationalError("SELECT 1", None, answer)
 
@@ -58,14 +58,14 @@ def our_file_missing() -> OSError:
             FileNotFoundError(errno.ENOENT, "no such file", "/elsewhere/profile.yaml"),
             "transient",
             "file_not_found_error",
-            id="another's file is missing",
+            id="a user's file is missing",
         ),
         pytest.param(LOST, "fatal", "database", id="connection lost"),
         pytest.param(IntegrityError("INSERT", None, Exception()), "permanent", "constraint", id="constraint"),
         pytest.param(DataError("INSERT", None, Exception()), "transient", "data_error", id="other database"),
         pytest.param(ConnectionResetError("by peer"), "transient", "connection_reset_error"),
         pytest.param(TimeoutError(), "transient", "timeout_error", id="timeout"),
-        pytest.param(KeyError("title"), "transient", "key_error", id="our own mistake"),
+        pytest.param(KeyError("title"), "transient", "key_error", id="a programming error"),
     ],
 )
 def test_every_failure_has_a_class_and_a_code(error: BaseException, error_class: str, code: str) -> None:
@@ -91,13 +91,13 @@ def test_a_lost_or_exhausted_postgresql_is_fatal(sqlstate: str | None) -> None:
         ("54001", "database_error"),
     ],
 )
-def test_what_postgresql_refuses_this_once_is_tried_again_and_so_bounded(sqlstate: str, code: str) -> None:
+def test_a_temporary_postgresql_error_is_transient(sqlstate: str, code: str) -> None:
     failure = classify(from_postgres(sqlstate))
 
     assert (failure.error_class, failure.code) == (ErrorClass.TRANSIENT, code)
 
 
-def test_a_sqlite_that_cannot_be_worked_with_is_fatal(tmp_path: Path) -> None:
+def test_an_unusable_sqlite_file_is_fatal(tmp_path: Path) -> None:
     path = tmp_path / "some.db"
     full = "CREATE TABLE t (x); PRAGMA max_page_count = 3; INSERT INTO t VALUES (zeroblob(50000))"
     with closing(sqlite3.connect(path)) as writer:
@@ -125,7 +125,7 @@ def test_a_disk_that_sqlite_cannot_read_is_fatal() -> None:
     assert classify(OperationalError("SELECT 1", None, broken)).error_class is ErrorClass.FATAL
 
 
-def test_a_statement_that_sqlite_refuses_is_not_the_end_of_the_run() -> None:
+def test_a_statement_that_sqlite_refuses_is_transient() -> None:
     too_deep = from_sqlite("SELECT " + "(" * 2_000 + "1" + ")" * 2_000)
     missing = from_sqlite("SELECT * FROM nowhere")
 
@@ -140,12 +140,12 @@ def test_a_classified_failure_stays_itself() -> None:
     assert classify(error) is error
 
 
-def test_the_unknown_keeps_its_name_and_its_words() -> None:
+def test_an_unknown_error_keeps_its_name_and_message() -> None:
     assert str(classify(KeyError("title"))) == "KeyError: 'title'"
 
 
 def test_a_code_fits_its_column() -> None:
-    failure = classify(AnExceptionWhoseNameIsFarLongerThanAnyColumnWouldEverWant())
+    failure = classify(AnExceptionWhoseNameIsFarLongerThanAnyColumnAllows())
 
     assert failure.code == "an_exception_whose_name_is_far_longer_th"
 

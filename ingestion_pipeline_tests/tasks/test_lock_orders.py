@@ -1,4 +1,4 @@
-"""Tasks by id, as the heartbeat has them, and dead letters by their tasks."""
+"""Tasks are locked by id, as the heartbeat locks them, and dead letters by their tasks."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from ingestion_pipeline_tests.lock_orders import (
 from ingestion_pipeline_tests.polling_runs import rows
 
 pytestmark = ON_POSTGRES
-CLAIMED = select(tasks.c.id)
+TASK_IDS = select(tasks.c.id)
 GONE = Permanent("it answered 410", code="http_410")
-OF_TASKS = select(dead_letters.c.task_id)
+DEAD_LETTER_TASK_IDS = select(dead_letters.c.task_id)
 
 
 def add_two_dead_letters(store: Store, now: datetime) -> list[DeadLetterEntry]:
-    """The letter of the second task is the older one."""
+    """Add two dead letters; that of the second task is older."""
     entries = [DeadLetterEntry(task=a_task(id=id_), error=GONE) for id_ in (2, 1)]
     for entry in entries:
         with store.begin() as connection:
@@ -39,31 +39,31 @@ def add_two_dead_letters(store: Store, now: datetime) -> list[DeadLetterEntry]:
 
 def test_a_stage_is_written_to_claims_in_the_order_of_the_heartbeat(store: Store, now: datetime) -> None:
     with store.begin() as connection:
-        new = [a_new_task(dedupe_key=name) for name in ("one", "two")]
+        new = [a_new_task(dedupe_key=name) for name in ("first", "second")]
         insert_tasks(connection, new, now=now)
     claimed = Worker(store, lease_seconds=60).claim(ClaimFilter(kind="poll"), limit=2)
     first, second = sorted(task.id for task in claimed)
     move_to_end(store, tasks, first)
 
-    def remember(connection: Connection) -> None:
+    def store_stage(connection: Connection) -> None:
         disable_index_scans(connection)
         set_stage(connection, [(task.id, task.fence) for task in claimed], "extracted")
 
-    held = CLAIMED.where(tasks.c.id == second)
-    assert rows_locked_while_waiting(store, remember, held=held, among=CLAIMED) == [first]
+    held = TASK_IDS.where(tasks.c.id == second)
+    assert rows_locked_while_waiting(store, store_stage, held=held, among=TASK_IDS) == [first]
 
 
-def test_letters_are_written_again_in_the_order_of_their_tasks(store: Store, now: datetime) -> None:
+def test_dead_letters_are_updated_in_the_order_of_their_tasks(store: Store, now: datetime) -> None:
     entries = add_two_dead_letters(store, now)
 
     def write(connection: Connection) -> None:
         add_dead_letters(connection, entries, now=now)
 
-    held = OF_TASKS.where(dead_letters.c.task_id == 2)
-    assert rows_locked_while_waiting(store, write, held=held, among=OF_TASKS) == [1]
+    held = DEAD_LETTER_TASK_IDS.where(dead_letters.c.task_id == 2)
+    assert rows_locked_while_waiting(store, write, held=held, among=DEAD_LETTER_TASK_IDS) == [1]
 
 
-def test_letters_are_discarded_in_the_order_of_their_tasks(store: Store, now: datetime) -> None:
+def test_dead_letters_are_discarded_in_the_order_of_their_tasks(store: Store, now: datetime) -> None:
     add_two_dead_letters(store, now)
     ids = [row.id for row in rows(store, dead_letters)]
 
@@ -71,5 +71,5 @@ def test_letters_are_discarded_in_the_order_of_their_tasks(store: Store, now: da
         disable_index_scans(connection)
         discard(connection, ids, reason="known", actor="test", now=now)
 
-    held = OF_TASKS.where(dead_letters.c.task_id == 2)
-    assert rows_locked_while_waiting(store, close, held=held, among=OF_TASKS) == [1]
+    held = DEAD_LETTER_TASK_IDS.where(dead_letters.c.task_id == 2)
+    assert rows_locked_while_waiting(store, close, held=held, among=DEAD_LETTER_TASK_IDS) == [1]

@@ -1,4 +1,4 @@
-"""The pure model keeps its promises in every simulated history, and SQL does what the model does.
+"""The pure model keeps its invariants in every simulated history, and SQL does what the model does.
 
 Replay a failing seed with `SIMULATION_SEED=1234 pytest -k seeds`; the long form is `make soak`.
 """
@@ -34,11 +34,11 @@ from ingestion_pipeline_tests.builders import NOON, a_new_task
 POLLS = ClaimFilter(kind="poll")
 LEASE = timedelta(seconds=120)
 POLICY = Work()
-OWNERS = ("one", "two", "three")
+OWNERS = ("first", "second", "third")
 
 
 class Simulation:
-    """Three workers on five tasks, driven by a seed: they work, fail, die, sleep and come back."""
+    """Three workers on five tasks, driven by a seed: they work, fail, die, stall and resume."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -46,11 +46,11 @@ class Simulation:
         self.model = Model()
         self.in_hand: dict[str, list[Task]] = {owner: [] for owner in OWNERS}
         often = (self.enqueue, self.tick, self.claim, self.finish)
-        self.orders = (*often, *often, self.fail, self.beat, self.expire, self.forget)
+        self.actions = (*often, *often, self.fail, self.beat, self.expire, self.forget)
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
-            self.random.choice(self.orders)()
+            self.random.choice(self.actions)()
             assert model.invariants(self.model, policy=POLICY) == []
 
     def enqueue(self) -> None:
@@ -58,7 +58,7 @@ class Simulation:
         model.enqueue(self.model, a_new_task(dedupe_key=key, not_before=self.now), now=self.now)
 
     def tick(self) -> None:
-        """Time goes on, mostly; clocks are set back as well."""
+        """Advance the time, or set the clock back."""
         self.now += timedelta(seconds=self.random.choice([1, 7, 60, 121, 3_600, -30, -300]))
 
     def claim(self) -> None:
@@ -82,25 +82,25 @@ class Simulation:
             model.move_after_failure(task, error, now=self.now, policy=POLICY, random=self.random) for task in failing
         ]
         if self.end(moves):
-            given_back = 1 if isinstance(error, Fatal | Resource) else 0
+            refunded = 1 if isinstance(error, Fatal | Resource) else 0
             for task in failing:
-                assert self.model.tasks[task.id].attempts == task.attempts - given_back
+                assert self.model.tasks[task.id].attempts == task.attempts - refunded
 
     def take(self) -> list[Task]:
-        """What a worker believes to hold, whether it still does or not."""
+        """Return tasks that a worker claimed, whether it still holds them or not."""
         owner = self.random.choice(OWNERS)
-        mine = self.in_hand[owner]
-        return [mine.pop() for _ in range(self.random.randrange(len(mine) + 1))]
+        claimed = self.in_hand[owner]
+        return [claimed.pop() for _ in range(self.random.randrange(len(claimed) + 1))]
 
     def end(self, moves: list[Move]) -> bool:
-        """Apply all of the moves or none; whether they took effect."""
+        """Apply all of the moves or none; return whether they took effect."""
         pairs = [(move.task.id, move.task.fence) for move in moves]
-        ours = model.held(self.model, pairs)
+        held = model.held(self.model, pairs)
         before = (dict(self.model.tasks), list(self.model.effects), list(self.model.dead_lettered))
         try:
             model.apply(self.model, moves)
         except LostClaim:
-            assert len(ours) < len(pairs)
+            assert len(held) < len(pairs)
             assert before == (self.model.tasks, self.model.effects, self.model.dead_lettered)
             return False
         return True
@@ -113,33 +113,33 @@ class Simulation:
         model.expire(self.model, owner=self.random.choice(OWNERS), now=self.now)
 
     def forget(self) -> None:
-        """A worker dies: nobody will end what it held."""
+        """Let a worker die with its claims."""
         self.in_hand[self.random.choice(OWNERS)].clear()
 
-    def settle(self) -> None:
-        """One healthy worker works on, alone, until nothing is left."""
+    def drain(self) -> None:
+        """Let one healthy worker finish everything that is left."""
         for _ in range(10):
             self.now += timedelta(days=1)
             claimed = model.claim(self.model, POLLS, owner="last", now=self.now, lease=LEASE, limit=100)
             exhausted = model.exhausted_moves(claimed, policy=POLICY)
             dead_lettered = {move.task.id for move in exhausted}
-            done = [finished(task) for task in claimed if task.id not in dead_lettered]
-            model.apply(self.model, [*exhausted, *done])
+            moves = [finished(task) for task in claimed if task.id not in dead_lettered]
+            model.apply(self.model, [*exhausted, *moves])
 
 
 def simulate(seed: int) -> list[str]:
-    """The promises that the seed's story breaks."""
+    """Return the invariants that the seed's history breaks."""
     simulation = Simulation(seed)
     try:
         simulation.run(steps=40)
-        simulation.settle()
+        simulation.drain()
     except BaseException as error:
         error.add_note(f"replay it with SIMULATION_SEED={seed}")
         raise
-    left = [task.id for task in simulation.model.tasks.values() if task.status.is_active]
+    active = [task.id for task in simulation.model.tasks.values() if task.status.is_active]
     return [
         *model.invariants(simulation.model, policy=POLICY),
-        *(f"task {task_id} is never finished" for task_id in left),
+        *(f"task {task_id} is never finished" for task_id in active),
     ]
 
 
@@ -148,16 +148,16 @@ def seeds(count: int) -> Iterator[int]:
     yield from [int(chosen)] if chosen else range(count)
 
 
-def test_two_thousand_seeds_keep_every_promise() -> None:
+def test_two_thousand_seeds_keep_every_invariant() -> None:
     assert {seed: broken for seed in seeds(2_000) if (broken := simulate(seed))} == {}
 
 
 @pytest.mark.soak
-def test_a_hundred_thousand_seeds_keep_every_promise() -> None:
+def test_a_hundred_thousand_seeds_keep_every_invariant() -> None:
     assert {seed: broken for seed in seeds(100_000) if (broken := simulate(seed))} == {}
 
 
-def test_a_seed_always_tells_the_same_story() -> None:
+def test_a_seed_always_gives_the_same_history() -> None:
     first, second = Simulation(7), Simulation(7)
     first.run(steps=60)
     second.run(steps=60)
@@ -174,10 +174,10 @@ def test_a_seed_always_tells_the_same_story() -> None:
         pytest.param(Transient("503"), 1, id="transient"),
     ],
 )
-def test_only_a_fault_of_the_work_costs_an_attempt(error: WorkError, attempts: int) -> None:
+def test_only_a_failure_of_the_task_itself_costs_an_attempt(error: WorkError, attempts: int) -> None:
     task_model = Model()
     model.enqueue(task_model, a_new_task(), now=NOON)
-    [task] = model.claim(task_model, POLLS, owner="one", now=NOON, lease=LEASE, limit=1)
+    [task] = model.claim(task_model, POLLS, owner="first", now=NOON, lease=LEASE, limit=1)
 
     move = model.move_after_failure(task, error, now=NOON, policy=POLICY, random=Random(7))
     model.apply(task_model, [move])
@@ -187,41 +187,41 @@ def test_only_a_fault_of_the_work_costs_an_attempt(error: WorkError, attempts: i
 
 
 @pytest.mark.parametrize(
-    ("change", "promise"),
+    ("change", "message"),
     [
         pytest.param({"fence": 5}, "its fence grows one by one", id="fence"),
         pytest.param({"lease_until": None}, "it has a lease while it runs", id="lease"),
         pytest.param({"attempts": 9}, "its attempts are bounded", id="attempts"),
         pytest.param({"status": TaskStatus.SUCCESS}, "one effect", id="effect"),
-        pytest.param({"status": TaskStatus.FAILED}, "one dead letter", id="letter"),
+        pytest.param({"status": TaskStatus.FAILED}, "one dead letter", id="dead letter"),
     ],
 )
-def test_a_broken_promise_is_named(change: dict[str, Any], promise: str) -> None:
+def test_a_broken_invariant_is_reported(change: dict[str, Any], message: str) -> None:
     task_model = Model()
     model.enqueue(task_model, a_new_task(), now=NOON)
-    [task] = model.claim(task_model, POLLS, owner="one", now=NOON, lease=LEASE, limit=1)
+    [task] = model.claim(task_model, POLLS, owner="first", now=NOON, lease=LEASE, limit=1)
     assert model.invariants(task_model, policy=POLICY) == []
 
     task_model.tasks[task.id] = replace(task, **change)
 
-    assert any(broken.startswith(promise) for broken in model.invariants(task_model, policy=POLICY))
+    assert any(broken.startswith(message) for broken in model.invariants(task_model, policy=POLICY))
 
 
-def test_two_live_leases_are_named() -> None:
+def test_two_live_leases_are_reported() -> None:
     task_model = Model()
     model.enqueue(task_model, a_new_task(), now=NOON)
-    model.claim(task_model, POLLS, owner="one", now=NOON, lease=LEASE, limit=1)
-    model.claim(task_model, POLLS, owner="two", now=NOON + LEASE * 2, lease=LEASE, limit=1)
+    model.claim(task_model, POLLS, owner="first", now=NOON, lease=LEASE, limit=1)
+    model.claim(task_model, POLLS, owner="second", now=NOON + LEASE * 2, lease=LEASE, limit=1)
     task_model.leases[1][0].until = NOON + LEASE * 3
 
     assert any("two live leases" in broken for broken in model.invariants(task_model, policy=POLICY))
 
 
-class SideBySide(RuleBasedStateMachine):
-    """Model and SQL get the same orders; after each of them they must agree on everything."""
+class ModelAgainstSql(RuleBasedStateMachine):
+    """Model and SQL get the same commands; after each of them they must agree on everything."""
 
     store: Store
-    compared: list[int]  # how many tasks each comparison was of
+    compared: list[int]  # the number of tasks in each comparison
 
     @initialize()
     def begin(self) -> None:
@@ -242,8 +242,8 @@ class SideBySide(RuleBasedStateMachine):
         )
         expected = model.enqueue(self.model, new, now=self.now)
         with self.store.begin() as connection:
-            made = insert_tasks(connection, [new], now=self.now)
-        assert made == ([] if expected is None else [expected])
+            inserted = insert_tasks(connection, [new], now=self.now)
+        assert inserted == ([] if expected is None else [expected])
 
     @rule(seconds=st.sampled_from([1, 30, 121, -30, -300]))
     def tick(self, seconds: int) -> None:
@@ -252,7 +252,7 @@ class SideBySide(RuleBasedStateMachine):
     @rule(
         owner=st.sampled_from(OWNERS),
         limit=st.integers(1, 4),
-        wanted=st.sampled_from(
+        claim_filter=st.sampled_from(
             [
                 POLLS,
                 ClaimFilter(kind="poll", priority=1),
@@ -262,12 +262,12 @@ class SideBySide(RuleBasedStateMachine):
             ]
         ),
     )
-    def claim(self, owner: str, limit: int, wanted: ClaimFilter) -> None:
-        asked: dict[str, Any] = {"owner": owner, "now": self.now, "lease": LEASE, "limit": limit}
-        expected = model.claim(self.model, wanted, **asked)
+    def claim(self, owner: str, limit: int, claim_filter: ClaimFilter) -> None:
+        arguments: dict[str, Any] = {"owner": owner, "now": self.now, "lease": LEASE, "limit": limit}
+        expected = model.claim(self.model, claim_filter, **arguments)
         with self.store.begin() as connection:
-            found = claims.claim(connection, wanted, **asked)
-        assert [comparable(task) for task in found] == [comparable(task) for task in expected]
+            claimed = claims.claim(connection, claim_filter, **arguments)
+        assert [comparable(task) for task in claimed] == [comparable(task) for task in expected]
         self.in_hand += expected
 
     @rule(data=st.data(), how=st.sampled_from(["finish", "rearm", "503", "404", "budget"]))
@@ -338,7 +338,7 @@ def id_of(task: Task) -> int:
 
 
 def comparable(task: Task) -> tuple[object, ...]:
-    """All that the model knows of a task; tracking ids are made up by each side."""
+    """Return everything the model knows of a task; tracking ids differ, since each side creates its own."""
     return (
         task.id,
         task.dedupe_key,
@@ -357,7 +357,7 @@ def test_sql_does_what_the_model_does(sqlite_template: Path, tmp_path: Path) -> 
     file.write_bytes(sqlite_template.read_bytes())
     with closing(open_store(f"sqlite:///{file}", clock=FixedClock(NOON))) as store:
         compared: list[int] = []
-        machine = type("Machine", (SideBySide,), {"store": store, "compared": compared})
+        machine = type("Machine", (ModelAgainstSql,), {"store": store, "compared": compared})
         run_state_machine_as_test(
             machine,
             settings=settings(

@@ -29,7 +29,7 @@ def a_relative(**changes: Any) -> Relative:
 
 
 @pytest.mark.parametrize(
-    ("depth", "lineage", "why"),
+    ("depth", "lineage", "expected"),
     [
         pytest.param(1, [], None, id="an only child"),
         pytest.param(10, [], None, id="the last generation"),
@@ -46,18 +46,20 @@ def a_relative(**changes: Any) -> Relative:
         ),
     ],
 )
-def test_the_lineage_decides_whether_a_child_may_be(depth: int, lineage: list[Relative], why: Refusal | None) -> None:
+def test_the_lineage_decides_whether_a_child_may_be_spawned(
+    depth: int, lineage: list[Relative], expected: Refusal | None
+) -> None:
     child = a_new_task(kind="page", url=URL)
 
-    assert refusal(child, depth=depth, lineage=lineage, policy=POLICY) == why
+    assert refusal(child, depth=depth, lineage=lineage, policy=POLICY) == expected
 
 
 def a_page(url: str = URL, **changes: Any) -> NewTask:
     return replace(a_new_task(kind="page", url=url, dedupe_key=url), **changes)
 
 
-def root(store: Store, now: datetime, **changes: Any) -> Task:
-    """A claimed task that may spawn others."""
+def claimed_root(store: Store, now: datetime, **changes: Any) -> Task:
+    """Return a claimed task that may spawn others."""
     with store.begin() as connection:
         insert_tasks(connection, [a_new_task(**changes)], now=now)
     return claim_one(store, now, "poll")
@@ -66,7 +68,7 @@ def root(store: Store, now: datetime, **changes: Any) -> Task:
 def claim_one(store: Store, now: datetime, kind: str) -> Task:
     with store.begin() as connection:
         [task] = claims.claim(
-            connection, ClaimFilter(kind=kind), owner="one", now=now, lease=timedelta(hours=1), limit=1
+            connection, ClaimFilter(kind=kind), owner="worker", now=now, lease=timedelta(hours=1), limit=1
         )
     return task
 
@@ -77,14 +79,14 @@ def try_spawn(store: Store, parent: Task, child: NewTask, policy: Work = POLICY)
 
 
 def test_a_child_inherits_its_lineage(store: Store, now: datetime) -> None:
-    parent = root(store, now)
+    parent = claimed_root(store, now)
 
-    made = try_spawn(store, parent, a_page())
+    child_id = try_spawn(store, parent, a_page())
     child = claim_one(store, now, "page")
     try_spawn(store, child, a_page(URL + "/2"))
     grandchild = claim_one(store, now, "page")
 
-    assert made == child.id
+    assert child_id == child.id
     assert grandchild.tracking_id == child.tracking_id == parent.tracking_id
     assert (child.parent_id, child.ancestry, child.spawn_depth) == (parent.id, (parent.id,), 1)
     assert grandchild.ancestry == (parent.id, child.id)
@@ -92,64 +94,64 @@ def test_a_child_inherits_its_lineage(store: Store, now: datetime) -> None:
 
 
 def test_two_roots_have_two_tracking_ids(store: Store, now: datetime) -> None:
-    first, second = root(store, now, dedupe_key="a"), root(store, now, dedupe_key="b")
+    first, second = claimed_root(store, now, dedupe_key="a"), claimed_root(store, now, dedupe_key="b")
 
     assert first.tracking_id != second.tracking_id
 
 
-def test_a_child_without_a_url_is_a_mistake_of_the_program(store: Store, now: datetime) -> None:
-    parent = root(store, now)
+def test_a_child_without_a_url_is_a_programming_error(store: Store, now: datetime) -> None:
+    parent = claimed_root(store, now)
 
     with pytest.raises(ValueError, match="needs a URL"):
         try_spawn(store, parent, a_new_task(kind="page", url=None))
 
 
-def test_a_loop_through_other_kinds_ends_where_it_began(store: Store, now: datetime) -> None:
-    """JOB -> COMPANY -> SOURCE -> JOB with one URL; the company's page as a source is fine."""
-    job = root(store, now, url=URL)
+def test_a_loop_through_other_kinds_is_refused_at_its_start(store: Store, now: datetime) -> None:
+    """JOB -> COMPANY -> SOURCE -> JOB with one URL; the company's page as a source is allowed."""
+    job = claimed_root(store, now, url=URL)
     results: list[int | Refusal] = []
     parent = job
     for kind in ("company", "source"):
         results.append(try_spawn(store, parent, a_page(kind=kind)))
         parent = claim_one(store, now, kind)
 
-    again = try_spawn(store, parent, a_page(kind="poll"))
+    repeated = try_spawn(store, parent, a_page(kind="poll"))
 
     assert all(isinstance(result, int) for result in results)
-    assert again is Refusal.IN_ANCESTRY
+    assert repeated is Refusal.IN_ANCESTRY
 
 
-def test_too_deep_a_child_is_refused(store: Store, now: datetime) -> None:
-    parent = root(store, now)
+def test_a_child_that_is_too_deep_is_refused(store: Store, now: datetime) -> None:
+    parent = claimed_root(store, now)
     try_spawn(store, parent, a_page(), Work(spawn_depth=1))
     child = claim_one(store, now, "page")
 
-    made = try_spawn(store, child, a_page(URL + "/2"), Work(spawn_depth=1))
+    outcome = try_spawn(store, child, a_page(URL + "/2"), Work(spawn_depth=1))
 
-    assert made is Refusal.TOO_DEEP
+    assert outcome is Refusal.TOO_DEEP
 
 
-def test_what_the_lineage_has_done_it_does_not_do_again(store: Store, now: datetime) -> None:
-    parent = root(store, now)
+def test_a_lineage_does_not_repeat_a_finished_task(store: Store, now: datetime) -> None:
+    parent = claimed_root(store, now)
     first = try_spawn(store, parent, a_page())
     waiting = try_spawn(store, parent, a_page())
     with store.begin() as connection:
         connection.execute(update(tasks).where(tasks.c.id == first).values(status="SUCCESS"))
 
-    done = try_spawn(store, parent, a_page())
+    repeated = try_spawn(store, parent, a_page())
 
-    assert (waiting, done) == (Refusal.ACTIVE_DUPLICATE, Refusal.TERMINAL_IN_LINEAGE)
+    assert (waiting, repeated) == (Refusal.ACTIVE_DUPLICATE, Refusal.TERMINAL_IN_LINEAGE)
 
 
-def test_another_lineages_active_twin_is_enough(store: Store, now: datetime) -> None:
-    first, second = root(store, now, dedupe_key="a"), root(store, now, dedupe_key="b")
+def test_an_active_duplicate_in_another_lineage_is_refused(store: Store, now: datetime) -> None:
+    first, second = claimed_root(store, now, dedupe_key="a"), claimed_root(store, now, dedupe_key="b")
 
     assert isinstance(try_spawn(store, first, a_page()), int)
     assert try_spawn(store, second, a_page()) is Refusal.ACTIVE_DUPLICATE
 
 
-def test_a_refusal_can_be_read_in_the_audit_log(store: Store, now: datetime) -> None:
-    parent = root(store, now, kind="poll", url=URL)
+def test_a_refusal_is_audited(store: Store, now: datetime) -> None:
+    parent = claimed_root(store, now, kind="poll", url=URL)
 
     try_spawn(store, parent, a_page(kind="poll"))
 
@@ -160,10 +162,8 @@ def test_a_refusal_can_be_read_in_the_audit_log(store: Store, now: datetime) -> 
     assert row.detail == {"kind": "poll", "url": URL, "parent": parent.id, "reason": "in_ancestry"}
 
 
-def test_a_refusal_repeats_no_secret_of_the_address(
-    store: Store, now: datetime, caplog: pytest.LogCaptureFixture
-) -> None:
-    parent = root(store, now, kind="poll", url=f"{URL}?token=canary")
+def test_a_refusal_repeats_no_secret_of_the_url(store: Store, now: datetime, caplog: pytest.LogCaptureFixture) -> None:
+    parent = claimed_root(store, now, kind="poll", url=f"{URL}?token=canary")
 
     try_spawn(store, parent, a_page(f"{URL}?token=canary", kind="poll"))
 
@@ -174,8 +174,8 @@ def test_a_refusal_repeats_no_secret_of_the_address(
     assert "canary" not in caplog.text
 
 
-def test_two_parents_that_spawn_the_same_child_at_once_make_one(store: Store, now: datetime) -> None:
-    parents = [root(store, now, dedupe_key=f"{number}") for number in range(8)]
+def test_concurrent_spawns_of_the_same_child_create_one(store: Store, now: datetime) -> None:
+    parents = [claimed_root(store, now, dedupe_key=f"{number}") for number in range(8)]
     barrier = threading.Barrier(len(parents))
 
     def spawn_together(parent: Task) -> int | Refusal:
@@ -183,20 +183,20 @@ def test_two_parents_that_spawn_the_same_child_at_once_make_one(store: Store, no
         return try_spawn(store, parent, a_page())
 
     with ThreadPoolExecutor(len(parents)) as pool:
-        made = list(pool.map(spawn_together, parents))
+        outcomes = list(pool.map(spawn_together, parents))
 
-    assert sum(isinstance(result, int) for result in made) == 1
-    assert made.count(Refusal.ACTIVE_DUPLICATE) == 7
+    assert sum(isinstance(outcome, int) for outcome in outcomes) == 1
+    assert outcomes.count(Refusal.ACTIVE_DUPLICATE) == 7
 
 
-def test_a_full_queue_refuses_and_says_so(store: Store, now: datetime) -> None:
-    parent = root(store, now)
+def test_a_full_queue_refuses_and_audits_it(store: Store, now: datetime) -> None:
+    parent = claimed_root(store, now)
     policy = Work(queue_limit=2)
     urls = [f"{URL}/{number}" for number in range(3)]
 
-    made = [try_spawn(store, parent, a_page(url), policy) for url in urls]
+    outcomes = [try_spawn(store, parent, a_page(url), policy) for url in urls]
 
-    assert made[2] is Refusal.QUEUE_FULL
+    assert outcomes[2] is Refusal.QUEUE_FULL
     with store.read() as connection:
         assert connection.execute(select(audit_log.c.detail)).scalar_one()["reason"] == "queue_full"
         assert connection.execute(select(func.count()).select_from(tasks)).scalar_one() == 3
@@ -213,20 +213,20 @@ def test_only_active_tasks_of_the_same_kind_fill_a_queue(store: Store, now: date
         assert enqueue(connection, a_page("x"), now=now, policy=policy) is Refusal.QUEUE_FULL
 
 
-def test_failed_work_can_be_enqueued_again_at_once(store: Store, now: datetime) -> None:
-    task = root(store, now)
+def test_a_failed_task_can_be_enqueued_again_at_once(store: Store, now: datetime) -> None:
+    task = claimed_root(store, now)
     with store.begin() as connection:
         assert enqueue(connection, a_new_task(), now=now, policy=POLICY) is Refusal.ACTIVE_DUPLICATE
         claims.apply(connection, [failed(task, Permanent("gone"))], now=now)
 
-        again = enqueue(connection, a_new_task(), now=now, policy=POLICY)
+        new_id = enqueue(connection, a_new_task(), now=now, policy=POLICY)
 
-    assert isinstance(again, int)
-    assert again != task.id
+    assert isinstance(new_id, int)
+    assert new_id != task.id
 
 
 @pytest.mark.parametrize("count", [0, 1, 5_000])
-def test_any_number_of_tasks_is_inserted_but_duplicates_are_not(store: Store, now: datetime, count: int) -> None:
+def test_any_number_of_tasks_is_inserted_without_duplicates(store: Store, now: datetime, count: int) -> None:
     new = [a_new_task(dedupe_key=f"{number}") for number in range(count)]
 
     with store.begin() as connection:

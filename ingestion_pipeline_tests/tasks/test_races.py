@@ -37,15 +37,15 @@ def open_stores(url: str, count: int) -> Iterator[list[Store]]:
         yield [stack.enter_context(closing(open_store(url))) for _ in range(count)]
 
 
-def given_tasks(store: Store, count: int) -> None:
-    """So many tasks, due since long ago by any clock."""
+def add_tasks(store: Store, count: int) -> None:
+    """Add tasks that are long overdue by any clock."""
     due = NOON - timedelta(days=365)
     with store.begin() as connection:
         new = [a_new_task(dedupe_key=f"{number}", not_before=due) for number in range(count)]
         insert_tasks(connection, new, now=due)
 
 
-def counted(store: Store) -> dict[str, int]:
+def counts_by_status(store: Store) -> dict[str, int]:
     with store.read() as connection:
         query = select(tasks.c.status, func.count()).group_by(tasks.c.status)
         return {status: count for status, count in connection.execute(query)}  # noqa: C416
@@ -57,7 +57,7 @@ def effects(store: Store) -> list[str]:
 
 
 def claim_when_free(worker: Worker) -> list[Task]:
-    """Claim again and again until something is free; leases in these tests are short."""
+    """Claim until a lease has expired; leases in these tests are short."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         if claimed := worker.claim(POLLS, limit=1):
@@ -70,21 +70,21 @@ def claim_when_free(worker: Worker) -> list[Task]:
     ("database", "connections"),
     [pytest.param("sqlite", 8, id="sqlite"), pytest.param("postgres", 32, id="postgres", marks=pytest.mark.postgres)],
 )
-def test_connections_that_claim_at_once_get_every_task_exactly_once(database_url: str, connections: int) -> None:
+def test_concurrent_connections_claim_every_task_exactly_once(database_url: str, connections: int) -> None:
     def claim_all(store: Store) -> list[int]:
-        worker, mine = Worker(store, lease_seconds=600), list[int]()
+        worker, ids = Worker(store, lease_seconds=600), list[int]()
         barrier.wait(30)
         while batch := worker.claim(POLLS, limit=50):
-            mine.extend(task.id for task in batch)
-        return mine
+            ids.extend(task.id for task in batch)
+        return ids
 
     barrier = threading.Barrier(connections)
     with open_stores(database_url, connections) as stores:
-        given_tasks(stores[0], 10_000)
+        add_tasks(stores[0], 10_000)
         with ThreadPoolExecutor(connections) as pool:
             claimed = Counter[int]()
-            for mine in pool.map(claim_all, stores):
-                claimed.update(mine)
+            for ids in pool.map(claim_all, stores):
+                claimed.update(ids)
 
     assert len(claimed) == 10_000
     assert set(claimed.values()) == {1}
@@ -92,69 +92,69 @@ def test_connections_that_claim_at_once_get_every_task_exactly_once(database_url
 
 @ON_POSTGRES
 def test_a_heartbeat_and_a_finish_of_the_same_claims_never_deadlock(database_url: str) -> None:
-    """A heartbeat thread locked the rows in its own order while their batch was given back."""
+    """A heartbeat thread once locked the rows in its own order while their batch was released."""
     done = threading.Event()
 
     def beat(store: Store) -> int:
         beats = 0
         while not done.is_set():
             with store.begin() as connection:
-                claimed = reversed(claims.claimed_by(connection, "one").items())
+                claimed = reversed(claims.claimed_by(connection, "first").items())
                 claims.heartbeat(connection, list(claimed), now=NOON, lease=HOUR)
             with store.begin() as connection:
-                claims.expire(connection, owner="one", now=NOON)
+                claims.expire(connection, owner="first", now=NOON)
             beats += 1
         return beats
 
     with open_stores(database_url, 2) as [store, other], ThreadPoolExecutor(1) as pool:
-        given_tasks(store, 300)
+        add_tasks(store, 300)
         beating = pool.submit(beat, other)
         try:
             for _ in range(25):
-                give_back(store, claim_all_of(store, 300))
+                release_all(store, claim_count(store, 300))
         finally:
             done.set()
         assert beating.result() > 10
 
 
-def claim_all_of(store: Store, count: int) -> list[Task]:
-    """So many claims of "one"; a claim skips what a heartbeat is still looking at."""
+def claim_count(store: Store, count: int) -> list[Task]:
+    """Claim `count` tasks for "first"; a claim skips rows that a heartbeat has locked."""
     claimed: list[Task] = []
     while len(claimed) < count:
         with store.begin() as connection:
-            claimed += claims.claim(connection, POLLS, owner="one", now=NOON, lease=HOUR, limit=count - len(claimed))
+            claimed += claims.claim(connection, POLLS, owner="first", now=NOON, lease=HOUR, limit=count - len(claimed))
     return claimed
 
 
-def give_back(store: Store, claimed: list[Task]) -> None:
+def release_all(store: Store, claimed: list[Task]) -> None:
     with store.begin() as connection:
         moves = [released(task, None, not_before=task.not_before) for task in reversed(claimed)]
         claims.apply(connection, moves, now=NOON)
 
 
 @ON_SQLITE
-def test_four_processes_share_one_sqlite_file_and_one_dies_inside_a_transaction(database_url: str) -> None:
+def test_four_processes_share_one_sqlite_file_while_one_is_killed_inside_a_transaction(database_url: str) -> None:
     with closing(open_store(database_url)) as store:
-        given_tasks(store, 1_000)
+        add_tasks(store, 1_000)
         victim = Child(processes.stop_inside_a_transaction, database_url)
         victim.wait_until_stopped()
         workers = [Child(processes.work_until_done, database_url, 1.0) for _ in range(4)]
-        time.sleep(1)  # they wait for the victim's lock by now
+        time.sleep(1)  # by now they wait for the victim's lock
 
         victim.kill()
         finished = [worker.result() for worker in workers]
 
         assert sum(finished) == 1_000
-        assert counted(store) == {"SUCCESS": 1_000}
+        assert counts_by_status(store) == {"SUCCESS": 1_000}
         assert sorted(effects(store)) == sorted(f"{number}" for number in range(1_000))
         with store.read() as connection:
-            again = select(func.count()).select_from(tasks).where(tasks.c.fence > 1)
-            assert connection.execute(again).scalar_one() >= 10
+            reclaimed = select(func.count()).select_from(tasks).where(tasks.c.fence > 1)
+            assert connection.execute(reclaimed).scalar_one() >= 10
 
 
 def test_a_worker_that_was_stopped_past_its_lease_changes_nothing(database_url: str) -> None:
     with closing(open_store(database_url)) as store:
-        given_tasks(store, 1)
+        add_tasks(store, 1)
         sleeper = Child(processes.stop_between_claim_and_finish, database_url, 0.5)
         sleeper.wait_until_stopped()
 
@@ -163,15 +163,15 @@ def test_a_worker_that_was_stopped_past_its_lease_changes_nothing(database_url: 
         sleeper.resume()
         result = sleeper.result()
 
-        assert result == {"lost": True, "may_start": False, "kept": 0}
+        assert result == {"lost": True, "may_start": False, "renewed": 0}
         assert task.fence == 2
-        assert counted(store) == {"SUCCESS": 1}
+        assert counts_by_status(store) == {"SUCCESS": 1}
         assert effects(store) == ["0"]
 
 
-def test_a_task_that_kills_its_worker_is_given_up_after_all_its_attempts(database_url: str) -> None:
+def test_a_task_that_kills_its_worker_is_dead_lettered_after_all_its_attempts(database_url: str) -> None:
     with closing(open_store(database_url)) as store:
-        given_tasks(store, 5)
+        add_tasks(store, 5)
         with store.begin() as connection:
             poison = a_new_task(dedupe_key="poison", priority=1, payload={"poison": True})
             insert_tasks(connection, [poison], now=NOON)
@@ -181,7 +181,7 @@ def test_a_task_that_kills_its_worker_is_given_up_after_all_its_attempts(databas
             ends.append(Child(processes.work_with_poison_tasks, database_url, 0.2).wait())
 
         assert ends == [-signal.SIGKILL] * Work().max_attempts + [0]
-        assert counted(store) == {"SUCCESS": 5, "FAILED": 1}
+        assert counts_by_status(store) == {"SUCCESS": 5, "FAILED": 1}
         assert sorted(effects(store)) == ["0", "1", "2", "3", "4"]
         with store.read() as connection:
             dead_letter = connection.execute(select(dead_letters)).one()
@@ -189,9 +189,9 @@ def test_a_task_that_kills_its_worker_is_given_up_after_all_its_attempts(databas
 
 
 @ON_POSTGRES
-def test_a_worker_whose_clock_is_a_day_ahead_takes_nothing_from_the_living(database_url: str) -> None:
+def test_a_worker_whose_clock_is_a_day_ahead_claims_no_leased_task(database_url: str) -> None:
     with closing(open_store(database_url)) as store:
-        given_tasks(store, 1)
+        add_tasks(store, 1)
         assert len(Worker(store, lease_seconds=600).claim(POLLS, limit=10)) == 1
 
         taken = Child(processes.claim_with_a_wrong_clock, database_url, 1, 600).result()
@@ -200,9 +200,9 @@ def test_a_worker_whose_clock_is_a_day_ahead_takes_nothing_from_the_living(datab
 
 
 @ON_POSTGRES
-def test_a_worker_whose_clock_is_a_day_behind_keeps_what_it_claims(database_url: str) -> None:
+def test_a_worker_whose_clock_is_a_day_behind_keeps_its_claims(database_url: str) -> None:
     with closing(open_store(database_url)) as store:
-        given_tasks(store, 1)
+        add_tasks(store, 1)
 
         taken = Child(processes.claim_with_a_wrong_clock, database_url, -1, 600).result()
 

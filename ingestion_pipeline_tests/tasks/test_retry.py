@@ -34,11 +34,21 @@ TOMORROW = after(86_400)
         pytest.param(BUSY, 2, Retry(after(10)), id="second failure waits twice as long"),
         pytest.param(BUSY, 3, DeadLetterTask(), id="third failure is terminal at once"),
         pytest.param(BUSY, 4, DeadLetterTask(), id="one attempt too many"),
-        pytest.param(WorkError("?"), 1, Retry(after(5)), id="the unclassified is transient"),
-        pytest.param(WorkError("?"), 3, DeadLetterTask(), id="the unclassified is bounded"),
-        pytest.param(Transient("429", retry_after=timedelta(seconds=60)), 1, Retry(after(60)), id="a wish"),
-        pytest.param(Transient("429", retry_after=timedelta(seconds=1)), 2, Retry(after(10)), id="small wish"),
-        pytest.param(Transient("429", retry_after=timedelta(seconds=60)), 3, DeadLetterTask(), id="a wish too late"),
+        pytest.param(WorkError("?"), 1, Retry(after(5)), id="an unclassified error is transient"),
+        pytest.param(WorkError("?"), 3, DeadLetterTask(), id="an unclassified error is bounded"),
+        pytest.param(Transient("429", retry_after=timedelta(seconds=60)), 1, Retry(after(60)), id="retry-after"),
+        pytest.param(
+            Transient("429", retry_after=timedelta(seconds=1)),
+            2,
+            Retry(after(10)),
+            id="retry-after shorter than the backoff",
+        ),
+        pytest.param(
+            Transient("429", retry_after=timedelta(seconds=60)),
+            3,
+            DeadLetterTask(),
+            id="retry-after at the last attempt",
+        ),
         pytest.param(Permanent("404"), 1, DeadLetterTask(), id="permanent"),
         pytest.param(Resource("budget", until=TOMORROW), 1, ReleaseTask(TOMORROW), id="resource"),
         pytest.param(Resource("budget", until=TOMORROW), 9, ReleaseTask(TOMORROW), id="resource late"),
@@ -50,7 +60,7 @@ def test_class_and_attempts_decide_what_a_failure_leads_to(error: WorkError, att
     assert decide(error, attempts=attempts) == decision
 
 
-def test_with_one_attempt_in_all_the_first_failure_is_terminal() -> None:
+def test_with_one_attempt_the_first_failure_is_terminal() -> None:
     assert decide(BUSY, policy=Work(max_attempts=1)) == DeadLetterTask()
 
 
@@ -61,7 +71,7 @@ def test_the_delay_doubles_up_to_its_cap(attempts: int, seconds: int) -> None:
     assert backoff(attempts, STEADY, Random(7)) == timedelta(seconds=seconds)
 
 
-def test_jitter_only_lengthens_a_delay_and_stays_in_its_share() -> None:
+def test_jitter_only_lengthens_a_delay_by_at_most_its_share() -> None:
     policy = Work(backoff_jitter_share=0.1)
     random = Random(7)
     delays = [backoff(2, policy, random).total_seconds() for _ in range(1_000)]
@@ -76,20 +86,20 @@ def test_the_same_seed_gives_the_same_delay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "status", "attempts"),
+    ("move_name", "status", "attempts"),
     [
         pytest.param("retried", TaskStatus.PENDING, 3, id="a retry counts"),
-        pytest.param("released", TaskStatus.PENDING, 2, id="a release gives it back"),
-        pytest.param("failed", TaskStatus.FAILED, 3, id="given up"),
+        pytest.param("released", TaskStatus.PENDING, 2, id="a release costs no attempt"),
+        pytest.param("failed", TaskStatus.FAILED, 3, id="dead-lettered"),
     ],
 )
-def test_a_move_says_what_becomes_of_the_attempts(how: str, status: TaskStatus, attempts: int) -> None:
+def test_a_move_decides_the_attempts(move_name: str, status: TaskStatus, attempts: int) -> None:
     task = a_task(attempts=3)
-    made = {
+    move = {
         "retried": retried(task, BUSY, not_before=NOON),
         "released": released(task, BUSY, not_before=NOON),
         "failed": failed(task, BUSY),
-    }[how]
+    }[move_name]
 
-    assert (made.status, made.attempts) == (status, attempts)
-    assert (made.error_class, made.error_code, made.error) == ("transient", "transient", "503")
+    assert (move.status, move.attempts) == (status, attempts)
+    assert (move.error_class, move.error_code, move.error) == ("transient", "transient", "503")

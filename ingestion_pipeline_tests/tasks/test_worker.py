@@ -19,8 +19,8 @@ from ingestion_pipeline_tests.builders import a_new_task
 POLLS = ClaimFilter(kind="poll")
 
 
-class Ticks:
-    """A monotonic clock that goes when it is told to."""
+class ManualMonotonic:
+    """A monotonic clock that the test advances."""
 
     def __init__(self) -> None:
         self.seconds = 1_000.0
@@ -29,7 +29,7 @@ class Ticks:
         return self.seconds
 
 
-def given_tasks(store: Store, count: int, now: datetime) -> None:
+def add_tasks(store: Store, count: int, now: datetime) -> None:
     with store.begin() as connection:
         new = [a_new_task(dedupe_key=f"{number}") for number in range(count)]
         insert_tasks(connection, new, now=now)
@@ -41,13 +41,13 @@ def leases(store: Store) -> set[datetime | None]:
         return set(connection.execute(query).scalars())
 
 
-def test_no_two_workers_have_the_same_name(store: Store) -> None:
+def test_no_two_workers_have_the_same_owner_id(store: Store) -> None:
     assert Worker(store, lease_seconds=1).owner != Worker(store, lease_seconds=1).owner
 
 
-def test_nothing_new_begins_after_two_thirds_of_a_lease(store: Store, now: datetime) -> None:
-    ticks = Ticks()
-    given_tasks(store, 1, now)
+def test_no_work_may_start_after_two_thirds_of_a_lease(store: Store, now: datetime) -> None:
+    ticks = ManualMonotonic()
+    add_tasks(store, 1, now)
     worker = Worker(store, lease_seconds=90, monotonic=ticks)
     worker.claim(POLLS, limit=1)
 
@@ -57,9 +57,9 @@ def test_nothing_new_begins_after_two_thirds_of_a_lease(store: Store, now: datet
     assert not worker.may_start()
 
 
-def test_the_wall_clock_does_not_decide_what_may_begin(store: Store, clock: FixedClock, now: datetime) -> None:
-    given_tasks(store, 1, now)
-    worker = Worker(store, lease_seconds=90, monotonic=Ticks())
+def test_the_wall_clock_does_not_decide_whether_work_may_start(store: Store, clock: FixedClock, now: datetime) -> None:
+    add_tasks(store, 1, now)
+    worker = Worker(store, lease_seconds=90, monotonic=ManualMonotonic())
     worker.claim(POLLS, limit=1)
 
     clock.advance(days=1)
@@ -67,9 +67,9 @@ def test_the_wall_clock_does_not_decide_what_may_begin(store: Store, clock: Fixe
     assert worker.may_start()
 
 
-def test_a_heartbeat_lets_work_begin_again(store: Store, clock: FixedClock, now: datetime) -> None:
-    ticks = Ticks()
-    given_tasks(store, 2, now)
+def test_work_may_start_again_after_a_heartbeat(store: Store, clock: FixedClock, now: datetime) -> None:
+    ticks = ManualMonotonic()
+    add_tasks(store, 2, now)
     worker = Worker(store, lease_seconds=90, monotonic=ticks)
     worker.claim(POLLS, limit=2)
     ticks.seconds += 80
@@ -81,9 +81,9 @@ def test_a_heartbeat_lets_work_begin_again(store: Store, clock: FixedClock, now:
     assert leases(store) == {now + timedelta(seconds=170)}
 
 
-def test_a_worker_goes_on_with_what_its_owner_holds(store: Store, clock: FixedClock, now: datetime) -> None:
-    """Each step of a run has a worker of its own, and the claims of the one before."""
-    given_tasks(store, 3, now)
+def test_a_worker_renews_the_claims_of_its_owner(store: Store, clock: FixedClock, now: datetime) -> None:
+    """Each step of a run has its own worker, with the claims of the step before."""
+    add_tasks(store, 3, now)
     first = Worker(store, lease_seconds=90)
     first.claim(POLLS, limit=2)
     Worker(store, lease_seconds=90).claim(POLLS, limit=1)
@@ -94,8 +94,8 @@ def test_a_worker_goes_on_with_what_its_owner_holds(store: Store, clock: FixedCl
     assert [second.renew(), second.renew()] == [2, 2]
 
 
-def test_what_was_given_back_and_claimed_again_is_renewed(store: Store, now: datetime) -> None:
-    given_tasks(store, 2, now)
+def test_a_task_that_was_released_and_claimed_again_is_renewed(store: Store, now: datetime) -> None:
+    add_tasks(store, 2, now)
     worker = Worker(store, lease_seconds=90)
     released_task, other = worker.claim(POLLS, limit=2)
     with store.begin() as connection:
@@ -107,10 +107,10 @@ def test_what_was_given_back_and_claimed_again_is_renewed(store: Store, now: dat
     assert other.id != released_task.id
 
 
-def test_a_claim_renews_what_was_claimed_before(store: Store, clock: FixedClock, now: datetime) -> None:
-    """Else `may_start` would speak of the new claims, and the old ones expire meanwhile."""
-    ticks = Ticks()
-    given_tasks(store, 2, now)
+def test_a_claim_renews_earlier_claims(store: Store, clock: FixedClock, now: datetime) -> None:
+    """Otherwise `may_start` would hold for the new claims only, and the old ones would expire."""
+    ticks = ManualMonotonic()
+    add_tasks(store, 2, now)
     worker = Worker(store, lease_seconds=90, monotonic=ticks)
     worker.claim(POLLS, limit=1)
     ticks.seconds += 80
@@ -122,13 +122,13 @@ def test_a_claim_renews_what_was_claimed_before(store: Store, clock: FixedClock,
     assert leases(store) == {now + timedelta(seconds=170)}
 
 
-def test_a_worker_stopped_inside_its_claim_does_not_take_it_for_fresh(store: Store, now: datetime) -> None:
-    ticks = Ticks()
-    given_tasks(store, 1, now)
+def test_a_worker_stopped_inside_its_claim_may_not_start_work(store: Store, now: datetime) -> None:
+    ticks = ManualMonotonic()
+    add_tasks(store, 1, now)
     worker = Worker(store, lease_seconds=90, monotonic=ticks)
 
     @event.listens_for(store.engine, "commit")
-    def stop_for_a_while(_: object) -> None:
+    def stall(_: object) -> None:
         ticks.seconds += 80
 
     worker.claim(POLLS, limit=1)
@@ -136,16 +136,16 @@ def test_a_worker_stopped_inside_its_claim_does_not_take_it_for_fresh(store: Sto
     assert not worker.may_start()
 
 
-def test_the_heartbeat_goes_on_by_itself_and_survives_a_bad_moment(
+def test_the_heartbeat_continues_after_a_database_error(
     store: Store, clock: FixedClock, now: datetime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    given_tasks(store, 1, now)
+    add_tasks(store, 1, now)
     worker = Worker(store, lease_seconds=0.03)
     worker.claim(POLLS, limit=1)
     clock.advance(seconds=5)
     beats = 0
 
-    def beat_with_trouble() -> None:
+    def fail_first_beat() -> None:
         nonlocal beats
         beats += 1
         if beats == 1:
@@ -153,8 +153,8 @@ def test_the_heartbeat_goes_on_by_itself_and_survives_a_bad_moment(
         if beats == 3:
             loop.call_soon_threadsafe(enough.set)
 
-    async def live() -> None:
-        alive = asyncio.create_task(worker.keep_alive(beat_with_trouble))
+    async def run_heartbeat() -> None:
+        alive = asyncio.create_task(worker.keep_alive(fail_first_beat))
         await asyncio.wait_for(enough.wait(), timeout=30)
         alive.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -162,7 +162,7 @@ def test_the_heartbeat_goes_on_by_itself_and_survives_a_bad_moment(
 
     with asyncio.Runner() as runner:
         loop, enough = runner.get_loop(), asyncio.Event()
-        runner.run(live())
+        runner.run(run_heartbeat())
 
     assert beats >= 3
     assert "heartbeat failed" in caplog.text

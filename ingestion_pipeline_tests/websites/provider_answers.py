@@ -1,4 +1,4 @@
-"""Providers on loopback, and settings that lead to them."""
+"""Scripted answer providers on loopback, settings for them, and analyses that use them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from ingestion_pipeline.demo.model_server import Reply as Said
+from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.demo.model_server import Say, Script
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import Store
@@ -27,7 +27,7 @@ PROMPTS = tuple(
 PRICES = "m-one=1/0.1/2, m-two=10/1/20, cheap=1/0.1/2, strong=10/1/20"
 
 
-def always(reply: Said) -> Script:
+def always(reply: ModelReply) -> Script:
     return lambda _: reply
 
 
@@ -38,7 +38,7 @@ def always_text(text: str, **more: Any) -> Script:
 def settings_with_providers(
     settings: Settings, providers: Mapping[str, str], variables: Mapping[str, str] | None = None
 ) -> Settings:
-    """The same database, with a provider `name` at each address, and quick retries."""
+    """Return settings for the same database with a provider at each address, and quick retries."""
     provider_list = [
         {"name": name, "base_url": address, "model": f"m-{name}", "key_env": f"KEY_{name.upper()}"}
         for name, address in providers.items()
@@ -57,7 +57,7 @@ def settings_with_providers(
 
 
 def ask_providers(store: Store, settings: Settings, *prompts: tuple[str, str], at_once: bool = False) -> list[Reply]:
-    """What each provider says to each prompt, one after the other unless all at once."""
+    """Return the reply to each (provider, prompt), requested sequentially unless `at_once`."""
 
     async def ask_all() -> list[Reply]:
         async with ProviderPool(store, settings, configured_providers(settings)) as pool:
@@ -79,7 +79,7 @@ def run_analysis(
     with_model: bool = False,
     business: Business = ACME,
 ) -> AnalysisOutcome:
-    """One analysis, as a run would do it."""
+    """Run the analysis phase as a run does."""
     from ingestion_pipeline.reading.llm import ModelClient
 
     def store_answer(_: Connection, answer: ProviderAnswer) -> None:

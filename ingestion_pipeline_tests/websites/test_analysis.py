@@ -1,4 +1,4 @@
-"""Phase 3: every prompt to every provider, and what becomes of failures."""
+"""Phase 3: every prompt is sent to every provider; failures are recorded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from ingestion_pipeline.demo.model_server import Fail, Garble, ModelRequest, Say, ScriptedModel
-from ingestion_pipeline.demo.model_server import Reply as Said
+from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.claims import LostClaim
@@ -16,7 +16,7 @@ from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient
 from ingestion_pipeline.websites.analysis import ProviderAnswer, WebsiteAnalysed
 from ingestion_pipeline.websites.states import AnswerStatus, PhaseFailed
 from ingestion_pipeline_tests.builders import NOON
-from ingestion_pipeline_tests.reading.llm.model_questions import ledger
+from ingestion_pipeline_tests.reading.llm.model_questions import model_call_rows
 from ingestion_pipeline_tests.websites.provider_answers import (
     ACME,
     always,
@@ -55,7 +55,7 @@ def test_every_prompt_is_sent_to_every_provider(store: Store, settings: Settings
     assert analysis.ranking.by_provider["one"].visibility == 1.0
     assert analysis.ranking.competitors["Globex"].visibility == 1.0
     assert analysis.failures == {}
-    assert analysis.ranking.cost_usd == sum(row.cost_usd for row in ledger(store))
+    assert analysis.ranking.cost_usd == sum(row.cost_usd for row in model_call_rows(store))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_every_prompt_is_sent_to_every_provider(store: Store, settings: Settings
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_failing_provider_is_recorded_and_does_not_affect_others(
-    store: Store, settings: Settings, reply: Said, code: str
+    store: Store, settings: Settings, reply: ModelReply, code: str
 ) -> None:
     with ScriptedModel(always_text("Acme.")) as good, ScriptedModel(always(reply)) as bad:
         provider_settings = settings_with_providers(settings, {"good": good.base_url, "bad": bad.base_url})
@@ -86,7 +86,7 @@ def test_a_failing_provider_is_recorded_and_does_not_affect_others(
 
 
 def test_a_provider_that_fails_sometimes_is_scored_by_its_answers(store: Store, settings: Settings) -> None:
-    def half(request: ModelRequest) -> Said:
+    def half(request: ModelRequest) -> ModelReply:
         return Fail(status=400) if "cheap" in request.text else Say(text="Acme.")
 
     with ScriptedModel(half) as server:
@@ -102,10 +102,10 @@ def test_a_provider_that_fails_sometimes_is_scored_by_its_answers(store: Store, 
     [Say(refusal="I would rather not say."), Say(text=""), Garble(body=b""), Garble(body=b"<html>")],
     ids=["refused", "empty", "no body", "no protocol"],
 )
-def test_the_cost_includes_replies_without_an_answer(store: Store, settings: Settings, reply: Said) -> None:
+def test_the_cost_includes_replies_without_an_answer(store: Store, settings: Settings, reply: ModelReply) -> None:
     stored_answers: list[ProviderAnswer] = []
 
-    def now_and_then(request: ModelRequest) -> Said:
+    def now_and_then(request: ModelRequest) -> ModelReply:
         return reply if "cheap" in request.text else Say(text="Acme.")
 
     with ScriptedModel(now_and_then) as server:
@@ -120,8 +120,8 @@ def test_the_cost_includes_replies_without_an_answer(store: Store, settings: Set
 
     failed = next(answer for answer in stored_answers if answer.status is AnswerStatus.FAILED)
     assert failed.cost_usd
-    assert first.ranking.cost_usd == sum(row.cost_usd for row in ledger(store)[:-1])
-    assert second.ranking.cost_usd == sum(row.cost_usd for row in ledger(store))
+    assert first.ranking.cost_usd == sum(row.cost_usd for row in model_call_rows(store)[:-1])
+    assert second.ranking.cost_usd == sum(row.cost_usd for row in model_call_rows(store))
 
 
 def test_only_missing_answers_are_requested_again(store: Store, settings: Settings) -> None:
@@ -205,9 +205,9 @@ def test_a_lost_claim_stops_the_analysis(store: Store, settings: Settings) -> No
 
 
 def test_the_business_itself_is_not_a_competitor(store: Store, settings: Settings) -> None:
-    doubled = replace(ACME, competitors=("ACME", "Globex", "globex"))
+    business = replace(ACME, competitors=("ACME", "Globex", "globex"))
     with ScriptedModel(always_text("Acme.")) as server:
         provider_settings = settings_with_providers(settings, {"one": server.base_url})
-        analysis = completed(run_analysis(store, provider_settings, business=doubled))
+        analysis = completed(run_analysis(store, provider_settings, business=business))
 
     assert list(analysis.ranking.competitors) == ["Globex"]

@@ -1,4 +1,4 @@
-"""Phase 1: what a website is the website of."""
+"""Phase 1: the business of a website, and the competitors it names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an answer names a business, and how early."""
+"""Mentions of a business in an answer, and their rank."""
 
 from __future__ import annotations
 
@@ -108,5 +108,5 @@ def test_only_the_beginning_of_a_megabyte_is_searched(piece: str) -> None:
     began = time.monotonic()
     mentions = find_mentions(piece * (1_000_000 // len(piece)), Names.of("Target"), language="en")
 
-    assert time.monotonic() - began < 20  # seconds; a square of it would take hours
+    assert time.monotonic() - began < 20  # seconds; quadratic time would take hours
     assert all(place.end <= 30_000 for place in mentions.places)

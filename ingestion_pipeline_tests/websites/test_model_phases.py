@@ -1,4 +1,4 @@
-"""What a model adds to the phases: facts that the text proves, prompts, and sentiment."""
+"""What a model adds to the phases: grounded facts, prompts, and sentiment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Say, ScriptedModel
-from ingestion_pipeline.demo.model_server import Reply as Said
+from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.reading.llm import ModelClient
 from ingestion_pipeline.settings import Settings, Website
 from ingestion_pipeline.store import Store
@@ -20,7 +20,7 @@ from ingestion_pipeline.websites.naming import Names
 from ingestion_pipeline.websites.prompts import prompts_for
 from ingestion_pipeline.websites.states import Informed, Prompted, PromptedBy
 from ingestion_pipeline.websites.visibility import proved_sentiment
-from ingestion_pipeline_tests.reading.llm.model_questions import leading_to, ledger
+from ingestion_pipeline_tests.reading.llm.model_questions import model_call_rows, settings_with_model
 from ingestion_pipeline_tests.websites.provider_answers import ACME, always, run_analysis, settings_with_providers
 from ingestion_pipeline_tests.websites.website_runs import HOME, page_visitor, site_page
 
@@ -52,11 +52,11 @@ def call_with_model(store: Store, settings: Settings, call: Callable[[ModelClien
     return asyncio.run(run())
 
 
-def read_business(store: Store, settings: Settings, reply: Said) -> Informed:
+def read_business(store: Store, settings: Settings, reply: ModelReply) -> Informed:
     with ScriptedModel(always(reply)) as server:
         outcome = call_with_model(
             store,
-            leading_to(server.base_url, settings),
+            settings_with_model(server.base_url, settings),
             lambda client: information(
                 HOME,
                 visit=page_visitor({"/": site_page(BODY)}),
@@ -74,7 +74,7 @@ def test_a_model_adds_grounded_facts_that_the_rules_lack(store: Store, settings:
 
     business = informed.business
     assert (business.name, business.location) == ("Globex", "Leeds")
-    assert business.industry is None  # nothing on the page says so
+    assert business.industry is None  # nothing on the page states it
     assert business.competitors == ("Initech",)
     assert "rockets" not in business.keywords
     assert "rye bread" in business.keywords
@@ -82,11 +82,11 @@ def test_a_model_adds_grounded_facts_that_the_rules_lack(store: Store, settings:
     assert business.evidence["name"]["method"] == "model"
     assert business.confidence >= 50
     assert "industry" in informed.problems[0].message
-    assert {row.call_site for row in ledger(store)} == {"website_info"}
+    assert {row.call_site for row in model_call_rows(store)} == {"website_info"}
 
 
 @pytest.mark.parametrize("reply", [Fail(status=401), Say(text="no JSON"), Say(refusal="no")])
-def test_a_failing_model_leaves_the_facts_of_the_rules(store: Store, settings: Settings, reply: Said) -> None:
+def test_a_failing_model_leaves_the_facts_of_the_rules(store: Store, settings: Settings, reply: ModelReply) -> None:
     informed = read_business(store, settings, reply)
 
     assert (informed.business.name, informed.business.confidence) == ("Acme Tools", 20)
@@ -99,7 +99,7 @@ def test_a_model_forms_prompts_and_templates_fill_the_rest(store: Store, setting
     with ScriptedModel(always(Say(text=reply))) as server:
         prompted = call_with_model(
             store,
-            leading_to(server.base_url, settings),
+            settings_with_model(server.base_url, settings),
             lambda client: prompts_for(ACME, settings=Website(), model=client),
         )
 
@@ -113,7 +113,7 @@ def test_a_model_that_fails_leaves_the_prompts_to_templates(store: Store, settin
     with ScriptedModel(always(Fail(status=401, message="bad key"))) as server:
         prompted = call_with_model(
             store,
-            leading_to(server.base_url, settings),
+            settings_with_model(server.base_url, settings),
             lambda client: prompts_for(ACME, settings=Website(), model=client),
         )
 
@@ -125,7 +125,7 @@ def test_a_model_that_fails_leaves_the_prompts_to_templates(store: Store, settin
 def test_sentiment_is_stored_with_a_quote_from_the_answer(store: Store, settings: Settings) -> None:
     good = {"sentiment": "positive", "quote": "Acme is the best of them"}
 
-    def script(request: ModelRequest) -> Said:
+    def script(request: ModelRequest) -> ModelReply:
         if request.schema:
             return Say(text=json.dumps(good))
         return Say(text="Acme is the best of them." if "best" in request.text else "Nobody.")

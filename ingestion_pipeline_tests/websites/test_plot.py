@@ -1,4 +1,4 @@
-"""The picture of visibility: of any names, and never of nothing."""
+"""The plot of visibility over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Phase 2: what customers ask."""
+"""Phase 2: the prompts that customers would ask."""
 
 from __future__ import annotations
 

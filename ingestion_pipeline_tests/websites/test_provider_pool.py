@@ -1,4 +1,4 @@
-"""Providers on loopback that misbehave: each failure is told apart, in time, and stays alone."""
+"""Failing providers on loopback: each failure has its code, ends in time, and affects no other provider."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from threading import Event, Timer
 import pytest
 
 from ingestion_pipeline.demo.model_server import Fail, Garble, ModelRequest, Say, ScriptedModel, in_turn
-from ingestion_pipeline.demo.model_server import Reply as Said
+from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.reading.llm.budgets import Billing
 from ingestion_pipeline.reading.llm.ledger import Ledger, NewCall, Reserved
 from ingestion_pipeline.reading.llm.outcomes import Usage
@@ -19,7 +19,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.websites.provider_pool import NoReply, Replied
 from ingestion_pipeline_tests.fakes import closed_port
-from ingestion_pipeline_tests.reading.llm.model_questions import held, ledger
+from ingestion_pipeline_tests.reading.llm.model_questions import held_by_scope, model_call_rows
 from ingestion_pipeline_tests.websites.provider_answers import (
     always,
     always_text,
@@ -45,7 +45,7 @@ def test_an_answer_has_its_model_tokens_and_cost(
     assert (reply.usage.input_tokens, reply.usage.output_tokens) == (1, 4)
     assert reply.cost_usd == Decimal("0.000009")
     assert server.requests[0].headers["authorization"] == "Bearer sk-one-secret"
-    (row,) = ledger(store)
+    (row,) = model_call_rows(store)
     assert (row.call_site, row.status, row.cost_usd) == ("website_answer", "settled", Decimal("0.000009"))
 
 
@@ -108,7 +108,7 @@ def test_a_short_retry_after_is_awaited(store: Store, settings: Settings) -> Non
         (reply,) = ask_providers(store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"))
 
     assert isinstance(reply, Replied)
-    assert [row.status for row in ledger(store)] == ["failed", "settled"]
+    assert [row.status for row in model_call_rows(store)] == ["failed", "settled"]
 
 
 def test_an_empty_body_is_an_error_after_four_attempts(store: Store, settings: Settings) -> None:
@@ -141,7 +141,7 @@ def test_a_truncated_answer_is_accepted(store: Store, settings: Settings) -> Non
         (reply,) = ask_providers(store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"))
 
     assert isinstance(reply, Replied)
-    assert ledger(store)[0].outcome == "cut_off"
+    assert model_call_rows(store)[0].outcome == "cut_off"
 
 
 def test_an_answer_of_ten_megabytes_is_refused_and_its_cost_recorded(store: Store, settings: Settings) -> None:
@@ -151,16 +151,16 @@ def test_an_answer_of_ten_megabytes_is_refused_and_its_cost_recorded(store: Stor
     (reply,) = replies
     assert isinstance(reply, NoReply)
     assert (reply.code, "1000000 bytes" in reply.message) == ("too_long", True)
-    (row,) = ledger(store)
+    (row,) = model_call_rows(store)
     assert (row.status, row.outcome) == ("failed", "too_long")
     assert row.cost_usd > 0
 
 
 def test_a_server_that_never_answers_times_out(store: Store, settings: Settings) -> None:
-    is_left = Event()
+    timed_out = Event()
 
-    def late(_: ModelRequest) -> Said:
-        is_left.wait(20)
+    def late(_: ModelRequest) -> ModelReply:
+        timed_out.wait(20)
         return Say(text="late")
 
     variables = {"INGESTION_WEBSITE__ANSWER_SECONDS": "0.6"}
@@ -169,7 +169,7 @@ def test_a_server_that_never_answers_times_out(store: Store, settings: Settings)
         began = time.monotonic()
         (reply,) = ask_providers(store, provider_settings, ("one", "Who?"))
         took = time.monotonic() - began
-        is_left.set()
+        timed_out.set()
 
     assert isinstance(reply, NoReply)
     assert reply.code == "timeout"
@@ -183,13 +183,13 @@ def test_an_unreachable_server_costs_nothing(store: Store, settings: Settings) -
 
     assert isinstance(reply, NoReply)
     assert reply.code == "unreachable"
-    assert {row.cost_usd for row in ledger(store)} == {Decimal(0)}
+    assert {row.cost_usd for row in model_call_rows(store)} == {Decimal(0)}
 
 
 def test_concurrent_requests_stay_within_the_providers_limit(store: Store, settings: Settings) -> None:
     running, most = [0], [0]
 
-    def counting(_: ModelRequest) -> Said:
+    def counting(_: ModelRequest) -> ModelReply:
         running[0] += 1
         most[0] = max(most[0], running[0])
         time.sleep(0.03)
@@ -251,4 +251,4 @@ def test_a_provider_over_budget_waits_until_the_next_month(store: Store, setting
     assert "provider one this month" in replies[0].message
     assert isinstance(replies[1], Replied)
     assert len(server.requests) == 1
-    assert {key.split(":")[0] for key in held(store)} == {"month", "provider"}
+    assert {key.split(":")[0] for key in held_by_scope(store)} == {"month", "provider"}

@@ -1,4 +1,4 @@
-"""Which providers are asked: of the setting, of a file, or the one model that is configured."""
+"""Configured providers: from the setting, a file, or the configured model."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_every_mistake_in_a_provider_list_is_reported_at_once() -> None:
         ONE,
     ]
 
-    with pytest.raises(ValueError) as failure:  # noqa: PT011 - the words are the test
+    with pytest.raises(ValueError) as failure:  # noqa: PT011 - the message is asserted below
         providers_of(bad)
 
     message = str(failure.value)

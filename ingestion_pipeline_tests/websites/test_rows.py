@@ -1,4 +1,4 @@
-"""The rows of an analysis: written twice, they are there once."""
+"""The rows of an analysis are written idempotently."""
 
 from __future__ import annotations
 

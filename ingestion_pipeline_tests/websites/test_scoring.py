@@ -1,4 +1,4 @@
-"""How visible a business is in answers."""
+"""Scores of the visibility of a business in answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The states of an analysis, and whose turn it is."""
+"""The states of an analysis, and its priority."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why an analysis waits, and a complete one as a table."""
+"""The reason why an analysis waits, and the visibility table of a completed one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Websites on loopback, scripted providers, and runs over them: here, or in one that dies."""
+"""Websites on a loopback web, and runs that analyse them in this process or another."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ ACME_PAGES = {
 
 
 def page_visitor(pages: Mapping[str, str | WorkError], visited_paths: list[str] | None = None) -> Visit:
-    """A visitor that finds these pages, by their paths, and nothing else."""
+    """Return a `Visit` that serves these pages by path and answers 404 for others."""
 
     async def visit(url: str) -> FetchedPage:
         path = "/" + url.partition("://")[2].partition("/")[2]
@@ -82,7 +82,7 @@ FAST_SETTINGS: Mapping[str, str] = {
 
 
 def provider_settings(**addresses: str) -> dict[str, str]:
-    """Quick settings, with a provider at each address."""
+    """Return fast settings with a provider at each address."""
     providers = [
         {"name": name, "base_url": address, "model": f"m-{name}", "concurrency": 64}
         for name, address in addresses.items()
@@ -91,7 +91,7 @@ def provider_settings(**addresses: str) -> dict[str, str]:
 
 
 def a_website(name: str = "acme", **changes: Any) -> Definition:
-    """A website at NAME.test."""
+    """Return the definition of a website at NAME.test."""
     values: dict[str, Any] = {
         "id": f"website:{name}",
         "kind": Kind.WEBSITE,
@@ -102,7 +102,7 @@ def a_website(name: str = "acme", **changes: Any) -> Definition:
 
 
 def poll(ctx: RunContext, web: FakeWeb) -> None:
-    """The polls that are due begin their analyses."""
+    """Run the due polls, which start the analyses."""
     asyncio.run(fetch_async(ctx, web.port))
 
 
@@ -113,7 +113,7 @@ def process_analyses(
     owner: str | None = None,
     renderer: Renderer | None = None,
 ) -> Counter[str]:
-    """One run over what waits."""
+    """Run once over the pending phases."""
 
     async def run() -> Counter[str]:
         worker = Worker(ctx.store, lease_seconds=ctx.settings.work.lease_seconds, owner=owner)
@@ -124,7 +124,7 @@ def process_analyses(
 
 
 def only_analysis(store: Store) -> Any:
-    """The only analysis."""
+    """Return the row of the only analysis."""
     [row] = rows(store, website_analyses)
     return row
 
@@ -144,7 +144,7 @@ def phase_tasks(store: Store, kind: str | None = None) -> list[Any]:
 
 
 def process_until_done(job: WorkerJob, seconds: float = 60) -> int:
-    """In a process of its own: work until every analysis has ended; how many phases it did."""
+    """Run in a separate process until every analysis is final; return the number of phases it completed."""
     deadline, phase_count = time.monotonic() + seconds, 0
     with job.ctx() as ctx:
         while time.monotonic() < deadline:

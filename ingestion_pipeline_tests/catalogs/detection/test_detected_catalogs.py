@@ -1,4 +1,4 @@
-"""A vendor's API that detection found: read to its end, or cancelled when its attempts are over."""
+"""Catalogs crawled by a detected recipe: vendor APIs, and session ids in every link."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def api_routes(count: int) -> dict[str, Any]:
 
 
 def test_a_vendors_api_is_detected_and_read_to_its_reported_length(ctx: RunContext, web: FakeWeb) -> None:
-    """Whose robots.txt does not govern it: it is an API, and not a page."""
+    """The robots.txt of an API does not apply: it is no page."""
     web.routes |= api_routes(45)
     web.routes["api.test/robots.txt"] = Reply(b"User-agent: *\nDisallow: /")
     add_sources(ctx.store, catalog_without_recipe("/", api_base="http://api.test/api"))
@@ -105,7 +105,7 @@ SESSIONS = {
 def test_session_ids_enter_neither_recipe_nor_pages_of_a_categorized_catalog(
     ctx: RunContext, web: FakeWeb, kind: str
 ) -> None:
-    """Every answer has another session in all of its links; 40 courses in seven categories."""
+    """Every response has another session in all of its links; 40 courses in seven categories."""
     catalog = sites.CategorizedSite()
     site, numbers = catalog.pages(), itertools.count(1)
 

@@ -1,4 +1,4 @@
-"""Detection as work: claimed, polite, fenced, told once, and followed by the first extraction."""
+"""Detection runs: claimed, rate limited, fenced, notified once, followed by the first extraction."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_detection_that_failed_on_the_catalog_itself_is_not_repeated(ctx: RunC
 
 
 def test_a_detection_in_progress_has_that_status_and_waits_for_its_own_backoff(ctx: RunContext, web: FakeWeb) -> None:
-    """A05, A23: looked at from within the request, and after an attempt that came to nothing."""
+    """A05, A23: the status during the request and after a failed attempt."""
     statuses: list[str] = []
 
     async def record_status(writer: asyncio.StreamWriter) -> None:
@@ -322,7 +322,7 @@ def test_a_declaration_without_a_recipe_is_valid(store: Store) -> None:
 
 
 def claim_detection(ctx: RunContext) -> tuple[Task, Source]:
-    """The detection that waits, as a worker has it that looks at the source now."""
+    """Claim the waiting detection; return its task and source."""
     [task] = Worker(ctx.store, lease_seconds=60).claim(ClaimFilter(kind=DETECT), limit=1)
     with ctx.store.read() as connection:
         return task, sources_by_id(connection, [CATALOG_ID])[CATALOG_ID]

@@ -1,4 +1,4 @@
-"""From a first page to a recipe: sites of every kind, doubts, and what is said of them."""
+"""From a first page to a recipe: sites of every kind, and the reasons for refusals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def detect(pages: SavedPages, path: str, settings: Detection | None = None, **ch
 
 
 def level_types(recipe: Mapping[str, Any]) -> list[str]:
-    """The page types of its levels, with a mark where a list goes on."""
+    """Return the page types of the levels, with a plus where a list is paged."""
     mark = "+" if "pagination" in recipe else ""
     inner = recipe.get("links")
     return [f"{recipe['page_type']}{mark}", *(level_types(inner) if inner else [])]
@@ -97,7 +97,7 @@ CATEGORIZED_SITES = {
 
 
 def crawl_detected(saved_pages: SavedPages, path: str = "/catalog", **changes: Any) -> set[str]:
-    """The paths of the pages of records that the detected recipe leads to."""
+    """Return the paths of the detail pages that the detected recipe leads to."""
     recipe = recipe_of({"recipe": detect(saved_pages, path, **changes).recipe})
     steps = {step.key: step for step in steps_of(recipe)}
     waiting = [(HOME + path, steps["root"], None)]
@@ -108,10 +108,10 @@ def crawl_detected(saved_pages: SavedPages, path: str = "/catalog", **changes: A
         page = PageSource(url=url, body=html.encode(), content_type="text/html", position=position)
         try:
             followed = follow_page(step, page)
-        except Permanent:  # a page of the menu that looks like a category fails alone
+        except Permanent:  # a menu page that looks like a category fails alone
             continue
         is_detail_by_path[url.removeprefix(HOME)] = followed.is_detail
-        known_urls = {HOME + request for request in asked} | {to for to, *_ in waiting}
+        known_urls = {HOME + known_path for known_path in is_detail_by_path} | {to for to, *_ in waiting}
         new = [page for page in followed.pages if page.url not in known_urls]
         waiting += [(followed_page.url, steps[followed_page.step], followed_page.position) for followed_page in new]
     return {path for path, is_detail in is_detail_by_path.items() if is_detail}
@@ -119,7 +119,7 @@ def crawl_detected(saved_pages: SavedPages, path: str = "/catalog", **changes: A
 
 @pytest.mark.parametrize("name", CATEGORIZED_SITES)
 def test_the_recipe_of_a_categorized_catalog_leads_to_the_courses_of_every_category(name: str) -> None:
-    """1c.60: the inner level is that of every category, whatever the first one looks like."""
+    """1c.60: the inner level fits every category, whatever the first one looks like."""
     site = CATEGORIZED_SITES[name]
     pages = SavedPages(site.pages())
 
@@ -147,7 +147,7 @@ def test_categories_whose_links_have_different_shapes_are_all_followed() -> None
 
 
 def test_categories_outside_the_sample_are_checked_before_a_recipe_is_accepted() -> None:
-    """Every third category is a sample; all others have courses of another shape."""
+    """Every third category is sampled; the others have courses of another shape."""
     names = [f"subject-{at:02}" for at in range(15)]
     usual = CategorizedSite(sizes=dict.fromkeys(names[::3], 3))
     other = CategorizedSite(sizes=dict.fromkeys(set(names) - set(names[::3]), 3), course="/units/{name}/all/{slug}")
@@ -159,7 +159,7 @@ def test_categories_outside_the_sample_are_checked_before_a_recipe_is_accepted()
 
 
 def test_a_recipe_that_misses_most_links_of_a_category_is_refused_with_the_numbers() -> None:
-    """Seven categories of seven shapes: no pattern stands for all of them."""
+    """Seven categories of seven shapes: no pattern matches all of them."""
     parts = [
         CategorizedSite(course="/" + "x/" * depth + "{name}/c{number}", sizes={name: 3 + depth})
         for depth, name in enumerate(tuple(sites.SIZES))
@@ -198,7 +198,7 @@ def test_categories_of_the_first_page_in_other_folders_are_followed_too(
 
 
 def test_a_recipe_that_misses_most_categories_of_the_first_page_is_refused() -> None:
-    """Two categories in one folder, and 40 that have a folder of their own each."""
+    """Two categories in one folder, and 40 in a folder each."""
     folders = [letter * depth for letter in ("x/", "y/", "z/", "w/") for depth in range(1, 11)]
     usual = CategorizedSite(sizes={"biology": 4, "music": 3})
     others = [
@@ -309,7 +309,7 @@ SCRIPT = '<script src="https://static.coursedog.com/catalog/app.js"></script>'
     ids=["state", "attribute", "text in a script", "meta", "address"],
 )
 def test_a_vendor_on_a_custom_domain_is_recognized_by_what_its_page_loads(markup: str) -> None:
-    """No name server is asked: the vendor's scripts are on the page, whatever its address is."""
+    """No DNS lookup: the vendor's scripts are on the page, whatever its address."""
     html = sites.page(f"<p>{sites.description(1)}</p>{SCRIPT}{markup}", title="Catalogue")
     pages = SavedPages({"/": html}, {CATALOGS: [{"id": "c1"}]})
 
@@ -319,7 +319,7 @@ def test_a_vendor_on_a_custom_domain_is_recognized_by_what_its_page_loads(markup
 @pytest.mark.parametrize(
     ("api", "entity"),
     [({CATALOGS: []}, "course"), ({}, "course"), ({CATALOGS: [{"id": "c1"}]}, "credential")],
-    ids=["no catalogue", "no such school", "not courses"],
+    ids=["no catalog", "no such school", "not courses"],
 )
 def test_an_api_that_does_not_confirm_the_school_is_not_used(api: dict[str, Any], entity: str) -> None:
     pages = SavedPages({"/": sites.coursedog_page()}, api, entity)
@@ -332,7 +332,7 @@ def test_a_list_that_shows_only_its_first_numbers_is_followed_by_next_links() ->
     site = sites.numbered(pages=6)
     window = {f"/courses?page={number}": str(number) for number in (1, 2, 3)}
     pager = sites.pager(window | {"/courses?page=2#": "Next"})
-    links = {f"/courses/{one}": sites.heading(one) for one in range(4)}
+    links = {f"/courses/{at}": sites.heading(at) for at in range(4)}
     site["/courses"] = sites.page(sites.anchors(links) + pager, title="Courses")
 
     recipe = detect(SavedPages(site), "/courses").recipe

@@ -1,4 +1,4 @@
-"""A model's votes, by the bundled scripted server: counted, checked against the page, paid for."""
+"""Votes of a model, by the bundled scripted server: counted, and checked against the page."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.catalogs.detection.sites import HOME, SavedPages
 from ingestion_pipeline_tests.polling_runs import rows
 
-BADGE = "credential"  # rules see none on these pages
+BADGE = "credential"  # rules find none on these pages
 
 
 class VoteScript:
-    """Answers each kind of question with its votes one by one, the last one for ever."""
+    """Answers each kind of question with its votes in turn, the last one for ever."""
 
     def __init__(self, **votes: Sequence[Mapping[str, Any]]) -> None:
         self._left = {name: list(answers) for name, answers in votes.items()}
@@ -110,7 +110,7 @@ def test_a_model_decides_where_rules_are_not_sure(store: Store, settings: Settin
         "links": {"page_type": "DETAIL"},
     }
     assert "DETAIL_LINKS 8, CATEGORY_LINKS 1, DETAIL 1 of 10" in detected.message
-    expected_calls = 10 + 2 + 3 + 10  # the page, its list, its links, and the page of a sample
+    expected_calls = 10 + 2 + 3 + 10  # the page, its list, its links, and a sampled page
     assert len(model.requests) == len(rows(store, model_calls)) == expected_calls
 
 
@@ -172,7 +172,7 @@ def badge_site_by_trade() -> dict[str, str]:
 
 
 def vote_by_page(request: ModelRequest) -> Say:
-    """As a model sees it: the pattern of a trade's badges names the trade."""
+    """Vote as a model does: the pattern for the badges of a trade contains the trade."""
     trade = next((name for name in TRADES if f"The trade of {name}" in request.text), None)
     answers: dict[str, dict[str, Any]] = {
         "counts": NO_LIST,
@@ -268,12 +268,12 @@ def test_more_than_half_of_the_votes_decide(votes: Sequence[str], winner: str | 
 
 
 def test_the_first_repeat_is_counted_once() -> None:
-    """The origin counted it twice: A, A, B, B, B was a tie that A won."""
+    """The original counted it twice: A, A, B, B, B was a tie that A won."""
     counted = tally(list("AABBB"))
 
     assert counted.counts == (("B", 3), ("A", 2))
     assert counted.winner == "B"
 
 
-def test_a_tally_is_shown_with_its_counts() -> None:
+def test_a_tally_prints_its_counts() -> None:
     assert str(tally(["A", "B", "A", None])) == "A 2, B 1 of 4"

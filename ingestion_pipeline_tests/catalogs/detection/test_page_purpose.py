@@ -1,4 +1,4 @@
-"""What rules say of real pages and of saved ones: a sure answer where it is evident."""
+"""Page type, platform, link clusters and paging by rules, on real and saved pages."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from ingestion_pipeline.reading import cleaned_text
 from ingestion_pipeline.reading.llm import Billing, ModelClient
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
-from ingestion_pipeline_tests.reading.llm.model_questions import leading_to
+from ingestion_pipeline_tests.reading.llm.model_questions import settings_with_model
 
 COURSE = entity_type("course")
 URL = "https://college.test/catalog/page"
@@ -86,7 +86,7 @@ def read_with_model(
     """Return the reading and the requests that the model received."""
     variables = {key: more.pop(key) for key in list(more) if key.startswith("INGESTION_")}
     with ScriptedModel(script) as model:
-        model_settings = leading_to(model.base_url, settings, **variables)
+        model_settings = settings_with_model(model.base_url, settings, **variables)
         return read_with_client(store, model_settings, page, **more), model.requests
 
 

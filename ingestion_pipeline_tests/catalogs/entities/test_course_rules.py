@@ -1,4 +1,4 @@
-"""The line that a course begins with, as catalogues write it."""
+"""Rules for the text of a course: its heading, its parts, and the lines of the page."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_navigation_and_footers_are_no_content_but_the_head_of_an_article_is() -
     assert [line.text for line in page_lines(page)] == ["BIO 101"]
 
 
-def test_the_last_course_ends_where_what_no_other_has_begins() -> None:
+def test_the_last_course_ends_before_content_that_no_other_course_has() -> None:
     course = f"<div class=course><h3>BIO 1</h3><p>{PROSE}</p></div>"
     first, second = page_lines(course), page_lines(f"{course}{course}<div>Room 12, Main Street</div>")
 

@@ -1,4 +1,4 @@
-"""Credits in the forms that catalogues use, and numbers that are none."""
+"""Credits in the forms that catalogs use, and numbers that are none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programmes, credentials, competencies and types of one's own, read without a model."""
+"""Programmes, credentials, competencies and custom types, read without a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages that speak to the machine that reads them (T36): the clean page's record, or review."""
+"""Pages with instructions for a model (T36): the record of the clean page, or a flag."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def database() -> str:
 
 
 def obedient_model(request: ModelRequest) -> Reply:
-    """A model that does whatever a page tells it."""
+    """Answer as a model that follows the instructions of the page."""
     is_instructed = "HACKED" in request.text or "HACKED" in request.text.encode().decode("utf-8", "ignore")
     return model_answer(MOSSES | ({"course_name": "HACKED"} if is_instructed else {}))
 
@@ -148,12 +148,12 @@ assistants system return title <|a|> [/INST] new attention dear all ignorieren s
 instrucciones игнорируй инструкции 指示無視 忽略 指令 \N{LATIN CAPITAL LETTER I WITH DOT ABOVE}GNORE
 prev\N{LATIN SMALL LETTER DOTLESS I}ous in\N{LATIN SMALL LETTER LONG S}tructions Éignore _id output
 """
-_PIECES = st.sampled_from(_PARTS.split())
+_WORDS = st.sampled_from(_PARTS.split())
 _BLANKS_BETWEEN = st.sampled_from([" ", " ", "", "\xa0", "\x1f", " and so on ", "\ud800"])
 
 
-@given(st.lists(st.tuples(_PIECES, _BLANKS_BETWEEN, st.booleans()), min_size=2, max_size=8))
-def test_the_fast_check_misses_no_instruction(pieces: list[tuple[str, str, bool]]) -> None:
-    text = "".join((piece.upper() if is_upper else piece) + blank for piece, blank, is_upper in pieces)
+@given(st.lists(st.tuples(_WORDS, _BLANKS_BETWEEN, st.booleans()), min_size=2, max_size=8))
+def test_the_fast_check_misses_no_instruction(words: list[tuple[str, str, bool]]) -> None:
+    text = "".join((word.upper() if is_upper else word) + blank for word, blank, is_upper in words)
 
     assert blank_injected_instructions(text)[1] == (INJECTED_INSTRUCTIONS.search(text) is not None)

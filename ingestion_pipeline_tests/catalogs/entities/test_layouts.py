@@ -1,8 +1,8 @@
-"""Layouts of catalogues all over the world: how many courses rules read right, and none too many.
+"""Layouts of catalogs all over the world: the share of courses that rules read right, and none invented.
 
-Half of the pages were at hand when the rules were built; the others were written before and kept
-back, so that they tell what happens on a page that nobody thought of. Once read they are at hand,
-too: the shares that they gave at first sight are in docs/features.md.
+Half of the pages were seen while the rules were built; the others were written before and held back, to
+measure pages that nobody had in mind. Once read they are known, too: the shares that they gave at first
+are in docs/features.md.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from ingestion_pipeline_tests.catalogs.course_pages import layout_pages, score_p
 LEAST_SHARE = 0.98  # the bar is 0.9; this is what was measured, rounded down
 HALVES = {half: layout_pages(half) for half in ("built", "held")}
 WITHOUT = {
-    f"{half}/{name}": text for half, pages in HALVES.items() for name, (text, wanted) in pages.items() if not wanted
+    f"{half}/{name}": text for half, pages in HALVES.items() for name, (text, expected) in pages.items() if not expected
 }
-WITH = {f"{half}/{name}": text for half, pages in HALVES.items() for name, (text, wanted) in pages.items() if wanted}
+WITH = {
+    f"{half}/{name}": text for half, pages in HALVES.items() for name, (text, expected) in pages.items() if expected
+}
 
 
 @pytest.mark.parametrize("half", HALVES)
@@ -33,7 +35,7 @@ def test_nearly_all_courses_are_right_in_code_title_credits_and_description(half
 
 
 @pytest.mark.parametrize("name", WITHOUT)
-def test_a_page_without_courses_is_read_as_such_whatever_it_looks_like(name: str) -> None:
+def test_a_page_without_courses_gives_none_whatever_its_layout(name: str) -> None:
     reading = read_records(entity_type("course"), WITHOUT[name])
 
     assert reading.records == []

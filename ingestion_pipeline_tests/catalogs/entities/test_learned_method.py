@@ -1,4 +1,4 @@
-"""The extraction_method of learned selectors: after what is given, before layout, and never the last word."""
+"""Learned selectors as a method: after configured selectors, before layout, never final."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_page_they_do_not_read_completely_is_left_to_the_next_method(settings:
     assert ("selectors", "learned") not in method_reasons(read_learned(html, settings))
 
 
-def test_what_the_stored_text_does_not_prove_is_left_to_the_next_rung(settings: Settings) -> None:
+def test_a_page_whose_stored_text_does_not_prove_the_record_is_left_to_the_next_method(settings: Settings) -> None:
     page = page_content(GARDEN, text="School\nThe life of mosses\nGRD/7\nNothing else is said.")
 
     reading = read_without_model(page, settings, learned=LEARNED)

@@ -1,4 +1,4 @@
-"""What a model says is proved by the page, in any script, or stays unproved."""
+"""Values of a model are proved by the page, in any script, or stay unproved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages that rules cannot read: what a model says is asked for, checked, and asked for again."""
+"""Pages that rules cannot read: a model's answers are checked, and requested again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ingestion_pipeline_tests.catalogs.entities.page_readings import (
     problem_codes,
     read_with_model,
 )
-from ingestion_pipeline_tests.reading.llm.model_questions import ledger
+from ingestion_pipeline_tests.reading.llm.model_questions import model_call_rows
 
 PAGE = page_content(PROSE)
 GOOD_ANSWER = model_answer(MOSSES)
@@ -40,7 +40,7 @@ def answer_without(name: str) -> Say:
 
 @pytest.fixture
 def database(request: pytest.FixtureRequest) -> str:
-    """What is made of answers is the same on both; those that read the ledger run on both."""
+    """Answers are handled alike on both databases: only the tests of the ledger run on both."""
     return getattr(request, "param", "sqlite")
 
 
@@ -97,7 +97,7 @@ def test_an_invalid_answer_is_requested_once_more_then_from_the_strong_model(
     assert "was not accepted" in requests[1].text
     assert str(reading.records[0].method) == "strong_model"
     assert "cheap:" in reading.records[0].reason
-    rows = ledger(store)
+    rows = model_call_rows(store)
     assert [row.model for row in rows] == ["cheap", "cheap", "strong"]
     assert all(row.cost_usd > 0 for row in rows)
 
@@ -134,7 +134,7 @@ def test_without_a_usable_answer_the_page_fails_and_every_call_is_in_the_ledger(
         read_with_model(store, settings, PAGE, in_turn(Say(text="no")))
 
     assert failed.value.code == "model_malformed"
-    rows = ledger(store)
+    rows = model_call_rows(store)
     assert [row.model for row in rows] == ["cheap", "cheap", "strong", "strong"]
     assert {row.call_site for row in rows} == {"extract"}
     assert {row.page_id for row in rows} == {4}
@@ -155,7 +155,7 @@ def test_an_invented_required_value_is_requested_alone_three_times_then_flagged(
     reading, requests = read_with_model(store, settings, PAGE, in_turn(answer_with(**invented)))
 
     single_requests = [request for request in requests if is_single_record_request(request)]
-    assert [one.model for one in single_requests] == ["cheap", "strong", "strong"]
+    assert [request.model for request in single_requests] == ["cheap", "strong", "strong"]
     assert next(iter(invented)) in single_requests[0].text.split("===")[0]
     (record,) = reading.records
     assert record.is_flagged

@@ -1,4 +1,4 @@
-"""The way up the ladder: when a model is asked, when not, and what happens where there is none."""
+"""The extraction pipeline of a page: when a model is asked, and which links are explored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ingestion_pipeline_tests.catalogs.entities.page_readings import (
     read_with_model,
     read_without_model,
 )
-from ingestion_pipeline_tests.reading.llm.model_questions import leading_to, ledger
+from ingestion_pipeline_tests.reading.llm.model_questions import model_call_rows, settings_with_model
 
 COMPETENCY = entity_type("competency")
 
@@ -46,14 +46,14 @@ def test_a_page_that_rules_read_completely_costs_no_call(store: Store, settings:
 
     assert reading.records
     assert requests == []
-    assert ledger(store) == []
+    assert model_call_rows(store) == []
     assert (reading.model, reading.reason) == (None, "")
 
 
 @pytest.fixture
 def database(request: pytest.FixtureRequest) -> str:
-    """Only what is about the ledger runs on both."""
-    on_both = {"costs", "asked", "budget", "booked"}
+    """Only the tests of the ledger run on both databases."""
+    on_both = {"requested", "budget"}
     chosen: str = getattr(request, "param", "sqlite")
     assert chosen == "sqlite" or on_both & set(request.node.name.split("_"))
     return chosen
@@ -68,7 +68,7 @@ BOTH = pytest.mark.parametrize(
 def test_the_same_page_is_requested_once_and_again_after_its_schema_changed(store: Store, settings: Settings) -> None:
     changed = COURSE.model_copy(update={"about": "A course is what a garden teaches."})
     with ScriptedModel(in_turn(model_answer(MOSSES))) as model:
-        model_settings = leading_to(model.base_url, settings)
+        model_settings = settings_with_model(model.base_url, settings)
         first = read_with_client(store, model_settings, page_content(PROSE))
         again = read_with_client(store, model_settings, page_content(PROSE))
         calls = len(model.requests)
@@ -93,7 +93,7 @@ def test_a_used_up_budget_stops_the_read_and_names_the_extraction(store: Store, 
     assert stopped.value.over.extraction_id == 7
     assert stopped.value.over.limit_usd == Decimal("0.0001")
     assert isinstance(stopped.value, Resource)
-    assert ledger(store) == []
+    assert model_call_rows(store) == []
 
 
 def test_every_kind_of_request_has_its_call_site_and_page(store: Store, settings: Settings) -> None:
@@ -101,7 +101,7 @@ def test_every_kind_of_request_has_its_call_site_and_page(store: Store, settings
 
     read_with_model(store, settings, page_content(PROSE), in_turn(wrong, model_answer(MOSSES)))
 
-    rows = ledger(store)
+    rows = model_call_rows(store)
     assert [row.call_site for row in rows] == ["extract", "extract.alone"]
     assert {(row.extraction_id, row.page_id, row.source_id) for row in rows} == {(7, 4, "catalog:a")}
 
@@ -213,7 +213,7 @@ def test_each_read_is_billed_to_its_own_page(store: Store, settings: Settings) -
     read_with_model(store, settings, page_content(PROSE, url=URL), in_turn(model_answer(MOSSES)))
     read_with_model(store, settings, page_content(PROSE, url=URL), in_turn(model_answer(MOSSES)), billing=other)
 
-    assert [(row.page_id, row.status) for row in ledger(store)][1][0] == 9
+    assert [(row.page_id, row.status) for row in model_call_rows(store)][1][0] == 9
 
 
 RECORDS = [Record(entity="competency", fields={}, evidence={}, method=ExtractionMethod.LAYOUT, confidence=1)]

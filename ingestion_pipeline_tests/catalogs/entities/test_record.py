@@ -1,4 +1,4 @@
-"""Entity types as data, and the rules they lay on a record."""
+"""Entity types as data, and their rules for a record."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_every_value_has_evidence_and_a_derived_one_its_quote() -> None:
         course_credits_type="SemesterHour",
     )
 
-    statuses = {name: str(one.status) for name, one in record.evidence.items()}
+    statuses = {name: str(proof.status) for name, proof in record.evidence.items()}
     assert statuses == {
         "course_id": "exact",
         "course_name": "absent",

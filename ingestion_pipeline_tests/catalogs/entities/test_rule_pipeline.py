@@ -1,4 +1,4 @@
-"""From a saved body to records: each layout, nothing invented, nothing that crashes."""
+"""From a saved body to records by rules: each layout, API and XML file, nothing invented, no crash."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ PREREQUISITES = [
         f"<h2>Inhalt</h2><p>{GERMAN}</p><h2>{{}}</h2><p>BIO 100</p>",
     ],
 )
-def test_prerequisites_are_read_in_the_language_of_their_catalogue(page: str, label: str) -> None:
+def test_prerequisites_are_read_in_the_language_of_their_catalog(page: str, label: str) -> None:
     content = f"<h1>BOT 101 Botanik</h1><p>6 ECTS</p>{page.format(label)}"
 
     (course,) = read_courses(main_page(content))

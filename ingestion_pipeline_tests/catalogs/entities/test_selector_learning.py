@@ -1,4 +1,4 @@
-"""Selectors learned from examples: they find the same again, or there are none."""
+"""Selectors learned from training pages: they find the same records again, or none are learned."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES = ["Mosses", "Ferns of the wall", "Lichens", "Old trees", "Roots & soil", 
 
 
 def course_fields(number: int, **more: Any) -> dict[str, Any]:
-    """What a model found of one, and that the page says no more of it."""
+    """Return the fields of a course as a model finds them, null where the page states none."""
     empty = {field.name: None for field in COURSE.fields}
     stated = {
         "course_id": f"GRD-{number}",
@@ -89,7 +89,7 @@ def card_page(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def page_with_hidden_blocks(records: Sequence[Mapping[str, Any]]) -> str:
-    """The same classes before, hidden, with other words; and the right words in a script."""
+    """Return a page with hidden blocks of the same classes before the visible ones."""
     decoy = class_block(course_fields(99, course_name="Decoy"))
     hidden = f'<div hidden>{decoy}</div><div style="display:none">{class_block(records[0])}</div>'
     return page_of_blocks(class_block)(records).replace("<main>", f"<main>{hidden}<script>1</script>")
@@ -128,7 +128,7 @@ def training_pages(page: Callable[..., str], *groups: Sequence[int]) -> list[Tra
 def extracted_fields(selectors: Selectors | None, html: str) -> list[dict[str, Any]]:
     assert selectors is not None
     tree = visible_tree(html)
-    return [dict(one.fields) for one in records_by_learned(COURSE, selectors, tree)]
+    return [dict(record.fields) for record in records_by_learned(COURSE, selectors, tree)]
 
 
 def stated_fields(*records: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -210,10 +210,12 @@ def test_an_optional_field_may_fail_seldom_but_not_often() -> None:
 
 def test_a_field_missing_from_the_records_is_not_learned() -> None:
     def without_credits(number: int) -> dict[str, Any]:
-        return {key: one for key, one in course_fields(number).items() if key != "course_credits_max"}
+        return {key: value for key, value in course_fields(number).items() if key != "course_credits_max"}
 
     page = page_of_blocks(class_block)
-    trained_on = [TrainingPage(body=page([course_fields(one)]), records=[without_credits(one)]) for one in (1, 2, 4)]
+    trained_on = [
+        TrainingPage(body=page([course_fields(number)]), records=[without_credits(number)]) for number in (1, 2, 4)
+    ]
 
     learned = learn_selectors(COURSE, trained_on)
 
@@ -241,15 +243,15 @@ def test_a_range_of_credits_is_learned_from_one_element() -> None:
 
 
 def test_the_kind_of_credits_is_learned_from_its_words() -> None:
-    def page(one: Mapping[str, Any]) -> str:
+    def page(record: Mapping[str, Any]) -> str:
         words = {"SemesterHour": "semester hours", "ClockHour": "clock hours"}
-        unit = words[one["course_credits_type"]]
-        return class_block(one).replace("points", unit)
+        unit = words[record["course_credits_type"]]
+        return class_block(record).replace("points", unit)
 
     kinds = ["SemesterHour", "ClockHour", "SemesterHour"]
-    records = [course_fields(at, course_credits_type=one) for at, one in enumerate(kinds, start=1)]
+    records = [course_fields(at, course_credits_type=kind) for at, kind in enumerate(kinds, start=1)]
 
-    learned = learn_selectors(COURSE, [TrainingPage(body=page(one), records=[one]) for one in records])
+    learned = learn_selectors(COURSE, [TrainingPage(body=page(record), records=[record]) for record in records])
 
     new = course_fields(5, course_credits_type="ClockHour")
     assert extracted_fields(learned, page(new)) == stated_fields(new)
@@ -301,10 +303,10 @@ WORDS = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=12)
 @given(st.lists(st.tuples(WORDS, WORDS, WORDS), min_size=3, max_size=5), st.sampled_from(sorted(LISTS)))
 def test_learned_selectors_find_the_records_they_were_trained_on(texts: list[tuple[str, str, str]], name: str) -> None:
     fields = ("course_id", "course_name", "course_description")
-    records = [course_fields(1, **dict(zip(fields, one, strict=True))) for one in texts]
+    records = [course_fields(1, **dict(zip(fields, values, strict=True))) for values in texts]
     html = LISTS[name](records)
 
     learned = learn_selectors(COURSE, [TrainingPage(body=html, records=records)])
 
-    keys = [tuple(one[field] for field in fields) for one in extracted_fields(learned, html)] if learned else []
-    assert learned is None or set(keys) == {tuple(one[field] for field in fields) for one in records}
+    keys = [tuple(record[field] for field in fields) for record in extracted_fields(learned, html)] if learned else []
+    assert learned is None or set(keys) == {tuple(record[field] for field in fields) for record in records}

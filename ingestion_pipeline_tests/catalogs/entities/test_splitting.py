@@ -1,4 +1,4 @@
-"""Long pages with several records: where they are split, and that none is lost or cut unseen."""
+"""Long pages with several records: where they are split, and that no record is lost or cut."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ingestion_pipeline_tests.catalogs.entities.page_readings import (
     read_with_client,
     read_with_model,
 )
-from ingestion_pipeline_tests.reading.llm.model_questions import leading_to
+from ingestion_pipeline_tests.reading.llm.model_questions import settings_with_model
 
 FILLER = "It takes a whole season, and much patience, rain and good shoes. " * 6
 PLANT_COURSE = re.compile(r"The life of plant (\d+)\nRef G-(\d+)\. (About plant \d+ .*)")
@@ -43,7 +43,7 @@ def plant_courses(count: int, *, tag: str = "h3") -> str:
 
 
 def read_shown_plants(request: ModelRequest) -> Reply:
-    """A model that reads what it is shown, and that alone."""
+    """Answer with the plants in the prompt, and only those."""
     return model_answer(
         *(
             {"course_id": f"G-{n}", "course_name": f"The life of plant {n}", "course_description": d}
@@ -149,18 +149,18 @@ def test_without_headings_a_long_page_is_split_by_size_and_no_record_is_cut(stor
 
 @pytest.mark.parametrize("tag", ["h2", "div"])
 def test_a_truncated_answer_is_requested_in_halves_without_loss(store: Store, settings: Settings, tag: str) -> None:
-    def short_of_breath(asked: ModelRequest) -> Reply:
-        reply = read_shown_plants(asked)
-        is_much = len(PLANT_COURSE.findall(asked.text)) > 2
-        return Say(text="{", is_cut=True) if is_much else reply
+    def truncating_model(request: ModelRequest) -> Reply:
+        reply = read_shown_plants(request)
+        is_long = len(PLANT_COURSE.findall(request.text)) > 2
+        return Say(text="{", is_cut=True) if is_long else reply
 
     page = page_content(f"<p>24 courses</p>{plant_courses(24, tag=tag)}")
-    reading, asked = read_with_model(store, settings, page, short_of_breath)
+    reading, requests = read_with_model(store, settings, page, truncating_model)
 
     assert field_values(reading, "course_id") == [f"G-{n}" for n in range(1, 25)]
     assert all(text.endswith("good shoes.") for text in field_values(reading, "course_description"))
     assert reading.problems == ()
-    assert {request.model for request in asked} == {"cheap"}
+    assert {request.model for request in requests} == {"cheap"}
 
 
 def test_a_model_whose_answers_are_always_truncated_is_requested_a_limited_number_of_times(
@@ -170,32 +170,32 @@ def test_a_model_whose_answers_are_always_truncated_is_requested_a_limited_numbe
     page = page_content(lines)
     assert LONG_TOKENS * 0.8 < tokens_of(page.text) <= LONG_TOKENS
     with ScriptedModel(lambda _: Say(text="{", is_cut=True)) as model:
-        model_settings = leading_to(model.base_url, settings)
+        model_settings = settings_with_model(model.base_url, settings)
         with pytest.raises(Permanent, match="no usable answer"):
             read_with_client(store, model_settings, page)
 
-    # The whole, a half, a quarter, and an eighth of it, which the strong model is asked about, too.
+    # The whole page, a half, a quarter, and an eighth, which the strong model is asked for, too.
     assert [request.model for request in model.requests] == ["cheap"] * 4 + ["strong"]
 
 
 def test_records_left_out_by_the_cheap_model_are_requested_from_the_strong_one(
     store: Store, settings: Settings
 ) -> None:
-    def lazy(asked: ModelRequest) -> Reply:
-        reply = read_shown_plants(asked)
-        return reply if asked.model == "strong" else model_answer()
+    def lazy(request: ModelRequest) -> Reply:
+        reply = read_shown_plants(request)
+        return reply if request.model == "strong" else model_answer()
 
     page = page_content(f"<p>24 courses</p>{plant_courses(24)}")
-    reading, asked = read_with_model(store, settings, page, lazy)
+    reading, requests = read_with_model(store, settings, page, lazy)
 
     assert len(reading.records) == 24
     assert {str(record.method) for record in reading.records} == {"strong_model"}
-    assert {request.model for request in asked} == {"cheap", "strong"}
+    assert {request.model for request in requests} == {"cheap", "strong"}
 
 
 def test_records_that_no_model_finds_are_a_problem_of_the_page(store: Store, settings: Settings) -> None:
-    def blind(asked: ModelRequest) -> Reply:
-        plants = [one for one in PLANT_COURSE.findall(asked.text) if one[0] not in {"3", "4", "5"}]
+    def blind(request: ModelRequest) -> Reply:
+        plants = [plant for plant in PLANT_COURSE.findall(request.text) if plant[0] not in {"3", "4", "5"}]
         return model_answer(
             *(
                 {"course_id": f"G-{n}", "course_name": f"The life of plant {n}", "course_description": d}
@@ -214,7 +214,7 @@ def test_records_that_no_model_finds_are_a_problem_of_the_page(store: Store, set
 def test_after_a_failure_no_further_part_is_requested(store: Store, settings: Settings) -> None:
     page = page_content(f"<p>40 courses</p>{plant_courses(40)}")
     with ScriptedModel(in_turn(Fail(status=401, message="no such key"))) as model:
-        model_settings = leading_to(model.base_url, settings)
+        model_settings = settings_with_model(model.base_url, settings)
         with pytest.raises(Resource):
             read_with_client(store, model_settings, page)
 

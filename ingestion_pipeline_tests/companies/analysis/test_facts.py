@@ -1,4 +1,4 @@
-"""What pages state of their company: data first, then words, each with its proof."""
+"""Facts and job boards on the pages of a company: structured data first, then text, each with its grounding."""
 
 from __future__ import annotations
 
@@ -116,9 +116,9 @@ def test_data_of_another_organization_is_ignored() -> None:
 PARTNER = {"@type": "Organization", "name": "Globex", "sameAs": "https://globex.test/"}
 
 
-def company_name(*things: dict[str, Any], head: str = "", path: str = "") -> str | None:
-    """Return the name that a home page with these things for machines gives the company."""
-    script = f'<script type="application/ld+json">{json.dumps(things)}</script>'
+def company_name(*objects: dict[str, Any], head: str = "", path: str = "") -> str | None:
+    """Return the company name from a home page with these JSON-LD objects."""
+    script = f'<script type="application/ld+json">{json.dumps(objects)}</script>'
     home = company_page("<h1>Welcome</h1>", role=Role.HOME, head=head + script, path=path)
     return collect_findings([home], website=HOME).name
 
@@ -156,9 +156,9 @@ def test_profiles_on_other_sites_do_not_make_the_company_a_partner() -> None:
 
     assert company_name(own | {"sameAs": profiles}) == "Acme Robotics"
     assert company_name(own | {"sameAs": "https://directory.test/acme"}) == "Acme Robotics"
-    called = own | {"name": "Robotics of Graz"}
-    assert company_name(called | {"sameAs": profiles}) == "Robotics of Graz"
-    assert company_name(called | {"sameAs": "https://r.test/", "url": HOME}) == "Robotics of Graz"
+    own_name = own | {"name": "Robotics of Graz"}
+    assert company_name(own_name | {"sameAs": profiles}) == "Robotics of Graz"
+    assert company_name(own_name | {"sameAs": "https://r.test/", "url": HOME}) == "Robotics of Graz"
 
 
 @pytest.mark.parametrize("word", ["Unknown", "N/A", "Confidential"])
@@ -209,7 +209,7 @@ def test_a_real_page_gives_a_description_of_the_company() -> None:
     assert findings.facts["about"].grounding.is_proof
 
 
-# --- boards
+# Job boards on the pages
 
 
 def boards_on_page(body: str, role: Role = Role.CAREERS) -> list[tuple[str, str | None]]:

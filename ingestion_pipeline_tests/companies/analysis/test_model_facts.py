@@ -1,4 +1,4 @@
-"""A model as the last extraction method: asked for what rules lack, believed where the pages prove it."""
+"""A model as the last extraction method: asked for facts that the rules lack, stored where the pages ground them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ingestion_pipeline_tests.companies.company_sites import (
 )
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import add_sources, rows
-from ingestion_pipeline_tests.reading.llm.model_questions import leading_to
+from ingestion_pipeline_tests.reading.llm.model_questions import settings_with_model
 
 STORY = (
     "Parcels are our life: since the first day the people of Acme have sorted them for shops and"
@@ -29,7 +29,7 @@ STORY = (
 
 
 def configure_model(ctx: RunContext, model: ScriptedModel) -> RunContext:
-    settings = leading_to(model.base_url, ctx.settings, INGESTION_HOSTS__DELAY_SECONDS="0")
+    settings = settings_with_model(model.base_url, ctx.settings, INGESTION_HOSTS__DELAY_SECONDS="0")
     return replace(ctx, settings=settings)
 
 

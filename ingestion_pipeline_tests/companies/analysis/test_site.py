@@ -1,4 +1,4 @@
-"""Which pages are worth a look, told by their names."""
+"""Which pages of a site are fetched, chosen by their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Technologies by whole words: what is meant is found, what only looks like it is not."""
+"""Technologies are found by whole words only."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _texts(value: Any) -> list[str]:
 
 
 def test_every_hit_in_the_samples_is_a_whole_word() -> None:
-    """No "ai" of "email" and no "go" of "ago" in real postings."""
+    """Real postings contain "email" and "ago": neither is "ai" or "go"."""
     bodies = sorted(sample("jobs").glob("*/*.json"))
     texts = [text for body in bodies for text in _texts(json.loads(body.read_bytes()))]
 

@@ -14,12 +14,12 @@ from ingestion_pipeline_tests.polling_runs import a_run_context, fast_settings
 
 @pytest.fixture
 def clock(now: datetime) -> FixedClock:
-    """Polls are days apart, and nothing else moves time."""
+    """Polls are days apart: the clock moves only when a test advances it."""
     return FixedClock(now)
 
 
 @pytest.fixture
 def boards(store: Store, clock: FixedClock, settings: Settings) -> Iterator[Boards]:
-    fast = fast_settings(settings.home, settings.database_url)
+    board_settings = fast_settings(settings.home, settings.database_url)
     with FakeWeb({"/robots.txt": 404}) as web:
-        yield Boards(a_run_context(store, fast), web, clock)
+        yield Boards(a_run_context(store, board_settings), web, clock)

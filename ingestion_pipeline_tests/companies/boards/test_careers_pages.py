@@ -1,4 +1,4 @@
-"""A company's own careers page: every page of it is read, and what it lists no more is closed."""
+"""A company's own careers page: every page is read, and jobs it no longer lists are closed."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def serve(
     render: Callable[[Sequence[int]], str],
     pager: Callable[[int, int], str] = next_link,
 ) -> None:
-    """Spread the jobs over the pages of the careers page."""
+    """Serve the jobs on consecutive pages of the careers page."""
     pages = [numbers[start : start + PER_PAGE] for start in range(0, len(numbers), PER_PAGE)]
     for number, jobs in enumerate(pages, 1):
         values = {"page": number, "before": number - 1, "offset": (number - 1) * PER_PAGE}

@@ -1,4 +1,4 @@
-"""Trap 19: what disables a board, what does not, and who enables it again."""
+"""Trap 19: what disables a board and who enables it again."""
 
 from __future__ import annotations
 

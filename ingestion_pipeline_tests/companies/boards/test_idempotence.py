@@ -1,4 +1,4 @@
-"""The same board again, and at the same moment: one listing, and nothing written."""
+"""Polling a board again, also concurrently: one listing per posting, and no write without a change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, text, update
 
 from ingestion_pipeline.companies.boards.ingestion import ingest_boards
 from ingestion_pipeline.companies.boards.plan import BoardListing
@@ -18,6 +18,7 @@ from ingestion_pipeline.companies.listing import Listing
 from ingestion_pipeline.engine.polling.protocol import IngestResult
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import open_store
+from ingestion_pipeline.store.tables import sources
 from ingestion_pipeline_tests.companies.boards.job_boards import ACME, Boards, a_board
 from ingestion_pipeline_tests.companies.platform_fixtures import fixture_body
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
@@ -32,7 +33,7 @@ def serve_body(web: FakeWeb, path: str, content: bytes) -> None:
 
 
 def serve_workday(web: FakeWeb) -> None:
-    """Two pages of a list whose total is true on the first alone."""
+    """Serve a list of two pages; only the first page states the true total."""
     first = [{"title": f"Job {n}", "externalPath": f"/job/Oslo/Job_R-{n}"} for n in range(20)]
     second = [{"title": f"Job {n}", "externalPath": f"/job/Oslo/Job_R-{n}"} for n in range(20, 23)]
     web.routes["/wday/cxs/globex/Careers/jobs"] = [
@@ -91,11 +92,7 @@ def test_polling_a_board_twice_adds_nothing(boards: Boards, platform: str) -> No
 
 
 def forget_content_hash(boards: Boards) -> None:
-    """So that it is read again although it is the same."""
-    from sqlalchemy import update
-
-    from ingestion_pipeline.store.tables import sources
-
+    """Forget the stored hash, so that an unchanged body is parsed again."""
     with boards.store.begin() as connection:
         connection.execute(update(sources).values(content_hash=None, etag=None))
 
@@ -125,14 +122,16 @@ def ingest_in_own_transaction(boards: Boards, listing: BoardListing, start: thre
             return ingest_boards(connection, [listing], now=boards.clock.at, settings=settings)
 
 
-@pytest.mark.parametrize("by", ["url", "words"])
-def test_two_boards_that_deliver_the_same_posting_concurrently_make_one_listing(boards: Boards, by: str) -> None:
+@pytest.mark.parametrize("duplicate_key", ["url", "words"])
+def test_two_boards_that_deliver_the_same_posting_concurrently_make_one_listing(
+    boards: Boards, duplicate_key: str
+) -> None:
     add_two_boards(boards)
     start = threading.Barrier(2)
     numbers = range(20)
     copies = [
         a_listing(n, external_id=f"x{n}")
-        if by == "url"
+        if duplicate_key == "url"
         else a_listing(n, external_id=f"x{n}", url=f"https://other.test/{n}")
         for n in reversed(numbers)
     ]
@@ -142,7 +141,7 @@ def test_two_boards_that_deliver_the_same_posting_concurrently_make_one_listing(
         futures = [
             pool.submit(ingest_in_own_transaction, boards, board_listing, start) for board_listing in board_listings
         ]
-        outcomes = sorted(board_listing.result(60)[0].outcome for board_listing in futures)
+        outcomes = sorted(future.result(60)[0].outcome for future in futures)
 
     assert outcomes == ["first sync: 20 found, 20 duplicate", "first sync: 20 found, 20 new"]
     assert (len(boards.listings()), len(boards.links())) == (20, 40)
@@ -150,7 +149,7 @@ def test_two_boards_that_deliver_the_same_posting_concurrently_make_one_listing(
 
 
 def listing_count(boards: Boards, first: dict[str, Any], second: dict[str, Any]) -> int:
-    """Return how many listings one text makes that two boards state with these places."""
+    """Return the number of listings made from one text that two boards list with these fields."""
     add_two_boards(boards)
     settings, now = boards.ctx.settings, boards.clock.at
     copy = a_listing(1, external_id="x", url="https://other.test/1", **second)
@@ -199,9 +198,9 @@ def test_the_same_place_in_other_words_is_one_listing(boards: Boards, first: str
 
 @pytest.mark.parametrize("database", ["sqlite"])
 def test_a_match_with_any_location_of_a_listing_is_the_same_listing(boards: Boards) -> None:
-    several = {"location": "Berlin", "other_locations": ("Paris",)}
+    two_locations = {"location": "Berlin", "other_locations": ("Paris",)}
 
-    assert listing_count(boards, several, {"location": "Paris"}) == 1
+    assert listing_count(boards, two_locations, {"location": "Paris"}) == 1
 
 
 def test_a_board_ingested_by_four_workers_concurrently_is_ingested_once(boards: Boards) -> None:
@@ -218,7 +217,7 @@ def test_a_board_ingested_by_four_workers_concurrently_is_ingested_once(boards: 
 
 
 def row_versions(connection: Connection) -> Any:
-    """What every write to the two tables changes."""
+    """Return a value that every write to the two tables changes."""
     if connection.dialect.name == "sqlite":
         return connection.connection.driver_connection.total_changes  # pyright: ignore[reportOptionalMemberAccess]
     return [
@@ -265,14 +264,14 @@ def test_an_unchanged_board_writes_no_wal_record_of_listings(boards: Boards) -> 
         connection.execute(text("CREATE EXTENSION IF NOT EXISTS pg_walinspect"))
         ingest_boards(connection, [first], now=now, settings=settings)
     with boards.store.begin() as connection:
-        connection.execute(text("CHECKPOINT"))  # the next touch of a page would be logged whole
+        connection.execute(text("CHECKPOINT"))  # the first change of a page after it is logged as a full page
 
     def wal_bytes(board_jobs: list[Listing]) -> int:
         board_listing = boards.board_listing(ACME, board_jobs)
         with boards.store.begin() as connection:
             since = connection.execute(text("SELECT pg_current_wal_insert_lsn()")).scalar_one()
             ingest_boards(connection, [board_listing], now=now, settings=settings)
-            connection.execute(text("UPDATE sources SET updated_at = updated_at"))  # as a poll does
+            connection.execute(text("UPDATE sources SET updated_at = updated_at"))  # a poll updates its source
         with boards.store.read() as connection:
             return int(connection.execute(text(WAL), {"since": since}).scalar_one())
 
@@ -281,7 +280,7 @@ def test_an_unchanged_board_writes_no_wal_record_of_listings(boards: Boards) -> 
 
 
 def test_a_relative_date_does_not_move_with_every_poll(boards: Boards) -> None:
-    """Workday's "Posted 3 Days Ago": each poll made every job another one."""
+    """Workday states "Posted 3 Days Ago": without this rule each poll would change every job."""
     boards.add()
     settings, now = boards.ctx.settings, boards.clock.at
     with boards.store.begin() as connection:

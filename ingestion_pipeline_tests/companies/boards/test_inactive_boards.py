@@ -1,4 +1,4 @@
-"""Boards that nobody asks any more: their jobs are closed, and come back with them."""
+"""Boards that are no longer polled: their jobs are closed, and reopened with the board."""
 
 from __future__ import annotations
 

@@ -1,13 +1,16 @@
-"""A board becomes listings: each posting once, what is gone twice closed, nothing half believed."""
+"""Ingestion of a board: one listing per posting, missing twice is closed, doubtful lists are quarantined."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 from sqlalchemy import insert, select, update
 
 from ingestion_pipeline.companies.boards.closing import close_expired
+from ingestion_pipeline.companies.boards.ingestion import ListingToEvaluate, spawn_jobs
+from ingestion_pipeline.sources.operator_changes import accept_drop
 from ingestion_pipeline.store.tables import audit_log, job_matches, snapshots, tasks
 from ingestion_pipeline_tests.companies.boards.job_boards import ACME, Boards, a_board, a_job, a_match, jobs
 from ingestion_pipeline_tests.polling_runs import rows, task_row
@@ -45,8 +48,8 @@ def test_a_job_task_inherits_the_lineage_of_its_poll_and_carries_its_url(boards:
 
 def test_an_expired_listing_reopens_when_its_board_extends_it(boards: Boards) -> None:
     boards.add()
-    ends = "2026-01-31T12:00:00Z"
-    boards.poll([a_job(1, application_deadline=ends), a_job(2, application_deadline=ends)])
+    deadline = "2026-01-31T12:00:00Z"
+    boards.poll([a_job(1, application_deadline=deadline), a_job(2, application_deadline=deadline)])
     with boards.store.begin() as connection:
         closed = close_expired(connection, now=boards.clock.at)
     states = {listing.title: listing.status for listing in boards.listings()}
@@ -54,7 +57,7 @@ def test_an_expired_listing_reopens_when_its_board_extends_it(boards: Boards) ->
     boards.poll(
         [
             a_job(1, application_deadline="2036-01-31T12:00:00Z"),
-            a_job(2, application_deadline=ends, location={"name": "Bergen"}),
+            a_job(2, application_deadline=deadline, location={"name": "Bergen"}),
         ]
     )
 
@@ -82,20 +85,20 @@ def test_a_board_that_moved_announces_jobs_posted_since_and_no_older_ones(boards
 
     boards.poll([*jobs(1, 2), a_job(3, first_published=posted_at)])
 
-    silent = {task.payload["listing_id"]: task.payload["is_first_sync"] for task in boards.job_tasks()}
-    assert silent == {1: True, 2: True, 3: False}
+    first_sync_flags = {task.payload["listing_id"]: task.payload["is_first_sync"] for task in boards.job_tasks()}
+    assert first_sync_flags == {1: True, 2: True, 3: False}
 
 
-@pytest.mark.parametrize("is_judged", [True, False], ids=["judged", "waiting"])
+@pytest.mark.parametrize("is_evaluated", [True, False], ids=["evaluated", "waiting"])
 def test_a_job_of_another_boards_first_sync_is_announced_once_when_a_board_adds_it(
-    boards: Boards, *, is_judged: bool
+    boards: Boards, *, is_evaluated: bool
 ) -> None:
     boards.add()
     boards.poll(jobs(1))
     boards.add(a_board(id="job_board:mirror", url="https://boards.greenhouse.io/mirror"))
     boards.serve_jobs(jobs(1, 2, 3), token="mirror")
     boards.poll()
-    if is_judged:
+    if is_evaluated:
         with boards.store.begin() as connection:
             connection.execute(update(tasks).where(tasks.c.kind == "job").values(status="SUCCESS"))
     before = len(boards.job_tasks())
@@ -103,9 +106,9 @@ def test_a_job_of_another_boards_first_sync_is_announced_once_when_a_board_adds_
     for _ in range(2):
         boards.poll(jobs(1, 2))
 
-    news = [task.payload for task in boards.job_tasks() if "is_unreported" in task.payload]
-    assert news == [{"listing_id": 2, "is_first_sync": False, "is_unreported": True}]
-    assert len(boards.job_tasks()) == before + is_judged
+    announced = [task.payload for task in boards.job_tasks() if "is_unreported" in task.payload]
+    assert announced == [{"listing_id": 2, "is_first_sync": False, "is_unreported": True}]
+    assert len(boards.job_tasks()) == before + is_evaluated
 
 
 def test_the_backlog_of_a_board_is_not_announced_when_a_later_board_lists_it(boards: Boards) -> None:
@@ -141,7 +144,7 @@ def test_a_changed_listing_is_updated_and_evaluated_again(boards: Boards) -> Non
 
     assert [row.title for row in boards.listings()] == ["Engineer 1", "Lead Engineer"]
     assert boards.source_row().last_outcome == "2 found, 1 updated"
-    # its first task still waits, and judges what the listing says when it comes to it
+    # its first task is still pending, and evaluates the content at the time it runs
     assert len(boards.job_tasks()) == 2
 
 
@@ -156,7 +159,7 @@ def test_a_listing_missing_once_is_counted_and_missing_twice_is_closed(boards: B
     assert [(link.missing, link.available) for link in boards.links()][2] == (1, True)
     assert boards.listings()[2].status == "open"
 
-    boards.poll(jobs(1, 2))  # the same body again: it is read again all the same
+    boards.poll(jobs(1, 2))  # the same body again is parsed again
     closed = boards.listings()[2]
     assert (closed.status, closed.closed_at) == ("closed", boards.clock.at)
     assert [link.available for link in boards.links()] == [True, True, False]
@@ -214,8 +217,6 @@ def test_a_large_drop_is_quarantined_until_an_operator_accepts_it(boards: Boards
     boards.poll(jobs(1, 2))
     assert "8 of 10 known jobs are missing" in boards.source_row().last_outcome
 
-    from ingestion_pipeline.sources.operator_changes import accept_drop
-
     with boards.store.begin() as connection:
         accept_drop(connection, ACME, actor="me", now=boards.clock.at)
     boards.poll(jobs(1, 2))
@@ -254,9 +255,9 @@ def test_renaming_every_field_fails_the_poll_and_stores_the_body(boards: Boards)
 
 def test_a_job_in_two_cities_on_one_board_is_two_listings(boards: Boards) -> None:
     boards.add()
-    same = {"title": "Engineer", "content": "<p>We build pipes.</p>"}
+    common_fields = {"title": "Engineer", "content": "<p>We build pipes.</p>"}
 
-    boards.poll([a_job(1, **same), a_job(2, **same, location={"name": "Bergen"})])
+    boards.poll([a_job(1, **common_fields), a_job(2, **common_fields, location={"name": "Bergen"})])
 
     assert [row.location for row in boards.listings()] == ["Oslo", "Bergen"]
 
@@ -320,13 +321,9 @@ def test_a_second_board_fills_missing_fields_and_overwrites_nothing(boards: Boar
 
 
 def test_a_refused_spawn_is_in_the_audit_log(boards: Boards) -> None:
-    from dataclasses import replace
-
     boards.add()
     board_listing = boards.board_listing(ACME, [])
     parent = replace(board_listing.task, spawn_depth=10)
-    from ingestion_pipeline.companies.boards.ingestion import ListingToEvaluate, spawn_jobs
-
     with boards.store.begin() as connection:
         evaluation = ListingToEvaluate(
             parent=parent, source=boards.source(), listing_id=1, url="https://a.test/1", is_new=True
@@ -340,9 +337,5 @@ def test_a_refused_spawn_is_in_the_audit_log(boards: Boards) -> None:
 
 
 def finish_job_tasks(boards: Boards) -> None:
-    from sqlalchemy import update
-
-    from ingestion_pipeline.store.tables import tasks
-
     with boards.store.begin() as connection:
         connection.execute(update(tasks).where(tasks.c.kind == "job").values(status="SUCCESS"))

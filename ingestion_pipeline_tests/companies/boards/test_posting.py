@@ -1,4 +1,4 @@
-"""A listing under its keys, what a judgement sees of it, and how well it is known."""
+"""The content hash and the quality of a listing, and the stored form of a parsed feed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.boards.posting import content_hash, quality_of, feed_from_bytes, feed_to_bytes
+from ingestion_pipeline.companies.boards.posting import content_hash, feed_from_bytes, feed_to_bytes, quality_of
 from ingestion_pipeline.companies.listing import Listing, Remote
 from ingestion_pipeline.companies.salary import salary_in
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem

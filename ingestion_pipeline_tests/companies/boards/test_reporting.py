@@ -1,4 +1,4 @@
-"""What Dagster is told of a board, and what turns its checks red."""
+"""Reports of a board for Dagster, and the findings of its checks."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def test_the_funnel_of_a_board_counts_the_outcomes_of_its_jobs(boards: Boards) -
     boards.serve_jobs(jobs(1, 2, 3, 4, 5), token="acme")
     boards.serve_jobs([a_job(1), a_job(9)], token="other")
     boards.poll()
-    ids = [one.id for one in boards.listings() if one.source_id == ACME]
+    ids = [row.id for row in boards.listings() if row.source_id == ACME]
     set_decision(boards, "filtered", *ids[:2])
     set_decision(boards, "filtered", ids[2], rejected_by="age")
     set_decision(boards, "matched", ids[3])
 
-    one, other = board_report(boards), board_report(boards, "job_board:other")
+    acme, other = board_report(boards), board_report(boards, "job_board:other")
 
-    assert (one.found, one.matched, one.skipped, one.waiting) == (5, 1, 0, 1)
-    assert one.filtered == {"salary": 2, "age": 1}
-    assert {(one.new, one.duplicate), (other.new, other.duplicate)} <= {(5, 0), (4, 1), (2, 0), (1, 1)}
-    assert one.new + other.new == 6
-    assert one.duplicate + other.duplicate == 1
+    assert (acme.found, acme.matched, acme.skipped, acme.waiting) == (5, 1, 0, 1)
+    assert acme.filtered == {"salary": 2, "age": 1}
+    assert {(acme.new, acme.duplicate), (other.new, other.duplicate)} <= {(5, 0), (4, 1), (2, 0), (1, 1)}
+    assert acme.new + other.new == 6
+    assert acme.duplicate + other.duplicate == 1
 
 
 def test_a_report_counts_changes_since_the_previous_report(boards: Boards) -> None:

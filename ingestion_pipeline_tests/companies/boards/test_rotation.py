@@ -1,4 +1,4 @@
-"""SCRAPE: boards ahead of schedule, oldest first, until enough jobs match."""
+"""SCRAPE tasks: boards are polled ahead of schedule, oldest first, until enough jobs match."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BOARDS = [f"job_board:b{n}" for n in range(8)]
 
 
 def add_boards(boards: Boards) -> None:
-    """Eight boards, the last one checked longest ago, none due."""
+    """Add eight boards: none is due, and the last was checked longest ago."""
     boards.add(*(a_board(id=board_id, url=f"https://boards.greenhouse.io/{board_id[10:]}") for board_id in BOARDS))
     later = boards.clock.at + timedelta(days=9)
     with boards.store.begin() as connection:
@@ -47,13 +47,13 @@ def add_boards(boards: Boards) -> None:
             )
 
 
-def request(boards: Boards, scrape_request: ScrapeRequest) -> int | Refusal:
+def queue_scrape(boards: Boards, scrape_request: ScrapeRequest) -> int | Refusal:
     with boards.store.begin() as connection:
         return request_scrape(connection, scrape_request, now=boards.clock.at, settings=boards.ctx.settings)
 
 
 def run_scrape_step(boards: Boards) -> Any:
-    """One claim of the SCRAPE task, as the job does it."""
+    """Claim the SCRAPE task once, run it and apply its move."""
     boards.clock.advance(minutes=1)
     now = boards.clock.at
     with boards.store.begin() as connection:
@@ -72,7 +72,7 @@ def due_boards(boards: Boards) -> set[str]:
 def test_named_boards_are_due_now(boards: Boards) -> None:
     add_boards(boards)
 
-    assert isinstance(request(boards, ScrapeRequest(source_ids=BOARDS[:2])), int)
+    assert isinstance(queue_scrape(boards, ScrapeRequest(source_ids=BOARDS[:2])), int)
     move = run_scrape_step(boards)
 
     assert (move.status, due_boards(boards)) == (TaskStatus.SUCCESS, set(BOARDS[:2]))
@@ -80,7 +80,7 @@ def test_named_boards_are_due_now(boards: Boards) -> None:
 
 def test_a_rotation_takes_those_scraped_longest_ago_a_few_at_a_time(boards: Boards) -> None:
     add_boards(boards)
-    request(boards, ScrapeRequest(max_sources=7))
+    queue_scrape(boards, ScrapeRequest(max_sources=7))
 
     assert run_scrape_step(boards).status is TaskStatus.PENDING
     assert due_boards(boards) == set(BOARDS[-BOARDS_AT_ONCE:])
@@ -94,7 +94,7 @@ def test_a_rotation_takes_those_scraped_longest_ago_a_few_at_a_time(boards: Boar
 
 def test_a_rotation_ends_when_enough_jobs_match(boards: Boards) -> None:
     boards.add()
-    request(boards, ScrapeRequest(target_matches=1))
+    queue_scrape(boards, ScrapeRequest(target_matches=1))
     run_scrape_step(boards)
     boards.poll(jobs(1))
     match = a_match(boards.listings()[0].id) | {"created_at": boards.clock.at}
@@ -110,19 +110,19 @@ def test_a_rotation_ends_when_enough_jobs_match(boards: Boards) -> None:
 def test_a_repeated_scrape_request_and_an_unknown_board_are_refused(boards: Boards) -> None:
     boards.add()
 
-    assert isinstance(request(boards, ScrapeRequest()), int)
-    assert request(boards, ScrapeRequest()) is Refusal.ACTIVE_DUPLICATE
-    assert isinstance(request(boards, ScrapeRequest(max_sources=3)), int)
+    assert isinstance(queue_scrape(boards, ScrapeRequest()), int)
+    assert queue_scrape(boards, ScrapeRequest()) is Refusal.ACTIVE_DUPLICATE
+    assert isinstance(queue_scrape(boards, ScrapeRequest(max_sources=3)), int)
     with pytest.raises(UnknownSource, match="job_board:none"):
-        request(boards, ScrapeRequest(source_ids=["job_board:none"]))
+        queue_scrape(boards, ScrapeRequest(source_ids=["job_board:none"]))
 
 
-MATCHING_TOKENS = ("b4", "b1")  # of b7 ... b0, as they come
+MATCHING_TOKENS = ("b4", "b1")  # boards are polled from b7 to b0
 
 
 @pytest.fixture
 def matching_boards(store: Store, clock: FixedClock, settings: Settings, tmp_path: Path) -> Iterator[Boards]:
-    """Eight matching_boards with a job each, two of which fit."""
+    """Eight boards with one job each, two of which match the profile."""
     profile = tmp_path / "profile.yaml"
     profile.write_text(PROFILE)
     profile_settings = fast_settings(settings.home, settings.database_url, match__profile=str(profile))
@@ -130,43 +130,43 @@ def matching_boards(store: Store, clock: FixedClock, settings: Settings, tmp_pat
         boards = Boards(a_run_context(store, profile_settings), web, clock)
         add_boards(boards)
         for number, board_id in enumerate(BOARDS):
-            boards.serve_jobs([a_posting(number, board_id[10:], clock)], token=board_id[10:])
+            boards.serve_jobs([board_job(number, board_id[10:], clock)], token=board_id[10:])
         yield boards
 
 
-def a_posting(number: int, token: str, clock: FixedClock) -> dict[str, Any]:
+def board_job(number: int, token: str, clock: FixedClock) -> dict[str, Any]:
     title = "Senior Python Engineer" if token in MATCHING_TOKENS else "Junior Painter"
     return a_job(
         number,
         title=f"{title} {number}",
         content=f"<p>{token}: {MATCHING_TEXT}</p>",
         first_published=clock.at.isoformat(),
-        absolute_url=f"https://matching_boards.greenhouse.io/{token}/jobs/{number}",
+        absolute_url=f"https://boards.greenhouse.io/{token}/jobs/{number}",
         company_name=token,
     )
 
 
-def run_until_done(matching_boards: Boards, tmp_path: Path) -> tuple[list[set[str]], Any]:
-    """Runs of the three jobs until the rotation has ended: matching_boards asked in each, and its task."""
-    listings = Listings(ctx=matching_boards.ctx, profile=tmp_path / "profile.yaml", port=matching_boards.web.port)
+def run_until_done(boards: Boards, tmp_path: Path) -> tuple[list[set[str]], Any]:
+    """Run the three jobs until the rotation ends; return the boards polled in each run, and its task."""
+    listings = Listings(ctx=boards.ctx, profile=tmp_path / "profile.yaml", port=boards.web.port)
     polled_tokens: list[set[str]] = []
     for _ in range(6):
-        matching_boards.clock.advance(minutes=1)
-        worker = Worker(matching_boards.store, lease_seconds=300)
-        drain_scrapes(matching_boards.store, worker, settings=matching_boards.ctx.settings)
-        before = len(matching_boards.web.requests)
-        poll(matching_boards.ctx, matching_boards.web)
+        boards.clock.advance(minutes=1)
+        worker = Worker(boards.store, lease_seconds=300)
+        drain_scrapes(boards.store, worker, settings=boards.ctx.settings)
+        before = len(boards.web.requests)
+        poll(boards.ctx, boards.web)
         listings.run()
-        paths = [one.path.split("/")[3] for one in matching_boards.web.requests[before:] if "/v1/" in one.path]
+        paths = [request.path.split("/")[3] for request in boards.web.requests[before:] if "/v1/" in request.path]
         polled_tokens.append(set(paths))
-        [scrape] = [row for row in rows(matching_boards.store, tasks) if row.kind == "scrape"]
+        [scrape] = [row for row in rows(boards.store, tasks) if row.kind == "scrape"]
         if scrape.status == "SUCCESS":
             return [tokens for tokens in polled_tokens if tokens], scrape
     raise AssertionError("the rotation did not end")
 
 
 def test_a_rotation_polls_from_the_oldest_until_enough_jobs_match(matching_boards: Boards, tmp_path: Path) -> None:
-    request(matching_boards, ScrapeRequest(target_matches=2, max_sources=8))
+    queue_scrape(matching_boards, ScrapeRequest(target_matches=2, max_sources=8))
 
     polled_tokens, scrape = run_until_done(matching_boards, tmp_path)
 
@@ -175,7 +175,7 @@ def test_a_rotation_polls_from_the_oldest_until_enough_jobs_match(matching_board
 
 
 def test_a_rotation_ends_at_the_requested_number_of_matches(matching_boards: Boards, tmp_path: Path) -> None:
-    request(matching_boards, ScrapeRequest(target_matches=1, max_sources=8))
+    queue_scrape(matching_boards, ScrapeRequest(target_matches=1, max_sources=8))
 
     polled_tokens, scrape = run_until_done(matching_boards, tmp_path)
 
@@ -184,7 +184,7 @@ def test_a_rotation_ends_at_the_requested_number_of_matches(matching_boards: Boa
 
 
 def test_a_rotation_polls_no_more_boards_than_its_limit(matching_boards: Boards, tmp_path: Path) -> None:
-    request(matching_boards, ScrapeRequest(target_matches=5, max_sources=2))
+    queue_scrape(matching_boards, ScrapeRequest(target_matches=5, max_sources=2))
 
     polled_tokens, scrape = run_until_done(matching_boards, tmp_path)
 

@@ -1,4 +1,4 @@
-"""Listings as polls of boards leave them, written by hand, and runs that judge them."""
+"""Listings as polls store them, written directly, and runs that evaluate them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store.tables import job_listings, listing_sources
 from ingestion_pipeline.tasks.queue import insert_tasks
-from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.polling_runs import a_fetcher, add_sources
@@ -54,7 +53,7 @@ PLAIN_PAGE = f"<html><body><nav>Home Jobs About</nav><main><h1>Engineer</h1><p>{
 
 
 def a_listing(**changes: Any) -> ListedJob:
-    """A posting of an hour ago that speaks for itself."""
+    """Return a posting of an hour ago that matches `a_profile`."""
     values: dict[str, Any] = {
         "title": "Senior Python Engineer",
         "url": "http://jobs.test/1",
@@ -66,7 +65,7 @@ def a_listing(**changes: Any) -> ListedJob:
 
 
 def a_profile(**changes: Any) -> Profile:
-    """Somebody who knows Python best."""
+    """Return a profile whose best skill is Python."""
     values: dict[str, Any] = {
         "skills": {"Python": 10, "PostgreSQL": 9, "Go": 7},
         "home_city": "Portland, OR",
@@ -78,7 +77,7 @@ def a_profile(**changes: Any) -> Profile:
 
 
 class UndelayedBoards:
-    """A board's manners, where nothing else of its system is needed."""
+    """A job board system without delays between requests."""
 
     def pace(self, _source: object, _settings: object) -> Pace:
         return Pace(delay_seconds=0)
@@ -86,7 +85,7 @@ class UndelayedBoards:
 
 @dataclass(slots=True)
 class Listings:
-    """A store with a board, its listings, and the file that says what fits."""
+    """A store with a board, its listings, and the file of the profile."""
 
     ctx: RunContext
     profile: Path
@@ -105,7 +104,7 @@ class Listings:
         self.profile.write_text(text)
 
     def add(self, *, payload: Mapping[str, Any] | None = None, **changes: Any) -> int:
-        """One open listing with its task; its id."""
+        """Add an open listing with its task; return its id."""
         values = a_listing_row(**changes)
         with self.ctx.store.begin() as connection:
             now = self.ctx.store.clock.now(connection)
@@ -128,7 +127,7 @@ class Listings:
         return id_
 
     def requeue(self, id_: int, *, is_unreported: bool = False) -> None:
-        """As a board does whose listing has changed."""
+        """Add a task for the listing, as a board does when the listing changes."""
         row = self.row(job_listings, id_)
         with self.ctx.store.begin() as connection:
             now = self.ctx.store.clock.now(connection)
@@ -156,7 +155,7 @@ class Listings:
 
 
 def a_listing_row(**changes: Any) -> dict[str, Any]:
-    """A row of `job_listings`: a senior job for whoever knows Python, posted an hour ago."""
+    """Return a row of `job_listings`: a senior Python job posted an hour ago."""
     values: dict[str, Any] = {
         "source_id": BOARD,
         "company_name": "Northwind GmbH",
@@ -173,7 +172,3 @@ def a_listing_row(**changes: Any) -> dict[str, Any]:
     identity = repr([values.get(name) for name in ("title", "url", "description", "salary")])
     key = sha256(identity.encode()).hexdigest()
     return {"content_hash": key, "fingerprint": key, "url_key": key} | values
-
-
-def is_of(task: Task, listing_id: int) -> bool:
-    return task.payload.get("listing_id") == listing_id

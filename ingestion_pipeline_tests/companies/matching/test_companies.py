@@ -1,4 +1,4 @@
-"""The companies of listings: a row at once, analysed where somebody knows how, waited for."""
+"""The companies of listings: added at once, queued for analysis, and waited for."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_listing_is_evaluated_once_its_company_is_analysed(listings: Listings)
 
 
 def test_a_company_in_the_lineage_is_refused_and_the_refusal_is_audited(listings: Listings) -> None:
-    """A job that leads to its company, whose board led to the job: the circle ends here."""
+    """The company's board led to the job: spawning the company again would be a cycle."""
     listings.add(company_website=SITE)
     with listings.ctx.store.begin() as connection:
         now = listings.ctx.store.clock.now(connection)
@@ -166,7 +166,7 @@ def test_a_thin_company_whose_board_led_to_the_job_is_not_analysed_again(listing
     clock = listings.ctx.store.clock
     assert isinstance(clock, RunningClock)
 
-    for _ in range(3):  # it waits for its company each time
+    for _ in range(3):  # the listing waits for its company each time
         clock.advance(minutes=2)
         listings.run()
 

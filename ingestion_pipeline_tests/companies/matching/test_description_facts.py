@@ -1,4 +1,4 @@
-"""Place, way of working and pay that a listing states in its text alone."""
+"""Location, work mode and pay that a listing states only in its text."""
 
 from __future__ import annotations
 
@@ -130,12 +130,12 @@ def test_a_text_states_the_place_of_the_job(text: str, place: str | None) -> Non
 
 
 def test_an_on_site_job_passes_only_in_the_home_city() -> None:
-    at_home = a_profile(work_modes=WorkModes(on_site=Allowed.HOME_CITY))
+    home_city_profile = a_profile(work_modes=WorkModes(on_site=Allowed.HOME_CITY))
 
-    assert rejected_by("This is an on-site role in our Chicago office.", at_home) == "work_mode"
-    assert rejected_by("This is an on-site role in our Portland office.", at_home) is None
-    elsewhere = {"locations": ("Chicago, IL",)}
-    assert rejected_by("An on-site role in Portland.", at_home, **elsewhere) == "work_mode"
+    assert rejected_by("This is an on-site role in our Chicago office.", home_city_profile) == "work_mode"
+    assert rejected_by("This is an on-site role in our Portland office.", home_city_profile) is None
+    chicago = {"locations": ("Chicago, IL",)}
+    assert rejected_by("An on-site role in Portland.", home_city_profile, **chicago) == "work_mode"
 
 
 @pytest.mark.parametrize(

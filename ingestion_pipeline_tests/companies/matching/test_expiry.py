@@ -1,4 +1,4 @@
-"""Jobs that say when they end: past that they are neither matched nor told, and they are closed."""
+"""Jobs with a deadline: past it they are closed, neither matched nor announced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The filter: rejections in their order, strikes to the point, and nothing against the unsaid."""
+"""The filter: rejections in order, strikes with their points; missing data never counts against a listing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_listing_without_data_passes_the_filter() -> None:
 
 
 def strict_profile() -> Profile:
-    """Somebody who wants next to nothing."""
+    """Return a profile that rejects almost every listing."""
     return a_profile(
         job_types_unwanted=("contract", "gig"),
         seniority=Seniority(unwanted=("junior",), strikes={"associate": 2, "mid-level": 1}),

@@ -1,4 +1,4 @@
-"""Judges in real processes, one of which dies in the middle: every listing once, told once."""
+"""A worker process that is killed while it evaluates listings: each is evaluated and announced once."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ PAGE = f"<html><main><h1>Engineer</h1><p>{MATCHING_TEXT}</p></main>".encode()
 
 @pytest.fixture
 def store(database_url: str) -> Iterator[Store]:
-    """By the real clock, as all the processes have it."""
+    """A store with the real clock, which the worker processes use."""
     with closing(open_store(database_url)) as store:
         yield store
 
 
 def evaluate_all(job: WorkerJob, profile: Path) -> None:
-    """What a run of `process_listings` does, until nothing waits."""
+    """Run what `process_listings` runs until every listing is evaluated."""
     with job.ctx() as opened:
         settings = fast_settings(job.home, job.url, match__profile=str(profile), **job.changes)
         ctx = replace(opened, settings=settings, systems={Kind.JOB_BOARD: UndelayedBoards()})  # pyright: ignore[reportArgumentType]
@@ -76,8 +76,8 @@ def test_a_run_killed_midway_neither_loses_nor_duplicates_a_match(
     victim.kill()
     Child(evaluate_all, job, profile).result()
 
-    judged = Counter(row.decision for row in rows(store, job_listings))
-    assert judged == {"matched": COUNT}
+    decisions = Counter(row.decision for row in rows(store, job_listings))
+    assert decisions == {"matched": COUNT}
     assert len(rows(store, job_matches)) == len(rows(store, outbox)) == COUNT
     assert len(rows(store, companies)) == 1
     ended = Counter(row.status for row in rows(store, tasks) if row.kind == "job")

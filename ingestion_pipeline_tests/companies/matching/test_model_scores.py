@@ -1,4 +1,4 @@
-"""The strong model's opinion: by schema, its skills proved; rules where it has none."""
+"""Scores of the strong model with grounded skills; scores of the rules where it has no answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Reply, Say,
 from ingestion_pipeline.store.tables import job_listings, job_matches, model_calls, tasks
 from ingestion_pipeline_tests.companies.matching.listings import PLAIN_PAGE, PROFILE, Listings
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.reading.llm.model_questions import leading_to
+from ingestion_pipeline_tests.reading.llm.model_questions import settings_with_model
 
 ANSWER: dict[str, Any] = {
     "score": 72,
@@ -31,7 +31,7 @@ ANSWER: dict[str, Any] = {
 
 
 def scripted_model(listings: Listings, reply: Reply | None = None) -> ScriptedModel:
-    """A model that always says this; the workshop is configured to ask it."""
+    """Return a model that always gives this reply, or a valid answer for each call site."""
 
     def script(request: ModelRequest) -> Reply:
         name = request.form["name"]
@@ -46,7 +46,9 @@ def scripted_model(listings: Listings, reply: Reply | None = None) -> ScriptedMo
 
 def evaluate_with(listings: Listings, model: ScriptedModel) -> Any:
     with model:
-        settings = leading_to(model.base_url, listings.ctx.settings, INGESTION_MATCH__PROFILE=str(listings.profile))
+        settings = settings_with_model(
+            model.base_url, listings.ctx.settings, INGESTION_MATCH__PROFILE=str(listings.profile)
+        )
         listings.ctx = replace(listings.ctx, settings=settings)
         return listings.run()
 

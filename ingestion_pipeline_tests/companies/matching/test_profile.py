@@ -1,4 +1,4 @@
-"""The profile: read whole or not at all, and every mistake of it at once."""
+"""The profile is loaded completely or not at all, and all its mistakes are reported at once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write_profile(folder: Path, text: str) -> Path:
 
 
 def problem_lines(folder: Path, text: str) -> dict[str, int]:
-    """The line by the key of each mistake."""
+    """Return the line of each mistake by its key."""
     profile = load_profile(write_profile(folder, text))
     assert isinstance(profile, BadProfile)
     return {problem.key: problem.line for problem in profile.problems}

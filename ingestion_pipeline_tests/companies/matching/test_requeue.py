@@ -1,4 +1,4 @@
-"""Another profile: open listings are judged anew, matches come and go, nobody is told twice."""
+"""Requeued listings: evaluated again for a changed profile or a replayed dead letter, announced once."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_match_that_returns_is_not_announced_again(listings: Listings) -> None
 
 
 def test_a_job_of_a_first_sync_is_not_announced_when_another_profile_matches_it(listings: Listings) -> None:
-    """That we look at it with other eyes is no news; it is among the matches all the same."""
+    """A changed profile is no news about the job; it is listed among the matches."""
     first = listings.add(url="http://jobs.test/1", title="Senior Painter", description=PAINTING)
     later = listings.add(url="http://jobs.test/2", title="Staff Painter", description=PAINTING)
     synced_at = listings.row(job_listings, first).first_seen_at
@@ -132,7 +132,7 @@ def test_closed_listings_are_not_requeued_and_the_others_up_to_a_limit(listings:
 
 
 def test_listings_that_share_one_url_are_each_reevaluated(listings: Listings) -> None:
-    """Some boards have one page for all jobs: only the first is known by its address."""
+    """Some boards have one page for all jobs: only the first has a URL key."""
     ids = [listings.add(url=f"http://jobs.test/{number}") for number in range(3)]
     listings.run()
     for id_ in ids[1:]:
@@ -147,9 +147,9 @@ def test_listings_that_share_one_url_are_each_reevaluated(listings: Listings) ->
 
 def test_a_listing_whose_page_is_gone_is_reevaluated_only_once(listings: Listings) -> None:
     listings.write_profile(PROFILE.replace("[Spamco]", "[Northwind]"))
-    id_ = listings.add(description=None)  # the stop list ends it before its page is asked for
+    id_ = listings.add(description=None)  # the stop list rejects it before its page is fetched
     listings.run()
-    listings.write_profile(PROFILE)  # now its page is asked for, and is not there
+    listings.write_profile(PROFILE)  # now its page is fetched, and is gone
 
     run_result = listings.run()
 
@@ -176,7 +176,7 @@ def test_a_dead_lettered_listing_is_not_reevaluated(listings: Listings, web: Fak
 
 @pytest.fixture
 def dead_lettered_id(listings: Listings, web: FakeWeb) -> int:
-    """A listing whose page said nothing, and does now."""
+    """The id of a dead-lettered listing whose page was empty and has a description now."""
     web.routes |= {"/1": "<html><body>nothing</body></html>"}
     id_ = listings.add(description=None)
     listings.run()

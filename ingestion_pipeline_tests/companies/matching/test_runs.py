@@ -1,4 +1,4 @@
-"""Listings as work: claimed, judged, written once, whatever happens in between."""
+"""Runs that evaluate listings: each is claimed, evaluated and written once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHEAP = {"minimum": None, "maximum": "50000", "currency": "USD", "period": "year
 
 
 def task_statuses(listings: Listings) -> dict[str, str]:
-    """The end of each task by the listing's URL."""
+    """Return the status of each task by the URL of its listing."""
     return {row.url: row.status for row in listings.rows(tasks) if row.kind == JOB}
 
 
@@ -61,8 +61,8 @@ def test_a_matching_listing_is_stored_with_its_reason_and_announced(listings: Li
 
 def test_matches_with_equal_scores_are_listed_best_first(listings: Listings) -> None:
     listings.write_profile(PROFILE.replace("Go: 7", "Go: 7, Rust: 6, Kafka: 5"))
-    three = f"{MATCHING_TEXT} Python, PostgreSQL, Go"
-    texts = {"three": three, "five": f"{three}, Rust, Kafka", "four": f"{three}, Kafka"}
+    base_text = f"{MATCHING_TEXT} Python, PostgreSQL, Go"
+    texts = {"three": base_text, "five": f"{base_text}, Rust, Kafka", "four": f"{base_text}, Kafka"}
     ids = {name: listings.add(url=f"http://jobs.test/{name}", description=text) for name, text in texts.items()}
 
     listings.run()
@@ -179,7 +179,7 @@ def test_with_an_invalid_profile_nothing_is_evaluated_and_all_mistakes_are_repor
 
 
 def test_a_decision_on_outdated_content_is_discarded(listings: Listings) -> None:
-    """A board that changes a listing while it is judged cannot make a second task of it."""
+    """A board that changes a listing during its evaluation cannot add a second task for it."""
     id_ = listings.add()
     worker = Worker(listings.ctx.store, lease_seconds=60)
     claimed = worker.claim(ClaimFilter(kind=JOB), limit=9)

@@ -1,4 +1,4 @@
-"""Scores: the formula by rules, adjustments to the point, clamped, thresholds and bands."""
+"""Scores: the formula of the rules, adjustments, limits, thresholds and priority bands."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def points(name: str, profile: Any = PROFILE, **changes: Any) -> int:
         *((7.01, -40), (14, -40), (14.01, -45), (30, -45), (30.01, -50), (-1, 0)),
     ],
 )
-def test_points_for_freshness(days: float, expected_points: int) -> None:
+def test_freshness_adds_or_subtracts_points_by_age(days: float, expected_points: int) -> None:
     assert points("freshness", posted_at=NOON - timedelta(days=days)) == expected_points
 
 
@@ -59,7 +59,7 @@ def test_an_unknown_date_costs_ten_points() -> None:
         ("Portland", 5),
     ],
 )
-def test_points_for_time_zones(location: str, expected_points: int) -> None:
+def test_time_zone_distance_adds_or_subtracts_points(location: str, expected_points: int) -> None:
     assert points("time_zone", locations=(location,)) == expected_points
 
 
@@ -68,17 +68,17 @@ def test_the_nearest_of_several_locations_counts() -> None:
 
 
 @pytest.mark.parametrize(("size", "expected_points"), [("large", 10), ("medium", 0), ("small", -5)])
-def test_points_for_the_companys_size(size: str, expected_points: int) -> None:
+def test_company_size_adds_or_subtracts_points(size: str, expected_points: int) -> None:
     assert points("company_size", size_category=size) == expected_points
     assert points("company_size", size_category=None) == 0
 
 
 def test_the_first_role_of_the_title_counts() -> None:
-    liked = a_profile(roles={"platform": 7, "manager": -10})
+    role_profile = a_profile(roles={"platform": 7, "manager": -10})
 
-    assert points("role", liked, title="Platform Manager") == 7
-    assert points("role", liked, title="Engineering Manager") == -10
-    assert points("role", liked, title="Engineer") == 0
+    assert points("role", role_profile, title="Platform Manager") == 7
+    assert points("role", role_profile, title="Engineering Manager") == -10
+    assert points("role", role_profile, title="Engineer") == 0
 
 
 @pytest.mark.parametrize(
@@ -111,9 +111,9 @@ def test_hours_apart_follow_the_season() -> None:
 def test_the_thresholds_are_80_and_at_home_65(base: int, location: str, *, is_match: bool) -> None:
     listing = a_listing(locations=(location,))
     adjustment_points = sum(adjustment.points for adjustment in adjustments(listing, PROFILE, SETTINGS, at=NOON))
-    scored = BaseScore(score=base - adjustment_points, method="rules")
+    base_score = BaseScore(score=base - adjustment_points, method="rules")
 
-    result = match_result(listing, PROFILE, scored, SETTINGS, at=NOON)
+    result = match_result(listing, PROFILE, base_score, SETTINGS, at=NOON)
 
     assert (result.score, result.is_match) == (base, is_match)
 
@@ -140,10 +140,13 @@ def test_scores_of_100_are_ranked_by_their_unclamped_value() -> None:
     ascending_listings = [a_listing(description="".join(words[: n + 1])) for n in range(3)]
     ascending_listings.append(replace(ascending_listings[-1], locations=("Portland, OR",)))
 
-    results = [match_result(one, profile, rule_score(one, profile), SETTINGS, at=NOON) for one in ascending_listings]
+    results = [
+        match_result(listing, profile, rule_score(listing, profile), SETTINGS, at=NOON)
+        for listing in ascending_listings
+    ]
 
-    assert {one.score for one in results} == {100}
-    ranks = [one.rank_score for one in results]
+    assert {result.score for result in results} == {100}
+    ranks = [result.rank_score for result in results]
     assert sorted(set(ranks)) == ranks
 
 

@@ -1,4 +1,4 @@
-"""What a list leaves out is fetched politely: from the platform, or from the listing's own page."""
+"""Data missing from a list is fetched from the platform's API or from the listing's own page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The route of a listing follows from what is known of it; its decision from what was found."""
+"""The next stage and the decision of a listing follow from its state."""
 
 from __future__ import annotations
 

@@ -75,5 +75,5 @@ def test_short_terms_have_no_false_hits_in_real_listings(name: str) -> None:
         for term in ("Go", "R", "C", "k", "AI")
     }
 
-    # They speak of 401(k), email, go-to-market, R&D and Series C, and of AI.
+    # The samples mention 401(k), email, go-to-market, R&D, Series C and AI.
     assert hits == {"Go": set(), "R": set(), "C": set(), "k": set(), "AI": hits["AI"] & {"AI"}}

@@ -1,4 +1,4 @@
-"""A failed read is never an empty read: error bodies, other pages, and whatever else arrives."""
+"""A failed read is never an empty read: error bodies, unexpected pages and hostile input."""
 
 from __future__ import annotations
 
@@ -193,9 +193,9 @@ def test_arbitrary_json_does_not_crash_a_parser(name: str, document: object) -> 
             reading = parse_board(name, json.dumps(value).encode())
         except WorkError:
             continue
-        records = [listing_as_dict(one) for one in reading.records]
+        records = [listing_as_dict(listing) for listing in reading.records]
         json.dumps(records, allow_nan=False).encode()
-        assert all(one["title"] and one["external_id"] for one in records)
+        assert all(record["title"] and record["external_id"] for record in records)
 
 
 @pytest.mark.parametrize("name", PLATFORMS)

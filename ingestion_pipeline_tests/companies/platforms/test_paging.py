@@ -1,4 +1,4 @@
-"""Lists by config, page by page: numbers, offsets, cursors, templates; POST and secrets."""
+"""Configured lists with pagination by number, offset, cursor and template; POST requests and secrets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def a_page(*numbers: int, **more: Any) -> bytes:
 
 
 def fetch_all(board: JobBoard, *bodies: bytes, max_pages: int = 50) -> tuple[list[Request], list[Fetched]]:
-    """What is asked for, one after the other; behind the last body there is nothing."""
+    """Return the requests in order and the fetched pages; a request after the last body answers 404."""
     requests: list[Request] = []
 
     async def fetch(request: Request) -> Answer:
@@ -55,7 +55,7 @@ def fetch_all(board: JobBoard, *bodies: bytes, max_pages: int = 50) -> tuple[lis
 
 def parse(board: JobBoard, pages: list[Fetched]) -> tuple[list[str | None], bool]:
     reading = board.read([page.body for page in pages], content_types=[None] * len(pages))
-    return [page.external_id for page in reading.records], reading.is_complete
+    return [listing.external_id for listing in reading.records], reading.is_complete
 
 
 def test_numbered_pages_are_fetched_until_one_is_empty() -> None:
@@ -130,7 +130,7 @@ def test_a_workday_list_cut_at_the_page_limit_is_incomplete() -> None:
     bodies = [
         json.dumps(
             {
-                "total": 40,  # a lie: there are more
+                "total": 40,  # wrong: there are more
                 "jobPostings": [{"title": f"J{n}", "externalPath": f"/job/O/J_R-{page}{n}"} for n in range(20)],
             }
         ).encode()

@@ -1,4 +1,4 @@
-"""Lists of jobs on pages of any layout: what is surely one is read, nothing else is guessed."""
+"""Lists of jobs recognised on pages of any layout; an uncertain list is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a board is asked for, page by page, and what says that a listing is whole."""
+"""Requests of each board, page by page, and when a list is complete."""
 
 from __future__ import annotations
 
@@ -106,9 +106,9 @@ def test_workday_is_paged_by_post_with_an_offset() -> None:
     ("count", "total", "following"),
     [
         (20, 45, 20),
-        (4, 644, 4),  # shorter than asked for, and the total says that there are more
-        (20, 0, 20),  # of later pages the total is 0
-        (20, 20, 20),  # of more than 2,000 the total is 2,000
+        (4, 644, 4),  # a page shorter than requested, and the total states more
+        (20, 0, 20),  # later pages state a total of 0
+        (20, 20, 20),  # the total is capped at 2,000
         (3, 0, None),
         (3, 3, None),
         (0, 45, None),
@@ -134,14 +134,14 @@ def test_a_listing_repeated_on_a_later_page_counts_once() -> None:
 
 
 def test_smartrecruiters_is_paged_until_its_total() -> None:
-    smart = configured_board("smartrecruiters")
-    first = smart.first_request()
-    second = smart.next_request(fixture_body("smartrecruiters.json"), previous=first)
+    smartrecruiters = configured_board("smartrecruiters")
+    first = smartrecruiters.first_request()
+    second = smartrecruiters.next_request(fixture_body("smartrecruiters.json"), previous=first)
 
     assert second is not None
     assert second.url.endswith("?limit=100&offset=2")
     empty = b'{"offset": 2, "limit": 100, "totalFound": 3, "content": []}'
-    assert smart.next_request(empty, previous=second) is None
+    assert smartrecruiters.next_request(empty, previous=second) is None
 
 
 def test_a_configured_list_follows_next_links_on_its_own_host() -> None:
@@ -153,9 +153,9 @@ def test_a_configured_list_follows_next_links_on_its_own_host() -> None:
     assert request.url == "https://a.test/api/jobs?page=2"
     assert html is not None
     assert html.url == "https://a.test/careers/?page=2"
-    away = b'{"data": {"results": []}, "links": {"next": "https://b.test/"}}'
+    foreign_link_page = b'{"data": {"results": []}, "links": {"next": "https://b.test/"}}'
     with pytest.raises(Permanent, match=r"b\.test.*another host"):
-        configured.next_request(away, previous=configured.first_request())
+        configured.next_request(foreign_link_page, previous=configured.first_request())
 
 
 def test_a_page_that_links_to_itself_is_the_last() -> None:

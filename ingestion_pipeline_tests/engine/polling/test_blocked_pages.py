@@ -1,4 +1,4 @@
-"""A poll that meets a wall, or another thing served instead of a listing, says so."""
+"""Polls that get a blocked page, or something else, instead of a feed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.pages.page_fetches import SHELL
 from ingestion_pipeline_tests.polling_runs import a_feed, add_sources, poll, rows, source_row, task_row
 
-BOT_WALL = (
+CHALLENGE = (
     b"<html><title>Just a moment...</title><body>Verifying you are human."
     b"<script src='/cdn-cgi/challenge-platform/h/g/x.js'></script>"
 )
@@ -21,24 +21,24 @@ LOGIN = b"<title>Sign in</title><form><input name=u><input type=password></form>
 LIST = {"items": "li", "fields": {"number": "b", "url": "a@href"}}
 
 
-def given_list(store: Store, **config: object) -> None:
+def add_list_source(store: Store, **config: object) -> None:
     add_sources(store, a_definition(url="http://a.test/solo", platform="html", config=LIST | config))
 
 
 @pytest.mark.parametrize(
     ("answer", "code"),
     [
-        pytest.param(BOT_WALL, "bot_wall", id="a bot wall"),
-        pytest.param(Reply(BOT_WALL, 403), "bot_wall", id="a bot wall with 403"),
+        pytest.param(CHALLENGE, "bot_wall", id="a bot wall"),
+        pytest.param(Reply(CHALLENGE, 403), "bot_wall", id="a bot wall with 403"),
         pytest.param(LOGIN, "login_wall", id="a login"),
         pytest.param(Reply(LOGIN, 401), "login_wall", id="a login with 401"),
         pytest.param(Reply(LOGIN, 403), "login_wall", id="a login with 403"),
     ],
 )
-def test_a_listing_behind_a_wall_disables_its_source_and_is_not_asked_again(
+def test_a_blocked_feed_disables_its_source_and_is_not_fetched_again(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock, answer: bytes | Reply, code: str
 ) -> None:
-    given_list(store)
+    add_list_source(store)
     web.routes["/solo"] = answer
 
     for _ in range(2):
@@ -65,10 +65,10 @@ def test_a_listing_behind_a_wall_disables_its_source_and_is_not_asked_again(
     ],
 )
 @pytest.mark.parametrize("database", ["sqlite"])
-def test_what_is_served_instead_of_a_listing_is_named(
+def test_a_page_served_instead_of_a_feed_has_its_own_error_code(
     ctx: RunContext, store: Store, web: FakeWeb, answer: bytes, code: str
 ) -> None:
-    given_list(store)
+    add_list_source(store)
     web.routes["/solo"] = answer
 
     poll(ctx, web)
@@ -76,14 +76,14 @@ def test_what_is_served_instead_of_a_listing_is_named(
     [dead_letter] = rows(store, dead_letters)
     assert dead_letter.error_code == code
     assert source_row(store).failure_count == 1
-    assert [one.failure for one in rows(store, snapshots)] == [code]
+    assert [snapshot.failure for snapshot in rows(store, snapshots)] == [code]
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
-def test_a_list_that_may_be_empty_is_believed_unless_it_is_a_wall(
+def test_a_list_that_may_be_empty_is_accepted_unless_it_is_blocked(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
-    given_list(store, may_be_empty=True)
+    add_list_source(store, may_be_empty=True)
     web.routes["/solo"] = [b"<title>Solo</title><p>No chapters yet.", LOGIN]
 
     poll(ctx, web)
@@ -95,14 +95,14 @@ def test_a_list_that_may_be_empty_is_believed_unless_it_is_a_wall(
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
-def test_a_401_without_a_form_is_a_failure_and_no_wall(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    """A key that has run out is no reason to switch its source off at once."""
-    given_list(store)
+def test_a_401_without_a_form_is_a_failure_and_not_a_login_page(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+    """An expired key is no reason to disable its source at once."""
+    add_list_source(store)
     web.routes["/solo"] = Reply(b'{"error": "unauthorized"}', 401)
 
     poll(ctx, web)
 
-    assert [one.error_code for one in rows(store, dead_letters)] == ["http_401"]
+    assert [dead_letter.error_code for dead_letter in rows(store, dead_letters)] == ["http_401"]
     assert (source_row(store).status, source_row(store).failure_count) == ("active", 1)
 
 
@@ -110,7 +110,7 @@ def test_a_401_without_a_form_is_a_failure_and_no_wall(ctx: RunContext, store: S
 def test_a_plain_403_is_a_block_and_waits_four_hours(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
-    given_list(store)
+    add_list_source(store)
     web.routes["/solo"] = Reply(b"<html><title>Forbidden</title>You may not.", 403)
 
     poll(ctx, web)
@@ -122,7 +122,7 @@ def test_a_plain_403_is_a_block_and_waits_four_hours(
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
-def test_a_feed_is_never_taken_for_a_wall(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+def test_a_feed_is_never_classified_as_blocked(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     add_sources(store, a_definition(url="http://a.test/solo"))
     web.routes["/solo"] = a_feed(1, note=" Sign in, verify you are human, page not found")
 

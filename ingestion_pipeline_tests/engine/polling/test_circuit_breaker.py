@@ -1,4 +1,4 @@
-"""An open breaker: one probe after a day, whoever is asked to send it."""
+"""An open breaker: one probe after a day, however many workers run."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from ingestion_pipeline_tests.polling_runs import (
 DAY = timedelta(days=1)
 
 
-def opened_breaker(ctx: RunContext, web: FakeWeb, clock: FixedClock) -> datetime:
-    """Five failed polls of one source; when its probe may be."""
+def open_breaker(ctx: RunContext, web: FakeWeb, clock: FixedClock) -> datetime:
+    """Let five polls of one source fail and return the time of its probe."""
     add_sources(ctx.store, a_definition(url="http://a.test/1"))
     web.routes["/1"] = 404
     for _ in range(5):
@@ -41,10 +41,10 @@ def probe_with_twenty_workers(ctx: RunContext, web: FakeWeb) -> None:
     asyncio.run(probe())
 
 
-def test_an_open_breaker_lets_nothing_through_for_a_day(
+def test_an_open_breaker_blocks_requests_for_a_day(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
-    probe_at = opened_breaker(ctx, web, clock)
+    probe_at = open_breaker(ctx, web, clock)
     clock.at = probe_at - timedelta(seconds=1)
 
     probe_with_twenty_workers(ctx, web)
@@ -52,10 +52,10 @@ def test_an_open_breaker_lets_nothing_through_for_a_day(
     assert web.requests == []
 
 
-def test_twenty_workers_send_one_probe_and_its_failure_closes_the_door_for_another_day(
+def test_twenty_workers_send_one_probe_and_its_failure_keeps_the_breaker_open_for_another_day(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
-    opened_breaker(ctx, web, clock)
+    open_breaker(ctx, web, clock)
     web.routes["/1"] = 500  # transient: a poll would try three times, a probe does not
     probed_at = clock.advance(days=1, hours=3)
 
@@ -71,7 +71,7 @@ def test_twenty_workers_send_one_probe_and_its_failure_closes_the_door_for_anoth
 def test_a_probe_that_succeeds_closes_the_breaker(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
-    opened_breaker(ctx, web, clock)
+    open_breaker(ctx, web, clock)
     web.routes["/1"] = a_feed(1)
     clock.advance(days=1, hours=3)
 

@@ -15,11 +15,11 @@ URL = "https://a.test/list"
 
 @dataclass
 class Pages:
-    """A listing whose pages name the next one, and the site that serves them."""
+    """A feed whose pages name the next one, and the site that serves them."""
 
     bodies: Mapping[str, str]
     etag: str | None = '"v1"'
-    asked: list[Request] = field(default_factory=list[Request])
+    requests: list[Request] = field(default_factory=list[Request])
 
     def first_request(self) -> Request:
         return Request(url=URL, accept="text/plain")
@@ -29,16 +29,18 @@ class Pages:
         return Request(url=following) if following else None
 
     async def fetch(self, request: Request) -> Answer:
-        self.asked.append(request)
+        self.requests.append(request)
         if self.etag is not None and request.etag == self.etag:
             return Unchanged(url=request.url, etag=self.etag, last_modified="today")
         return a_page(self.bodies[request.url], url=request.url, etag=self.etag)
 
     def read(
-        self, known: FetchState | None = None, *, reader: str = "rss:1", max_pages: int = 5
+        self, state: FetchState | None = None, *, parser_version: str = "rss:1", max_pages: int = 5
     ) -> UnchangedFeed | ChangedFeed:
         return asyncio.run(
-            fetch_feed(self, known or FetchState(), parser_version=reader, fetch=self.fetch, max_pages=max_pages)
+            fetch_feed(
+                self, state or FetchState(), parser_version=parser_version, fetch=self.fetch, max_pages=max_pages
+            )
         )
 
 
@@ -58,35 +60,35 @@ def three_pages(last: str = "three") -> Pages:
     return Pages({URL: "one next: https://a.test/2", "https://a.test/2": "two next: /3", "/3": last})
 
 
-def known_from(listing: ChangedFeed, *, etag: str | None = None) -> FetchState:
-    return FetchState(content_hash=listing.content_hash, etag=etag)
+def state_of(feed: ChangedFeed, *, etag: str | None = None) -> FetchState:
+    return FetchState(content_hash=feed.content_hash, etag=etag)
 
 
-def new(answer: UnchangedFeed | ChangedFeed) -> ChangedFeed:
+def as_changed(answer: UnchangedFeed | ChangedFeed) -> ChangedFeed:
     assert isinstance(answer, ChangedFeed)
     return answer
 
 
-def test_a_listing_is_followed_to_its_last_page() -> None:
+def test_a_feed_is_followed_to_its_last_page() -> None:
     pages = three_pages()
 
-    listing = new(pages.read())
+    feed = as_changed(pages.read())
 
-    assert [page.body.partition(b" ")[0] for page in listing.pages] == [b"one", b"two", b"three"]
-    assert [request.url for request in pages.asked] == [URL, "https://a.test/2", "/3"]
+    assert [page.body.partition(b" ")[0] for page in feed.pages] == [b"one", b"two", b"three"]
+    assert [request.url for request in pages.requests] == [URL, "https://a.test/2", "/3"]
 
 
-def test_only_the_first_page_is_asked_for_conditionally() -> None:
+def test_only_the_first_page_is_requested_conditionally() -> None:
     pages = three_pages()
 
     pages.read(FetchState(content_hash="0" * 64, etag='"old"', last_modified="last week"))
 
-    conditions = [(request.etag, request.last_modified) for request in pages.asked]
+    conditions = [(request.etag, request.last_modified) for request in pages.requests]
     assert conditions == [('"old"', "last week"), (None, None), (None, None)]
-    assert pages.asked[0].accept == "text/plain"
+    assert pages.requests[0].accept == "text/plain"
 
 
-def test_an_unchanged_answer_is_the_same_listing_with_its_new_validators() -> None:
+def test_a_304_is_an_unchanged_feed_with_its_new_validators() -> None:
     pages = Pages({URL: "one"})
 
     same = pages.read(FetchState(content_hash="0" * 64, etag='"v1"'))
@@ -94,53 +96,53 @@ def test_an_unchanged_answer_is_the_same_listing_with_its_new_validators() -> No
     assert same == UnchangedFeed(etag='"v1"', last_modified="today")
 
 
-def test_equal_pages_are_the_same_listing_although_the_server_sent_them_again() -> None:
+def test_equal_pages_sent_again_are_an_unchanged_feed() -> None:
     pages = Pages({URL: "one"})
-    before = new(pages.read())
+    before = as_changed(pages.read())
 
-    same = pages.read(known_from(before, etag='"v0"'))
+    same = pages.read(state_of(before, etag='"v0"'))
 
     assert same == UnchangedFeed(etag='"v1"', last_modified="yesterday")
 
 
-def test_many_equal_pages_are_the_same_listing_and_keep_no_validators() -> None:
-    """With the first page's etag a 304 on page one would have hidden what page two had new."""
-    before = new(three_pages().read())
+def test_many_equal_pages_are_an_unchanged_feed_without_validators() -> None:
+    """With the first page's etag, a 304 on page one would hide changes on page two."""
+    before = as_changed(three_pages().read())
 
-    same = three_pages().read(known_from(before))
+    same = three_pages().read(state_of(before))
 
     assert same == UnchangedFeed(etag=None, last_modified=None)
 
 
-def test_a_change_on_the_last_page_is_seen() -> None:
-    before = new(three_pages().read())
+def test_a_change_on_the_last_page_is_detected() -> None:
+    before = as_changed(three_pages().read())
 
-    after = three_pages(last="more").read(known_from(before))
+    after = three_pages(last="more").read(state_of(before))
 
-    assert new(after).content_hash != before.content_hash
+    assert as_changed(after).content_hash != before.content_hash
 
 
-@pytest.mark.parametrize("reader", ["rss:2", "rss:1:{}"], ids=["version", "configuration"])
-def test_another_reader_makes_the_same_pages_a_new_listing(reader: str) -> None:
+@pytest.mark.parametrize("parser_version", ["rss:2", "rss:1:{}"], ids=["version", "configuration"])
+def test_another_parser_version_makes_equal_pages_a_changed_feed(parser_version: str) -> None:
     pages = Pages({URL: "one"})
-    before = new(pages.read())
+    before = as_changed(pages.read())
 
-    assert isinstance(pages.read(known_from(before), reader=reader), ChangedFeed)
+    assert isinstance(pages.read(state_of(before), parser_version=parser_version), ChangedFeed)
 
 
-def test_the_hash_knows_where_one_page_ends_and_the_next_begins() -> None:
+def test_the_hash_depends_on_the_page_boundaries() -> None:
     first = feed_hash([a_page("ab"), a_page("c")], parser_version="r")
     other = feed_hash([a_page("a"), a_page("bc")], parser_version="r")
 
     assert first != other
 
 
-def test_the_hash_knows_where_the_reader_ends() -> None:
+def test_the_hash_separates_the_parser_version_from_the_pages() -> None:
     assert feed_hash([], parser_version="ab") != feed_hash([a_page("b")], parser_version="a")
 
 
 def test_as_many_pages_as_allowed_are_read() -> None:
-    assert len(new(three_pages().read(max_pages=3)).pages) == 3
+    assert len(as_changed(three_pages().read(max_pages=3)).pages) == 3
 
 
 def test_more_pages_than_allowed_are_refused_with_the_name_of_the_setting() -> None:
@@ -150,11 +152,11 @@ def test_more_pages_than_allowed_are_refused_with_the_name_of_the_setting() -> N
         pages.read(max_pages=2)
 
     assert refused.value.code == "too_many_pages"
-    assert len(pages.asked) == 2
+    assert len(pages.requests) == 2
 
 
 @pytest.mark.parametrize("max_pages", [1, 2], ids=["too many pages", "bad 304"])
-def test_a_refused_listing_repeats_no_secret_of_its_address(max_pages: int) -> None:
+def test_the_error_of_a_refused_feed_contains_no_secret_of_its_url(max_pages: int) -> None:
     class Keyed(Pages):
         def first_request(self) -> Request:
             return Request(url=f"{URL}?api_key=canary")
@@ -170,7 +172,7 @@ def test_a_refused_listing_repeats_no_secret_of_its_address(max_pages: int) -> N
     assert "canary" not in str(refused.value)
 
 
-def test_a_listing_that_leads_to_itself_ends_at_the_limit() -> None:
+def test_a_feed_that_links_to_itself_ends_at_the_limit() -> None:
     pages = Pages({URL: f"one next: {URL}"})
 
     with pytest.raises(Permanent, match="more than 5 pages"):

@@ -1,4 +1,4 @@
-"""What becomes of a claimed poll while it is fetched: on both databases, from a real server."""
+"""Outcomes of a claimed poll while it is fetched, on both databases, from a real server."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ DAY = timedelta(days=1)
 
 
 @pytest.fixture
-def going(store: Store, now: datetime) -> RunningClock:
-    """The store's time goes on, from noon: for what is waited for inside a run."""
+def running_clock(store: Store, now: datetime) -> RunningClock:
+    """Let the store's clock run from noon, for waits inside a run."""
     store.clock = RunningClock(now)
     return store.clock
 
@@ -63,17 +63,17 @@ def set_source(store: Store, **values: Any) -> None:
         connection.execute(update(sources).values(**values))
 
 
-def test_a_changed_listing_stays_claimed_and_waits_in_a_batch(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+def test_a_changed_feed_stays_claimed_and_waits_in_a_batch(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     add_sources(store, a_source())
     web.routes["/solo"] = Reply(a_feed(1), headers={"ETag": '"v1"', "Content-Type": "text/xml"})
 
     worker, fetched = fetch(ctx, web)
 
     assert (fetched.counts.changed, fetched.owner) == (1, worker.owner)
-    [item] = rows(store, batch_items)
-    task, [page] = task_row(store), item.fetched["pages"]
-    assert [item.batch_id] == fetched.batch_ids
-    assert (item.task_id, item.fence) == (task.id, task.fence)
+    [batch_item] = rows(store, batch_items)
+    task, [page] = task_row(store), batch_item.fetched["pages"]
+    assert [batch_item.batch_id] == fetched.batch_ids
+    assert (batch_item.task_id, batch_item.fence) == (task.id, task.fence)
     assert (task.status, task.lease_owner, task.stage) == ("PROCESSING", worker.owner, "fetched")
     assert (page["etag"], page["content_type"]) == ('"v1"', "text/xml")
     assert ctx.content.get(page["content_hash"]) == a_feed(1)
@@ -87,12 +87,12 @@ def test_an_unchanged_poll_writes_its_source_and_its_task_and_nothing_else(
     add_sources(store, a_source())
     web.routes["/solo"] = Reply(a_feed(1, 2), headers={"ETag": '"v1"'} if has_etag else {})
     poll(ctx, web)
-    before = everything(store)
+    before = all_rows(store)
     later = clock.advance(days=1)
 
     polled = poll(ctx, web)
 
-    after = everything(store)
+    after = all_rows(store)
     assert polled.counts.unchanged == 1
     assert {name for name in after if after[name] != before[name]} == {"sources", "tasks", "hosts"}
     assert (web.requests[1].headers.get("if-none-match") == '"v1"') is has_etag
@@ -102,12 +102,12 @@ def test_an_unchanged_poll_writes_its_source_and_its_task_and_nothing_else(
     assert (task.status, task.attempts, task.not_before) == ("PENDING", 0, source.next_check_at)
 
 
-def everything(store: Store) -> dict[str, list[Any]]:
+def all_rows(store: Store) -> dict[str, list[Any]]:
     return {name: rows(store, table) for name, table in metadata.tables.items()}
 
 
-def test_a_transient_failure_is_tried_again_in_the_same_run_after_its_backoff(
-    ctx: RunContext, store: Store, web: FakeWeb, going: RunningClock
+def test_a_transient_failure_is_retried_in_the_same_run_after_its_backoff(
+    ctx: RunContext, store: Store, web: FakeWeb, running_clock: RunningClock
 ) -> None:
     add_sources(store, a_source())
     web.routes["/solo"] = [drop, a_feed(1)]
@@ -121,7 +121,7 @@ def test_a_transient_failure_is_tried_again_in_the_same_run_after_its_backoff(
 
 
 @pytest.mark.parametrize(("configured", "most"), [({}, 32), ({"polling__concurrency": "3"}, 3)])
-def test_so_many_hosts_are_asked_at_a_time_and_no_more(
+def test_concurrent_requests_never_exceed_the_configured_limit(
     ctx: RunContext, store: Store, web: FakeWeb, configured: dict[str, str], most: int
 ) -> None:
     crowd = ConcurrencyProbe(a_feed(1), most=most)
@@ -134,7 +134,7 @@ def test_so_many_hosts_are_asked_at_a_time_and_no_more(
     assert (len(rows(store, batch_items)), crowd.peak) == (len(names), most)
 
 
-def test_what_a_poll_has_got_is_synced_to_the_disk(
+def test_a_fetched_body_is_synced_to_disk(
     ctx: RunContext, store: Store, web: FakeWeb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced = record_fsyncs(monkeypatch)
@@ -147,8 +147,8 @@ def test_what_a_poll_has_got_is_synced_to_the_disk(
     assert len(synced) >= 2  # the object, and its folder
 
 
-def test_the_third_failure_is_a_dead_letter_and_one_strike(
-    ctx: RunContext, store: Store, web: FakeWeb, going: RunningClock
+def test_the_third_failure_is_a_dead_letter_and_one_source_failure(
+    ctx: RunContext, store: Store, web: FakeWeb, running_clock: RunningClock
 ) -> None:
     add_sources(store, a_source())
     web.routes["/solo"] = 500
@@ -187,7 +187,7 @@ def test_a_redirect_to_a_refused_address_is_blocked_and_not_followed(
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"platform": "geocities"}, "no series platform is called 'geocities'"),
         ({"config": {"colour": "red"}}, "colour is"),
@@ -196,7 +196,7 @@ def test_a_redirect_to_a_refused_address_is_blocked_and_not_followed(
     ids=["platform", "config", "kind"],
 )
 def test_a_source_that_cannot_work_is_a_dead_letter_without_a_request(
-    ctx: RunContext, store: Store, web: FakeWeb, changes: dict[str, Any], said: str
+    ctx: RunContext, store: Store, web: FakeWeb, changes: dict[str, Any], message: str
 ) -> None:
     add_sources(store, a_source(**changes))
 
@@ -204,10 +204,10 @@ def test_a_source_that_cannot_work_is_a_dead_letter_without_a_request(
 
     assert web.requests == []
     assert dead_letter(store).error_code == "bad_config"
-    assert said in dead_letter(store).error
+    assert message in dead_letter(store).error
 
 
-def test_a_poll_whose_source_is_gone_is_skipped(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+def test_a_poll_whose_source_was_deleted_is_skipped(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     with store.begin() as connection:
         insert_tasks(connection, [a_new_task()], now=store.clock.now(connection))
 
@@ -216,7 +216,7 @@ def test_a_poll_whose_source_is_gone_is_skipped(ctx: RunContext, store: Store, w
     assert (fetched.counts.skipped, task_row(store).status) == (1, "SKIPPED")
 
 
-def test_a_poll_that_killed_three_workers_is_given_up_without_a_request(
+def test_a_poll_that_killed_three_workers_is_dead_lettered_without_a_request(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     add_sources(store, a_source("poison"))
@@ -237,8 +237,8 @@ def test_a_poll_that_killed_three_workers_is_given_up_without_a_request(
     assert (source_row(store, "series:poison").failure_count) == 1
 
 
-def test_every_due_source_is_polled_however_small_the_batches_are(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    """A run ended as soon as all its visits had, whatever else was due."""
+def test_every_due_source_is_polled_even_in_small_batches(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+    """A run once ended as soon as its visits had, even if other sources were due."""
     names = ["one", "two", "three", "four", "five"]
     add_sources(store, *map(a_source, names))
     web.routes |= {f"/{name}": a_feed(1) for name in names}
@@ -250,17 +250,17 @@ def test_every_due_source_is_polled_however_small_the_batches_are(ctx: RunContex
 
 
 @pytest.mark.parametrize(
-    "known",
+    "changes",
     [{"needs_full_read": True}, {"parser_version": "rss:0:{}"}],
     ids=["needs a full read", "was read by another reader"],
 )
-def test_a_source_that_must_be_read_again_is_asked_unconditionally(
-    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock, known: dict[str, Any]
+def test_a_source_that_must_be_read_again_is_fetched_unconditionally(
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock, changes: dict[str, Any]
 ) -> None:
     add_sources(store, a_source())
     web.routes["/solo"] = Reply(a_feed(1), headers={"ETag": '"v1"'})
     poll(ctx, web)
-    set_source(store, **known)
+    set_source(store, **changes)
     clock.advance(days=1)
 
     _, fetched = fetch(ctx, web)
@@ -269,7 +269,7 @@ def test_a_source_that_must_be_read_again_is_asked_unconditionally(
     assert fetched.counts.changed == 1
 
 
-def test_who_is_asked_for_by_hand_is_polled_although_not_due_and_nobody_else(
+def test_a_manual_poll_fetches_only_the_requested_source_even_if_it_is_not_due(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     add_sources(store, a_source("one"), a_source("two"))
@@ -283,8 +283,10 @@ def test_who_is_asked_for_by_hand_is_polled_although_not_due_and_nobody_else(
     assert polled.counts.unchanged == 1
 
 
-def test_by_hand_more_sources_than_a_batch_are_each_polled_once(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    """The first claim took a batch of them, and nobody asked for the rest."""
+def test_a_manual_poll_of_more_sources_than_a_batch_polls_each_once(
+    ctx: RunContext, store: Store, web: FakeWeb
+) -> None:
+    """The first claim once took one batch, and the rest was never claimed."""
     names = ["one", "two", "three", "four", "five"]
     add_sources(store, *map(a_source, names))
     web.routes |= {f"/{name}": a_feed(1) for name in names}
@@ -298,8 +300,8 @@ def test_by_hand_more_sources_than_a_batch_are_each_polled_once(ctx: RunContext,
     assert sorted(web.paths) == sorted(f"/{name}" for name in names)
 
 
-def test_by_hand_only_what_failed_is_tried_again(
-    ctx: RunContext, store: Store, web: FakeWeb, going: RunningClock
+def test_a_manual_poll_retries_only_the_failed_source(
+    ctx: RunContext, store: Store, web: FakeWeb, running_clock: RunningClock
 ) -> None:
     add_sources(store, a_source("one"), a_source("two"))
     web.routes |= {"/one": a_feed(1), "/two": [500, a_feed(1)]}
@@ -310,7 +312,7 @@ def test_by_hand_only_what_failed_is_tried_again(
     assert web.paths == ["/one", "/two", "/two"]
 
 
-def test_a_run_that_is_stopped_gives_back_what_it_had(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+def test_a_stopped_run_releases_its_tasks(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     add_sources(store, a_source("one"), a_source("two"), a_source("three"))
     web.routes |= {"/one": polling_runs.slow_answer(b"", 30)}
 
@@ -327,10 +329,10 @@ def test_a_run_that_is_stopped_gives_back_what_it_had(ctx: RunContext, store: St
     assert {task.error for task in rows(store, tasks)} == {"the run was stopped"}
 
 
-def test_a_content_store_that_cannot_be_written_stops_the_run_and_gives_everything_back(
+def test_a_content_store_that_cannot_be_written_stops_the_run_and_releases_every_task(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
-    """It is our own disk: no attempt counts, no source gets a strike."""
+    """The disk is ours: no attempt is counted and no source fails."""
     add_sources(store, a_source("one"), a_source("two", url="http://b.test/two"))
     web.routes |= {"/one": a_feed(1), "/two": a_feed(2)}
     ctx.settings.home.mkdir(exist_ok=True)
@@ -345,8 +347,8 @@ def test_a_content_store_that_cannot_be_written_stops_the_run_and_gives_everythi
 
 
 @pytest.mark.slow
-def test_on_a_full_disk_even_what_was_fetched_before_is_given_back(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    """A real limit on the size of files, in a process of its own."""
+def test_a_full_disk_releases_even_the_tasks_fetched_before(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+    """A real file size limit, in a separate process."""
     add_sources(store, a_source("1-small"), a_source("2-large"), a_source("3-never"))
     noise = os.urandom(4_000_000).hex().encode()
     web.routes |= {"/1-small": a_feed(1), "/2-large": noise, "/3-never": a_feed(1)}

@@ -1,4 +1,4 @@
-"""From stored listings to rows: what is believed, what is not, and whose it is."""
+"""From stored feeds to rows: extraction, quarantine, lost claims and snapshots."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def a_source(name: str = "solo", **changes: Any) -> Definition:
 
 
 def numbers(store: Store, *, available: bool = True) -> list[Decimal]:
-    """The chapter numbers that some source has, or no longer has."""
+    """Return the chapter numbers that some source has, or no longer has."""
     linked = {row.chapter_id for row in rows(store, chapter_sources) if row.available is available}
     return sorted(row.number for row in rows(store, chapters) if row.id in linked)
 
 
-def polled_once(ctx: RunContext, web: FakeWeb, clock: FixedClock, *definitions: Definition) -> None:
-    """The sources have chapters 1 to 3, with an etag, and are due again."""
+def add_polled_sources(ctx: RunContext, web: FakeWeb, clock: FixedClock, *definitions: Definition) -> None:
+    """Add sources with chapters 1 to 3 and an etag, poll them, and make them due again."""
     add_sources(ctx.store, *definitions)
     for definition in definitions:
         path = definition.url.removeprefix("http://a.test")
@@ -68,7 +68,7 @@ def polled_once(ctx: RunContext, web: FakeWeb, clock: FixedClock, *definitions: 
 
 
 def take_over(store: Store, clock: FixedClock) -> None:
-    """Another worker claims whatever is claimed, after its lease."""
+    """Let another worker claim all claimed tasks after their lease."""
     clock.advance(hours=1)
     assert Worker(store, lease_seconds=600).claim(POLLS, limit=100)
 
@@ -92,21 +92,19 @@ def test_a_feed_becomes_chapters_and_its_poll_is_done(
     assert rows(store, batch_items) == rows(store, outbox) == []
 
 
-def test_a_new_chapter_of_a_known_source_is_told_once(
+def test_a_new_chapter_of_an_existing_source_is_announced_once(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
-    polled_once(ctx, web, clock, a_source())
+    add_polled_sources(ctx, web, clock, a_source())
     web.routes["/solo"] = a_feed(1, 2, 3, 4)
 
     polled = poll(ctx, web)
 
-    assert [one.new for one in polled.ingested] == [1]
+    assert [ingested.new for ingested in polled.ingested] == [1]
     assert len(rows(store, outbox)) == 1
 
 
-def test_links_of_a_page_that_moved_are_relative_to_where_it_is_now(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_links_of_a_moved_page_are_relative_to_its_final_url(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     page = "<li class=wp-manga-chapter><a href='{0}/'>Chapter {0}</a></li>{1}"
     web.routes |= {
         "/solo": Reply(b"", status=302, headers={"Location": "/manga/solo/"}),
@@ -147,7 +145,7 @@ BOMB = (
 def test_a_body_that_is_no_feed_leaves_the_last_good_data(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock, answer: Reply | bytes, code: str, polls: int
 ) -> None:
-    polled_once(ctx, web, clock, a_source())
+    add_polled_sources(ctx, web, clock, a_source())
     before = rows(store, chapters), rows(store, chapter_sources), rows(store, series)
     web.routes["/solo"] = answer
 
@@ -171,11 +169,11 @@ def run_sql(store: Store, statement: str) -> None:
         connection.execute(text(statement))
 
 
-def test_a_listing_that_the_database_refuses_fails_alone(
+def test_a_feed_that_the_database_refuses_fails_alone(
     ctx: RunContext, store: Store, web: FakeWeb, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
 ) -> None:
-    """The database has a rule of its own here: no two chapters with one title."""
-    request.addfinalizer(lambda: run_sql(store, "DROP INDEX one_title"))  # databases are lent
+    """The database has an extra constraint here: no two chapters with one title."""
+    request.addfinalizer(lambda: run_sql(store, "DROP INDEX one_title"))  # databases are reused
     run_sql(store, "CREATE UNIQUE INDEX one_title ON chapters (title)")
     add_sources(store, a_source("1"), a_source("2"), a_source("3"))
     web.routes |= {"/1": a_feed(1), "/2": a_feed(1), "/3": a_feed(3)}
@@ -183,7 +181,7 @@ def test_a_listing_that_the_database_refuses_fails_alone(
     with caplog.at_level(logging.WARNING):
         polled = poll(ctx, web)
 
-    assert [one.source_id for one in polled.ingested] == ["series:1", "series:3"]
+    assert [ingested.source_id for ingested in polled.ingested] == ["series:1", "series:3"]
     assert polled.counts == PollCounts(changed=2, failed=1)
     [dead_letter] = rows(store, dead_letters)
     assert (dead_letter.source_id, dead_letter.error_code) == ("series:2", "constraint")
@@ -192,8 +190,8 @@ def test_a_listing_that_the_database_refuses_fails_alone(
     assert rows(store, batch_items) == []
 
 
-def test_a_damaged_reading_fails_alone(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    """Its size was asked for outside of any try: one bad file, and nothing was ingested."""
+def test_a_damaged_extraction_fails_alone(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+    """Its size was once read outside of any try: one bad file, and nothing was ingested."""
     add_sources(store, a_source("1"), a_source("2"))
     web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}
     worker, fetched = fetch(ctx, web)
@@ -203,13 +201,13 @@ def test_a_damaged_reading_fails_alone(ctx: RunContext, store: Store, web: FakeW
 
     ingestion = ingest_batch(ctx, worker, fetched.batch_ids[0])
 
-    assert [one.source_id for one in ingestion.ingested] == ["series:2"]
+    assert [ingested.source_id for ingested in ingestion.ingested] == ["series:2"]
     assert ingestion.counts == PollCounts(changed=-1, retried=1)
     assert task_row(store, "series:1").error_code == "content_damaged"
 
 
 @pytest.mark.parametrize("stage", ["fetched", "extracted"])
-def test_a_claim_that_was_lost_writes_nothing_and_is_counted(
+def test_a_lost_claim_writes_nothing_and_is_counted(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock, stage: str
 ) -> None:
     add_sources(store, a_source("1"), a_source("2"))
@@ -232,7 +230,7 @@ def test_a_claim_that_was_lost_writes_nothing_and_is_counted(
 
 
 class Overtaken(Worker):
-    """Its heartbeat comes too late: another worker has claimed everything by then."""
+    """A worker whose heartbeat is late: another worker has claimed everything by then."""
 
     def renew(self) -> int:
         with self.store.begin() as connection:
@@ -240,7 +238,7 @@ class Overtaken(Worker):
         return super().renew()
 
 
-def test_a_claim_that_is_lost_at_the_last_moment_writes_nothing(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+def test_a_claim_lost_at_the_last_moment_writes_nothing(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     add_sources(store, a_source("1"), a_source("2"))
     web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}
     worker, fetched = fetch(ctx, web)
@@ -252,7 +250,7 @@ def test_a_claim_that_is_lost_at_the_last_moment_writes_nothing(ctx: RunContext,
     assert {task.status for task in rows(store, tasks)} == {"PROCESSING"}
 
 
-def test_a_claim_lost_by_one_leaves_the_other_of_the_batch(
+def test_a_lost_claim_does_not_affect_the_rest_of_the_batch(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     add_sources(store, a_source("1"), a_source("2"))
@@ -268,18 +266,18 @@ def test_a_claim_lost_by_one_leaves_the_other_of_the_batch(
     assert task_row(store, "series:1").status == "SKIPPED"
 
 
-def test_an_empty_listing_after_a_full_one_is_quarantined_and_asked_for_again(
+def test_an_empty_feed_after_a_full_one_is_quarantined_and_fetched_again(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
-    polled_once(ctx, web, clock, a_source(config={"complete": True}))
+    add_polled_sources(ctx, web, clock, a_source(config={"complete": True}))
     content_hash = source_row(store).content_hash
     web.routes["/solo"] = Reply(a_feed(), headers={"ETag": '"empty"'})
 
     polled = poll(ctx, web)
     clock.advance(days=1)
-    again = poll(ctx, web)
+    repolled = poll(ctx, web)
 
-    assert [one.quarantined for one in [*polled.ingested, *again.ingested]] == [True, True]
+    assert [ingested.quarantined for ingested in [*polled.ingested, *repolled.ingested]] == [True, True]
     assert "if-none-match" not in web.requests[1].headers
     source = source_row(store)
     assert (source.etag, source.content_hash, source.record_count) == (None, content_hash, 3)
@@ -287,10 +285,10 @@ def test_an_empty_listing_after_a_full_one_is_quarantined_and_asked_for_again(
     assert (source.failure_count, numbers(store)) == (0, [1, 2, 3])
 
 
-def test_a_withdrawn_chapter_is_confirmed_by_a_second_listing_of_the_same_bytes(
+def test_a_withdrawn_chapter_is_confirmed_by_a_second_feed_of_the_same_bytes(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
-    polled_once(ctx, web, clock, a_source(config={"complete": True}))
+    add_polled_sources(ctx, web, clock, a_source(config={"complete": True}))
     web.routes["/solo"] = Reply(a_feed(1, 2), headers={"ETag": '"v2"'})
 
     poll(ctx, web)
@@ -305,11 +303,11 @@ def test_a_withdrawn_chapter_is_confirmed_by_a_second_listing_of_the_same_bytes(
     assert poll(ctx, web).counts == PollCounts(unchanged=1)
 
 
-def test_a_listing_that_is_not_believed_does_not_forget_what_must_be_confirmed(
+def test_a_quarantined_feed_does_not_cancel_a_pending_withdrawal(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
-    """After the empty listing the old one came back, was unchanged, and chapter 3 stayed."""
-    polled_once(ctx, web, clock, a_source(config={"complete": True}))
+    """After the empty feed the old one once came back as unchanged, and chapter 3 stayed."""
+    add_polled_sources(ctx, web, clock, a_source(config={"complete": True}))
     for body in (a_feed(1, 2), a_feed(), a_feed(1, 2)):
         web.routes["/solo"] = body
         poll(ctx, web)
@@ -318,10 +316,10 @@ def test_a_listing_that_is_not_believed_does_not_forget_what_must_be_confirmed(
     assert numbers(store, available=False) == [3]
 
 
-def test_a_listing_of_many_pages_stores_no_etag_and_is_always_read_to_its_end(
+def test_a_feed_of_many_pages_stores_no_etag_and_is_always_read_to_its_end(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
-    """A 304 on the first page hid what the second one had new."""
+    """A 304 on the first page once hid changes on the second."""
     config = {"api_base": "http://a.test", "manga_id": "one", "limit": 1}
     add_sources(store, a_source(platform="mangadex", config=config))
     first = platform("mangadex").configure("", config).first_request().url
@@ -349,7 +347,7 @@ def a_manga_page(number: int, offset: int) -> bytes:
 
 
 @pytest.mark.parametrize("part", ["extract", "ingest"])
-def test_a_disk_that_breaks_stops_the_run_and_the_whole_batch_is_given_back(
+def test_a_broken_disk_stops_the_run_and_releases_the_whole_batch(
     ctx: RunContext, store: Store, web: FakeWeb, part: str
 ) -> None:
     add_sources(store, a_source("1"), a_source("2"))
@@ -374,8 +372,8 @@ def test_a_disk_that_breaks_stops_the_run_and_the_whole_batch_is_given_back(
 def test_a_feed_that_differs_only_in_its_bytes_is_no_change(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
-    """Many feeds state when they were built: at every poll another body, and nothing new."""
-    polled_once(ctx, web, clock, a_definition(url="http://a.test/solo"))
+    """Many feeds state their build time: the body differs at every poll without any news."""
+    add_polled_sources(ctx, web, clock, a_definition(url="http://a.test/solo"))
     before = source_row(store).last_changed_at, rows(store, snapshots), rows(store, chapters)
     web.routes["/solo"] = a_feed(1, 2, 3) + b"<!-- built just now -->"
 
@@ -386,18 +384,18 @@ def test_a_feed_that_differs_only_in_its_bytes_is_no_change(
     assert source_row(store).last_checked_at == clock.at
 
 
-def test_a_page_that_cannot_be_read_is_kept_to_be_looked_at_once(
+def test_a_page_that_cannot_be_parsed_is_stored_once_for_inspection(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
-    polled_once(ctx, web, clock, a_definition(url="http://a.test/solo"))
+    add_polled_sources(ctx, web, clock, a_definition(url="http://a.test/solo"))
     web.routes["/solo"] = b"<!doctype html><html><title>Solo</title></html>"
 
     for _ in range(2):
         poll(ctx, web)
         clock.advance(days=2)
 
-    [good, broken] = rows(store, snapshots)
-    assert (good.failure, broken.failure) == (None, "not_a_feed")
+    [parsed, broken] = rows(store, snapshots)
+    assert (parsed.failure, broken.failure) == (None, "not_a_feed")
     assert broken.body_hash == broken.content_hash
     assert ctx.content.get(broken.content_hash).startswith(b"<!doctype html>")
 

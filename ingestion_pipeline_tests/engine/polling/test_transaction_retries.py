@@ -1,4 +1,4 @@
-"""A run whose transaction the database ends for another's sake: it goes on, and nothing is lost."""
+"""A run whose transaction the database aborts as a deadlock victim retries it, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.lock_orders import ON_POSTGRES
 from ingestion_pipeline_tests.polling_runs import a_feed, add_sources, poll, rows, task_row
 
-# A sequence is not rolled back: it is so the first time alone.
-ENDED_ONCE = """
+# A sequence is not rolled back: only the first attempt fails.
+ABORTED_ONCE = """
 CREATE SEQUENCE times;
-CREATE FUNCTION ended_once() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION aborted_once() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF nextval('times') = 1 THEN
         RAISE EXCEPTION 'deadlock detected' USING ERRCODE = '40P01';
     END IF;
     RETURN NEW;
 END $$;
-CREATE TRIGGER ended_once BEFORE UPDATE ON {table}
-    FOR EACH ROW WHEN ({when}) EXECUTE FUNCTION ended_once();
+CREATE TRIGGER aborted_once BEFORE UPDATE ON {table}
+    FOR EACH ROW WHEN ({when}) EXECUTE FUNCTION aborted_once();
 """
 
 
@@ -38,13 +38,13 @@ CREATE TRIGGER ended_once BEFORE UPDATE ON {table}
         pytest.param("sources", "NEW.last_success_at IS NOT NULL", id="ingestion"),
     ],
 )
-def test_a_poll_takes_effect_once_though_the_database_ended_a_transaction_of_it(
+def test_a_poll_takes_effect_once_even_if_the_database_aborts_one_of_its_transactions(
     ctx: RunContext, store: Store, web: FakeWeb, table: str, when: str
 ) -> None:
     web.routes["/feed"] = a_feed(1, 2)
     add_sources(store, a_definition(url="http://a.test/feed"))
     with store.begin() as connection:
-        connection.execute(text(ENDED_ONCE.format(table=table, when=when)))
+        connection.execute(text(ABORTED_ONCE.format(table=table, when=when)))
 
     polled = poll(ctx, web)
 

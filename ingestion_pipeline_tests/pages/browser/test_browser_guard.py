@@ -1,4 +1,4 @@
-"""No page gets the browser to talk to a private address, whatever it tries (T23)."""
+"""No page can make the browser connect to a private address (T23)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from ingestion_pipeline.pages import Guard
 from ingestion_pipeline.tasks.errors import Permanent, Transient
 from ingestion_pipeline_tests.fakes import LOOPBACK, FakeResolver, FakeWeb, WebAnswer, redirect
-from ingestion_pipeline_tests.pages.browser_sessions import PLAIN, Desk, a_desk
+from ingestion_pipeline_tests.pages.browser_sessions import PLAIN, BrowserSession, browser_session
 
 pytestmark = pytest.mark.browser
 
-# Every way out of a page that we know of; WHERE is a host and port that is none of its business.
+# Every known way for a page to send a request; WHERE is a host and port that it must not reach.
 ATTACKS = """<!doctype html><title>harmless</title>
 <link rel=dns-prefetch href=//WHERE><link rel=preconnect href=//WHERE>
 <link rel=prefetch href=http://WHERE/prefetch><link rel=preload as=script href=http://WHERE/preload>
@@ -62,14 +62,14 @@ JAVASCRIPT = {"Content-Type": "text/javascript"}
 
 @pytest.fixture(scope="module")
 def private() -> Iterator[FakeWeb]:
-    """A server that no page may reach, and that counts who does."""
+    """Serve a site that no page may reach and count its connections."""
     with FakeWeb() as private:
         yield private
 
 
 @pytest.fixture(scope="module")
 def datagrams() -> Iterator[socket.socket]:
-    """The same for UDP, by which WebRTC and QUIC would leave."""
+    """Count UDP datagrams, which WebRTC and QUIC would send."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as counter:
         counter.bind((LOOPBACK, 0))
         counter.setblocking(False)
@@ -77,25 +77,25 @@ def datagrams() -> Iterator[socket.socket]:
 
 
 @pytest.fixture(scope="module")
-def desk(private: FakeWeb) -> Iterator[Desk]:
+def session(private: FakeWeb) -> Iterator[BrowserSession]:
     names = {name: [[LOOPBACK]] for name in (LOOPBACK, "localhost", "inside.test", "others.test")}
     names["[::1]"] = names["::1"] = [["::1"]]
     with FakeWeb() as web:
         # others.test is exempt for a source of its own, control.test as if it were public
         allowed = frozenset({web.host_port, f"others.test:{private.port}"})
         resolve = FakeResolver({**names, "control.test": [[private.endpoint]]})
-        with a_desk(web, Guard(allowed, resolve)) as desk:
-            yield desk
+        with browser_session(web, Guard(allowed, resolve)) as session:
+            yield session
 
 
-def arm(web: FakeWeb, where: str, datagrams: socket.socket) -> None:
+def serve_attacks(web: FakeWeb, target: str, datagrams: socket.socket) -> None:
     udp = f"{LOOPBACK}:{datagrams.getsockname()[1]}"
-    web.routes["/"] = ATTACKS.replace("LOOPBACK_UDP", udp).replace("WHERE", where)
-    web.routes["/worker.js"] = WORKER.replace("WHERE", where)
-    web.routes["/led"] = redirect(f"http://{where}/led")
+    web.routes["/"] = ATTACKS.replace("LOOPBACK_UDP", udp).replace("WHERE", target)
+    web.routes["/worker.js"] = WORKER.replace("WHERE", target)
+    web.routes["/led"] = redirect(f"http://{target}/led")
 
 
-def received(datagrams: socket.socket) -> int:
+def received_bytes(datagrams: socket.socket) -> int:
     try:
         return len(datagrams.recv(2_000))
     except BlockingIOError:
@@ -104,27 +104,27 @@ def received(datagrams: socket.socket) -> int:
 
 @pytest.mark.parametrize("name", [LOOPBACK, "inside.test", "others.test"])
 def test_nothing_inside_a_page_reaches_a_private_address(
-    desk: Desk, private: FakeWeb, datagrams: socket.socket, name: str
+    session: BrowserSession, private: FakeWeb, datagrams: socket.socket, name: str
 ) -> None:
     before = private.connections
-    arm(desk.web, f"{name}:{private.port}", datagrams)
+    serve_attacks(session.web, f"{name}:{private.port}", datagrams)
 
-    html = desk.html("/", replace(PLAIN, load_wait_seconds=0.7))
+    html = session.html("/", replace(PLAIN, load_wait_seconds=0.7))
 
     assert f'data-tried="{TRIED}"' in html, "every attack was at least begun"
     assert "<title>harmless</title>" in html
     assert private.connections == before
-    assert received(datagrams) == 0
+    assert received_bytes(datagrams) == 0
 
 
 def test_the_same_attacks_reach_an_address_that_is_allowed(
-    desk: Desk, private: FakeWeb, datagrams: socket.socket
+    session: BrowserSession, private: FakeWeb, datagrams: socket.socket
 ) -> None:
     """The control: without it, a page that does nothing would pass the test above."""
     private.requests.clear()
-    arm(desk.web, f"control.test:{private.port}", datagrams)
+    serve_attacks(session.web, f"control.test:{private.port}", datagrams)
 
-    desk.html("/", replace(PLAIN, load_wait_seconds=0.7))
+    session.html("/", replace(PLAIN, load_wait_seconds=0.7))
 
     reached = set(private.paths)
     assert {"/iframe", "/inner", "/script", "/style", "/fetch", "/post", "/led"} <= reached
@@ -134,36 +134,36 @@ def test_the_same_attacks_reach_an_address_that_is_allowed(
 
 
 @pytest.mark.parametrize(
-    "way",
+    "lead_to",
     [redirect, "<meta http-equiv=refresh content='0; url={}'>".format, "<script>location = '{}'</script>".format],
     ids=["redirect", "refresh", "script"],
 )
-def test_a_page_that_leads_to_a_private_address_is_an_error_of_that_name(
-    desk: Desk, private: FakeWeb, way: Callable[[str], WebAnswer]
+def test_a_page_that_leads_to_a_private_address_is_a_blocked_address(
+    session: BrowserSession, private: FakeWeb, lead_to: Callable[[str], WebAnswer]
 ) -> None:
     before = private.connections
-    desk.web.routes["/away"] = way(f"http://inside.test:{private.port}/")
+    session.web.routes["/away"] = lead_to(f"http://inside.test:{private.port}/")
 
     with pytest.raises(Permanent, match=r"inside\.test has the address") as caught:
-        desk.render("/away")
+        session.render("/away")
 
     assert caught.value.code == "blocked_address"
     assert private.connections == before
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_private_page_is_never_opened(desk: Desk, private: FakeWeb, scheme: str) -> None:
+def test_a_private_page_is_never_opened(session: BrowserSession, private: FakeWeb, scheme: str) -> None:
     before = private.connections
 
     with pytest.raises(Permanent) as caught:
-        desk.render(f"{scheme}://inside.test:{private.port}/")
+        session.render(f"{scheme}://inside.test:{private.port}/")
 
     assert caught.value.code == "blocked_address"
     assert private.connections == before
 
 
-def test_a_name_that_nobody_knows_may_be_known_tomorrow(desk: Desk) -> None:
+def test_an_unresolvable_name_is_a_transient_failure(session: BrowserSession) -> None:
     with pytest.raises(Transient) as caught:
-        desk.render("http://nowhere.test/")
+        session.render("http://nowhere.test/")
 
     assert caught.value.code == "dns"

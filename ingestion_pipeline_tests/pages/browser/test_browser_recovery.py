@@ -1,4 +1,4 @@
-"""A browser may end at any time: it is replaced, and none outlives its run."""
+"""A browser that crashes or hangs is replaced, and none outlives its run."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ingestion_pipeline.pages.browser import chromium, visit
 from ingestion_pipeline.pages.browser.chromium import has_sandbox
 from ingestion_pipeline.tasks.errors import Transient
 from ingestion_pipeline_tests.fakes import FakeWeb, RawAnswer
-from ingestion_pipeline_tests.pages.browser_sessions import PLAIN, Desk, a_desk, a_renderer
+from ingestion_pipeline_tests.pages.browser_sessions import PLAIN, BrowserSession, a_renderer, browser_session
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def desk() -> Iterator[Desk]:
-    with FakeWeb() as web, a_desk(web) as desk:
-        yield desk
+def session() -> Iterator[BrowserSession]:
+    with FakeWeb() as web, browser_session(web) as session:
+        yield session
 
 
-def running(group: int) -> list[int]:
-    """The processes of a process group, but for those that only wait to be reaped."""
+def running_processes(group: int) -> list[int]:
+    """Return the processes of a process group except zombies."""
     process_ids: list[int] = []
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -40,78 +40,82 @@ def running(group: int) -> list[int]:
     return process_ids
 
 
-def drivers() -> list[int]:
-    """The drivers that this process has started."""
+def driver_processes() -> list[int]:
+    """Return the drivers started by this process."""
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     lines = {int(process_id): Path(f"/proc/{process_id}/cmdline").read_bytes() for process_id in children}
     return [process_id for process_id, line in lines.items() if b"playwright" in line]
 
 
-def browsers_process(desk: Desk) -> int:
-    process_id = desk.chromium.process_id
+def browser_process_id(session: BrowserSession) -> int:
+    process_id = session.chromium.process_id
     assert process_id is not None
     return process_id
 
 
-def signals(desk: Desk, number: signal.Signals) -> RawAnswer:
-    """A page that sends the browser a signal before it hangs up."""
+def signalling_page(session: BrowserSession, number: signal.Signals) -> RawAnswer:
+    """Return a page that sends the browser a signal before it disconnects."""
 
     async def send(_: asyncio.StreamWriter) -> None:
-        os.killpg(browsers_process(desk), number)
+        os.killpg(browser_process_id(session), number)
 
     return send
 
 
-def victims(desk: Desk, what: str) -> list[int]:
-    """The whole browser, or who steers it."""
-    if what == "browser":
-        return running(browsers_process(desk))
-    assert desk.chromium.driver_id is not None
-    return [desk.chromium.driver_id]
+def victims(session: BrowserSession, victim: str) -> list[int]:
+    """Return the process ids of the whole browser or of its driver."""
+    if victim == "browser":
+        return running_processes(browser_process_id(session))
+    assert session.chromium.driver_id is not None
+    return [session.chromium.driver_id]
 
 
-def kills(desk: Desk, what: str) -> RawAnswer:
-    """A page that takes something down with it."""
+def killing_page(session: BrowserSession, victim: str) -> RawAnswer:
+    """Return a page that kills the browser or its driver."""
 
     async def kill(_: asyncio.StreamWriter) -> None:
-        for process_id in victims(desk, what):
+        for process_id in victims(session, victim):
             with suppress(ProcessLookupError):
                 os.kill(process_id, signal.SIGKILL)
 
     return kill
 
 
-@pytest.mark.parametrize("what", ["browser", "driver"])
-def test_a_browser_that_is_killed_is_replaced_and_its_page_retried(desk: Desk, what: str) -> None:
-    desk.web.routes[f"/{what}"] = [kills(desk, what), "<p>survived</p>"]
+@pytest.mark.parametrize("victim", ["browser", "driver"])
+def test_a_browser_that_is_killed_is_replaced_and_its_page_retried(session: BrowserSession, victim: str) -> None:
+    session.web.routes[f"/{victim}"] = [killing_page(session, victim), "<p>survived</p>"]
 
-    assert "survived" in desk.html(f"/{what}")
-    assert desk.web.paths.count(f"/{what}") == 2
-    assert running(browsers_process(desk)), "the new one"
+    assert "survived" in session.html(f"/{victim}")
+    assert session.web.paths.count(f"/{victim}") == 2
+    assert running_processes(browser_process_id(session)), "the new one"
 
 
-def test_a_browser_that_hangs_is_replaced_and_its_page_retried(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_browser_that_hangs_is_replaced_and_its_page_retried(
+    session: BrowserSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for module, name in ((chromium, "ANSWER"), (chromium, "CLOSE"), (visit, "CLOSE")):
         monkeypatch.setattr(module, f"{name}_SECONDS", 1.0)
-    desk.web.routes["/first"] = "<p>first</p>"
-    desk.html("/first")
-    old, started = browsers_process(desk), desk.renderer.browsers_started
-    desk.web.routes["/stopper"] = [signals(desk, signal.SIGSTOP), "<p>survived</p>"]
+    session.web.routes["/first"] = "<p>first</p>"
+    session.html("/first")
+    old, started = browser_process_id(session), session.renderer.browsers_started
+    session.web.routes["/stopper"] = [signalling_page(session, signal.SIGSTOP), "<p>survived</p>"]
 
-    assert "survived" in desk.html("/stopper", deadline_seconds=9)
-    assert desk.renderer.browsers_started == started + 1
-    assert running(old) == []
+    assert "survived" in session.html("/stopper", deadline_seconds=9)
+    assert session.renderer.browsers_started == started + 1
+    assert running_processes(old) == []
 
 
-def test_a_page_that_kills_every_browser_is_given_up(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
-    desk.web.routes["/deadly"] = signals(desk, signal.SIGKILL)
+def test_a_page_that_kills_every_browser_fails_after_two_attempts(
+    session: BrowserSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    session.web.routes["/deadly"] = signalling_page(session, signal.SIGKILL)
 
     with pytest.raises(Transient, match="2 times") as caught:
-        desk.render("/deadly")
+        session.render("/deadly")
 
     assert "sandbox" not in caplog.text, "it was said when the first browser started"
     assert caught.value.code == "browser_crashed"
-    assert desk.web.paths.count("/deadly") == 2
+    assert session.web.paths.count("/deadly") == 2
 
 
 def test_a_run_that_is_cancelled_leaves_no_process(caplog: pytest.LogCaptureFixture) -> None:
@@ -130,17 +134,17 @@ def test_a_run_that_is_cancelled_leaves_no_process(caplog: pytest.LogCaptureFixt
             assert renderer._starting is not None
             process_id = renderer._starting.result().process_id
             assert process_id is not None
-            assert running(process_id)
+            assert running_processes(process_id)
             rendering.cancel()
             await asyncio.wait({rendering})
         return process_id
 
-    before = drivers()
+    before = driver_processes()
     with FakeWeb() as web:
         process_id = asyncio.run(cancelled(web))
 
-    assert running(process_id) == []
-    assert drivers() == before
+    assert running_processes(process_id) == []
+    assert driver_processes() == before
     warnings = caplog.text.count("without Chromium's sandbox")
     assert warnings == (0 if has_sandbox("auto") else 1)
 
@@ -148,7 +152,7 @@ def test_a_run_that_is_cancelled_leaves_no_process(caplog: pytest.LogCaptureFixt
 @pytest.mark.parametrize(
     ("sandbox", "user", "expected"), [("auto", 1000, True), ("auto", 0, False), ("off", 1000, False)]
 )
-def test_only_root_and_who_says_so_has_no_sandbox(
+def test_the_sandbox_is_off_only_for_root_or_by_setting(
     sandbox: str, user: int, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)

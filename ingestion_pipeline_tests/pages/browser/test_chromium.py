@@ -1,4 +1,4 @@
-"""Which Chromium is used: the one that is named, else the one that is there."""
+"""Which Chromium is used: the configured one, else one that is installed."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_the_browser_that_is_named_wins_over_the_one_that_is_found(tmp_path: Path, path: Path) -> None:
+def test_a_configured_browser_wins_over_the_search_path(tmp_path: Path, path: Path) -> None:
     a_program(path / "chromium")
-    mine = a_program(tmp_path / "mine" / "chrome")
+    configured = a_program(tmp_path / "mine" / "chrome")
 
-    assert find_browser(load_settings({"INGESTION_BROWSER": str(mine)})) == mine
+    assert find_browser(load_settings({"INGESTION_BROWSER": str(configured)})) == configured
 
 
 @pytest.mark.parametrize("name", ["chromium", "google-chrome"])
 def test_a_browser_is_found_on_the_search_path(path: Path, name: str) -> None:
-    there = a_program(path / name)
+    program = a_program(path / name)
 
-    assert find_browser(load_settings({})) == there
+    assert find_browser(load_settings({})) == program
 
 
 def test_playwrights_newest_browser_wins_over_the_search_path(tmp_path: Path, path: Path) -> None:
     a_program(path / "chromium")
     for revision in ("999", "1200"):
-        own = a_program(tmp_path / "playwright" / f"chromium-{revision}" / "chrome-linux64" / "chrome")
+        newest = a_program(tmp_path / "playwright" / f"chromium-{revision}" / "chrome-linux64" / "chrome")
 
-    assert find_browser(load_settings({})) == own
+    assert find_browser(load_settings({})) == newest
 
 
-def test_a_program_that_says_no_version_is_no_browser(tmp_path: Path) -> None:
+def test_a_program_that_prints_no_version_is_not_a_browser(tmp_path: Path) -> None:
     program = a_program(tmp_path / "chrome")
     for text in ("", "#!/bin/sh\nexit 3\n", "#!/bin/sh\necho hello\n"):
         program.write_text(text)
@@ -59,7 +59,7 @@ def test_a_program_that_says_no_version_is_no_browser(tmp_path: Path) -> None:
     assert browser_version(program) == "Google Chrome 156.0.8078.79"
 
 
-def test_a_named_browser_that_is_no_program_is_refused_whatever_else_is_there(tmp_path: Path, path: Path) -> None:
+def test_a_configured_browser_that_is_not_a_program_is_refused(tmp_path: Path, path: Path) -> None:
     a_program(path / "chromium")
     (tmp_path / "notes.txt").touch(mode=0o600)
 

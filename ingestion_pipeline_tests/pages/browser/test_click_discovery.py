@@ -1,4 +1,4 @@
-"""Where clicks lead, on pages whose links are no links."""
+"""Click discovery on pages whose links are not `<a href>` elements."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from ingestion_pipeline.pages.visits.rendering import Click, ClickDiscovery, RenderingOptions
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pages.browser_sessions import PLAIN, Desk, a_desk
+from ingestion_pipeline_tests.pages.browser_sessions import PLAIN, BrowserSession, browser_session
 
 pytestmark = pytest.mark.browser
 
@@ -41,39 +41,41 @@ BACK = "window.onpopstate = home;"
 
 
 @pytest.fixture(scope="module")
-def desk() -> Iterator[Desk]:
+def session() -> Iterator[BrowserSession]:
     routes = {"/list": LIST, "/where": "/answered", "/routed": ROUTED.replace("HISTORY", BACK)}
-    with FakeWeb(routes | {"/stuck": ROUTED.replace("HISTORY", "")}) as web, a_desk(web) as desk:
-        yield desk
+    with FakeWeb(routes | {"/stuck": ROUTED.replace("HISTORY", "")}) as web, browser_session(web) as session:
+        yield session
 
 
-def clicking(selector: str, limit: int = 20) -> RenderingOptions:
+def discovery_options(selector: str, limit: int = 20) -> RenderingOptions:
     return replace(PLAIN, discovery=ClickDiscovery(selector=selector, limit=limit, wait_seconds=3))
 
 
-def test_every_click_is_tried_and_no_document_is_opened_for_it(desk: Desk) -> None:
-    rendered = desk.render("/list", clicking("#list"))
+def test_every_click_is_tried_and_no_document_is_opened_for_it(session: BrowserSession) -> None:
+    rendered = session.render("/list", discovery_options("#list"))
 
     paths = ("/plain", "/assigned?id=2", "/window", "/late", "/answered")
-    assert rendered.discovered == tuple(desk.web.url(path) for path in paths)
-    assert desk.web.paths == ["/list", "/where"]
+    assert rendered.discovered == tuple(session.web.url(path) for path in paths)
+    assert session.web.paths == ["/list", "/where"]
     assert b"nowhere!" not in rendered.page.body, "the page was read before it was clicked"
 
 
 @pytest.mark.parametrize(("path", "loads"), [("/routed", 1), ("/stuck", 3)])
-def test_a_page_that_changes_its_own_address_is_put_back(desk: Desk, path: str, loads: int) -> None:
-    desk.web.requests.clear()
-    rendering = replace(clicking("main"), setup=(Click(selector="#more"),))
+def test_a_page_that_changes_its_own_url_is_restored_after_each_click(
+    session: BrowserSession, path: str, loads: int
+) -> None:
+    session.web.requests.clear()
+    rendering = replace(discovery_options("main"), setup=(Click(selector="#more"),))
 
-    rendered = desk.render(path, rendering)
+    rendered = session.render(path, rendering)
 
     names = ("algebra", "botany", "chemistry")
-    assert rendered.discovered == tuple(desk.web.url(f"/routed/{name}") for name in names)
-    assert desk.web.paths == [path] * loads, "opened again only where going back is not enough"
+    assert rendered.discovered == tuple(session.web.url(f"/routed/{name}") for name in names)
+    assert session.web.paths == [path] * loads, "opened again only where going back is not enough"
 
 
 @pytest.mark.parametrize(
-    ("selector", "limit", "said"),
+    ("selector", "limit", "message"),
     [
         ("#list", 7, "holds 8 clickable elements, more than 7; narrow click_discovery.selector"),
         ("#none", 7, "nothing matches '#none'; correct click_discovery.selector"),
@@ -81,8 +83,8 @@ def test_a_page_that_changes_its_own_address_is_put_back(desk: Desk, path: str, 
     ],
     ids=["too many", "no container", "nothing"],
 )
-def test_a_list_that_cannot_be_whole_is_an_error(desk: Desk, selector: str, limit: int, said: str) -> None:
+def test_an_incomplete_list_is_an_error(session: BrowserSession, selector: str, limit: int, message: str) -> None:
     with pytest.raises(Permanent) as caught:
-        desk.render("/list", clicking(selector, limit), patience_seconds=0.5)
+        session.render("/list", discovery_options(selector, limit), patience_seconds=0.5)
 
-    assert said in str(caught.value)
+    assert message in str(caught.value)

@@ -1,4 +1,4 @@
-"""The rules for the document in a browser's window, without a browser."""
+"""The rules for the document of a browser page, without a browser."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def a_document(url: str = "https://a.test/") -> Document:
         (200, HTML | {"content-disposition": "attachment; filename=x"}, Permanent, "wrong_type"),
     ],
 )
-def test_an_answer_that_is_no_page_has_the_class_it_has_by_http(
+def test_a_response_that_is_not_a_page_has_the_same_error_as_by_http(
     status: int, headers: dict[str, str], kind: type[WorkError], code: str
 ) -> None:
     with pytest.raises(kind) as caught:
@@ -42,7 +42,7 @@ def test_an_answer_that_is_no_page_has_the_class_it_has_by_http(
 
 
 @pytest.mark.parametrize("headers", [HTML, {}, {"content-type": "application/xhtml+xml"}])
-def test_html_by_any_of_its_names_is_shown(headers: dict[str, str]) -> None:
+def test_html_of_any_media_type_is_accepted(headers: dict[str, str]) -> None:
     document = a_document()
 
     document.may_show(203, headers)
@@ -61,7 +61,7 @@ def test_a_document_leads_on_five_times_and_no_more() -> None:
     assert caught.value.code == "redirects"
 
 
-def test_opening_the_page_again_begins_a_new_count() -> None:
+def test_opening_the_page_again_resets_the_redirect_count() -> None:
     document = a_document()
     for _ in range(10):
         document.begin()

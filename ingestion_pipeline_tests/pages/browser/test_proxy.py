@@ -1,4 +1,4 @@
-"""The browser's way out: for who has a pass, to checked addresses, one exchange at a time."""
+"""The browser's proxy: for clients with a pass, to checked addresses, one exchange at a time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ingestion_pipeline_tests.fakes import LOOPBACK, FakeWeb, Reply, closed_port
 T = TypeVar("T")
 
 
-class Way:
-    """A proxy with one pass, and how a client talks to it."""
+class ProxyClient:
+    """A client of a proxy with one pass."""
 
     def __init__(self, proxy: GuardedProxy, entry: Pass, web: FakeWeb) -> None:
         self.proxy, self.entry, self.web = proxy, entry, web
 
-    async def say(self, *lines: str, body: bytes = b"", authorization: str | None = None) -> bytes:
-        """All that the proxy answers to these lines, until it hangs up."""
+    async def send(self, *lines: str, body: bytes = b"", authorization: str | None = None) -> bytes:
+        """Send these lines and return everything the proxy answers."""
         credentials = self.entry.authorization if authorization is None else authorization
         reader, writer = await asyncio.open_connection(LOOPBACK, self.proxy.port)
         head = [*lines, *([f"Proxy-Authorization: {credentials}"] if credentials else []), "", ""]
@@ -34,14 +34,14 @@ class Way:
             writer.close()
 
 
-def on_the_way(web: FakeWeb, work: Callable[[Way], Awaitable[T]], *, max_bytes: int = 10**6) -> T:
+def with_proxy(web: FakeWeb, work: Callable[[ProxyClient], Awaitable[T]], *, max_bytes: int = 10**6) -> T:
     async def run() -> T:
         proxy = GuardedProxy(Guard(frozenset({web.host_port})), connect_seconds=2)
         await proxy.start()
         entry = Pass(max_bytes=max_bytes, on_too_much=lambda: None)
         try:
             with proxy.admitting(entry):
-                return await work(Way(proxy, entry, web))
+                return await work(ProxyClient(proxy, entry, web))
         finally:
             await proxy.aclose()
 
@@ -50,24 +50,24 @@ def on_the_way(web: FakeWeb, work: Callable[[Way], Awaitable[T]], *, max_bytes: 
 
 @pytest.mark.parametrize("authorization", ["", "Basic Zm9vOmJhcg==", "Bearer x"])
 def test_without_a_pass_nothing_is_forwarded(web: FakeWeb, authorization: str) -> None:
-    async def ask(way: Way) -> list[bytes]:
+    async def ask(client: ProxyClient) -> list[bytes]:
         lines = (f"GET {web.url()} HTTP/1.1", f"CONNECT {web.host_port} HTTP/1.1")
-        return [await way.say(line, authorization=authorization) for line in lines]
+        return [await client.send(line, authorization=authorization) for line in lines]
 
-    answers = on_the_way(web, ask)
+    answers = with_proxy(web, ask)
 
     assert all(answer.startswith(b"HTTP/1.1 407 ") for answer in answers)
     assert web.connections == 0
 
 
-def test_a_pass_is_good_for_its_page_alone(web: FakeWeb) -> None:
-    async def ask_afterwards(way: Way) -> bytes:
-        other = Pass(max_bytes=1, on_too_much=lambda: None)
-        with way.proxy.admitting(other):
+def test_a_pass_is_valid_for_its_page_alone(web: FakeWeb) -> None:
+    async def ask_afterwards(client: ProxyClient) -> bytes:
+        expired = Pass(max_bytes=1, on_too_much=lambda: None)
+        with client.proxy.admitting(expired):
             pass
-        return await way.say(f"GET {web.url()} HTTP/1.1", authorization=other.authorization)
+        return await client.send(f"GET {web.url()} HTTP/1.1", authorization=expired.authorization)
 
-    assert on_the_way(web, ask_afterwards).startswith(b"HTTP/1.1 407 ")
+    assert with_proxy(web, ask_afterwards).startswith(b"HTTP/1.1 407 ")
 
 
 def test_a_request_arrives_as_from_any_client(web: FakeWeb) -> None:
@@ -83,11 +83,14 @@ def test_a_request_arrives_as_from_any_client(web: FakeWeb) -> None:
     )
     next_request = f"GET {web.url('/smuggled')} HTTP/1.1\r\n\r\n".encode()
 
-    answer = on_the_way(web, lambda way: way.say(*lines, body=b"term" + next_request))
+    answer = with_proxy(web, lambda client: client.send(*lines, body=b"term" + next_request))
 
-    [asked] = web.requests
-    assert (asked.method, asked.path, asked.host, asked.body) == (*("POST", "/search?q=1", web.host_port), b"term")
-    assert asked.headers.keys() == {"host", "content-length", "connection"}
+    [request] = web.requests
+    assert (request.method, request.path, request.host, request.body) == (
+        *("POST", "/search?q=1", web.host_port),
+        b"term",
+    )
+    assert request.headers.keys() == {"host", "content-length", "connection"}
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert b"Connection: close\r\n" in answer
     assert b"keep-alive" not in answer
@@ -96,24 +99,24 @@ def test_a_request_arrives_as_from_any_client(web: FakeWeb) -> None:
 def test_a_tunnel_carries_bytes_both_ways(web: FakeWeb) -> None:
     web.routes["/inside"] = raw_answer(b"HTTP/1.1 200 OK\r\n\r\ninside")
 
-    async def tunnel(way: Way) -> bytes:
+    async def tunnel(client: ProxyClient) -> bytes:
         inner = b"GET /inside HTTP/1.1\r\nHost: x\r\n\r\n"
-        return await way.say(f"CONNECT {web.host_port} HTTP/1.1", body=inner)
+        return await client.send(f"CONNECT {web.host_port} HTTP/1.1", body=inner)
 
-    assert on_the_way(web, tunnel).endswith(b"established\r\n\r\nHTTP/1.1 200 OK\r\n\r\ninside")
+    assert with_proxy(web, tunnel).endswith(b"established\r\n\r\nHTTP/1.1 200 OK\r\n\r\ninside")
 
 
 @pytest.mark.parametrize("line", ["GET http://{}/ HTTP/1.1", "CONNECT {} HTTP/1.1"])
 def test_a_refused_address_is_never_connected_to(web: FakeWeb, line: str) -> None:
     with FakeWeb() as private:
 
-        async def ask(way: Way) -> tuple[bytes, str]:
-            answer = await way.say(line.format(private.host_port))
-            failure = way.entry.failure(LOOPBACK, private.port)
+        async def ask(client: ProxyClient) -> tuple[bytes, str]:
+            answer = await client.send(line.format(private.host_port))
+            failure = client.entry.failure(LOOPBACK, private.port)
             assert failure is not None
             return answer, failure.code
 
-        answer, code = on_the_way(web, ask)
+        answer, code = with_proxy(web, ask)
 
         assert private.connections == 0
         assert code == "blocked_address"
@@ -121,7 +124,7 @@ def test_a_refused_address_is_never_connected_to(web: FakeWeb, line: str) -> Non
         assert bool(answer) is line.startswith("CONNECT"), "no answer that could be the site's"
 
 
-def test_a_port_where_nobody_listens_is_noted(web: FakeWeb) -> None:
+def test_a_closed_port_is_recorded(web: FakeWeb) -> None:
     port = closed_port()
 
     async def ask() -> str:
@@ -129,7 +132,7 @@ def test_a_port_where_nobody_listens_is_noted(web: FakeWeb) -> None:
         await proxy.start()
         entry = Pass(max_bytes=1_000, on_too_much=lambda: None)
         with proxy.admitting(entry):
-            await Way(proxy, entry, web).say(f"GET http://{LOOPBACK}:{port}/ HTTP/1.1")
+            await ProxyClient(proxy, entry, web).send(f"GET http://{LOOPBACK}:{port}/ HTTP/1.1")
         await proxy.aclose()
         failure = entry.failure(LOOPBACK, port)
         return failure.code if failure else ""
@@ -140,11 +143,11 @@ def test_a_port_where_nobody_listens_is_noted(web: FakeWeb) -> None:
 def test_a_page_that_uses_up_its_bytes_is_cut_off(web: FakeWeb) -> None:
     web.routes["/"] = endless
 
-    async def ask(way: Way) -> tuple[int, int, bool]:
-        answer = await way.say(f"GET {web.url()} HTTP/1.1")
-        return len(answer), way.entry.bytes, way.entry.is_open
+    async def ask(client: ProxyClient) -> tuple[int, int, bool]:
+        answer = await client.send(f"GET {web.url()} HTTP/1.1")
+        return len(answer), client.entry.bytes, client.entry.is_open
 
-    size, counted, is_open = on_the_way(web, ask, max_bytes=300_000)
+    size, counted, is_open = with_proxy(web, ask, max_bytes=300_000)
 
     assert size <= 300_000
     assert 300_000 < counted <= 300_000 + 70_000
@@ -156,16 +159,16 @@ def test_a_page_that_uses_up_its_bytes_is_cut_off(web: FakeWeb) -> None:
     [garbage, raw_answer(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 9), raw_answer(b"HTTP/1.1 200 OK\r\n: x\r\n\r\n")],
     ids=["no head", "hints for ever", "a header without a name"],
 )
-def test_what_is_no_answer_is_not_passed_on(web: FakeWeb, answer: object) -> None:
+def test_an_invalid_response_is_not_forwarded(web: FakeWeb, answer: object) -> None:
     web.routes["/"] = answer  # pyright: ignore[reportArgumentType]
 
-    assert on_the_way(web, lambda way: way.say(f"GET {web.url()} HTTP/1.1")) == b""
+    assert with_proxy(web, lambda client: client.send(f"GET {web.url()} HTTP/1.1")) == b""
 
 
 def test_hints_before_the_answer_are_dropped(web: FakeWeb) -> None:
     web.routes["/"] = raw_answer(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\n\r\nbody")
 
-    answer = on_the_way(web, lambda way: way.say(f"GET {web.url()} HTTP/1.1"))
+    answer = with_proxy(web, lambda client: client.send(f"GET {web.url()} HTTP/1.1"))
 
     assert answer == b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nbody"
 
@@ -185,6 +188,6 @@ def test_hints_before_the_answer_are_dropped(web: FakeWeb) -> None:
         "",
     ],
 )
-def test_a_request_for_no_host_is_refused(line: str) -> None:
+def test_a_request_without_a_valid_host_is_refused(line: str) -> None:
     with pytest.raises(BadHead):
         Head(line=line, headers=()).target()

@@ -1,4 +1,4 @@
-"""What a browser makes of a site that needs one, misbehaves, or takes the browser down with it."""
+"""Rendering of sites that need a browser, misbehave, or crash it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ from ingestion_pipeline.pages.visits.rendering import Click, RenderingOptions, R
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply, WebAnswer, a_certificate, endless, redirect
-from ingestion_pipeline_tests.pages.browser_sessions import PLAIN, QUICK, Desk, a_desk, a_renderer
+from ingestion_pipeline_tests.pages.browser_sessions import (
+    FAST_LIMITS,
+    PLAIN,
+    BrowserSession,
+    a_renderer,
+    browser_session,
+)
 from ingestion_pipeline_tests.pages.page_fetches import AGENT, NOW
 
 pytestmark = pytest.mark.browser
@@ -61,59 +67,59 @@ ROUTES: dict[str, WebAnswer | list[WebAnswer]] = {
 
 
 @pytest.fixture(scope="module")
-def desk() -> Iterator[Desk]:
-    with FakeWeb(ROUTES) as web, a_desk(web) as desk:
-        yield desk
+def session() -> Iterator[BrowserSession]:
+    with FakeWeb(ROUTES) as web, browser_session(web) as session:
+        yield session
 
 
 @pytest.fixture(autouse=True)
-def forget(desk: Desk) -> None:
-    desk.web.requests.clear()
+def clear_requests(session: BrowserSession) -> None:
+    session.web.requests.clear()
 
 
-def test_a_page_that_only_javascript_fills_is_there(desk: Desk) -> None:
-    rendered = desk.render("/shell")
+def test_a_page_filled_by_javascript_is_rendered(session: BrowserSession) -> None:
+    rendered = session.render("/shell")
 
     page = rendered.page
     assert "<p>Zoölogy</p><p>日本語</p>" in page.body.decode()
     assert page.body.startswith(b"<!DOCTYPE html><html>")
     assert (page.status_code, page.content_type) == (200, "text/html; charset=utf-8")
-    assert (page.url, page.final_url) == (desk.web.url("/shell"), desk.web.url("/shell"))
+    assert (page.url, page.final_url) == (session.web.url("/shell"), session.web.url("/shell"))
     assert (rendered.screenshot, rendered.discovered) == (None, ())
-    assert desk.web.paths == ["/shell", "/api"], "no picture, no icon"
-    for asked in desk.web.requests:
-        assert asked.headers["user-agent"] == AGENT
-        assert not any(name.startswith(("proxy-", "sec-ch-")) for name in asked.headers)
+    assert session.web.paths == ["/shell", "/api"], "no picture, no icon"
+    for request in session.web.requests:
+        assert request.headers["user-agent"] == AGENT
+        assert not any(name.startswith(("proxy-", "sec-ch-")) for name in request.headers)
 
 
-def test_a_site_whose_certificate_does_not_hold_is_not_rendered(tmp_path: Path) -> None:
+def test_a_site_with_an_invalid_certificate_is_not_rendered(tmp_path: Path) -> None:
     _, tls = a_certificate(tmp_path, "a.test")
-    with FakeWeb({"/": "<p>unsafe</p>"}, tls=tls) as web, a_desk(web) as desk:
+    with FakeWeb({"/": "<p>unsafe</p>"}, tls=tls) as web, browser_session(web) as session:
         with pytest.raises((Permanent, Transient), match="CERT"):
-            desk.render(f"https://{web.host_port}/")
+            session.render(f"https://{web.host_port}/")
 
         assert web.requests == []
 
 
-def test_pages_share_a_browser_and_nothing_else(desk: Desk) -> None:
-    before = desk.renderer.pages_rendered
+def test_pages_share_a_browser_and_nothing_else(session: BrowserSession) -> None:
+    before = session.renderer.pages_rendered
 
-    seen = [desk.html("/visitor") for _ in range(2)]
+    bodies = [session.html("/visitor") for _ in range(2)]
 
-    assert all('<p id="seen">cookie= stored=none</p>' in one for one in seen)
-    assert desk.renderer.browsers_started == 1
-    assert desk.renderer.pages_rendered == before + 2
+    assert all('<p id="seen">cookie= stored=none</p>' in body for body in bodies)
+    assert session.renderer.browsers_started == 1
+    assert session.renderer.pages_rendered == before + 2
 
 
-def test_the_setup_is_done_in_order_and_only_the_content_is_kept(desk: Desk) -> None:
+def test_the_setup_runs_in_order_and_only_the_content_is_returned(session: BrowserSession) -> None:
     setup = (Click(selector="#two"), RenderWait(seconds=0.4), Click(selector="#one"))
     rendering = replace(PLAIN, setup=setup, content_selector="#log")
 
-    assert desk.html("/steps", rendering) == '<main id="log"><i>two</i><i>one</i></main>'
+    assert session.html("/steps", rendering) == '<main id="log"><i>two</i><i>one</i></main>'
 
 
 @pytest.mark.parametrize(
-    ("rendering", "said"),
+    ("rendering", "message"),
     [
         (replace(PLAIN, setup=(Click(selector="#none"),)), "'#none'; correct setup[0].click"),
         (replace(PLAIN, content_selector="#none"), "'#none'; correct content_selector"),
@@ -122,25 +128,25 @@ def test_the_setup_is_done_in_order_and_only_the_content_is_kept(desk: Desk) -> 
     ],
     ids=["click", "no content", "empty content", "no selector"],
 )
-def test_a_selector_that_does_not_fit_is_an_error_that_names_it(
-    desk: Desk, rendering: RenderingOptions, said: str
+def test_a_selector_that_does_not_match_is_an_error_that_names_it(
+    session: BrowserSession, rendering: RenderingOptions, message: str
 ) -> None:
     with pytest.raises(Permanent) as caught:
-        desk.render("/steps", rendering, patience_seconds=0.5)
+        session.render("/steps", rendering, patience_seconds=0.5)
 
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert caught.value.code == "selector"
 
 
-def test_dialogs_popups_prints_and_prompts_stop_nothing(desk: Desk) -> None:
-    html = desk.html("/rude")
+def test_dialogs_popups_prints_and_prompts_stop_nothing(session: BrowserSession) -> None:
+    html = session.html("/rude")
 
     assert '<p id="said" data-place="denied" data-notes="denied">after</p>' in html
-    assert desk.web.paths == ["/rude"]
+    assert session.web.paths == ["/rude"]
 
 
-def test_a_picture_is_cut_at_its_height(desk: Desk) -> None:
-    picture = desk.render("/tall", RenderingOptions(), screenshot_height=900).screenshot
+def test_a_screenshot_is_cropped_at_the_maximum_height(session: BrowserSession) -> None:
+    picture = session.render("/tall", RenderingOptions(), screenshot_height=900).screenshot
 
     assert picture is not None
     assert picture.startswith(b"\xff\xd8\xff")
@@ -148,71 +154,71 @@ def test_a_picture_is_cut_at_its_height(desk: Desk) -> None:
     assert struct.unpack(">HH", picture[frame + 5 : frame + 9]) == (900, 1280)
 
 
-def test_a_document_that_robots_forbid_is_not_asked_for(desk: Desk) -> None:
+def test_a_document_that_robots_txt_disallows_is_not_fetched(session: BrowserSession) -> None:
     def refuse(url: str) -> None:
         raise Permanent(f"robots.txt forbids {url}", code="robots")
 
     with pytest.raises(Permanent) as caught:
-        desk.render("/moved", check_url=refuse)
+        session.render("/moved", check_url=refuse)
 
-    assert str(caught.value) == f"robots.txt forbids {desk.web.url('/forbidden')}"
-    assert desk.web.paths == ["/moved"]
+    assert str(caught.value) == f"robots.txt forbids {session.web.url('/forbidden')}"
+    assert session.web.paths == ["/moved"]
 
 
-def test_a_refresh_is_followed_and_an_endless_one_is_not(desk: Desk) -> None:
-    refreshed = desk.render("/refresh").page
+def test_a_refresh_is_followed_and_an_endless_one_is_not(session: BrowserSession) -> None:
+    refreshed = session.render("/refresh").page
     with pytest.raises(Permanent) as caught:
-        desk.render("/restless")
+        session.render("/restless")
 
-    assert refreshed.final_url == desk.web.url("/refreshed")
+    assert refreshed.final_url == session.web.url("/refreshed")
     assert b"<p>refreshed</p>" in refreshed.body
     assert caught.value.code == "redirects"
-    assert len(desk.web.paths) == 2 + 6
+    assert len(session.web.paths) == 2 + 6
 
 
-def test_a_download_and_a_rate_limit_are_what_they_are_by_http(desk: Desk) -> None:
+def test_a_download_and_a_rate_limit_have_the_same_errors_as_by_http(session: BrowserSession) -> None:
     with pytest.raises(Permanent, match="is a download") as download:
-        desk.render("/file")
+        session.render("/file")
     with pytest.raises(Resource) as limited:
-        desk.render("/limited")
+        session.render("/limited")
 
     assert download.value.code == "wrong_type"
     assert (limited.value.until - NOW).total_seconds() == 90
 
 
-def test_a_page_that_hangs_ends_at_the_deadline(desk: Desk) -> None:
+def test_a_page_that_hangs_ends_at_the_deadline(session: BrowserSession) -> None:
     with pytest.raises(Transient) as caught:
-        desk.render("/hang", deadline_seconds=3)
+        session.render("/hang", deadline_seconds=3)
 
     assert caught.value.code == "timeout"
-    assert desk.renderer.browsers_started == 1, "the page hung, not the browser"
+    assert session.renderer.browsers_started == 1, "the page hung, not the browser"
 
 
 @pytest.mark.parametrize("path", ["/endless", "/bomb"])
-def test_a_page_without_end_is_cut_off(desk: Desk, path: str) -> None:
+def test_an_endless_page_is_cut_off(session: BrowserSession, path: str) -> None:
     with pytest.raises(Permanent, match=r"more than 2000000 bytes.*rendering.max_bytes") as caught:
-        desk.render(path)
+        session.render(path)
 
     assert caught.value.code == "too_large"
 
 
-def test_no_more_pages_are_open_at_once_than_allowed(desk: Desk) -> None:
+def test_no_more_pages_are_open_at_once_than_allowed(session: BrowserSession) -> None:
     most = 0
 
     async def count(writer: asyncio.StreamWriter) -> None:
         nonlocal most
-        most = max(most, desk.open_pages)
+        most = max(most, session.open_pages)
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>counted</p>")
         await writer.drain()
 
     async def render_three() -> None:
-        url = desk.web.url("/count")
-        await asyncio.gather(*(desk.renderer.render(url, PLAIN) for _ in range(3)))
+        url = session.web.url("/count")
+        await asyncio.gather(*(session.renderer.render(url, PLAIN) for _ in range(3)))
 
-    desk.web.routes["/count"] = count
-    desk.run(render_three())
+    session.web.routes["/count"] = count
+    session.run(render_three())
 
-    assert QUICK.pages == 1
+    assert FAST_LIMITS.pages == 1
     assert most == 1
 
 
@@ -226,7 +232,7 @@ def test_a_renderer_that_is_not_used_starts_nothing() -> None:
 
 def test_without_a_browser_the_page_waits_and_the_cure_is_named(tmp_path: Path) -> None:
     settings = load_settings({"INGESTION_BROWSER": str(tmp_path / "none")})
-    renderer = BrowserRenderer(settings, QUICK, Guard(), clock=lambda: NOW)
+    renderer = BrowserRenderer(settings, FAST_LIMITS, Guard(), clock=lambda: NOW)
 
     with pytest.raises(Resource, match="INGESTION_BROWSER") as caught:
         asyncio.run(renderer.render("http://a.test/", PLAIN))

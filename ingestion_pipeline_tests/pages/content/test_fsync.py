@@ -1,4 +1,4 @@
-"""Files are waited for one by one, or all at once; what cannot be done is said."""
+"""Objects are synced to disk one by one or all at once, before they get their names."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ingestion_pipeline.pages.content import store
 from ingestion_pipeline.pages.content.store import MANY, ContentStore, can_sync_file_system, sync_each, sync_file_system
 
 
-def test_a_file_that_is_gone_cannot_be_durable(tmp_path: Path) -> None:
+def test_syncing_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         sync_each([str(tmp_path / "gone")])
 
 
 @pytest.mark.skipif(not can_sync_file_system(), reason="no syncfs here")
-def test_a_file_system_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+def test_syncing_a_missing_file_system_is_an_error(tmp_path: Path) -> None:
     sync_file_system(tmp_path, [])
 
     with pytest.raises(FileNotFoundError):
@@ -28,7 +28,7 @@ def test_a_file_system_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, MANY - 1, MANY, 3 * MANY])
-def test_few_objects_and_many_are_there_and_nothing_else_is(tmp_path: Path, count: int) -> None:
+def test_put_many_stores_every_object_and_no_other_file(tmp_path: Path, count: int) -> None:
     bodies = [f"body {number}".encode() for number in range(count)]
     store = ContentStore(tmp_path / "content")
 
@@ -40,7 +40,7 @@ def test_few_objects_and_many_are_there_and_nothing_else_is(tmp_path: Path, coun
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the disk is asked to do, in this order: to sync, or to give a name."""
+    """Record the disk operations in order: `sync` or `name`."""
     steps: list[str] = []
 
     def recorded(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,7 +90,7 @@ def test_a_copy_for_a_second_name_is_synced_before_it_gets_it(
     assert steps[-1] == "sync"
 
 
-def test_what_a_dead_process_left_half_written_is_swept(tmp_path: Path) -> None:
+def test_temporary_files_of_a_dead_process_are_pruned(tmp_path: Path) -> None:
     store = ContentStore(tmp_path)
     name = store.put(b"kept")
     (tmp_path / "in" / ".left-0.tmp").write_bytes(b"half")

@@ -1,4 +1,4 @@
-"""Pages as rows and objects: one row per address and content, found again by hundreds."""
+"""Page snapshots as rows and objects: one row per URL and content, looked up in bulk."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def a_page(url: str = URL, text: str = "Baker", **changes: Any) -> NewPage:
     return NewPage(**(values | changes))
 
 
-def kept(ctx: RunContext, *pages: NewPage, hours: int = 0) -> list[int]:
+def write_pages(ctx: RunContext, *pages: NewPage, hours: int = 0) -> list[int]:
     now = NOON + hours * HOUR
     stored = store_pages(ctx.content, [("catalog:a", page) for page in pages], now=now)
     with ctx.store.begin() as connection:
@@ -59,18 +59,18 @@ def known_by_url(ctx: RunContext, *urls: str) -> dict[str, KnownPage]:
 def test_a_page_is_a_row_with_an_object_for_each_form_of_it(ctx: RunContext, store: Store) -> None:
     page = a_page(screenshot=b"png", is_rendered=True, canonical_url=URL + "?a")
 
-    [id_] = kept(ctx, page)
+    [id_] = write_pages(ctx, page)
 
     [row] = rows(store, snapshots)
     assert (row.id, row.url, row.content_hash) == (id_, URL, "hash of Baker")
     assert (row.source_id, row.canonical_url, row.rendered_at) == ("catalog:a", URL + "?a", NOON)
     objects = (row.body_hash, row.text_hash, row.markdown_hash, row.screenshot_hash)
-    assert [ctx.content.get(one) for one in objects] == [b"<p>Baker", b"Baker", b"# Baker", b"png"]
+    assert [ctx.content.get(name) for name in objects] == [b"<p>Baker", b"Baker", b"# Baker", b"png"]
     assert (row.markdown_version, row.size_bytes) == (MARKDOWN_VERSION, 8)
 
 
-def test_what_a_page_does_not_have_is_null(ctx: RunContext, store: Store) -> None:
-    kept(ctx, a_page(markdown=None, text=""))
+def test_missing_forms_of_a_page_are_null(ctx: RunContext, store: Store) -> None:
+    write_pages(ctx, a_page(markdown=None, text=""))
 
     [row] = rows(store, snapshots)
     assert (row.markdown_hash, row.markdown_version, row.screenshot_hash) == (None, None, None)
@@ -78,13 +78,13 @@ def test_what_a_page_does_not_have_is_null(ctx: RunContext, store: Store) -> Non
 
 
 def test_a_page_is_known_by_its_newest_content_even_if_it_had_it_before(ctx: RunContext, store: Store) -> None:
-    [first] = kept(ctx, a_page(text="A"))
-    [second] = kept(ctx, a_page(text="B"), hours=1)
+    [first] = write_pages(ctx, a_page(text="A"))
+    [second] = write_pages(ctx, a_page(text="B"), hours=1)
     assert known_by_url(ctx, URL)[URL].snapshot_id == second
 
-    again = kept(ctx, a_page(text="A", etag='"3"'), hours=2)
+    newest = write_pages(ctx, a_page(text="A", etag='"3"'), hours=2)
 
-    assert again == [first]
+    assert newest == [first]
     assert len(rows(store, snapshots)) == 2
     assert known_by_url(ctx, URL)[URL] == KnownPage(
         snapshot_id=first,
@@ -105,18 +105,18 @@ def test_hundreds_of_pages_are_one_statement_each_way(ctx: RunContext, store: St
     with store.begin() as connection:
         event.listen(connection, "before_cursor_execute", lambda *a: statements.append(a[2]))
         ids = write_page_snapshots(connection, stored, now=NOON)
-        known = known_pages(connection, urls, ctx.content)
+        pages_by_url = known_pages(connection, urls, ctx.content)
 
     assert len(statements) == 2
-    assert [known[url].snapshot_id for url in urls] == ids[:-1]
+    assert [pages_by_url[url].snapshot_id for url in urls] == ids[:-1]
     assert ids[-1] == ids[7]
     assert len(set(ids)) == 300
 
 
-def test_where_a_page_leads_and_how_it_was_shown_is_kept_with_it(ctx: RunContext) -> None:
+def test_links_and_rendering_options_are_stored_with_the_page(ctx: RunContext) -> None:
     discovered = ("https://a.test/é?a=1", "https://a.test/2")
     rendered = a_page(is_rendered=True, discovered=discovered, rendering_hash="recipe", links=(URL,))
-    kept(ctx, rendered, a_page(URL + "/plain"))
+    write_pages(ctx, rendered, a_page(URL + "/plain"))
 
     archive = SnapshotArchive(ctx.store, ctx.content)
     page, plain = map(known_by_url(ctx, URL, URL + "/plain").__getitem__, (URL, URL + "/plain"))
@@ -128,29 +128,29 @@ def test_where_a_page_leads_and_how_it_was_shown_is_kept_with_it(ctx: RunContext
 
 @pytest.mark.parametrize("form", ["body_hash", "text_hash", "markdown_hash", "screenshot_hash"])
 @pytest.mark.parametrize("database", ["sqlite"])
-def test_a_page_of_which_an_object_is_gone_is_not_known_until_it_is_kept_again(ctx: RunContext, form: str) -> None:
+def test_a_page_with_a_missing_object_is_unknown_until_it_is_stored_again(ctx: RunContext, form: str) -> None:
     page = a_page(screenshot=b"png")
-    kept(ctx, a_page(text="older"))
-    kept(ctx, page, hours=1)
+    write_pages(ctx, a_page(text="older"))
+    write_pages(ctx, page, hours=1)
     lost = next(getattr(row, form) for row in rows(ctx.store, snapshots) if row.screenshot_hash)
 
     (ctx.settings.home / "content" / lost[:2] / lost[2:]).unlink()
 
-    assert known_by_url(ctx, URL) == {}  # not even by what it said before
-    kept(ctx, page, hours=2)
+    assert known_by_url(ctx, URL) == {}  # not even by its earlier content
+    write_pages(ctx, page, hours=2)
     assert known_by_url(ctx, URL)[URL].content_hash == page.content_hash
 
 
-def test_nothing_is_known_of_others_and_a_listing_is_no_page(ctx: RunContext, store: Store) -> None:
-    kept(ctx, a_page())
+def test_other_urls_and_feeds_are_not_known_pages(ctx: RunContext, store: Store) -> None:
+    write_pages(ctx, a_page())
     with store.begin() as connection:
         connection.execute(snapshots.update().values(text_hash=None))
 
     assert known_by_url(ctx, URL, "https://a.test/other") == {}
 
 
-def test_a_page_that_says_the_same_writes_only_other_validators(ctx: RunContext, store: Store) -> None:
-    kept(ctx, a_page())
+def test_an_unchanged_page_writes_only_its_new_validators(ctx: RunContext, store: Store) -> None:
+    write_pages(ctx, a_page())
     before = known_by_url(ctx, URL)[URL]
     same = SamePage(url=URL, known_page=before, etag='"1"', last_modified=None, served_hash=before.served_hash)
 
@@ -164,7 +164,7 @@ def test_a_page_that_says_the_same_writes_only_other_validators(ctx: RunContext,
         assert connection.execute(select(func.count()).select_from(snapshots)).scalar() == 1
 
 
-def test_keeping_no_page_asks_nothing(store: Store) -> None:
+def test_storing_no_pages_runs_no_statement(store: Store) -> None:
     with store.begin() as connection:
         assert write_page_snapshots(connection, [], now=NOON) == []
         assert renew_pages(connection, []) == 0

@@ -1,4 +1,4 @@
-"""The same bytes are kept once, whole, for their owner alone."""
+"""The content store keeps equal bytes once, complete, and readable by the owner only."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def files(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("body", [b"", b"\x00\xff", BODY], ids=["empty", "binary", "page"])
-def test_what_is_put_is_got(store: ContentStore, body: bytes) -> None:
+def test_get_returns_the_stored_bytes(store: ContentStore, body: bytes) -> None:
     content_hash = store.put(body)
 
     assert content_hash == sha256(body).hexdigest()
@@ -52,7 +52,7 @@ def test_the_object_is_compressed_and_named_by_its_hash(store: ContentStore, tmp
     assert path.stat().st_size < len(BODY) / 10
 
 
-def test_nobody_else_may_read_it(store: ContentStore, tmp_path: Path) -> None:
+def test_only_the_owner_may_read_an_object(store: ContentStore, tmp_path: Path) -> None:
     store.put(BODY)
 
     modes = {stat.S_IMODE(path.stat().st_mode) for path in files(tmp_path)}
@@ -87,7 +87,7 @@ def test_a_missing_object_is_fetched_again(store: ContentStore) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "other", "empty"])
-def test_a_damaged_object_is_noticed_and_healed(store: ContentStore, tmp_path: Path, damage: str) -> None:
+def test_a_damaged_object_is_detected_and_repaired(store: ContentStore, tmp_path: Path, damage: str) -> None:
     other = ContentStore(tmp_path / "other").put(b"other")
     foreign = (tmp_path / "other" / other[:2] / other[2:]).read_bytes()
     store.put(BODY)
@@ -102,7 +102,7 @@ def test_a_damaged_object_is_noticed_and_healed(store: ContentStore, tmp_path: P
     assert store.get(HASH) == BODY
 
 
-def test_a_link_is_not_followed(store: ContentStore, tmp_path: Path) -> None:
+def test_a_symbolic_link_is_not_followed(store: ContentStore, tmp_path: Path) -> None:
     store.put(BODY)
     path = tmp_path / "deep" / "content" / HASH[:2] / HASH[2:]
     elsewhere = path.rename(tmp_path / "elsewhere")
@@ -132,9 +132,9 @@ def test_a_failed_write_leaves_nothing_behind(store: ContentStore, tmp_path: Pat
     assert files(tmp_path) == []
 
 
-def test_what_nothing_points_at_goes_once_it_is_old(store: ContentStore, tmp_path: Path) -> None:
+def test_an_unreferenced_object_is_pruned_once_it_is_old(store: ContentStore, tmp_path: Path) -> None:
     referenced, old, young = store.put(b"kept"), store.put(b"old"), store.put(b"young")
-    aged(store, tmp_path, referenced, old)
+    make_old(store, tmp_path, referenced, old)
 
     assert store.prune({referenced}, older_than_seconds=3_600) == 1
 
@@ -144,15 +144,15 @@ def test_what_nothing_points_at_goes_once_it_is_old(store: ContentStore, tmp_pat
         store.get(old)
 
 
-def test_what_is_put_again_is_young_again(store: ContentStore, tmp_path: Path) -> None:
+def test_storing_an_object_again_resets_its_age(store: ContentStore, tmp_path: Path) -> None:
     body = store.put(b"back")
-    aged(store, tmp_path, body)
+    make_old(store, tmp_path, body)
     store.put(b"back")
 
     assert store.prune(set(), older_than_seconds=3_600) == 0
 
 
-def test_many_are_put_in_their_order_and_each_once(store: ContentStore, tmp_path: Path) -> None:
+def test_put_many_returns_names_in_order_and_stores_each_body_once(store: ContentStore, tmp_path: Path) -> None:
     store.put(b"old")
 
     names = store.put_many([b"new", b"old", b"new", b""])
@@ -171,16 +171,16 @@ def test_the_forms_of_a_page_share_a_file_under_their_names(store: ContentStore,
     assert len({path.stat().st_ino for path in files(tmp_path)}) == 3
 
 
-def test_a_form_that_was_hashed_before_is_put_under_that_hash(store: ContentStore) -> None:
+def test_a_form_with_a_given_hash_is_stored_under_it(store: ContentStore) -> None:
     ((body, text),) = store.put_together([[(HASH, BODY), b"text"]])
 
     assert body == HASH
     assert (store.get(body), store.get(text)) == (BODY, b"text")
 
 
-def test_a_form_stays_when_the_other_one_goes(store: ContentStore, tmp_path: Path) -> None:
+def test_pruning_one_form_leaves_the_other(store: ContentStore, tmp_path: Path) -> None:
     ((body, text),) = store.put_together([[BODY, b"text"]])
-    aged(store, tmp_path, body)
+    make_old(store, tmp_path, body)
 
     assert store.prune({text}, older_than_seconds=3_600) == 1
 
@@ -188,7 +188,7 @@ def test_a_form_stays_when_the_other_one_goes(store: ContentStore, tmp_path: Pat
     assert not store.has(body)
 
 
-def test_damage_to_the_file_of_a_page_is_found_by_each_of_its_names_and_healed(
+def test_damage_to_a_page_file_is_detected_by_each_of_its_names_and_repaired(
     store: ContentStore, tmp_path: Path
 ) -> None:
     ((body, text),) = store.put_together([[BODY, b"text"]])
@@ -204,9 +204,7 @@ def test_damage_to_the_file_of_a_page_is_found_by_each_of_its_names_and_healed(
 
 
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=5), st.data())
-def test_a_damaged_file_of_a_page_gives_what_was_put_or_says_that_it_is_damaged(
-    bodies: list[bytes], data: st.DataObject
-) -> None:
+def test_a_damaged_page_file_returns_the_stored_bytes_or_an_error(bodies: list[bytes], data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
         store = ContentStore(Path(folder))
         (names,) = store.put_together([bodies], fsync=False)
@@ -220,14 +218,14 @@ def test_a_damaged_file_of_a_page_gives_what_was_put_or_says_that_it_is_damaged(
                 assert store.get(name) == body
 
 
-def test_the_words_that_the_forms_of_a_page_share_are_stored_once(store: ContentStore, tmp_path: Path) -> None:
-    words = b" ".join(sha256(str(number).encode()).hexdigest().encode() for number in range(500))
-    forms = [b"<p>" + words, words, b"# " + words]
+def test_text_shared_by_the_forms_of_a_page_is_stored_once(store: ContentStore, tmp_path: Path) -> None:
+    text = b" ".join(sha256(str(number).encode()).hexdigest().encode() for number in range(500))
+    forms = [b"<p>" + text, text, b"# " + text]
 
     (names,) = store.put_together([forms])
 
     assert [store.get(name) for name in names] == forms
-    assert files(tmp_path)[0].stat().st_size < len(words)
+    assert files(tmp_path)[0].stat().st_size < len(text)
 
 
 def test_forms_that_were_written_as_a_frame_each_are_still_read(store: ContentStore, tmp_path: Path) -> None:
@@ -257,7 +255,7 @@ def test_a_damaged_form_fails_what_is_read_together_with_it(store: ContentStore,
         store.get_together([body, text])
 
 
-def test_where_a_file_has_but_one_name_each_form_has_its_own(
+def test_without_hard_links_each_form_has_its_own_file(
     store: ContentStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: object) -> None:
@@ -270,7 +268,7 @@ def test_where_a_file_has_but_one_name_each_form_has_its_own(
     assert len({path.stat().st_ino for path in files(tmp_path)}) == 2
 
 
-def test_a_symbolic_link_makes_room_for_a_form(store: ContentStore, tmp_path: Path) -> None:
+def test_a_symbolic_link_is_replaced_by_a_form(store: ContentStore, tmp_path: Path) -> None:
     place = tmp_path / "deep" / "content" / HASH[:2] / HASH[2:]
     place.parent.mkdir(parents=True)
     place.symlink_to(tmp_path / "elsewhere")
@@ -301,13 +299,13 @@ def test_a_header_that_claims_a_terabyte_is_damage_and_takes_no_memory(store: Co
 
 
 def test_a_full_disk_in_the_middle_of_many_leaves_no_half_object(store: ContentStore, tmp_path: Path) -> None:
-    """A real limit on the size of files, in a process of its own; afterwards it heals by itself."""
+    """A real file size limit in a separate process; without it the store recovers by itself."""
     root, large = tmp_path / "deep" / "content", os.urandom(300_000)
     bodies = [b"first", large, b"last"]
 
-    result = Child(put_on_a_full_disk, str(root), bodies, 100_000).result()
+    message = Child(put_on_a_full_disk, str(root), bodies, 100_000).result()
 
-    assert result == "Fatal: storage"
+    assert message == "Fatal: storage"
     assert files(tmp_path) == []
     assert [store.get(name) for name in store.put_many(bodies)] == bodies
 
@@ -322,14 +320,14 @@ def put_on_a_full_disk(root: str, bodies: list[bytes], limit_bytes: int) -> str:
     return "no error"
 
 
-def aged(store: ContentStore, folder: Path, *hashes: str) -> None:
+def make_old(store: ContentStore, folder: Path, *hashes: str) -> None:
     for path in files(folder):
         if path.parent.name + path.name in hashes:
             os.utime(path, (0, 0))
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE])
-def test_a_disk_that_takes_nothing_more_is_fatal(number: int) -> None:
+def test_an_exhausted_resource_is_fatal(number: int) -> None:
     with pytest.raises(Fatal, match="content store") as caught, storage_errors_fatal():
         raise OSError(number, "no more")
 
@@ -337,14 +335,14 @@ def test_a_disk_that_takes_nothing_more_is_fatal(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EISDIR, errno.EIO, errno.ENOENT])
-def test_an_object_that_alone_cannot_be_read_is_its_polls_trouble(number: int) -> None:
+def test_an_error_of_a_single_object_is_transient(number: int) -> None:
     with pytest.raises(OSError) as caught, storage_errors_fatal():  # noqa: PT011 - the errno is what counts
         raise OSError(number, "this one")
 
     assert classify(caught.value).error_class is ErrorClass.TRANSIENT
 
 
-def test_a_folder_in_an_objects_place_does_not_stop_every_run(tmp_path: Path) -> None:
+def test_a_folder_in_place_of_an_object_is_not_fatal(tmp_path: Path) -> None:
     content = ContentStore(tmp_path)
     name = content.put(b"body")
     path = tmp_path / name[:2] / name[2:]

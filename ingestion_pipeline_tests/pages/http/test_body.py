@@ -1,4 +1,4 @@
-"""A body is whole and inside every cap, or it is refused while it is still small in memory."""
+"""A body is complete and within every limit, or it is refused while it is small in memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def raw_deflate(data: bytes) -> bytes:
     return packer.compress(data) + packer.flush()
 
 
-def twice(data: bytes) -> bytes:
+def gzip_twice(data: bytes) -> bytes:
     return gzip.compress(gzip.compress(data))
 
 
@@ -34,16 +34,18 @@ def zstd(data: bytes) -> bytes:
 SKIPPED = bytes.fromhex("502a4d18 03000000") + b"abc"  # a frame that carries no content
 
 
-def inflated(data: bytes, encoding: str, *, step: int = 65_536, max_bytes: int = 10_000_000, ratio: int = 100) -> bytes:
+def decompress(
+    data: bytes, encoding: str, *, step: int = 65_536, max_bytes: int = 10_000_000, ratio: int = 100
+) -> bytes:
     body = LimitedBody(encoding, max_bytes=max_bytes, max_ratio=ratio, shown_url="http://a.test/")
     for start in range(0, len(data), step):
         body.feed(data[start : start + step])
     return body.whole()
 
 
-def refusal(data: bytes, encoding: str, **limits: int) -> WorkError:
+def decompression_error(data: bytes, encoding: str, **limits: int) -> WorkError:
     with pytest.raises(WorkError) as caught:
-        inflated(data, encoding, **limits)
+        decompress(data, encoding, **limits)
     assert "http://a.test/" in str(caught.value)
     return caught.value
 
@@ -55,7 +57,7 @@ ENCODED = [
     (gzip.compress(TEXT), "X-GZip", "x-gzip"),
     (zlib.compress(TEXT), "deflate", "deflate"),
     (raw_deflate(TEXT), "deflate", "raw deflate"),
-    (twice(TEXT), "gzip, gzip", "nested"),
+    (gzip_twice(TEXT), "gzip, gzip", "nested"),
     (gzip.compress(zlib.compress(TEXT)), "deflate, gzip", "mixed"),
     (gzip.compress(TEXT[:99]) + gzip.compress(TEXT[99:]), "gzip", "two members"),
     (brotli.compress(TEXT), "br", "brotli"),
@@ -68,27 +70,27 @@ ENCODED = [
 
 @pytest.mark.parametrize("step", [1, 7, 65_536])
 @pytest.mark.parametrize(("data", "encoding"), [e[:2] for e in ENCODED], ids=[e[2] for e in ENCODED])
-def test_a_body_arrives_whole_however_it_is_cut(data: bytes, encoding: str, step: int) -> None:
-    assert inflated(data, encoding, step=step) == TEXT
+def test_a_body_is_complete_however_it_is_chunked(data: bytes, encoding: str, step: int) -> None:
+    assert decompress(data, encoding, step=step) == TEXT
 
 
 @pytest.mark.parametrize(("pack", "encoding"), [(gzip.compress, "gzip"), (brotli.compress, "br"), (zstd, "zstd")])
 @given(data=st.binary(max_size=3000), step=st.integers(1, 500))
-def test_any_bytes_come_back(pack: Callable[[bytes], bytes], encoding: str, data: bytes, step: int) -> None:
-    assert inflated(pack(data * 40), encoding, step=step, ratio=10_000) == data * 40
+def test_any_bytes_survive_a_round_trip(pack: Callable[[bytes], bytes], encoding: str, data: bytes, step: int) -> None:
+    assert decompress(pack(data * 40), encoding, step=step, ratio=10_000) == data * 40
 
 
 @pytest.mark.parametrize("size", [*range(65_530, 66_000, 7), 131_327])
-def test_a_body_that_ends_near_the_edge_of_a_piece_is_whole(size: int) -> None:
-    """Zlib had eaten all input and still held output: such bodies once seemed to stop early."""
+def test_a_body_that_ends_near_a_chunk_boundary_is_complete(size: int) -> None:
+    """Zlib had consumed all input and still held output: such bodies once seemed truncated."""
     data = (b"abc" * size)[:size]
 
-    assert inflated(raw_deflate(data), "deflate") == data
+    assert decompress(raw_deflate(data), "deflate") == data
 
 
 @pytest.mark.parametrize("encoding", ["compress", "gzip, lz4", "gzip,br,gzip,zstd", "x" * 999])
 def test_an_encoding_that_was_not_offered_is_refused(encoding: str) -> None:
-    error = refusal(b"", encoding)
+    error = decompression_error(b"", encoding)
 
     assert isinstance(error, Permanent)
     assert error.code == "content_encoding"
@@ -96,46 +98,46 @@ def test_an_encoding_that_was_not_offered_is_refused(encoding: str) -> None:
 
 
 @pytest.mark.parametrize(("data", "encoding"), [e[:2] for e in ENCODED[2:] if "pad" not in e[2]])
-def test_a_compressed_body_that_stops_early_is_tried_again(data: bytes, encoding: str) -> None:
-    error = refusal(data[:-5], encoding)
+def test_a_truncated_compressed_body_is_retried(data: bytes, encoding: str) -> None:
+    error = decompression_error(data[:-5], encoding)
 
     assert isinstance(error, Transient)
     assert error.code == "truncated"
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
-def test_a_body_that_is_not_compressed_as_it_says_is_tried_again(encoding: str) -> None:
-    error = refusal(b"<html>plain</html>", encoding)
+def test_a_body_with_a_wrong_content_encoding_is_retried(encoding: str) -> None:
+    error = decompression_error(b"<html>plain</html>", encoding)
 
     assert isinstance(error, Transient)
     assert error.code == "corrupt_body"
 
 
 def test_a_body_may_be_as_large_as_the_cap_and_no_larger() -> None:
-    assert len(inflated(b"x" * 1000, "", max_bytes=1000)) == 1000
-    assert refusal(b"x" * 1001, "", max_bytes=1000).code == "too_large"
+    assert len(decompress(b"x" * 1000, "", max_bytes=1000)) == 1000
+    assert decompression_error(b"x" * 1001, "", max_bytes=1000).code == "too_large"
 
 
 def test_an_inflated_body_has_the_same_cap() -> None:
     data = gzip.compress(TEXT)
 
-    assert inflated(data, "gzip", max_bytes=len(TEXT)) == TEXT
-    assert refusal(data, "gzip", max_bytes=len(TEXT) - 1).code == "decompression_bomb"
+    assert decompress(data, "gzip", max_bytes=len(TEXT)) == TEXT
+    assert decompression_error(data, "gzip", max_bytes=len(TEXT) - 1).code == "decompression_bomb"
 
 
 def test_a_small_page_may_compress_well() -> None:
     page = b"<td></td>" * 20_000
 
-    assert inflated(gzip.compress(page), "gzip") == page
+    assert decompress(gzip.compress(page), "gzip") == page
 
 
 def test_a_body_of_empty_members_is_refused() -> None:
-    assert refusal(gzip.compress(b"") * 5000, "gzip").code == "corrupt_body"
-    assert refusal(zstd(b"") * 5000, "zstd").code == "corrupt_body"
+    assert decompression_error(gzip.compress(b"") * 5000, "gzip").code == "corrupt_body"
+    assert decompression_error(zstd(b"") * 5000, "zstd").code == "corrupt_body"
 
 
 def test_a_window_that_would_fill_memory_is_refused() -> None:
     wide = zstandard.ZstdCompressionParameters(window_log=27)
     packer = zstandard.ZstdCompressor(compression_params=wide).compressobj()
 
-    assert refusal(packer.compress(TEXT) + packer.flush(), "zstd").code == "corrupt_body"
+    assert decompression_error(packer.compress(TEXT) + packer.flush(), "zstd").code == "corrupt_body"

@@ -1,4 +1,4 @@
-"""T24: bombs in every encoding, one in another too, are stopped before they take memory or time."""
+"""T24: bombs in every encoding, also nested, are stopped before they take memory or time."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ from ingestion_pipeline.pages import FetchLimits
 from ingestion_pipeline.pages.http.body import LimitedBody
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
-from ingestion_pipeline_tests.pages.page_fetches import page
+from ingestion_pipeline_tests.pages.page_fetches import fetch_page
 from ingestion_pipeline_tests.processes import Child
 
 MEGABYTE = 1_000_000
 INFLATED = 40 * MEGABYTE
 
 
-def zeros_by(feed: Callable[[bytes], bytes], finish: Callable[[], bytes]) -> bytes:
-    """Many zeros through a packer, which never has them all in memory at once."""
+def compressed_zeros(feed: Callable[[bytes], bytes], finish: Callable[[], bytes]) -> bytes:
+    """Compress many zeros without holding them all in memory."""
     return b"".join(feed(bytes(MEGABYTE)) for _ in range(INFLATED // MEGABYTE)) + finish()
 
 
-def deflated(wrapping: int) -> bytes:
+def deflate_bomb(wrapping: int) -> bytes:
     packer = zlib.compressobj(wbits=wrapping)
-    return zeros_by(packer.compress, packer.flush)
+    return compressed_zeros(packer.compress, packer.flush)
 
 
-def brotlied() -> bytes:
+def brotli_bomb() -> bytes:
     packer = brotli.Compressor(quality=1, lgwin=24)
-    return zeros_by(packer.process, packer.finish)
+    return compressed_zeros(packer.process, packer.finish)
 
 
-def zstandard_packed() -> bytes:
+def zstd_bomb() -> bytes:
     packer = zstandard.ZstdCompressor().compressobj()
-    return zeros_by(packer.compress, packer.flush)
+    return compressed_zeros(packer.compress, packer.flush)
 
 
-def zstd_of_repeats() -> bytes:
-    """Blocks of four bytes that each stand for 128 KiB: the steepest frame there is."""
+def zstd_repeat_bomb() -> bytes:
+    """Return blocks of four bytes that each expand to 128 KiB: the highest ratio of any frame."""
     block = (131_072 << 3 | 1 << 1).to_bytes(3, "little") + b"\0"
     return bytes.fromhex("28b52ffd 0038") + block * 2000
 
 
 PACKED: dict[str, Callable[[], bytes]] = {
-    "gzip": lambda: deflated(31),
-    "deflate": lambda: deflated(15),
-    "raw": lambda: deflated(-15),
-    "br": brotlied,
-    "zstd": zstandard_packed,
-    "repeats": zstd_of_repeats,
+    "gzip": lambda: deflate_bomb(31),
+    "deflate": lambda: deflate_bomb(15),
+    "raw": lambda: deflate_bomb(-15),
+    "br": brotli_bomb,
+    "zstd": zstd_bomb,
+    "repeats": zstd_repeat_bomb,
 }
 AROUND: dict[str, Callable[[bytes], bytes]] = {
     "": lambda data: data,
@@ -76,32 +76,32 @@ LIMITS = {"as configured": (FetchLimits().max_bytes, FetchLimits().max_ratio), "
 
 @cache
 def bombs() -> dict[str, tuple[bytes, str]]:
-    """Each with its Content-Encoding; all are packed here, so that the child only inflates."""
+    """Return each bomb with its Content-Encoding, compressed here so that the child only decompresses."""
     packed = {inner: pack() for inner, pack in PACKED.items()}
-    made: dict[str, tuple[bytes, str]] = {}
+    bombs_by_name: dict[str, tuple[bytes, str]] = {}
     for inner, outer in BOMBS:
         names = [ENCODING.get(inner, inner), *([outer] if outer else [])]
-        made[f"{inner} in {outer or 'nothing'}"] = (AROUND[outer](packed[inner]), ", ".join(names))
-    return made
+        bombs_by_name[f"{inner} in {outer or 'nothing'}"] = (AROUND[outer](packed[inner]), ", ".join(names))
+    return bombs_by_name
 
 
 def inflate_all(
-    made: dict[str, tuple[bytes, str]], max_bytes: int, max_ratio: int
+    bombs_by_name: dict[str, tuple[bytes, str]], max_bytes: int, max_ratio: int
 ) -> dict[str, tuple[str, float, float]]:
-    """For each bomb how it ended, the seconds it took, and by how many megabytes we had grown."""
-    LimitedBody("gzip, br, zstd", max_bytes=1, max_ratio=1, shown_url="")  # the libraries are loaded
+    """Return for each bomb its error, the seconds it took and the megabytes the process grew."""
+    LimitedBody("gzip, br, zstd", max_bytes=1, max_ratio=1, shown_url="")  # load the libraries
     measured: dict[str, tuple[str, float, float]] = {}
-    for name, (data, encoding) in made.items():
+    for name, (data, encoding) in bombs_by_name.items():
         body = LimitedBody(encoding, max_bytes=max_bytes, max_ratio=max_ratio, shown_url="http://a.test/")
-        Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
+        Path("/proc/self/clear_refs").write_text("5")  # reset the peak
         before, began = megabytes("VmRSS"), time.monotonic()
-        end = fed(body, data)
+        end = feed_all(body, data)
         took = time.monotonic() - began
         measured[name] = (end, took, megabytes("VmHWM") - before)
     return measured
 
 
-def fed(body: LimitedBody, data: bytes) -> str:
+def feed_all(body: LimitedBody, data: bytes) -> str:
     try:
         for start in range(0, len(data), 65_536):
             body.feed(data[start : start + 65_536])
@@ -110,10 +110,10 @@ def fed(body: LimitedBody, data: bytes) -> str:
     return "nothing"
 
 
-def megabytes(what: str) -> float:
-    """What this process holds now (VmRSS) or held at its highest (VmHWM)."""
+def megabytes(field: str) -> float:
+    """Return the memory of this process now (VmRSS) or at its peak (VmHWM)."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    [kilobytes] = [line.split()[1] for line in lines if line.startswith(f"{what}:")]
+    [kilobytes] = [line.split()[1] for line in lines if line.startswith(f"{field}:")]
     return int(kilobytes) / 1000
 
 
@@ -126,19 +126,19 @@ def test_a_bomb_is_stopped_at_the_cap_in_little_memory_and_time(limits: str) -> 
     assert max(grown for _, _, grown in measured.values()) < 30
 
 
-def fetch_all(made: dict[str, tuple[bytes, str]]) -> dict[str, tuple[str, float, float]]:
-    """The same from a server on loopback, by the fetcher as it is configured."""
+def fetch_all(bombs_by_name: dict[str, tuple[bytes, str]]) -> dict[str, tuple[str, float, float]]:
+    """Measure the same for bombs from a server on loopback, with the configured fetcher."""
     measured: dict[str, tuple[str, float, float]] = {}
     with FakeWeb() as web:
-        for encoding, pack in AROUND.items():  # the libraries are loaded
+        for encoding, pack in AROUND.items():  # load the libraries
             web.routes["/"] = Reply(pack(b"page"), headers={"Content-Encoding": encoding})
-            page(web)
-        for name, (data, encoding) in made.items():
+            fetch_page(web)
+        for name, (data, encoding) in bombs_by_name.items():
             web.routes["/bomb"] = Reply(data, headers={"Content-Encoding": encoding})
             Path("/proc/self/clear_refs").write_text("5")
             before, began = megabytes("VmRSS"), time.monotonic()
             try:
-                page(web, "/bomb")
+                fetch_page(web, "/bomb")
                 end = "nothing"
             except WorkError as error:
                 end = f"{type(error).__name__} {error.code}"
@@ -148,7 +148,7 @@ def fetch_all(made: dict[str, tuple[bytes, str]]) -> dict[str, tuple[str, float,
 
 
 def test_a_bomb_that_a_server_sends_is_stopped_in_little_memory_and_time() -> None:
-    # One in another is above: a second window of brotli's would be counted with the first.
+    # Nested bombs are tested above: a second brotli window would be counted with the first.
     single = {name: bomb for name, bomb in bombs().items() if name.endswith("nothing")}
 
     measured = Child(fetch_all, single).result()
@@ -158,7 +158,7 @@ def test_a_bomb_that_a_server_sends_is_stopped_in_little_memory_and_time() -> No
     assert max(grown for _, _, grown in measured.values()) < 30
 
 
-def test_what_the_outer_layer_blows_up_and_the_inner_one_swallows_is_a_bomb() -> None:
+def test_outer_output_that_the_inner_layer_discards_counts_as_a_bomb() -> None:
     data = gzip.compress(gzip.compress(b"x") + bytes(30 * MEGABYTE))
     body = LimitedBody("gzip, gzip", max_bytes=10**9, max_ratio=100, shown_url="http://a.test/")
 

@@ -1,4 +1,4 @@
-"""One page by HTTP, from a real server on loopback that drops, drips and lies."""
+"""Fetches by HTTP from a real server on loopback that drops, drips and sends invalid answers."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from ingestion_pipeline_tests.fakes import (
     raw_answer,
     reset,
 )
-from ingestion_pipeline_tests.pages.page_fetches import AGENT, NOW, fetch, page, with_fetcher
+from ingestion_pipeline_tests.pages.page_fetches import AGENT, NOW, fetch, fetch_page, run_with_fetcher
 
 
-def failure(answer: WebAnswer, limits: FetchLimits | None = None) -> WorkError:
-    """How the fetch of a page fails that is answered so; the message must name the page."""
+def fetch_error(answer: WebAnswer, limits: FetchLimits | None = None) -> WorkError:
+    """Return the error of fetching a page with this answer; its message must name the page."""
     with FakeWeb({"/": answer}) as web:
         with pytest.raises(WorkError) as caught:
             fetch(web, limits=limits)
@@ -42,10 +42,10 @@ def failure(answer: WebAnswer, limits: FetchLimits | None = None) -> WorkError:
         return caught.value
 
 
-def test_a_page_is_fetched_with_what_identifies_it() -> None:
+def test_a_page_is_fetched_with_its_validators() -> None:
     headers = {"Content-Type": "text/html", "ETag": '"v1"', "Last-Modified": "yesterday"}
     with FakeWeb({"/jobs?b=2&a=1": Reply(b"<p>", headers=headers)}) as web:
-        answer = page(web, "/jobs?b=2&a=1#part")
+        answer = fetch_page(web, "/jobs?b=2&a=1#part")
 
         assert answer == Fetched(
             url=web.url("/jobs?b=2&a=1#part"),
@@ -58,7 +58,7 @@ def test_a_page_is_fetched_with_what_identifies_it() -> None:
         )
 
 
-def test_a_request_says_who_asks_and_what_is_accepted() -> None:
+def test_a_request_sends_its_user_agent_and_accept_headers() -> None:
     with FakeWeb({"/": b""}) as web:
         fetch(web, Request(url=web.url(), accept="application/json"))
 
@@ -71,8 +71,8 @@ def test_a_request_says_who_asks_and_what_is_accepted() -> None:
 
 def test_an_empty_body_is_a_page() -> None:
     with FakeWeb({"/": b"", "/zip": Reply(headers={"Content-Encoding": "gzip"})}) as web:
-        assert page(web).body == b""
-        assert page(web, "/zip").body == b""
+        assert fetch_page(web).body == b""
+        assert fetch_page(web, "/zip").body == b""
 
 
 def test_an_unchanged_page_is_unchanged() -> None:
@@ -85,23 +85,23 @@ def test_an_unchanged_page_is_unchanged() -> None:
         assert web.requests[0].headers["if-modified-since"] == "then"
 
 
-def test_a_304_without_an_etag_leaves_the_one_we_had() -> None:
+def test_a_304_without_an_etag_keeps_the_previous_one() -> None:
     with FakeWeb({"/": 304}) as web:
         answer = fetch(web, Request(url=web.url(), etag='"v1"'))
 
         assert answer == Unchanged(url=web.url(), etag='"v1"', last_modified=None)
 
 
-def test_an_unasked_304_is_an_error() -> None:
-    error = failure(304)
+def test_a_304_for_an_unconditional_request_is_an_error() -> None:
+    error = fetch_error(304)
 
     assert isinstance(error, Transient)
     assert error.code == "bad_304"
 
 
-def test_an_odd_etag_is_forgotten() -> None:
+def test_an_etag_that_is_not_ascii_is_ignored() -> None:
     with FakeWeb({"/": Reply(b"x", headers={"ETag": '"\xe9"'})}) as web:
-        assert page(web).etag is None
+        assert fetch_page(web).etag is None
         fetch(web, Request(url=web.url(), etag='"é"'))
 
     assert all("if-none-match" not in request.headers for request in web.requests)
@@ -117,14 +117,14 @@ def test_an_odd_etag_is_forgotten() -> None:
         (302, Permanent, "http_302"),
     ],
 )
-def test_a_status_has_its_verdict(status: int, kind: type[WorkError], code: str) -> None:
-    error = failure(status)
+def test_each_status_has_its_error_class(status: int, kind: type[WorkError], code: str) -> None:
+    error = fetch_error(status)
 
     assert isinstance(error, kind)
     assert error.code == code
 
 
-def test_connections_are_kept_over_refusals_and_cookies_are_not() -> None:
+def test_connections_are_reused_after_errors_and_cookies_are_not_sent() -> None:
     cookie = Reply(b"x", headers={"Set-Cookie": "id=1", "ETag": '"v1"'})
 
     async def thrice(fetcher: HttpFetcher) -> None:
@@ -135,19 +135,19 @@ def test_connections_are_kept_over_refusals_and_cookies_are_not() -> None:
         await fetcher.fetch(Request(url=web.url()), now=NOW)
 
     with FakeWeb({"/": cookie}) as web:
-        with_fetcher(thrice, Guard(frozenset({web.host_port})))
+        run_with_fetcher(thrice, Guard(frozenset({web.host_port})))
 
         assert (len(web.requests), web.connections) == (4, 1)
         assert all("cookie" not in request.headers for request in web.requests)
 
 
-def test_the_environment_sends_us_to_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_variables_of_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", f"http://{LOOPBACK}:{closed_port()}")
     with FakeWeb({"/": b"direct"}) as web:
-        assert page(web).body == b"direct"
+        assert fetch_page(web).body == b"direct"
 
 
-def test_old_hosts_are_closed_and_busy_ones_are_not() -> None:
+def test_connections_of_old_hosts_are_closed_and_busy_ones_are_not() -> None:
     arrived, go = threading.Event(), threading.Event()
 
     async def wait_to_answer(writer: asyncio.StreamWriter) -> None:
@@ -169,7 +169,7 @@ def test_old_hosts_are_closed_and_busy_ones_are_not() -> None:
         names = {f"host{n}.test": [[web.endpoint]] for n in range(MAX_HOSTS + 5)}
         resolver = FakeResolver({**names, "slow.test": [[web.endpoint]]})
 
-        assert with_fetcher(many, Guard(resolve=resolver)) == MAX_HOSTS
+        assert run_with_fetcher(many, Guard(resolve=resolver)) == MAX_HOSTS
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_old_hosts_are_closed_and_busy_ones_are_not() -> None:
     ],
 )
 def test_a_lying_server_is_a_classified_failure(answer: WebAnswer, kind: type[WorkError], code: str) -> None:
-    error = failure(answer, FetchLimits(max_bytes=1_000_000))
+    error = fetch_error(answer, FetchLimits(max_bytes=1_000_000))
 
     assert isinstance(error, kind)
     assert error.code == code
@@ -205,7 +205,7 @@ def test_a_closed_port_is_a_connection_failure() -> None:
     request = Request(url=f"http://{LOOPBACK}:{port}/")
 
     with pytest.raises(Transient) as caught:
-        with_fetcher(lambda f: f.fetch(request, now=NOW), Guard(frozenset({f"{LOOPBACK}:{port}"})))
+        run_with_fetcher(lambda f: f.fetch(request, now=NOW), Guard(frozenset({f"{LOOPBACK}:{port}"})))
 
     assert caught.value.code == "connection"
 
@@ -215,7 +215,7 @@ def test_the_next_address_is_tried_when_the_first_does_not_answer() -> None:
         dead = Endpoint(LOOPBACK, closed_port(), is_exempt=True)
         guard = Guard(resolve=FakeResolver({"a.test": [[dead, web.endpoint]]}))
 
-        answer = with_fetcher(lambda f: f.fetch(Request(url="http://a.test/"), now=NOW), guard)
+        answer = run_with_fetcher(lambda f: f.fetch(Request(url="http://a.test/"), now=NOW), guard)
 
         assert isinstance(answer, Fetched)
         assert answer.body == b"second"
@@ -232,7 +232,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
 def test_a_dripping_server_ends_at_the_deadline(answer: RawAnswer) -> None:
     began = time.monotonic()
 
-    error = failure(answer, FetchLimits(deadline_seconds=0.3))
+    error = fetch_error(answer, FetchLimits(deadline_seconds=0.3))
 
     assert isinstance(error, Transient)
     assert error.code == "timeout"
@@ -251,7 +251,7 @@ def test_a_silent_handshake_ends_at_the_deadline() -> None:
 
 
 def test_a_dripping_handshake_ends_at_the_deadline_and_is_closed() -> None:
-    """Every byte is progress: a time-out for each read would wait for 16 kB of them."""
+    """Every byte is progress: a timeout per read would wait for 16 kB of them."""
     closed = asyncio.Event()
 
     async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -279,43 +279,45 @@ def test_a_dripping_handshake_ends_at_the_deadline_and_is_closed() -> None:
     assert 0.3 <= took < 1.3
 
 
-def test_a_dripping_refusal_is_still_its_status() -> None:
+def test_a_dripping_error_page_keeps_its_status() -> None:
     answer = dripping_answer(HEAD.replace(b"200 OK", b"404 No"), every_seconds=0.02)
 
-    error = failure(answer, FetchLimits(deadline_seconds=5))
+    error = fetch_error(answer, FetchLimits(deadline_seconds=5))
 
     assert error.code == "http_404"
 
 
-def test_a_refusal_in_an_encoding_nobody_knows_is_still_a_refusal() -> None:
+def test_an_error_in_an_unknown_encoding_keeps_its_status() -> None:
     busy = Reply(b"?", 503, {"Retry-After": "60", "Content-Encoding": "foo"})
 
-    error = failure(busy)
+    error = fetch_error(busy)
 
     assert isinstance(error, Transient)
     assert (error.code, error.retry_after) == ("http_503", timedelta(seconds=60))
 
 
-@pytest.mark.parametrize("said", ["none", "UTF-8", "identity"])
-def test_what_is_no_encoding_is_none(said: str) -> None:
-    with FakeWeb({"/": Reply(b"page", headers={"Content-Encoding": said})}) as web:
-        assert page(web).body == b"page"
+@pytest.mark.parametrize("encoding", ["none", "UTF-8", "identity"])
+def test_an_invalid_content_encoding_is_ignored(encoding: str) -> None:
+    with FakeWeb({"/": Reply(b"page", headers={"Content-Encoding": encoding})}) as web:
+        assert fetch_page(web).body == b"page"
 
 
 def test_of_two_locations_the_first_is_followed() -> None:
     with FakeWeb({"/a": b"first", "/b": b"second"}) as web:
         web.routes["/"] = raw_answer(b"HTTP/1.1 302 Found\r\nLocation: /a\r\nLocation: /b\r\n\r\n")
 
-        assert page(web).body == b"first"
+        assert fetch_page(web).body == b"first"
 
 
-def test_a_start_that_was_cut_off_is_fetched_again() -> None:
-    """The rules of a robots.txt that are missing would be taken for none."""
+def test_a_truncated_start_is_retried() -> None:
+    """Rules missing from a truncated robots.txt would count as no rules."""
     cut = gzip.compress(b"User-agent: *\nDisallow: /\n" * 100)[:-20]
     with FakeWeb({"/": Reply(cut, headers={"Content-Encoding": "gzip"})}) as web:
         guard = Guard(frozenset({web.host_port}))
         with pytest.raises(Transient) as caught:
-            with_fetcher(lambda fetcher: fetcher.fetch_start(web.url(), max_bytes=1_000_000, max_redirects=1), guard)
+            run_with_fetcher(
+                lambda fetcher: fetcher.fetch_start(web.url(), max_bytes=1_000_000, max_redirects=1), guard
+            )
 
     assert caught.value.code == "truncated"
 
@@ -334,16 +336,16 @@ def test_a_request_with_a_body_is_posted_as_json() -> None:
         assert request.headers["content-type"] == "application/json"
 
 
-def test_a_redirected_question_is_asked_again_where_it_leads() -> None:
+def test_a_redirected_post_is_sent_again_to_its_target() -> None:
     moved = Reply(b"", status=307, headers={"Location": "/new"})
     with FakeWeb({"/old": moved, "/new": Reply(b"[]")}) as web:
         fetch(web, Request(url=web.url("/old"), body=QUESTION))
 
-        assert [(one.method, one.body) for one in web.requests] == [("POST", QUESTION)] * 2
+        assert [(request.method, request.body) for request in web.requests] == [("POST", QUESTION)] * 2
 
 
 def test_a_request_without_a_body_is_a_get() -> None:
     with FakeWeb({"/jobs": Reply(b"[]")}) as web:
         fetch(web, "/jobs")
 
-        assert [(one.method, one.body) for one in web.requests] == [("GET", b"")]
+        assert [(request.method, request.body) for request in web.requests] == [("GET", b"")]

@@ -1,4 +1,4 @@
-"""No packet leaves for a refused address: the guard decides on what a name resolves to, once."""
+"""No packet is sent to a refused address: the guard checks what a name resolves to, once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ingestion_pipeline.pages.http.guard import system_resolver
 from ingestion_pipeline.pages.http.transport import AddressInfo, Connections, HostTransport
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 from ingestion_pipeline_tests.fakes import LOOPBACK, FakeResolver, FakeWeb, redirect
-from ingestion_pipeline_tests.pages.page_fetches import NOW, page, with_fetcher
+from ingestion_pipeline_tests.pages.page_fetches import NOW, fetch_page, run_with_fetcher
 
 PUBLIC, OTHER_PUBLIC = "93.184.216.34", "8.8.8.8"
 SITE = Endpoint("127.0.0.1", 8000, is_exempt=True)
@@ -27,18 +27,18 @@ def endpoints(guard: Guard, host: str, port: int = 80) -> Sequence[Endpoint]:
 
 
 class NoSockets:
-    """Stands where packets would leave; remembers where to, and lets none out."""
+    """Replace sockets: record the addresses and refuse every connection."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, int]] = []
+        self.addresses: list[tuple[str, int]] = []
 
     def __call__(self, info: AddressInfo) -> socket:
-        self.asked.append(info[4][:2])
+        self.addresses.append(info[4][:2])
         raise ConnectionRefusedError(f"no packet leaves for {info[4]}")
 
 
 def connect(guard: Guard, wire: NoSockets, url: str = "http://a.test/") -> WorkError:
-    """How a request through the real transport ends when no socket can be had."""
+    """Return the error of a request through the real transport without sockets."""
 
     async def request() -> None:
         connections = Connections(guard, connect_seconds=5, ca_file=None, opened=wire)
@@ -107,7 +107,7 @@ def test_an_exempt_endpoint_does_not_cover_for_a_private_one() -> None:
 
 
 @pytest.mark.parametrize("names", [{}, {"a.test": [[]]}], ids=["unknown", "no address"])
-def test_a_name_without_address_is_tried_again(names: dict[str, list[list[str]]]) -> None:
+def test_a_name_without_an_address_is_retried(names: dict[str, list[list[str]]]) -> None:
     with pytest.raises(Transient) as caught:
         endpoints(Guard(resolve=FakeResolver(names)), "a.test")
 
@@ -115,7 +115,7 @@ def test_a_name_without_address_is_tried_again(names: dict[str, list[list[str]]]
     assert "a.test" in str(caught.value)
 
 
-def test_a_label_that_no_name_server_takes_is_a_dns_failure() -> None:
+def test_a_label_that_no_name_server_accepts_is_a_dns_failure() -> None:
     with pytest.raises(Transient) as caught:
         endpoints(Guard(), "x" * 64 + ".test")
 
@@ -129,7 +129,7 @@ def test_the_system_resolves_number_forms_and_the_guard_refuses_them(form: str) 
         endpoints(Guard(), form)
 
 
-def test_rebinding_finds_one_lookup_and_the_checked_address() -> None:
+def test_dns_rebinding_meets_one_lookup_and_the_checked_address() -> None:
     resolve = FakeResolver({"a.test": [[PUBLIC], ["127.0.0.1"]]})
     wire = NoSockets()
 
@@ -137,7 +137,7 @@ def test_rebinding_finds_one_lookup_and_the_checked_address() -> None:
 
     assert error.code == "connection"
     assert resolve.lookups == ["a.test"]
-    assert wire.asked == [(PUBLIC, 80)]
+    assert wire.addresses == [(PUBLIC, 80)]
 
 
 def test_nothing_is_connected_when_a_name_turns_private() -> None:
@@ -146,32 +146,32 @@ def test_nothing_is_connected_when_a_name_turns_private() -> None:
     error = connect(Guard(resolve=FakeResolver({"a.test": [[PUBLIC, "169.254.169.254"]]})), wire)
 
     assert error.code == "blocked_address"
-    assert wire.asked == []
+    assert wire.addresses == []
 
 
 @pytest.mark.parametrize("literal", ["8.8.8.8", "[2606:4700:4700::1111]"])
-def test_a_literal_is_asked_of_the_guard_as_well(literal: str) -> None:
-    """The HTTP library asks its resolver only about names."""
+def test_an_address_literal_is_checked_by_the_guard(literal: str) -> None:
+    """The HTTP library calls its resolver only for names."""
     names = {literal.strip("[]"): [["127.0.0.1"]]}
     wire = NoSockets()
 
     error = connect(Guard(resolve=FakeResolver(names)), wire, f"http://{literal}/")
 
     assert error.code == "blocked_address"
-    assert wire.asked == []
+    assert wire.addresses == []
 
 
-def test_no_socket_is_made_for_an_address_that_was_not_handed_out() -> None:
-    """Should the HTTP library one day connect to something else than what the guard answered."""
+def test_no_socket_is_opened_for_an_unchecked_address() -> None:
+    """In case the HTTP library ever connects to an address that the guard did not return."""
     allowed = FakeResolver({"8.8.8.8": [[OTHER_PUBLIC], [PUBLIC]]})
     wire = NoSockets()
 
     assert connect(Guard(resolve=allowed), wire, "http://8.8.8.8/").code == "connection"
     assert connect(Guard(resolve=allowed), wire, "http://8.8.8.8/").code == "blocked_address"
-    assert wire.asked == [(OTHER_PUBLIC, 80)]
+    assert wire.addresses == [(OTHER_PUBLIC, 80)]
 
 
-def test_a_client_of_httpx_meets_the_same_guard() -> None:
+def test_an_httpx_client_uses_the_same_guard() -> None:
     wire = NoSockets()
     guard = Guard(resolve=FakeResolver({"a.test": [["10.0.0.1"]]}))
 
@@ -182,22 +182,22 @@ def test_a_client_of_httpx_meets_the_same_guard() -> None:
 
     with pytest.raises(Permanent):
         asyncio.run(request())
-    assert wire.asked == []
+    assert wire.addresses == []
 
 
-def test_a_redirect_leads_to_no_private_host_that_is_exempt_for_another_source() -> None:
+def test_a_redirect_cannot_reach_a_private_host_exempt_for_another_source() -> None:
     with FakeWeb({"/inside": "secret"}) as private, FakeWeb() as public:
         public.routes["/"] = redirect(private.url("/inside"))
         names = FakeResolver({"public.test": [[public.endpoint]], LOOPBACK: [[LOOPBACK]]})
         guard = Guard(frozenset({private.host_port}), names)
 
         async def fetch_both(fetcher: HttpFetcher) -> None:
-            own = Request(url=private.url("/inside"))
-            await fetcher.fetch(own, now=NOW)  # its connection is kept open
+            direct = Request(url=private.url("/inside"))
+            await fetcher.fetch(direct, now=NOW)  # its connection is kept open
             await fetcher.fetch(Request(url="http://public.test/"), now=NOW)
 
         with pytest.raises(Permanent) as caught:
-            with_fetcher(fetch_both, guard)
+            run_with_fetcher(fetch_both, guard)
 
     assert caught.value.code == "blocked_address"
     assert private.paths == ["/inside"]
@@ -207,4 +207,4 @@ def test_a_redirect_within_an_exempt_host_is_followed() -> None:
     with FakeWeb({"/new": "here"}) as web:
         web.routes["/"] = redirect(web.url("/new"))
 
-        assert page(web).body == b"here"
+        assert fetch_page(web).body == b"here"

@@ -11,13 +11,13 @@ import pytest
 from ingestion_pipeline.pages import Answer, Endpoint, Fetched, Guard, Request
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.fakes import FakeResolver, FakeWeb, Reply, WebAnswer, a_certificate, redirect
-from ingestion_pipeline_tests.pages.page_fetches import NOW, fetch, page, with_fetcher
+from ingestion_pipeline_tests.pages.page_fetches import NOW, fetch, fetch_page, run_with_fetcher
 
 
-def test_redirects_are_followed_and_the_last_page_is_named() -> None:
+def test_redirects_are_followed_and_the_final_url_is_returned() -> None:
     routes = {"/a": redirect("b", 301), "/b": redirect("/c?x=1", 308), "/c?x=1": b"here"}
     with FakeWeb(routes) as web:
-        answer = page(web, "/a")
+        answer = fetch_page(web, "/a")
 
         assert (answer.body, answer.url) == (b"here", web.url("/a"))
         assert answer.final_url == web.url("/c?x=1")
@@ -28,14 +28,14 @@ def test_five_redirects_are_followed_and_no_more(hops: int, is_followed: bool) -
     routes: dict[str, WebAnswer] = {f"/{n}": redirect(f"/{n + 1}") for n in range(hops)}
     with FakeWeb({**routes, f"/{hops}": b"end"}) as web:
         if is_followed:
-            assert page(web, "/0").body == b"end"
+            assert fetch_page(web, "/0").body == b"end"
         else:
             with pytest.raises(Permanent) as caught:
                 fetch(web, "/0")
             assert caught.value.code == "redirects"
 
 
-def test_a_redirect_loop_is_noticed_at_once() -> None:
+def test_a_redirect_loop_is_detected_at_once() -> None:
     with FakeWeb({"/a": redirect("/b"), "/b": redirect("/a#again")}) as web:
         with pytest.raises(Permanent, match="loop") as caught:
             fetch(web, "/a")
@@ -73,7 +73,7 @@ def test_no_form_of_a_private_address_is_reached_directly_or_by_redirect(form: s
 @pytest.mark.parametrize(
     "location", ["file:///etc/passwd", "gopher://a.test/", "javascript:0", "http://[", "http://u:hunter2@a.test/"]
 )
-def test_a_redirect_out_of_the_web_is_refused(location: str) -> None:
+def test_a_redirect_to_another_scheme_is_refused(location: str) -> None:
     with FakeWeb({"/": redirect(location)}) as web, pytest.raises(Permanent) as caught:
         fetch(web)
 
@@ -91,16 +91,16 @@ def test_a_url_with_a_password_is_not_fetched() -> None:
         assert web.connections == 0
 
 
-def test_each_hop_is_looked_up_once_and_reaches_what_was_checked() -> None:
+def test_each_hop_is_resolved_once_and_connects_to_the_checked_address() -> None:
     with FakeWeb({"/": redirect("http://b.test/")}) as first, FakeWeb({"/": b"b"}) as second:
         elsewhere = [Endpoint("10.0.0.1", 1)]
         resolver = FakeResolver({"a.test": [[first.endpoint], elsewhere], "b.test": [[second.endpoint], elsewhere]})
 
-        answer = with_fetcher(lambda f: f.fetch(Request(url="http://a.test/"), now=NOW), Guard(resolve=resolver))
+        answer = run_with_fetcher(lambda f: f.fetch(Request(url="http://a.test/"), now=NOW), Guard(resolve=resolver))
 
         assert isinstance(answer, Fetched)
         assert resolver.lookups == ["a.test", "b.test"]
-        assert [asked.host for asked in first.requests + second.requests] == ["a.test", "b.test"]
+        assert [request.host for request in first.requests + second.requests] == ["a.test", "b.test"]
 
 
 @pytest.fixture(scope="module")
@@ -110,17 +110,17 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSL
     return a_certificate(tmp_path_factory.mktemp("tls"), "a.test")
 
 
-def secure(web: FakeWeb, url: str, ca_file: Path | None) -> Answer:
+def fetch_https(web: FakeWeb, url: str, ca_file: Path | None) -> Answer:
     guard = Guard(resolve=FakeResolver({"a.test": [[web.endpoint]], "b.test": [[web.endpoint]]}))
-    return with_fetcher(lambda f: f.fetch(Request(url=url), now=NOW), guard, ca_file=ca_file)
+    return run_with_fetcher(lambda f: f.fetch(Request(url=url), now=NOW), guard, ca_file=ca_file)
 
 
-def test_host_and_server_name_stay_the_name(certificate: tuple[Path, ssl.SSLContext]) -> None:
+def test_host_header_and_tls_server_name_are_the_hostname(certificate: tuple[Path, ssl.SSLContext]) -> None:
     cert, context = certificate
     names: list[str | None] = []
     context.sni_callback = lambda _socket, name, _context: names.append(name)
     with FakeWeb({"/": b"safe"}, tls=context) as web:
-        answer = secure(web, "https://a.test/", cert)
+        answer = fetch_https(web, "https://a.test/", cert)
 
         assert isinstance(answer, Fetched)
         assert answer.body == b"safe"
@@ -129,13 +129,13 @@ def test_host_and_server_name_stay_the_name(certificate: tuple[Path, ssl.SSLCont
 
 
 @pytest.mark.parametrize(("host", "is_trusted"), [("a.test", False), ("b.test", True)])
-def test_a_certificate_that_does_not_hold_is_permanent(
+def test_an_invalid_certificate_is_a_permanent_failure(
     certificate: tuple[Path, ssl.SSLContext], host: str, is_trusted: bool
 ) -> None:
     cert, context = certificate
     with FakeWeb({"/": b"unsafe"}, tls=context) as web:
         with pytest.raises(Permanent) as caught:
-            secure(web, f"https://{host}/", cert if is_trusted else None)
+            fetch_https(web, f"https://{host}/", cert if is_trusted else None)
 
         assert caught.value.code == "tls"
         assert web.requests == []
@@ -145,7 +145,7 @@ def test_a_redirect_from_https_to_http_is_refused(certificate: tuple[Path, ssl.S
     cert, context = certificate
     with FakeWeb({"/": redirect("http://b.test/")}, tls=context) as web:
         with pytest.raises(Permanent) as caught:
-            secure(web, "https://a.test/", cert)
+            fetch_https(web, "https://a.test/", cert)
 
         assert caught.value.code == "redirects"
         assert web.connections == 1

@@ -1,4 +1,4 @@
-"""A secret goes on the wire to the host it was meant for, and is told to nobody else."""
+"""A secret is sent to its configured host only and never appears elsewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def fetch(
     web: FakeWeb,
     place: SecretPlace,
     *,
-    known: str | None = VALUE,
+    value: str | None = VALUE,
     allowed: Collection[tuple[str, str]] = ((VARIABLE, "a.test"),),
 ) -> Answer:
     names = {"a.test": [[web.endpoint]], "b.test": [[web.endpoint]]}
@@ -32,14 +32,14 @@ def fetch(
     async def run() -> Answer:
         guard = Guard(frozenset(), FakeResolver(names))
         request = Request(url="http://a.test/jobs?page=1", secret=secret)
-        secrets = Secrets(allowed=allowed, read={VARIABLE: known}.get)
+        secrets = Secrets(allowed=allowed, read={VARIABLE: value}.get)
         async with HttpFetcher(AGENT, FetchLimits(), guard, secrets=secrets) as fetcher:
             return await fetcher.fetch(request, now=NOW)
 
     return asyncio.run(run())
 
 
-def test_a_secret_is_sent_where_its_server_wants_it() -> None:
+def test_a_secret_is_sent_in_its_configured_place() -> None:
     path = "/jobs?page=1&X-Key=hunter2%20%26%2F%25"
     with FakeWeb({"/jobs?page=1": "ok", path: "ok"}) as web:
         for place in SecretPlace:
@@ -52,7 +52,7 @@ def test_a_secret_is_sent_where_its_server_wants_it() -> None:
     assert query.path == path
 
 
-def test_another_host_never_sees_it() -> None:
+def test_another_host_never_receives_the_secret() -> None:
     with FakeWeb({"/jobs?page=1": redirect("http://b.test/"), "/": "ok"}) as web:
         fetch(web, SecretPlace.BEARER)
 
@@ -62,7 +62,7 @@ def test_another_host_never_sees_it() -> None:
 
 
 @pytest.mark.parametrize("answer", [garbage, 404, 500])
-def test_no_error_tells_it(answer: object) -> None:
+def test_no_error_contains_the_secret(answer: object) -> None:
     path = "/jobs?page=1&X-Key=hunter2%20%26%2F%25"
     with FakeWeb({path: answer}) as web, pytest.raises(WorkError) as caught:  # pyright: ignore[reportArgumentType]  one of the answers
         fetch(web, SecretPlace.QUERY)
@@ -72,9 +72,9 @@ def test_no_error_tells_it(answer: object) -> None:
     assert "a.test/jobs" in str(caught.value)
 
 
-def test_a_variable_that_nobody_set_is_no_fault_of_the_source() -> None:
+def test_an_unset_variable_is_not_a_failure_of_the_source() -> None:
     with FakeWeb() as web, pytest.raises(Resource, match=f"{VARIABLE}.*is not set") as caught:
-        fetch(web, SecretPlace.BEARER, known=None)
+        fetch(web, SecretPlace.BEARER, value=None)
 
     assert caught.value.code == "no_secret"
     assert web.requests == []
@@ -90,14 +90,14 @@ def test_a_secret_goes_only_to_the_host_that_the_operator_bound_it_to(allowed: C
 
 
 @pytest.mark.parametrize("name", ["INGESTION_DATABASE_URL", "OPENAI_API_KEY", "PATH", "a b", ""])
-def test_our_own_variables_are_not_to_be_sent(name: str) -> None:
+def test_our_own_variables_are_never_sent(name: str) -> None:
     assert not is_usable(name)
 
 
 @pytest.mark.parametrize(
     "repeated", [VALUE, "hunter2%20%26%2F%25", "hunter2+%26%2F%25", "hunter2 &amp;/%", r"hunter2 &\/%"]
 )
-def test_an_answer_that_repeats_it_says_dots_and_is_asked_for_anew_next_time(repeated: str) -> None:
+def test_an_answer_that_repeats_the_secret_is_redacted_and_has_no_validators(repeated: str) -> None:
     headers = {"ETag": f'"{repeated}"', "Last-Modified": "Mon, 16 Nov 2026 00:00:00 GMT"}
     reply = Reply(f"you sent {repeated}!".encode(), headers=headers)
     with FakeWeb({"/jobs?page=1": reply}) as web:

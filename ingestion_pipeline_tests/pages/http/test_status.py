@@ -1,4 +1,4 @@
-"""What a status code means for the work, and how long the other side wants to be left alone."""
+"""The error class of each status code, and the wait that the server requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 URL = "http://user:hunter2@a.test/x"
 
 
-def judged(status: int, **headers: str) -> WorkError:
+def error_of(status: int, **headers: str) -> WorkError:
     error = status_error(status, {k.replace("_", "-"): v for k, v in headers.items()}, URL, NOW)
     assert error is not None
     return error
@@ -28,29 +28,29 @@ def test_a_success_is_no_error(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [408, 425, 500, 502, 503, 504, 520, 599])
-def test_trouble_on_their_side_is_tried_again(status: int) -> None:
-    error = judged(status)
+def test_a_server_error_is_retried(status: int) -> None:
+    error = error_of(status)
 
     assert isinstance(error, Transient)
     assert error.code == f"http_{status}"
 
 
 @pytest.mark.parametrize("status", [300, 305, 400, 401, 404, 405, 410, 418, 451])
-def test_an_answer_that_stays_is_permanent(status: int) -> None:
-    error = judged(status)
+def test_a_client_error_is_permanent(status: int) -> None:
+    error = error_of(status)
 
     assert isinstance(error, Permanent)
     assert error.code == f"http_{status}"
 
 
-def test_gone_says_that_the_source_can_be_retired() -> None:
-    assert "can be retired" in str(judged(410))
-    assert "can be retired" not in str(judged(404))
+def test_a_410_says_that_the_source_can_be_retired() -> None:
+    assert "can be retired" in str(error_of(410))
+    assert "can be retired" not in str(error_of(404))
 
 
 @pytest.mark.parametrize("status", [403, 407])
-def test_blocked_waits_four_hours(status: int) -> None:
-    error = judged(status)
+def test_a_blocked_request_waits_four_hours(status: int) -> None:
+    error = error_of(status)
 
     assert isinstance(error, Transient)
     assert (error.code, error.retry_after) == (f"http_{status}", timedelta(hours=4))
@@ -60,27 +60,27 @@ def test_blocked_waits_four_hours(status: int) -> None:
     ("status", "header", "wait"),
     [(429, "120", timedelta(seconds=120)), (429, "0", timedelta(seconds=1)), (429, "soon", timedelta(seconds=60))],
 )
-def test_a_rate_limit_waits_and_is_no_strike(status: int, header: str, wait: timedelta) -> None:
-    error = judged(status, retry_after=header)
+def test_a_rate_limit_waits_and_is_not_a_source_failure(status: int, header: str, wait: timedelta) -> None:
+    error = error_of(status, retry_after=header)
 
     assert isinstance(error, Resource)
     assert (error.code, error.until) == ("rate_limited", NOW + wait)
 
 
 def test_a_rate_limit_without_a_time_waits_a_minute() -> None:
-    error = judged(429)
+    error = error_of(429)
 
     assert isinstance(error, Resource)
     assert error.until == NOW + timedelta(seconds=60)
 
 
-def test_unavailable_with_an_unreadable_wish_is_plain_trouble() -> None:
-    assert isinstance(judged(503, retry_after="-1"), Transient)
+def test_a_503_with_an_unreadable_retry_after_is_a_plain_server_error() -> None:
+    assert isinstance(error_of(503, retry_after="-1"), Transient)
 
 
-def test_a_503_that_names_a_time_counts_and_is_waited_for() -> None:
-    """A site that is down for ever, and polite about it, must open its breaker one day."""
-    error = judged(503, retry_after="30")
+def test_a_503_with_retry_after_is_a_failure_that_waits() -> None:
+    """A site that is down permanently and sends Retry-After must open its breaker eventually."""
+    error = error_of(503, retry_after="30")
 
     assert isinstance(error, Transient)
     assert error.retry_after == timedelta(seconds=30)
@@ -88,8 +88,8 @@ def test_a_503_that_names_a_time_counts_and_is_waited_for() -> None:
 
 @pytest.mark.parametrize("status", [403, 404, 410, 429, 500])
 def test_the_message_names_the_page_and_never_the_password(status: int) -> None:
-    assert "http://a.test/x" in str(judged(status))
-    assert "hunter2" not in str(judged(status))
+    assert "http://a.test/x" in str(error_of(status))
+    assert "hunter2" not in str(error_of(status))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_retry_after_is_seconds_or_a_date_or_nothing(value: str | None, expected
 
 
 @given(st.text() | st.from_regex(r"[A-Z][a-z]{2}, \d+ [A-Z][a-z]{2} \d+ [\d:]+ [A-Z+\-\d]*"))
-def test_no_header_breaks_the_clock(value: str) -> None:
+def test_no_retry_after_header_raises(value: str) -> None:
     wait = retry_after(value, now=NOW)
 
     assert wait is None or timedelta(0) <= wait <= timedelta(hours=24)

@@ -1,4 +1,4 @@
-"""A host that a redirect borrows while the run writes: kept by whoever has it, free afterwards."""
+"""Redirect leases while the run writes: held during use, released afterwards."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ from ingestion_pipeline_tests.polling_runs import a_fetcher, add_robots, add_sou
 
 DELAY = 0.3
 HOSTS = ("a.test", "b.test")
-THERE = "http://b.test/there"
+TARGET = "http://b.test/there"
 ON_POSTGRES = pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
 
 
 class Run:
-    """The hosts of one run that visits a.test, whose pages lead to b.test."""
+    """The hosts of one run that fetches from a.test, whose pages redirect to b.test."""
 
     def __init__(self, ctx: RunContext, leased: LeasedHosts, source: Source, owner: str) -> None:
         self._ctx = ctx
         self.hosts = leased
         self.owner = owner
-        own = leased.lease({"a.test": source})["a.test"]
-        assert isinstance(own, HostLease)
-        self.own = leased.visited["a.test"] = own
+        lease = leased.lease({"a.test": source})["a.test"]
+        assert isinstance(lease, HostLease)
+        self.own = leased.visited["a.test"] = lease
 
     async def follow(self, until: AsyncExitStack) -> HostLease:
-        """A redirect to b.test, which is ours until the stack is left."""
-        await self.own.redirect_leases.follow(THERE, honours_robots=True, until=until)
-        borrowed = self.hosts.existing_lease("b.test")
-        assert borrowed is not None
-        return borrowed
+        """Follow a redirect to b.test and hold its lease until the stack is closed."""
+        await self.own.redirect_leases.follow(TARGET, honours_robots=True, until=until)
+        lease = self.hosts.existing_lease("b.test")
+        assert lease is not None
+        return lease
 
     def renew(self) -> None:
         self.hosts.renew()
@@ -57,18 +57,18 @@ class Run:
         self._release({host: lease for host in HOSTS if (lease := self.hosts.existing_lease(host))})
 
     async def flush(self, meanwhile: asyncio.Event | None = None) -> set[str]:
-        """The hosts that were left are free; before that `meanwhile` is waited for."""
-        async with self.hosts.releasing() as left:
+        """Release the hosts no longer in use, after waiting for `meanwhile`."""
+        async with self.hosts.releasing() as leases:
             if meanwhile is not None:
                 await meanwhile.wait()
-            await asyncio.to_thread(self._release, left)
-        return set(left)
+            await asyncio.to_thread(self._release, leases)
+        return set(leases)
 
-    def _release(self, left: dict[str, HostLease]) -> None:
+    def _release(self, leases: dict[str, HostLease]) -> None:
         with self._ctx.store.begin() as connection:
             now = self._ctx.store.clock.now(connection)
-            free = next_allowed_at(left, self._ctx.store, connection)
-            self.hosts.release(connection, left, free, now=now)
+            free = next_allowed_at(leases, self._ctx.store, connection)
+            self.hosts.release(connection, leases, free, now=now)
 
 
 @asynccontextmanager
@@ -85,111 +85,109 @@ async def a_run(ctx: RunContext, web: FakeWeb, now: datetime, robots_of: Sequenc
         yield Run(ctx, LeasedHosts(ctx, worker, fetcher, clock), source, worker.owner)
 
 
-def row_of(store: Store, host: str = "b.test") -> Any:
+def host_row(store: Store, host: str = "b.test") -> Any:
     return next(row for row in rows(store, hosts) if row.host == host)
 
 
-def test_a_host_that_is_let_go_is_borrowed_only_when_it_is_free_and_then_anew(
+def test_a_host_being_released_is_leased_again_only_after_its_release(
     ctx: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_run(ctx, web, now) as run:
             async with AsyncExitStack() as until:
                 first = await run.follow(until)
             may_release = asyncio.Event()
             flush = asyncio.create_task(run.flush(may_release))
             async with AsyncExitStack() as until:
-                borrower = asyncio.create_task(run.follow(until))
-                _, waiting = await asyncio.wait({borrower}, timeout=2 * DELAY)
-                assert waiting, "the lease would have been lost under his feet"
+                follower = asyncio.create_task(run.follow(until))
+                _, waiting = await asyncio.wait({follower}, timeout=2 * DELAY)
+                assert waiting, "the lease would have been lost while in use"
                 may_release.set()
-                assert await borrower is not first
+                assert await follower is not first
                 assert await flush == {"b.test"}
-                assert row_of(store).lease_owner == run.owner
+                assert host_row(store).lease_owner == run.owner
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_borrowed_host_is_not_let_go_before_it_is_given_back(
-    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
-) -> None:
-    async def story() -> None:
+def test_a_redirect_lease_in_use_is_not_released(ctx: RunContext, store: Store, web: FakeWeb, now: datetime) -> None:
+    async def scenario() -> None:
         async with a_run(ctx, web, now) as run:
             async with AsyncExitStack() as until:
                 await run.follow(until)
             async with AsyncExitStack() as until:
-                await run.follow(until)  # it was left, and is borrowed again before the flush
+                await run.follow(until)  # no longer in use, and leased again before the flush
                 assert await run.flush() == set()
-                assert row_of(store).lease_owner == run.owner
+                assert host_row(store).lease_owner == run.owner
             assert await run.flush() == {"b.test"}
-            assert row_of(store).lease_owner is None
+            assert host_row(store).lease_owner is None
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
 @pytest.mark.parametrize("is_released", [False, True], ids=["still ours", "released"])
-def test_a_host_that_is_borrowed_again_is_asked_at_its_pace(
+def test_a_host_leased_again_keeps_its_request_spacing(
     ctx: RunContext, web: FakeWeb, now: datetime, *, is_released: bool
 ) -> None:
-    async def story() -> float:
+    async def scenario() -> float:
         async with a_run(ctx, web, now) as run:
             async with AsyncExitStack() as until:
-                borrowed = await run.follow(until)
-                assert borrowed.rate_limiter.pace.delay_seconds == DELAY
-                asked_at = time.monotonic()
+                lease = await run.follow(until)
+                assert lease.rate_limiter.pace.delay_seconds == DELAY
+                requested_at = time.monotonic()
             if is_released:
                 await run.flush()
             async with AsyncExitStack() as until:
                 await run.follow(until)
-                return time.monotonic() - asked_at
+                return time.monotonic() - requested_at
 
-    assert asyncio.run(story()) >= DELAY - 0.01
+    assert asyncio.run(scenario()) >= DELAY - 0.01
 
 
 @ON_POSTGRES
 @pytest.mark.parametrize("step", [Run.renew, Run.release_all], ids=["renew", "release"])
-def test_hosts_are_locked_in_one_order_whichever_has_news(
+def test_hosts_are_locked_in_one_order_whichever_has_new_rules(
     ctx: RunContext, store: Store, web: FakeWeb, now: datetime, step: Callable[[Run], None]
 ) -> None:
-    """What robots.txt says is new of the second host alone: the first is locked before it."""
+    """Only the second host has new robots.txt rules: the first is locked before it."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_run(ctx, web, now, robots_of=["a.test"]) as run, AsyncExitStack() as until:
             await run.follow(until)
-            with store.begin() as another:
-                lock_hosts(another, ["b.test"])
+            with store.begin() as other_transaction:
+                lock_hosts(other_transaction, ["b.test"])
                 writing = asyncio.create_task(asyncio.to_thread(step, run))
                 await until_true(lambda: "a.test" not in free_to_lock(store))
             await writing
-            assert row_of(store).robots is not None
+            assert host_row(store).robots is not None
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @ON_POSTGRES
-def test_a_host_that_cannot_be_released_ends_with_its_lease_and_not_the_run(
+def test_a_host_that_cannot_be_released_expires_without_failing_the_run(
     ctx: RunContext, store: Store, web: FakeWeb, now: datetime, database_url: str
 ) -> None:
     hasty = open_store(f"{database_url}&options=-clock_timeout%3D50", clock=store.clock)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_run(replace(ctx, store=hasty), web, now) as run:
-            with store.begin() as another:
-                lock_hosts(another, ["a.test"])
+            with store.begin() as other_transaction:
+                lock_hosts(other_transaction, ["a.test"])
                 await asyncio.to_thread(run.hosts.release_in_own_transaction, {"a.test": run.own})
-            assert row_of(store, "a.test").lease_owner == run.owner
+            assert host_row(store, "a.test").lease_owner == run.owner
             await asyncio.to_thread(run.hosts.release_in_own_transaction, {"a.test": run.own})
-            assert row_of(store, "a.test").lease_owner is None
+            assert host_row(store, "a.test").lease_owner is None
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     hasty.close()
 
 
 async def until_true(is_so: Callable[[], bool], patience_seconds: float = 5.0) -> None:
     ends = time.monotonic() + patience_seconds
     while not is_so():
-        assert time.monotonic() < ends, "it waits for the second host and has not got the first"
+        assert time.monotonic() < ends, "it waits for the second host without having locked the first"
         await asyncio.sleep(0.01)
 
 

@@ -49,7 +49,7 @@ def release(store: Store, next_allowed: dict[str, datetime], *, owner: str = "on
         release_hosts(connection, next_allowed, owner=owner)
 
 
-def free_all_of(store: Store, owner: str, *, now: datetime = NOON) -> int:
+def release_all_of(store: Store, owner: str, *, now: datetime = NOON) -> int:
     with store.begin() as connection:
         return release_owner(connection, owner=owner, now=now)
 
@@ -59,7 +59,7 @@ def row(store: Store, host: str = "a.test") -> Any:
         return connection.execute(select(hosts).where(hosts.c.host == host)).one()
 
 
-def test_a_host_nobody_has_is_leased(store: Store) -> None:
+def test_a_free_host_is_leased(store: Store) -> None:
     assert lease(store, "a.test", "b.test") == {
         "a.test": Leased(next_allowed_at=None),
         "b.test": Leased(next_allowed_at=None),
@@ -68,12 +68,12 @@ def test_a_host_nobody_has_is_leased(store: Store) -> None:
     assert row(store).lease_until == NOON + MINUTE
 
 
-def test_no_host_at_all_is_no_lease(store: Store) -> None:
+def test_leasing_no_hosts_returns_no_leases(store: Store) -> None:
     assert lease(store) == {}
     assert renew(store, {}) == {}
 
 
-def test_a_host_that_another_has_is_busy_until_its_lease_ends(store: Store) -> None:
+def test_a_host_leased_by_another_run_is_busy_until_its_lease_ends(store: Store) -> None:
     lease(store, "a.test")
 
     leases = lease(store, "a.test", "b.test", owner="two", now=NOON + SECOND)
@@ -83,7 +83,7 @@ def test_a_host_that_another_has_is_busy_until_its_lease_ends(store: Store) -> N
 
 
 @pytest.mark.parametrize("later", [MINUTE, 2 * MINUTE], ids=["at its end", "after it"])
-def test_a_lease_that_has_ended_is_anybodys(store: Store, later: timedelta) -> None:
+def test_an_expired_lease_can_be_taken_over(store: Store, later: timedelta) -> None:
     lease(store, "a.test")
 
     leases = lease(store, "a.test", owner="two", now=NOON + later)
@@ -92,14 +92,14 @@ def test_a_lease_that_has_ended_is_anybodys(store: Store, later: timedelta) -> N
     assert row(store).lease_owner == "two"
 
 
-def test_who_has_a_host_may_lease_it_again(store: Store) -> None:
+def test_the_owner_may_lease_its_host_again(store: Store) -> None:
     lease(store, "a.test")
 
     assert lease(store, "a.test", now=NOON + SECOND) == {"a.test": Leased(next_allowed_at=None)}
     assert row(store).lease_until == NOON + SECOND + MINUTE
 
 
-def test_the_holder_is_told_since_when_others_want_its_host(store: Store) -> None:
+def test_waiting_hosts_shows_since_when_other_runs_wait(store: Store) -> None:
     lease(store, "a.test", "b.test")
     lease(store, "a.test", owner="two", now=NOON + SECOND)
     lease(store, "a.test", owner="three", now=NOON + 2 * SECOND)
@@ -110,7 +110,7 @@ def test_the_holder_is_told_since_when_others_want_its_host(store: Store) -> Non
     assert waiting == [("a.test", NOON + SECOND)]
 
 
-def test_a_new_lease_forgets_that_the_host_was_wanted(store: Store) -> None:
+def test_a_new_lease_clears_the_waiting_time(store: Store) -> None:
     lease(store, "a.test")
     lease(store, "a.test", owner="two")
     release(store, {"a.test": NOON})
@@ -120,7 +120,7 @@ def test_a_new_lease_forgets_that_the_host_was_wanted(store: Store) -> None:
     assert row(store).requested_at is None
 
 
-def test_renewing_keeps_the_hosts_and_tells_which_are_wanted(store: Store) -> None:
+def test_renewing_extends_leases_and_returns_the_hosts_others_wait_for(store: Store) -> None:
     lease(store, "a.test", "b.test")
     lease(store, "a.test", owner="two")
     later = NOON + 30 * SECOND
@@ -133,7 +133,7 @@ def test_renewing_keeps_the_hosts_and_tells_which_are_wanted(store: Store) -> No
     assert lease(store, "b.test", owner="two", now=NOON + MINUTE + SECOND) == {"b.test": HostBusy(until=later + MINUTE)}
 
 
-def test_who_lost_a_host_renews_nothing_and_learns_of_it(store: Store) -> None:
+def test_a_lost_host_is_not_renewed_and_is_returned_as_lost(store: Store) -> None:
     lease(store, "a.test", "b.test")
     later = NOON + 2 * MINUTE
     lease(store, "a.test", owner="two", now=later)
@@ -146,7 +146,7 @@ def test_who_lost_a_host_renews_nothing_and_learns_of_it(store: Store) -> None:
         assert lost_hosts(connection, ["a.test", "b.test"], owner="one") == {"a.test"}
 
 
-def test_a_released_host_remembers_when_it_may_be_asked_next(store: Store) -> None:
+def test_a_released_host_keeps_its_next_allowed_time(store: Store) -> None:
     lease(store, "a.test")
 
     release(store, {"a.test": NOON + 5 * SECOND})
@@ -155,7 +155,7 @@ def test_a_released_host_remembers_when_it_may_be_asked_next(store: Store) -> No
     assert lease(store, "a.test", owner="two") == {"a.test": Leased(next_allowed_at=NOON + 5 * SECOND)}
 
 
-def test_nobody_releases_the_host_of_another(store: Store) -> None:
+def test_only_the_owner_releases_a_host(store: Store) -> None:
     lease(store, "a.test")
 
     release(store, {"a.test": NOON + MINUTE}, owner="two")
@@ -164,37 +164,37 @@ def test_nobody_releases_the_host_of_another(store: Store) -> None:
     assert row(store).next_allowed_at is None
 
 
-def test_the_hosts_of_the_dead_are_free_at_once_and_their_spacing_stays(store: Store) -> None:
+def test_hosts_of_a_dead_owner_are_free_at_once_and_keep_their_spacing(store: Store) -> None:
     lease(store, "a.test", "b.test")
     lease(store, "c.test", owner="two")
     renew(store, {"a.test": NOON + 3 * SECOND, "b.test": NOON})
 
-    assert free_all_of(store, "one") == 2
+    assert release_all_of(store, "one") == 2
 
     leases = lease(store, "a.test", "c.test", owner="three")
     assert leases == {"a.test": Leased(next_allowed_at=NOON + 3 * SECOND), "c.test": HostBusy(until=NOON + MINUTE)}
 
 
 @ON_POSTGRES
-def test_runs_that_want_the_same_hosts_in_other_orders_never_deadlock(database_url: str) -> None:
+def test_runs_that_lease_the_same_hosts_in_different_orders_never_deadlock(database_url: str) -> None:
     names = [f"{number}.test" for number in range(40)]
     runs, rounds = 4, 12
     barrier = threading.Barrier(runs)
 
     def visit(run: int) -> int:
-        order, mine, leased = random.Random(run), f"run {run}", 0
+        order, owner, leased = random.Random(run), f"run {run}", 0
         with closing(open_store(database_url)) as store:
             for turn in range(rounds):
                 sampled = order.sample(names, 30)
                 barrier.wait(30)
-                leases = lease(store, *sampled, owner=mine)
+                leases = lease(store, *sampled, owner=owner)
                 held = [host for host, answer in leases.items() if isinstance(answer, Leased)]
                 order.shuffle(held)
-                renew(store, dict.fromkeys(held, NOON), owner=mine)
+                renew(store, dict.fromkeys(held, NOON), owner=owner)
                 if turn % 2:
-                    free_all_of(store, mine)
+                    release_all_of(store, owner)
                 else:
-                    release(store, dict.fromkeys(held, NOON), owner=mine)
+                    release(store, dict.fromkeys(held, NOON), owner=owner)
                 leased += len(held)
         return leased
 
@@ -204,7 +204,7 @@ def test_runs_that_want_the_same_hosts_in_other_orders_never_deadlock(database_u
     assert leased >= rounds * len(names) / 2
 
 
-class Hours:
+class FakeTime:
     """A monotonic clock, and a sleep that only moves it."""
 
     def __init__(self) -> None:
@@ -226,89 +226,89 @@ PLAIN = Pace(delay_seconds=3)
 BUCKET = Pace(delay_seconds=0.2, burst=10)
 
 
-def starts(rate_limiter: RateLimiter, hours: Hours, count: int, *, each_takes: float = 0) -> list[float]:
-    """When so many requests, one after the other, went out; counted from the first moment."""
-    begin = hours.seconds
+def request_times(rate_limiter: RateLimiter, clock: FakeTime, count: int, *, each_takes: float = 0) -> list[float]:
+    """Return the times of `count` sequential requests, relative to the start."""
+    begin = clock.seconds
     times: list[float] = []
 
     async def ask() -> None:
         for _ in range(count):
             assert await rate_limiter.turn()
-            times.append(round(hours.seconds - begin, 3))
-            hours.seconds += each_takes
+            times.append(round(clock.seconds - begin, 3))
+            clock.seconds += each_takes
             rate_limiter.done()
 
     asyncio.run(ask())
     return times
 
 
-def test_requests_are_kept_apart_from_the_end_of_the_last_one() -> None:
-    hours = Hours()
+def test_requests_are_spaced_from_the_end_of_the_previous_one() -> None:
+    clock = FakeTime()
 
-    assert starts(hours.rate_limiter(PLAIN), hours, 3, each_takes=10) == [0, 13, 26]
-
-
-def test_the_first_request_waits_for_what_the_row_allows() -> None:
-    hours = Hours()
-
-    assert starts(hours.rate_limiter(PLAIN, NOON + 7 * SECOND), hours, 2) == [7, 10]
+    assert request_times(clock.rate_limiter(PLAIN), clock, 3, each_takes=10) == [0, 13, 26]
 
 
-def test_a_time_that_is_over_is_not_waited_for() -> None:
-    hours = Hours()
+def test_the_first_request_waits_for_the_stored_next_allowed_time() -> None:
+    clock = FakeTime()
 
-    assert starts(hours.rate_limiter(PLAIN, NOON - MINUTE), hours, 1) == [0]
+    assert request_times(clock.rate_limiter(PLAIN, NOON + 7 * SECOND), clock, 2) == [7, 10]
+
+
+def test_a_next_allowed_time_in_the_past_is_not_waited_for() -> None:
+    clock = FakeTime()
+
+    assert request_times(clock.rate_limiter(PLAIN, NOON - MINUTE), clock, 1) == [0]
 
 
 def test_a_published_rate_is_a_bucket_of_ten_that_fills_five_times_a_second() -> None:
-    hours = Hours()
+    clock = FakeTime()
 
-    assert starts(hours.rate_limiter(BUCKET), hours, 13) == [0.0] * 10 + [0.2, 0.4, 0.6]
+    assert request_times(clock.rate_limiter(BUCKET), clock, 13) == [0.0] * 10 + [0.2, 0.4, 0.6]
 
 
 def test_a_bucket_never_holds_more_than_its_burst() -> None:
-    hours = Hours()
-    rate_limiter = hours.rate_limiter(BUCKET)
-    starts(rate_limiter, hours, 5)
-    hours.seconds += 3600
+    clock = FakeTime()
+    rate_limiter = clock.rate_limiter(BUCKET)
+    request_times(rate_limiter, clock, 5)
+    clock.seconds += 3600
 
-    assert starts(rate_limiter, hours, 11) == [0.0] * 10 + [0.2]
+    assert request_times(rate_limiter, clock, 11) == [0.0] * 10 + [0.2]
 
 
-def test_a_bucket_is_handed_on_as_empty_as_it_was_left() -> None:
-    hours = Hours()
-    rate_limiter = hours.rate_limiter(BUCKET)
-    starts(rate_limiter, hours, 10)
+def test_an_empty_bucket_stays_empty_in_the_next_run() -> None:
+    clock = FakeTime()
+    rate_limiter = clock.rate_limiter(BUCKET)
+    request_times(rate_limiter, clock, 10)
 
-    following = hours.rate_limiter(BUCKET, NOON + rate_limiter.rest())
+    following = clock.rate_limiter(BUCKET, NOON + rate_limiter.rest())
 
-    assert starts(following, hours, 2) == [0.2, 0.4]
+    assert request_times(following, clock, 2) == [0.2, 0.4]
 
 
 @pytest.mark.parametrize("pace", [PLAIN, BUCKET], ids=["plain", "bucket"])
 def test_after_a_pause_nothing_goes_out_before_its_end(pace: Pace) -> None:
-    hours = Hours()
-    rate_limiter = hours.rate_limiter(pace)
+    clock = FakeTime()
+    rate_limiter = clock.rate_limiter(pace)
 
     rate_limiter.pause(20)
 
     assert rate_limiter.wait_seconds() == pytest.approx(20)
-    assert starts(rate_limiter, hours, 2) == [20, 20 + pace.delay_seconds]
+    assert request_times(rate_limiter, clock, 2) == [20, 20 + pace.delay_seconds]
 
 
-def test_the_pause_of_one_host_row_is_told_to_the_next_run() -> None:
-    hours = Hours()
-    rate_limiter = hours.rate_limiter(BUCKET)
+def test_a_pause_carries_over_to_the_next_run() -> None:
+    clock = FakeTime()
+    rate_limiter = clock.rate_limiter(BUCKET)
     rate_limiter.pause(20)
 
-    following = hours.rate_limiter(BUCKET, NOON + rate_limiter.rest())
+    following = clock.rate_limiter(BUCKET, NOON + rate_limiter.rest())
 
     assert following.wait_seconds() == pytest.approx(20)
 
 
 def test_a_short_pause_does_not_shorten_a_longer_one() -> None:
-    hours = Hours()
-    rate_limiter = hours.rate_limiter(PLAIN)
+    clock = FakeTime()
+    rate_limiter = clock.rate_limiter(PLAIN)
 
     rate_limiter.pause(20)
     rate_limiter.pause(5)
@@ -316,14 +316,14 @@ def test_a_short_pause_does_not_shorten_a_longer_one() -> None:
     assert rate_limiter.wait_seconds() == pytest.approx(20)
 
 
-def test_a_host_that_asks_for_a_pause_again_and_again_is_left_alone_longer() -> None:
-    hours = Hours()
-    rate_limiter = hours.rate_limiter(PLAIN)
+def test_repeated_pauses_grow_longer() -> None:
+    clock = FakeTime()
+    rate_limiter = clock.rate_limiter(PLAIN)
     pauses: list[float] = []
     for _ in range(4):
         rate_limiter.pause(1)
         pauses.append(rate_limiter.wait_seconds())
-        hours.seconds += pauses[-1]
+        clock.seconds += pauses[-1]
     rate_limiter.reset()
     rate_limiter.pause(1)
 
@@ -331,36 +331,36 @@ def test_a_host_that_asks_for_a_pause_again_and_again_is_left_alone_longer() -> 
     assert rate_limiter.wait_seconds() == pytest.approx(1)
 
 
-def test_a_pause_holds_for_whoever_waits_for_a_turn_already() -> None:
-    """Ten requests of a bucket ran at once; the others went out after the first 429 as well."""
-    hours = Hours()
+def test_a_pause_applies_to_requests_already_waiting_for_a_turn() -> None:
+    """Ten requests of a bucket ran at once; the others were still sent after the first 429."""
+    clock = FakeTime()
 
-    async def told_meanwhile(seconds: float) -> None:
-        if not hours.slept:
+    async def pause_meanwhile(seconds: float) -> None:
+        if not clock.slept:
             rate_limiter.pause(20)
-        await hours.sleep(seconds)
+        await clock.sleep(seconds)
 
-    rate_limiter = RateLimiter(BUCKET, next_allowed_at=None, now=NOON, monotonic=hours, sleep=told_meanwhile)
-    starts(rate_limiter, hours, 10)
+    rate_limiter = RateLimiter(BUCKET, next_allowed_at=None, now=NOON, monotonic=clock, sleep=pause_meanwhile)
+    request_times(rate_limiter, clock, 10)
 
-    assert starts(rate_limiter, hours, 1)[0] >= 20
+    assert request_times(rate_limiter, clock, 1)[0] >= 20
 
 
 def test_a_pause_that_is_too_long_is_not_waited_for() -> None:
-    hours = Hours()
-    rate_limiter = hours.rate_limiter(BUCKET)
+    clock = FakeTime()
+    rate_limiter = clock.rate_limiter(BUCKET)
     rate_limiter.pause(3600)
 
     assert not asyncio.run(rate_limiter.turn(patience_seconds=30))
 
-    assert hours.slept == []
+    assert clock.slept == []
 
 
-def test_the_own_spacing_is_waited_for_however_long_it_is() -> None:
-    hours = Hours()
-    rate_limiter = hours.rate_limiter(Pace(delay_seconds=60))
-    starts(rate_limiter, hours, 1)
+def test_the_hosts_own_spacing_is_always_waited_for() -> None:
+    clock = FakeTime()
+    rate_limiter = clock.rate_limiter(Pace(delay_seconds=60))
+    request_times(rate_limiter, clock, 1)
 
     assert asyncio.run(rate_limiter.turn(patience_seconds=30))
 
-    assert hours.slept == [60]
+    assert clock.slept == [60]

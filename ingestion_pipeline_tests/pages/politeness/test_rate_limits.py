@@ -1,4 +1,4 @@
-"""Manners while a run fetches: whom it asks, when, and whom it leaves alone. Seen at the server."""
+"""Request spacing and pauses while a run fetches, measured at the server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from ingestion_pipeline_tests.polling_runs import (
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 SECOND = timedelta(seconds=1)
-# What is about time and not about rows needs no second database.
+# Tests of timing rather than rows need no second database.
 ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"])
 
 
@@ -65,7 +65,7 @@ def gaps(web: FakeWeb) -> list[float]:
 
 
 def fetch_while(ctx: RunContext, web: FakeWeb, meanwhile: Callable[[], None]) -> PollRunResult:
-    """Fetch, and do something else at the same time, which may wait."""
+    """Fetch, and call `meanwhile` in another thread."""
 
     async def both() -> PollRunResult:
         run = asyncio.create_task(fetch_async(ctx, web.port))
@@ -78,7 +78,7 @@ def fetch_while(ctx: RunContext, web: FakeWeb, meanwhile: Callable[[], None]) ->
 @pytest.mark.parametrize(
     ("value", "pause"), [("3600", HOUR), ("date", HOUR), ("999999999", DAY)], ids=["seconds", "date", "absurd"]
 )
-def test_after_a_429_nobody_asks_the_host_before_the_time_it_named(
+def test_after_a_429_no_request_is_sent_before_the_time_it_named(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock, value: str, pause: timedelta
 ) -> None:
     began = clock.at
@@ -105,7 +105,7 @@ def test_after_a_429_nobody_asks_the_host_before_the_time_it_named(
 
 
 @ON_SQLITE
-def test_a_short_pause_is_waited_for_by_the_others_of_the_host(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+def test_other_polls_of_the_host_wait_for_a_short_pause(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     add_sources(store, a_source("1"), a_source("2"))
     web.routes |= {"/1": Reply(b"", 429, {"Retry-After": "1"}), "/2": a_feed(1)}
 
@@ -117,8 +117,8 @@ def test_a_short_pause_is_waited_for_by_the_others_of_the_host(ctx: RunContext, 
 
 
 @ON_SQLITE
-def test_a_pause_stops_a_listing_between_two_of_its_pages(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    """It waited for the host's pause with its first page in hand: for a day, if need be."""
+def test_a_pause_stops_a_feed_between_two_of_its_pages(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+    """It once waited for the host's pause with its first page fetched: up to a day."""
     first, second = (a_manga(name) for name in ("one", "two"))
     add_sources(store, first, second)
     page = b'{"result": "ok", "response": "collection", "data": [], "limit": 1, "offset": 0, '
@@ -144,7 +144,7 @@ def path_of(source: Definition) -> str:
     return feed.first_request().url.removeprefix("http://a.test")
 
 
-def test_a_host_that_another_run_visits_is_left_alone_and_told(
+def test_a_host_leased_by_another_run_is_not_fetched_and_is_marked_as_awaited(
     ctx: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     add_sources(store, a_source("1"), a_source("2", "b.test"))
@@ -161,7 +161,7 @@ def test_a_host_that_another_run_visits_is_left_alone_and_told(
 
 
 @ON_SQLITE
-def test_requests_to_one_host_are_kept_apart_from_the_end_of_the_last(
+def test_requests_to_one_host_are_spaced_from_the_end_of_the_previous_one(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     add_sources(store, *(a_source(name) for name in "123"))
@@ -189,7 +189,7 @@ def test_requests_to_different_hosts_overlap(ctx: RunContext, store: Store, web:
 def test_a_host_that_is_visited_again_in_the_same_run_keeps_its_spacing(
     ctx: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
-    """The second visit began with what the row said before the first one."""
+    """The second visit once started with the row's state from before the first one."""
     store.clock = RunningClock(now)
     add_sources(store, a_source("1"), a_source("2", "slow.test"), a_source("3"))
     web.routes |= {"/1": a_feed(1), "/2": slow_answer(a_feed(1), 1.0), "/3": a_feed(1)}
@@ -200,8 +200,8 @@ def test_a_host_that_is_visited_again_in_the_same_run_keeps_its_spacing(
     assert second.at - first.at >= 0.5
 
 
-def test_spacing_goes_on_from_one_run_to_the_next(ctx: RunContext, store: Store, web: FakeWeb, now: datetime) -> None:
-    """The row was given the time left at the end of a slow transaction, from its beginning on."""
+def test_spacing_continues_in_the_next_run(ctx: RunContext, store: Store, web: FakeWeb, now: datetime) -> None:
+    """The row once got the wait measured at the end of a slow transaction, added to its start time."""
     store.clock = RunningClock(now)
     ctx = with_settings(ctx, hosts__delay_seconds="0.7")
     web.routes |= {"/1": a_feed(1), "/2": a_feed(1)}
@@ -222,7 +222,7 @@ def test_spacing_goes_on_from_one_run_to_the_next(ctx: RunContext, store: Store,
 def test_a_visit_that_ends_while_other_hosts_are_leased_loses_nothing(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
-    """New polls of its host were put into a queue that was gone by then."""
+    """New polls of its host were once added to a queue that no longer existed."""
     add_sources(store, a_source("1"), a_source("2", "b.test"), a_source("3", "b.test"))
     web.routes |= {"/1": slow_answer(a_feed(1), 0.3)} | {f"/{name}": a_feed(1) for name in "2345"}
     add_sources(store, a_source("4"), a_source("5", "c.test"))
@@ -240,7 +240,7 @@ def test_a_visit_that_ends_while_other_hosts_are_leased_loses_nothing(
 
 
 @ON_SQLITE
-def test_when_its_time_is_over_a_run_gives_back_the_rest(
+def test_a_run_whose_time_is_over_releases_its_remaining_tasks(
     ctx: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     add_sources(store, *(a_source(name) for name in "123456"))
@@ -250,13 +250,13 @@ def test_when_its_time_is_over_a_run_gives_back_the_rest(
 
     assert 2 <= fetched.counts.changed <= 4
     assert fetched.counts.changed + fetched.counts.given_back == 6
-    rest = [task for task in rows(store, tasks) if task.status == "PENDING"]
-    assert {(task.attempts, task.error_code) for task in rest} == {(0, "slice_over")}
-    assert max(task.not_before for task in rest) <= now + 3 * SECOND
+    remaining = [task for task in rows(store, tasks) if task.status == "PENDING"]
+    assert {(task.attempts, task.error_code) for task in remaining} == {(0, "slice_over")}
+    assert max(task.not_before for task in remaining) <= now + 3 * SECOND
 
 
 @ON_SQLITE
-def test_a_server_that_drips_is_left_at_the_deadline_and_its_host_is_free(
+def test_a_dripping_server_is_dropped_at_the_deadline_and_its_host_is_released(
     ctx: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     add_sources(store, a_source("1"))
@@ -271,10 +271,10 @@ def test_a_server_that_drips_is_left_at_the_deadline_and_its_host_is_free(
 
 
 @ON_SQLITE
-def test_a_pause_is_known_to_others_although_the_run_visits_another_host_for_long(
+def test_a_pause_is_stored_while_the_run_still_fetches_from_another_host(
     ctx: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
-    """Its lease ran out before the run's end, and the next run asked at once."""
+    """Its lease once expired before the run's end, and the next run sent a request at once."""
     add_sources(store, a_source("1"), a_source("2", "slow.test"))
     web.routes |= {"/1": Reply(b"", 429, {"Retry-After": "600"}), "/2": slow_answer(a_feed(1), 3.6)}
     written_at: list[float] = []
@@ -289,7 +289,9 @@ def test_a_pause_is_known_to_others_although_the_run_visits_another_host_for_lon
     assert host_row(store).next_allowed_at >= now + timedelta(seconds=590)
 
 
-def test_a_host_that_others_wait_for_is_handed_on(ctx: RunContext, store: Store, web: FakeWeb, now: datetime) -> None:
+def test_a_host_that_other_runs_wait_for_is_released_to_them(
+    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
+) -> None:
     store.clock = RunningClock(now)
     add_sources(store, *(a_source(name) for name in "123456789"))
     web.routes |= {f"/{name}": a_feed(1) for name in "123456789"}
@@ -312,8 +314,10 @@ def test_a_host_that_others_wait_for_is_handed_on(ctx: RunContext, store: Store,
     assert "handed to another run" in task_row(store, "series:9").error
 
 
-def test_a_host_that_was_lost_is_not_asked_any_more(ctx: RunContext, store: Store, web: FakeWeb, now: datetime) -> None:
-    """A run that was asleep past its lease went on beside the run that had the host now."""
+def test_a_host_whose_lease_was_lost_is_no_longer_fetched(
+    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
+) -> None:
+    """A run suspended past its lease once continued beside the run that had the host by then."""
     store.clock = RunningClock(now)
     add_sources(store, *(a_source(name) for name in "123456789"))
     web.routes |= {f"/{name}": a_feed(1) for name in "123456789"}
@@ -331,22 +335,22 @@ def test_a_host_that_was_lost_is_not_asked_any_more(ctx: RunContext, store: Stor
 
 
 class ClaimsAtTheEnd(PollRun):
-    """Its next claim comes when a host's queue has been served and the visit has not ended yet."""
+    """Claims again when a host's queue is empty and the visit has not ended yet."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        serve = self._visits._execute_queue
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        execute_queue = self._visits._execute_queue
 
-        async def serve_and_claim(host: str) -> None:
-            await serve(host)
+        async def execute_and_claim(host: str) -> None:
+            await execute_queue(host)
             await self._claim_more(POLLS, 1)
 
-        self._visits._execute_queue = serve_and_claim
+        self._visits._execute_queue = execute_and_claim
 
 
 @ON_SQLITE
-def test_what_is_claimed_while_a_visit_ends_is_visited_too(ctx: RunContext, web: FakeWeb, store: Store) -> None:
-    """Eight of a thousand polls were given back by a run that had all the time it wanted."""
+def test_a_task_claimed_while_a_visit_ends_is_fetched_too(ctx: RunContext, web: FakeWeb, store: Store) -> None:
+    """Eight of a thousand polls were once released by a run that had enough time."""
     ctx = with_settings(ctx, polling__batch_size="1")
     add_sources(store, a_source("one"), a_source("two"))
     web.routes |= {"/one": a_feed(1), "/two": a_feed(2)}

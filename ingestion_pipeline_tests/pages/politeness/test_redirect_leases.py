@@ -1,4 +1,4 @@
-"""A redirect to another host: its rules are asked for, its pace is kept, its lease is needed."""
+"""A redirect to another host: its rules are fetched, its spacing applies, its lease is needed."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def a_source(name: str, host: str = "a.test", **changes: Any) -> Definition:
     return a_definition(**(values | changes))
 
 
-def given_move(web: FakeWeb, *, rules: WebAnswer = 404, there: WebAnswer | None = None) -> None:
-    """/one of a.test has moved to /there of b.test, whose rules are these."""
+def serve_redirect(web: FakeWeb, *, rules: WebAnswer = 404, target: WebAnswer | None = None) -> None:
+    """Redirect /one of a.test to /there of b.test, which has these rules."""
     web.routes |= {"/one": redirect("http://b.test/there"), "b.test/robots.txt": rules}
-    web.routes["b.test/there"] = a_feed(1) if there is None else there
+    web.routes["b.test/there"] = a_feed(1) if target is None else target
 
 
-def asked_of(web: FakeWeb, host: str) -> list[str]:
+def requested_paths(web: FakeWeb, host: str) -> list[str]:
     return [request.path for request in web.requests if request.host == host]
 
 
@@ -48,16 +48,16 @@ def host_row(store: Store, host: str) -> Any:
     return next(row for row in rows(store, hosts) if row.host == host)
 
 
-def test_the_other_hosts_rules_are_asked_for_and_kept_and_it_is_free_again(
+def test_the_target_hosts_rules_are_fetched_and_stored_and_its_lease_is_released(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
-    given_move(web, rules=b"User-agent: *\nDisallow: /private")
+    serve_redirect(web, rules=b"User-agent: *\nDisallow: /private")
     add_sources(store, a_source("one"))
 
     _, fetched = fetch(ctx, web)
 
     assert fetched.counts.changed == 1
-    assert asked_of(web, "b.test") == ["/there"]
+    assert requested_paths(web, "b.test") == ["/there"]
     assert [request.host for request in web.robots_requests] == ["a.test", "b.test"]
     row = host_row(store, "b.test")
     assert row.robots["http://b.test"]["rules"] == [[False, "/private"]]
@@ -68,43 +68,43 @@ def test_the_other_hosts_rules_are_asked_for_and_kept_and_it_is_free_again(
 @pytest.mark.parametrize(
     ("rules", "code"), [(b"User-agent: *\nDisallow: /there", "blocked_by_robots"), (503, "robots_unavailable")]
 )
-def test_what_the_other_host_forbids_is_not_asked_for(
+def test_a_url_that_the_target_host_disallows_is_not_fetched(
     ctx: RunContext, store: Store, web: FakeWeb, rules: WebAnswer, code: str
 ) -> None:
-    given_move(web, rules=rules)
+    serve_redirect(web, rules=rules)
     add_sources(store, a_source("one"))
 
     fetch(ctx, web)
 
-    assert (asked_of(web, "a.test"), asked_of(web, "b.test")) == (["/one"], [])
+    assert (requested_paths(web, "a.test"), requested_paths(web, "b.test")) == (["/one"], [])
     task = task_row(store, "series:one")
     assert (task.status, task.attempts, task.error_code) == ("PENDING", 0, code)
 
 
 @ON_SQLITE
-def test_who_may_ignore_robots_may_do_so_elsewhere_but_not_the_lease(
+def test_a_source_that_ignores_robots_still_needs_the_lease_of_the_target_host(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
-    given_move(web, rules=b"User-agent: *\nDisallow: /")
+    serve_redirect(web, rules=b"User-agent: *\nDisallow: /")
     add_sources(store, a_source("one", config={"ignore_robots": True}))
 
     fetch(ctx, web)
 
-    assert (asked_of(web, "b.test"), web.robots_requests) == (["/there"], [])
+    assert (requested_paths(web, "b.test"), web.robots_requests) == (["/there"], [])
     assert host_row(store, "b.test").next_allowed_at is not None
 
 
-def test_a_host_that_another_run_has_is_not_asked_and_the_poll_is_given_back(
+def test_a_target_host_leased_by_another_run_is_not_fetched_and_the_poll_is_released(
     ctx: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
-    given_move(web)
+    serve_redirect(web)
     add_sources(store, a_source("one"))
     with store.begin() as connection:
         lease_hosts(connection, ["b.test"], owner="another", now=now, lease=MINUTE)
 
     fetch(ctx, web)
 
-    assert (asked_of(web, "a.test"), asked_of(web, "b.test")) == (["/one"], [])
+    assert (requested_paths(web, "a.test"), requested_paths(web, "b.test")) == (["/one"], [])
     task = task_row(store, "series:one")
     assert (task.status, task.attempts, task.error_code) == ("PENDING", 0, "host_busy")
     assert task.not_before == now + MINUTE
@@ -112,7 +112,7 @@ def test_a_host_that_another_run_has_is_not_asked_and_the_poll_is_given_back(
 
 
 @ON_SQLITE
-def test_redirects_from_many_hosts_keep_the_pace_of_the_one_they_lead_to(
+def test_redirects_from_many_hosts_keep_the_spacing_of_their_target(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
     names = ["one", "two", "three"]
@@ -131,10 +131,10 @@ def test_redirects_from_many_hosts_keep_the_pace_of_the_one_they_lead_to(
 
 
 @ON_SQLITE
-def test_a_pause_that_the_other_host_asks_for_holds_for_everybody(
+def test_a_pause_of_the_target_host_applies_to_every_source(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
-    given_move(web, there=Reply(b"", 429, {"Retry-After": "600"}))
+    serve_redirect(web, target=Reply(b"", 429, {"Retry-After": "600"}))
     add_sources(store, a_source("one"))
 
     fetch(ctx, web)
@@ -144,40 +144,40 @@ def test_a_pause_that_the_other_host_asks_for_holds_for_everybody(
     assert wait == pytest.approx(timedelta(seconds=600), abs=timedelta(seconds=5))
     add_sources(store, a_source("own", "b.test"))
     fetch(ctx, web)
-    assert asked_of(web, "b.test") == ["/there"]
+    assert requested_paths(web, "b.test") == ["/there"]
 
 
 @ON_SQLITE
-def test_a_long_delay_elsewhere_is_not_sat_out_within_the_deadline(
+def test_a_long_delay_of_the_target_host_is_not_waited_for(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
-    given_move(web, rules=b"User-agent: *\nCrawl-delay: 20")
+    serve_redirect(web, rules=b"User-agent: *\nCrawl-delay: 20")
     add_sources(store, a_source("one"))
 
     fetch(ctx, web)
 
     task = task_row(store, "series:one")
-    assert (task.error_code, asked_of(web, "b.test")) == ("host_busy", [])
+    assert (task.error_code, requested_paths(web, "b.test")) == ("host_busy", [])
     clock.advance(seconds=25)
     assert fetch(ctx, web)[1].counts.changed == 1
 
 
 @ON_SQLITE
 def test_every_hop_on_the_same_host_waits_for_its_turn(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    """They came within a millisecond: a redirect was taken for a part of the request before it."""
+    """They once came within a millisecond: a redirect counted as part of the request before it."""
     add_robots(store, "a.test")
     web.routes |= {"/one": redirect("/two"), "/two": redirect("/three"), "/three": a_feed(1)}
     add_sources(store, a_source("one"))
 
     _, fetched = fetch(with_settings(ctx, hosts__delay_seconds="0.4", fetch__deadline_seconds="0.6"), web)
 
-    assert fetched.counts.changed == 1  # our own waiting is not held against the server
+    assert fetched.counts.changed == 1  # our own waiting does not count against the deadline
     times = [request.at for request in web.requests]
     assert len(times) == 3
     assert min(after - before for before, after in pairwise(times)) >= 0.39
 
 
-def test_a_robots_txt_elsewhere_is_not_asked_for_while_another_run_has_that_host(
+def test_a_redirected_robots_txt_is_not_fetched_while_another_run_leases_its_host(
     ctx: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     web.routes |= {"a.test/robots.txt": redirect("http://b.test/rules"), "/one": a_feed(1)}
@@ -188,13 +188,13 @@ def test_a_robots_txt_elsewhere_is_not_asked_for_while_another_run_has_that_host
 
     fetch(ctx, web)
 
-    assert (asked_of(web, "b.test"), asked_of(web, "a.test")) == ([], [])
+    assert (requested_paths(web, "b.test"), requested_paths(web, "a.test")) == ([], [])
     task = task_row(store, "series:one")
     assert (task.status, task.attempts, task.error_code) == ("PENDING", 0, "host_busy")
 
 
 @ON_SQLITE
-def test_a_robots_txt_that_redirects_keeps_the_pace_of_each_host(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+def test_a_redirected_robots_txt_keeps_the_spacing_of_each_host(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"a.test/robots.txt": redirect("/rules"), "a.test/rules": redirect("http://b.test/1")}
     web.routes |= {"b.test/1": redirect("http://b.test/2"), "b.test/2": b"User-agent: *\nAllow: /"}
     web.routes |= {"/one": a_feed(1)}
@@ -203,9 +203,9 @@ def test_a_robots_txt_that_redirects_keeps_the_pace_of_each_host(ctx: RunContext
     _, fetched = fetch(with_settings(ctx, hosts__delay_seconds="0.3"), web)
 
     assert fetched.counts.changed == 1
-    asked = [*web.requests, *web.robots_requests]
+    requests = [*web.requests, *web.robots_requests]
     for host in ("a.test", "b.test"):
-        times = sorted(request.at for request in asked if request.host == host)
+        times = sorted(request.at for request in requests if request.host == host)
         assert len(times) >= 2
         assert min(after - before for before, after in pairwise(times)) >= 0.29
     assert host_row(store, "b.test").lease_owner is None

@@ -36,16 +36,16 @@ def test_googles_own_vectors_all_hold() -> None:
     assert misses == []
 
 
-def test_real_files_say_what_an_independent_parser_says() -> None:
+def test_real_files_match_an_independent_parser() -> None:
     rows = json.loads(sample("robots/real_reference.json").read_text())
 
-    differing = {row["file"] for row in rows if answers(row) != reference(row)}
+    differing = {row["file"] for row in rows if parsed_answers(row) != reference(row)}
 
     assert len(rows) == 98
     assert differing == BEHIND_A_MARK
 
 
-def answers(row: dict[str, Any]) -> object:
+def parsed_answers(row: dict[str, Any]) -> object:
     robots = read_robots(sample(f"robots/real/{row['file']}").read_bytes())
     allowed = {
         agent: {path: robots.allows(agent, HOST + path) for path in paths} for agent, paths in row["allowed"].items()
@@ -57,7 +57,7 @@ def reference(row: dict[str, Any]) -> object:
     return row["sitemaps"], row["crawl_delay_any"], row["allowed"]
 
 
-def test_a_byte_order_mark_hides_nothing() -> None:
+def test_a_byte_order_mark_is_ignored() -> None:
     marked = "\ufeffUser-agent: *\nDisallow: /".encode()
 
     assert not read_robots(marked).allows("any", HOST + "/x")
@@ -77,7 +77,7 @@ def test_a_byte_order_mark_hides_nothing() -> None:
         pytest.param(b"User-agent: otherbot\nUser-agent: bot\nDisallow: /", id="part-of-a-name"),
     ],
 )
-def test_what_forbids_nothing_to_us_allows_all(body: bytes) -> None:
+def test_a_file_without_rules_for_us_allows_everything(body: bytes) -> None:
     assert read_robots(body).allows("mybot/1.0", HOST + "/x")
 
 
@@ -93,7 +93,7 @@ def test_what_forbids_nothing_to_us_allows_all(body: bytes) -> None:
         pytest.param(b"User-agent: *\nAllow: /\nDisallow: /x", id="the-longest-decides"),
     ],
 )
-def test_a_prohibition_is_understood(body: bytes) -> None:
+def test_a_disallow_rule_is_recognized_in_every_form(body: bytes) -> None:
     robots = read_robots(body)
 
     assert not robots.allows("mybot/1.0 (+https://me.test)", HOST + "/x")
@@ -134,7 +134,7 @@ def test_beyond_500_kib_nothing_counts_and_half_a_line_does_not_either() -> None
         ("User-agent: b\nCrawl-delay: 3\nUser-agent: mybot\nDisallow: /x", None),
     ],
 )
-def test_the_pause_that_is_asked_for(body: str, seconds: float | None) -> None:
+def test_crawl_delay_and_request_rate_are_parsed(body: str, seconds: float | None) -> None:
     assert read_robots(body.encode()).delay_seconds("mybot/2") == seconds
 
 
@@ -153,19 +153,19 @@ def test_the_pause_that_is_asked_for(body: str, seconds: float | None) -> None:
         ("2", "2"),
     ],
 )
-def test_the_name_by_which_an_agent_is_called(header: str, name: str) -> None:
+def test_the_agent_name_is_taken_from_the_user_agent_header(header: str, name: str) -> None:
     assert agent_name(header) == name
 
 
 @pytest.mark.parametrize("name", ["MyBot2", "My Bot", "My.Bot", "MyBot-x_y"])
-def test_an_agent_finds_its_own_group_whatever_its_name_holds(name: str) -> None:
+def test_an_agent_matches_its_own_group_whatever_characters_its_name_has(name: str) -> None:
     robots = read_robots(f"User-agent: {name}\nDisallow: /".encode())
 
     assert not robots.allows(f"{name}/1.0 (+https://me.test)", HOST + "/x")
 
 
 @pytest.mark.parametrize(
-    ("rule", "asked"),
+    ("rule", "path"),
     [
         ("/%7Ejoe/", "/~joe/x"),
         ("/~joe/", "/%7ejoe/x"),
@@ -176,18 +176,18 @@ def test_an_agent_finds_its_own_group_whatever_its_name_holds(name: str) -> None
         ("/a b", "/a%20b"),
     ],
 )
-def test_what_is_forbidden_in_one_spelling_is_forbidden_in_all(rule: str, asked: str) -> None:
-    """Our canonical URLs say `~` where the site links, and forbids, `%7E`."""
-    decisive = read_robots(f"User-agent: *\nDisallow: {rule}".encode()).decisive_rule("b", asked)
+def test_a_path_disallowed_in_one_spelling_is_disallowed_in_all(rule: str, path: str) -> None:
+    """Our canonical URLs have `~` where the site links to, and disallows, `%7E`."""
+    decisive = read_robots(f"User-agent: *\nDisallow: {rule}".encode()).decisive_rule("b", path)
 
     assert str(decisive).lower() == f"disallow: {rule}".lower()
 
 
-@pytest.mark.parametrize("asked", ["/a%2Fb", "/a%2Ab", "/a%24", "/a%3Fb", "/%257Ejoe"])
-def test_an_escape_that_means_something_stays_one(asked: str) -> None:
-    said = b"User-agent: *\nDisallow: /a/b\nDisallow: /a?b\nDisallow: /a$\nDisallow: /~joe"
+@pytest.mark.parametrize("path", ["/a%2Fb", "/a%2Ab", "/a%24", "/a%3Fb", "/%257Ejoe"])
+def test_a_significant_escape_is_not_decoded(path: str) -> None:
+    body = b"User-agent: *\nDisallow: /a/b\nDisallow: /a?b\nDisallow: /a$\nDisallow: /~joe"
 
-    assert read_robots(said).allows("b", asked)
+    assert read_robots(body).allows("b", path)
 
 
 def test_an_escape_makes_no_rule_longer_than_it_was_written() -> None:
@@ -197,7 +197,7 @@ def test_an_escape_makes_no_rule_longer_than_it_was_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "asked"),
+    ("rule", "path"),
     [
         ("/search?q=", "/search?lang=en&page=2&q=x"),
         ("/*?%71=", "/search?lang=en&q=x"),
@@ -205,17 +205,17 @@ def test_an_escape_makes_no_rule_longer_than_it_was_written() -> None:
         ("/*?*&lang=", "/search?lang=en&q=x"),
     ],
 )
-def test_a_sorted_query_is_forbidden_if_another_order_of_it_is(rule: str, asked: str) -> None:
+def test_a_sorted_query_is_disallowed_if_another_order_of_it_is(rule: str, path: str) -> None:
     robots = read_robots(f"User-agent: *\nAllow: /\nDisallow: {rule}".encode())
 
-    found = robots.decisive_rule("b", asked, in_any_order=True)
-    assert found is not None
-    assert not found.is_allowed
-    assert robots.allows("b", asked)
+    decisive = robots.decisive_rule("b", path, in_any_order=True)
+    assert decisive is not None
+    assert not decisive.is_allowed
+    assert robots.allows("b", path)
 
 
 @pytest.mark.parametrize(
-    ("said", "asked"),
+    ("rules", "path"),
     [
         ("Disallow: /search?q=", "/search?faq=x&lang=en"),
         ("Disallow: /search?q=", "/other?lang=en&q=x"),
@@ -224,49 +224,50 @@ def test_a_sorted_query_is_forbidden_if_another_order_of_it_is(rule: str, asked:
         ("Disallow: /x$", "/search?q=x"),
     ],
 )
-def test_no_order_of_a_query_forbids_what_no_rule_names(said: str, asked: str) -> None:
-    robots = read_robots(f"User-agent: *\n{said}".encode())
+def test_no_order_of_a_query_is_disallowed_without_a_matching_rule(rules: str, path: str) -> None:
+    robots = read_robots(f"User-agent: *\n{rules}".encode())
 
-    found = robots.decisive_rule("b", asked, in_any_order=True)
-    assert found is None or found.is_allowed
+    decisive = robots.decisive_rule("b", path, in_any_order=True)
+    assert decisive is None or decisive.is_allowed
 
 
-def many(line: Callable[[int], str], size: int) -> str:
-    """So many lines that they fill `size` characters."""
+def repeated_lines(line: Callable[[int], str], size: int) -> str:
+    """Return enough lines to fill `size` characters."""
     count = size // (len(line(9_999)) + 1)
     return "".join(line(number) + "\n" for number in range(count))
 
 
 NAMES = ["".join(letters) for letters in product(ascii_lowercase, repeat=4)]
 BOMBS = {
-    "other-agents": many(lambda n: f"user-agent: {NAMES[n]}", MAX_BYTES // 2)
-    + many(lambda n: f"allow: /{n:04x}", MAX_BYTES // 2),
-    "one-agent": many(lambda _: "user-agent: *", MAX_BYTES // 2) + many(lambda n: f"allow: /{n:04x}", MAX_BYTES // 2),
-    "agents-and-delays": many(lambda n: f"user-agent: {NAMES[n]}\ncrawl-delay: 1", MAX_BYTES),
-    "agents-in-many-groups": many(lambda n: f"user-agent: {NAMES[n]}", MAX_BYTES // 4)
-    + many(lambda n: f"allow: /{n:04x}", MAX_BYTES // 4)
-    + many(lambda n: f"user-agent: {NAMES[n]}\nallow: /x", MAX_BYTES // 2),
+    "other-agents": repeated_lines(lambda n: f"user-agent: {NAMES[n]}", MAX_BYTES // 2)
+    + repeated_lines(lambda n: f"allow: /{n:04x}", MAX_BYTES // 2),
+    "one-agent": repeated_lines(lambda _: "user-agent: *", MAX_BYTES // 2)
+    + repeated_lines(lambda n: f"allow: /{n:04x}", MAX_BYTES // 2),
+    "agents-and-delays": repeated_lines(lambda n: f"user-agent: {NAMES[n]}\ncrawl-delay: 1", MAX_BYTES),
+    "agents-in-many-groups": repeated_lines(lambda n: f"user-agent: {NAMES[n]}", MAX_BYTES // 4)
+    + repeated_lines(lambda n: f"allow: /{n:04x}", MAX_BYTES // 4)
+    + repeated_lines(lambda n: f"user-agent: {NAMES[n]}\nallow: /x", MAX_BYTES // 2),
 }
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_a_file_costs_its_length_and_not_its_agents_times_its_rules(bomb: str) -> None:
+def test_parsing_time_grows_with_the_file_and_not_with_agents_times_rules(bomb: str) -> None:
     """2,000 agents and 2,000 rules, 53 kB, took 14 seconds and 250 MB."""
     body = BOMBS[bomb].encode()
     assert MAX_BYTES * 0.95 < len(body) <= MAX_BYTES
 
     def cpu_seconds(number: int) -> float:
-        another = b"#%d\n" % number + body  # the reader remembers a text
+        unseen_body = b"#%d\n" % number + body  # the parser caches texts
         started = time.thread_time()
-        assert read_robots(another).allows("aaaa/1.0", HOST + "/x")
+        assert read_robots(unseen_body).allows("aaaa/1.0", HOST + "/x")
         return time.thread_time() - started
 
-    assert min(map(cpu_seconds, range(3))) < 0.5  # the least: other work slows one down
+    assert min(map(cpu_seconds, range(3))) < 0.5  # the minimum: other processes may slow one run down
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_a_file_holds_some_megabytes_whatever_it_says(bomb: str) -> None:
-    body = BOMBS[bomb].encode() + b"\n"  # the reader remembers a text: this is another one
+def test_parsed_rules_take_only_a_few_megabytes(bomb: str) -> None:
+    body = BOMBS[bomb].encode() + b"\n"  # the parser caches texts: this one is new
 
     tracemalloc.start()
     try:
@@ -277,7 +278,7 @@ def test_a_file_holds_some_megabytes_whatever_it_says(bomb: str) -> None:
         tracemalloc.stop()
 
 
-def test_an_agent_that_a_group_names_twice_is_told_each_rule_once() -> None:
+def test_an_agent_that_a_group_names_twice_gets_each_rule_once() -> None:
     robots = read_robots(b"User-agent: *\nUser-agent: *\nDisallow: /x\nDisallow: /yy")
 
     assert [rule.pattern for rule in robots.group("b").rules] == ["/yy", "/x"]

@@ -1,4 +1,4 @@
-"""robots.txt while a run fetches: asked for once, kept in the host's row, honoured by all."""
+"""robots.txt during polls: fetched once, stored in the host's row, honoured by all runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from ingestion_pipeline_tests.processes import Child
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"])
-# With a NUL, which no URL has and PostgreSQL does not take.
+# With a NUL, which no URL has and PostgreSQL does not accept.
 FORBIDDEN = b"User-agent: *\nDisallow: /a\0b\nDisallow: /private/\nAllow: /private/open"
 
 
@@ -55,12 +55,12 @@ def a_source(path: str, host: str = "a.test", **changes: Any) -> Definition:
     return a_definition(**(values | changes))
 
 
-def robots_of(web: FakeWeb, answer: WebAnswer) -> None:
+def serve_robots(web: FakeWeb, answer: WebAnswer) -> None:
     web.routes["/robots.txt"] = answer
 
 
-def why(store: Store, source_id: str) -> str:
-    """What `ingest status` says of the source."""
+def status_reason(store: Store, source_id: str) -> str:
+    """Return the reason that `ingest status` shows for the source."""
     with store.read() as connection:
         now = store.clock.now(connection)
         watched = watched_source(connection, source_id)
@@ -68,17 +68,17 @@ def why(store: Store, source_id: str) -> str:
     return reason(watched.source, watched.poll, now=now, max_attempts=3)
 
 
-def statements(store: Store) -> list[str]:
-    """What is sent to the database from now on."""
+def record_statements(store: Store) -> list[str]:
+    """Record the statements sent to the database from now on."""
     sent: list[str] = []
     event.listen(store.engine, "before_cursor_execute", lambda *call: sent.append(call[2]))
     return sent
 
 
-def test_a_forbidden_address_is_never_asked_and_its_poll_waits_for_other_rules(
+def test_a_disallowed_url_is_never_fetched_and_its_poll_waits_for_new_rules(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
-    robots_of(web, FORBIDDEN)
+    serve_robots(web, FORBIDDEN)
     web.routes |= {"/private/1": a_feed(1), "/private/open/2": a_feed(1), "/3": a_feed(1)}
     add_sources(store, a_source("/private/1"), a_source("/private/open/2"), a_source("/3"))
 
@@ -89,34 +89,36 @@ def test_a_forbidden_address_is_never_asked_and_its_poll_waits_for_other_rules(
     task = task_row(store, "series:private-1")
     assert (task.status, task.attempts, task.error_code) == ("PENDING", 0, "blocked_by_robots")
     assert task.not_before - clock.at == pytest.approx(DAY, abs=timedelta(seconds=2))
-    assert why(store, "series:private-1").startswith(
+    assert status_reason(store, "series:private-1").startswith(
         "robots.txt of a.test says 'Disallow: /private/': http://a.test/private/1 is not fetched until 2026-03-02"
     )
     assert {source.failure_count for source in rows(store, sources)} == {0}
     assert rows(store, dead_letters) == []
 
 
-def test_rules_that_are_known_cost_no_request_and_no_statement_until_they_expire(
+def test_stored_rules_cost_no_request_and_no_statement_until_they_expire(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
-    robots_of(web, FORBIDDEN)
+    serve_robots(web, FORBIDDEN)
     web.routes |= {"/private/1": a_feed(1), "/3": Reply(a_feed(1), headers={"ETag": '"a"'})}
     add_sources(store, a_source("/3"), a_source("/private/1"))
     poll(ctx, web)
     assert len(web.robots_requests) == 1
 
     clock.advance(hours=23)
-    sent = statements(store)
+    statements_sent = record_statements(store)
     by_hand = replace(POLLS, source_ids=("series:3", "series:private-1"))
     polled = poll(ctx, web, by_hand)
 
     assert (polled.counts.unchanged, polled.counts.given_back) == (1, 1)
     assert len(web.robots_requests) == 1
-    assert [one for one in sent if "UPDATE hosts" in one and "robots_fetched_at" in one] == []
-    assert [one for one in sent if "SELECT" in one and "robots" in one] == []
+    assert [
+        statement for statement in statements_sent if "UPDATE hosts" in statement and "robots_fetched_at" in statement
+    ] == []
+    assert [statement for statement in statements_sent if "SELECT" in statement and "robots" in statement] == []
 
     clock.advance(hours=2)
-    robots_of(web, 404)
+    serve_robots(web, 404)
     assert poll(ctx, web).counts.changed == 1
     assert len(web.robots_requests) == 2
     assert web.paths.count("/private/1") == 1
@@ -125,10 +127,10 @@ def test_rules_that_are_known_cost_no_request_and_no_statement_until_they_expire
 @pytest.mark.parametrize(
     ("answer", "code"), [(404, None), (403, None), (500, "robots_unavailable"), (429, "robots_unavailable")]
 )
-def test_without_rules_all_is_allowed_and_without_an_answer_nothing(
+def test_a_missing_robots_txt_allows_everything_and_an_unavailable_one_nothing(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock, answer: WebAnswer, code: str | None
 ) -> None:
-    robots_of(web, answer)
+    serve_robots(web, answer)
     web.routes |= {"/1": a_feed(1), "/2": a_feed(1)}
     add_sources(store, a_source("/1"), a_source("/2"))
 
@@ -140,8 +142,8 @@ def test_without_rules_all_is_allowed_and_without_an_answer_nothing(
     if code:
         assert {task.attempts for task in rows(store, tasks)} == {0}
         assert {source.failure_count for source in rows(store, sources)} == {0}
-        assert f"robots.txt answered {answer}: nothing is fetched" in why(store, "series:2")
-        robots_of(web, 404)
+        assert f"robots.txt answered {answer}: nothing is fetched" in status_reason(store, "series:2")
+        serve_robots(web, 404)
         clock.advance(minutes=59)
         fetch(ctx, web, replace(POLLS, source_ids=("series:1",)))
         assert (len(web.robots_requests), web.paths) == (1, [])
@@ -164,26 +166,26 @@ def test_without_rules_all_is_allowed_and_without_an_answer_nothing(
         pytest.param(b"User-agent: tests\nAllow: /\n\nUser-agent: *\nDisallow: /", True, id="us"),
     ],
 )
-def test_odd_answers_for_robots_are_read_as_the_standard_has_it(
+def test_unusual_robots_txt_answers_follow_the_standard(
     ctx: RunContext, store: Store, web: FakeWeb, answer: WebAnswer, allowed: bool
 ) -> None:
     web.routes |= {"a.test/robots.txt": answer, "/1": a_feed(1)}
     web.routes |= {"b.test/rules": b"User-agent: *\nDisallow: /1"}
     add_sources(store, a_source("/1"))
 
-    for _ in range(2):  # read at first, then by what was kept
+    for _ in range(2):  # fetched first, then from the stored rules
         poll(ctx, web, replace(POLLS, source_ids=("series:1",)))
 
     assert web.paths.count("/1") == (2 if allowed else 0)
-    assert len([one for one in web.robots_requests if one.host == "a.test"]) == 1
+    assert len([request for request in web.robots_requests if request.host == "a.test"]) == 1
 
 
 @ON_SQLITE
-def test_a_robots_txt_that_drips_is_the_polls_own_failure_and_nothing_is_fetched(
+def test_a_dripping_robots_txt_fails_its_poll_and_nothing_is_fetched(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
-    """A host that is down for ever must open its breaker one day."""
-    robots_of(web, dripping_answer(b"HTTP/1.1 200 OK\r\n\r\n", every_seconds=0.05))
+    """A host that is down permanently must open its breaker eventually."""
+    serve_robots(web, dripping_answer(b"HTTP/1.1 200 OK\r\n\r\n", every_seconds=0.05))
     add_sources(store, a_source("/1"))
     began = time.monotonic()
 
@@ -197,8 +199,8 @@ def test_a_robots_txt_that_drips_is_the_polls_own_failure_and_nothing_is_fetched
 
 
 @ON_SQLITE
-def test_a_redirect_into_what_is_forbidden_is_not_followed(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    robots_of(web, FORBIDDEN)
+def test_a_redirect_to_a_disallowed_url_is_not_followed(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+    serve_robots(web, FORBIDDEN)
     web.routes |= {"/1": redirect("/private/1"), "/private/1": a_feed(1)}
     add_sources(store, a_source("/1"))
 
@@ -211,7 +213,7 @@ def test_a_redirect_into_what_is_forbidden_is_not_followed(ctx: RunContext, stor
 def test_a_crawl_delay_spaces_the_requests_of_two_processes(
     ctx: RunContext, store: Store, web: FakeWeb, database_url: str
 ) -> None:
-    robots_of(web, b"User-agent: *\nCrawl-delay: 0.5")
+    serve_robots(web, b"User-agent: *\nCrawl-delay: 0.5")
     names = ["/1", "/2", "/3", "/4"]
     web.routes |= {name: a_feed(1) for name in names}
     add_sources(store, *(a_source(name) for name in names))
@@ -228,29 +230,29 @@ def test_a_crawl_delay_spaces_the_requests_of_two_processes(
 
 
 @ON_SQLITE
-def test_an_absurd_crawl_delay_is_cut_and_left_to_later_runs(
+def test_an_absurd_crawl_delay_is_capped_and_left_to_later_runs(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     answer = Reply(b"User-agent: *\nCrawl-delay: 999999", 200, {"Cache-Control": "no-cache"})
-    robots_of(web, answer)
+    serve_robots(web, answer)
     web.routes |= {"/1": a_feed(1), "/2": a_feed(1)}
     add_sources(store, a_source("/1"), a_source("/2"))
 
     _, first = fetch(ctx, web)
     assert (first.counts.given_back, web.paths) == (2, [])
-    assert "delay that the host's robots.txt asks for" in why(store, "series:1")
+    assert "delay that the host's robots.txt asks for" in status_reason(store, "series:1")
     clock.advance(seconds=601)
     _, second = fetch(ctx, web)
 
     assert (second.counts.changed, second.counts.given_back, len(web.paths)) == (1, 1, 1)
-    left = rows(store, hosts)[0].next_allowed_at - clock.at
-    assert left == pytest.approx(timedelta(seconds=600), abs=timedelta(seconds=2))
+    wait = rows(store, hosts)[0].next_allowed_at - clock.at
+    assert wait == pytest.approx(timedelta(seconds=600), abs=timedelta(seconds=2))
 
 
-def test_an_override_is_fetched_and_both_its_setting_and_its_end_are_audited(
+def test_a_robots_override_is_fetched_and_its_start_and_end_are_audited(
     ctx: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
-    robots_of(web, FORBIDDEN)
+    serve_robots(web, FORBIDDEN)
     web.routes |= {"/private/1": a_feed(1), "/private/2": a_feed(1)}
     overriding = a_source("/private/1", config={"ignore_robots": True})
     add_sources(store, overriding, a_source("/private/2"))
@@ -272,7 +274,7 @@ def test_an_override_is_fetched_and_both_its_setting_and_its_end_are_audited(
 
 
 @ON_SQLITE
-def test_a_documented_api_is_not_asked_for_robots(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+def test_robots_txt_of_a_documented_api_is_not_fetched(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     config = {"api_base": "http://a.test", "manga_id": "one"}
     add_sources(store, a_source("/title/one", platform="mangadex", config=config))
 
@@ -282,9 +284,7 @@ def test_a_documented_api_is_not_asked_for_robots(ctx: RunContext, store: Store,
 
 
 @ON_SQLITE
-def test_rules_told_to_an_agent_of_another_name_are_asked_for_again(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_rules_stored_for_another_agent_are_fetched_again(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     add_robots(store, "a.test", text=b"User-agent: *\nDisallow: /", agent="another/1.0")
     web.routes["/1"] = a_feed(1)
     add_sources(store, a_source("/1"))
@@ -295,9 +295,9 @@ def test_rules_told_to_an_agent_of_another_name_are_asked_for_again(
 
 
 @ON_SQLITE
-def test_rules_are_kept_with_the_heartbeat_of_a_long_visit(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    """A worker that dies later need not have asked for nothing."""
-    robots_of(web, FORBIDDEN)
+def test_rules_are_stored_with_the_heartbeat_of_a_long_fetch(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+    """The rules survive a worker that dies later."""
+    serve_robots(web, FORBIDDEN)
     web.routes["/1"] = slow_answer(a_feed(1), 2)
     add_sources(store, a_source("/1"))
     ctx = with_settings(ctx, work__lease_seconds="1")
@@ -315,7 +315,7 @@ def test_rules_are_kept_with_the_heartbeat_of_a_long_visit(ctx: RunContext, stor
     assert row.robots["http://a.test"]["rules"][-1] == [False, "/private/"]
 
 
-def test_only_who_has_the_host_keeps_what_it_says(store: Store, now: datetime) -> None:
+def test_only_the_lease_owner_stores_the_rules_of_a_host(store: Store, now: datetime) -> None:
     rules_by_host = {"a.test": ({"http://a.test": {"rules": []}}, 2.0)}
     with store.begin() as connection:
         lease_hosts(connection, ["a.test"], owner="one", now=now, lease=HOUR)

@@ -1,4 +1,4 @@
-"""The rules of a host, where nobody can wait for its robots.txt."""
+"""The rules of a robots.txt answer, how long they hold, and checks against cached rules."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_status_decides_what_the_host_allows(
     assert (robots.allows("b", X), robots.allows("b", Y)) == (x_is_allowed, y_is_allowed)
 
 
-def test_a_host_that_cannot_be_reached_is_closed_for_a_while(now: datetime) -> None:
+def test_an_unreachable_host_disallows_everything_for_a_while(now: datetime) -> None:
     rules = rules_when_unreachable("timed out", now=now)
 
     assert not rules.robots.allows("b", Y)
@@ -87,36 +87,36 @@ def test_rules_hold_as_long_as_the_headers_say_within_bounds(
     assert rules_of_answer(status, headers, b"", now=now).expires_at == now + lifetime
 
 
-def test_rules_that_were_stored_forbid_every_spelling_still(now: datetime) -> None:
+def test_stored_rules_still_disallow_every_spelling(now: datetime) -> None:
     rules = rules_of_answer(200, {}, b"User-agent: *\nDisallow: /%7Ejoe/", now=now)
 
-    again = from_stored(as_stored(rules, "b/1.0"), "b/1.0")
+    restored = from_stored(as_stored(rules, "b/1.0"), "b/1.0")
 
-    assert again is not None
-    assert not again.robots.allows("b/1.0", "https://a.test/~joe/x")
-    assert not again.robots.allows("b/1.0", "https://a.test/%7Ejoe/x")
+    assert restored is not None
+    assert not restored.robots.allows("b/1.0", "https://a.test/~joe/x")
+    assert not restored.robots.allows("b/1.0", "https://a.test/%7Ejoe/x")
 
 
-async def nowhere(host: str) -> HostLease:
+async def no_redirect_lease(host: str) -> HostLease:
     raise AssertionError(f"nothing leads to {host}")
 
 
-def robots_saying(said: bytes, *, now: datetime) -> HostRobots:
+def host_robots(body: bytes, *, now: datetime) -> HostRobots:
     fetcher = a_fetcher(Settings(), 1)
-    rules = rules_of_answer(200, {}, said, now=now)
+    rules = rules_of_answer(200, {}, body, now=now)
     return HostRobots(
         {"http://a.test": as_stored(rules, fetcher.user_agent)},
         fetcher=fetcher,
         rate_limiter=RateLimiter(Pace(delay_seconds=0), next_allowed_at=None, now=now),
-        redirect_leases=RedirectLeases(acquire=nowhere, release=print, clock=SteadyClock(now)),
+        redirect_leases=RedirectLeases(acquire=no_redirect_lease, release=print, clock=SteadyClock(now)),
         clock=SteadyClock(now),
         longest_delay_seconds=60,
     )
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_what_a_host_forbids_by_one_scheme_is_not_got_by_the_other(scheme: str, now: datetime) -> None:
-    robots = robots_saying(b"User-agent: *\nDisallow: /private", now=now)
+def test_a_path_disallowed_for_one_scheme_is_disallowed_for_the_other(scheme: str, now: datetime) -> None:
+    robots = host_robots(b"User-agent: *\nDisallow: /private", now=now)
 
     robots.check_cached(f"{scheme}://a.test/public")
     with pytest.raises(Resource, match="Disallow"):
@@ -132,8 +132,8 @@ def test_what_a_host_forbids_by_one_scheme_is_not_got_by_the_other(scheme: str, 
         ("/*&lang=", "/search?q=x&lang=en"),
     ],
 )
-def test_a_link_that_is_forbidden_is_not_got_under_its_canonical_name(rule: str, linked: str, now: datetime) -> None:
-    robots = robots_saying(f"User-agent: *\nDisallow: {rule}".encode(), now=now)
+def test_a_disallowed_link_is_disallowed_under_its_canonical_url(rule: str, linked: str, now: datetime) -> None:
+    robots = host_robots(f"User-agent: *\nDisallow: {rule}".encode(), now=now)
     url = canonical_url(f"http://a.test{linked}")
 
     with pytest.raises(Resource, match="Disallow"):

@@ -1,4 +1,4 @@
-"""What a source's config may ask of a browser, and how its mistakes are named."""
+"""The rendering options of a source's config, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from ingestion_pipeline.pages.visits.rendering import Click, ClickDiscovery, RenderingOptions, RenderWait, rendering_of
 
 
-def test_nothing_asked_is_nothing_done() -> None:
+def test_a_config_without_options_gives_the_defaults() -> None:
     assert rendering_of({"render": True, "links": {}}) == (RenderingOptions(), [])
 
 
-def test_everything_that_can_be_asked() -> None:
+def test_every_option_is_parsed() -> None:
     config = {
         "setup": [{"click": " #cookies "}, {"wait_seconds": 2}, {"click": ".more"}],
         "load_wait_seconds": 1.5,
@@ -71,17 +71,17 @@ def test_a_click_discovery_has_the_limits_of_the_specification() -> None:
         ({"click_discovery": {"selector": "a", "depth": 2}}, "click_discovery.depth"),
         ({"screenshot": "yes"}, "screenshot"),
     ],
-    ids=lambda one: one if isinstance(one, str) else "",
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_mistake_is_named_with_its_key(config: dict[str, Any], field: str) -> None:
-    rendering, bad = rendering_of(config)
+    rendering, problems = rendering_of(config)
 
     assert rendering is None
-    assert [one.field for one in bad] == [field]
-    assert len(bad[0].message) > 10
+    assert [problem.field for problem in problems] == [field]
+    assert len(problems[0].message) > 10
 
 
 def test_all_mistakes_are_named_at_once() -> None:
-    _, bad = rendering_of({"setup": [{}, {"wait_seconds": 0}], "screenshot": 1})
+    _, problems = rendering_of({"setup": [{}, {"wait_seconds": 0}], "screenshot": 1})
 
-    assert [one.field for one in bad] == ["setup[0]", "setup[1].wait_seconds", "screenshot"]
+    assert [problem.field for problem in problems] == ["setup[0]", "setup[1].wait_seconds", "screenshot"]

@@ -23,18 +23,17 @@ PASSWORD = "<form><input name=u><input type=password></form>"
 LONG = "<p>" + "Real content of a page. " * 100
 
 
-def seen(body: str | bytes, *, url: str = "https://a.test/x", status: int = 200, **headers: str) -> ResponseClass:
+def classify(body: str | bytes, *, url: str = "https://a.test/x", status: int = 200, **headers: str) -> ResponseClass:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     raw = body.encode() if isinstance(body, str) else body
     return classify_response(url, status, HTML | named, raw)
 
 
-def test_no_sample_is_misjudged() -> None:
-    """Of all real pages that were collected, every one is content."""
+def test_every_sample_is_classified_as_content() -> None:
     files = [path for path in sample(".").rglob("*") if path.suffix in {".html", ".xml"}]
 
     misjudged = {
-        path.name: response_class for path in files if (response_class := seen(path.read_bytes())) != Content()
+        path.name: response_class for path in files if (response_class := classify(path.read_bytes())) != Content()
     }
 
     assert len(files) > 70
@@ -55,18 +54,18 @@ def test_no_sample_is_misjudged() -> None:
         (b"\x1f\x8b\x08\0", "application/gzip"),
     ],
 )
-def test_what_is_labelled_a_page_and_is_none_is_told(body: bytes, media_type: str) -> None:
-    response_class = seen(body)
+def test_a_file_labelled_as_a_page_has_the_wrong_type(body: bytes, media_type: str) -> None:
+    response_class = classify(body)
 
     assert isinstance(response_class, WrongType)
     assert response_class.media_type == media_type
     assert "text/html" in response_class.reason
 
 
-def test_an_honest_label_is_believed_and_a_page_under_a_wrong_one_is_read() -> None:
-    assert isinstance(seen(b"\0\1\2", content_type="image/x-icon"), WrongType)
-    assert seen(f"<!doctype html>{LONG}", content_type="image/png") == Content()
-    assert seen("<svg></svg>", content_type="image/svg+xml") == Content()
+def test_a_correct_label_of_a_file_is_accepted_and_a_mislabelled_page_is_content() -> None:
+    assert isinstance(classify(b"\0\1\2", content_type="image/x-icon"), WrongType)
+    assert classify(f"<!doctype html>{LONG}", content_type="image/png") == Content()
+    assert classify("<svg></svg>", content_type="image/svg+xml") == Content()
 
 
 @pytest.mark.parametrize(
@@ -86,11 +85,11 @@ def test_an_honest_label_is_believed_and_a_page_under_a_wrong_one_is_read() -> N
         ("Acme", "ページが見つかりません"),
     ],
 )
-def test_a_page_that_says_there_is_none_is_told(title: str, headline: str) -> None:
+def test_an_error_page_with_status_200_is_a_soft_not_found(title: str, headline: str) -> None:
     page = f"<title>{title}</title><h1>{headline}</h1><p>Go to the home page"
 
-    assert isinstance(seen(page), SoftNotFound)
-    assert seen(page + LONG) == Content()
+    assert isinstance(classify(page), SoftNotFound)
+    assert classify(page + LONG) == Content()
 
 
 @pytest.mark.parametrize(
@@ -109,21 +108,21 @@ def test_a_page_that_says_there_is_none_is_told(title: str, headline: str) -> No
     ],
 )
 def test_a_page_about_something_else_is_content(title: str) -> None:
-    assert seen(f"<title>{title}</title><h1>{title}</h1><p>Short.") == Content()
+    assert classify(f"<title>{title}</title><h1>{title}</h1><p>Short.") == Content()
 
 
-def test_a_login_where_the_page_should_be_is_told() -> None:
+def test_a_login_form_in_place_of_the_page_is_a_login_page() -> None:
     by_title = f"<title>Sign in - Acme</title>{PASSWORD}"
     by_address = f"<title>Acme</title>{PASSWORD}"
 
-    assert isinstance(seen(by_title), LoginPage)
-    assert isinstance(seen(by_address, url="https://a.test/cas/login?service=x"), LoginPage)
-    assert isinstance(seen(f"<title>Acme</title>{PASSWORD}", status=401), LoginPage)
-    assert isinstance(seen(f"<title>Acme</title>{PASSWORD}", status=403), LoginPage)
-    assert not isinstance(seen("<title>No</title>", status=401), LoginPage)
-    assert seen(by_address) == Content()
-    assert seen(by_title + LONG) == Content()
-    assert seen("<title>Sign in</title><a href=/login>Sign in</a>") == Content()
+    assert isinstance(classify(by_title), LoginPage)
+    assert isinstance(classify(by_address, url="https://a.test/cas/login?service=x"), LoginPage)
+    assert isinstance(classify(f"<title>Acme</title>{PASSWORD}", status=401), LoginPage)
+    assert isinstance(classify(f"<title>Acme</title>{PASSWORD}", status=403), LoginPage)
+    assert not isinstance(classify("<title>No</title>", status=401), LoginPage)
+    assert classify(by_address) == Content()
+    assert classify(by_title + LONG) == Content()
+    assert classify("<title>Sign in</title><a href=/login>Sign in</a>") == Content()
 
 
 CHALLENGE = "<script src=/cdn-cgi/challenge-platform/h/b/orchestrate/chl_page/v1></script>"
@@ -141,21 +140,21 @@ CHALLENGE = "<script src=/cdn-cgi/challenge-platform/h/b/orchestrate/chl_page/v1
         ("<title>Pardon Our Interruption</title>", 403),
     ],
 )
-def test_a_bot_wall_is_told(body: str, status: int) -> None:
-    assert isinstance(seen(body, status=status), BlockedPage)
-    assert seen(body + LONG, status=status) == Content()
+def test_a_bot_challenge_is_a_blocked_page(body: str, status: int) -> None:
+    assert isinstance(classify(body, status=status), BlockedPage)
+    assert classify(body + LONG, status=status) == Content()
 
 
-def test_a_header_may_tell_a_bot_wall_alone() -> None:
-    assert isinstance(seen(LONG, status=403, cf_mitigated="challenge"), BlockedPage)
-    assert isinstance(seen(LONG, status=202, x_amzn_waf_action="captcha"), BlockedPage)
-    assert seen(LONG, server="cloudflare") == Content()
+def test_a_header_alone_may_mark_a_blocked_page() -> None:
+    assert isinstance(classify(LONG, status=403, cf_mitigated="challenge"), BlockedPage)
+    assert isinstance(classify(LONG, status=202, x_amzn_waf_action="captcha"), BlockedPage)
+    assert classify(LONG, server="cloudflare") == Content()
 
 
-def test_a_form_with_a_captcha_is_no_wall() -> None:
+def test_a_form_with_a_captcha_is_not_a_blocked_page() -> None:
     form = "<title>Contact us</title><form>Name<input></form><script src=//google.com/recaptcha/a.js>"
 
-    assert seen(form) == Content()
+    assert classify(form) == Content()
 
 
 @pytest.mark.parametrize(
@@ -169,29 +168,29 @@ def test_a_form_with_a_captcha_is_no_wall() -> None:
         "<p>This site requires JavaScript.</p><script src=/a.js></script>",
     ],
 )
-def test_a_page_that_waits_for_scripts_is_told(body: str) -> None:
-    assert isinstance(seen(body), EmptyShell)
-    assert seen(body + LONG) == Content()
+def test_a_page_that_waits_for_scripts_is_an_empty_shell(body: str) -> None:
+    assert isinstance(classify(body), EmptyShell)
+    assert classify(body + LONG) == Content()
 
 
 def test_a_short_page_is_content() -> None:
-    assert seen("<p>Closed today.</p><script src=/count.js></script>") == Content()
-    assert seen("<div id=root></div>") == Content()
+    assert classify("<p>Closed today.</p><script src=/count.js></script>") == Content()
+    assert classify("<div id=root></div>") == Content()
     for skills in ("You need HTML and JavaScript.", "The course requires good JavaScript skills"):
-        assert seen(f"<p>{skills} 20 seats.</p><script src=/count.js></script>") == Content()
-    assert seen("plain text") == Content()
-    assert seen("") == Content()
+        assert classify(f"<p>{skills} 20 seats.</p><script src=/count.js></script>") == Content()
+    assert classify("plain text") == Content()
+    assert classify("") == Content()
 
 
 @given(st.binary(max_size=200), st.integers(100, 599), st.text(max_size=20))
-def test_no_answer_raises(body: bytes, status: int, url: str) -> None:
+def test_no_response_raises(body: bytes, status: int, url: str) -> None:
     assert isinstance(classify_response(url, status, {}, b"<title>" + body), ResponseClass)
 
 
-def test_many_openings_of_noscript_take_no_longer_than_others() -> None:
-    """Each was looked for up to the end of the page: 400 kB took seven seconds."""
+def test_many_noscript_tags_are_classified_as_fast_as_other_pages() -> None:
+    """Each was once searched for up to the end of the page: 400 kB took seven seconds."""
     started = time.thread_time()
 
-    seen("<p>hi</p><script>" + "<noscript " * 40_000)
+    classify("<p>hi</p><script>" + "<noscript " * 40_000)
 
     assert time.thread_time() - started < 2

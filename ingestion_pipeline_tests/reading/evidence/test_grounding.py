@@ -1,4 +1,4 @@
-"""What proves a value, and above all what does not."""
+"""Spans that prove a value, and above all those that do not."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ WORLD = (
 
 
 def proof(value: Value, text: str) -> tuple[str, str | None]:
-    result = ground(value, text)
-    return result.status.value, text[result.start : result.end] if result.start is not None else None
+    grounding = ground(value, text)
+    return grounding.status.value, text[grounding.start : grounding.end] if grounding.start is not None else None
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def proof(value: Value, text: str) -> tuple[str, str | None]:
         ("5 March 2024", "value", "March 5, 2024"),
     ],
 )
-def test_a_value_is_proved_by_the_span_that_says_it(value: Value, status: str, span: str) -> None:
+def test_a_value_is_proved_by_the_span_that_states_it(value: Value, status: str, span: str) -> None:
     assert proof(value, PAGE) == (status, span)
 
 
@@ -78,7 +78,7 @@ def test_a_value_is_proved_by_the_span_that_says_it(value: Value, status: str, s
         "4.000 Credit hours, 13 weeks, 3.5 CEU",
     ],
 )
-def test_what_the_page_does_not_say_is_absent(value: Value) -> None:
+def test_a_value_that_is_not_on_the_page_is_absent(value: Value) -> None:
     assert proof(value, PAGE) == ("absent", None)
 
 
@@ -153,7 +153,7 @@ def test_every_script_is_read(value: Value, status: str, span: str | None) -> No
         ("12 credits", "1 2 credits", "absent"),
     ],
 )
-def test_numbers_count_by_value_and_never_inside_others(value: Value, text: str, status: str) -> None:
+def test_numbers_match_by_value_and_never_inside_others(value: Value, text: str, status: str) -> None:
     assert ground(value, text).status == status
 
 
@@ -172,7 +172,7 @@ def test_a_day_is_proved_however_it_is_written(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["3/5/2026 and 25/3/2026", "2026-03-051", "15 March 2026", "March 2026", "5 March 1926"]
 )
-def test_another_day_is_no_proof(text: str) -> None:
+def test_another_day_is_not_proof(text: str) -> None:
     assert ground(date(2026, 3, 5), f"Posted {text} by us").status == "absent"
 
 
@@ -182,7 +182,7 @@ def words_of(text: str) -> list[re.Match[str]]:
 
 @settings(max_examples=150, deadline=None)
 @given(st.text(min_size=1, max_size=80), st.data())
-def test_whatever_stands_between_two_word_boundaries_is_exact(text: str, data: st.DataObject) -> None:
+def test_text_between_two_word_boundaries_is_an_exact_match(text: str, data: st.DataObject) -> None:
     words = words_of(text)
     if not words or "](" in text:
         return
@@ -190,13 +190,13 @@ def test_whatever_stands_between_two_word_boundaries_is_exact(text: str, data: s
     last = data.draw(st.integers(first, len(words) - 1))
     value = text[words[first].start() : words[last].end()]
 
-    result = ground(value, text)
+    grounding = ground(value, text)
 
-    assert result.status in {"exact", "value", "absent", "unverifiable"}
-    if result.status == "absent":  # the word goes on with a mark, or a number does with its decimals
+    assert grounding.status in {"exact", "value", "absent", "unverifiable"}
+    if grounding.status == "absent":  # the word continues with a mark, or a number with its decimals
         assert not is_apart(text, words[first].start(), words[last].end())
-    elif result.status == "exact":
-        assert NormalForm.of(value).text == NormalForm.of(text[result.start : result.end]).text
+    elif grounding.status == "exact":
+        assert NormalForm.of(value).text == NormalForm.of(text[grounding.start : grounding.end]).text
 
 
 def is_apart(text: str, start: int, end: int) -> bool:
@@ -206,19 +206,19 @@ def is_apart(text: str, start: int, end: int) -> bool:
 
 @settings(max_examples=150, deadline=None)
 @given(st.text(max_size=40), st.text(max_size=200))
-def test_a_span_says_what_it_proves_and_nothing_crashes(value: str, text: str) -> None:
-    result = ground(value, text)
+def test_a_span_contains_what_it_proves_and_nothing_raises(value: str, text: str) -> None:
+    grounding = ground(value, text)
 
-    if result.status == "exact":
-        assert result.start is not None
+    if grounding.status == "exact":
+        assert grounding.start is not None
         expected = NormalForm.of(value).text
-        assert expected in NormalForm.of(text[result.start : result.end]).text or value in text
-    assert (result.start is None) == (result.status in {"absent", "unverifiable"})
+        assert expected in NormalForm.of(text[grounding.start : grounding.end]).text or value in text
+    assert (grounding.start is None) == (grounding.status in {"absent", "unverifiable"})
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.decimals(min_value=0, max_value=10**9, places=2, allow_nan=False), st.integers(1, 9))
-def test_a_number_is_found_as_written_and_not_with_a_digit_more(value: Decimal, digit: int) -> None:
+def test_a_number_matches_as_written_and_not_with_another_digit(value: Decimal, digit: int) -> None:
     assert ground(value, f"costs {value:,} EUR").is_proof
     assert not ground(value, f"costs {digit}{value} EUR").is_proof
     assert not ground(value, f"costs {value}{digit} EUR").is_proof
@@ -231,21 +231,21 @@ def test_a_day_is_found_in_words_and_in_figures(day: date) -> None:
     assert ground(day, f"on {day:%Y-%m-%d}.").status == "exact"
 
 
-def test_a_large_page_is_asked_for_hundreds_of_values_in_seconds() -> None:
+def test_hundreds_of_values_are_grounded_on_a_large_page_in_seconds() -> None:
     courses = [f"CS {1000 + n} Topic number {n} of computing, part {n % 7}" for n in range(4_000)]
     page = "\n".join(courses)
     assert len(page) > 150_000
     started = time.thread_time()
 
-    result = [ground(course, page) for course in courses[:200]]
+    found_groundings = [ground(course, page) for course in courses[:200]]
     lost = [ground(course.replace("computing", "farming animals"), page) for course in courses[:20]]
     fuzzy = ground("CS 1500 Topics number 500 of computin, part 3", page)
 
-    assert {item.status for item in result} == {"exact"}
-    assert {item.status for item in lost} == {"absent"}
+    assert {grounding.status for grounding in found_groundings} == {"exact"}
+    assert {grounding.status for grounding in lost} == {"absent"}
     assert fuzzy.status == "fuzzy"
     assert time.thread_time() - started < 5
 
 
-def test_the_contract_names_three_fields() -> None:
+def test_a_grounding_has_three_fields() -> None:
     assert ground("b", "a b c") == Grounding(status=ground("b", "b").status, start=2, end=3)

@@ -1,4 +1,4 @@
-"""A value is found in its own record, as a path or as a span, however the body words it."""
+"""Values are located in their own record, as a path or as a span, also dates in other words."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_in_a_page_a_value_is_a_span_near_the_anchor(value: object, quote: str |
         assert (place.start or 0) > PAGE.index(b"c1>")
 
 
-def test_a_record_that_is_not_there_proves_none_of_its_values() -> None:
+def test_a_missing_record_proves_none_of_its_values() -> None:
     assert locate(body_of(PAGE, "text/html"), ["c2"], {"it": "Part 1"}) == {"it": None}
 
 
@@ -68,16 +68,16 @@ WORDED = [
 ]
 
 
-def found_in(body: LocatedBody, value: datetime) -> FoundPlace | None:
+def located_in(body: LocatedBody, value: datetime) -> FoundPlace | None:
     return locate(body, ["c7"], {"published_at": value}, now=NOW)["published_at"]
 
 
 @pytest.mark.parametrize(("message", "value"), WORDED)
 def test_a_date_is_found_in_json_by_its_value(message: str, value: datetime) -> None:
-    other = {"id": "c8", "when": "1 April 2026"}
-    body = body_of(json.dumps([{"id": "c7", "when": message}, other]).encode(), "application/json")
+    other_record = {"id": "c8", "when": "1 April 2026"}
+    body = body_of(json.dumps([{"id": "c7", "when": message}, other_record]).encode(), "application/json")
 
-    place = found_in(body, value)
+    place = located_in(body, value)
 
     assert place is not None
     assert (place.quote, place.path, place.by) == (message, "$[0].when", "value")
@@ -86,7 +86,7 @@ def test_a_date_is_found_in_json_by_its_value(message: str, value: datetime) -> 
 @pytest.mark.parametrize(("message", "value"), WORDED)
 def test_a_date_is_found_in_a_page_behind_the_records_anchor(message: str, value: datetime) -> None:
     text = f"<p>1 April 2026</p><a href='/c7'>Chapter</a> c7 <i>{message}</i><a>c8</a>"
-    place = found_in(LocatedBody(text), value)
+    place = located_in(LocatedBody(text), value)
 
     assert place is not None
     assert place.by == "value"
@@ -98,14 +98,14 @@ def test_a_date_is_found_in_a_page_behind_the_records_anchor(message: str, value
 def test_another_date_proves_nothing(message: str) -> None:
     body = body_of(json.dumps([{"id": "c7", "when": message}]).encode(), "application/json")
 
-    assert found_in(body, FIFTH) is None
-    assert found_in(LocatedBody(f"c7 {message}"), FIFTH) is None
+    assert located_in(body, FIFTH) is None
+    assert located_in(LocatedBody(f"c7 {message}"), FIFTH) is None
 
 
-def test_a_date_that_is_worded_plainly_is_no_conversion() -> None:
+def test_a_date_in_its_own_words_is_not_a_conversion() -> None:
     body = body_of(b'[{"id": "c7", "when": "2026-03-05"}]', "application/json")
 
-    place = found_in(body, FIFTH)
+    place = located_in(body, FIFTH)
 
     assert place is not None
     assert place.by is None

@@ -41,7 +41,7 @@ SEEN = "<h1>Baking I</h1>"
         "<p aria-hidden=' true '>secret",
     ],
 )
-def test_what_a_visitor_cannot_see_is_not_text(hidden: str) -> None:
+def test_content_hidden_from_visitors_is_not_text(hidden: str) -> None:
     assert cleaned_text(f"<body>{SEEN}{hidden}</body>") == "Baking I"
 
 
@@ -63,11 +63,11 @@ def test_what_a_visitor_cannot_see_is_not_text(hidden: str) -> None:
         "<select><option>shown</select>",
     ],
 )
-def test_what_a_visitor_can_get_to_see_is_text(output: str) -> None:
+def test_content_that_visitors_can_reveal_is_text(output: str) -> None:
     assert cleaned_text(f"<body>{SEEN}{output}</body>") == "Baking I\nshown"
 
 
-def test_a_page_that_hides_all_until_a_script_runs_is_not_empty() -> None:
+def test_a_page_that_is_hidden_until_a_script_runs_is_not_empty() -> None:
     assert cleaned_text("<div style='display:none'><p>Everything<script>x</script></div>") == ("Everything")
     assert cleaned_text("<body style='visibility:hidden'>Everything") == "Everything"
 
@@ -93,7 +93,7 @@ def test_a_block_is_a_line(html: str, text: str) -> None:
     assert cleaned_text(html) == text
 
 
-def test_what_another_project_kept_of_a_page_is_kept() -> None:
+def test_text_that_another_extractor_finds_is_found() -> None:
     folder = "courses/cleancatalog/atlanticcape_baking_certificate"
     theirs = sample(f"{folder}.simplified.txt").read_text()
     ours = cleaned_text(sample(f"{folder}.html").read_text())
@@ -111,7 +111,7 @@ def test_a_paragraph_is_its_words_whatever_is_between_them(text: str) -> None:
     assert message == "\n".join(filter(None, [readable(text.replace("\n", " ")), "b b"]))
 
 
-def test_what_is_shown_as_it_is_written_is_text_as_it_is_written() -> None:
+def test_preformatted_text_is_unchanged() -> None:
     assert cleaned_text("<p>&amp;lt;<plaintext>&copy; b") == "&lt;\n&copy; b"
 
 
@@ -124,7 +124,7 @@ def test_no_text_raises_or_leaves_a_tag(html: str) -> None:
 
 
 @given(st.text(alphabet="ab \u00a0\u2003\u3000\u2028\t\n\r\x0b\x0c\x1f\x85é", max_size=40))
-def test_blanks_of_all_kinds_become_one(text: str) -> None:
+def test_whitespace_of_all_kinds_is_collapsed(text: str) -> None:
     lines = [" ".join(line.split()) for line in text.replace("\r", "\n").split("\n")]
 
     assert readable(text) == "\n".join(line for line in lines if line)

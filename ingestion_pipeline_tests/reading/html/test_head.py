@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from ingestion_pipeline.reading.html.head import Refresh, canonical_of, feeds_of, language_of, refresh_of, title_of
@@ -8,6 +11,7 @@ from ingestion_pipeline.reading.text.decoding import decode
 from ingestion_pipeline_tests.samples import sample
 
 URL = "https://a.test/shop/list"
+PAGE_HEADS = json.loads(Path(__file__).with_name("expected").joinpath("page_heads.json").read_text())
 
 
 @pytest.mark.parametrize(
@@ -36,7 +40,7 @@ def test_the_title_is_what_a_browser_shows(html: str, title: str | None) -> None
         ("<html lang=''>", None),
     ],
 )
-def test_the_language_is_the_first_that_can_be_one(html: str, language: str | None) -> None:
+def test_the_language_is_the_first_valid_one(html: str, language: str | None) -> None:
     assert language_of(parse_html(html)) == language
 
 
@@ -61,12 +65,12 @@ def link(href: str) -> str:
         ("<link rel='next' href='/x'>", None),
     ],
 )
-def test_the_canonical_address_is_the_first_that_can_be_one(html: str, canonical: str | None) -> None:
+def test_the_canonical_url_is_the_first_valid_one(html: str, canonical: str | None) -> None:
     assert canonical_of(parse_html(html), URL) == canonical
 
 
 @pytest.mark.parametrize("url", ["https://a.test/", "https://a.test/index.php", "https://a.test/en/"])
-def test_a_front_page_may_call_the_front_page_its_own(url: str) -> None:
+def test_a_front_page_may_name_the_root_as_canonical(url: str) -> None:
     assert canonical_of(parse_html(link("https://a.test/")), url) == "https://a.test/"
 
 
@@ -89,11 +93,11 @@ def meta(content: str) -> str:
         ("<p>x", None),
     ],
 )
-def test_a_page_that_sends_its_visitors_on_says_where(html: str, refresh: Refresh | None) -> None:
+def test_a_refresh_is_parsed_with_its_target(html: str, refresh: Refresh | None) -> None:
     assert refresh_of(parse_html(html), URL) == refresh
 
 
-def test_feeds_are_named_in_the_head() -> None:
+def test_feeds_are_found_in_the_head() -> None:
     tree = parse_html(
         "<link rel=alternate type='application/rss+xml; charset=utf-8' href=/feed title=' News '>"
         "<link rel=alternate type=application/atom+xml href=/atom>"
@@ -109,39 +113,9 @@ def test_feeds_are_named_in_the_head() -> None:
 
 @pytest.mark.parametrize(
     ("name", "title", "canonical"),
-    [
-        ("biorxiv.org", "Sub-nucleosomal", "https://www.biorxiv.org/content/10.1101/696633v1"),
-        (
-            "blisterreview.com",
-            "2021-2022 Line Outline",
-            "https://blisterreview.com/gear-reviews/2019-2020-line-outline",
-        ),
-        (
-            "genius.com",
-            "Prince and the Revolution – Purple Rain",  # noqa: RUF001
-            "https://genius.com/Prince-and-the-revolution-purple-rain-lyrics",
-        ),
-        (
-            "gothamist.com",
-            "Helter Shelter: NYC's Fallout",
-            "https://gothamist.com/news/helter-shelter-nycs-fallout-shelters-basically-dont-exist-anymore",
-        ),
-        ("jvndb.jvn.jp", "JVNDB-2018-013542", None),
-        (
-            "multiroot",
-            "57 cm Kettle Barbecue",
-            "https://web.archive.org/web/20170418015458/http://www.clasohlson.com/uk/57-cm-Kettle-Barbecue/34-9444",
-        ),
-        (
-            "twitter.com",
-            'Lina Morgana on Twitter: "Now before',
-            "https://twitter.com/kingbeyoncestan/status/745276948213968896",
-        ),
-        ("www.jnsa.org", "NPO日本ネットワーク", None),
-        ("www.youtube.com", "ElixirConf 2016", None),
-    ],
+    [(page["name"], page["title"], page["canonical"]) for page in PAGE_HEADS],
 )
-def test_real_pages_say_what_they_are(name: str, title: str, canonical: str | None) -> None:
+def test_heads_of_real_pages_are_parsed(name: str, title: str, canonical: str | None) -> None:
     tree = parse_html(decode(sample(f"html_tricky/{name}.html").read_bytes()))
 
     assert (title_of(tree) or "").startswith(title)

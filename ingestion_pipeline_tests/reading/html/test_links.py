@@ -45,7 +45,7 @@ URL = "https://a.test/shop/list?page=1"
         ("/x#", "https://a.test/x"),
     ],
 )
-def test_a_link_is_an_address(link: str, address: str) -> None:
+def test_a_link_is_resolved_to_an_absolute_url(link: str, address: str) -> None:
     assert absolute_link(URL, link) == address
     assert linked_page(URL, link) == address.partition("#")[0]
 
@@ -59,17 +59,17 @@ def test_a_link_is_an_address(link: str, address: str) -> None:
         *("#", "#top", "", None),
     ],
 )
-def test_what_a_browser_would_not_fetch_is_no_address(link: str | None) -> None:
+def test_a_link_that_a_browser_would_not_fetch_has_no_url(link: str | None) -> None:
     assert absolute_link(URL, link) is None
 
 
 @pytest.mark.parametrize("base", ["", None])
-def test_a_relative_link_of_nowhere_is_no_address(base: str | None) -> None:
+def test_a_relative_link_without_a_base_has_no_url(base: str | None) -> None:
     assert absolute_link(base, "/7") is None
     assert absolute_link(base, "//b.test/7") is None
 
 
-def test_a_fragment_stays_only_if_it_tells_two_links_apart() -> None:
+def test_a_fragment_is_preserved_only_if_it_distinguishes_two_links() -> None:
     links = [(URL, "/7#read"), (URL, "/8#a"), (URL, "/8#b"), (URL, "#top")]
 
     assert list(absolute_links(links).values()) == [
@@ -80,7 +80,7 @@ def test_a_fragment_stays_only_if_it_tells_two_links_apart() -> None:
     ]
 
 
-def test_every_page_is_linked_to_once_in_page_order() -> None:
+def test_each_linked_page_is_listed_once_in_page_order() -> None:
     tree = parse_html(
         "<a href=/b>1</a><a href='/a?utm_source=x&id=1'>2</a><a href=/b#top>3</a>"
         "<a href='https://A.test:443/b'>4</a><map><area href=/c></map><a href='javascript:x'>5</a>"
@@ -94,7 +94,7 @@ def test_every_page_is_linked_to_once_in_page_order() -> None:
     }
 
 
-def test_without_its_own_address_a_page_has_absolute_links_only() -> None:
+def test_without_its_own_url_a_page_has_absolute_links_only() -> None:
     tree = parse_html("<a href=/x>1</a><a href=https://b.test/y>2</a><a href=//b.test/z>3</a>")
 
     assert list(page_links(tree, None)) == ["https://b.test/y"]
@@ -111,7 +111,7 @@ def test_without_its_own_address_a_page_has_absolute_links_only() -> None:
         ("", URL),
     ],
 )
-def test_the_base_is_the_first_that_can_be_one(html: str, base: str) -> None:
+def test_the_base_is_the_first_valid_one(html: str, base: str) -> None:
     assert base_of(parse_html(html), URL) == base
 
 
@@ -130,7 +130,7 @@ PARTS = st.text(alphabet=ascii_letters + digits + "-._~/?&=%#:@!$'()*+,;[]|\\ é
 
 @given(st.sampled_from(["http", "https", "HTTP"]), PARTS, PARTS)
 @example("http", "0 ", "")
-def test_the_quick_way_to_the_canonical_form_is_the_right_one(scheme: str, host: str, path: str) -> None:
+def test_the_fast_path_to_the_canonical_form_matches_the_slow_one(scheme: str, host: str, path: str) -> None:
     address = f"{scheme}://{host}/{path}"
     try:
         expected = canonical_url(address)
@@ -144,21 +144,21 @@ BASES = st.sampled_from([URL, "HTTP://A.test:80/x", "https://a.test:8080", "http
 
 
 @given(PARTS, BASES)
-def test_the_quick_way_to_a_link_of_the_same_host_is_the_right_one(path: str, base: str | None) -> None:
+def test_the_fast_path_for_links_of_the_same_host_matches_the_slow_one(path: str, base: str | None) -> None:
     href = f"/{path}"
     address = linked_page(base, href)
     canonical = canonical_or_none(address) if address else None
 
-    result = links_from(parse_html(f'<a href="{escape(href)}">x</a>'), base)
+    links = links_from(parse_html(f'<a href="{escape(href)}">x</a>'), base)
 
-    assert result == ({canonical: address} if canonical else {})
+    assert links == ({canonical: address} if canonical else {})
 
 
 QUERIES = st.lists(st.sampled_from(["a=1", "b", "A=", "utm_x=1", "fbclid=2", "sid=a1b2c3", "", "c=d=e", "a=0"]))
 
 
 @given(QUERIES)
-def test_the_quick_way_knows_when_a_query_is_in_order(pairs: list[str]) -> None:
+def test_the_fast_path_detects_a_sorted_query(pairs: list[str]) -> None:
     address = "https://a.test/x?" + "&".join(pairs)
 
     assert canonical_or_none(address) == canonical_url(address)
@@ -166,9 +166,9 @@ def test_the_quick_way_knows_when_a_query_is_in_order(pairs: list[str]) -> None:
 
 @given(st.text(max_size=40), st.sampled_from([None, URL, "https://b.test", "nonsense", "http://["]))
 def test_no_link_raises(link: str, base: str | None) -> None:
-    result = absolute_link(base, link)
+    url = absolute_link(base, link)
 
-    assert result is None or result.lower().startswith(("http://", "https://"))
+    assert url is None or url.lower().startswith(("http://", "https://"))
 
 
 STEPS = st.lists(
@@ -177,7 +177,7 @@ STEPS = st.lists(
 
 
 @given(STEPS.map("".join), STEPS.map("".join))
-def test_the_quick_way_beside_a_page_is_that_of_the_library(link: str, path: str) -> None:
+def test_the_fast_path_for_relative_links_matches_the_library(link: str, path: str) -> None:
     base = f"http://a.test:81/{path}"
     assume(link.strip() and not link.startswith("/"))
 

@@ -1,4 +1,4 @@
-"""What the reading of a page relies on in the HTML that the parser writes."""
+"""Limits of the HTML parser, and properties of the HTML that it serializes."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_bomb_is_refused_before_it_is_parsed(html: str, code: str) -> None:
 
 
 @pytest.mark.parametrize("html", ODDITIES.values(), ids=ODDITIES.keys())
-def test_an_odd_page_is_read_or_refused_in_time(html: str) -> None:
+def test_an_unusual_page_is_parsed_or_refused_in_time(html: str) -> None:
     started = time.thread_time()
 
     with suppress(Permanent):
@@ -137,7 +137,7 @@ def test_an_odd_page_is_read_or_refused_in_time(html: str) -> None:
 
 
 @pytest.mark.parametrize("html", LOOKALIKES.values(), ids=LOOKALIKES.keys())
-def test_a_page_that_looks_like_a_bomb_is_read(html: str) -> None:
+def test_a_page_that_resembles_a_bomb_is_parsed(html: str) -> None:
     started = time.thread_time()
 
     parse_html(html)
@@ -145,7 +145,7 @@ def test_a_page_that_looks_like_a_bomb_is_read(html: str) -> None:
     assert time.thread_time() - started < 1
 
 
-def test_the_largest_page_that_is_not_looked_over_is_parsed_in_time() -> None:
+def test_the_largest_page_that_is_not_scanned_is_parsed_in_time() -> None:
     """The parser is quadratic below the limits, too: they must be low enough."""
     deep = "<div>" * 3_000
     many = ("<div " + "a b " * 990 + ">") * 50
@@ -159,7 +159,7 @@ def test_the_largest_page_that_is_not_looked_over_is_parsed_in_time() -> None:
     assert time.thread_time() - started < 1
 
 
-def test_a_long_page_is_no_bomb() -> None:
+def test_a_long_page_is_not_a_bomb() -> None:
     rows = "<div><ul><li>a<li>b</ul><p>c<br></div>" * 20_000
     script = "<script>" + "if (a < b) { '<div>' }" * 50_000 + "</script>"
     picture = f"<img src='data:image/png;base64,{'A' * 500_000}' alt=x>"
@@ -169,7 +169,7 @@ def test_a_long_page_is_no_bomb() -> None:
     assert len(parse_html(rows + script + picture).css("li")) == 40_000
 
 
-def test_of_too_many_tags_only_the_first_are_looked_over() -> None:
+def test_only_the_first_tags_of_too_many_are_scanned() -> None:
     with pytest.raises(Permanent) as refused:
         refuse_bombs("<p>" * (3 * MAX_TAGS))
 
@@ -177,7 +177,7 @@ def test_of_too_many_tags_only_the_first_are_looked_over() -> None:
     assert f"{3 * MAX_TAGS} tags" in str(refused.value)
 
 
-def test_as_many_tags_as_are_looked_over_are_read() -> None:
+def test_as_many_tags_as_are_scanned_are_parsed() -> None:
     tree = parse_html("<p>x" * (MAX_TAGS - 1))
 
     assert len(tree.css("p")) == MAX_TAGS - 1
@@ -193,7 +193,7 @@ def test_no_attribute_is_written_with_a_bracket() -> None:
 @pytest.mark.parametrize(
     "html", ["<p data-x='1 > 2'>seats</p>", '<p x"y>seats</p>', "<div><b title='<i>'>sea</b><i>ts</i></div>"]
 )
-def test_nothing_of_a_tag_is_text(html: str) -> None:
+def test_no_part_of_a_tag_is_text(html: str) -> None:
     assert cleaned_text(html) == "seats"
 
 
@@ -209,5 +209,5 @@ def test_nothing_of_a_tag_is_text(html: str) -> None:
         ("<a href=/a>in</a> <img src=i alt=picture>", "[in](http://a.test/a)"),
     ],
 )
-def test_a_link_stands_in_the_markdown_as_a_whole_address(html: str, markdown: str) -> None:
+def test_a_link_is_an_absolute_url_in_the_markdown(html: str, markdown: str) -> None:
     assert to_markdown(f"<body>{html}", url="http://a.test/x/y").strip() == markdown

@@ -1,4 +1,4 @@
-"""What a style hides from visitors, and what it does not."""
+"""Styles that hide text from visitors, and styles that do not."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from ingestion_pipeline.reading import cleaned_text
 from ingestion_pipeline.reading.html.cleaning import MAX_SELECTORS, hiding, hiding_selectors
 
-SEEN = "<p>Baking I</p>"
+VISIBLE = "<p>Baking I</p>"
 
 
-def is_seen(html: str) -> bool:
-    text = cleaned_text(f"<body>{SEEN}{html}</body>")
+def is_visible(html: str) -> bool:
+    text = cleaned_text(f"<body>{VISIBLE}{html}</body>")
     assert "Baking I" in text
     return "word" in text
 
@@ -45,8 +45,8 @@ def is_seen(html: str) -> bool:
         "background-color: White; color: white",
     ],
 )
-def test_a_style_that_hides_is_seen_through(style: str) -> None:
-    assert not is_seen(f'<p style="{style}">word</p>')
+def test_text_hidden_by_an_inline_style_is_dropped(style: str) -> None:
+    assert not is_visible(f'<p style="{style}">word</p>')
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_a_style_that_hides_is_seen_through(style: str) -> None:
         "transform:scale(0.9)",
     ],
 )
-def test_a_style_that_only_places_or_paints_hides_nothing(style: str) -> None:
-    assert is_seen(f'<p style="{style}">word</p>')
+def test_a_style_for_position_or_color_hides_nothing(style: str) -> None:
+    assert is_visible(f'<p style="{style}">word</p>')
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ def test_a_style_that_only_places_or_paints_hides_nothing(style: str) -> None:
         "<style>.grid{font-size:0}</style><div class=grid><p style='font-size:16px'>word</p></div>",
     ],
 )
-def test_what_is_inside_may_have_a_size_and_a_sight_of_its_own(html: str) -> None:
-    assert is_seen(html)
+def test_a_child_may_override_inherited_size_and_visibility(html: str) -> None:
+    assert is_visible(html)
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_what_is_inside_may_have_a_size_and_a_sight_of_its_own(html: str) -> Non
         (".x{color:red;display:none;margin:0}", "<p class=x>word"),
     ],
 )
-def test_what_a_sheet_hides_is_seen_through(css: str, html: str) -> None:
-    assert not is_seen(f"<style>{css}</style>{html}")
+def test_text_hidden_by_a_style_sheet_is_dropped(css: str, html: str) -> None:
+    assert not is_visible(f"<style>{css}</style>{html}")
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_what_a_sheet_hides_is_seen_through(css: str, html: str) -> None:
         ("main{display:none} *{visibility:hidden}", "<main>word</main>"),
     ],
 )
-def test_what_a_sheet_may_show_is_text(css: str, html: str) -> None:
-    assert is_seen(f"<style>{css}</style>{html}")
+def test_text_that_a_style_sheet_may_show_is_text(css: str, html: str) -> None:
+    assert is_visible(f"<style>{css}</style>{html}")
 
 
 @pytest.mark.parametrize(
@@ -140,16 +140,16 @@ def test_what_a_sheet_may_show_is_text(css: str, html: str) -> None:
         "<noscript><style>.x{display:none}</style></noscript>",
     ],
 )
-def test_a_sheet_for_others_hides_nothing(sheet: str) -> None:
-    assert is_seen(f"{sheet}<p class=x>word")
+def test_a_style_sheet_for_other_media_hides_nothing(sheet: str) -> None:
+    assert is_visible(f"{sheet}<p class=x>word")
 
 
-def test_of_too_many_rules_the_first_count_in_every_process() -> None:
+def test_with_too_many_rules_the_first_apply_in_every_process() -> None:
     sheet = "".join(f".c{number}{{display:none}}" for number in range(MAX_SELECTORS + 50))
 
-    result = [selector for selector, _ in hiding_selectors(sheet)]
+    selectors = [selector for selector, _ in hiding_selectors(sheet)]
 
-    assert result == [f"body .c{number}" for number in range(MAX_SELECTORS)]
+    assert selectors == [f"body .c{number}" for number in range(MAX_SELECTORS)]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_of_too_many_rules_the_first_count_in_every_process() -> None:
     ],
     ids=lambda style: style[:20],
 )
-def test_a_hostile_style_takes_no_longer_than_others(style: str) -> None:
+def test_a_hostile_style_is_parsed_as_fast_as_others(style: str) -> None:
     started = time.thread_time()
 
     hiding(style)
@@ -189,8 +189,8 @@ def test_a_hostile_style_takes_no_longer_than_others(style: str) -> None:
     ],
     ids=lambda css: css[:20],
 )
-def test_a_hostile_sheet_takes_no_longer_than_others(css: str) -> None:
-    """Words without a brace took seconds, and whatever else the run did waited for them."""
+def test_a_hostile_style_sheet_is_parsed_as_fast_as_others(css: str) -> None:
+    """Text without a brace once took seconds, and everything else in the run waited."""
     started = time.thread_time()
 
     hiding_selectors(css)

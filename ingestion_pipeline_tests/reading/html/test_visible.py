@@ -31,28 +31,28 @@ SEEN = "<a href=/seen>seen</a>"
         "<style>.menu { display: none }</style><ul class=menu><li><a href=/hidden>x</a></ul>",
     ],
 )
-def test_links_that_nobody_sees_come_after_the_others(hidden: str) -> None:
+def test_hidden_links_come_after_visible_ones(hidden: str) -> None:
     page = visible_page(f"<body>{hidden}{SEEN}", url=URL)
 
     assert page.links == ("https://a.test/seen", "https://a.test/hidden")
     assert page.text == "seen"
 
 
-def test_links_that_nobody_sees_are_found_among_many_icons() -> None:
+def test_hidden_links_are_found_among_many_icons() -> None:
     icons = "<svg><path d=x /></svg>" * 100
     page = visible_page(f"<body>{icons}<p hidden><a href=/hidden>x</a></p>{SEEN}", url=URL)
 
     assert page.links == ("https://a.test/seen", "https://a.test/hidden")
 
 
-def test_a_page_all_of_which_is_hidden_leads_on() -> None:
+def test_a_fully_hidden_page_still_has_links() -> None:
     page = visible_page(f"<div hidden>{SEEN}<p>text</p></div>", url=URL)
 
     assert page.links == ("https://a.test/seen",)
     assert "text" in page.text
 
 
-def test_what_is_text_is_no_link() -> None:
+def test_markup_inside_text_is_not_a_link() -> None:
     html = f"{SEEN}<textarea><a href=/no>x</a></textarea><!-- <a href=/no> --><plaintext>{SEEN}"
 
     assert visible_page(html + "<a href=/no>", url=URL).links == ("https://a.test/seen",)
@@ -60,7 +60,7 @@ def test_what_is_text_is_no_link() -> None:
 
 @pytest.mark.parametrize("note", ["<!-- note -->", "<!-- note --><!-- > -->", "<!---->"])
 def test_a_comment_in_a_tag_hides_nothing(note: str) -> None:
-    """It is no comment there, but attributes of odd names: all up to the next comment was lost."""
+    """Inside a tag it is not a comment but odd attributes: all text up to the next comment was once lost."""
     page = visible_page(f"<p {note}>one</p>{SEEN}<!-- two --> three", url=URL)
 
     assert page.links == ("https://a.test/seen",)
@@ -69,13 +69,13 @@ def test_a_comment_in_a_tag_hides_nothing(note: str) -> None:
     assert "three" in page.text
 
 
-def test_what_looks_like_a_comment_in_plain_text_is_text() -> None:
+def test_comment_syntax_in_plain_text_is_text() -> None:
     assert "3 < 4" in visible_page("<p>one</p><plaintext>3 < 4 <!-- 5", url=URL).text
 
 
 @pytest.mark.parametrize("end", ["", "<!-- x -->"])
-def test_many_comments_in_tags_take_no_longer_than_others(end: str) -> None:
-    """Each was looked for up to the end of the page: 8,000 of them took seconds."""
+def test_many_comments_in_tags_are_read_as_fast_as_other_pages(end: str) -> None:
+    """Each was once searched for up to the end of the page: 8,000 of them took seconds."""
     html = "".join(f"<p <!--{number}>t</p>" for number in range(20_000)) + end
     tree = parse_html(html)
     started = time.thread_time()

@@ -1,4 +1,4 @@
-"""Questions with sane defaults, and settings that lead to a server on loopback."""
+"""Questions, ledger entries and settings for a model server on loopback, with sane defaults."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ COURSE = AnswerSchema(
 )
 PROMPT = Prompt(name="course", version=1, instructions="Find the course on the page.")
 PAGE = "Biology 101\nA lecture of 3 credits. More at https://a.test/bio"
-GOOD = {"title": "Biology 101", "credits": 3, "kind": "lecture", "url": "https://a.test/bio"}
+VALID_ANSWER = {"title": "Biology 101", "credits": 3, "kind": "lecture", "url": "https://a.test/bio"}
 BILLING = Billing(call_site="extract", source_id="catalog:a", page_id=4, extraction_id=7)
 PRICES = "cheap=1/0.1/2, strong=10/1/20"
 
 
-def says(answer: Any = None, **changes: Any) -> Say:
-    """A model that answers with this object, the good one by default."""
-    return Say(text=json.dumps(GOOD if answer is None else answer), **changes)
+def a_reply(answer: Any = None, **changes: Any) -> Say:
+    """Return a model reply with this object, by default the valid answer."""
+    return Say(text=json.dumps(VALID_ANSWER if answer is None else answer), **changes)
 
 
 def a_question(text: str = PAGE, **changes: Any) -> Question:
@@ -63,8 +63,8 @@ def a_question(text: str = PAGE, **changes: Any) -> Question:
     return Question(**(values | changes))
 
 
-def leading_to(base_url: str, settings: Settings, **variables: str) -> Settings:
-    """The same database, with a model at `base_url` whose retries are quick."""
+def settings_with_model(base_url: str, settings: Settings, **variables: str) -> Settings:
+    """Return settings for the same database with a model at `base_url` and fast retries."""
     environment = {
         "INGESTION_HOME": str(settings.home),
         "INGESTION_DATABASE_URL": settings.database_url,
@@ -84,36 +84,36 @@ def ask(
     billing: Billing = BILLING,
     tiers: Sequence[ModelTier] = tuple(ModelTier),
 ) -> Answer:
-    """One question by a client of its own, as a run would ask it."""
+    """Ask one question with a new client, as a run does."""
 
-    async def asked() -> Answer:
+    async def run() -> Answer:
         async with ModelClient(store, settings) as client:
             return await client.ask(question or a_question(), billing, tiers=tiers)
 
-    return asyncio.run(asked())
+    return asyncio.run(run())
 
 
 def ask_in_a_process(database_url: str, home: str, base_url: str) -> None:
-    """The same in a process of its own, which may be killed while it waits for the answer."""
+    """Ask in a separate process, which may be killed while it waits for the answer."""
     plain = {"INGESTION_DATABASE_URL": database_url, "INGESTION_HOME": home}
-    ask(open_store(database_url), leading_to(base_url, load_settings(plain)))
+    ask(open_store(database_url), settings_with_model(base_url, load_settings(plain)))
 
 
-def ledger(store: Store) -> Sequence[Row[Any]]:
-    """Every call that was booked, in order."""
+def model_call_rows(store: Store) -> Sequence[Row[Any]]:
+    """Return every recorded call, in order."""
     with store.read() as connection:
         return connection.execute(select(model_calls).order_by(model_calls.c.id)).all()
 
 
-def held(store: Store) -> dict[str, Any]:
-    """What every counter holds."""
+def held_by_scope(store: Store) -> dict[str, Any]:
+    """Return the reserved amount of each budget scope."""
     with store.read() as connection:
         rows = connection.execute(select(model_spending.c.scope, model_spending.c.held_usd))
         return {row.scope: row.held_usd for row in rows}
 
 
 def a_call(*, output_tokens: int = 100, model: str = "cheap", billing: Billing = BILLING) -> NewCall:
-    """A request of the default extraction that reserves these tokens."""
+    """Return a call of the default extraction that reserves these tokens."""
     return NewCall(
         billing=billing,
         provider="http://127.0.0.1:1/v1",

@@ -19,36 +19,36 @@ from ingestion_pipeline_tests.processes import Child
 from ingestion_pipeline_tests.reading.llm.model_questions import (
     a_call,
     a_question,
+    a_reply,
     ask,
     ask_in_a_process,
-    held,
-    leading_to,
-    ledger,
-    says,
+    held_by_scope,
+    model_call_rows,
+    settings_with_model,
 )
 
-# Only what is read costs, and a server that counts nothing is charged what was reserved: no call
-# gives money back, so that a budget for five is one for five however the workers take turns.
+# Only input costs, and a server that reports no usage is charged its reservation: no call
+# releases money, so a budget for five calls allows five in any order of the workers.
 READING_COSTS = {"INGESTION_MODELS__PRICES": "cheap=3/3/0"}
 BILLING = Billing(call_site="extract", source_id="catalog:a")
 
 
 @pytest.mark.slow
-def test_of_twenty_workers_with_a_budget_for_five_calls_five_reach_the_model(
+def test_with_a_budget_for_five_calls_five_of_twenty_workers_reach_the_model(
     store: Store, settings: Settings, clock: FixedClock
 ) -> None:
     barrier = threading.Barrier(20)
 
     def work(number: int) -> object:
         barrier.wait(30)
-        return end_of(lambda: ask(store, there, a_question(f"Page {number:02}"), BILLING))
+        return outcome_of(lambda: ask(store, model_settings, a_question(f"Page {number:02}"), BILLING))
 
-    with ScriptedModel(in_turn(says(has_usage=False))) as model:
-        ask(store, leading_to(model.base_url, settings, **READING_COSTS), a_question("Page .."))
-        budget = f"{ledger(store)[0].reserved_usd * 5:f}"
+    with ScriptedModel(in_turn(a_reply(has_usage=False))) as model:
+        ask(store, settings_with_model(model.base_url, settings, **READING_COSTS), a_question("Page .."))
+        budget = f"{model_call_rows(store)[0].reserved_usd * 5:f}"
         more = {"INGESTION_MODEL_BUDGET_MONTH_USD": budget, **READING_COSTS}
-        there = leading_to(model.base_url, settings, **more)
-        clock.at += timedelta(days=31)  # the next month: what was spent to learn the price is past
+        model_settings = settings_with_model(model.base_url, settings, **more)
+        clock.at += timedelta(days=31)  # the next month: the spending that measured the price is over
 
         with ThreadPoolExecutor(20) as pool:
             ends = list(pool.map(work, range(20)))
@@ -56,12 +56,12 @@ def test_of_twenty_workers_with_a_budget_for_five_calls_five_reach_the_model(
         assert len(model.requests) == 1 + 5
         assert ends.count(Answered) == 5
         assert ends.count(datetime(2026, 5, 1, tzinfo=UTC)) == 15
-        assert held(store)["month:2026-04"] == Decimal(budget)
+        assert held_by_scope(store)["month:2026-04"] == Decimal(budget)
         clock.at = datetime(2026, 5, 1, tzinfo=UTC)
-        assert end_of(lambda: ask(store, there, a_question("Page xx"), BILLING)) is Answered
+        assert outcome_of(lambda: ask(store, model_settings, a_question("Page xx"), BILLING)) is Answered
 
 
-def end_of(requested: Callable[[], object]) -> object:
+def outcome_of(requested: Callable[[], object]) -> object:
     try:
         return type(requested())
     except Resource as error:
@@ -69,10 +69,10 @@ def end_of(requested: Callable[[], object]) -> object:
 
 
 @pytest.mark.slow
-def test_reserves_and_settlements_at_the_same_time_lose_nothing_and_never_lock_each_other(
+def test_concurrent_reservations_and_settlements_lose_nothing_and_never_deadlock(
     store: Store, settings: Settings
 ) -> None:
-    book = Ledger(store, leading_to("", settings, INGESTION_MODEL_BUDGET_USD="none"))
+    book = Ledger(store, settings_with_model("", settings, INGESTION_MODEL_BUDGET_USD="none"))
 
     def work(number: int) -> None:
         for turn in range(12):
@@ -85,18 +85,18 @@ def test_reserves_and_settlements_at_the_same_time_lose_nothing_and_never_lock_e
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
 
-    assert held(store)["month:2026-03"] == 8 * 12 * 3 * Decimal("0.000002")
-    assert {row.status for row in ledger(store)} == {"settled"}
+    assert held_by_scope(store)["month:2026-03"] == 8 * 12 * 3 * Decimal("0.000002")
+    assert {row.status for row in model_call_rows(store)} == {"settled"}
 
 
 @pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
-def test_who_waits_for_another_reserve_sees_it(store: Store, now: datetime) -> None:
+def test_a_reservation_that_waits_for_another_sees_it(store: Store, now: datetime) -> None:
     scopes = [Scope(key="month:x", name="this month", limit_usd=Decimal(1), until=now)]
-    result: list[Overrun | None] = []
+    overruns: list[Overrun | None] = []
 
     def second() -> None:
         with store.begin() as connection:
-            result.append(budgets.reserve(connection, scopes, Decimal("0.6"), now=now))
+            overruns.append(budgets.reserve(connection, scopes, Decimal("0.6"), now=now))
 
     with store.begin() as connection:
         assert budgets.reserve(connection, scopes, Decimal("0.1"), now=now) is None
@@ -108,18 +108,18 @@ def test_who_waits_for_another_reserve_sees_it(store: Store, now: datetime) -> N
         assert waiting.is_alive()
     waiting.join(10)
 
-    assert [item and item.held_usd for item in result] == [Decimal("0.7")]
-    assert held(store) == {"month:x": Decimal("0.7")}
+    assert [overrun and overrun.held_usd for overrun in overruns] == [Decimal("0.7")]
+    assert held_by_scope(store) == {"month:x": Decimal("0.7")}
 
 
 @pytest.mark.slow
-def test_a_worker_killed_while_the_model_thinks_leaves_its_reserve_counted(store: Store, settings: Settings) -> None:
+def test_a_worker_killed_during_a_call_leaves_its_reservation_counted(store: Store, settings: Settings) -> None:
     came, release = threading.Event(), threading.Event()
 
     def script(_: ModelRequest) -> Reply:
         came.set()
         release.wait(30)
-        return says()
+        return a_reply()
 
     with ScriptedModel(script) as model:
         child = Child(ask_in_a_process, settings.database_url, str(settings.home), model.base_url)
@@ -127,6 +127,6 @@ def test_a_worker_killed_while_the_model_thinks_leaves_its_reserve_counted(store
         child.kill()
         release.set()
 
-    row = ledger(store)[0]
+    row = model_call_rows(store)[0]
     assert (row.status, row.cost_usd) == ("reserved", None)
-    assert set(held(store).values()) == {row.reserved_usd}
+    assert set(held_by_scope(store).values()) == {row.reserved_usd}

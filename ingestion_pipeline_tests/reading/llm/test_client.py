@@ -34,40 +34,40 @@ from ingestion_pipeline_tests.fakes import FakeWeb, a_certificate
 from ingestion_pipeline_tests.fakes import Reply as FakeReply
 from ingestion_pipeline_tests.reading.llm.model_questions import (
     BILLING,
-    GOOD,
+    VALID_ANSWER,
     a_question,
+    a_reply,
     ask,
-    leading_to,
-    ledger,
-    says,
+    model_call_rows,
+    settings_with_model,
 )
 
-MISSING = says({name: value for name, value in GOOD.items() if name != "kind"})
-EXTRA = says(GOOD | {"price": 5})
-WRONG_ENUM = says(GOOD | {"kind": "seminar"})
+MISSING = a_reply({name: value for name, value in VALID_ANSWER.items() if name != "kind"})
+EXTRA = a_reply(VALID_ANSWER | {"price": 5})
+WRONG_ENUM = a_reply(VALID_ANSWER | {"kind": "seminar"})
 
 
 @pytest.fixture
 def database() -> str:
-    """What is said and how it is judged is the same on both; the ledger has its own tests."""
+    """Requests and validation do not depend on the database; the ledger has its own tests."""
     return "sqlite"
 
 
-def asked_of(store: Store, settings: Settings, *replies: Reply, **variables: str) -> tuple[Any, ScriptedModel]:
+def ask_scripted(store: Store, settings: Settings, *replies: Reply, **variables: str) -> tuple[Any, ScriptedModel]:
     with ScriptedModel(in_turn(*replies)) as model:
-        return ask(store, leading_to(model.base_url, settings, **variables)), model
+        return ask(store, settings_with_model(model.base_url, settings, **variables)), model
 
 
-def test_an_answer_by_schema_is_the_answer(store: Store, settings: Settings) -> None:
-    answer, model = asked_of(store, settings, says())
+def test_an_answer_that_matches_the_schema_is_returned(store: Store, settings: Settings) -> None:
+    answer, model = ask_scripted(store, settings, a_reply())
 
     assert isinstance(answer, Answered)
-    assert (answer.data, answer.model, answer.before) == (GOOD, "cheap", ())
+    assert (answer.data, answer.model, answer.before) == (VALID_ANSWER, "cheap", ())
     assert [request.path for request in model.requests] == ["/v1/responses"]
 
 
-def test_the_server_is_asked_strictly_without_tools_or_stream(store: Store, settings: Settings) -> None:
-    _, model = asked_of(store, settings, says(), OPENAI_API_KEY="the-key")
+def test_the_request_is_strict_and_without_tools_or_streaming(store: Store, settings: Settings) -> None:
+    _, model = ask_scripted(store, settings, a_reply(), OPENAI_API_KEY="the-key")
 
     request = model.requests[0]
     assert request.form["strict"] is True
@@ -79,7 +79,7 @@ def test_the_server_is_asked_strictly_without_tools_or_stream(store: Store, sett
 
 
 @pytest.mark.parametrize(
-    ("bad", "kind", "reported"),
+    ("bad_reply", "kind", "reported"),
     [
         pytest.param(MISSING, Violated, "$.kind is missing", id="missing field"),
         pytest.param(EXTRA, Violated, "$ may not have 'price'", id="extra field"),
@@ -88,31 +88,31 @@ def test_the_server_is_asked_strictly_without_tools_or_stream(store: Store, sett
         pytest.param(Say(text=""), Empty, "it was empty", id="empty"),
     ],
 )
-def test_a_bad_answer_is_asked_for_again_once_with_the_error_then_of_the_strong_model(
-    store: Store, settings: Settings, bad: Say, kind: type[NoAnswer], reported: str
+def test_a_bad_answer_is_retried_once_with_its_error_and_then_by_the_strong_model(
+    store: Store, settings: Settings, bad_reply: Say, kind: type[NoAnswer], reported: str
 ) -> None:
-    answer, model = asked_of(store, settings, bad, bad, says())
+    answer, model = ask_scripted(store, settings, bad_reply, bad_reply, a_reply())
 
     assert isinstance(answer, Answered)
     assert [type(request) for request in answer.before] == [kind, kind]
     assert [request.model for request in model.requests] == ["cheap", "cheap", "strong"]
     assert [reported in request.text for request in model.requests] == [False, True, False]
-    assert [row.outcome for row in ledger(store)] == [kind.code, kind.code, "answered"]
-    assert all(row.cost_usd > 0 for row in ledger(store))
+    assert [row.outcome for row in model_call_rows(store)] == [kind.code, kind.code, "answered"]
+    assert all(row.cost_usd > 0 for row in model_call_rows(store))
 
 
 @pytest.mark.parametrize(
-    ("bad", "kind"),
+    ("bad_reply", "kind"),
     [
         pytest.param(Say(refusal="I cannot help with that."), AnswerRefused, id="refusal"),
         pytest.param(Say(text='{"title": "Bio', is_cut=True), CutOff, id="cut at max tokens"),
         pytest.param(Fail(status=400, message="context too long"), Rejected, id="too long"),
     ],
 )
-def test_what_the_same_model_would_do_again_goes_up_at_once(
-    store: Store, settings: Settings, bad: Reply, kind: type[NoAnswer]
+def test_a_failure_the_same_model_would_repeat_goes_to_the_strong_model_at_once(
+    store: Store, settings: Settings, bad_reply: Reply, kind: type[NoAnswer]
 ) -> None:
-    answer, model = asked_of(store, settings, bad, says())
+    answer, model = ask_scripted(store, settings, bad_reply, a_reply())
 
     assert isinstance(answer, Answered)
     assert [type(request) for request in answer.before] == [kind]
@@ -120,7 +120,7 @@ def test_what_the_same_model_would_do_again_goes_up_at_once(
 
 
 @pytest.mark.parametrize(
-    ("bad", "calls", "code"),
+    ("bad_reply", "calls", "code"),
     [
         pytest.param(EXTRA, 4, "model_violated", id="violation"),
         pytest.param(Say(text="no"), 4, "model_malformed", id="no JSON"),
@@ -130,52 +130,52 @@ def test_what_the_same_model_would_do_again_goes_up_at_once(
         pytest.param(Fail(status=413), 2, "model_rejected", id="rejected"),
     ],
 )
-def test_where_no_rung_answers_the_failure_has_its_class_and_every_call_its_row(
-    store: Store, settings: Settings, bad: Reply, calls: int, code: str
+def test_when_no_tier_answers_the_failure_has_its_class_and_every_call_its_row(
+    store: Store, settings: Settings, bad_reply: Reply, calls: int, code: str
 ) -> None:
-    answer, model = asked_of(store, settings, bad)
+    answer, model = ask_scripted(store, settings, bad_reply)
 
     assert isinstance(answer, Unanswered)
-    assert (len(answer.tries), len(model.requests), len(ledger(store))) == (calls, calls, calls)
+    assert (len(answer.tries), len(model.requests), len(model_call_rows(store))) == (calls, calls, calls)
     error = answer.as_error()
     assert isinstance(error, Permanent)
     assert error.code == code
-    booked = sum(row.output_tokens for row in ledger(store))
+    booked = sum(row.output_tokens for row in model_call_rows(store))
     assert answer.usage.output_tokens == booked
 
 
-def test_an_answer_that_is_mended_needs_no_strong_model(store: Store, settings: Settings) -> None:
-    answer, model = asked_of(store, settings, WRONG_ENUM, says())
+def test_a_corrected_answer_needs_no_strong_model(store: Store, settings: Settings) -> None:
+    answer, model = ask_scripted(store, settings, WRONG_ENUM, a_reply())
 
     assert isinstance(answer, Answered)
     assert answer.model == "cheap"
     first, second = model.requests
     assert second.text.startswith(first.text)
-    assert "seminar" in second.text  # its own words, as a turn of its own
-    assert answer.whole_usage.output_tokens == sum(row.output_tokens for row in ledger(store))
+    assert "seminar" in second.text  # its own answer, as a separate turn
+    assert answer.whole_usage.output_tokens == sum(row.output_tokens for row in model_call_rows(store))
 
 
-def test_json_in_a_fence_is_json(store: Store, settings: Settings) -> None:
-    answer, model = asked_of(store, settings, Say(text=f"```json\n{says().text}\n```"))
+def test_json_in_a_code_fence_is_accepted(store: Store, settings: Settings) -> None:
+    answer, model = ask_scripted(store, settings, Say(text=f"```json\n{a_reply().text}\n```"))
 
     assert isinstance(answer, Answered)
-    assert (answer.data, len(model.requests)) == (GOOD, 1)
+    assert (answer.data, len(model.requests)) == (VALID_ANSWER, 1)
 
 
-def test_one_rung_can_be_asked_alone(store: Store, settings: Settings) -> None:
-    with ScriptedModel(in_turn(says())) as model:
-        ask(store, leading_to(model.base_url, settings), tiers=[ModelTier.STRONG])
+def test_one_tier_can_be_used_alone(store: Store, settings: Settings) -> None:
+    with ScriptedModel(in_turn(a_reply())) as model:
+        ask(store, settings_with_model(model.base_url, settings), tiers=[ModelTier.STRONG])
 
     assert [request.model for request in model.requests] == ["strong"]
 
 
-def test_one_model_for_both_rungs_is_asked_as_one(store: Store, settings: Settings) -> None:
-    _, model = asked_of(store, settings, EXTRA, INGESTION_MODEL_STRONG="cheap")
+def test_one_model_for_both_tiers_counts_as_one_tier(store: Store, settings: Settings) -> None:
+    _, model = ask_scripted(store, settings, EXTRA, INGESTION_MODEL_STRONG="cheap")
 
     assert [request.model for request in model.requests] == ["cheap", "cheap"]
 
 
-def test_without_a_model_the_work_waits_and_nothing_is_booked(
+def test_without_a_model_the_work_waits_and_nothing_is_recorded(
     store: Store, settings: Settings, clock: FixedClock
 ) -> None:
     with pytest.raises(Resource, match="no model configured: set OPENAI_API_KEY") as caught:
@@ -183,34 +183,34 @@ def test_without_a_model_the_work_waits_and_nothing_is_booked(
 
     assert caught.value.code == "no_model"
     assert (caught.value.until - clock.at).total_seconds() == 3600
-    assert ledger(store) == []
+    assert model_call_rows(store) == []
 
 
-def test_a_key_alone_makes_a_model() -> None:
+def test_an_api_key_alone_configures_a_model() -> None:
     assert load_settings({"OPENAI_API_KEY": "k"}).has_model
     assert load_settings({"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}).has_model
     assert not load_settings({}).has_model
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
-def test_what_an_operator_must_mend_postpones_and_is_never_tried_again(
+def test_an_error_the_operator_must_fix_postpones_and_is_never_retried(
     store: Store, settings: Settings, status: int
 ) -> None:
     fail = Fail(status=status, message="model 'cheap' with key geheim-123 is not yours")
 
     with ScriptedModel(in_turn(fail)) as model, pytest.raises(Resource) as caught:
-        ask(store, leading_to(model.base_url, settings, OPENAI_API_KEY="geheim-123"))
+        ask(store, settings_with_model(model.base_url, settings, OPENAI_API_KEY="geheim-123"))
 
     assert len(model.requests) == 1
     assert "look at OPENAI_API_KEY, OPENAI_BASE_URL" in str(caught.value)
     assert "geheim" not in str(caught.value)
 
 
-def test_an_account_without_money_is_not_asked_again(store: Store, settings: Settings) -> None:
+def test_an_account_without_credit_is_not_retried(store: Store, settings: Settings) -> None:
     fail = Fail(status=429, message="You exceeded your quota", code="insufficient_quota")
 
     with ScriptedModel(in_turn(fail)) as model, pytest.raises(Resource) as caught:
-        ask(store, leading_to(model.base_url, settings))
+        ask(store, settings_with_model(model.base_url, settings))
 
     assert (caught.value.code, len(model.requests)) == ("model_quota", 1)
 
@@ -221,50 +221,50 @@ def test_a_retry_after_beyond_the_deadline_postpones_at_once(
     fail = Fail(status=429, headers={"Retry-After": "600"})
 
     with ScriptedModel(in_turn(fail)) as model, pytest.raises(Resource) as caught:
-        ask(store, leading_to(model.base_url, settings))
+        ask(store, settings_with_model(model.base_url, settings))
 
     assert len(model.requests) == 1
     assert (caught.value.until - clock.at).total_seconds() == 600
 
 
-def test_an_absurd_retry_after_is_cut_to_a_day(store: Store, settings: Settings, clock: FixedClock) -> None:
+def test_an_absurd_retry_after_is_capped_at_a_day(store: Store, settings: Settings, clock: FixedClock) -> None:
     fail = Fail(status=503, headers={"Retry-After": "99999999999"})
 
     with ScriptedModel(in_turn(fail)) as model, pytest.raises(Resource) as caught:
-        ask(store, leading_to(model.base_url, settings))
+        ask(store, settings_with_model(model.base_url, settings))
 
     assert (caught.value.until - clock.at).total_seconds() == 86_400
 
 
 @pytest.mark.parametrize("body", [b"<html>502</html>", b"[1, 2]", b"{}", b"\xff\xfe", b""])
-def test_a_body_that_is_not_of_the_protocol_is_tried_again_and_booked_as_it_may_cost(
+def test_a_malformed_response_is_retried_and_recorded_at_its_possible_cost(
     store: Store, settings: Settings, body: bytes
 ) -> None:
     with ScriptedModel(in_turn(Garble(body=body))) as model, pytest.raises(Transient) as caught:
-        ask(store, leading_to(model.base_url, settings, INGESTION_MODELS__MAX_ATTEMPTS="2"))
+        ask(store, settings_with_model(model.base_url, settings, INGESTION_MODELS__MAX_ATTEMPTS="2"))
 
     assert (caught.value.code, len(model.requests)) == ("model_garbled", 2)
-    assert [(row.status, row.outcome) for row in ledger(store)] == [("failed", "garbled")] * 2
-    assert all(row.cost_usd == row.reserved_usd for row in ledger(store))
+    assert [(row.status, row.outcome) for row in model_call_rows(store)] == [("failed", "garbled")] * 2
+    assert all(row.cost_usd == row.reserved_usd for row in model_call_rows(store))
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
-def test_a_redirect_is_not_followed_and_the_page_goes_nowhere_else(
+def test_a_redirect_is_not_followed_and_the_page_is_sent_nowhere_else(
     store: Store, settings: Settings, status: int
 ) -> None:
     def redirect(_: ModelRequest) -> Reply:
         return Fail(status=status, headers={"Location": f"{inside.base_url}/responses"})
 
     with (
-        ScriptedModel(in_turn(says())) as inside,
+        ScriptedModel(in_turn(a_reply())) as inside,
         ScriptedModel(redirect) as model,
         pytest.raises(Resource, match=f"redirects to {inside.base_url}"),
     ):
-        ask(store, leading_to(model.base_url, settings))
+        ask(store, settings_with_model(model.base_url, settings))
 
     assert inside.requests == []
-    assert [row.outcome for row in ledger(store)] == [f"http_{status}"]
-    assert [row.cost_usd for row in ledger(store)] == [0]
+    assert [row.outcome for row in model_call_rows(store)] == [f"http_{status}"]
+    assert [row.cost_usd for row in model_call_rows(store)] == [0]
 
 
 @pytest.mark.parametrize(
@@ -276,61 +276,61 @@ def test_a_redirect_is_not_followed_and_the_page_goes_nowhere_else(
     ],
     ids=["answer", "error", "within the limit"],
 )
-def test_of_an_answer_without_end_no_more_is_read_than_its_limit(
+def test_an_endless_answer_is_read_only_up_to_the_limit(
     store: Store, settings: Settings, reply: Reply, outcome: str
 ) -> None:
     once = {"INGESTION_MODELS__MAX_ATTEMPTS": "1"}
     with ScriptedModel(in_turn(reply)) as model, suppress(Transient):
-        ask(store, leading_to(model.base_url, settings, **once), tiers=(ModelTier.CHEAP,))
+        ask(store, settings_with_model(model.base_url, settings, **once), tiers=(ModelTier.CHEAP,))
 
-    [row] = ledger(store)
+    [row] = model_call_rows(store)
     assert (row.outcome, row.cost_usd) == (outcome, row.reserved_usd)
 
 
-def test_a_compressed_answer_counts_as_long_as_it_is(store: Store, settings: Settings) -> None:
+def test_a_compressed_answer_counts_at_its_decompressed_size(store: Store, settings: Settings) -> None:
     bomb = gzip.compress(b"x" * 200_000_000, compresslevel=1)
     served = FakeReply(bomb, headers={"Content-Encoding": "gzip"})
     with FakeWeb({"/v1/responses": served}) as web:
         tracemalloc.start()
-        ask(store, leading_to(f"http://127.0.0.1:{web.port}/v1", settings), tiers=(ModelTier.CHEAP,))
+        ask(store, settings_with_model(f"http://127.0.0.1:{web.port}/v1", settings), tiers=(ModelTier.CHEAP,))
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
 
-    assert [row.outcome for row in ledger(store)] == ["too_long"]
+    assert [row.outcome for row in model_call_rows(store)] == ["too_long"]
     assert peak < 100_000_000
 
 
-def test_nobody_at_the_address_costs_nothing_and_postpones(store: Store, settings: Settings) -> None:
+def test_an_unreachable_server_costs_nothing_and_postpones(store: Store, settings: Settings) -> None:
     with pytest.raises(Resource) as caught:
-        ask(store, leading_to("http://127.0.0.1:1/v1", settings))
+        ask(store, settings_with_model("http://127.0.0.1:1/v1", settings))
 
     assert caught.value.code == "model_unreachable"
-    assert [row.cost_usd for row in ledger(store)] == [Decimal(0)] * 4
+    assert [row.cost_usd for row in model_call_rows(store)] == [Decimal(0)] * 4
 
 
 def test_a_server_that_counts_no_tokens_is_charged_by_our_own_count(store: Store, settings: Settings) -> None:
-    answer, _ = asked_of(store, settings, says(has_usage=False))
+    answer, _ = ask_scripted(store, settings, a_reply(has_usage=False))
 
-    row = ledger(store)[0]
+    row = model_call_rows(store)[0]
     assert isinstance(answer, Answered)
     assert answer.usage.is_estimated
     assert row.usage_estimated
     assert 0 < row.cost_usd < row.reserved_usd
 
 
-def test_a_url_that_the_page_does_not_have_is_dropped_and_named(store: Store, settings: Settings) -> None:
-    answer, _ = asked_of(store, settings, says(GOOD | {"url": "https://evil.test/x"}))
+def test_a_url_that_is_not_on_the_page_is_dropped_and_reported(store: Store, settings: Settings) -> None:
+    answer, _ = ask_scripted(store, settings, a_reply(VALID_ANSWER | {"url": "https://evil.test/x"}))
 
     assert isinstance(answer, Answered)
     assert answer.data["url"] is None
-    assert [(item.path, item.url) for item in answer.dropped] == [("$.url", "https://evil.test/x")]
+    assert [(dropped.path, dropped.url) for dropped in answer.dropped] == [("$.url", "https://evil.test/x")]
 
 
 def test_a_question_of_another_page_is_another_question(store: Store, settings: Settings) -> None:
-    with ScriptedModel(in_turn(says(GOOD | {"url": None}))) as model:
-        there = leading_to(model.base_url, settings)
-        ask(store, there)
-        ask(store, there, a_question("Chemistry 102"))
+    with ScriptedModel(in_turn(a_reply(VALID_ANSWER | {"url": None}))) as model:
+        model_settings = settings_with_model(model.base_url, settings)
+        ask(store, model_settings)
+        ask(store, model_settings, a_question("Chemistry 102"))
 
     assert len(model.requests) == 2
 
@@ -338,33 +338,35 @@ def test_a_question_of_another_page_is_another_question(store: Store, settings: 
 def test_many_questions_at_a_time_share_one_client_and_equal_ones_one_answer(store: Store, settings: Settings) -> None:
     questions = [a_question(f"Page {number % 5}") for number in range(10)]
 
-    async def ask_all(there: Settings) -> list[object]:
-        async with ModelClient(store, there) as client:
-            return await asyncio.gather(*(client.ask(item, BILLING) for item in questions))
+    async def ask_all(model_settings: Settings) -> list[object]:
+        async with ModelClient(store, model_settings) as client:
+            return await asyncio.gather(*(client.ask(question, BILLING) for question in questions))
 
-    with ScriptedModel(in_turn(says(GOOD | {"url": None})), without=["responses"]) as model:
-        answers = asyncio.run(ask_all(leading_to(model.base_url, settings)))
+    with ScriptedModel(in_turn(a_reply(VALID_ANSWER | {"url": None})), without=["responses"]) as model:
+        answers = asyncio.run(ask_all(settings_with_model(model.base_url, settings)))
 
-    assert {type(item) for item in answers} == {Answered}
-    assert sum(item.path == "/v1/chat/completions" for item in model.requests) == 5
-    assert [row.status for row in ledger(store)].count("cached") == 5
+    assert {type(answer) for answer in answers} == {Answered}
+    assert sum(request.path == "/v1/chat/completions" for request in model.requests) == 5
+    assert [row.status for row in model_call_rows(store)].count("cached") == 5
 
 
-def test_a_page_with_half_a_character_can_be_asked_about(store: Store, settings: Settings) -> None:
-    with ScriptedModel(in_turn(says(GOOD | {"url": None}))) as model:
-        answer = ask(store, leading_to(model.base_url, settings), a_question("Bio\ud800\0logy"))
+def test_a_page_with_a_lone_surrogate_can_be_sent(store: Store, settings: Settings) -> None:
+    with ScriptedModel(in_turn(a_reply(VALID_ANSWER | {"url": None}))) as model:
+        answer = ask(store, settings_with_model(model.base_url, settings), a_question("Bio\ud800\0logy"))
 
     assert isinstance(answer, Answered)
 
 
-def test_a_question_ends_before_the_lease_of_whoever_asks(settings: Settings) -> None:
-    there = leading_to("", settings, INGESTION_MODELS__DEADLINE_SECONDS="90", INGESTION_WORK__LEASE_SECONDS="8")
+def test_a_question_ends_before_the_lease_of_its_task(settings: Settings) -> None:
+    model_settings = settings_with_model(
+        "", settings, INGESTION_MODELS__DEADLINE_SECONDS="90", INGESTION_WORK__LEASE_SECONDS="8"
+    )
 
-    assert 5 < deadline(there).seconds_left <= 6
-    assert 89 < deadline(leading_to("", settings)).seconds_left <= 90
+    assert 5 < deadline(model_settings).seconds_left <= 6
+    assert 89 < deadline(settings_with_model("", settings)).seconds_left <= 90
 
 
-def test_a_server_whose_certificate_does_not_hold_is_sent_nothing(tmp_path: Path) -> None:
+def test_a_server_with_an_invalid_certificate_is_sent_nothing(tmp_path: Path) -> None:
     _, tls = a_certificate(tmp_path, "localhost")
     request = {"model": "cheap", "messages": [{"role": "user", "content": "a page"}]}
     with FakeWeb({"/v1/chat/completions": b"{}"}, tls=tls) as web:

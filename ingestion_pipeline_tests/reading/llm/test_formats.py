@@ -15,19 +15,19 @@ from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import model_endpoints
 from ingestion_pipeline_tests.reading.llm.model_questions import (
     COURSE,
-    GOOD,
+    VALID_ANSWER,
     a_question,
+    a_reply,
     ask,
-    leading_to,
-    ledger,
-    says,
+    model_call_rows,
+    settings_with_model,
 )
 
 ALL = ["responses", "chat_schema", "chat_object", "chat_plain"]
 
 
 def formats(store: Store) -> list[str]:
-    return [row.format for row in ledger(store)]
+    return [row.format for row in model_call_rows(store)]
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
@@ -42,32 +42,32 @@ def formats(store: Store) -> list[str]:
     ],
     ids=["all", "no responses", "no json_schema", "no json_schema, 500", "nothing"],
 )
-def test_a_server_of_few_abilities_is_asked_as_it_can(
+def test_a_server_is_asked_in_the_best_format_it_supports(
     store: Store, settings: Settings, without: Collection[str], tried: list[str], status: int
 ) -> None:
-    with ScriptedModel(in_turn(says()), without=without, refusal_status=status) as model:
-        there = leading_to(model.base_url, settings)
-        answer = ask(store, there)
-        # Another client is another run: it begins where this one has ended.
-        ask(store, there, a_question("Another page"))
+    with ScriptedModel(in_turn(a_reply()), without=without, refusal_status=status) as model:
+        model_settings = settings_with_model(model.base_url, settings)
+        answer = ask(store, model_settings)
+        # Another client is another run: it starts with the format this one ended with.
+        ask(store, model_settings, a_question("Another page"))
 
     assert isinstance(answer, Answered)
-    assert answer.data == GOOD
+    assert answer.data == VALID_ANSWER
     assert formats(store) == [*tried, tried[-1]]
-    assert [row.cost_usd > 0 for row in ledger(store)] == [False] * (len(tried) - 1) + [True, True]
+    assert [row.cost_usd > 0 for row in model_call_rows(store)] == [False] * (len(tried) - 1) + [True, True]
 
 
-def test_what_a_server_cannot_do_is_written_down_with_its_words_and_forgotten_in_time(
+def test_an_unsupported_format_is_stored_with_its_reason_and_expires(
     store: Store, settings: Settings, clock: FixedClock
 ) -> None:
     lacks = ["responses", "json_schema"]
-    with ScriptedModel(in_turn(says()), without=lacks, refusal_status=500) as model:
-        there = leading_to(model.base_url, settings)
-        ask(store, there)
+    with ScriptedModel(in_turn(a_reply()), without=lacks, refusal_status=500) as model:
+        model_settings = settings_with_model(model.base_url, settings)
+        ask(store, model_settings)
         with store.read() as connection:
             row = connection.execute(select(model_endpoints)).one()
         clock.advance(days=31)
-        ask(store, there, a_question("Another page"))
+        ask(store, model_settings, a_question("Another page"))
 
     assert (row.base_url, row.format) == (model.base_url, "chat_object")
     assert "should be 'text' or 'json_object'" in row.reason
@@ -75,10 +75,12 @@ def test_what_a_server_cannot_do_is_written_down_with_its_words_and_forgotten_in
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
-def test_in_words_the_schema_is_told_and_the_answer_taken_from_among_them(store: Store, settings: Settings) -> None:
+def test_without_structured_output_the_schema_is_in_the_prompt_and_json_is_taken_from_the_text(
+    store: Store, settings: Settings
+) -> None:
     lacks = ["responses", "json_schema", "json_object"]
-    with ScriptedModel(in_turn(Say(text=f"Sure:\n{says().text}\nThat is all.")), without=lacks) as model:
-        answer = ask(store, leading_to(model.base_url, settings))
+    with ScriptedModel(in_turn(Say(text=f"Sure:\n{a_reply().text}\nThat is all.")), without=lacks) as model:
+        answer = ask(store, settings_with_model(model.base_url, settings))
 
     assert isinstance(answer, Answered)
     assert [COURSE.as_text() in request.text for request in model.requests] == [False, False, True, True]
@@ -102,25 +104,25 @@ def test_in_words_the_schema_is_told_and_the_answer_taken_from_among_them(store:
         (500, "internal error", False),
     ],
 )
-def test_only_a_refusal_of_the_form_is_taken_for_one(status: int, message: str, *, is_sign: bool) -> None:
+def test_only_a_format_error_marks_a_format_as_unsupported(status: int, message: str, *, is_sign: bool) -> None:
     assert is_unsupported(AnswerFormat.RESPONSES, status, message) is is_sign
     assert not is_unsupported(AnswerFormat.CHAT_PLAIN, status, message)
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
-def test_being_busy_teaches_nothing(store: Store, settings: Settings) -> None:
+def test_a_busy_server_does_not_mark_a_format_as_unsupported(store: Store, settings: Settings) -> None:
     busy = Fail(status=503, message="json_schema workers are busy")
-    with ScriptedModel(in_turn(busy, says())) as model:
-        ask(store, leading_to(model.base_url, settings))
+    with ScriptedModel(in_turn(busy, a_reply())) as model:
+        ask(store, settings_with_model(model.base_url, settings))
 
     assert formats(store) == ["responses", "responses"]
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
-def test_a_schema_that_the_server_calls_wrong_is_not_asked_for_in_other_words(store: Store, settings: Settings) -> None:
+def test_an_invalid_schema_does_not_fall_back_to_another_format(store: Store, settings: Settings) -> None:
     wrong = Fail(status=400, message="Invalid schema for response_format 'course'")
     with ScriptedModel(in_turn(wrong)) as model:
-        answer = ask(store, leading_to(model.base_url, settings))
+        answer = ask(store, settings_with_model(model.base_url, settings))
 
     assert isinstance(answer, Unanswered)
     assert formats(store) == ["responses", "responses"]  # one for each model
@@ -141,7 +143,7 @@ def test_a_schema_that_the_server_calls_wrong_is_not_asked_for_in_other_words(st
         ({"retry-after": "Sun, 01 Mar 2026 12:00:30 GMT"}, None),
     ],
 )
-def test_the_time_that_a_server_asks_for_is_read(headers: dict[str, str], seconds: float | None) -> None:
+def test_the_wait_that_a_server_requests_is_parsed(headers: dict[str, str], seconds: float | None) -> None:
     wait = wait_asked_for(headers)
 
     assert wait == (None if seconds is None else timedelta(seconds=seconds))

@@ -17,33 +17,33 @@ from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline_tests.reading.llm.model_questions import (
     BILLING,
-    GOOD,
+    VALID_ANSWER,
     a_call,
     a_question,
+    a_reply,
     ask,
-    held,
-    leading_to,
-    ledger,
-    says,
+    held_by_scope,
+    model_call_rows,
+    settings_with_model,
 )
 
 MONTH, DAY, EXTRACTION = "month:2026-03", "day:2026-03-01:catalog:a", "extraction:7"
 
 
-def test_a_call_is_booked_before_it_is_sent_and_settled_by_what_was_used(
+def test_a_call_is_recorded_before_it_is_sent_and_settled_by_its_usage(
     store: Store, settings: Settings, clock: FixedClock
 ) -> None:
     during: list[object] = []
 
     def script(_: ModelRequest) -> Reply:
-        during.extend((row.status, row.reserved_usd, row.cost_usd) for row in ledger(store))
-        during.append(held(store)[MONTH])
-        return says(cached_tokens=40)
+        during.extend((row.status, row.reserved_usd, row.cost_usd) for row in model_call_rows(store))
+        during.append(held_by_scope(store)[MONTH])
+        return a_reply(cached_tokens=40)
 
     with ScriptedModel(script) as model:
-        answer = ask(store, leading_to(model.base_url, settings))
+        answer = ask(store, settings_with_model(model.base_url, settings))
 
-    row = ledger(store)[0]
+    row = model_call_rows(store)[0]
     status, reserved, cost = during[0]  # pyright: ignore[reportGeneralTypeIssues]
     assert (status, cost, during[1]) == ("reserved", None, reserved)
     assert isinstance(answer, Answered)
@@ -51,7 +51,7 @@ def test_a_call_is_booked_before_it_is_sent_and_settled_by_what_was_used(
     paid = (row.input_tokens - 40) * Decimal("1e-6") + 40 * Decimal("1e-7")
     assert row.cost_usd == paid + row.output_tokens * Decimal("2e-6")
     assert row.cost_usd < reserved
-    assert held(store) == dict.fromkeys((MONTH, DAY, EXTRACTION), row.cost_usd)
+    assert held_by_scope(store) == dict.fromkeys((MONTH, DAY, EXTRACTION), row.cost_usd)
     assert (row.source_id, row.page_id, row.extraction_id) == ("catalog:a", 4, 7)
     assert (row.call_site, row.model, row.format) == ("extract", "cheap", "responses")
     assert (row.provider, row.prompt_version) == (model.base_url, "course@1.1")
@@ -64,10 +64,10 @@ def test_a_call_that_is_cancelled_is_settled_at_once_at_its_expected_cost(store:
     def script(_: ModelRequest) -> Reply:
         came.set()
         release.wait(10)
-        return says()
+        return a_reply()
 
     async def die(base_url: str) -> None:
-        async with ModelClient(store, leading_to(base_url, settings)) as client:
+        async with ModelClient(store, settings_with_model(base_url, settings)) as client:
             asking = asyncio.create_task(client.ask(a_question(), BILLING))
             await asyncio.to_thread(came.wait, 10)
             asking.cancel()
@@ -76,23 +76,23 @@ def test_a_call_that_is_cancelled_is_settled_at_once_at_its_expected_cost(store:
         asyncio.run(die(model.base_url))
         release.set()
 
-    row = ledger(store)[0]
+    row = model_call_rows(store)[0]
     assert (row.status, row.outcome) == ("failed", "cancelled")
     assert row.cost_usd == row.reserved_usd > 0
-    assert held(store)[MONTH] == row.cost_usd
+    assert held_by_scope(store)[MONTH] == row.cost_usd
 
 
-def test_an_extraction_over_its_budget_is_told_apart_and_nothing_is_sent(store: Store, settings: Settings) -> None:
-    with ScriptedModel(in_turn(says())) as model:
-        there = leading_to(model.base_url, settings, INGESTION_MODEL_BUDGET_USD="0.0001")
-        answer = ask(store, there)
+def test_an_extraction_over_its_budget_has_its_own_outcome_and_sends_nothing(store: Store, settings: Settings) -> None:
+    with ScriptedModel(in_turn(a_reply())) as model:
+        model_settings = settings_with_model(model.base_url, settings, INGESTION_MODEL_BUDGET_USD="0.0001")
+        answer = ask(store, model_settings)
 
     assert isinstance(answer, OverBudget)
     assert (answer.extraction_id, answer.limit_usd) == (7, Decimal("0.0001"))
     assert "raise INGESTION_MODEL_BUDGET_USD" in str(answer)
     assert model.requests == []
-    assert ledger(store) == []
-    assert set(held(store).values()) == {Decimal(0)}
+    assert model_call_rows(store) == []
+    assert set(held_by_scope(store).values()) == {Decimal(0)}
 
 
 @pytest.mark.parametrize(
@@ -102,39 +102,41 @@ def test_an_extraction_over_its_budget_is_told_apart_and_nothing_is_sent(store: 
         ("INGESTION_MODELS__SOURCE_DAY_USD", datetime(2026, 3, 2, tzinfo=UTC)),
     ],
 )
-def test_a_period_over_its_budget_postpones_to_the_next_and_goes_on_then(
+def test_a_period_over_its_budget_postpones_calls_to_the_next_period(
     store: Store, settings: Settings, clock: FixedClock, variable: str, until: datetime
 ) -> None:
-    with ScriptedModel(in_turn(says())) as model:
-        there = leading_to(model.base_url, settings, **{variable: "0.0006"})
-        ask(store, there)
+    with ScriptedModel(in_turn(a_reply())) as model:
+        model_settings = settings_with_model(model.base_url, settings, **{variable: "0.0006"})
+        ask(store, model_settings)
         with pytest.raises(Resource) as caught:
-            ask(store, there, a_question("Another page"))
+            ask(store, model_settings, a_question("Another page"))
         assert len(model.requests) == 1
 
         clock.at = caught.value.until
-        ask(store, there, a_question("Another page"))
+        ask(store, model_settings, a_question("Another page"))
 
     assert (caught.value.until, caught.value.code) == (until, "model_budget")
     assert len(model.requests) == 2
 
 
-def test_the_last_second_of_a_year_leads_to_the_next(store: Store, settings: Settings, clock: FixedClock) -> None:
+def test_the_last_second_of_a_year_is_followed_by_the_next_year(
+    store: Store, settings: Settings, clock: FixedClock
+) -> None:
     clock.at = datetime(2026, 12, 31, 23, 59, 59, tzinfo=UTC)
-    there = leading_to("http://127.0.0.1:1/v1", settings, INGESTION_MODEL_BUDGET_MONTH_USD="0")
+    model_settings = settings_with_model("http://127.0.0.1:1/v1", settings, INGESTION_MODEL_BUDGET_MONTH_USD="0")
 
     with pytest.raises(Resource) as caught:
-        ask(store, there)
+        ask(store, model_settings)
 
     assert caught.value.until - clock.at == timedelta(seconds=1)
 
 
 def test_five_calls_of_a_fifth_each_fit_a_budget_exactly(store: Store, settings: Settings) -> None:
-    """Ten tenths are not one where doubles are added; a budget may not lose its last call."""
-    there = leading_to(
+    """Ten tenths do not add up to one as doubles; a budget must not lose its last call."""
+    model_settings = settings_with_model(
         "http://127.0.0.1:1/v1", settings, INGESTION_MODELS__PRICES="cheap=0/0/0.1", INGESTION_MODEL_BUDGET_USD="1"
     )
-    book = Ledger(store, there)
+    book = Ledger(store, model_settings)
 
     for _ in range(10):
         reserved = book.reserve(a_call(output_tokens=1_000_000))
@@ -142,44 +144,44 @@ def test_five_calls_of_a_fifth_each_fit_a_budget_exactly(store: Store, settings:
         book.settle(reserved, Usage(output_tokens=1_000_000), "answered", latency_ms=1)
 
     assert isinstance(book.reserve(a_call(output_tokens=1_000_000)), OverBudget)
-    assert held(store)[EXTRACTION] == Decimal(1)
+    assert held_by_scope(store)[EXTRACTION] == Decimal(1)
 
 
-def test_a_budget_is_spent_by_what_calls_take_and_not_by_what_they_may_take(store: Store, settings: Settings) -> None:
-    """Thirty calls at a time of a budget of twenty cents that take three cents together."""
+def test_a_budget_is_spent_by_actual_and_not_by_maximum_cost(store: Store, settings: Settings) -> None:
+    """Thirty concurrent calls with a budget of twenty cents cost three cents together."""
     question = a_question(max_output_tokens=8_192)  # 1.6 cents each if it were used
 
     async def ask_all(base_url: str) -> list[object]:
-        there = leading_to(base_url, settings, INGESTION_MODEL_BUDGET_USD="0.20")
-        async with ModelClient(store, there) as client:
+        model_settings = settings_with_model(base_url, settings, INGESTION_MODEL_BUDGET_USD="0.20")
+        async with ModelClient(store, model_settings) as client:
             pages = [replace(question, page=PageText(text=f"Page {n}")) for n in range(30)]
             return await asyncio.gather(*(client.ask(page, BILLING) for page in pages))
 
-    with ScriptedModel(in_turn(says({**GOOD, "url": None, "title": "A" * 2_000}))) as model:
+    with ScriptedModel(in_turn(a_reply({**VALID_ANSWER, "url": None, "title": "A" * 2_000}))) as model:
         answers = asyncio.run(ask_all(model.base_url))
 
     assert {type(answer) for answer in answers} == {Answered}
-    assert sum(row.cost_usd for row in ledger(store)) < Decimal("0.20")
+    assert sum(row.cost_usd for row in model_call_rows(store)) < Decimal("0.20")
 
 
-def test_a_call_waits_while_reserves_in_flight_fill_the_budget(store: Store, settings: Settings) -> None:
+def test_a_call_waits_while_reservations_in_flight_fill_the_budget(store: Store, settings: Settings) -> None:
     first_came, may_answer = threading.Event(), threading.Event()
 
     def script(_: ModelRequest) -> Reply:
         if not first_came.is_set():
             first_came.set()
             may_answer.wait(30)
-        return says()
+        return a_reply()
 
     async def ask_both(base_url: str) -> list[object]:
         # One call of 285 tokens and 100 expected ones fits, two do not.
-        there = leading_to(base_url, settings, INGESTION_MODEL_BUDGET_USD="0.0009")
-        async with ModelClient(store, there) as client, asyncio.TaskGroup() as group:
+        model_settings = settings_with_model(base_url, settings, INGESTION_MODEL_BUDGET_USD="0.0009")
+        async with ModelClient(store, model_settings) as client, asyncio.TaskGroup() as group:
             first = group.create_task(client.ask(a_question(), BILLING))
             await asyncio.to_thread(first_came.wait, 30)
             second = group.create_task(client.ask(a_question("Another page"), BILLING))
-            other = Ledger(store, there)
-            assert isinstance(await asyncio.to_thread(other.reserve, a_call(output_tokens=300)), InFlight)
+            other_ledger = Ledger(store, model_settings)
+            assert isinstance(await asyncio.to_thread(other_ledger.reserve, a_call(output_tokens=300)), InFlight)
             assert len(model.requests) == 1
             may_answer.set()
         return [first.result(), second.result()]
@@ -190,11 +192,11 @@ def test_a_call_waits_while_reserves_in_flight_fill_the_budget(store: Store, set
     assert [type(answer) for answer in answers] == [Answered, Answered]
 
 
-def test_what_a_killed_worker_reserved_is_waited_for_no_longer_than_a_call_takes(
+def test_a_reservation_of_a_killed_worker_is_waited_for_no_longer_than_a_call_takes(
     store: Store, settings: Settings, clock: FixedClock
 ) -> None:
-    there = leading_to("http://127.0.0.1:1/v1", settings, INGESTION_MODEL_BUDGET_MONTH_USD="0.0003")
-    book = Ledger(store, there)
+    model_settings = settings_with_model("http://127.0.0.1:1/v1", settings, INGESTION_MODEL_BUDGET_MONTH_USD="0.0003")
+    book = Ledger(store, model_settings)
     assert isinstance(book.reserve(a_call(output_tokens=100)), Reserved)
 
     assert isinstance(book.reserve(a_call(output_tokens=100)), InFlight)
@@ -203,8 +205,8 @@ def test_what_a_killed_worker_reserved_is_waited_for_no_longer_than_a_call_takes
         book.reserve(a_call(output_tokens=100))
 
 
-def test_what_answers_took_is_expected_of_the_next(store: Store, settings: Settings) -> None:
-    book = Ledger(store, leading_to("", settings))
+def test_the_expected_output_follows_earlier_answers(store: Store, settings: Settings) -> None:
+    book = Ledger(store, settings_with_model("", settings))
     reserves: list[Decimal] = []
     for _ in range(3):
         reserved = book.reserve(a_call(output_tokens=8_000))
@@ -217,83 +219,83 @@ def test_what_answers_took_is_expected_of_the_next(store: Store, settings: Setti
 
 
 def test_a_failed_call_costs_nothing_where_the_server_refused_it(store: Store, settings: Settings) -> None:
-    with ScriptedModel(in_turn(Fail(status=500), says())) as model:
-        ask(store, leading_to(model.base_url, settings))
+    with ScriptedModel(in_turn(Fail(status=500), a_reply())) as model:
+        ask(store, settings_with_model(model.base_url, settings))
 
-    failed, settled = ledger(store)
+    failed, successful = model_call_rows(store)
     assert (failed.status, failed.outcome, failed.cost_usd) == ("failed", "http_500", Decimal(0))
-    assert held(store)[EXTRACTION] == settled.cost_usd
+    assert held_by_scope(store)[EXTRACTION] == successful.cost_usd
 
 
-def test_a_model_without_a_price_is_named_once_and_its_tokens_counted(
+def test_a_model_without_a_price_is_logged_once_and_its_tokens_are_counted(
     store: Store, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     budgets._warned.clear()
-    with ScriptedModel(in_turn(says())) as model, caplog.at_level(logging.WARNING):
-        there = leading_to(model.base_url, settings, INGESTION_MODELS__PRICES="other=1/1/1")
+    with ScriptedModel(in_turn(a_reply())) as model, caplog.at_level(logging.WARNING):
+        model_settings = settings_with_model(model.base_url, settings, INGESTION_MODELS__PRICES="other=1/1/1")
         for text in ("one page", "another page"):
-            ask(store, there, a_question(text))
+            ask(store, model_settings, a_question(text))
 
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["model without price model=cheap"]
-    rows = ledger(store)
+    rows = model_call_rows(store)
     assert [(row.cost_usd, row.reserved_usd) for row in rows] == [(None, None)] * 2
     assert all(row.input_tokens > 0 for row in rows)
 
 
 def test_a_dated_release_has_the_price_of_its_model(store: Store, settings: Settings) -> None:
-    with ScriptedModel(in_turn(says())) as model:
+    with ScriptedModel(in_turn(a_reply())) as model:
         dated = "cheap-2026-01-31"
-        ask(store, leading_to(model.base_url, settings, INGESTION_MODEL_CHEAP=dated))
+        ask(store, settings_with_model(model.base_url, settings, INGESTION_MODEL_CHEAP=dated))
 
-    assert ledger(store)[0].cost_usd > 0
+    assert model_call_rows(store)[0].cost_usd > 0
 
 
 def test_the_same_question_is_paid_for_once_and_audited_as_cached(store: Store, settings: Settings) -> None:
-    with ScriptedModel(in_turn(says())) as model:
-        there = leading_to(model.base_url, settings)
-        first, second = ask(store, there), ask(store, there)
+    with ScriptedModel(in_turn(a_reply())) as model:
+        model_settings = settings_with_model(model.base_url, settings)
+        first, second = ask(store, model_settings), ask(store, model_settings)
 
     assert len(model.requests) == 1
     assert isinstance(first, Answered)
     assert isinstance(second, Answered)
     assert (first.is_cached, second.is_cached) == (False, True)
-    assert first.data == second.data == GOOD
-    row = ledger(store)[1]
+    assert first.data == second.data == VALID_ANSWER
+    row = model_call_rows(store)[1]
     assert (row.status, row.cost_usd, row.format) == ("cached", Decimal(0), "cache")
-    assert row.cache_key == ledger(store)[0].cache_key
+    assert row.cache_key == model_call_rows(store)[0].cache_key
 
 
-def test_the_strong_models_answer_is_kept_too_and_the_cheap_one_not_asked_in_vain(
+def test_the_strong_models_answer_is_cached_and_the_cheap_model_is_not_called_again(
     store: Store, settings: Settings
 ) -> None:
-    with ScriptedModel(in_turn(says({}), says({}), says())) as model:
-        there = leading_to(model.base_url, settings)
-        ask(store, there)
-        again = ask(store, there)
+    with ScriptedModel(in_turn(a_reply({}), a_reply({}), a_reply())) as model:
+        model_settings = settings_with_model(model.base_url, settings)
+        ask(store, model_settings)
+        second = ask(store, model_settings)
 
     assert len(model.requests) == 3
-    assert isinstance(again, Answered)
-    assert (again.is_cached, again.model) == (True, "strong")
+    assert isinstance(second, Answered)
+    assert (second.is_cached, second.model) == (True, "strong")
 
 
-def test_a_kept_answer_needs_no_model(store: Store, settings: Settings) -> None:
-    with ScriptedModel(in_turn(says())) as model:
-        there = leading_to(model.base_url, settings)
-        ask(store, there)
+def test_a_cached_answer_needs_no_model(store: Store, settings: Settings) -> None:
+    with ScriptedModel(in_turn(a_reply())) as model:
+        model_settings = settings_with_model(model.base_url, settings)
+        ask(store, model_settings)
 
-    offline = leading_to("", settings)
+    offline = settings_with_model("", settings)
 
     assert not offline.has_model
     assert isinstance(ask(store, offline), Answered)
 
 
-def test_what_cost_an_extraction_is_told_by_call_site_and_model(store: Store, settings: Settings) -> None:
-    with ScriptedModel(in_turn(says({}), says({}), says())) as model:
-        there = leading_to(model.base_url, settings)
-        ask(store, there)
-        ask(store, there)
-        ask(store, there, a_question("Other"), Billing(call_site="detect", extraction_id=8))
-    book = Ledger(store, leading_to("", settings))
+def test_costs_of_an_extraction_are_grouped_by_call_site_and_model(store: Store, settings: Settings) -> None:
+    with ScriptedModel(in_turn(a_reply({}), a_reply({}), a_reply())) as model:
+        model_settings = settings_with_model(model.base_url, settings)
+        ask(store, model_settings)
+        ask(store, model_settings)
+        ask(store, model_settings, a_question("Other"), Billing(call_site="detect", extraction_id=8))
+    book = Ledger(store, settings_with_model("", settings))
     book.reserve(a_call(output_tokens=10))
 
     with store.read() as connection:
@@ -303,8 +305,8 @@ def test_what_cost_an_extraction_is_told_by_call_site_and_model(store: Store, se
         ("extract", "cheap", 3),
         ("extract", "strong", 1),
     ]
-    paid = {row.model: Decimal(0) for row in ledger(store)}
-    for row in ledger(store):
+    paid = {row.model: Decimal(0) for row in model_call_rows(store)}
+    for row in model_call_rows(store):
         paid[row.model] += row.cost_usd or 0 if row.extraction_id == 7 else 0
     assert {line.model: line.cost_usd for line in lines} == paid
     assert [line.open_usd > 0 for line in lines] == [True, False]

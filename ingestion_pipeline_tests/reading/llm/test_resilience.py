@@ -1,4 +1,4 @@
-"""The real openai client against llmock, which judges how a client bears what servers do."""
+"""The real openai client against llmock, which checks how a client handles server failures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ingestion_pipeline.reading.llm import Answered, Unanswered
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.errors import Resource, Transient
-from ingestion_pipeline_tests.reading.llm.model_questions import a_question, ask, leading_to, ledger
+from ingestion_pipeline_tests.reading.llm.model_questions import a_question, ask, model_call_rows, settings_with_model
 
 
 @pytest.fixture
@@ -20,74 +20,83 @@ def database() -> str:
 
 
 @pytest.fixture
-def there(llmock: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """Settings that lead to llmock; the variables that its fixture sets lead nowhere."""
+def model_settings(llmock: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Return settings for llmock, without the variables that its fixture sets."""
     for name in llmock.env():
         monkeypatch.delenv(name)
     variables = {
         "INGESTION_MODELS__MAX_ATTEMPTS": "3",
         "INGESTION_MODELS__BACKOFF_BASE_SECONDS": "0.3",  # above the noise of a busy machine
     }
-    return leading_to(llmock.base_url("openai"), settings, **variables)
+    return settings_with_model(llmock.base_url("openai"), settings, **variables)
 
 
 def statuses(llmock: Any) -> list[int]:
     return [request.status for request in llmock.requests]
 
 
-def booked(store: Store) -> list[int]:
-    """The ledger in the words of llmock's journal."""
-    return [int(row.outcome.removeprefix("http_")) if row.outcome.startswith("http_") else 200 for row in ledger(store)]
+def recorded_statuses(store: Store) -> list[int]:
+    """Return the ledger's outcomes as status codes, like llmock's journal."""
+    return [
+        int(row.outcome.removeprefix("http_")) if row.outcome.startswith("http_") else 200
+        for row in model_call_rows(store)
+    ]
 
 
-def test_a_generated_answer_passes_our_own_check(store: Store, there: Settings, llmock: Any) -> None:
-    answer = ask(store, there)
+def test_a_generated_answer_passes_our_own_check(store: Store, model_settings: Settings, llmock: Any) -> None:
+    answer = ask(store, model_settings)
 
     assert isinstance(answer, Answered)
-    assert (booked(store), statuses(llmock)) == ([200], [200])
+    assert (recorded_statuses(store), statuses(llmock)) == ([200], [200])
     llmock.assert_resilient(strict=True)
 
 
-def test_two_429s_are_waited_out_as_they_ask(store: Store, there: Settings, llmock: Any) -> None:
+def test_two_429s_are_retried_after_their_retry_after(store: Store, model_settings: Settings, llmock: Any) -> None:
     llmock.rate_limit(times=2, retry_after=0.3)
 
-    assert isinstance(ask(store, there), Answered)
+    assert isinstance(ask(store, model_settings), Answered)
 
-    assert booked(store) == statuses(llmock) == [429, 429, 200]
-    assert [row.cost_usd > 0 for row in ledger(store)] == [False, False, True]
+    assert recorded_statuses(store) == statuses(llmock) == [429, 429, 200]
+    assert [row.cost_usd > 0 for row in model_call_rows(store)] == [False, False, True]
     llmock.assert_resilient(strict=True)
 
 
-def test_a_500_for_ever_is_tried_after_growing_waits_and_counts(store: Store, there: Settings, llmock: Any) -> None:
+def test_a_permanent_500_is_retried_with_backoff_and_counts(
+    store: Store, model_settings: Settings, llmock: Any
+) -> None:
     from llmock.scenarios import Fail
 
     llmock.add(Fail(500, times=None))
 
     with pytest.raises(Transient) as caught:
-        ask(store, there)
+        ask(store, model_settings)
 
     assert caught.value.code == "model_http_500"
-    assert booked(store) == statuses(llmock) == [500, 500, 500]
+    assert recorded_statuses(store) == statuses(llmock) == [500, 500, 500]
     llmock.assert_resilient(strict=True)
 
 
-def test_a_503_for_ever_is_asked_no_sooner_than_it_says_and_postpones(
-    store: Store, there: Settings, llmock: Any
+def test_a_permanent_503_is_retried_no_sooner_than_it_says_and_postpones(
+    store: Store, model_settings: Settings, llmock: Any
 ) -> None:
     llmock.fail(503, times=None, retry_after=0.2)
 
     with pytest.raises(Resource) as caught:
-        ask(store, there)
+        ask(store, model_settings)
 
     assert caught.value.code == "model_http_503"
-    assert booked(store) == statuses(llmock) == [503, 503, 503]
+    assert recorded_statuses(store) == statuses(llmock) == [503, 503, 503]
     llmock.assert_resilient(strict=True)
 
 
-def test_an_answer_later_than_the_deadline_is_not_waited_for(store: Store, there: Settings, llmock: Any) -> None:
-    ask(store, there, a_question("Another page"))  # the client is loaded and the server awake
+def test_an_answer_later_than_the_deadline_is_not_waited_for(
+    store: Store, model_settings: Settings, llmock: Any
+) -> None:
+    ask(store, model_settings, a_question("Another page"))  # load the client and start the server
     llmock.delay(3)
-    short = there.model_copy(update={"models": there.models.model_copy(update={"deadline_seconds": 0.6})})
+    short = model_settings.model_copy(
+        update={"models": model_settings.models.model_copy(update={"deadline_seconds": 0.6})}
+    )
     began = time.monotonic()
 
     with pytest.raises(Transient) as caught:
@@ -95,9 +104,9 @@ def test_an_answer_later_than_the_deadline_is_not_waited_for(store: Store, there
 
     assert time.monotonic() - began < 2.5
     assert caught.value.code == "model_timeout"
-    row = ledger(store)[-1]
+    row = model_call_rows(store)[-1]
     assert (row.status, row.outcome) == ("failed", "timeout")
-    assert row.cost_usd == row.reserved_usd  # the server may have worked
+    assert row.cost_usd == row.reserved_usd  # the server may have done the work
     llmock.assert_resilient(strict=True)
 
 
@@ -108,36 +117,38 @@ def test_an_answer_later_than_the_deadline_is_not_waited_for(store: Store, there
         pytest.param('{"title": Bio}', None, "malformed", id="malformed"),
     ],
 )
-def test_a_truncated_or_malformed_answer_is_never_taken_for_one(
-    store: Store, there: Settings, llmock: Any, text: str, finish_reason: str | None, outcome: str
+def test_a_truncated_or_malformed_answer_is_never_accepted(
+    store: Store, model_settings: Settings, llmock: Any, text: str, finish_reason: str | None, outcome: str
 ) -> None:
     from llmock.scenarios import Reply
 
     llmock.add(Reply(text=text, finish_reason=finish_reason, times=None))
 
-    answer = ask(store, there)
+    answer = ask(store, model_settings)
 
     assert isinstance(answer, Unanswered)
-    assert {row.outcome for row in ledger(store)} == {outcome}
-    assert len(ledger(store)) == len(llmock.requests)
+    assert {row.outcome for row in model_call_rows(store)} == {outcome}
+    assert len(model_call_rows(store)) == len(llmock.requests)
     llmock.assert_resilient(strict=True)
 
 
-def test_a_400_is_not_repeated(store: Store, there: Settings, llmock: Any) -> None:
+def test_a_400_is_not_retried(store: Store, model_settings: Settings, llmock: Any) -> None:
     llmock.fail(400, times=None)
 
-    answer = ask(store, there)
+    answer = ask(store, model_settings)
 
     assert isinstance(answer, Unanswered)
     assert [(request.model, request.status) for request in llmock.requests] == [("cheap", 400), ("strong", 400)]
-    assert booked(store) == [400, 400]
+    assert recorded_statuses(store) == [400, 400]
     llmock.assert_resilient(strict=True)
 
 
-def test_the_ledger_counts_the_tokens_that_the_server_counted(store: Store, there: Settings, llmock: Any) -> None:
-    answer = ask(store, there)
+def test_the_ledger_counts_the_tokens_that_the_server_counted(
+    store: Store, model_settings: Settings, llmock: Any
+) -> None:
+    answer = ask(store, model_settings)
 
-    row = ledger(store)[0]
+    row = model_call_rows(store)[0]
     assert isinstance(answer, Answered)
     assert (row.input_tokens, row.output_tokens) == (answer.usage.input_tokens, answer.usage.output_tokens)
     assert row.input_tokens > 50

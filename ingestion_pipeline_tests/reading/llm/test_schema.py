@@ -6,11 +6,11 @@ import pytest
 
 from ingestion_pipeline.reading.llm import AnswerSchema, BadSchema
 from ingestion_pipeline.reading.llm.schema import NotJson, parsed_object
-from ingestion_pipeline_tests.reading.llm.model_questions import COURSE, GOOD
+from ingestion_pipeline_tests.reading.llm.model_questions import COURSE, VALID_ANSWER
 
 
 def a_schema(inner: Any, **more: Any) -> AnswerSchema:
-    """An object with one field of that schema."""
+    """Return the schema of an object with one field."""
     node = {"type": "object", "properties": {"x": inner}, "required": ["x"], "additionalProperties": False}
     return AnswerSchema(name="s", schema=node | more)
 
@@ -36,7 +36,7 @@ def a_schema(inner: Any, **more: Any) -> AnswerSchema:
         ({"$ref": "#/$defs/y"}, 1, "$.x must be string"),
     ],
 )
-def test_a_value_of_another_form_is_named_by_its_place(inner: Any, value: object, problem: str) -> None:
+def test_an_invalid_value_is_reported_with_its_path(inner: Any, value: object, problem: str) -> None:
     more = {"$defs": {"y": {"type": "string"}}} if "$ref" in inner else {}
 
     problems = a_schema(inner, **more).problems({"x": value})
@@ -57,11 +57,11 @@ def test_a_value_of_another_form_is_named_by_its_place(inner: Any, value: object
         ({"type": "array", "items": {"type": "integer"}}, []),
     ],
 )
-def test_a_value_of_the_form_has_no_problem(inner: Any, value: object) -> None:
+def test_a_valid_value_has_no_problems(inner: Any, value: object) -> None:
     assert a_schema(inner).problems({"x": value}) == ()
 
 
-def test_missing_and_strange_fields_are_both_named_and_no_value_is_quoted() -> None:
+def test_missing_and_unknown_fields_are_reported_without_quoting_values() -> None:
     problems = COURSE.problems({"title": "GEHEIM", "credits": "GEHEIM", "kind": "GEHEIM", "y": 1})
 
     assert set(problems) == {
@@ -72,7 +72,7 @@ def test_missing_and_strange_fields_are_both_named_and_no_value_is_quoted() -> N
     }
 
 
-def test_a_recursive_schema_ends_somewhere() -> None:
+def test_a_recursive_schema_terminates() -> None:
     node = {"type": "array", "items": {"$ref": "#/$defs/n"}}
     deep: Any = []
     for _ in range(500):
@@ -99,7 +99,7 @@ def test_a_recursive_schema_ends_somewhere() -> None:
         ),
     ],
 )
-def test_a_schema_that_is_not_strict_is_refused_with_place_and_cure(inner: Any, problem: str) -> None:
+def test_a_schema_that_is_not_strict_is_refused_with_path_and_cure(inner: Any, problem: str) -> None:
     with pytest.raises(BadSchema) as caught:
         a_schema(inner)
 
@@ -107,26 +107,26 @@ def test_a_schema_that_is_not_strict_is_refused_with_place_and_cure(inner: Any, 
 
 
 @pytest.mark.parametrize("name", ["", "a b", "ü", "x" * 65])
-def test_a_name_that_no_server_takes_is_refused(name: str) -> None:
+def test_a_name_that_no_server_accepts_is_refused(name: str) -> None:
     with pytest.raises(BadSchema, match="cannot name a schema"):
         AnswerSchema(name=name, schema=COURSE.schema)
 
 
-def test_the_hash_is_that_of_the_meaning() -> None:
+def test_the_hash_depends_on_the_meaning_only() -> None:
     turned = AnswerSchema(name="course", schema=dict(reversed(list(COURSE.schema.items()))))
     other = a_schema({"type": "string"})
 
     assert turned.hash == COURSE.hash
     assert other.hash != COURSE.hash
-    assert COURSE.problems(GOOD) == ()
+    assert COURSE.problems(VALID_ANSWER) == ()
 
 
 @pytest.mark.parametrize("text", ['{"a": 1}', ' \n{"a": 1}\n ', '```json\n{"a": 1}\n```', '```\n{"a": 1}\n```'])
-def test_an_object_is_one_with_or_without_a_fence(text: str) -> None:
+def test_an_object_is_parsed_with_or_without_a_code_fence(text: str) -> None:
     assert parsed_object(text) == {"a": 1}
 
 
-def test_where_chat_is_allowed_there_may_be_words_around_it() -> None:
+def test_in_chat_mode_text_may_surround_the_object() -> None:
     text = 'Sure! Here it is:\n{"a": {"b": [1]}}\nHope this helps.'
 
     assert parsed_object(text, may_chat=True) == {"a": {"b": [1]}}
@@ -149,12 +149,12 @@ def test_where_chat_is_allowed_there_may_be_words_around_it() -> None:
         ('{"a": ' + "9" * 5000 + "}", "4300"),
     ],
 )
-def test_anything_else_is_named(text: str, problem: str) -> None:
+def test_anything_else_is_an_error_with_its_reason(text: str, problem: str) -> None:
     with pytest.raises(NotJson, match=problem):
         parsed_object(text)
 
 
-def test_text_is_cleaned_for_every_database() -> None:
-    result = parsed_object('{"a\\u0000": ["b\\u0000", {"c": "\\ud800"}]}')
+def test_text_is_cleaned_of_characters_databases_refuse() -> None:
+    parsed = parsed_object('{"a\\u0000": ["b\\u0000", {"c": "\\ud800"}]}')
 
-    assert result == {"a\ufffd": ["b\ufffd", {"c": "?"}]}
+    assert parsed == {"a\ufffd": ["b\ufffd", {"c": "?"}]}

@@ -1,4 +1,4 @@
-"""What pages say to machines: as extruct reads the same pages, and broken on purpose."""
+"""Embedded data of pages: compared with extruct, and broken on purpose."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def embedded(name: str) -> EmbeddedData:
 
 
 def expected(name: str) -> Any:
-    result = json.loads(sample(f"{FOLDER}/{name}.expected.json").read_text())
-    return result["json-ld"] if isinstance(result, dict) else result
+    reference = json.loads(sample(f"{FOLDER}/{name}.expected.json").read_text())
+    return reference["json-ld"] if isinstance(reference, dict) else reference
 
 
 def as_json_ld(value: Any) -> Any:
-    """Extruct's form of microdata, in the form of JSON-LD."""
+    """Convert extruct's microdata to the form of JSON-LD."""
     if isinstance(value, list):
-        return [as_json_ld(item) for item in value]
+        return [as_json_ld(child) for child in value]
     if not isinstance(value, dict):
         return value
     if not isinstance(value.get("properties"), dict):
-        return {key: as_json_ld(item) for key, item in value.items()}
+        return {key: as_json_ld(child) for key, child in value.items()}
     named = {"@type": value["type"]} | ({"@id": value["id"]} if "id" in value else {})
     return named | as_json_ld(value["properties"])
 
@@ -49,20 +49,20 @@ def pairs() -> list[str]:
 
 
 @pytest.mark.parametrize("name", [name for name in pairs() if name not in {*NOT_READ, *AS_META}])
-def test_json_ld_and_microdata_say_what_extruct_says(name: str) -> None:
-    result = embedded(name)
+def test_json_ld_and_microdata_match_extruct(name: str) -> None:
+    data = embedded(name)
 
     expected_value = as_json_ld(expected(name))
-    assert expected_value in ([*result.json_ld], [*result.microdata])
-    assert not result.problems
+    assert expected_value in ([*data.json_ld], [*data.microdata])
+    assert not data.problems
 
 
 @pytest.mark.parametrize("name", [*NOT_READ, *AS_META])
-def test_the_exceptions_are_still_exceptions_and_crash_nothing(name: str) -> None:
-    result = embedded(name)
+def test_the_known_differences_from_extruct_still_differ_and_crash_nothing(name: str) -> None:
+    data = embedded(name)
 
-    assert not result.json_ld
-    assert not result.microdata
+    assert not data.json_ld
+    assert not data.microdata
 
 
 def test_open_graph_and_dublin_core_are_meta() -> None:
@@ -76,7 +76,7 @@ def test_open_graph_and_dublin_core_are_meta() -> None:
     assert embedded("misc__opengraph_test").meta_content("og:nothing", "og:type") == "article"
 
 
-def test_things_are_found_however_deep_and_by_their_short_names() -> None:
+def test_objects_are_found_at_any_depth_and_by_their_short_type_names() -> None:
     graph = {
         "@context": "https://schema.org",
         "@graph": [
@@ -87,10 +87,10 @@ def test_things_are_found_however_deep_and_by_their_short_names() -> None:
     html = f"<script type='application/ld+json; charset=utf-8'>{json.dumps(graph)}</script>"
     html += "<div itemscope itemtype='http://schema.org/Course'><b itemprop=name>C</b></div>"
 
-    result = read_embedded(html)
+    data = read_embedded(html)
 
-    assert [thing["name"] for thing in result.things("Course")] == ["A", "B", "C"]
-    assert len(list(result.things())) == 5
+    assert [thing["name"] for thing in data.things("Course")] == ["A", "B", "C"]
+    assert len(list(data.things())) == 5
     assert types_of({"@type": "http://schema.org/Course"}) == {"Course"}
 
 
@@ -115,20 +115,20 @@ def test_things_are_found_however_deep_and_by_their_short_names() -> None:
         '{"@type": "Course" "name": "A"}',
     ],
 )
-def test_what_is_broken_and_can_be_read_is_read(script: str) -> None:
-    result = read_embedded(f"<script type='application/ld+json'>{script}</script>")
+def test_broken_json_that_can_be_repaired_is_parsed(script: str) -> None:
+    data = read_embedded(f"<script type='application/ld+json'>{script}</script>")
 
-    assert [thing.get("name") for thing in result.things("Course")] == ["A"], result.problems
+    assert [thing.get("name") for thing in data.things("Course")] == ["A"], data.problems
 
 
 @pytest.mark.parametrize("script", ["hello", "{", "{{}}", '{"a": function() {}}', "[" * 5_000])
-def test_what_cannot_be_read_is_a_problem_beside_the_rest(script: str) -> None:
-    good = '<script type="application/ld+json">{"@type": "Course"}</script>'
+def test_a_script_that_cannot_be_parsed_is_a_problem_beside_the_others(script: str) -> None:
+    valid_script = '<script type="application/ld+json">{"@type": "Course"}</script>'
 
-    result = read_embedded(f"<script type='application/ld+json'>{script}</script>{good}")
+    data = read_embedded(f"<script type='application/ld+json'>{script}</script>{valid_script}")
 
-    assert len(list(result.things("Course"))) == 1
-    assert [problem.code for problem in result.problems] in (["bad_json_ld"], [])
+    assert len(list(data.things("Course"))) == 1
+    assert [problem.code for problem in data.problems] in (["bad_json_ld"], [])
 
 
 @pytest.mark.parametrize(
@@ -142,11 +142,11 @@ def test_what_cannot_be_read_is_a_problem_beside_the_rest(script: str) -> None:
         ("<div data-page='{\"a\": 1}'></div>", "data-page", {"a": 1}),
     ],
 )
-def test_the_state_of_scripts_is_read_with_its_name(html: str, name: str, data: object) -> None:
+def test_script_state_is_parsed_with_its_name(html: str, name: str, data: object) -> None:
     assert [(state.name, state.data) for state in read_embedded(html).states] == [(name, data)]
 
 
-def test_a_program_is_no_state() -> None:
+def test_program_code_is_not_state() -> None:
     html = "<script>var f = function() { return {a: 1}; }; x = {}; y = [a, b]; z = {g() {}};</script>"
 
     assert read_embedded(html).states == ()
@@ -155,11 +155,11 @@ def test_a_program_is_no_state() -> None:
 def test_the_jobs_of_a_widget_are_in_its_script() -> None:
     states = read_embedded(sample("jobs/html/jobylon_mcdonalds_se.html").read_text()).states
 
-    result = [state.data for state in states if state.name == "JBL.embed_v2['jobs']"]
-    assert [len(data) for data in result if isinstance(data, list)] == [125]
+    jobs = [state.data for state in states if state.name == "JBL.embed_v2['jobs']"]
+    assert [len(data) for data in jobs if isinstance(data, list)] == [125]
 
 
-def test_items_that_refer_to_each_other_end() -> None:
+def test_circular_items_terminate() -> None:
     html = (
         "<div itemscope itemref=b id=a itemtype=T></div>"
         "<div id=b itemprop=x itemscope itemref=c></div>"
@@ -169,7 +169,7 @@ def test_items_that_refer_to_each_other_end() -> None:
     assert len(read_embedded(html).microdata) == 1
 
 
-def spoilt(text: str, random: Random) -> str:
+def corrupted(text: str, random: Random) -> str:
     signs = list(text)
     for _ in range(random.randrange(1, 6)):
         place = random.randrange(len(signs))
@@ -177,18 +177,18 @@ def spoilt(text: str, random: Random) -> str:
     return "".join(signs)[: random.randrange(1, len(text))]
 
 
-def test_150_spoilt_scripts_crash_nothing_and_take_no_time(random: Random) -> None:
+def test_150_corrupted_scripts_crash_nothing_and_are_parsed_quickly(random: Random) -> None:
     things = {"@graph": [{"@type": "Course", "name": f"n{n}", "x": [{"y": [n]}]} for n in range(30)]}
     text, started = json.dumps(things), time.thread_time()
 
     for _ in range(150):
-        script = spoilt(text, random)
+        script = corrupted(text, random)
         read_embedded(f"<script type='application/ld+json'>{script}</script><script>a={script}")
 
     assert time.thread_time() - started < 5
 
 
-def test_a_long_script_of_quotes_takes_no_time() -> None:
+def test_a_long_script_of_quotes_is_parsed_quickly() -> None:
     started = time.thread_time()
 
     for text in ('{"a": "' + 'b" ' * 100_000, "x = {" * 40_000, '{"a":' * 40_000):

@@ -58,7 +58,7 @@ def test_an_entry_is_read_with_all_its_facts() -> None:
         ("scrapy_feed-sample2.xml", 13, "Abadeh 7500.924 - 67cm Wide"),
     ],
 )
-def test_real_feeds_have_as_many_entries_as_people_count(name: str, count: int, title: str) -> None:
+def test_real_feeds_have_the_number_of_entries_counted_by_hand(name: str, count: int, title: str) -> None:
     reading = read_feed(sample(f"feeds/{name}").read_bytes())
 
     assert len(reading.records) == count
@@ -66,7 +66,7 @@ def test_real_feeds_have_as_many_entries_as_people_count(name: str, count: int, 
     assert reading.problems == ()
 
 
-def test_the_feeds_that_a_page_names_are_told_to_who_gave_the_page() -> None:
+def test_the_error_for_a_page_names_the_feeds_it_links_to() -> None:
     page = (
         b"<!doctype html><html><head><title>News</title>"
         b"<link rel=alternate type='application/rss+xml' href=/feed.xml>"
@@ -95,7 +95,7 @@ def test_the_feeds_that_a_page_names_are_told_to_who_gave_the_page() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_no_feed_is_named_for_what_it_is(body: bytes, looks_like: str) -> None:
+def test_a_body_that_is_not_a_feed_is_described_in_the_error(body: bytes, looks_like: str) -> None:
     with pytest.raises(Permanent) as failure:
         read_feed(body)
 
@@ -104,7 +104,7 @@ def test_what_is_no_feed_is_named_for_what_it_is(body: bytes, looks_like: str) -
     assert "give the address" in str(failure.value)
 
 
-def test_a_list_of_products_is_no_feed() -> None:
+def test_a_list_of_products_is_not_a_feed() -> None:
     with pytest.raises(Permanent, match="<products>"):
         read_feed(sample("feeds/scrapy_feed-sample1.xml").read_bytes())
 
@@ -155,7 +155,7 @@ def test_a_document_type_inside_a_text_is_only_text() -> None:
     ],
     ids=["deep", "wide", "unclosed", "angles"],
 )
-def test_what_is_too_deep_or_too_wide_is_refused_at_once(body: bytes) -> None:
+def test_a_document_that_is_too_deep_or_too_wide_is_refused_at_once(body: bytes) -> None:
     started = time.process_time()
 
     with pytest.raises(Permanent) as failure:
@@ -185,7 +185,7 @@ def numbered(form: str, count: int = 20_000) -> str:
     ],
     ids=["own", "inside", "empty", "list", "cdata", "references", "feed", "between", "odd", "tag"],
 )
-def test_what_feedparser_would_compare_each_with_each_is_refused_at_once(items: str) -> None:
+def test_entries_with_quadratic_cost_in_feedparser_are_refused_at_once(items: str) -> None:
     """20,000 categories of one entry took it 6 seconds, 40,000 took 25."""
     started = time.thread_time()
 
@@ -205,7 +205,7 @@ def test_many_entries_may_have_many_categories_in_all() -> None:
     assert [len(entry.categories) for entry in reading.records] == [20] * 100
 
 
-def test_too_many_elements_beside_a_text_of_angles_are_counted_one_by_one() -> None:
+def test_too_many_elements_beside_text_full_of_angle_brackets_are_counted() -> None:
     angles = b"<![CDATA[" + b"<" * 300_000 + b"]]>"
 
     assert read_feed(rss(f"<item><title>{angles.decode()}</title></item>")).records
@@ -214,7 +214,7 @@ def test_too_many_elements_beside_a_text_of_angles_are_counted_one_by_one() -> N
 
 
 @pytest.mark.parametrize("missing", [1, 7, 8, 40, 200, len(ATOM) - 60])
-def test_half_a_feed_is_not_believed(missing: int) -> None:
+def test_a_truncated_feed_is_not_accepted(missing: int) -> None:
     with pytest.raises(Transient) as failure:
         read_feed(ATOM[:-missing])
 
@@ -224,7 +224,7 @@ def test_half_a_feed_is_not_believed(missing: int) -> None:
 @pytest.mark.parametrize(
     "items", ["<item><![CDATA[</channel></rss>", "<item><!-- </channel></rss>"], ids=["cdata", "comment"]
 )
-def test_an_end_that_is_only_text_closes_nothing(items: str) -> None:
+def test_an_end_tag_inside_text_closes_nothing(items: str) -> None:
     with pytest.raises(Transient):
         read_feed(rss(items))
 
@@ -251,7 +251,7 @@ def test_a_character_that_xml_forbids_costs_only_itself() -> None:
     assert [entry.title for entry in reading.records] == ["A\ufffdB\ufffdC☃"]
 
 
-def test_a_feed_that_feedparser_cannot_survive_is_refused_with_its_reason() -> None:
+def test_a_feed_that_crashes_feedparser_is_refused_with_its_reason() -> None:
     """A second licence, deeper than the first, makes feedparser 6.0.14 raise KeyError."""
     licence = "<creativecommons:license>x</creativecommons:license>"
     body = rss(f"<item>{licence}<a>{licence}</a></item>")
@@ -267,7 +267,7 @@ def test_a_feed_that_feedparser_cannot_survive_is_refused_with_its_reason() -> N
     [rss(""), b'<rss version="2.0"/>', b'<feed xmlns="http://www.w3.org/2005/Atom"/>'],
     ids=["rss", "rss-empty-tag", "atom"],
 )
-def test_an_empty_feed_is_an_empty_reading(body: bytes) -> None:
+def test_an_empty_feed_has_no_entries(body: bytes) -> None:
     reading = read_feed(body)
 
     assert (list(reading.records), list(reading.problems)) == ([], [])
@@ -275,7 +275,7 @@ def test_an_empty_feed_is_an_empty_reading(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("date", ["Mon, 99 Foo 99999 99:99:99", "0000-00-00", "yesterday", ""])
-def test_a_date_that_is_none_is_unknown(date: str) -> None:
+def test_an_invalid_date_is_unknown(date: str) -> None:
     reading = read_feed(rss(f"<item><title>A</title><pubDate>{date}</pubDate></item>"))
 
     assert [entry.published_at for entry in reading.records] == [None]

@@ -25,7 +25,7 @@ def reader(items: str = "li", *, may_be_empty: bool = False, **fields: str) -> H
     return HtmlReader(items=items, fields=selectors, may_be_empty=may_be_empty, next="a.next")
 
 
-def test_a_field_is_the_text_of_the_first_match_that_has_any_and_scripts_are_no_text() -> None:
+def test_a_field_is_the_text_of_the_first_nonempty_match_without_scripts() -> None:
     reading = reader(label="a", note="i").read(BODY).reading
 
     assert reading.records == [{"label": "Chapter 7", "note": "new"}, {"label": "Chapter 6"}]
@@ -71,7 +71,7 @@ def test_a_bad_selector_is_refused_by_its_text(css: str) -> None:
     assert repr(css[:500]) in str(failure.value)
 
 
-def test_a_page_without_items_is_no_empty_listing_unless_it_may_be() -> None:
+def test_a_page_without_items_is_an_error_unless_the_feed_may_be_empty() -> None:
     page = b"<html><title>Just a moment...</title></html>"
 
     with pytest.raises(Permanent, match=r"'li'.*Just a moment") as failure:
@@ -94,14 +94,14 @@ def test_a_page_without_items_is_no_empty_listing_unless_it_may_be() -> None:
     ],
     ids=["json", "binary", "large", "deep", "deeper than the parser", "inline", "attributes"],
 )
-def test_what_cannot_be_a_list_is_refused_even_if_it_may_be_empty(body: bytes, code: str) -> None:
+def test_a_body_that_cannot_be_a_list_is_refused_even_if_it_may_be_empty(body: bytes, code: str) -> None:
     with pytest.raises(Permanent) as failure:
         reader(may_be_empty=True, label="a").read(body)
 
     assert failure.value.code == code
 
 
-def test_an_empty_body_is_fetched_again() -> None:
+def test_an_empty_body_is_retried() -> None:
     with pytest.raises(Transient, match="empty"):
         reader(may_be_empty=True).read(b" \r\n")
 
@@ -127,7 +127,7 @@ def test_a_long_page_is_not_a_deep_one(part: str) -> None:
     assert reader(label="").read(body.encode()).reading.records[0] == {"label": "first"}
 
 
-def test_a_page_that_breaks_off_is_read_as_far_as_it_goes_and_says_so() -> None:
+def test_a_truncated_page_is_parsed_as_far_as_it_goes_and_marked_incomplete() -> None:
     reading = reader(label="a").read(BODY[: BODY.index(b"<a class=next")]).reading
 
     assert len(reading.records) == 2
@@ -135,9 +135,9 @@ def test_a_page_that_breaks_off_is_read_as_far_as_it_goes_and_says_so() -> None:
 
 
 @given(body=st.binary(max_size=300) | st.text("<>/!-ab li=\"'&;\0", max_size=300).map(str.encode))
-def test_no_body_is_too_strange(body: bytes) -> None:
+def test_no_body_ends_in_an_unclassified_error(body: bytes) -> None:
     try:
         reading = reader(label="a", url="a@href").read(body).reading
     except WorkError:
         return
-    assert all(text for item in reading.records for text in item.values())
+    assert all(text for record in reading.records for text in record.values())

@@ -20,7 +20,7 @@ def reader(items: str = "data.list", **fields: str) -> JsonReader:
     return JsonReader(items=JsonPath.of(items), fields=paths)
 
 
-def test_fields_are_text_as_the_document_writes_it_and_absent_where_it_says_nothing() -> None:
+def test_fields_are_text_as_written_and_absent_where_the_document_has_none() -> None:
     reading = reader(id="id", number="no", url="links[0].href", title="name").read(BODY).reading
 
     assert reading.records == [{"id": "7", "number": "1.10", "url": "/7", "title": "A B"}, {"number": "true"}]
@@ -31,11 +31,11 @@ def test_the_document_may_be_the_list_and_an_item_its_own_field(body: bytes) -> 
     assert reader("", title="").read(body).reading.records == [{"title": "a"}, {"title": "b"}]
 
 
-def test_the_first_path_that_says_something_counts() -> None:
+def test_the_first_path_with_a_value_counts() -> None:
     paths = [JsonPath.of("none"), JsonPath.of("id")]
-    result = JsonReader(items=JsonPath.of("data.list"), fields={"id": paths}).read(BODY).reading
+    parsed = JsonReader(items=JsonPath.of("data.list"), fields={"id": paths}).read(BODY).reading
 
-    assert result.records[0] == {"id": "7"}
+    assert parsed.records[0] == {"id": "7"}
 
 
 def test_an_item_without_a_required_field_is_a_problem_and_the_rest_counts() -> None:
@@ -43,7 +43,7 @@ def test_an_item_without_a_required_field_is_a_problem_and_the_rest_counts() -> 
 
     reading = strict.read(BODY).reading
 
-    assert [item["id"] for item in reading.records] == ["7"]
+    assert [record["id"] for record in reading.records] == ["7"]
     assert [(problem.where, "id" in problem.message) for problem in reading.problems] == [("item 1", True)]
 
 
@@ -65,12 +65,12 @@ def test_a_path_that_leads_to_no_list_is_named_with_the_keys_there_are(path: str
     assert "['data', 'paging']" in str(failure.value)
 
 
-def test_an_empty_list_is_an_empty_listing() -> None:
+def test_an_empty_list_is_an_empty_feed() -> None:
     assert reader("a", title="t").read(b'{"a": []}').reading.records == []
 
 
 @pytest.mark.parametrize("cut", range(1, len(BODY) - 1, 7))
-def test_half_a_document_is_fetched_again(cut: int) -> None:
+def test_a_truncated_document_is_retried(cut: int) -> None:
     with pytest.raises(Transient) as failure:
         reader(title="name").read(BODY[:cut])
 
@@ -82,14 +82,14 @@ def test_half_a_document_is_fetched_again(cut: int) -> None:
     [b"<html>Bad gateway</html>", b"[1] [2]", b'{"a": 1,, "b": 2}', b"[" * 100_000 + b"]" * 100_000],
     ids=["html", "two", "ill-formed", "deep"],
 )
-def test_what_is_not_json_never_will_be(body: bytes) -> None:
+def test_a_body_that_is_not_json_is_a_permanent_failure(body: bytes) -> None:
     with pytest.raises(Permanent) as failure:
         reader(title="name").read(body)
 
     assert failure.value.code == "not_json"
 
 
-def test_the_next_page_is_where_the_path_says_or_nowhere() -> None:
+def test_the_next_page_is_the_value_at_the_path_or_none() -> None:
     following = JsonReader(items=JsonPath.of(""), fields={}, next=JsonPath.of("paging.next"))
 
     assert following.next_url(BODY, url="https://a.test/x") == "https://a.test/page/2"
@@ -109,9 +109,9 @@ def test_a_path_that_cannot_be_followed_is_refused(path: str) -> None:
         lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from("ab"), inner),
     )
 )
-def test_no_document_is_too_strange(document: object) -> None:
+def test_no_document_ends_in_an_unclassified_error(document: object) -> None:
     try:
         reading = reader("a", title="b", url="[0].a").read(json.dumps(document).encode()).reading
     except WorkError:
         return
-    assert all(isinstance(text, str) for item in reading.records for text in item.values())
+    assert all(isinstance(text, str) for record in reading.records for text in record.values())

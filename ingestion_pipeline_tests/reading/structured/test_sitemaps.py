@@ -32,12 +32,12 @@ SITEMAP = f"""<?xml version="1.0" encoding="UTF-8"?><!-- made by us -->
 </urlset>"""
 
 
-def read(body: str | bytes, *, depth: int = 0) -> Sitemap:
+def parse(body: str | bytes, *, depth: int = 0) -> Sitemap:
     return read_sitemap(body.encode() if isinstance(body, str) else body, url=URL, depth=depth)
 
 
 def test_a_sitemap_lists_each_page_once_with_its_last_change() -> None:
-    sitemap = read(SITEMAP)
+    sitemap = parse(SITEMAP)
 
     assert not sitemap.is_index
     assert sitemap.entries == (
@@ -48,36 +48,36 @@ def test_a_sitemap_lists_each_page_once_with_its_last_change() -> None:
     assert ["mailto" in problem.message for problem in sitemap.problems] == [True]
 
 
-def test_what_has_not_changed_can_be_skipped() -> None:
-    changed = read(SITEMAP).changed_since(datetime(2026, 2, 15, tzinfo=UTC))
+def test_unchanged_pages_can_be_skipped() -> None:
+    changed = parse(SITEMAP).changed_since(datetime(2026, 2, 15, tzinfo=UTC))
 
     assert [entry.url for entry in changed] == ["https://a.test/a?x=1&y=2", "https://a.test/c"]
 
 
-def test_gzip_prefixes_and_plain_text_are_read_alike() -> None:
+def test_gzip_prefixed_names_and_plain_text_are_parsed_alike() -> None:
     prefixed = "<s:urlset xmlns:s='x'><s:url><s:loc>https://a.test/b</s:loc></s:url></s:urlset>"
     entry = SitemapEntry(url="https://a.test/b", last_modified=None)
 
-    assert read(gzip.compress(SITEMAP.encode())) == read(SITEMAP)
-    assert read(prefixed).entries == (entry,)
-    assert read("\ufeffhttps://a.test/b\r\nhttps://a.test/b\n").entries == (entry,)
+    assert parse(gzip.compress(SITEMAP.encode())) == parse(SITEMAP)
+    assert parse(prefixed).entries == (entry,)
+    assert parse("\ufeffhttps://a.test/b\r\nhttps://a.test/b\n").entries == (entry,)
 
 
 def test_a_gzip_file_of_several_members_is_read_to_its_end() -> None:
     half = len(SITEMAP) // 2
     members = [gzip.compress(part.encode()) for part in (SITEMAP[:half], "", SITEMAP[half:])]
 
-    assert read(b"".join(members)) == read(SITEMAP)
-    assert read(b"".join(members) + b"\0" * 100) == read(SITEMAP)
+    assert parse(b"".join(members)) == parse(SITEMAP)
+    assert parse(b"".join(members) + b"\0" * 100) == parse(SITEMAP)
     with pytest.raises(Transient):
-        read(b"".join(members)[:-20])
+        parse(b"".join(members)[:-20])
 
 
-def test_what_is_commented_out_does_not_count() -> None:
+def test_commented_out_entries_are_ignored() -> None:
     old = "<!-- <url><loc>/old</loc></url> -->"
     odd = "<url><loc><![CDATA[/a<!--b]]></loc></url><url><loc>/c</loc><!-- <loc>/x</loc> --></url>"
 
-    sitemap = read(f"<urlset>{old}<url>{old}<loc>/new</loc></url>{odd}</urlset><!-- by us")
+    sitemap = parse(f"<urlset>{old}<url>{old}<loc>/new</loc></url>{odd}</urlset><!-- by us")
 
     assert [entry.url for entry in sitemap.entries] == [
         "https://a.test/new",
@@ -87,32 +87,32 @@ def test_what_is_commented_out_does_not_count() -> None:
     assert sitemap.problems == ()
 
 
-def test_names_in_capitals_are_the_same_names() -> None:
+def test_element_names_are_case_insensitive() -> None:
     shouted = "<URLSET><URL><LOC>/a</LOC><LASTMOD>2026-02</LASTMOD></URL></URLSET>"
 
-    assert read(shouted) == read(shouted.lower())
-    assert len(read(shouted).entries) == 1
+    assert parse(shouted) == parse(shouted.lower())
+    assert len(parse(shouted).entries) == 1
 
 
-def test_an_index_leads_to_sitemaps_but_not_for_ever() -> None:
+def test_an_index_leads_to_sitemaps_up_to_a_depth() -> None:
     index = f"<sitemapindex {NAMESPACE}><sitemap><loc>https://a.test/1.xml.gz</loc></sitemap></sitemapindex>"
 
-    assert read(index).is_index
-    assert read(index, depth=MAX_INDEX_DEPTH - 1).entries[0].url == "https://a.test/1.xml.gz"
+    assert parse(index).is_index
+    assert parse(index, depth=MAX_INDEX_DEPTH - 1).entries[0].url == "https://a.test/1.xml.gz"
     with pytest.raises(Permanent) as refused:
-        read(index, depth=MAX_INDEX_DEPTH)
+        parse(index, depth=MAX_INDEX_DEPTH)
     assert refused.value.code == "sitemap_too_deep"
 
 
-def test_half_a_sitemap_is_read_as_far_as_it_goes_and_says_so() -> None:
-    sitemap = read(SITEMAP[: SITEMAP.index("<url><loc>/c")])
+def test_a_truncated_sitemap_is_parsed_as_far_as_it_goes_and_marked_incomplete() -> None:
+    sitemap = parse(SITEMAP[: SITEMAP.index("<url><loc>/c")])
 
     assert len(sitemap.entries) == 2
     assert any("never closed" in problem.message for problem in sitemap.problems)
 
 
-def test_an_empty_sitemap_is_no_failure() -> None:
-    assert read(f"<urlset {NAMESPACE}></urlset>") == Sitemap(is_index=False, entries=())
+def test_an_empty_sitemap_is_not_a_failure() -> None:
+    assert parse(f"<urlset {NAMESPACE}></urlset>") == Sitemap(is_index=False, entries=())
 
 
 LAUGHS = '<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]><urlset><url><loc>&b;</loc></url></urlset>'
@@ -133,42 +133,42 @@ FILE = '<?xml version="1.0"?><!DOCTYPE x SYSTEM "file:///etc/passwd"><urlset/>'
         pytest.param(b"\x1f\x8bnot gzip", "not_a_sitemap", id="not-gzip"),
     ],
 )
-def test_what_is_no_sitemap_is_refused_at_once(body: str | bytes, code: str) -> None:
+def test_a_body_that_is_not_a_sitemap_is_refused_at_once(body: str | bytes, code: str) -> None:
     started = time.thread_time()
 
     with pytest.raises(Permanent) as refused:
-        read(body)
+        parse(body)
 
     assert refused.value.code == code
     assert time.thread_time() - started < 0.1
 
 
-def test_a_bomb_stops_at_the_cap_and_a_cut_stream_is_fetched_again() -> None:
+def test_a_bomb_stops_at_the_cap_and_a_truncated_stream_is_retried() -> None:
     with pytest.raises(Permanent) as refused:
-        read(gzip.compress(b"\0" * 100_000_000, compresslevel=1))
+        parse(gzip.compress(b"\0" * 100_000_000, compresslevel=1))
     assert refused.value.code == "decompression_bomb"
 
     with pytest.raises(Permanent) as refused:
-        read(gzip.compress(b"\0" * 11_000_000, compresslevel=1) * 2)
+        parse(gzip.compress(b"\0" * 11_000_000, compresslevel=1) * 2)
     assert refused.value.code == "decompression_bomb"
 
     with pytest.raises(Permanent) as refused:
-        read(gzip.compress(b"") * 100_000)
+        parse(gzip.compress(b"") * 100_000)
     assert refused.value.code == "decompression_bomb"
 
     with pytest.raises(Transient):
-        read(gzip.compress(SITEMAP.encode())[:-20])
+        parse(gzip.compress(SITEMAP.encode())[:-20])
 
 
 @pytest.mark.parametrize(
     "piece", ["<url><loc>x", "</url>", "<loc>" * 3, "<url><loc>/a</loc></url>", "<!--", "<!-- -->"]
 )
-def test_a_hostile_sitemap_takes_no_time(piece: str) -> None:
+def test_a_hostile_sitemap_is_parsed_quickly(piece: str) -> None:
     body = "<urlset>" + piece * (1_000_000 // len(piece))
     started = time.thread_time()
 
     try:
-        count = len(read(body).entries)
+        count = len(parse(body).entries)
     except WorkError:
         count = 0
 
@@ -184,7 +184,7 @@ def test_a_document_is_a_tree_of_names_and_texts() -> None:
     assert (job.text_of("id"), job.text_of("t"), job.text_of("none")) == ("7", "<b>", None)
 
 
-def test_the_bytes_decide_the_encoding_and_not_what_they_say() -> None:
+def test_the_bytes_decide_the_encoding_and_not_the_declaration() -> None:
     stated = '<?xml version="1.0" encoding="utf-16"?><a>ü</a>'
 
     assert read_xml(stated.encode()).text == "ü"
@@ -210,7 +210,7 @@ def test_the_bytes_decide_the_encoding_and_not_what_they_say() -> None:
     ],
     ids=lambda value: value[:40].decode() if isinstance(value, bytes) else "",
 )
-def test_what_is_no_document_is_refused_at_once(body: bytes, error: type[WorkError], code: str) -> None:
+def test_a_body_that_is_not_xml_is_refused_at_once(body: bytes, error: type[WorkError], code: str) -> None:
     started = time.process_time()
 
     with pytest.raises(error) as caught:
@@ -221,7 +221,7 @@ def test_what_is_no_document_is_refused_at_once(body: bytes, error: type[WorkErr
 
 
 @given(st.binary(max_size=200) | st.text(max_size=100).map(lambda text: f"<a>{text}</a>".encode(errors="replace")))
-def test_no_body_is_too_strange(body: bytes) -> None:
+def test_no_body_ends_in_an_unclassified_error(body: bytes) -> None:
     try:
         assert read_xml(body).name
     except WorkError as error:

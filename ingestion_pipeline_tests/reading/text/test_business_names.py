@@ -1,4 +1,4 @@
-"""What a business is called, without article and legal form."""
+"""Business names without article and legal form."""
 
 from __future__ import annotations
 

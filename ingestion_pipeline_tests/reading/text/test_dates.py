@@ -32,7 +32,7 @@ NOW = datetime(2026, 3, 10, 12, 34, 56, tzinfo=UTC)
         ("1 de marzo de 2024", datetime(2024, 3, 1, tzinfo=UTC)),
     ],
 )
-def test_a_whole_date_needs_no_present(text: str, expected: datetime) -> None:
+def test_an_absolute_date_does_not_depend_on_now(text: str, expected: datetime) -> None:
     assert read_date(text, now=None) == expected
     assert read_date(text, now=NOW) == expected
 
@@ -76,22 +76,22 @@ def test_a_date_in_numbers_is_read_as_its_language_writes_it() -> None:
 
 
 @pytest.mark.parametrize("text", ["2026-03-12", "March 12, 2026", "1774000000"])
-def test_a_date_in_the_future_is_no_date(text: str) -> None:
+def test_a_date_in_the_future_is_not_a_date(text: str) -> None:
     assert read_date(text, now=NOW) is None
     assert read_date(text, now=NOW + timedelta(days=365)) is not None
 
 
-def test_a_clock_that_is_a_day_ahead_is_believed() -> None:
+def test_a_date_one_day_ahead_is_accepted() -> None:
     assert read_date("2026-03-11T12:00:00Z", now=NOW) == datetime(2026, 3, 11, 12, tzinfo=UTC)
 
 
-def test_a_field_that_holds_no_dates_costs_little_and_hides_no_plain_one() -> None:
+def test_a_field_without_dates_is_cheap_and_does_not_hide_a_plain_date() -> None:
     reader = DateReader(now=NOW)
     before = dates._worded.cache_info().misses
 
-    read = [reader.read(f"Chapter {number}") for number in range(2_000) for _ in range(2)]
+    dates_read = [reader.read(f"Chapter {number}") for number in range(2_000) for _ in range(2)]
 
-    assert set(read) == {None}
+    assert set(dates_read) == {None}
     assert dates._worded.cache_info().misses - before == dates.MAX_UNREAD
     assert reader.read("2026-03-01") == datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -99,12 +99,12 @@ def test_a_field_that_holds_no_dates_costs_little_and_hides_no_plain_one() -> No
 @pytest.mark.parametrize(
     "text", ["", "12", "2026", "soon", "Chapter 12", "99999999999999", "-", "0001-01-01", "New", "in 3 days"]
 )
-def test_what_is_no_date_is_none(text: str) -> None:
+def test_text_that_is_not_a_date_gives_none(text: str) -> None:
     assert read_date(text, now=NOW) is None
 
 
 @given(text=st.text(max_size=60) | st.text("0123456789-/: agodysthe", max_size=30))
-def test_no_text_is_too_strange(text: str) -> None:
-    result = read_date(text, now=NOW)
+def test_no_text_raises(text: str) -> None:
+    parsed = read_date(text, now=NOW)
 
-    assert result is None or result.tzinfo is UTC
+    assert parsed is None or parsed.tzinfo is UTC

@@ -45,7 +45,7 @@ CYRILLIC = "Первая глава"
         pytest.param(b"", None, "", id="empty"),
     ],
 )
-def test_text_comes_out_as_it_was_written(body: bytes, content_type: str | None, text: str) -> None:
+def test_text_is_decoded_as_it_was_written(body: bytes, content_type: str | None, text: str) -> None:
     assert decode(body, content_type) == text
 
 
@@ -91,10 +91,10 @@ def test_hostile_bodies_are_decoded_at_once(body: bytes) -> None:
 def test_real_pages_have_the_titles_people_see(name: str, title: str) -> None:
     text = decode(sample(f"html_tricky/{name}").read_bytes())
 
-    result = re.search(r"<title[^>]*>([^<]*)", text)
+    match = re.search(r"<title[^>]*>([^<]*)", text)
 
-    assert result is not None
-    assert clean_text(result[1]) == title
+    assert match is not None
+    assert clean_text(match[1]) == title
 
 
 @pytest.mark.parametrize(
@@ -128,13 +128,13 @@ def test_declarations_are_found_where_browsers_find_them() -> None:
     folder = "html_tricky/encoding/html5lib_tests"
     cases = [c for n in (1, 2) for c in json.loads(sample(f"{folder}{n}.json").read_text())]
 
-    hits = sum(sniffed(c["data_latin1"]) == name_of(c["expected_encoding"]) for c in cases)
+    hits = sum(sniffed_encoding(c["data_latin1"]) == name_of(c["expected_encoding"]) for c in cases)
 
     assert len(cases) == 81
     assert hits >= 81
 
 
-def sniffed(data: str) -> str:
+def sniffed_encoding(data: str) -> str:
     body = data.encode("latin-1")
     if body.startswith(codecs.BOM_UTF8):
         return name_of(encoding_of(body).removesuffix("-sig"))
@@ -175,13 +175,13 @@ WESTERN = "Frédéric déjà vu über Größe mañana São Crème brûlée Été
         (WESTERN, "cp1252"),
     ],
 )
-def test_text_that_declares_nothing_is_read_by_its_bytes(text: str, encoding: str) -> None:
+def test_text_without_a_declaration_is_decoded_by_its_bytes(text: str, encoding: str) -> None:
     page = f"<html><title>{text}</title><p class=x>{text}</p>"
 
     assert decode(page.encode(encoding)) == page
 
 
-def test_a_declaration_is_believed_before_a_guess() -> None:
+def test_a_declaration_is_preferred_to_a_guess() -> None:
     page = "<meta charset=windows-1252><p>" + RUSSIAN
 
     assert decode(page.encode("cp1251")) == page.encode("cp1251").decode("cp1252")
@@ -190,13 +190,13 @@ def test_a_declaration_is_believed_before_a_guess() -> None:
 @pytest.mark.parametrize(
     ("name", "encoding"), [("www.elecom.co.jp", "cp932"), ("www.elecom.co.jp", "euc_jp"), ("readability_qq", "gb18030")]
 )
-def test_real_pages_are_recognised_without_their_label(name: str, encoding: str) -> None:
+def test_encodings_of_real_pages_are_guessed_without_their_label(name: str, encoding: str) -> None:
     text = sample(f"html_tricky/{name}.html").read_text()
 
     assert guessed_encoding(text.encode(encoding, errors="ignore")) == encoding
 
 
-def test_western_texts_are_not_mistaken() -> None:
+def test_western_texts_are_guessed_correctly() -> None:
     """120 descriptions that were once broken by a wrong guess."""
     pairs = json.loads(sample("html_tricky/encoding/rpi_mojibake_pairs.json").read_text())
     bodies = [json.dumps(pair, ensure_ascii=False).encode("cp1252", "ignore") for pair in pairs]
@@ -205,7 +205,7 @@ def test_western_texts_are_not_mistaken() -> None:
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_text_that_a_database_takes(body: bytes) -> None:
+def test_any_bytes_decode_to_text_that_a_database_accepts(body: bytes) -> None:
     text = decode(body)
 
     assert "\0" not in text

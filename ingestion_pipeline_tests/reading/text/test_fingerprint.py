@@ -59,14 +59,14 @@ DIFFERENT = [
 ]
 
 
-@pytest.mark.parametrize(("item", "other"), SAME, ids=[item[:20] for item, _ in SAME])
-def test_another_day_is_no_change(item: str, other: str) -> None:
-    assert content_hash(item) == content_hash(other)
+@pytest.mark.parametrize(("text", "other_text"), SAME, ids=[text[:20] for text, _ in SAME])
+def test_another_day_is_not_a_change(text: str, other_text: str) -> None:
+    assert content_hash(text) == content_hash(other_text)
 
 
-@pytest.mark.parametrize(("item", "other"), DIFFERENT, ids=[item[:20] for item, _ in DIFFERENT])
-def test_another_fact_is_a_change(item: str, other: str) -> None:
-    assert content_hash(item) != content_hash(other)
+@pytest.mark.parametrize(("text", "other_text"), DIFFERENT, ids=[text[:20] for text, _ in DIFFERENT])
+def test_another_fact_is_a_change(text: str, other_text: str) -> None:
+    assert content_hash(text) != content_hash(other_text)
 
 
 MOMENTS = [
@@ -93,13 +93,13 @@ MOMENTS = [
 ]
 
 
-@pytest.mark.parametrize(("item", "other"), MOMENTS, ids=[item for item, _ in MOMENTS])
-def test_a_moment_goes_in_every_spelling_and_the_next_line_stays(item: str, other: str) -> None:
-    assert content_hash(f"{item}\n1200 seats") == content_hash(f"{other}\n1200 seats")
-    assert content_hash(f"{item}\n1200 seats") != content_hash(f"{item}\n1100 seats")
+@pytest.mark.parametrize(("text", "other_text"), MOMENTS, ids=[text for text, _ in MOMENTS])
+def test_a_timestamp_is_removed_in_every_spelling_and_the_next_line_stays(text: str, other_text: str) -> None:
+    assert content_hash(f"{text}\n1200 seats") == content_hash(f"{other_text}\n1200 seats")
+    assert content_hash(f"{text}\n1200 seats") != content_hash(f"{text}\n1100 seats")
 
 
-# Each once hashed alike, or reads like one that did; `{}` is the fact.
+# Each once had equal hashes, or resembles one that did; `{}` is the fact.
 FACTS = [
     ("As of May 1, {} seats are available", "1200", "1100"),
     ("As of May 1, {} seats are available", "2000", "1999"),
@@ -136,15 +136,15 @@ FACTS = [
 ]
 
 
-@pytest.mark.parametrize(("page", "item", "other"), FACTS)
-def test_a_fact_that_reads_like_a_date_is_kept(page: str, item: str, other: str) -> None:
-    assert content_hash(page.format(item)) != content_hash(page.format(other))
+@pytest.mark.parametrize(("page", "text", "other_text"), FACTS)
+def test_a_fact_that_resembles_a_date_is_preserved(page: str, text: str, other_text: str) -> None:
+    assert content_hash(page.format(text)) != content_hash(page.format(other_text))
 
 
-def test_the_day_goes_where_its_year_may_be_a_number_of_seats() -> None:
-    item, other = "As of May 1, 2000 seats are left", "As of May 2, 2000 seats are left"
+def test_the_day_is_removed_where_its_year_may_be_a_number_of_seats() -> None:
+    text, other_text = "As of May 1, 2000 seats are left", "As of May 2, 2000 seats are left"
 
-    assert content_hash(item) == content_hash(other)
+    assert content_hash(text) == content_hash(other_text)
 
 
 FORMATS = ("%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%B %d, %Y", "%d %b %Y", "%A, %d %B %Y", "%b %d, %Y")
@@ -158,12 +158,14 @@ PHRASES = ("as of {}", "Last updated: {}", "Today is {}", "Page last modified on
     st.sampled_from(PHRASES),
     st.integers(0, 999),
 )
-def test_whatever_the_day_and_its_spelling(one: date, other: date, form: str, phrase: str, seats: int) -> None:
+def test_the_hash_ignores_the_day_in_every_spelling(
+    first_day: date, other_day: date, form: str, phrase: str, seats: int
+) -> None:
     def page(day: date, count: int) -> str:
         return f"{phrase.format(day.strftime(form))}\nSeats: {count}\nDeadline: 2026-05-01"
 
-    assert content_hash(page(one, seats)) == content_hash(page(other, seats))
-    assert content_hash(page(one, seats)) != content_hash(page(one, seats + 1))
+    assert content_hash(page(first_day, seats)) == content_hash(page(other_day, seats))
+    assert content_hash(page(first_day, seats)) != content_hash(page(first_day, seats + 1))
 
 
 @given(
@@ -178,7 +180,7 @@ def test_a_date_that_is_content_stays(moment: datetime, phrase: str, form: str) 
 
 
 @given(st.text(max_size=60))
-def test_the_hash_of_what_is_hashed_is_the_same(text: str) -> None:
+def test_trailing_whitespace_does_not_change_the_hash_and_the_text_never_grows(text: str) -> None:
     once = without_the_day(text)
 
     assert content_hash(text) == content_hash(text + "\n ")

@@ -1,4 +1,4 @@
-"""A web on loopback, and a workshop that analyses its sites."""
+"""A loopback web, a scripted provider, and a run context that analyses websites."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ingestion_pipeline_tests.websites.website_runs import SMALL_PAGE, provider_
 
 @pytest.fixture
 def clock(now: datetime) -> RunningClock:
-    """Time goes on: retries come due while a run works."""
+    """The clock runs: retries become due during a run."""
     return RunningClock(now)
 
 

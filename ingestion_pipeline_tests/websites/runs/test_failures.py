@@ -1,4 +1,4 @@
-"""Phases that come to nothing: retried, waiting, given up; and providers that misbehave."""
+"""Failed phases: retried, waiting or dead-lettered; and failing providers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import update
 
 from ingestion_pipeline.demo.model_server import Fail, Garble, ModelRequest, Say, ScriptedModel
-from ingestion_pipeline.demo.model_server import Reply as Said
+from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.registry import replay
 from ingestion_pipeline.sources.registry import disable
@@ -66,7 +66,7 @@ def test_a_website_that_robots_txt_blocks_is_neither_a_strike_nor_a_dead_letter(
 ) -> None:
     web.routes["/robots.txt"] = Reply(b"User-agent: *\nDisallow: /")
     add_sources(ctx.store, a_website())
-    for _ in range(6):  # one strike more would open the breaker
+    for _ in range(6):  # more failures than the circuit breaker allows
         poll(ctx, web)
         assert process_analyses(ctx, web.port) == {"forbidden": 1}
         clock.advance(days=40)
@@ -152,7 +152,7 @@ def test_when_no_provider_answers_the_phase_fails_without_a_failure_of_the_sourc
 def test_a_worker_whose_task_was_reclaimed_makes_no_further_requests(ctx: RunContext, web: FakeWeb) -> None:
     calls: list[str] = []
 
-    def busy_while_another_takes_over(request: ModelRequest) -> Said:
+    def busy_while_another_takes_over(request: ModelRequest) -> ModelReply:
         calls.append(request.text)
         later = ctx.store.now() + timedelta(minutes=5)
         new_claim = {"fence": tasks.c.fence + 1, "lease_owner": "another", "lease_until": later}
@@ -183,7 +183,7 @@ def test_a_worker_whose_task_was_reclaimed_makes_no_further_requests(ctx: RunCon
     ids=["401", "429", "empty", "10 MB"],
 )
 def test_a_failing_provider_is_recorded_and_the_analysis_completes(
-    ctx: RunContext, web: FakeWeb, reply: Said, code: str
+    ctx: RunContext, web: FakeWeb, reply: ModelReply, code: str
 ) -> None:
     with ScriptedModel(always_text("Acme.")) as good, ScriptedModel(always(reply)) as bad:
         two_provider_ctx = with_settings(ctx, **provider_settings(good=good.base_url, bad=bad.base_url))
@@ -204,7 +204,7 @@ def test_a_stopped_run_releases_its_task_and_the_next_run_requests_only_missing_
 ) -> None:
     is_over = threading.Event()
 
-    def answer(request: ModelRequest) -> Said:
+    def answer(request: ModelRequest) -> ModelReply:
         if request.text == OWN["prompts"][1]:
             is_over.wait(20)
         return Say(text="Acme.")

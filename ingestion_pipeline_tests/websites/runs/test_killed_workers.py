@@ -1,4 +1,4 @@
-"""Processes that die, stop and race over analyses: each ends once, each answer is there once."""
+"""Worker processes that are killed, stopped or compete: each analysis ends once, each answer is stored once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy import select, update
 
 from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Say, ScriptedModel
-from ingestion_pipeline.demo.model_server import Reply as Said
+from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.registry import replay
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import (
@@ -50,7 +50,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def store(database_url: str) -> Iterator[Store]:
-    """By the real clock, as all the processes have it."""
+    """A store with the real clock, which the worker processes use."""
     with closing(open_store(database_url)) as store:
         yield store
 
@@ -60,17 +60,17 @@ def worker_job(url: str, folder: Path, web: FakeWeb, provider: str, **changes: s
 
 
 def start_analyses(store: Store, web: FakeWeb, job: WorkerJob, *names: str, **changes: Any) -> None:
-    """Each of these websites has an analysis."""
+    """Add these websites and start their analyses."""
     add_sources(store, *(a_website(name, **changes) for name in names))
-    with replace(job, changes={}).ctx() as ctx:  # a lease of a second may end a slow poll
+    with replace(job, changes={}).ctx() as ctx:  # with a lease of one second a slow poll may lose its claim
         poll(ctx, web)
 
 
 def expire_leases(store: Store) -> None:
-    """What a dead worker held is claimable now and not after its lease."""
+    """Make the tasks of a dead worker claimable now."""
     with store.begin() as connection:
-        ours = update(tasks).where(tasks.c.kind != "poll", tasks.c.status == "PROCESSING")
-        connection.execute(ours.values(lease_until=store.clock.now(connection)))
+        claimed_tasks = update(tasks).where(tasks.c.kind != "poll", tasks.c.status == "PROCESSING")
+        connection.execute(claimed_tasks.values(lease_until=store.clock.now(connection)))
 
 
 def all_rows(store: Store) -> dict[str, list[Any]]:
@@ -80,7 +80,7 @@ def all_rows(store: Store) -> dict[str, list[Any]]:
 
 
 def kill_repeatedly(job: WorkerJob, *, workers: int, every: float, seconds: float) -> int:
-    """Workers; a random one is killed again and again and replaced; then they finish."""
+    """Kill and replace a random worker repeatedly, then wait for all; return the number of kills."""
     choose, killed = random.Random(11), 0
     children = [Child(process_until_done, job) for _ in range(workers)]
     deadline = time.monotonic() + seconds
@@ -96,7 +96,7 @@ def kill_repeatedly(job: WorkerJob, *, workers: int, every: float, seconds: floa
 
 
 class CountingProvider:
-    """Takes its time; knows every call, and which were for an answer that was stored already."""
+    """A slow provider that counts calls, and records prompts whose answer was already stored."""
 
     def __init__(self, store: Store, seconds: float) -> None:
         self.calls: Counter[str] = Counter()
@@ -105,19 +105,19 @@ class CountingProvider:
         self._seconds = seconds
         self._lock = threading.Lock()
 
-    def __call__(self, request: ModelRequest) -> Said:
+    def __call__(self, request: ModelRequest) -> ModelReply:
         with self._lock:
             self.calls[request.text] += 1
         is_stored = (website_answers.c.prompt == request.text) & (website_answers.c.status == "answered")
         with self._store.read() as connection:
             if connection.execute(select(website_answers.c.id).where(is_stored)).first():
                 self.paid_again.append(request.text)
-        time.sleep(self._seconds)  # so that kills find something at work
+        time.sleep(self._seconds)  # so that kills hit running requests
         return Say(text="Acme Tools.")
 
 
 def dead_lettered(store: Store) -> dict[str, str]:
-    """The website of each analysis that was given up, with the code of its dead letter."""
+    """Return the error code of each open dead letter by its source."""
     open_rows = [row for row in rows(store, dead_letters) if row.replayed_at is None]
     return {row.source_id: row.error_code for row in open_rows}
 
@@ -132,15 +132,15 @@ def replay_all(store: Store) -> None:
 def assert_a_kill_loop_loses_nothing(
     store: Store, web: FakeWeb, job: WorkerJob, provider: CountingProvider, **loop: Any
 ) -> None:
-    """Each analysis ends once; what lost all its workers is a dead letter, and ends when replayed.
+    """Assert that each analysis ends once; one that lost all its workers ends when its dead letter is replayed.
 
-    Counted where it is paid: no prompt is asked once its answer is stored.
+    Counted at the provider: no prompt is sent once its answer is stored.
     """
     count = loop.pop("count")
     prompts = {f"w{number}": [f"Who bakes {kind} w{number}?" for kind in ("rye", "rolls")] for number in range(count)}
     definitions = [a_website(name, config={"prompts": own}) for name, own in prompts.items()]
     add_sources(store, *definitions)
-    with replace(job, changes={}).ctx() as ctx:  # a lease of a second may end a slow poll
+    with replace(job, changes={}).ctx() as ctx:  # with a lease of one second a slow poll may lose its claim
         poll(ctx, web)
 
     killed = kill_repeatedly(job, **loop)
@@ -148,7 +148,7 @@ def assert_a_kill_loop_loses_nothing(
     assert killed >= loop["seconds"] / loop["every"] / 3
     failed = {row.source_id for row in rows(store, website_analyses) if row.status == "failed"}
     assert dead_lettered(store) == dict.fromkeys(failed, "worker_lost")
-    # Claimed after three deaths; once more for each worker killed before it recorded that.
+    # Claimed again after three kills; once more for each worker killed before it recorded the dead letter.
     assert all(row.attempts >= 4 for row in rows(store, dead_letters))
     replay_all(store)
     Child(process_until_done, job).result()
@@ -165,7 +165,7 @@ def assert_a_kill_loop_loses_nothing(
 KILL_LOOP = {
     "work__lease_seconds": "1",
     "hosts__lease_seconds": "1",
-    # A worker that has just started imports its client first, on two cores that are busy.
+    # A new worker imports its client first, on two busy cores.
     "website__answer_seconds": "60",
 }
 
@@ -177,7 +177,7 @@ def test_repeated_worker_kills_neither_lose_nor_duplicate_answers(
     provider = CountingProvider(store, 0.2)
     with ScriptedModel(provider) as model:
         job = worker_job(database_url, tmp_path, web, model.base_url, **KILL_LOOP)
-        # 15 s on the two databases together
+        # 15 s for both databases
         assert_a_kill_loop_loses_nothing(store, web, job, provider, count=24, workers=3, every=0.4, seconds=7.5)
 
 
@@ -198,7 +198,7 @@ def test_an_answer_is_stored_before_its_sentiment_is_known_and_never_paid_twice(
     prompts = ["Who bakes?", "Who bakes best?", "Who bakes rye?"]
     is_asked, may_answer = threading.Event(), threading.Event()
 
-    def sentiment(_: ModelRequest) -> Said:
+    def sentiment(_: ModelRequest) -> ModelReply:
         is_asked.set()
         may_answer.wait(60)
         return Say(text='{"sentiment": "positive", "quote": "Acme is the best baker"}')
@@ -224,14 +224,14 @@ def test_a_worker_that_resumes_past_its_lease_writes_nothing(
     store: Store, web: FakeWeb, database_url: str, tmp_path: Path
 ) -> None:
     prompts = ["Who bakes?", "Who bakes best?"]
-    asked_late: list[str] = []
+    late_prompts: list[str] = []
     is_asked, may_answer = threading.Event(), threading.Event()
 
-    def answer(request: ModelRequest) -> Said:
-        """The sleeper is answered late; who takes over gets no answer to the second prompt."""
-        if len(asked_late) < len(prompts):
-            asked_late.append(request.text)
-            if len(asked_late) == len(prompts):
+    def answer(request: ModelRequest) -> ModelReply:
+        """Answer the stopped worker late; its successor gets no answer to the second prompt."""
+        if len(late_prompts) < len(prompts):
+            late_prompts.append(request.text)
+            if len(late_prompts) == len(prompts):
                 is_asked.set()
             may_answer.wait(60)
             return Say(text="Acme, too late.")
@@ -240,20 +240,20 @@ def test_a_worker_that_resumes_past_its_lease_writes_nothing(
     with ScriptedModel(answer) as model:
         job = worker_job(database_url, tmp_path, web, model.base_url, work__lease_seconds="30")
         start_analyses(store, web, job, "acme", config={"business": {"name": "Acme"}, "prompts": prompts})
-        sleeper = Child(process_until_done, job, 1)  # looks no more once it goes on
+        stopped_worker = Child(process_until_done, job, 1)  # claims nothing more after it resumes
         try:
             assert is_asked.wait(120)
-            stop_outside_a_transaction(sleeper, store)
+            stop_outside_a_transaction(stopped_worker, store)
             expire_leases(store)
             assert Child(process_until_done, job).result() == 1
             before = all_rows(store)
             assert {row.status for row in before["website_answers"]} == {"answered", "failed"}
             may_answer.set()
-            sleeper.resume()
+            stopped_worker.resume()
 
-            assert sleeper.result() == 2  # its first two phases, before it was stopped
+            assert stopped_worker.result() == 2  # its first two phases, before it was stopped
         finally:
-            sleeper.kill()
+            stopped_worker.kill()
     assert all_rows(store) == before  # an answer would have replaced the failure
     assert only_analysis(store).status == "completed"
     assert [task.fence for task in phase_tasks(store, "website_analysis")] == [2]
@@ -266,7 +266,7 @@ def test_a_worker_that_resumes_past_its_lease_writes_nothing_while_another_holds
     calls: list[str] = []
     first_may_answer, second_may_answer = threading.Event(), threading.Event()
 
-    def answer(request: ModelRequest) -> Said:
+    def answer(request: ModelRequest) -> ModelReply:
         calls.append(request.text)
         if len(calls) <= len(prompts):
             first_may_answer.wait(60)
@@ -278,25 +278,25 @@ def test_a_worker_that_resumes_past_its_lease_writes_nothing_while_another_holds
         changes = {"work__lease_seconds": "30", "website__answer_seconds": "60"}
         job = worker_job(database_url, tmp_path, web, model.base_url, **changes)
         start_analyses(store, web, job, "acme", config={"business": {"name": "Acme"}, "prompts": prompts})
-        sleeper = Child(process_until_done, job, 1)  # looks no more once it goes on
+        stopped_worker = Child(process_until_done, job, 1)  # claims nothing more after it resumes
         other = None
         try:
             wait_until(lambda: len(calls) == len(prompts), 120)
-            stop_outside_a_transaction(sleeper, store)
+            stop_outside_a_transaction(stopped_worker, store)
             expire_leases(store)
             other = Child(process_until_done, job)
             wait_until(lambda: len(calls) == 2 * len(prompts), 120)
             first_may_answer.set()
-            sleeper.resume()
+            stopped_worker.resume()
 
-            assert sleeper.result() == 2  # its first two phases, before it was stopped
+            assert stopped_worker.result() == 2  # its first two phases, before it was stopped
             assert rows(store, website_answers) == []
             second_may_answer.set()
             assert other.result() == 1
         finally:
             first_may_answer.set()
             second_may_answer.set()
-            sleeper.kill()
+            stopped_worker.kill()
             if other is not None:
                 other.kill()
     assert {row.answer for row in rows(store, website_answers)} == {"Acme."}
@@ -318,7 +318,7 @@ def test_a_site_that_kills_its_worker_is_a_dead_letter_after_three_claims(
         workers.append(Child(process_until_done, job))
         assert workers[-1].wait() == -signal.SIGKILL
         expire_leases(store)
-        with store.begin() as connection:  # its hosts, too
+        with store.begin() as connection:  # and its hosts
             connection.execute(metadata.tables["hosts"].update().values(lease_owner=None))
     Child(process_until_done, job).result()
 

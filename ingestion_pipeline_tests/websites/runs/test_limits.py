@@ -1,4 +1,4 @@
-"""Slots, queues and order: who is served when, and what waiting costs (nothing)."""
+"""Slots, queue limits and order of analyses; waiting costs no attempt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import event
 
 from ingestion_pipeline.demo.model_server import ModelRequest, Say, ScriptedModel
-from ingestion_pipeline.demo.model_server import Reply as Said
+from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import open_store
 from ingestion_pipeline.store.tables import tasks, website_analyses
@@ -41,7 +41,7 @@ from ingestion_pipeline_tests.websites.website_runs import (
 
 
 class ConcurrencyCounter:
-    """A provider that takes its time, and knows how many asked it at once."""
+    """A slow provider that records the highest number of concurrent requests."""
 
     def __init__(self, seconds: float) -> None:
         self.most = 0
@@ -49,7 +49,7 @@ class ConcurrencyCounter:
         self._now = 0
         self._lock = threading.Lock()
 
-    def __call__(self, request: ModelRequest) -> Said:
+    def __call__(self, request: ModelRequest) -> ModelReply:
         with self._lock:
             self._now += 1
             self.most = max(self.most, self._now)
@@ -68,10 +68,10 @@ def test_waiting_for_a_slot_costs_no_attempt_and_is_never_lost(ctx: RunContext, 
     long_calls: list[str] = []
     stuck: list[int] = []
 
-    def longer_than_a_lease(request: ModelRequest) -> Said:
+    def longer_than_a_lease(request: ModelRequest) -> ModelReply:
         if len(long_calls) < 10:
             long_calls.append(request.text)
-            # A claim would renew the leases, too: the phases before are done, and no slot is free.
+            # A claim would renew the leases too: the earlier phases are done, and no slot is free.
             wait_until(lambda: set(statuses(ctx.store)) <= {"model-analysis", "completed"})
             time.sleep(2.6)  # the long phase itself; only heartbeats keep its claim
             with ctx.store.read() as connection:
@@ -178,7 +178,7 @@ def test_a_cycle_claims_at_most_three_of_a_phase_and_only_into_free_slots(ctx: R
     poll(ctx, web)
     process_analyses(ctx, web.port)
 
-    # What one cycle claims begins at one moment.
+    # Tasks claimed in one cycle have the same start time.
     cycles = Counter(
         (queue, times["began"]) for row in rows(ctx.store, website_analyses) for queue, times in row.phase_times.items()
     )
@@ -188,7 +188,7 @@ def test_a_cycle_claims_at_most_three_of_a_phase_and_only_into_free_slots(ctx: R
 
 
 def queue_analyses_in_each_phase(ctx: RunContext, web: FakeWeb, count: int) -> None:
-    """So many analyses wait in each phase."""
+    """Queue this number of analyses in each phase."""
     no_provider_ctx = with_settings(ctx, website__providers="", website__queue_limit=str(count))
     for name in ("last", "middle", "first"):
         add_sources(ctx.store, *(a_website(f"{name}{n}", config=own_config()) for n in range(count)))
@@ -205,7 +205,7 @@ def test_a_cycle_claims_three_of_each_phase_and_not_three_in_all(
     queue_analyses_in_each_phase(ctx, web, 4)
     process_analyses(ctx, web.port)
 
-    # Of each the phase in which it waited; what one cycle claims begins at one moment.
+    # Only the phase in which each analysis waited; tasks claimed in one cycle have the same start time.
     began = Counter(
         (row.phase_times[queue]["began"], queue)
         for name, queue in (("first", "website-analysis"), ("middle", "prompt-forming"), ("last", "model-analysis"))
@@ -217,8 +217,8 @@ def test_a_cycle_claims_three_of_each_phase_and_not_three_in_all(
 
 
 def test_each_phase_has_its_own_slots(ctx: RunContext, web: FakeWeb) -> None:
-    def answer(_: ModelRequest) -> Said:
-        """While the only slot of the last phase is taken, the phases before go on."""
+    def answer(_: ModelRequest) -> ModelReply:
+        """Answer when the earlier phases are done, although the only slot of the last phase is taken."""
         wait_until(lambda: set(statuses(ctx.store)) <= {"model-analysis", "completed"})
         return Say(text="Acme.")
 
@@ -233,7 +233,9 @@ def test_each_phase_has_its_own_slots(ctx: RunContext, web: FakeWeb) -> None:
     assert {task.attempts for task in phase_tasks(ctx.store)} == {1}
 
 
-@pytest.mark.parametrize("database", ["sqlite"])  # PostgreSQL's statements are prepared
+@pytest.mark.parametrize(
+    "database", ["sqlite"]
+)  # statements of PostgreSQL are prepared, their parameters not visible here
 def test_a_cycle_claims_in_the_order_of_phases(ctx: RunContext, web: FakeWeb) -> None:
     queue_analyses_in_each_phase(ctx, web, 2)
     kinds = [phase.kind for phase in PHASES]

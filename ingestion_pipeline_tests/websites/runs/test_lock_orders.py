@@ -1,4 +1,4 @@
-"""A phase's task before its analysis: whoever works on it, and whoever replays its letter."""
+"""The task of a phase is locked before its analysis, also by a replayed dead letter."""
 
 from __future__ import annotations
 

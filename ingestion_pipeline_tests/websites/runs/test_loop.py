@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import update
 
 from ingestion_pipeline.demo.model_server import ModelRequest, Say, ScriptedModel, blank
-from ingestion_pipeline.demo.model_server import Reply as Said
+from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.source import Tier
 from ingestion_pipeline.store.tables import (
@@ -91,18 +91,18 @@ def test_an_analysis_starts_as_not_started_and_each_phase_reports_progress(ctx: 
         progress_log.append(await asyncio.to_thread(progress))
         writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + SMALL_PAGE.encode())
 
-    def form_prompts(request: ModelRequest) -> Said:
+    def form_prompts(request: ModelRequest) -> ModelReply:
         if "questions" in request.schema.get("properties", {}):
             progress_log.append(progress())
         return Say(text=json.dumps(blank(request.schema)))
 
-    def first(_: ModelRequest) -> Said:
-        """Answers when the other provider has been asked."""
+    def first(_: ModelRequest) -> ModelReply:
+        """Answer after the other provider was asked."""
         may_answer.wait(30)
         return Say(text="Acme Tools.")
 
-    def last(_: ModelRequest) -> Said:
-        """Answers when the other provider is done."""
+    def last(_: ModelRequest) -> ModelReply:
+        """Answer after the other provider is done."""
         progress_log.append(progress())
         may_answer.set()
         wait_until(lambda: progress()[2] == 75)
@@ -202,7 +202,7 @@ def test_an_analysis_on_demand_counts_as_the_poll(
     source = source_row(ctx.store, "website:acme")
     assert source.last_checked_at is not None
 
-    clock.advance(hours=20)  # the next poll of a day is near: a second analysis counts as it
+    clock.advance(hours=20)  # the daily poll is near: a second analysis replaces it
     request_analyses(ctx, ["website:acme"])
     process_analyses(ctx, web.port)
     clock.advance(hours=12)
@@ -220,7 +220,7 @@ def test_a_new_website_starts_its_analysis_once_without_a_poll(ctx: RunContext, 
     add_sources(ctx.store, a_website(), a_website("bad", config={"prompts": 7}))
 
     assert [start_first_analyses(ctx), start_first_analyses(ctx)] == [1, 0]
-    poll(ctx, web)  # finds nothing due
+    poll(ctx, web)  # nothing is due
     assert statuses(ctx.store) == {"not-started": 1}
     acme, bad = (source_row(ctx.store, f"website:{name}") for name in ("acme", "bad"))
     assert acme.next_check_at > ctx.store.now()
@@ -231,8 +231,8 @@ def test_a_new_website_starts_its_analysis_once_without_a_poll(ctx: RunContext, 
 def test_a_worker_that_lost_its_claim_writes_no_progress(ctx: RunContext, web: FakeWeb) -> None:
     claimed_by_other: list[Task] = []
 
-    def sentiment(_: ModelRequest) -> Said:
-        """Asked when the answer is stored: meanwhile the lease ends, and another takes the task."""
+    def sentiment(_: ModelRequest) -> ModelReply:
+        """Called after the answer is stored: expire the lease and let another worker claim the task."""
         with ctx.store.begin() as connection:
             running_tasks = update(tasks).where(tasks.c.status == "PROCESSING")
             connection.execute(running_tasks.values(lease_until=ctx.store.clock.now(connection)))
@@ -263,7 +263,7 @@ def test_a_page_that_needs_javascript_is_read_with_a_browser(ctx: RunContext, we
 
     row = only_analysis(ctx.store)
     assert (row.status, row.info["name"]) == ("completed", "Acme Tools")
-    assert [url for url, _ in browser.asked] == ["http://acme.test/"]  # the others need none
+    assert [url for url, _ in browser.requests] == ["http://acme.test/"]  # the other pages need no browser
     assert len(row.info["pages"]) == 4
 
 

@@ -1,11 +1,11 @@
-"""Numbers of the phases: how many, how long, how well."""
+"""Metrics of the phases: counts, times and success rates."""
 
 from __future__ import annotations
 
 from asyncio import StreamWriter
 
 from ingestion_pipeline.demo.model_server import ModelRequest, Say, ScriptedModel
-from ingestion_pipeline.demo.model_server import Reply as Said
+from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.operations.retention import maintain
 from ingestion_pipeline.store import Store
@@ -49,7 +49,7 @@ def test_each_phase_measures_waiting_and_processing_times(ctx: RunContext, web: 
         clock.advance(seconds=30)
         writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + SMALL_PAGE.encode())
 
-    def answer_after_40_seconds(_: ModelRequest) -> Said:
+    def answer_after_40_seconds(_: ModelRequest) -> ModelReply:
         clock.advance(seconds=40)
         return Say(text="Acme.")
 
@@ -62,7 +62,7 @@ def test_each_phase_measures_waiting_and_processing_times(ctx: RunContext, web: 
         process_analyses(model_ctx, web.port)
     first, second, third = metrics_by_queue(ctx.store).values()
 
-    # In steps of ten: a busy machine adds a second or two of its own.
+    # In steps of ten seconds: a busy machine adds a second or two.
     assert [(phase.waiting_seconds or 0) // 10 for phase in (first, second, third)] == [9, 0, 0]
     assert [(phase.processing_seconds or 0) // 10 for phase in (first, second, third)] == [3, 0, 4]
 
@@ -86,7 +86,7 @@ def test_times_of_a_phase_are_means_of_the_last_attempts(ctx: RunContext, web: F
     process_analyses(ctx, web.port)
     first = metrics_by_queue(ctx.store)["website-analysis"]
 
-    # In steps of ten: a busy machine adds a second or two of its own.
+    # In steps of ten seconds: a busy machine adds a second or two.
     assert ((first.waiting_seconds or 0) // 10, (first.processing_seconds or 0) // 10) == (0, 4)
     assert first.retries == 1
 
@@ -94,7 +94,7 @@ def test_times_of_a_phase_are_means_of_the_last_attempts(ctx: RunContext, web: F
 def test_the_success_rate_is_unchanged_after_retention_removes_the_tasks(
     ctx: RunContext, web: FakeWeb, clock: RunningClock
 ) -> None:
-    """It was 0.5, and 0 an hour later: successes are kept for an hour, failures for a week."""
+    """The rate was 0.5, and 0 an hour later: successful tasks are kept for an hour, failed ones for a week."""
     web.routes["broken.test/"] = 500
     add_sources(ctx.store, a_website(), a_website("broken"))
     poll(ctx, web)

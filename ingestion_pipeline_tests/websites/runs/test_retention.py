@@ -1,4 +1,4 @@
-"""What is kept of old analyses."""
+"""Retention of old analyses and their answers."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def run_retention(store: Store) -> tuple[int, int]:
 
 @pytest.fixture
 def aged_store(store: Store) -> Store:
-    """Of one website: complete, failed and complete long ago, failed not so long ago; one at work.
+    """A website with two old completed, an old failed, a newer failed and a running analysis.
 
-    Of another only an old failure.
+    Another website has only an old failed analysis.
     """
     add_sources(store, a_website(), a_website("other"))
     for status, ended in (
@@ -87,7 +87,10 @@ def remaining_ids(store: Store) -> tuple[set[int], set[int]]:
 
 
 def test_retention_removes_old_answers_and_analyses_except_the_last_of_each_website(aged_store: Store) -> None:
-    assert run_retention(aged_store) == (4, 2)  # answers of both that go, of the aged_store failure, of the other's
+    assert run_retention(aged_store) == (
+        4,
+        2,
+    )  # answers of the two removed analyses, the newer failure and the other website
 
     assert remaining_ids(aged_store) == ({3, 4, 5, 6}, {3, 5})
     assert len(rows(aged_store, website_rankings)) == 1
@@ -97,9 +100,9 @@ def test_retention_removes_old_answers_and_analyses_except_the_last_of_each_webs
 def test_an_analysis_with_an_open_dead_letter_is_not_removed(aged_store: Store) -> None:
     dead_letter: dict[str, Any] = {"task_id": 1, "task_kind": "website_analysis", "source_id": "website:acme"}
     dead_letter |= {"payload": {}, "tracking_id": "t", "attempts": 3, "failed_at": OLD}
-    why = {"error_class": "transient", "error_code": "down", "error": "down"}
+    error = {"error_class": "transient", "error_code": "down", "error": "down"}
     with aged_store.begin() as connection:
-        connection.execute(insert(dead_letters).values(**dead_letter, **why))
+        connection.execute(insert(dead_letters).values(**dead_letter, **error))
 
     assert run_retention(aged_store) == (2, 1)
     assert remaining_ids(aged_store) == ({2, 3, 4, 5, 6}, {2, 3, 4, 5})
@@ -109,5 +112,5 @@ def test_concurrent_retention_runs_remove_each_row_once(aged_store: Store) -> No
     with ThreadPoolExecutor(4) as pool:
         counts = list(pool.map(lambda _: run_retention(aged_store), range(4)))
 
-    assert (sum(one for one, _ in counts), sum(one for _, one in counts)) == (4, 2)
+    assert (sum(answers for answers, _ in counts), sum(analyses for _, analyses in counts)) == (4, 2)
     assert remaining_ids(aged_store) == ({3, 4, 5, 6}, {3, 5})

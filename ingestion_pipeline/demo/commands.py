@@ -8,13 +8,21 @@ import signal
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ingestion_pipeline.cli.demo_catalogs import is_waiting, print_catalogs, print_datasets, print_unusual_pages
-from ingestion_pipeline.cli.demo_summary import (
+from ingestion_pipeline.cli.output import CommandRefused, echo
+from ingestion_pipeline.cli.session import environment, opened
+from ingestion_pipeline.demo.catalog_report import (
+    is_waiting,
+    print_catalogs,
+    print_datasets,
+    print_unusual_pages,
+)
+from ingestion_pipeline.demo.report import (
     approve,
     boards_of,
     describe_received,
@@ -29,8 +37,6 @@ from ingestion_pipeline.cli.demo_summary import (
     print_summary,
     record_changes,
 )
-from ingestion_pipeline.cli.output import CommandRefused, echo
-from ingestion_pipeline.cli.session import environment, opened
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -98,8 +104,6 @@ DECLARED = ("sources.yaml", "catalogs.yaml", "companies.yaml", "websites.yaml")
 
 def demo_file() -> SourceFile:
     """Return the definitions of all demo source files as one file."""
-    from dataclasses import replace
-
     first, *others = demo_files()
     return replace(
         first,
@@ -109,7 +113,7 @@ def demo_file() -> SourceFile:
 
 
 def demo_files() -> list[SourceFile]:
-    """Return each demo source file with its own definitions, as sources name their origin."""
+    """Return each demo source file with its own definitions."""
     return [_read_definitions(name) for name in DECLARED]
 
 
@@ -118,9 +122,11 @@ def _read_definitions(name: str) -> SourceFile:
 
     from ingestion_pipeline.registry import check_definition
     from ingestion_pipeline.sources.files import read_file
+    from ingestion_pipeline.sources.source import BUNDLED
 
     with as_file(files("ingestion_pipeline.demo") / name) as path:
-        return read_file(path, check=check_definition)
+        file = read_file(path, check=check_definition)
+    return replace(file, definitions=[replace(entry, origin=BUNDLED + name) for entry in file.definitions])
 
 
 # Names of its own, so that the ledger keeps its calls apart from real ones.
@@ -184,14 +190,14 @@ def serve(*, port: int, if_registered: bool, model: bool, model_port: int) -> No
 
     Every command and run that shares its home finds it.
     """
-    from ingestion_pipeline.demo.host_names import published_port
     from ingestion_pipeline.demo.site import DemoSite
+    from ingestion_pipeline.pages.http.local_server import running_server
 
     home = _home()
     if if_registered and not _is_registered():
         return
-    if (running := published_port(home)) is not None:
-        raise CommandRefused(f"the demo site of {home} is already running, on port {running}")
+    if (server := running_server(home)) is not None:
+        raise CommandRefused(f"the demo site of {home} is already running, on port {server.port}")
     with opened() as (_, store):
         site = DemoSite(home, port, secret_of=follower_secrets(store))
         _serve(site, bundled_model(model_port) if model or model_port else None)
@@ -345,9 +351,9 @@ def program() -> str:
 
 def _prepare(stack: ExitStack, store: Store, home: Path) -> datetime:
     """Register the demo's sources and followers, start its site, and return the start time."""
-    from ingestion_pipeline.demo.host_names import published_port
     from ingestion_pipeline.demo.site import DemoSite
     from ingestion_pipeline.notices.registry import declare
+    from ingestion_pipeline.pages.http.local_server import running_server
     from ingestion_pipeline.registry import declared
     from ingestion_pipeline.sources.poll_tasks import make_due
     from ingestion_pipeline.sources.registry import register
@@ -360,7 +366,7 @@ def _prepare(stack: ExitStack, store: Store, home: Path) -> datetime:
         ids = [definition.id for definition in file.definitions]
         declared(connection, ids, now=now)
         make_due(connection, [*ids, *_boards(connection)], now=now)
-    if published_port(home) is None:
+    if running_server(home) is None:
         stack.enter_context(DemoSite(home, secret_of=follower_secrets(store)))
     return now
 
