@@ -17,7 +17,12 @@ import pytest
 from sqlalchemy import insert
 
 from ingestion_pipeline.demo.commands import demo_file, follower_secrets, program
-from ingestion_pipeline.demo.expected import DRIFTWOOD_BOARD, expected, expected_jobs, expected_visibility
+from ingestion_pipeline_tests.demo.expected_results import (
+    DRIFTWOOD_BOARD,
+    expected,
+    expected_jobs,
+    expected_visibility,
+)
 from ingestion_pipeline.demo.hooks import Inbox, read_inboxes
 from ingestion_pipeline.demo.report import (
     PolledSource,

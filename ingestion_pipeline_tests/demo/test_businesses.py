@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from ingestion_pipeline.demo.businesses import businesses
-from ingestion_pipeline.demo.expected import ExpectedVisibility, expected_visibility
+from ingestion_pipeline_tests.demo.expected_results import ExpectedVisibility, expected_visibility
 from ingestion_pipeline.demo.providers import (
     ALMANAC,
     SETTING,

@@ -17,7 +17,12 @@ from ingestion_pipeline.companies.names import fingerprint
 from ingestion_pipeline.companies.platforms import platform
 from ingestion_pipeline.companies.salary import salary_as_dict
 from ingestion_pipeline.demo.commands import demo_profile
-from ingestion_pipeline.demo.expected import DRIFTWOOD_BOARD, KESTREL_BOARD, ExpectedJobs, expected_jobs
+from ingestion_pipeline_tests.demo.expected_results import (
+    DRIFTWOOD_BOARD,
+    KESTREL_BOARD,
+    ExpectedJobs,
+    expected_jobs,
+)
 from ingestion_pipeline.demo.job_openings import (
     ADDED,
     API_PATH,

@@ -23,10 +23,11 @@ from sqlalchemy import select
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import FixedClock, Store, open_store
 from ingestion_pipeline.store.tables import tasks
-from ingestion_pipeline.tasks import claims, model
+from ingestion_pipeline.tasks import claims
+from ingestion_pipeline_tests.tasks import queue_model
 from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient, WorkError
-from ingestion_pipeline.tasks.model import Model
+from ingestion_pipeline_tests.tasks.queue_model import Model
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import Move, Task, TaskStatus, finished, rearmed
 from ingestion_pipeline_tests.builders import NOON, a_new_task
@@ -51,11 +52,11 @@ class Simulation:
     def run(self, steps: int) -> None:
         for _ in range(steps):
             self.random.choice(self.actions)()
-            assert model.invariants(self.model, policy=POLICY) == []
+            assert queue_model.invariants(self.model, policy=POLICY) == []
 
     def enqueue(self) -> None:
         key = f"{self.random.randrange(5)}"
-        model.enqueue(self.model, a_new_task(dedupe_key=key, not_before=self.now), now=self.now)
+        queue_model.enqueue(self.model, a_new_task(dedupe_key=key, not_before=self.now), now=self.now)
 
     def tick(self) -> None:
         """Advance the time, or set the clock back."""
@@ -64,9 +65,9 @@ class Simulation:
     def claim(self) -> None:
         owner = self.random.choice(OWNERS)
         limit = self.random.randrange(1, 4)
-        claimed = model.claim(self.model, POLLS, owner=owner, now=self.now, lease=LEASE, limit=limit)
-        exhausted = model.exhausted_moves(claimed, policy=POLICY)
-        model.apply(self.model, exhausted)
+        claimed = queue_model.claim(self.model, POLLS, owner=owner, now=self.now, lease=LEASE, limit=limit)
+        exhausted = queue_model.exhausted_moves(claimed, policy=POLICY)
+        queue_model.apply(self.model, exhausted)
         dead_lettered = {move.task.id for move in exhausted}
         self.in_hand[owner] += [task for task in claimed if task.id not in dead_lettered]
 
@@ -79,7 +80,7 @@ class Simulation:
         )
         failing = self.take()
         moves = [
-            model.move_after_failure(task, error, now=self.now, policy=POLICY, random=self.random) for task in failing
+            queue_model.move_after_failure(task, error, now=self.now, policy=POLICY, random=self.random) for task in failing
         ]
         if self.end(moves):
             refunded = 1 if isinstance(error, Fatal | Resource) else 0
@@ -95,10 +96,10 @@ class Simulation:
     def end(self, moves: list[Move]) -> bool:
         """Apply all of the moves or none; return whether they took effect."""
         pairs = [(move.task.id, move.task.fence) for move in moves]
-        held = model.held(self.model, pairs)
+        held = queue_model.held(self.model, pairs)
         before = (dict(self.model.tasks), list(self.model.effects), list(self.model.dead_lettered))
         try:
-            model.apply(self.model, moves)
+            queue_model.apply(self.model, moves)
         except LostClaim:
             assert len(held) < len(pairs)
             assert before == (self.model.tasks, self.model.effects, self.model.dead_lettered)
@@ -106,11 +107,11 @@ class Simulation:
         return True
 
     def beat(self) -> None:
-        claimed = model.claimed_by(self.model, self.random.choice(OWNERS)).items()
-        model.heartbeat(self.model, claimed, now=self.now, lease=LEASE)
+        claimed = queue_model.claimed_by(self.model, self.random.choice(OWNERS)).items()
+        queue_model.heartbeat(self.model, claimed, now=self.now, lease=LEASE)
 
     def expire(self) -> None:
-        model.expire(self.model, owner=self.random.choice(OWNERS), now=self.now)
+        queue_model.expire(self.model, owner=self.random.choice(OWNERS), now=self.now)
 
     def forget(self) -> None:
         """Let a worker die with its claims."""
@@ -120,11 +121,11 @@ class Simulation:
         """Let one healthy worker finish everything that is left."""
         for _ in range(10):
             self.now += timedelta(days=1)
-            claimed = model.claim(self.model, POLLS, owner="last", now=self.now, lease=LEASE, limit=100)
-            exhausted = model.exhausted_moves(claimed, policy=POLICY)
+            claimed = queue_model.claim(self.model, POLLS, owner="last", now=self.now, lease=LEASE, limit=100)
+            exhausted = queue_model.exhausted_moves(claimed, policy=POLICY)
             dead_lettered = {move.task.id for move in exhausted}
             moves = [finished(task) for task in claimed if task.id not in dead_lettered]
-            model.apply(self.model, [*exhausted, *moves])
+            queue_model.apply(self.model, [*exhausted, *moves])
 
 
 def simulate(seed: int) -> list[str]:
@@ -138,7 +139,7 @@ def simulate(seed: int) -> list[str]:
         raise
     active = [task.id for task in simulation.model.tasks.values() if task.status.is_active]
     return [
-        *model.invariants(simulation.model, policy=POLICY),
+        *queue_model.invariants(simulation.model, policy=POLICY),
         *(f"task {task_id} is never finished" for task_id in active),
     ]
 
@@ -176,14 +177,14 @@ def test_a_seed_always_gives_the_same_history() -> None:
 )
 def test_only_a_failure_of_the_task_itself_costs_an_attempt(error: WorkError, attempts: int) -> None:
     task_model = Model()
-    model.enqueue(task_model, a_new_task(), now=NOON)
-    [task] = model.claim(task_model, POLLS, owner="first", now=NOON, lease=LEASE, limit=1)
+    queue_model.enqueue(task_model, a_new_task(), now=NOON)
+    [task] = queue_model.claim(task_model, POLLS, owner="first", now=NOON, lease=LEASE, limit=1)
 
-    move = model.move_after_failure(task, error, now=NOON, policy=POLICY, random=Random(7))
-    model.apply(task_model, [move])
+    move = queue_model.move_after_failure(task, error, now=NOON, policy=POLICY, random=Random(7))
+    queue_model.apply(task_model, [move])
 
     assert (task_model.tasks[task.id].status, task_model.tasks[task.id].attempts) == ("PENDING", attempts)
-    assert model.invariants(task_model, policy=POLICY) == []
+    assert queue_model.invariants(task_model, policy=POLICY) == []
 
 
 @pytest.mark.parametrize(
@@ -198,23 +199,23 @@ def test_only_a_failure_of_the_task_itself_costs_an_attempt(error: WorkError, at
 )
 def test_a_broken_invariant_is_reported(change: dict[str, Any], message: str) -> None:
     task_model = Model()
-    model.enqueue(task_model, a_new_task(), now=NOON)
-    [task] = model.claim(task_model, POLLS, owner="first", now=NOON, lease=LEASE, limit=1)
-    assert model.invariants(task_model, policy=POLICY) == []
+    queue_model.enqueue(task_model, a_new_task(), now=NOON)
+    [task] = queue_model.claim(task_model, POLLS, owner="first", now=NOON, lease=LEASE, limit=1)
+    assert queue_model.invariants(task_model, policy=POLICY) == []
 
     task_model.tasks[task.id] = replace(task, **change)
 
-    assert any(broken.startswith(message) for broken in model.invariants(task_model, policy=POLICY))
+    assert any(broken.startswith(message) for broken in queue_model.invariants(task_model, policy=POLICY))
 
 
 def test_two_live_leases_are_reported() -> None:
     task_model = Model()
-    model.enqueue(task_model, a_new_task(), now=NOON)
-    model.claim(task_model, POLLS, owner="first", now=NOON, lease=LEASE, limit=1)
-    model.claim(task_model, POLLS, owner="second", now=NOON + LEASE * 2, lease=LEASE, limit=1)
+    queue_model.enqueue(task_model, a_new_task(), now=NOON)
+    queue_model.claim(task_model, POLLS, owner="first", now=NOON, lease=LEASE, limit=1)
+    queue_model.claim(task_model, POLLS, owner="second", now=NOON + LEASE * 2, lease=LEASE, limit=1)
     task_model.leases[1][0].until = NOON + LEASE * 3
 
-    assert any("two live leases" in broken for broken in model.invariants(task_model, policy=POLICY))
+    assert any("two live leases" in broken for broken in queue_model.invariants(task_model, policy=POLICY))
 
 
 class ModelAgainstSql(RuleBasedStateMachine):
@@ -240,7 +241,7 @@ class ModelAgainstSql(RuleBasedStateMachine):
             priority=priority,
             not_before=self.now + timedelta(seconds=wait),
         )
-        expected = model.enqueue(self.model, new, now=self.now)
+        expected = queue_model.enqueue(self.model, new, now=self.now)
         with self.store.begin() as connection:
             inserted = insert_tasks(connection, [new], now=self.now)
         assert inserted == ([] if expected is None else [expected])
@@ -264,7 +265,7 @@ class ModelAgainstSql(RuleBasedStateMachine):
     )
     def claim(self, owner: str, limit: int, claim_filter: ClaimFilter) -> None:
         arguments: dict[str, Any] = {"owner": owner, "now": self.now, "lease": LEASE, "limit": limit}
-        expected = model.claim(self.model, claim_filter, **arguments)
+        expected = queue_model.claim(self.model, claim_filter, **arguments)
         with self.store.begin() as connection:
             claimed = claims.claim(connection, claim_filter, **arguments)
         assert [comparable(task) for task in claimed] == [comparable(task) for task in expected]
@@ -278,7 +279,7 @@ class ModelAgainstSql(RuleBasedStateMachine):
         moves = [self.move(task, how) for task in held_tasks]
         pairs = [(task.id, task.fence) for task in held_tasks]
         with self.store.begin() as connection:
-            assert claims.held(connection, pairs) == model.held(self.model, pairs)
+            assert claims.held(connection, pairs) == queue_model.held(self.model, pairs)
         assert self.outcome_in_sql(moves) == self.outcome_in_model(moves)
 
     def move(self, task: Task, how: str) -> Move:
@@ -291,11 +292,11 @@ class ModelAgainstSql(RuleBasedStateMachine):
             "404": Permanent("404"),
             "budget": Resource("budget", until=self.now + LEASE),
         }
-        return model.move_after_failure(task, errors[how], now=self.now, policy=POLICY, random=Random(7))
+        return queue_model.move_after_failure(task, errors[how], now=self.now, policy=POLICY, random=Random(7))
 
     def outcome_in_model(self, moves: list[Move]) -> str | None:
         try:
-            model.apply(self.model, moves)
+            queue_model.apply(self.model, moves)
         except LostClaim as lost:
             return str(lost)
         return None
@@ -313,14 +314,14 @@ class ModelAgainstSql(RuleBasedStateMachine):
         with self.store.begin() as connection:
             claimed = claims.claimed_by(connection, owner)
             renewed = claims.heartbeat(connection, claimed.items(), now=self.now, lease=LEASE)
-        assert claimed == model.claimed_by(self.model, owner)
-        assert renewed == model.heartbeat(self.model, claimed.items(), now=self.now, lease=LEASE)
+        assert claimed == queue_model.claimed_by(self.model, owner)
+        assert renewed == queue_model.heartbeat(self.model, claimed.items(), now=self.now, lease=LEASE)
 
     @rule(owner=st.sampled_from(OWNERS))
     def expire(self, owner: str) -> None:
         with self.store.begin() as connection:
             freed = claims.expire(connection, owner=owner, now=self.now)
-        assert freed == model.expire(self.model, owner=owner, now=self.now)
+        assert freed == queue_model.expire(self.model, owner=owner, now=self.now)
 
     @invariant()
     def agree(self) -> None:
