@@ -135,10 +135,19 @@ def random() -> Random:
     return Random(7)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.fixture
 def database(request: pytest.FixtureRequest) -> str:
-    """The database a test runs on; whoever asks for a store runs on both."""
-    return request.param
+    """Return the database that a test runs on: SQLite, and PostgreSQL as well if it is marked `both_databases`."""
+    return getattr(request, "param", "sqlite")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run tests that are marked `both_databases` on both, unless they choose one themselves."""
+    chosen = [mark for mark in metafunc.definition.iter_markers("parametrize") if "database" in mark.args[0]]
+    is_marked = metafunc.definition.get_closest_marker("both_databases") is not None
+    if is_marked and "database" in metafunc.fixturenames and not chosen:
+        databases = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+        metafunc.parametrize("database", databases, indirect=True)
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,8 @@ from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import chapter_sources
 from ingestion_pipeline_tests.builders import NOON, a_definition
 
+pytestmark = pytest.mark.both_databases
+
 Changes = list[float]
 
 

@@ -18,7 +18,7 @@ from ingestion_pipeline_tests.postgres import PostgresServer, start_server
 from ingestion_pipeline_tests.processes import Child
 from ingestion_pipeline_tests.test_killed_workers import KILL_LOOP, add_polled_sources, assert_one_effect_each
 
-pytestmark = [pytest.mark.soak, pytest.mark.postgres]
+pytestmark = [pytest.mark.soak, pytest.mark.postgres, pytest.mark.both_databases]
 COUNT, CRASHES = 240, 3
 
 

@@ -40,7 +40,7 @@ from ingestion_pipeline_tests.polling_runs import (
 )
 from ingestion_pipeline_tests.processes import Child, stop_outside_a_transaction
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.both_databases]
 ON_POSTGRES = pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
 SHORT_LEASES = {"work__lease_seconds": "2", "hosts__lease_seconds": "2"}
 LONGER_LEASES = {"work__lease_seconds": "6", "hosts__lease_seconds": "2"}

@@ -132,7 +132,7 @@ class CuttingProxy:
         writer.close()
 
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.both_databases]
 MOST_COMMITS = 40  # of one poll; far more than it makes
 
 

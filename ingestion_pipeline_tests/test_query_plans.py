@@ -37,6 +37,8 @@ from ingestion_pipeline.websites.runs.system import is_work_waiting as is_websit
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.test_task_indexes import query_plans
 
+pytestmark = pytest.mark.both_databases
+
 HOUR = timedelta(hours=1)
 BIG = ("tasks", "sources")
 # Nearly all were polled and wait for the next poll, as in an installation that has run for a while.

@@ -24,6 +24,8 @@ from ingestion_pipeline.store.configuration import overrides, set_override, unse
 from ingestion_pipeline.store.tables import audit_log
 from ingestion_pipeline.store.tables import settings as settings_table
 
+pytestmark = pytest.mark.both_databases
+
 
 @pytest.mark.parametrize(
     ("environment", "table", "shards"),

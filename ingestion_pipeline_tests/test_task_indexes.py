@@ -21,6 +21,8 @@ from ingestion_pipeline.tasks.queue import spawn
 from ingestion_pipeline.tasks.task import finished
 from ingestion_pipeline_tests.builders import NOON, a_new_task
 
+pytestmark = pytest.mark.both_databases
+
 LEASE = timedelta(minutes=5)
 POLLS = ClaimFilter(kind="poll")
 FRONTIER = ClaimFilter(kind="fetch_page", frontier_of="catalog:1")

@@ -20,8 +20,8 @@ from types import FrameType
 
 import ingestion_pipeline
 from ingestion_pipeline import defs
-from ingestion_pipeline.demo.commands import demo_file, demo_settings
 from ingestion_pipeline.cli.session import opened
+from ingestion_pipeline.demo.commands import demo_file, demo_settings
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.orchestration.execute import run_job
 from ingestion_pipeline.registry import declared

@@ -9,6 +9,8 @@ from ingestion_pipeline.catalogs.operations.rerun import rerun
 from ingestion_pipeline.store.tables import crawl_steps, datasets, extractions, outbox, pages
 from ingestion_pipeline_tests.catalog_extractions import CatalogHarness
 
+pytestmark = pytest.mark.both_databases
+
 DONE = {"/c/1": "SUCCESS", "/c/2": "SUCCESS", "/c/3": "SUCCESS"}
 LAST_FAILED = {**DONE, "/c/3": "ERROR"}
 FIRST = ("published", ["a", "b", "c"])

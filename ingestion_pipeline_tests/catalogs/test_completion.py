@@ -17,6 +17,8 @@ from ingestion_pipeline.settings.systems import Extraction
 from ingestion_pipeline.store.tables import audit_log, extractions, model_calls, outbox, pages, sources, tasks
 from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, FAILURE, CatalogHarness
 
+pytestmark = pytest.mark.both_databases
+
 MINUTES, HOURS = timedelta(minutes=1), timedelta(hours=1)
 
 

@@ -21,6 +21,8 @@ from ingestion_pipeline.store.tables import (
 )
 from ingestion_pipeline_tests.catalog_extractions import CatalogHarness
 
+pytestmark = pytest.mark.both_databases
+
 PAGE_STATUSES = {"/c/1": "SUCCESS", "/c/2": "WAITING", "/c/3": "IN_PROGRESS", "/c/4": "DOWNLOADED"}
 
 

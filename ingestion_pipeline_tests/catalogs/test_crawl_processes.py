@@ -30,7 +30,7 @@ from ingestion_pipeline_tests.fakes import FakeWeb, redirect
 from ingestion_pipeline_tests.polling_runs import WorkerJob, add_sources, rows, slow_answer, wait_until
 from ingestion_pipeline_tests.processes import Child
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.both_databases]
 SHORT_LEASES = {"work__lease_seconds": "2", "hosts__lease_seconds": "2"}
 ON_POSTGRES = pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
 

@@ -18,8 +18,6 @@ from ingestion_pipeline_tests.catalog_extractions import a_catalog, crawl_all, c
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import add_sources
 
-pytestmark = pytest.mark.parametrize("database", ["sqlite"])
-
 LINKS = [f"/c/{number}" for number in range(12)]
 
 

@@ -20,6 +20,8 @@ from ingestion_pipeline_tests.catalogs.course_pages import serve_courses
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import add_sources, rows
 
+pytestmark = pytest.mark.both_databases
+
 
 def finish_crawl(catalog: CatalogHarness, *keys: str) -> int:
     """Finish a crawl of two pages: one failed, the other has items with these keys."""

@@ -20,6 +20,8 @@ from ingestion_pipeline_tests.catalogs.course_pages import course_html
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import add_sources, rows
 
+pytestmark = pytest.mark.both_databases
+
 ALL_COURSES = range(101, 125)
 BROKEN = range(101, 106)
 BARE_ERROR_PAGE = "<html><body><h1>Down for maintenance</h1><p>We will be back soon.</p></body></html>"

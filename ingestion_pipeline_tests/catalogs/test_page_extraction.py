@@ -41,6 +41,8 @@ from ingestion_pipeline_tests.catalogs.course_pages import (
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import RunningClock, add_sources, rows
 
+pytestmark = pytest.mark.both_databases
+
 
 def test_each_downloaded_page_has_one_read_task_of_its_lineage(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     download_courses(ctx, web, 101, 102)

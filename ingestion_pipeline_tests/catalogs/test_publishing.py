@@ -23,6 +23,8 @@ from ingestion_pipeline.store.tables import (
 )
 from ingestion_pipeline_tests.catalog_extractions import FAILURE, CatalogHarness
 
+pytestmark = pytest.mark.both_databases
+
 DONE = {"/c/1": "SUCCESS", "/c/2": "SUCCESS", "/c/3": "SUCCESS"}
 
 

@@ -74,7 +74,6 @@ def test_pages_unchanged_since_they_were_fetched_are_not_requested(
     assert (counts.new, counts.same, counts.failed) == (2, 1, 0)
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 def test_a_page_fetched_on_the_day_of_its_change_is_requested_again(
     ctx: RunContext, store: Store, web: FakeWeb, now: datetime, clock: RunningClock
 ) -> None:
@@ -89,7 +88,6 @@ def test_a_page_fetched_on_the_day_of_its_change_is_requested_again(
     assert crawl_all(ctx, web.port).new == 1
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 def test_pages_of_other_hosts_are_not_followed(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"/sitemap.xml": sitemap("/c/1").replace("a.test", "evil.test", 1)}
     add_sources(store, sitemap_catalog({"page_type": "SITEMAP"}))
@@ -102,7 +100,6 @@ def test_pages_of_other_hosts_are_not_followed(ctx: RunContext, store: Store, we
     assert {request.host for request in web.requests} == {"a.test"}
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 @pytest.mark.parametrize(
     ("body", "code"), [("<html><p>Sorry", "not_a_sitemap"), ('<!DOCTYPE x [<!ENTITY a "b">]><urlset/>', "xml_entity")]
 )

@@ -71,7 +71,7 @@ def ingest(home: Path, folder: Path) -> Ingest:
 
 
 @pytest.fixture
-def database(home: Path) -> Iterator[Store]:
+def home_store(home: Path) -> Iterator[Store]:
     """The store that `ingest` works on, at the real time."""
     store = open_store(f"sqlite:///{home / 'ingestion.db'}")
     yield store

@@ -76,7 +76,7 @@ def test_a_source_that_cannot_be_scraped_is_refused_with_the_reason(ingest: Inge
     assert "no job board" in ingest.refused("sources", "scrape", "company:acme")
 
 
-def add_unapproved_board(database: Store, platform: str, **config: Any) -> None:
+def add_unapproved_board(home_store: Store, platform: str, **config: Any) -> None:
     """Add a board as discovery stores an uncertain one."""
     board = Definition(
         id="job_board:acme",
@@ -87,13 +87,13 @@ def add_unapproved_board(database: Store, platform: str, **config: Any) -> None:
         enabled=False,
     )
     waits = {"status": "pending_validation", "status_reason": "confidence low"}
-    with database.begin() as connection:
-        register(connection, [board], now=database.clock.now(connection))
+    with home_store.begin() as connection:
+        register(connection, [board], now=home_store.clock.now(connection))
         connection.execute(update(sources).values(waits))
 
 
-def test_a_board_with_a_bad_config_is_not_approved_before_it_is_corrected(ingest: Ingest, database: Store) -> None:
-    add_unapproved_board(database, "html")
+def test_a_board_with_a_bad_config_is_not_approved_before_it_is_corrected(ingest: Ingest, home_store: Store) -> None:
+    add_unapproved_board(home_store, "html")
     config = '{"items": "li", "fields": {"title": "a", "url": "a@href"}}'
 
     message = ingest.refused("sources", "enable", "job_board:acme")

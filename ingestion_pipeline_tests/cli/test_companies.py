@@ -19,9 +19,9 @@ WEBSITE = "https://acme.test/"
 
 
 @pytest.fixture
-def acme(database: Store) -> None:
+def acme(home_store: Store) -> None:
     """A company with name and website, analysed, with one refusal because of a loop."""
-    with database.begin() as connection:
+    with home_store.begin() as connection:
         task = analysis_task("acme", WEBSITE, now=NOON)
         [task_id] = insert_tasks(connection, [task], now=NOON)
         parent = tasks_by_id(connection, [task_id])[task_id]

@@ -12,14 +12,14 @@ from ingestion_pipeline_tests.cli.conftest import Ingest
 
 
 @pytest.fixture
-def dead_letter(ingest: Ingest, database: Store) -> int:
+def dead_letter(ingest: Ingest, home_store: Store) -> int:
     """A dead letter of a source whose poll waits for tomorrow."""
     ingest.output("sources", "add", "https://a.test/feed", "--id", "series:solo", "--kind", "series")
-    return add_dead_letter(database, error_class="permanent")
+    return add_dead_letter(home_store, error_class="permanent")
 
 
-def add_dead_letter(database: Store, *, error_class: str) -> int:
-    with database.begin() as connection:
+def add_dead_letter(home_store: Store, *, error_class: str) -> int:
+    with home_store.begin() as connection:
         statement = insert(dead_letters).values(
             task_id=connection.execute(select(tasks.c.id)).scalar_one(),
             task_kind="poll",
@@ -32,13 +32,13 @@ def add_dead_letter(database: Store, *, error_class: str) -> int:
             stack="Traceback: here",
             attempts=1,
             tracking_id="t",
-            failed_at=database.clock.now(connection),
+            failed_at=home_store.clock.now(connection),
         )
         return connection.execute(statement.returning(dead_letters.c.id)).scalar_one()
 
 
-def test_dead_letters_are_listed_by_class_and_source(ingest: Ingest, database: Store, dead_letter: int) -> None:
-    other = add_dead_letter(database, error_class="transient")
+def test_dead_letters_are_listed_by_class_and_source(ingest: Ingest, home_store: Store, dead_letter: int) -> None:
+    other = add_dead_letter(home_store, error_class="transient")
 
     def listed(*filters: str) -> list[int]:
         return [row["id"] for row in ingest.json("dead-letters", "list", *filters)]
@@ -64,8 +64,8 @@ def test_a_replayed_dead_letter_is_not_open(ingest: Ingest, dead_letter: int) ->
     assert [row["id"] for row in ingest.json("dead-letters", "list", "--replayed")] == [dead_letter]
 
 
-def test_dead_letters_are_replayed_by_class(ingest: Ingest, database: Store, dead_letter: int) -> None:
-    other = add_dead_letter(database, error_class="transient")
+def test_dead_letters_are_replayed_by_class(ingest: Ingest, home_store: Store, dead_letter: int) -> None:
+    other = add_dead_letter(home_store, error_class="transient")
 
     ingest.output("dead-letters", "replay", "--class", "permanent")
 
@@ -78,12 +78,12 @@ def test_dead_letters_are_replayed_by_source(ingest: Ingest, dead_letter: int) -
     assert ingest.json("dead-letters", "list") == []
 
 
-def test_a_dry_run_reports_and_changes_nothing(ingest: Ingest, database: Store, dead_letter: int) -> None:
+def test_a_dry_run_reports_and_changes_nothing(ingest: Ingest, home_store: Store, dead_letter: int) -> None:
     output = ingest.output("dead-letters", "replay", str(dead_letter), "--dry-run")
 
     assert f"{dead_letter}: would be queued" in output
     assert [row["id"] for row in ingest.json("dead-letters", "list")] == [dead_letter]
-    with database.read() as connection:
+    with home_store.read() as connection:
         actions = connection.execute(select(audit_log.c.action)).scalars().all()
     assert "dead_letter.replay" not in actions
 
@@ -118,17 +118,17 @@ def test_unknown_ids_sources_and_classes_are_refused(ingest: Ingest) -> None:
     assert "permanent" in ingest.refused("dead-letters", "list", "--class", "odd")
 
 
-def test_a_replayed_task_is_due_with_all_its_attempts(ingest: Ingest, database: Store, dead_letter: int) -> None:
-    with database.begin() as connection:
-        connection.execute(update(tasks).values(attempts=2, not_before=database.clock.now(connection)))
+def test_a_replayed_task_is_due_with_all_its_attempts(ingest: Ingest, home_store: Store, dead_letter: int) -> None:
+    with home_store.begin() as connection:
+        connection.execute(update(tasks).values(attempts=2, not_before=home_store.clock.now(connection)))
 
     ingest.output("dead-letters", "replay", str(dead_letter))
 
     assert ingest.json("sources", "show", "series:solo")["poll"]["attempts"] == 0
 
 
-def test_dead_letters_are_grouped_with_their_newest_id(ingest: Ingest, database: Store, dead_letter: int) -> None:
-    other = add_dead_letter(database, error_class="transient")
+def test_dead_letters_are_grouped_with_their_newest_id(ingest: Ingest, home_store: Store, dead_letter: int) -> None:
+    other = add_dead_letter(home_store, error_class="transient")
 
     groups = ingest.json("dead-letters", "list", "--grouped")
 
@@ -140,8 +140,8 @@ def test_dead_letters_are_grouped_with_their_newest_id(ingest: Ingest, database:
     assert "leave out" in ingest.refused("dead-letters", "list", "--grouped", "--decided")
 
 
-def test_dead_letters_are_discarded_only_with_a_reason(ingest: Ingest, database: Store, dead_letter: int) -> None:
-    other = add_dead_letter(database, error_class="transient")
+def test_dead_letters_are_discarded_only_with_a_reason(ingest: Ingest, home_store: Store, dead_letter: int) -> None:
+    other = add_dead_letter(home_store, error_class="transient")
     chosen = ("dead-letters", "discard", "--class", "transient", "--reason", "the host is gone")
 
     assert "1 to discard" in ingest.output(*chosen, "--dry-run")
@@ -156,15 +156,15 @@ def test_dead_letters_are_discarded_only_with_a_reason(ingest: Ingest, database:
 
 
 def test_a_dead_letter_is_shown_with_its_snapshots(
-    ingest: Ingest, database: Store, home: Path, dead_letter: int
+    ingest: Ingest, home_store: Store, home: Path, dead_letter: int
 ) -> None:
     nothing = ingest("dead-letters", "show", str(dead_letter), "--body")
     assert (nothing.exit_code, "no response of" in nothing.stderr) == (1, True)
     body = ContentStore(home / "content").put(b"<rss>broken")
-    with database.begin() as connection:
+    with home_store.begin() as connection:
         row = {"url": "https://a.test/feed", "source_id": "series:solo", "size_bytes": 11}
         row |= {"content_hash": body, "body_hash": body, "status_code": 200}
-        now = database.clock.now(connection)
+        now = home_store.clock.now(connection)
         connection.execute(insert(snapshots).values(row | {"fetched_at": now}))
 
     assert ingest.output("dead-letters", "show", str(dead_letter), "--body") == "<rss>broken"

@@ -17,12 +17,6 @@ import pytest
 from sqlalchemy import insert
 
 from ingestion_pipeline.demo.commands import demo_file, follower_secrets, program
-from ingestion_pipeline_tests.demo.expected_results import (
-    DRIFTWOOD_BOARD,
-    expected,
-    expected_jobs,
-    expected_visibility,
-)
 from ingestion_pipeline.demo.hooks import Inbox, read_inboxes
 from ingestion_pipeline.demo.report import (
     PolledSource,
@@ -43,6 +37,12 @@ from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask
 from ingestion_pipeline_tests.builders import NOON, a_source
 from ingestion_pipeline_tests.cli.conftest import Ingest
+from ingestion_pipeline_tests.demo.expected_results import (
+    DRIFTWOOD_BOARD,
+    expected,
+    expected_jobs,
+    expected_visibility,
+)
 from ingestion_pipeline_tests.exports.datasets import lineage_gaps, sample_lineages
 from ingestion_pipeline_tests.processes import Child, run_command
 
@@ -194,10 +194,10 @@ def test_the_table_counts_notices_of_this_run_and_all_pending_ones(
 
 
 def test_a_follower_gets_a_test_message_and_a_new_key_works_at_once(
-    ingest: Ingest, home: Path, database: Store
+    ingest: Ingest, home: Path, home_store: Store
 ) -> None:
     ingest.output("recipients", "add", "ann", "http://hooks.demo.test/ann")
-    with DemoSite(home, secret_of=follower_secrets(database)):
+    with DemoSite(home, secret_of=follower_secrets(home_store)):
         assert "answered 200" in ingest.output("recipients", "test", "ann")
         ingest.output("recipients", "secret", "ann")
         assert "answered 200" in ingest.output("recipients", "test", "ann")

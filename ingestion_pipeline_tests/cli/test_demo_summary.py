@@ -98,12 +98,6 @@ def publish(connection: Connection, source: str, extraction: int, **values: Any)
     connection.execute(extractions.update().where(extractions.c.id == extraction).values(dataset_id=dataset))
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def database(request: pytest.FixtureRequest) -> str:
-    """Both databases; the other tests of this folder use SQLite."""
-    return request.param
-
-
 @pytest.fixture
 def connection(store: Store) -> Any:
     with store.begin() as connection:
@@ -111,6 +105,7 @@ def connection(store: Store) -> Any:
         yield connection
 
 
+@pytest.mark.both_databases
 def test_the_last_extraction_of_each_source_is_shown_with_its_dataset(connection: Connection) -> None:
     publish(connection, READ, extract(connection, READ, 1), version=1, item_count=1)
     last = extract(connection, READ, 8, 6, 0, None)
@@ -122,6 +117,7 @@ def test_the_last_extraction_of_each_source_is_shown_with_its_dataset(connection
     assert rows == [[UNREAD, "COMPLETE", "-", "-", 0, "-", "-"], [READ, "COMPLETE", 14, 1, 3, 2, "published"]]
 
 
+@pytest.mark.both_databases
 def test_before_the_first_dataset_there_is_no_table(connection: Connection, capsys: pytest.CaptureFixture[str]) -> None:
     extraction = extract(connection, READ, None)
     print_datasets(connection, [READ])

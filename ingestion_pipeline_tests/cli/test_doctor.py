@@ -83,8 +83,8 @@ def test_damaged_objects_of_the_content_store_are_counted_and_not_moved(ingest: 
     assert content.has(names[0])
 
 
-def test_a_secret_in_a_stored_url_is_a_warning_without_the_secret(ingest: Ingest, database: Store) -> None:
-    add_sources(database, a_definition(url="https://a.test/feed?token=canary-4711"))
+def test_a_secret_in_a_stored_url_is_a_warning_without_the_secret(ingest: Ingest, home_store: Store) -> None:
+    add_sources(home_store, a_definition(url="https://a.test/feed?token=canary-4711"))
 
     result = ingest("doctor", "--offline", "--json")
 
@@ -135,8 +135,8 @@ def test_an_unreachable_database_fails_without_its_password(ingest: Ingest, url:
     assert "hush" not in str(checks)
 
 
-def test_a_database_of_a_newer_program_fails(ingest: Ingest, database: Store) -> None:
-    with database.begin() as connection:
+def test_a_database_of_a_newer_program_fails(ingest: Ingest, home_store: Store) -> None:
+    with home_store.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
 
     exit_code, checks = run_doctor(ingest)
@@ -153,10 +153,10 @@ def test_bad_settings_fail_and_unknown_variables_warn(ingest: Ingest) -> None:
     assert checks["variables"]["found"] == "nothing reads INGESTION_SHARDS"
 
 
-def test_a_bad_row_of_the_settings_table_fails(ingest: Ingest, database: Store) -> None:
-    with database.begin() as connection:
+def test_a_bad_row_of_the_settings_table_fails(ingest: Ingest, home_store: Store) -> None:
+    with home_store.begin() as connection:
         row = {"key": "polling.shards", "value": "x", "value_type": "int", "description": ""}
-        now = database.clock.now(connection)
+        now = home_store.clock.now(connection)
         connection.execute(insert(settings).values(updated_at=now, **row))
 
     exit_code, checks = run_doctor(ingest)
@@ -209,10 +209,10 @@ def test_a_file_with_mistakes_proves_nothing_about_its_entries() -> None:
     assert checks.undeclared([filed], []).state == "warning"
 
 
-def test_stale_sources_silent_workers_and_silent_runs_are_warnings(ingest: Ingest, database: Store) -> None:
+def test_stale_sources_silent_workers_and_silent_runs_are_warnings(ingest: Ingest, home_store: Store) -> None:
     ingest.output("sources", "add", "https://a.test/feed", "--id", "series:old", "--kind", "series")
-    with database.begin() as connection:
-        now = database.clock.now(connection)
+    with home_store.begin() as connection:
+        now = home_store.clock.now(connection)
         long_ago = now - timedelta(days=30)
         connection.execute(update(sources).values(created_at=long_ago))
         connection.execute(update(tasks).values(status="PROCESSING", lease_until=long_ago))
@@ -227,10 +227,10 @@ def test_stale_sources_silent_workers_and_silent_runs_are_warnings(ingest: Inges
     assert "r1" in checks["runs"]["found"]
 
 
-def test_a_clock_that_was_set_back_is_a_failure(ingest: Ingest, database: Store) -> None:
+def test_a_clock_that_was_set_back_is_a_failure(ingest: Ingest, home_store: Store) -> None:
     ingest.output("sources", "add", "https://a.test/feed", "--id", "series:old", "--kind", "series")
-    with database.begin() as connection:
-        tomorrow = database.clock.now(connection) + timedelta(days=1)
+    with home_store.begin() as connection:
+        tomorrow = home_store.clock.now(connection) + timedelta(days=1)
         claimed = {"status": "PROCESSING", "lease_until": tomorrow, "updated_at": tomorrow}
         connection.execute(update(tasks).values(claimed))
 

@@ -18,8 +18,8 @@ BIRD = "name: bird\nabout: a bird\nkey: [ring]\nfields: [{name: ring, kind: text
 
 
 @pytest.fixture
-def courses(database: Store) -> None:
-    a_dataset(database, [a_course("CS 1", course_credits_max="1.5"), a_course("CS 2")])
+def courses(home_store: Store) -> None:
+    a_dataset(home_store, [a_course("CS 1", course_credits_max="1.5"), a_course("CS 2")])
 
 
 @pytest.mark.usefixtures("courses")
@@ -76,20 +76,20 @@ def test_a_bad_option_is_a_one_line_message(ingest: Ingest, arguments: list[str]
     assert message in ingest.refused("export", *arguments)
 
 
-def test_an_unpublished_version_is_reported_and_exported_on_request(ingest: Ingest, database: Store) -> None:
-    a_dataset(database, [a_course()], status="quarantined")
+def test_an_unpublished_version_is_reported_and_exported_on_request(ingest: Ingest, home_store: Store) -> None:
+    a_dataset(home_store, [a_course()], status="quarantined")
 
     assert "version 1 of catalog:college is quarantined" in ingest.refused("export", "course")
     assert ingest.json("export", "course", "--source", COLLEGE, "--version", "1")["rows"] == 1
 
 
 def test_a_custom_type_is_exported_like_any_other(
-    ingest: Ingest, database: Store, folder: Path, tmp_path: Path
+    ingest: Ingest, home_store: Store, folder: Path, tmp_path: Path
 ) -> None:
     entities = folder / "entities"
     entities.mkdir()
     (entities / "bird.yaml").write_text(BIRD)
-    a_dataset(database, [an_item({"ring": "R-1"})], kind="bird", entities=entities)
+    a_dataset(home_store, [an_item({"ring": "R-1"})], kind="bird", entities=entities)
 
     ingest.output("export", "bird", "--out", str(tmp_path / "birds.csv"))
     ingest.output("export", "data_items", "--out", str(tmp_path / "all.csv"))

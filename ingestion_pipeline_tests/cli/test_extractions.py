@@ -16,11 +16,11 @@ from ingestion_pipeline_tests.cli.conftest import Ingest
 
 
 @pytest.fixture
-def catalog(database: Store, ingest: Ingest) -> CatalogHarness:
+def catalog(home_store: Store, ingest: Ingest) -> CatalogHarness:
     settings = load_settings(ingest.environment)
     content = ContentStore(settings.home / "content")
-    ctx = RunContext(store=database, settings=settings, content=content, systems={})
-    harness = CatalogHarness(ctx=ctx, clock=FixedClock(database.now()))
+    ctx = RunContext(store=home_store, settings=settings, content=content, systems={})
+    harness = CatalogHarness(ctx=ctx, clock=FixedClock(home_store.now()))
     harness.add_source()
     return harness
 

@@ -27,13 +27,13 @@ def profile(tmp_path: Path, ingest: Ingest) -> Path:
 
 
 @pytest.fixture
-def evaluated_listings(database: Store, home: Path, profile: Path) -> Listings:
+def evaluated_listings(home_store: Store, home: Path, profile: Path) -> Listings:
     """A matching listing and one that does not match, both evaluated."""
     settings = fast_settings(home, "", match__profile=str(profile))
-    ctx: RunContext = a_run_context(database, settings)
+    ctx: RunContext = a_run_context(home_store, settings)
     listings = Listings(ctx=ctx, profile=profile)
     listings.add_board()
-    posted_at = database.now() - timedelta(hours=1)
+    posted_at = home_store.now() - timedelta(hours=1)
     listings.add(url="http://jobs.test/1", posted_at=posted_at)
     listings.add(url="http://jobs.test/2", posted_at=posted_at, title="Junior Engineer")
     listings.run()

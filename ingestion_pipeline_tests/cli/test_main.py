@@ -119,8 +119,8 @@ def test_a_bad_variable_is_named(ingest: Ingest) -> None:
     assert "INGESTION_LOG_LEVEL" in ingest.refused("status", INGESTION_LOG_LEVEL="LOUD")
 
 
-def test_a_newer_schema_is_refused_with_the_cure(ingest: Ingest, database: Store) -> None:
-    with database.begin() as connection:
+def test_a_newer_schema_is_refused_with_the_cure(ingest: Ingest, home_store: Store) -> None:
+    with home_store.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
 
     assert "upgrade ingestion_pipeline" in ingest.refused("status")

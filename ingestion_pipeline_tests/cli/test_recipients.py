@@ -27,13 +27,13 @@ def a_source(ingest: Ingest) -> None:
     ingest.output(*SOURCE, "--platform", "rss", "--series", "solo")
 
 
-def follow_rows(database: Store) -> list[tuple[object, ...]]:
+def follow_rows(home_store: Store) -> list[tuple[object, ...]]:
     query = select(follows.c.series_id, follows.c.mode, follows.c.language, follows.c.origin)
-    with database.read() as connection:
+    with home_store.read() as connection:
         return sorted(tuple(row) for row in connection.execute(query))
 
 
-def test_a_recipient_is_added_follows_and_is_removed_and_everything_is_audited(ingest: Ingest, database: Store) -> None:
+def test_adding_following_and_removing_a_recipient_is_audited(ingest: Ingest, home_store: Store) -> None:
     output = ingest.output("recipients", "add", "ann", "https://hooks.example.org/ann")
     ingest.output("follow", "ann", "solo", "--mode", "digest", "--language", "PT-br")
     assert "already follows" in ingest.output(*("follow", "ann", "solo", "--mode", "digest", "--language", "pt-br"))
@@ -45,8 +45,8 @@ def test_a_recipient_is_added_follows_and_is_removed_and_everything_is_audited(i
     assert (recipient["id"], recipient["follows"], recipient["pending"]) == ("ann", ["solo"], 0)
     assert "secret" not in recipient
     assert "whsec_" not in str(recipient)
-    assert (follow_rows(database), ingest.json("recipients", "list")) == ([], [])
-    with database.read() as connection:
+    assert (follow_rows(home_store), ingest.json("recipients", "list")) == ([], [])
+    with home_store.read() as connection:
         actions = connection.execute(select(audit_log.c.action).order_by(audit_log.c.id)).scalars()
         assert list(actions)[1:] == [*("recipient.add", "recipient.follow", "recipient.unfollow", "recipient.remove")]
 
@@ -90,30 +90,30 @@ def test_a_test_message_prints_the_answer(ingest: Ingest) -> None:
     assert b'"type":"test"' in web.requests[0].body
 
 
-def test_a_file_owns_its_recipients_and_their_follows(ingest: Ingest, folder: Path, database: Store) -> None:
+def test_a_file_owns_its_recipients_and_their_follows(ingest: Ingest, folder: Path, home_store: Store) -> None:
     file = folder / "mine.yaml"
     file.write_text(FILE)
     assert "recipients: 1 added, 0 updated, 0 unchanged" in ingest.output("sources", "import")
     assert "recipients: 0 added, 0 updated, 1 unchanged" in ingest.output("sources", "import")
-    assert follow_rows(database) == [("other", "immediate", "de", "mine.yaml"), ("solo", None, None, "mine.yaml")]
+    assert follow_rows(home_store) == [("other", "immediate", "de", "mine.yaml"), ("solo", None, None, "mine.yaml")]
     assert "mine.yaml; remove it there" in ingest.refused("unfollow", "ann", "solo")
 
     file.write_text(FILE.replace("solo, {", "{").replace("digest", "immediate"))
     assert "recipients: 0 added, 1 updated" in ingest.output("sources", "import")
 
-    assert follow_rows(database) == [("other", "immediate", "de", "mine.yaml")]
+    assert follow_rows(home_store) == [("other", "immediate", "de", "mine.yaml")]
     assert [row["mode"] for row in ingest.json("recipients", "list")] == ["immediate"]
 
 
-def test_files_leave_manually_added_recipients_alone(ingest: Ingest, folder: Path, database: Store) -> None:
+def test_files_leave_manually_added_recipients_alone(ingest: Ingest, folder: Path, home_store: Store) -> None:
     ingest.output("recipients", "add", "ann", "notify:")
     (folder / "mine.yaml").write_text(FILE)
 
     assert "1 left alone (added by hand)" in ingest.output("sources", "import")
 
-    with database.read() as connection:
+    with home_store.read() as connection:
         assert connection.execute(select(recipients.c.address_url)).scalars().all() == ["notify:"]
-    assert follow_rows(database) == []
+    assert follow_rows(home_store) == []
 
 
 def test_every_mistake_of_recipients_in_a_file_is_reported_and_nothing_is_imported(

@@ -18,10 +18,10 @@ from ingestion_pipeline_tests.builders import NOON, a_definition, a_release
 from ingestion_pipeline_tests.cli.conftest import Ingest
 
 
-def sync(database: Store, source_id: str, series_id: str, numbers: Sequence[int]) -> None:
+def sync(home_store: Store, source_id: str, series_id: str, numbers: Sequence[int]) -> None:
     definition = a_definition(id=source_id, series=series_id, name=series_id.title(), url=f"https://{series_id}.test/")
     releases = [a_release(number=Decimal(number), url=f"https://a.test/{number}") for number in numbers]
-    with database.begin() as connection:
+    with home_store.begin() as connection:
         register(connection, [definition], now=NOON)
         source = sources_by_id(connection, [source_id])[source_id]
         listing = SourceListing.of(source, ParsedFeed(records=releases, is_complete=True))
@@ -29,17 +29,17 @@ def sync(database: Store, source_id: str, series_id: str, numbers: Sequence[int]
 
 
 @pytest.fixture
-def series(database: Store) -> None:
+def series(home_store: Store) -> None:
     """`solo` with 1, 2 and 5 of one source, `lone` with 2 and 3 of another."""
-    sync(database, "series:solo", "solo", [1, 2, 5])
-    sync(database, "series:lone", "lone", [2, 3])
+    sync(home_store, "series:solo", "solo", [1, 2, 5])
+    sync(home_store, "series:lone", "lone", [2, 3])
 
 
 pytestmark = pytest.mark.usefixtures("series")
 
 
-def audited_actions(database: Store) -> list[str]:
-    with database.read() as connection:
+def audited_actions(home_store: Store) -> list[str]:
+    with home_store.read() as connection:
         return list(connection.execute(select(audit_log.c.action).order_by(audit_log.c.id)).scalars())
 
 
@@ -52,10 +52,10 @@ def test_every_series_is_listed_with_its_counts(ingest: Ingest) -> None:
     assert "Lone" in ingest.output("series", "list")
 
 
-def test_a_merge_is_tried_made_shown_and_reverted(ingest: Ingest, database: Store) -> None:
+def test_a_merge_is_tried_made_shown_and_reverted(ingest: Ingest, home_store: Store) -> None:
     tried = ingest.output("series", "merge", "lone", "solo", "--dry-run")
     assert tried.startswith("lone would be merged into solo: 1 chapters moved, 1 chapters united")
-    assert audited_actions(database) == []
+    assert audited_actions(home_store) == []
 
     output = ingest.output("series", "merge", "lone", "solo")
     assert output == tried.replace("would be", "is")
@@ -75,7 +75,7 @@ def test_a_merge_is_tried_made_shown_and_reverted(ingest: Ingest, database: Stor
     undone = ingest.output("series", "split", "solo", "--source", "series:lone", "--into", "lone")
     assert undone.startswith("series:lone: moved from solo to lone: 2 links moved")
     assert [row["chapters"] for row in ingest.json("series", "list")] == [2, 3]
-    assert audited_actions(database) == ["series.merge", "series.split"]
+    assert audited_actions(home_store) == ["series.merge", "series.split"]
 
 
 def test_an_assigned_source_says_so_and_is_not_redeclared(ingest: Ingest) -> None:
@@ -89,7 +89,7 @@ def test_an_assigned_source_says_so_and_is_not_redeclared(ingest: Ingest) -> Non
     ingest.output("sources", "update", "series:solo", "--name", "Other")
 
 
-def test_a_chapter_is_withdrawn_and_restored(ingest: Ingest, database: Store) -> None:
+def test_a_chapter_is_withdrawn_and_restored(ingest: Ingest, home_store: Store) -> None:
     output = ingest.output("series", "withdraw", "solo", "5.0", "--reason", "a joke")
     assert output == "chapter 5 of solo is withdrawn; 0 notices muted\n"
     again = ingest.output("series", "withdraw", "solo", "5")
@@ -102,7 +102,7 @@ def test_a_chapter_is_withdrawn_and_restored(ingest: Ingest, database: Store) ->
     assert "is restored; " in ingest.output("series", "restore", "solo", "5")
     assert ingest.output("series", "restore", "solo", "5") == "chapter 5 of solo was not withdrawn\n"
     assert ingest.json("series", "show", "solo")["latest_chapter"] == "5"
-    assert audited_actions(database) == ["chapter.withdraw", "chapter.restore"]
+    assert audited_actions(home_store) == ["chapter.withdraw", "chapter.restore"]
 
 
 def test_an_unknown_series_or_chapter_is_named_with_the_cure(ingest: Ingest) -> None:

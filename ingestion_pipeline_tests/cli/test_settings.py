@@ -34,14 +34,14 @@ def test_the_list_never_shows_a_password() -> None:
     assert "hush" not in "".join(rows.values())
 
 
-def test_a_value_is_set_audited_and_unset(ingest: Ingest, database: Store) -> None:
+def test_a_value_is_set_audited_and_unset(ingest: Ingest, home_store: Store) -> None:
     ingest.output("settings", "set", "polling.shards", "3")
     assert listed_setting(ingest, "polling.shards")["value"] == "3"
 
     ingest.output("settings", "unset", "polling.shards")
 
     assert listed_setting(ingest, "polling.shards")["from"] == "default"
-    with database.read() as connection:
+    with home_store.read() as connection:
         actions = connection.execute(select(audit_log.c.action, audit_log.c.actor)).all()
     assert [action for action, _ in actions] == ["settings.set", "settings.unset"]
     assert all(actor.startswith("cli:") for _, actor in actions)
@@ -62,9 +62,9 @@ def test_a_value_that_the_environment_overrides_is_set_with_a_warning(ingest: In
     assert "INGESTION_POLLING__SHARDS" in result.stderr
 
 
-def test_a_bad_settings_table_can_be_shown_and_corrected(ingest: Ingest, database: Store) -> None:
-    with database.begin() as connection:
-        now = database.clock.now(connection)
+def test_a_bad_settings_table_can_be_shown_and_corrected(ingest: Ingest, home_store: Store) -> None:
+    with home_store.begin() as connection:
+        now = home_store.clock.now(connection)
         extra = {"value_type": "int", "description": "", "updated_at": now}
         connection.execute(insert(settings).values(key="polling.shards", value="many", **extra))
         connection.execute(insert(settings).values(key="old.name", value="1", **extra))

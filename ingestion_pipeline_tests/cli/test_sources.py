@@ -19,13 +19,13 @@ def add(ingest: Ingest, *options: str) -> str:
     return ingest.output(*line, *options)
 
 
-def audit_rows(database: Store) -> list[tuple[str, str]]:
-    with database.read() as connection:
+def audit_rows(home_store: Store) -> list[tuple[str, str]]:
+    with home_store.read() as connection:
         query = select(audit_log.c.action, audit_log.c.actor).order_by(audit_log.c.id)
         return [(row.action, row.actor) for row in connection.execute(query)]
 
 
-def test_an_added_source_is_listed_due_and_audited(ingest: Ingest, database: Store) -> None:
+def test_an_added_source_is_listed_due_and_audited(ingest: Ingest, home_store: Store) -> None:
     add(ingest, "--name", "Solo", "--tier", "hot", "--config", '{"language": "en"}')
 
     (source,) = ingest.json("sources", "list")
@@ -34,7 +34,7 @@ def test_an_added_source_is_listed_due_and_audited(ingest: Ingest, database: Sto
     assert (source["platform"], source["series"], source["tier"]) == ("rss", "solo", "hot")
     assert (source["config"], source["origin"]) == ({"language": "en"}, "row")
     assert source["why"].startswith("never polled; due since")
-    ((action, actor),) = audit_rows(database)
+    ((action, actor),) = audit_rows(home_store)
     assert action == "source.add"
     assert actor.startswith("cli:")
 
@@ -48,14 +48,14 @@ def test_every_problem_of_a_declaration_is_reported_at_once(ingest: Ingest) -> N
     assert ingest.json("sources", "list") == []
 
 
-def test_a_password_in_a_url_is_refused_not_echoed_and_not_stored(ingest: Ingest, database: Store) -> None:
+def test_a_password_in_a_url_is_refused_not_echoed_and_not_stored(ingest: Ingest, home_store: Store) -> None:
     address = "https://me:hunter2@a.test/feed"
 
     message = ingest.refused("sources", "add", address, "--id", "series:solo", "--kind", "series")
 
     assert "remove the part before the @" in message
     assert "hunter2" not in message
-    assert (ingest.json("sources", "list"), audit_rows(database)) == ([], [])
+    assert (ingest.json("sources", "list"), audit_rows(home_store)) == ([], [])
 
 
 def test_a_source_refused_by_its_platform_is_not_added(ingest: Ingest) -> None:
@@ -87,9 +87,9 @@ def test_an_unknown_source_is_refused_with_the_list_command(ingest: Ingest) -> N
         assert "'series:nope'; `ingest sources list`" in message
 
 
-def test_a_source_is_shown_with_its_poll_and_its_dead_letters(ingest: Ingest, database: Store) -> None:
+def test_a_source_is_shown_with_its_poll_and_its_dead_letters(ingest: Ingest, home_store: Store) -> None:
     add(ingest)
-    with database.begin() as connection:
+    with home_store.begin() as connection:
         connection.execute(
             insert(dead_letters).values(
                 task_id=1,
@@ -101,7 +101,7 @@ def test_a_source_is_shown_with_its_poll_and_its_dead_letters(ingest: Ingest, da
                 error="gone",
                 attempts=1,
                 tracking_id="t",
-                failed_at=database.clock.now(connection),
+                failed_at=home_store.clock.now(connection),
             )
         )
 
@@ -132,13 +132,13 @@ def test_auto_unpins_a_tier(ingest: Ingest) -> None:
     assert (source["tier"], source["tier_pinned"]) == ("cold", False)
 
 
-def test_an_update_is_audited_with_what_it_changed(ingest: Ingest, database: Store) -> None:
+def test_an_update_is_audited_with_what_it_changed(ingest: Ingest, home_store: Store) -> None:
     add(ingest)
 
     ingest.output("sources", "update", "series:solo", "--name", "Solo")
     ingest.output("sources", "update", "series:solo", "--name", "Solo")
 
-    with database.read() as connection:
+    with home_store.read() as connection:
         query = select(audit_log.c.detail).where(audit_log.c.action == "source.update")
         assert list(connection.execute(query).scalars()) == [{"name": {"from": None, "to": "Solo"}}]
 
@@ -154,13 +154,13 @@ def test_a_bad_update_changes_nothing(ingest: Ingest) -> None:
     assert ingest.json("sources", "show", "series:solo")["url"] == "https://a.test/feed"
 
 
-def test_an_accepted_drop_is_noted_and_audited(ingest: Ingest, database: Store) -> None:
+def test_an_accepted_drop_is_noted_and_audited(ingest: Ingest, home_store: Store) -> None:
     add(ingest)
 
     ingest.output("sources", "update", "series:solo", "--accept-drop")
 
     assert ingest.json("sources", "show", "series:solo")["accepts_drop"] is True
-    assert audit_rows(database)[-1][0] == "source.accept_drop"
+    assert audit_rows(home_store)[-1][0] == "source.accept_drop"
 
 
 def test_a_source_declared_in_a_file_is_changed_only_in_the_file(ingest: Ingest, folder: Path) -> None:
@@ -229,7 +229,7 @@ def test_the_list_can_be_of_one_kind(ingest: Ingest) -> None:
     assert "'nope'" in ingest.refused("sources", "list", "--kind", "nope")
 
 
-def test_a_long_id_is_never_cut_out_of_the_table(ingest: Ingest, database: Store) -> None:
+def test_a_long_id_is_never_cut_out_of_the_table(ingest: Ingest, home_store: Store) -> None:
     long_id = "series:" + "q" * 100
     ingest.output("sources", "add", "https://a.test/feed", "--id", long_id, "--kind", "series")
 

@@ -40,9 +40,9 @@ def test_every_source_is_listed_with_its_reason_and_the_totals(ingest: Ingest) -
     assert datetime.fromisoformat(status["now"]).utcoffset() == timedelta(0)
 
 
-def test_waiting_hosts_and_unhandled_rows_are_reported(ingest: Ingest, database: Store) -> None:
-    with database.begin() as connection:
-        now = database.clock.now(connection)
+def test_waiting_hosts_and_unhandled_rows_are_reported(ingest: Ingest, home_store: Store) -> None:
+    with home_store.begin() as connection:
+        now = home_store.clock.now(connection)
         later = now + timedelta(hours=1)
         connection.execute(insert(hosts).values(host="a.test", requested_at=now, lease_until=later))
         connection.execute(insert(outbox).values(subject_kind="chapter", subject_id="1", payload={}, created_at=now))
@@ -55,12 +55,12 @@ def test_waiting_hosts_and_unhandled_rows_are_reported(ingest: Ingest, database:
 
 
 def test_a_pause_of_polling_is_reported_with_its_reason_and_its_end(
-    ingest: Ingest, database: Store, monkeypatch: pytest.MonkeyPatch
+    ingest: Ingest, home_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INGESTION_POLLING__BACKLOG_LIMIT", "1")
     assert ingest.json("status")["polling_paused"] is None
-    with database.begin() as connection:
-        now = database.clock.now(connection)
+    with home_store.begin() as connection:
+        now = home_store.clock.now(connection)
         waiting = {"batch_id": "b", "fence": 1, "source_id": "series:x", "fetched": {}}
         rows = [waiting | {"task_id": n, "fetched_at": now} for n in range(2)]
         connection.execute(insert(batch_items), rows)
@@ -71,9 +71,9 @@ def test_a_pause_of_polling_is_reported_with_its_reason_and_its_end(
     assert pause in ingest.output("status")
 
 
-def test_text_of_pages_cannot_control_the_terminal(ingest: Ingest, database: Store) -> None:
+def test_text_of_pages_cannot_control_the_terminal(ingest: Ingest, home_store: Store) -> None:
     add(ingest, "one")
-    with database.begin() as connection:
+    with home_store.begin() as connection:
         connection.execute(update(sources).values(last_outcome="failed: \x1b[2J[bold]gone\x07"))
 
     output = ingest.output("status")
@@ -83,9 +83,9 @@ def test_text_of_pages_cannot_control_the_terminal(ingest: Ingest, database: Sto
     assert "[bold]gone" in output
 
 
-def test_the_table_shows_ids_whole_and_fits_the_page(ingest: Ingest, database: Store) -> None:
+def test_the_table_shows_ids_whole_and_fits_the_page(ingest: Ingest, home_store: Store) -> None:
     add(ingest, "a-name-of-rather-more-than-average-length")
-    with database.begin() as connection:
+    with home_store.begin() as connection:
         connection.execute(update(sources).values(last_outcome="failed: " + "because " * 50))
 
     output = ingest.output("status")
@@ -95,10 +95,10 @@ def test_the_table_shows_ids_whole_and_fits_the_page(ingest: Ingest, database: S
 
 
 def test_fifty_failing_sources_of_a_thousand_come_first_and_the_others_are_counted(
-    ingest: Ingest, database: Store
+    ingest: Ingest, home_store: Store
 ) -> None:
-    with database.begin() as connection:
-        now = database.clock.now(connection)
+    with home_store.begin() as connection:
+        now = home_store.clock.now(connection)
         ids = add_healthy_sources(connection, 1_000, now=now)
         ids_by_failure = break_sources(connection, ids, per_failure=10, now=now)
 
@@ -117,12 +117,12 @@ def test_fifty_failing_sources_of_a_thousand_come_first_and_the_others_are_count
     assert first["health_reason"].startswith("breaker open: 5 failed polls in a row, last success")
 
 
-def test_a_probe_fails_for_a_silent_daemon_and_for_unhealthy_sources(ingest: Ingest, database: Store) -> None:
+def test_a_probe_fails_for_a_silent_daemon_and_for_unhealthy_sources(ingest: Ingest, home_store: Store) -> None:
     probes = ("status", "--fail-on", "daemon"), ("status", "--fail-on", "sources")
     assert [ingest(*probe).exit_code for probe in probes] == [0, 0]
 
-    with database.begin() as connection:
-        now = database.clock.now(connection)
+    with home_store.begin() as connection:
+        now = home_store.clock.now(connection)
         break_sources(connection, add_healthy_sources(connection, 5, now=now), per_failure=1, now=now)
         long_ago = now - timedelta(minutes=10)
         connection.execute(insert(service_heartbeats).values(name="daemon", at=long_ago))
@@ -135,7 +135,7 @@ def test_a_probe_fails_for_a_silent_daemon_and_for_unhealthy_sources(ingest: Ing
 
 
 def count_statements(ingest: Ingest, *line: str) -> Counter[str]:
-    """Return the number of statements that a command sends to the database."""
+    """Return the number of statements that a command sends to the home_store."""
     pause: Counter[str] = Counter()
 
     def count(_connection: object, _cursor: object, statement: str, *_: object) -> None:
@@ -149,13 +149,13 @@ def count_statements(ingest: Ingest, *line: str) -> Counter[str]:
     return pause
 
 
-def test_a_thousand_sources_take_as_many_statements_as_fifty(ingest: Ingest, database: Store) -> None:
-    with database.begin() as connection:
-        add_healthy_sources(connection, 50, now=database.clock.now(connection))
+def test_a_thousand_sources_take_as_many_statements_as_fifty(ingest: Ingest, home_store: Store) -> None:
+    with home_store.begin() as connection:
+        add_healthy_sources(connection, 50, now=home_store.clock.now(connection))
     few = count_statements(ingest, "status").total()
 
-    with database.begin() as connection:
-        now = database.clock.now(connection)
+    with home_store.begin() as connection:
+        now = home_store.clock.now(connection)
         break_sources(connection, add_healthy_sources(connection, 1_000, now=now), per_failure=10, now=now)
 
     assert count_statements(ingest, "status").total() == few

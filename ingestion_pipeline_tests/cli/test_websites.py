@@ -47,10 +47,10 @@ def test_a_bad_website_config_is_named(ingest: Ingest) -> None:
 
 
 @pytest.fixture
-def started_analysis(ingest: Ingest, database: Store) -> None:
+def started_analysis(ingest: Ingest, home_store: Store) -> None:
     ingest.output("sources", "add", "acme.test", "--kind", "website")
-    with database.begin() as connection:
-        now = database.clock.now(connection)
+    with home_store.begin() as connection:
+        now = home_store.clock.now(connection)
         sources = sources_by_id(connection, ["website:acme.test"])
         start_analyses(connection, list(sources.values()), now=now, settings=load_settings({}))
 
@@ -69,12 +69,12 @@ def test_the_phases_are_not_shown_without_an_analysis(ingest: Ingest) -> None:
 
 
 @pytest.mark.usefixtures("started_analysis")
-def test_workers_are_shown_as_idle_busy_or_lost(ingest: Ingest, database: Store) -> None:
+def test_workers_are_shown_as_idle_busy_or_lost(ingest: Ingest, home_store: Store) -> None:
     assert "no workers" in ingest.output("status", "--workers")
-    busy = Worker(database, lease_seconds=60)
+    busy = Worker(home_store, lease_seconds=60)
     assert busy.claim(ClaimFilter(kind="website_info"), limit=1)
-    with database.begin() as connection:
-        now = database.clock.now(connection)
+    with home_store.begin() as connection:
+        now = home_store.clock.now(connection)
         for run_id, ago in (("idle", 0), ("lost", 90)):
             begin_run(
                 connection,
@@ -101,7 +101,7 @@ def test_no_website_is_no_error_and_an_unknown_one_is_named(ingest: Ingest) -> N
 
 
 @pytest.mark.usefixtures("started_analysis")
-def test_a_waiting_analysis_names_what_it_waits_for(ingest: Ingest, database: Store) -> None:
+def test_a_waiting_analysis_names_what_it_waits_for(ingest: Ingest, home_store: Store) -> None:
     ingest.output("sources", "add", "new.test", "--kind", "website")
 
     acme, new = ingest.json("websites", "list")
@@ -110,6 +110,6 @@ def test_a_waiting_analysis_names_what_it_waits_for(ingest: Ingest, database: St
     assert acme["why"].startswith("not-started: claimable since ")
     assert (new["status"], new["analysis"], new["visibility"]) == ("never-analysed", None, None)
     assert ingest.json("websites", "list", "--status", "never-analysed") == [new]
-    worker = Worker(database, lease_seconds=60)
+    worker = Worker(home_store, lease_seconds=60)
     assert worker.claim(ClaimFilter(kind="website_info"), limit=1)
     assert "running since" in ingest.output("websites", "show", "website:acme.test")

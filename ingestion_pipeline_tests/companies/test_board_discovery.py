@@ -36,6 +36,8 @@ from ingestion_pipeline_tests.companies.company_sites import (
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.polling_runs import add_sources, rows, source_row
 
+pytestmark = pytest.mark.both_databases
+
 BOARD_ID = "job_board:greenhouse-acme"
 POSTING = {"@type": "JobPosting", "title": "Sorter", "url": "http://acme.test/jobs/1"}
 

@@ -18,6 +18,8 @@ from ingestion_pipeline_tests.companies.matching.listings import MATCHING_TEXT, 
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import a_fetcher, a_run_context, fast_settings, rows
 
+pytestmark = pytest.mark.both_databases
+
 SECOND = "job_board:second"
 
 

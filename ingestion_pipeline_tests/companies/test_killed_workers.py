@@ -36,7 +36,7 @@ from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import WorkerJob, add_sources, rows, slow_answer, wait_until
 from ingestion_pipeline_tests.processes import FORKSERVER, PATIENCE_SECONDS, Child
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.both_databases]
 # Long enough for a busy machine; the kill test expires them itself.
 LEASES: Mapping[str, str] = {"work__lease_seconds": "30", "hosts__lease_seconds": "30"}
 

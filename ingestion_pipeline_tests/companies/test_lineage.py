@@ -32,6 +32,8 @@ from ingestion_pipeline_tests.companies.company_sites import (
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import add_sources, rows
 
+pytestmark = pytest.mark.both_databases
+
 JOB_URL = "https://boards.greenhouse.io/acme/jobs/1"
 POLICY = Work()
 

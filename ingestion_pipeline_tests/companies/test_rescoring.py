@@ -14,6 +14,8 @@ from ingestion_pipeline.store.tables import companies
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.polling_runs import rows
 
+pytestmark = pytest.mark.both_databases
+
 STACK = {"languages": ["python", "go"], "infrastructure": ["kubernetes"]}
 
 

@@ -6,6 +6,8 @@ import asyncio
 from collections import Counter
 from dataclasses import replace
 
+import pytest
+
 from ingestion_pipeline.companies.records import analysis_task, ensure_company, ensure_source
 from ingestion_pipeline.companies.system import start_analyses
 from ingestion_pipeline.engine.context import RunContext
@@ -34,6 +36,8 @@ from ingestion_pipeline_tests.companies.company_sites import (
 )
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.polling_runs import RunningClock, add_sources, fetch_async, rows, source_row
+
+pytestmark = pytest.mark.both_databases
 
 
 def add_acme(ctx: RunContext, web: FakeWeb) -> None:

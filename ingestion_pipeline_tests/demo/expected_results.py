@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
 from ingestion_pipeline.demo.businesses import businesses
 from ingestion_pipeline.demo.college import LOST, RENDERED
 from ingestion_pipeline.demo.coursedog import DEFAULT_LIMIT, lantern_courses
@@ -23,7 +24,6 @@ from ingestion_pipeline.demo.state import DemoState
 from ingestion_pipeline.demo.tidewater import LIMIT, LOST_OFFSET, tidewater_courses
 from ingestion_pipeline.websites.business import Business
 from ingestion_pipeline.websites.prompts import choose_prompts
-
 
 DRIFTWOOD_BOARD, KESTREL_BOARD = "job_board:greenhouse-driftwood", "job_board:kestrel"
 

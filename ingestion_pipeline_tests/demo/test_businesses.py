@@ -11,7 +11,6 @@ import httpx
 import pytest
 
 from ingestion_pipeline.demo.businesses import businesses
-from ingestion_pipeline_tests.demo.expected_results import ExpectedVisibility, expected_visibility
 from ingestion_pipeline.demo.providers import (
     ALMANAC,
     SETTING,
@@ -29,6 +28,7 @@ from ingestion_pipeline.websites.business import Business
 from ingestion_pipeline.websites.information import information
 from ingestion_pipeline.websites.prompts import choose_prompts
 from ingestion_pipeline.websites.states import FetchedPage, Informed
+from ingestion_pipeline_tests.demo.expected_results import ExpectedVisibility, expected_visibility
 from ingestion_pipeline_tests.demo.site_requests import get
 
 SHIPPED, MUTATED = DemoState(), mutate(DemoState())

@@ -17,12 +17,6 @@ from ingestion_pipeline.companies.names import fingerprint
 from ingestion_pipeline.companies.platforms import platform
 from ingestion_pipeline.companies.salary import salary_as_dict
 from ingestion_pipeline.demo.commands import demo_profile
-from ingestion_pipeline_tests.demo.expected_results import (
-    DRIFTWOOD_BOARD,
-    KESTREL_BOARD,
-    ExpectedJobs,
-    expected_jobs,
-)
 from ingestion_pipeline.demo.job_openings import (
     ADDED,
     API_PATH,
@@ -42,6 +36,12 @@ from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import DemoState, break_site, mutate, write_state
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline_tests.builders import NOON
+from ingestion_pipeline_tests.demo.expected_results import (
+    DRIFTWOOD_BOARD,
+    KESTREL_BOARD,
+    ExpectedJobs,
+    expected_jobs,
+)
 from ingestion_pipeline_tests.demo.site_requests import get
 
 API, CAREERS = f"http://{BOARDS_HOST}{API_PATH}", f"http://{KESTREL_HOST}/careers"

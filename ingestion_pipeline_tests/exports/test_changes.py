@@ -22,6 +22,8 @@ from ingestion_pipeline.store.types import Moment
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.exports.datasets import a_course, a_dataset
 
+pytestmark = pytest.mark.both_databases
+
 CHAPTERS = ExportRequest(name="chapters")
 
 

@@ -18,12 +18,6 @@ from ingestion_pipeline_tests.polling_runs import add_sources
 LISTINGS = CONTRACTS["job_listings"]
 
 
-@pytest.fixture
-def database() -> str:
-    """A contract checks frames, which are the same on both databases."""
-    return "sqlite"
-
-
 def a_listing(store: Store, **changes: Any) -> int:
     values: dict[str, Any] = {
         "source_id": "job_board:acme",

@@ -38,6 +38,8 @@ from ingestion_pipeline_tests.polling_runs import (
     rows,
 )
 
+pytestmark = pytest.mark.both_databases
+
 RUN = "11111111-2222-3333-4444-555555555555"
 BOARD = "/v1/boards/acme/jobs?content=true&pay_transparency=true"
 

@@ -18,6 +18,8 @@ from ingestion_pipeline.store import Store, tables
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.exports.datasets import ABSENT, COLLEGE, a_course, a_dataset
 
+pytestmark = pytest.mark.both_databases
+
 
 def test_a_frame_of_items_has_nullable_types(store: Store) -> None:
     a_dataset(store, [a_course("CS 1", course_credits_max="3.5", course_non_credit=True), a_course("CS 2")])

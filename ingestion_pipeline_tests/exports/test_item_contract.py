@@ -14,12 +14,6 @@ from ingestion_pipeline.store.tables import data_items, datasets, pages
 from ingestion_pipeline_tests.exports.datasets import ABSENT, COLLEGE, a_course, a_dataset
 
 
-@pytest.fixture
-def database() -> str:
-    """The statements are those of exports, which are tested on both databases."""
-    return "sqlite"
-
-
 def findings_of(store: Store, **filters: Any) -> list[tuple[str, str]]:
     with store.read() as connection:
         findings = item_findings(connection, **filters)

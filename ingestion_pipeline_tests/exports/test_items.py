@@ -16,6 +16,8 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.exports.datasets import ABSENT, COLLEGE, a_course, a_dataset, an_item
 
+pytestmark = pytest.mark.both_databases
+
 
 def rows_of(store: Store, name: str = "course", **options: Any) -> list[dict[str, Any]]:
     # Batches of two: state carried from row to row must survive a batch.

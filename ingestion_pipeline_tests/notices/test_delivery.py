@@ -19,6 +19,8 @@ from ingestion_pipeline_tests.fakes import ConcurrencyProbe, FakeResolver, FakeW
 from ingestion_pipeline_tests.notices.notice_harness import SECRET, NoticeHarness
 from ingestion_pipeline_tests.polling_runs import loopback_resolver
 
+pytestmark = pytest.mark.both_databases
+
 HOUR = 3_600
 
 

@@ -16,6 +16,8 @@ from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import chapter_sources, chapters, follows, notices, outbox, recipients, series
 from ingestion_pipeline_tests.notices.notice_harness import NoticeHarness
 
+pytestmark = pytest.mark.both_databases
+
 
 def unhandled(harness: NoticeHarness) -> int:
     with harness.store.read() as connection:

@@ -15,7 +15,7 @@ from ingestion_pipeline_tests.notices.notice_harness import DelivererJob, Notice
 from ingestion_pipeline_tests.polling_runs import slow_answer
 from ingestion_pipeline_tests.processes import Child
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.both_databases]
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from ingestion_pipeline.notices.expansion import expand
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.builders import NOON
 
+pytestmark = pytest.mark.both_databases
+
 GROUPING = NOON - NOON
 
 

@@ -13,6 +13,8 @@ from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import chapters, notices, series
 from ingestion_pipeline_tests.notices.notice_harness import NoticeHarness
 
+pytestmark = pytest.mark.both_databases
+
 Change = Callable[[Connection, FixedClock], object]
 
 

@@ -77,7 +77,6 @@ def publish_chapter(harness: NoticeHarness, clock: FixedClock) -> None:
     clock.advance(seconds=15)
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 def test_a_mail_is_sent_to_the_follower_through_the_operators_server(
     harness: NoticeHarness, clock: FixedClock, mail_server: FakeMailServer
 ) -> None:
@@ -96,7 +95,6 @@ def test_a_mail_is_sent_to_the_follower_through_the_operators_server(
     assert harness.states() == ["sent"]
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 def test_a_service_that_accepted_a_message_is_not_sent_it_again_while_another_is_down(
     harness: NoticeHarness, clock: FixedClock, web: FakeWeb
 ) -> None:
@@ -118,7 +116,6 @@ def test_a_service_that_accepted_a_message_is_not_sent_it_again_while_another_is
     assert first["title"] == "Solo: Chapter 7: Part 7"
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 @pytest.mark.parametrize(
     ("address", "urls", "cure"),
     [
@@ -138,7 +135,6 @@ def test_without_a_service_the_notice_fails_with_the_cure(
     assert cure in harness.notices()[0].error
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 @pytest.mark.parametrize(
     "url",
     [

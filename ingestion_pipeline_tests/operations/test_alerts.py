@@ -27,6 +27,8 @@ from ingestion_pipeline.store.tables import model_spending, outbox, tasks
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline_tests.builders import a_new_task
 
+pytestmark = pytest.mark.both_databases
+
 
 def alert_subjects(store: Store) -> list[str]:
     with store.read() as connection:

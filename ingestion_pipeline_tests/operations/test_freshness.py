@@ -23,6 +23,8 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources
 from ingestion_pipeline_tests.operations.failing_sources import add_healthy_sources
 
+pytestmark = pytest.mark.both_databases
+
 HOUR = timedelta(hours=1)
 
 

@@ -19,6 +19,8 @@ from ingestion_pipeline.store.tables import outbox, source_health, sources, task
 from ingestion_pipeline_tests.operations.failing_sources import add_healthy_sources, break_sources, repair_sources
 from ingestion_pipeline_tests.processes import FORKSERVER, PATIENCE_SECONDS, Child
 
+pytestmark = pytest.mark.both_databases
+
 
 def record_changes(store: Store, settings: Settings, *, now: datetime) -> int:
     with store.begin() as connection:

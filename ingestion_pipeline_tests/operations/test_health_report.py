@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from sqlalchemy import Connection, insert, update
 
 from ingestion_pipeline.exports.contracts import CONTRACTS, cases_of
@@ -31,6 +32,8 @@ from ingestion_pipeline.store.tables import (
 from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.tasks.errors import Permanent, Transient
 from ingestion_pipeline_tests.builders import a_definition, a_task
+
+pytestmark = pytest.mark.both_databases
 
 DAY = timedelta(days=1)
 SERIES, CATALOG, COMPANY = "series:solo", "catalog:college", "company:acme"

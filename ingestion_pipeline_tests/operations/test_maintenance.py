@@ -41,6 +41,8 @@ from ingestion_pipeline_tests.polling_runs import (
     rows,
 )
 
+pytestmark = pytest.mark.both_databases
+
 DAY = timedelta(days=1)
 
 # The tables whose rows are kept, and why; all others have a sweep in `retention`. A new table needs one of the two.

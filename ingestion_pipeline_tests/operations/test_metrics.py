@@ -6,6 +6,7 @@ import re
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+import pytest
 from sqlalchemy import insert, update
 
 from ingestion_pipeline.operations.alerts import record_heartbeat
@@ -19,6 +20,8 @@ from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_lett
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.builders import a_task
 from ingestion_pipeline_tests.operations.failing_sources import add_healthy_sources, break_sources
+
+pytestmark = pytest.mark.both_databases
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\\\|\\"|\\n)*"'

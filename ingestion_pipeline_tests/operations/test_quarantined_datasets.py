@@ -19,6 +19,8 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import datasets, outbox
 from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, CatalogHarness, catalog_harness
 
+pytestmark = pytest.mark.both_databases
+
 ALERT_KINDS = ("source_degraded", "source_recovered")
 
 

@@ -36,6 +36,8 @@ from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline_tests.builders import NOON, a_definition, a_new_task
 from ingestion_pipeline_tests.postgres import wait_until_blocked
 
+pytestmark = pytest.mark.both_databases
+
 SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
 
 

@@ -13,6 +13,8 @@ from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.series.series_harness import SOLO, SeriesHarness, releases
 
+pytestmark = pytest.mark.both_databases
+
 HOUR = timedelta(hours=1)
 OTHER = "series:other"
 

@@ -23,6 +23,8 @@ from ingestion_pipeline_tests.series.series_harness import (
     wait_until_blocked,
 )
 
+pytestmark = pytest.mark.both_databases
+
 OTHER = "series:other"
 
 

@@ -24,6 +24,8 @@ from ingestion_pipeline_tests.builders import NOON, a_definition, a_release, a_s
 from ingestion_pipeline_tests.samples import sample
 from ingestion_pipeline_tests.series.series_harness import SOLO, SeriesHarness, releases
 
+pytestmark = pytest.mark.both_databases
+
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 OTHER = "series:other"
 

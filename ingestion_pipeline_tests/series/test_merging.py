@@ -32,6 +32,8 @@ from ingestion_pipeline_tests.series.series_harness import (
     wait_until_blocked,
 )
 
+pytestmark = pytest.mark.both_databases
+
 A, B, C = "series:a", "series:b", "series:c"
 HOUR = timedelta(hours=1)
 

@@ -18,6 +18,8 @@ from ingestion_pipeline.store.tables import chapters, follows, notices, outbox, 
 from ingestion_pipeline_tests.builders import a_release
 from ingestion_pipeline_tests.series.series_harness import SeriesHarness, check_invariants, follow, merge_now, split_now
 
+pytestmark = pytest.mark.both_databases
+
 SOURCES = [f"series:{name}" for name in "abcd"]
 STEPS = 30
 

@@ -30,6 +30,8 @@ from ingestion_pipeline_tests.series.series_harness import (
     split_now,
 )
 
+pytestmark = pytest.mark.both_databases
+
 A, B, C = "series:a", "series:b", "series:c"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from sqlalchemy import bindparam, event, select, text, update
 
 from ingestion_pipeline.settings import load_settings
@@ -15,6 +16,8 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources, tasks
 from ingestion_pipeline.store.types import UtcDateTime
 from ingestion_pipeline_tests.builders import NOON, a_definition
+
+pytestmark = pytest.mark.both_databases
 
 HOUR = timedelta(hours=1)
 SHARDS = 4

@@ -22,6 +22,8 @@ from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transien
 from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline_tests.builders import NOON, a_definition
 
+pytestmark = pytest.mark.both_databases
+
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 SOLO = "series:solo"
 

@@ -27,6 +27,8 @@ from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask, Task, retried
 from ingestion_pipeline_tests.builders import NOON, a_definition
 
+pytestmark = pytest.mark.both_databases
+
 HOUR = timedelta(hours=1)
 SOLO = "series:solo"
 

@@ -17,6 +17,8 @@ from ingestion_pipeline.tasks.claims import ClaimFilter, claim
 from ingestion_pipeline.tasks.task import TaskStatus
 from ingestion_pipeline_tests.builders import NOON, a_definition, a_source
 
+pytestmark = pytest.mark.both_databases
+
 LATER = NOON + timedelta(minutes=15)
 EARLIER = NOON - timedelta(minutes=15)
 

@@ -15,6 +15,8 @@ from ingestion_pipeline.sources.source import Tier, shard_of
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.builders import NOON, a_definition
 
+pytestmark = pytest.mark.both_databases
+
 DECLARED = a_definition(url="https://a.test/feed", platform="rss", name="Solo", config={"n": 1}, tier=Tier.HOT)
 STORED = StoredSource(
     id=DECLARED.id,

@@ -18,6 +18,8 @@ from ingestion_pipeline.store.tables import chapter_sources, chapters, series
 from ingestion_pipeline.store.types import ExactDecimal, Id, Json, UtcDateTime
 from ingestion_pipeline_tests.builders import a_definition
 
+pytestmark = pytest.mark.both_databases
+
 
 @pytest.mark.parametrize(
     ("value", "expected"),

@@ -23,6 +23,8 @@ from ingestion_pipeline.store.tables import audit_log, chapters, outbox, series
 from ingestion_pipeline.store.types import ExactDecimal, Json, UtcDateTime
 from ingestion_pipeline_tests.processes import Child, open_and_close
 
+pytestmark = pytest.mark.both_databases
+
 
 def add_chapters(store: Store, now: datetime, *numbers: str) -> None:
     with store.begin() as connection:

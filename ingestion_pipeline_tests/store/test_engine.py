@@ -15,6 +15,8 @@ from ingestion_pipeline.store.engine import TruncatedDatabase
 from ingestion_pipeline.store.tables import series
 from ingestion_pipeline.tasks.errors import classify
 
+pytestmark = pytest.mark.both_databases
+
 
 def test_a_failed_statement_repeats_none_of_its_values(store: Store, now: datetime) -> None:
     row = {"id": "solo", "title": "canary", "created_at": now}

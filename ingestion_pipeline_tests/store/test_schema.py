@@ -25,6 +25,8 @@ from ingestion_pipeline.store.tables import metadata, settings
 from ingestion_pipeline_tests import processes
 from ingestion_pipeline_tests.processes import FORKSERVER, Child
 
+pytestmark = pytest.mark.both_databases
+
 PACKAGE = Path(ingestion_pipeline.__file__).parent
 NEXT_MIGRATION = """
 import sqlalchemy as sa

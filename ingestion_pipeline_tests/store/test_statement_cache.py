@@ -15,6 +15,8 @@ from ingestion_pipeline.store.engine import prepared
 from ingestion_pipeline.store.tables import settings
 from ingestion_pipeline_tests.builders import NOON
 
+pytestmark = pytest.mark.both_databases
+
 
 def compiled_on(url: str, key: str) -> tuple[Any, list[str]]:
     """Query the key on a new engine; return the compiled statement and the keys found."""

@@ -16,6 +16,8 @@ from ingestion_pipeline.store.tables import series
 from ingestion_pipeline_tests.lock_orders import ON_POSTGRES
 from ingestion_pipeline_tests.polling_runs import rows
 
+pytestmark = pytest.mark.both_databases
+
 
 def add_series(store: Store, now: datetime) -> None:
     with store.begin() as connection:

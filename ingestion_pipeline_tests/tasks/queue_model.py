@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from random import Random
+
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
 from ingestion_pipeline.tasks.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
 from ingestion_pipeline.tasks.task import Move, NewTask, Task, TaskStatus, failed, released, retried
-
 
 EXHAUSTED = Permanent("claimed more often than allowed: worker lost each time", code="exhausted")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
+import pytest
 from sqlalchemy import event, func, select
 
 from ingestion_pipeline.settings import Work
@@ -14,6 +15,8 @@ from ingestion_pipeline.tasks.claims import tasks_by_id
 from ingestion_pipeline.tasks.queue import SpawnCounts, SpawnRequest, continue_all, insert_tasks, spawn_all
 from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline_tests.builders import a_new_task
+
+pytestmark = pytest.mark.both_databases
 
 POLICY = Work()
 

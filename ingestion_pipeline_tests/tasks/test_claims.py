@@ -18,6 +18,8 @@ from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus, failed, finished, rearmed, released, retried
 from ingestion_pipeline_tests.builders import NOON, a_new_task
 
+pytestmark = pytest.mark.both_databases
+
 LEASE = timedelta(seconds=120)
 POLLS = ClaimFilter(kind="poll")
 

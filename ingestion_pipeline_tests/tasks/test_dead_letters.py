@@ -24,6 +24,8 @@ from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus, failed
 from ingestion_pipeline_tests.builders import a_new_task
 
+pytestmark = pytest.mark.both_databases
+
 GONE = Permanent("'https://a.test/feed' answered 410 Gone", code="http_410")
 
 

@@ -13,6 +13,8 @@ from sqlalchemy.exc import DataError, IntegrityError, InterfaceError, Operationa
 
 from ingestion_pipeline.tasks.errors import ErrorClass, Permanent, Transient, WorkError, classify
 
+pytestmark = pytest.mark.both_databases
+
 
 class AnExceptionWhoseNameIsFarLongerThanAnyColumnAllows(Exception):
     pass

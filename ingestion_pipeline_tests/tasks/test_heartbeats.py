@@ -2,8 +2,12 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+import pytest
+
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.heartbeats import LostRun, beat_run, begin_run, end_run, lost_runs
+
+pytestmark = pytest.mark.both_databases
 
 LEASE = timedelta(seconds=90)
 

@@ -24,13 +24,15 @@ from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import FixedClock, Store, open_store
 from ingestion_pipeline.store.tables import tasks
 from ingestion_pipeline.tasks import claims
-from ingestion_pipeline_tests.tasks import queue_model
 from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient, WorkError
-from ingestion_pipeline_tests.tasks.queue_model import Model
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import Move, Task, TaskStatus, finished, rearmed
 from ingestion_pipeline_tests.builders import NOON, a_new_task
+from ingestion_pipeline_tests.tasks import queue_model
+from ingestion_pipeline_tests.tasks.queue_model import Model
+
+pytestmark = pytest.mark.both_databases
 
 POLLS = ClaimFilter(kind="poll")
 LEASE = timedelta(seconds=120)
@@ -80,7 +82,8 @@ class Simulation:
         )
         failing = self.take()
         moves = [
-            queue_model.move_after_failure(task, error, now=self.now, policy=POLICY, random=self.random) for task in failing
+            queue_model.move_after_failure(task, error, now=self.now, policy=POLICY, random=self.random)
+            for task in failing
         ]
         if self.end(moves):
             refunded = 1 if isinstance(error, Fatal | Resource) else 0

@@ -19,6 +19,8 @@ from ingestion_pipeline.tasks.queue import Refusal, Relative, enqueue, insert_ta
 from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus, failed
 from ingestion_pipeline_tests.builders import a_new_task
 
+pytestmark = pytest.mark.both_databases
+
 URL = "https://a.test/jobs"
 POLICY = Work()
 

@@ -25,7 +25,7 @@ from ingestion_pipeline_tests import processes
 from ingestion_pipeline_tests.builders import NOON, a_new_task
 from ingestion_pipeline_tests.processes import POLLS, Child, finish_tasks
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.both_databases]
 HOUR = timedelta(hours=1)
 ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"])
 ON_POSTGRES = pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])

@@ -11,6 +11,8 @@ from ingestion_pipeline.tasks.retry import DeadLetterTask, Decision, ReleaseTask
 from ingestion_pipeline.tasks.task import TaskStatus, failed, released, retried
 from ingestion_pipeline_tests.builders import NOON, a_task
 
+pytestmark = pytest.mark.both_databases
+
 STEADY = Work(backoff_jitter_share=0)
 
 

@@ -16,6 +16,8 @@ from ingestion_pipeline.tasks.task import released
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import a_new_task
 
+pytestmark = pytest.mark.both_databases
+
 POLLS = ClaimFilter(kind="poll")
 
 

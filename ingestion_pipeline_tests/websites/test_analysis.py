@@ -26,11 +26,6 @@ from ingestion_pipeline_tests.websites.provider_answers import (
 )
 
 
-@pytest.fixture
-def database() -> str:
-    return "sqlite"
-
-
 def completed(outcome: object) -> WebsiteAnalysed:
     assert isinstance(outcome, WebsiteAnalysed), outcome
     return outcome

@@ -39,11 +39,6 @@ MODEL_FACTS: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def database() -> str:
-    return "sqlite"
-
-
 def call_with_model(store: Store, settings: Settings, call: Callable[[ModelClient], Awaitable[T]]) -> T:
     async def run() -> T:
         async with ModelClient(store, settings) as client:

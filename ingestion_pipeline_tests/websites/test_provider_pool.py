@@ -28,11 +28,6 @@ from ingestion_pipeline_tests.websites.provider_answers import (
 )
 
 
-@pytest.fixture
-def database() -> str:
-    return "sqlite"
-
-
 def test_an_answer_has_its_model_tokens_and_cost(
     store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

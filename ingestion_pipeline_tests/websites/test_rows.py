@@ -30,6 +30,8 @@ from ingestion_pipeline.websites.states import AnswerStatus
 from ingestion_pipeline.websites.visibility import AnswerText, mentions_in, ranking_of
 from ingestion_pipeline_tests.builders import NOON, a_definition
 
+pytestmark = pytest.mark.both_databases
+
 ACME = Business(url="https://acme.test", name="Acme", keywords=("tools",), confidence=70)
 FAILED = ProviderAnswer(
     prompt_index=0, prompt="Who?", provider="one", model="m", status=AnswerStatus.FAILED, error="http_500: down"

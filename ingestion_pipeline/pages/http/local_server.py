@@ -11,9 +11,11 @@ import json
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 from ingestion_pipeline.pages.http.guard import Endpoint, Resolver
 
@@ -23,7 +25,7 @@ LAST_PORT = 65_535
 CONNECT_SECONDS = 0.5  # loopback answers or refuses at once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class LocalServer:
     """An entry: where the server listens, the names it answers for, and settings that apply while it runs."""
 
@@ -77,6 +79,9 @@ def local_resolver(server: LocalServer, fallback: Resolver) -> Resolver:
     return resolve
 
 
+_ENTRY = TypeAdapter(LocalServer)
+
+
 def _entry(home: Path) -> Path:
     return home / "local_server.json"
 
@@ -84,15 +89,11 @@ def _entry(home: Path) -> Path:
 def _read_entry(home: Path) -> LocalServer | None:
     """Return the entry; None if it is missing or unusable (the next server overwrites it)."""
     try:
-        document: Any = json.loads(_entry(home).read_bytes())
-        server = LocalServer(**document)
-    except (FileNotFoundError, ValueError, TypeError):
+        server = _ENTRY.validate_json(_entry(home).read_bytes(), strict=True)
+    except (FileNotFoundError, ValidationError):
         return None
-    texts = (server.suffix, server.providers, server.prices)
-    is_usable = type(server.port) is int and type(server.pid) is int and all(isinstance(text, str) for text in texts)
-    if not is_usable or not (0 < server.port <= LAST_PORT and server.pid > 0 and server.suffix.endswith(RESERVED)):
-        return None
-    return server
+    is_usable = 0 < server.port <= LAST_PORT and server.pid > 0 and server.suffix.endswith(RESERVED)
+    return server if is_usable else None
 
 
 def _is_alive(pid: int) -> bool:

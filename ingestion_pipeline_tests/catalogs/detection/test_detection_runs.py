@@ -38,6 +38,8 @@ from ingestion_pipeline_tests.catalogs.detection.sites import (
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.polling_runs import add_sources, rows, source_row, with_settings
 
+pytestmark = pytest.mark.both_databases
+
 
 def test_a_recipe_is_detected_notified_and_followed(ctx: RunContext, web: FakeWeb) -> None:
     serve_site(web, sites.numbered())

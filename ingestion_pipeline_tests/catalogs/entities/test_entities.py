@@ -53,11 +53,6 @@ PROGRAM = """<nav><ul><li>Home</li></ul></nav><main><h1>Bachelor of Science in B
 <h2>Admission</h2><p>Whoever has finished school may apply until the end of summer.</p></main>"""
 
 
-@pytest.fixture
-def database() -> str:
-    return "sqlite"
-
-
 def test_a_programme_is_its_title_and_first_paragraphs(settings: Settings) -> None:
     reading = read_without_model(page_content(PROGRAM), settings, kind=entity_type("learning_program"))
 

@@ -45,11 +45,6 @@ ATTACKS = [
 ]
 
 
-@pytest.fixture
-def database() -> str:
-    return "sqlite"
-
-
 def obedient_model(request: ModelRequest) -> Reply:
     """Answer as a model that follows the instructions of the page."""
     is_instructed = "HACKED" in request.text or "HACKED" in request.text.encode().decode("utf-8", "ignore")

@@ -25,11 +25,6 @@ def answer_with(**changes: Any) -> Say:
     return model_answer(MOSSES | changes)
 
 
-@pytest.fixture
-def database() -> str:
-    return "sqlite"
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [("course_prerequisites", "A year of Latin"), ("course_credits_max", 30), ("course_ceu_credits", 0.3)],

@@ -38,17 +38,6 @@ def answer_without(name: str) -> Say:
     return Say(text=json.dumps(GOOD_FIELDS | {"records": [record]}))
 
 
-@pytest.fixture
-def database(request: pytest.FixtureRequest) -> str:
-    """Answers are handled alike on both databases: only the tests of the ledger run on both."""
-    return getattr(request, "param", "sqlite")
-
-
-BOTH = pytest.mark.parametrize(
-    "database", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
-)
-
-
 def test_a_model_reads_what_rules_cannot_with_evidence(store: Store, settings: Settings) -> None:
     reading, requests = read_with_model(store, settings, PAGE, in_turn(GOOD_ANSWER))
 
@@ -77,7 +66,7 @@ def test_the_prompt_has_the_fields_and_rules_of_the_type_and_only_visible_text(
     assert None in fields["properties"]["course_credits_type"]["enum"]
 
 
-@BOTH
+@pytest.mark.both_databases
 @pytest.mark.parametrize(
     "bad",
     [
@@ -126,7 +115,7 @@ def test_a_fenced_answer_is_accepted(store: Store, settings: Settings) -> None:
     assert (len(requests), field_values(reading, "course_id")) == (1, ["GRD-7"])
 
 
-@BOTH
+@pytest.mark.both_databases
 def test_without_a_usable_answer_the_page_fails_and_every_call_is_in_the_ledger(
     store: Store, settings: Settings
 ) -> None:

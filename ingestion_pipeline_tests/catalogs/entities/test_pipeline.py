@@ -50,21 +50,7 @@ def test_a_page_that_rules_read_completely_costs_no_call(store: Store, settings:
     assert (reading.model, reading.reason) == (None, "")
 
 
-@pytest.fixture
-def database(request: pytest.FixtureRequest) -> str:
-    """Only the tests of the ledger run on both databases."""
-    on_both = {"requested", "budget"}
-    chosen: str = getattr(request, "param", "sqlite")
-    assert chosen == "sqlite" or on_both & set(request.node.name.split("_"))
-    return chosen
-
-
-BOTH = pytest.mark.parametrize(
-    "database", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
-)
-
-
-@BOTH
+@pytest.mark.both_databases
 def test_the_same_page_is_requested_once_and_again_after_its_schema_changed(store: Store, settings: Settings) -> None:
     changed = COURSE.model_copy(update={"about": "A course is what a garden teaches."})
     with ScriptedModel(in_turn(model_answer(MOSSES))) as model:
@@ -83,7 +69,7 @@ def test_the_same_page_is_requested_once_and_again_after_its_schema_changed(stor
     assert (calls, len(model.requests)) == (1, 2)
 
 
-@BOTH
+@pytest.mark.both_databases
 def test_a_used_up_budget_stops_the_read_and_names_the_extraction(store: Store, settings: Settings) -> None:
     with pytest.raises(ExtractionOverBudget) as stopped:
         read_with_model(

@@ -30,11 +30,6 @@ FILLER = "It takes a whole season, and much patience, rain and good shoes. " * 6
 PLANT_COURSE = re.compile(r"The life of plant (\d+)\nRef G-(\d+)\. (About plant \d+ .*)")
 
 
-@pytest.fixture
-def database() -> str:
-    return "sqlite"
-
-
 def plant_courses(count: int, *, tag: str = "h3") -> str:
     return "".join(
         f"<{tag}>The life of plant {n}</{tag}><p>Ref G-{n}. About plant {n} in a year. {FILLER}</p>"

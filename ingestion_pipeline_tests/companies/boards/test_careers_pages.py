@@ -107,7 +107,6 @@ def statuses(boards: Boards) -> dict[str, str]:
     return {listing.title: listing.status for listing in boards.listings()}
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 @pytest.mark.parametrize("pager", PAGERS, ids=lambda pager: pager.__name__)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_page_of_a_careers_page_is_read(boards: Boards, kind: str, pager: Callable[[int, int], str]) -> None:
@@ -119,7 +118,6 @@ def test_every_page_of_a_careers_page_is_read(boards: Boards, kind: str, pager: 
     assert sorted(statuses(boards)) == sorted(f"Engineer {number}" for number in JOBS)
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_job_that_vanishes_from_a_careers_page_is_closed(boards: Boards, kind: str) -> None:
     serve(boards, JOBS, KINDS[kind][1])
@@ -135,7 +133,6 @@ def test_a_job_that_vanishes_from_a_careers_page_is_closed(boards: Boards, kind:
     assert [title for title, status in statuses(boards).items() if status == "closed"] == ["Engineer 1"]
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 @pytest.mark.parametrize(
     ("config", "render"),
     [
@@ -159,7 +156,6 @@ def test_a_page_that_shows_only_part_of_the_jobs_closes_nothing(
     assert set(statuses(boards).values()) == {"open"}
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_page_whose_button_loads_more_jobs_closes_nothing(boards: Boards, kind: str) -> None:
     render = KINDS[kind][1]
@@ -175,7 +171,6 @@ def test_a_page_whose_button_loads_more_jobs_closes_nothing(boards: Boards, kind
     assert set(statuses(boards).values()) == {"open"}
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_further_page_that_lists_nothing_ends_the_list_and_closes_nothing(boards: Boards, kind: str) -> None:
     serve(boards, JOBS, KINDS[kind][1])
@@ -192,7 +187,6 @@ def test_a_further_page_that_lists_nothing_ends_the_list_and_closes_nothing(boar
     assert "/careers?page=4" not in boards.web.paths[requested:]
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 def test_a_next_link_that_leads_back_ends_the_list(boards: Boards) -> None:
     serve(boards, JOBS, json_ld_postings)
     last = f"<html>{json_ld_postings(JOBS[8:])}<a rel=next href='/careers?page=2'>Next</a>"

@@ -24,6 +24,8 @@ from ingestion_pipeline_tests.companies.platform_fixtures import fixture_body
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.samples import sample
 
+pytestmark = pytest.mark.both_databases
+
 OTHER = "job_board:other"
 API = {"api_base": "http://api.test"}
 

@@ -15,6 +15,8 @@ from ingestion_pipeline.store.tables import audit_log, job_matches, snapshots, t
 from ingestion_pipeline_tests.companies.boards.job_boards import ACME, Boards, a_board, a_job, a_match, jobs
 from ingestion_pipeline_tests.polling_runs import rows, task_row
 
+pytestmark = pytest.mark.both_databases
+
 
 def test_a_first_poll_adds_listings_links_and_tasks_without_notifications(boards: Boards) -> None:
     boards.add()

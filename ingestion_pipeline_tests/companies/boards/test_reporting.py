@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from sqlalchemy import update
 
 from ingestion_pipeline.companies.boards import checks
@@ -11,6 +12,8 @@ from ingestion_pipeline.companies.boards.reporting import BoardReport, board_rep
 from ingestion_pipeline.sources.status import mark_reported
 from ingestion_pipeline.store.tables import job_listings
 from ingestion_pipeline_tests.companies.boards.job_boards import ACME, Boards, a_board, a_job, jobs
+
+pytestmark = pytest.mark.both_databases
 
 
 def board_report(boards: Boards, source_id: str = ACME) -> BoardReport:

@@ -14,6 +14,8 @@ from ingestion_pipeline.tasks.task import NewTask
 from ingestion_pipeline_tests.companies.matching.listings import Listings
 from ingestion_pipeline_tests.polling_runs import RunningClock
 
+pytestmark = pytest.mark.both_databases
+
 SITE = "https://northwind.test/"
 
 

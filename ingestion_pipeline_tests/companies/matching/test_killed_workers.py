@@ -33,7 +33,7 @@ from ingestion_pipeline_tests.polling_runs import (
 )
 from ingestion_pipeline_tests.processes import PATIENCE_SECONDS, Child
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.both_databases]
 COUNT = 24
 PAGE = f"<html><main><h1>Engineer</h1><p>{MATCHING_TEXT}</p></main>".encode()
 

@@ -17,6 +17,8 @@ from ingestion_pipeline_tests.companies.matching.listings import PLAIN_PAGE, PRO
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import RunningClock
 
+pytestmark = pytest.mark.both_databases
+
 PAINTER = PROFILE.replace("Python: 10", "Painting: 10").replace("PostgreSQL: 9", "Drawing: 9")
 PAINTING = "You paint and you draw: Painting and Drawing are what you have done for 9 years. " * 5
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from sqlalchemy import select
 
 from ingestion_pipeline.companies.matching.reporting import list_matches
@@ -19,6 +20,8 @@ from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.companies.matching.listings import BOARD, MATCHING_TEXT, PROFILE, Listings
 from ingestion_pipeline_tests.polling_runs import with_settings
+
+pytestmark = pytest.mark.both_databases
 
 CHEAP = {"minimum": None, "maximum": "50000", "currency": "USD", "period": "year"}
 

@@ -64,7 +64,6 @@ def test_a_blocked_feed_disables_its_source_and_is_not_fetched_again(
         pytest.param(b"<title>Solo</title><p>No chapters yet.", "no_items", id="a page"),
     ],
 )
-@pytest.mark.parametrize("database", ["sqlite"])
 def test_a_page_served_instead_of_a_feed_has_its_own_error_code(
     ctx: RunContext, store: Store, web: FakeWeb, answer: bytes, code: str
 ) -> None:
@@ -79,7 +78,6 @@ def test_a_page_served_instead_of_a_feed_has_its_own_error_code(
     assert [snapshot.failure for snapshot in rows(store, snapshots)] == [code]
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 def test_a_list_that_may_be_empty_is_accepted_unless_it_is_blocked(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
@@ -94,7 +92,6 @@ def test_a_list_that_may_be_empty_is_accepted_unless_it_is_blocked(
     assert source_row(store).status == "disabled"
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 def test_a_401_without_a_form_is_a_failure_and_not_a_login_page(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """An expired key is no reason to disable its source at once."""
     add_list_source(store)
@@ -106,7 +103,6 @@ def test_a_401_without_a_form_is_a_failure_and_not_a_login_page(ctx: RunContext,
     assert (source_row(store).status, source_row(store).failure_count) == ("active", 1)
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 def test_a_plain_403_is_a_block_and_waits_four_hours(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
@@ -121,7 +117,6 @@ def test_a_plain_403_is_a_block_and_waits_four_hours(
     assert source_row(store).status == "active"
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 def test_a_feed_is_never_classified_as_blocked(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     add_sources(store, a_definition(url="http://a.test/solo"))
     web.routes["/solo"] = a_feed(1, note=" Sign in, verify you are human, page not found")

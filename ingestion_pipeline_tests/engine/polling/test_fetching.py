@@ -38,6 +38,8 @@ from ingestion_pipeline_tests.polling_runs import (
 )
 from ingestion_pipeline_tests.processes import POLLS, Child
 
+pytestmark = pytest.mark.both_databases
+
 DAY = timedelta(days=1)
 
 

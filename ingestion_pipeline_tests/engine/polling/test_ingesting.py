@@ -44,6 +44,8 @@ from ingestion_pipeline_tests.polling_runs import (
 )
 from ingestion_pipeline_tests.processes import POLLS
 
+pytestmark = pytest.mark.both_databases
+
 
 def a_source(name: str = "solo", **changes: Any) -> Definition:
     values = {"id": f"series:{name}", "url": f"http://a.test/{name}", "series": name}

@@ -13,6 +13,8 @@ from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.lock_orders import ON_POSTGRES
 from ingestion_pipeline_tests.polling_runs import a_feed, add_sources, poll, rows, task_row
 
+pytestmark = pytest.mark.both_databases
+
 # A sequence is not rolled back: only the first attempt fails.
 ABORTED_ONCE = """
 CREATE SEQUENCE times;

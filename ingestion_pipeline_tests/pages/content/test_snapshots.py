@@ -20,6 +20,8 @@ from ingestion_pipeline.store.tables import snapshots
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.polling_runs import rows
 
+pytestmark = pytest.mark.both_databases
+
 HOUR = timedelta(hours=1)
 URL = "https://a.test/jobs"
 

@@ -26,6 +26,8 @@ from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import a_fetcher, add_robots, add_sources, rows, with_settings
 
+pytestmark = pytest.mark.both_databases
+
 DELAY = 0.3
 HOSTS = ("a.test", "b.test")
 TARGET = "http://b.test/there"

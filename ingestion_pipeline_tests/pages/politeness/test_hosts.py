@@ -27,6 +27,8 @@ from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import hosts
 from ingestion_pipeline_tests.builders import NOON
 
+pytestmark = pytest.mark.both_databases
+
 MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
 ON_POSTGRES = pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])

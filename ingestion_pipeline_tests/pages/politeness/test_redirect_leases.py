@@ -25,6 +25,8 @@ from ingestion_pipeline_tests.polling_runs import (
     with_settings,
 )
 
+pytestmark = pytest.mark.both_databases
+
 ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"])
 MINUTE = timedelta(minutes=1)
 

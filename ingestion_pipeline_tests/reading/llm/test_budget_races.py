@@ -27,6 +27,8 @@ from ingestion_pipeline_tests.reading.llm.model_questions import (
     settings_with_model,
 )
 
+pytestmark = pytest.mark.both_databases
+
 # Only input costs, and a server that reports no usage is charged its reservation: no call
 # releases money, so a budget for five calls allows five in any order of the workers.
 READING_COSTS = {"INGESTION_MODELS__PRICES": "cheap=3/3/0"}

@@ -47,12 +47,6 @@ EXTRA = a_reply(VALID_ANSWER | {"price": 5})
 WRONG_ENUM = a_reply(VALID_ANSWER | {"kind": "seminar"})
 
 
-@pytest.fixture
-def database() -> str:
-    """Requests and validation do not depend on the database; the ledger has its own tests."""
-    return "sqlite"
-
-
 def ask_scripted(store: Store, settings: Settings, *replies: Reply, **variables: str) -> tuple[Any, ScriptedModel]:
     with ScriptedModel(in_turn(*replies)) as model:
         return ask(store, settings_with_model(model.base_url, settings, **variables)), model

@@ -30,7 +30,6 @@ def formats(store: Store) -> list[str]:
     return [row.format for row in model_call_rows(store)]
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 @pytest.mark.parametrize(
     ("without", "status", "tried"),
     [
@@ -74,7 +73,6 @@ def test_an_unsupported_format_is_stored_with_its_reason_and_expires(
     assert formats(store) == ALL[:3] * 2
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 def test_without_structured_output_the_schema_is_in_the_prompt_and_json_is_taken_from_the_text(
     store: Store, settings: Settings
 ) -> None:
@@ -109,7 +107,6 @@ def test_only_a_format_error_marks_a_format_as_unsupported(status: int, message:
     assert not is_unsupported(AnswerFormat.CHAT_PLAIN, status, message)
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 def test_a_busy_server_does_not_mark_a_format_as_unsupported(store: Store, settings: Settings) -> None:
     busy = Fail(status=503, message="json_schema workers are busy")
     with ScriptedModel(in_turn(busy, a_reply())) as model:
@@ -118,7 +115,6 @@ def test_a_busy_server_does_not_mark_a_format_as_unsupported(store: Store, setti
     assert formats(store) == ["responses", "responses"]
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 def test_an_invalid_schema_does_not_fall_back_to_another_format(store: Store, settings: Settings) -> None:
     wrong = Fail(status=400, message="Invalid schema for response_format 'course'")
     with ScriptedModel(in_turn(wrong)) as model:

@@ -27,6 +27,8 @@ from ingestion_pipeline_tests.reading.llm.model_questions import (
     settings_with_model,
 )
 
+pytestmark = pytest.mark.both_databases
+
 MONTH, DAY, EXTRACTION = "month:2026-03", "day:2026-03-01:catalog:a", "extraction:7"
 
 

@@ -36,11 +36,6 @@ HIDDEN = {
 }
 
 
-@pytest.fixture
-def database() -> str:
-    return "sqlite"
-
-
 def test_the_constant_part_comes_first_and_the_page_last_between_two_equal_delimiters() -> None:
     messages, other_messages = conversation(a_question()), conversation(a_question("Another page"))
 

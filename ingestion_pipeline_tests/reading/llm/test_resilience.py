@@ -15,11 +15,6 @@ from ingestion_pipeline_tests.reading.llm.model_questions import a_question, ask
 
 
 @pytest.fixture
-def database() -> str:
-    return "sqlite"
-
-
-@pytest.fixture
 def model_settings(llmock: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Return settings for llmock, without the variables that its fixture sets."""
     for name in llmock.env():

@@ -45,7 +45,7 @@ from ingestion_pipeline_tests.websites.website_runs import (
     statuses,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.both_databases]
 
 
 @pytest.fixture

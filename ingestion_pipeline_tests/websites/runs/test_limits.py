@@ -39,6 +39,8 @@ from ingestion_pipeline_tests.websites.website_runs import (
     statuses,
 )
 
+pytestmark = pytest.mark.both_databases
+
 
 class ConcurrencyCounter:
     """A slow provider that records the highest number of concurrent requests."""

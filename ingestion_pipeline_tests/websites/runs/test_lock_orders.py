@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, cast
 
+import pytest
 from sqlalchemy import Connection, insert, select
 
 from ingestion_pipeline.store import Store
@@ -16,6 +17,8 @@ from ingestion_pipeline.websites.runs.system import requeue_phase
 from ingestion_pipeline_tests.lock_orders import ON_POSTGRES, rows_locked_while_waiting
 from ingestion_pipeline_tests.polling_runs import add_sources
 from ingestion_pipeline_tests.websites.website_runs import a_website
+
+pytestmark = pytest.mark.both_databases
 
 
 @ON_POSTGRES

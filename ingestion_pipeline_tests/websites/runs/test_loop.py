@@ -52,6 +52,8 @@ from ingestion_pipeline_tests.websites.website_runs import (
     statuses,
 )
 
+pytestmark = pytest.mark.both_databases
+
 
 def test_a_website_is_analysed_by_one_warm_run_in_less_than_three_seconds(
     ctx: RunContext, web: FakeWeb, provider: ScriptedModel

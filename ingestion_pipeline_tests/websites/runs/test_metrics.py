@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from asyncio import StreamWriter
 
+import pytest
+
 from ingestion_pipeline.demo.model_server import ModelRequest, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.engine.context import RunContext
@@ -20,6 +22,8 @@ from ingestion_pipeline_tests.websites.website_runs import (
     process_analyses,
     provider_settings,
 )
+
+pytestmark = pytest.mark.both_databases
 
 
 def metrics_by_queue(store: Store) -> dict[str, PhaseMetrics]:

@@ -19,6 +19,8 @@ from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.polling_runs import add_sources, rows
 from ingestion_pipeline_tests.websites.website_runs import a_website
 
+pytestmark = pytest.mark.both_databases
+
 SETTINGS = load_settings({})
 OLD, AGED = NOON - timedelta(days=400), NOON - timedelta(days=200)
 
