@@ -14,16 +14,21 @@ from ingestion_pipeline.orchestration.checks import (
     SOURCE_CHECKS,
     WEBSITE_CHECKS,
 )
-from ingestion_pipeline.orchestration.companies import COMPANY_JOBS, companies
+from ingestion_pipeline.orchestration.companies import (
+    COMPANY_JOBS,
+    companies,
+    ingest_job_board,
+    job_listings,
+    job_matches,
+    process_listings,
+)
 from ingestion_pipeline.orchestration.contracts import CONTRACT_CHECKS
 from ingestion_pipeline.orchestration.datasets import datasets
 from ingestion_pipeline.orchestration.dead_letters import DEAD_LETTER_JOBS
 from ingestion_pipeline.orchestration.exports import export_datasets
 from ingestion_pipeline.orchestration.extractions import EXTRACTION_JOBS
 from ingestion_pipeline.orchestration.health import source_health
-from ingestion_pipeline.orchestration.job_boards import ingest_job_board, job_listings
 from ingestion_pipeline.orchestration.jobs import JOBS
-from ingestion_pipeline.orchestration.matches import job_matches, process_listings
 from ingestion_pipeline.orchestration.notices import notices
 from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.orchestration.schedules import SCHEDULES

@@ -12,12 +12,12 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.catalogs.crawling.system import CatalogSystem
 from ingestion_pipeline.catalogs.extraction.source_config import ENTITIES, entity_config_problems
-from ingestion_pipeline.catalogs.operations.replay import requeue_page, requeue_reading
+from ingestion_pipeline.catalogs.operations.control import requeue_page, requeue_reading
 from ingestion_pipeline.catalogs.recipes.recipe import config_problems
 from ingestion_pipeline.catalogs.recipes.registry import ensure_detection
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.companies.boards.system import BoardSystem
-from ingestion_pipeline.companies.matching.replay import requeue_job
+from ingestion_pipeline.companies.matching.requeue import requeue_job
 from ingestion_pipeline.companies.platforms import platform as board_platform
 from ingestion_pipeline.companies.states import JOB
 from ingestion_pipeline.companies.system import CompanySystem, check_config

@@ -102,7 +102,7 @@ def kind_for(platform: str, kind: Kind | None) -> Kind:
 
 def _reader(platform: str, kind: Kind, entity: str | None) -> Reader:
     if kind is Kind.SERIES:
-        from ingestion_pipeline.series.saved import read_saved
+        from ingestion_pipeline.series.system import read_saved
 
         return read_saved
     if kind is Kind.CATALOG and platform != "page":
@@ -113,7 +113,7 @@ def _reader(platform: str, kind: Kind, entity: str | None) -> Reader:
         folder = entity_folder(load_settings(environment()))
         return partial(read_saved_catalog, entity=entity, entities=folder)
     if kind is Kind.JOB_BOARD:
-        from ingestion_pipeline.companies.saved import read_saved as read_saved_board
+        from ingestion_pipeline.companies.boards.system import read_saved as read_saved_board
 
         return read_saved_board
     if kind in SAVED_ONLY:

@@ -24,12 +24,9 @@ from urllib.parse import parse_qs, urlsplit
 from ingestion_pipeline.demo import (
     DEMO_SUFFIX,
     businesses,
-    college,
+    catalog_sites,
     content,
-    coursedog,
     job_openings,
-    meadow,
-    tidewater,
 )
 from ingestion_pipeline.demo.content import DemoContent, plain
 from ingestion_pipeline.demo.hooks import HOOKS_HOST, MAX_MESSAGE_BYTES, Receiver, SecretOf
@@ -205,12 +202,12 @@ def _api(state: DemoState, path: str, query: Query) -> DemoContent:
 
 SITES: dict[str, Callable[[DemoState, str, Query], DemoContent]] = {
     content.API_HOST: _api,
-    college.COLLEGE_HOST: college.college,
-    college.ANNEX_HOST: college.annex,
-    college.MEMBERS_HOST: college.members,
-    tidewater.TIDEWATER_HOST: tidewater.tidewater,
-    coursedog.LANTERN_HOST: coursedog.lantern,
-    meadow.MEADOW_HOST: meadow.meadow,
+    catalog_sites.COLLEGE_HOST: catalog_sites.college,
+    catalog_sites.ANNEX_HOST: catalog_sites.annex,
+    catalog_sites.MEMBERS_HOST: catalog_sites.members,
+    catalog_sites.TIDEWATER_HOST: catalog_sites.tidewater,
+    catalog_sites.LANTERN_HOST: catalog_sites.lantern,
+    catalog_sites.MEADOW_HOST: catalog_sites.meadow,
     job_openings.DRIFTWOOD_HOST: job_openings.driftwood,
     job_openings.BOARDS_HOST: job_openings.boards,
     job_openings.KESTREL_HOST: job_openings.kestrel,

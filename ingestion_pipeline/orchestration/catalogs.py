@@ -26,7 +26,7 @@ from ingestion_pipeline.orchestration.checks import REPORTED_BY_COMPLETION, REPO
 from ingestion_pipeline.orchestration.contracts import written_contracts, written_items
 from ingestion_pipeline.orchestration.datasets import dataset_materialization, dataset_reports
 from ingestion_pipeline.orchestration.events import picture, with_current_expectations
-from ingestion_pipeline.orchestration.partitioned import partitioned_asset
+from ingestion_pipeline.orchestration.partitioned_assets import partitioned_asset
 from ingestion_pipeline.orchestration.partitions import CATALOGS, register_keys
 from ingestion_pipeline.orchestration.requested import admit, requested_or_due_keys, shard_of
 from ingestion_pipeline.orchestration.resources import RunContextResource

@@ -19,7 +19,7 @@ from ingestion_pipeline.orchestration import heartbeat
 from ingestion_pipeline.orchestration.checks import REPORTED_BY_COMPLETION, changed_checks
 from ingestion_pipeline.orchestration.contracts import written_items
 from ingestion_pipeline.orchestration.events import with_current_expectations
-from ingestion_pipeline.orchestration.partitioned import partitioned_asset
+from ingestion_pipeline.orchestration.partitioned_assets import partitioned_asset
 from ingestion_pipeline.orchestration.partitions import CATALOGS
 from ingestion_pipeline.orchestration.requested import admit, requested_keys
 from ingestion_pipeline.orchestration.resources import RunContextResource

@@ -20,7 +20,7 @@ from ingestion_pipeline.operations.metrics import Numbers, numbers
 from ingestion_pipeline.orchestration.contracts import changed_contract, column_schema, health_findings
 from ingestion_pipeline.orchestration.events import moment, picture, plain
 from ingestion_pipeline.orchestration.heartbeat import whole_run
-from ingestion_pipeline.orchestration.partitioned import OWNERS
+from ingestion_pipeline.orchestration.partitioned_assets import OWNERS
 from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.sources.health import Health
 

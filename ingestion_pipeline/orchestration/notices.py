@@ -11,7 +11,7 @@ from ingestion_pipeline.notices.delivery import Delivered, Deliverer
 from ingestion_pipeline.notices.status import count_notices
 from ingestion_pipeline.orchestration import heartbeat
 from ingestion_pipeline.orchestration.contracts import column_schema
-from ingestion_pipeline.orchestration.partitioned import OWNERS
+from ingestion_pipeline.orchestration.partitioned_assets import OWNERS
 from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.settings.logs import key_values
 from ingestion_pipeline.tasks.worker import Worker

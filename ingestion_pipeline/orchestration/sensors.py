@@ -21,11 +21,15 @@ from ingestion_pipeline.notices.tasks import is_work_waiting
 from ingestion_pipeline.operations.alerts import RUN_FAILED, notify_run_failure, record_heartbeat
 from ingestion_pipeline.orchestration import heartbeat, resources
 from ingestion_pipeline.orchestration.catalogs import DETECT_SHARD, crawl_catalogs, crawl_run, detect_recipes
-from ingestion_pipeline.orchestration.companies import COMPANIES_SHARD, process_companies
+from ingestion_pipeline.orchestration.companies import (
+    COMPANIES_SHARD,
+    LISTINGS_SHARD,
+    process_companies,
+    process_listings,
+)
 from ingestion_pipeline.orchestration.events import declared
 from ingestion_pipeline.orchestration.extractions import extraction_completion
 from ingestion_pipeline.orchestration.jobs import NOTICES_SHARD, POLL_JOBS, deliver_notices
-from ingestion_pipeline.orchestration.matches import LISTINGS_SHARD, process_listings
 from ingestion_pipeline.orchestration.partitions import SETS, SOURCES, differences
 from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.orchestration.schedules import run_for

@@ -9,7 +9,7 @@ from ingestion_pipeline.orchestration.contracts import column_schema
 from ingestion_pipeline.orchestration.events import declared, refuse_unknown
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.ops import extract, fetch, ingest, report
-from ingestion_pipeline.orchestration.partitioned import MANY, OWNERS, partitioned_asset
+from ingestion_pipeline.orchestration.partitioned_assets import MANY, OWNERS, partitioned_asset
 from ingestion_pipeline.orchestration.partitions import SERIES_SOURCES, SOURCES, register_keys
 from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.registry import approval_problems, definition_check

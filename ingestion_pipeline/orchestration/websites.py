@@ -15,7 +15,7 @@ from ingestion_pipeline.orchestration.check_events import fail_if_all_failed, fa
 from ingestion_pipeline.orchestration.checks import REPORTED_BY_WEBSITES, changed_checks
 from ingestion_pipeline.orchestration.contracts import column_schema, written_contracts
 from ingestion_pipeline.orchestration.events import picture, plain, refuse_unusable, with_current_expectations
-from ingestion_pipeline.orchestration.partitioned import MANY, OWNERS
+from ingestion_pipeline.orchestration.partitioned_assets import MANY, OWNERS
 from ingestion_pipeline.orchestration.partitions import SOURCES, WEBSITES, register_keys
 from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.settings.logs import key_values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any, cast
@@ -14,13 +14,15 @@ from sqlalchemy import Connection
 from ingestion_pipeline.engine.polling.protocol import IngestResult, PolledFeed, SinglePageSnapshot
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.pages.visits.page import StoredPage
-from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
+from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem, SavedBody, SavedBodyResult
 from ingestion_pipeline.series.chapter import Release, release_as_dict, release_from_dict
 from ingestion_pipeline.series.ingestion import ingest_listings
 from ingestion_pipeline.series.plan import SourceListing
 from ingestion_pipeline.series.platforms import SeriesFeed, platform
+from ingestion_pipeline.series.platforms import platform as platform_named
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
+from ingestion_pipeline.sources.source import Kind
 
 
 def feed_to_bytes(parsed: ParsedFeed[Release]) -> bytes:
@@ -108,3 +110,16 @@ class SeriesSystem:
 
     def link_snapshots(self, connection: Connection, snapshots: Sequence[SinglePageSnapshot]) -> None:
         """Do nothing: chapters refer to their ingestion, which has its snapshots."""
+
+
+def read_saved(
+    platform: str,
+    kind: Kind,  # noqa: ARG001 - every system takes it: one may read several kinds
+    saved: SavedBody,
+    config: Mapping[str, Any],
+) -> SavedBodyResult:
+    """Return the releases of the body and the problems; a bad config raises ValueError."""
+    feed = platform_named(platform).configure(saved.url, config)
+    return SavedBodyResult.of(
+        lambda: feed.read([saved.body], content_types=[None], now=saved.fetched_at), release_as_dict
+    )

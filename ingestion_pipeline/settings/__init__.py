@@ -8,7 +8,7 @@ which no other package reads.
 What a setting decides belongs to the package that reads it.
 """
 
-from ingestion_pipeline.settings.groups import Ingest, Notices, Work
+from ingestion_pipeline.settings.groups import Ingest, Models, Notices, Price, Work, limit_usd, price_table
 from ingestion_pipeline.settings.loading import (
     BadSetting,
     Settings,
@@ -20,7 +20,6 @@ from ingestion_pipeline.settings.loading import (
     value_type,
     variables,
 )
-from ingestion_pipeline.settings.models import Models, Price, limit_usd, price_table
 from ingestion_pipeline.settings.systems import Provider, Website, is_provider_list, provider_list, providers_of
 
 __all__ = [

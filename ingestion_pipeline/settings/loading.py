@@ -12,20 +12,22 @@ from typing import Any, cast
 from pydantic import BaseModel, Field, SecretStr, ValidationError, field_validator
 
 from ingestion_pipeline.settings.groups import (
+    LIMIT,
     Breaker,
     Crawl,
     Fetch,
     Group,
     Hosts,
     Ingest,
+    Models,
     Notices,
     Rendering,
     Retention,
     Runs,
     Snapshots,
     Work,
+    limit_usd,
 )
-from ingestion_pipeline.settings.models import LIMIT, Models, limit_usd
 from ingestion_pipeline.settings.polling import HealthLimits, Interval, Polling, Prior, Tiers
 from ingestion_pipeline.settings.systems import Boards, Company, Detection, Extraction, Filter, Match, Website
 

@@ -20,7 +20,7 @@ from ingestion_pipeline.demo.catalog_report import (
 )
 from ingestion_pipeline.demo.commands import bundled_model, demo_prices, demo_settings, model_settings
 from ingestion_pipeline.settings import load_settings
-from ingestion_pipeline.settings.models import price_table
+from ingestion_pipeline.settings.groups import price_table
 from ingestion_pipeline.sources import SourceStatus
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import Store

@@ -6,8 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ingestion_pipeline.demo.businesses import businesses
-from ingestion_pipeline.demo.college import LOST, RENDERED
-from ingestion_pipeline.demo.coursedog import DEFAULT_LIMIT, lantern_courses
+from ingestion_pipeline.demo.catalog_sites import (
+    DEFAULT_LIMIT,
+    LIMIT,
+    LOST,
+    LOST_OFFSET,
+    RENDERED,
+    lantern_courses,
+    meadow_courses,
+    tidewater_courses,
+)
 from ingestion_pipeline.demo.courses import PATIENCE, PROGRAMMES, WEAVING, courses
 from ingestion_pipeline.demo.job_openings import (
     PRIORITIES,
@@ -17,11 +25,9 @@ from ingestion_pipeline.demo.job_openings import (
     kestrel_openings,
     repeated,
 )
-from ingestion_pipeline.demo.meadow import meadow_courses
 from ingestion_pipeline.demo.model_script import INVENTED
 from ingestion_pipeline.demo.providers import SPEAKERS, Speaker
 from ingestion_pipeline.demo.state import DemoState
-from ingestion_pipeline.demo.tidewater import LIMIT, LOST_OFFSET, tidewater_courses
 from ingestion_pipeline.websites.business import Business
 from ingestion_pipeline.websites.prompts import choose_prompts
 

@@ -15,13 +15,25 @@ from ingestion_pipeline import demo
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
 from ingestion_pipeline.catalogs.extraction.record import Record
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import read_records
-from ingestion_pipeline.demo.college import COLLEGE_HOST, LOST, RENDERED
-from ingestion_pipeline.demo.coursedog import API_BASE, DAY, EVENING, LANTERN_HOST, lantern_courses
+from ingestion_pipeline.demo.catalog_sites import (
+    API_BASE,
+    COLLEGE_HOST,
+    DAY,
+    EVENING,
+    LANTERN_HOST,
+    LOST,
+    MEADOW_COURSES,
+    MEADOW_HOST,
+    RENDERED,
+    TIDEWATER_COURSES,
+    TIDEWATER_HOST,
+    lantern_courses,
+    meadow_courses,
+    tidewater_courses,
+)
 from ingestion_pipeline.demo.courses import PATIENCE, PROGRAMMES, WEAVING, Course, courses
-from ingestion_pipeline.demo.meadow import MEADOW_COURSES, MEADOW_HOST, meadow_courses
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import DemoState, break_site, mutate, write_state
-from ingestion_pipeline.demo.tidewater import TIDEWATER_COURSES, TIDEWATER_HOST, tidewater_courses
 from ingestion_pipeline.reading import decode
 from ingestion_pipeline_tests.demo.expected_results import Expected, expected
 from ingestion_pipeline_tests.demo.site_requests import Reply, get

@@ -3,7 +3,7 @@ from __future__ import annotations
 import gzip
 import re
 
-from ingestion_pipeline.demo import college
+from ingestion_pipeline.demo import catalog_sites
 from ingestion_pipeline.demo.courses import COURSES
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import DemoState, mutate, write_state
@@ -12,7 +12,7 @@ from ingestion_pipeline.pages.visits.response_class import EmptyShell, LoginPage
 from ingestion_pipeline.reading import decode
 from ingestion_pipeline_tests.demo.site_requests import get
 
-COLLEGE = f"http://{college.COLLEGE_HOST}"
+COLLEGE = f"http://{catalog_sites.COLLEGE_HOST}"
 LINK = re.compile(r'class="course"><a href="([^"?]+)')
 
 
@@ -67,7 +67,7 @@ def test_one_page_is_empty_until_its_script_has_run(site: DemoSite) -> None:
 
 
 def test_the_members_pages_are_behind_a_login(site: DemoSite) -> None:
-    url = f"http://{college.MEMBERS_HOST}/courses"
+    url = f"http://{catalog_sites.MEMBERS_HOST}/courses"
     reply = get(site, url)
 
     response_class = classify_response(url, 200, {"content-type": "text/html"}, reply.body)
@@ -75,9 +75,9 @@ def test_the_members_pages_are_behind_a_login(site: DemoSite) -> None:
 
 
 def test_the_annex_has_a_delay_and_a_bomb(site: DemoSite) -> None:
-    annex = f"http://{college.ANNEX_HOST}"
+    annex = f"http://{catalog_sites.ANNEX_HOST}"
 
     assert b"Crawl-delay: 0.5" in get(site, f"{annex}/robots.txt").body
     bomb = get(site, f"{annex}/evening/endless")
     assert bomb.headers["Content-Encoding"] == "gzip"
-    assert len(gzip.decompress(bomb.body)) == college.BOMB_BYTES > 500 * len(bomb.body)
+    assert len(gzip.decompress(bomb.body)) == catalog_sites.BOMB_BYTES > 500 * len(bomb.body)

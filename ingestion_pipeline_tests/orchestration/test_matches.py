@@ -12,7 +12,7 @@ import dagster as dg
 import pytest
 
 from ingestion_pipeline.companies.matching.reporting import MatchReport
-from ingestion_pipeline.orchestration.matches import histogram
+from ingestion_pipeline.orchestration.companies import histogram
 from ingestion_pipeline_tests.companies.matching.listings import BOARD, PROFILE, Listings
 from ingestion_pipeline_tests.orchestration.installation import (
     PARTITION,

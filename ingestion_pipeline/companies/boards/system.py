@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -12,12 +13,16 @@ from ingestion_pipeline.companies.boards.ingestion import ingest_boards
 from ingestion_pipeline.companies.boards.plan import BoardListing
 from ingestion_pipeline.companies.boards.posting import MARK, feed_from_bytes, feed_to_bytes
 from ingestion_pipeline.companies.boards.rows import place_listings
+from ingestion_pipeline.companies.listing import listing_as_dict
 from ingestion_pipeline.companies.platforms import JobBoard, platform
+from ingestion_pipeline.companies.platforms import platform as platform_named
 from ingestion_pipeline.engine.polling.protocol import IngestResult, PolledFeed, SinglePageSnapshot
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.pages.visits.page import StoredPage
+from ingestion_pipeline.reading.structured.items import SavedBody, SavedBodyResult
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
+from ingestion_pipeline.sources.source import Kind
 
 
 class BoardSystem:
@@ -72,3 +77,16 @@ class BoardSystem:
     def link_snapshots(self, connection: Connection, snapshots: Sequence[SinglePageSnapshot]) -> None:
         """Set the snapshot that each listing was parsed from."""
         place_listings(connection, snapshots)
+
+
+def read_saved(
+    platform: str,
+    kind: Kind,  # noqa: ARG001 - every system takes it: one may read several kinds
+    saved: SavedBody,
+    config: Mapping[str, Any],
+) -> SavedBodyResult:
+    """Return the body's listings and problems; raise ValueError for a bad config."""
+    board = platform_named(platform).configure(saved.url, config)
+    return SavedBodyResult.of(
+        lambda: board.read([saved.body], content_types=[None], now=saved.fetched_at), listing_as_dict
+    )

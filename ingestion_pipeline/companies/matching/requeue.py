@@ -1,4 +1,4 @@
-"""Requeues listings: those that wait for a profile, and those evaluated by other rules."""
+"""Requeue listings: those that wait for a profile, those evaluated by other rules, and replayed dead letters."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ingestion_pipeline.companies.states import JOB, ListingStatus, job_task
 from ingestion_pipeline.store.bulk import row_source
 from ingestion_pipeline.store.tables import ACTIVE, FRONTIER, LISTED, job_listings, listing_sources, sources, tasks
 from ingestion_pipeline.store.types import Id
+from ingestion_pipeline.tasks.dead_letters import requeue_task
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask, TaskStatus
 
@@ -145,3 +146,19 @@ def external_ids(connection: Connection, listings: Sequence[tuple[int, str]]) ->
         for row in connection.execute(query)
         if row.external_id and boards[row.listing_id] == row.source_id
     }
+
+
+CLOSED = "no board lists it any more"
+
+
+def requeue_job(connection: Connection, dead_letter: RowMapping, now: datetime) -> str:
+    """Requeue the task, or insert a new one if it was deleted or has ended since."""
+    listing_id = dead_letter["payload"].get("listing_id")
+    again = evaluation_tasks(connection, [] if listing_id is None else [listing_id], now=now)
+    if not again:
+        return CLOSED
+    status = connection.execute(select(tasks.c.status).where(tasks.c.id == dead_letter["task_id"])).scalar()
+    if status not in {None, TaskStatus.SKIPPED.value, TaskStatus.CANCELLED.value}:
+        return requeue_task(connection, dead_letter, now)
+    made = insert_tasks(connection, again, now=now)
+    return "queued" if made else "already queued"

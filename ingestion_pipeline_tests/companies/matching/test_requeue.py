@@ -7,8 +7,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import delete, update
 
-from ingestion_pipeline.companies.matching.replay import CLOSED
-from ingestion_pipeline.companies.matching.requeue import is_work_waiting, requeue_outdated
+from ingestion_pipeline.companies.matching.requeue import CLOSED, is_work_waiting, requeue_outdated
 from ingestion_pipeline.companies.matching.runs import rules_of
 from ingestion_pipeline.companies.states import JOB
 from ingestion_pipeline.registry import replay

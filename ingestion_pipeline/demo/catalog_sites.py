@@ -1,0 +1,424 @@
+"""The demo's course catalogues: a college with an annex and a members' area, two APIs, and a small school.
+
+Harbour College has numbered pages that link to a page for each course; its Annex asks for a crawl
+delay and has a slow page and a decompression bomb; the members' area requires a login. The learning
+outcomes are in prose (see courses.py), which no rule extracts.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from html import escape
+from urllib.parse import unquote
+
+from ingestion_pipeline.demo.content import (
+    HTML,
+    DemoContent,
+    Query,
+    error_page,
+    html_page,
+    int_parameter,
+    json_page,
+    moved,
+    plain,
+    text_page,
+)
+from ingestion_pipeline.demo.courses import OUTCOMES_PATH, PATIENCE, WEAVING, Course, courses, listed, mutated, outcomes
+from ingestion_pipeline.demo.state import DemoState
+
+COLLEGE_HOST = "catalog.demo.test"
+ANNEX_HOST = "annex.demo.test"
+MEMBERS_HOST = "members.demo.test"
+
+COURSES_ON_A_PAGE = 5  # twelve leave room on the third: a new course changes that page alone
+ANNEX_DELAY_SECONDS = 0.5  # long enough to measure, short enough to wait
+SLOW_SECONDS = 0.7
+BOMB_BYTES = 64_000_000  # of zeros; some 62 kB on the wire
+ARCHIVE_PATH = "/courses/archive/"
+
+RENDERED = "ART 204"  # its page is empty until its script has run
+FORWARDED = "HIST 110"  # its address leads to another, and that to a third
+IN_SHIFT_JIS = "JPN 101"
+LOST = "NAV 300"  # an error page while the site is broken
+MOVED_ONCE, MOVED_TWICE = "/c/110", "/courses/hist-110-harbour"
+FOOTER = "Harbour College, on the quay"
+
+
+def college(state: DemoState, path: str, query: Mapping[str, Sequence[str]]) -> DemoContent:
+    """Return what Harbour College serves at a path."""
+    if path == "/robots.txt":
+        return text_page(f"User-agent: *\nDisallow: {ARCHIVE_PATH}\n")
+    if path == "/courses":
+        return _course_list(courses(state), query.get("page", ["1"])[-1])
+    if path.startswith(OUTCOMES_PATH):
+        return outcomes(path, footer=FOOTER)
+    return moved(MOVED_TWICE) if path == MOVED_ONCE else _course_at(state, path)
+
+
+def _course_at(state: DemoState, path: str) -> DemoContent:
+    by_path = {course.path: course for course in courses(state)}
+    course = by_path["/courses/hist-110"] if path == MOVED_TWICE else by_path.get(path)
+    if course is None:
+        return plain(404, "Not Found")
+    if course.code == LOST and state.is_broken:
+        return error_page(state)
+    if course.code == FORWARDED and path != MOVED_TWICE:
+        return moved(MOVED_ONCE)
+    return _course_page(course)
+
+
+def annex(_state: DemoState, path: str, _query: Mapping[str, Sequence[str]]) -> DemoContent:
+    """Return what the Annex serves: a crawl delay of half a second, and two bad pages."""
+    match path:
+        case "/robots.txt":
+            return text_page(f"User-agent: *\nCrawl-delay: {ANNEX_DELAY_SECONDS}\n")
+        case "/evening":
+            return _annex_list()
+        case "/evening/weaving":
+            return _course_page(WEAVING)
+        case "/evening/slow":
+            return replace(_course_page(PATIENCE), delay_seconds=SLOW_SECONDS)
+        case "/evening/endless":
+            return DemoContent(body=_bomb(), content_type=HTML, content_encoding="gzip")
+        case _:
+            return plain(404, "Not Found")
+
+
+def members(_state: DemoState, path: str, _query: Mapping[str, Sequence[str]]) -> DemoContent:
+    """Return a login form, whatever is requested."""
+    if path == "/robots.txt":
+        return plain(404, "Not Found")
+    form = (
+        "<h1>Sign in</h1><p>Please sign in to see the members' courses.</p>"
+        '<form action="/login" method="post"><label>Name <input name="name"></label>'
+        '<label>Password <input type="password" name="password"></label>'
+        "<button>Sign in</button></form>"
+    )
+    return _html("Sign in", form)
+
+
+def _course_list(listed: Sequence[Course], number: str) -> DemoContent:
+    starts = range(0, len(listed), COURSES_ON_A_PAGE)
+    if number not in map(str, range(1, len(starts) + 1)):
+        return plain(404, "Not Found")
+    start = starts[int(number) - 1]
+    rows = [_row(course) for course in listed[start : start + COURSES_ON_A_PAGE]]
+    if int(number) == len(starts):
+        rows.append(f'<li class="course"><a href="{ARCHIVE_PATH}1962">The catalogue of 1962</a></li>')
+    pages = " ".join(f'<a href="/courses?page={page + 1}">{page + 1}</a>' for page in range(len(starts)))
+    body = f"<h1>Courses</h1><ul>{''.join(rows)}</ul><nav>{pages}</nav>"
+    return _html("Courses, Harbour College", body)
+
+
+def _row(course: Course) -> str:
+    title = escape(f"{course.code}: {course.title}")
+    return f'<li class="course"><a href="{course.path}?utm_source=list">{title}</a></li>'
+
+
+def _course_page(course: Course) -> DemoContent:
+    body = _course_body(course)
+    title = escape(f"{course.code}, Harbour College")
+    if course.code == RENDERED:
+        return DemoContent(body=_shell(title, body), content_type=HTML)
+    if course.code == IN_SHIFT_JIS:
+        text = _html(title, body).body.decode().replace("utf-8", "Shift_JIS")
+        return DemoContent(body=text.encode("shift_jis"), content_type="text/html")
+    return _html(title, body)
+
+
+def _course_body(course: Course) -> str:
+    needed = course.prerequisites
+    return (
+        f'<article class="course"><h1>{escape(f"{course.code}: {course.title}")}</h1>'
+        f'<p class="credits">{course.credits} credits</p>'
+        f'<p class="description">{escape(course.description)}</p>'
+        + (f'<p class="prerequisites">Prerequisites: {escape(needed)}.</p>' if needed else "")
+        + "</article>"
+    )
+
+
+def _shell(title: str, body: str) -> bytes:
+    """Return a page whose content is only in its script, encoded so that no parser finds it."""
+    codes = ",".join(str(ord(character)) for character in body)
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        "</head>"
+        '<body><div id="root"></div><noscript>This page needs JavaScript.</noscript><script>'
+        f'document.getElementById("root").innerHTML = String.fromCharCode({codes});'
+        "</script></body></html>\n"
+    ).encode()
+
+
+def _annex_list() -> DemoContent:
+    rows = "".join(
+        f'<li class="course"><a href="/evening/{name}">{title}</a></li>'
+        for name, title in (
+            ("weaving", f"{WEAVING.code}: {WEAVING.title}"),
+            ("slow", f"{PATIENCE.code}: {PATIENCE.title}"),
+            ("endless", "EVE 30: The Endless Page"),
+        )
+    )
+    return _html("Evening courses", f"<h1>Evening</h1><ul>{rows}</ul>")
+
+
+def _html(title: str, body: str) -> DemoContent:
+    return html_page(title, body, footer=FOOTER)
+
+
+@cache
+def _bomb() -> bytes:
+    return gzip.compress(bytes(BOMB_BYTES), mtime=0)
+
+
+LANTERN_HOST = "lantern.demo.test"
+API_BASE = f"http://{LANTERN_HOST}/api/v1"
+SCHOOL = "lantern_demo"
+DAY, EVENING = "dayCatalog2026", "eveCatalog2026"
+DEFAULT_LIMIT = 20  # Coursedog's own
+COURSEDOG_MAX_LIMIT = 500
+COURSEDOG_CHANGED = "GLA 101"
+IN_BOTH = ("GLA 101", "OPT 101")
+
+_LEVELS = (
+    ("101", "Introduction to {}", "3", "The first term: what {} is about, and how it is done."),
+    ("150", "{} in Practice", "2", "Two afternoons a week at the bench, with {} in one's hands."),
+    ("201", "The History of {}", "3", "Who thought of it first: {} through four centuries."),
+    ("240", "Materials for {}", "3-4", "What {} is made with, what it costs and how it breaks."),
+    ("310", "Seminar in {}", "1", "One question about {} for a whole term, and an essay on it."),
+)
+_BY_DAY = {
+    "GLA": "Glass",
+    "LMP": "Lamps",
+    "MIR": "Mirrors",
+    "OPT": "Optics",
+    "SHA": "Shadows",
+    "SIG": "Signals",
+    "WCK": "Wicks and Oils",
+}
+_BY_EVENING = {"CND": "Candles", "FIR": "Fireworks"}
+
+_CATALOGS = re.compile(r"(?:/api/v1)?/ca/([^/]+)/catalogs")
+_COURSES = re.compile(r"(?:/api/v1)?/cm/([^/]+)/courses/search/\$filters")
+
+
+def _courses_of(subjects: Mapping[str, str]) -> tuple[Course, ...]:
+    return tuple(
+        Course(
+            code=f"{subject} {number}",
+            title=title.format(name),
+            credits=credit_hours,
+            description=description.format(name.lower()),
+        )
+        for subject, name in subjects.items()
+        for number, title, credit_hours, description in _LEVELS
+    )
+
+
+def lantern_courses(state: DemoState) -> Mapping[str, Sequence[Course]]:
+    """Return the courses of each catalogue; mutations add to the first."""
+    by_day = mutated(_courses_of(_BY_DAY), state, changes=COURSEDOG_CHANGED)
+    repeated = [course for course in by_day if course.code in IN_BOTH]
+    return {DAY: by_day, EVENING: [*repeated, *_courses_of(_BY_EVENING)]}
+
+
+def lantern(state: DemoState, path: str, query: Query) -> DemoContent:
+    """Return a response of the API, or the catalogue's front page."""
+    path = unquote(path)
+    if path == "/":
+        return _front()
+    if (match := _CATALOGS.fullmatch(path)) and match[1] == SCHOOL:
+        return json_page([_catalog(DAY, "Day courses"), _catalog(EVENING, "Evening courses")])
+    if (match := _COURSES.fullmatch(path)) and match[1] == SCHOOL:
+        return _search(lantern_courses(state), query)
+    if path.startswith("/api/"):
+        return json_page({"error": "Not found"}, 404)
+    return plain(404, "Not Found")
+
+
+def _search(catalogs: Mapping[str, Sequence[Course]], query: Query) -> DemoContent:
+    """Return a slice of a catalogue; of all if none is named, of none if it is unknown."""
+    skip, limit = int_parameter(query, "skip", 0), int_parameter(query, "limit", DEFAULT_LIMIT)
+    if skip is None or not limit or limit > COURSEDOG_MAX_LIMIT:
+        return json_page({"error": f"skip counts from 0, limit from 1 to {COURSEDOG_MAX_LIMIT}"}, 400)
+    names = query.get("catalogId", [*catalogs])
+    courses = [course for name in names for course in catalogs.get(name, ())]
+    items = [_item(course) for course in courses[skip : skip + limit]]
+    return json_page({"listLength": len(courses), "data": items})
+
+
+def _catalog(identity: str, name: str) -> dict[str, object]:
+    started = {"archivedAt": None, "effectiveStartDate": "2026-08-01"}
+    return {"_id": identity, "id": identity, "displayName": name, **started}
+
+
+def _item(course: Course) -> dict[str, object]:
+    subject, number = course.code.split()
+    low, _, high = course.credits.partition("-")
+    hours = {"min": float(low), "max": float(high or low)}
+    return {
+        "id": f"{subject}{number}-2026-08-01",
+        "courseGroupId": f"{subject}{number}",
+        "code": course.code,
+        "subjectCode": subject,
+        "courseNumber": number,
+        "name": course.title[:30],
+        "longName": course.title,
+        "description": course.description,
+        "credits": {"creditHours": hours},
+        "status": "Active",
+        "catalogPrint": True,
+    }
+
+
+def _front() -> DemoContent:
+    """Return a front page as Coursedog's are: the courses are loaded by a script."""
+    head = (
+        f'<meta name="og:url" content="https://{SCHOOL}-catalog.coursedog.com/">'
+        f'<script>window.catalog = {{school: "{SCHOOL}", maker: "coursedog"}};</script>'
+    )
+    body = (
+        "<h1>Catalogue of Lantern College</h1>"
+        "<p>Day and evening courses on all that shines; the list is loaded by the page.</p>"
+    )
+    return html_page("Lantern College", body, footer="Lantern College", head=head)
+
+
+TIDEWATER_HOST = "tidewater.demo.test"
+TIDEWATER_LIST_PATH = "/catalog"
+LIMIT = 8  # twenty-two leave room on the third page, for two mutations
+TIDEWATER_MAX_LIMIT = 50
+TIDEWATER_CHANGED = "OCE 201"
+LOST_OFFSET = LIMIT  # the second page fails while the site is broken
+
+TIDEWATER_COURSES = listed("""
+BOA 101|Knots and Splices|1|Forty knots, eleven of which are ever used, and two splices.
+BOA 110|Small Boats|2|Rowing, sculling and bailing in all weathers but one.
+BOA 210|Sails|3|How cloth becomes a wing, with a sail of one's own at the end.|BOA 110
+BOA 220|Engines Below Deck|3|Diesel, gearbox and shaft, taken apart and put together again.
+CHT 100|Reading Charts|2|Soundings, marks and symbols of the paper chart and of the screen.
+CHT 200|Drawing Charts|4|A survey of one bay, from the lead line to the printed sheet.|CHT 100
+FSH 120|Nets and Lines|2|Gear that catches what is wanted and lets the rest go free.
+FSH 130|Fish and Their Prices|3|From the quay to the counter, with an early auction each week.
+FSH 240|Farming Mussels|3|Ropes, seed and patience; the harvest is weighed and eaten.
+LAW 150|Law of the Sea|3|Who may sail, fish and drill where, and who says so.
+LAW 250|Salvage and Wreck|2|What is found on the beach and whose it is.|LAW 150
+MAT 120|Angles and Arcs|4|Trigonometry on a sphere, as far as a voyage needs it.
+OCE 101|Currents and Gyres|3|What moves the water of the open sea, and what moves with it.
+OCE 102|Laboratory for Currents|1|Drift bottles, salinity and a small wave tank.|OCE 101
+OCE 201|Tides|3|From the moon's pull to the tide table of one harbour.|OCE 101 and MAT 120
+OCE 230|Waves and Breakers|3-4|Swell from far away, and what the beach makes of it.|OCE 101
+OCE 310|Ice|3|How the sea freezes, drifts and breaks, from satellites and from the deck.
+RAD 110|Radio at Sea|1.5|Calling, listening and the phonetic alphabet, with a licence at the end.
+SIG 100|Flags and Lamps|1|Signals that need no power, and the code book they are in.
+WEA 140|Clouds and Fronts|3|The sky above the harbour, observed twice a day for a term.
+WEA 240|Storms|3|Where they are born, how they turn and when to stay in port.|WEA 140
+WEA 340|Forecasting|4|One's own forecast each morning, and the reckoning each evening.|WEA 240
+""")
+
+
+def tidewater_courses(state: DemoState) -> Sequence[Course]:
+    """Return the courses of the list with the mutations applied."""
+    return mutated(TIDEWATER_COURSES, state, changes=TIDEWATER_CHANGED)
+
+
+def tidewater(state: DemoState, path: str, query: Query) -> DemoContent:
+    """Return what the institute serves; past the last course a list is empty, not an error."""
+    if path != TIDEWATER_LIST_PATH:
+        return plain(404, "Not Found")
+    offset, limit = int_parameter(query, "offset", 0), int_parameter(query, "limit", LIMIT)
+    if offset is None or not limit or limit > TIDEWATER_MAX_LIMIT:
+        return plain(400, f"offset counts from 0, limit from 1 to {TIDEWATER_MAX_LIMIT}")
+    if state.is_broken and offset == LOST_OFFSET:
+        return plain(500, "Internal Server Error")
+    return _tidewater_list(tidewater_courses(state), offset, limit)
+
+
+def _tidewater_list(courses: Sequence[Course], offset: int, limit: int) -> DemoContent:
+    entries = "".join(_entry(course) for course in courses[offset : offset + limit])
+    starts = range(0, len(courses), limit)
+    pages = " ".join(
+        f'<a href="{TIDEWATER_LIST_PATH}?offset={start}&amp;limit={limit}">{start // limit + 1}</a>' for start in starts
+    )
+    body = f"<h1>All courses</h1>{entries or '<p>Nothing is listed here.</p>'}<nav>{pages}</nav>"
+    return html_page("Courses, Tidewater Institute", body, footer="Tidewater Institute")
+
+
+def _entry(course: Course) -> str:
+    heading = escape(f"{course.code} {course.title} ({course.credits} credits)")
+    needed = course.prerequisites
+    return (
+        f'<section class="entry"><h3>{heading}</h3><p>{escape(course.description)}</p>'
+        + (f"<p>Prerequisites: {escape(needed)}</p>" if needed else "")
+        + "</section>"
+    )
+
+
+MEADOW_HOST = "meadow.demo.test"
+MEADOW_LIST_PATH = "/programme"
+MEADOW_CHANGED = "GRD 110"
+
+MEADOW_COURSES = listed("""
+BEE 101|The Hive in Spring|2|Opening, looking and closing again, with a veil and without haste.
+BEE 201|Honey and Wax|2|From the comb to the jar and to the candle.|BEE 101
+GRD 100|The Garden in a Year|3|What is done when, from the first frost to the last.
+GRD 110|Soil and Seed|3|What soil is made of, and what it makes of a seed.
+GRD 120|Pruning|1|Apples in February, plums in August, and why not the other way round.|GRD 100
+GRD 210|Hedges and Walls|2|Keeping sheep out and wind down, with living and with dry material.
+HRB 101|Herbs by Name|2|Two hundred plants of the meadow, by leaf, by flower and by smell.
+HRB 150|Herbs in Use|3|Teas, oils and dyes, and what is better left alone.|HRB 101
+SHP 110|Sheep|4|A flock through one winter: feeding, lambing and long nights.
+SHP 120|Shearing|1|A whole fleece in one piece, and a sheep that is content afterwards.|SHP 110
+SHP 210|Wool|3|Sorting, washing, carding and spinning what the flock has grown.
+WOD 100|Trees by Their Bark|2|Thirty trees in winter, when nothing else tells them apart.
+WOD 140|Green Woodworking|3|A stool and a spoon from one log, with an axe and a knife.
+WOD 240|Coppice|2|A wood that is cut every ten years and older than any other.|WOD 100
+""")
+
+
+def meadow_courses(state: DemoState) -> Sequence[Course]:
+    """Return the courses of the programme with the mutations applied."""
+    return mutated(MEADOW_COURSES, state, changes=MEADOW_CHANGED)
+
+
+def meadow(state: DemoState, path: str, query: Query) -> DemoContent:
+    """Return what the school serves at a path."""
+    courses = meadow_courses(state)
+    if path == MEADOW_LIST_PATH:
+        return _meadow_list(courses, int_parameter(query, "page", 1))
+    course = {_path(course): course for course in courses}.get(path)
+    return plain(404, "Not Found") if course is None else _detail(course)
+
+
+def _meadow_list(courses: Sequence[Course], number: int | None) -> DemoContent:
+    starts = range(0, len(courses), COURSES_ON_A_PAGE)
+    if number is None or not 1 <= number <= len(starts):
+        return plain(404, "Not Found")
+    start = starts[number - 1]
+    rows = "".join(
+        f'<li><a href="{_path(course)}">{escape(f"{course.code} {course.title}")}</a></li>'
+        for course in courses[start : start + COURSES_ON_A_PAGE]
+    )
+    pages = "".join(
+        f'<li><a href="{MEADOW_LIST_PATH}?page={page}">{page}</a></li>' for page in range(1, len(starts) + 1)
+    )
+    body = f'<h1>Programme</h1><ul>{rows}</ul><nav><ul class="pages">{pages}</ul></nav>'
+    return _meadow_html("Programme of Meadow School", body)
+
+
+def _detail(course: Course) -> DemoContent:
+    title = escape(f"{course.code} {course.title}")
+    facts = {"Credits": course.credits, "Description": course.description, "Prerequisites": course.prerequisites}
+    rows = "".join(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in facts.items() if value)
+    return _meadow_html(title, f"<h1>{title}</h1><dl>{rows}</dl>")
+
+
+def _path(course: Course) -> str:
+    return f"{MEADOW_LIST_PATH}/{course.code.lower().replace(' ', '-')}"
+
+
+def _meadow_html(title: str, body: str) -> DemoContent:
+    return html_page(title, body, footer="Meadow School, behind the wood")
