@@ -21,7 +21,7 @@ from ingestion_pipeline.reading.llm import ModelClient
 from ingestion_pipeline.registry import CRAWLED, DEFERRED, POLLED
 from ingestion_pipeline.settings import Settings, secret_variable
 from ingestion_pipeline.store.clock import SteadyClock
-from ingestion_pipeline.store.engine import open_from_environment
+from ingestion_pipeline.store.stored_settings import open_from_environment
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from ingestion_pipeline.settings import (
     variables,
 )
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.engine import overrides, set_override, unset_override
+from ingestion_pipeline.store.stored_settings import overrides, set_override, unset_override
 from ingestion_pipeline.store.tables import audit_log
 from ingestion_pipeline.store.tables import settings as settings_table
 

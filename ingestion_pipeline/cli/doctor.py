@@ -176,7 +176,7 @@ def _state(
 ) -> Generator[DoctorCheck]:
     from ingestion_pipeline.pages.politeness.hosts import clock_set_back
     from ingestion_pipeline.settings import BadSetting, load_settings, setting_fields
-    from ingestion_pipeline.store.engine import overrides
+    from ingestion_pipeline.store.stored_settings import overrides
 
     with store.read() as connection:
         now = store.clock.now(connection)

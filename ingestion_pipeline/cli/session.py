@@ -44,7 +44,7 @@ def opened(*, migrate: bool = False) -> Generator[tuple[Settings, Store]]:
     Refuse a store that cannot be opened.
     """
     from ingestion_pipeline.settings import BadSetting, load_settings
-    from ingestion_pipeline.store.engine import open_from_environment
+    from ingestion_pipeline.store.stored_settings import open_from_environment
 
     url = load_settings(environment()).store_url
     try:

@@ -22,7 +22,7 @@ def settings() -> None:
 @json_option
 def list_(*, as_json: bool) -> None:
     """Show every setting and where it comes from."""
-    from ingestion_pipeline.store.engine import overrides
+    from ingestion_pipeline.store.stored_settings import overrides
 
     with opened_store() as store, store.read() as connection:
         rows = setting_rows(environment(), overrides(connection))
@@ -76,7 +76,7 @@ def _row(
 def set_(*, key: str, value: str) -> None:
     """Change a setting, from the next run on."""
     from ingestion_pipeline.settings import variables
-    from ingestion_pipeline.store.engine import set_override
+    from ingestion_pipeline.store.stored_settings import set_override
 
     variable = {key: variable for variable, key in variables().items()}.get(key, "")
     if variable and "." not in key:
@@ -93,7 +93,7 @@ def set_(*, key: str, value: str) -> None:
 def unset(*, key: str) -> None:
     """Restore the default."""
     from ingestion_pipeline.settings import setting_fields
-    from ingestion_pipeline.store.engine import unset_override
+    from ingestion_pipeline.store.stored_settings import unset_override
 
     with opened_store() as store, store.begin() as connection:
         gone = unset_override(connection, key, actor=actor(), now=store.clock.now(connection))

@@ -1,4 +1,4 @@
-"""The database engine of a process: prepared statements, two kinds of transaction, and settings stored as rows."""
+"""The database engine of a process, prepared statements, and the two kinds of transaction."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from functools import lru_cache
@@ -15,20 +15,15 @@ from hashlib import blake2b
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from sqlalchemy import Connection, Engine, Executable, create_engine, delete, event, select
+from sqlalchemy import Connection, Engine, Executable, create_engine, event
 from sqlalchemy.engine import Dialect, make_url
 from sqlalchemy.exc import DisconnectionError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 from sqlalchemy.types import DateTime
 from sqlalchemy.util import LRUCache
 
-from ingestion_pipeline.settings import Settings, check_override, load_settings, setting_fields, value_type
-from ingestion_pipeline.settings.logs import configure
 from ingestion_pipeline.store import schema
-from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.clock import Clock, DatabaseClock
-from ingestion_pipeline.store.inserts import insert_into
-from ingestion_pipeline.store.tables import settings
 from ingestion_pipeline.store.types import UtcText, json_value
 
 KEPT_STATEMENTS = 2000  # both databases together; the program has a few hundred of each
@@ -353,44 +348,3 @@ def _switch_to_wal(cursor: sqlite3.Cursor) -> None:
 def _begin_sqlite(connection: Connection) -> None:
     read_only = connection.get_execution_options().get("read_only", False)
     connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
-
-
-def overrides(connection: Connection) -> dict[str, str]:
-    """Return every setting in the table, as text."""
-    rows = connection.execute(select(settings.c.key, settings.c.value))
-    return {key: value for key, value in rows}  # noqa: C416 - a row is no pair to the type checker
-
-
-def set_override(connection: Connection, key: str, text: str, *, actor: str, now: datetime) -> None:
-    """Store `text` for `key`; a bad key or value raises `BadSetting`."""
-    check_override(key, text)
-    row = {"value": text, "value_type": value_type(key), "description": setting_fields()[key][1], "updated_at": now}
-    before = overrides(connection).get(key)
-    statement = insert_into(connection, settings).values(key=key, **row)
-    connection.execute(statement.on_conflict_do_update(index_elements=["key"], set_=row))
-    detail = {"from": before, "to": text}
-    audit(connection, actor=actor, action="settings.set", subject=key, now=now, detail=detail)
-
-
-def unset_override(connection: Connection, key: str, *, actor: str, now: datetime) -> bool:
-    """Remove the override of `key`; return False if there was none."""
-    gone = connection.execute(delete(settings).where(settings.c.key == key)).rowcount
-    if gone:
-        audit(connection, actor=actor, action="settings.unset", subject=key, now=now)
-    return bool(gone)
-
-
-def open_from_environment(
-    environment: Mapping[str, str] | None = None, *, migrate: bool = False
-) -> tuple[Settings, Store]:
-    """Open the store the environment names; return it with its settings; configure logging."""
-    settings = load_settings(environment)
-    configure(settings.log_level, settings.log_format)
-    store = open_store(settings.store_url, migrate=migrate)
-    try:
-        with store.read() as connection:
-            changed = overrides(connection)
-        return load_settings(environment, changed), store
-    except BaseException:
-        store.close()
-        raise

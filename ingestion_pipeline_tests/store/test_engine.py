@@ -10,7 +10,8 @@ from sqlalchemy import insert, text
 from sqlalchemy.exc import IntegrityError
 
 from ingestion_pipeline.store import DatabaseClock, Store, engine, open_store
-from ingestion_pipeline.store.engine import TruncatedDatabase, open_from_environment
+from ingestion_pipeline.store.engine import TruncatedDatabase
+from ingestion_pipeline.store.stored_settings import open_from_environment
 from ingestion_pipeline.store.tables import series
 from ingestion_pipeline.tasks.errors import classify
 
