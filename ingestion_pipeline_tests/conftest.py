@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -75,9 +76,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     if "soak" not in str(config.getoption("-m")):
         items[:] = [item for item in items if item.get_closest_marker("soak") is None]
-    slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
-    first = {TESTS / name: place - len(LONGEST) for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: first.get(item.path, item.path not in slow))
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow") is not None)
+    first = {TESTS / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: (first.get(item.path, len(LONGEST)), -slow[item.path]))
 
 
 def pytest_collection_finish() -> None:

@@ -121,6 +121,7 @@ def test_every_package_has_its_place_in_the_layers() -> None:
     assert {layer_of(module) for module in MODULES} - {"__init__"} == set(LAYERS)
 
 
+@pytest.mark.slow
 def test_a_package_imports_only_from_packages_before_it() -> None:
     def later(module: Path) -> set[str]:
         before = LAYERS[: LAYERS.index(layer_of(module)) + 1]
@@ -175,6 +176,7 @@ def test_a_small_module_has_more_than_one_importer() -> None:
     assert offenders(is_fragment) == {}
 
 
+@pytest.mark.slow
 def test_no_function_is_longer_than_sixty_lines() -> None:
     def long(module: Path) -> list[str]:
         functions = [
@@ -189,6 +191,7 @@ def test_no_module_has_a_vague_name() -> None:
     assert [module for module in MODULES if module.stem in VAGUE_MODULE_NAMES] == []
 
 
+@pytest.mark.slow
 def test_names_are_made_of_plain_words() -> None:
     names = [(dotted_name(module), name) for module in MODULES for name in bound_names(module)]
     private = [(module, name) for module, name in names if words(name) & PRIVATE_WORDS]
@@ -215,6 +218,7 @@ def test_a_test_file_stays_readable() -> None:
     assert [file for file in files if file.read_text().count("\n") > 700] == []
 
 
+@pytest.mark.slow
 def test_importing_a_package_loads_no_dagster() -> None:
     packages = ", ".join(f"ingestion_pipeline.{layer}" for layer in LAYERS if layer not in MAY_IMPORT_DAGSTER)
     code = f"import sys, {packages}; sys.exit('dagster' in sys.modules)"
@@ -224,6 +228,7 @@ def test_importing_a_package_loads_no_dagster() -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.slow
 def test_importing_the_definitions_loads_nothing_heavy() -> None:
     heavy = {"pandas", "pyarrow", "openai", "playwright", "httpx", "feedparser", "alembic", "parsel"}
     heavy |= {"apprise", "selectolax", "html_to_markdown", "re2"}

@@ -52,6 +52,7 @@ def best_delay(sources: Sequence[Changes], requests: int) -> float:
 moments = st.lists(st.integers(0, 500).map(float), min_size=1, max_size=5)
 
 
+@pytest.mark.slow
 @given(sources=st.lists(moments, min_size=1, max_size=3), data=st.data())
 def test_no_schedule_is_less_late_than_the_one_that_knows_every_change(
     sources: list[Changes], data: st.DataObject
@@ -71,6 +72,7 @@ def test_with_a_request_for_each_change_nothing_is_late() -> None:
         least_delay([[0, 10], [7]], requests=1)
 
 
+@pytest.mark.slow
 def test_every_statement_is_measured_at_every_size(sqlite_template: Path, tmp_path: Path) -> None:
     def another(name: str) -> str:
         return f"sqlite:///{copy(sqlite_template, tmp_path / name)}"
@@ -88,6 +90,7 @@ def test_every_statement_is_measured_at_every_size(sqlite_template: Path, tmp_pa
     assert "300: " in lines[-1].peer
 
 
+@pytest.mark.slow
 def test_the_compared_chapters_and_their_indexes_exist(store: Store) -> None:
     names = [history.series_name(number) for number in range(2)]
     before = inspect(store.engine).get_indexes("chapter_sources")

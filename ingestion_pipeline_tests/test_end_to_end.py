@@ -62,6 +62,7 @@ def job(name: str, *arguments: str, workdir: Path, environment: dict[str, str]) 
     return Child(run_command, str(workdir), line, environment).result(within_seconds=PATIENCE_SECONDS)
 
 
+@pytest.mark.slow
 def test_one_source_file_becomes_rows(installation: Installation, site: DemoSite) -> None:
     (installation.sources / "mine.yaml").write_text(source_file([an_entry()]))
 

@@ -128,6 +128,7 @@ print(json.dumps(summary))
 """
 
 
+@pytest.mark.slow
 def test_the_platform_and_the_system_of_the_docs_are_polled_and_its_asset_is_materialized(
     tmp_path: Path, sqlite_template: Path
 ) -> None:

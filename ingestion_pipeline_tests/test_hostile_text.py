@@ -101,6 +101,7 @@ def test_the_author_and_date_of_an_ordinary_entry_are_parsed() -> None:
     assert read.published_at is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", ["datePosted", "validThrough", "description", "title", "employmentType", "industry"])
 def test_a_field_of_a_job_posting_is_read_in_time(field: str, text: str) -> None:
     posting = {"@type": "JobPosting", "title": "Cook", field: text}
@@ -178,6 +179,7 @@ def test_the_credits_of_a_long_heading_are_read_in_time(piece: str) -> None:
         read_credits(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", ["the ", "1 ", "word for word "])
 def test_a_value_of_words_that_a_page_repeats_is_grounded_in_time(piece: str) -> None:
     text = piece * (CHARACTERS // len(piece))

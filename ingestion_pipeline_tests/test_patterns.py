@@ -323,12 +323,14 @@ def test_no_pattern_takes_long_for_64_kb_of_any_piece() -> None:
     assert slow == {}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("timer")
 @pytest.mark.parametrize("pattern", [r"\s+$", r"\]\([^)\s]*\)", r"[0-9]+ \w+", r"x\s*,?\s*y"])
 def test_a_quadratic_pattern_is_detected(pattern: str) -> None:
     assert slow_text(Used(re.compile(pattern), "here", frozenset({"finditer"}))) is not None
 
 
+@pytest.mark.slow
 def test_every_pattern_compiled_at_run_time_has_an_example() -> None:
     built: set[str] = set()
     for name, module in modules().items():

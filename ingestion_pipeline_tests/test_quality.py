@@ -182,6 +182,7 @@ def banner_reference(html: str) -> list[Course]:
     return result
 
 
+@pytest.mark.slow
 def test_the_banner_page_of_294_courses_is_extracted() -> None:
     html = sample("courses/banner/gatech_cs_catalog_listing.html").read_text()
     expected = banner_reference(html)
@@ -211,6 +212,7 @@ def test_the_other_samples_have_their_visible_number_of_courses(path: str, count
     assert len(read_courses(sample(f"courses/{path}").read_text())) == count
 
 
+@pytest.mark.slow
 def test_no_other_sample_is_taken_for_a_catalogue() -> None:
     folders = ("html_tricky", "company_pages", "jobs/html", "manga/html")
     pages = [page for folder in folders for page in sorted(sample(folder).glob("*.html"))]

@@ -69,6 +69,7 @@ def test_a_configured_dagster_home_is_created_and_otherwise_unchanged(checkout: 
     assert list(dagster_home.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])  # HUP: its terminal was closed
 def test_dev_leaves_no_process_behind_when_it_is_stopped(checkout: Path, how: signal.Signals) -> None:
     # By env: a shell cannot trap what it was started to ignore, as `nohup make test` has it.

@@ -40,6 +40,7 @@ pytestmark = pytest.mark.both_databases
 ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"])
 
 
+@pytest.mark.slow
 def test_a_catalog_is_crawled_from_its_root_to_its_detail_pages(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     recipe = {"page_type": "CATEGORY_LINKS", "link_selector": "ul a", "links": LINKS}
     web.routes |= {
@@ -109,6 +110,7 @@ def test_the_pages_of_a_crawl_are_synced_to_the_disk(
     assert len(synced) >= 4  # the objects of each page, and their folders
 
 
+@pytest.mark.slow
 def test_an_unchanged_catalog_is_checked_page_by_page_and_adds_no_snapshot(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
@@ -130,6 +132,7 @@ def test_an_unchanged_catalog_is_checked_page_by_page_and_adds_no_snapshot(
     assert [row.snapshot_id for row in second] == first
 
 
+@pytest.mark.slow
 def test_only_changed_pages_count_as_new(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"/": link_page("/c/1", "/c/2"), "/c/1": link_page(), "/c/2": link_page()}
     add_sources(store, a_catalog())
@@ -155,6 +158,7 @@ def test_a_numbered_list_is_followed_and_each_page_fetched_once(ctx: RunContext,
     assert set(Counter(web.paths).values()) == {1}
 
 
+@pytest.mark.slow
 def test_a_failed_page_is_retried_then_dead_lettered_and_the_crawl_continues(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
@@ -306,6 +310,7 @@ def test_a_crawl_on_demand_does_not_wait_for_the_backoff(ctx: RunContext, store:
     assert (counts.new, len(rows(store, extractions))) == (2, 1)
 
 
+@pytest.mark.slow
 @ON_SQLITE
 def test_a_large_catalog_does_not_starve_a_small_one(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """Its two pages used to be requested after the two hundred that were discovered before."""

@@ -111,6 +111,7 @@ def test_an_exploratory_crawl_stays_on_its_host_wherever_a_redirect_leads(
     assert [page.path for page in crawled_pages(store)] == ["/", "/about", "/out"]
 
 
+@pytest.mark.slow
 def test_a_redirect_back_to_a_host_waits_for_its_delay(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     ctx = with_settings(ctx, crawl__delay_seconds="0.3", hosts__delay_seconds="0")
     web.routes |= {"a.test/": redirect("http://b.test/x")}

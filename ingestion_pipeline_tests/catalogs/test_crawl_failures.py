@@ -213,6 +213,7 @@ def test_a_host_that_never_recovers_does_not_keep_a_crawl_open(
     assert rows(store, dead_letters) == []
 
 
+@pytest.mark.slow
 def test_a_page_that_answers_403_does_not_block_the_publication_of_the_others(
     ctx: RunContext, store: Store, web: FakeWeb, clock: RunningClock
 ) -> None:

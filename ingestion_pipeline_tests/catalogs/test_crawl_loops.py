@@ -24,6 +24,7 @@ def refused_spawns(store: Store) -> list[tuple[str, str]]:
         return [(row.detail["reason"], row.detail["source"]) for row in connection.execute(query)]
 
 
+@pytest.mark.slow
 def test_an_endless_calendar_ends_at_the_depth_limit_and_is_logged_once(
     ctx: RunContext, store: Store, web: FakeWeb, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -43,6 +44,7 @@ def test_an_endless_calendar_ends_at_the_depth_limit_and_is_logged_once(
     assert len([line for line in caplog.messages if "not followed" in line]) == 1
 
 
+@pytest.mark.slow
 def test_pages_beyond_the_budget_are_counted_and_audited_once(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"/": link_page(*(f"/x{n}" for n in range(6)))}
     web.routes |= {f"/x{n}": link_page(f"/y{n}", "/x0") for n in range(6)}
@@ -86,6 +88,7 @@ ENDLESS_LISTS: dict[str, Callable[[int], list[str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENDLESS_LISTS)
 def test_an_endless_next_link_ends_after_a_few_pages_without_new_links(
     ctx: RunContext, store: Store, web: FakeWeb, name: str
@@ -107,6 +110,7 @@ def test_an_endless_next_link_ends_after_a_few_pages_without_new_links(
     assert (extraction.status, extraction.over_budget) == ("COMPLETE", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("remark", ["one of many", "{}"], ids=["always the same", "changing"])
 def test_an_endless_list_of_records_ends_after_a_few_pages_without_new_records(
     ctx: RunContext, store: Store, web: FakeWeb, remark: str
@@ -127,6 +131,7 @@ def test_an_endless_list_of_records_ends_after_a_few_pages_without_new_records(
     assert dataset.item_count == 16
 
 
+@pytest.mark.slow
 def test_a_list_that_repeats_other_lists_is_followed_to_its_own_entries(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:

@@ -51,6 +51,7 @@ def small_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crawl_loop, "FLUSH_AFTER", 3)
 
 
+@pytest.mark.slow
 def test_no_page_is_fetched_while_others_are_written(
     ctx: RunContext, store: Store, web: FakeWeb, tmp_path: Path
 ) -> None:
@@ -62,6 +63,7 @@ def test_no_page_is_fetched_while_others_are_written(
     assert [delay for delay in during if delay > 0.1] == [], "except the one already in flight"
 
 
+@pytest.mark.slow
 def test_a_slow_disk_does_not_delay_every_fetch(
     ctx: RunContext, store: Store, web: FakeWeb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

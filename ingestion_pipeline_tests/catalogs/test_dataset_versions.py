@@ -76,6 +76,7 @@ def test_a_cancelled_retry_leaves_the_published_version(catalog: CatalogHarness)
     assert catalog.versions()[2] == ("published", ["a", "b"])
 
 
+@pytest.mark.slow
 def test_pages_read_by_a_retry_go_into_a_new_version(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """On a loopback web, by the real reader: published rows do not change."""
     serve_courses(web, 101, 102)

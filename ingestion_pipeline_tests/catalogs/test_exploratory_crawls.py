@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pytest
+
 from ingestion_pipeline.catalogs.crawling.following import links_on
 from ingestion_pipeline.catalogs.crawling.runs import start_now
 from ingestion_pipeline.catalogs.extraction.page_result import ExtractionResult, PageContent
@@ -90,6 +92,7 @@ def test_explored_links_are_followed_once_and_loops_end(ctx: RunContext, store: 
     assert [row.model for row in rows(store, data_items)] == ["m", "m"]
 
 
+@pytest.mark.slow
 def test_exploring_ends_at_its_depth(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """Trap 12: the root does not count towards the depth."""
     ctx = with_settings(ctx, extraction__explore_depth="3")
@@ -119,6 +122,7 @@ def test_only_types_that_explore_follow_explored_links(ctx: RunContext, store: S
     assert len(rows(store, data_items)) == 1
 
 
+@pytest.mark.slow
 def test_an_unchanged_page_leads_to_the_same_explored_pages_without_being_read(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
@@ -166,6 +170,7 @@ def test_only_links_on_the_page_to_its_own_host_are_explored() -> None:
     assert links_on(page, config, known_as="http://a.test/x") == ("http://a.test/x/y",)
 
 
+@pytest.mark.slow
 def test_an_exploratory_crawl_reads_the_records_of_every_page_it_fetches(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:

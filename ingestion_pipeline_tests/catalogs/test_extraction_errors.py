@@ -7,6 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from random import Random
 
+import pytest
 from sqlalchemy import update
 
 from ingestion_pipeline.catalogs.extraction.results import write_readings
@@ -35,6 +36,7 @@ from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import add_sources, rows, with_settings
 
 
+@pytest.mark.slow
 def test_an_error_is_handled_by_its_class(ctx: RunContext, store: Store, web: FakeWeb, now: datetime) -> None:
     download_courses(ctx, web, 101, 102, 103, 104)
     later = now.replace(year=2027)

@@ -45,6 +45,7 @@ def school(store: Store, ctx: RunContext, web: FakeWeb) -> Iterator[School]:
         yield School(store, ctx, web, model)
 
 
+@pytest.mark.slow
 def test_pages_of_a_layout_that_a_model_has_read_cost_no_call(school: School) -> None:
     school.serve_courses(spring_layout, 1, 2, 3, 4)
     assert school.crawl() == 4
@@ -68,6 +69,7 @@ def test_pages_of_a_layout_that_a_model_has_read_cost_no_call(school: School) ->
     assert facts["learned_selectors"] == expected
 
 
+@pytest.mark.slow
 def test_learned_selectors_do_not_cause_unchanged_pages_to_be_read_again(school: School) -> None:
     school.serve_courses(spring_layout, 1, 2, 3)
     school.crawl()
@@ -79,6 +81,7 @@ def test_learned_selectors_do_not_cause_unchanged_pages_to_be_read_again(school:
     assert all(row.carried_from for row in rows(school.store, pages)[-3:])
 
 
+@pytest.mark.slow
 def test_selectors_are_learned_again_after_a_change_of_layout(school: School) -> None:
     school.serve_courses(spring_layout, 1, 2, 3, 4)
     school.crawl()
@@ -95,6 +98,7 @@ def test_selectors_are_learned_again_after_a_change_of_layout(school: School) ->
     assert [row.confirmed for row in school.selector_rows] == [2]
 
 
+@pytest.mark.slow
 def test_a_single_page_of_another_layout_is_read_by_the_model(school: School) -> None:
     school.serve_courses(spring_layout, 1, 2, 3)
     school.crawl()
@@ -106,6 +110,7 @@ def test_a_single_page_of_another_layout_is_read_by_the_model(school: School) ->
     assert [(row.confirmed, row.failed) for row in school.selector_rows] == [(1, 1)]
 
 
+@pytest.mark.slow
 def test_configured_selectors_are_never_replaced_by_learned_ones(store: Store, ctx: RunContext, web: FakeWeb) -> None:
     selectors = dict.fromkeys(COURSE.required, "h6")
     config = {"recipe": a_catalog().config["recipe"], "selectors": selectors}

@@ -79,6 +79,7 @@ def served_bodies(ctx: RunContext) -> list[bytes]:
     return [ctx.content.get(snapshot["body_hash"]) for [snapshot] in snapshots]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "error_page",
     [
@@ -111,6 +112,7 @@ def test_a_page_that_serves_an_error_page_keeps_its_records(
     assert set(served_bodies(ctx)) == {error_page.encode()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "answer",
     [500, "", framed_page("<h1>Page not found</h1><p>There is no such page.</p>")],
@@ -132,6 +134,7 @@ def test_a_page_that_fails_in_any_way_keeps_its_records_and_degrades_its_source(
     assert (finding.subject, finding.message[:6]) == (CATALOG_ID, "1 page")
 
 
+@pytest.mark.slow
 def test_the_source_is_healthy_again_when_the_page_recovers(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     serve_catalog(web, store)
     crawl_all(ctx, web.port)
@@ -149,6 +152,7 @@ def test_the_source_is_healthy_again_when_the_page_recovers(ctx: RunContext, sto
     assert served_bodies(ctx) == [BARE_ERROR_PAGE.encode()]  # of the failed fetch, not of the newest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "emptied",
     [
@@ -175,6 +179,7 @@ def test_a_page_that_still_resembles_its_siblings_loses_its_records_at_the_secon
     assert health(ctx).health == "healthy"
 
 
+@pytest.mark.slow
 def test_a_failure_between_two_reads_without_records_restarts_the_count(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
@@ -209,6 +214,7 @@ def serve_paged_catalog(web: FakeWeb, store: Store) -> None:
     add_sources(store, a_catalog(PAGED))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "answer",
     [500, BARE_ERROR_PAGE, framed_page("<h1>Etwas ist schiefgelaufen</h1>")],
@@ -227,6 +233,7 @@ def test_a_list_page_that_serves_an_error_keeps_the_records_behind_it(
         assert published_numbers(store) == list(ALL_COURSES)
 
 
+@pytest.mark.slow
 def test_a_list_page_that_lost_its_links_is_accepted_at_the_second_read(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
@@ -256,6 +263,7 @@ def serve_categories(web: FakeWeb, store: Store) -> None:
     add_sources(store, a_catalog({"page_type": "CATEGORY_LINKS", "link_pattern": "/d/", "links": inner}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", [500, "", BARE_ERROR_PAGE], ids=["500", "nothing", "an error page"])
 @pytest.mark.parametrize(("broken", "status"), [(1, "published"), (2, "quarantined")])
 def test_a_first_dataset_with_failed_categories_is_degraded_and_quarantined_without_most(
@@ -270,6 +278,7 @@ def test_a_first_dataset_with_failed_categories_is_degraded_and_quarantined_with
     assert health(ctx).health == "degraded"
 
 
+@pytest.mark.slow
 def test_a_menu_page_without_records_leaves_its_source_healthy(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     serve_categories(web, store)
 
@@ -290,6 +299,7 @@ def serve_explored_catalog(web: FakeWeb, store: Store) -> None:
     add_sources(store, a_catalog({"page_type": "EXPLORATORY", "link_pattern": "/(c|d)/"}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "error_page",
     [
@@ -314,6 +324,7 @@ def test_an_explored_page_that_serves_an_error_page_keeps_the_records_behind_it(
     assert set(served_bodies(ctx)) == {error_page.encode()}
 
 
+@pytest.mark.slow
 def test_an_explored_page_that_lost_its_links_is_accepted_at_the_second_read(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
@@ -331,6 +342,7 @@ def test_an_explored_page_that_lost_its_links_is_accepted_at_the_second_read(
         assert health(ctx).health == "healthy"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", [404, 410])
 def test_a_page_that_is_gone_loses_its_records_at_once(
     ctx: RunContext, store: Store, web: FakeWeb, answer: int
@@ -344,6 +356,7 @@ def test_a_page_that_is_gone_loses_its_records_at_once(
     assert published_numbers(store) == list(ALL_COURSES)[1:]
 
 
+@pytest.mark.slow
 def test_a_page_that_lost_its_records_is_fetched_again_by_a_retry(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     serve_catalog(web, store)
     crawl_all(ctx, web.port)

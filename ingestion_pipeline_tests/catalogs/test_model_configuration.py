@@ -42,6 +42,7 @@ def published_codes(store: Store) -> list[str]:
     return sorted(row.data["course_id"] for row in items)
 
 
+@pytest.mark.slow
 def test_model_records_of_an_unchanged_page_are_kept_when_no_model_is_configured(
     school: School, ctx: RunContext, store: Store
 ) -> None:
@@ -60,6 +61,7 @@ def test_model_records_of_an_unchanged_page_are_kept_when_no_model_is_configured
     assert school.crawl() == 0  # the same model would answer the same
 
 
+@pytest.mark.slow
 def test_model_records_of_another_configuration_are_not_carried_over(
     school: School, ctx: RunContext, store: Store
 ) -> None:
@@ -73,6 +75,7 @@ def test_model_records_of_another_configuration_are_not_carried_over(
     assert published_codes(store) == ["GRD/1", "GRD/2"]
 
 
+@pytest.mark.slow
 def test_a_changed_page_that_needs_a_model_waits_until_there_is_one(
     school: School, ctx: RunContext, store: Store
 ) -> None:
@@ -92,6 +95,7 @@ def test_a_changed_page_that_needs_a_model_waits_until_there_is_one(
     assert rows(store, extractions)[-1].status == "COMPLETE"
 
 
+@pytest.mark.slow
 def test_rules_that_find_part_of_the_model_records_do_not_replace_them(
     school: School, ctx: RunContext, store: Store
 ) -> None:
@@ -122,6 +126,7 @@ def test_a_rerun_without_a_model_waits_and_keeps_the_published_records(
     assert published_codes(store) == ["GRD/1", "GRD/2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variable", "expected_requests"),
     [("", 0), ("INGESTION_MODEL_CHEAP", 2), ("INGESTION_MODEL_STRONG", 2)],

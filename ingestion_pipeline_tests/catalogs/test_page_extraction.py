@@ -88,6 +88,7 @@ def course_links(*numbers: int) -> str:
     return f"<html><body><h1>Catalogue</h1>{links}</body></html>"
 
 
+@pytest.mark.slow
 def test_an_unchanged_catalog_is_not_read_and_adds_no_row(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     serve_courses(web, 101, 102)
     web.routes["/c/102"] = "<html><body><p>Nothing is taught here.</p></body></html>"
@@ -110,6 +111,7 @@ def test_an_unchanged_catalog_is_not_read_and_adds_no_row(ctx: RunContext, store
     assert [row.status for row in rows(store, extractions)] == ["COMPLETE", "COMPLETE"]
 
 
+@pytest.mark.slow
 def test_only_a_changed_page_is_read_and_the_others_are_carried_over(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
@@ -129,6 +131,7 @@ def test_only_a_changed_page_is_read_and_the_others_are_carried_over(
     assert is_new_by_code == {"MATH 101": False, "MATH 102": True, "MATH 103": False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", ["building", "quarantined"])
 def test_nothing_is_carried_over_from_an_unpublished_dataset(
     ctx: RunContext, store: Store, web: FakeWeb, status: str
@@ -144,6 +147,7 @@ def test_nothing_is_carried_over_from_an_unpublished_dataset(
     assert course_codes(store) == ["MATH 101", "MATH 101"]
 
 
+@pytest.mark.slow
 def test_a_page_read_under_another_schema_is_read_again(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     serve_courses(web, 101)
     add_sources(store, a_catalog())
@@ -272,6 +276,7 @@ def test_only_the_selected_content_is_read_and_its_spans_are_those_of_the_stored
     assert text[proof["start"] : proof["end"]] == "MATH 101"
 
 
+@pytest.mark.slow
 def test_a_content_selector_that_matches_nothing_is_an_error_for_an_unchanged_page_too(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:

@@ -255,6 +255,7 @@ def test_a_failed_stale_extraction_counts_its_items_and_publishes_nothing(catalo
     assert (row.status, row.item_count) == ("incomplete", 1)
 
 
+@pytest.mark.slow
 def test_old_versions_are_deleted_with_their_items_and_the_published_one_stays(catalog: CatalogHarness) -> None:
     first = publish_first_version(catalog, items=10)
     for _ in range(11):

@@ -171,6 +171,7 @@ KEYS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(KEYS, VALUES | st.sampled_from(["DETAIL", "DETAIL_LINKS"])))
 def test_no_configuration_is_too_strange_to_be_refused(recipe: dict[str, Any]) -> None:
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.registry import replay
 from ingestion_pipeline.store import Store
@@ -35,6 +37,7 @@ def open_dead_letters(store: Store) -> int:
         return len(list_dead_letters(connection))
 
 
+@pytest.mark.slow
 def test_a_requeued_page_is_fetched_while_its_extraction_is_active(
     ctx: RunContext, store: Store, web: FakeWeb, clock: RunningClock
 ) -> None:
@@ -52,6 +55,7 @@ def test_a_requeued_page_is_fetched_while_its_extraction_is_active(
     assert open_dead_letters(store) == 0
 
 
+@pytest.mark.slow
 def test_a_finished_extraction_resumes_for_a_requeued_page_alone(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"/": link_page("/c/1", "/c/2"), "/c/1": 404, "/c/2": 404}
     add_sources(store, a_catalog())
@@ -72,6 +76,7 @@ def test_a_finished_extraction_resumes_for_a_requeued_page_alone(ctx: RunContext
     assert open_dead_letters(store) == 1
 
 
+@pytest.mark.slow
 def test_a_page_that_a_later_extraction_has_is_not_requeued_and_its_dead_letter_stays(
     ctx: RunContext, store: Store, web: FakeWeb, clock: RunningClock
 ) -> None:
@@ -89,6 +94,7 @@ def test_a_page_that_a_later_extraction_has_is_not_requeued_and_its_dead_letter_
     assert open_dead_letters(store) == 1
 
 
+@pytest.mark.slow
 def test_a_page_that_lost_its_records_is_fetched_again_when_it_is_requeued(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:

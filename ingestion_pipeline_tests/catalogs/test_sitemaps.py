@@ -37,6 +37,7 @@ def page_outcomes(store: Store) -> dict[str, str | None]:
     return {page.path: page.outcome for page in crawled_pages(store)}
 
 
+@pytest.mark.slow
 def test_an_index_leads_to_sitemaps_and_they_to_pages(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     packed = gzip.compress(sitemap("/c/2", "/c/3").encode())
     web.routes |= {
@@ -53,6 +54,7 @@ def test_an_index_leads_to_sitemaps_and_they_to_pages(ctx: RunContext, store: St
     assert set(page_outcomes(store)) == {*("/sitemap.xml", "/one.xml", "/two.xml.gz"), *("/c/1", "/c/2", "/c/3")}
 
 
+@pytest.mark.slow
 def test_pages_unchanged_since_they_were_fetched_are_not_requested(
     ctx: RunContext, store: Store, web: FakeWeb, now: datetime, clock: RunningClock
 ) -> None:
@@ -74,6 +76,7 @@ def test_pages_unchanged_since_they_were_fetched_are_not_requested(
     assert (counts.new, counts.same, counts.failed) == (2, 1, 0)
 
 
+@pytest.mark.slow
 def test_a_page_fetched_on_the_day_of_its_change_is_requested_again(
     ctx: RunContext, store: Store, web: FakeWeb, now: datetime, clock: RunningClock
 ) -> None:

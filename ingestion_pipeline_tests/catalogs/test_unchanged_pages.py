@@ -80,6 +80,7 @@ def extraction_results(store: Store) -> list[tuple[str, int]]:
     return [(row.status, row.page_count) for row in rows(store, extractions)]
 
 
+@pytest.mark.slow
 def test_a_list_with_new_links_under_the_same_text_is_followed_now_and_later(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
@@ -108,6 +109,7 @@ def test_an_extraction_on_demand_counts_as_the_poll(ctx: RunContext, store: Stor
     assert source_row(store, CATALOG_ID).next_check_at > store.now()
 
 
+@pytest.mark.slow
 def test_links_found_by_clicks_are_followed_again_when_the_page_is_unchanged(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
@@ -122,6 +124,7 @@ def test_links_found_by_clicks_are_followed_again_when_the_page_is_unchanged(
     assert extraction_results(store) == [("COMPLETE", 3)] * 2
 
 
+@pytest.mark.slow
 def test_a_corrected_recipe_renders_an_unchanged_page_again(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"/": link_page(), "/c/1": link_page(text="1")}
     recipe = {**CLICK_RECIPE, "page_type": "EXPLORATORY"}
@@ -145,6 +148,7 @@ def damage_content(content: Path) -> None:
         path.write_bytes(b"not what was put")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [delete_content, damage_content])
 def test_a_list_whose_stored_body_is_missing_or_damaged_is_fetched_again_and_followed(
     ctx: RunContext, store: Store, web: FakeWeb, damage: Callable[[Path], None]
@@ -161,6 +165,7 @@ def test_a_list_whose_stored_body_is_missing_or_damaged_is_fetched_again_and_fol
     assert b"/c/1" in ctx.content.get(body)
 
 
+@pytest.mark.slow
 def test_an_unchanged_course_whose_stored_content_is_missing_is_stored_again(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:

@@ -111,6 +111,7 @@ def start_command(home: Path, *line: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([INGEST, *line], env=variables, stdout=pipe, stderr=pipe)
 
 
+@pytest.mark.slow
 def test_a_locked_file_and_ctrl_c_leave_nothing_partially_written(home: Path) -> None:
     with closing(sqlite3.connect(home / "ingestion.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -128,6 +129,7 @@ def test_a_locked_file_and_ctrl_c_leave_nothing_partially_written(home: Path) ->
     assert list(exports.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_error(home: Path) -> None:
     with start_command(home, "settings", "list") as process:
         assert process.stdout is not None
@@ -146,6 +148,7 @@ LISTINGS = (
 )
 
 
+@pytest.mark.slow
 def test_every_list_command_tolerates_a_closed_pipe(home: Path) -> None:
     outcomes = Child(run_without_a_reader, str(home), [line.split() for line in LISTINGS]).result()
 

@@ -111,6 +111,7 @@ def test_the_suggested_command_works_in_the_current_folder(tmp_path: Path, monke
     assert "`ingest demo mutate && ingest demo run`" in hint(program())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_site_and_model_serve_until_they_are_stopped(tmp_path: Path, stop: signal.Signals) -> None:
     environment = os.environ | {"INGESTION_HOME": str(tmp_path)}

@@ -174,6 +174,7 @@ def test_a_bad_source_file_fails_with_its_line(ingest: Ingest, folder: Path) -> 
     assert "bad.yaml:2: kind: is missing" in checks["source files"]["found"]
 
 
+@pytest.mark.slow
 def test_an_entry_that_left_its_file_is_named_until_it_is_removed(ingest: Ingest, folder: Path) -> None:
     (folder / "mine.yaml").write_text(ENTRY)
     ingest.output("sources", "import")
@@ -240,6 +241,7 @@ def test_a_clock_that_was_set_back_is_a_failure(ingest: Ingest, home_store: Stor
     assert "the clock was set back" in checks["clock"]["found"]
 
 
+@pytest.mark.slow
 def test_the_default_user_agent_is_a_warning_while_public_sites_are_polled(ingest: Ingest) -> None:
     ingest.output("sources", "add", "https://a.test/feed", "--id", "series:new", "--kind", "series")
 

@@ -50,6 +50,7 @@ def model_list(*names: str) -> dict[str, object]:
     return {"object": "list", "data": models}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "body", "state", "detail"),
     [
@@ -82,6 +83,7 @@ def test_an_unreachable_server_fails_with_its_address_and_the_cure() -> None:
     assert "OPENAI_BASE_URL" in check.cure
 
 
+@pytest.mark.slow
 def test_the_doctor_contacts_the_server_unless_offline(ingest: Ingest) -> None:
     with serving(401, {}) as base_url:
         variables = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": base_url}

@@ -92,6 +92,7 @@ def test_the_example_can_be_saved_and_used(ingest: Ingest, profile: Path) -> Non
     assert "is valid: " in ingest.output("profile", "check")
 
 
+@pytest.mark.slow
 def test_doctor_reports_whether_a_profile_exists_and_is_valid(
     ingest: Ingest, evaluated_listings: Listings, profile: Path
 ) -> None:

@@ -34,6 +34,7 @@ print(*sorted({name.partition(".")[0] for name in sys.modules}))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "unwanted"), [("--help", {*HEAVY, "sqlalchemy", "pydantic"}), ("status", HEAVY)], ids=["--help", "status"]
 )
@@ -62,6 +63,7 @@ def test_a_command_loads_no_other_command() -> None:
     assert names == {"main", "output", "session", "status"}
 
 
+@pytest.mark.slow
 def test_the_installed_command_works_on_a_home_of_its_own(tmp_path: Path) -> None:
     environment = {"INGESTION_HOME": str(tmp_path / "home"), "PATH": ""}
 

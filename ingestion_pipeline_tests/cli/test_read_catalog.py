@@ -105,6 +105,7 @@ def test_the_default_kind_of_a_catalogue_platform_is_catalog() -> None:
     assert kind_for("jsonld", None) is Kind.CATALOG
 
 
+@pytest.mark.slow
 def test_every_course_sample_gives_json(ingest: Ingest) -> None:
     for page in sorted(sample("courses").rglob("*.html")):
         result = ingest("read", str(page), *AS_CATALOG, "--json")

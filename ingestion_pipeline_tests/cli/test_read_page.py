@@ -93,6 +93,7 @@ def test_a_page_belongs_to_a_website_unless_the_kind_is_catalog() -> None:
     assert kind_for("page", Kind.CATALOG) is Kind.CATALOG
 
 
+@pytest.mark.slow
 def test_every_tricky_file_and_every_feed_gives_json(ingest: Ingest) -> None:
     folders = (sample("html_tricky"), sample("feeds"))
     files = sorted(file for folder in folders for file in folder.rglob("*") if file.is_file())
@@ -137,6 +138,7 @@ def read_many(count: int, seed: int) -> float:
     return slowest
 
 
+@pytest.mark.slow
 def test_10000_random_bodies_crash_nothing() -> None:
     assert read_many(10_000, seed=11) < 1
 

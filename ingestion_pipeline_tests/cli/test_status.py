@@ -94,6 +94,7 @@ def test_the_table_shows_ids_whole_and_fits_the_page(ingest: Ingest, home_store:
     assert max(map(len, output.splitlines())) <= 100
 
 
+@pytest.mark.slow
 def test_fifty_failing_sources_of_a_thousand_come_first_and_the_others_are_counted(
     ingest: Ingest, home_store: Store
 ) -> None:
@@ -149,6 +150,7 @@ def count_statements(ingest: Ingest, *line: str) -> Counter[str]:
     return pause
 
 
+@pytest.mark.slow
 def test_a_thousand_sources_take_as_many_statements_as_fifty(ingest: Ingest, home_store: Store) -> None:
     with home_store.begin() as connection:
         add_healthy_sources(connection, 50, now=home_store.clock.now(connection))
@@ -183,6 +185,7 @@ def test_a_missing_metrics_folder_is_a_one_line_error(ingest: Ingest, tmp_path: 
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 def test_a_scrape_of_loopback_is_answered(ingest: Ingest, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGESTION_HOME", str(home))
     with open_server(0) as server:

@@ -99,6 +99,7 @@ def test_a_probe_that_fails_temporarily_is_retried(ctx: RunContext, web: FakeWeb
     assert source_row(ctx.store, BOARD_ID).status == "active"
 
 
+@pytest.mark.slow
 def test_a_probe_that_always_fails_is_a_dead_letter_without_a_source(ctx: RunContext, web: FakeWeb) -> None:
     discover(ctx, web, 500)
 

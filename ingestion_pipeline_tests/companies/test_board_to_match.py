@@ -62,6 +62,7 @@ def matches_and_notifications(boards: Boards) -> tuple[list[tuple[str, int]], in
     return [(match.status, match.score) for match in matches], len(rows(boards.store, outbox))
 
 
+@pytest.mark.slow
 def test_a_match_is_withdrawn_with_its_posting_and_returns_without_a_notification(boards: Boards) -> None:
     others = jobs(*range(2, 12))
     boards.poll(others)
@@ -81,6 +82,7 @@ def test_a_match_is_withdrawn_with_its_posting_and_returns_without_a_notificatio
     assert matches_and_notifications(boards) == ([("new", 72)], 1)  # the posting is older by now
 
 
+@pytest.mark.slow
 def test_a_listing_that_only_the_second_board_lists_takes_its_text(boards: Boards) -> None:
     boards.add(a_board(id=SECOND, url="https://boards.greenhouse.io/second"))
     others = jobs(*range(2, 12))

@@ -197,6 +197,7 @@ def test_a_thin_company_that_becomes_unreachable_stays_pending(ctx: RunContext, 
     assert company_row(ctx.store).status == "pending"
 
 
+@pytest.mark.slow
 def test_a_failing_home_page_is_tried_three_times_and_counted_as_a_failure(ctx: RunContext, web: FakeWeb) -> None:
     serve(web, {"/": 500})
     add_sources(ctx.store, a_company())

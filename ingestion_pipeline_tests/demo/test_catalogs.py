@@ -156,6 +156,7 @@ def test_the_courses_of_the_college_are_read_from_their_pages(site: DemoSite) ->
     assert [read_fields(record) for record in found_records] == [*map(stated_fields, readable)]
 
 
+@pytest.mark.slow
 def test_the_annex_teaches_weaving_and_patience(site: DemoSite) -> None:
     pages = [f"http://annex.demo.test/evening/{name}" for name in ("weaving", "slow")]
 

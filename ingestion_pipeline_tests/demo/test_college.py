@@ -3,6 +3,8 @@ from __future__ import annotations
 import gzip
 import re
 
+import pytest
+
 from ingestion_pipeline.demo import catalog_sites
 from ingestion_pipeline.demo.courses import COURSES
 from ingestion_pipeline.demo.site import DemoSite
@@ -74,6 +76,7 @@ def test_the_members_pages_are_behind_a_login(site: DemoSite) -> None:
     assert isinstance(response_class, LoginPage)
 
 
+@pytest.mark.slow
 def test_the_annex_has_a_delay_and_a_bomb(site: DemoSite) -> None:
     annex = f"http://{catalog_sites.ANNEX_HOST}"
 

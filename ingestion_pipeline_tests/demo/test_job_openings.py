@@ -80,6 +80,7 @@ def evaluate(listing: Listing) -> str:
     return match.priority.value if match.is_match else SKIPPED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", [SHIPPED, MUTATED], ids=["shipped", "mutated"])
 def test_the_profile_gives_each_job_its_declared_outcome(site: DemoSite, state: DemoState) -> None:
     write_state(site.home, state)

@@ -53,6 +53,7 @@ def test_production_keeps_every_limit_of_the_top_level_file() -> None:
     assert PRODUCTION["telemetry"] == PRODUCTION["nux"] == {"enabled": False}
 
 
+@pytest.mark.slow
 def test_dagster_accepts_the_file_and_launches_runs_by_celery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from dagster._core.instance.config import dagster_instance_config
     from dagster._core.instance.ref import InstanceRef

@@ -39,6 +39,7 @@ def a_listing(store: Store, **changes: Any) -> int:
 OF_TABLES = [contract for contract in CONTRACTS.values() if not contract.own]
 
 
+@pytest.mark.slow
 def test_valid_rows_have_no_findings(store: Store) -> None:
     a_listing(store)
     add_sources(store, a_definition())

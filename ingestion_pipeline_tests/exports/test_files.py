@@ -45,6 +45,7 @@ def read_parquet(file: Path) -> Any:
     return pq.read_table(file)
 
 
+@pytest.mark.slow
 def test_parquet_keeps_decimals_times_and_flags(store: Store, tmp_path: Path) -> None:
     course = a_course(course_credits_min=1, course_credits_max="4.25", course_non_credit=False)
     a_dataset(store, [course, a_course("CS 102")])

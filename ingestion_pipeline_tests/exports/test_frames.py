@@ -21,6 +21,7 @@ from ingestion_pipeline_tests.exports.datasets import ABSENT, COLLEGE, a_course,
 pytestmark = pytest.mark.both_databases
 
 
+@pytest.mark.slow
 def test_a_frame_of_items_has_nullable_types(store: Store) -> None:
     a_dataset(store, [a_course("CS 1", course_credits_max="3.5", course_non_credit=True), a_course("CS 2")])
 
@@ -91,6 +92,7 @@ def test_a_table_without_sources_refuses_a_source_filter(store: Store) -> None:
         frame_of(store, ExportRequest(name="series", source_id="catalog:a"))
 
 
+@pytest.mark.slow
 def test_importing_frame_loads_neither_pandas_nor_pyarrow() -> None:
     code = (
         "import sys; from ingestion_pipeline.exports import frame;"

@@ -86,6 +86,7 @@ def test_a_key_stated_by_two_pages_is_not_unique(store: Store) -> None:
     assert findings_of(store) == [("data_items.item_key", "item_key must be unique in its dataset, not cs: rows 1")]
 
 
+@pytest.mark.slow
 def test_a_dataset_is_checked_in_bounded_memory(store: Store) -> None:
     text = "x" * 10_000
     a_dataset(store, [a_course(f"CS {n}", course_description=text) for n in range(1_200)])

@@ -48,6 +48,7 @@ def overdue(harness: NoticeHarness) -> Sequence[Undelivered]:
         return undelivered(connection, now=harness.clock.at, overdue_seconds=900)
 
 
+@pytest.mark.slow
 def test_ten_recipients_are_served_at_a_time_and_no_more(harness: NoticeHarness, clock: FixedClock) -> None:
     probe = ConcurrencyProbe(most=10)
     harness.web.routes["/hook"] = probe

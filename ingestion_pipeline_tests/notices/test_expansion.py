@@ -203,6 +203,7 @@ def add_many_followers(harness: NoticeHarness, count: int) -> None:
         connection.execute(insert(follows), [{"recipient_id": name, **follow} for name in names])
 
 
+@pytest.mark.slow
 def test_fifty_chapters_for_five_hundred_followers_are_one_statement_and_quick(
     harness: NoticeHarness, store: Store
 ) -> None:

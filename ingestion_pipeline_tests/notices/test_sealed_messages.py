@@ -98,6 +98,7 @@ def test_a_restored_chapter_notifies_current_followers_only(harness: NoticeHarne
     assert [harness.states(name) for name in ("ann", "bob", "cem")] == [["sent"], ["muted"], ["muted"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite"])
 def test_series_with_35000_notices_each_can_be_merged(harness: NoticeHarness, clock: FixedClock) -> None:
     harness.publish(*range(70))

@@ -77,6 +77,7 @@ def publish_chapter(harness: NoticeHarness, clock: FixedClock) -> None:
     clock.advance(seconds=15)
 
 
+@pytest.mark.slow
 def test_a_mail_is_sent_to_the_follower_through_the_operators_server(
     harness: NoticeHarness, clock: FixedClock, mail_server: FakeMailServer
 ) -> None:

@@ -66,6 +66,7 @@ def test_a_source_not_yet_polled_is_grey_and_one_that_never_succeeded_is_red() -
     assert [column for _, column in LEGEND if column in {NEVER, NOT_YET}] == [NEVER, NOT_YET]
 
 
+@pytest.mark.slow
 def test_the_picture_of_very_many_sources_is_small() -> None:
     names = tuple(f"{kind} {tier}" for kind in "abcde" for tier in ("hot", "warm", "cold"))
     row = (90_000, 5, 0, 17, 0, 3, 1_000, 2_000)

@@ -83,6 +83,7 @@ def record_changes_at_once(url: str, barrier: Barrier, at: datetime) -> int:
         store.close()
 
 
+@pytest.mark.slow
 def test_two_processes_that_find_the_same_changes_alert_once_each(
     store: Store, settings: Settings, database_url: str, now: datetime
 ) -> None:

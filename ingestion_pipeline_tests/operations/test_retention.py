@@ -115,6 +115,7 @@ def test_the_newest_tasks_up_to_the_limit_are_retained(ctx: RunContext) -> None:
     assert remaining == {"FILTERED 0", "FILTERED 1", "FAILED 0"}
 
 
+@pytest.mark.slow
 def test_at_most_a_thousand_finished_and_five_thousand_failed_tasks_are_retained(ctx: RunContext) -> None:
     finished_and_failed = [
         a_new_task(kind=status.lower(), dedupe_key=str(number))

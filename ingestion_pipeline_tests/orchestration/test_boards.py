@@ -42,6 +42,7 @@ def serve_jobs(web: FakeWeb, jobs: list[dict[str, Any]]) -> None:
     web.routes[GREENHOUSE.format("acme")] = Reply(body)
 
 
+@pytest.mark.slow
 def test_a_poll_run_materializes_series_and_boards(
     installation: Installation, web: FakeWeb, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
@@ -58,6 +59,7 @@ def test_a_poll_run_materializes_series_and_boards(
     assert instance.get_dynamic_partitions("job_boards") == [ACME]
 
 
+@pytest.mark.slow
 def test_a_single_board_is_polled_although_it_is_not_due(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
@@ -70,6 +72,7 @@ def test_a_single_board_is_polled_although_it_is_not_due(
     assert set(instance.get_dynamic_partitions("sources")) == {ACME}
 
 
+@pytest.mark.slow
 def test_a_board_that_cannot_be_reached_fails_its_own_run_with_the_reason(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
@@ -80,6 +83,7 @@ def test_a_board_that_cannot_be_reached_fails_its_own_run_with_the_reason(
     assert "answered 404" in failure_message(result)
 
 
+@pytest.mark.slow
 def test_a_lost_field_turns_its_check_red_and_a_good_poll_green_again(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
@@ -103,6 +107,7 @@ def test_a_new_board_gets_its_partitions_and_its_first_run(
     assert [request.job_name for request in tick.run_requests] == ["poll_hot"]
 
 
+@pytest.mark.slow
 def test_text_of_a_page_is_escaped_in_a_table(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:

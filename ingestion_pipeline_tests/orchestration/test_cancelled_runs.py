@@ -89,6 +89,7 @@ def interrupted() -> None:
     interrupt()
 
 
+@pytest.mark.slow
 def test_a_failure_is_reported_and_ctrl_c_is_not_a_failure_of_the_job(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ def crawl_and_finish(installation: Installation, instance: dg.DagsterInstance) -
     return result
 
 
+@pytest.mark.slow
 def test_a_catalogue_in_a_file_is_polled_then_crawled_by_the_requested_job(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
@@ -100,6 +101,7 @@ def test_a_catalogue_in_a_file_is_polled_then_crawled_by_the_requested_job(
     assert not tick_sensor("pending_work", instance).run_requests
 
 
+@pytest.mark.slow
 def test_a_catalogue_without_a_recipe_is_detected_by_the_requested_job(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
@@ -118,6 +120,7 @@ def test_a_catalogue_without_a_recipe_is_detected_by_the_requested_job(
     assert materialized(crawl_result, "pages")[SHOP]["pages"] == 1
 
 
+@pytest.mark.slow
 def test_a_single_catalogue_is_crawled_now_and_again_when_unchanged(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
@@ -132,6 +135,7 @@ def test_a_single_catalogue_is_crawled_now_and_again_when_unchanged(
     assert [row["status"] for row in installation.rows("extractions")] == ["COMPLETE", "COMPLETE"]
 
 
+@pytest.mark.slow
 def test_a_catalogue_without_a_partition_is_crawled_on_an_instance_with_others(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
@@ -148,6 +152,7 @@ def test_a_catalogue_without_a_partition_is_crawled_on_an_instance_with_others(
     assert materialized(first, "pages")[SHOP]["new"] == 2
 
 
+@pytest.mark.slow
 def test_a_crawl_reports_the_items_and_the_saved_model_calls(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
@@ -178,6 +183,7 @@ def test_a_crawl_reports_the_items_and_the_saved_model_calls(
     assert not tick_sensor("pending_work", instance).run_requests
 
 
+@pytest.mark.slow
 def test_downloaded_pages_trigger_the_sensor_and_are_extracted_without_a_request(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
@@ -206,6 +212,7 @@ def test_a_dataset_without_pages_names_the_cure(
     assert "materialize `pages` first" in failure
 
 
+@pytest.mark.slow
 def test_a_crawl_with_far_fewer_pages_fails_its_check(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
@@ -234,6 +241,7 @@ def test_a_single_catalogue_that_cannot_be_crawled_names_the_cure(
     assert instance.get_dynamic_partitions("catalogs") == []
 
 
+@pytest.mark.slow
 def test_a_catalogue_without_a_fetched_page_fails_its_run(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
@@ -267,6 +275,7 @@ def test_a_rendered_page_has_a_screenshot_and_its_text_is_not_in_the_event(
     assert "Ships" not in repr(first)
 
 
+@pytest.mark.slow
 def test_a_crawl_without_a_screenshot_is_reported_without_one(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
@@ -277,6 +286,7 @@ def test_a_crawl_without_a_screenshot_is_reported_without_one(
     assert {"screenshot", "screenshot_of"}.isdisjoint(catalog)
 
 
+@pytest.mark.slow
 def test_a_page_leads_to_no_private_host_that_is_exempt_for_another_source(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +303,7 @@ def test_a_page_leads_to_no_private_host_that_is_exempt_for_another_source(
     assert private.requests == []
 
 
+@pytest.mark.slow
 def test_a_scheduled_crawl_fails_when_every_page_failed(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dagster as dg
+import pytest
 
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import break_site, read_state, repair, write_state
@@ -32,6 +33,7 @@ def last_check_description(instance: dg.DagsterInstance, asset: str, name: str) 
     return str(record.event.dagster_event.asset_check_evaluation_data.metadata["details"].value)
 
 
+@pytest.mark.slow
 def test_an_empty_feed_fails_its_check_and_a_full_one_passes_again(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
@@ -59,6 +61,7 @@ def test_a_quarantine_is_an_error_and_every_other_finding_a_warning() -> None:
     assert errors == {"not_empty_after_full", "no_drop", "no_lost_fields", "not_quarantined"}
 
 
+@pytest.mark.slow
 def test_a_quarantined_feed_names_its_source_and_deletes_nothing(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
@@ -76,6 +79,7 @@ def test_a_quarantined_feed_names_its_source_and_deletes_nothing(
     assert description.startswith(f"{SALT}: quarantined: lists nothing, 12 chapters are known")
 
 
+@pytest.mark.slow
 def test_a_source_that_never_succeeds_is_not_fresh(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
@@ -91,6 +95,7 @@ def test_a_source_that_never_succeeds_is_not_fresh(
     assert last_check_description(instance, "chapters", "sources_fresh").startswith(f"{BROKEN}: never succeeded")
 
 
+@pytest.mark.slow
 def test_a_bad_source_file_fails_its_check_until_it_is_corrected(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
@@ -107,6 +112,7 @@ def test_a_bad_source_file_fails_its_check_until_it_is_corrected(
     assert green == {"files_readable": True, "contract": True}  # that of `source_health`
 
 
+@pytest.mark.slow
 def test_a_gap_in_the_numbers_is_reported_by_maintenance(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:

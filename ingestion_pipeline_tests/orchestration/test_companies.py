@@ -42,6 +42,7 @@ def web(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator
         yield web
 
 
+@pytest.mark.slow
 def test_a_company_in_a_file_is_polled_then_analysed_by_the_requested_job(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
@@ -68,6 +69,7 @@ def test_a_company_in_a_file_is_polled_then_analysed_by_the_requested_job(
     assert "process_companies" not in [request.job_name for request in again]
 
 
+@pytest.mark.slow
 def test_a_single_company_is_analysed_manually(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
@@ -96,6 +98,7 @@ def test_a_job_without_a_partition_says_what_it_needs(instance: dg.DagsterInstan
     assert "dagster/partition" in failure_message(run_job("ingest_company", instance))
 
 
+@pytest.mark.slow
 def test_thin_data_fail_a_check(installation: Installation, web: FakeWeb, instance: dg.DagsterInstance) -> None:
     web.routes.clear()
     web.routes["/"] = "<html><body><p>" + "Parcels. " * 40 + "</p></body></html>"
@@ -106,6 +109,7 @@ def test_thin_data_fail_a_check(installation: Installation, web: FakeWeb, instan
     assert check_results(result)["enough_data"] is False
 
 
+@pytest.mark.slow
 def test_an_uncertain_board_is_approved_from_the_launchpad(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
@@ -126,6 +130,7 @@ def test_an_uncertain_board_is_approved_from_the_launchpad(
     assert installation.source(BOARD).status == "active"
 
 
+@pytest.mark.slow
 def test_a_board_is_not_a_company_and_an_unapproved_board_says_so(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dagster as dg
+import pytest
 from sqlalchemy import insert, select
 
 from ingestion_pipeline.store.tables import audit_log, dead_letters, tasks
@@ -60,6 +61,7 @@ def test_a_dry_run_reports_and_the_real_run_replays_once(
     assert numbers(replay(instance, source="series:solo")) == {"replayed": 0, "left_open": 0}
 
 
+@pytest.mark.slow
 def test_a_bad_launchpad_config_is_reported_and_nothing_is_replayed(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:

@@ -175,6 +175,7 @@ def test_the_job_of_one_source_plans_no_check_it_would_skip() -> None:
     assert set(job.asset_layer.asset_graph.asset_check_keys) == set()
 
 
+@pytest.mark.slow
 def test_the_packages_load_without_dagster() -> None:
     """Two seconds of import, for each command and each worker that only wants a function."""
     script = "import ingestion_pipeline.series, sys; sys.exit('dagster' in sys.modules)"

@@ -45,6 +45,7 @@ def test_without_active_extractions_nothing_is_requested(
     assert (tick.run_requests, tick.skip_message) == ([], "no extraction is running")
 
 
+@pytest.mark.slow
 def test_the_requested_job_finishes_an_extraction_and_materializes_its_dataset(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
@@ -68,6 +69,7 @@ def test_the_requested_job_finishes_an_extraction_and_materializes_its_dataset(
     assert tick_sensor("extraction_completion", instance).run_requests == []
 
 
+@pytest.mark.slow
 def test_records_missing_from_their_pages_are_a_warning_of_their_check(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
@@ -89,6 +91,7 @@ def test_records_missing_from_their_pages_are_a_warning_of_their_check(
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
 
 
+@pytest.mark.slow
 def test_an_extraction_is_cancelled_resumed_and_rerun_from_the_launchpad(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
@@ -104,6 +107,7 @@ def test_an_extraction_is_cancelled_resumed_and_rerun_from_the_launchpad(
     assert ("extraction.resume", "ann") in actions
 
 
+@pytest.mark.slow
 def test_an_extraction_is_started_from_the_launchpad(installation: Installation, instance: dg.DagsterInstance) -> None:
     id_ = an_extraction(installation, 8)
     run_job("complete_extractions", instance)

@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import dagster as dg
+import pytest
 from sqlalchemy import select, update
 
 from ingestion_pipeline.definitions import defs
@@ -33,6 +34,7 @@ def latest_metadata(instance: dg.DagsterInstance) -> dict[str, object]:
     return {name: value.value for name, value in event.asset_materialization.metadata.items()}
 
 
+@pytest.mark.slow
 def test_maintenance_updates_the_health_of_every_source_and_alerts_once(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
@@ -51,6 +53,7 @@ def test_maintenance_updates_the_health_of_every_source_and_alerts_once(
     assert len(kinds) == 10
 
 
+@pytest.mark.slow
 def test_source_health_is_materialized_manually_and_escapes_text_of_pages(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:

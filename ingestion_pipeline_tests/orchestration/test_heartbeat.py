@@ -53,6 +53,7 @@ def lease_host(ctx: RunContext, owner: str) -> hosts.Leased | hosts.HostBusy:
         return hosts.lease_hosts(connection, [HOST], owner=owner, now=now, lease=lease)[HOST]
 
 
+@pytest.mark.slow
 def test_a_live_run_renews_its_claims_beyond_their_lease(installation: Installation) -> None:
     with open_ctx() as ctx:
         other = Worker(ctx.store, lease_seconds=1)
@@ -108,6 +109,7 @@ def hold_the_lock(ctx: RunContext, is_locked: threading.Event) -> None:
         threading.Event().wait(ctx.settings.work.lease_seconds * 0.6)
 
 
+@pytest.mark.slow
 def test_no_heartbeat_follows_the_release(installation: Installation) -> None:
     """A heartbeat that waited for the database came after the claims were released, and took them."""
     is_locked = threading.Event()
@@ -128,6 +130,7 @@ def test_no_heartbeat_follows_the_release(installation: Installation) -> None:
         assert installation.poll_task(LIGHTHOUSE)["lease_until"] <= ctx.store.now()
 
 
+@pytest.mark.slow
 def test_one_failed_heartbeat_does_not_stop_the_heartbeats(installation: Installation) -> None:
     """The thread died of its first error, and ninety seconds later the live run was called dead."""
     with open_ctx() as ctx, heartbeat.working(ctx, run_id="run-1", job="poll_hot") as worker:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
+import pytest
 from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.scheduler.instigation import TickStatus
 from sqlalchemy import insert
@@ -37,6 +38,7 @@ def remaining_runs(instance: dg.DagsterInstance) -> set[str]:
     return set(instance.get_run_ids())
 
 
+@pytest.mark.slow
 def test_old_runs_are_deleted_except_those_with_the_newest_materialization_of_a_partition(
     instance: dg.DagsterInstance,
 ) -> None:
@@ -72,6 +74,7 @@ def test_runs_of_a_job_can_have_a_shorter_retention(instance: dg.DagsterInstance
     assert remaining_runs(instance) == {kept_run}
 
 
+@pytest.mark.slow
 def test_ticks_are_retained_for_the_configured_days(tmp_path: Path) -> None:
     """Dagster purges them itself; five-second sensors leave 17,000 a day."""
     shutil.copy(Path(__file__).parents[2] / "dagster.yaml", tmp_path)
@@ -94,6 +97,7 @@ def test_recent_and_active_runs_stay(instance: dg.DagsterInstance) -> None:
     assert len(remaining_runs(instance)) == 2
 
 
+@pytest.mark.slow
 def test_a_dry_run_of_maintain_counts_and_changes_nothing(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:

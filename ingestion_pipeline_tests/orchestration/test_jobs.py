@@ -28,6 +28,7 @@ from ingestion_pipeline_tests.orchestration.installation import (
 NUMBERS = ["polled", "changed", "new", "updated", "withdrawn", "total", "latest_chapter"]
 
 
+@pytest.mark.slow
 def test_a_poll_logs_one_materialization_with_numbers_per_changed_source(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
@@ -45,6 +46,7 @@ def test_a_poll_logs_one_materialization_with_numbers_per_changed_source(
     assert {"change_confidence", "checked_when"} <= events[LIGHTHOUSE].keys()
 
 
+@pytest.mark.slow
 def test_an_unchanged_poll_writes_no_event(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
@@ -59,6 +61,7 @@ def test_an_unchanged_poll_writes_no_event(
     assert (materialized(second), check_results(second)) == ({}, {})
 
 
+@pytest.mark.slow
 def test_a_run_leaves_no_objects_that_the_garbage_collector_never_visits(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
@@ -70,6 +73,7 @@ def test_a_run_leaves_no_objects_that_the_garbage_collector_never_visits(
     assert gc.get_freeze_count() <= before
 
 
+@pytest.mark.slow
 def test_a_new_chapter_is_an_event_that_counts_it(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
@@ -83,6 +87,7 @@ def test_a_new_chapter_is_an_event_that_counts_it(
     assert [events[LIGHTHOUSE][name] for name in NUMBERS] == [1, 1, 1, 0, 0, 11, 23.0]
 
 
+@pytest.mark.slow
 def test_a_poll_run_has_its_counts_as_metadata(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
@@ -110,6 +115,7 @@ def test_a_poll_run_has_its_counts_as_metadata(
     }
 
 
+@pytest.mark.slow
 def test_a_job_polls_only_its_own_tier(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
@@ -134,6 +140,7 @@ def test_a_run_of_one_shard_leaves_the_other_alone(
     assert installation.source(LIGHTHOUSE).last_checked_at is None
 
 
+@pytest.mark.slow
 def test_a_failing_source_does_not_fail_the_run(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
@@ -160,6 +167,7 @@ def test_a_run_with_nothing_to_do_succeeds(installation: Installation, instance:
     assert run_job("poll_cold", instance).success
 
 
+@pytest.mark.slow
 def test_an_overloaded_site_is_retried_within_the_run(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
@@ -171,6 +179,7 @@ def test_an_overloaded_site_is_retried_within_the_run(
     assert materialized(result)[FLAKY]["total"] == 8
 
 
+@pytest.mark.slow
 def test_two_concurrent_runs_poll_no_source_twice(installation: Installation, site: DemoSite) -> None:
     """Two daemons on one database are not excluded by Dagster: the claim is the guard."""
     installation.add_demo(LIGHTHOUSE, "series:lighthouse-mangadex")
@@ -185,6 +194,7 @@ def test_two_concurrent_runs_poll_no_source_twice(installation: Installation, si
     assert site.requests["feeds.demo.test", "/lighthouse.xml"] == 1
 
 
+@pytest.mark.slow
 def test_events_beyond_the_limit_of_a_run_are_written_by_the_next(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +209,7 @@ def test_events_beyond_the_limit_of_a_run_are_written_by_the_next(
     assert not third
 
 
+@pytest.mark.slow
 def test_a_finished_run_holds_no_lease(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
@@ -254,6 +265,7 @@ def test_add_source_names_the_problems_found_by_the_platform(
     assert installation.rows("sources") == []
 
 
+@pytest.mark.slow
 def test_a_corrected_add_source_creates_a_row_partitions_and_a_due_poll(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
@@ -278,6 +290,7 @@ def test_add_source_refuses_an_id_that_is_taken_and_names_the_cure(
     assert installation.source("series:tides").url == "https://a.test/other"
 
 
+@pytest.mark.slow
 def test_maintain_sweeps_and_evaluates_every_check(installation: Installation, instance: dg.DagsterInstance) -> None:
     first, second = run_job("maintain", instance), run_job("maintain", instance)
 
@@ -292,6 +305,7 @@ def test_maintain_sweeps_and_evaluates_every_check(installation: Installation, i
     assert check_results(second) == {"contract": True}  # of `source_health`, which it refreshed
 
 
+@pytest.mark.slow
 def test_two_concurrent_runs_report_no_change_twice(installation: Installation, site: DemoSite) -> None:
     """Each reported every unreported change, also those of the other's sources."""
     installation.add_demo(LIGHTHOUSE, SALT)

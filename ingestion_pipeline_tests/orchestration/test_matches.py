@@ -53,6 +53,7 @@ def requested_jobs(answer: Any) -> list[str]:
     return [request.job_name for request in answer.run_requests or []]
 
 
+@pytest.mark.slow
 def test_the_sensor_requests_the_job_that_evaluates_waiting_listings(
     installation: Installation, profile: Path, instance: dg.DagsterInstance
 ) -> None:
@@ -72,6 +73,7 @@ def test_the_sensor_requests_the_job_that_evaluates_waiting_listings(
     assert requested_jobs(tick_sensor("pending_work", instance)) == []
 
 
+@pytest.mark.slow
 def test_a_changed_profile_is_work_for_the_sensor(
     installation: Installation, profile: Path, instance: dg.DagsterInstance
 ) -> None:
@@ -83,6 +85,7 @@ def test_a_changed_profile_is_work_for_the_sensor(
     assert requested_jobs(tick_sensor("pending_work", instance)) == ["process_listings"]
 
 
+@pytest.mark.slow
 def test_text_of_listings_is_a_plain_table_cell_with_the_reason(
     installation: Installation, profile: Path, instance: dg.DagsterInstance
 ) -> None:
@@ -97,6 +100,7 @@ def test_text_of_listings_is_a_plain_table_cell_with_the_reason(
     assert "evil" not in str(metadata["scores"])
 
 
+@pytest.mark.slow
 def test_a_single_board_is_evaluated_manually_although_it_waits(
     installation: Installation, profile: Path, instance: dg.DagsterInstance
 ) -> None:
@@ -131,6 +135,7 @@ def test_without_a_profile_the_run_succeeds_and_listings_wait(
     assert requested_jobs(tick_sensor("pending_work", instance)) == []
 
 
+@pytest.mark.slow
 def test_a_bad_profile_fails_its_check_and_requests_no_run(
     installation: Installation, profile: Path, instance: dg.DagsterInstance
 ) -> None:
@@ -141,6 +146,7 @@ def test_a_bad_profile_fails_its_check_and_requests_no_run(
     assert check_results(run_job("maintain", instance))["profile_readable"] is False
 
 
+@pytest.mark.slow
 def test_a_board_with_every_listing_filtered_fails_its_check(
     installation: Installation, profile: Path, instance: dg.DagsterInstance
 ) -> None:

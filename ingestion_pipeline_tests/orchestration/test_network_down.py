@@ -60,6 +60,7 @@ def failure_counts(installation: Installation, ids: Sequence[str]) -> list[int]:
     return [installation.source(source_id).failure_count for source_id in ids]
 
 
+@pytest.mark.slow
 def test_an_outage_of_our_network_opens_no_breaker_and_disables_no_board(
     installation: Installation, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,6 +80,7 @@ def test_an_outage_of_our_network_opens_no_breaker_and_disables_no_board(
     assert installation.rows("dead_letters") == []
 
 
+@pytest.mark.slow
 def test_reachable_sources_are_ingested_while_the_others_are_released(
     installation: Installation, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +96,7 @@ def test_reachable_sources_are_ingested_while_the_others_are_released(
     assert [installation.chapters_of(source.id) for source in up] == [1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dead", [1, 2, 3])
 def test_dead_hosts_among_as_many_live_hosts_count_failures(
     installation: Installation,
@@ -111,6 +114,7 @@ def test_dead_hosts_among_as_many_live_hosts_count_failures(
     assert failure_counts(installation, [source.id for source in down]) == [1] * dead
 
 
+@pytest.mark.slow
 def test_a_single_dead_host_counts_a_failure(
     installation: Installation, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +125,7 @@ def test_a_single_dead_host_counts_a_failure(
     assert failure_counts(installation, ids) == [1]
 
 
+@pytest.mark.slow
 def test_hosts_that_stay_dead_while_others_answer_eventually_count_failures(
     installation: Installation, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +162,7 @@ def test_a_canary_that_is_down_protects_a_single_source(
     assert failure_counts(installation, ids) == [0]
 
 
+@pytest.mark.slow
 def test_with_an_answering_canary_the_hosts_count_their_failures(
     installation: Installation, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +175,7 @@ def test_with_an_answering_canary_the_hosts_count_their_failures(
     assert failure_counts(installation, ids) == [1] * 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "platform", "job", "tag"),
     [
@@ -208,6 +215,7 @@ def test_an_outage_is_no_failure_of_pages_companies_or_websites(
     assert max(task["attempts"] for task in working) <= 1  # of tasks that failed before the outage was detected
 
 
+@pytest.mark.slow
 def test_a_run_fails_when_every_source_was_retried_without_success(
     installation: Installation, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +229,7 @@ def test_a_run_fails_when_every_source_was_retried_without_success(
     assert failure_counts(installation, ids) == [1] * 4
 
 
+@pytest.mark.slow
 def test_a_run_fails_when_every_source_is_to_be_retried_later(
     installation: Installation, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
 ) -> None:

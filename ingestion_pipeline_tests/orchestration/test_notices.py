@@ -28,6 +28,7 @@ def requested_jobs(instance: dg.DagsterInstance) -> list[str]:
     return [request.job_name or "" for request in data.run_requests or []]
 
 
+@pytest.mark.slow
 def test_pending_notices_request_one_delivery_run_which_sends_and_reports(
     installation: Installation, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +85,7 @@ def test_no_second_delivery_run_is_requested_while_one_works(
     assert re.fullmatch(r"notices:\d{8}T\d{4}", str(request.run_key))  # by the minute: one failed
 
 
+@pytest.mark.slow
 def test_chapters_without_followers_start_no_run_and_maintenance_handles_them(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:

@@ -170,6 +170,7 @@ def ticks_at(minute: int) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pace", "hot", "warm", "cold"),
     [

@@ -72,6 +72,7 @@ def test_a_shard_without_due_sources_gets_no_run(installation: Installation) -> 
     assert [request.run_key for request in tick("hot_polling").run_requests or []] == ["hot:1:20260301T1200"]
 
 
+@pytest.mark.slow
 def test_a_tick_requests_only_its_own_tier(installation: Installation) -> None:
     add(installation, Tier.WARM, shard=0)
 
@@ -112,6 +113,7 @@ def test_a_run_is_tagged_with_tier_shard_and_priority(installation: Installation
     }
 
 
+@pytest.mark.slow
 def test_another_tick_gives_other_keys(installation: Installation) -> None:
     """Dagster never forgets a run key, not even a failed run's."""
     add(installation, Tier.HOT, shard=0)
@@ -141,6 +143,7 @@ def test_more_due_sources_are_shared_by_more_runs_of_about_a_minute(installation
     assert sorted(request.tags["ingestion/shard"] for request in requests) == [f"hot:{n}" for n in range(5)]
 
 
+@pytest.mark.slow
 def test_polling_pauses_while_ingestion_lags_and_says_so(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +158,7 @@ def test_polling_pauses_while_ingestion_lags_and_says_so(
     assert len(tick("hot_polling").run_requests or []) == 1
 
 
+@pytest.mark.slow
 def test_a_shard_whose_run_still_waits_gets_no_second_one(installation: Installation) -> None:
     """It will claim what has become due since; this does not apply to a started run."""
     add(installation, Tier.HOT, shard=0)
@@ -186,6 +190,7 @@ def test_a_shard_whose_run_still_waits_gets_no_second_one(installation: Installa
         assert [request.run_key for request in asked().run_requests or []] == ["hot:0:20260301T1200"]
 
 
+@pytest.mark.slow
 def test_a_run_stores_its_pace_for_the_next_tick_and_a_tiny_one_does_not(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:

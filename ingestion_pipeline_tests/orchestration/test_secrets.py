@@ -86,6 +86,7 @@ def readable_files(folder: Path) -> Iterator[tuple[Path, str]]:
         yield path, body.decode("utf-8", "replace")
 
 
+@pytest.mark.slow
 def test_no_secret_is_found_in_database_logs_events_dead_letters_or_exports(
     installation: Installation, web: FakeWeb, model: ScriptedModel, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -123,6 +124,7 @@ def test_no_secret_is_found_in_database_logs_events_dead_letters_or_exports(
     assert any(BROKEN in text for path, text in texts.items() if path.suffix == ".jsonl")
 
 
+@pytest.mark.slow
 def test_a_source_that_names_a_variable_gets_no_secret_that_is_not_bound_to_its_host(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -258,6 +258,7 @@ def test_a_run_is_released_only_once(installation: Installation) -> None:
         assert Worker(ctx.store, lease_seconds=60).claim(ClaimFilter(kind="poll"), limit=1) == []
 
 
+@pytest.mark.slow
 def test_a_tick_with_five_thousand_sources_takes_less_than_a_second(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:

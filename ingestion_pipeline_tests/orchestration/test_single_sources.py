@@ -35,6 +35,7 @@ def materialize(asset: str, instance: dg.DagsterInstance, *, tags: dict[str, str
     )
 
 
+@pytest.mark.slow
 def test_a_single_source_is_polled_although_it_is_not_due(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
@@ -49,6 +50,7 @@ def test_a_single_source_is_polled_although_it_is_not_due(
     assert installation.source(SALT).last_checked_at is None
 
 
+@pytest.mark.slow
 def test_a_single_source_registers_its_key_on_an_empty_instance(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
@@ -60,6 +62,7 @@ def test_a_single_source_registers_its_key_on_an_empty_instance(
     assert instance.get_dynamic_partitions("sources") == [LIGHTHOUSE]
 
 
+@pytest.mark.slow
 def test_a_single_source_run_materializes_only_that_source(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
@@ -75,6 +78,7 @@ def test_a_single_source_run_materializes_only_that_source(
     assert materialized(run_job("poll_hot", instance)).keys() == {LIGHTHOUSE}
 
 
+@pytest.mark.slow
 def test_checks_are_never_older_than_their_materialization(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
@@ -120,6 +124,7 @@ def test_a_disabled_single_source_is_refused_with_the_actor_and_the_cure(
     assert not site.requests
 
 
+@pytest.mark.slow
 def test_a_failing_single_source_fails_its_run_with_the_reason(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
@@ -131,6 +136,7 @@ def test_a_failing_single_source_fails_its_run_with_the_reason(
     assert materialized(result) == {}
 
 
+@pytest.mark.slow
 def test_a_single_source_claimed_by_another_run_says_so_instead_of_its_old_outcome(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
@@ -150,6 +156,7 @@ def test_a_single_source_claimed_by_another_run_says_so_instead_of_its_old_outco
     assert "first sync" not in failure
 
 
+@pytest.mark.slow
 def test_a_range_gives_one_event_per_key(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:

@@ -55,6 +55,7 @@ def web(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator
         yield web
 
 
+@pytest.mark.slow
 def test_a_website_in_a_file_is_analysed_by_the_requested_job(
     installation: Installation, web: FakeWeb, provider: ScriptedModel, instance: dg.DagsterInstance
 ) -> None:
@@ -85,6 +86,7 @@ def test_a_website_in_a_file_is_analysed_by_the_requested_job(
     assert not tick_sensor("new_sources", instance).run_requests
 
 
+@pytest.mark.slow
 def test_a_single_website_is_analysed_manually_on_every_request(
     installation: Installation, web: FakeWeb, provider: ScriptedModel, instance: dg.DagsterInstance
 ) -> None:
@@ -97,6 +99,7 @@ def test_a_single_website_is_analysed_manually_on_every_request(
     assert len(installation.rows("website_rankings")) == 1
 
 
+@pytest.mark.slow
 def test_an_unreachable_website_fails_its_single_run(
     installation: Installation, web: FakeWeb, provider: ScriptedModel, instance: dg.DagsterInstance
 ) -> None:
@@ -112,6 +115,7 @@ def test_a_job_without_a_partition_says_what_it_needs(instance: dg.DagsterInstan
     assert "dagster/partition" in failure_message(run_job("ingest_website", instance))
 
 
+@pytest.mark.slow
 def test_a_provider_without_answers_and_lost_visibility_fail_their_checks(
     installation: Installation,
     web: FakeWeb,
@@ -132,6 +136,7 @@ def test_a_provider_without_answers_and_lost_visibility_fail_their_checks(
     assert red == {"providers_answer", "no_visibility_drop"}
 
 
+@pytest.mark.slow
 def test_a_name_equal_to_the_domain_fails_a_check(
     installation: Installation, web: FakeWeb, provider: ScriptedModel, instance: dg.DagsterInstance
 ) -> None:

@@ -111,6 +111,7 @@ def test_text_is_cleaned_for_every_database() -> None:
     assert chapters[0].url == "https://a.test/1"
 
 
+@pytest.mark.slow
 @given(st.lists(RELEASES, max_size=6), st.randoms())
 def test_the_order_of_the_listing_changes_nothing(releases: list[Release], random: Random) -> None:
     shuffled = random.sample(releases, len(releases))

@@ -140,6 +140,7 @@ class Simulation:
         assert {subject for _, subject in notified} <= keys.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_any_sequence_of_ingestions_merges_and_splits_keeps_every_invariant(
     store: Store, clock: FixedClock, settings: Settings, seed: int

@@ -123,6 +123,7 @@ def test_at_a_constant_rate_the_wait_is_the_root_of_twice_the_request_cost_by_th
     assert check.spacing == pytest.approx(check.at - HOUR)
 
 
+@pytest.mark.slow
 @given(
     gaps=st.lists(st.floats(1, 90 * DAY), max_size=40), age=st.floats(0, 400 * DAY), request_cost=st.floats(0.01, 1e6)
 )

@@ -317,6 +317,7 @@ def test_a_missing_folder_has_no_files(tmp_path: Path) -> None:
     assert fingerprints(tmp_path / "sources") == {}
 
 
+@pytest.mark.slow
 def test_ten_thousand_sources_are_read_in_bounded_time(tmp_path: Path) -> None:
     entry = "  - {{id: series:s{0}, kind: series, url: 'https://a.test/{0}.rss'}}\n"
     body = "sources:\n" + "".join(entry.format(number) for number in range(10_000))
@@ -356,6 +357,7 @@ ENTRIES = st.dictionaries(st.sampled_from(KEYS) | STRANGE_TEXTS, ANYTHING, max_s
 )
 
 
+@pytest.mark.slow
 @given(entries=st.lists(ENTRIES | ANYTHING, max_size=4) | ANYTHING)
 @example(entries=[GOOD_ENTRY])
 @example(entries=[GOOD_ENTRY | {"config": {1: "a", "b": "c"}}])

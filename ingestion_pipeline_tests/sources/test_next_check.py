@@ -127,6 +127,7 @@ def test_a_source_is_not_stale_while_it_is_checked_as_seldom_as_planned() -> Non
     assert is_stale(a_checked_source(**rare | {"checks_per_day": None}), now=NOON, settings=DEFAULTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_family_is_detected_later_than_by_tiers_at_the_same_cost(family: str) -> None:
     """The limit is 5 %; each is far better (benchmarks/polling)."""
@@ -230,6 +231,7 @@ def simulate_polls(days: float, per_tier: dict[Tier, int]) -> tuple[Counter[int]
     return minutes, tiers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("days", "scale"), [(2, 1), pytest.param(30, 2, marks=pytest.mark.soak)], ids=["days", "month"]
 )

@@ -293,6 +293,7 @@ def test_an_existing_id_cannot_be_added_and_an_unknown_one_cannot_be_changed(sto
     assert audit_entries(store) == []
 
 
+@pytest.mark.slow
 def test_more_definitions_than_fit_a_batch_are_registered_in_one_call(store: Store) -> None:
     many = [
         a_definition(id=f"series:s{number}", url=f"https://h{number % 50}.test/{number}/feed")

@@ -272,6 +272,7 @@ def test_reading_does_not_wait_for_a_writer(store: Store, now: datetime) -> None
     assert counted == [0, 1]
 
 
+@pytest.mark.slow
 def test_a_transaction_that_has_read_may_write_despite_concurrent_writes(store: Store, now: datetime) -> None:
     """A transaction that takes SQLite's lock only at its first write may be refused there."""
 
@@ -311,6 +312,7 @@ def test_the_database_clock_returns_utc_and_advances(database_url: str) -> None:
     assert second > first
 
 
+@pytest.mark.slow
 def test_only_its_owner_can_read_the_sqlite_file(tmp_path: Path) -> None:
     file = tmp_path / "home" / "ingestion.db"
     store = open_store(f"sqlite:///{file}")
@@ -334,6 +336,7 @@ def test_an_in_memory_database_is_refused(url: str) -> None:
         open_store(url)
 
 
+@pytest.mark.slow
 def test_opening_a_new_file_waits_for_a_concurrent_opening(tmp_path: Path) -> None:
     """SQLite refuses to switch to its log at once while another process is about to."""
     file = tmp_path / "ingestion.db"

@@ -99,6 +99,7 @@ def test_children_that_are_too_deep_are_counted_and_not_spawned(store: Store, no
     assert counts == SpawnCounts(made=1, too_deep=1)
 
 
+@pytest.mark.slow
 def test_1500_children_are_one_statement_and_not_limited_by_the_queue(store: Store, now: datetime) -> None:
     root = a_root(store, now)
     statements: list[str] = []

@@ -152,6 +152,7 @@ def seeds(count: int) -> Iterator[int]:
     yield from [int(chosen)] if chosen else range(count)
 
 
+@pytest.mark.slow
 def test_two_thousand_seeds_keep_every_invariant() -> None:
     assert {seed: broken for seed in seeds(2_000) if (broken := simulate(seed))} == {}
 
@@ -356,6 +357,7 @@ def comparable(task: Task) -> tuple[object, ...]:
     )
 
 
+@pytest.mark.slow
 def test_sql_does_what_the_model_does(sqlite_template: Path, tmp_path: Path) -> None:
     file = tmp_path / "ingestion.db"
     file.write_bytes(sqlite_template.read_bytes())

@@ -227,6 +227,7 @@ def test_a_failed_task_can_be_enqueued_again_at_once(store: Store, now: datetime
     assert new_id != task.id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [0, 1, 5_000])
 def test_any_number_of_tasks_is_inserted_without_duplicates(store: Store, now: datetime, count: int) -> None:
     new = [a_new_task(dedupe_key=f"{number}") for number in range(count)]

@@ -53,6 +53,7 @@ def test_every_prompt_is_sent_to_every_provider(store: Store, settings: Settings
     assert analysis.ranking.cost_usd == sum(row.cost_usd for row in model_call_rows(store))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reply", "code"),
     [
@@ -92,6 +93,7 @@ def test_a_provider_that_fails_sometimes_is_scored_by_its_answers(store: Store, 
     assert analysis.failures["one"].startswith("1 unanswered")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "reply",
     [Say(refusal="I would rather not say."), Say(text=""), Garble(body=b""), Garble(body=b"<html>")],

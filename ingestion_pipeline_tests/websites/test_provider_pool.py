@@ -106,6 +106,7 @@ def test_a_short_retry_after_is_awaited(store: Store, settings: Settings) -> Non
     assert [row.status for row in model_call_rows(store)] == ["failed", "settled"]
 
 
+@pytest.mark.slow
 def test_an_empty_body_is_an_error_after_four_attempts(store: Store, settings: Settings) -> None:
     with ScriptedModel(always(Garble(body=b""))) as server:
         (reply,) = ask_providers(store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"))
@@ -151,6 +152,7 @@ def test_an_answer_of_ten_megabytes_is_refused_and_its_cost_recorded(store: Stor
     assert row.cost_usd > 0
 
 
+@pytest.mark.slow
 def test_a_server_that_never_answers_times_out(store: Store, settings: Settings) -> None:
     timed_out = Event()
 
@@ -203,6 +205,7 @@ def test_concurrent_requests_stay_within_the_providers_limit(store: Store, setti
     assert most[0] <= 4
 
 
+@pytest.mark.slow
 def test_a_prompt_waits_for_other_reservations_beyond_the_answer_timeout(store: Store, settings: Settings) -> None:
     limits = {"INGESTION_MODEL_BUDGET_MONTH_USD": "0.003", "INGESTION_WEBSITE__ANSWER_SECONDS": "2"}
     with ScriptedModel(always_text("Acme.")) as server:

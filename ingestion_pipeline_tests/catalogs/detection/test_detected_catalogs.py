@@ -29,6 +29,7 @@ def api_routes(count: int) -> dict[str, Any]:
     return first | lists
 
 
+@pytest.mark.slow
 def test_a_vendors_api_is_detected_and_read_to_its_reported_length(ctx: RunContext, web: FakeWeb) -> None:
     """The robots.txt of an API does not apply: it is no page."""
     web.routes |= api_routes(45)
@@ -43,6 +44,7 @@ def test_a_vendors_api_is_detected_and_read_to_its_reported_length(ctx: RunConte
     assert [(page.status, page.step) for page in crawled_pages(ctx.store)] == [("SUCCESS", "root")] * 3
 
 
+@pytest.mark.slow
 def test_an_api_is_complete_with_an_item_for_each_course_and_notified_once(ctx: RunContext, web: FakeWeb) -> None:
     web.routes |= api_routes(45)
     add_sources(ctx.store, catalog_without_recipe("/", api_base="http://api.test/api"))
@@ -62,6 +64,7 @@ def test_an_api_is_complete_with_an_item_for_each_course_and_notified_once(ctx: 
     assert [row.payload["status"] for row in ends] == ["COMPLETE"]
 
 
+@pytest.mark.slow
 def test_an_unchanged_api_still_leads_to_its_further_pages(ctx: RunContext, web: FakeWeb) -> None:
     web.routes |= api_routes(45)
     add_sources(ctx.store, catalog_without_recipe("/", api_base="http://api.test/api"))
@@ -73,6 +76,7 @@ def test_an_unchanged_api_still_leads_to_its_further_pages(ctx: RunContext, web:
     assert (first.new, again.new, again.same) == (3, 0, 3)
 
 
+@pytest.mark.slow
 def test_a_truncated_api_answer_is_an_error_after_its_attempts(ctx: RunContext, web: FakeWeb) -> None:
     web.routes |= api_routes(45)
     broken = f"{API}?catalogId=c1&limit=20&orderBy=code&skip=20"
@@ -101,6 +105,7 @@ SESSIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SESSIONS)
 def test_session_ids_enter_neither_recipe_nor_pages_of_a_categorized_catalog(
     ctx: RunContext, web: FakeWeb, kind: str

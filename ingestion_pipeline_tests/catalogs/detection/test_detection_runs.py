@@ -41,6 +41,7 @@ from ingestion_pipeline_tests.polling_runs import add_sources, rows, source_row,
 pytestmark = pytest.mark.both_databases
 
 
+@pytest.mark.slow
 def test_a_recipe_is_detected_notified_and_followed(ctx: RunContext, web: FakeWeb) -> None:
     serve_site(web, sites.numbered())
     add_sources(ctx.store, catalog_without_recipe("/courses"))
@@ -74,6 +75,7 @@ def test_the_first_extraction_is_due_as_soon_as_the_recipe_is_detected(ctx: RunC
     assert waits_until > now >= source_row(ctx.store, CATALOG_ID).next_check_at
 
 
+@pytest.mark.slow
 def test_a_failure_is_notified_only_when_it_is_final(ctx: RunContext, web: FakeWeb) -> None:
     web.routes["/courses"] = 500
     add_sources(ctx.store, catalog_without_recipe("/courses"))
@@ -88,6 +90,7 @@ def test_a_failure_is_notified_only_when_it_is_final(ctx: RunContext, web: FakeW
     assert [dead_letter.task_kind for dead_letter in rows(ctx.store, dead_letters)] == ["detect_recipe"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reply", "title", "text"),
     [
@@ -118,6 +121,7 @@ def test_the_notification_of_a_detection_states_its_result(
     assert datetime.fromisoformat(content["events"][0]["detected_at"]) == row.created_at
 
 
+@pytest.mark.slow
 def test_a_detection_that_failed_on_a_host_error_is_repeated_at_the_next_poll(ctx: RunContext, web: FakeWeb) -> None:
     serve_site(web, sites.single())
     web.routes["/all"] = 500
@@ -221,6 +225,7 @@ def test_a_configured_recipe_is_never_detected(ctx: RunContext, web: FakeWeb) ->
     assert rows(ctx.store, recipes) == []
 
 
+@pytest.mark.slow
 def test_a_changed_url_starts_a_new_detection(ctx: RunContext, web: FakeWeb) -> None:
     serve_site(web, sites.single() | sites.numbered())
     add_sources(ctx.store, catalog_without_recipe("/all"))

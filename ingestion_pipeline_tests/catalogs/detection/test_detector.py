@@ -197,6 +197,7 @@ def test_categories_of_the_first_page_in_other_folders_are_followed_too(
     assert details == {*most.courses, *rest.courses}
 
 
+@pytest.mark.slow
 def test_a_recipe_that_misses_most_categories_of_the_first_page_is_refused() -> None:
     """Two categories in one folder, and 40 in a folder each."""
     folders = [letter * depth for letter in ("x/", "y/", "z/", "w/") for depth in range(1, 11)]

@@ -97,6 +97,7 @@ def detect_with_votes(
         return asyncio.run(run(model_settings(settings, model))), model
 
 
+@pytest.mark.slow
 def test_a_model_decides_where_rules_are_not_sure(store: Store, settings: Settings) -> None:
     script = VoteScript(page_type=page_type_votes("LLLDLLLCLL"), pagination=[NO_LIST], links=[PATTERN])
 
@@ -187,6 +188,7 @@ def vote_by_page(request: ModelRequest) -> Say:
     return Say(text=json.dumps(next(answers[key] for key in request.schema["properties"] if key in answers)))
 
 
+@pytest.mark.slow
 @ON_SQLITE
 def test_a_pattern_given_for_one_category_is_generalized_to_its_siblings(store: Store, settings: Settings) -> None:
     site = badge_site_by_trade()

@@ -21,6 +21,7 @@ def analyze(html: str, url: str = URL) -> PageAnalysis:
     return analyze_page(html, url, kind=entity_type("course"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "page_type", "platform"),
     [

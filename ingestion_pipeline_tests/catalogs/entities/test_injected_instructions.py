@@ -147,6 +147,7 @@ _WORDS = st.sampled_from(_PARTS.split())
 _BLANKS_BETWEEN = st.sampled_from([" ", " ", "", "\xa0", "\x1f", " and so on ", "\ud800"])
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(_WORDS, _BLANKS_BETWEEN, st.booleans()), min_size=2, max_size=8))
 def test_the_fast_check_misses_no_instruction(words: list[tuple[str, str, bool]]) -> None:
     text = "".join((word.upper() if is_upper else word) + blank for word, blank, is_upper in words)

@@ -129,6 +129,7 @@ def test_an_empty_or_invalid_body_is_refused() -> None:
         read_records(COURSE, "[" * 100_000)
 
 
+@pytest.mark.slow
 def test_250_damaged_pages_neither_crash_nor_take_long(random: Random) -> None:
     slowest = 0.0
     for _ in range(250):
@@ -319,6 +320,7 @@ def test_doubly_escaped_names_of_an_api_are_unescaped() -> None:
     assert record.fields["course_name"] == "Trees & Shrubs"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["answer of an API", "table"])
 def test_a_page_of_too_many_records_is_refused(layout: str) -> None:
     codes = [f"BOT {number}" for number in range(10_000, 10_000 + MAX_PAGE_RECORDS + 1)]

@@ -282,6 +282,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_page_is_learned_from_in_time_or_not_at_all(name: str) -> None:
     began = time.thread_time()
@@ -299,6 +300,7 @@ def test_a_hostile_page_is_learned_from_in_time_or_not_at_all(name: str) -> None
 WORDS = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=12)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(WORDS, WORDS, WORDS), min_size=3, max_size=5), st.sampled_from(sorted(LISTS)))
 def test_learned_selectors_find_the_records_they_were_trained_on(texts: list[tuple[str, str, str]], name: str) -> None:

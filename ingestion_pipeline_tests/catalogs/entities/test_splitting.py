@@ -142,6 +142,7 @@ def test_without_headings_a_long_page_is_split_by_size_and_no_record_is_cut(stor
     assert reading.problems == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tag", ["h2", "div"])
 def test_a_truncated_answer_is_requested_in_halves_without_loss(store: Store, settings: Settings, tag: str) -> None:
     def truncating_model(request: ModelRequest) -> Reply:
@@ -173,6 +174,7 @@ def test_a_model_whose_answers_are_always_truncated_is_requested_a_limited_numbe
     assert [request.model for request in model.requests] == ["cheap"] * 4 + ["strong"]
 
 
+@pytest.mark.slow
 def test_records_left_out_by_the_cheap_model_are_requested_from_the_strong_one(
     store: Store, settings: Settings
 ) -> None:

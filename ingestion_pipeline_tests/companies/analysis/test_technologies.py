@@ -85,6 +85,7 @@ def _texts(value: Any) -> list[str]:
     return [text for child in children for text in _texts(child)]
 
 
+@pytest.mark.slow
 def test_every_hit_in_the_samples_is_a_whole_word() -> None:
     """Real postings contain "email" and "ago": neither is "ai" or "go"."""
     bodies = sorted(sample("jobs").glob("*/*.json"))

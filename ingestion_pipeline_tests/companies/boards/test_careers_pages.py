@@ -118,6 +118,7 @@ def test_every_page_of_a_careers_page_is_read(boards: Boards, kind: str, pager: 
     assert sorted(statuses(boards)) == sorted(f"Engineer {number}" for number in JOBS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_job_that_vanishes_from_a_careers_page_is_closed(boards: Boards, kind: str) -> None:
     serve(boards, JOBS, KINDS[kind][1])
@@ -133,6 +134,7 @@ def test_a_job_that_vanishes_from_a_careers_page_is_closed(boards: Boards, kind:
     assert [title for title, status in statuses(boards).items() if status == "closed"] == ["Engineer 1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "render"),
     [
@@ -156,6 +158,7 @@ def test_a_page_that_shows_only_part_of_the_jobs_closes_nothing(
     assert set(statuses(boards).values()) == {"open"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_page_whose_button_loads_more_jobs_closes_nothing(boards: Boards, kind: str) -> None:
     render = KINDS[kind][1]
@@ -171,6 +174,7 @@ def test_a_page_whose_button_loads_more_jobs_closes_nothing(boards: Boards, kind
     assert set(statuses(boards).values()) == {"open"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_further_page_that_lists_nothing_ends_the_list_and_closes_nothing(boards: Boards, kind: str) -> None:
     serve(boards, JOBS, KINDS[kind][1])

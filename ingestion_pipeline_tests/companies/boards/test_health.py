@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ingestion_pipeline.sources.registry import enable, register
 from ingestion_pipeline_tests.companies.boards.job_boards import ACME, Boards, a_board, jobs
 from ingestion_pipeline_tests.fakes import Reply
@@ -38,6 +40,7 @@ def test_five_failed_polls_in_a_row_disable_a_board(boards: Boards) -> None:
     assert boards.listings()[0].status == "open"
 
 
+@pytest.mark.slow
 def test_four_failures_a_success_and_four_failures_do_not_disable_a_board(boards: Boards) -> None:
     boards.add()
 

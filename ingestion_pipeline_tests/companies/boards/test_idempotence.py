@@ -76,6 +76,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], Callable[[FakeWeb], None], int]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("platform", KINDS)
 def test_polling_a_board_twice_adds_nothing(boards: Boards, platform: str) -> None:
     url, config, serve, count = KINDS[platform]

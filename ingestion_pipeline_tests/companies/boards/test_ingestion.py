@@ -91,6 +91,7 @@ def test_a_board_that_moved_announces_jobs_posted_since_and_no_older_ones(boards
     assert first_sync_flags == {1: True, 2: True, 3: False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_evaluated", [True, False], ids=["evaluated", "waiting"])
 def test_a_job_of_another_boards_first_sync_is_announced_once_when_a_board_adds_it(
     boards: Boards, *, is_evaluated: bool
@@ -290,6 +291,7 @@ def test_the_same_posting_on_two_boards_is_one_listing_with_two_links(boards: Bo
     assert len(boards.job_tasks()) == 1
 
 
+@pytest.mark.slow
 def test_a_listing_is_closed_only_when_no_board_lists_it(boards: Boards) -> None:
     boards.add(a_board(), a_board(id="job_board:other", url="https://boards.greenhouse.io/other"))
     shared = {"absolute_url": "https://acme.test/jobs/1?utm_source=x"}

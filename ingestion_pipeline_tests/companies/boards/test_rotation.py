@@ -165,6 +165,7 @@ def run_until_done(boards: Boards, tmp_path: Path) -> tuple[list[set[str]], Any]
     raise AssertionError("the rotation did not end")
 
 
+@pytest.mark.slow
 def test_a_rotation_polls_from_the_oldest_until_enough_jobs_match(matching_boards: Boards, tmp_path: Path) -> None:
     queue_scrape(matching_boards, ScrapeRequest(target_matches=2, max_sources=8))
 

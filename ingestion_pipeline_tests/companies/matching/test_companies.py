@@ -160,6 +160,7 @@ def test_a_company_without_a_website_is_analysed_once_a_listing_states_it(listin
     assert [row for row in listings.rows(audit_log) if row.action == "spawn.refused"] == []
 
 
+@pytest.mark.slow
 def test_a_thin_company_whose_board_led_to_the_job_is_not_analysed_again(listings: Listings) -> None:
     listings.add(url="http://jobs.test/1", company_website=SITE)
     listings.run()

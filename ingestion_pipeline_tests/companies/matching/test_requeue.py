@@ -160,6 +160,7 @@ def test_a_listing_whose_page_is_gone_is_reevaluated_only_once(listings: Listing
     assert listings.run().rejudged == 0
 
 
+@pytest.mark.slow
 def test_a_dead_lettered_listing_is_not_reevaluated(listings: Listings, web: FakeWeb) -> None:
     listings.write_profile(PROFILE.replace("[Spamco]", "[Northwind]"))
     listings.add(description=None)

@@ -109,6 +109,7 @@ def test_a_page_blocked_by_robots_txt_is_not_fetched_and_flagged(listings: Listi
     assert (listing.decision, listing.quality) == ("skipped", {"description_not_read": True})
 
 
+@pytest.mark.slow
 def test_a_page_that_fails_three_times_is_a_dead_letter_and_flagged(listings: Listings, web: FakeWeb) -> None:
     web.routes |= {"/1": 500}
     id_ = listings.add(description=None)

@@ -128,6 +128,7 @@ def test_a_document_type_is_refused(bomb: bytes) -> None:
         parse_board("personio", bomb)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLATFORMS)
 @pytest.mark.parametrize(
     "bomb",

@@ -160,6 +160,7 @@ def test_character_references_in_other_fields_of_a_listing_are_resolved() -> Non
     assert (listing.external_id, listing.url) == ("a&amp;b", "https://a.test/?a=1&amp;b=2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["greenhouse", "json", "jsonld", "html", "personio"])
 def test_a_list_of_too_many_jobs_is_cut_and_incomplete(name: str) -> None:
     count = MAX_RECORDS + 10

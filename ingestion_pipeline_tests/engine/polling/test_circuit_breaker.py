@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime, timedelta
 
+import pytest
+
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline_tests.builders import a_definition
@@ -52,6 +54,7 @@ def test_an_open_breaker_blocks_requests_for_a_day(
     assert web.requests == []
 
 
+@pytest.mark.slow
 def test_twenty_workers_send_one_probe_and_its_failure_keeps_the_breaker_open_for_another_day(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
@@ -68,6 +71,7 @@ def test_twenty_workers_send_one_probe_and_its_failure_keeps_the_breaker_open_fo
     assert task_row(store).not_before == source.next_check_at
 
 
+@pytest.mark.slow
 def test_a_probe_that_succeeds_closes_the_breaker(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:

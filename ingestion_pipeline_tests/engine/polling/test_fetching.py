@@ -82,6 +82,7 @@ def test_a_changed_feed_stays_claimed_and_waits_in_a_batch(ctx: RunContext, stor
     assert source_row(store).last_checked_at is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_etag", [True, False], ids=["by 304", "by equal hash"])
 def test_an_unchanged_poll_writes_its_source_and_its_task_and_nothing_else(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock, has_etag: bool
@@ -108,6 +109,7 @@ def all_rows(store: Store) -> dict[str, list[Any]]:
     return {name: rows(store, table) for name, table in metadata.tables.items()}
 
 
+@pytest.mark.slow
 def test_a_transient_failure_is_retried_in_the_same_run_after_its_backoff(
     ctx: RunContext, store: Store, web: FakeWeb, running_clock: RunningClock
 ) -> None:
@@ -122,6 +124,7 @@ def test_a_transient_failure_is_retried_in_the_same_run_after_its_backoff(
     assert task_row(store).attempts == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("configured", "most"), [({}, 32), ({"polling__concurrency": "3"}, 3)])
 def test_concurrent_requests_never_exceed_the_configured_limit(
     ctx: RunContext, store: Store, web: FakeWeb, configured: dict[str, str], most: int
@@ -149,6 +152,7 @@ def test_a_fetched_body_is_synced_to_disk(
     assert len(synced) >= 2  # the object, and its folder
 
 
+@pytest.mark.slow
 def test_the_third_failure_is_a_dead_letter_and_one_source_failure(
     ctx: RunContext, store: Store, web: FakeWeb, running_clock: RunningClock
 ) -> None:

@@ -132,6 +132,7 @@ BOMB = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "code", "polls"),
     [
@@ -171,6 +172,7 @@ def run_sql(store: Store, statement: str) -> None:
         connection.execute(text(statement))
 
 
+@pytest.mark.slow
 def test_a_feed_that_the_database_refuses_fails_alone(
     ctx: RunContext, store: Store, web: FakeWeb, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
 ) -> None:
@@ -192,6 +194,7 @@ def test_a_feed_that_the_database_refuses_fails_alone(
     assert rows(store, batch_items) == []
 
 
+@pytest.mark.slow
 def test_a_damaged_extraction_fails_alone(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """Its size was once read outside of any try: one bad file, and nothing was ingested."""
     add_sources(store, a_source("1"), a_source("2"))
@@ -240,6 +243,7 @@ class Overtaken(Worker):
         return super().renew()
 
 
+@pytest.mark.slow
 def test_a_claim_lost_at_the_last_moment_writes_nothing(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     add_sources(store, a_source("1"), a_source("2"))
     web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}
@@ -268,6 +272,7 @@ def test_a_lost_claim_does_not_affect_the_rest_of_the_batch(
     assert task_row(store, "series:1").status == "SKIPPED"
 
 
+@pytest.mark.slow
 def test_an_empty_feed_after_a_full_one_is_quarantined_and_fetched_again(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
@@ -287,6 +292,7 @@ def test_an_empty_feed_after_a_full_one_is_quarantined_and_fetched_again(
     assert (source.failure_count, numbers(store)) == (0, [1, 2, 3])
 
 
+@pytest.mark.slow
 def test_a_withdrawn_chapter_is_confirmed_by_a_second_feed_of_the_same_bytes(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
@@ -305,6 +311,7 @@ def test_a_withdrawn_chapter_is_confirmed_by_a_second_feed_of_the_same_bytes(
     assert poll(ctx, web).counts == PollCounts(unchanged=1)
 
 
+@pytest.mark.slow
 def test_a_quarantined_feed_does_not_cancel_a_pending_withdrawal(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:

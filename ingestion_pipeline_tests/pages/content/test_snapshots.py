@@ -99,6 +99,7 @@ def test_a_page_is_known_by_its_newest_content_even_if_it_had_it_before(ctx: Run
     )
 
 
+@pytest.mark.slow
 def test_hundreds_of_pages_are_one_statement_each_way(ctx: RunContext, store: Store) -> None:
     urls = [f"https://a.test/{number}?q=" + "x" * 5_000 for number in range(300)]
     pages = [a_page(url, text=str(number)) for number, url in enumerate(urls)]

@@ -203,6 +203,7 @@ def test_damage_to_a_page_file_is_detected_by_each_of_its_names_and_repaired(
     assert (store.get(body), store.get(text)) == (BODY, b"text")
 
 
+@pytest.mark.slow
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=5), st.data())
 def test_a_damaged_page_file_returns_the_stored_bytes_or_an_error(bodies: list[bytes], data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
@@ -298,6 +299,7 @@ def test_a_header_that_claims_a_terabyte_is_damage_and_takes_no_memory(store: Co
     assert caught.value.code == "content_damaged"
 
 
+@pytest.mark.slow
 def test_a_full_disk_in_the_middle_of_many_leaves_no_half_object(store: ContentStore, tmp_path: Path) -> None:
     """A real file size limit in a separate process; without it the store recovers by itself."""
     root, large = tmp_path / "deep" / "content", os.urandom(300_000)

@@ -117,6 +117,7 @@ def megabytes(field: str) -> float:
     return int(kilobytes) / 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", LIMITS)
 def test_a_bomb_is_stopped_at_the_cap_in_little_memory_and_time(limits: str) -> None:
     measured = Child(inflate_all, bombs(), *LIMITS[limits]).result()

@@ -147,6 +147,7 @@ def test_proxy_variables_of_the_environment_are_ignored(monkeypatch: pytest.Monk
         assert fetch_page(web).body == b"direct"
 
 
+@pytest.mark.slow
 def test_connections_of_old_hosts_are_closed_and_busy_ones_are_not() -> None:
     arrived, go = threading.Event(), threading.Event()
 
@@ -224,6 +225,7 @@ def test_the_next_address_is_tried_when_the_first_does_not_answer() -> None:
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "answer",
     [dripping_answer(b"HTTP/1.1 200 OK\r\nX-Slow: ", every_seconds=0.02), dripping_answer(HEAD, every_seconds=0.02)],
@@ -239,6 +241,7 @@ def test_a_dripping_server_ends_at_the_deadline(answer: RawAnswer) -> None:
     assert 0.3 <= time.monotonic() - began < 1.3
 
 
+@pytest.mark.slow
 def test_a_silent_handshake_ends_at_the_deadline() -> None:
     with FakeWeb() as web:
         request = Request(url=f"https://{web.host_port}/")
@@ -250,6 +253,7 @@ def test_a_silent_handshake_ends_at_the_deadline() -> None:
     gc.collect()  # an open socket would be a warning now, and so a failure
 
 
+@pytest.mark.slow
 def test_a_dripping_handshake_ends_at_the_deadline_and_is_closed() -> None:
     """Every byte is progress: a timeout per read would wait for 16 kB of them."""
     closed = asyncio.Event()
@@ -279,6 +283,7 @@ def test_a_dripping_handshake_ends_at_the_deadline_and_is_closed() -> None:
     assert 0.3 <= took < 1.3
 
 
+@pytest.mark.slow
 def test_a_dripping_error_page_keeps_its_status() -> None:
     answer = dripping_answer(HEAD.replace(b"200 OK", b"404 No"), every_seconds=0.02)
 

@@ -111,6 +111,7 @@ def test_retry_after_is_seconds_or_a_date_or_nothing(value: str | None, expected
     assert retry_after(value, now=NOW) == expected
 
 
+@pytest.mark.slow
 @given(st.text() | st.from_regex(r"[A-Z][a-z]{2}, \d+ [A-Z][a-z]{2} \d+ [\d:]+ [A-Z+\-\d]*"))
 def test_no_retry_after_header_raises(value: str) -> None:
     wait = retry_after(value, now=NOW)

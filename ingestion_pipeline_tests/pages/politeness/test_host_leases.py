@@ -91,6 +91,7 @@ def host_row(store: Store, host: str = "b.test") -> Any:
     return next(row for row in rows(store, hosts) if row.host == host)
 
 
+@pytest.mark.slow
 def test_a_host_being_released_is_leased_again_only_after_its_release(
     ctx: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
@@ -112,6 +113,7 @@ def test_a_host_being_released_is_leased_again_only_after_its_release(
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_a_redirect_lease_in_use_is_not_released(ctx: RunContext, store: Store, web: FakeWeb, now: datetime) -> None:
     async def scenario() -> None:
         async with a_run(ctx, web, now) as run:
@@ -127,6 +129,7 @@ def test_a_redirect_lease_in_use_is_not_released(ctx: RunContext, store: Store, 
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite"])
 @pytest.mark.parametrize("is_released", [False, True], ids=["still ours", "released"])
 def test_a_host_leased_again_keeps_its_request_spacing(

@@ -104,6 +104,7 @@ def test_after_a_429_no_request_is_sent_before_the_time_it_named(
     assert fetch(ctx, web)[1].counts.changed == 3
 
 
+@pytest.mark.slow
 @ON_SQLITE
 def test_other_polls_of_the_host_wait_for_a_short_pause(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     add_sources(store, a_source("1"), a_source("2"))
@@ -116,6 +117,7 @@ def test_other_polls_of_the_host_wait_for_a_short_pause(ctx: RunContext, store: 
     assert gaps(web)[0] >= 0.99
 
 
+@pytest.mark.slow
 @ON_SQLITE
 def test_a_pause_stops_a_feed_between_two_of_its_pages(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """It once waited for the host's pause with its first page fetched: up to a day."""
@@ -160,6 +162,7 @@ def test_a_host_leased_by_another_run_is_not_fetched_and_is_marked_as_awaited(
     assert host_row(store).requested_at == now
 
 
+@pytest.mark.slow
 @ON_SQLITE
 def test_requests_to_one_host_are_spaced_from_the_end_of_the_previous_one(
     ctx: RunContext, store: Store, web: FakeWeb
@@ -173,6 +176,7 @@ def test_requests_to_one_host_are_spaced_from_the_end_of_the_previous_one(
     assert min(gaps(web)) >= 0.4
 
 
+@pytest.mark.slow
 @ON_SQLITE
 def test_requests_to_different_hosts_overlap(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     add_sources(store, *(a_source(name, f"{name}.test") for name in "1234"))
@@ -185,6 +189,7 @@ def test_requests_to_different_hosts_overlap(ctx: RunContext, store: Store, web:
     assert web.requests[-1].at - web.requests[0].at < 0.8
 
 
+@pytest.mark.slow
 @ON_SQLITE
 def test_a_host_that_is_visited_again_in_the_same_run_keeps_its_spacing(
     ctx: RunContext, store: Store, web: FakeWeb, now: datetime
@@ -200,6 +205,7 @@ def test_a_host_that_is_visited_again_in_the_same_run_keeps_its_spacing(
     assert second.at - first.at >= 0.5
 
 
+@pytest.mark.slow
 def test_spacing_continues_in_the_next_run(ctx: RunContext, store: Store, web: FakeWeb, now: datetime) -> None:
     """The row once got the wait measured at the end of a slow transaction, added to its start time."""
     store.clock = RunningClock(now)
@@ -218,6 +224,7 @@ def test_spacing_continues_in_the_next_run(ctx: RunContext, store: Store, web: F
     assert gaps(web)[0] >= 0.7
 
 
+@pytest.mark.slow
 @ON_SQLITE
 def test_a_visit_that_ends_while_other_hosts_are_leased_loses_nothing(
     ctx: RunContext, store: Store, web: FakeWeb
@@ -239,6 +246,7 @@ def test_a_visit_that_ends_while_other_hosts_are_leased_loses_nothing(
     assert fetched.counts.changed == 5
 
 
+@pytest.mark.slow
 @ON_SQLITE
 def test_a_run_whose_time_is_over_releases_its_remaining_tasks(
     ctx: RunContext, store: Store, web: FakeWeb, now: datetime
@@ -255,6 +263,7 @@ def test_a_run_whose_time_is_over_releases_its_remaining_tasks(
     assert max(task.not_before for task in remaining) <= now + 3 * SECOND
 
 
+@pytest.mark.slow
 @ON_SQLITE
 def test_a_dripping_server_is_dropped_at_the_deadline_and_its_host_is_released(
     ctx: RunContext, store: Store, web: FakeWeb, now: datetime
@@ -270,6 +279,7 @@ def test_a_dripping_server_is_dropped_at_the_deadline_and_its_host_is_released(
     assert host_row(store).lease_owner is None
 
 
+@pytest.mark.slow
 @ON_SQLITE
 def test_a_pause_is_stored_while_the_run_still_fetches_from_another_host(
     ctx: RunContext, store: Store, web: FakeWeb, now: datetime
@@ -289,6 +299,7 @@ def test_a_pause_is_stored_while_the_run_still_fetches_from_another_host(
     assert host_row(store).next_allowed_at >= now + timedelta(seconds=590)
 
 
+@pytest.mark.slow
 def test_a_host_that_other_runs_wait_for_is_released_to_them(
     ctx: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
@@ -314,6 +325,7 @@ def test_a_host_that_other_runs_wait_for_is_released_to_them(
     assert "handed to another run" in task_row(store, "series:9").error
 
 
+@pytest.mark.slow
 def test_a_host_whose_lease_was_lost_is_no_longer_fetched(
     ctx: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:

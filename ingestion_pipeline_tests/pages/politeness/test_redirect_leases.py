@@ -113,6 +113,7 @@ def test_a_target_host_leased_by_another_run_is_not_fetched_and_the_poll_is_rele
     assert host_row(store, "b.test").requested_at is not None
 
 
+@pytest.mark.slow
 @ON_SQLITE
 def test_redirects_from_many_hosts_keep_the_spacing_of_their_target(
     ctx: RunContext, store: Store, web: FakeWeb
@@ -164,6 +165,7 @@ def test_a_long_delay_of_the_target_host_is_not_waited_for(
     assert fetch(ctx, web)[1].counts.changed == 1
 
 
+@pytest.mark.slow
 @ON_SQLITE
 def test_every_hop_on_the_same_host_waits_for_its_turn(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """They once came within a millisecond: a redirect counted as part of the request before it."""
@@ -195,6 +197,7 @@ def test_a_redirected_robots_txt_is_not_fetched_while_another_run_leases_its_hos
     assert (task.status, task.attempts, task.error_code) == ("PENDING", 0, "host_busy")
 
 
+@pytest.mark.slow
 @ON_SQLITE
 def test_a_redirected_robots_txt_keeps_the_spacing_of_each_host(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"a.test/robots.txt": redirect("/rules"), "a.test/rules": redirect("http://b.test/1")}

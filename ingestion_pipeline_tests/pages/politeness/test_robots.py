@@ -250,6 +250,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_parsing_time_grows_with_the_file_and_not_with_agents_times_rules(bomb: str) -> None:
     """2,000 agents and 2,000 rules, 53 kB, took 14 seconds and 250 MB."""
@@ -265,6 +266,7 @@ def test_parsing_time_grows_with_the_file_and_not_with_agents_times_rules(bomb: 
     assert min(map(cpu_seconds, range(3))) < 0.5  # the minimum: other processes may slow one run down
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_parsed_rules_take_only_a_few_megabytes(bomb: str) -> None:
     body = BOMBS[bomb].encode() + b"\n"  # the parser caches texts: this one is new

@@ -180,6 +180,7 @@ def test_unusual_robots_txt_answers_follow_the_standard(
     assert len([request for request in web.robots_requests if request.host == "a.test"]) == 1
 
 
+@pytest.mark.slow
 @ON_SQLITE
 def test_a_dripping_robots_txt_fails_its_poll_and_nothing_is_fetched(
     ctx: RunContext, store: Store, web: FakeWeb
@@ -210,6 +211,7 @@ def test_a_redirect_to_a_disallowed_url_is_not_followed(ctx: RunContext, store: 
     assert task_row(store, "series:1").error_code == "blocked_by_robots"
 
 
+@pytest.mark.slow
 def test_a_crawl_delay_spaces_the_requests_of_two_processes(
     ctx: RunContext, store: Store, web: FakeWeb, database_url: str
 ) -> None:
@@ -294,6 +296,7 @@ def test_rules_stored_for_another_agent_are_fetched_again(ctx: RunContext, store
     assert (len(web.robots_requests), web.paths) == (1, ["/1"])
 
 
+@pytest.mark.slow
 @ON_SQLITE
 def test_rules_are_stored_with_the_heartbeat_of_a_long_fetch(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """The rules survive a worker that dies later."""

@@ -29,6 +29,7 @@ def classify(body: str | bytes, *, url: str = "https://a.test/x", status: int = 
     return classify_response(url, status, HTML | named, raw)
 
 
+@pytest.mark.slow
 def test_every_sample_is_classified_as_content() -> None:
     files = [path for path in sample(".").rglob("*") if path.suffix in {".html", ".xml"}]
 
@@ -182,6 +183,7 @@ def test_a_short_page_is_content() -> None:
     assert classify("") == Content()
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=200), st.integers(100, 599), st.text(max_size=20))
 def test_no_response_raises(body: bytes, status: int, url: str) -> None:
     assert isinstance(classify_response(url, status, {}, b"<title>" + body), ResponseClass)

@@ -231,6 +231,7 @@ def test_a_day_is_found_in_words_and_in_figures(day: date) -> None:
     assert ground(day, f"on {day:%Y-%m-%d}.").status == "exact"
 
 
+@pytest.mark.slow
 def test_hundreds_of_values_are_grounded_on_a_large_page_in_seconds() -> None:
     courses = [f"CS {1000 + n} Topic number {n} of computing, part {n % 7}" for n in range(4_000)]
     page = "\n".join(courses)

@@ -174,6 +174,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("html", "line"), HOSTILE.values(), ids=HOSTILE)
 def test_a_page_that_would_grow_without_bound_is_converted_quickly(html: str, line: str) -> None:
     """152 kB of a table took 2.4 GB, 120 kB of dashes 18 seconds, 205 kB of quotes made 32 MB."""
@@ -219,6 +220,7 @@ def pages() -> list[Path]:
     return sorted(path for path in sample(".").rglob("*.html"))
 
 
+@pytest.mark.slow
 def test_the_fast_path_matches_the_slow_one_for_every_sample() -> None:
     different: list[str] = []
     for path in pages():
@@ -231,6 +233,7 @@ def test_the_fast_path_matches_the_slow_one_for_every_sample() -> None:
     assert different == []
 
 
+@pytest.mark.slow
 def test_no_sample_loses_its_words() -> None:
     short: list[str] = []
     for path in pages():
@@ -257,6 +260,7 @@ def linked(html: str, base: str | None) -> LinkedHtml:
     return LinkedHtml(body_html(parse_html(html)), base)
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(PIECES, max_size=5).map("".join), max_size=8), FROM, FROM)
 def test_a_cached_link_resolves_as_it_would_from_this_page(
     hrefs: list[str], base: str | None, other_base: str | None

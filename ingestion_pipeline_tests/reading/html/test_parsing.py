@@ -126,6 +126,7 @@ def test_a_bomb_is_refused_before_it_is_parsed(html: str, code: str) -> None:
     assert time.thread_time() - started < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("html", ODDITIES.values(), ids=ODDITIES.keys())
 def test_an_unusual_page_is_parsed_or_refused_in_time(html: str) -> None:
     started = time.thread_time()
@@ -136,6 +137,7 @@ def test_an_unusual_page_is_parsed_or_refused_in_time(html: str) -> None:
     assert time.thread_time() - started < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("html", LOOKALIKES.values(), ids=LOOKALIKES.keys())
 def test_a_page_that_resembles_a_bomb_is_parsed(html: str) -> None:
     started = time.thread_time()
@@ -159,6 +161,7 @@ def test_the_largest_page_that_is_not_scanned_is_parsed_in_time() -> None:
     assert time.thread_time() - started < 1
 
 
+@pytest.mark.slow
 def test_a_long_page_is_not_a_bomb() -> None:
     rows = "<div><ul><li>a<li>b</ul><p>c<br></div>" * 20_000
     script = "<script>" + "if (a < b) { '<div>' }" * 50_000 + "</script>"
@@ -169,6 +172,7 @@ def test_a_long_page_is_not_a_bomb() -> None:
     assert len(parse_html(rows + script + picture).css("li")) == 40_000
 
 
+@pytest.mark.slow
 def test_only_the_first_tags_of_too_many_are_scanned() -> None:
     with pytest.raises(Permanent) as refused:
         refuse_bombs("<p>" * (3 * MAX_TAGS))
@@ -177,6 +181,7 @@ def test_only_the_first_tags_of_too_many_are_scanned() -> None:
     assert f"{3 * MAX_TAGS} tags" in str(refused.value)
 
 
+@pytest.mark.slow
 def test_as_many_tags_as_are_scanned_are_parsed() -> None:
     tree = parse_html("<p>x" * (MAX_TAGS - 1))
 

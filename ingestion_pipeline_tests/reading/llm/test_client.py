@@ -52,6 +52,7 @@ def ask_scripted(store: Store, settings: Settings, *replies: Reply, **variables:
         return ask(store, settings_with_model(model.base_url, settings, **variables)), model
 
 
+@pytest.mark.slow
 def test_an_answer_that_matches_the_schema_is_returned(store: Store, settings: Settings) -> None:
     answer, model = ask_scripted(store, settings, a_reply())
 
@@ -281,6 +282,7 @@ def test_an_endless_answer_is_read_only_up_to_the_limit(
     assert (row.outcome, row.cost_usd) == (outcome, row.reserved_usd)
 
 
+@pytest.mark.slow
 def test_a_compressed_answer_counts_at_its_decompressed_size(store: Store, settings: Settings) -> None:
     bomb = gzip.compress(b"x" * 200_000_000, compresslevel=1)
     served = FakeReply(bomb, headers={"Content-Encoding": "gzip"})
@@ -294,6 +296,7 @@ def test_a_compressed_answer_counts_at_its_decompressed_size(store: Store, setti
     assert peak < 100_000_000
 
 
+@pytest.mark.slow
 def test_an_unreachable_server_costs_nothing_and_postpones(store: Store, settings: Settings) -> None:
     with pytest.raises(Resource) as caught:
         ask(store, settings_with_model("http://127.0.0.1:1/v1", settings))
@@ -329,6 +332,7 @@ def test_a_question_of_another_page_is_another_question(store: Store, settings: 
     assert len(model.requests) == 2
 
 
+@pytest.mark.slow
 def test_many_questions_at_a_time_share_one_client_and_equal_ones_one_answer(store: Store, settings: Settings) -> None:
     questions = [a_question(f"Page {number % 5}") for number in range(10)]
 

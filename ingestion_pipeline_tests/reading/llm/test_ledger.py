@@ -149,6 +149,7 @@ def test_five_calls_of_a_fifth_each_fit_a_budget_exactly(store: Store, settings:
     assert held_by_scope(store)[EXTRACTION] == Decimal(1)
 
 
+@pytest.mark.slow
 def test_a_budget_is_spent_by_actual_and_not_by_maximum_cost(store: Store, settings: Settings) -> None:
     """Thirty concurrent calls with a budget of twenty cents cost three cents together."""
     question = a_question(max_output_tokens=8_192)  # 1.6 cents each if it were used
@@ -166,6 +167,7 @@ def test_a_budget_is_spent_by_actual_and_not_by_maximum_cost(store: Store, setti
     assert sum(row.cost_usd for row in model_call_rows(store)) < Decimal("0.20")
 
 
+@pytest.mark.slow
 def test_a_call_waits_while_reservations_in_flight_fill_the_budget(store: Store, settings: Settings) -> None:
     first_came, may_answer = threading.Event(), threading.Event()
 

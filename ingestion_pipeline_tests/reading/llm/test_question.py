@@ -94,6 +94,7 @@ def obedient_model(requested: ModelRequest) -> Reply:
     return a_reply(VALID_ANSWER | (wicked if "HACKED" in requested.text else {}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", HIDDEN)
 def test_with_an_obedient_model_a_hidden_attack_changes_nothing(store: Store, settings: Settings, kind: str) -> None:
     with ScriptedModel(obedient_model) as model:

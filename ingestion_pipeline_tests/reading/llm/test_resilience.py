@@ -46,6 +46,7 @@ def test_a_generated_answer_passes_our_own_check(store: Store, model_settings: S
     llmock.assert_resilient(strict=True)
 
 
+@pytest.mark.slow
 def test_two_429s_are_retried_after_their_retry_after(store: Store, model_settings: Settings, llmock: Any) -> None:
     llmock.rate_limit(times=2, retry_after=0.3)
 
@@ -56,6 +57,7 @@ def test_two_429s_are_retried_after_their_retry_after(store: Store, model_settin
     llmock.assert_resilient(strict=True)
 
 
+@pytest.mark.slow
 def test_a_permanent_500_is_retried_with_backoff_and_counts(
     store: Store, model_settings: Settings, llmock: Any
 ) -> None:
@@ -71,6 +73,7 @@ def test_a_permanent_500_is_retried_with_backoff_and_counts(
     llmock.assert_resilient(strict=True)
 
 
+@pytest.mark.slow
 def test_a_permanent_503_is_retried_no_sooner_than_it_says_and_postpones(
     store: Store, model_settings: Settings, llmock: Any
 ) -> None:
@@ -84,6 +87,7 @@ def test_a_permanent_503_is_retried_no_sooner_than_it_says_and_postpones(
     llmock.assert_resilient(strict=True)
 
 
+@pytest.mark.slow
 def test_an_answer_later_than_the_deadline_is_not_waited_for(
     store: Store, model_settings: Settings, llmock: Any
 ) -> None:

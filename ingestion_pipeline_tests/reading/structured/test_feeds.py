@@ -205,6 +205,7 @@ def test_many_entries_may_have_many_categories_in_all() -> None:
     assert [len(entry.categories) for entry in reading.records] == [20] * 100
 
 
+@pytest.mark.slow
 def test_too_many_elements_beside_text_full_of_angle_brackets_are_counted() -> None:
     angles = b"<![CDATA[" + b"<" * 300_000 + b"]]>"
 

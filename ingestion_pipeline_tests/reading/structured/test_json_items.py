@@ -103,6 +103,7 @@ def test_a_path_that_cannot_be_followed_is_refused(path: str) -> None:
         JsonPath.of(path)
 
 
+@pytest.mark.slow
 @given(
     document=st.recursive(
         st.none() | st.booleans() | st.floats() | st.text(),

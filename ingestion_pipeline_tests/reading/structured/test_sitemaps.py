@@ -143,6 +143,7 @@ def test_a_body_that_is_not_a_sitemap_is_refused_at_once(body: str | bytes, code
     assert time.thread_time() - started < 0.1
 
 
+@pytest.mark.slow
 def test_a_bomb_stops_at_the_cap_and_a_truncated_stream_is_retried() -> None:
     with pytest.raises(Permanent) as refused:
         parse(gzip.compress(b"\0" * 100_000_000, compresslevel=1))
@@ -160,6 +161,7 @@ def test_a_bomb_stops_at_the_cap_and_a_truncated_stream_is_retried() -> None:
         parse(gzip.compress(SITEMAP.encode())[:-20])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece", ["<url><loc>x", "</url>", "<loc>" * 3, "<url><loc>/a</loc></url>", "<!--", "<!-- -->"]
 )

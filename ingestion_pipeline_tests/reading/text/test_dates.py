@@ -103,6 +103,7 @@ def test_text_that_is_not_a_date_gives_none(text: str) -> None:
     assert read_date(text, now=NOW) is None
 
 
+@pytest.mark.slow
 @given(text=st.text(max_size=60) | st.text("0123456789-/: agodysthe", max_size=30))
 def test_no_text_raises(text: str) -> None:
     parsed = read_date(text, now=NOW)

@@ -193,6 +193,7 @@ EVIL = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "evil",
     [

@@ -149,6 +149,7 @@ def test_character_references_in_a_label_are_not_numbers(label: str) -> None:
     assert "&" not in release.title
 
 
+@pytest.mark.slow
 def test_a_list_of_too_many_chapters_is_cut_and_incomplete() -> None:
     chapters = [{"id": n, "no": n, "links": [f"/{n}"]} for n in range(MAX_RECORDS + 10)]
 

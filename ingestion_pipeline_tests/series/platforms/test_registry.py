@@ -18,6 +18,7 @@ def test_an_unknown_platform_error_lists_the_platforms() -> None:
         platform("mangadx")
 
 
+@pytest.mark.slow
 def test_the_platform_adapters_are_light_to_import() -> None:
     heavy = {"dateparser", "feedparser", "parsel", "httpx", "dagster", "pandas", "pydantic"}
     code = f"import sys, ingestion_pipeline.series; print({heavy!r} & set(sys.modules))"

@@ -43,6 +43,7 @@ from ingestion_pipeline_tests.websites.website_runs import (
 OWN = {"business": {"name": "Acme"}, "prompts": ["Who bakes?", "Who bakes best?"]}
 
 
+@pytest.mark.slow
 def test_the_third_failure_is_terminal_at_once_with_a_reason(ctx: RunContext, web: FakeWeb) -> None:
     web.routes["/"] = 500
     add_sources(ctx.store, a_website())
@@ -61,6 +62,7 @@ def test_the_third_failure_is_terminal_at_once_with_a_reason(ctx: RunContext, we
     assert (source.failure_count, "500" in source.last_outcome) == (1, True)
 
 
+@pytest.mark.slow
 def test_a_website_that_robots_txt_blocks_is_neither_a_strike_nor_a_dead_letter(
     ctx: RunContext, web: FakeWeb, clock: RunningClock
 ) -> None:
@@ -134,6 +136,7 @@ def test_without_a_provider_the_last_phase_waits_until_one_is_configured(
     assert only_analysis(ctx.store).status == "completed"
 
 
+@pytest.mark.slow
 def test_when_no_provider_answers_the_phase_fails_without_a_failure_of_the_source(
     ctx: RunContext, web: FakeWeb
 ) -> None:
@@ -172,6 +175,7 @@ def test_a_worker_whose_task_was_reclaimed_makes_no_further_requests(ctx: RunCon
     assert (task.status, task.lease_owner) == ("PROCESSING", "another")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reply", "code"),
     [

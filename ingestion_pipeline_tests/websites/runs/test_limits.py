@@ -65,6 +65,7 @@ def own_config(prompt: str = "Who bakes?") -> dict[str, object]:
     return {"business": {"name": "Acme"}, "prompts": [prompt]}
 
 
+@pytest.mark.slow
 def test_waiting_for_a_slot_costs_no_attempt_and_is_never_lost(ctx: RunContext, web: FakeWeb) -> None:
     counter = ConcurrencyCounter(0.1)
     long_calls: list[str] = []
@@ -96,6 +97,7 @@ def test_waiting_for_a_slot_costs_no_attempt_and_is_never_lost(ctx: RunContext, 
     assert (len(stuck), set(stuck)) == (30, {0})
 
 
+@pytest.mark.slow
 def test_two_concurrent_schedulers_run_each_phase_once(
     ctx: RunContext, web: FakeWeb, database_url: str, provider: ScriptedModel
 ) -> None:
@@ -112,6 +114,7 @@ def test_two_concurrent_schedulers_run_each_phase_once(
     assert set(answer_pairs(ctx.store).values()) == {1}
 
 
+@pytest.mark.slow
 def test_a_full_queue_refuses_with_a_reason_and_no_attempt_is_counted(
     ctx: RunContext, web: FakeWeb, clock: RunningClock
 ) -> None:
@@ -148,6 +151,7 @@ def test_a_phase_waits_while_the_next_queue_is_full(ctx: RunContext, web: FakeWe
     assert {(row.status, row.attempts) for row in waiting} == {("PENDING", 0)}
 
 
+@pytest.mark.slow
 def test_higher_priority_runs_first_and_then_the_older(
     ctx: RunContext, web: FakeWeb, provider: ScriptedModel, clock: RunningClock
 ) -> None:
@@ -164,6 +168,7 @@ def test_higher_priority_runs_first_and_then_the_older(
     assert prompts == ["Is it manual?", "Is it first?", "Is it second?"]
 
 
+@pytest.mark.slow
 def test_no_more_analyses_run_concurrently_than_there_are_slots(ctx: RunContext, web: FakeWeb) -> None:
     counter = ConcurrencyCounter(0.1)
     with ScriptedModel(counter) as model:
@@ -175,6 +180,7 @@ def test_no_more_analyses_run_concurrently_than_there_are_slots(ctx: RunContext,
     assert counter.most == 2
 
 
+@pytest.mark.slow
 def test_a_cycle_claims_at_most_three_of_a_phase_and_only_into_free_slots(ctx: RunContext, web: FakeWeb) -> None:
     add_sources(ctx.store, *(a_website(f"w{n}", config=own_config()) for n in range(8)))
     poll(ctx, web)
@@ -201,6 +207,7 @@ def queue_analyses_in_each_phase(ctx: RunContext, web: FakeWeb, count: int) -> N
     assert statuses(ctx.store) == waiting
 
 
+@pytest.mark.slow
 def test_a_cycle_claims_three_of_each_phase_and_not_three_in_all(
     ctx: RunContext, web: FakeWeb, provider: ScriptedModel
 ) -> None:
@@ -218,6 +225,7 @@ def test_a_cycle_claims_three_of_each_phase_and_not_three_in_all(
     assert [began[first, phase.queue] for phase in PHASES] == [3, 3, 3]
 
 
+@pytest.mark.slow
 def test_each_phase_has_its_own_slots(ctx: RunContext, web: FakeWeb) -> None:
     def answer(_: ModelRequest) -> ModelReply:
         """Answer when the earlier phases are done, although the only slot of the last phase is taken."""
@@ -235,6 +243,7 @@ def test_each_phase_has_its_own_slots(ctx: RunContext, web: FakeWeb) -> None:
     assert {task.attempts for task in phase_tasks(ctx.store)} == {1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "database", ["sqlite"]
 )  # statements of PostgreSQL are prepared, their parameters not visible here

@@ -81,6 +81,7 @@ def test_a_website_is_analysed_by_one_warm_run_in_less_than_three_seconds(
     assert took < 3, took
 
 
+@pytest.mark.slow
 def test_an_analysis_starts_as_not_started_and_each_phase_reports_progress(ctx: RunContext, web: FakeWeb) -> None:
     progress_log: list[tuple[str, str, int]] = []
     may_answer = threading.Event()
@@ -150,6 +151,7 @@ def test_values_of_an_operator_are_used_without_fetching_or_forming_prompts(
     assert [row.visibility for row in rows(ctx.store, website_rankings)] == [1.0]
 
 
+@pytest.mark.slow
 def test_a_website_is_analysed_again_at_the_interval_of_its_tier(
     ctx: RunContext, web: FakeWeb, clock: RunningClock
 ) -> None:

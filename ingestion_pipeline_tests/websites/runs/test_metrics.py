@@ -32,6 +32,7 @@ def metrics_by_queue(store: Store) -> dict[str, PhaseMetrics]:
     return {phase.queue: phase for phase in metrics}
 
 
+@pytest.mark.slow
 def test_each_phase_counts_waiting_finished_and_retried_tasks(ctx: RunContext, web: FakeWeb) -> None:
     web.routes["broken.test/"] = 500
     add_sources(ctx.store, a_website(), a_website("broken"))
@@ -71,6 +72,7 @@ def test_each_phase_measures_waiting_and_processing_times(ctx: RunContext, web: 
     assert [(phase.processing_seconds or 0) // 10 for phase in (first, second, third)] == [3, 0, 4]
 
 
+@pytest.mark.slow
 def test_times_of_a_phase_are_means_of_the_last_attempts(ctx: RunContext, web: FakeWeb, clock: RunningClock) -> None:
     def taking(seconds: float, status: str = "200 OK") -> RawAnswer:
         async def answer(writer: StreamWriter) -> None:
@@ -95,6 +97,7 @@ def test_times_of_a_phase_are_means_of_the_last_attempts(ctx: RunContext, web: F
     assert first.retries == 1
 
 
+@pytest.mark.slow
 def test_the_success_rate_is_unchanged_after_retention_removes_the_tasks(
     ctx: RunContext, web: FakeWeb, clock: RunningClock
 ) -> None:
