@@ -37,7 +37,7 @@ test: ready ## run all tests
 	@$(WITH_BYTECODE) $(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder
 
 test-fast: install ## run the tests that need no PostgreSQL, browser or processes: the inner loop
-	@$(WITH_BYTECODE) $(BIN)/pytest -q -n 2 --dist loadfile -m "not postgres and not browser and not slow and not soak"
+	@$(WITH_BYTECODE) $(BIN)/pytest -q -n 3 --dist loadfile -m "not postgres and not browser and not slow and not soak"
 
 soak: ready ## run the long tests: kill loops, production processes, 100,000 seeds, 100,000 pages
 	@$(WITH_BYTECODE) $(BIN)/pytest -q -m soak

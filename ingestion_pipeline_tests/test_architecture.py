@@ -130,6 +130,7 @@ def test_a_package_imports_only_from_packages_before_it() -> None:
     assert offenders(lambda module: layer_of(module) != "__init__" and later(module)) == {}
 
 
+@pytest.mark.slow
 def test_the_systems_do_not_import_each_other() -> None:
     def others(module: Path) -> set[str]:
         return (imported_layers(module) & set(SYSTEMS)) - {layer_of(module)}
@@ -137,6 +138,7 @@ def test_the_systems_do_not_import_each_other() -> None:
     assert offenders(lambda module: layer_of(module) in SYSTEMS and others(module)) == {}
 
 
+@pytest.mark.slow
 def test_nothing_imports_the_demo() -> None:
     assert offenders(lambda module: layer_of(module) != "demo" and "demo" in imported_layers(module)) == {}
 

@@ -65,6 +65,7 @@ def test_links_are_written_in_all_the_ways_of_the_web() -> None:
     assert all(any(sign in href for href in hrefs) for sign in ("#part", "utm_source", "../"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_small", [False, True])
 def test_every_page_is_reached_from_the_front_pages(is_small: bool) -> None:
     assert len(reachable_pages(Site(pages=152, hosts=3, is_small=is_small))) == 152

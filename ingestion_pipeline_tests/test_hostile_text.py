@@ -165,11 +165,13 @@ def test_a_long_job_description_is_evaluated_in_time(text: str) -> None:
         salary_in(text)
 
 
+@pytest.mark.slow
 def test_a_date_is_read_in_time(text: str) -> None:
     with in_time():
         read_date(text, now=NOON)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", ["3 credits ", "credits: 3 ", "2024-01-01 ", "1-", "(3) "])
 def test_the_credits_of_a_long_heading_are_read_in_time(piece: str) -> None:
     text = "Algebra " + piece * (CHARACTERS // len(piece)) + "x"

@@ -109,6 +109,7 @@ def sequential_scans(plan: str) -> list[str]:
     return [line for line in plan.splitlines() if wholly.search(line)]
 
 
+@pytest.mark.slow
 def test_no_frequent_statement_scans_a_large_table(store: Store) -> None:
     plan_of = {name: query_plans(store, ask) for name, ask in ASKED.items()}
 
@@ -117,6 +118,7 @@ def test_no_frequent_statement_scans_a_large_table(store: Store) -> None:
     assert {name: lines for name, lines in result.items() if lines} == {}
 
 
+@pytest.mark.slow
 def test_a_sequential_scan_is_detected(store: Store) -> None:
     for table in BIG:
         everything = text(f"SELECT count(*) FROM {table} WHERE tracking_id = 'x'")

@@ -64,6 +64,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_wheel_ships_every_file_of_the_package(wheel: Path) -> None:
     files = {path.relative_to(ROOT) for path in (ROOT / PACKAGE).rglob("*") if path.is_file()}
     package_files = {str(path) for path in files if "__pycache__" not in path.parts}

@@ -152,6 +152,7 @@ def test_a_rerun_is_predicted_by_the_pages_that_rules_could_not_read(
     assert (prediction.cost_usd is not None and prediction.cost_usd > 0) == bool(calls)
 
 
+@pytest.mark.slow
 def test_a_resume_reads_pages_again_whose_items_were_deleted(catalog: CatalogHarness) -> None:
     statuses = {"/c/1": "SUCCESS", "/c/2": "SUCCESS"}
     first = catalog.start_extraction(statuses)

@@ -144,6 +144,7 @@ def test_only_changed_pages_count_as_new(ctx: RunContext, store: Store, web: Fak
     assert (counts.new, counts.same) == (3, 1)
 
 
+@pytest.mark.slow
 def test_a_numbered_list_is_followed_and_each_page_fetched_once(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     pagination = {"url_pattern": "/list?page={page_num}", "total_pages": 3}
     web.routes |= {"/": link_page("/c/9")}
@@ -207,6 +208,7 @@ def test_a_root_without_matching_links_is_an_error_that_names_the_rule(
     assert "'/c/'" in source_row(store, CATALOG_ID).last_outcome
 
 
+@pytest.mark.slow
 def test_pages_that_robots_txt_forbids_are_skipped_and_the_crawl_completes(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
@@ -298,6 +300,7 @@ def test_a_disabled_source_is_not_crawled(ctx: RunContext, store: Store, web: Fa
     assert (web.paths, page_statuses(store)) == ([], {"WAITING": 1})
 
 
+@pytest.mark.slow
 def test_a_crawl_on_demand_does_not_wait_for_the_backoff(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     ctx = with_settings(ctx, crawl__backoff_base_seconds="600")
     web.routes |= {"/": [503, link_page("/c/1")], "/c/1": link_page()}

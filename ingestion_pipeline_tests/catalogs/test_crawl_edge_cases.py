@@ -30,6 +30,7 @@ from ingestion_pipeline_tests.polling_runs import a_fetcher, add_sources, rows, 
 LONG = "/c/" + "漢" * 700  # 2,100 bytes, and three times as many characters once escaped
 
 
+@pytest.mark.slow
 def test_a_link_that_is_too_long_once_escaped_is_skipped(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"/": link_page("/c/1", LONG), "/c/1": link_page()}
     add_sources(store, a_catalog())
@@ -40,6 +41,7 @@ def test_a_link_that_is_too_long_once_escaped_is_skipped(ctx: RunContext, store:
     assert [row.status for row in rows(store, extractions)] == ["COMPLETE"]
 
 
+@pytest.mark.slow
 def test_a_page_that_cannot_be_written_fails_alone(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     links = [f"/c/{number}" for number in range(1, 5)]
     web.routes |= {"/": link_page(*links), **dict.fromkeys(links, link_page())}
@@ -99,6 +101,7 @@ def test_a_page_that_redirects_a_browser_to_another_host_fails_once(
     assert browser.rendered == 1
 
 
+@pytest.mark.slow
 def test_an_exploratory_crawl_stays_on_its_host_wherever_a_redirect_leads(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:

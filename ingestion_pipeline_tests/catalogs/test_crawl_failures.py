@@ -53,6 +53,7 @@ def task_states(store: Store) -> Counter[tuple[str, int]]:
     return Counter((row.status, row.attempts) for row in fetch_tasks)
 
 
+@pytest.mark.slow
 def test_a_bot_check_during_the_crawl_cancels_it_and_disables_the_source(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
@@ -119,6 +120,7 @@ def break_folder_then_answer(folder: Path, body: bytes) -> RawAnswer:
     return answer
 
 
+@pytest.mark.slow
 def test_a_disk_failure_releases_the_pages_and_a_later_crawl_continues(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
@@ -193,6 +195,7 @@ def serve_link_to_closed_host(store: Store, web: FakeWeb) -> None:
     add_sources(store, a_catalog())
 
 
+@pytest.mark.slow
 def test_a_host_that_never_recovers_does_not_keep_a_crawl_open(
     ctx: RunContext, store: Store, web: FakeWeb, clock: RunningClock
 ) -> None:
@@ -289,6 +292,7 @@ def test_a_high_share_of_failed_pages_is_reported(ctx: RunContext, store: Store,
     assert failed_page_findings(store, failed_share=0.3) == []
 
 
+@pytest.mark.slow
 def test_a_few_failed_pages_are_not_reported(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"/": link_page("/c/1", "/c/2"), "/c/1": 410, "/c/2": link_page()}
     add_sources(store, a_catalog())

@@ -60,6 +60,7 @@ def test_pages_beyond_the_budget_are_counted_and_audited_once(ctx: RunContext, s
     assert refused_spawns(store) == [("over_budget", CATALOG_ID)]
 
 
+@pytest.mark.slow
 def test_pages_that_link_to_each_other_are_fetched_once_each(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"/": link_page("/a", "/b"), "/a": link_page("/b", "/"), "/b": link_page("/a/", "/A")}
     web.routes |= {"/A": link_page("/a")}

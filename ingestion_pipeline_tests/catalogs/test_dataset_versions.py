@@ -61,6 +61,7 @@ def test_a_retry_without_changes_confirms_the_published_version(catalog: Catalog
     assert catalog.versions() == {1: ("published", ["a"])}
 
 
+@pytest.mark.slow
 def test_a_cancelled_retry_leaves_the_published_version(catalog: CatalogHarness) -> None:
     id_ = finish_crawl(catalog, "a")
     [published] = catalog.rows(datasets)
@@ -98,6 +99,7 @@ def test_pages_read_by_a_retry_go_into_a_new_version(ctx: RunContext, store: Sto
     assert [row.status for row in rows(store, datasets)] == ["published"] * 2
 
 
+@pytest.mark.slow
 def test_a_rerun_of_the_newest_crawl_is_published(catalog: CatalogHarness) -> None:
     finish_crawl(catalog, "a")
     newest = finish_crawl(catalog, "a", "b")
@@ -110,6 +112,7 @@ def test_a_rerun_of_the_newest_crawl_is_published(catalog: CatalogHarness) -> No
     assert catalog.versions()[3] == ("published", ["x", "y"])
 
 
+@pytest.mark.slow
 def test_a_rerun_of_an_older_crawl_is_quarantined_until_it_is_published(catalog: CatalogHarness) -> None:
     oldest = finish_crawl(catalog, "a")
     finish_crawl(catalog, "a", "b")
@@ -128,6 +131,7 @@ def test_a_rerun_of_an_older_crawl_is_quarantined_until_it_is_published(catalog:
     assert catalog.apply_action(control.publish, new_run.extraction_id) == 3
 
 
+@pytest.mark.slow
 def test_a_rerun_of_an_older_crawl_is_published_on_request(catalog: CatalogHarness) -> None:
     oldest = finish_crawl(catalog, "a")
     finish_crawl(catalog, "a", "b")
@@ -139,6 +143,7 @@ def test_a_rerun_of_an_older_crawl_is_published_on_request(catalog: CatalogHarne
     assert catalog.versions()[3] == ("published", ["x", "y"])
 
 
+@pytest.mark.slow
 def test_a_rerun_of_a_rerun_is_as_old_as_the_pages_it_reads(catalog: CatalogHarness) -> None:
     oldest = finish_crawl(catalog, "a")
     first = catalog.apply_action(rerun, oldest)

@@ -70,6 +70,7 @@ def crawl_and_explore(
         read_pages(ctx, reader=reader)
 
 
+@pytest.mark.slow
 def test_explored_links_are_followed_once_and_loops_end(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {
         "/": ROOT_PAGE,
@@ -103,6 +104,7 @@ def test_exploring_ends_at_its_depth(ctx: RunContext, store: Store, web: FakeWeb
     assert [page.path for page in crawled_pages(store)] == ["/", "/c/1", "/c/2", "/c/3"]
 
 
+@pytest.mark.slow
 def test_a_page_without_records_is_not_explored(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     page = '<html><body><h1>Page</h1><a href="/c/1">1</a><a href="/d/2">2</a></body></html>'
     web.routes |= {"/": page, "/c/1": page}
@@ -112,6 +114,7 @@ def test_a_page_without_records_is_not_explored(ctx: RunContext, store: Store, w
     assert len(rows(store, pages)) == 2
 
 
+@pytest.mark.slow
 def test_only_types_that_explore_follow_explored_links(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """A15: a model that names links on a page of courses is not followed."""
     web.routes |= {"/": ROOT_PAGE, "/c/1": outcome_page("/d/2"), "/d/2": outcome_page()}
@@ -143,6 +146,7 @@ def test_an_unchanged_page_leads_to_the_same_explored_pages_without_being_read(
     assert len(rows(store, data_items)) == 3
 
 
+@pytest.mark.slow
 def test_a_rerun_explores_nothing_since_it_fetches_nothing(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     ctx = with_settings(ctx, extraction__quiet_seconds="0")
     web.routes |= {"/": ROOT_PAGE, "/c/1": outcome_page("/d/2"), "/d/2": outcome_page()}

@@ -69,6 +69,7 @@ def test_an_error_is_handled_by_its_class(ctx: RunContext, store: Store, web: Fa
     assert (put_off.status, put_off.attempts, put_off.not_before) == ("PENDING", 0, later)
 
 
+@pytest.mark.slow
 def test_a_read_is_retried_after_one_second_then_after_two(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """A23 and A-10, with the default settings: those of the tests differ only in the first delay."""
     policy = load_settings({}).catalog_work
@@ -83,6 +84,7 @@ def test_a_read_is_retried_after_one_second_then_after_two(ctx: RunContext, stor
     assert (counts.retried, reader.read_paths) == (1, ["/c/101"])
 
 
+@pytest.mark.slow
 def test_pages_that_wait_for_a_model_are_due_once_one_is_configured(
     ctx: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
@@ -102,6 +104,7 @@ def test_pages_that_wait_for_a_model_are_due_once_one_is_configured(
     assert due["102"] == later
 
 
+@pytest.mark.slow
 def test_a_dead_letter_of_a_read_is_requeued(ctx: RunContext, store: Store, web: FakeWeb, now: datetime) -> None:
     download_courses(ctx, web, 101, 102)
     later = Resource("no model configured", until=now.replace(year=2027), code="no_model")
@@ -131,6 +134,7 @@ def test_missing_content_is_an_error_that_names_the_cure(ctx: RunContext, store:
     assert "a retry of its extraction fetches it again" in failure["message"]
 
 
+@pytest.mark.slow
 def test_over_budget_cancels_the_extraction_at_once_and_is_audited(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     download_courses(ctx, web, 101, 102, 103)
     [extraction] = rows(store, extractions)
@@ -171,6 +175,7 @@ def test_an_unknown_entity_is_refused_at_registration() -> None:
     assert "no entity is called 'spaceship'; there are: competency, course" in problem.message
 
 
+@pytest.mark.slow
 def test_a_page_that_only_a_model_reads_waits_for_one(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     serve_courses(web, 101)
     source = a_catalog()

@@ -146,6 +146,7 @@ def refusal(store: Store) -> Iterator[None]:
         connection.execute(text(end))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("refusal")
 def test_selectors_that_cannot_be_saved_fail_no_run(school: School, caplog: pytest.LogCaptureFixture) -> None:
     school.serve_courses(spring_layout, 1, 2, 3)

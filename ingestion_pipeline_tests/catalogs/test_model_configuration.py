@@ -112,6 +112,7 @@ def test_rules_that_find_part_of_the_model_records_do_not_replace_them(
     assert rows(store, extractions)[-1].status == "IN_PROGRESS"
 
 
+@pytest.mark.slow
 def test_a_rerun_without_a_model_waits_and_keeps_the_published_records(
     school: School, ctx: RunContext, store: Store
 ) -> None:

@@ -232,6 +232,7 @@ HREFS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(hrefs=HREFS)
 def test_each_linked_page_is_followed_once_and_never_the_page_itself(hrefs: list[str]) -> None:
     body = "".join(f'<a href="{href}">x</a>' for href in hrefs if '"' not in href)

@@ -44,6 +44,7 @@ from ingestion_pipeline_tests.polling_runs import RunningClock, add_sources, row
 pytestmark = pytest.mark.both_databases
 
 
+@pytest.mark.slow
 def test_each_downloaded_page_has_one_read_task_of_its_lineage(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     download_courses(ctx, web, 101, 102)
 
@@ -58,6 +59,7 @@ def test_each_downloaded_page_has_one_read_task_of_its_lineage(ctx: RunContext, 
     assert dataset_rows(store) == []
 
 
+@pytest.mark.slow
 def test_pages_become_items_with_evidence_and_the_extraction_completes(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
@@ -162,6 +164,7 @@ def test_a_page_read_under_another_schema_is_read_again(ctx: RunContext, store: 
     assert course_codes(store) == ["MATH 101", "MATH 101"]
 
 
+@pytest.mark.slow
 def test_an_overtaken_read_writes_nothing(ctx: RunContext, store: Store, web: FakeWeb, clock: RunningClock) -> None:
     download_courses(ctx, web, 101)
     zombie = Worker(store, lease_seconds=60)
@@ -223,6 +226,7 @@ def finish_pages_while_fetched(store: Store, web: FakeWeb) -> None:
     web.routes["/c/101"] = answer
 
 
+@pytest.mark.slow
 def test_a_page_that_is_read_twice_has_its_items_once(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     download_courses(ctx, web, 101)
     read_pages(ctx)
@@ -259,6 +263,7 @@ def serve_page(store: Store, web: FakeWeb, selector: str) -> None:
     add_sources(store, a_catalog(selector_recipe(selector)))
 
 
+@pytest.mark.slow
 def test_only_the_selected_content_is_read_and_its_spans_are_those_of_the_stored_text(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:

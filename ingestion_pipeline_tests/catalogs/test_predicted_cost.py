@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from ingestion_pipeline.catalogs.extraction.cost import DetailPage, cost_facts, text_sizes
 from ingestion_pipeline.catalogs.operations.rerun import predict_rerun
 from ingestion_pipeline.engine.context import RunContext
@@ -17,6 +19,7 @@ from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import add_sources
 
 
+@pytest.mark.slow
 def test_the_cost_of_the_next_extraction_is_predicted_from_the_last_one(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
@@ -67,6 +70,7 @@ def test_text_sizes_are_measured_where_stored_and_else_estimated_by_their_share(
     assert text_sizes([DetailPage(70, None)], content) == [70]
 
 
+@pytest.mark.slow
 def test_a_rerun_is_predicted_by_the_stored_pages_that_rules_cannot_read(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:

@@ -151,6 +151,7 @@ def test_a_stale_extraction_publishes_its_complete_pages_and_names_the_missing_o
     assert (source.record_count, source.failure_count) == (3, 0)
 
 
+@pytest.mark.slow
 def test_a_stale_extraction_carries_over_its_missing_pages_until_it_is_resumed(
     catalog: CatalogHarness,
 ) -> None:

@@ -98,6 +98,7 @@ def test_a_list_with_new_links_under_the_same_text_is_followed_now_and_later(
     assert len([row for row in rows(store, snapshots) if row.url == "http://a.test/"]) == 1
 
 
+@pytest.mark.slow
 def test_an_extraction_on_demand_counts_as_the_poll(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"/": list_page("/c/1"), "/c/1": link_page(text="1")}
     add_sources(store, a_catalog())

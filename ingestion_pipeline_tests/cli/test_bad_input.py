@@ -20,6 +20,7 @@ INGEST = str(Path(sys.executable).parent / "ingest")
 LONG = "x" * 50_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy import update
 
 from ingestion_pipeline.sources.registry import register
@@ -92,6 +93,7 @@ def add_unapproved_board(home_store: Store, platform: str, **config: Any) -> Non
         connection.execute(update(sources).values(waits))
 
 
+@pytest.mark.slow
 def test_a_board_with_a_bad_config_is_not_approved_before_it_is_corrected(ingest: Ingest, home_store: Store) -> None:
     add_unapproved_board(home_store, "html")
     config = '{"items": "li", "fields": {"title": "a", "url": "a@href"}}'

@@ -54,6 +54,7 @@ def test_a_quarantined_dataset_is_listed_and_published(action: str, ingest: Inge
     assert message == "version 2 of extraction 2 is published\n"
 
 
+@pytest.mark.slow
 def test_status_shows_data_problems_of_a_source_whose_polls_succeed(ingest: Ingest, catalog: CatalogHarness) -> None:
     def status_output() -> str:
         return " ".join(ingest.output("status").split())
@@ -69,6 +70,7 @@ def test_status_shows_data_problems_of_a_source_whose_polls_succeed(ingest: Inge
     assert "3 pages that should state records gave none" in status_output()
 
 
+@pytest.mark.slow
 def test_no_command_is_suggested_for_a_superseded_extraction(ingest: Ingest, catalog: CatalogHarness) -> None:
     _read_items(catalog, 8)
     quarantined = _read_items(catalog, 1)

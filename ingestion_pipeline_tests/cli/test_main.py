@@ -172,6 +172,7 @@ def test_the_actor_is_the_login_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert actor() == "cli:ann"
 
 
+@pytest.mark.slow
 def test_init_creates_a_database_in_an_empty_home_and_prints_the_next_steps(tmp_path: Path) -> None:
     home = tmp_path / "new" / "home"
     ingest = Ingest({"INGESTION_HOME": str(home), "INGESTION_SOURCES": str(tmp_path / "none")})

@@ -52,6 +52,7 @@ def test_every_series_is_listed_with_its_counts(ingest: Ingest) -> None:
     assert "Lone" in ingest.output("series", "list")
 
 
+@pytest.mark.slow
 def test_a_merge_is_tried_made_shown_and_reverted(ingest: Ingest, home_store: Store) -> None:
     tried = ingest.output("series", "merge", "lone", "solo", "--dry-run")
     assert tried.startswith("lone would be merged into solo: 1 chapters moved, 1 chapters united")

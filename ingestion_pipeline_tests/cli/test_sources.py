@@ -277,6 +277,7 @@ def test_nothing_of_a_bad_file_is_imported_and_good_files_are(ingest: Ingest, fo
     assert listed_ids(ingest) == ["series:one"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("argument", ["path", "name"])
 def test_one_file_is_imported_by_its_path_or_by_its_name(ingest: Ingest, folder: Path, argument: str) -> None:
     write_source_file(folder, "a.yaml", "one")

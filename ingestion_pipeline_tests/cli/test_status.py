@@ -118,6 +118,7 @@ def test_fifty_failing_sources_of_a_thousand_come_first_and_the_others_are_count
     assert first["health_reason"].startswith("breaker open: 5 failed polls in a row, last success")
 
 
+@pytest.mark.slow
 def test_a_probe_fails_for_a_silent_daemon_and_for_unhealthy_sources(ingest: Ingest, home_store: Store) -> None:
     probes = ("status", "--fail-on", "daemon"), ("status", "--fail-on", "sources")
     assert [ingest(*probe).exit_code for probe in probes] == [0, 0]

@@ -80,6 +80,7 @@ def test_a_board_that_waits_for_approval_is_reported_as_waiting_and_not_stale(ct
     assert not is_stale(board, now=later, settings=ctx.settings)
 
 
+@pytest.mark.slow
 def test_an_approved_board_is_polled_in_the_lineage_that_discovered_it(ctx: RunContext, web: FakeWeb) -> None:
     discover(ctx, web, 404)
     with ctx.store.begin() as connection:
@@ -93,6 +94,7 @@ def test_an_approved_board_is_polled_in_the_lineage_that_discovered_it(ctx: RunC
     assert poll.tracking_id == discovery.tracking_id
 
 
+@pytest.mark.slow
 def test_a_probe_that_fails_temporarily_is_retried(ctx: RunContext, web: FakeWeb) -> None:
     discover(ctx, web, [500, board_answer("Sorter")])
 
@@ -109,6 +111,7 @@ def test_a_probe_that_always_fails_is_a_dead_letter_without_a_source(ctx: RunCon
     assert source_row(ctx.store, "company:acme").failure_count == 0
 
 
+@pytest.mark.slow
 def test_a_careers_page_with_json_ld_jobs_waits_as_jsonld(ctx: RunContext, web: FakeWeb) -> None:
     data = f'<script type="application/ld+json">{json.dumps(POSTING)}</script>'
     page = a_page("<h1>Careers</h1><p>Sorter</p>", head=data)

@@ -69,6 +69,7 @@ def refusals(store: Store) -> list[Any]:
     return [row for row in rows(store, audit_log) if row.action == REFUSED]
 
 
+@pytest.mark.slow
 def test_a_job_does_not_spawn_the_company_that_led_to_it(
     ctx: RunContext, poll: Task, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -91,6 +92,7 @@ def test_a_job_does_not_spawn_the_company_that_led_to_it(
     assert (refusal["kind"], refusal["reason"], refusal["parent"]) == ("company", "in_ancestry", job)
 
 
+@pytest.mark.slow
 def test_a_lineage_from_a_job_back_to_the_same_job_is_refused(ctx: RunContext, web: FakeWeb) -> None:
     """JOB -> COMPANY -> SOURCE_DISCOVERY -> poll -> JOB of the same URL: the last is refused."""
     serve(web, a_site())
@@ -116,6 +118,7 @@ def test_a_lineage_from_a_job_back_to_the_same_job_is_refused(ctx: RunContext, w
     assert {row.tracking_id for row in spawned} == {job.tracking_id}
 
 
+@pytest.mark.slow
 def test_a_company_page_may_be_a_board(ctx: RunContext, poll: Task) -> None:
     """The same URL of another kind is not a cycle (ruling C-7)."""
     home = spawn_child(
@@ -129,6 +132,7 @@ def test_a_company_page_may_be_a_board(ctx: RunContext, poll: Task) -> None:
     assert isinstance(home, int)
 
 
+@pytest.mark.slow
 def test_a_lineage_that_is_too_deep_gets_no_source(ctx: RunContext, web: FakeWeb) -> None:
     serve(web, a_site())
     serve(web, {API: board_answer("Sorter")}, host="api.test")

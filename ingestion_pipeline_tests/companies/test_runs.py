@@ -117,6 +117,7 @@ def test_a_recognised_board_that_parses_becomes_a_source_and_is_polled_at_once(c
     assert (board_record["confidence"], board_record["source_id"]) == ("high", board.id)
 
 
+@pytest.mark.slow
 def test_a_complete_company_is_not_analysed_again_for_a_month(
     ctx: RunContext, web: FakeWeb, clock: RunningClock
 ) -> None:
@@ -152,6 +153,7 @@ def test_a_requested_analysis_runs_for_a_complete_company(ctx: RunContext, web: 
     assert process_companies(ctx, web.port, source_ids=[ACME]) == {"analysed": 1}
 
 
+@pytest.mark.slow
 def test_a_request_marks_an_analysis_that_is_already_queued_as_requested(ctx: RunContext, web: FakeWeb) -> None:
     add_acme(ctx, web)
     process_companies(ctx, web.port)
@@ -237,6 +239,7 @@ def test_a_company_that_robots_txt_blocks_is_neither_a_strike_nor_a_dead_letter(
     assert rows(ctx.store, dead_letters) == []
 
 
+@pytest.mark.slow
 def test_a_page_that_fails_is_fetched_again_and_the_others_are_not(ctx: RunContext, web: FakeWeb) -> None:
     add_acme(ctx, web)
     web.routes["acme.test/team/careers"] = [503, a_site()["/team/careers"]]

@@ -42,6 +42,7 @@ def post(site: DemoSite, headers: dict[str, str], *, url: str = HOOK, body: byte
     return send(site, "POST", url, headers, body)
 
 
+@pytest.mark.slow
 def test_a_message_is_stored_once_and_its_repeat_succeeds_even_after_a_restart(tmp_path: Path) -> None:
     statuses: list[int] = []
     for message_id in ("m1", "m1", "m2"):

@@ -3,6 +3,8 @@ from __future__ import annotations
 import gc
 from contextlib import suppress
 
+import pytest
+
 from ingestion_pipeline.engine.context import NEW_OBJECTS, reduced_gc
 
 
@@ -15,6 +17,7 @@ def test_gc_thresholds_are_restored_after_a_failed_crawl() -> None:
     assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
 
 
+@pytest.mark.slow
 def test_existing_objects_are_frozen_during_a_crawl() -> None:
     with reduced_gc():
         assert gc.get_threshold()[0] == NEW_OBJECTS

@@ -91,6 +91,7 @@ def test_each_folder_and_each_format_has_a_cursor_of_its_own(store: Store, tmp_p
         assert len(connection.execute(select(export_cursors)).all()) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
 def test_a_late_commit_is_in_the_next_export(store: Store, tmp_path: Path) -> None:
     add(store, 1)
@@ -155,6 +156,7 @@ def test_json_columns_have_their_type_and_fit_a_parquet_file(store: Store, tmp_p
     assert exported.exported is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_can_be_exported_in_full_and_by_changes(store: Store, tmp_path: Path, name: str) -> None:
     columns = [column.name for column in table_columns(name)]

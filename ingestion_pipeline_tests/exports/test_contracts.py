@@ -47,6 +47,7 @@ def test_valid_rows_have_no_findings(store: Store) -> None:
     assert [contract_findings(store, contract, most=100) for contract in OF_TABLES] == [[]] * len(OF_TABLES)
 
 
+@pytest.mark.slow
 def test_a_broken_value_is_named_with_its_row_and_the_cure(store: Store) -> None:
     a_listing(store)
     broken_id = a_listing(store, status="ajar", url=None)
@@ -109,6 +110,7 @@ VALUES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 def test_rows_and_frames_are_checked_against_a_contract_alike() -> None:
     """A poll has no time for pandas: its row-by-row check finds the same as pandera."""
     columns = table_columns("job_listings")

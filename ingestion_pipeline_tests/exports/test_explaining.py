@@ -76,6 +76,7 @@ def polled_ctx(ctx: RunContext, web: FakeWeb) -> RunContext:
     return of_run
 
 
+@pytest.mark.slow
 def test_ten_rows_of_each_entity_have_every_hop_and_every_span(polled_ctx: RunContext) -> None:
     with polled_ctx.store.read() as connection:
         chains_by_table = sample_lineages(connection, polled_ctx.content)
@@ -136,6 +137,7 @@ def test_a_chapters_number_is_located_beside_its_own_id(polled_ctx: RunContext) 
     assert body[place["start"] - 8 : place["end"] + 8] == "Chapter 2</title>"
 
 
+@pytest.mark.slow
 def test_a_row_of_an_earlier_configuration_shows_that_configuration(
     polled_ctx: RunContext, web: FakeWeb, clock: FixedClock
 ) -> None:
@@ -187,6 +189,7 @@ def test_a_deleted_snapshot_is_reported_as_cleared(polled_ctx: RunContext) -> No
     assert {field.why for field in chain.fields} == {"no stored body of it can be read"}
 
 
+@pytest.mark.slow
 def test_no_token_of_an_address_is_stored(ctx: RunContext, web: FakeWeb) -> None:
     canary = "canary-token-4711"
     add_sources(ctx.store, a_definition(url="http://a.test/solo"), a_board())

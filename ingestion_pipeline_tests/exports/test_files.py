@@ -79,6 +79,7 @@ def test_csv_and_json_lines_hold_the_same_rows(store: Store, tmp_path: Path) -> 
     assert list(table[0]) == list(lines[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", Format)
 def test_the_same_rows_make_the_same_file(store: Store, tmp_path: Path, form: Format) -> None:
     a_dataset(store, [a_course(f"CS {number}") for number in range(7)])

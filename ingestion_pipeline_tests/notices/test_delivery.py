@@ -153,6 +153,7 @@ def test_a_digest_is_sent_once_a_day_and_lists_everything(harness: NoticeHarness
     assert harness.delivered_chapters() == [["solo/1", "solo/2", "solo/3", "other/1", "other/2", "other/3"]]
 
 
+@pytest.mark.slow
 def test_a_message_that_fails_five_times_is_dead_lettered_and_replayed_under_its_key(
     harness: NoticeHarness, clock: FixedClock, web: FakeWeb
 ) -> None:
@@ -214,6 +215,7 @@ def test_a_permanent_refusal_fails_at_once(
     assert web.paths == ["/ann"]
 
 
+@pytest.mark.slow
 def test_retry_after_is_honoured_and_costs_no_attempt(harness: NoticeHarness, clock: FixedClock, web: FakeWeb) -> None:
     harness.add_follower()
     busy = Reply(b"", 429, {"Retry-After": "600"})
@@ -234,6 +236,7 @@ def test_retry_after_is_honoured_and_costs_no_attempt(harness: NoticeHarness, cl
     assert len({request.headers["webhook-id"] for request in harness.requests_to()}) == 1
 
 
+@pytest.mark.slow
 def test_a_dead_endpoint_is_paused_while_others_are_served_and_loses_nothing(
     harness: NoticeHarness, clock: FixedClock, web: FakeWeb
 ) -> None:

@@ -169,6 +169,7 @@ def simulate(
     raise AssertionError("the simulation never ended")
 
 
+@pytest.mark.slow
 @given(ARRIVALS, LIMITS)
 def test_any_sequence_of_notices_is_sent_once_within_every_cap(
     arrivals: list[tuple[int, str, Mode]], limits: Notices

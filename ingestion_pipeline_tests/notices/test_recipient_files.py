@@ -70,6 +70,7 @@ def test_a_recipient_file_with_a_merged_series_follows_the_new_one(harness: Noti
     assert not followed
 
 
+@pytest.mark.slow
 def test_a_new_address_does_not_wait_out_the_pause_of_the_old_one(harness: NoticeHarness, clock: FixedClock) -> None:
     harness.web.routes |= {"/ann": 410, "/new": 200}
     declare(harness, SOLO, OTHER)

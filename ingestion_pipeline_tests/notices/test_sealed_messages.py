@@ -34,6 +34,7 @@ def unfollow_series(connection: Connection, clock: FixedClock) -> object:
     return registry.unfollow(connection, "ann", "solo", actor="test", now=clock.at)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [merge_series, withdraw_chapter, rename_series, unfollow_series])
 def test_a_message_is_retried_byte_for_byte_whatever_happened_to_its_chapters(
     harness: NoticeHarness, clock: FixedClock, change: Change

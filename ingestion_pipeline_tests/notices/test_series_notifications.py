@@ -20,6 +20,7 @@ def series_harness(store: Store, clock: FixedClock, settings: Settings) -> Serie
     return SeriesHarness(store, clock, settings, Random(7))
 
 
+@pytest.mark.slow
 def test_a_first_sync_of_three_hundred_chapters_notifies_nobody_and_one_more_notifies_each_once(
     harness: NoticeHarness, series_harness: SeriesHarness, clock: FixedClock
 ) -> None:
@@ -83,6 +84,7 @@ def test_followers_are_notified_once_of_a_chapter_that_a_second_source_had_first
     assert (harness.delivered_chapters("ann"), harness.delivered_chapters("late")) == ([["11"]], [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("old", "new"), [("solo", "other"), ("other", "solo")])
 @pytest.mark.parametrize("is_announced", [True, False], ids=["announced", "backlog"])
 def test_a_merge_notifies_followers_of_chapters_that_only_the_other_series_had(
@@ -117,6 +119,7 @@ def test_a_merge_notifies_followers_of_chapters_that_only_the_other_series_had(
     ) == before
 
 
+@pytest.mark.slow
 def test_a_merge_notifies_only_earlier_followers_of_a_side_chapter(
     harness: NoticeHarness, series_harness: SeriesHarness, clock: FixedClock
 ) -> None:
@@ -139,6 +142,7 @@ def test_a_merge_notifies_only_earlier_followers_of_a_side_chapter(
     assert (harness.delivered_chapters("ann"), harness.delivered_chapters("late")) == ([["9.5"]], [])
 
 
+@pytest.mark.slow
 def test_a_merge_leaves_the_other_backlog_to_the_source_that_lists_it_later(
     harness: NoticeHarness, series_harness: SeriesHarness, clock: FixedClock
 ) -> None:
@@ -163,6 +167,7 @@ def test_a_merge_leaves_the_other_backlog_to_the_source_that_lists_it_later(
     assert (harness.delivered_chapters("ann"), harness.delivered_chapters("bob")) == ([["5.5"]], [])
 
 
+@pytest.mark.slow
 def test_followers_of_a_language_are_notified_once_of_what_a_second_source_had_first(
     harness: NoticeHarness, series_harness: SeriesHarness, clock: FixedClock
 ) -> None:
@@ -219,6 +224,7 @@ def test_fifty_chapters_in_an_hour_reach_every_follower_in_two_messages(
     assert len({request.headers["idempotency-key"] for request in harness.web.requests}) == 2 * followers
 
 
+@pytest.mark.slow
 def test_notices_over_the_daily_cap_are_sent_in_one_message(harness: NoticeHarness, clock: FixedClock) -> None:
     names = [f"s{number}" for number in range(8)]
     harness = harness.with_limits(per_day=3)

@@ -96,6 +96,7 @@ def test_a_mail_is_sent_to_the_follower_through_the_operators_server(
     assert harness.states() == ["sent"]
 
 
+@pytest.mark.slow
 def test_a_service_that_accepted_a_message_is_not_sent_it_again_while_another_is_down(
     harness: NoticeHarness, clock: FixedClock, web: FakeWeb
 ) -> None:

@@ -32,6 +32,7 @@ def alert_counts(store: Store) -> Counter[str]:
         return Counter(connection.execute(select(outbox.c.subject_kind)).scalars())
 
 
+@pytest.mark.slow
 def test_fifty_failures_among_a_thousand_sources_alert_once_each_and_recover_once(
     store: Store, settings: Settings, clock: FixedClock
 ) -> None:

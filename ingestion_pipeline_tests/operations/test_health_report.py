@@ -85,6 +85,7 @@ def add_model_calls(connection: Connection, *ages: timedelta, now: datetime) -> 
         connection.execute(insert(model_calls).values(call | {"created_at": now - age}))
 
 
+@pytest.mark.slow
 def test_a_report_row_has_every_known_value_and_null_for_unknown_ones(
     store: Store, settings: Settings, now: datetime
 ) -> None:

@@ -109,6 +109,7 @@ def test_sent_alerts_are_deleted_by_age_and_record_notices_stay(ctx: RunContext,
         assert list(remaining) == ["2", "3", "4", "5", "6"]
 
 
+@pytest.mark.slow
 def test_two_concurrent_maintenance_runs_sweep_and_alert_once(ctx: RunContext, now: datetime) -> None:
     with ctx.store.begin() as connection:
         break_sources(connection, add_healthy_sources(connection, 200, now=now), per_failure=10, now=now)
@@ -211,6 +212,7 @@ def test_retained_tables_are_documented() -> None:
     assert [name for name in RETAINED_TABLES if f"`{name}`" not in text] == []
 
 
+@pytest.mark.slow
 def test_an_unreferenced_ingestion_is_deleted_by_age_and_a_referenced_one_stays(
     store: Store, clock: FixedClock, tmp_path: Path
 ) -> None:

@@ -93,6 +93,7 @@ def crawl_nine_courses(catalog: CatalogHarness) -> None:
     crawl(catalog, *(f"c{n}" for n in range(9)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "end_quarantine", [publish_quarantined, crawl_nine_courses, crawl_unchanged], ids=lambda action: action.__name__
 )

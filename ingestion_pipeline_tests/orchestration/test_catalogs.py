@@ -202,6 +202,7 @@ def test_downloaded_pages_trigger_the_sensor_and_are_extracted_without_a_request
     assert web.requests == []
 
 
+@pytest.mark.slow
 def test_a_dataset_without_pages_names_the_cure(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
@@ -226,6 +227,7 @@ def test_a_crawl_with_far_fewer_pages_fails_its_check(
     assert check_results(again)["no_drop_against_history"] is False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tags", "cure"),
     [
@@ -253,6 +255,7 @@ def test_a_catalogue_without_a_fetched_page_fails_its_run(
     assert f"no page of {SHOP} was fetched" in failure
 
 
+@pytest.mark.slow
 def test_a_crawl_run_without_work_succeeds(installation: Installation, instance: dg.DagsterInstance) -> None:
     assert run_job("crawl_catalogs", instance).success
 

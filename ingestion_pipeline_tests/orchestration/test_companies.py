@@ -83,6 +83,7 @@ def test_a_single_company_is_analysed_manually(
     assert installation.source(ACME).last_checked_at is not None  # they count as polls
 
 
+@pytest.mark.slow
 def test_an_unreachable_company_fails_its_single_run(
     installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:

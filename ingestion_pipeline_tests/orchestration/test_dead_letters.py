@@ -48,6 +48,7 @@ def audited_actions(installation: Installation) -> list[str]:
         return list(connection.execute(query).scalars())
 
 
+@pytest.mark.slow
 def test_a_dry_run_reports_and_the_real_run_replays_once(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:

@@ -34,6 +34,7 @@ def metadata(result: dg.ExecuteInProcessResult) -> Any:
     return output.step_output_data.metadata
 
 
+@pytest.mark.slow
 def test_the_export_job_succeeds_without_configuration_and_published_data(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
@@ -44,6 +45,7 @@ def test_the_export_job_succeeds_without_configuration_and_published_data(
     assert list((installation.home / "exports").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_every_published_dataset_is_a_file_that_the_metadata_names(
     installation: Installation, rows: Store, instance: dg.DagsterInstance
 ) -> None:
@@ -59,6 +61,7 @@ def test_every_published_dataset_is_a_file_that_the_metadata_names(
     assert {str(path) for path in folder.iterdir()} == set(paths)
 
 
+@pytest.mark.slow
 def test_format_sources_and_evidence_are_launchpad_options(
     installation: Installation, rows: Store, instance: dg.DagsterInstance
 ) -> None:
@@ -72,6 +75,7 @@ def test_format_sources_and_evidence_are_launchpad_options(
     assert "course_id__evidence" in file.read_text().splitlines()[0]
 
 
+@pytest.mark.slow
 def test_by_default_every_table_with_rows_and_every_dataset_is_a_file(
     installation: Installation, rows: Store, instance: dg.DagsterInstance
 ) -> None:
@@ -84,6 +88,7 @@ def test_by_default_every_table_with_rows_and_every_dataset_is_a_file(
     assert files == {*tables, "course.catalog~a.jsonl"}
 
 
+@pytest.mark.slow
 def test_an_incremental_export_writes_only_changes_to_new_files(
     installation: Installation, rows: Store, instance: dg.DagsterInstance
 ) -> None:
@@ -98,6 +103,7 @@ def test_an_incremental_export_writes_only_changes_to_new_files(
     assert len(list((installation.home / "exports").iterdir())) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "message"),
     [

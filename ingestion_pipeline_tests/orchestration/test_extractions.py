@@ -122,6 +122,7 @@ def test_an_extraction_is_started_from_the_launchpad(installation: Installation,
     assert task["payload"]["extraction"] == id_ + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "cure"),
     [

@@ -80,6 +80,7 @@ def test_source_health_is_materialized_manually_and_escapes_text_of_pages(
     assert re.search(r"(?<!\\)[<\[]", table) is None
 
 
+@pytest.mark.slow
 def test_a_dry_run_materializes_nothing_and_sends_no_alert(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:

@@ -54,6 +54,7 @@ def test_old_runs_are_deleted_except_those_with_the_newest_materialization_of_a_
     assert delete_runs(instance, before=LATER, at_most=10) == 0
 
 
+@pytest.mark.slow
 def test_the_oldest_runs_are_deleted_first_up_to_the_limit(instance: dg.DagsterInstance) -> None:
     runs = [a_run(instance, summary) for _ in range(4)]
 
@@ -62,6 +63,7 @@ def test_the_oldest_runs_are_deleted_first_up_to_the_limit(instance: dg.DagsterI
     assert remaining_runs(instance) == set(runs[2:])
 
 
+@pytest.mark.slow
 def test_runs_of_a_job_can_have_a_shorter_retention(instance: dg.DagsterInstance) -> None:
     @dg.job
     def often() -> None: ...
@@ -86,6 +88,7 @@ def test_ticks_are_retained_for_the_configured_days(tmp_path: Path) -> None:
     assert sensors[TickStatus.SUCCESS] == schedules[TickStatus.SUCCESS] == 30
 
 
+@pytest.mark.slow
 def test_recent_and_active_runs_stay(instance: dg.DagsterInstance) -> None:
     for _ in range(2):
         a_run(instance, summary)

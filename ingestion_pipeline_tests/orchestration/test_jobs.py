@@ -127,6 +127,7 @@ def test_a_job_polls_only_its_own_tier(
     assert installation.source(LIGHTHOUSE).last_checked_at is None
 
 
+@pytest.mark.slow
 def test_a_run_of_one_shard_leaves_the_other_alone(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
@@ -153,6 +154,7 @@ def test_a_failing_source_does_not_fail_the_run(
     assert installation.source(BROKEN).failure_count == 1
 
 
+@pytest.mark.slow
 def test_a_run_fails_when_every_source_fails_and_says_where_to_look(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
@@ -163,6 +165,7 @@ def test_a_run_fails_when_every_source_fails_and_says_where_to_look(
     assert "all 1 polled sources failed; `ingest dead-letters list` shows why" in failure
 
 
+@pytest.mark.slow
 def test_a_run_with_nothing_to_do_succeeds(installation: Installation, instance: dg.DagsterInstance) -> None:
     assert run_job("poll_cold", instance).success
 
@@ -231,6 +234,7 @@ def add_source_config(**values: Any) -> dict[str, Any]:
     return {"ops": {"register": {"config": values}}}
 
 
+@pytest.mark.slow
 def test_add_source_lists_every_mistake_and_adds_nothing(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
@@ -244,6 +248,7 @@ def test_add_source_lists_every_mistake_and_adds_nothing(
     assert instance.get_dynamic_partitions("sources") == []
 
 
+@pytest.mark.slow
 def test_add_source_with_the_launchpads_default_config_is_refused(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
@@ -254,6 +259,7 @@ def test_add_source_with_the_launchpads_default_config_is_refused(
     assert installation.rows("sources") == []
 
 
+@pytest.mark.slow
 def test_add_source_names_the_problems_found_by_the_platform(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
@@ -279,6 +285,7 @@ def test_a_corrected_add_source_creates_a_row_partitions_and_a_due_poll(
     assert materialized(run_job("poll_hot", instance)).keys() == {"series:tides"}
 
 
+@pytest.mark.slow
 def test_add_source_refuses_an_id_that_is_taken_and_names_the_cure(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:

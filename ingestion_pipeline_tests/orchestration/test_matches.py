@@ -122,6 +122,7 @@ def test_without_a_partition_the_asset_refuses(
     assert "works on one source" in failure_message(result)
 
 
+@pytest.mark.slow
 def test_without_a_profile_the_run_succeeds_and_listings_wait(
     installation: Installation, profile: Path, instance: dg.DagsterInstance
 ) -> None:
@@ -159,6 +160,7 @@ def test_a_board_with_every_listing_filtered_fails_its_check(
     assert check_results(run_job("maintain", instance))["not_all_filtered"] is False
 
 
+@pytest.mark.slow
 def test_a_histogram_is_a_small_picture() -> None:
     report = MatchReport(
         source_id=BOARD,

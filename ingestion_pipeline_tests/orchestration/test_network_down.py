@@ -151,6 +151,7 @@ def test_hosts_that_stay_dead_while_others_answer_eventually_count_failures(
     assert failure_counts(installation, ids) == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_canary_that_is_down_protects_a_single_source(
     installation: Installation, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:

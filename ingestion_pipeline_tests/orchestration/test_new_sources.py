@@ -98,6 +98,7 @@ def test_a_row_added_by_anyone_becomes_a_partition(installation: Installation, i
     assert partitions(instance) == [[SALT], [SALT]]
 
 
+@pytest.mark.slow
 def test_many_new_sources_are_one_run_per_tier_and_shard(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
@@ -145,6 +146,7 @@ def test_a_bad_file_is_imported_after_correction(installation: Installation, ins
     assert partitions(instance)[0] == [LIGHTHOUSE]
 
 
+@pytest.mark.slow
 def test_a_removed_source_loses_its_partition(installation: Installation, instance: dg.DagsterInstance) -> None:
     installation.add_demo(LIGHTHOUSE, SALT)
     first = tick_sensor("new_sources", instance)
@@ -157,6 +159,7 @@ def test_a_removed_source_loses_its_partition(installation: Installation, instan
     assert [request.tags["ingestion/tier"] for request in data.run_requests] == ["hot"]
 
 
+@pytest.mark.slow
 def test_a_change_that_leaves_the_counts_equal_is_mirrored_within_five_minutes(
     installation: Installation, instance: dg.DagsterInstance, at_noon: time_machine.Traveller
 ) -> None:

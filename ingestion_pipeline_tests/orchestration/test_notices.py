@@ -69,6 +69,7 @@ def test_pending_notices_request_one_delivery_run_which_sends_and_reports(
             assert connection.execute(select(dead_letters.c.error_code)).scalar_one() == "http_404"
 
 
+@pytest.mark.slow
 def test_no_second_delivery_run_is_requested_while_one_works(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:

@@ -90,6 +90,7 @@ def test_a_source_that_is_not_due_yet_gets_no_run(installation: Installation) ->
     assert tick("hot_polling").skip_message == "no HOT source is due"
 
 
+@pytest.mark.slow
 def test_a_source_that_is_being_polled_gets_no_second_run(installation: Installation) -> None:
     add(installation, Tier.HOT, shard=0)
     with installation.open() as ctx:
@@ -99,6 +100,7 @@ def test_a_source_that_is_being_polled_gets_no_second_run(installation: Installa
     assert tick("hot_polling").skip_message == "no HOT source is due"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tier", "priority"), [(Tier.HOT, "-1"), (Tier.WARM, "-2"), (Tier.COLD, "-3")])
 def test_a_run_is_tagged_with_tier_shard_and_priority(installation: Installation, tier: Tier, priority: str) -> None:
     add(installation, tier, shard=1)

@@ -165,6 +165,7 @@ def is_free(installation: Installation) -> bool:
     return bool(claimed)
 
 
+@pytest.mark.slow
 def test_a_run_without_heartbeat_is_reported_failed_and_holds_nothing(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
@@ -225,6 +226,7 @@ def test_a_live_run_is_left_alone(installation: Installation, instance: dg.Dagst
     assert not is_free(installation)
 
 
+@pytest.mark.slow
 def test_a_failed_run_releases_its_claims_and_is_audited(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:

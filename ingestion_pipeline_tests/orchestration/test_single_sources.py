@@ -109,6 +109,7 @@ def test_a_bad_single_source_is_refused_with_the_cure(
     assert instance.get_dynamic_partitions("series_sources") == []
 
 
+@pytest.mark.slow
 def test_a_disabled_single_source_is_refused_with_the_actor_and_the_cure(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
@@ -170,6 +171,7 @@ def test_a_range_gives_one_event_per_key(
     assert materialized(result).keys() == set(keys)
 
 
+@pytest.mark.slow
 def test_a_range_with_a_failing_source_materializes_the_others(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
@@ -183,6 +185,7 @@ def test_a_range_with_a_failing_source_materializes_the_others(
     assert materialized(result).keys() == {LIGHTHOUSE}
 
 
+@pytest.mark.slow
 def test_sources_checks_the_declaration_and_does_not_poll(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
@@ -209,6 +212,7 @@ def test_sources_checks_the_declaration_and_does_not_poll(
     assert not site.requests
 
 
+@pytest.mark.slow
 def test_sources_refreshes_the_row_from_its_file(installation: Installation, instance: dg.DagsterInstance) -> None:
     file = installation.sources / "mine.yaml"
     file.write_text(source_file([an_entry(name="Old")]))
@@ -224,6 +228,7 @@ def test_sources_refreshes_the_row_from_its_file(installation: Installation, ins
     assert installation.source(LIGHTHOUSE).name == "New"
 
 
+@pytest.mark.slow
 def test_sources_reports_the_problem_of_the_file_and_its_line(
     installation: Installation, instance: dg.DagsterInstance
 ) -> None:
@@ -236,6 +241,7 @@ def test_sources_reports_the_problem_of_the_file_and_its_line(
     assert "mine.yaml:6: tier: 'tepid' is no tier" in failure
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tags", [{}, {PARTITION: "series:nobody"}], ids=["no key", "unknown"])
 def test_sources_adds_no_partition_for_a_misspelled_id(
     installation: Installation, instance: dg.DagsterInstance, tags: dict[str, str]

@@ -137,6 +137,7 @@ def test_the_fingerprint_ignores_the_order_of_releases_and_covers_every_fact() -
     assert len({fingerprint(chapter), *map(fingerprint, others)}) == 4
 
 
+@pytest.mark.slow
 @given(st.lists(RELEASES, min_size=1, max_size=4))
 def test_the_fingerprint_matches_the_one_in_existing_rows(releases: list[Release]) -> None:
     """Any other format would mark every chapter of every source as changed."""
@@ -152,6 +153,7 @@ def test_the_fingerprint_matches_the_one_in_existing_rows(releases: list[Release
         assert fingerprint(chapter) == hashlib.sha256(facts.encode("ascii")).hexdigest()
 
 
+@pytest.mark.slow
 @given(RELEASES)
 def test_a_release_survives_json(release: Release) -> None:
     document = json.loads(json.dumps(release_as_dict(release)))

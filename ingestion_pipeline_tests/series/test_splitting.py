@@ -143,6 +143,7 @@ def test_a_running_poll_of_a_split_source_loses_its_claim_and_is_due_again(harne
     assert (polls[B].status, polls[B].not_before) == ("PENDING", harness.clock.at)
 
 
+@pytest.mark.slow
 def test_an_impossible_split_is_refused_with_its_reason(harness: SeriesHarness) -> None:
     harness.add_source(C, series_id="other")
     harness.sync(releases(7), by=C)

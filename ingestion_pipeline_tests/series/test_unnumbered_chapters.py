@@ -77,6 +77,7 @@ def test_two_oneshots_of_one_source_stay_apart_whatever_their_titles(harness: Se
     assert len(harness.links()) == 6
 
 
+@pytest.mark.slow
 def test_a_recognised_oneshot_keeps_its_identity_under_a_new_title_and_in_another_series(
     harness: SeriesHarness,
 ) -> None:

@@ -171,6 +171,7 @@ MANY = text(
 ).bindparams(bindparam("now", type_=UtcDateTime()), bindparam("later", type_=UtcDateTime()))
 
 
+@pytest.mark.slow
 def test_a_tick_among_twenty_thousand_sources_reads_the_index_of_what_is_due(store: Store) -> None:
     with store.begin() as connection:
         connection.execute(MANY, {"now": NOON, "later": NOON + HOUR})

@@ -118,6 +118,7 @@ def test_an_unchanged_declaration_changes_nothing(store: Store, clock: FixedCloc
     assert poll_row(store) == poll
 
 
+@pytest.mark.slow
 def test_a_changed_declaration_resets_the_validators_and_is_fetched_at_once(
     store: Store, clock: FixedClock, settings: Settings, random: Random
 ) -> None:

@@ -88,6 +88,7 @@ def open_engine(url: str) -> Engine:
 
 
 # PostgreSQL normalizes the expression of a computed column.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Computed default on tasks.ended_at cannot be modified")
 def test_the_migrations_create_exactly_the_tables_of_the_metadata(store: Store) -> None:
     with store.read() as connection:

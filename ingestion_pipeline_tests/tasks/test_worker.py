@@ -69,6 +69,7 @@ def test_the_wall_clock_does_not_decide_whether_work_may_start(store: Store, clo
     assert worker.may_start()
 
 
+@pytest.mark.slow
 def test_work_may_start_again_after_a_heartbeat(store: Store, clock: FixedClock, now: datetime) -> None:
     ticks = ManualMonotonic()
     add_tasks(store, 2, now)

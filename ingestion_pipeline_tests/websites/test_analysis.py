@@ -31,6 +31,7 @@ def completed(outcome: object) -> WebsiteAnalysed:
     return outcome
 
 
+@pytest.mark.slow
 def test_every_prompt_is_sent_to_every_provider(store: Store, settings: Settings) -> None:
     stored_answers: list[ProviderAnswer] = []
     progress: list[tuple[int, int]] = []
@@ -143,6 +144,7 @@ def test_a_complete_set_of_answers_makes_no_request(store: Store, settings: Sett
     assert second.ranking == first.ranking
 
 
+@pytest.mark.slow
 def test_the_phase_fails_with_a_reason_if_no_provider_answers(store: Store, settings: Settings) -> None:
     with (
         ScriptedModel(always(Fail(status=401, message="no such key"))) as first_server,

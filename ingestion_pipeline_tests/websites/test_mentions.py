@@ -103,6 +103,7 @@ def test_a_prefix_shifts_the_spans_and_changes_none(case: Case) -> None:
     assert [place.start + 4 for place in plain.places] == [place.start for place in shifted.places]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", ["Target ", "a.", "a@", "A", " ", "**Target** "])
 def test_only_the_beginning_of_a_megabyte_is_searched(piece: str) -> None:
     began = time.monotonic()

@@ -23,6 +23,7 @@ def a_day(number: int, *competitors: str) -> RankedDay:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Acme", "$x_{y$", "株式会社", "_hidden", "A" * 500])
 def test_a_plot_is_drawn_for_any_name(name: str) -> None:
     picture = visibility_picture(name, [a_day(1, name, "Globex"), a_day(2, name)])
@@ -31,6 +32,7 @@ def test_a_plot_is_drawn_for_any_name(name: str) -> None:
     assert len(picture) < 300_000
 
 
+@pytest.mark.slow
 def test_a_plot_is_drawn_without_competitors() -> None:
     assert visibility_picture("Acme", [a_day(1)]).startswith(PNG)
 

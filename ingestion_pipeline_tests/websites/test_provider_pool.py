@@ -173,6 +173,7 @@ def test_a_server_that_never_answers_times_out(store: Store, settings: Settings)
     assert took < 10
 
 
+@pytest.mark.slow
 def test_an_unreachable_server_costs_nothing(store: Store, settings: Settings) -> None:
     provider_settings = settings_with_providers(settings, {"one": f"http://127.0.0.1:{closed_port()}/v1"})
 
@@ -183,6 +184,7 @@ def test_an_unreachable_server_costs_nothing(store: Store, settings: Settings) -
     assert {row.cost_usd for row in model_call_rows(store)} == {Decimal(0)}
 
 
+@pytest.mark.slow
 def test_concurrent_requests_stay_within_the_providers_limit(store: Store, settings: Settings) -> None:
     running, most = [0], [0]
 

@@ -97,6 +97,7 @@ def test_without_answers_there_is_no_visibility() -> None:
     assert (nothing.visibility, nothing.score, nothing.unprompted) == (0.0, 0, None)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 900), st.integers(1, 6)), max_size=10))
 def test_a_score_stays_within_its_bounds(placements: list[tuple[int, int]]) -> None:
     answer_mentions = [

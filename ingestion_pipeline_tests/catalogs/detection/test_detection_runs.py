@@ -296,6 +296,7 @@ def test_a_disabled_source_is_not_detected(ctx: RunContext, web: FakeWeb) -> Non
     assert web.paths == []
 
 
+@pytest.mark.slow
 def test_a_detection_respects_the_delay_of_its_host(ctx: RunContext, web: FakeWeb) -> None:
     serve_site(web, sites.numbered(pages=1, each=2))
     slow = with_settings(ctx, crawl__delay_seconds="0.05")

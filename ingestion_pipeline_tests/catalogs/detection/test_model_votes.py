@@ -115,6 +115,7 @@ def test_a_model_decides_where_rules_are_not_sure(store: Store, settings: Settin
     assert len(model.requests) == len(rows(store, model_calls)) == expected_calls
 
 
+@pytest.mark.slow
 @ON_SQLITE
 def test_a_vote_without_a_majority_assumes_detail_links_and_reports_it(store: Store, settings: Settings) -> None:
     script = VoteScript(page_type=page_type_votes("LC"), pagination=[NO_LIST], links=[PATTERN])
@@ -134,6 +135,7 @@ def test_a_pattern_that_does_not_match_its_own_examples_is_no_vote(store: Store,
         detect_with_votes(store, settings, script)
 
 
+@pytest.mark.slow
 @ON_SQLITE
 def test_patterns_that_match_the_same_links_are_the_same_vote(store: Store, settings: Settings) -> None:
     other = PATTERN | {"pattern": "^/badge/"}
@@ -145,6 +147,7 @@ def test_patterns_that_match_the_same_links_are_the_same_vote(store: Store, sett
     assert detected.recipe["link_pattern"] in {"/badge/[a-z]+", "^/badge/"}
 
 
+@pytest.mark.slow
 @ON_SQLITE
 def test_children_of_several_types_are_refused(store: Store, settings: Settings) -> None:
     site = badge_site() | {"/badge/baker": sites.page("<p>Nothing here")}

@@ -146,6 +146,7 @@ def test_250_damaged_pages_neither_crash_nor_take_long(random: Random) -> None:
     assert slowest < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", ["CS 101 " * 30_000, "<p>A A A A A 1</p>" * 3_000, "<h3>CS 101 X (3)</h3>" * 2_000, "(3" * 50_000]
 )

@@ -190,6 +190,7 @@ def test_records_left_out_by_the_cheap_model_are_requested_from_the_strong_one(
     assert {request.model for request in requests} == {"cheap", "strong"}
 
 
+@pytest.mark.slow
 def test_records_that_no_model_finds_are_a_problem_of_the_page(store: Store, settings: Settings) -> None:
     def blind(request: ModelRequest) -> Reply:
         plants = [plant for plant in PLANT_COURSE.findall(request.text) if plant[0] not in {"3", "4", "5"}]

@@ -21,6 +21,7 @@ def poll_failing(boards: Boards, times: int) -> None:
         boards.poll()
 
 
+@pytest.mark.slow
 def test_five_failed_polls_in_a_row_disable_a_board(boards: Boards) -> None:
     boards.add()
     boards.poll(jobs(1))
@@ -51,6 +52,7 @@ def test_four_failures_a_success_and_four_failures_do_not_disable_a_board(boards
     assert (boards.source_row().status, boards.source_row().failure_count) == ("active", 4)
 
 
+@pytest.mark.slow
 def test_a_rate_limit_is_not_counted_as_a_failure(boards: Boards) -> None:
     boards.add()
     boards.serve(Reply(b"slow down", 429, {"Retry-After": "60"}))
@@ -73,6 +75,7 @@ def test_a_blocked_page_disables_a_board_at_once_with_its_own_reason(boards: Boa
     assert "behind a bot wall" in row.status_reason
 
 
+@pytest.mark.slow
 def test_only_an_operator_enables_a_board_that_failures_disabled(boards: Boards) -> None:
     boards.add()
     poll_failing(boards, 5)

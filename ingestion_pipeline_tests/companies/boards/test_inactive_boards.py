@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from sqlalchemy import insert
 
 from ingestion_pipeline.companies.boards.closing import close_inactive_boards, has_inactive_boards
@@ -52,6 +53,7 @@ def test_jobs_of_a_board_that_an_operator_disables_are_closed_with_a_reason(boar
     assert (has_inactive(boards), close_inactive(boards)) == (False, 0)
 
 
+@pytest.mark.slow
 def test_enabling_the_board_reopens_its_jobs_although_its_answer_is_unchanged(boards: Boards) -> None:
     boards.add()
     boards.poll(jobs(1, 2))
@@ -82,6 +84,7 @@ def test_a_job_that_another_board_lists_stays_open(boards: Boards) -> None:
     assert by_title == {"Engineer 1": "open", "Engineer 2": "closed"}
 
 
+@pytest.mark.slow
 def test_jobs_of_a_board_that_failures_disabled_stay_open_for_a_fortnight(boards: Boards) -> None:
     boards.add()
     boards.poll(jobs(1))

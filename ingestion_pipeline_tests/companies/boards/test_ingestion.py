@@ -114,6 +114,7 @@ def test_a_job_of_another_boards_first_sync_is_announced_once_when_a_board_adds_
     assert len(boards.job_tasks()) == before + is_evaluated
 
 
+@pytest.mark.slow
 def test_the_backlog_of_a_board_is_not_announced_when_a_later_board_lists_it(boards: Boards) -> None:
     boards.add()
     boards.poll(jobs(1, 2))
@@ -171,6 +172,7 @@ def test_a_listing_missing_once_is_counted_and_missing_twice_is_closed(boards: B
     assert boards.source_row().record_count == 2
 
 
+@pytest.mark.slow
 def test_a_closed_listing_that_returns_is_reopened_and_evaluated_again(boards: Boards) -> None:
     boards.add()
     for postings in (jobs(1, 2), jobs(1), jobs(1)):
@@ -187,6 +189,7 @@ def test_a_closed_listing_that_returns_is_reopened_and_evaluated_again(boards: B
     assert [task.payload["listing_id"] for task in waiting] == [returned.id]
 
 
+@pytest.mark.slow
 def test_an_incomplete_list_closes_nothing(boards: Boards) -> None:
     boards.add()
     boards.poll(jobs(1, 2, 3))
@@ -198,6 +201,7 @@ def test_an_incomplete_list_closes_nothing(boards: Boards) -> None:
     assert [link.missing for link in boards.links()] == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_an_empty_list_after_a_full_one_is_quarantined(boards: Boards) -> None:
     boards.add()
     boards.poll(jobs(1, 2))
@@ -213,6 +217,7 @@ def test_an_empty_list_after_a_full_one_is_quarantined(boards: Boards) -> None:
     assert (dead_letter.error_code, dead_letter.occurrences, dead_letter.source_id) == ("quarantined", 2, ACME)
 
 
+@pytest.mark.slow
 def test_a_large_drop_is_quarantined_until_an_operator_accepts_it(boards: Boards) -> None:
     boards.add()
     boards.poll(jobs(*range(10)))
@@ -226,6 +231,7 @@ def test_a_large_drop_is_quarantined_until_an_operator_accepts_it(boards: Boards
     assert sum(row.status == "open" for row in boards.listings()) == 2
 
 
+@pytest.mark.slow
 def test_a_renamed_field_is_quarantined_and_its_body_is_stored(boards: Boards) -> None:
     boards.add()
     boards.poll(jobs(1, 2, 3))

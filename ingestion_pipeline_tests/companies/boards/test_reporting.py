@@ -49,6 +49,7 @@ def test_the_funnel_of_a_board_counts_the_outcomes_of_its_jobs(boards: Boards) -
     assert acme.duplicate + other.duplicate == 1
 
 
+@pytest.mark.slow
 def test_a_report_counts_changes_since_the_previous_report(boards: Boards) -> None:
     boards.add()
     boards.poll(jobs(1, 2))
@@ -62,6 +63,7 @@ def test_a_report_counts_changes_since_the_previous_report(boards: Boards) -> No
     assert [listing.is_new for listing in report.newest] == [True, False, False]
 
 
+@pytest.mark.slow
 def test_a_drop_and_a_lost_field_are_different_findings(boards: Boards) -> None:
     boards.add()
     boards.poll(jobs(1, 2))
@@ -91,6 +93,7 @@ def test_a_board_is_stale_after_two_weeks_without_success(boards: Boards) -> Non
     assert (stale_after(13), stale_after(15)) == (0, 1)
 
 
+@pytest.mark.slow
 def test_a_board_that_failures_disabled_is_a_finding(boards: Boards) -> None:
     boards.add()
     boards.serve(404)

@@ -175,6 +175,7 @@ def test_a_rotation_polls_from_the_oldest_until_enough_jobs_match(matching_board
     assert scrape.state["matches"] == 2
 
 
+@pytest.mark.slow
 def test_a_rotation_ends_at_the_requested_number_of_matches(matching_boards: Boards, tmp_path: Path) -> None:
     queue_scrape(matching_boards, ScrapeRequest(target_matches=1, max_sources=8))
 
@@ -184,6 +185,7 @@ def test_a_rotation_ends_at_the_requested_number_of_matches(matching_boards: Boa
     assert scrape.state["matches"] == 1
 
 
+@pytest.mark.slow
 def test_a_rotation_polls_no_more_boards_than_its_limit(matching_boards: Boards, tmp_path: Path) -> None:
     queue_scrape(matching_boards, ScrapeRequest(target_matches=5, max_sources=2))
 

@@ -90,6 +90,7 @@ def test_a_listing_that_the_filter_rejects_is_not_sent_to_the_model(listings: Li
     assert model.requests == []
 
 
+@pytest.mark.slow
 def test_the_model_request_contains_the_profile_and_is_repeated_for_another_profile(listings: Listings) -> None:
     listings.add()
     first, second = scripted_model(listings), scripted_model(listings)

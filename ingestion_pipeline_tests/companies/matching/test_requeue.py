@@ -193,6 +193,7 @@ def replay_dead_letter(listings: Listings) -> str:
         return replay(connection, dead_letter.id, actor="test", now=now)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_task", [True, False])
 def test_a_replayed_listing_is_evaluated_even_without_its_task(
     listings: Listings, dead_lettered_id: int, has_task: bool
@@ -209,6 +210,7 @@ def test_a_replayed_listing_is_evaluated_even_without_its_task(
     assert listings.rows(dead_letters)[0].replayed_at is not None
 
 
+@pytest.mark.slow
 def test_a_listing_that_closed_meanwhile_is_not_requeued(listings: Listings, dead_lettered_id: int) -> None:
     listings.update(job_listings, dead_lettered_id, status="closed")
 

@@ -133,6 +133,7 @@ def test_a_match_of_a_first_sync_is_announced_once_when_another_board_adds_it(li
     assert [row.subject_kind for row in listings.rows(outbox)] == ["job_match"]
 
 
+@pytest.mark.slow
 def test_many_listings_are_processed_in_batches_without_duplicates(listings: Listings) -> None:
     listings.ctx = with_settings(listings.ctx, match__profile=str(listings.profile), match__batch_size="20")
     for number in range(50):

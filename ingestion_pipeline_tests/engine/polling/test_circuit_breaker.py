@@ -43,6 +43,7 @@ def probe_with_twenty_workers(ctx: RunContext, web: FakeWeb) -> None:
     asyncio.run(probe())
 
 
+@pytest.mark.slow
 def test_an_open_breaker_blocks_requests_for_a_day(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:

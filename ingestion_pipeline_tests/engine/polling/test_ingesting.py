@@ -325,6 +325,7 @@ def test_a_quarantined_feed_does_not_cancel_a_pending_withdrawal(
     assert numbers(store, available=False) == [3]
 
 
+@pytest.mark.slow
 def test_a_feed_of_many_pages_stores_no_etag_and_is_always_read_to_its_end(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:

@@ -148,6 +148,7 @@ def fetch_all(bombs_by_name: dict[str, tuple[bytes, str]]) -> dict[str, tuple[st
     return measured
 
 
+@pytest.mark.slow
 def test_a_bomb_that_a_server_sends_is_stopped_in_little_memory_and_time() -> None:
     # Nested bombs are tested above: a second brotli window would be counted with the first.
     single = {name: bomb for name, bomb in bombs().items() if name.endswith("nothing")}
@@ -159,6 +160,7 @@ def test_a_bomb_that_a_server_sends_is_stopped_in_little_memory_and_time() -> No
     assert max(grown for _, _, grown in measured.values()) < 30
 
 
+@pytest.mark.slow
 def test_outer_output_that_the_inner_layer_discards_counts_as_a_bomb() -> None:
     data = gzip.compress(gzip.compress(b"x") + bytes(30 * MEGABYTE))
     body = LimitedBody("gzip, gzip", max_bytes=10**9, max_ratio=100, shown_url="http://a.test/")

@@ -151,6 +151,7 @@ def test_a_missing_robots_txt_allows_everything_and_an_unavailable_one_nothing(
         assert fetch(ctx, web)[1].counts.changed == 2
 
 
+@pytest.mark.slow
 @ON_SQLITE
 @pytest.mark.parametrize(
     ("answer", "allowed"),
@@ -231,6 +232,7 @@ def test_a_crawl_delay_spaces_the_requests_of_two_processes(
     assert rows(store, hosts)[0].crawl_delay_seconds == 0.5
 
 
+@pytest.mark.slow
 @ON_SQLITE
 def test_an_absurd_crawl_delay_is_capped_and_left_to_later_runs(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock

@@ -157,6 +157,7 @@ def test_numbers_match_by_value_and_never_inside_others(value: Value, text: str,
     assert ground(value, text).status == status
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
@@ -180,6 +181,7 @@ def words_of(text: str) -> list[re.Match[str]]:
     return list(re.finditer(r"[^\W_]+", text))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.text(min_size=1, max_size=80), st.data())
 def test_text_between_two_word_boundaries_is_an_exact_match(text: str, data: st.DataObject) -> None:

@@ -201,6 +201,7 @@ def test_a_large_table_of_ordinary_columns_takes_the_fast_path() -> None:
     assert _options_for(f"<blockquote>a</blockquote>{table}".encode()) is _options()
 
 
+@pytest.mark.slow
 def test_markdown_much_larger_than_its_page_is_replaced_by_the_text() -> None:
     quoted = "<blockquote>" * 60 + "<p>x</p>" * 1_500
     linked = "<base href='https://a.test/" + "b" * 1_500 + "/'>" + "<p><a href=x>y</a>" * 3_000

@@ -73,6 +73,7 @@ def test_comment_syntax_in_plain_text_is_text() -> None:
     assert "3 < 4" in visible_page("<p>one</p><plaintext>3 < 4 <!-- 5", url=URL).text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["", "<!-- x -->"])
 def test_many_comments_in_tags_are_read_as_fast_as_other_pages(end: str) -> None:
     """Each was once searched for up to the end of the page: 8,000 of them took seconds."""
@@ -97,6 +98,7 @@ PARTS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(PARTS, max_size=14).map("".join))
 def test_every_link_of_a_page_is_found_once(html: str) -> None:
     links = visible_page(html, url=URL).links

@@ -61,6 +61,7 @@ def test_an_answer_that_matches_the_schema_is_returned(store: Store, settings: S
     assert [request.path for request in model.requests] == ["/v1/responses"]
 
 
+@pytest.mark.slow
 def test_the_request_is_strict_and_without_tools_or_streaming(store: Store, settings: Settings) -> None:
     _, model = ask_scripted(store, settings, a_reply(), OPENAI_API_KEY="the-key")
 

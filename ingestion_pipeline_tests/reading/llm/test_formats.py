@@ -30,6 +30,7 @@ def formats(store: Store) -> list[str]:
     return [row.format for row in model_call_rows(store)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("without", "status", "tried"),
     [

@@ -38,6 +38,7 @@ def recorded_statuses(store: Store) -> list[int]:
     ]
 
 
+@pytest.mark.slow
 def test_a_generated_answer_passes_our_own_check(store: Store, model_settings: Settings, llmock: Any) -> None:
     answer = ask(store, model_settings)
 

@@ -134,6 +134,7 @@ def test_a_truncated_page_is_parsed_as_far_as_it_goes_and_marked_incomplete() ->
     assert [problem.where for problem in reading.problems] == ["page"]
 
 
+@pytest.mark.slow
 @given(body=st.binary(max_size=300) | st.text("<>/!-ab li=\"'&;\0", max_size=300).map(str.encode))
 def test_no_body_ends_in_an_unclassified_error(body: bytes) -> None:
     try:

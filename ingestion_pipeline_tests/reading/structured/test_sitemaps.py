@@ -222,6 +222,7 @@ def test_a_body_that_is_not_xml_is_refused_at_once(body: bytes, error: type[Work
     assert time.process_time() - started < 0.1
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=200) | st.text(max_size=100).map(lambda text: f"<a>{text}</a>".encode(errors="replace")))
 def test_no_body_ends_in_an_unclassified_error(body: bytes) -> None:
     try:

@@ -13,6 +13,7 @@ def test_every_platform_is_found_by_its_name() -> None:
     assert all(platform(name).name == name for name in PLATFORMS)
 
 
+@pytest.mark.slow
 def test_an_unknown_platform_error_lists_the_platforms() -> None:
     with pytest.raises(UnknownPlatform, match=r"'mangadx'; there are: html, json, mangadex, rss"):
         platform("mangadx")

@@ -101,6 +101,7 @@ def test_a_retry_waits_longer_each_time_with_lower_priority(ctx: RunContext, web
     assert "attempt 1 of 3 failed" in only_analysis(ctx.store).progress_message
 
 
+@pytest.mark.slow
 def test_a_failed_phase_resumes_when_its_dead_letter_is_replayed(ctx: RunContext, web: FakeWeb) -> None:
     web.routes["/"] = 404
     add_sources(ctx.store, a_website())
@@ -119,6 +120,7 @@ def test_a_failed_phase_resumes_when_its_dead_letter_is_replayed(ctx: RunContext
     assert source_row(ctx.store, "website:acme").failure_count == 0
 
 
+@pytest.mark.slow
 def test_without_a_provider_the_last_phase_waits_until_one_is_configured(
     ctx: RunContext, web: FakeWeb, provider: ScriptedModel
 ) -> None:
@@ -152,6 +154,7 @@ def test_when_no_provider_answers_the_phase_fails_without_a_failure_of_the_sourc
     assert source_row(ctx.store, "website:acme").failure_count == 0
 
 
+@pytest.mark.slow
 def test_a_worker_whose_task_was_reclaimed_makes_no_further_requests(ctx: RunContext, web: FakeWeb) -> None:
     calls: list[str] = []
 
@@ -203,6 +206,7 @@ def test_a_failing_provider_is_recorded_and_the_analysis_completes(
     assert by_provider == {("good", "answered"), ("bad", "failed")}
 
 
+@pytest.mark.slow
 def test_a_stopped_run_releases_its_task_and_the_next_run_requests_only_missing_answers(
     ctx: RunContext, web: FakeWeb
 ) -> None:

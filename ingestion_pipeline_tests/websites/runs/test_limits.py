@@ -137,6 +137,7 @@ def test_a_full_queue_refuses_with_a_reason_and_no_attempt_is_counted(
     assert statuses(ctx.store) == {"completed": 5}
 
 
+@pytest.mark.slow
 def test_a_phase_waits_while_the_next_queue_is_full(ctx: RunContext, web: FakeWeb, clock: RunningClock) -> None:
     no_provider_ctx = with_settings(ctx, website__providers="", website__queue_limit="2")
     add_sources(ctx.store, *(a_website(f"w{n}", config=own_config()) for n in range(2)))

@@ -55,6 +55,7 @@ from ingestion_pipeline_tests.websites.website_runs import (
 pytestmark = pytest.mark.both_databases
 
 
+@pytest.mark.slow
 def test_a_website_is_analysed_by_one_warm_run_in_less_than_three_seconds(
     ctx: RunContext, web: FakeWeb, provider: ScriptedModel
 ) -> None:
@@ -180,6 +181,7 @@ def test_a_poll_starts_no_second_analysis_while_one_is_active(
     assert source_row(ctx.store, "website:acme").last_outcome == "analysis 1 is running: not-started"
 
 
+@pytest.mark.slow
 def test_a_website_is_analysed_on_demand_while_others_wait(ctx: RunContext, web: FakeWeb) -> None:
     add_sources(ctx.store, a_website(), a_website("other"))
     poll(ctx, web)
@@ -191,6 +193,7 @@ def test_a_website_is_analysed_on_demand_while_others_wait(ctx: RunContext, web:
     assert status_by_source == {"website:acme": "completed", "website:other": "not-started"}
 
 
+@pytest.mark.slow
 def test_an_analysis_on_demand_counts_as_the_poll(
     ctx: RunContext, web: FakeWeb, provider: ScriptedModel, clock: RunningClock
 ) -> None:
@@ -232,6 +235,7 @@ def test_a_new_website_starts_its_analysis_once_without_a_poll(ctx: RunContext, 
     assert [dead_letter.error_code for dead_letter in rows(ctx.store, dead_letters)] == ["bad_config"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_lost_its_claim_writes_no_progress(ctx: RunContext, web: FakeWeb) -> None:
     claimed_by_other: list[Task] = []
 
@@ -257,6 +261,7 @@ def test_a_worker_that_lost_its_claim_writes_no_progress(ctx: RunContext, web: F
     assert (only_analysis(ctx.store).status, only_analysis(ctx.store).progress_percent) == ("model-analysis", 50)
 
 
+@pytest.mark.slow
 def test_a_page_that_needs_javascript_is_read_with_a_browser(ctx: RunContext, web: FakeWeb) -> None:
     web.routes |= ACME_PAGES | {"/": SHELL}
     browser = FakeBrowser([ACME_PAGES["/"] + "<p>Invoices that bakeries like. " * 40])

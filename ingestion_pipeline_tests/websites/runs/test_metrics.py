@@ -49,6 +49,7 @@ def test_each_phase_counts_waiting_finished_and_retried_tasks(ctx: RunContext, w
     assert 0 < (third.processing_seconds or 0) < 60
 
 
+@pytest.mark.slow
 def test_each_phase_measures_waiting_and_processing_times(ctx: RunContext, web: FakeWeb, clock: RunningClock) -> None:
     async def read_for_30_seconds(writer: StreamWriter) -> None:
         clock.advance(seconds=30)
