@@ -246,7 +246,7 @@ def _work(
 ) -> Generator[DoctorCheck]:
     from ingestion_pipeline.operations.alerts import last_heartbeat
     from ingestion_pipeline.sources.status import totals
-    from ingestion_pipeline.tasks.heartbeats import lost_runs
+    from ingestion_pipeline.tasks.run_heartbeats import lost_runs
 
     counts = totals(connection, now=now)
     yield checks.abandoned(counts.abandoned)

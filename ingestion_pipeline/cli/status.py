@@ -125,7 +125,7 @@ def _print_phases(phases: list[dict[str, Any]]) -> None:
 
 
 def _print_workers(*, as_json: bool) -> None:
-    from ingestion_pipeline.tasks.heartbeats import lease_owners
+    from ingestion_pipeline.tasks.run_heartbeats import lease_owners
 
     with opened() as (_, store), store.read() as connection:
         now = store.clock.now(connection)

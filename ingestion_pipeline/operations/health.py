@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, String, and_, case, distinct, func, or_, select, true
 
-from ingestion_pipeline.catalogs.operations.held_back import (
+from ingestion_pipeline.catalogs.operations.quarantined_datasets import (
     held_back,
     held_reason,
     last_shown_at,

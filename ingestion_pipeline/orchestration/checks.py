@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 import dagster as dg
 
 from ingestion_pipeline.catalogs.crawling import checks as catalog_checks
-from ingestion_pipeline.catalogs.operations import held_back, listing
+from ingestion_pipeline.catalogs.operations import listing, quarantined_datasets
 from ingestion_pipeline.companies import checks as company_checks
 from ingestion_pipeline.companies.boards import checks as board_checks
 from ingestion_pipeline.companies.matching.runs import profile_findings
@@ -76,12 +76,12 @@ def _lost_pages(ctx: RunContext) -> list[Finding]:
 
 def _quarantined_datasets(ctx: RunContext) -> list[Finding]:
     with ctx.store.read() as connection:
-        return held_back.quarantined(connection)
+        return quarantined_datasets.quarantined(connection)
 
 
 def _missing_records(context: RunContext) -> list[Finding]:
     with context.store.read() as connection:
-        return held_back.missing_pages(connection)
+        return quarantined_datasets.missing_pages(connection)
 
 
 def _unfinished(ctx: RunContext) -> list[Finding]:

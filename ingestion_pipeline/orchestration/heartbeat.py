@@ -13,7 +13,7 @@ from ingestion_pipeline.pages.politeness import hosts
 from ingestion_pipeline.pages.politeness.hosts import repair_clock_step
 from ingestion_pipeline.settings.logs import logging_for
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.tasks import claims, heartbeats
+from ingestion_pipeline.tasks import claims, run_heartbeats
 from ingestion_pipeline.tasks.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ def working(ctx: RunContext, *, run_id: str, job: str, owner: str | None = None)
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
         repair_clock_step(connection, now=now, longest_lease=max(worker.lease, lease))
-        heartbeats.begin_run(connection, run_id=run_id, owner=worker.owner, job=job, now=now, lease=lease)
+        run_heartbeats.begin_run(connection, run_id=run_id, owner=worker.owner, job=job, now=now, lease=lease)
     stop = threading.Event()
     thread = threading.Thread(target=_send_heartbeats, args=(ctx, worker, run_id, stop), daemon=True)
     thread.start()
@@ -57,7 +57,7 @@ def _send_heartbeats(ctx: RunContext, worker: Worker, run_id: str, stop: threadi
         try:
             with ctx.store.begin() as connection:
                 now = ctx.store.clock.now(connection)
-                heartbeats.beat_run(connection, run_id=run_id, now=now, lease=lease)
+                run_heartbeats.beat_run(connection, run_id=run_id, now=now, lease=lease)
             worker.renew()
         except SQLAlchemyError:  # the next heartbeat may succeed
             log.warning("heartbeat failed; the lease stays until it expires", exc_info=True)
@@ -66,14 +66,14 @@ def _send_heartbeats(ctx: RunContext, worker: Worker, run_id: str, stop: threadi
 def end_run(store: Store, *, run_id: str) -> None:
     """Mark the run as ended; it holds nothing."""
     with store.begin() as connection:
-        heartbeats.end_run(connection, run_id=run_id, now=store.clock.now(connection))
+        run_heartbeats.end_run(connection, run_id=run_id, now=store.clock.now(connection))
 
 
 def release_run(store: Store, *, run_id: str) -> int:
     """Free the claims and hosts of a dead run; return how many claims it still had."""
     with store.begin() as connection:
         now = store.clock.now(connection)
-        owner = heartbeats.end_run(connection, run_id=run_id, now=now)
+        owner = run_heartbeats.end_run(connection, run_id=run_id, now=now)
         if owner is None:
             return 0
         freed = claims.expire(connection, owner=owner, now=now)  # tasks before hosts: the lock order

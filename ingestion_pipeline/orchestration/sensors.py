@@ -41,7 +41,7 @@ from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.operator_changes import import_files, partition_keys
 from ingestion_pipeline.sources.scheduling.due import backlog, new_shards, source_counts, unscheduled_shards
 from ingestion_pipeline.store.audit import audit
-from ingestion_pipeline.tasks.heartbeats import lost_runs
+from ingestion_pipeline.tasks.run_heartbeats import lost_runs
 from ingestion_pipeline.websites.runs.system import is_work_waiting as is_website_waiting
 from ingestion_pipeline.websites.runs.system import start_first_analyses
 

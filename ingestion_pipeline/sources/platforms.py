@@ -1,4 +1,4 @@
-"""Recognise the platform of a URL by the URL alone."""
+"""The platforms: recognise one by a URL alone (`boards.yaml` has the shapes), and `READERS`, which can be read."""
 
 from __future__ import annotations
 

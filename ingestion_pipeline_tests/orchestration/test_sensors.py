@@ -16,7 +16,7 @@ from ingestion_pipeline.orchestration import heartbeat
 from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.orchestration.sensors import run_failures
 from ingestion_pipeline.pages.politeness import hosts
-from ingestion_pipeline.tasks import heartbeats
+from ingestion_pipeline.tasks import run_heartbeats
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import a_definition
@@ -146,7 +146,9 @@ def begin_run(installation: Installation, run_id: str, *, silent: bool) -> None:
             hour = timedelta(hours=1)
             hosts.lease_hosts(connection, [HOST], owner=worker.owner, now=now, lease=hour)
             lease = -timedelta(seconds=1) if silent else timedelta(seconds=90)
-            heartbeats.begin_run(connection, run_id=run_id, owner=worker.owner, job="poll_hot", now=now, lease=lease)
+            run_heartbeats.begin_run(
+                connection, run_id=run_id, owner=worker.owner, job="poll_hot", now=now, lease=lease
+            )
 
 
 def a_started_run(instance: dg.DagsterInstance) -> dg.DagsterRun:

@@ -46,11 +46,11 @@ def test_a_slow_run_claims_no_more_than_it_can_process() -> None:
 
 
 def test_a_tier_uses_its_own_pace_and_before_it_has_one_the_best() -> None:
-    measurements = {"pace:hot": 40.0, "pace:cold": 2.0, "price:series": 900.0}
+    measurements = {"pace:hot": 40.0, "pace:cold": 2.0, "request_cost:series": 900.0}
 
     assert known_pace(measurements, "cold") == 2.0
     assert known_pace(measurements, "warm") == known_pace(measurements, None) == 40.0
-    assert known_pace({"price:series": 900.0}, "hot") is None
+    assert known_pace({"request_cost:series": 900.0}, "hot") is None
 
 
 def test_the_pace_follows_recent_runs_and_ignores_tiny_ones() -> None:

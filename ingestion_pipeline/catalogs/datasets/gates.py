@@ -186,18 +186,19 @@ def evaluate_gates(
     limits: Extraction,
     failed: int = 0,
     pages: RecordPages | None = None,
+    newer: int | None = None,
 ) -> list[GateFinding]:
-    """Return all findings against the new dataset; `before` is the last good one, if any.
+    """Return all findings that hold the new dataset back; `before` is the last good one, if any.
 
     `failed` is the number of earlier items on pages that failed this time. A first dataset is
-    evaluated by its own `pages`.
+    evaluated by its own `pages`. `newer` is the published version of a newer crawl, if any.
     """
-    findings: list[GateFinding] = []
+    findings: list[GateFinding] = [] if newer is None else [Outdated(newer=newer)]
     if before is None and pages is not None:
         findings += _first(new, pages)
     if before is not None and before.items:
         if not new.items:
-            return [EmptyAfterFull(before=before.items)]
+            return [EmptyAfterFull(before=before.items), *findings]
         if is_drop(new.items, before.items, limits):
             findings.append(Dropped(before=before.items, items=new.items))
         elif is_drop(before.items - failed, before.items, limits):

@@ -23,8 +23,6 @@ from ingestion_pipeline.catalogs.datasets.carry_over import (
 )
 from ingestion_pipeline.catalogs.datasets.gates import (
     DatasetNumbers,
-    GateFinding,
-    Outdated,
     RecordPages,
     as_stored,
     evaluate_gates,
@@ -325,8 +323,8 @@ def _publish_or_quarantine(
         limits=settings.extraction,
         failed=failed,
         pages=_record_pages(connection, built.extraction_id, kind),
+        newer=_newer_crawl(connection, built),
     )
-    problems += _outdated_findings(connection, built)
     status = DatasetStatus.QUARANTINED if problems else DatasetStatus.PUBLISHED
     findings = as_stored(problems)
     connection.execute(
@@ -404,12 +402,10 @@ def fill_incomplete(
     return numbers(connection, dataset_id, None)
 
 
-def _outdated_findings(connection: Connection, built: BuiltExtraction) -> list[GateFinding]:
-    """Return a finding if a newer crawl is published and no operator asked to replace it."""
+def _newer_crawl(connection: Connection, built: BuiltExtraction) -> int | None:
+    """Return the published version of a newer crawl, unless an operator asked to replace it."""
     newer = newer_version(connection, built.extraction_id, built.entity_type)
-    if newer is None or is_publish_requested(connection, built.extraction_id):
-        return []
-    return [Outdated(newer=newer)]
+    return None if is_publish_requested(connection, built.extraction_id) else newer
 
 
 def _link_dataset(connection: Connection, extraction_id: int, dataset_id: int) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -30,11 +30,13 @@ _REQUIREMENTS = re.compile(
     re.IGNORECASE,
 )
 
-# The columns of `job_listings` that an evaluation reads.
+# The columns of `job_listings` that an evaluation reads: a change of one has the listing evaluated again.
 EVALUATED_COLUMNS = (
     *("title", "company_name", "location", "other_locations", "remote", "description", "salary"),
     *("posted_at", "employment_type"),
 )
+# Further columns whose change is stored. Not the URL: some boards put a session into it.
+STORED_COLUMNS = ("department", "company_website")
 # Fields that must not vanish from most listings of a board at once, by their code.
 WATCHED_FIELDS = {"t": "title", "u": "url", "d": "description", "l": "location"}
 
@@ -102,17 +104,19 @@ def posting_of(listing: Listing, source: Source) -> Posting:
         external_key=draft.external_key,
         url_key=address,
         fingerprint=words,
-        content_hash=content_hash(columns),
+        content_hash=content_hash(columns, STORED_COLUMNS),
         stated=draft.stated,
     )
 
 
-def content_hash(columns: Mapping[str, Any]) -> str:
-    """Return the hash of the columns that an evaluation reads; every writer of them calls this.
+def content_hash(columns: Mapping[str, Any], further: Sequence[str] = ()) -> str:
+    """Return the hash of the columns that an evaluation reads, and of further ones.
 
+    The hash of a listing is of what an evaluation reads: every writer of these columns calls this. The hash of a
+    posting decides whether a listing that is stored already is written again: a new column belongs to one of the two.
     Equal for equal values, whichever database they came from.
     """
-    values = [columns.get(name) for name in EVALUATED_COLUMNS]
+    values = [columns.get(name) for name in (*EVALUATED_COLUMNS, *further)]
     if (deadline := columns.get("valid_until")) is not None:
         values.append(deadline)
     return sha256(orjson.dumps(values, default=_text, option=orjson.OPT_SORT_KEYS)).hexdigest()
@@ -165,7 +169,6 @@ def _text(value: object) -> str:
             raise TypeError(f"{type(value).__name__} is no value of a listing")
 
 
-_TEXTS = ("external_id", "title", "url", "location", "description", "company", "department")
 MARK = b'"posted_is_relative"'  # once in every listing
 
 
@@ -193,9 +196,14 @@ def feed_from_bytes(stored: bytes) -> ParsedFeed[Listing]:
 
 
 def _as_dict(listing: Listing) -> dict[str, Any]:
-    fields = dict(listing_as_dict(listing))
-    fields |= {name: storable(fields[name]) for name in _TEXTS if fields[name] is not None}
+    fields = {name: _storable(value) for name, value in listing_as_dict(listing).items()}
     return fields | {"posted_is_relative": listing.posted_is_relative}
+
+
+def _storable(value: Any) -> Any:  # noqa: ANN401 - a plain value of any field
+    if isinstance(value, list):
+        return [_storable(part) for part in cast("list[Any]", value)]
+    return storable(value) if isinstance(value, str) else value
 
 
 def _from_dict(fields: dict[str, Any]) -> Listing:

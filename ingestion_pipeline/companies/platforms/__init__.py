@@ -1,6 +1,7 @@
 """Job platforms by name: each adapter builds requests page by page and parses the responses.
 
-Adapters make no requests themselves.
+Adapters make no requests themselves. A new one is imported here, named in `READERS` of `sources/platforms.py`, and its
+URLs are recognised by `sources/boards.yaml`.
 """
 
 from __future__ import annotations

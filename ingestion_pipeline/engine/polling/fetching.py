@@ -1,4 +1,9 @@
-"""The fetching part of a poll run: claim polls, fetch each feed at its host's pace, store it."""
+"""The fetching part of a poll run: claim polls, fetch each feed at its host's pace, store it.
+
+A run that is killed between fetching and ingesting loses nothing: its polls stay claimed until their leases expire
+(`tasks/claims.py`; the sensor `stale_runs` expires them sooner), are then claimed again with a higher fence, and
+fetched again. The batch of the dead run is deleted, never resumed.
+"""
 
 from __future__ import annotations
 

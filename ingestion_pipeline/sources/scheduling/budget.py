@@ -44,7 +44,7 @@ class PollingBudget:
 
     def request_cost(self, kind: Kind) -> float:
         """Return the seconds of expected delay that justify one request."""
-        return self.values.get(f"price:{kind.value}") or initial_request_cost(kind, self.settings)
+        return self.values.get(f"request_cost:{kind.value}") or initial_request_cost(kind, self.settings)
 
     def prior_rate(self, kind: Kind, platform: str | None) -> float:
         """Return changes a second of a new source: its platform's rate, else by the settings."""
@@ -99,12 +99,12 @@ def _request_costs(connection: Connection, settings: Settings, now: datetime) ->
     moments = _last_times(connection)
     current = current_budget(connection, settings)
     return {
-        f"price:{kind.value}": adjusted_request_cost(
+        f"request_cost:{kind.value}": adjusted_request_cost(
             current.request_cost(kind),
             planned=planned,
             budget=budget * settings.polling.budget_share,
             sources=count,
-            elapsed=now - moments.get(f"price:{kind.value}", now - timedelta(minutes=5)),
+            elapsed=now - moments.get(f"request_cost:{kind.value}", now - timedelta(minutes=5)),
         )
         for kind, (count, planned, budget) in by_kind.items()
     }

@@ -5,9 +5,11 @@ down (HOT for a day, WARM for a week, then COLD), unless it has many followers. 
 pinned tier is checked at that tier's interval. Any other is checked when a change is expected
 (`next_check.py`); a source without a history uses the rates of its kind and platform.
 
+A source whose file says `tier: auto`, or nothing, has no pinned tier.
+
 A failed poll (all its attempts used up, one strike) delays the next check; five in a row open the
-breaker: one probe after 24 hours, and only a success closes it. A rate limit is never a strike and
-is not handled here.
+breaker: one probe after 24 hours, and only a success closes it. A job board is disabled instead, until
+somebody enables it. A rate limit is never a strike and is not handled here.
 """
 
 from __future__ import annotations

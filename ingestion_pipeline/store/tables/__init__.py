@@ -13,7 +13,7 @@ from ingestion_pipeline.store.tables.catalogs import (
     pages,
     recipes,
 )
-from ingestion_pipeline.store.tables.fetches import hosts, snapshots
+from ingestion_pipeline.store.tables.hosts_and_snapshots import hosts, snapshots
 from ingestion_pipeline.store.tables.jobs import LISTED, companies, job_listings, job_matches, listing_sources
 from ingestion_pipeline.store.tables.metadata import comment_shared_columns, metadata
 from ingestion_pipeline.store.tables.model_calls import model_answers, model_calls, model_endpoints, model_spending

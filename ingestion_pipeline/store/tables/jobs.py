@@ -179,7 +179,7 @@ listing_sources = Table(
     Column("url", Text, comment="where this board shows the job; null: its list links none"),
     Column("content_hash", String(64), nullable=False, comment="hash of the listing as this board states it"),
     # A letter for each field that a board must not lose: title, url, description, location.
-    Column("stated", String(8), nullable=False, comment="fields as this board states them, as JSON"),
+    Column("stated", String(8), nullable=False, comment="a letter for each watched field that it states: t, u, d, l"),
     count("missing", "complete lists in a row that lacked it; 0 while it is listed"),
     Column(
         "available",

@@ -1,4 +1,4 @@
-"""Tables of sources and work: sources, tasks, batches, dead letters, runs."""
+"""Tables of sources and their versions, tasks, batches, dead letters, runs, ingestions, measurements, exports."""
 
 from __future__ import annotations
 
@@ -182,6 +182,7 @@ tasks = Table(
     Index("ix_tasks_ended", "ended_at", postgresql_where=ENDED, sqlite_where=ENDED),
 )
 
+# What a run has fetched and not yet ingested. A run that dies leaves its rows behind: they are deleted, not resumed.
 batch_items = Table(
     "batch_items",
     metadata,

@@ -69,6 +69,22 @@ def test_an_expired_listing_reopens_when_its_board_extends_it(boards: Boards) ->
     assert (second.status, second.location) == ("closed", "Bergen")
 
 
+def test_a_change_of_the_department_alone_is_stored_and_evaluates_nothing_again(boards: Boards) -> None:
+    boards.add()
+    boards.poll([a_job(1, departments=[{"name": "Baking"}])])
+    before = len(boards.job_tasks())
+    changed_at = boards.listings()[0].changed_at
+    boards.clock.advance(hours=1)
+
+    boards.poll([a_job(1, departments=[{"name": "Research"}])])
+    boards.poll([a_job(1, departments=[{"name": "Research"}])])
+
+    listing = boards.listings()[0]
+    assert (listing.department, len(boards.job_tasks())) == ("Research", before)
+    assert listing.changed_at > changed_at
+    assert boards.source_row().last_outcome == "unchanged"
+
+
 def test_a_listing_added_after_the_first_sync_is_announced(boards: Boards) -> None:
     boards.add()
     boards.poll(jobs(1))

@@ -22,7 +22,7 @@ hosts = Table(
     Column(
         "requested_at",
         UtcDateTime,
-        comment="when another worker last asked for the leased host, UTC; null: nobody waits",
+        comment="when another worker first asked for the leased host, UTC; null: nobody waits",
     ),
     Column("crawl_delay_seconds", Float, comment="crawl delay of robots.txt; null: none stated"),
     Column("robots_fetched_at", UtcDateTime, comment="when robots.txt was last fetched, UTC"),
