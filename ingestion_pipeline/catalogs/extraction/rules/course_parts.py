@@ -25,7 +25,7 @@ MAX_UNNAMED_LABEL_WORDS = 6
 MAX_FACT_WORDS = 6
 UNNAMED = "\ue000"  # marks a line with an unknown label; its value follows
 
-_LABELLED = re.compile(rf"([^:\uff1a.\n]{{1,{MAX_LABEL_CHARACTERS}}}?)\s*[:\uff1a]\s*(.*)", re.DOTALL)
+_LABELLED = re.compile(rf"([^:\uff1a.\n]{{1,{MAX_LABEL_CHARACTERS}}}?)\s*+[:\uff1a]\s*(.*)", re.DOTALL)
 _NO_COLON = re.compile(
     r"(pre-?\s?(?:requisites?|reqs?)(?:\(s\))?)[.,;\u2013\u2014-]?\s+(?=\S)(.*)", re.IGNORECASE | re.DOTALL
 )
