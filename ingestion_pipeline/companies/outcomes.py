@@ -1,4 +1,4 @@
-"""Outcome types of company analyses and board discoveries."""
+"""Results of company analyses and board probes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from ingestion_pipeline.companies.analysis.analysis import CompanyEvaluation, Findings
 from ingestion_pipeline.companies.states import Confidence
 from ingestion_pipeline.sources import Source
-from ingestion_pipeline.tasks.errors import WorkError
 from ingestion_pipeline.tasks.task import Task
 
 
@@ -26,15 +25,6 @@ class CompanyAnalysed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotNeeded:
-    """Work that is not needed: the company is known well, or the board has a source."""
-
-    task: Task
-    why: str
-    source_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
     """A probed board, and the confidence that it can be parsed."""
 
@@ -45,17 +35,3 @@ class Probed:
     config: Mapping[str, Any]
     confidence: Confidence
     details: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotDone:
-    """Work that failed or could not be started."""
-
-    task: Task
-    error: WorkError
-    company_id: str | None = None
-    source: Source | None = None
-    stack: str | None = None
-
-
-Outcome = CompanyAnalysed | NotNeeded | Probed | NotDone

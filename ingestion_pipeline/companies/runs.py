@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import Random
@@ -25,12 +26,13 @@ from ingestion_pipeline.companies.board_discovery import (
     probe_of,
     save_board,
 )
-from ingestion_pipeline.companies.outcomes import CompanyAnalysed, NotDone, NotNeeded, Outcome, Probed
+from ingestion_pipeline.companies.outcomes import CompanyAnalysed, Probed
 from ingestion_pipeline.companies.records import company, ensure_company, ensure_source
 from ingestion_pipeline.companies.states import COMPANY, SCRAPE, SOURCE_DISCOVERY, CompanyStatus, Confidence
 from ingestion_pipeline.companies.system import board_config
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.host_queue import HostTaskLoop
+from ingestion_pipeline.engine.outcomes import Completed, EndedTask, Failed, Outcome, Skipped, not_done
+from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.pages.content.archive import SnapshotArchive
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.politeness.host_leases import HostLease
@@ -45,112 +47,68 @@ from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.poll_tasks import lock_polls
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.tables import ACTIVE, companies, tasks
-from ingestion_pipeline.tasks import claims
-from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
-from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters
-from ingestion_pipeline.tasks.errors import BLOCKED_CODES, FORBIDDEN, Fatal, Permanent, WorkError, classify
-from ingestion_pipeline.tasks.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
-from ingestion_pipeline.tasks.task import Move, Task, TaskStatus, failed, finished, released, retried
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.errors import BLOCKED_CODES, FORBIDDEN, Permanent
+from ingestion_pipeline.tasks.retry import DeadLetterTask
+from ingestion_pipeline.tasks.task import Move, Task, TaskStatus, finished
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline.urls import host_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TasksPersisted:
-    """The counted outcome of a task, and when it is due again, if it is."""
-
-    outcome: str
-    again_at: datetime | None = None
-
-
-def write_outcome(
-    connection: Connection, outcome: Outcome, *, now: datetime, settings: Settings, random: Random
-) -> TasksPersisted:
-    """Write everything the outcome implies, or raise `LostClaim` and write nothing."""
-    task = outcome.task
-    if not claims.held(connection, [(task.id, task.fence)]):
-        raise LostClaim(f"task {task.id} is another worker's now; nothing is kept")
-    match outcome:
-        case CompanyAnalysed():
-            move, written = _analysed(connection, outcome, now=now, settings=settings)
-        case Probed():
-            move, written = _probed(connection, outcome, now=now, settings=settings)
-        case NotNeeded():
-            move, written = _not_needed(connection, outcome, now=now)
-        case NotDone():
-            move, written = _not_done(connection, outcome, now=now, settings=settings, random=random)
-    claims.apply(connection, [move], now=now)
-    return written
-
-
-def _analysed(
-    connection: Connection, analysed: CompanyAnalysed, *, now: datetime, settings: Settings
-) -> tuple[Move, TasksPersisted]:
+def _analysed(connection: Connection, analysed: CompanyAnalysed, *, now: datetime, settings: Settings) -> EndedTask:
     save_company(connection, analysed, now=now, settings=settings)
-    is_thin = analysed.evaluation.completeness is Completeness.THIN
-    status = TaskStatus.SKIPPED if is_thin else TaskStatus.SUCCESS
-    move = _ended(analysed.task, status, summary(analysed), code="thin" if is_thin else None)
-    return move, TasksPersisted(outcome="thin" if is_thin else "analysed")
+    if analysed.evaluation.completeness is Completeness.THIN:
+        move = _finish(analysed.task, TaskStatus.SKIPPED, summary(analysed), code="thin")
+        return EndedTask(move=move, count="thin")
+    return EndedTask(move=_finish(analysed.task, TaskStatus.SUCCESS, summary(analysed)), count="analysed")
 
 
-def _probed(
-    connection: Connection, probed: Probed, *, now: datetime, settings: Settings
-) -> tuple[Move, TasksPersisted]:
+def _probed(connection: Connection, probed: Probed, *, now: datetime, settings: Settings) -> EndedTask:
     source_id = save_board(connection, probed, now=now, settings=settings)
     if source_id is None:
         details = "the board has a source, or its lineage refuses its poll"
-        return _ended(probed.task, TaskStatus.SKIPPED, details), TasksPersisted(outcome="needless")
-    is_sure = probed.confidence is Confidence.HIGH
-    details = f"{source_id}: {probed.details}"
-    counted = "boards_active" if is_sure else "boards_pending"
-    return _ended(probed.task, TaskStatus.SUCCESS, details), TasksPersisted(outcome=counted)
+        return EndedTask(move=_finish(probed.task, TaskStatus.SKIPPED, details), count="needless")
+    count = "boards_active" if probed.confidence is Confidence.HIGH else "boards_pending"
+    return EndedTask(move=_finish(probed.task, TaskStatus.SUCCESS, f"{source_id}: {probed.details}"), count=count)
 
 
-def _not_needed(connection: Connection, outcome: NotNeeded, *, now: datetime) -> tuple[Move, TasksPersisted]:
+def _not_needed(connection: Connection, outcome: Skipped[CompanyWork], *, now: datetime) -> EndedTask:
     """Finish a task without work; a company that is known well is a success of its source."""
     if outcome.task.kind == COMPANY and outcome.source_id is not None:
         source = sources_by_id(connection, [outcome.source_id])[outcome.source_id]
         lock_polls(connection, [outcome.source_id])
         crawls.complete(
-            connection, outcome.source_id, outcome=outcome.why, records=source.record_count, has_news=False, now=now
+            connection, outcome.source_id, outcome=outcome.reason, records=source.record_count, has_news=False, now=now
         )
     if outcome.task.kind == SOURCE_DISCOVERY:
         company_id = outcome.task.payload.get("company_id")
         change_board(connection, company_id, outcome.task, {"source_id": outcome.source_id}, now=now)
-    return _ended(outcome.task, TaskStatus.SKIPPED, outcome.why), TasksPersisted(outcome="needless")
+    return EndedTask(move=_finish(outcome.task, TaskStatus.SKIPPED, outcome.reason), count="needless")
 
 
-def _not_done(
-    connection: Connection, outcome: NotDone, *, now: datetime, settings: Settings, random: Random
-) -> tuple[Move, TasksPersisted]:
-    match after_failure(outcome.task, outcome.error, now=now, policy=settings.work, random=random):
-        case Retry(not_before):
-            _wait(connection, outcome, now=now)
-            move = retried(outcome.task, outcome.error, not_before=not_before)
-            return move, TasksPersisted(outcome="retried", again_at=not_before)
-        case ReleaseTask(not_before):
-            _wait(connection, outcome, now=now)
-            return released(outcome.task, outcome.error, not_before=not_before), TasksPersisted(outcome="given_back")
-        case DeadLetterTask():
-            _give_up(connection, outcome, now=now, settings=settings, random=random)
-            move = failed(outcome.task, outcome.error)
-            if outcome.error.code == FORBIDDEN:
-                return replace(move, status=TaskStatus.SKIPPED), TasksPersisted(outcome="forbidden")
-            return move, TasksPersisted(outcome="failed")
+def persist_failure(
+    connection: Connection, failure: Failed[CompanyWork], *, now: datetime, settings: Settings, random: Random
+) -> EndedTask:
+    """Record why a company waits or failed, with a strike of its source in the end."""
+    ended = not_done(failure)
+    if not isinstance(failure.decision, DeadLetterTask):
+        _wait(connection, failure, now=now)
+        return ended
+    _give_up(connection, failure, now=now, settings=settings, random=random)
+    if failure.error.code == FORBIDDEN:  # by robots.txt: no dead letter, no strike
+        return EndedTask(move=replace(ended.move, status=TaskStatus.SKIPPED), count="forbidden")
+    return ended
 
 
-def _wait(connection: Connection, outcome: NotDone, *, now: datetime) -> None:
+def _wait(connection: Connection, outcome: Failed[CompanyWork], *, now: datetime) -> None:
     """Record in the company's record why it waits; its data stays."""
     if outcome.task.kind == COMPANY:
         _mark(connection, outcome, now=now, is_final=False)
 
 
-def _give_up(connection: Connection, outcome: NotDone, *, now: datetime, settings: Settings, random: Random) -> None:
-    is_forbidden = outcome.error.code == FORBIDDEN  # by robots.txt: no dead letter, no strike
-    if not is_forbidden:
-        add_dead_letters(
-            connection, [DeadLetterEntry(task=outcome.task, error=outcome.error, stack=outcome.stack)], now=now
-        )
+def _give_up(
+    connection: Connection, outcome: Failed[CompanyWork], *, now: datetime, settings: Settings, random: Random
+) -> None:
     if outcome.task.kind != COMPANY:
         changes = {"note": f"its discovery failed ({outcome.error.code}): {outcome.error.text[:300]}"}
         company_id = outcome.task.payload.get("company_id")
@@ -167,23 +125,24 @@ def _give_up(connection: Connection, outcome: NotDone, *, now: datetime, setting
         source_id=source_id,
         outcome=f"{outcome.error.code}: {outcome.error.text}",
         error_class=outcome.error.error_class.value,
-        is_strike=not is_forbidden,
+        is_strike=outcome.error.code != FORBIDDEN,
         blocked_reason=f"behind a {outcome.error.code.replace('_', ' ')}: {outcome.error.text}" if is_blocked else None,
     )
     crawls.fail(connection, crawl, now=now, settings=settings, random=random)
 
 
-def _source_id(connection: Connection, outcome: NotDone) -> str | None:
+def _source_id(connection: Connection, outcome: Failed[CompanyWork]) -> str | None:
     """Return the company's source, on which the failure is counted."""
-    if outcome.source is not None:
-        return outcome.source.id
-    row = company(connection, outcome.company_id) if outcome.company_id else None
+    if outcome.item is not None:
+        return outcome.item.source.id
+    company_id = outcome.task.payload.get("company_id")
+    row = company(connection, company_id) if company_id else None
     source_id = row["source_id"] if row is not None else None
     return source_id if source_id and sources_by_id(connection, [source_id]) else None
 
 
-def _mark(connection: Connection, outcome: NotDone, *, now: datetime, is_final: bool) -> None:
-    company_id = outcome.company_id or outcome.task.payload.get("company_id")
+def _mark(connection: Connection, outcome: Failed[CompanyWork], *, now: datetime, is_final: bool) -> None:
+    company_id = outcome.item.company_id if outcome.item else outcome.task.payload.get("company_id")
     row = company(connection, company_id) if company_id else None
     if row is None:
         return
@@ -194,7 +153,7 @@ def _mark(connection: Connection, outcome: NotDone, *, now: datetime, is_final: 
     connection.execute(update(companies).where(companies.c.id == row["id"]).values(**values, updated_at=now))
 
 
-def _ended(task: Task, status: TaskStatus, details: str, *, code: str | None = None) -> Move:
+def _finish(task: Task, status: TaskStatus, details: str, *, code: str | None = None) -> Move:
     """Return a move that finishes the task with its details in its state."""
     move = finished(task, status=status)
     is_skipped = status is TaskStatus.SKIPPED
@@ -228,60 +187,68 @@ class CompanyWork:
         return self.probe.host if self.probe else host_of(self.website)
 
 
-class CompanyTaskHandler:
-    """Task handler that analyses companies and probes boards, for one run."""
+LoadedCompany = CompanyWork | Skipped[CompanyWork] | Failed[CompanyWork]
+
+
+class CompanyHandler:
+    """Analyses companies and probes boards, for one run."""
+
+    transaction_size = 1  # companies and boards that name each other lock each other's rows
 
     def __init__(
         self,
         ctx: RunContext,
-        worker: Worker,
         fetcher: HttpFetcher,
         *,
         visitor: PoliteVisitor,
         clock: SteadyClock,
         ranks: Mapping[str, int],
+        client: ModelClient | None,
         source_ids: Collection[str] | None = None,
     ) -> None:
-        self.counts: Counter[str] = Counter()
+        self.concurrency = ctx.settings.company.concurrency
+        self.policy = ctx.settings.work
         self._ctx = ctx
-        self._worker = worker
         self._fetcher = fetcher
         self._visitor = visitor
         self._clock = clock
         self._ranks = ranks
-        self._client: ModelClient | None = None
+        self._client = client
         self._source_ids = source_ids
         self._is_first = True
         self._archive = SnapshotArchive(ctx.store, ctx.content, ctx.run_id)
 
-    def use(self, client: ModelClient) -> None:
-        """Use this client for fields that rules do not find."""
-        self._client = client
+    def claim_requests(self) -> Sequence[tuple[ClaimFilter, int]]:
+        """Claim a few tasks of each kind."""
+        return [(claim_filter, self.concurrency) for claim_filter in self._claim_filters()]
 
-    def claim(self) -> tuple[Sequence[CompanyWork], Sequence[Outcome]]:
-        """Claim a few tasks of each kind; return those to execute and those already ended."""
-        most = self._ctx.settings.company.concurrency
-        claim_requests = [(claim_filter, most) for claim_filter in self._claim_filters()]
-        works: list[CompanyWork] = []
-        ended: list[Outcome] = []
-        for task in self._worker.claim_all(claim_requests):
-            match self._taken(task):
-                case CompanyWork() as work:
-                    works.append(work)
-                case outcome:
-                    ended.append(outcome)
-        return works, ended
+    def load(self, connection: Connection, tasks: Sequence[Task], *, now: datetime) -> Sequence[LoadedCompany]:
+        """Return the work of each task; a company and its source are created if they do not exist."""
+        return [self._opened(connection, task, now=now) for task in tasks]
 
-    def _taken(self, task: Task) -> CompanyWork | Outcome:
-        """Open the task; one that cannot be opened does not affect others."""
-        try:
-            with self._ctx.store.begin() as connection:
-                return self._opened(connection, task, now=self._ctx.store.clock.now(connection))
-        except Exception as error:
-            failure = classify(error)
-            if isinstance(failure, Fatal):
-                raise
-            return NotDone(task=task, company_id=task.payload.get("company_id"), error=failure)
+    def persist(
+        self,
+        connection: Connection,
+        outcomes: Sequence[Outcome[CompanyWork, CompanyAnalysed | Probed]],
+        *,
+        now: datetime,
+    ) -> Sequence[EndedTask]:
+        """Store companies, boards and failures."""
+        return [self._persist(connection, outcome, now=now) for outcome in outcomes]
+
+    def _persist(
+        self, connection: Connection, outcome: Outcome[CompanyWork, CompanyAnalysed | Probed], *, now: datetime
+    ) -> EndedTask:
+        settings = self._ctx.settings
+        match outcome:
+            case Completed(value=value):
+                if isinstance(value, CompanyAnalysed):
+                    return _analysed(connection, value, now=now, settings=settings)
+                return _probed(connection, value, now=now, settings=settings)
+            case Skipped():
+                return _not_needed(connection, outcome, now=now)
+            case Failed():
+                return persist_failure(connection, outcome, now=now, settings=settings, random=self._ctx.random)
 
     def _claim_filters(self) -> list[ClaimFilter]:
         """Return filters for waiting tasks; sources requested by hand are claimed once, due or not.
@@ -297,13 +264,9 @@ class CompanyTaskHandler:
         few = sorted(ids)[:MAX_REQUESTED]
         return [ClaimFilter(kind=kind, frontier_of=source_id) for source_id in few for kind in KINDS]
 
-    def _opened(self, connection: Connection, task: Task, *, now: datetime) -> CompanyWork | Outcome:
-        company_id = task.payload.get("company_id")
-        if task.attempts > self._ctx.settings.work.max_attempts:
-            message = f"worker lost {task.attempts - 1} times on {task.url or task.dedupe_key}"
-            return NotDone(task=task, company_id=company_id, error=Permanent(message, code="worker_lost"))
+    def _opened(self, connection: Connection, task: Task, *, now: datetime) -> LoadedCompany:
         if task.url is None:
-            return NotDone(task=task, error=Permanent("the task has no URL", code="no_url"))
+            return Failed(task=task, error=Permanent("the task has no URL", code="no_url"))
         try:
             if task.kind == COMPANY:
                 return self._opened_company(connection, task, task.url, now=now)
@@ -311,9 +274,7 @@ class CompanyTaskHandler:
         except (ValueError, KeyError) as error:  # no address, no company, no token, no platform
             raise Permanent(f"{type(error).__name__}: {error}", code="bad_task") from error
 
-    def _opened_company(
-        self, connection: Connection, task: Task, website: str, *, now: datetime
-    ) -> CompanyWork | Outcome:
+    def _opened_company(self, connection: Connection, task: Task, website: str, *, now: datetime) -> LoadedCompany:
         company_id = ensure_company(
             connection,
             company_id=task.payload.get("company_id") or task.dedupe_key,
@@ -327,12 +288,12 @@ class CompanyTaskHandler:
         row = company(connection, company_id)
         if source is None or row is None:
             message = f"{company_id} has no website; it cannot be analysed"
-            return NotDone(task=task, error=Permanent(message, code="no_website"))
+            return Failed(task=task, error=Permanent(message, code="no_website"))
         if source.status is SourceStatus.DISABLED:
-            return NotNeeded(task=task, why=f"{source.id} is disabled; nothing is fetched for it")
+            return Skipped(task=task, reason=f"{source.id} is disabled; nothing is fetched for it")
         if not task.payload.get("is_asked") and self._is_known_well(row, now):
             message = f"known well since {row['analyzed_at']:%Y-%m-%d}"
-            return NotNeeded(task=task, why=message, source_id=source.id)
+            return Skipped(task=task, reason=message, source_id=source.id)
         connection.execute(
             update(companies)
             .where(companies.c.id == company_id)
@@ -347,26 +308,26 @@ class CompanyTaskHandler:
         is_good = quality.get("level") == Completeness.GOOD.value
         return is_good and at is not None and now - at < fresh
 
-    def _opened_board(self, connection: Connection, task: Task, url: str) -> CompanyWork | Outcome:
+    def _opened_board(self, connection: Connection, task: Task, url: str) -> LoadedCompany:
         platform, token = task.payload["platform"], task.payload.get("token")
         existing_id = find_board_source(connection, platform=platform, url=url, token=token)
         if existing_id is not None:
-            return NotNeeded(task=task, why=f"{existing_id} is its source", source_id=existing_id)
+            return Skipped(task=task, reason=f"{existing_id} is its source", source_id=existing_id)
         source = sources_by_id(connection, [task.source_id or ""]).get(task.source_id or "")
         if source is None:
             message = f"the company's source {task.source_id} is gone"
-            return NotDone(task=task, error=Permanent(message, code="source_deleted"))
+            return Failed(task=task, error=Permanent(message, code="source_deleted"))
         if source.status is SourceStatus.DISABLED:
-            return NotNeeded(task=task, why=f"{source.id} is disabled; nothing is fetched for it")
+            return Skipped(task=task, reason=f"{source.id} is disabled; nothing is fetched for it")
         probe = probe_of(platform, url, board_config(source, platform))
         company_id = task.payload.get("company_id") or ""
         return CompanyWork(task=task, source=source, company_id=company_id, website=url, name=None, probe=probe)
 
-    async def execute(self, item: CompanyWork, host: HostLease) -> Outcome:
+    async def execute(self, item: CompanyWork, host: HostLease) -> CompanyAnalysed | Probed:
         """Crawl and analyse a company's pages, or request a board's first page."""
         return await (self._probed(item, host) if item.probe else self._analysed(item, host))
 
-    async def _analysed(self, item: CompanyWork, host: HostLease) -> Outcome:
+    async def _analysed(self, item: CompanyWork, host: HostLease) -> CompanyAnalysed:
         visits = CompanyCrawl(
             ctx=self._ctx,
             visitor=self._visitor,
@@ -401,7 +362,7 @@ class CompanyTaskHandler:
             failed=failed,
         )
 
-    async def _probed(self, item: CompanyWork, host: HostLease) -> Outcome:
+    async def _probed(self, item: CompanyWork, host: HostLease) -> Probed:
         if (probe := item.probe) is None:
             raise ValueError(f"task {item.task.id} is of no board")
         honours = probe.honours_robots and not item.source.ignores_robots
@@ -417,20 +378,6 @@ class CompanyTaskHandler:
             confidence=result.confidence,
             details=result.details,
         )
-
-    def failed(self, item: CompanyWork, error: WorkError, stack: str | None) -> Outcome:
-        """Return the outcome of failed work."""
-        return NotDone(task=item.task, company_id=item.company_id or None, source=item.source, error=error, stack=stack)
-
-    def unwritten(self, ended: Outcome, error: WorkError) -> Outcome:
-        """Return the outcome of work whose result could not be written."""
-        return NotDone(task=ended.task, error=error)
-
-    def write(self, connection: Connection, ended: Outcome, *, now: datetime) -> datetime | None:
-        """Write the outcome in the caller's transaction; return when the task is due again."""
-        written = write_outcome(connection, ended, now=now, settings=self._ctx.settings, random=self._ctx.random)
-        self.counts[written.outcome] += 1
-        return written.again_at
 
 
 async def run_companies(
@@ -448,19 +395,14 @@ async def run_companies(
     """
     clock = SteadyClock(await asyncio.to_thread(ctx.store.now))
     visitor = PoliteVisitor(fetcher, renderer, clock, ctx.settings)
-    handler = CompanyTaskHandler(
-        ctx, worker, fetcher, visitor=visitor, clock=clock, ranks=ranks or {}, source_ids=source_ids
-    )
-    work: HostTaskLoop[CompanyWork, Outcome] = HostTaskLoop(
-        ctx, worker, fetcher, handler, clock=clock, concurrency=ctx.settings.company.concurrency
-    )
-    if not ctx.settings.has_model:
-        await work.run()
-        return handler.counts
-    async with ModelClient(ctx.store, ctx.settings) as client:
-        handler.use(client)
-        await work.run()
-    return handler.counts
+    async with AsyncExitStack() as stack:
+        has_model = ctx.settings.has_model
+        client = await stack.enter_async_context(ModelClient(ctx.store, ctx.settings)) if has_model else None
+        handler = CompanyHandler(
+            ctx, fetcher, visitor=visitor, clock=clock, ranks=ranks or {}, client=client, source_ids=source_ids
+        )
+        loop: WorkerLoop[CompanyWork, CompanyAnalysed | Probed] = WorkerLoop(ctx, worker, fetcher, handler, clock=clock)
+        return await loop.run()
 
 
 def is_work_waiting(connection: Connection, *, now: datetime) -> bool:

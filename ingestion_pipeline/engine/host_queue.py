@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from datetime import datetime
-from typing import Generic, Protocol, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
-from sqlalchemy import Connection
-
-from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.time_budget import TimeBudget
-from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.http.guard import exempt_only, hosts_and_ports
 from ingestion_pipeline.pages.politeness.host_leases import HostLease, LeasedHosts
 from ingestion_pipeline.pages.politeness.hosts import HostBusy
 from ingestion_pipeline.sources import Source
-from ingestion_pipeline.store.clock import SteadyClock
-from ingestion_pipeline.tasks.claims import LostClaim
-from ingestion_pipeline.tasks.errors import Fatal, Resource, WorkError, classify
-from ingestion_pipeline.tasks.task import Task
-from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline.tasks.errors import Resource, WorkError
 
 Item = TypeVar("Item")
 
@@ -160,161 +147,3 @@ def declared_urls(source: Source) -> Iterator[str]:
             left += cast("Mapping[object, object]", value).values()
         elif isinstance(value, list | tuple):
             left += cast("Sequence[object]", value)
-
-
-log = logging.getLogger(__name__)
-
-
-class HostTask(Protocol):
-    """A claimed task, the host of its first request, and the source whose pace applies."""
-
-    @property
-    def task(self) -> Task:
-        """The claimed task."""
-        ...
-
-    @property
-    def host(self) -> str:
-        """The host of its first page."""
-        ...
-
-    @property
-    def source(self) -> Source:
-        """The source it belongs to."""
-        ...
-
-
-HostItem = TypeVar("HostItem", bound=HostTask)
-Ended = TypeVar("Ended")
-
-
-class HostTaskHandler(Protocol[HostItem, Ended]):
-    """The work of one kind of host task."""
-
-    def claim(self) -> tuple[Sequence[HostItem], Sequence[Ended]]:
-        """Claim a few tasks; return them, and the results that need no request."""
-        ...
-
-    async def execute(self, item: HostItem, host: HostLease) -> Ended:
-        """Execute the task and return its result; failures are raised."""
-        ...
-
-    def failed(self, item: HostItem, error: WorkError, stack: str | None) -> Ended:
-        """Return the result of a task that failed with this error."""
-        ...
-
-    def unwritten(self, ended: Ended, error: WorkError) -> Ended:
-        """Return the result to write instead of one that could not be written."""
-        ...
-
-    def write(self, connection: Connection, ended: Ended, *, now: datetime) -> datetime | None:
-        """Write the result, fenced; return when the task is due again, if it is."""
-        ...
-
-
-class HostTaskLoop(Generic[HostItem, Ended]):
-    """The loop of one run over host tasks, under one worker identity."""
-
-    def __init__(
-        self,
-        ctx: RunContext,
-        worker: Worker,
-        fetcher: HttpFetcher,
-        handler: HostTaskHandler[HostItem, Ended],
-        *,
-        clock: SteadyClock,
-        concurrency: int,
-    ) -> None:
-        self._ctx = ctx
-        self._worker = worker
-        self._clock = clock
-        self._handler = handler
-        self._hosts = LeasedHosts(ctx, worker, fetcher, clock)
-        self._time = TimeBudget(worker, clock, seconds=ctx.settings.polling.slice_seconds, network=self._hosts.network)
-        self._ended: list[Ended] = []
-        self._open: dict[int, HostItem] = {}
-        self._visits: HostQueues[HostItem] = HostQueues(
-            self._hosts,
-            concurrency=concurrency,
-            execute=self._execute,
-            release=self._release,
-            reason_to_stop=self._time.reason_to_stop,
-        )
-
-    async def run(self) -> None:
-        """Work as long as there are tasks and time; a fatal error is raised at the end."""
-        alive = asyncio.create_task(self._worker.keep_alive(self._hosts.renew))
-        try:
-            while self._time.is_left():
-                done = await self._round()
-                if not done and not await self._time.rest():
-                    break
-        finally:
-            alive.cancel()
-            await self._visits.stop()
-            for item in list(self._open.values()):
-                self._release(item, self._time.stopped())
-            await self._flush()
-        if self._time.fatal is not None:
-            raise self._time.fatal
-
-    async def _round(self) -> int:
-        """Claim a few tasks, execute them side by side and write; return how many there were."""
-        items, results = await asyncio.to_thread(self._handler.claim)
-        self._ended += results
-        by_host: dict[str, list[HostItem]] = {}
-        for item in items:
-            self._open[item.task.id] = item
-            by_host.setdefault(item.host, []).append(item)
-        await self._visits.assign(by_host, lambda item: item.source)
-        while self._visits:
-            await self._visits.wait(timeout_seconds=1.0)
-            await self._flush()
-        await self._flush()
-        return len(items) + len(results)
-
-    async def _execute(self, item: HostItem, host: HostLease) -> None:
-        try:
-            result = await self._handler.execute(item, host)
-        except LostClaim:
-            # Another worker has claimed it and will write its result.
-            self._open.pop(item.task.id, None)
-        except Exception as error:
-            self._release(item, classify(error), stack=traceback.format_exc(limit=-20))
-        else:
-            self._open.pop(item.task.id, None)
-            self._ended.append(result)
-
-    def _release(self, item: HostItem, reason: WorkError, *, stack: str | None = None) -> None:
-        self._open.pop(item.task.id, None)
-        self._ended.append(self._handler.failed(item, reason, stack))
-        if isinstance(reason, Fatal):
-            self._time.fatal = reason
-
-    async def _flush(self) -> None:
-        results, self._ended = self._ended, []
-        async with self._hosts.releasing() as left:
-            if results or left:
-                await asyncio.to_thread(self._write, results, left)
-
-    def _write(self, results: Sequence[Ended], left: Mapping[str, HostLease]) -> None:
-        """Write each result in a transaction of its own: one that fails affects no other."""
-        for result in results:
-            try:
-                self._write_one(result)
-            except Exception as error:
-                failure = classify(error)
-                if isinstance(failure, Fatal):
-                    raise
-                log.warning("task result not written", exc_info=True)
-                self._write_one(self._handler.unwritten(result, failure))
-        self._hosts.release_in_own_transaction(left)
-
-    def _write_one(self, result: Ended) -> None:
-        def write(connection: Connection) -> datetime | None:
-            return self._handler.write(connection, result, now=self._ctx.store.clock.now(connection))
-
-        with suppress(LostClaim):
-            again_at = self._ctx.store.write(write)
-            if again_at is not None:
-                self._time.expect([again_at])

@@ -11,15 +11,15 @@ from sqlalchemy import Connection, insert, select, text
 from ingestion_pipeline.catalogs.crawling.system import CatalogSystem
 from ingestion_pipeline.catalogs.datasets.finishing import FinishReason, finish_extractions
 from ingestion_pipeline.catalogs.detection.detected import FoundRecipe
-from ingestion_pipeline.catalogs.detection.runs import RecipeDetected, write_results
+from ingestion_pipeline.catalogs.detection.runs import DetectionItem, persist_detections
 from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.operations.retention import old_extractions
 from ingestion_pipeline.catalogs.recipes.registry import DETECT
 from ingestion_pipeline.catalogs.states import ExtractionStatus
 from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, KnownPageCache, PageFailed, PageOutcomes, PageWork
+from ingestion_pipeline.engine.outcomes import Completed, end_tasks
 from ingestion_pipeline.pages.content.archive import SnapshotArchive
 from ingestion_pipeline.registry import declared
-from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store.tables import extractions, recipes, sources, tasks
 from ingestion_pipeline.tasks.claims import ClaimFilter
@@ -149,12 +149,12 @@ def test_detections_lock_polls_then_recipes_each_in_one_order(catalog: CatalogHa
     claimed = Worker(store, lease_seconds=60).claim(ClaimFilter(kind=DETECT), limit=2)
     recipe = FoundRecipe(recipe={"page_type": "DETAIL"}, message="a list")
     detected = [
-        RecipeDetected(task=task, source=by_id[task.source_id or ""], recipe=recipe)
+        Completed(task=task, item=DetectionItem(task=task, source=by_id[task.source_id or ""]), value=recipe)
         for task in sorted(claimed, key=attrgetter("id"), reverse=True)
     ]
 
     def write(connection: Connection) -> None:
-        write_results(connection, detected, now=now, policy=Work(), random=Random(7))
+        end_tasks(connection, persist_detections(connection, detected, now=now), now=now)
         connection.rollback()
 
     all_recipes = select(recipes.c.source_id)

@@ -13,10 +13,10 @@ from ingestion_pipeline.companies.boards.rows import LOCK
 from ingestion_pipeline.companies.matching.results import write_results
 from ingestion_pipeline.companies.matching.stages import Rules
 from ingestion_pipeline.companies.matching.tasks import ListingGone
-from ingestion_pipeline.companies.outcomes import NotDone
 from ingestion_pipeline.companies.records import analysis_task
-from ingestion_pipeline.companies.runs import write_outcome
+from ingestion_pipeline.companies.runs import CompanyWork, persist_failure
 from ingestion_pipeline.companies.states import COMPANY
+from ingestion_pipeline.engine.outcomes import Failed
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.source import Kind
@@ -25,6 +25,7 @@ from ingestion_pipeline.store.tables import companies, job_listings, sources, ta
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline.tasks.queue import insert_tasks
+from ingestion_pipeline.tasks.retry import DeadLetterTask
 from ingestion_pipeline.tasks.task import NewTask
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import NOON, a_definition
@@ -57,10 +58,11 @@ def test_failing_a_company_locks_its_poll_before_its_record(
         insert_tasks(connection, [analysis_task("acme", source.url, now=now)], now=now)
     [task] = Worker(store, lease_seconds=60).claim(ClaimFilter(kind=COMPANY), limit=1)
     gone = Permanent("it answered 404", code="http_404")
-    outcome = NotDone(task=task, error=gone, company_id="acme", source=source)
+    item = CompanyWork(task=task, source=source, company_id="acme", website=source.url, name=None)
+    failure = Failed(task=task, item=item, error=gone, decision=DeadLetterTask())
 
     def write(connection: Connection) -> None:
-        write_outcome(connection, outcome, now=now, settings=settings, random=random)
+        persist_failure(connection, failure, now=now, settings=settings, random=random)
 
     poll = select(tasks.c.id).where(tasks.c.kind == "poll")
     assert rows_locked_while_waiting(store, write, held=poll, among=COMPANIES) == []

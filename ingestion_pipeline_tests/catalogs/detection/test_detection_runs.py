@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.catalogs.crawling.runs import start_now
-from ingestion_pipeline.catalogs.detection.runs import DetectionCounts, DetectionFailed, write_results
+from ingestion_pipeline.catalogs.detection.runs import DetectionCounts, DetectionItem, persist_detections
 from ingestion_pipeline.catalogs.recipes.registry import DETECT, detected_recipes, ensure_detection, recipe_facts
 from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.outcomes import Failed, end_tasks
 from ingestion_pipeline.notices.message import message_of
 from ingestion_pipeline.registry import declared
-from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import disable
@@ -24,6 +24,7 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import dead_letters, extractions, outbox, recipes, tasks
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.errors import Permanent
+from ingestion_pipeline.tasks.retry import DeadLetterTask
 from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, a_catalog, crawl_all, crawled_pages, poll_catalogs
@@ -346,8 +347,10 @@ def test_a_late_failure_for_an_old_url_does_not_affect_the_new_one(ctx: RunConte
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
         declared(connection, [CATALOG_ID], now=now)
-        late = DetectionFailed(task=task, source=source, error=Permanent("404", code="http_404"))
-        write_results(connection, [late], now=now, policy=Work(), random=ctx.random)
+        item = DetectionItem(task=task, source=source)
+        gone = Permanent("404", code="http_404")
+        late = Failed(task=task, item=item, error=gone, decision=DeadLetterTask())
+        end_tasks(connection, persist_detections(connection, [late], now=now), now=now)
 
     detect(ctx, web)
 

@@ -1,0 +1,98 @@
+"""The outcomes of work, one set for every kind: completed, skipped, failed; and what becomes of their tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Generic, TypeVar, assert_never
+
+from sqlalchemy import Connection
+
+from ingestion_pipeline.tasks import claims
+from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters
+from ingestion_pipeline.tasks.errors import WorkError
+from ingestion_pipeline.tasks.retry import DeadLetterTask, Decision, ReleaseTask, Retry
+from ingestion_pipeline.tasks.task import Move, Task, TaskStatus, failed, finished, released, retried
+
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed(Generic[Item, Value]):
+    """Work that was done, with its result."""
+
+    task: Task
+    item: Item
+    value: Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped(Generic[Item]):
+    """Work that is not needed, and why; `item` if it was loaded, `source_id` if a source makes it needless."""
+
+    task: Task
+    reason: str
+    item: Item | None = None
+    source_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed(Generic[Item]):
+    """Work that failed or was not started; `item` if it was loaded, `decision` once it is persisted."""
+
+    task: Task
+    error: WorkError
+    item: Item | None = None
+    stack: str | None = None
+    decision: Decision | None = None
+
+
+Outcome = Completed[Item, Value] | Skipped[Item] | Failed[Item]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedTask:
+    """What becomes of a task: its move, the name that it is counted by, and its dead letter.
+
+    `again_at` is when it is due again: a run waits for it if that is soon.
+    """
+
+    move: Move
+    count: str
+    again_at: datetime | None = None
+    dead_letter: DeadLetterEntry | None = None
+
+
+def completed(task: Task, count: str = "completed") -> EndedTask:
+    """Return the end of a task whose work was done."""
+    return EndedTask(move=finished(task), count=count)
+
+
+def skipped(task: Task, count: str = "skipped") -> EndedTask:
+    """Return the end of a task whose work is not needed."""
+    return EndedTask(move=finished(task, status=TaskStatus.SKIPPED), count=count)
+
+
+def not_done(failure: Failed[Item]) -> EndedTask:
+    """Return the end of a failed task, by the decision: retried, released, or dead-lettered."""
+    task, error = failure.task, failure.error
+    match failure.decision:
+        case Retry(not_before):
+            return EndedTask(move=retried(task, error, not_before=not_before), count="retried", again_at=not_before)
+        case ReleaseTask(not_before):
+            return EndedTask(move=released(task, error, not_before=not_before), count="given_back")
+        case DeadLetterTask():
+            entry = DeadLetterEntry(task=task, error=error, stack=failure.stack)
+            return EndedTask(move=failed(task, error), count="failed", dead_letter=entry)
+        case None:
+            raise ValueError(f"nothing is decided about task {task.id}")
+        case _:
+            assert_never(failure.decision)
+
+
+def end_tasks(connection: Connection, ended: Sequence[EndedTask], *, now: datetime) -> None:
+    """Write the dead letters and the moves of tasks that are held; a lost claim raises `LostClaim`."""
+    add_dead_letters(connection, [end.dead_letter for end in ended if end.dead_letter is not None], now=now)
+    claims.apply(connection, [end.move for end in ended], now=now)

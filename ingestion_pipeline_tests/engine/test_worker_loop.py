@@ -1,0 +1,351 @@
+"""The guarantees of the work loop, with a handler made for these tests: they hold for every kind of work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import pytest
+from sqlalchemy import Connection, insert, select
+
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.outcomes import (
+    Completed,
+    EndedTask,
+    Failed,
+    Outcome,
+    Skipped,
+    completed,
+    not_done,
+    skipped,
+)
+from ingestion_pipeline.engine.worker_loop import WorkerLoop
+from ingestion_pipeline.pages.politeness.host_leases import HostLease
+from ingestion_pipeline.settings import Work
+from ingestion_pipeline.sources import Source
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.store import FixedClock
+from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.store.tables import audit_log, dead_letters, hosts, tasks
+from ingestion_pipeline.tasks import claims
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient
+from ingestion_pipeline.tasks.queue import insert_tasks
+from ingestion_pipeline.tasks.task import NewTask, Task
+from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline_tests.builders import a_definition
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.polling_runs import a_fetcher, add_sources, rows
+
+pytestmark = pytest.mark.both_databases
+KIND, SOURCE = "example", "series:solo"
+Action = Callable[[Task], Awaitable[str]]
+
+
+async def succeed(task: Task) -> str:
+    return f"did {task.dedupe_key}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleItem:
+    task: Task
+    source: Source
+    host: str
+
+
+@dataclass(kw_only=True)
+class ExampleHandler:
+    """Executes an action for each task, and persists a row of the audit log for each result."""
+
+    action: Action = succeed
+    concurrency: int = 4
+    policy: Work = field(default_factory=lambda: Work(backoff_base_seconds=0.01))
+    transaction_size: int = 10
+    limit: int = 10
+    not_loaded: Sequence[str] = ()
+    not_needed: Sequence[str] = ()
+    not_persisted: Sequence[str] = ()
+    executed: list[str] = field(default_factory=list[str])
+    batches: list[int] = field(default_factory=list[int])
+
+    def claim_requests(self) -> Sequence[tuple[ClaimFilter, int]]:
+        return [(ClaimFilter(kind=KIND), self.limit)]
+
+    def load(
+        self, connection: Connection, tasks: Sequence[Task], *, now: datetime
+    ) -> Sequence[ExampleItem | Skipped[ExampleItem] | Failed[ExampleItem]]:
+        source = sources_by_id(connection, [SOURCE])[SOURCE]
+        if any(task.dedupe_key in self.not_loaded for task in tasks):
+            raise Permanent("it cannot be loaded", code="bad_task")
+        return [
+            Skipped(task=task, reason="not needed")
+            if task.dedupe_key in self.not_needed
+            else ExampleItem(task=task, source=source, host=task.payload.get("host", "a.test"))
+            for task in tasks
+        ]
+
+    async def execute(self, item: ExampleItem, host: HostLease) -> str:
+        assert host.rate_limiter is not None
+        self.executed.append(item.task.dedupe_key)
+        return await self.action(item.task)
+
+    def persist(
+        self, connection: Connection, outcomes: Sequence[Outcome[ExampleItem, str]], *, now: datetime
+    ) -> Sequence[EndedTask]:
+        self.batches.append(len(outcomes))
+        ended: list[EndedTask] = []
+        for outcome in outcomes:
+            match outcome:
+                case Completed(value=value):
+                    entry = {"at": now, "actor": "test", "action": "example", "subject": value, "detail": {}}
+                    connection.execute(insert(audit_log).values(entry))
+                    if outcome.task.dedupe_key in self.not_persisted:
+                        raise Permanent("the database refuses it", code="bad_row")
+                    ended.append(completed(outcome.task))
+                case Skipped():
+                    ended.append(skipped(outcome.task))
+                case Failed():
+                    ended.append(not_done(outcome))
+        return ended
+
+
+def add_tasks(ctx: RunContext, *keys: str, **hosts_by_key: str) -> None:
+    add_sources(ctx.store, a_definition(id=SOURCE, url="http://a.test/solo"))
+    now = ctx.store.now()
+    new = [
+        NewTask(
+            kind=KIND,
+            dedupe_key=key,
+            not_before=now,
+            source_id=SOURCE,
+            url=f"http://a.test/{key}",
+            payload={"host": hosts_by_key.get(key, "a.test")},
+        )
+        for key in keys
+    ]
+    with ctx.store.begin() as connection:
+        insert_tasks(connection, new, now=now)
+
+
+def run(ctx: RunContext, handler: ExampleHandler, web: FakeWeb, *, worker: Worker | None = None) -> Counter[str]:
+    async def work() -> Counter[str]:
+        worker_ = worker or Worker(ctx.store, lease_seconds=60)
+        async with a_fetcher(ctx.settings, web.port) as fetcher:
+            clock = SteadyClock(ctx.store.now())
+            loop: WorkerLoop[ExampleItem, str] = WorkerLoop(ctx, worker_, fetcher, handler, clock=clock)
+            return await loop.run()
+
+    return asyncio.run(work())
+
+
+def statuses(ctx: RunContext) -> dict[str, str]:
+    return {row.dedupe_key: row.status for row in rows(ctx.store, tasks) if row.kind == KIND}
+
+
+def effects(ctx: RunContext) -> list[str]:
+    return sorted(row.subject for row in rows(ctx.store, audit_log) if row.action == "example")
+
+
+def failing(error: Exception, *keys: str) -> Action:
+    async def action(task: Task) -> str:
+        if not keys or task.dedupe_key in keys:
+            raise error
+        return await succeed(task)
+
+    return action
+
+
+def test_every_task_is_executed_and_persisted_once(ctx: RunContext, web: FakeWeb) -> None:
+    add_tasks(ctx, *"abcdefghijklmno", b="b.test", c="c.test")
+
+    counts = run(ctx, ExampleHandler(), web)
+
+    assert counts == {"completed": 15}
+    assert effects(ctx) == [f"did {key}" for key in "abcdefghijklmno"]
+    assert set(statuses(ctx).values()) == {"SUCCESS"}
+
+
+def test_a_transient_error_is_retried_in_the_same_run_and_dead_lettered_after_the_last_attempt(
+    ctx: RunContext, web: FakeWeb, clock: FixedClock
+) -> None:
+    add_tasks(ctx, "a", "b")
+    handler = ExampleHandler(action=failing(Transient("busy", code="busy"), "a"))
+
+    for _ in range(3):
+        run(ctx, handler, web)
+        clock.advance(hours=1)
+
+    assert Counter(handler.executed) == {"a": 3, "b": 1}
+    assert statuses(ctx) == {"a": "FAILED", "b": "SUCCESS"}
+    [dead_letter] = rows(ctx.store, dead_letters)
+    assert (dead_letter.error_code, dead_letter.attempts) == ("busy", 3)
+    assert "in action" in dead_letter.stack
+
+
+def test_a_permanent_error_is_dead_lettered_at_once(ctx: RunContext, web: FakeWeb) -> None:
+    add_tasks(ctx, "a")
+
+    counts = run(ctx, ExampleHandler(action=failing(Permanent("gone", code="gone"))), web)
+
+    assert counts == {"failed": 1}
+    assert [(row.error_code, row.attempts) for row in rows(ctx.store, dead_letters)] == [("gone", 1)]
+
+
+def test_a_missing_resource_releases_the_task_and_counts_no_attempt(
+    ctx: RunContext, web: FakeWeb, now: datetime
+) -> None:
+    add_tasks(ctx, "a")
+    later = now + timedelta(hours=2)
+
+    counts = run(ctx, ExampleHandler(action=failing(Resource("no budget", until=later, code="budget"))), web)
+
+    [task] = [row for row in rows(ctx.store, tasks) if row.kind == KIND]
+    assert counts == {"given_back": 1}
+    assert (task.status, task.attempts, task.not_before, task.error_code) == ("PENDING", 0, later, "budget")
+
+
+def test_a_fatal_error_ends_the_run_after_the_rest_is_recorded(ctx: RunContext, web: FakeWeb) -> None:
+    add_tasks(ctx, "a", "b", "c", a="a.test", b="b.test", c="c.test")
+
+    async def action(task: Task) -> str:
+        if task.dedupe_key == "b":
+            await asyncio.sleep(0.05)  # the others have ended
+            raise Fatal("disk full", code="disk_full")
+        return await succeed(task)
+
+    with pytest.raises(Fatal, match="disk full"):
+        run(ctx, ExampleHandler(action=action), web)
+
+    assert effects(ctx) == ["did a", "did c"]
+    assert statuses(ctx) == {"a": "SUCCESS", "b": "PENDING", "c": "SUCCESS"}
+    assert rows(ctx.store, dead_letters) == []
+
+
+def test_a_stopped_run_releases_what_it_has_not_finished_without_costing_an_attempt(
+    ctx: RunContext, web: FakeWeb
+) -> None:
+    add_tasks(ctx, "a", "b", "c")
+
+    async def work() -> None:
+        started = asyncio.Event()
+
+        async def action(_: Task) -> str:
+            started.set()
+            await asyncio.sleep(60)
+            return ""
+
+        worker = Worker(ctx.store, lease_seconds=60)
+        async with a_fetcher(ctx.settings, web.port) as fetcher:
+            clock = SteadyClock(ctx.store.now())
+            handler = ExampleHandler(action=action)
+            loop: WorkerLoop[ExampleItem, str] = WorkerLoop(ctx, worker, fetcher, handler, clock=clock)
+            running = asyncio.create_task(loop.run())
+            await started.wait()
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(work())
+
+    states = {(row.status, row.attempts, row.error_code) for row in rows(ctx.store, tasks) if row.kind == KIND}
+    assert states == {("PENDING", 0, "stopped")}
+    assert [row.lease_owner for row in rows(ctx.store, hosts)] == [None]
+
+
+def test_a_task_that_cannot_be_loaded_fails_alone(ctx: RunContext, web: FakeWeb) -> None:
+    add_tasks(ctx, "a", "b", "c")
+
+    counts = run(ctx, ExampleHandler(not_loaded=["b"]), web)
+
+    assert counts == {"completed": 2, "failed": 1}
+    assert statuses(ctx) == {"a": "SUCCESS", "b": "FAILED", "c": "SUCCESS"}
+    assert [row.error_code for row in rows(ctx.store, dead_letters)] == ["bad_task"]
+
+
+def test_a_task_that_is_not_needed_is_skipped(ctx: RunContext, web: FakeWeb) -> None:
+    add_tasks(ctx, "a", "b")
+    handler = ExampleHandler(not_needed=["b"])
+
+    counts = run(ctx, handler, web)
+
+    assert (counts, handler.executed) == ({"completed": 1, "skipped": 1}, ["a"])
+    assert statuses(ctx) == {"a": "SUCCESS", "b": "SKIPPED"}
+
+
+def test_a_batch_that_cannot_be_persisted_is_persisted_one_by_one(ctx: RunContext, web: FakeWeb) -> None:
+    add_tasks(ctx, *"abcde", **{key: f"{key}.test" for key in "abcde"})
+    handler = ExampleHandler(not_persisted=["c"], concurrency=5)
+
+    counts = run(ctx, handler, web)
+
+    assert counts == {"completed": 4, "failed": 1}
+    assert effects(ctx) == ["did a", "did b", "did d", "did e"]
+    assert statuses(ctx)["c"] == "FAILED"
+    assert [row.error_code for row in rows(ctx.store, dead_letters)] == ["bad_row"]
+
+
+def test_a_pause_that_a_host_asks_for_is_stored_for_every_process(ctx: RunContext, web: FakeWeb, now: datetime) -> None:
+    add_tasks(ctx, "a", "b", "c", c="other.test")
+    limited = Resource("429", until=now + timedelta(minutes=7), code="rate_limited")
+
+    handler = ExampleHandler(action=failing(limited, "a"))
+    run(ctx, handler, web)
+
+    next_allowed = {row.host: row.next_allowed_at for row in rows(ctx.store, hosts)}
+    assert next_allowed["a.test"] >= now + timedelta(minutes=6, seconds=59)
+    assert next_allowed["other.test"] < now + timedelta(minutes=1)
+    assert sorted(handler.executed) == ["a", "c"]  # nothing else is sent to the host that asked
+    assert statuses(ctx) == {"a": "PENDING", "b": "PENDING", "c": "SUCCESS"}
+
+
+def test_an_outcome_of_a_claim_that_was_lost_is_not_persisted(ctx: RunContext, web: FakeWeb, clock: FixedClock) -> None:
+    add_tasks(ctx, "a", "b")
+
+    async def action(task: Task) -> str:
+        if task.dedupe_key == "a":
+            with ctx.store.begin() as connection:  # another worker claims it meanwhile
+                late = ctx.store.clock.now(connection) + timedelta(hours=1)
+                lease = timedelta(hours=1)
+                claims.claim(connection, ClaimFilter(kind=KIND), owner="other", now=late, lease=lease, limit=1)
+        return await succeed(task)
+
+    counts = run(ctx, ExampleHandler(action=action, limit=1, transaction_size=1), web)
+
+    assert (counts["lost"], counts["completed"]) == (1, 1)
+    assert effects(ctx) == ["did b"]
+
+
+def test_a_task_that_lost_all_its_workers_is_dead_lettered_without_being_executed(
+    ctx: RunContext, web: FakeWeb, clock: FixedClock
+) -> None:
+    add_tasks(ctx, "a")
+    for _ in range(3):
+        Worker(ctx.store, lease_seconds=60).claim(ClaimFilter(kind=KIND), limit=1)
+        clock.advance(minutes=2)
+    handler = ExampleHandler()
+
+    counts = run(ctx, handler, web)
+
+    assert (counts, handler.executed) == ({"failed": 1}, [])
+    assert [row.error_code for row in rows(ctx.store, dead_letters)] == ["worker_lost"]
+
+
+def test_the_claims_of_a_long_task_are_renewed(ctx: RunContext, web: FakeWeb) -> None:
+    add_tasks(ctx, "a")
+    leases: list[datetime] = []
+
+    async def action(task: Task) -> str:
+        for _ in range(2):
+            with ctx.store.read() as connection:
+                leases.append(connection.execute(select(tasks.c.lease_until).where(tasks.c.id == task.id)).scalar_one())
+            ctx.store.clock.advance(seconds=5)  # pyright: ignore[reportAttributeAccessIssue]  a fixed clock
+            await asyncio.sleep(0.3)
+        return await succeed(task)
+
+    worker = Worker(ctx.store, lease_seconds=0.6)
+    counts = run(ctx, ExampleHandler(action=action), web, worker=worker)
+
+    assert counts == {"completed": 1}
+    assert leases[1] > leases[0]
