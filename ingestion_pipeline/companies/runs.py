@@ -207,6 +207,7 @@ class CompanyHandler:
         source_ids: Collection[str] | None = None,
     ) -> None:
         self.concurrency = ctx.settings.company.concurrency
+        self.capacity = 2 * self.concurrency
         self.policy = ctx.settings.work
         self._ctx = ctx
         self._fetcher = fetcher
@@ -218,9 +219,12 @@ class CompanyHandler:
         self._is_first = True
         self._archive = SnapshotArchive(ctx.store, ctx.content, ctx.run_id)
 
-    def claim_requests(self) -> Sequence[tuple[ClaimFilter, int]]:
+    def claim_requests(self, room: int) -> Sequence[tuple[ClaimFilter, int]]:
         """Claim a few tasks of each kind."""
-        return [(claim_filter, self.concurrency) for claim_filter in self._claim_filters()]
+        return [(claim_filter, max(room // 2, 1)) for claim_filter in self._claim_filters()]
+
+    def next_due(self) -> None:
+        """Wait for no other run's work."""
 
     def load(self, connection: Connection, tasks: Sequence[Task], *, now: datetime) -> Sequence[LoadedCompany]:
         """Return the work of each task; a company and its source are created if they do not exist."""
@@ -323,8 +327,10 @@ class CompanyHandler:
         company_id = task.payload.get("company_id") or ""
         return CompanyWork(task=task, source=source, company_id=company_id, website=url, name=None, probe=probe)
 
-    async def execute(self, item: CompanyWork, host: HostLease) -> CompanyAnalysed | Probed:
+    async def execute(self, item: CompanyWork, host: HostLease | None) -> CompanyAnalysed | Probed:
         """Crawl and analyse a company's pages, or request a board's first page."""
+        if host is None:
+            raise ValueError(f"no lease on {item.host}")
         return await (self._probed(item, host) if item.probe else self._analysed(item, host))
 
     async def _analysed(self, item: CompanyWork, host: HostLease) -> CompanyAnalysed:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, TypeVar, assert_never
 
@@ -54,13 +54,14 @@ Outcome = Completed[Item, Value] | Skipped[Item] | Failed[Item]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedTask:
-    """What becomes of a task: its move, the name that it is counted by, and its dead letter.
+    """What becomes of a task: its move, the name that it is counted by, further numbers, and its dead letter.
 
     `again_at` is when it is due again: a run waits for it if that is soon.
     """
 
     move: Move
     count: str
+    amounts: Mapping[str, int] = field(default_factory=dict[str, int])
     again_at: datetime | None = None
     dead_letter: DeadLetterEntry | None = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from ingestion_pipeline.pages.http.network import Network
 from ingestion_pipeline.pages.politeness.hosts import LONGEST_WAIT
@@ -57,15 +57,15 @@ class TimeBudget:
         """Note times at which work of this run is due again."""
         self._again_at.update(times)
 
-    async def rest(self) -> bool:
-        """Wait until work of this run is due again, if that is soon; return whether it is."""
+    async def rest(self, longest: timedelta = LONGEST_WAIT) -> bool:
+        """Wait until expected work is due, if that is soon; return whether it is."""
         now = self._clock.now()
         ahead = {at for at in self._again_at if at > now}
         is_due = len(ahead) < len(self._again_at)  # since the last claim
         self._again_at = ahead
         if is_due or not ahead or not self.is_left():
             return is_due and self.is_left()
-        if min(ahead) - now > LONGEST_WAIT:
+        if min(ahead) - now > longest:
             return False
         await asyncio.sleep((min(ahead) - now).total_seconds() + 0.01)
         return True

@@ -1,7 +1,8 @@
 """The work loop of a run: claim, load, execute by host, persist; the same for every kind of work.
 
 ```
-claim ──> load ──> execute, host by host ──> persist, fenced ──> claim again, or wait for a retry that is due soon
+claim ──> load ──> execute, host by host ──> persist, fenced
+  └─ again, as soon as half of the room is free; when nothing is claimable, wait for what is due soon
 ```
 A handler brings the work of one kind. The loop owns claims and heartbeat, leases and pauses of hosts, the time budget,
 retries, releases and dead letters, lost workers, and the fatal error that ends a run after everything else is recorded.
@@ -14,8 +15,9 @@ import logging
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Generic, Protocol, TypeVar
 
 from sqlalchemy import Connection
@@ -26,6 +28,7 @@ from ingestion_pipeline.engine.outcomes import Completed, EndedTask, Failed, Out
 from ingestion_pipeline.engine.time_budget import TimeBudget
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.politeness.host_leases import HostLease, LeasedHosts, requested_pause
+from ingestion_pipeline.pages.politeness.hosts import LONGEST_WAIT
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.clock import SteadyClock
@@ -40,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class LoadedItem(Protocol):
-    """A claimed task with what its work needs: the host of its first request, and the source whose pace applies."""
+    """A claimed task with what its work needs; without a host it needs no lease, and no source either."""
 
     @property
     def task(self) -> Task:
@@ -48,13 +51,13 @@ class LoadedItem(Protocol):
         ...
 
     @property
-    def host(self) -> str:
-        """The host of the first request."""
+    def host(self) -> str | None:
+        """The host of the first request; None if it needs no lease."""
         ...
 
     @property
-    def source(self) -> Source:
-        """The source that it belongs to."""
+    def source(self) -> Source | None:
+        """The source whose pace applies to the host."""
         ...
 
 
@@ -68,7 +71,12 @@ class TaskHandler(Protocol[Item, Value]):
 
     @property
     def concurrency(self) -> int:
-        """How many hosts are worked on side by side."""
+        """How many hosts, or items without a host, are worked on side by side."""
+        ...
+
+    @property
+    def capacity(self) -> int:
+        """How many tasks are claimed at a time."""
         ...
 
     @property
@@ -81,8 +89,12 @@ class TaskHandler(Protocol[Item, Value]):
         """How many tasks are loaded or persisted in one transaction; 1 where they lock rows of one another."""
         ...
 
-    def claim_requests(self) -> Sequence[tuple[ClaimFilter, int]]:
+    def claim_requests(self, room: int) -> Sequence[tuple[ClaimFilter, int]]:
         """Return which tasks to claim next, and how many of each."""
+        ...
+
+    def next_due(self) -> datetime | None:
+        """Return when other tasks are due that the run should wait for; its own retries need not be named."""
         ...
 
     def load(
@@ -91,8 +103,8 @@ class TaskHandler(Protocol[Item, Value]):
         """Return what each task needs, or why it is not executed; one that raises affects no other."""
         ...
 
-    async def execute(self, item: Item, host: HostLease) -> Value:
-        """Do the work under the lease of its host; raise an error if it fails."""
+    async def execute(self, item: Item, host: HostLease | None) -> Value:
+        """Do the work, under the lease of its host if it has one; raise an error if it fails."""
         ...
 
     def persist(
@@ -109,21 +121,27 @@ class WorkerLoop(Generic[Item, Value]):
         self,
         ctx: RunContext,
         worker: Worker,
-        fetcher: HttpFetcher,
+        fetcher: HttpFetcher | None,
         handler: TaskHandler[Item, Value],
         *,
         clock: SteadyClock,
+        longest_wait: timedelta = LONGEST_WAIT,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self._ctx = ctx
         self._worker = worker
         self._handler = handler
         self._clock = clock
-        self._hosts = LeasedHosts(ctx, worker, fetcher, clock)
-        self._time = TimeBudget(worker, clock, seconds=ctx.settings.polling.slice_seconds, network=self._hosts.network)
+        self._longest_wait = longest_wait
+        self._hosts = None if fetcher is None else LeasedHosts(ctx, worker, fetcher, clock)
+        network = None if self._hosts is None else self._hosts.network
+        self._time = TimeBudget(worker, clock, seconds=ctx.settings.polling.slice_seconds, network=network)
         self._outcomes: list[Outcome[Item, Value]] = []
         self._open: dict[int, Item] = {}
-        self._queues: HostQueues[Item] = HostQueues(
+        self._ended = asyncio.Event()
+        self._room = asyncio.Semaphore(handler.concurrency)
+        self._running: set[asyncio.Task[None]] = set()
+        self._queues: HostQueues[Item] | None = self._hosts and HostQueues(
             self._hosts,
             concurrency=handler.concurrency,
             execute=self._execute,
@@ -133,40 +151,96 @@ class WorkerLoop(Generic[Item, Value]):
 
     async def run(self) -> Counter[str]:
         """Work while there are tasks and time; return the counts. A fatal error is raised at the end."""
-        alive = asyncio.create_task(self._worker.keep_alive(self._hosts.renew))
+        beats = [] if self._hosts is None else [self._hosts.renew]
+        alive = asyncio.create_task(self._worker.keep_alive(*beats))
         try:
-            while self._time.is_left():
-                claimed = await self._round()
-                if not claimed and not await self._time.rest():
-                    break
+            await self._drain()
         finally:
             alive.cancel()
-            await self._queues.stop()
-            for item in list(self._open.values()):
-                self._release(item, self._time.stopped())
-            await self._flush()
+            await self._stop()
         if self._time.fatal is not None:
             raise self._time.fatal
         return self.counts
 
-    async def _round(self) -> int:
-        """Claim some tasks, execute them host by host and persist; return how many were claimed."""
-        tasks = await asyncio.to_thread(self._worker.claim_all, self._handler.claim_requests())
+    async def _drain(self) -> None:
+        while True:
+            self._ended.clear()
+            await self._flush()  # before the claim: what ended may have made new tasks claimable
+            claimed = await self._claim_more() if self._may_claim() else 0
+            if claimed or self._ended.is_set():
+                continue
+            if self._open or self._queues:
+                await self._wait()
+            elif not await self._rest():
+                return
+
+    def _may_claim(self) -> bool:
+        return self._time.is_left() and len(self._open) <= self._handler.capacity // 2
+
+    async def _claim_more(self) -> int:
+        """Claim, load and start some tasks; return how many were claimed."""
+        tasks = await asyncio.to_thread(self._claim, self._handler.capacity - len(self._open))
         by_host: dict[str, list[Item]] = {}
         for loaded in await asyncio.to_thread(self._load, tasks):
             if isinstance(loaded, Skipped | Failed):
                 self._outcomes.append(loaded)
-            elif loaded.task.attempts > self._handler.policy.max_attempts:
+                continue
+            self._open[loaded.task.id] = loaded
+            if loaded.task.attempts > self._handler.policy.max_attempts:
                 self._release(loaded, _worker_lost(loaded.task))
+            elif loaded.host is None:
+                self._start(loaded)
             else:
-                self._open[loaded.task.id] = loaded
                 by_host.setdefault(loaded.host, []).append(loaded)
-        await self._queues.assign(by_host, lambda item: item.source)
-        while self._queues:
-            await self._queues.wait(timeout_seconds=1.0)
-            await self._flush()
-        await self._flush()
+        if self._queues is not None:
+            await self._queues.assign(by_host, _source_of)
         return len(tasks)
+
+    def _claim(self, room: int) -> list[Task]:
+        requests = self._handler.claim_requests(room)
+        return self._worker.claim_all(requests) if requests else []
+
+    def _start(self, item: Item) -> None:
+        running = asyncio.create_task(self._execute_without_host(item))
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
+
+    async def _execute_without_host(self, item: Item) -> None:
+        async with self._room:
+            reason = self._time.reason_to_stop()
+            if reason is None:
+                await self._execute(item, None)
+            else:
+                self._release(item, reason)
+
+    async def _wait(self) -> None:
+        """Return when a task or the queue of a host has ended, at the latest after a second."""
+        if self._queues:
+            await self._queues.wait(timeout_seconds=1.0)
+        else:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), 1.0)
+
+    async def _rest(self) -> bool:
+        wait = await asyncio.to_thread(self._wait_for_others)
+        if wait is not None:
+            self._time.expect([self._clock.now() + wait])
+        return await self._time.rest(self._longest_wait)
+
+    def _wait_for_others(self) -> timedelta | None:
+        due = self._handler.next_due()
+        return None if due is None else max(due - self._ctx.store.now(), timedelta(0))
+
+    async def _stop(self) -> None:
+        """Cancel what is running, release what is not finished, and persist."""
+        if self._queues is not None:
+            await self._queues.stop()
+        for running in self._running:
+            running.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        for item in list(self._open.values()):
+            self._release(item, self._time.stopped())
+        await self._flush()
 
     def _load(self, tasks: Sequence[Task]) -> list[Item | Skipped[Item] | Failed[Item]]:
         def load(part: Sequence[Task]) -> Sequence[Item | Skipped[Item] | Failed[Item]]:
@@ -178,31 +252,42 @@ class WorkerLoop(Generic[Item, Value]):
 
         return [entry for part in self._parts(tasks) for entry in _one_by_one_on_failure(part, load, failure)]
 
-    async def _execute(self, item: Item, host: HostLease) -> None:
+    async def _execute(self, item: Item, host: HostLease | None) -> None:
         try:
             value = await self._handler.execute(item, host)
         except LostClaim:
             # Another worker has claimed it and records its outcome.
-            self._open.pop(item.task.id, None)
             self.counts["lost"] += 1
+            self._end(item, None)
         except Exception as error:
             failure = classify(error)
-            if (pause := requested_pause(failure, self._clock.now())) is not None:
+            pause = requested_pause(failure, self._clock.now())
+            if host is not None and pause is not None:
                 host.rate_limiter.pause(pause.total_seconds())
             self._release(item, failure, stack=traceback.format_exc(limit=-20))
         else:
-            self._open.pop(item.task.id, None)
-            self._outcomes.append(Completed(task=item.task, item=item, value=value))
+            self._end(item, Completed(task=item.task, item=item, value=value))
 
     def _release(self, item: Item, error: WorkError, *, stack: str | None = None) -> None:
-        self._open.pop(item.task.id, None)
-        self._outcomes.append(Failed(task=item.task, item=item, error=error, stack=stack))
         if isinstance(error, Fatal):
             self._time.fatal = error
+        self._end(item, Failed(task=item.task, item=item, error=error, stack=stack))
+
+    def _end(self, item: Item, outcome: Outcome[Item, Value] | None) -> None:
+        self._open.pop(item.task.id, None)
+        if outcome is not None:
+            self._outcomes.append(outcome)
+        self._ended.set()
+        if self._queues is not None:
+            self._queues.nudge()
 
     async def _flush(self) -> None:
         """Persist the outcomes so far, and release the hosts that nothing is left to do on."""
         outcomes, self._outcomes = self._outcomes, []
+        if self._hosts is None:
+            if outcomes:
+                await asyncio.to_thread(self._persist_all, outcomes)
+            return
         async with self._hosts.releasing() as left:
             if outcomes:
                 await asyncio.to_thread(self._persist_all, outcomes)
@@ -223,7 +308,8 @@ class WorkerLoop(Generic[Item, Value]):
             return ended, len(outcomes) - len(owned)
 
         ended, lost = self._ctx.store.write(write)
-        self.counts.update(end.count for end in ended)
+        for end in ended:
+            self.counts.update({end.count: 1, **end.amounts})
         if lost:
             self.counts["lost"] += lost
         self._time.expect([end.again_at for end in ended if end.again_at is not None])
@@ -269,6 +355,12 @@ def _one_by_one_on_failure(
         if len(entries) == 1:
             return [failed(entries[0], failure)]
     return [done for entry in entries for done in _one_by_one_on_failure([entry], act, failed)]
+
+
+def _source_of(item: LoadedItem) -> Source:
+    if item.source is None:
+        raise ValueError(f"task {item.task.id} has a host and no source, whose pace applies")
+    return item.source
 
 
 def _worker_lost(task: Task) -> Permanent:

@@ -13,20 +13,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-import traceback
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from random import Random
 from statistics import median
 from typing import Any
 from uuid import uuid4
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import SQLAlchemyError
 
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.outcomes import Completed, EndedTask, Failed, Outcome, Skipped, not_done, skipped
+from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.notices import rows
 from ingestion_pipeline.notices.channels import Channel
 from ingestion_pipeline.notices.expansion import Expanded, expand
@@ -34,19 +32,21 @@ from ingestion_pipeline.notices.message import message_of, unreadable
 from ingestion_pipeline.notices.planning import Nothing, Plan, Send, WaitUntil, memory, plan
 from ingestion_pipeline.notices.rows import Addressee, Sealed
 from ingestion_pipeline.notices.tasks import DELIVER, ensure_tasks, next_due
+from ingestion_pipeline.pages.politeness.host_leases import HostLease
+from ingestion_pipeline.pages.politeness.hosts import LONGEST_WAIT
 from ingestion_pipeline.settings import Settings, Work
 from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.tasks import claims
-from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
 from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters
-from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, WorkError, classify
-from ingestion_pipeline.tasks.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
-from ingestion_pipeline.tasks.task import Move, Task, failed, finished, rearmed, released, retried
+from ingestion_pipeline.tasks.errors import Permanent, WorkError
+from ingestion_pipeline.tasks.retry import DeadLetterTask, Retry
+from ingestion_pipeline.tasks.task import Move, Task, failed, finished, rearmed
 from ingestion_pipeline.tasks.worker import Worker
 
 log = logging.getLogger(__name__)
 
-LONGEST_WAIT = timedelta(seconds=30)  # a run waits for what is due that soon, as polls do
 CLAIMED_AHEAD = 5  # tasks claimed per concurrent delivery
 DUE = ClaimFilter(kind=DELIVER)
 
@@ -65,140 +65,95 @@ class Delivered:
     delay_seconds: float | None = None
 
 
-class Deliverer:
-    """Delivers to due recipients until none is left or the time is over."""
+@dataclass(slots=True, kw_only=True)
+class DeliveryItem:
+    """The claimed deliveries to a recipient, and the message that is sealed for them."""
 
-    def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        worker: Worker,
-        channel: Channel,
-        *,
-        random: Random,
-        patience: timedelta = LONGEST_WAIT,
-    ) -> None:
+    task: Task
+    host: None = None  # a webhook needs no lease: one task per recipient keeps their messages apart
+    source: None = None
+    message: SealedMessage | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedMessage:
+    """A sealed message and its addressee."""
+
+    to: Addressee
+    sealed: Sealed
+
+
+class DeliveryHandler:
+    """Delivers to due recipients, one message at a time."""
+
+    transaction_size = 1  # a message that cannot be recorded affects no other
+
+    def __init__(self, store: Store, settings: Settings, channel: Channel) -> None:
+        self.concurrency = settings.notices.concurrency
+        self.capacity = CLAIMED_AHEAD * self.concurrency
+        self.policy: Work = settings.work.model_copy(update={"max_attempts": settings.notices.max_attempts})
+        self.expanded = Expanded()
+        self.delays: list[float] = []
+        self.set_aside = 0
         self._store = store
         self._limits = settings.notices
-        self._work: Work = settings.work.model_copy(update={"max_attempts": settings.notices.max_attempts})
-        self._worker = worker
         self._channel = channel
-        self._random = random
-        self._patience = patience
-        self._ends = time.monotonic() + settings.polling.slice_seconds
         self._grouping = timedelta(seconds=settings.notices.grouping_seconds)
         self._text_chapters = settings.notices.text_chapters
-        self._done = Delivered(expanded=Expanded())
-        self._delays: list[float] = []
-        self._open: dict[int, Task] = {}
 
-    async def run(self) -> Delivered:
-        """Deliver what is due; a fatal error is raised after everything else was released."""
-        alive = asyncio.create_task(self._worker.keep_alive())
-        serving: set[asyncio.Task[None]] = set()
-        try:
-            await self._drain(serving)
-        finally:
-            alive.cancel()
-            for running in serving:
-                running.cancel()
-            await asyncio.gather(*serving, return_exceptions=True)
-            self._release_open()
-        if self._delays:
-            self._done.delay_seconds = median(self._delays)
-        return self._done
+    def claim_requests(self, room: int) -> Sequence[tuple[ClaimFilter, int]]:
+        """Claim due recipients; if nothing is being sent, expand the outbox and create missing tasks first."""
+        if room == self.capacity:
+            self._expand()
+        return [(DUE, room)]
 
-    async def _drain(self, serving: set[asyncio.Task[None]]) -> None:
-        room = asyncio.Semaphore(self._limits.concurrency)
-        await asyncio.to_thread(self._expand)
-        while True:
-            few = len(serving) < self._limits.concurrency
-            claimed = await asyncio.to_thread(self._claim) if few and self._has_time() else []
-            serving |= {asyncio.create_task(self._serve(task, room)) for task in claimed}
-            if serving:
-                ended, _ = await asyncio.wait(serving, return_when=asyncio.FIRST_COMPLETED)
-                serving -= ended
-                for ended_task in ended:
-                    ended_task.result()
-            elif not await asyncio.to_thread(self._expand) and not await self._wait_for_more():
-                return
-
-    def _has_time(self) -> bool:
-        return time.monotonic() < self._ends and self._worker.may_start()
-
-    def _expand(self) -> bool:
-        """Expand the outbox and create missing tasks; return whether there was anything."""
-        before = self._done.expanded.handled
+    def _expand(self) -> None:
         while True:
             with self._store.begin() as connection:
                 now = self._store.clock.now(connection)
                 expanded = expand(connection, now=now, grouping=self._grouping)
-            self._done.expanded += expanded
+            self.expanded += expanded
             if not expanded.handled:
                 break
         with self._store.begin() as connection:
-            now = self._store.clock.now(connection)
-            made = ensure_tasks(connection, now=now, grouping=self._grouping)
-        return bool(made) or self._done.expanded.handled > before
+            ensure_tasks(connection, now=self._store.clock.now(connection), grouping=self._grouping)
 
-    def _claim(self) -> list[Task]:
-        claimed = self._worker.claim(DUE, limit=CLAIMED_AHEAD * self._limits.concurrency)
-        self._open |= {task.id: task for task in claimed}
-        return claimed
-
-    async def _wait_for_more(self) -> bool:
-        """Wait for a task that is due soon (grouping window, retry); False if none is."""
+    def next_due(self) -> datetime | None:
+        """Return when the next message is due: a grouping window or a pause ends."""
         with self._store.read() as connection:
-            due, now = next_due(connection), self._store.clock.now(connection)
-        if due is None or due - now > self._patience or not self._has_time():
-            return False
-        await asyncio.sleep(max((due - now).total_seconds(), 0) + 0.01)
-        return True
+            return next_due(connection)
 
-    async def _serve(self, task: Task, room: asyncio.Semaphore) -> None:
-        async with room:
-            if not self._has_time():
-                return  # released at the end
-            await self._serve_now(task)
-        self._open.pop(task.id, None)
+    def load(self, connection: Connection, tasks: Sequence[Task], *, now: datetime) -> Sequence[DeliveryItem]:  # noqa: ARG002
+        """Return the tasks; their messages are sealed when they are sent."""
+        return [DeliveryItem(task=task) for task in tasks]
 
-    async def _serve_now(self, task: Task) -> None:
-        prepared = await asyncio.to_thread(self._begin, task)
-        if prepared is not None:
-            to, sealed, now = prepared
-            try:
-                await self._send(task, to, sealed, now)
-            except Exception as error:
-                await asyncio.to_thread(self._fail, task, to, sealed, error)
-                if isinstance(classify(error), Fatal):
-                    raise
-            else:
-                await asyncio.to_thread(self._succeed, task, to, sealed)
-
-    async def _send(self, task: Task, to: Addressee, sealed: Sealed, now: datetime) -> None:
-        if task.attempts > self._limits.max_attempts:
-            reason = f"worker lost {task.attempts - 1} times on this message"
-            raise Permanent(reason, code="worker_lost")
+    async def execute(self, item: DeliveryItem, host: HostLease | None) -> Move | None:  # noqa: ARG002 - no host
+        """Seal and send the recipient's message; return the task's move if there is none to send."""
+        prepared = await asyncio.to_thread(self._prepare, item.task)
+        if isinstance(prepared, Move):
+            return prepared
+        item.message, now = prepared
+        to, sealed = item.message.to, item.message.sealed
         message = message_of(
             sealed.delivery_id,
             to.id,
             list(zip(sealed.kinds, sealed.payloads, strict=True)),
             text_chapters=self._text_chapters,
         )
-        state = task.state if (task.state or {}).get("delivery_id") == sealed.delivery_id else None
+        task_state = item.task.state
+        state = task_state if (task_state or {}).get("delivery_id") == sealed.delivery_id else None
         await self._channel.send(to, message, now=now, state=state)
+        return None
 
-    def _begin(self, task: Task) -> tuple[Addressee, Sealed, datetime] | None:
-        """Return the sealed message to send; None if there is none, and the task was updated."""
+    def _prepare(self, task: Task) -> Move | tuple[SealedMessage, datetime]:
+        """Return the sealed message to send, or the task's move if there is none."""
         with self._store.begin() as connection:
             now = self._store.clock.now(connection)
             if not claims.held(connection, [(task.id, task.fence)]):
-                self._done.lost += 1
-                return None
+                raise LostClaim(f"the deliveries to {task.dedupe_key} are another worker's now")
             to = rows.addressee(connection, task.dedupe_key)
             if to is None:
-                claims.apply(connection, [finished(task)], now=now)
-                return None
+                return finished(task)
             delivery_id = rows.unfinished_delivery(connection, to.id)
             if delivery_id is None:
                 match decided := self._plan(connection, to.id, now):
@@ -206,31 +161,95 @@ class Deliverer:
                         delivery_id = str(uuid4())
                         rows.seal(connection, ids, delivery_id)
                     case WaitUntil() | Nothing():
-                        claims.apply(connection, [_after(task, decided, now)], now=now)
-                        return None
+                        return _after(task, decided, now)
             sealed = rows.sealed_message(connection, to.id, delivery_id)
-            if self._set_aside(connection, task, sealed, now=now):
+            if set_aside := self._set_aside(connection, task, sealed, now=now):
                 sealed = rows.sealed_message(connection, to.id, delivery_id)
-            if not sealed.ids:
-                claims.apply(connection, [self._next(connection, task, now)], now=now)
-                return None
-            return to, sealed, now
+            move = None if sealed.ids else self._next(connection, task, now)
+        self.set_aside += set_aside
+        return (SealedMessage(to=to, sealed=sealed), now) if move is None else move
 
-    def _set_aside(self, connection: Connection, task: Task, sealed: Sealed, *, now: datetime) -> bool:
-        """Dead-letter the notices that no message can be made of, and only those."""
+    def persist(
+        self, connection: Connection, outcomes: Sequence[Outcome[DeliveryItem, Move | None]], *, now: datetime
+    ) -> Sequence[EndedTask]:
+        """Record what was sent, and what was not."""
+        return [self._persist(connection, outcome, now=now) for outcome in outcomes]
+
+    def _persist(
+        self, connection: Connection, outcome: Outcome[DeliveryItem, Move | None], *, now: datetime
+    ) -> EndedTask:
+        match outcome:
+            case Completed(value=Move() as move):
+                return EndedTask(move=move, count="without_message")
+            case Completed(item=item):
+                return self._sent(connection, item, now=now)
+            case Skipped():
+                return skipped(outcome.task)
+            case Failed():
+                return self._failed(connection, outcome, now=now)
+
+    def _sent(self, connection: Connection, item: DeliveryItem, *, now: datetime) -> EndedTask:
+        if item.message is None:
+            raise ValueError(f"task {item.task.id} has sent no message")
+        to, sealed = item.message.to, item.message.sealed
+        rows.mark_reached(connection, to.id, now=now)
+        rows.mark_sent(connection, to.id, sealed.delivery_id, now=now)
+        self.delays += [_delay(payload, now) for payload in sealed.payloads]
+        return EndedTask(
+            move=self._next(connection, item.task, now), count="messages", amounts={"sent": len(sealed.ids)}
+        )
+
+    def _failed(self, connection: Connection, failure: Failed[DeliveryItem], *, now: datetime) -> EndedTask:
+        """Note the error; in the end mark the message as failed and pause deliveries to the recipient."""
+        ended = not_done(failure)
+        message = (failure.item and failure.item.message) or self._unfinished(connection, failure.task)
+        if message is None:
+            return ended
+        to, sealed, error = message.to, message.sealed, failure.error
+        log.warning("delivery failed recipient=%s: %s", to.id, error.text)
+        if not isinstance(failure.decision, DeadLetterTask):
+            rows.mark_unreached(connection, to.id, failures=to.failures, not_before=None, error=error.text)
+            rows.note_error(connection, to.id, sealed.delivery_id, error.text)
+            is_retry = isinstance(failure.decision, Retry)
+            state = _state(failure.task, sealed, error) if is_retry else ended.move.state
+            return replace(ended, move=replace(ended.move, state=state))
+        move = self._give_up(connection, failure.task, message, error, now=now)
+        entry = DeadLetterEntry(task=_dead_letter_task(failure.task, sealed), error=error, stack=failure.stack)
+        return EndedTask(move=move, count="messages_failed", amounts={"failed": len(sealed.ids)}, dead_letter=entry)
+
+    def _unfinished(self, connection: Connection, task: Task) -> SealedMessage | None:
+        """Return the message that a lost worker left."""
+        to = rows.addressee(connection, task.dedupe_key)
+        delivery_id = rows.unfinished_delivery(connection, task.dedupe_key)
+        if to is None or delivery_id is None:
+            return None
+        return SealedMessage(to=to, sealed=rows.sealed_message(connection, to.id, delivery_id))
+
+    def _give_up(
+        self, connection: Connection, task: Task, message: SealedMessage, error: WorkError, *, now: datetime
+    ) -> Move:
+        to, failures = message.to, message.to.failures + 1
+        pause = min(self._limits.pause_seconds * 2 ** min(failures - 1, 62), self._limits.longest_pause_seconds)
+        until = now + timedelta(seconds=pause)
+        rows.mark_unreached(connection, to.id, failures=failures, not_before=until, error=error.text)
+        rows.mark_failed(connection, to.id, message.sealed.delivery_id, error.text)
+        has_more = rows.unfinished_delivery(connection, to.id) or rows.pending_notices(connection, to.id)
+        return replace(_rearmed(task, until, error) if has_more else failed(task, error), state=None)
+
+    def _set_aside(self, connection: Connection, task: Task, sealed: Sealed, *, now: datetime) -> int:
+        """Dead-letter the notices that no message can be made of, and only those; return how many."""
         entries = list(zip(sealed.kinds, sealed.payloads, strict=True))
         broken = unreadable(entries, text_chapters=self._text_chapters)
         if not broken:
-            return False
+            return 0
         reasons = {sealed.ids[at]: reason for at, reason in broken.items()}
         named = "; ".join(f"notice {sealed.ids[at]} ({sealed.kinds[at]}): {why}" for at, why in broken.items())
         error = Permanent(f"no message can be made of {named}", code="bad_notice")
         rows.set_aside(connection, reasons)
         payload = {**task.payload, "notices": sorted(reasons)}
         add_dead_letters(connection, [DeadLetterEntry(task=replace(task, payload=payload), error=error)], now=now)
-        self._done.failed += len(reasons)
         log.warning("notices dead-lettered recipient=%s: %s", task.dedupe_key, error.text)
-        return True
+        return len(reasons)
 
     def _plan(self, connection: Connection, recipient: str, now: datetime) -> Plan:
         pending = rows.pending_notices(connection, recipient)
@@ -245,89 +264,27 @@ class Deliverer:
             return _rearmed(task, now)
         return _after(task, self._plan(connection, task.dedupe_key, now), now)
 
-    def _succeed(self, task: Task, to: Addressee, sealed: Sealed) -> None:
-        with self._store.begin() as connection:
-            now = self._store.clock.now(connection)
-            if not claims.held(connection, [(task.id, task.fence)]):
-                self._done.lost += 1  # the worker that has it now sends it again, under the same key
-                return
-            rows.mark_reached(connection, to.id, now=now)
-            rows.mark_sent(connection, to.id, sealed.delivery_id, now=now)
-            claims.apply(connection, [self._next(connection, task, now)], now=now)
-        self._done.messages += 1
-        self._done.sent += len(sealed.ids)
-        self._delays += [_delay(payload, now) for payload in sealed.payloads]
 
-    def _fail(self, task: Task, to: Addressee, sealed: Sealed, error: Exception) -> None:
-        """Retry, release or dead-letter, by the class of the error and the attempts."""
-        work_error = classify(error)
-        with self._store.begin() as connection:
-            now = self._store.clock.now(connection)
-            if not claims.held(connection, [(task.id, task.fence)]):
-                self._done.lost += 1
-                return
-            match after_failure(task, work_error, now=now, policy=self._work, random=self._random):
-                case Retry(not_before):
-                    self._note(connection, to, sealed, work_error)
-                    moved = retried(task, work_error, not_before=not_before)
-                    state = _state(task, sealed, error)
-                    claims.apply(connection, [replace(moved, state=state)], now=now)
-                    self._done.retried += 1
-                case ReleaseTask(not_before):
-                    self._note(connection, to, sealed, work_error)
-                    moved = released(task, work_error, not_before=not_before)
-                    claims.apply(connection, [moved], now=now)
-                    self._done.given_back += 1
-                case DeadLetterTask():
-                    stack = "".join(traceback.format_exception(error, limit=-20))
-                    self._give_up(
-                        connection,
-                        task,
-                        to,
-                        sealed,
-                        DeadLetterEntry(task=_dead_letter_task(task, sealed), error=work_error, stack=stack),
-                        now=now,
-                    )
-                    self._done.failed += len(sealed.ids)
-        log.warning("delivery failed recipient=%s: %s", to.id, work_error.text)
-
-    def _note(self, connection: Connection, to: Addressee, sealed: Sealed, error: WorkError) -> None:
-        rows.mark_unreached(connection, to.id, failures=to.failures, not_before=None, error=error.text)
-        rows.note_error(connection, to.id, sealed.delivery_id, error.text)
-
-    def _give_up(
-        self,
-        connection: Connection,
-        task: Task,
-        to: Addressee,
-        sealed: Sealed,
-        entry: DeadLetterEntry,
-        *,
-        now: datetime,
-    ) -> None:
-        """Mark the message as failed and pause deliveries to the recipient."""
-        error, failures = entry.error, to.failures + 1
-        pause = min(self._limits.pause_seconds * 2 ** min(failures - 1, 62), self._limits.longest_pause_seconds)
-        until = now + timedelta(seconds=pause)
-        rows.mark_unreached(connection, to.id, failures=failures, not_before=until, error=error.text)
-        rows.mark_failed(connection, to.id, sealed.delivery_id, error.text)
-        add_dead_letters(connection, [entry], now=now)
-        has_more = rows.unfinished_delivery(connection, to.id) or rows.pending_notices(connection, to.id)
-        ended = _rearmed(task, until, error) if has_more else failed(task, error)
-        claims.apply(connection, [replace(ended, state=None)], now=now)
-
-    def _release_open(self) -> None:
-        """Release unfinished claims, so that they cost no attempt and wait for no lease."""
-        if not self._open:
-            return
-        # Without the database nothing can be released: the leases expire by themselves.
-        with suppress(SQLAlchemyError), self._store.begin() as connection:
-            now = self._store.clock.now(connection)
-            stopped = Resource("the run was stopped", until=now, code="stopped")
-            mine = claims.held(connection, [(task.id, task.fence) for task in self._open.values()])
-            back = [task for task in self._open.values() if task.id in mine]
-            moves = [released(task, stopped, not_before=now) for task in back]
-            claims.apply(connection, moves, now=now)
+async def run_deliveries(
+    ctx: RunContext, worker: Worker, channel: Channel, *, longest_wait: timedelta = LONGEST_WAIT
+) -> Delivered:
+    """Deliver what is due; a fatal error is raised after everything else was released."""
+    handler = DeliveryHandler(ctx.store, ctx.settings, channel)
+    clock = SteadyClock(await asyncio.to_thread(ctx.store.now))
+    loop: WorkerLoop[DeliveryItem, Move | None] = WorkerLoop(
+        ctx, worker, None, handler, clock=clock, longest_wait=longest_wait
+    )
+    counts = await loop.run()
+    return Delivered(
+        expanded=handler.expanded,
+        messages=counts["messages"],
+        sent=counts["sent"],
+        retried=counts["retried"],
+        given_back=counts["given_back"],
+        failed=counts["failed"] + handler.set_aside,
+        lost=counts["lost"],
+        delay_seconds=median(handler.delays) if handler.delays else None,
+    )
 
 
 def _after(task: Task, decided: Plan, now: datetime) -> Move:

@@ -7,7 +7,7 @@ import dagster as dg
 
 from ingestion_pipeline.bootstrap import open_channels
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.notices.delivery import Delivered, Deliverer
+from ingestion_pipeline.notices.delivery import Delivered, run_deliveries
 from ingestion_pipeline.notices.status import count_notices
 from ingestion_pipeline.orchestration import heartbeat
 from ingestion_pipeline.orchestration.contracts import column_schema
@@ -45,8 +45,7 @@ def notices(context: dg.AssetExecutionContext, run_context: RunContextResource) 
 
 async def _deliver(ctx: RunContext, worker: Worker) -> Delivered:
     async with open_channels(ctx.settings) as channels:
-        deliverer = Deliverer(ctx.store, ctx.settings, worker, channels, random=ctx.random)
-        return await deliverer.run()
+        return await run_deliveries(ctx, worker, channels)
 
 
 def _metadata(done: Delivered, left: dict[str, int]) -> dict[str, dg.MetadataValue]:

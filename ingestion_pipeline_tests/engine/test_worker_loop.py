@@ -53,7 +53,7 @@ async def succeed(task: Task) -> str:
 class ExampleItem:
     task: Task
     source: Source
-    host: str
+    host: str | None
 
 
 @dataclass(kw_only=True)
@@ -71,8 +71,15 @@ class ExampleHandler:
     executed: list[str] = field(default_factory=list[str])
     batches: list[int] = field(default_factory=list[int])
 
-    def claim_requests(self) -> Sequence[tuple[ClaimFilter, int]]:
-        return [(ClaimFilter(kind=KIND), self.limit)]
+    @property
+    def capacity(self) -> int:
+        return self.limit
+
+    def claim_requests(self, room: int) -> Sequence[tuple[ClaimFilter, int]]:
+        return [(ClaimFilter(kind=KIND), room)]
+
+    def next_due(self) -> None:
+        return None
 
     def load(
         self, connection: Connection, tasks: Sequence[Task], *, now: datetime
@@ -83,12 +90,12 @@ class ExampleHandler:
         return [
             Skipped(task=task, reason="not needed")
             if task.dedupe_key in self.not_needed
-            else ExampleItem(task=task, source=source, host=task.payload.get("host", "a.test"))
+            else ExampleItem(task=task, source=source, host=task.payload["host"])
             for task in tasks
         ]
 
-    async def execute(self, item: ExampleItem, host: HostLease) -> str:
-        assert host.rate_limiter is not None
+    async def execute(self, item: ExampleItem, host: HostLease | None) -> str:
+        assert (host is None) == (item.host is None)
         self.executed.append(item.task.dedupe_key)
         return await self.action(item.task)
 
@@ -112,7 +119,7 @@ class ExampleHandler:
         return ended
 
 
-def add_tasks(ctx: RunContext, *keys: str, **hosts_by_key: str) -> None:
+def add_tasks(ctx: RunContext, *keys: str, **hosts_by_key: str | None) -> None:
     add_sources(ctx.store, a_definition(id=SOURCE, url="http://a.test/solo"))
     now = ctx.store.now()
     new = [
@@ -166,6 +173,40 @@ def test_every_task_is_executed_and_persisted_once(ctx: RunContext, web: FakeWeb
     assert counts == {"completed": 15}
     assert effects(ctx) == [f"did {key}" for key in "abcdefghijklmno"]
     assert set(statuses(ctx).values()) == {"SUCCESS"}
+
+
+def test_tasks_without_a_host_run_side_by_side_and_no_more_than_allowed(ctx: RunContext, web: FakeWeb) -> None:
+    add_tasks(ctx, *"abcdef", **dict.fromkeys("abcdef"))
+    running, most = 0, 0
+
+    async def action(task: Task) -> str:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.02)
+        running -= 1
+        return await succeed(task)
+
+    counts = run(ctx, ExampleHandler(action=action, concurrency=3), web)
+
+    assert (counts, most) == ({"completed": 6}, 3)
+    assert rows(ctx.store, hosts) == []
+
+
+def test_a_slow_task_does_not_keep_others_from_being_claimed(ctx: RunContext, web: FakeWeb) -> None:
+    add_tasks(ctx, *"abcdefgh", **dict.fromkeys("abcdefgh"))
+    others_done = asyncio.Event()
+
+    async def action(task: Task) -> str:
+        if task.dedupe_key == "a":
+            await asyncio.wait_for(others_done.wait(), 20)
+        elif task.dedupe_key == "h":
+            others_done.set()
+        return await succeed(task)
+
+    counts = run(ctx, ExampleHandler(action=action, limit=2), web)
+
+    assert counts == {"completed": 8}
 
 
 def test_a_transient_error_is_retried_in_the_same_run_and_dead_lettered_after_the_last_attempt(

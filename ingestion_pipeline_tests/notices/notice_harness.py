@@ -8,14 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
-from random import Random
 from typing import Any
 
 from sqlalchemy import insert, select
 
 from ingestion_pipeline.notices import registry
 from ingestion_pipeline.notices.channels import AppriseChannel, Channels, WebhookChannel, WebhookLimits
-from ingestion_pipeline.notices.delivery import Delivered, Deliverer
+from ingestion_pipeline.notices.delivery import Delivered, run_deliveries
 from ingestion_pipeline.notices.expansion import Expanded, expand
 from ingestion_pipeline.notices.message import Message
 from ingestion_pipeline.notices.rows import Addressee
@@ -27,7 +26,7 @@ from ingestion_pipeline.store.tables import chapter_sources, chapters, notices, 
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeResolver, FakeWeb, RecordedRequest
-from ingestion_pipeline_tests.polling_runs import add_sources, loopback_resolver
+from ingestion_pipeline_tests.polling_runs import a_run_context, add_sources, loopback_resolver
 from ingestion_pipeline_tests.processes import stop_here
 
 SECRET = "whsec_" + "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVowMTIzNDU="
@@ -151,14 +150,9 @@ class NoticeHarness:
     async def _deliver(self, settings: Settings) -> Delivered:
         with channel_factory(self.web, resolve=self.resolve, urls=self.urls) as build:
             async with build() as channel:
-                return await Deliverer(
-                    self.store,
-                    settings,
-                    Worker(self.store, lease_seconds=120),
-                    channel,
-                    random=Random(7),
-                    patience=timedelta(0),
-                ).run()
+                ctx = a_run_context(self.store, settings)
+                worker = Worker(self.store, lease_seconds=120)
+                return await run_deliveries(ctx, worker, channel, longest_wait=timedelta(0))
 
     def notices(self, **only: Any) -> list[Any]:
         with self.store.read() as connection:
@@ -232,9 +226,9 @@ async def _run_deliverer(job: DelivererJob) -> dict[str, Any]:
     hooks = WebhookChannel("tests", WebhookLimits(), Guard(resolve=loopback_resolver(job.port)))
     channel = StoppingChannel(hooks) if job.stops_after_the_answer else hooks
     worker = Worker(store, lease_seconds=job.lease_seconds)
-    deliverer = Deliverer(store, settings, worker, channel, random=Random(7), patience=timedelta(seconds=5))
+    ctx = a_run_context(store, settings)
     try:
-        return asdict(await deliverer.run())
+        return asdict(await run_deliveries(ctx, worker, channel, longest_wait=timedelta(seconds=5)))
     finally:
         await hooks.aclose()
         store.close()

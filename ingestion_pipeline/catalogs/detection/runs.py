@@ -264,7 +264,7 @@ class HostFetch:
 class DetectionHandler:
     """Detects the recipes of catalogues, for one run."""
 
-    transaction_size = CLAIMED_AT_ONCE
+    transaction_size = capacity = CLAIMED_AT_ONCE
 
     def __init__(
         self,
@@ -282,10 +282,13 @@ class DetectionHandler:
         self._claims = ClaimFilter(kind=DETECT, source_ids=source_ids)
         self._next_claims = ClaimFilter(kind=DETECT, due_of=source_ids)
 
-    def claim_requests(self) -> Sequence[tuple[ClaimFilter, int]]:
+    def claim_requests(self, room: int) -> Sequence[tuple[ClaimFilter, int]]:
         """Claim what waits; detections requested by source are claimed once, due or not, then when due."""
         claim_filter, self._claims = self._claims, self._next_claims
-        return [(claim_filter, CLAIMED_AT_ONCE)]
+        return [(claim_filter, room)]
+
+    def next_due(self) -> None:
+        """Wait for no other run's detections."""
 
     def load(
         self, connection: Connection, tasks: Sequence[Task], *, now: datetime
@@ -301,8 +304,10 @@ class DetectionHandler:
             Skipped(task=item.task, item=item, reason=reason) if is_by_hand(item.source) else item for item in items
         ]
 
-    async def execute(self, item: DetectionItem, host: HostLease) -> FoundRecipe:
+    async def execute(self, item: DetectionItem, host: HostLease | None) -> FoundRecipe:
         """Fetch pages of the catalogue and detect its recipe."""
+        if host is None:
+            raise ValueError(f"no lease on {item.host}")
         return await self._detect(item.source, host)
 
     def persist(
