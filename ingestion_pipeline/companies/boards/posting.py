@@ -117,6 +117,7 @@ def content_hash(columns: Mapping[str, Any], further: Sequence[str] = ()) -> str
     Equal for equal values, whichever database they came from.
     """
     values = [columns.get(name) for name in (*EVALUATED_COLUMNS, *further)]
+    # Only where there is one: most boards state none, and their hashes stay as they were.
     if (deadline := columns.get("valid_until")) is not None:
         values.append(deadline)
     return sha256(orjson.dumps(values, default=_text, option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -2,7 +2,7 @@
 
 A run that is killed between fetching and ingesting loses nothing: its polls stay claimed until their leases expire
 (`tasks/claims.py`; the sensor `stale_runs` expires them sooner), are then claimed again with a higher fence, and
-fetched again. The batch of the dead run is deleted, never resumed.
+fetched again. The batch of the dead run is deleted by whoever stores the feed again, or by retention, never resumed.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ sources = Table(
     ),
     Column("status_reason", Text, comment="why it is not active, for people; null: it is, or no reason was given"),
     count("failure_count", "failed polls in a row; 0 after a success"),
-    Column("next_check_at", UtcDateTime, comment="when it is due by its change model, UTC; null: not planned yet"),
+    Column("next_check_at", UtcDateTime, comment="when it is due, by change model or tier, UTC; null: not planned yet"),
     Column("last_checked_at", UtcDateTime, comment="when a poll of it last ended, UTC; null: never"),
     Column("last_success_at", UtcDateTime, comment="when a poll of it last succeeded, UTC; null: never"),
     Column("last_changed_at", UtcDateTime, comment="when a poll last found it changed, UTC; null: never"),
