@@ -15,7 +15,6 @@ from typing import Any
 from sqlalchemy import Connection, select, update
 
 from ingestion_pipeline.companies.analysis.boards import GENERIC, RSS
-from ingestion_pipeline.companies.outcomes import Probed
 from ingestion_pipeline.companies.platforms import PLATFORMS, BadConfig, JobBoard, JobPlatform
 from ingestion_pipeline.companies.platforms.generic import RECOGNISE
 from ingestion_pipeline.companies.platforms.recognition import recognised_jobs, sample_titles
@@ -40,6 +39,19 @@ from ingestion_pipeline.urls import BadUrl, canonical_url, host_of
 
 FORBIDDEN = "blocked_by_robots"
 HTML_ACCEPT = "text/html,application/xhtml+xml;q=0.9,*/*;q=0.5"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probed:
+    """A probed board, and the confidence that it can be parsed."""
+
+    task: Task
+    company_id: str | None
+    platform: str
+    url: str
+    config: Mapping[str, Any]
+    confidence: Confidence
+    details: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,18 +15,18 @@ from sqlalchemy import Connection, RowMapping, exists, select, update
 
 from ingestion_pipeline.companies.analysis import model_facts
 from ingestion_pipeline.companies.analysis.analysis import collect_findings, evaluate_company
-from ingestion_pipeline.companies.analysis.results import save_company, summary
+from ingestion_pipeline.companies.analysis.results import CompanyAnalysed, save_company, summary
 from ingestion_pipeline.companies.analysis.scoring import Completeness
 from ingestion_pipeline.companies.analysis.visiting import CompanyCrawl
 from ingestion_pipeline.companies.board_discovery import (
     Probe,
+    Probed,
     change_board,
     find_board_source,
     probe_board,
     probe_of,
     save_board,
 )
-from ingestion_pipeline.companies.outcomes import CompanyAnalysed, Probed
 from ingestion_pipeline.companies.records import company, ensure_company, ensure_source
 from ingestion_pipeline.companies.states import COMPANY, SCRAPE, SOURCE_DISCOVERY, CompanyStatus, Confidence
 from ingestion_pipeline.companies.system import board_config

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, update
 
+from ingestion_pipeline.companies.analysis.analysis import CompanyEvaluation, Findings
 from ingestion_pipeline.companies.analysis.boards import FoundBoard
 from ingestion_pipeline.companies.analysis.facts import FIELDS
 from ingestion_pipeline.companies.analysis.scoring import Completeness
 from ingestion_pipeline.companies.board_discovery import find_board_source
-from ingestion_pipeline.companies.outcomes import CompanyAnalysed
 from ingestion_pipeline.companies.records import company
 from ingestion_pipeline.companies.states import SOURCE_DISCOVERY, CompanyStatus
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import crawls
+from ingestion_pipeline.sources import Source, crawls
 from ingestion_pipeline.sources.poll_tasks import lock_polls
 from ingestion_pipeline.store.tables import companies
 from ingestion_pipeline.tasks.queue import Refusal, spawn
-from ingestion_pipeline.tasks.task import NewTask
+from ingestion_pipeline.tasks.task import NewTask, Task
 
 # Columns whose change is news; the others say how a value was found.
 _NEWS_FIELDS = (*FIELDS, "name", "tech_stack", "score", "is_remote_first")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompanyAnalysed:
+    """An analysed company; `failed` has the error codes of failed pages by URL."""
+
+    task: Task
+    company_id: str
+    source: Source
+    findings: Findings
+    evaluation: CompanyEvaluation
+    failed: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def save_company(connection: Connection, analysed: CompanyAnalysed, *, now: datetime, settings: Settings) -> None:
