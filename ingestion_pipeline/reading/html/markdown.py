@@ -298,7 +298,7 @@ def _described(html: bytes, *, is_in_link: bool = True) -> bytes:
 
 def _converted(html: bytes) -> bytes:
     """Return the converter's output, tidied; empty where it fails or would write too much."""
-    # Its Python side makes the options anew for each call, a twentieth of what a page takes.
+    # Its Python side makes new options for each call, a twentieth of what a page takes.
     from html_to_markdown._html_to_markdown import convert
 
     if (options := _options_for(html)) is None:
@@ -319,7 +319,7 @@ def _options_for(html: bytes) -> ConversionOptions | None:
     """Return the fast options if they are safe, else the slow ones; None if neither is.
 
     The quick way pads the columns of tables. Both write a mark for each level of quotes and lists
-    in each line, and build what is quoted anew at each level.
+    in each line, and build what is quoted again at each level.
     """
     is_quoted = html.find(b"<blockquote") >= 0
     if len(html) <= _SMALL_BYTES and not is_quoted:
