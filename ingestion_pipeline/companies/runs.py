@@ -31,6 +31,7 @@ from ingestion_pipeline.companies.records import company, ensure_company, ensure
 from ingestion_pipeline.companies.states import COMPANY, SCRAPE, SOURCE_DISCOVERY, CompanyStatus, Confidence
 from ingestion_pipeline.companies.system import board_config
 from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.handler import TaskHandler
 from ingestion_pipeline.engine.outcomes import Completed, EndedTask, Failed, Outcome, Skipped, not_done
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.pages.content.archive import SnapshotArchive
@@ -190,7 +191,7 @@ class CompanyWork:
 LoadedCompany = CompanyWork | Skipped[CompanyWork] | Failed[CompanyWork]
 
 
-class CompanyHandler:
+class CompanyHandler(TaskHandler[CompanyWork, CompanyAnalysed | Probed]):
     """Analyses companies and probes boards, for one run."""
 
     transaction_size = 1  # companies and boards that name each other lock each other's rows
@@ -219,12 +220,9 @@ class CompanyHandler:
         self._is_first = True
         self._archive = SnapshotArchive(ctx.store, ctx.content, ctx.run_id)
 
-    def claim_requests(self, room: int) -> Sequence[tuple[ClaimFilter, int]]:
+    def claim_requests(self, room: int, held: Sequence[CompanyWork]) -> Sequence[tuple[ClaimFilter, int]]:  # noqa: ARG002
         """Claim a few tasks of each kind."""
         return [(claim_filter, max(room // 2, 1)) for claim_filter in self._claim_filters()]
-
-    def next_due(self) -> None:
-        """Wait for no other run's work."""
 
     def load(self, connection: Connection, tasks: Sequence[Task], *, now: datetime) -> Sequence[LoadedCompany]:
         """Return the work of each task; a company and its source are created if they do not exist."""

@@ -19,6 +19,14 @@ Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 
+class NotNeeded(Exception):
+    """Raised by work that turns out not to be needed; its task is skipped."""
+
+    def __init__(self, reason: str, *, code: str = "not_needed") -> None:
+        super().__init__(reason)
+        self.code = code
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completed(Generic[Item, Value]):
     """Work that was done, with its result."""
@@ -34,6 +42,7 @@ class Skipped(Generic[Item]):
 
     task: Task
     reason: str
+    code: str = "not_needed"
     item: Item | None = None
     source_id: str | None = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from ingestion_pipeline.pages.http.network import Network
@@ -17,11 +17,20 @@ from ingestion_pipeline.tasks.worker import Worker
 class TimeBudget:
     """Starts when it is made; a fatal error, a network outage or an old heartbeat ends it early."""
 
-    def __init__(self, worker: Worker, clock: SteadyClock, *, seconds: float, network: Network | None = None) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        clock: SteadyClock,
+        *,
+        seconds: float,
+        network: Network | None = None,
+        may_start: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.fatal: Fatal | None = None
         self._worker = worker
         self._clock = clock
         self._network = network
+        self._may_start = may_start
         self._ends = time.monotonic() + seconds
         self._again_at: set[datetime] = set()
 
@@ -33,7 +42,7 @@ class TimeBudget:
     def is_left(self) -> bool:
         """Return whether anything new may be started."""
         is_ended = self.fatal is not None or self.is_over or self._is_network_down
-        return not is_ended and self._worker.may_start()
+        return not is_ended and self._worker.may_start() and self._may_start()
 
     @property
     def _is_network_down(self) -> bool:

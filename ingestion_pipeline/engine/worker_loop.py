@@ -12,106 +12,43 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import Generic, Protocol, TypeVar
-
-from sqlalchemy import Connection
+from datetime import timedelta
+from typing import Generic, ParamSpec, TypeVar
 
 from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.handler import Item, LoadedItem, TaskHandler, Value
 from ingestion_pipeline.engine.host_queue import HostQueues
-from ingestion_pipeline.engine.outcomes import Completed, EndedTask, Failed, Outcome, Skipped, end_tasks
+from ingestion_pipeline.engine.outcome_writer import OutcomeWriter, one_by_one_on_failure
+from ingestion_pipeline.engine.outcomes import Completed, Failed, NotNeeded, Outcome, Skipped
 from ingestion_pipeline.engine.time_budget import TimeBudget
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.politeness.host_leases import HostLease, LeasedHosts, requested_pause
 from ingestion_pipeline.pages.politeness.hosts import LONGEST_WAIT
-from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.clock import SteadyClock
-from ingestion_pipeline.tasks import claims
-from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
+from ingestion_pipeline.tasks.claims import LostClaim
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, WorkError, classify
-from ingestion_pipeline.tasks.retry import after_failure
 from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline.tasks.worker import Worker
 
 log = logging.getLogger(__name__)
 
-
-class LoadedItem(Protocol):
-    """A claimed task with what its work needs; without a host it needs no lease, and no source either."""
-
-    @property
-    def task(self) -> Task:
-        """The claimed task."""
-        ...
-
-    @property
-    def host(self) -> str | None:
-        """The host of the first request; None if it needs no lease."""
-        ...
-
-    @property
-    def source(self) -> Source | None:
-        """The source whose pace applies to the host."""
-        ...
+CLAIM_SECONDS = 1.0  # between two claims while others are executed and the last claim found no more
+FLUSH_SECONDS = 2.0  # outcomes wait no longer: limits what is lost with the run, and frees finished hosts
+FLUSH_BYTES = 16_000_000  # of outcomes, since they wait in memory
+# A thread that claims or persists and the event loop switch the interpreter at each system call, which costs a
+# seventh of a crawled page: meanwhile nothing of a batched handler is started, for at most this long.
+PAUSE_SECONDS = 0.5
 
 
-Item = TypeVar("Item", bound=LoadedItem)
-Value = TypeVar("Value")
 Part = TypeVar("Part")
-
-
-class TaskHandler(Protocol[Item, Value]):
-    """What one kind of work brings to the loop: no loops, leases, retries or heartbeats in here."""
-
-    @property
-    def concurrency(self) -> int:
-        """How many hosts, or items without a host, are worked on side by side."""
-        ...
-
-    @property
-    def capacity(self) -> int:
-        """How many tasks are claimed at a time."""
-        ...
-
-    @property
-    def policy(self) -> Work:
-        """Attempts and backoff."""
-        ...
-
-    @property
-    def transaction_size(self) -> int:
-        """How many tasks are loaded or persisted in one transaction; 1 where they lock rows of one another."""
-        ...
-
-    def claim_requests(self, room: int) -> Sequence[tuple[ClaimFilter, int]]:
-        """Return which tasks to claim next, and how many of each."""
-        ...
-
-    def next_due(self) -> datetime | None:
-        """Return when other tasks are due that the run should wait for; its own retries need not be named."""
-        ...
-
-    def load(
-        self, connection: Connection, tasks: Sequence[Task], *, now: datetime
-    ) -> Sequence[Item | Skipped[Item] | Failed[Item]]:
-        """Return what each task needs, or why it is not executed; one that raises affects no other."""
-        ...
-
-    async def execute(self, item: Item, host: HostLease | None) -> Value:
-        """Do the work, under the lease of its host if it has one; raise an error if it fails."""
-        ...
-
-    def persist(
-        self, connection: Connection, outcomes: Sequence[Outcome[Item, Value]], *, now: datetime
-    ) -> Sequence[EndedTask]:
-        """Write what the outcomes change, and return what becomes of each task; all their claims are held."""
-        ...
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class WorkerLoop(Generic[Item, Value]):
@@ -125,9 +62,9 @@ class WorkerLoop(Generic[Item, Value]):
         handler: TaskHandler[Item, Value],
         *,
         clock: SteadyClock,
+        seconds: float | None = None,
         longest_wait: timedelta = LONGEST_WAIT,
     ) -> None:
-        self.counts: Counter[str] = Counter()
         self._ctx = ctx
         self._worker = worker
         self._handler = handler
@@ -135,10 +72,18 @@ class WorkerLoop(Generic[Item, Value]):
         self._longest_wait = longest_wait
         self._hosts = None if fetcher is None else LeasedHosts(ctx, worker, fetcher, clock)
         network = None if self._hosts is None else self._hosts.network
-        self._time = TimeBudget(worker, clock, seconds=ctx.settings.polling.slice_seconds, network=network)
+        limit = ctx.settings.polling.slice_seconds if seconds is None else seconds
+        self._time = TimeBudget(worker, clock, seconds=limit, network=network, may_start=handler.may_start)
+        self._writer = OutcomeWriter(ctx, handler, self._hosts)
         self._outcomes: list[Outcome[Item, Value]] = []
+        self._waiting_bytes = 0
+        self._is_urgent = False
         self._open: dict[int, Item] = {}
-        self._ended = asyncio.Event()
+        self._refill_at = 0  # items held
+        self._claim_at = self._flush_at = time.monotonic()
+        self._wake = asyncio.Event()
+        self._is_quiet = asyncio.Event()
+        self._is_quiet.set()
         self._room = asyncio.Semaphore(handler.concurrency)
         self._running: set[asyncio.Task[None]] = set()
         self._queues: HostQueues[Item] | None = self._hosts and HostQueues(
@@ -148,6 +93,16 @@ class WorkerLoop(Generic[Item, Value]):
             release=self._release,
             reason_to_stop=self._time.reason_to_stop,
         )
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many tasks ended how, and what else was counted."""
+        return self._writer.counts
+
+    @property
+    def is_time_over(self) -> bool:
+        """Whether the run ended because its time was up."""
+        return self._time.is_over
 
     async def run(self) -> Counter[str]:
         """Work while there are tasks and time; return the counts. A fatal error is raised at the end."""
@@ -164,26 +119,59 @@ class WorkerLoop(Generic[Item, Value]):
 
     async def _drain(self) -> None:
         while True:
-            self._ended.clear()
-            await self._flush()  # before the claim: what ended may have made new tasks claimable
-            claimed = await self._claim_more() if self._may_claim() else 0
-            if claimed or self._ended.is_set():
-                continue
-            if self._open or self._queues:
-                await self._wait()
-            elif not await self._rest():
+            progress = await self._claim_more() if self._may_claim() else 0
+            await self._wait()
+            if self._must_flush():
+                progress += await self._flush()  # what ended may have made new tasks claimable
+            if not progress and not self._open and not self._queues and not await self._rest():
                 return
 
+    async def _stop(self) -> None:
+        """Cancel what is running, release what is not finished, and persist."""
+        if self._queues is not None:
+            await self._queues.stop()
+        for running in self._running:
+            running.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        for item in list(self._open.values()):
+            self._release(item, self._time.stopped())
+        await self._flush()
+
+    async def _wait(self) -> None:
+        """Return when there is something to persist or to claim, at the latest after a second."""
+        if self._queues:
+            await self._queues.wait(timeout_seconds=1.0)
+        elif self._open:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), 1.0)
+        self._wake.clear()
+
+    async def _rest(self) -> bool:
+        wait = await asyncio.to_thread(self._wait_for_others)
+        if wait is not None:
+            self._time.expect([self._clock.now() + wait])
+        return await self._time.rest(self._longest_wait)
+
+    def _wait_for_others(self) -> timedelta | None:
+        due = self._handler.next_due()
+        return None if due is None else max(due - self._ctx.store.now(), timedelta(0))
+
+    # --- claiming
+
     def _may_claim(self) -> bool:
-        return self._time.is_left() and len(self._open) <= self._handler.capacity // 2
+        """Return whether there is time and room, and half of the items are done or a second has passed."""
+        if len(self._open) >= self._handler.capacity or not self._time.is_left():
+            return False
+        return len(self._open) <= self._refill_at or time.monotonic() >= self._claim_at or not self._open
 
     async def _claim_more(self) -> int:
         """Claim, load and start some tasks; return how many were claimed."""
-        tasks = await asyncio.to_thread(self._claim, self._handler.capacity - len(self._open))
+        # A copy, since items end while another thread claims.
+        tasks = await self._in_thread(self._claim, list(self._open.values()))
         by_host: dict[str, list[Item]] = {}
-        for loaded in await asyncio.to_thread(self._load, tasks):
-            if isinstance(loaded, Skipped | Failed):
-                self._outcomes.append(loaded)
+        for loaded in await self._in_thread(self._load, tasks) if tasks else ():
+            if isinstance(loaded, Completed | Skipped | Failed):
+                self._add_outcome(loaded)
                 continue
             self._open[loaded.task.id] = loaded
             if loaded.task.attempts > self._handler.policy.max_attempts:
@@ -192,13 +180,27 @@ class WorkerLoop(Generic[Item, Value]):
                 self._start(loaded)
             else:
                 by_host.setdefault(loaded.host, []).append(loaded)
+        self._refill_at = len(self._open) // 2 if tasks else -1
+        self._claim_at = time.monotonic() + CLAIM_SECONDS
         if self._queues is not None:
             await self._queues.assign(by_host, _source_of)
         return len(tasks)
 
-    def _claim(self, room: int) -> list[Task]:
-        requests = self._handler.claim_requests(room)
+    def _claim(self, held: Sequence[Item]) -> list[Task]:
+        requests = self._handler.claim_requests(self._handler.capacity - len(held), held)
         return self._worker.claim_all(requests) if requests else []
+
+    def _load(self, tasks: Sequence[Task]) -> list[Item | Outcome[Item, Value]]:
+        def load(part: Sequence[Task]) -> Sequence[Item | Outcome[Item, Value]]:
+            with self._ctx.store.begin() as connection:
+                return self._handler.load(connection, part, now=self._ctx.store.clock.now(connection))
+
+        def failure(task: Task, error: Exception) -> Item | Outcome[Item, Value]:
+            return Failed(task=task, error=classify(error))
+
+        return [entry for part in self._parts(tasks) for entry in one_by_one_on_failure(part, load, failure)]
+
+    # --- executing
 
     def _start(self, item: Item) -> None:
         running = asyncio.create_task(self._execute_without_host(item))
@@ -213,52 +215,19 @@ class WorkerLoop(Generic[Item, Value]):
             else:
                 self._release(item, reason)
 
-    async def _wait(self) -> None:
-        """Return when a task or the queue of a host has ended, at the latest after a second."""
-        if self._queues:
-            await self._queues.wait(timeout_seconds=1.0)
-        else:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), 1.0)
-
-    async def _rest(self) -> bool:
-        wait = await asyncio.to_thread(self._wait_for_others)
-        if wait is not None:
-            self._time.expect([self._clock.now() + wait])
-        return await self._time.rest(self._longest_wait)
-
-    def _wait_for_others(self) -> timedelta | None:
-        due = self._handler.next_due()
-        return None if due is None else max(due - self._ctx.store.now(), timedelta(0))
-
-    async def _stop(self) -> None:
-        """Cancel what is running, release what is not finished, and persist."""
-        if self._queues is not None:
-            await self._queues.stop()
-        for running in self._running:
-            running.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
-        for item in list(self._open.values()):
-            self._release(item, self._time.stopped())
-        await self._flush()
-
-    def _load(self, tasks: Sequence[Task]) -> list[Item | Skipped[Item] | Failed[Item]]:
-        def load(part: Sequence[Task]) -> Sequence[Item | Skipped[Item] | Failed[Item]]:
-            with self._ctx.store.begin() as connection:
-                return self._handler.load(connection, part, now=self._ctx.store.clock.now(connection))
-
-        def failure(task: Task, error: WorkError) -> Failed[Item]:
-            return Failed(task=task, error=error)
-
-        return [entry for part in self._parts(tasks) for entry in _one_by_one_on_failure(part, load, failure)]
-
     async def _execute(self, item: Item, host: HostLease | None) -> None:
+        if not self._is_quiet.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PAUSE_SECONDS):
+                    await self._is_quiet.wait()
         try:
             value = await self._handler.execute(item, host)
         except LostClaim:
             # Another worker has claimed it and records its outcome.
             self.counts["lost"] += 1
-            self._end(item, None)
+            self._end(item)
+        except NotNeeded as error:
+            self._end(item, Skipped(task=item.task, item=item, reason=str(error), code=error.code))
         except Exception as error:
             failure = classify(error)
             pause = requested_pause(failure, self._clock.now())
@@ -266,95 +235,69 @@ class WorkerLoop(Generic[Item, Value]):
                 host.rate_limiter.pause(pause.total_seconds())
             self._release(item, failure, stack=traceback.format_exc(limit=-20))
         else:
+            if host is not None:
+                host.rate_limiter.reset()
+            self._waiting_bytes += self._handler.size_bytes(value)
             self._end(item, Completed(task=item.task, item=item, value=value))
 
     def _release(self, item: Item, error: WorkError, *, stack: str | None = None) -> None:
-        if isinstance(error, Fatal):
-            self._time.fatal = error
         self._end(item, Failed(task=item.task, item=item, error=error, stack=stack))
 
-    def _end(self, item: Item, outcome: Outcome[Item, Value] | None) -> None:
+    def _end(self, item: Item, outcome: Outcome[Item, Value] | None = None) -> None:
         self._open.pop(item.task.id, None)
         if outcome is not None:
-            self._outcomes.append(outcome)
-        self._ended.set()
-        if self._queues is not None:
-            self._queues.nudge()
+            self._add_outcome(outcome)
+        if self._must_flush() or self._may_claim():
+            self._wake.set()
+            if self._queues is not None:
+                self._queues.nudge()
 
-    async def _flush(self) -> None:
-        """Persist the outcomes so far, and release the hosts that nothing is left to do on."""
-        outcomes, self._outcomes = self._outcomes, []
+    def _add_outcome(self, outcome: Outcome[Item, Value]) -> None:
+        if isinstance(outcome, Failed) and isinstance(outcome.error, Fatal):
+            self._time.fatal = outcome.error
+        self._is_urgent |= self._handler.is_urgent(outcome)
+        self._outcomes.append(outcome)
+
+    async def _in_thread(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Act in a thread; nothing of a batched handler is started until it is done."""
+        if self._handler.flush_after > 1:
+            self._is_quiet.clear()
+        try:
+            return await asyncio.to_thread(act, *args, **kwargs)
+        finally:
+            self._is_quiet.set()
+
+    # --- persisting
+
+    def _must_flush(self) -> bool:
+        is_idle = not self._open and not self._queues
+        if not self._outcomes:
+            has_left = self._hosts is not None and bool(self._hosts.left)
+            return has_left and (is_idle or self._handler.flush_after == 1 or time.monotonic() >= self._flush_at)
+        is_much = len(self._outcomes) >= self._handler.flush_after or self._waiting_bytes >= FLUSH_BYTES
+        return is_much or is_idle or self._is_urgent or time.monotonic() >= self._flush_at
+
+    async def _flush(self) -> int:
+        """Persist the outcomes so far, release the hosts that nothing is left to do on; return how many outcomes."""
+        # Taken here and not in the thread, since work goes on while it persists.
+        outcomes, self._outcomes, self._waiting_bytes = self._outcomes, [], 0
+        self._is_urgent, self._flush_at = False, time.monotonic() + FLUSH_SECONDS
         if self._hosts is None:
             if outcomes:
-                await asyncio.to_thread(self._persist_all, outcomes)
-            return
-        async with self._hosts.releasing() as left:
-            if outcomes:
-                await asyncio.to_thread(self._persist_all, outcomes)
-            if left:
-                await asyncio.to_thread(self._hosts.release_in_own_transaction, left)
-
-    def _persist_all(self, outcomes: Sequence[Outcome[Item, Value]]) -> None:
-        for part in self._parts(outcomes):
-            _one_by_one_on_failure(part, self._persist, self._persist_failure)
-
-    def _persist(self, outcomes: Sequence[Outcome[Item, Value]]) -> Sequence[None]:
-        def write(connection: Connection) -> tuple[Sequence[EndedTask], int]:
-            now = self._ctx.store.clock.now(connection)
-            held = claims.held(connection, [(outcome.task.id, outcome.task.fence) for outcome in outcomes])
-            owned = [self._decided(outcome, now) for outcome in outcomes if outcome.task.id in held]
-            ended = self._handler.persist(connection, owned, now=now) if owned else ()
-            end_tasks(connection, ended, now=now)
-            return ended, len(outcomes) - len(owned)
-
-        ended, lost = self._ctx.store.write(write)
-        for end in ended:
-            self.counts.update({end.count: 1, **end.amounts})
-        if lost:
-            self.counts["lost"] += lost
-        self._time.expect([end.again_at for end in ended if end.again_at is not None])
-        return ()
-
-    def _decided(self, outcome: Outcome[Item, Value], now: datetime) -> Outcome[Item, Value]:
-        if not isinstance(outcome, Failed):
-            return outcome
-        decision = after_failure(
-            outcome.task, outcome.error, now=now, policy=self._handler.policy, random=self._ctx.random
-        )
-        return replace(outcome, decision=decision)
-
-    def _persist_failure(self, outcome: Outcome[Item, Value], error: WorkError) -> None:
-        """Fail a task whose outcome cannot be persisted; if that fails too, its lease expires."""
-        log.warning("outcome not persisted task=%d code=%s", outcome.task.id, error.code, exc_info=True)
-        if not isinstance(outcome, Failed):
-            _one_by_one_on_failure(
-                [Failed(task=outcome.task, item=outcome.item, error=error)], self._persist, self._persist_failure
-            )
+                await self._in_thread(self._writer.write, outcomes)
+        else:
+            async with self._hosts.releasing() as left:
+                if outcomes or left:
+                    await self._in_thread(self._writer.write, outcomes, left)
+        self._time.fatal = self._writer.fatal or self._time.fatal
+        self._time.expect(self._writer.take_due_times())
+        if outcomes and self._handler.flush_after == 1:
+            self._refill_at = int(self._handler.capacity * self._handler.refill_share)
+        return len(outcomes)
 
     def _parts(self, entries: Sequence[Part]) -> Iterator[Sequence[Part]]:
         size = self._handler.transaction_size
         return (entries[start : start + size] for start in range(0, len(entries), size))
-
-
-Entry = TypeVar("Entry")
-Done = TypeVar("Done")
-
-
-def _one_by_one_on_failure(
-    entries: Sequence[Entry],
-    act: Callable[[Sequence[Entry]], Sequence[Done]],
-    failed: Callable[[Entry, WorkError], Done],
-) -> list[Done]:
-    """Do all entries in one transaction, or each in its own if that fails; a fatal error is raised."""
-    try:
-        return list(act(entries))
-    except Exception as error:
-        failure = classify(error)
-        if isinstance(failure, Fatal):
-            raise
-        if len(entries) == 1:
-            return [failed(entries[0], failure)]
-    return [done for entry in entries for done in _one_by_one_on_failure([entry], act, failed)]
 
 
 def _source_of(item: LoadedItem) -> Source:

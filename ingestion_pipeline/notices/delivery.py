@@ -23,6 +23,7 @@ from uuid import uuid4
 from sqlalchemy import Connection
 
 from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.handler import TaskHandler
 from ingestion_pipeline.engine.outcomes import Completed, EndedTask, Failed, Outcome, Skipped, not_done, skipped
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.notices import rows
@@ -83,7 +84,7 @@ class SealedMessage:
     sealed: Sealed
 
 
-class DeliveryHandler:
+class DeliveryHandler(TaskHandler[DeliveryItem, Move | None]):
     """Delivers to due recipients, one message at a time."""
 
     transaction_size = 1  # a message that cannot be recorded affects no other
@@ -101,9 +102,9 @@ class DeliveryHandler:
         self._grouping = timedelta(seconds=settings.notices.grouping_seconds)
         self._text_chapters = settings.notices.text_chapters
 
-    def claim_requests(self, room: int) -> Sequence[tuple[ClaimFilter, int]]:
+    def claim_requests(self, room: int, held: Sequence[DeliveryItem]) -> Sequence[tuple[ClaimFilter, int]]:
         """Claim due recipients; if nothing is being sent, expand the outbox and create missing tasks first."""
-        if room == self.capacity:
+        if not held:
             self._expand()
         return [(DUE, room)]
 

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import Connection, insert, select
 
 from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.handler import TaskHandler
 from ingestion_pipeline.engine.outcomes import (
     Completed,
     EndedTask,
@@ -57,29 +58,23 @@ class ExampleItem:
 
 
 @dataclass(kw_only=True)
-class ExampleHandler:
+class ExampleHandler(TaskHandler[ExampleItem, str]):
     """Executes an action for each task, and persists a row of the audit log for each result."""
 
     action: Action = succeed
     concurrency: int = 4
     policy: Work = field(default_factory=lambda: Work(backoff_base_seconds=0.01))
     transaction_size: int = 10
-    limit: int = 10
+    capacity: int = 10
+    flush_after: int = 1
     not_loaded: Sequence[str] = ()
     not_needed: Sequence[str] = ()
     not_persisted: Sequence[str] = ()
     executed: list[str] = field(default_factory=list[str])
     batches: list[int] = field(default_factory=list[int])
 
-    @property
-    def capacity(self) -> int:
-        return self.limit
-
-    def claim_requests(self, room: int) -> Sequence[tuple[ClaimFilter, int]]:
+    def claim_requests(self, room: int, held: Sequence[ExampleItem]) -> Sequence[tuple[ClaimFilter, int]]:
         return [(ClaimFilter(kind=KIND), room)]
-
-    def next_due(self) -> None:
-        return None
 
     def load(
         self, connection: Connection, tasks: Sequence[Task], *, now: datetime
@@ -204,7 +199,7 @@ def test_a_slow_task_does_not_keep_others_from_being_claimed(ctx: RunContext, we
             others_done.set()
         return await succeed(task)
 
-    counts = run(ctx, ExampleHandler(action=action, limit=2), web)
+    counts = run(ctx, ExampleHandler(action=action, capacity=2), web)
 
     assert counts == {"completed": 8}
 
@@ -352,7 +347,7 @@ def test_an_outcome_of_a_claim_that_was_lost_is_not_persisted(ctx: RunContext, w
                 claims.claim(connection, ClaimFilter(kind=KIND), owner="other", now=late, lease=lease, limit=1)
         return await succeed(task)
 
-    counts = run(ctx, ExampleHandler(action=action, limit=1, transaction_size=1), web)
+    counts = run(ctx, ExampleHandler(action=action, capacity=1, transaction_size=1), web)
 
     assert (counts["lost"], counts["completed"]) == (1, 1)
     assert effects(ctx) == ["did b"]

@@ -32,6 +32,7 @@ from ingestion_pipeline.catalogs.recipes.registry import (
     mark_recipes,
 )
 from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.handler import TaskHandler
 from ingestion_pipeline.engine.outcomes import (
     Completed,
     EndedTask,
@@ -261,7 +262,7 @@ class HostFetch:
         return answer
 
 
-class DetectionHandler:
+class DetectionHandler(TaskHandler[DetectionItem, FoundRecipe]):
     """Detects the recipes of catalogues, for one run."""
 
     transaction_size = capacity = CLAIMED_AT_ONCE
@@ -282,13 +283,10 @@ class DetectionHandler:
         self._claims = ClaimFilter(kind=DETECT, source_ids=source_ids)
         self._next_claims = ClaimFilter(kind=DETECT, due_of=source_ids)
 
-    def claim_requests(self, room: int) -> Sequence[tuple[ClaimFilter, int]]:
+    def claim_requests(self, room: int, held: Sequence[DetectionItem]) -> Sequence[tuple[ClaimFilter, int]]:  # noqa: ARG002
         """Claim what waits; detections requested by source are claimed once, due or not, then when due."""
         claim_filter, self._claims = self._claims, self._next_claims
         return [(claim_filter, room)]
-
-    def next_due(self) -> None:
-        """Wait for no other run's detections."""
 
     def load(
         self, connection: Connection, tasks: Sequence[Task], *, now: datetime
