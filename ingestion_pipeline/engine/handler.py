@@ -43,13 +43,15 @@ Value = TypeVar("Value")
 class TaskHandler(ABC, Generic[Item, Value]):
     """What one kind of work brings to the loop: no loops, leases, retries or heartbeats in here.
 
-    `concurrency` hosts, or items without a host, are worked on side by side; at most `capacity` tasks are held;
-    `policy` has the attempts and the backoff. Outcomes are persisted as soon as there are `flush_after` of them, at
-    most `transaction_size` in one transaction (1 where they lock rows of one another). When outcomes were persisted at
-    once, more is claimed as soon as at most `refill_share` of the capacity is held.
+    `concurrency` hosts, or items without a host, are worked on side by side (`host_concurrency` hosts, if that is
+    given); at most `capacity` tasks are held; `policy` has the attempts and the backoff. Outcomes are persisted as
+    soon as there are `flush_after` of them, at most `transaction_size` in one transaction (1 where they lock rows of
+    one another). When outcomes were persisted at once, more is claimed as soon as at most `refill_share` of the
+    capacity is held.
     """
 
     concurrency: int
+    host_concurrency: int | None = None
     capacity: int
     policy: Work
     transaction_size: int = 500

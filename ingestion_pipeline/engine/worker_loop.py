@@ -88,7 +88,7 @@ class WorkerLoop(Generic[Item, Value]):
         self._running: set[asyncio.Task[None]] = set()
         self._queues: HostQueues[Item] | None = self._hosts and HostQueues(
             self._hosts,
-            concurrency=handler.concurrency,
+            concurrency=handler.host_concurrency or handler.concurrency,
             execute=self._execute,
             release=self._release,
             reason_to_stop=self._time.reason_to_stop,

@@ -51,6 +51,11 @@ class FailedResult(Result[Work_co]):
 class Counts:
     """A record of counters that can be added."""
 
+    @classmethod
+    def of(cls, counter: Mapping[str, int]) -> Self:
+        """Return the record with these counters; names that it does not have are left out."""
+        return cls(**{field.name: counter.get(field.name, 0) for field in fields(cls)})
+
     def __add__(self, other: Self) -> Self:
         """Add the counters field by field."""
         names = [field.name for field in fields(self)]

@@ -10,13 +10,13 @@ import pytest
 from sqlalchemy import Connection, insert, select, text, update
 
 from ingestion_pipeline.companies.boards.rows import LOCK
-from ingestion_pipeline.companies.matching.results import write_results
+from ingestion_pipeline.companies.matching.results import PAGE_GONE
 from ingestion_pipeline.companies.matching.stages import Rules
-from ingestion_pipeline.companies.matching.tasks import ListingGone
+from ingestion_pipeline.companies.matching.tasks import ListingItem
 from ingestion_pipeline.companies.records import analysis_task
 from ingestion_pipeline.companies.runs import CompanyWork, persist_failure
 from ingestion_pipeline.companies.states import COMPANY
-from ingestion_pipeline.engine.outcomes import Failed
+from ingestion_pipeline.engine.outcomes import Failed, Skipped
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.source import Kind
@@ -30,7 +30,7 @@ from ingestion_pipeline.tasks.task import NewTask
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.cli.conftest import Ingest
-from ingestion_pipeline_tests.companies.matching.listings import a_profile
+from ingestion_pipeline_tests.companies.matching.listings import a_profile, write_outcomes
 from ingestion_pipeline_tests.lock_orders import ON_POSTGRES, rows_locked_while_waiting
 from ingestion_pipeline_tests.polling_runs import a_run_context, add_sources
 
@@ -97,11 +97,11 @@ def test_decisions_wait_for_a_board_that_writes_listings_without_locking_any(
         new = NewTask(kind="JOB", dedupe_key="1", not_before=now, payload=payload)
         insert_tasks(connection, [new], now=now)
     [task] = Worker(store, lease_seconds=60).claim(ClaimFilter(kind="JOB"), limit=1)
-    gone = ListingGone(task=task, why="404", is_page_gone=True)
+    gone: Skipped[ListingItem] = Skipped(task=task, reason="404", code=PAGE_GONE)
     rules = Rules(profile=a_profile(), settings=settings)
 
     def write(_: Connection) -> None:
-        write_results(a_run_context(store, settings), rules, [gone])
+        write_outcomes(a_run_context(store, settings), rules, gone)
 
     all_listings = select(job_listings.c.id)
     assert rows_locked_while_waiting(store, write, held=BOARD_WRITES, among=all_listings) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -14,7 +13,7 @@ from ingestion_pipeline.companies.matching.profile import NoProfile, Profile
 from ingestion_pipeline.companies.matching.results import WAITS_FOR_COMPANY, company_id_of, website_of
 from ingestion_pipeline.companies.matching.scoring import BaseScore, Skill, match_result, rule_score
 from ingestion_pipeline.companies.matching.stages import ListingStage, Rules, next_stage
-from ingestion_pipeline.companies.matching.tasks import Evaluated, ListingWork, NotEvaluated
+from ingestion_pipeline.companies.matching.tasks import ListingWork
 from ingestion_pipeline.companies.states import CompanyStatus
 from ingestion_pipeline.reading.evidence.grounding import ground
 from ingestion_pipeline.reading.llm import (
@@ -30,7 +29,7 @@ from ingestion_pipeline.reading.llm import (
     Unanswered,
 )
 from ingestion_pipeline.store.clock import SteadyClock
-from ingestion_pipeline.tasks.errors import Resource, classify
+from ingestion_pipeline.tasks.errors import Resource
 
 CALL_SITE = "match_listing"
 MAX_CHARACTERS = 30_000
@@ -188,50 +187,32 @@ class ListingEvaluator:
         self._scorer = scorer
         self._lacking = lacking
 
-    @property
-    def is_pure(self) -> bool:
-        """Return whether evaluation needs no model."""
-        return self._scorer is None
-
-    def evaluate_by_rules(self, work: ListingWork) -> Evaluated | NotEvaluated:
-        """Return the listing with its decision by rules, or what it waits for."""
-        try:
-            work = self._filtered(work)
-            if next_stage(work.state) is ListingStage.SAVE:
-                return Evaluated(work=work)
-            if (why := self._reason_to_wait(work)) is not None:
-                return NotEvaluated(work=work, error=why)
-            return self._matched(work, rule_score(work.listing, self._rules.profile))
-        except Exception as error:
-            return _failed(work, error)
-
-    async def evaluate(self, work: ListingWork) -> Evaluated | NotEvaluated:
-        """Return the listing evaluated with the model's score; by rules if it gives none."""
-        if self._scorer is None:
-            return self.evaluate_by_rules(work)
-        try:
-            work = self._filtered(work)
-            if next_stage(work.state) is ListingStage.SAVE:
-                return Evaluated(work=work)
-            if (why := self._reason_to_wait(work)) is not None:
-                return NotEvaluated(work=work, error=why)
-            base = await self._scorer.score(work.listing, source_id=work.source_id)
-            return self._matched(work, base or self._without_answer(work))
-        except Exception as error:
-            return _failed(work, error)
-
-    def _filtered(self, work: ListingWork) -> ListingWork:
+    def filtered(self, work: ListingWork) -> ListingWork:
+        """Return the listing after its filters, unless it has passed them already."""
         if next_stage(work.state) is not ListingStage.FILTER:
             return work
         return replace(work, state=self._rules.filtered(work.state, work.listing, at=work.at))
 
+    async def scored(self, work: ListingWork) -> ListingWork:
+        """Return the filtered listing with its decision: by the model's score, or by rules if there is none.
+
+        Raises:
+            Resource: it waits for a profile, or for the analysis of its company.
+        """
+        if next_stage(work.state) is ListingStage.SAVE:
+            return work
+        if (reason := self._reason_to_wait(work)) is not None:
+            raise reason
+        if self._scorer is None:
+            base = rule_score(work.listing, self._rules.profile)
+        else:
+            base = await self._scorer.score(work.listing, source_id=work.source_id) or self._without_answer(work)
+        match = match_result(work.listing, self._rules.profile, base, self._rules.settings.match, at=work.at)
+        return replace(work, state=replace(work.state, match=match))
+
     def _without_answer(self, work: ListingWork) -> BaseScore:
         base = rule_score(work.listing, self._rules.profile)
         return replace(base, notes="the model gave no usable answer")
-
-    def _matched(self, work: ListingWork, base: BaseScore) -> Evaluated:
-        match = match_result(work.listing, self._rules.profile, base, self._rules.settings.match, at=work.at)
-        return Evaluated(work=replace(work, state=replace(work.state, match=match)))
 
     def _reason_to_wait(self, work: ListingWork) -> Resource | None:
         if self._lacking is not None:
@@ -249,7 +230,3 @@ class ListingEvaluator:
         message = f"its company is not analysed yet; wait {work.company_waits + 1}"
         until = now + timedelta(seconds=settings.company_wait_seconds)
         return Resource(message, until=until, code=WAITS_FOR_COMPANY)
-
-
-def _failed(work: ListingWork, error: Exception) -> NotEvaluated:
-    return NotEvaluated(work=work, error=classify(error), stack=traceback.format_exc(limit=-20))

@@ -1,21 +1,17 @@
-"""Writes evaluation results in one fenced transaction: companies, decisions, matches, tasks.
+"""Writes the evaluations of listings in one transaction: companies, decisions, matches.
 
-A result counts only if its claim still holds and the listing is unchanged since it was claimed; a
-listing changed in between is evaluated again. The number of statements does not grow with the
-number of listings.
+An evaluation counts only if the listing is unchanged since it was claimed; a listing changed in between is evaluated
+again. The number of statements does not grow with the number of listings.
 """
 
 from __future__ import annotations
 
-import logging
-import traceback
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeGuard
 
 from sqlalchemy import Connection, Row, RowMapping, or_, select
-from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.companies.boards.rows import lock_listings
 from ingestion_pipeline.companies.matching.rows import (
@@ -26,29 +22,22 @@ from ingestion_pipeline.companies.matching.rows import (
     write_progress,
     write_scraped,
 )
-from ingestion_pipeline.companies.matching.stages import Rules, decision_of
-from ingestion_pipeline.companies.matching.tasks import (
-    Evaluated,
-    ListingGone,
-    ListingWork,
-    MatchCounts,
-    NotEvaluated,
-    Result,
-)
+from ingestion_pipeline.companies.matching.stages import Rules, decision_of, next_stage
+from ingestion_pipeline.companies.matching.tasks import ListingItem, ListingOutcome, ListingWork
 from ingestion_pipeline.companies.names import clean_company_name, company_slug, stated_company
 from ingestion_pipeline.companies.records import website_key
 from ingestion_pipeline.companies.states import COMPANY, CompanyStatus, ListingDecision, ListingStatus
 from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.outcome_writer import NOT_WRITTEN
+from ingestion_pipeline.engine.outcomes import Completed, EndedTask, Failed, Skipped, not_done
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources.source import shard_of
 from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.tables import ACTIVE, companies, job_listings, tasks
-from ingestion_pipeline.tasks import claims
-from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters
-from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, WorkError, classify
+from ingestion_pipeline.tasks.errors import Permanent, Resource, WorkError
 from ingestion_pipeline.tasks.queue import Refusal, spawn
-from ingestion_pipeline.tasks.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
-from ingestion_pipeline.tasks.task import Move, NewTask, Task, TaskStatus, failed, finished, released, retried
+from ingestion_pipeline.tasks.retry import DeadLetterTask, ReleaseTask
+from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus, finished, released
 from ingestion_pipeline.urls import BadUrl, canonical_url, checked_url, host_of
 
 UNANALYSED = ("about", "culture", "mission", "size", "headquarters", "industry", "founded")
@@ -211,9 +200,8 @@ def _under_way(connection: Connection, company_ids: Collection[str]) -> set[str]
     return set(connection.execute(query).scalars())
 
 
-log = logging.getLogger(__name__)
-
 WAITS_FOR_COMPANY = "company_sparse"
+PAGE_GONE = "page_gone"  # the code of a listing whose own page is gone
 STATUSES = {
     ListingDecision.MATCHED: TaskStatus.SUCCESS,
     ListingDecision.FILTERED: TaskStatus.FILTERED,
@@ -221,132 +209,63 @@ STATUSES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListingsPersisted:
-    """The counts of a flush, and when its retries are due."""
-
-    counts: MatchCounts = field(default_factory=MatchCounts)
-    again_at: Sequence[datetime] = ()
-
-    def __add__(self, other: ListingsPersisted) -> ListingsPersisted:
-        """Return the sum of both."""
-        return ListingsPersisted(counts=self.counts + other.counts, again_at=[*self.again_at, *other.again_at])
-
-
-def write_results(ctx: RunContext, rules: Rules, results: Sequence[Result]) -> ListingsPersisted:
-    """Write every result whose claim still holds.
-
-    If one result cannot be written, the transaction fails: then each is written on its own, so that
-    only the faulty one fails.
-    """
-    if not results:
-        return ListingsPersisted()
-    try:
-        return _commit(ctx, rules, results)
-    except SQLAlchemyError as error:
-        if isinstance(classify(error), Fatal):
-            raise
-        log.warning("batch write failed listings=%d; writing one by one", len(results), exc_info=True)
-    written = ListingsPersisted()
-    for result in results:
-        written += _commit_alone(ctx, rules, result)
-    return written
-
-
-def _commit_alone(ctx: RunContext, rules: Rules, result: Result) -> ListingsPersisted:
-    try:
-        return _commit(ctx, rules, [result])
-    except SQLAlchemyError as error:
-        if not isinstance(result, Evaluated) or isinstance(classify(error), Fatal):
-            raise
-        message = f"the decision on listing {result.work.id} could not be written: {error}"
-        failure = Permanent(message[:2_000], code="not_written")
-        stack = traceback.format_exc(limit=-20)
-        bare = replace(result.work, scraped={})
-        return _commit(ctx, rules, [NotEvaluated(work=bare, error=failure, stack=stack)])
-
-
-def _commit(ctx: RunContext, rules: Rules, results: Sequence[Result]) -> ListingsPersisted:
-    def write(connection: Connection) -> ListingsPersisted:
-        now = ctx.store.clock.now(connection)
-        return _Flush(connection, ctx, rules, now=now).write(results)
-
-    return ctx.store.write(write)
-
-
-class _Flush:
-    """One transaction that writes results."""
+class ListingWriter:
+    """Writes outcomes in one transaction, in which all their claims are held."""
 
     def __init__(self, connection: Connection, ctx: RunContext, rules: Rules, *, now: datetime) -> None:
         self._connection = connection
         self._ctx = ctx
         self._rules = rules
         self._now = now
-        self._moves: list[Move] = []
-        self._dead_letters: list[DeadLetterEntry] = []
-        self._again_at: list[datetime] = []
-        self._waiting = 0
+        self._ended: list[EndedTask] = []
 
-    def write(self, results: Sequence[Result]) -> ListingsPersisted:
-        held_ids = claims.held(self._connection, [(result.task.id, result.task.fence) for result in results])
-        held = [result for result in results if result.task.id in held_ids]
-        rows = self._locked([_listing_id(result) for result in held])
-        gone = [result.task for result in held if isinstance(result, ListingGone)]
-        self._moves += [_skipped(result.task, result.why) for result in held if isinstance(result, ListingGone)]
-        current: list[Evaluated | NotEvaluated] = []
-        pages = {int(result.task.payload["listing_id"]): result.why for result in held if _is_page_gone(result)}
-        withdrawn = write_gone(self._connection, self._rules, pages, now=self._now)
-        for result in held:
-            if isinstance(result, ListingGone):
-                continue
-            if self._is_current(result.work, rows.get(result.work.id), gone):
-                current.append(result)
-        identified = identify_companies(self._connection, [result.work for result in current], now=self._now)
-        evaluated = [result.work for result in current if isinstance(result, Evaluated)]
-        counts = self._write_evaluated(evaluated, identified, rows)
-        counts += self._write_others([result for result in current if isinstance(result, NotEvaluated)], identified)
-        works = [result.work for result in current]
-        policy = self._ctx.settings.work
-        spawn_analyses(self._connection, works, identified, now=self._now, policy=policy)
-        add_dead_letters(self._connection, self._dead_letters, now=self._now)
-        claims.apply(self._connection, self._moves, now=self._now)
-        counts += MatchCounts(
-            skipped=len(gone),
-            withdrawn=withdrawn,
-            failed=len(self._dead_letters),
-            retried=len(self._again_at),
-            waiting=self._waiting,
-            scraped=sum(bool(work.scraped) for work in works),
-            companies=len(identified.made),
-            lost=len(results) - len(held),
-        )
-        return ListingsPersisted(counts=counts, again_at=self._again_at)
+    def write(self, outcomes: Sequence[ListingOutcome]) -> Sequence[EndedTask]:
+        """Write what the outcomes change; return what becomes of their tasks."""
+        rows = self._locked([_listing_id(outcome) for outcome in outcomes])
+        gone = {_listing_id(outcome): outcome.reason for outcome in outcomes if _is_page_gone(outcome)}
+        withdrawn = write_gone(self._connection, self._rules, gone, now=self._now)
+        self._ended += [_skip(outcome.task, outcome.reason) for outcome in outcomes if isinstance(outcome, Skipped)]
+        current = [outcome for outcome in outcomes if self._is_current(outcome, rows)]
+        failures = [outcome for outcome in current if isinstance(outcome, Failed)]
+        works = [_work(outcome) for outcome in current]
+        identified = identify_companies(self._connection, works, now=self._now)
+        evaluated = [outcome.value for outcome in current if isinstance(outcome, Completed)]
+        amounts = self._write_evaluated(evaluated, identified, rows)
+        self._write_failures(failures, identified)
+        spawn_analyses(self._connection, works, identified, now=self._now, policy=self._ctx.settings.work)
+        amounts["withdrawn"] += withdrawn
+        amounts["scraped"] = sum(bool(work.scraped) for work in works)
+        amounts["companies"] = len(identified.made)
+        return [replace(self._ended[0], amounts=amounts), *self._ended[1:]]
 
     def _locked(self, ids: Sequence[int]) -> dict[int, Row[tuple[int, str, str, str | None]]]:
         """Lock the listings before writing, in one order, to avoid deadlocks; return them by id.
 
         The lock on all listings also excludes a board that writes some of them step by step.
         """
-        if not ids:
-            return {}
         lock_listings(self._connection)
         columns = (job_listings.c[name] for name in ("id", "content_hash", "status", "decision"))
         query = select(*columns).where(job_listings.c.id.in_(ids)).order_by(job_listings.c.id)
         return {row.id: row for row in self._connection.execute(query.with_for_update())}
 
     def _is_current(
-        self, work: ListingWork, row: Row[tuple[int, str, str, str | None]] | None, gone: list[Task]
-    ) -> bool:
+        self, outcome: ListingOutcome, rows: Mapping[int, Row[tuple[int, str, str, str | None]]]
+    ) -> TypeGuard[CurrentOutcome]:
         """Return whether the listing is unchanged; else skip or release its task."""
-        if row is None or row.status == ListingStatus.CLOSED.value:
-            gone.append(work.task)
-            self._moves.append(_skipped(work.task, "the listing was closed meanwhile"))
+        if isinstance(outcome, Skipped):
             return False
-        if row.content_hash == work.content_hash:
+        if outcome.item is None:  # it could not be loaded
+            self._ended.append(not_done(outcome))
+            return False
+        row = rows.get(outcome.item.work.id)
+        if row is None or row.status == ListingStatus.CLOSED.value:
+            self._ended.append(_skip(outcome.task, "the listing was closed meanwhile"))
+            return False
+        if row.content_hash == outcome.item.work.content_hash:
             return True
         changed = Resource("the listing was changed meanwhile", until=self._now, code="outdated")
-        self._moves.append(released(work.task, changed, not_before=self._now))
-        self._again_at.append(self._now)
+        move = released(outcome.task, changed, not_before=self._now)
+        self._ended.append(EndedTask(move=move, count="retried", again_at=self._now))
         return False
 
     def _write_evaluated(
@@ -354,69 +273,66 @@ class _Flush:
         works: Sequence[ListingWork],
         identified: IdentifiedCompanies,
         rows: Mapping[int, Row[tuple[int, str, str, str | None]]],
-    ) -> MatchCounts:
-        decisions_by_id = {work.id: decision_of(work.state) for work in works}
+    ) -> dict[str, int]:
+        decisions = {work.id: decision_of(work.state) for work in works}
         works = write_scraped(self._connection, works)
         write_decisions(self._connection, self._rules, works, identified.ids, now=self._now)
-        before = {id_ for id_ in decisions_by_id if rows[id_].decision == ListingDecision.MATCHED.value}
+        before = {id_ for id_ in decisions if rows[id_].decision == ListingDecision.MATCHED.value}
         new, withdrawn, notified = write_matches(
             self._connection, self._rules, works, identified.ids, before=before, now=self._now, run_id=self._ctx.run_id
         )
         for work in works:
-            move = finished(work.task, status=STATUSES[decisions_by_id[work.id]])
-            self._moves.append(replace(move, stage="SAVE", state=None, error=_skip_reason(work)))
-        decisions = list(decisions_by_id.values())
-        return MatchCounts(
-            matched=decisions.count(ListingDecision.MATCHED),
-            filtered=decisions.count(ListingDecision.FILTERED),
-            skipped=decisions.count(ListingDecision.SKIPPED),
-            new_matches=new,
-            withdrawn=withdrawn,
-            told=notified,
-        )
+            move = finished(work.task, status=STATUSES[decisions[work.id]])
+            move = replace(move, stage="SAVE", state=None, error=_skip_reason(work))
+            self._ended.append(EndedTask(move=move, count=_COUNTS[decisions[work.id]]))
+        return {"new_matches": new, "withdrawn": withdrawn, "told": notified}
 
-    def _write_others(self, others: Sequence[NotEvaluated], identified: IdentifiedCompanies) -> MatchCounts:
-        works = write_scraped(self._connection, [result.work for result in others])
+    def _write_failures(self, failures: Sequence[Failed[ListingItem]], identified: IdentifiedCompanies) -> None:
+        works = write_scraped(self._connection, [_work(failure) for failure in failures])
         write_progress(self._connection, works, identified.ids)
-        for result in others:
-            self._decide(result)
-        failed_ids = {entry.task.id for entry in self._dead_letters}
-        given_up = [work for work in works if work.task.id in failed_ids]
-        write_failures(self._connection, self._rules, given_up)
-        return MatchCounts()
-
-    def _decide(self, result: NotEvaluated) -> None:
-        """Retry, release or dead-letter the task; its progress is stored in its state."""
-        task = replace(result.task, stage=_stage(result), state=_state(result))
-        policy, random = self._ctx.settings.work, self._ctx.random
-        match after_failure(task, result.error, now=self._now, policy=policy, random=random):
-            case Retry(not_before):
-                self._again_at.append(not_before)
-                self._moves.append(retried(task, result.error, not_before=not_before))
-            case ReleaseTask(not_before):
-                self._waiting += 1
-                # `released` clears the stage of a task without attempts; it is needed to resume.
-                move = released(task, result.error, not_before=not_before)
-                self._moves.append(replace(move, stage=task.stage))
-            case DeadLetterTask():
-                error = _with_cure(result)
-                self._dead_letters.append(DeadLetterEntry(task=task, error=error, stack=result.stack))
-                self._moves.append(failed(task, error))
+        self._ended += map(_failed, failures)
+        failed_ids = {failure.task.id for failure in failures if isinstance(failure.decision, DeadLetterTask)}
+        write_failures(self._connection, self._rules, [work for work in works if work.task.id in failed_ids])
 
 
-def _listing_id(result: Result) -> int:
-    return int(result.task.payload.get("listing_id", 0)) if isinstance(result, ListingGone) else result.work.id
+CurrentOutcome = Completed[ListingItem, ListingWork] | Failed[ListingItem]
+_COUNTS = {
+    ListingDecision.MATCHED: "matched",
+    ListingDecision.FILTERED: "filtered",
+    ListingDecision.SKIPPED: "skipped",
+}
 
 
-def _stage(result: NotEvaluated) -> str:
-    from ingestion_pipeline.companies.matching.stages import next_stage
+def _work(outcome: CurrentOutcome) -> ListingWork:
+    """Return the listing with its progress; without its page's columns if these could not be written."""
+    if isinstance(outcome, Completed):
+        return outcome.value
+    if outcome.item is None:
+        raise ValueError(f"task {outcome.task.id} was not loaded")
+    work = outcome.item.work
+    return replace(work, scraped={}) if outcome.error.code == NOT_WRITTEN else work
 
-    return next_stage(result.work.state).value
+
+def _failed(failure: Failed[ListingItem]) -> EndedTask:
+    """Retry, release or dead-letter the task; its progress is stored in its state."""
+    work = _work(failure)
+    task = replace(failure.task, stage=next_stage(work.state).value, state=_state(work, failure.error))
+    if isinstance(failure.decision, DeadLetterTask):
+        return not_done(replace(failure, task=task, error=_with_cure(work, failure.error)))
+    ended = not_done(replace(failure, task=task))
+    if isinstance(failure.decision, ReleaseTask):
+        # `released` clears the stage of a task without attempts; it is needed to resume.
+        return replace(ended, move=replace(ended.move, stage=task.stage), count="waiting")
+    return ended
 
 
-def _state(result: NotEvaluated) -> dict[str, object]:
-    state: dict[str, object] = {"has_data": result.work.state.has_data}
-    waits = result.work.company_waits + (result.error.code == WAITS_FOR_COMPANY)
+def _listing_id(outcome: ListingOutcome) -> int:
+    return int(outcome.task.payload.get("listing_id", 0))
+
+
+def _state(work: ListingWork, error: WorkError) -> dict[str, object]:
+    state: dict[str, object] = {"has_data": work.state.has_data}
+    waits = work.company_waits + (error.code == WAITS_FOR_COMPANY)
     return state | ({"company_waits": waits} if waits else {})
 
 
@@ -432,20 +348,19 @@ def _skip_reason(work: ListingWork) -> str | None:
     return None
 
 
-def _with_cure(result: NotEvaluated) -> WorkError:
-    tries = f"after {result.task.attempts} attempts" if result.task.attempts > 1 else "at once"
-    where = result.work.listing.url or f"listing {result.work.id}"
+def _with_cure(work: ListingWork, error: WorkError) -> WorkError:
+    tries = f"after {work.task.attempts} attempts" if work.task.attempts > 1 else "at once"
     message = (
-        f"failed {tries}: {result.error}. Check {where} and fix the cause, then"
+        f"failed {tries}: {error}. Check {work.listing.url or f'listing {work.id}'} and fix the cause, then"
         " `ingest dead-letters replay ID` evaluates it again"
     )
-    return Permanent(message, code=result.error.code)
+    return Permanent(message, code=error.code)
 
 
-def _is_page_gone(result: Result) -> TypeGuard[ListingGone]:
-    return isinstance(result, ListingGone) and result.is_page_gone
+def _is_page_gone(outcome: ListingOutcome) -> TypeGuard[Skipped[ListingItem]]:
+    return isinstance(outcome, Skipped) and outcome.code == PAGE_GONE
 
 
-def _skipped(task: Task, why: str) -> Move:
+def _skip(task: Task, why: str) -> EndedTask:
     move = finished(task, status=TaskStatus.SKIPPED)
-    return replace(move, error_code="listing_gone", error=why[:2_000])
+    return EndedTask(move=replace(move, error_code="listing_gone", error=why[:2_000]), count="skipped")

@@ -1,16 +1,15 @@
-"""A run over listings: claim a batch, evaluate, write, repeat; and the set-up of such a run.
+"""The evaluation of listings as tasks, and the set-up of a run over them.
 
 Missing descriptions are fetched politely, host by host, while other listings are evaluated; a few
-model requests run at a time. A run holds a bounded number of listings and releases what it did not
-reach.
+model requests run at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -48,25 +47,24 @@ from ingestion_pipeline.companies.matching.requeue import (
     make_due_for_profile,
     requeue_outdated,
 )
-from ingestion_pipeline.companies.matching.results import write_results
+from ingestion_pipeline.companies.matching.results import PAGE_GONE, ListingWriter
 from ingestion_pipeline.companies.matching.rows import SNAPSHOT
 from ingestion_pipeline.companies.matching.stages import ListingStage, Rules, next_stage
 from ingestion_pipeline.companies.matching.tasks import (
-    Evaluated,
-    ListingGone,
+    ListingItem,
+    ListingOutcome,
     ListingWork,
     MatchCounts,
-    NotEvaluated,
-    Result,
     open_listings,
 )
 from ingestion_pipeline.companies.states import JOB
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.host_queue import HostQueues
-from ingestion_pipeline.engine.time_budget import TimeBudget
+from ingestion_pipeline.engine.handler import TaskHandler
+from ingestion_pipeline.engine.outcomes import Completed, EndedTask, NotNeeded, Skipped
+from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.pages.content.archive import SnapshotArchive
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
-from ingestion_pipeline.pages.politeness.host_leases import HostLease, LeasedHosts
+from ingestion_pipeline.pages.politeness.host_leases import HostLease
 from ingestion_pipeline.pages.visits.page import NewPage
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
 from ingestion_pipeline.reading.llm import ModelClient
@@ -76,175 +74,98 @@ from ingestion_pipeline.sources.health import Finding
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.tasks.claims import ClaimFilter
-from ingestion_pipeline.tasks.errors import Fatal, Permanent, Transient, WorkError, classify
+from ingestion_pipeline.tasks.errors import Transient, WorkError
+from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline.urls import host_of
 
-WAIT_SECONDS = 0.5  # between two checks while hosts are crawled
 
+class ListingHandler(TaskHandler[ListingItem, ListingWork]):
+    """Evaluates listings, for one run; missing descriptions are fetched from the listings' own pages first."""
 
-class _Item:
-    """A listing whose own page is to be fetched."""
-
-    __slots__ = ("detail", "source", "work")
-
-    def __init__(self, work: ListingWork, source: Source, detail: Detail) -> None:
-        self.work = work
-        self.source = source
-        self.detail = detail
-
-
-class ListingRun:
-    """One run's evaluations, under one worker identity."""
+    flush_after = 100
+    transaction_size = 500
 
     def __init__(
         self,
         ctx: RunContext,
-        worker: Worker,
         fetcher: HttpFetcher,
         rules: Rules,
         evaluator: ListingEvaluator,
         *,
         clock: SteadyClock,
         extractor: DetailExtractor | None = None,
-        seconds: float | None = None,
+        source_ids: Sequence[str] | None = None,
     ) -> None:
+        self.concurrency = ctx.settings.match.concurrency
+        self.host_concurrency = ctx.settings.polling.concurrency
+        self.capacity = ctx.settings.match.batch_size
+        self.policy = ctx.settings.work
+        self.boards: set[str] = set()  # with evaluated listings
         self._ctx = ctx
-        self._worker = worker
         self._rules = rules
         self._evaluator = evaluator
         self._extractor = extractor
         self._clock = clock
+        self._source_ids = source_ids
         self._visitor = PoliteVisitor(fetcher, None, clock, ctx.settings)
         self._archive = SnapshotArchive(ctx.store, ctx.content, ctx.run_id)
-        self._hosts = LeasedHosts(ctx, worker, fetcher, clock)
-        limit = ctx.settings.polling.slice_seconds if seconds is None else seconds
-        self._time = TimeBudget(worker, clock, seconds=limit, network=self._hosts.network)
         self._turns = asyncio.Semaphore(ctx.settings.match.concurrency)
-        self._open: dict[int, ListingWork] = {}
-        self._results: list[Result] = []
-        self._counts = MatchCounts()
-        self.boards: set[str] = set()  # with evaluated listings
-        self._visits: HostQueues[_Item] = HostQueues(
-            self._hosts,
-            concurrency=ctx.settings.polling.concurrency,
-            execute=self._execute,
-            release=lambda item, why: self._release(item.work, why),
-            reason_to_stop=self._time.reason_to_stop,
-        )
 
-    async def run(self, source_ids: Sequence[str] | None = None) -> MatchCounts:
-        """Evaluate while there is work and time; a fatal error is raised at the end."""
-        alive = asyncio.create_task(self._worker.keep_alive(self._hosts.renew))
-        try:
-            await self._drain(source_ids)
-        finally:
-            alive.cancel()
-            await self._visits.stop()
-            for work in list(self._open.values()):
-                self._release(work, self._time.stopped())
-            await self._flush()
-        if self._time.fatal is not None:
-            raise self._time.fatal
-        return self._counts
+    def claim_requests(self, room: int, held: Sequence[ListingItem]) -> Sequence[tuple[ClaimFilter, int]]:  # noqa: ARG002
+        """Claim all due listings, or an equal share per board."""
+        if self._source_ids is None:
+            return [(ClaimFilter(kind=JOB), room)]
+        share = max(1, room // max(1, len(self._source_ids)))
+        return [(ClaimFilter(kind=JOB, frontier_of=source_id), share) for source_id in self._source_ids]
 
-    async def _drain(self, source_ids: Sequence[str] | None) -> None:
-        while self._time.is_left():
-            claimed = await self._claim(source_ids)
-            if self._visits:
-                await self._visits.wait(timeout_seconds=0 if claimed else WAIT_SECONDS)
-            await self._flush()
-            if not claimed and not self._visits and not await self._time.rest():
-                return
-        while self._visits:  # they stop by themselves, since the time is up
-            await self._visits.wait(timeout_seconds=WAIT_SECONDS)
+    def load(
+        self, connection: Connection, tasks: Sequence[Task], *, now: datetime
+    ) -> Sequence[ListingItem | Skipped[ListingItem]]:
+        """Return the listings in their initial state, with where the rest of their data is."""
+        opened = open_listings(connection, tasks, now=now)
+        works = [self._started(work) for work in opened if isinstance(work, ListingWork)]
+        to_scrape = [work for work in works if next_stage(work.state) is ListingStage.SCRAPE]
+        sources = sources_by_id(connection, {work.source_id for work in to_scrape})
+        ids = external_ids(connection, [(work.id, work.source_id) for work in to_scrape])
+        scraped = {work.id: _item(work, sources.get(work.source_id), ids.get(work.id)) for work in to_scrape}
+        items = [scraped.get(work.id) or ListingItem(work=work) for work in works]
+        return [*items, *(outcome for outcome in opened if isinstance(outcome, Skipped))]
 
-    async def _claim(self, source_ids: Sequence[str] | None) -> int:
-        """Claim and evaluate a batch; listings without data wait for their host."""
-        room = self._ctx.settings.match.batch_size - len(self._open)
-        if room <= 0:
-            return 0
-        opened = await asyncio.to_thread(self._opened, source_ids, room)
-        self._results += [item for item in opened if isinstance(item, ListingGone)]
-        works = [item for item in opened if isinstance(item, ListingWork)]
-        started = [work for work in map(self._started, works) if work is not None]
-        await self._evaluate_all([work for work in started if not _is_to_scrape(work)])
-        await self._assign([work for work in started if _is_to_scrape(work)])
-        return len(opened)
-
-    def _opened(self, source_ids: Sequence[str] | None, room: int) -> Sequence[ListingWork | ListingGone]:
-        tasks = self._worker.claim_all(_claim_requests(source_ids, room))
-        with self._ctx.store.read() as connection:
-            now = self._ctx.store.clock.now(connection)
-            return open_listings(connection, tasks, now=now)
-
-    def _started(self, work: ListingWork) -> ListingWork | None:
-        """Return the work in its initial state; None if it has lost too many workers."""
-        if work.task.attempts > self._ctx.settings.work.max_attempts:
-            message = f"worker lost {work.task.attempts - 1} times on listing {work.id}"
-            self._release(work, Permanent(message, code="worker_lost"))
-            return None
+    def _started(self, work: ListingWork) -> ListingWork:
         was_read = bool((work.task.state or {}).get("has_data"))
         has_data = work.listing.has_text or work.listing.url is None or was_read
-        started = replace(work, state=self._rules.initial_state(work.listing, has_data=has_data))
-        self._open[work.task.id] = started
-        return started
+        return replace(work, state=self._rules.initial_state(work.listing, has_data=has_data))
 
-    async def _evaluate_all(self, works: Sequence[ListingWork]) -> None:
-        if self._evaluator.is_pure:
-            results = await asyncio.to_thread(lambda: [self._evaluator.evaluate_by_rules(work) for work in works])
-            for result in results:
-                self._record(result)
-            return
-        await asyncio.gather(*(self._evaluate(work) for work in works))
-
-    async def _evaluate(self, work: ListingWork) -> None:
+    async def execute(self, item: ListingItem, host: HostLease | None) -> ListingWork:
+        """Fetch the listing's own page if it is needed, and evaluate the listing."""
+        if host is not None and item.source is not None and item.detail is not None:
+            item.work = with_detail(item.work, await self._scraped(item.source, item.detail, host))
+        item.work = self._evaluator.filtered(item.work)
         async with self._turns:
-            if (why := self._time.reason_to_stop()) is not None:
-                self._release(work, why)
-                return
-            self._record(await self._evaluator.evaluate(work))
+            item.work = await self._evaluator.scored(item.work)
+        return item.work
 
-    async def _assign(self, works: Sequence[ListingWork]) -> None:
-        """Queue each listing on its host; one without a page is evaluated as it is."""
-        if not works:
-            return
-        sources, ids = await asyncio.to_thread(self._board_sources, works)
-        by_host: dict[str, list[_Item]] = {}
-        for work in works:
-            source = sources.get(work.source_id)
-            detail = source and detail_of(work, source, external_id=ids.get(work.id))
-            if source is None or not detail:
-                await self._evaluate(with_detail(work, {}))
-            else:
-                item = _Item(work, source, detail)
-                by_host.setdefault(host_of(detail.visit.url), []).append(item)
-        await self._visits.assign(by_host, lambda item: item.source)
+    async def _scraped(self, source: Source, detail: Detail, host: HostLease) -> Mapping[str, object]:
+        """Return the columns that the page fills; none if it must not be fetched.
 
-    def _board_sources(self, works: Sequence[ListingWork]) -> tuple[Mapping[str, Source], Mapping[int, str]]:
-        with self._ctx.store.read() as connection:
-            sources = sources_by_id(connection, {work.source_id for work in works})
-            return sources, external_ids(connection, [(work.id, work.source_id) for work in works])
-
-    async def _execute(self, item: _Item, host: HostLease) -> None:
+        Raises:
+            NotNeeded: the page is gone, and so is the job.
+        """
         try:
-            scraped = await self._scraped(item, host)
-        except Exception as error:
-            await self._page_failed(item, classify(error), traceback.format_exc(limit=-20))
-        else:
-            work = with_detail(item.work, scraped)
-            self._open[work.task.id] = work
-            await self._evaluate(work)
-
-    async def _scraped(self, item: _Item, host: HostLease) -> Mapping[str, object]:
-        answer = await self._visitor.visit(
-            item.detail.visit, host=host, honours_robots=item.detail.honours_robots, own=host_of(item.detail.visit.url)
-        )
+            answer = await self._visitor.visit(
+                detail.visit, host=host, honours_robots=detail.honours_robots, own=host_of(detail.visit.url)
+            )
+        except WorkError as error:
+            if error.code in GONE:
+                raise NotNeeded(f"its own page is gone: {error}", code=PAGE_GONE) from error
+            if error.code == FORBIDDEN:
+                return {}
+            raise
         if not isinstance(answer, NewPage):
-            raise Transient(f"{item.detail.visit.url} returned no body", code="empty_body")
-        now = self._clock.now()
-        columns = await read_detail(answer, item.detail, item.source, now=now, extractor=self._extractor)
-        return {**columns, SNAPSHOT: await asyncio.to_thread(self._save_page, answer, item.source.id)}
+            raise Transient(f"{detail.visit.url} returned no body", code="empty_body")
+        columns = await read_detail(answer, detail, source, now=self._clock.now(), extractor=self._extractor)
+        return {**columns, SNAPSHOT: await asyncio.to_thread(self._save_page, answer, source.id)}
 
     def _save_page(self, answer: NewPage, source_id: str) -> int:
         """Store the page as a snapshot; return the snapshot's id."""
@@ -253,50 +174,18 @@ class ListingRun:
         with self._ctx.store.begin() as connection:
             return self._archive.keep(connection, stored, now=now)[0]
 
-    async def _page_failed(self, item: _Item, error: WorkError, stack: str) -> None:
-        """Skip a listing whose page is gone; evaluate without a page that is forbidden."""
-        if error.code in GONE:
-            self._open.pop(item.work.task.id, None)
-            reason = f"its own page is gone: {error}"
-            gone = ListingGone(task=item.work.task, why=reason, is_page_gone=True)
-            self._results.append(gone)
-        elif error.code == FORBIDDEN:
-            await self._evaluate(with_detail(item.work, {}))
-        else:
-            self._release(item.work, error, stack=stack)
-
-    def _release(self, work: ListingWork, why: WorkError, *, stack: str | None = None) -> None:
-        self._record(NotEvaluated(work=work, error=why, stack=stack))
-
-    def _record(self, result: Evaluated | NotEvaluated) -> None:
-        self._open.pop(result.task.id, None)
-        self._results.append(result)
-        if isinstance(result, Evaluated):
-            self.boards.add(result.work.source_id)
-        elif isinstance(result.error, Fatal):
-            self._time.fatal = result.error
-
-    async def _flush(self) -> None:
-        results, self._results = self._results, []
-        async with self._hosts.releasing() as left:
-            if results:
-                written = await asyncio.to_thread(write_results, self._ctx, self._rules, results)
-                self._counts += written.counts
-                self._time.expect(written.again_at)
-            if left:
-                await asyncio.to_thread(self._hosts.release_in_own_transaction, left)
+    def persist(
+        self, connection: Connection, outcomes: Sequence[ListingOutcome], *, now: datetime
+    ) -> Sequence[EndedTask]:
+        """Write companies, decisions and matches."""
+        self.boards |= {outcome.value.source_id for outcome in outcomes if isinstance(outcome, Completed)}
+        return ListingWriter(connection, self._ctx, self._rules, now=now).write(outcomes)
 
 
-def _is_to_scrape(work: ListingWork) -> bool:
-    return next_stage(work.state) is ListingStage.SCRAPE
-
-
-def _claim_requests(source_ids: Sequence[str] | None, room: int) -> list[tuple[ClaimFilter, int]]:
-    """Return one claim request for all due listings, or an equal share per board."""
-    if source_ids is None:
-        return [(ClaimFilter(kind=JOB), room)]
-    share = max(1, room // max(1, len(source_ids)))
-    return [(ClaimFilter(kind=JOB, frontier_of=source_id), share) for source_id in source_ids]
+def _item(work: ListingWork, source: Source | None, external_id: str | None) -> ListingItem:
+    """Return the listing with its own page; one without a page is evaluated as it is."""
+    detail = source and detail_of(work, source, external_id=external_id)
+    return ListingItem(work=work, source=source, detail=detail) if detail else ListingItem(work=with_detail(work, {}))
 
 
 log = logging.getLogger(__name__)
@@ -376,14 +265,28 @@ async def match_listings(
     lacking = loaded if isinstance(loaded, NoProfile) else None
     rules = Rules(profile=profile, settings=ctx.settings)
     rejudged = await asyncio.to_thread(_prepare, ctx, rules, source_ids, lacking)
-    run = _RunSetup(ctx, worker, fetcher, rules, lacking, seconds)
-    if lacking is not None or not ctx.settings.has_model:
-        done = await run.execute(source_ids)
-    else:
-        async with ModelClient(ctx.store, ctx.settings) as client:
-            done = await run.execute(source_ids, client)
+    clock = SteadyClock(await asyncio.to_thread(ctx.store.now))
+    async with AsyncExitStack() as stack:
+        is_asking = lacking is None and ctx.settings.has_model
+        client = await stack.enter_async_context(ModelClient(ctx.store, ctx.settings)) if is_asking else None
+        scorer = client and ModelScorer(client, profile)
+        handler = ListingHandler(
+            ctx,
+            fetcher,
+            rules,
+            ListingEvaluator(rules, clock=clock, scorer=scorer, lacking=lacking),
+            clock=clock,
+            extractor=client and DetailExtractor(client),
+            source_ids=source_ids,
+        )
+        loop: WorkerLoop[ListingItem, ListingWork] = WorkerLoop(
+            ctx, worker, fetcher, handler, clock=clock, seconds=seconds
+        )
+        counts = MatchCounts.of(await loop.run())
     problem = None if lacking is None else str(lacking)
-    return replace(done, rejudged=rejudged, closed=closed, problem=problem)
+    return MatchRunResult(
+        counts=counts, boards=frozenset(handler.boards), rejudged=rejudged, closed=closed, problem=problem
+    )
 
 
 def _close_ended(ctx: RunContext) -> int:
@@ -409,30 +312,3 @@ def _prepare(ctx: RunContext, rules: Rules, source_ids: Sequence[str] | None, la
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
         return requeue_outdated(connection, rules, now=now, source_ids=source_ids)
-
-
-@dataclass(frozen=True, slots=True)
-class _RunSetup:
-    ctx: RunContext
-    worker: Worker
-    fetcher: HttpFetcher
-    rules: Rules
-    lacking: NoProfile | None
-    seconds: float | None
-
-    async def execute(self, source_ids: Sequence[str] | None, client: ModelClient | None = None) -> MatchRunResult:
-        clock = SteadyClock(await asyncio.to_thread(self.ctx.store.now))
-        scorer = client and ModelScorer(client, self.rules.profile)
-        evaluator = ListingEvaluator(self.rules, clock=clock, scorer=scorer, lacking=self.lacking)
-        loop = ListingRun(
-            self.ctx,
-            self.worker,
-            self.fetcher,
-            self.rules,
-            evaluator,
-            clock=clock,
-            extractor=client and DetailExtractor(client),
-            seconds=self.seconds,
-        )
-        counts = await loop.run(source_ids)
-        return MatchRunResult(counts=counts, boards=frozenset(loop.boards))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, RowMapping, select
 
@@ -13,9 +13,15 @@ from ingestion_pipeline.companies.listing import Remote
 from ingestion_pipeline.companies.matching.listed_job import ListedJob
 from ingestion_pipeline.companies.matching.stages import JobState, same_content
 from ingestion_pipeline.companies.states import CompanyStatus, ListingStatus
+from ingestion_pipeline.engine.outcomes import Outcome, Skipped
+from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.tables import companies, job_listings, sources
-from ingestion_pipeline.tasks.errors import WorkError
+from ingestion_pipeline.tasks.results import Counts
 from ingestion_pipeline.tasks.task import Task
+from ingestion_pipeline.urls import host_of
+
+if TYPE_CHECKING:
+    from ingestion_pipeline.companies.matching.details import Detail
 
 NOT_SCRAPED = "description_not_read"  # the flag of a listing whose own page could not be read
 
@@ -62,46 +68,30 @@ class ListingWork:
         return int((self.task.state or {}).get("company_waits", 0))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluated:
-    """A listing with a decision."""
+@dataclass(slots=True, kw_only=True)
+class ListingItem:
+    """A claimed listing and its progress; with `detail` its own page is fetched at the pace of its board's source."""
 
     work: ListingWork
+    source: Source | None = None
+    detail: Detail | None = None
 
     @property
     def task(self) -> Task:
         """Return the claimed task."""
         return self.work.task
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotEvaluated:
-    """A listing without a decision, for now or for good; its progress is stored."""
-
-    work: ListingWork
-    error: WorkError
-    stack: str | None = None
-
     @property
-    def task(self) -> Task:
-        """Return the claimed task."""
-        return self.work.task
+    def host(self) -> str | None:
+        """Return the host of its own page, if that is to be fetched."""
+        return None if self.detail is None else host_of(self.detail.visit.url)
+
+
+ListingOutcome = Outcome[ListingItem, ListingWork]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListingGone:
-    """Nothing to evaluate: the listing is closed or missing, or its own page is gone."""
-
-    task: Task
-    why: str
-    is_page_gone: bool = False
-
-
-Result = Evaluated | NotEvaluated | ListingGone
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatchCounts:
+class MatchCounts(Counts):
     """Listings by result; `new_matches` were none before, `told` counts their notices.
 
     `lost` were taken over by another worker meanwhile.
@@ -120,11 +110,6 @@ class MatchCounts:
     companies: int = 0
     lost: int = 0
 
-    def __add__(self, other: MatchCounts) -> MatchCounts:
-        """Return the sums of both."""
-        names = [counter.name for counter in fields(MatchCounts)]
-        return MatchCounts(**{name: getattr(self, name) + getattr(other, name) for name in names})
-
 
 _LISTED = (
     *("id", "source_id", "company_id", "company_name", "company_website", "url", "title"),
@@ -135,7 +120,9 @@ _LISTED = (
 )
 
 
-def open_listings(connection: Connection, claimed: Sequence[Task], *, now: datetime) -> list[ListingWork | ListingGone]:
+def open_listings(
+    connection: Connection, claimed: Sequence[Task], *, now: datetime
+) -> list[ListingWork | Skipped[ListingItem]]:
     """Load the listing of each claimed task with one query."""
     ids = {int(task.payload.get("listing_id", 0)) for task in claimed}
     query = (
@@ -154,11 +141,11 @@ def open_listings(connection: Connection, claimed: Sequence[Task], *, now: datet
     return [_opened(task, rows.get(int(task.payload.get("listing_id", 0))), now=now) for task in claimed]
 
 
-def _opened(task: Task, row: RowMapping | None, *, now: datetime) -> ListingWork | ListingGone:
+def _opened(task: Task, row: RowMapping | None, *, now: datetime) -> ListingWork | Skipped[ListingItem]:
     if row is None:
-        return ListingGone(task=task, why="the listing does not exist any more")
+        return Skipped(task=task, reason="the listing does not exist any more")
     if row["status"] == ListingStatus.CLOSED.value:
-        return ListingGone(task=task, why="the listing was closed meanwhile")
+        return Skipped(task=task, reason="the listing was closed meanwhile")
     status = row["company_status"]
     taken = ("id", "source_id", "content_hash", "company_id", "company_name", "company_website")
     return ListingWork(

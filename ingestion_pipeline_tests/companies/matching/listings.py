@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -12,13 +13,19 @@ from typing import Any
 
 from sqlalchemy import Table, insert, select, update
 
+from ingestion_pipeline.companies.matching.evaluation import ListingEvaluator
 from ingestion_pipeline.companies.matching.listed_job import ListedJob
 from ingestion_pipeline.companies.matching.profile import Profile, Seniority, Technologies
-from ingestion_pipeline.companies.matching.runs import MatchRunResult, match_listings
+from ingestion_pipeline.companies.matching.runs import ListingHandler, MatchRunResult, match_listings
+from ingestion_pipeline.companies.matching.stages import Rules
+from ingestion_pipeline.companies.matching.tasks import ListingItem, ListingOutcome, ListingWork
 from ingestion_pipeline.companies.states import job_task
 from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.outcome_writer import OutcomeWriter
+from ingestion_pipeline.engine.outcomes import Completed, Skipped
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.sources.source import Definition, Kind
+from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.tables import job_listings, listing_sources
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.worker import Worker
@@ -50,6 +57,26 @@ POSTING = {
 
 
 PLAIN_PAGE = f"<html><body><nav>Home Jobs About</nav><main><h1>Engineer</h1><p>{MATCHING_TEXT}</p></main>"
+
+
+def write_outcomes(ctx: RunContext, rules: Rules, *outcomes: ListingOutcome) -> Counter[str]:
+    """Write the outcomes as a run does; return the counts."""
+
+    async def write() -> Counter[str]:
+        async with a_fetcher(ctx.settings, 0) as fetcher:
+            clock = SteadyClock(ctx.store.now())
+            handler = ListingHandler(ctx, fetcher, rules, ListingEvaluator(rules, clock=clock), clock=clock)
+            writer = OutcomeWriter(ctx, handler)
+            writer.write(outcomes)
+            return writer.counts
+
+    return asyncio.run(write())
+
+
+def evaluated(work: ListingWork | Skipped[ListingItem]) -> ListingOutcome:
+    """Return the outcome of a listing that was evaluated."""
+    assert isinstance(work, ListingWork)
+    return Completed(task=work.task, item=ListingItem(work=work), value=work)
 
 
 def a_listing(**changes: Any) -> ListedJob:

@@ -8,17 +8,24 @@ import pytest
 from sqlalchemy import select
 
 from ingestion_pipeline.companies.matching.reporting import list_matches
-from ingestion_pipeline.companies.matching.results import write_results
 from ingestion_pipeline.companies.matching.runs import rules_of
 from ingestion_pipeline.companies.matching.stages import Rules
-from ingestion_pipeline.companies.matching.tasks import Evaluated, NotEvaluated, open_listings
+from ingestion_pipeline.companies.matching.tasks import ListingItem, ListingWork, open_listings
 from ingestion_pipeline.companies.states import JOB
+from ingestion_pipeline.engine.outcomes import Failed
 from ingestion_pipeline.store.tables import companies, dead_letters, job_listings, job_matches, outbox, tasks
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.errors import Transient
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import NOON
-from ingestion_pipeline_tests.companies.matching.listings import BOARD, MATCHING_TEXT, PROFILE, Listings
+from ingestion_pipeline_tests.companies.matching.listings import (
+    BOARD,
+    MATCHING_TEXT,
+    PROFILE,
+    Listings,
+    evaluated,
+    write_outcomes,
+)
 from ingestion_pipeline_tests.polling_runs import with_settings
 
 pytestmark = pytest.mark.both_databases
@@ -192,10 +199,10 @@ def test_a_decision_on_outdated_content_is_discarded(listings: Listings) -> None
     listings.update(job_listings, id_, content_hash="changed", salary=CHEAP)
 
     rules = current_rules(listings)
-    write_result = write_results(listings.ctx, rules, [Evaluated(work=work)])  # pyright: ignore[reportArgumentType]
+    written = write_outcomes(listings.ctx, rules, evaluated(work))
     counts = listings.run().counts
 
-    assert write_result.counts.retried == 1
+    assert written["retried"] == 1
     assert (counts.filtered, counts.matched) == (1, 0)
     assert listings.row(job_listings, id_).rules_hash == rules.rules_hash("changed")
 
@@ -209,9 +216,9 @@ def test_a_worker_that_lost_its_claim_writes_nothing(listings: Listings) -> None
     with listings.ctx.store.begin() as connection:
         connection.execute(tasks.update().where(tasks.c.id == task.id).values(fence=task.fence + 1))
 
-    write_result = write_results(listings.ctx, current_rules(listings), [Evaluated(work=work)])  # pyright: ignore[reportArgumentType]
+    written = write_outcomes(listings.ctx, current_rules(listings), evaluated(work))
 
-    assert write_result.counts.lost == 1
+    assert written["lost"] == 1
     assert (listings.rows(job_matches), listings.rows(companies)) == ([], [])
 
 
@@ -223,8 +230,9 @@ def test_the_third_failure_is_a_dead_letter_that_names_the_cure(listings: Listin
         with listings.ctx.store.read() as connection:
             [work] = open_listings(connection, claimed, now=NOON)
         error = Transient(f"it broke, time {attempt}", code="broke")
-        failed = NotEvaluated(work=work, error=error)  # pyright: ignore[reportArgumentType]
-        write_results(listings.ctx, current_rules(listings), [failed])
+        assert isinstance(work, ListingWork)
+        failed = Failed(task=work.task, item=ListingItem(work=work), error=error)
+        write_outcomes(listings.ctx, current_rules(listings), failed)
 
     assert task_statuses(listings) == {"http://jobs.test/1": "FAILED"}
     [dead_letter] = listings.rows(dead_letters)
