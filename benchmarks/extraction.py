@@ -96,7 +96,7 @@ def _ours(database: Database, settings: Settings, bodies: list[bytes]) -> Cost:
     def work() -> int:
         worker = Worker(store, lease_seconds=300)
         wanted = CrawlFilter(source_ids=[source_id])
-        found = asyncio.run(run_extraction(ctx, worker, wanted)).counts
+        found = asyncio.run(run_extraction(ctx, worker, wanted))
         _check(found.items, bodies)
         return found.items
 

@@ -75,7 +75,7 @@ def read_pages(ctx: RunContext, crawl_filter: CrawlFilter = EVERYTHING, reader: 
 
     async def run() -> ReadCounts:
         worker = Worker(ctx.store, lease_seconds=ctx.settings.work.lease_seconds)
-        return (await run_extraction(ctx, worker, crawl_filter, reader=reader)).counts
+        return await run_extraction(ctx, worker, crawl_filter, reader=reader)
 
     return asyncio.run(run())
 

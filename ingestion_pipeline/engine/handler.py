@@ -100,5 +100,8 @@ class TaskHandler(ABC, Generic[Item, Value]):
     def lock(self, connection: Connection, outcomes: Sequence[Outcome[Item, Value]]) -> None:
         """Lock the rows that come before tasks in the order of locks."""
 
+    def finish(self, connection: Connection, outcomes: Sequence[Outcome[Item, Value]], *, now: datetime) -> None:
+        """Write what depends on the end of the tasks, in the same transaction."""
+
     def after_persist(self, outcomes: Sequence[Outcome[Item, Value]]) -> None:
         """Act after outcomes were persisted, outside their transaction."""

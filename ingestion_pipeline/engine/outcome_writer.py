@@ -80,6 +80,7 @@ class OutcomeWriter(Generic[Item, Value]):
             owned = [self._decided(outcome, now) for outcome in outcomes if outcome.task.id in held]
             ended = self._handler.persist(connection, owned, now=now) if owned else ()
             end_tasks(connection, ended, now=now)
+            self._handler.finish(connection, owned, now=now)
             if self._hosts is not None and hosts:
                 self._hosts.release(connection, hosts, allowed_at, now=now)
             return ended, len(outcomes) - len(owned)

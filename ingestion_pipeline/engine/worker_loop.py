@@ -99,11 +99,6 @@ class WorkerLoop(Generic[Item, Value]):
         """How many tasks ended how, and what else was counted."""
         return self._writer.counts
 
-    @property
-    def is_time_over(self) -> bool:
-        """Whether the run ended because its time was up."""
-        return self._time.is_over
-
     async def run(self) -> Counter[str]:
         """Work while there are tasks and time; return the counts. A fatal error is raised at the end."""
         beats = [] if self._hosts is None else [self._hosts.renew]

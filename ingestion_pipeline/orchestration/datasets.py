@@ -11,8 +11,8 @@ from ingestion_pipeline.bootstrap import open_reader
 from ingestion_pipeline.catalogs.crawling.runs import run_extraction
 from ingestion_pipeline.catalogs.datasets.report import DatasetReport, dataset_report
 from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, EntityType, entity_types
-from ingestion_pipeline.catalogs.extraction.loop import ExtractionRunResult
 from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
+from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.crawling.protocol import CrawlFilter
 from ingestion_pipeline.orchestration import heartbeat
@@ -37,9 +37,9 @@ def read(context: dg.OpExecutionContext, run_context: RunContextResource) -> Ite
     with run_context.open() as ctx:
         admit(context, ctx, keys)
         with heartbeat.working(ctx, run_id=context.run_id, job=context.job_name) as worker:
-            done = asyncio.run(_read(ctx, worker, CrawlFilter(source_ids=keys)))
+            counts = asyncio.run(_read(ctx, worker, CrawlFilter(source_ids=keys)))
         heartbeat.end_run(ctx.store, run_id=context.run_id)
-        numbers = asdict(done.counts)
+        numbers = asdict(counts)
         context.log.info("extraction run finished %s", key_values(numbers))
         reports = dataset_reports(ctx, keys)
         yield from with_current_expectations(ctx, map(dataset_materialization, reports))
@@ -51,7 +51,7 @@ def read(context: dg.OpExecutionContext, run_context: RunContextResource) -> Ite
         )
 
 
-async def _read(ctx: RunContext, worker: Worker, crawl_filter: CrawlFilter) -> ExtractionRunResult:
+async def _read(ctx: RunContext, worker: Worker, crawl_filter: CrawlFilter) -> ReadCounts:
     async with open_reader(ctx) as reader:
         return await run_extraction(ctx, worker, crawl_filter, reader=reader)
 

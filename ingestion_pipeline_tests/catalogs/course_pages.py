@@ -13,21 +13,26 @@ from sqlalchemy import update
 
 from ingestion_pipeline.catalogs.crawling.runs import crawl_until_done
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
+from ingestion_pipeline.catalogs.extraction.handler import ExtractionHandler
 from ingestion_pipeline.catalogs.extraction.page_reader import PipelineReader
 from ingestion_pipeline.catalogs.extraction.page_result import ExtractionResult, PageContent
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import read_records
 from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, load_entity_config
-from ingestion_pipeline.catalogs.extraction.tasks import ReadDone, ReadWork, load_claimed_pages
+from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts, ReadDone, ReadWork, load_claimed_pages
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.demo.model_server import ModelRequest, Reply, ScriptedModel
 from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.outcome_writer import OutcomeWriter
+from ingestion_pipeline.engine.outcomes import Completed
 from ingestion_pipeline.reading.llm import Billing, ModelClient, OverBudget
 from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.tables import data_items, datasets, learned_selectors, pages
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.catalog_extractions import (
     CATALOG_ID,
+    EVERYTHING,
     a_catalog,
     complete_extractions,
     fetch_pages,
@@ -121,6 +126,15 @@ def read_by_rules(ctx: RunContext, work: ReadWork) -> ReadDone:
     reading = asyncio.run(reader.read(config, work.content(ctx.content), billing))
     assert isinstance(reading, ExtractionResult)
     return ReadDone(work=work, config=config, reading=reading)
+
+
+def write_readings(ctx: RunContext, readings: Sequence[ReadDone]) -> tuple[ReadCounts, set[int]]:
+    """Write what was read as a run does; return the counts, and the extractions that have ended."""
+    clock = SteadyClock(ctx.store.now())
+    handler = ExtractionHandler(ctx, ScriptedReader(ctx), EVERYTHING, clock=clock)
+    writer = OutcomeWriter(ctx, handler)
+    writer.write([Completed(task=reading.work.task, item=reading.work, value=reading) for reading in readings])
+    return ReadCounts.of(writer.counts), handler.ended
 
 
 SAVED_PAGES = Path(__file__).parent.parent / "fixtures" / "pages" / "catalogs"

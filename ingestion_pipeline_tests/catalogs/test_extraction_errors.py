@@ -10,7 +10,6 @@ from random import Random
 import pytest
 from sqlalchemy import update
 
-from ingestion_pipeline.catalogs.extraction.results import write_readings
 from ingestion_pipeline.catalogs.extraction.tasks import wake_for_models
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.engine.context import RunContext
@@ -31,6 +30,7 @@ from ingestion_pipeline_tests.catalogs.course_pages import (
     download_courses,
     read_by_rules,
     serve_courses,
+    write_readings,
 )
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import add_sources, rows, with_settings
@@ -159,10 +159,10 @@ def test_a_cancelled_extraction_takes_no_late_result(ctx: RunContext, store: Sto
     with store.begin() as connection:
         connection.execute(update(extractions).values(status="CANCELLED"))
 
-    written = write_readings(ctx, [late])
+    counts, ended = write_readings(ctx, [late])
 
-    assert written.ended == {work.extraction_id}
-    assert (written.counts.skipped, rows(store, data_items)) == (1, [])
+    assert ended == {work.extraction_id}
+    assert (counts.skipped, rows(store, data_items)) == (1, [])
     assert page_statuses(store) == {"SUCCESS": 1, "DOWNLOADED": 1}
 
 

@@ -14,7 +14,6 @@ from sqlalchemy import Connection, Select, select
 
 from ingestion_pipeline.catalogs.crawling.system import CatalogSystem
 from ingestion_pipeline.catalogs.datasets.finishing import FinishReason
-from ingestion_pipeline.catalogs.extraction.results import write_readings
 from ingestion_pipeline.catalogs.operations import control
 from ingestion_pipeline.catalogs.states import ExtractionStatus
 from ingestion_pipeline.engine.context import RunContext
@@ -34,7 +33,12 @@ from ingestion_pipeline_tests.catalog_extractions import (
     link_page,
     poll_catalogs,
 )
-from ingestion_pipeline_tests.catalogs.course_pages import claim_page_reads, download_courses, read_by_rules
+from ingestion_pipeline_tests.catalogs.course_pages import (
+    claim_page_reads,
+    download_courses,
+    read_by_rules,
+    write_readings,
+)
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import add_sources, rows
 from ingestion_pipeline_tests.postgres import wait_until_blocked

@@ -11,14 +11,15 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, func, select, update
 
 from ingestion_pipeline.catalogs.datasets.completion import update_completions
-from ingestion_pipeline.catalogs.extraction.loop import ExtractionRun, ExtractionRunResult
+from ingestion_pipeline.catalogs.extraction.handler import ExtractionHandler
 from ingestion_pipeline.catalogs.extraction.page_reader import PipelineReader, Reader
-from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts, wake_for_models
+from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts, ReadValue, ReadWork, wake_for_models
 from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.crawling.loop import CrawlRun
 from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, CrawlCounts, CrawlFilter, CrawlResult
+from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.pages.content.archive import SnapshotArchive
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
@@ -66,11 +67,13 @@ async def run_extraction(
     *,
     reader: Reader | None = None,
     seconds: float | None = None,
-) -> ExtractionRunResult:
+) -> ReadCounts:
     """Extract records from stored pages for one run; without a reader, by rules alone."""
     clock = SteadyClock(await asyncio.to_thread(ctx.store.now))
     reader = reader or PipelineReader(ctx.settings, clock.now)
-    return await ExtractionRun(ctx, worker, reader, clock=clock, seconds=seconds).run(crawl_filter)
+    handler = ExtractionHandler(ctx, reader, crawl_filter, clock=clock)
+    loop: WorkerLoop[ReadWork, ReadValue] = WorkerLoop(ctx, worker, None, handler, clock=clock, seconds=seconds)
+    return ReadCounts.of(await loop.run())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +107,7 @@ async def run_ingestion(
         )
         left = max(deadline - time.monotonic(), LEAST_READING_SECONDS)
         read = await run_extraction(ctx, worker, crawl_filter, reader=reader, seconds=left)
-        before, counts = counts, add_counts(counts, crawled.counts, read.counts)
+        before, counts = counts, add_counts(counts, crawled.counts, read)
         if counts == before or time.monotonic() >= deadline:
             return counts
 

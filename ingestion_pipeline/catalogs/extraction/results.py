@@ -1,24 +1,19 @@
-"""Write the results of claimed pages in one fenced transaction.
+"""Writes what was read from pages, in one transaction.
 
-A result counts only if its claim still holds, its page still waits to be read, and its extraction
-is active: results of a superseded or cancelled claim leave nothing.
+It counts only if the page still waits to be read, and its extraction is active.
 """
 
 from __future__ import annotations
 
-import logging
-import traceback
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.catalogs.crawling.following import explore
-from ingestion_pipeline.catalogs.crawling.system import failure_reason, lock_extractions
+from ingestion_pipeline.catalogs.crawling.system import failure_reason
 from ingestion_pipeline.catalogs.datasets.carry_over import ActiveExtraction
-from ingestion_pipeline.catalogs.datasets.finishing import budget_finish, failed_finishes, finish_extractions
 from ingestion_pipeline.catalogs.datasets.rows import (
     FinishedPage,
     Item,
@@ -29,168 +24,86 @@ from ingestion_pipeline.catalogs.datasets.rows import (
     write_pages,
 )
 from ingestion_pipeline.catalogs.extraction.page_result import ExtractionResult
-from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts, ReadDone, ReadFailed, ReadOver, ReadResult
+from ingestion_pipeline.catalogs.extraction.tasks import ReadDone, ReadOutcome, ReadWork
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
-from ingestion_pipeline.catalogs.states import ExtractionKind, PageStatus, lock_rows
+from ingestion_pipeline.catalogs.states import ExtractionKind, PageStatus
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.crawling.protocol import PageGone
-from ingestion_pipeline.tasks import claims
-from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters
-from ingestion_pipeline.tasks.errors import Fatal, Permanent, classify, storable
-from ingestion_pipeline.tasks.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
-from ingestion_pipeline.tasks.task import Move, Task, TaskStatus, failed, finished, released, retried
-
-log = logging.getLogger(__name__)
+from ingestion_pipeline.engine.outcomes import EndedTask, Failed, Skipped, not_done
+from ingestion_pipeline.reading.llm import OverBudget
+from ingestion_pipeline.tasks.errors import storable
+from ingestion_pipeline.tasks.retry import DeadLetterTask
+from ingestion_pipeline.tasks.task import Task, TaskStatus, finished
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadingsPersisted:
-    """Counts of a flush, the times of retries, and the extractions that have ended."""
-
-    counts: ReadCounts = field(default_factory=ReadCounts)
-    retry_times: Sequence[datetime] = ()
-    ended: frozenset[int] = frozenset()
-
-    def __add__(self, other: ReadingsPersisted) -> ReadingsPersisted:
-        """Return the sum of both."""
-        return ReadingsPersisted(
-            counts=self.counts + other.counts,
-            retry_times=[*self.retry_times, *other.retry_times],
-            ended=self.ended | other.ended,
-        )
+def extraction_ids(outcomes: Sequence[ReadOutcome]) -> set[int]:
+    """Return the extractions of the pages that were loaded."""
+    return {outcome.item.extraction_id for outcome in outcomes if outcome.item is not None}
 
 
-def write_readings(ctx: RunContext, results: Sequence[ReadResult]) -> ReadingsPersisted:
-    """Write every result whose claim still holds and whose extraction is active.
+class ReadingWriter:
+    """Writes outcomes in one transaction, in which all their claims are held."""
 
-    A result that cannot be written breaks its transaction: then each is written on its own, so that
-    only that one fails.
-    """
-    try:
-        return _commit(ctx, results)
-    except SQLAlchemyError as error:
-        if isinstance(classify(error), Fatal):
-            raise
-        log.warning("batch write failed pages=%d; writing one by one", len(results), exc_info=True)
-    written = ReadingsPersisted()
-    for result in results:
-        written += _commit_single(ctx, result)
-    return written
-
-
-def _commit_single(ctx: RunContext, result: ReadResult) -> ReadingsPersisted:
-    try:
-        return _commit(ctx, [result])
-    except SQLAlchemyError as error:
-        if not isinstance(result, ReadDone) or isinstance(classify(error), Fatal):
-            raise
-        message = f"the records of {result.work.url} could not be written: {error}"
-        failure = Permanent(message[:2_000], code="not_written")
-        stack = traceback.format_exc(limit=-20)
-        return _commit(ctx, [ReadFailed(work=result.work, error=failure, stack=stack)])
-
-
-def _commit(ctx: RunContext, results: Sequence[ReadResult]) -> ReadingsPersisted:
-    if not results:
-        return ReadingsPersisted()
-
-    def write(connection: Connection) -> ReadingsPersisted:
-        now = ctx.store.clock.now(connection)
-        return _Flush(connection, ctx, now=now).write(results)
-
-    return ctx.store.write(write)
-
-
-class _Flush:
-    """One write transaction."""
-
-    def __init__(self, connection: Connection, ctx: RunContext, *, now: datetime) -> None:
+    def __init__(
+        self, connection: Connection, ctx: RunContext, active: Mapping[int, ActiveExtraction], *, now: datetime
+    ) -> None:
         self._connection = connection
         self._ctx = ctx
+        self._active = active
         self._now = now
-        self._moves: list[Move] = []
-        self._dead_letters: list[DeadLetterEntry] = []
-        self._pages: list[FinishedPage] = []
-        self._retry_times: list[datetime] = []
-        self._released = 0
 
-    def write(self, results: Sequence[ReadResult]) -> ReadingsPersisted:
-        works = [result.work for result in results if not isinstance(result, PageGone)]
-        lock_rows(self._connection, {work.extraction_id for work in works})
-        held_ids = claims.held(self._connection, [(result.task.id, result.task.fence) for result in results])
-        held = [result for result in results if result.task.id in held_ids]
-        ids = {result.work.extraction_id for result in held if not isinstance(result, PageGone)}
-        active = lock_extractions(self._connection, ids, now=self._now)
-        current = [
-            result for result in held if not isinstance(result, PageGone) and result.work.extraction_id in active
-        ]
-        current_ids = {result.task.id for result in current}
-        gone = [result for result in held if result.task.id not in current_ids]
-        self._moves += [_skipped(result.task, _skip_reason(result)) for result in gone]
-        done = [result for result in current if isinstance(result, ReadDone)]
-        counts = self._write_done(done, active)
-        for result in current:
-            if isinstance(result, ReadFailed):
-                self._decide(result)
-        self._write_pages(self._pages)
-        add_dead_letters(self._connection, self._dead_letters, now=self._now)
-        over = [result for result in current if isinstance(result, ReadOver)]
-        self._moves += [_skipped(result.task, str(result.why)) for result in over]
-        claims.apply(self._connection, self._moves, now=self._now)
-        ended = self._finish_extractions(ids, over)
-        counts += ReadCounts(
-            retried=len(self._retry_times),
-            given_back=self._released,
-            failed=len(self._dead_letters),
-            skipped=len(gone) + len(over),
-            lost=len(results) - len(held),
-        )
-        return ReadingsPersisted(
-            counts=counts, retry_times=self._retry_times, ended=frozenset((ids - active.keys()) | ended)
-        )
+    def write(self, outcomes: Sequence[ReadOutcome]) -> Sequence[EndedTask]:
+        """Write what the outcomes change; return what becomes of their tasks."""
+        done: list[ReadDone] = []
+        ended: list[EndedTask] = []
+        failed_pages: list[FinishedPage] = []
+        for outcome in outcomes:
+            if isinstance(outcome, Skipped):
+                ended.append(_skip(outcome.task, outcome.reason))
+            elif outcome.item is None:  # it could not be loaded
+                ended.append(not_done(outcome))
+            elif outcome.item.extraction_id not in self._active:
+                ended.append(_skip(outcome.task, "extraction has ended"))
+            elif isinstance(outcome, Failed):
+                ended.append(_failed(outcome))
+                failed_pages += _failed_page(outcome.item, outcome)
+            elif isinstance(outcome.value, OverBudget):
+                ended.append(_skip(outcome.task, str(outcome.value)))
+            else:
+                done.append(outcome.value)
+        ended_readings, explored = self._write_done(done)
+        self._write_pages(failed_pages)
+        if explored:
+            ended_readings[0] = replace(ended_readings[0], amounts={**ended_readings[0].amounts, "explored": explored})
+        return [*ended, *ended_readings]
 
     def _write_pages(self, finished: Sequence[FinishedPage]) -> set[int]:
         run_id = self._ctx.run_id
         return write_pages(self._connection, finished, now=self._now, run_id=run_id)
 
-    def _write_done(self, done: Sequence[ReadDone], active: Mapping[int, ActiveExtraction]) -> ReadCounts:
-        """Write pages, items and explored links of pages that no other worker has read."""
+    def _write_done(self, done: Sequence[ReadDone]) -> tuple[list[EndedTask], int]:
+        """Write pages, items and explored links of pages that no other worker has read; return how many links."""
         reader_hashes: dict[int, str] = {}
         items_by_page: dict[int, list[Item]] = {}
         pages: list[FinishedPage] = []
         for result in done:
             id_ = result.work.extraction_id
             if id_ not in reader_hashes:
-                reader_hashes[id_] = active[id_].reader_hash(result.config, self._ctx.settings)
+                reader_hashes[id_] = self._active[id_].reader_hash(result.config, self._ctx.settings)
             items = items_by_page[result.work.page_id] = items_of(result.config.kind, result.reading)
             pages.append(_finished_page(result, items, reader_hashes[id_]))
         written = self._write_pages(pages)
         new_results = [result for result in done if result.work.page_id in written]
-        self._moves += [finished(result.task) for result in new_results]
-        self._moves += [
-            _skipped(result.task, "page already read") for result in done if result.work.page_id not in written
-        ]
         datasets = {
-            id_: ensure_dataset(self._connection, active[id_], reader_hashes[id_], now=self._now)
+            id_: ensure_dataset(self._connection, self._active[id_], reader_hashes[id_], now=self._now)
             for id_ in sorted({result.work.extraction_id for result in new_results})
         }
         page_items = [_page_items(result, datasets, items_by_page) for result in new_results]
         before = [result.work.page_id for result in new_results if result.work.was_read]
         write_items(self._connection, page_items, read_before=before, now=self._now)
-        empty = sum(not entry.items for entry in page_items)
-        return ReadCounts(
-            read=len(new_results) - empty,
-            empty=empty,
-            items=sum(len(entry.items) for entry in page_items),
-            explored=self._explore(new_results, items_by_page, active),
-        )
+        explored = self._explore(new_results, items_by_page)
+        return [_ended(result, written, items_by_page[result.work.page_id]) for result in done], explored
 
-    def _explore(
-        self,
-        new_results: Sequence[ReadDone],
-        items_by_page: Mapping[int, Sequence[Item]],
-        active: Mapping[int, ActiveExtraction],
-    ) -> int:
+    def _explore(self, new_results: Sequence[ReadDone], items_by_page: Mapping[int, Sequence[Item]]) -> int:
         """Add explored links to the frontier, in the transaction that finishes their page.
 
         Only from a page that has records. A rerun adds none: it reads the pages that were explored
@@ -198,40 +111,11 @@ class _Flush:
         """
         by_extraction: dict[int, list[tuple[Task, str, tuple[str, ...]]]] = {}
         for result in new_results:
-            is_rerun = active[result.work.extraction_id].kind is ExtractionKind.RERUN
+            is_rerun = self._active[result.work.extraction_id].kind is ExtractionKind.RERUN
             if result.reading.explored and items_by_page[result.work.page_id] and not is_rerun:
                 links = by_extraction.setdefault(result.work.extraction_id, [])
-                links.append((result.task, result.work.step, result.reading.explored))
+                links.append((result.work.task, result.work.step, result.reading.explored))
         return explore(self._connection, by_extraction, now=self._now, settings=self._ctx.settings)
-
-    def _decide(self, result: ReadFailed) -> None:
-        """Retry, postpone or dead-letter the page; its row has the reason in each case."""
-        reason = failure_reason(result.error)
-        status = PageStatus.DOWNLOADED
-        match after_failure(
-            result.task, result.error, now=self._now, policy=self._ctx.settings.catalog_work, random=self._ctx.random
-        ):
-            case Retry(not_before):
-                self._retry_times.append(not_before)
-                self._moves.append(retried(result.task, result.error, not_before=not_before))
-            case ReleaseTask(not_before):
-                self._released += 1
-                self._moves.append(released(result.task, result.error, not_before=not_before))
-            case DeadLetterTask():
-                status = PageStatus.ERROR
-                self._dead_letters.append(_dead_letter(result))
-                self._moves.append(failed(result.task, result.error))
-        if result.error.code not in RUN_ERROR_CODES:
-            self._pages.append(FinishedPage(id=result.work.page_id, status=status, failure=reason))
-
-    def _finish_extractions(self, ids: set[int], over: Sequence[ReadOver]) -> set[int]:
-        """Finish extractions without budget or whose root page failed, and return their ids."""
-        spent = {item.work.extraction_id: budget_finish(str(item.why)) for item in over}
-        # In one call: a second one would take its locks out of order.
-        finishes = failed_finishes(self._connection, ids) | spent
-        now, settings, random = self._now, self._ctx.settings, self._ctx.random
-        ended = finish_extractions(self._connection, finishes, now=now, settings=settings, random=random)
-        return {item.id for item in ended}
 
 
 NO_DATA = "no_data"
@@ -239,10 +123,28 @@ NOTE_LENGTH = 500
 RUN_ERROR_CODES = frozenset({"stopped", "slice_over"})  # unrelated to the page
 
 
-def _dead_letter(result: ReadFailed) -> DeadLetterEntry:
-    """Return the dead letter with the snapshot as evidence, for whoever inspects it."""
-    served = {} if result.work.snapshot_id is None else {"snapshots": [result.work.snapshot_id]}
-    return DeadLetterEntry(task=result.task, error=result.error, stack=result.stack, evidence=served)
+def _failed(failure: Failed[ReadWork]) -> EndedTask:
+    """Return the end of the task; a dead letter has the snapshot as evidence, for whoever inspects it."""
+    ended = not_done(failure)
+    if ended.dead_letter is None or failure.item is None or failure.item.snapshot_id is None:
+        return ended
+    return replace(ended, dead_letter=replace(ended.dead_letter, evidence={"snapshots": [failure.item.snapshot_id]}))
+
+
+def _failed_page(work: ReadWork, failure: Failed[ReadWork]) -> Sequence[FinishedPage]:
+    """Return the page's row with the reason, unless that is a reason of the run."""
+    if failure.error.code in RUN_ERROR_CODES:
+        return ()
+    is_final = isinstance(failure.decision, DeadLetterTask)
+    status = PageStatus.ERROR if is_final else PageStatus.DOWNLOADED
+    return [FinishedPage(id=work.page_id, status=status, failure=failure_reason(failure.error))]
+
+
+def _ended(done: ReadDone, written: Collection[int], items: Sequence[Item]) -> EndedTask:
+    if done.work.page_id not in written:
+        return _skip(done.work.task, "page already read")
+    count = "read" if items else "empty"
+    return EndedTask(move=finished(done.work.task), count=count, amounts={"items": len(items)})
 
 
 def _finished_page(result: ReadDone, items: Sequence[Item], reader_hash: str) -> FinishedPage:
@@ -280,10 +182,6 @@ def _page_items(
     )
 
 
-def _skip_reason(result: ReadResult) -> str:
-    return result.why if isinstance(result, PageGone) else "extraction has ended"
-
-
-def _skipped(task: Task, why: str) -> Move:
+def _skip(task: Task, why: str) -> EndedTask:
     move = finished(task, status=TaskStatus.SKIPPED)
-    return replace(move, error_code="page_gone", error=why[:2_000])
+    return EndedTask(move=replace(move, error_code="page_gone", error=why[:2_000]), count="skipped")

@@ -16,7 +16,7 @@ from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig
 from ingestion_pipeline.catalogs.learning.learned_selectors import LearnedSelectors
 from ingestion_pipeline.catalogs.states import CRAWLING_STATES, EXTRACT_PAGE, PageStatus
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.crawling.protocol import PageGone
+from ingestion_pipeline.engine.outcomes import Outcome, Skipped
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.reading.llm import OverBudget
 from ingestion_pipeline.reading.text.decoding import decode
@@ -31,7 +31,7 @@ from ingestion_pipeline.store.tables import (
     tasks,
 )
 from ingestion_pipeline.tasks.errors import Permanent, Transient
-from ingestion_pipeline.tasks.results import Counts, FailedResult, Result
+from ingestion_pipeline.tasks.results import Counts
 from ingestion_pipeline.tasks.task import Task, TaskStatus
 
 SNAPSHOT_COLUMNS = ("body_hash", "text_hash", "final_url", "content_type")  # of a page, in its snapshot
@@ -60,6 +60,14 @@ class ReadWork:
     content_type: str | None
     learned: LearnedSelectors | None = None
     content_selector: str | None = None
+
+    @property
+    def host(self) -> None:
+        """Return that it needs no host: the page comes from the content store."""
+
+    @property
+    def source(self) -> None:
+        """Return that it needs no source's pace."""
 
     def content(self, store: ContentStore) -> PageContent:
         """Return the stored page, or the selected part of it; see `stored_content`."""
@@ -105,26 +113,16 @@ def content_missing(url: str, reason: str) -> Permanent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadDone(Result[ReadWork]):
-    """Result: the page was read."""
+class ReadDone:
+    """The records of a page, and the config they were read with."""
 
+    work: ReadWork
     config: EntityConfig
     reading: ExtractionResult
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadFailed(FailedResult[ReadWork]):
-    """Result: the page could not be read."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOver(Result[ReadWork]):
-    """Result: the extraction's budget does not cover the page; the extraction ends here."""
-
-    why: OverBudget
-
-
-ReadResult = ReadDone | ReadFailed | ReadOver | PageGone
+ReadValue = ReadDone | OverBudget  # over budget: the extraction ends here
+ReadOutcome = Outcome[ReadWork, ReadValue]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +164,9 @@ _COLUMNS = (
 )
 
 
-def load_claimed_pages(connection: Connection, claimed: Sequence[Task], *, now: datetime) -> list[ReadWork | PageGone]:
+def load_claimed_pages(
+    connection: Connection, claimed: Sequence[Task], *, now: datetime
+) -> list[ReadWork | Skipped[ReadWork]]:
     """Load the claimed pages and mark their reading as started."""
     ids = [task.payload.get("page", 0) for task in claimed]
     query = (
@@ -195,9 +195,9 @@ def load_claimed_pages(connection: Connection, claimed: Sequence[Task], *, now: 
     return [_claimed_page(task, rows.get(task.payload.get("page", 0))) for task in claimed]
 
 
-def _claimed_page(task: Task, row: RowMapping | None) -> ReadWork | PageGone:
+def _claimed_page(task: Task, row: RowMapping | None) -> ReadWork | Skipped[ReadWork]:
     if row is None:
-        return PageGone(task=task, why="extraction has ended, or page already read")
+        return Skipped(task=task, reason="extraction has ended, or page already read")
     taken = ("extraction_id", "entity_type", "config", "base_dataset_id", "url", "key", "page_type")
     return ReadWork(
         task=task,

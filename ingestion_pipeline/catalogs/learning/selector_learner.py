@@ -20,7 +20,7 @@ from ingestion_pipeline.catalogs.extraction.record import LEARNED, ExtractionMet
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import is_json
 from ingestion_pipeline.catalogs.extraction.selectors import Selectors
 from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig
-from ingestion_pipeline.catalogs.extraction.tasks import ReadDone, ReadResult, ReadWork
+from ingestion_pipeline.catalogs.extraction.tasks import ReadDone, ReadWork
 from ingestion_pipeline.catalogs.learning.learned_selectors import (
     LearnedSelectors,
     SelectorScope,
@@ -75,9 +75,8 @@ class SelectorLearner:
             return config
         return replace(config, learned=learned.for_kind(config.kind))
 
-    def learn_from(self, results: Sequence[ReadResult]) -> None:
+    def learn_from(self, done: Sequence[ReadDone]) -> None:
         """Learn from readings that have been written; a failure is only logged."""
-        done = [result for result in results if isinstance(result, ReadDone)]
         learnable = [result for result in done if result.config.selectors is None]
         by_scope: dict[SelectorScope, list[ReadDone]] = {}
         for result in learnable:
